@@ -1,0 +1,44 @@
+# Build rules shared by every folder: one static library a folder, warnings are errors.
+
+find_package(Threads REQUIRED)
+add_library(weft_options INTERFACE)
+target_compile_options(weft_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+  -Woverloaded-virtual -Werror -fno-math-errno -ffp-contract=off)
+target_include_directories(weft_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_compile_definitions(weft_options INTERFACE WEFT_VERSION="${PROJECT_VERSION}")
+if(WEFT_SANITIZE)
+  target_compile_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE}
+    -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE})
+endif()
+
+if(WEFT_FUZZ)
+  target_compile_options(weft_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# weft_library(FOLDER [DEPS...]): the library weft_FOLDER from all src/FOLDER/**/*.cc.
+function(weft_library folder)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cc)
+  if(NOT sources)
+    add_library(weft_${folder} INTERFACE)
+    target_link_libraries(weft_${folder} INTERFACE weft_options ${ARGN})
+    return()
+  endif()
+  add_library(weft_${folder} STATIC ${sources})
+  target_link_libraries(weft_${folder} PUBLIC weft_options ${ARGN})
+endfunction()
+
+# weft_tests(FOLDER [DEPS...]): one GoogleTest program from tests/FOLDER/*_test.cc.
+function(weft_tests folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${folder}_tests ${sources})
+  target_link_libraries(${folder}_tests PRIVATE weft_${folder} ${ARGN} GTest::gtest_main)
+  target_include_directories(${folder}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(${folder}_tests PRIVATE WEFT_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
+    WEFT_PROGRAM="$<TARGET_FILE:weft>")
+  add_dependencies(${folder}_tests weft)
+  gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 240 LABELS ${folder})
+endfunction()

@@ -1,0 +1,92 @@
+// Backend: takes a whole Program and runs it, step after step, on one device.
+//
+// Values live in buffers that the backend owns; callers name them by ValueId. A backend for
+// another device implements these two classes and touches nothing in model/, engine/ or coll/.
+//
+//     Backend::Compile(program, options)  ->  Executable
+//     Executable::LoadWeight(id, source)      once for each weight
+//     Executable::Run(step, comms)            for each step
+//     Executable::Read(id, out)               the logits
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "coll/comm.h"
+#include "program/program.h"
+
+namespace weft::backend {
+
+// What one step works on: rows (tokens) of one or more sequences. Views, owned by the caller.
+struct StepSequence {
+    int32_t row_begin = 0;
+    int32_t row_count = 0;
+    int32_t position = 0;            // of its first row
+    std::span<const int32_t> pages;  // KV pages, in order of position
+};
+struct Step {
+    int64_t number = 0;                    // for errors and traces
+    std::span<const int32_t> tokens;       // [T]
+    std::span<const int32_t> positions;    // [T]
+    std::span<const StepSequence> sequences;
+    std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
+};
+
+// The groups that a Program's collectives run over; null where the Program has none of that kind.
+struct Groups {
+    coll::Comm* tensor = nullptr;
+    coll::Comm* world = nullptr;  // for Send and Recv: ranks are those of the world
+};
+
+struct CompileOptions {
+    int64_t max_tokens = 512;    // most rows of a step (the prefill chunk)
+    int64_t max_outputs = 1;     // most output rows of a step
+    int64_t kv_pages = 0;        // pages in each layer's cache
+    std::vector<program::ValueId> keep;  // values that Read() may ask for
+};
+
+// One op of a finished step, for traces and benchmarks.
+struct OpTiming {
+    int32_t op = 0;
+    int64_t begin_ns = 0, end_ns = 0;
+    int64_t last_arrival_ns = 0;  // collectives only, else 0
+};
+
+struct MemoryUse {
+    uint64_t weight_bytes = 0, kv_bytes = 0, arena_bytes = 0;
+};
+
+// Gives rows [row_begin, row_begin + count) of one weight, in the dtype of its Value, packed one
+// after another into `out`.
+using RowSource =
+    std::function<Status(int64_t row_begin, int64_t count, std::span<std::byte> out)>;
+
+class Executable {
+  public:
+    virtual ~Executable() = default;
+    // Thread: different weights may be loaded from different threads at once.
+    virtual Status LoadWeight(program::ValueId id, const RowSource& source) = 0;
+    virtual Status Run(const Step& step, const Groups& groups) = 0;
+    // The first out.size() elements of a kept value, as float32.
+    virtual Status Read(program::ValueId id, std::span<float> out) = 0;
+    virtual MemoryUse memory() const = 0;
+    // Timings of the last step where tracing is on, else empty.
+    virtual void SetTracing(bool on) = 0;
+    virtual std::span<const OpTiming> timings() const = 0;
+    // Counts ops that finished, over all steps: what a heartbeat reports as progress.
+    virtual int64_t progress() const = 0;
+};
+
+class Backend {
+  public:
+    virtual ~Backend() = default;
+    virtual Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+                                                        const CompileOptions& options) = 0;
+};
+
+}  // namespace weft::backend

@@ -1,0 +1,38 @@
+// Deadline: an absolute point of the monotonic clock. Every wait in Weft takes one.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace weft {
+
+using Clock = std::chrono::steady_clock;
+
+// Monotonic time in nanoseconds, the same clock in all processes of one host.
+inline int64_t NowNs() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+        .count();
+}
+
+class Deadline {
+  public:
+    // A deadline `ms` milliseconds from now.
+    static Deadline In(int64_t ms) { return Deadline(NowNs() + ms * 1'000'000, ms); }
+
+    bool expired() const { return NowNs() >= at_ns_; }
+    int64_t at_ns() const { return at_ns_; }
+    // Milliseconds left, rounded up, never negative: fits poll(2) and epoll_wait(2).
+    int64_t left_ms() const {
+        const int64_t left = at_ns_ - NowNs();
+        return left <= 0 ? 0 : (left + 999'999) / 1'000'000;
+    }
+    // The length this deadline was made with, for error messages.
+    int64_t length_ms() const { return length_ms_; }
+
+  private:
+    Deadline(int64_t at_ns, int64_t length_ms) : at_ns_(at_ns), length_ms_(length_ms) {}
+    int64_t at_ns_;
+    int64_t length_ms_;
+};
+
+}  // namespace weft

@@ -1,0 +1,118 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace weft {
+namespace {
+
+Error IoError(const std::string& path, const char* what) {
+    const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
+    return MakeError(code, "{}: cannot {}: {}", path, what, std::strerror(errno));
+}
+
+}  // namespace
+
+Result<File> File::Open(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return IoError(path, "open for reading");
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        ::close(fd);
+        return MakeError(ErrorCode::kIo, "{}: not a regular file", path);
+    }
+    return File(path, fd, static_cast<uint64_t>(info.st_size));
+}
+
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_bytes_(other.size_bytes_) {}
+
+File& File::operator=(File&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(fd_, other.fd_);
+    std::swap(size_bytes_, other.size_bytes_);
+    return *this;
+}
+
+File::~File() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+Status File::ReadAt(uint64_t offset, std::span<std::byte> out) const {
+    while (!out.empty()) {
+        const ssize_t got = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return IoError(path_, "read");
+        if (got == 0) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: ends at byte {}, but {} more bytes were expected there. Is the "
+                             "download complete?",
+                             path_, offset, out.size());
+        }
+        out = out.subspan(static_cast<size_t>(got));
+        offset += static_cast<uint64_t>(got);
+    }
+    return {};
+}
+
+Result<MappedFile> MappedFile::Open(const std::string& path) {
+    WEFT_ASSIGN(File file, File::Open(path));
+    if (file.size_bytes() == 0) return MakeError(ErrorCode::kCorrupt, "{}: the file is empty", path);
+    void* data = ::mmap(nullptr, file.size_bytes(), PROT_READ, MAP_PRIVATE, file.fd_, 0);
+    if (data == MAP_FAILED) return IoError(path, "map");
+    return MappedFile(path, static_cast<const std::byte*>(data), file.size_bytes());
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(data_, other.data_);
+    std::swap(size_bytes_, other.size_bytes_);
+    return *this;
+}
+
+MappedFile::~MappedFile() {
+    if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
+}
+
+Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes) {
+    WEFT_ASSIGN(File file, File::Open(path));
+    if (file.size_bytes() > most_bytes) {
+        return MakeError(ErrorCode::kUnsupported, "{}: {} bytes; at most {} are read", path,
+                         file.size_bytes(), most_bytes);
+    }
+    std::string text(file.size_bytes(), '\0');
+    WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
+    return text;
+}
+
+Status WriteFile(const std::string& path, std::span<const std::byte> bytes) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return IoError(path, "open for writing");
+    while (!bytes.empty()) {
+        const ssize_t put = ::write(fd, bytes.data(), bytes.size());
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) {
+            Error error = IoError(path, "write");
+            ::close(fd);
+            return error;
+        }
+        bytes = bytes.subspan(static_cast<size_t>(put));
+    }
+    if (::close(fd) != 0) return IoError(path, "close after writing");
+    return {};
+}
+
+}  // namespace weft

@@ -1,0 +1,58 @@
+// Files: read-only mappings, positional reads and whole small files, with errors that name the path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace weft {
+
+// A file opened for reading. Owns the descriptor. ReadAt may be called from any thread.
+class File {
+  public:
+    static Result<File> Open(const std::string& path);
+    File(File&& other) noexcept;
+    File& operator=(File&& other) noexcept;
+    ~File();
+
+    const std::string& path() const { return path_; }
+    uint64_t size_bytes() const { return size_bytes_; }
+    // Fills all of `out` from byte `offset`; kIo or kCorrupt (file too short) otherwise.
+    Status ReadAt(uint64_t offset, std::span<std::byte> out) const;
+
+  private:
+    File(std::string path, int fd, uint64_t size) : path_(std::move(path)), fd_(fd), size_bytes_(size) {}
+    friend class MappedFile;
+    std::string path_;
+    int fd_ = -1;
+    uint64_t size_bytes_ = 0;
+};
+
+// A whole file mapped read-only. A file cut short by others while mapped raises SIGBUS on access,
+// so only headers are read through a mapping; bulk data goes through File::ReadAt.
+class MappedFile {
+  public:
+    static Result<MappedFile> Open(const std::string& path);
+    MappedFile(MappedFile&& other) noexcept;
+    MappedFile& operator=(MappedFile&& other) noexcept;
+    ~MappedFile();
+
+    const std::string& path() const { return path_; }
+    std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
+
+  private:
+    MappedFile(std::string path, const std::byte* data, size_t size)
+        : path_(std::move(path)), data_(data), size_bytes_(size) {}
+    std::string path_;
+    const std::byte* data_ = nullptr;
+    size_t size_bytes_ = 0;
+};
+
+// The whole file as text, at most `most_bytes` of it (kUnsupported beyond).
+Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes = 1ull << 30);
+Status WriteFile(const std::string& path, std::span<const std::byte> bytes);
+
+}  // namespace weft

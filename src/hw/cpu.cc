@@ -1,0 +1,103 @@
+#include "hw/cpu.h"
+
+#include <cpuid.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
+
+namespace weft {
+namespace {
+
+// Reads "Key:  123 kB" out of a /proc file; 0 where it is missing.
+uint64_t ProcKilobytes(const char* path, std::string_view key) {
+    std::ifstream file(path);
+    std::string line;
+    while (std::getline(file, line)) {
+        if (line.starts_with(key)) return std::strtoull(line.c_str() + key.size(), nullptr, 10);
+    }
+    return 0;
+}
+
+std::string CpuModel() {
+    std::ifstream file("/proc/cpuinfo");
+    std::string line;
+    while (std::getline(file, line)) {
+        const size_t colon = line.find(": ");
+        if (line.starts_with("model name") && colon != std::string::npos) {
+            return line.substr(colon + 2);
+        }
+    }
+    return "unknown CPU";
+}
+
+}  // namespace
+
+CpuFeatures DetectCpu() {
+    CpuFeatures features;
+    __builtin_cpu_init();
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+    features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
+    features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq");
+    features.avx512_vnni = __builtin_cpu_supports("avx512vnni");
+    features.avx512_bf16 =
+        __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5)) != 0 && features.avx512;
+    features.model = CpuModel();
+    return features;
+}
+
+CpuLevel BestCpuLevel(const CpuFeatures& features) {
+    CpuLevel best = CpuLevel::kReference;
+    if (features.avx2) best = CpuLevel::kAvx2;
+    if (features.avx512 && features.avx512_vnni && features.avx512_bf16) best = CpuLevel::kAvx512;
+    const char* wish = std::getenv("WEFT_CPU");
+    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2}) {
+        if (wish != nullptr && std::string_view(wish) == CpuLevelName(level)) {
+            best = std::min(best, level);
+        }
+    }
+    return best;
+}
+
+const char* CpuLevelName(CpuLevel level) {
+    switch (level) {
+        case CpuLevel::kReference: return "reference";
+        case CpuLevel::kAvx2: return "avx2";
+        case CpuLevel::kAvx512: return "avx512";
+    }
+    return "";
+}
+
+std::vector<int> AllowedCores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    std::vector<int> cores;
+    if (::sched_getaffinity(0, sizeof set, &set) == 0) {
+        for (int core = 0; core < CPU_SETSIZE; ++core) {
+            if (CPU_ISSET(core, &set)) cores.push_back(core);
+        }
+    }
+    if (cores.empty()) cores.push_back(0);
+    return cores;
+}
+
+bool PinThisThread(int core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    return ::sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+uint64_t ResidentBytes() { return ProcKilobytes("/proc/self/status", "VmRSS:") * 1024; }
+
+uint64_t AvailableMemoryBytes() {
+    return ProcKilobytes("/proc/meminfo", "MemAvailable:") * 1024;
+}
+
+}  // namespace weft

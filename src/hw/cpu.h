@@ -1,0 +1,34 @@
+// What this CPU can do, and which cores this process may use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+enum class CpuLevel { kReference, kAvx2, kAvx512 };  // kAvx512: F, BW, VL, DQ, VNNI and BF16
+
+struct CpuFeatures {
+    bool avx2 = false;         // with FMA and F16C
+    bool avx512 = false;       // F, BW, VL, DQ
+    bool avx512_vnni = false;
+    bool avx512_bf16 = false;
+    std::string model;         // "AMD EPYC"
+};
+
+CpuFeatures DetectCpu();
+// The best level for which Weft has kernels. WEFT_CPU=reference|avx2|avx512 lowers it (never
+// raises it), which is how the tests reach every level on one machine.
+CpuLevel BestCpuLevel(const CpuFeatures& features);
+const char* CpuLevelName(CpuLevel level);
+
+// The cores this process may run on (sched_getaffinity), in ascending order.
+std::vector<int> AllowedCores();
+// Pins the calling thread to one core; false where the system refuses (harmless).
+bool PinThisThread(int core);
+// Resident set of this process, and memory that the system could still give it, in bytes.
+uint64_t ResidentBytes();
+uint64_t AvailableMemoryBytes();
+
+}  // namespace weft

@@ -1,0 +1,200 @@
+// CPU kernels: what a Program's ops compute, one table of functions for each instruction set.
+//
+// kernels/reference defines every result in scalar float32; avx2/ and avx512/ are tested against
+// it. All of them are plain functions: no allocation, no lock, no state.
+//
+// Every kernel takes (args, part, parts): the same args on every thread of a team, and this
+// thread's share of the work. Parts never write the same bytes. With parts == 1 it does it all.
+// A row's result does not depend on the other rows, on `parts`, or on how many rows there are
+// (batch invariance): one token gives the same bits as that token among many.
+//
+// Matrices are row-major; a stride is in elements. "rows" are tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "hw/cpu.h"
+#include "tensor/dtype.h"
+
+namespace weft::kernels {
+
+// ---- Weight matrices ---------------------------------------------------------------------------
+
+// A weight [rows, cols] (out, in) in the packed form of one kernel table. Rows are padded to
+// strips; Kernels::packed_bytes says how much memory it takes.
+struct PackedMatrix {
+    DType dtype = DType::kF32;
+    int64_t rows = 0;
+    int64_t cols = 0;
+    std::byte* data = nullptr;  // 64-byte aligned
+};
+
+// Rows per strip: packing and matmul split at multiples of this.
+inline constexpr int64_t kStripRows = 16;
+
+// Activations that have been prepared for weights of one kind. For float weights they stay
+// float32. For quantized weights a row is rounded to int8 in blocks of 32:
+//   values [cols] int8, scales [cols/32] float, and the block sums that zero points need.
+// The exact layout belongs to the kernel table; prepared_bytes(cols) is the stride of a row.
+struct PrepareArgs {
+    const float* x = nullptr;  // [rows, cols]
+    int64_t x_stride = 0;
+    int64_t rows = 0;
+    int64_t cols = 0;          // a multiple of 32
+    std::byte* out = nullptr;  // [rows, prepared_bytes(cols)], 64-byte aligned
+};
+
+struct MatMulArgs {
+    PackedMatrix weight;
+    const float* x = nullptr;             // [rows, cols]: used where the weight is not quantized
+    int64_t x_stride = 0;
+    const std::byte* prepared = nullptr;  // used where it is
+    int64_t rows = 0;
+    const float* bias = nullptr;          // [weight.rows] or null
+    float* y = nullptr;                   // [rows, weight.rows]
+    int64_t y_stride = 0;
+};
+
+// ---- Everything else ---------------------------------------------------------------------------
+
+// y = x / sqrt(mean(x^2) + eps) * weight, over groups of `group` columns (group == cols: whole
+// rows; group == head_dim: QK norm, weight then is [group]). Zhang and Sennrich 2019.
+struct RmsNormArgs {
+    const float* x = nullptr;
+    int64_t x_stride = 0;
+    const float* weight = nullptr;
+    float eps = 0;
+    int64_t rows = 0, cols = 0, group = 0;
+    float* y = nullptr;  // may be x
+    int64_t y_stride = 0;
+};
+
+// Rotates pairs of each head's first `rotary_dim` dims by position * inverse_frequency[i]
+// (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i+1), as llama GGUFs are permuted for;
+// else halves (i, i + rotary_dim/2), as qwen has them. `sign` -1 rotates back (the gradient).
+struct RopeArgs {
+    const float* x = nullptr;  // [rows, heads * head_dim]
+    int64_t x_stride = 0;
+    const int32_t* positions = nullptr;         // [rows]
+    const float* inverse_frequency = nullptr;   // [rotary_dim / 2]
+    float sign = 1;
+    bool neighbours = false;
+    int64_t rows = 0, heads = 0, head_dim = 0, rotary_dim = 0;
+    float* y = nullptr;  // may be x
+    int64_t y_stride = 0;
+};
+
+// One layer's K or V cache: pages of `page_tokens` positions, [pages][kv_heads][page_tokens] rows
+// of head_dim elements of dtype (F32, F16, BF16 or Q8_0).
+struct KvCache {
+    DType dtype = DType::kF16;
+    std::byte* data = nullptr;
+    int64_t kv_heads = 0, page_tokens = 0, head_dim = 0;
+    int64_t RowStride() const { return RowBytes(dtype, head_dim); }
+    int64_t PageStride() const { return RowStride() * page_tokens * kv_heads; }
+    std::byte* Row(int64_t page, int64_t head, int64_t slot) const {
+        return data + page * PageStride() + (head * page_tokens + slot) * RowStride();
+    }
+};
+
+// The rows of a step that belong to one sequence.
+struct Sequence {
+    int32_t row_begin = 0;   // first row of the step
+    int32_t row_count = 0;
+    int32_t position = 0;    // position of that first row: tokens already in the cache
+    std::span<const int32_t> pages;  // page p holds positions [p * page_tokens, ...)
+};
+
+// Writes rows of k and v [rows, kv_heads * head_dim] into the cache at their positions.
+struct KvWriteArgs {
+    std::span<const Sequence> sequences;
+    const float* k = nullptr;
+    const float* v = nullptr;
+    int64_t k_stride = 0, v_stride = 0;
+    KvCache k_cache, v_cache;
+};
+
+// Causal attention of q [rows, heads * head_dim] over the cache (the rows' own k and v are already
+// in it). Query head h of this rank is head `first_head + h` of the model; it reads KV head
+// (first_head + h) / group - first_kv_head of the cache. Softmax in float32, online (Milakov and
+// Gimelshein 2018; Dao et al. 2022).
+struct AttentionArgs {
+    std::span<const Sequence> sequences;
+    const float* q = nullptr;
+    int64_t q_stride = 0;
+    KvCache k_cache, v_cache;
+    int64_t heads = 0, first_head = 0, group = 1, first_kv_head = 0;
+    float scale = 1;
+    float* scratch = nullptr;        // [parts, attention_scratch] floats
+    int64_t scratch_floats = 0;      // per part
+    float* out = nullptr;            // [rows, heads * head_dim]
+    int64_t out_stride = 0;
+};
+
+// out = silu(gate) * up, silu(a) = a / (1 + exp(-a)). Shazeer 2020.
+struct SwiGluArgs {
+    const float* gate = nullptr;
+    const float* up = nullptr;
+    int64_t rows = 0, cols = 0, gate_stride = 0, up_stride = 0;
+    float* out = nullptr;
+    int64_t out_stride = 0;
+};
+
+struct AddArgs {
+    const float* a = nullptr;
+    const float* b = nullptr;
+    float* out = nullptr;  // may be a or b
+    int64_t count = 0;
+};
+
+// Rows `tokens[i] - first_row` of a packed matrix as floats; zeros where that row is not in it
+// (another rank holds it).
+struct EmbeddingArgs {
+    PackedMatrix weight;  // [rows, cols]
+    int64_t first_row = 0;
+    const int32_t* tokens = nullptr;
+    int64_t count = 0;
+    float* y = nullptr;
+    int64_t y_stride = 0;
+};
+
+// The kernels of one instruction set.
+struct Kernels {
+    CpuLevel level;
+    // Weights: bytes of a packed [rows, cols], and packing rows [row_begin, row_begin + count)
+    // (row_begin a multiple of kStripRows) from the file's row-major blocks. Rows beyond
+    // matrix.rows in the last strip become zeros.
+    int64_t (*packed_bytes)(DType dtype, int64_t rows, int64_t cols);
+    void (*pack)(const PackedMatrix& matrix, int64_t row_begin, int64_t count,
+                 const std::byte* source, int64_t source_stride_bytes);
+    int64_t (*prepared_bytes)(int64_t cols);
+    void (*prepare)(const PrepareArgs& args, int part, int parts);
+    void (*matmul)(const MatMulArgs& args, int part, int parts);
+    void (*embedding)(const EmbeddingArgs& args, int part, int parts);
+    void (*rms_norm)(const RmsNormArgs& args, int part, int parts);
+    void (*rope)(const RopeArgs& args, int part, int parts);
+    void (*kv_write)(const KvWriteArgs& args, int part, int parts);
+    void (*attention)(const AttentionArgs& args, int part, int parts);
+    int64_t (*attention_scratch)(int64_t head_dim, int64_t group);  // floats per part
+    void (*swiglu)(const SwiGluArgs& args, int part, int parts);
+    void (*add)(const AddArgs& args, int part, int parts);
+};
+
+// The table for `level`; a level that this build lacks gives the next lower one.
+const Kernels& KernelsFor(CpuLevel level);
+
+// [begin, end) of `count` items in steps of `grain` that belong to `part`; the split that all
+// kernels use.
+struct Range {
+    int64_t begin, end;
+};
+constexpr Range Share(int64_t count, int64_t grain, int part, int parts) {
+    const int64_t units = (count + grain - 1) / grain;
+    const int64_t begin = units * part / parts * grain;
+    const int64_t end = units * (part + 1) / parts * grain;
+    return {begin < count ? begin : count, end < count ? end : count};
+}
+
+}  // namespace weft::kernels

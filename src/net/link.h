@@ -1,0 +1,89 @@
+// Links: one-sided puts into a peer's registered memory, and flags.
+//
+// The one primitive of all communication: *put these bytes into my peer's window, then raise its
+// flag*. Shared memory does it with a copy and a release store, TCP with a small header and a
+// receiver that reads straight into the window, RDMA (later) with two WRITEs on one queue pair.
+//
+// A Link joins this rank to one peer. The peer owns a window of `window_bytes()` that only we
+// write, and we own one that only it writes. Beside the window lie kFlags flags, each a 64-bit
+// number that the writer only ever raises. Nothing is acknowledged: whoever reuses a part of a
+// window must know from its own protocol (a flag that came back) that the peer has read it.
+//
+// Epochs: a link belongs to one epoch of the cluster; a frame of another epoch is dropped.
+// Thread: one thread at a time per Fabric (the thread that drives communication).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/result.h"
+
+namespace weft::net {
+
+inline constexpr int kFlags = 16;
+
+// Who a peer is, for error messages: "rank 2 (host b, tcp)".
+struct PeerName {
+    int rank = 0;
+    std::string host;
+    std::string transport;
+    std::string Text() const;
+};
+
+// What a wait is part of, for error messages: "all_reduce #1482 of step 311".
+struct OpTag {
+    const char* op = "";
+    int64_t index = 0;   // running number of the op in its Program
+    int64_t step = 0;
+    std::string Text() const;
+};
+
+// Tells waits what the control plane knows. Implemented by cluster/; a null monitor is allowed.
+class PeerMonitor {
+  public:
+    virtual ~PeerMonitor() = default;
+    // Cheap (one relaxed load): has any rank of the cluster been lost, or was a stop asked for?
+    virtual bool Failed() const = 0;
+    // The cluster's verdict; only after Failed() was true.
+    virtual Error Failure() const = 0;
+    // Milliseconds since `rank` last showed progress (its progress counter moved), so that a slow
+    // peer is told from a dead one. -1: not known.
+    virtual int64_t SilentMs(int rank) const = 0;
+    // Called when a data wait on `rank` ran out: waits a short while for a better verdict (the
+    // rank that is really lost), else returns an error that names `rank` and `tag`.
+    virtual Error OnTimeout(int rank, const OpTag& tag, const Deadline& deadline) = 0;
+};
+
+class Link {
+  public:
+    virtual ~Link() = default;
+    virtual const PeerName& peer() const = 0;
+    virtual size_t window_bytes() const = 0;
+    // The memory that the peer writes, and what it has raised our flags to (acquire).
+    virtual std::span<std::byte> window() = 0;
+    virtual uint64_t flag(int index) const = 0;
+    // Copies `data` to byte `offset` of the peer's window, then raises its flag to `value`
+    // (release: who sees the flag sees the bytes). Empty data raises the flag alone. May block on
+    // a full socket; keeps receiving meanwhile, so two ranks that both send never deadlock.
+    // Errors: kPeerLost, kTimeout.
+    virtual Status Put(size_t offset, std::span<const std::byte> data, int flag, uint64_t value,
+                       const OpTag& tag, const Deadline& deadline) = 0;
+    // Returns once our flag is at least `value`. Spins, then yields, then sleeps.
+    // Errors: kPeerLost (names the rank), kTimeout.
+    virtual Status Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) = 0;
+};
+
+// All links of this rank: links[r] joins to rank r; links[rank] is null.
+struct Fabric {
+    int rank = 0;
+    int size = 1;
+    std::string transport;
+    std::vector<std::unique_ptr<Link>> links;
+};
+
+}  // namespace weft::net

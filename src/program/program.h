@@ -1,0 +1,197 @@
+// The Program: what one rank computes in one step, as a flat list of ops over values.
+//
+// Built once per rank by model/, executed by a backend, and walked by everything else: shape
+// check, liveness plan, print, cost, differentiate. Communication is not a special case:
+// collectives are ops.
+//
+// Values. A value has a dtype, a shape, and a storage class. Dimensions are concrete but for two
+// that are bound at each step: kTokens (rows of the step) and kOutputs (rows whose logits are
+// wanted). Activations are float32 [kTokens, n].
+//
+// Ops. An op is a variant of small attribute structs; its kind is the variant's alternative, so a
+// walk is a std::visit (or a switch over kind() without default) and a new op does not compile
+// until every walk handles it. Inputs and outputs are value ids in the order each struct states.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "tensor/dtype.h"
+
+namespace weft::program {
+
+using ValueId = int32_t;
+inline constexpr ValueId kNoValue = -1;
+
+inline constexpr int64_t kTokens = -1;   // T: rows of the step
+inline constexpr int64_t kOutputs = -2;  // R: rows of the step whose logits are wanted
+
+struct Shape {
+    std::array<int64_t, 4> dims{};
+    int rank = 0;
+
+    Shape() = default;
+    Shape(std::initializer_list<int64_t> list);
+    bool operator==(const Shape&) const = default;
+    int64_t operator[](int i) const { return dims[static_cast<size_t>(i)]; }
+    // Elements when T and R are bound.
+    int64_t Elements(int64_t tokens, int64_t outputs) const;
+    std::string Text() const;  // "[T, 576]"
+};
+
+enum class Storage {
+    kWeight,      // from the model file (or a trained parameter)
+    kActivation,  // lives in the arena, from its first write to its last read
+    kState,       // KV pages: outlives the step
+    kInput,       // bound at each step: token ids, positions
+    kGradient,    // of a weight: accumulates (+=) over steps, outside the arena
+};
+
+// Which part of a tensor of the file a weight value holds: rows [row_begin, row_begin + dims[0])
+// and columns [col_begin, col_begin + dims[1]) of the tensor `name`.
+struct WeightSlice {
+    std::string name;
+    int64_t row_begin = 0;
+    int64_t col_begin = 0;
+};
+
+struct Value {
+    std::string name;  // unique in its Program, as printed: "l0.attn.q"
+    DType dtype = DType::kF32;
+    Shape shape;
+    Storage storage = Storage::kActivation;
+    WeightSlice slice{};  // kWeight only
+};
+
+// How a collective's group is named: the ranks of one TP group, or neighbours in the pipeline.
+enum class Group { kTensor, kPipeline };
+
+// How a MatMul's weight is cut over the TP group; differentiate needs it to place the transposed
+// collectives: a column-parallel weight makes the gradient of its input partial.
+enum class Cut { kNone, kRows, kColumns };  // kRows: outputs are shared out; kColumns: inputs are
+
+// ---- Ops: attributes; inputs -> outputs ---------------------------------------------------------
+
+struct Embedding {        // tokens [T] i32, table [n, d] -> [T, d]; rows outside it give zeros
+    int64_t first_row = 0;
+};
+struct RmsNorm {          // x [T, n], weight [group] -> [T, n]
+    float eps = 1e-5f;
+    int64_t group = 0;    // columns per group: n, or head_dim for QK norm
+};
+struct MatMul {           // x [T, k], weight [n, k], (bias [n]) -> [T, n] = x . weight^T + bias
+    Cut cut = Cut::kNone;
+};
+struct Rope {             // x [T, heads * head_dim], positions [T] i32 -> same shape
+    int64_t head_dim = 0, rotary_dim = 0;
+    bool neighbours = false;
+    float sign = 1;
+    std::vector<float> inverse_frequency;  // [rotary_dim / 2], scaling already applied
+};
+struct Attention {        // q [T, h*hd], k [T, kv*hd], v [T, kv*hd], (k_cache, v_cache) -> [T, h*hd]
+    // With caches: k and v are appended to the pages, then q attends through the pages. Without
+    // (training): q attends causally to the rows of its own sequence in this step.
+    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    int64_t first_head = 0, first_kv_head = 0;  // of the model, where this rank's heads begin
+    int64_t group = 1;                          // query heads per KV head of the model
+    float scale = 1;
+};
+struct SwiGlu {};         // gate [T, n], up [T, n] -> [T, n]
+struct Add {};            // a [T, n], b [T, n] -> [T, n]
+struct SelectRows {};     // x [T, n], output rows [R] i32 -> [R, n]
+struct AllReduce {        // x -> x summed over the group
+    Group group = Group::kTensor;
+};
+struct AllGather {        // x [R, n_mine] -> [R, sum of parts]: columns of all ranks, in rank order
+    Group group = Group::kTensor;
+    std::vector<int64_t> parts;  // columns of each rank
+};
+struct Send {             // x -> nothing; to rank `peer` of the world
+    int peer = 0;
+};
+struct Recv {             // nothing -> x; from rank `peer` of the world
+    int peer = 0;
+};
+struct Zero {};           // nothing -> zeros
+
+// Ops that differentiate() writes. Each computes what its comment says; gradients of weights
+// accumulate into a kGradient value (its last input is also its output).
+struct MatMulGradInput {};   // dy [T, n], weight [n, k] -> dx [T, k]
+struct MatMulGradWeight {};  // dy [T, n], x [T, k], dw [n, k] -> dw += dy^T . x
+struct BiasGrad {};          // dy [T, n], db [n] -> db += column sums of dy
+struct RmsNormGradInput {    // dy, x, weight -> dx
+    float eps = 1e-5f;
+    int64_t group = 0;
+};
+struct RmsNormGradWeight {   // dy, x, dw -> dw +=
+    float eps = 1e-5f;
+    int64_t group = 0;
+};
+struct AttentionGrad {       // dout, q, k, v -> dq, dk, dv
+    Attention forward;
+};
+struct SwiGluGrad {};        // dout, gate, up -> dgate, dup
+struct EmbeddingGrad {       // dy [T, d], tokens [T], dtable [n, d] -> dtable +=
+    int64_t first_row = 0;
+};
+struct SelectRowsGrad {};    // dy [R, n], output rows [R] -> dx [T, n]: zeros elsewhere
+
+using OpAttributes =
+    std::variant<Embedding, RmsNorm, MatMul, Rope, Attention, SwiGlu, Add, SelectRows, AllReduce,
+                 AllGather, Send, Recv, Zero, MatMulGradInput, MatMulGradWeight, BiasGrad,
+                 RmsNormGradInput, RmsNormGradWeight, AttentionGrad, SwiGluGrad, EmbeddingGrad,
+                 SelectRowsGrad>;
+
+enum class OpKind {  // in the variant's order
+    kEmbedding, kRmsNorm, kMatMul, kRope, kAttention, kSwiGlu, kAdd, kSelectRows, kAllReduce,
+    kAllGather, kSend, kRecv, kZero, kMatMulGradInput, kMatMulGradWeight, kBiasGrad,
+    kRmsNormGradInput, kRmsNormGradWeight, kAttentionGrad, kSwiGluGrad, kEmbeddingGrad,
+    kSelectRowsGrad,
+};
+const char* OpName(OpKind kind);  // "mat_mul"
+
+struct Op {
+    OpAttributes attributes;
+    std::vector<ValueId> inputs;   // optional ones that are absent are left out
+    std::vector<ValueId> outputs;
+
+    OpKind kind() const { return static_cast<OpKind>(attributes.index()); }
+    template <typename T>
+    const T& as() const { return std::get<T>(attributes); }
+};
+
+struct Program {
+    std::vector<Value> values;
+    std::vector<Op> ops;
+
+    ValueId AddValue(Value value);
+    // Appends an op whose output is a new activation; returns the output.
+    ValueId Emit(OpAttributes attributes, std::vector<ValueId> inputs, std::string name,
+                 Shape shape);
+    const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
+    ValueId Find(std::string_view name) const;  // kNoValue where there is none
+};
+
+// Checks every op's operand count, shapes, dtypes, and that each activation is written before it
+// is read. The error names op number, kind and value.
+Status CheckShapes(const Program& program);
+
+// One line an op, then one a weight and state value: the golden text of a model. Deterministic.
+std::string Print(const Program& program);
+
+// Where each activation lives in one arena, from liveness: a value's bytes are free for others
+// after its last use. Offsets are 64-byte aligned; -1 for values that are not activations.
+struct ArenaPlan {
+    std::vector<int64_t> offsets;  // by ValueId
+    int64_t size_bytes = 0;
+};
+// tokens, outputs: the most rows that a step may have. `keep` values stay alive to the end.
+ArenaPlan PlanArena(const Program& program, int64_t tokens, int64_t outputs,
+                    const std::vector<ValueId>& keep = {});
+
+}  // namespace weft::program

@@ -1,0 +1,22 @@
+// Rows of any DType to and from float: the definition of every block layout, in plain C++.
+//
+// A row is a run of whole blocks. Values follow ggml's dequantize_row_* exactly (the same float
+// operations in the same order), so that "dequantized weights" means the same numbers everywhere.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/result.h"
+#include "tensor/dtype.h"
+
+namespace weft {
+
+// src: RowBytes(dtype, dst.size()) bytes of whole blocks. dst: the floats.
+void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst);
+
+// Rounds a row of floats to `dtype` the plain way (absmax or min/max per block, no importance
+// weights). Used for synthetic models, KV rows and tests. Every DType but kI32 is supported.
+void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst);
+
+}  // namespace weft
