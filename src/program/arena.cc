@@ -1,0 +1,83 @@
+// The liveness plan: activations share one arena; a value's bytes are free after its last use.
+//
+// Greedy by size (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net
+// inference"): the largest value first, each at the lowest offset where no value that lives at the
+// same time lies.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "program/program.h"
+
+namespace weft::program {
+namespace {
+
+constexpr int64_t kAlign = 64;
+
+struct Life {
+    ValueId id = kNoValue;
+    int64_t first = std::numeric_limits<int64_t>::max();
+    int64_t last = -1;
+    int64_t bytes = 0;
+    int64_t offset = -1;
+
+    bool Overlaps(const Life& other) const { return first <= other.last && other.first <= last; }
+};
+
+std::vector<Life> Lives(const Program& program, int64_t tokens, int64_t outputs,
+                        const std::vector<ValueId>& keep) {
+    std::vector<Life> lives(program.values.size());
+    const auto touch = [&](ValueId id, size_t op) {
+        Life& life = lives[static_cast<size_t>(id)];
+        life.first = std::min(life.first, static_cast<int64_t>(op));
+        life.last = std::max(life.last, static_cast<int64_t>(op));
+    };
+    for (size_t op = 0; op < program.ops.size(); ++op) {
+        for (ValueId id : program.ops[op].inputs) touch(id, op);
+        for (ValueId id : program.ops[op].outputs) touch(id, op);
+    }
+    for (ValueId id : keep) touch(id, program.ops.size());
+    for (size_t i = 0; i < lives.size(); ++i) {
+        lives[i].id = static_cast<ValueId>(i);
+        const Value& value = program.values[i];
+        const int64_t elements = value.shape.Elements(tokens, outputs);
+        const int64_t bytes = RowBytes(value.dtype, elements);
+        lives[i].bytes = (bytes + kAlign - 1) / kAlign * kAlign;
+    }
+    std::erase_if(lives, [&](const Life& life) {
+        return program.value(life.id).storage != Storage::kActivation || life.last < 0;
+    });
+    return lives;
+}
+
+// The lowest offset at which `life` overlaps none of `placed` that live at the same time.
+int64_t LowestOffset(const Life& life, std::vector<const Life*>& placed) {
+    std::ranges::sort(placed, {}, [](const Life* other) { return other->offset; });
+    int64_t offset = 0;
+    for (const Life* other : placed) {
+        if (!life.Overlaps(*other)) continue;
+        if (offset + life.bytes <= other->offset) break;
+        offset = std::max(offset, other->offset + other->bytes);
+    }
+    return offset;
+}
+
+}  // namespace
+
+ArenaPlan PlanArena(const Program& program, int64_t tokens, int64_t outputs,
+                    const std::vector<ValueId>& keep) {
+    std::vector<Life> lives = Lives(program, tokens, outputs, keep);
+    std::ranges::stable_sort(lives, std::greater<>{}, &Life::bytes);
+    ArenaPlan plan;
+    plan.offsets.assign(program.values.size(), -1);
+    std::vector<const Life*> placed;
+    for (Life& life : lives) {
+        life.offset = LowestOffset(life, placed);
+        placed.push_back(&life);
+        plan.offsets[static_cast<size_t>(life.id)] = life.offset;
+        plan.size_bytes = std::max(plan.size_bytes, life.offset + life.bytes);
+    }
+    return plan;
+}
+
+}  // namespace weft::program

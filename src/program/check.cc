@@ -1,0 +1,171 @@
+// The shape check: every rule that an op's comment in program.h states, checked for each op.
+#include "program/program.h"
+
+namespace weft::program {
+namespace {
+
+class Checker {
+  public:
+    explicit Checker(const Program& program)
+        : program_(program), written_(program.values.size(), false) {
+        for (size_t i = 0; i < program.values.size(); ++i) {
+            written_[i] = program.values[i].storage != Storage::kActivation;
+        }
+    }
+
+    Status Run() {
+        for (index_ = 0; index_ < program_.ops.size(); ++index_) {
+            const Op& op = program_.ops[index_];
+            for (ValueId id : op.inputs) WEFT_TRY(CheckOperand(id, true));
+            for (ValueId id : op.outputs) WEFT_TRY(CheckOperand(id, false));
+            const bool good = std::visit([&](const auto& a) { return Check(op, a); }, op.attributes);
+            if (!good) return Wrong("operands do not fit the op");
+            for (ValueId id : op.outputs) written_[static_cast<size_t>(id)] = true;
+        }
+        return {};
+    }
+
+  private:
+    Error Wrong(std::string_view what) const {
+        const Op& op = program_.ops[index_];
+        std::string operands;
+        for (ValueId id : op.inputs) operands += OperandText(id);
+        operands += " ->";
+        for (ValueId id : op.outputs) operands += OperandText(id);
+        return MakeError(ErrorCode::kUnsupported, "program op {} ({}): {}:{}", index_,
+                         OpName(op.kind()), what, operands);
+    }
+
+    std::string OperandText(ValueId id) const {
+        if (id < 0 || static_cast<size_t>(id) >= program_.values.size()) return " (no such value)";
+        return fmt::format(" {} {}", program_.value(id).name, program_.value(id).shape.Text());
+    }
+
+    Status CheckOperand(ValueId id, bool is_input) const {
+        if (id < 0 || static_cast<size_t>(id) >= program_.values.size()) {
+            return Wrong("an operand names no value");
+        }
+        if (is_input && !written_[static_cast<size_t>(id)]) {
+            return Wrong(fmt::format("{} is read before it is written", program_.value(id).name));
+        }
+        const Value& value = program_.value(id);
+        if (value.shape.rank < 1) return Wrong(value.name + " has no shape");
+        const int64_t last = value.shape[value.shape.rank - 1];
+        if (last > 0 && last % Info(value.dtype).block_elements != 0) {
+            return Wrong(fmt::format("{}: rows of {} are no whole {} blocks", value.name, last,
+                                     Info(value.dtype).name));
+        }
+        return {};
+    }
+
+    // True when the op has this many operands and all its activations are [*, n] of rank 2.
+    static bool Counts(const Op& op, size_t inputs, size_t outputs) {
+        return op.inputs.size() == inputs && op.outputs.size() == outputs;
+    }
+    const Shape& In(const Op& op, size_t i) const { return program_.value(op.inputs[i]).shape; }
+    const Shape& Out(const Op& op, size_t i) const { return program_.value(op.outputs[i]).shape; }
+    DType InType(const Op& op, size_t i) const { return program_.value(op.inputs[i]).dtype; }
+    static bool Matrix(const Shape& s) { return s.rank == 2; }
+
+    bool Check(const Op& op, const Embedding&) const {
+        return Counts(op, 2, 1) && InType(op, 0) == DType::kI32 && Matrix(In(op, 1)) &&
+               Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[1]};
+    }
+    bool Check(const Op& op, const RmsNorm& a) const {
+        return Counts(op, 2, 1) && Matrix(In(op, 0)) && In(op, 0) == Out(op, 0) && a.group > 0 &&
+               In(op, 0)[1] % a.group == 0 && In(op, 1) == Shape{a.group};
+    }
+    bool Check(const Op& op, const MatMul&) const {
+        const bool bias = op.inputs.size() == 3;
+        if (!bias && op.inputs.size() != 2) return false;
+        return op.outputs.size() == 1 && Matrix(In(op, 0)) && Matrix(In(op, 1)) &&
+               In(op, 0)[1] == In(op, 1)[1] && Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[0]} &&
+               (!bias || In(op, 2) == Shape{In(op, 1)[0]});
+    }
+    bool Check(const Op& op, const Rope& a) const {
+        return Counts(op, 2, 1) && Matrix(In(op, 0)) && In(op, 0) == Out(op, 0) &&
+               InType(op, 1) == DType::kI32 && a.head_dim > 0 && In(op, 0)[1] % a.head_dim == 0 &&
+               a.rotary_dim <= a.head_dim && a.rotary_dim % 2 == 0 &&
+               static_cast<int64_t>(a.inverse_frequency.size()) * 2 == a.rotary_dim;
+    }
+    // Heads of `a` fit q [T, heads * hd], k and v [T, kv * hd].
+    bool HeadsFit(const Attention& a, const Shape& q, const Shape& k, const Shape& v) const {
+        if (a.heads <= 0 || a.kv_heads <= 0 || a.group <= 0) return false;
+        const int64_t first = a.first_head / a.group;
+        const int64_t last = (a.first_head + a.heads - 1) / a.group;
+        return first >= a.first_kv_head && last < a.first_kv_head + a.kv_heads &&
+               q[1] == a.heads * a.head_dim && k[1] == a.kv_heads * a.head_dim && v == k;
+    }
+    bool Check(const Op& op, const Attention& a) const {
+        if (!(Counts(op, 3, 1) || Counts(op, 5, 1))) return false;
+        return HeadsFit(a, In(op, 0), In(op, 1), In(op, 2)) && Out(op, 0) == In(op, 0);
+    }
+    bool Check(const Op& op, const SwiGlu&) const { return SameShapes(op, 2, 1); }
+    bool Check(const Op& op, const Add&) const { return SameShapes(op, 2, 1); }
+    bool Check(const Op& op, const SelectRows&) const {
+        return Counts(op, 2, 1) && InType(op, 1) == DType::kI32 &&
+               Out(op, 0) == Shape{In(op, 1)[0], In(op, 0)[1]};
+    }
+    bool Check(const Op& op, const AllReduce&) const { return SameShapes(op, 1, 1); }
+    bool Check(const Op& op, const AllGather& a) const {
+        int64_t columns = 0;
+        for (int64_t part : a.parts) columns += part;
+        return Counts(op, 1, 1) && Out(op, 0) == Shape{In(op, 0)[0], columns};
+    }
+    bool Check(const Op& op, const Send&) const { return Counts(op, 1, 0); }
+    bool Check(const Op& op, const Recv&) const { return Counts(op, 0, 1); }
+    bool Check(const Op& op, const Zero&) const { return Counts(op, 0, 1); }
+
+    bool Check(const Op& op, const MatMulGradInput&) const {
+        return Counts(op, 2, 1) && In(op, 0)[1] == In(op, 1)[0] &&
+               Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[1]};
+    }
+    bool Check(const Op& op, const MatMulGradWeight&) const {
+        return Counts(op, 3, 1) && op.inputs[2] == op.outputs[0] && In(op, 0)[0] == In(op, 1)[0] &&
+               In(op, 2) == Shape{In(op, 0)[1], In(op, 1)[1]};
+    }
+    bool Check(const Op& op, const BiasGrad&) const {
+        return Counts(op, 2, 1) && op.inputs[1] == op.outputs[0] &&
+               In(op, 1) == Shape{In(op, 0)[1]};
+    }
+    bool Check(const Op& op, const RmsNormGradInput& a) const {
+        return Counts(op, 3, 1) && In(op, 0) == In(op, 1) && Out(op, 0) == In(op, 1) &&
+               In(op, 2) == Shape{a.group};
+    }
+    bool Check(const Op& op, const RmsNormGradWeight& a) const {
+        return Counts(op, 3, 1) && op.inputs[2] == op.outputs[0] && In(op, 0) == In(op, 1) &&
+               In(op, 2) == Shape{a.group};
+    }
+    bool Check(const Op& op, const AttentionGrad& a) const {
+        return Counts(op, 4, 3) && In(op, 0) == In(op, 1) &&
+               HeadsFit(a.forward, In(op, 1), In(op, 2), In(op, 3)) && Out(op, 0) == In(op, 1) &&
+               Out(op, 1) == In(op, 2) && Out(op, 2) == In(op, 3);
+    }
+    bool Check(const Op& op, const SwiGluGrad&) const { return SameShapes(op, 3, 2); }
+    bool Check(const Op& op, const EmbeddingGrad&) const {
+        return Counts(op, 3, 1) && op.inputs[2] == op.outputs[0] && InType(op, 1) == DType::kI32;
+    }
+    bool Check(const Op& op, const SelectRowsGrad&) const {
+        return Counts(op, 2, 1) && InType(op, 1) == DType::kI32 && In(op, 0)[1] == Out(op, 0)[1];
+    }
+    bool SameShapes(const Op& op, size_t inputs, size_t outputs) const {
+        if (!Counts(op, inputs, outputs)) return false;
+        for (size_t i = 1; i < inputs; ++i) {
+            if (!(In(op, i) == In(op, 0))) return false;
+        }
+        for (size_t i = 0; i < outputs; ++i) {
+            if (!(Out(op, i) == In(op, 0))) return false;
+        }
+        return true;
+    }
+
+    const Program& program_;
+    std::vector<bool> written_;
+    size_t index_ = 0;
+};
+
+}  // namespace
+
+Status CheckShapes(const Program& program) { return Checker(program).Run(); }
+
+}  // namespace weft::program

@@ -1,0 +1,117 @@
+// Prints a Program: one line an op, then the weights, states and inputs it names.
+#include <fmt/format.h>
+
+#include "program/program.h"
+
+namespace weft::program {
+namespace {
+
+const char* CutName(Cut cut) {
+    switch (cut) {
+        case Cut::kNone: return "none";
+        case Cut::kRows: return "rows";
+        case Cut::kColumns: return "columns";
+    }
+    return "";
+}
+
+const char* GroupName(Group group) { return group == Group::kTensor ? "tensor" : "pipeline"; }
+
+std::string Text(const Attention& a) {
+    return fmt::format("heads={} kv_heads={} head_dim={} first_head={} first_kv_head={} group={} "
+                       "scale={:.6g}",
+                       a.heads, a.kv_heads, a.head_dim, a.first_head, a.first_kv_head, a.group,
+                       a.scale);
+}
+
+// The attributes of an op as "key=value ...": an overload for each struct that has any.
+struct AttributeText {
+    std::string operator()(const Embedding& a) const {
+        return fmt::format("first_row={}", a.first_row);
+    }
+    std::string operator()(const RmsNorm& a) const {
+        return fmt::format("eps={:.3g} group={}", a.eps, a.group);
+    }
+    std::string operator()(const MatMul& a) const {
+        return a.cut == Cut::kNone ? "" : fmt::format("cut={}", CutName(a.cut));
+    }
+    std::string operator()(const Rope& a) const {
+        return fmt::format("head_dim={} rotary_dim={} pairs={} sign={}", a.head_dim, a.rotary_dim,
+                           a.neighbours ? "neighbours" : "halves", a.sign);
+    }
+    std::string operator()(const Attention& a) const { return Text(a); }
+    std::string operator()(const AllReduce& a) const {
+        return fmt::format("group={}", GroupName(a.group));
+    }
+    std::string operator()(const AllGather& a) const {
+        return fmt::format("group={} parts={}", GroupName(a.group), fmt::join(a.parts, "+"));
+    }
+    std::string operator()(const Send& a) const { return fmt::format("peer={}", a.peer); }
+    std::string operator()(const Recv& a) const { return fmt::format("peer={}", a.peer); }
+    std::string operator()(const RmsNormGradInput& a) const {
+        return fmt::format("eps={:.3g} group={}", a.eps, a.group);
+    }
+    std::string operator()(const RmsNormGradWeight& a) const {
+        return fmt::format("eps={:.3g} group={}", a.eps, a.group);
+    }
+    std::string operator()(const AttentionGrad& a) const { return Text(a.forward); }
+    std::string operator()(const EmbeddingGrad& a) const {
+        return fmt::format("first_row={}", a.first_row);
+    }
+    template <typename T>
+    std::string operator()(const T&) const {
+        static_assert(std::is_empty_v<T>, "an op with attributes needs its own line above");
+        return "";
+    }
+};
+
+std::string Operands(const Program& program, const std::vector<ValueId>& ids) {
+    std::string text;
+    for (ValueId id : ids) {
+        if (!text.empty()) text += ", ";
+        text += program.value(id).name;
+    }
+    return text;
+}
+
+const char* StorageName(Storage storage) {
+    switch (storage) {
+        case Storage::kWeight: return "weight";
+        case Storage::kActivation: return "activation";
+        case Storage::kState: return "state";
+        case Storage::kInput: return "input";
+        case Storage::kGradient: return "gradient";
+    }
+    return "";
+}
+
+}  // namespace
+
+std::string Print(const Program& program) {
+    std::string text;
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+        const Op& op = program.ops[i];
+        text += fmt::format("{:4}  ", i);
+        if (!op.outputs.empty()) {
+            text += fmt::format("{} {} = ", Operands(program, op.outputs),
+                                program.value(op.outputs[0]).shape.Text());
+        }
+        text += fmt::format("{}({})", OpName(op.kind()), Operands(program, op.inputs));
+        const std::string attributes = std::visit(AttributeText{}, op.attributes);
+        if (!attributes.empty()) text += "  " + attributes;
+        text += '\n';
+    }
+    for (const Value& value : program.values) {
+        if (value.storage == Storage::kActivation) continue;
+        text += fmt::format("{} {} {} {}", StorageName(value.storage), value.name,
+                            Info(value.dtype).name, value.shape.Text());
+        if (value.storage == Storage::kWeight) {
+            text += fmt::format(" = {}[{}:, {}:]", value.slice.name, value.slice.row_begin,
+                                value.slice.col_begin);
+        }
+        text += '\n';
+    }
+    return text;
+}
+
+}  // namespace weft::program

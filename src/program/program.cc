@@ -1,0 +1,79 @@
+#include "program/program.h"
+
+#include <algorithm>
+
+namespace weft::program {
+
+Shape::Shape(std::initializer_list<int64_t> list) : rank(static_cast<int>(list.size())) {
+    WEFT_CHECK(list.size() <= dims.size());
+    std::copy(list.begin(), list.end(), dims.begin());
+}
+
+int64_t Shape::Elements(int64_t tokens, int64_t outputs) const {
+    int64_t count = 1;
+    for (int i = 0; i < rank; ++i) {
+        const int64_t dim = (*this)[i];
+        count *= dim == kTokens ? tokens : dim == kOutputs ? outputs : dim;
+    }
+    return count;
+}
+
+std::string Shape::Text() const {
+    std::string text = "[";
+    for (int i = 0; i < rank; ++i) {
+        if (i > 0) text += ", ";
+        const int64_t dim = (*this)[i];
+        text += dim == kTokens ? "T" : dim == kOutputs ? "R" : std::to_string(dim);
+    }
+    return text + "]";
+}
+
+const char* OpName(OpKind kind) {
+    switch (kind) {
+        case OpKind::kEmbedding: return "embedding";
+        case OpKind::kRmsNorm: return "rms_norm";
+        case OpKind::kMatMul: return "mat_mul";
+        case OpKind::kRope: return "rope";
+        case OpKind::kAttention: return "attention";
+        case OpKind::kSwiGlu: return "swi_glu";
+        case OpKind::kAdd: return "add";
+        case OpKind::kSelectRows: return "select_rows";
+        case OpKind::kAllReduce: return "all_reduce";
+        case OpKind::kAllGather: return "all_gather";
+        case OpKind::kSend: return "send";
+        case OpKind::kRecv: return "recv";
+        case OpKind::kZero: return "zero";
+        case OpKind::kMatMulGradInput: return "mat_mul_grad_input";
+        case OpKind::kMatMulGradWeight: return "mat_mul_grad_weight";
+        case OpKind::kBiasGrad: return "bias_grad";
+        case OpKind::kRmsNormGradInput: return "rms_norm_grad_input";
+        case OpKind::kRmsNormGradWeight: return "rms_norm_grad_weight";
+        case OpKind::kAttentionGrad: return "attention_grad";
+        case OpKind::kSwiGluGrad: return "swi_glu_grad";
+        case OpKind::kEmbeddingGrad: return "embedding_grad";
+        case OpKind::kSelectRowsGrad: return "select_rows_grad";
+    }
+    return "";
+}
+
+ValueId Program::AddValue(Value value) {
+    values.push_back(std::move(value));
+    return static_cast<ValueId>(values.size() - 1);
+}
+
+ValueId Program::Emit(OpAttributes attributes, std::vector<ValueId> inputs, std::string name,
+                      Shape shape) {
+    Value value;
+    value.name = std::move(name);
+    value.shape = shape;
+    const ValueId output = AddValue(std::move(value));
+    ops.push_back(Op{std::move(attributes), std::move(inputs), {output}});
+    return output;
+}
+
+ValueId Program::Find(std::string_view name) const {
+    const auto found = std::ranges::find(values, name, &Value::name);
+    return found == values.end() ? kNoValue : static_cast<ValueId>(found - values.begin());
+}
+
+}  // namespace weft::program
