@@ -71,14 +71,22 @@ struct RmsNormArgs {
     int64_t y_stride = 0;
 };
 
-// Rotates pairs of each head's first `rotary_dim` dims by position * inverse_frequency[i]
+// cos and sin of position * inverse_frequency[i], the angle taken in double: once for each step,
+// shared by all layers (and by q and k).
+struct RopeTableArgs {
+    const int32_t* positions = nullptr;        // [rows]
+    const float* inverse_frequency = nullptr;  // [rotary_dim / 2]
+    int64_t rows = 0, rotary_dim = 0;
+    float* out = nullptr;  // [rows, rotary_dim]: a row holds the cosines, then the sines
+};
+
+// Rotates pairs of each head's first `rotary_dim` dims by the angles of the row's table
 // (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i+1), as llama GGUFs are permuted for;
 // else halves (i, i + rotary_dim/2), as qwen has them. `sign` -1 rotates back (the gradient).
 struct RopeArgs {
     const float* x = nullptr;  // [rows, heads * head_dim]
     int64_t x_stride = 0;
-    const int32_t* positions = nullptr;         // [rows]
-    const float* inverse_frequency = nullptr;   // [rotary_dim / 2]
+    const float* cos_sin = nullptr;  // [rows, rotary_dim], of RopeTableArgs
     float sign = 1;
     bool neighbours = false;
     int64_t rows = 0, heads = 0, head_dim = 0, rotary_dim = 0;
@@ -86,14 +94,20 @@ struct RopeArgs {
     int64_t y_stride = 0;
 };
 
-// One layer's K or V cache: pages of `page_tokens` positions, [pages][kv_heads][page_tokens] rows
-// of head_dim elements of dtype (F32, F16, BF16 or Q8_0).
+// Slots of a K cache that lie side by side, and the step in which page_tokens grows.
+inline constexpr int64_t kSlotGroup = 16;
+
+// One layer's K or V cache: pages of `page_tokens` positions, a multiple of kSlotGroup. A page
+// holds [kv_heads][page_tokens] rows of head_dim elements of dtype (F32, F16, BF16 or Q8_0).
+// V: plain rows. K: each 16 slots' rows are stored transposed, so that 16 keys are one vector:
+//   floats: [head_dim][16];  Q8_0: for each block of 32 dims, [16] f16 scales, then [32][16] int8.
 struct KvCache {
     DType dtype = DType::kF16;
     std::byte* data = nullptr;
     int64_t kv_heads = 0, page_tokens = 0, head_dim = 0;
     int64_t RowStride() const { return RowBytes(dtype, head_dim); }
     int64_t PageStride() const { return RowStride() * page_tokens * kv_heads; }
+    // V: the row of `slot`. K: where the 16 rows of slots [slot, slot + 16) begin.
     std::byte* Row(int64_t page, int64_t head, int64_t slot) const {
         return data + page * PageStride() + (head * page_tokens + slot) * RowStride();
     }
@@ -174,6 +188,7 @@ struct Kernels {
     void (*matmul)(const MatMulArgs& args, int part, int parts);
     void (*embedding)(const EmbeddingArgs& args, int part, int parts);
     void (*rms_norm)(const RmsNormArgs& args, int part, int parts);
+    void (*rope_table)(const RopeTableArgs& args, int part, int parts);
     void (*rope)(const RopeArgs& args, int part, int parts);
     void (*kv_write)(const KvWriteArgs& args, int part, int parts);
     void (*attention)(const AttentionArgs& args, int part, int parts);
