@@ -85,7 +85,10 @@ struct RmsNorm {          // x [T, n], weight [group] -> [T, n]
     int64_t group = 0;    // columns per group: n, or head_dim for QK norm
 };
 struct MatMul {           // x [T, k], weight [n, k], (bias [n]) -> [T, n] = x . weight^T + bias
-    Cut cut = Cut::kNone;
+    Cut cut = Cut::kNone;    // kNone on one rank; a bias under kColumns stands on one rank only
+    // kRows only: rows of the whole weight where some of them are on several ranks (KV heads
+    // that are replicated), the same on all ranks; 0 where each row is on one rank.
+    int64_t shared_rows = 0;
 };
 struct Rope {             // x [T, heads * head_dim], positions [T] i32 -> same shape
     int64_t head_dim = 0, rotary_dim = 0;
@@ -110,6 +113,7 @@ struct AllReduce {        // x -> x summed over the group
 struct AllGather {        // x [R, n_mine] -> [R, sum of parts]: columns of all ranks, in rank order
     Group group = Group::kTensor;
     std::vector<int64_t> parts;  // columns of each rank
+    int64_t begin = 0;           // where this rank's columns begin in the output
 };
 struct Send {             // x -> nothing; to rank `peer` of the world
     int peer = 0;
@@ -118,6 +122,15 @@ struct Recv {             // nothing -> x; from rank `peer` of the world
     int peer = 0;
 };
 struct Zero {};           // nothing -> zeros
+struct SliceColumns {     // x [T, n] -> [T, m]: columns [begin, begin + m)
+    int64_t begin = 0;
+};
+struct PadColumns {       // x [T, m] -> [T, n]: x at columns [begin, begin + m), zeros elsewhere
+    int64_t begin = 0;
+};
+// logits [R, V], targets [R] i32 -> [1]: the sum over rows of -log softmax(logits)[target]. A row
+// with a negative target counts nothing. The mean over tokens is the caller's: it scales dloss.
+struct SoftmaxCrossEntropy {};
 
 // Ops that differentiate() writes. Each computes what its comment says; gradients of weights
 // accumulate into a kGradient value (its last input is also its output).
@@ -140,18 +153,20 @@ struct EmbeddingGrad {       // dy [T, d], tokens [T], dtable [n, d] -> dtable +
     int64_t first_row = 0;
 };
 struct SelectRowsGrad {};    // dy [R, n], output rows [R] -> dx [T, n]: zeros elsewhere
+struct SoftmaxCrossEntropyGrad {};  // dloss [1], logits [R, V], targets [R] -> dlogits [R, V]
 
 using OpAttributes =
     std::variant<Embedding, RmsNorm, MatMul, Rope, Attention, SwiGlu, Add, SelectRows, AllReduce,
-                 AllGather, Send, Recv, Zero, MatMulGradInput, MatMulGradWeight, BiasGrad,
-                 RmsNormGradInput, RmsNormGradWeight, AttentionGrad, SwiGluGrad, EmbeddingGrad,
-                 SelectRowsGrad>;
+                 AllGather, Send, Recv, Zero, SliceColumns, PadColumns, SoftmaxCrossEntropy,
+                 MatMulGradInput, MatMulGradWeight, BiasGrad, RmsNormGradInput, RmsNormGradWeight,
+                 AttentionGrad, SwiGluGrad, EmbeddingGrad, SelectRowsGrad,
+                 SoftmaxCrossEntropyGrad>;
 
 enum class OpKind {  // in the variant's order
     kEmbedding, kRmsNorm, kMatMul, kRope, kAttention, kSwiGlu, kAdd, kSelectRows, kAllReduce,
-    kAllGather, kSend, kRecv, kZero, kMatMulGradInput, kMatMulGradWeight, kBiasGrad,
-    kRmsNormGradInput, kRmsNormGradWeight, kAttentionGrad, kSwiGluGrad, kEmbeddingGrad,
-    kSelectRowsGrad,
+    kAllGather, kSend, kRecv, kZero, kSliceColumns, kPadColumns, kSoftmaxCrossEntropy,
+    kMatMulGradInput, kMatMulGradWeight, kBiasGrad, kRmsNormGradInput, kRmsNormGradWeight,
+    kAttentionGrad, kSwiGluGrad, kEmbeddingGrad, kSelectRowsGrad, kSoftmaxCrossEntropyGrad,
 };
 const char* OpName(OpKind kind);  // "mat_mul"
 
