@@ -109,8 +109,36 @@ class Checker {
     bool Check(const Op& op, const AllReduce&) const { return SameShapes(op, 1, 1); }
     bool Check(const Op& op, const AllGather& a) const {
         int64_t columns = 0;
-        for (int64_t part : a.parts) columns += part;
-        return Counts(op, 1, 1) && Out(op, 0) == Shape{In(op, 0)[0], columns};
+        int64_t begin = -1;
+        for (int64_t part : a.parts) {
+            if (columns == a.begin && part == In(op, 0)[1]) begin = columns;
+            columns += part;
+        }
+        return Counts(op, 1, 1) && begin == a.begin && Matrix(In(op, 0)) &&
+               Out(op, 0) == Shape{In(op, 0)[0], columns};
+    }
+    // A narrow matrix lies at columns [begin, ...) of a wide one.
+    static bool Within(const Shape& narrow, const Shape& wide, int64_t begin) {
+        return Matrix(narrow) && Matrix(wide) && narrow[0] == wide[0] && begin >= 0 &&
+               begin <= wide[1] - narrow[1];
+    }
+    bool Check(const Op& op, const SliceColumns& a) const {
+        return Counts(op, 1, 1) && Within(Out(op, 0), In(op, 0), a.begin);
+    }
+    bool Check(const Op& op, const PadColumns& a) const {
+        return Counts(op, 1, 1) && Within(In(op, 0), Out(op, 0), a.begin);
+    }
+    bool IsLoss(const Shape& logits, const Shape& targets, DType target_type,
+                const Shape& loss) const {
+        return Matrix(logits) && targets == Shape{logits[0]} && target_type == DType::kI32 &&
+               loss == Shape{1};
+    }
+    bool Check(const Op& op, const SoftmaxCrossEntropy&) const {
+        return Counts(op, 2, 1) && IsLoss(In(op, 0), In(op, 1), InType(op, 1), Out(op, 0));
+    }
+    bool Check(const Op& op, const SoftmaxCrossEntropyGrad&) const {
+        return Counts(op, 3, 1) && IsLoss(In(op, 1), In(op, 2), InType(op, 2), In(op, 0)) &&
+               Out(op, 0) == In(op, 1);
     }
     bool Check(const Op& op, const Send&) const { return Counts(op, 1, 0); }
     bool Check(const Op& op, const Recv&) const { return Counts(op, 0, 1); }

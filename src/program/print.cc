@@ -33,7 +33,9 @@ struct AttributeText {
         return fmt::format("eps={:.3g} group={}", a.eps, a.group);
     }
     std::string operator()(const MatMul& a) const {
-        return a.cut == Cut::kNone ? "" : fmt::format("cut={}", CutName(a.cut));
+        if (a.cut == Cut::kNone) return "";
+        const std::string cut = fmt::format("cut={}", CutName(a.cut));
+        return a.shared_rows == 0 ? cut : fmt::format("{} shared_rows={}", cut, a.shared_rows);
     }
     std::string operator()(const Rope& a) const {
         return fmt::format("head_dim={} rotary_dim={} pairs={} sign={}", a.head_dim, a.rotary_dim,
@@ -44,8 +46,11 @@ struct AttributeText {
         return fmt::format("group={}", GroupName(a.group));
     }
     std::string operator()(const AllGather& a) const {
-        return fmt::format("group={} parts={}", GroupName(a.group), fmt::join(a.parts, "+"));
+        return fmt::format("group={} parts={} begin={}", GroupName(a.group),
+                           fmt::join(a.parts, "+"), a.begin);
     }
+    std::string operator()(const SliceColumns& a) const { return fmt::format("begin={}", a.begin); }
+    std::string operator()(const PadColumns& a) const { return fmt::format("begin={}", a.begin); }
     std::string operator()(const Send& a) const { return fmt::format("peer={}", a.peer); }
     std::string operator()(const Recv& a) const { return fmt::format("peer={}", a.peer); }
     std::string operator()(const RmsNormGradInput& a) const {

@@ -43,6 +43,9 @@ const char* OpName(OpKind kind) {
         case OpKind::kSend: return "send";
         case OpKind::kRecv: return "recv";
         case OpKind::kZero: return "zero";
+        case OpKind::kSliceColumns: return "slice_columns";
+        case OpKind::kPadColumns: return "pad_columns";
+        case OpKind::kSoftmaxCrossEntropy: return "softmax_cross_entropy";
         case OpKind::kMatMulGradInput: return "mat_mul_grad_input";
         case OpKind::kMatMulGradWeight: return "mat_mul_grad_weight";
         case OpKind::kBiasGrad: return "bias_grad";
@@ -52,6 +55,7 @@ const char* OpName(OpKind kind) {
         case OpKind::kSwiGluGrad: return "swi_glu_grad";
         case OpKind::kEmbeddingGrad: return "embedding_grad";
         case OpKind::kSelectRowsGrad: return "select_rows_grad";
+        case OpKind::kSoftmaxCrossEntropyGrad: return "softmax_cross_entropy_grad";
     }
     return "";
 }
