@@ -42,11 +42,11 @@ struct Timing {
 
 class Comm {
   public:
-    // ranks: the group's members as Fabric ranks, ascending; this rank among them. The fabric and
-    // the monitor outlive the Comm. timeout_ms bounds every wait of every operation.
+    // ranks: the group's members as Fabric ranks, ascending; this rank among them. The fabric
+    // outlives the Comm (its monitor is the one that waits ask). timeout_ms bounds every wait of
+    // every operation. Errors: kUsage (a channel too small or outside the links' windows).
     static Result<std::unique_ptr<Comm>> Make(net::Fabric& fabric, std::vector<int> ranks,
-                                              Channel channel, net::PeerMonitor* monitor,
-                                              int64_t timeout_ms);
+                                              Channel channel, int64_t timeout_ms);
     virtual ~Comm() = default;
 
     virtual int rank() const = 0;  // within the group

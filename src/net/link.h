@@ -10,6 +10,10 @@
 // window must know from its own protocol (a flag that came back) that the peer has read it.
 //
 // Epochs: a link belongs to one epoch of the cluster; a frame of another epoch is dropped.
+// Ends: a peer that destroys its Fabric says so, one that dies does not; a wait on either fails
+// with kPeerLost at once, and names the rank that died if this rank saw one die.
+// Deadlines: a wait that runs out asks the monitor. A peer that showed progress within the
+// deadline's length is slow, not dead: the wait goes on. Otherwise the monitor words the error.
 // Thread: one thread at a time per Fabric (the thread that drives communication).
 #pragma once
 
@@ -67,22 +71,32 @@ class Link {
     // The memory that the peer writes, and what it has raised our flags to (acquire).
     virtual std::span<std::byte> window() = 0;
     virtual uint64_t flag(int index) const = 0;
-    // Copies `data` to byte `offset` of the peer's window, then raises its flag to `value`
-    // (release: who sees the flag sees the bytes). Empty data raises the flag alone. May block on
-    // a full socket; keeps receiving meanwhile, so two ranks that both send never deadlock.
-    // Errors: kPeerLost, kTimeout.
-    virtual Status Put(size_t offset, std::span<const std::byte> data, int flag, uint64_t value,
-                       const OpTag& tag, const Deadline& deadline) = 0;
+    // Copies `head` and then `data` to byte `offset` of the peer's window, then raises its flag to
+    // `value` (release: who sees the flag sees the bytes). Both may be empty: that raises the flag
+    // alone. May block on a full socket; keeps receiving meanwhile, so two ranks that both send
+    // never deadlock. Errors: kPeerLost, kTimeout.
+    virtual Status Put(size_t offset, std::span<const std::byte> head,
+                       std::span<const std::byte> data, int flag, uint64_t value, const OpTag& tag,
+                       const Deadline& deadline) = 0;
     // Returns once our flag is at least `value`. Spins, then yields, then sleeps.
     // Errors: kPeerLost (names the rank), kTimeout.
     virtual Status Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) = 0;
+};
+
+// What the links of one Fabric share: the monitor, and the receiving side of all its sockets.
+class FabricState {
+  public:
+    virtual ~FabricState() = default;
+    // Null: no monitor. It outlives the Fabric.
+    virtual void SetMonitor(PeerMonitor* monitor) = 0;
 };
 
 // All links of this rank: links[r] joins to rank r; links[rank] is null.
 struct Fabric {
     int rank = 0;
     int size = 1;
-    std::string transport;
+    std::string transport;  // "shm", "tcp", or "shm+tcp" where links differ; "none" for one rank
+    std::unique_ptr<FabricState> state;
     std::vector<std::unique_ptr<Link>> links;
 };
 

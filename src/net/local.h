@@ -1,0 +1,36 @@
+// Fabrics whose ranks all start from one process: for tests, benchmarks and `weft net --local`.
+//
+//     LocalMesh mesh = LocalMesh::Make(4, Transport::kShm, 1 << 20).value();
+//     for (r...) if (fork() == 0) { Fabric f = mesh.Connect(r, Deadline::In(2000)).value(); ... }
+//
+// Offers are exchanged before Connect, so that each rank may connect in its own thread or forked
+// process. MakeLocalFabrics connects all of them at once, for tests that drive ranks by threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "net/fabric.h"
+
+namespace weft::net {
+
+class LocalMesh {
+  public:
+    static Result<LocalMesh> Make(int size, Transport transport, size_t window_bytes,
+                                  uint64_t epoch = 1);
+    int size() const { return static_cast<int>(builders_.size()); }
+    // Once for each rank. After a fork: drops the listeners of the other ranks first.
+    Result<Fabric> Connect(int rank, const Deadline& deadline);
+    void DropOthers(int rank);
+
+  private:
+    std::vector<std::unique_ptr<FabricBuilder>> builders_;
+    std::vector<std::vector<std::string>> offers_;  // [to][from]
+};
+
+// result[r] is rank r's Fabric.
+Result<std::vector<Fabric>> MakeLocalFabrics(int size, Transport transport, size_t window_bytes,
+                                             uint64_t epoch = 1);
+
+}  // namespace weft::net
