@@ -1,0 +1,149 @@
+// Cluster: the ranks of one job as processes of this program, and what they know of each other.
+//
+// Rank 0 is the process that the user started. `--local N` spawns ranks 1..N-1 as children of it;
+// `--hosts h1:port,h2:port` asks the listening worker of each host (WorkerListener) to run one
+// rank: rank i is the i-th host. Control runs in a star around rank 0, over sockets whose two
+// ends proved one shared key to each other (handshake.h); data runs over the links of fabric().
+//
+// Membership. One control thread a process exchanges heartbeats. A connection that ends, or a rank
+// that is silent for timeout_ms, is a *verdict* of rank 0: every survivor has the same error text
+// within timeout_ms + 1 s of the fault. A rank that loses rank 0 says so by itself. The first
+// verdict of an epoch stands; a report of a failure (ReportFailure) becomes one.
+//
+// A process whose main thread does not end by itself after a verdict is ended by its control
+// thread (watchdog_ms), with the verdict's exit status: nobody hangs.
+//
+// The first lines of every rank's life:
+//
+//     rank 0:  WEFT_ASSIGN(auto cluster, Cluster::Launch(options, job));
+//     worker:  WEFT_ASSIGN(auto cluster, Cluster::Join(handle));   // `weft worker --join HANDLE`
+//              RunJob(cluster->job(), *cluster);
+//     both:    WEFT_TRY(cluster->Agree("model", fingerprint, Deadline::In(60'000)));
+//     at the end, on all:  WEFT_TRY(cluster->Shutdown(Deadline::In(timeout_ms)));
+//     on an error, on any: return cluster->ReportFailure(error);   // ends the job on all ranks
+//
+// Thread: one thread calls the methods, but for monitor() and RequestStop(), which any thread may.
+// Launch must be called on a thread that lives as long as the Cluster does (the main thread): the
+// kernel ties the life of the children to it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/result.h"
+#include "net/link.h"
+
+namespace weft::cluster {
+
+struct ClusterOptions {
+    int local = 1;                   // ranks on this machine, this process included
+    std::vector<std::string> hosts;  // "host:port" of workers that listen; excludes local > 1
+    std::string key_file;            // the shared key; needed with hosts
+    std::string transport = "auto";  // auto, shm or tcp
+    int64_t timeout_ms = 5000;       // silence after which a rank is lost; 200 at least
+    size_t window_bytes = 0;         // of each link, one way; 0: the default of net/
+    // Rank 0 ends itself so long after a verdict that its main thread did not take; 0: never.
+    int64_t watchdog_ms = 700;
+    // How this program is started as a worker; "--join HANDLE" is appended.
+    std::vector<std::string> worker_arguments = {"worker"};
+};
+
+// Checks the words of the user alone (counts, host:port, transport, a key file where one is
+// needed). Errors: kUsage.
+Status CheckOptions(const ClusterOptions& options);
+
+// What a rank's machine is.
+struct HostInfo {
+    std::string name;          // as the user wrote it in --hosts, else the system's host name
+    std::string boot_id;       // equal: the same running kernel, so shared memory is possible
+    std::vector<int> cores;    // that the rank's process may use
+    uint64_t memory_bytes = 0; // available when the rank started
+};
+
+class Cluster {
+  public:
+    // On rank 0: starts or reaches all ranks, joins the links, returns once every rank is ready.
+    // job: opaque to the cluster, at most 512 KiB; every rank reads it with job().
+    // Errors: kUsage, kDenied (key, version), kPeerLost, kTimeout, kIo.
+    // With local = 1 and no hosts: no thread, no socket, nothing to fail.
+    static Result<std::unique_ptr<Cluster>> Launch(const ClusterOptions& options, std::string job);
+
+    // On a worker: `handle` is the word after --join on its command line. From here on this
+    // process ignores SIGINT and SIGTERM and ends through the control plane.
+    static Result<std::unique_ptr<Cluster>> Join(const std::string& handle);
+
+    // Tells the others, if there was neither Shutdown nor a verdict. Rank 0 leaves no child behind.
+    virtual ~Cluster() = default;
+
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+    virtual const std::string& job() const = 0;
+    virtual const HostInfo& host(int rank) const = 0;
+    // The cores that this rank may pin its threads to: this machine's, shared out over its ranks.
+    // With more ranks than cores every rank gets all of them, and cores_shared() is true: do not
+    // pin, do not spin for long.
+    virtual const std::vector<int>& cores() const = 0;
+    virtual bool cores_shared() const = 0;
+    virtual int64_t timeout_ms() const = 0;
+
+    virtual net::Fabric& fabric() = 0;
+    virtual net::PeerMonitor* monitor() = 0;  // of this Cluster; null when size() is 1
+
+    // A number that grows while this rank works (ops done). Called from the control thread about
+    // five times a second, until it is set to null; must be cheap and safe to call from there.
+    virtual void SetProgress(std::function<int64_t()> progress) = 0;
+    // What the job is doing, for error texts: "load", "prefill", "decode". A string literal.
+    virtual void SetPhase(const char* phase) = 0;
+
+    // Collective calls: every rank makes the same ones in the same order. All of them end early
+    // with the verdict when a rank is lost, and make one of a failure of their own.
+    //
+    // value must equal rank 0's. kDenied names the first host that differs, and both values.
+    virtual Status Agree(const std::string& name, const std::string& value,
+                         const Deadline& deadline) = 0;
+    // Small values (1 MiB for all ranks together) of every rank, by rank, on every rank.
+    virtual Result<std::vector<std::string>> AllGather(const std::string& name,
+                                                       const std::string& mine,
+                                                       const Deadline& deadline) = 0;
+    virtual Status Barrier(const std::string& name, const Deadline& deadline) = 0;
+    // The clean end. Rank 0: tells all, waits until they ended, reaps its children. Worker: waits
+    // for rank 0's word. A worker that waits for data when rank 0 shuts down gets kCancelled from
+    // monitor(); its Shutdown then succeeds.
+    virtual Status Shutdown(const Deadline& deadline) = 0;
+
+    // This rank cannot go on because of `error`: ends the job on all ranks. Returns the cluster's
+    // verdict, which is `error` itself unless another rank's loss explains it (then it says which,
+    // during what). The caller prints it if should_report(), and leaves with its exit status.
+    virtual Error ReportFailure(Error error) = 0;
+    // Whether this process prints failures: rank 0, a rank of another host, and every rank when
+    // it is rank 0 that was lost.
+    virtual bool should_report() const = 0;
+
+    // Asks all ranks to end: monitor()->Failed() becomes true with kCancelled. May be called from
+    // a signal handler.
+    virtual void RequestStop() = 0;
+};
+
+// `weft worker --listen HOST:PORT --key-file F`: serves one job after another, each in a fresh
+// process, so that nothing a job does harms the listener.
+class WorkerListener {
+  public:
+    struct Options {
+        std::string listen;    // "host:port"; port 0: any (then `port()` tells)
+        std::string key_file;
+        std::vector<std::string> worker_arguments = {"worker"};  // as in ClusterOptions
+    };
+    // Errors: kUsage, kIo (address in use), kNotFound and kUnsupported (key file).
+    static Result<std::unique_ptr<WorkerListener>> Open(const Options& options);
+    virtual ~WorkerListener() = default;
+
+    virtual int port() const = 0;
+    // Serves until SIGINT or SIGTERM (which it takes over), then ends a running job and returns.
+    virtual Status Run() = 0;
+};
+
+}  // namespace weft::cluster
