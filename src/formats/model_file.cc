@@ -1,0 +1,60 @@
+#include "formats/model_file.h"
+
+#include <cstring>
+
+#include "formats/gguf.h"
+#include "tensor/quant.h"
+
+namespace weft::formats {
+
+void FingerprintMaker::Add(std::span<const std::byte> bytes) {
+    const Sha256Digest digest = Sha256(bytes);
+    const std::span<const std::byte> view = std::as_bytes(std::span(digest));
+    digests_.insert(digests_.end(), view.begin(), view.end());
+}
+
+void FingerprintMaker::Add(uint64_t number) {
+    Add(std::as_bytes(std::span(&number, 1)));
+}
+
+std::string FingerprintMaker::Finish() const { return Hex(Sha256(digests_)); }
+
+void ModelSource::CheckSlice(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
+                             int64_t col_begin, int64_t col_count, size_t out_bytes) {
+    const int64_t block = Info(tensor.dtype).block_elements;
+    WEFT_CHECK(row_begin >= 0 && row_count >= 0 && row_begin <= tensor.rows - row_count);
+    WEFT_CHECK(col_begin >= 0 && col_count >= 0 && col_begin <= tensor.cols - col_count);
+    WEFT_CHECK(col_begin % block == 0 && col_count % block == 0);
+    WEFT_CHECK(out_bytes ==
+               static_cast<size_t>(row_count) *
+                   static_cast<size_t>(RowBytes(tensor.dtype, col_count)));
+}
+
+Result<const TensorInfo*> ModelSource::NeedTensor(std::string_view tensor) const {
+    const TensorInfo* found = FindTensor(tensor);
+    if (found != nullptr) return found;
+    return MakeError(ErrorCode::kNotFound, "{}: no tensor '{}', which this model needs", name(),
+                     tensor);
+}
+
+Result<std::vector<float>> ModelSource::ReadFloats(const TensorInfo& tensor,
+                                                   uint64_t* bytes_read) const {
+    std::vector<std::byte> raw(tensor.bytes);
+    WEFT_TRY(ReadRows(tensor, 0, tensor.rows, 0, tensor.cols, raw, bytes_read));
+    std::vector<float> floats(static_cast<size_t>(tensor.rows * tensor.cols));
+    DequantizeRow(tensor.dtype, raw, floats);
+    return floats;
+}
+
+uint64_t ModelSource::TotalBytes() const {
+    uint64_t total = 0;
+    for (const TensorInfo& tensor : tensors()) total += tensor.bytes;
+    return total;
+}
+
+Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& spec) {
+    WEFT_ASSIGN(Gguf gguf, Gguf::Open(spec));
+    return std::unique_ptr<ModelSource>(std::make_unique<Gguf>(std::move(gguf)));
+}
+
+}  // namespace weft::formats
