@@ -1,0 +1,65 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/ops.h"
+
+namespace weft::kernels::reference {
+namespace {
+
+// One query against the keys at positions 0..last: the running maximum, the running sum of
+// exponentials, and `out` as the sum of values under those weights, rescaled when the maximum
+// grows.
+void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head, int64_t last,
+            const float* q, float* scratch, float* out) {
+    const KvCache& keys = args.k_cache;
+    const int64_t head_dim = keys.head_dim;
+    float* row = scratch;
+    float largest = -std::numeric_limits<float>::infinity();
+    float sum = 0;
+    std::fill(out, out + head_dim, 0.0f);
+    for (int64_t position = 0; position <= last; ++position) {
+        const int64_t page = sequence.pages[static_cast<size_t>(position / keys.page_tokens)];
+        const int64_t slot = position % keys.page_tokens;
+        ReadKey(keys, page, kv_head, slot, row);
+        float score = 0;
+        for (int64_t d = 0; d < head_dim; ++d) score += q[d] * row[d];
+        score *= args.scale;
+        if (score > largest) {
+            const float shrink = std::exp(largest - score);
+            sum *= shrink;
+            for (int64_t d = 0; d < head_dim; ++d) out[d] *= shrink;
+            largest = score;
+        }
+        const float weight = std::exp(score - largest);
+        sum += weight;
+        ReadValue(args.v_cache, page, kv_head, slot, row);
+        for (int64_t d = 0; d < head_dim; ++d) out[d] += weight * row[d];
+    }
+    for (int64_t d = 0; d < head_dim; ++d) out[d] /= sum;
+}
+
+}  // namespace
+
+int64_t AttentionScratch(int64_t head_dim, int64_t /*group*/) {
+    return head_dim;
+}
+
+void Attention(const AttentionArgs& args, int part, int parts) {
+    const int64_t head_dim = args.k_cache.head_dim;
+    float* scratch = args.scratch + part * args.scratch_floats;
+    for (const Sequence& sequence : args.sequences) {
+        // Units are interleaved: each part gets early (short) and late (long) rows.
+        for (int64_t unit = part; unit < sequence.row_count * args.heads; unit += parts) {
+            const int64_t index = unit / args.heads;
+            const int64_t head = unit % args.heads;
+            const int64_t row = sequence.row_begin + index;
+            const int64_t kv_head = (args.first_head + head) / args.group - args.first_kv_head;
+            Attend(args, sequence, kv_head, sequence.position + index,
+                   args.q + row * args.q_stride + head * head_dim, scratch,
+                   args.out + row * args.out_stride + head * head_dim);
+        }
+    }
+}
+
+}  // namespace weft::kernels::reference

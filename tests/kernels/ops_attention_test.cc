@@ -1,0 +1,167 @@
+// Attention and the KV cache against the plain formula in double, over random shapes, dtypes, page
+// tables and cuts of the heads; and the promise that a row's bits depend on nothing but the row.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support/attention_case.h"
+
+namespace weft::kernels::test {
+namespace {
+
+void ExpectWithin(const std::vector<float>& got, const std::vector<double>& expected,
+                  const std::vector<double>& bound, const std::string& what) {
+    ASSERT_EQ(got.size(), expected.size()) << what;
+    for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_LE(std::fabs(got[i] - expected[i]), bound[i])
+            << what << " element " << i << ": " << got[i] << ", expected " << expected[i];
+    }
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
+    std::string text = ops.name + " case " + std::to_string(number) + ": " +
+                       std::string(Info(shape.dtype).name) + " head_dim " +
+                       std::to_string(shape.head_dim) + " heads " + std::to_string(shape.heads) +
+                       " from " + std::to_string(shape.first_head) + " group " +
+                       std::to_string(shape.group) + " page " + std::to_string(shape.page_tokens);
+    for (auto [position, rows] : shape.sequences) {
+        text += " [" + std::to_string(position) + "+" + std::to_string(rows) + "]";
+    }
+    return text;
+}
+
+TEST(OpsAttention, EqualsThePlainFormula) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(1);
+        for (int number = 0; number < 40; ++number) {
+            const AttentionShape shape = RandomShape(random);
+            const AttentionCase problem(shape, static_cast<uint32_t>(number));
+            problem.WriteAll(ops);
+            std::vector<double> expected, bound;
+            problem.Expected(&expected, &bound);
+            const auto parts = static_cast<int>(random.Int(1, 5));
+            ExpectWithin(problem.Attend(ops, problem.sequences(), parts), expected, bound,
+                         Describe(ops, shape, number));
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
+// The rows of `sequences` cut into steps of at most `most` rows; each step's rows attend alone.
+std::vector<float> AttendInSteps(const AttentionCase& problem, const Ops& ops, int32_t most) {
+    std::vector<float> all;
+    for (Sequence whole : problem.sequences()) {
+        while (whole.row_count > 0) {
+            Sequence step = whole;
+            step.row_count = std::min(whole.row_count, most);
+            const std::vector<float> out = problem.Attend(ops, {step}, 1);
+            if (all.empty()) all.assign(out.size(), 0);
+            const size_t width = out.size() / static_cast<size_t>(problem.Rows());
+            const auto begin = static_cast<size_t>(step.row_begin) * width;
+            const auto count = static_cast<size_t>(step.row_count) * width;
+            std::copy_n(out.begin() + static_cast<int64_t>(begin), count,
+                        all.begin() + static_cast<int64_t>(begin));
+            whole.row_begin += step.row_count;
+            whole.row_count -= step.row_count;
+            whole.position += step.row_count;
+        }
+    }
+    return all;
+}
+
+TEST(OpsAttention, BitsDependOnTheRowAlone) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(2);
+        for (int number = 0; number < 25; ++number) {
+            const AttentionShape shape = RandomShape(random);
+            const AttentionCase problem(shape, static_cast<uint32_t>(number));
+            problem.WriteAll(ops);
+            const std::vector<float> whole = problem.Attend(ops, problem.sequences(), 1);
+            for (int parts = 2; parts <= 5; ++parts) {
+                ASSERT_TRUE(SameBits(whole, problem.Attend(ops, problem.sequences(), parts)))
+                    << Describe(ops, shape, number) << ", parts " << parts;
+            }
+            for (int32_t most : {1, 2, 7, 33}) {
+                ASSERT_TRUE(SameBits(whole, AttendInSteps(problem, ops, most)))
+                    << Describe(ops, shape, number) << ", in steps of " << most;
+            }
+        }
+    }
+}
+
+// Scores of the size that overflow exp: the maximum must be taken out first.
+TEST(OpsAttention, LargeScoresStayFinite) {
+    for (const Ops& ops : OpLevels()) {
+        AttentionShape shape;
+        shape.dtype = DType::kF32;
+        shape.deviation = 40;
+        shape.sequences = {{100, 20}};
+        const AttentionCase problem(shape, 3);
+        problem.WriteAll(ops);
+        std::vector<double> expected, bound;
+        problem.Expected(&expected, &bound);
+        ExpectWithin(problem.Attend(ops, problem.sequences(), 2), expected, bound, ops.name);
+    }
+}
+
+TEST(OpsKvWrite, CacheHoldsTheRoundedRows) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(4);
+        for (int number = 0; number < 60; ++number) {
+            const AttentionShape shape = RandomShape(random);
+            const AttentionCase problem(shape, static_cast<uint32_t>(number));
+            const auto parts = static_cast<int>(random.Int(1, 5));
+            problem.WriteAll(ops, parts);
+            for (size_t s = 0; s < shape.sequences.size(); ++s) {
+                for (bool is_key : {true, false}) {
+                    const std::vector<float>& given = is_key ? problem.keys(s) : problem.values(s);
+                    const std::vector<float> held = problem.Held(s, is_key);
+                    const std::vector<float> read = problem.ReadBack(s, is_key);
+                    for (size_t i = 0; i < given.size(); ++i) {
+                        if (shape.dtype != DType::kQ8_0) {
+                            ASSERT_EQ(read[i], held[i]) << Describe(ops, shape, number);
+                            continue;
+                        }
+                        // Half a step of largest / 127, and the scale's own rounding to f16.
+                        float largest = 0;
+                        for (size_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k) {
+                            largest = std::max(largest, std::fabs(given[k]));
+                        }
+                        const float bound = largest * (0.5f / 127 + 0x1p-11f) * 1.001f + 4e-6f;
+                        ASSERT_LE(std::fabs(read[i] - given[i]), bound)
+                            << Describe(ops, shape, number);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// One token at a time, in chunks or at once, by any number of parts, at any level: the same bytes.
+TEST(OpsKvWrite, BytesDependOnTheRowAlone) {
+    Random random(5);
+    for (int number = 0; number < 30; ++number) {
+        const AttentionShape shape = RandomShape(random);
+        const AttentionCase whole(shape, static_cast<uint32_t>(number));
+        whole.WriteAll(OpLevels().front());
+        for (const Ops& ops : OpLevels()) {
+            const AttentionCase steps(shape, static_cast<uint32_t>(number));
+            for (size_t s = 0; s < shape.sequences.size(); ++s) {
+                for (int64_t begin = 0; begin < steps.Tokens(s);) {
+                    const int64_t end = std::min(begin + random.Int(1, 20), steps.Tokens(s));
+                    steps.Write(ops, s, begin, end, static_cast<int>(random.Int(1, 4)));
+                    begin = end;
+                }
+            }
+            ASSERT_TRUE(whole.k_bytes() == steps.k_bytes()) << Describe(ops, shape, number);
+            ASSERT_TRUE(whole.v_bytes() == steps.v_bytes()) << Describe(ops, shape, number);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::kernels::test

@@ -1,0 +1,261 @@
+// RMS norm, RoPE, SwiGLU and add against their formulas in double, over random shapes, strides and
+// parts, at every instruction set; and the promise that a row's bits depend on the row alone.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support/kernel_levels.h"
+
+namespace weft::kernels::test {
+namespace {
+
+constexpr float kUntouched = 12345.0f;
+
+bool SameBits(const float* a, const float* b, int64_t count) {
+    return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
+}
+
+// A [rows, cols] matrix with room after each row that nobody may write.
+struct Matrix {
+    Matrix(Random& random, int64_t row_count, int64_t col_count, float deviation = 1)
+        : rows(row_count), cols(col_count), stride(col_count + random.Int(0, 9)) {
+        values = random.Normals(rows * stride, deviation);
+        for (int64_t row = 0; row < rows; ++row)
+            std::fill(Row(row) + cols, Row(row) + stride, kUntouched);
+    }
+    float* Row(int64_t row) { return values.data() + row * stride; }
+    const float* Row(int64_t row) const { return values.data() + row * stride; }
+    bool Intact() const {
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t i = cols; i < stride; ++i) {
+                if (Row(row)[i] != kUntouched) return false;
+            }
+        }
+        return true;
+    }
+    int64_t rows, cols, stride;
+    std::vector<float> values;
+};
+
+TEST(OpsRmsNorm, EqualsTheFormula) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(11);
+        for (int number = 0; number < 200; ++number) {
+            const int64_t group = random.Pick<int64_t>({random.Int(1, 300), 64, 128, 576, 2048});
+            const int64_t groups = random.Pick<int64_t>({1, 1, random.Int(1, 6)});
+            const float deviation = random.Pick({1.0f, 1e-3f, 1e-20f, 1e15f});
+            Matrix x(random, random.Int(1, 5), group * groups, deviation);
+            Matrix y(random, x.rows, x.cols);
+            const std::vector<float> weight = random.Normals(group);
+            RmsNormArgs args{x.values.data(), x.stride, weight.data(),   1e-5f,   x.rows,
+                             x.cols,          group,    y.values.data(), y.stride};
+            RunParts(ops.rms_norm, args, static_cast<int>(random.Int(1, 5)));
+            ASSERT_TRUE(y.Intact()) << ops.name;
+            // n roundings in the sum, halved by the root, and six around it.
+            const double bound = (static_cast<double>(group) / 2 + 8) * kUlp;
+            for (int64_t row = 0; row < x.rows; ++row) {
+                double squares = 0;
+                for (int64_t i = 0; i < x.cols; ++i) {
+                    for (int64_t k = i; i % group == 0 && k < i + group; ++k) {
+                        squares = (k == i ? 0 : squares) + double{x.Row(row)[k]} * x.Row(row)[k];
+                    }
+                    const double expected = x.Row(row)[i] /
+                                            std::sqrt(squares / double(group) + 1e-5f) *
+                                            weight[static_cast<size_t>(i % group)];
+                    ASSERT_LE(std::fabs(y.Row(row)[i] - expected),
+                              std::fabs(expected) * bound + 1e-44)
+                        << ops.name << " group " << group << " deviation " << deviation;
+                }
+            }
+            Matrix alone(random, x.rows, x.cols);
+            for (int64_t row = 0; row < x.rows; ++row) {
+                RmsNormArgs one = args;
+                one.x = x.Row(row), one.y = alone.Row(row), one.rows = 1;
+                RunParts(ops.rms_norm, one, 3);
+                ASSERT_TRUE(SameBits(alone.Row(row), y.Row(row), x.cols)) << ops.name;
+            }
+            args.y = x.values.data(), args.y_stride = x.stride;  // in place
+            RunParts(ops.rms_norm, args, 2);
+            for (int64_t row = 0; row < x.rows; ++row) {
+                ASSERT_TRUE(SameBits(x.Row(row), y.Row(row), x.cols)) << ops.name;
+            }
+        }
+    }
+}
+
+TEST(OpsRope, TableIsCosAndSinOfTheAngle) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(12);
+        for (int number = 0; number < 100; ++number) {
+            const int64_t rows = random.Int(1, 20), pairs = random.Int(1, 70);
+            std::vector<int32_t> positions(static_cast<size_t>(rows));
+            const auto most = random.Pick<int64_t>({16, 8192, 1 << 20, 0x7fffffff});
+            for (int32_t& position : positions)
+                position = static_cast<int32_t>(random.Int(0, most));
+            std::vector<float> frequency(static_cast<size_t>(pairs));
+            for (int64_t i = 0; i < pairs; ++i) {
+                frequency[static_cast<size_t>(i)] =
+                    static_cast<float>(std::pow(1e5, -static_cast<double>(i) / double(pairs)));
+            }
+            std::vector<float> out(static_cast<size_t>(rows * pairs * 2), kUntouched);
+            RunParts(ops.rope_table,
+                     RopeTableArgs{positions.data(), frequency.data(), rows, 2 * pairs, out.data()},
+                     static_cast<int>(random.Int(1, 5)));
+            for (int64_t row = 0; row < rows; ++row) {
+                for (int64_t i = 0; i < pairs; ++i) {
+                    const double angle = double(positions[static_cast<size_t>(row)]) *
+                                         double(frequency[static_cast<size_t>(i)]);
+                    const auto at = static_cast<size_t>(row * 2 * pairs + i);
+                    ASSERT_LE(std::fabs(out[at] - std::cos(angle)), 2 * kUlp) << ops.name << angle;
+                    ASSERT_LE(std::fabs(out[at + static_cast<size_t>(pairs)] - std::sin(angle)),
+                              2 * kUlp)
+                        << ops.name << angle;
+                }
+            }
+        }
+    }
+}
+
+TEST(OpsRope, RotatesPairsAndBackAgain) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(13);
+        for (int number = 0; number < 200; ++number) {
+            const int64_t rows = random.Int(1, 6), heads = random.Int(1, 5);
+            const int64_t pairs = random.Pick<int64_t>({32, 64, 16, random.Int(1, 70)});
+            const int64_t head_dim = 2 * pairs + random.Pick<int64_t>({0, 0, random.Int(0, 40)});
+            const bool neighbours = random.Int(0, 1) == 1;
+            Matrix x(random, rows, heads * head_dim), y(random, rows, heads * head_dim);
+            std::vector<float> table(static_cast<size_t>(rows * pairs * 2));
+            for (int64_t i = 0; i < rows * pairs; ++i) {
+                const double angle = random.Normal(10);
+                const auto at = static_cast<size_t>(i / pairs * 2 * pairs + i % pairs);
+                table[at] = static_cast<float>(std::cos(angle));
+                table[at + static_cast<size_t>(pairs)] = static_cast<float>(std::sin(angle));
+            }
+            RopeArgs args{
+                x.values.data(), x.stride,  table.data(),    1,       neighbours, rows, heads,
+                head_dim,        2 * pairs, y.values.data(), y.stride};
+            RunParts(ops.rope, args, static_cast<int>(random.Int(1, 5)));
+            ASSERT_TRUE(y.Intact()) << ops.name;
+            for (int64_t unit = 0; unit < rows * heads * head_dim; ++unit) {
+                const int64_t row = unit / (heads * head_dim), column = unit % (heads * head_dim);
+                const int64_t d = column % head_dim;
+                const float* from = x.Row(row) + column - d;
+                double expected = from[d], size = 0;
+                if (d < 2 * pairs) {
+                    const int64_t pair = neighbours ? d / 2 : d % pairs;
+                    const bool second = neighbours ? d % 2 == 1 : d >= pairs;
+                    const double a = from[neighbours ? 2 * pair : pair];
+                    const double b = from[neighbours ? 2 * pair + 1 : pair + pairs];
+                    const double c = table[static_cast<size_t>(row * 2 * pairs + pair)];
+                    const double s = table[static_cast<size_t>(row * 2 * pairs + pairs + pair)];
+                    expected = second ? b * c + a * s : a * c - b * s;
+                    size = std::fabs(a) + std::fabs(b);
+                }
+                ASSERT_LE(std::fabs(y.Row(row)[column] - expected), 3 * kUlp * size)
+                    << ops.name << " pairs " << pairs << " dim " << d;
+            }
+            // In place, and one row alone: the same bits. Then back.
+            Matrix copy = x;
+            for (int64_t row = 0; row < rows; ++row) {
+                RopeArgs one = args;
+                one.x = copy.Row(row), one.y = copy.Row(row);
+                one.cos_sin = table.data() + row * 2 * pairs;
+                one.rows = 1;
+                RunParts(ops.rope, one, 2);
+                ASSERT_TRUE(SameBits(copy.Row(row), y.Row(row), x.cols)) << ops.name;
+                one.sign = -1;
+                RunParts(ops.rope, one, 1);
+                for (int64_t i = 0; i < x.cols; ++i) {
+                    ASSERT_LE(std::fabs(copy.Row(row)[i] - x.Row(row)[i]), 1e-5) << ops.name;
+                }
+            }
+        }
+    }
+}
+
+TEST(OpsSwiGlu, EqualsTheFormula) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(14);
+        for (int number = 0; number < 200; ++number) {
+            const int64_t rows = random.Int(1, 5);
+            const int64_t cols = random.Pick<int64_t>({random.Int(1, 100), 1536, 640});
+            const float deviation = random.Pick({1.0f, 1e-6f, 1e-39f, 30.0f, 300.0f, 1e20f});
+            Matrix gate(random, rows, cols, deviation), up(random, rows, cols);
+            Matrix out(random, rows, cols);
+            SwiGluArgs args{gate.values.data(), up.values.data(),  rows,      cols, gate.stride,
+                            up.stride,          out.values.data(), out.stride};
+            RunParts(ops.swiglu, args, static_cast<int>(random.Int(1, 5)));
+            ASSERT_TRUE(out.Intact()) << ops.name;
+            for (int64_t unit = 0; unit < rows * cols; ++unit) {
+                const int64_t row = unit / cols, column = unit % cols;
+                const double a = gate.Row(row)[column], b = up.Row(row)[column];
+                const double expected = a / (1 + std::exp(-a)) * b;
+                // exp is good to 2 ulp; a float's exp overflows beyond 88.7, where all is ~0.
+                ASSERT_LE(std::fabs(out.Row(row)[column] - expected),
+                          std::fabs(expected) * 10 * kUlp + std::fabs(b) * 1e-36 + 1e-44)
+                    << ops.name << " gate " << a << " up " << b;
+            }
+            Matrix again = out;
+            args.out = again.values.data();
+            RunParts(ops.swiglu, args, 7);
+            ASSERT_TRUE(SameBits(again.values.data(), out.values.data(), rows * out.stride));
+            for (int64_t row = 0; row < rows; ++row) {
+                SwiGluArgs one{gate.Row(row), up.Row(row),    1,   cols, cols,
+                               cols,          again.Row(row), cols};
+                RunParts(ops.swiglu, one, 2);
+            }
+            ASSERT_TRUE(SameBits(again.values.data(), out.values.data(), rows * out.stride));
+        }
+    }
+}
+
+TEST(OpsSwiGlu, ExtremesDoNotTurnIntoNan) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const std::vector<float> gate = {0.0f,      -0.0f,   88.0f,  89.0f,   1e4f,  3e38f,
+                                     kInfinity, -88.0f,  -89.0f, -104.0f, -1e4f, -3e38f,
+                                     1e-45f,    -1e-45f, 1e-38f, -1e-38f};
+    const std::vector<float> up(gate.size(), 1.0f);
+    for (const Ops& ops : OpLevels()) {
+        for (size_t count = 1; count <= gate.size(); ++count) {
+            std::vector<float> out(gate.size(), kUntouched);
+            const auto cols = static_cast<int64_t>(count);
+            RunParts(ops.swiglu, SwiGluArgs{gate.data(), up.data(), 1, cols, 0, 0, out.data(), 0},
+                     1);
+            for (size_t i = 0; i < gate.size(); ++i) {
+                if (i >= count) {
+                    ASSERT_EQ(out[i], kUntouched) << ops.name;
+                } else if (gate[i] >= 88) {
+                    ASSERT_EQ(out[i], gate[i]) << ops.name;
+                } else {
+                    const double expected = gate[i] / (1 + std::exp(-double{gate[i]}));
+                    ASSERT_LE(std::fabs(out[i] - expected), 1e-36) << ops.name << " " << gate[i];
+                }
+            }
+        }
+        float out = 0;
+        const float nan = std::nanf("");
+        RunParts(ops.swiglu, SwiGluArgs{&nan, up.data(), 1, 1, 0, 0, &out, 0}, 1);
+        EXPECT_TRUE(std::isnan(out)) << ops.name << ": a NaN must stay visible";
+    }
+}
+
+TEST(OpsAdd, AddsAnyCountInPlaceOrNot) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(15);
+        for (int number = 0; number < 200; ++number) {
+            const int64_t count = random.Int(0, 200);
+            const std::vector<float> a = random.Normals(count + 1), b = random.Normals(count + 1);
+            std::vector<float> out(a.size(), kUntouched), in_place = a;
+            const auto parts = static_cast<int>(random.Int(1, 5));
+            RunParts(ops.add, AddArgs{a.data(), b.data(), out.data(), count}, parts);
+            RunParts(ops.add, AddArgs{in_place.data(), b.data(), in_place.data(), count}, parts);
+            for (size_t i = 0; i < static_cast<size_t>(count); ++i) ASSERT_EQ(out[i], a[i] + b[i]);
+            ASSERT_EQ(out.back(), kUntouched) << ops.name;
+            ASSERT_TRUE(SameBits(in_place.data(), out.data(), count)) << ops.name;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::kernels::test

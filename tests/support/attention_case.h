@@ -1,0 +1,240 @@
+// A random attention problem: several sequences with their K and V, random page tables, a rank's
+// cut of the heads, and the answer in double precision by the plain formula.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "support/kernel_levels.h"
+
+namespace weft::kernels::test {
+
+// What `value` becomes when a cache of `dtype` (not Q8_0) holds it; written apart from tensor/half.
+inline float Rounded(DType dtype, float value) {
+    if (dtype == DType::kF32 || value == 0) return value;
+    const int bits = dtype == DType::kF16 ? 11 : 8;
+    const int least = dtype == DType::kF16 ? -24 : -133;
+    const int quantum = std::max(std::ilogb(value) - bits + 1, least);
+    return static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(value, -quantum)), quantum));
+}
+
+struct AttentionShape {
+    DType dtype = DType::kF16;
+    int64_t head_dim = 64, heads = 3, first_head = 0, group = 3, page_tokens = 32;
+    std::vector<std::pair<int64_t, int64_t>> sequences{{0, 1}};  // (position, rows)
+    float deviation = 1;
+};
+
+inline AttentionShape RandomShape(Random& random) {
+    AttentionShape shape;
+    shape.dtype = random.Pick({DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0});
+    shape.head_dim = random.Pick<int64_t>({32, 64, 64, 96, 128, 160, 256});
+    if (shape.dtype != DType::kQ8_0 && random.Int(0, 1) == 0) shape.head_dim = random.Int(1, 256);
+    shape.group = random.Int(1, 9);
+    shape.heads = random.Int(1, 2 * shape.group + 1);
+    shape.first_head = random.Int(0, 7);
+    shape.page_tokens = random.Pick<int64_t>({16, 32, 48, 64, 128});
+    shape.sequences.clear();
+    for (int64_t count = random.Int(1, 4); count > 0; --count) {
+        shape.sequences.emplace_back(random.Pick<int64_t>({0, random.Int(0, 200)}),
+                                     random.Pick<int64_t>({1, random.Int(1, 90)}));
+    }
+    shape.deviation = random.Pick({1e-3f, 1.0f, 1.0f, 1.0f, 4.0f});
+    return shape;
+}
+
+class AttentionCase {
+  public:
+    AttentionCase(const AttentionShape& shape, uint32_t seed)
+        : shape_(shape), random_(seed), first_kv_head_(shape.first_head / shape.group) {
+        const int64_t last_head = shape.first_head + shape.heads - 1;
+        kv_heads_ = last_head / shape.group - first_kv_head_ + 1;
+        int64_t page_count = 1;  // one that nobody may read
+        int32_t row = 0;
+        for (auto [position, rows] : shape.sequences) {
+            sequences_.push_back(
+                {row, static_cast<int32_t>(rows), static_cast<int32_t>(position), {}});
+            row += static_cast<int32_t>(rows);
+            page_count += (position + rows + shape.page_tokens - 1) / shape.page_tokens;
+        }
+        rows_ = row;
+        GivePages(page_count);
+        // All of it begins as NaN: what nobody wrote must not be read.
+        for (KvCache* cache : {&k_cache_, &v_cache_}) {
+            *cache = {shape.dtype, nullptr, kv_heads_, shape.page_tokens, shape.head_dim};
+            auto& bytes = cache == &k_cache_ ? k_bytes_ : v_bytes_;
+            bytes.assign(static_cast<size_t>(page_count * cache->PageStride()), std::byte{0xff});
+            cache->data = bytes.data();
+        }
+        q_stride_ = shape.heads * shape.head_dim + random_.Int(0, 5);
+        q_ = random_.Normals(rows_ * q_stride_, shape.deviation);
+        const int64_t width = kv_heads_ * shape.head_dim;
+        for (auto [position, rows] : shape.sequences) {
+            keys_.push_back(random_.Normals((position + rows) * width, shape.deviation));
+            values_.push_back(random_.Normals((position + rows) * width));
+        }
+    }
+
+    // Writes the K and V of tokens [begin, end) of a sequence.
+    void Write(const Ops& ops, size_t sequence, int64_t begin, int64_t end, int parts = 1) const {
+        Sequence rows = sequences_[sequence];
+        rows.row_begin = 0;
+        rows.row_count = static_cast<int32_t>(end - begin);
+        rows.position = static_cast<int32_t>(begin);
+        const int64_t width = kv_heads_ * shape_.head_dim;
+        KvWriteArgs args{{&rows, 1},
+                         keys_[sequence].data() + begin * width,
+                         values_[sequence].data() + begin * width,
+                         width,
+                         width,
+                         k_cache_,
+                         v_cache_};
+        RunParts(ops.kv_write, args, parts);
+    }
+    void WriteAll(const Ops& ops, int parts = 1) const {
+        for (size_t s = 0; s < sequences_.size(); ++s) Write(ops, s, 0, Tokens(s), parts);
+    }
+
+    // The rows of one step; `out` [rows, heads * head_dim].
+    std::vector<float> Attend(const Ops& ops, const std::vector<Sequence>& sequences,
+                              int parts) const {
+        AttentionArgs args;
+        args.sequences = sequences;
+        args.q = q_.data();
+        args.q_stride = q_stride_;
+        args.k_cache = k_cache_;
+        args.v_cache = v_cache_;
+        args.heads = shape_.heads;
+        args.first_head = shape_.first_head;
+        args.group = shape_.group;
+        args.first_kv_head = first_kv_head_;
+        args.scale = scale();
+        args.scratch_floats = (ops.attention_scratch(shape_.head_dim, shape_.group) + 15) / 16 * 16;
+        std::vector<float> scratch(static_cast<size_t>(args.scratch_floats * parts + 16),
+                                   std::numeric_limits<float>::quiet_NaN());
+        args.scratch = scratch.data();
+        while (reinterpret_cast<uintptr_t>(args.scratch) % 64 != 0) ++args.scratch;
+        std::vector<float> out(static_cast<size_t>(rows_ * shape_.heads * shape_.head_dim),
+                               std::numeric_limits<float>::quiet_NaN());
+        args.out = out.data();
+        args.out_stride = shape_.heads * shape_.head_dim;
+        RunParts(ops.attention, args, parts);
+        return out;
+    }
+
+    // The plain formula in double over what the cache holds; `bound` gets, for each output, what
+    // float32 rounding may change: see the derivation at ErrorBound.
+    void Expected(std::vector<double>* out, std::vector<double>* bound) const {
+        for (size_t s = 0; s < sequences_.size(); ++s) {
+            const std::vector<float> keys = Held(s, true), values = Held(s, false);
+            for (int64_t i = 0; i < sequences_[s].row_count; ++i) {
+                for (int64_t head = 0; head < shape_.heads; ++head) {
+                    ExpectedRow(s, i, head, keys.data(), values.data(), out, bound);
+                }
+            }
+        }
+    }
+
+    // What the cache should hold of a sequence's K or V: rounded here for the float types; for Q8_0
+    // what it does hold.
+    std::vector<float> Held(size_t s, bool is_key) const {
+        if (shape_.dtype == DType::kQ8_0) return ReadBack(s, is_key);
+        std::vector<float> held = is_key ? keys_[s] : values_[s];
+        for (float& value : held) value = Rounded(shape_.dtype, value);
+        return held;
+    }
+    // What it does hold: [tokens, kv_heads * head_dim].
+    std::vector<float> ReadBack(size_t s, bool is_key) const {
+        std::vector<float> held(keys_[s].size());
+        for (int64_t unit = 0; unit < Tokens(s) * kv_heads_; ++unit) {
+            const int64_t token = unit / kv_heads_;
+            const int64_t page = pages_[s][static_cast<size_t>(token / shape_.page_tokens)];
+            const auto read = is_key ? reference::ReadKey : reference::ReadValue;
+            read(is_key ? k_cache_ : v_cache_, page, unit % kv_heads_, token % shape_.page_tokens,
+                 held.data() + unit * shape_.head_dim);
+        }
+        return held;
+    }
+
+    const std::vector<Sequence>& sequences() const { return sequences_; }
+    int64_t Tokens(size_t s) const { return sequences_[s].position + sequences_[s].row_count; }
+    float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
+    int64_t Rows() const { return rows_; }
+    const std::vector<float>& keys(size_t s) const { return keys_[s]; }
+    const std::vector<float>& values(size_t s) const { return values_[s]; }
+    const std::vector<std::byte>& k_bytes() const { return k_bytes_; }
+    const std::vector<std::byte>& v_bytes() const { return v_bytes_; }
+
+  private:
+    void GivePages(int64_t page_count) {
+        std::vector<int32_t> order(static_cast<size_t>(page_count));
+        for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+        random_.Shuffle(order);
+        size_t next = 0;
+        for (size_t s = 0; s < sequences_.size(); ++s) {
+            const int64_t pages = (Tokens(s) + shape_.page_tokens - 1) / shape_.page_tokens;
+            pages_.emplace_back(order.begin() + static_cast<int64_t>(next),
+                                order.begin() + static_cast<int64_t>(next) + pages);
+            next += static_cast<size_t>(pages);
+        }
+        for (size_t s = 0; s < sequences_.size(); ++s) sequences_[s].pages = pages_[s];
+    }
+
+    // A float score differs from the true one by at most d = (head_dim + 4) roundings of
+    // scale * sum|q k|; a weight then by the factor 1 + 2d + a few roundings, and the sums over n
+    // keys by n more. All of it scales with the largest |v|. Online rescaling adds one rounding
+    // for each time that the maximum grows: at most n.
+    static double ErrorBound(int64_t head_dim, int64_t n, double most_score, double most_value) {
+        const double score = static_cast<double>(head_dim + 4) * kUlp * most_score;
+        return most_value * (4 * score + static_cast<double>(2 * n + 40) * kUlp) + 1e-38;
+    }
+
+    void ExpectedRow(size_t s, int64_t index, int64_t head, const float* keys, const float* values,
+                     std::vector<double>* out, std::vector<double>* bound) const {
+        const int64_t head_dim = shape_.head_dim;
+        const int64_t row = sequences_[s].row_begin + index;
+        const int64_t count = sequences_[s].position + index + 1;
+        const int64_t kv_head = (shape_.first_head + head) / shape_.group - first_kv_head_;
+        const float* q = q_.data() + row * q_stride_ + head * head_dim;
+        const int64_t width = kv_heads_ * head_dim, column = kv_head * head_dim;
+        std::vector<double> scores(static_cast<size_t>(count));
+        double most_score = 0, most_value = 0, largest = -1e300, sum = 0;
+        for (int64_t j = 0; j < count; ++j) {
+            double score = 0, magnitude = 0;
+            for (int64_t d = 0; d < head_dim; ++d) {
+                const double product = double{q[d]} * keys[j * width + column + d];
+                score += product;
+                magnitude += std::fabs(product);
+            }
+            scores[static_cast<size_t>(j)] = score * scale();
+            most_score = std::max(most_score, magnitude * scale());
+            largest = std::max(largest, score * scale());
+        }
+        for (double& score : scores) sum += score = std::exp(score - largest);
+        for (int64_t d = 0; d < head_dim; ++d) {
+            double value = 0;
+            for (int64_t j = 0; j < count; ++j) {
+                const double v = values[j * width + column + d];
+                most_value = std::max(most_value, std::fabs(v));
+                value += scores[static_cast<size_t>(j)] * v;
+            }
+            out->push_back(value / sum);
+        }
+        bound->insert(bound->end(), static_cast<size_t>(head_dim),
+                      ErrorBound(head_dim, count, most_score, most_value));
+    }
+
+    AttentionShape shape_;
+    Random random_;
+    int64_t first_kv_head_, kv_heads_ = 0, rows_ = 0, q_stride_ = 0;
+    std::vector<Sequence> sequences_;
+    std::vector<std::vector<int32_t>> pages_;
+    std::vector<std::byte> k_bytes_, v_bytes_;
+    KvCache k_cache_, v_cache_;
+    std::vector<float> q_;
+    std::vector<std::vector<float>> keys_,
+        values_;  // of each sequence: [tokens, kv_heads * head_dim]
+};
+
+}  // namespace weft::kernels::test

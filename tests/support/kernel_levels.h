@@ -1,0 +1,74 @@
+// The op kernels of every instruction set that this CPU can run, without the dispatch, so that
+// each test runs over all of them. Random inputs for such tests.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "hw/cpu.h"
+#include "kernels/kernels.h"
+#include "kernels/reference/ops.h"
+
+namespace weft::kernels::test {
+
+struct Ops {
+    std::string name;
+    decltype(&reference::RmsNorm) rms_norm;
+    decltype(&reference::RopeTable) rope_table;
+    decltype(&reference::Rope) rope;
+    decltype(&reference::KvWrite) kv_write;
+    decltype(&reference::Attention) attention;
+    decltype(&reference::AttentionScratch) attention_scratch;
+    decltype(&reference::SwiGlu) swiglu;
+    decltype(&reference::Add) add;
+};
+
+inline std::vector<Ops> OpLevels() {
+    std::vector<Ops> levels;
+    {
+        using namespace reference;
+        levels.push_back({"reference", RmsNorm, RopeTable, Rope, KvWrite, Attention,
+                          AttentionScratch, SwiGlu, Add});
+    }
+    return levels;
+}
+
+// Runs all parts of a kernel, one after another.
+template <typename Kernel, typename Args>
+void RunParts(Kernel kernel, const Args& args, int parts) {
+    for (int part = 0; part < parts; ++part) kernel(args, part, parts);
+}
+
+class Random {
+  public:
+    explicit Random(uint32_t seed) : engine_(seed) {}
+    int64_t Int(int64_t least, int64_t most) {
+        return std::uniform_int_distribution<int64_t>(least, most)(engine_);
+    }
+    template <typename T>
+    T Pick(std::initializer_list<T> from) {
+        return *(from.begin() + Int(0, static_cast<int64_t>(from.size()) - 1));
+    }
+    float Normal(float deviation = 1) {
+        return std::normal_distribution<float>(0, deviation)(engine_);
+    }
+    std::vector<float> Normals(int64_t count, float deviation = 1) {
+        std::vector<float> values(static_cast<size_t>(count));
+        for (float& value : values) value = Normal(deviation);
+        return values;
+    }
+    template <typename T>
+    void Shuffle(std::vector<T>& values) {
+        std::shuffle(values.begin(), values.end(), engine_);
+    }
+
+  private:
+    std::mt19937 engine_;
+};
+
+inline constexpr double kUlp = 0x1p-24;  // half the spacing of floats at 1: one rounding
+
+}  // namespace weft::kernels::test
