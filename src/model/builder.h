@@ -1,0 +1,85 @@
+// The builder that model files share: it knows this rank's shard, names and slices the weights,
+// and places the collectives, so that a model file reads like its paper.
+//
+// Columns of the residual stream are replicated on all tensor ranks; projections *to* heads or MLP
+// columns leave each rank its own outputs, projections *from* them leave a partial sum that is
+// all-reduced (Shoeybi et al. 2019, Megatron-LM). The embedding table is cut by rows: each rank
+// looks up the tokens it holds, and the sum is the embedding.
+//
+// Errors (a tensor that is missing or too small) are kept and returned by Finish().
+#pragma once
+
+#include <string>
+
+#include "formats/model_file.h"
+#include "model/hyper.h"
+#include "model/shard.h"
+#include "program/program.h"
+
+namespace weft::model {
+
+struct BuildOptions {
+    DType kv_dtype = DType::kF16;
+    bool cache = true;  // false: no KV cache (training): attention within the step's own rows
+};
+
+// Which rows and columns of a file's tensor a weight holds, and the whole tensor's shape, which the
+// file's must equal. A vector has no columns.
+struct Slice {
+    Span rows, cols;
+    int64_t all_rows = 0, all_cols = 0;
+};
+
+class Builder {
+  public:
+    Builder(const Hyper& hyper, const Shard& shard, const formats::ModelSource& source,
+            const BuildOptions& options);
+
+    // The residual stream of this stage's first layer: embedded tokens, or received.
+    program::ValueId Enter();
+    // After the last layer: final norm, logits and their way to rank 0, or sent to the next stage.
+    void Leave(program::ValueId x);
+
+    void BeginLayer(int64_t layer);
+    program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
+    // Projections to this rank's query heads, KV heads or MLP columns. `bias` adds its bias.
+    program::ValueId ToHeads(program::ValueId x, const std::string& weight, bool bias);
+    program::ValueId ToKvHeads(program::ValueId x, const std::string& weight, bool bias);
+    program::ValueId ToFfn(program::ValueId x, const std::string& weight);
+    // Projections back to the residual stream, summed over the tensor ranks.
+    program::ValueId FromHeads(program::ValueId x, const std::string& weight);
+    program::ValueId FromFfn(program::ValueId x, const std::string& weight);
+    program::ValueId Rope(program::ValueId x, bool neighbours);
+    program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v);
+    program::ValueId SwiGlu(program::ValueId gate, program::ValueId up);
+    program::ValueId Add(program::ValueId a, program::ValueId b);
+
+    const Hyper& hyper() const { return hyper_; }
+    const Shard& shard() const { return shard_; }
+    Result<program::Program> Finish() &&;
+
+  private:
+    std::string Local(const std::string& name) const;   // "l3.attn_q"
+    std::string Tensor(const std::string& name) const;  // "blk.3.attn_q"
+    Slice RowsOf(const Span& rows, int64_t all_rows) const;     // of a [all_rows, hidden]
+    Slice ColumnsOf(const Span& cols, int64_t all_cols) const;  // of a [hidden, all_cols]
+    Span Columns(const Span& heads) const;                      // of those heads
+    program::ValueId Weight(const std::string& tensor, const Slice& slice);
+    program::ValueId MatMul(program::ValueId x, const std::string& tensor, const Slice& slice,
+                            program::MatMul attributes, bool bias, const std::string& name);
+    program::ValueId AllReduce(program::ValueId x);
+    void Logits(program::ValueId x);
+    void Fail(Error error);
+
+    Hyper hyper_;
+    Shard shard_;
+    const formats::ModelSource& source_;
+    BuildOptions options_;
+    program::Program program_;
+    program::ValueId tokens_ = program::kNoValue, positions_ = program::kNoValue,
+                     output_rows_ = program::kNoValue;
+    int64_t layer_ = -1;
+    Result<void> status_;
+};
+
+}  // namespace weft::model

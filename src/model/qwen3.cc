@@ -1,0 +1,29 @@
+// Qwen3, dense (Yang et al. 2025): no biases; each query and key head is RMS-normalised before RoPE
+// over halves; head_dim is given explicitly.
+#include "model/model.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+ValueId BuildQwen3(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const int64_t head_dim = b.hyper().head_dim;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        const ValueId h = b.Norm(x, "attn_norm", b.hyper().hidden);
+        const ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
+        const ValueId k = b.Norm(b.ToKvHeads(h, "attn_k", false), "attn_k_norm", head_dim);
+        const ValueId v = b.ToKvHeads(h, "attn_v", false);
+        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
+        x = b.Add(x, b.FromHeads(a, "attn_output"));
+
+        const ValueId m = b.Norm(x, "ffn_norm", b.hyper().hidden);
+        const ValueId gate = b.ToFfn(m, "ffn_gate");
+        const ValueId up = b.ToFfn(m, "ffn_up");
+        x = b.Add(x, b.FromFfn(b.SwiGlu(gate, up), "ffn_down"));
+    }
+    return x;
+}
+
+}  // namespace weft::model

@@ -1,0 +1,216 @@
+#include "model/shard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+
+#include "tensor/dtype.h"
+
+namespace weft::model {
+namespace {
+
+// Cuts `units` into shares; the boundaries are rounded, and each share gets at least one unit.
+std::vector<Span> CutUnits(int64_t units, const std::vector<double>& shares) {
+    const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
+    const int64_t parts = static_cast<int64_t>(shares.size());
+    std::vector<Span> spans;
+    double sum = 0;
+    int64_t begin = 0;
+    for (int64_t i = 0; i < parts; ++i) {
+        sum += shares[static_cast<size_t>(i)];
+        int64_t end = std::llround(static_cast<double>(units) * sum / total);
+        end = std::clamp(end, begin + 1, units - (parts - 1 - i));
+        if (i == parts - 1) end = units;
+        spans.push_back({begin, end});
+        begin = end;
+    }
+    return spans;
+}
+
+struct CutRequest {
+    const char* what;    // "query heads"
+    int64_t total;       // elements
+    int64_t unit;        // a cut falls on multiples of this
+    int64_t ideal_unit;  // what it would fall on without a quantization block
+    const char* reason;  // why unit is larger
+};
+
+// Says which cuts the unit moved away from where the shares alone would put them.
+void NoteMovedCuts(const CutRequest& request, const std::vector<Span>& spans,
+                   const std::vector<double>& shares, std::vector<std::string>& notes) {
+    const std::vector<Span> ideal = CutUnits(request.total / request.ideal_unit, shares);
+    for (size_t i = 0; i + 1 < spans.size(); ++i) {
+        const int64_t wanted = ideal[i].end * request.ideal_unit;
+        if (wanted == spans[i].end) continue;
+        notes.push_back(fmt::format("cut {} of {} {} moved from {} to {}: it must fall on a "
+                                    "multiple of {}{}",
+                                    i + 1, request.total, request.what, wanted, spans[i].end,
+                                    request.unit, request.reason));
+    }
+}
+
+// Cuts `total` at multiples of `unit`; the last part takes the remainder.
+Result<std::vector<Span>> Cut(const CutRequest& request, const std::vector<double>& shares,
+                              std::vector<std::string>& notes) {
+    const int64_t units = (request.total + request.unit - 1) / request.unit;
+    const int64_t parts = static_cast<int64_t>(shares.size());
+    if (units < parts) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} {} cannot be cut into {} parts: a cut must fall on a multiple of {}{}. "
+                         "At most --tp {} works for this model; use --pp for more ranks.",
+                         request.total, request.what, parts, request.unit, request.reason, units);
+    }
+    std::vector<Span> spans = CutUnits(units, shares);
+    for (Span& span : spans) {
+        span.begin = std::min(span.begin * request.unit, request.total);
+        span.end = std::min(span.end * request.unit, request.total);
+    }
+    if (request.unit != request.ideal_unit) NoteMovedCuts(request, spans, shares, notes);
+    return spans;
+}
+
+std::vector<double> SharesOrEven(const std::vector<double>& shares, int parts) {
+    return shares.empty() ? std::vector<double>(static_cast<size_t>(parts), 1.0) : shares;
+}
+
+// The largest block of the tensor's dtype over all layers (files mix types).
+int64_t LargestBlock(const formats::ModelSource& source, const Hyper& hyper, const char* suffix) {
+    int64_t block = 1;
+    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+        const auto* tensor = source.FindTensor(fmt::format("blk.{}.{}", layer, suffix));
+        if (tensor != nullptr) block = std::max(block, Info(tensor->dtype).block_elements);
+    }
+    return block;
+}
+
+// Layers of each stage. The last stage also has the output matrix, counted as the layers it weighs.
+Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
+    if (hyper.layers < layout.pp) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} layers cannot be cut into {} pipeline stages: use --pp {} or fewer",
+                         hyper.layers, layout.pp, hyper.layers);
+    }
+    if (!layout.pp_shares.empty()) return CutUnits(hyper.layers, layout.pp_shares);
+    const double attention = static_cast<double>(hyper.hidden * hyper.head_dim) *
+                             static_cast<double>(2 * hyper.heads + 2 * hyper.kv_heads);
+    const double mlp = 3.0 * static_cast<double>(hyper.hidden * hyper.ffn);
+    const double head = static_cast<double>(hyper.hidden * hyper.vocab) / (attention + mlp);
+    const double each = (static_cast<double>(hyper.layers) + head) / layout.pp;
+    std::vector<Span> spans;
+    int64_t begin = 0;
+    for (int stage = 0; stage < layout.pp; ++stage) {
+        int64_t end = std::llround(each * (stage + 1));
+        end = std::clamp(end, begin + 1, hyper.layers - (layout.pp - 1 - stage));
+        if (stage == layout.pp - 1) end = hyper.layers;
+        spans.push_back({begin, end});
+        begin = end;
+    }
+    return spans;
+}
+
+// The cuts over the tensor ranks, the same in every stage.
+struct TensorCuts {
+    std::vector<Span> heads, ffn, vocab;
+};
+
+Result<TensorCuts> CutTensors(const Hyper& hyper, const formats::ModelSource& source,
+                              const Layout& layout, std::vector<std::string>& notes) {
+    const std::vector<double> shares = SharesOrEven(layout.tp_shares, layout.tp);
+    if (layout.tp == 1) {
+        return TensorCuts{{{0, hyper.heads}}, {{0, hyper.ffn}}, {{0, hyper.vocab}}};
+    }
+    const int64_t head_block = LargestBlock(source, hyper, "attn_output.weight");
+    const int64_t head_unit = std::lcm(hyper.head_dim, head_block) / hyper.head_dim;
+    const int64_t ffn_block = LargestBlock(source, hyper, "ffn_down.weight");
+    const int64_t ffn_ideal = hyper.ffn % 32 == 0 ? 32 : 1;
+    TensorCuts cuts;
+    WEFT_ASSIGN(cuts.heads, Cut({"query heads", hyper.heads, head_unit, 1,
+                                 " (the quantization block of attn_output)"},
+                                shares, notes));
+    WEFT_ASSIGN(cuts.ffn, Cut({"MLP columns", hyper.ffn, std::max(ffn_block, ffn_ideal), ffn_ideal,
+                               " (the quantization block of ffn_down)"},
+                              shares, notes));
+    WEFT_ASSIGN(cuts.vocab, Cut({"vocabulary rows", hyper.vocab, 16, 16, ""}, shares, notes));
+    return cuts;
+}
+
+}  // namespace
+
+Result<std::vector<double>> ParseShares(const std::string& text) {
+    std::vector<double> shares;
+    const char* at = text.c_str();
+    while (*at != '\0') {
+        char* end = nullptr;
+        const double share = std::strtod(at, &end);
+        if (end == at || !(share > 0) || share > 1e6 || (*end != ',' && *end != '\0') ||
+            shares.size() == 1024) {
+            return MakeError(ErrorCode::kUsage,
+                             "--split {}: expected positive numbers with commas between, such as "
+                             "3,2,1",
+                             text);
+        }
+        shares.push_back(share);
+        at = *end == ',' ? end + 1 : end;
+    }
+    return shares;
+}
+
+Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares) {
+    Layout layout;
+    layout.tp = tp > 0 ? tp : pp > 0 ? ranks / pp : ranks;
+    layout.pp = pp > 0 ? pp : tp > 0 ? ranks / tp : 1;
+    if (layout.size() != ranks || ranks < 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} ranks do not make --tp {} x --pp {}: start tp x pp ranks (with "
+                         "--local or --hosts), or change the layout",
+                         ranks, std::max(tp, layout.tp), std::max(pp, layout.pp));
+    }
+    if (shares.empty()) return layout;
+    const size_t tensor_ranks = static_cast<size_t>(layout.tp);
+    const size_t stages = static_cast<size_t>(layout.pp);
+    if (shares.size() == tensor_ranks && layout.tp > 1) {
+        layout.tp_shares = shares;
+    } else if (shares.size() == stages) {
+        layout.pp_shares = shares;
+    } else if (shares.size() == tensor_ranks + stages) {
+        layout.tp_shares.assign(shares.begin(), shares.begin() + layout.tp);
+        layout.pp_shares.assign(shares.begin() + layout.tp, shares.end());
+    } else {
+        return MakeError(ErrorCode::kUsage,
+                         "--split has {} shares; --tp {} --pp {} takes {} (one a tensor rank), {} "
+                         "(one a stage), or {} (tensor ranks, then stages)",
+                         shares.size(), layout.tp, layout.pp, layout.tp, layout.pp,
+                         layout.tp + layout.pp);
+    }
+    return layout;
+}
+
+Result<ShardPlan> PlanShards(const Hyper& hyper, const formats::ModelSource& source,
+                             const Layout& layout) {
+    ShardPlan plan;
+    WEFT_ASSIGN(const TensorCuts cuts, CutTensors(hyper, source, layout, plan.notes));
+    WEFT_ASSIGN(const std::vector<Span> layers, CutLayers(hyper, layout));
+    int64_t kv_held = 0;
+    for (int rank = 0; rank < layout.size(); ++rank) {
+        Shard shard;
+        shard.rank = rank;
+        shard.stage = rank / layout.tp;
+        shard.tensor_rank = rank % layout.tp;
+        shard.layout = layout;
+        const size_t t = static_cast<size_t>(shard.tensor_rank);
+        shard.layers = layers[static_cast<size_t>(shard.stage)];
+        shard.heads = cuts.heads[t];
+        shard.kv_heads = {shard.heads.begin / hyper.group(),
+                          (shard.heads.end - 1) / hyper.group() + 1};
+        shard.ffn = cuts.ffn[t];
+        shard.vocab = cuts.vocab[t];
+        for (const Span& part : cuts.vocab) shard.vocab_parts.push_back(part.size());
+        kv_held += shard.stage == 0 ? shard.kv_heads.size() : 0;
+        plan.shards.push_back(std::move(shard));
+    }
+    for (Shard& shard : plan.shards) shard.kv_replicated = kv_held > hyper.kv_heads;
+    return plan;
+}
+
+}  // namespace weft::model

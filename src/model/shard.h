@@ -1,0 +1,68 @@
+// The shard plan: which heads, MLP columns, vocabulary rows and layers each rank holds.
+//
+// World rank = stage * tp + tensor rank; rank 0 is in the first stage. Shares are weights
+// (`--split 3,2,1`), so unequal machines carry unequal parts. Units that a cut may not divide:
+//   attention   query heads, in steps that keep o_proj's columns on whole quantization blocks;
+//               a rank holds every KV head that its query heads read (so KV heads are replicated
+//               where a cut falls inside a group, or where there are more ranks than KV heads)
+//   MLP         columns, in multiples of the quantization block of the down projection
+//   vocabulary  rows, in multiples of 16
+//   pipeline    whole layers; the output matrix counts as the layers that it weighs
+// Where a block forbids the cut that the shares ask for, the nearest allowed one is taken and a
+// note says so.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/hyper.h"
+
+namespace weft::model {
+
+struct Layout {
+    int tp = 1;
+    int pp = 1;
+    std::vector<double> tp_shares;  // [tp], empty: even
+    std::vector<double> pp_shares;  // [pp], empty: even
+    int size() const { return tp * pp; }
+};
+
+// Half-open range.
+struct Span {
+    int64_t begin = 0, end = 0;
+    int64_t size() const { return end - begin; }
+    bool operator==(const Span&) const = default;
+};
+
+// What one rank holds.
+struct Shard {
+    int rank = 0, stage = 0, tensor_rank = 0;
+    Layout layout;
+    Span layers, heads, kv_heads, ffn, vocab;
+    std::vector<int64_t> vocab_parts;  // rows of each tensor rank, for the all-gather of logits
+    bool kv_replicated = false;        // some KV head is on several ranks
+    bool first_stage() const { return stage == 0; }
+    bool last_stage() const { return stage == layout.pp - 1; }
+};
+
+// Parses "3,2,1": positive numbers, at most 1024 of them. kUsage otherwise.
+Result<std::vector<double>> ParseShares(const std::string& text);
+
+// tp, pp and shares as the user gave them -> a layout for `ranks` ranks. Both 0: tp = ranks. One
+// 0: ranks / the other. Shares: one a tensor rank, or one a stage (where tp is 1), or both in a
+// row. kUsage where they don't fit.
+Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares);
+
+struct ShardPlan {
+    std::vector<Shard> shards;       // by world rank
+    std::vector<std::string> notes;  // cuts that a block size moved
+};
+
+// kUnsupported where a rank would be left with nothing, naming what was to be cut and the largest
+// number of ranks that works.
+Result<ShardPlan> PlanShards(const Hyper& hyper, const formats::ModelSource& source,
+                             const Layout& layout);
+
+}  // namespace weft::model
