@@ -1,0 +1,18 @@
+// Weight matrices by the book: rows stay in the file's blocks, activations stay float32, and every
+// product is that of the dequantized weight. This is what the fast tables are tested against, and
+// what `--reference` runs. Contracts: kernels/kernels.h. Any cols that is whole blocks.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace weft::kernels::reference {
+
+int64_t PackedBytes(DType dtype, int64_t rows, int64_t cols);
+void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const std::byte* source,
+          int64_t source_stride_bytes);
+int64_t PreparedBytes(int64_t cols);  // 64: nothing is prepared, matmul reads args.x
+void Prepare(const PrepareArgs& args, int part, int parts);
+void MatMul(const MatMulArgs& args, int part, int parts);
+void Embedding(const EmbeddingArgs& args, int part, int parts);
+
+}  // namespace weft::kernels::reference

@@ -1,0 +1,284 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "tensor/half.h"
+#include "tensor/quant.h"
+
+namespace weft::kernels {
+namespace {
+
+struct Aligned {
+    explicit Aligned(int64_t bytes)
+        : size(static_cast<size_t>((bytes + 127) / 64 * 64)),
+          data(static_cast<std::byte*>(std::aligned_alloc(64, size)), &std::free) {
+        std::memset(data.get(), 0xee, size);
+    }
+    size_t size;
+    std::unique_ptr<std::byte, decltype(&std::free)> data;
+};
+
+std::vector<DType> WeightTypes() {
+    return {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0,
+            DType::kQ4_1, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
+}
+
+std::vector<CpuLevel> Levels() {
+    std::vector<CpuLevel> levels;
+    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+        if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
+    }
+    return levels;
+}
+
+std::vector<float> RandomFloats(std::mt19937& random, int64_t count) {
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& value : values) value = normal(random);
+    return values;
+}
+
+// A random weight: the file's blocks, and the floats they stand for.
+struct Weight {
+    Weight(std::mt19937& random, DType type, int64_t row_count, int64_t col_count)
+        : dtype(type), rows(row_count), cols(col_count) {
+        const std::vector<float> values = RandomFloats(random, rows * cols);
+        blocks.resize(static_cast<size_t>(rows * RowBytes(dtype, cols)));
+        floats.resize(values.size());
+        QuantizeRow(dtype, values, blocks);
+        DequantizeRow(dtype, blocks, floats);
+    }
+    DType dtype;
+    int64_t rows, cols;
+    std::vector<std::byte> blocks;
+    std::vector<float> floats;
+};
+
+// Packs in chunks of rows, last chunk first: the order must not matter.
+struct Packed {
+    Packed(const Kernels& kernels, const Weight& weight)
+        : memory(kernels.packed_bytes(weight.dtype, weight.rows, weight.cols)),
+          matrix{weight.dtype, weight.rows, weight.cols, memory.data.get()} {
+        const int64_t stride = RowBytes(weight.dtype, weight.cols);
+        const int64_t chunk = 2 * kStripRows;
+        for (int64_t row = (weight.rows - 1) / chunk * chunk; row >= 0; row -= chunk) {
+            kernels.pack(matrix, row, std::min(chunk, weight.rows - row),
+                         weight.blocks.data() + row * stride, stride);
+        }
+    }
+    Aligned memory;
+    PackedMatrix matrix;
+};
+
+std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
+                            const std::vector<float>& x, int64_t tokens, int parts,
+                            const float* bias = nullptr) {
+    const int64_t cols = weight.matrix.cols, rows = weight.matrix.rows;
+    const bool quantized = Info(weight.matrix.dtype).quantized;
+    Aligned prepared(quantized ? tokens * kernels.prepared_bytes(cols) : 0);
+    const PrepareArgs prepare{x.data(), cols, tokens, cols, prepared.data.get()};
+    for (int part = 0; quantized && part < parts; ++part) kernels.prepare(prepare, part, parts);
+    const int64_t stride = rows + 3;
+    std::vector<float> y(static_cast<size_t>(tokens * stride), NAN);
+    const MatMulArgs args{weight.matrix, x.data(), cols,    prepared.data.get(),
+                          tokens,        bias,     y.data(), stride};
+    for (int part = parts - 1; part >= 0; --part) kernels.matmul(args, part, parts);
+    std::vector<float> out;
+    for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t i = rows; i < stride; ++i) {
+            EXPECT_TRUE(std::isnan(y[static_cast<size_t>(t * stride + i)])) << "wrote past a row";
+        }
+        out.insert(out.end(), y.begin() + t * stride, y.begin() + t * stride + rows);
+    }
+    return out;
+}
+
+// The widest error that y[t][row] may have against exact arithmetic on the dequantized weights:
+// float rounding of the sum, and for fast kernels on quantized weights half a step of the int8
+// activations. A block's step is a power of two, at most its absmax / 63.5.
+double Bound(const Weight& weight, const float* x, int64_t row, bool rounds_x) {
+    double bound = 1e-30;
+    for (int64_t b = 0; b < weight.cols; b += 32) {
+        double peak = 0, weights = 0, terms = 0;
+        for (int64_t k = b; k < std::min(weight.cols, b + 32); ++k) {
+            const double w = std::fabs(weight.floats[static_cast<size_t>(row * weight.cols + k)]);
+            peak = std::max(peak, std::fabs(static_cast<double>(x[k])));
+            weights += w;
+            terms += w * std::fabs(x[k]);
+        }
+        bound += terms * 2e-6 + (rounds_x ? weights * peak * 0.5 / 63.5 : 0);
+    }
+    return bound;
+}
+
+void ExpectNear(const Weight& weight, const std::vector<float>& x, int64_t tokens,
+                const std::vector<float>& y, bool rounds_x) {
+    for (int64_t t = 0; t < tokens; ++t) {
+        const float* x_row = &x[static_cast<size_t>(t * weight.cols)];
+        for (int64_t row = 0; row < weight.rows; ++row) {
+            double exact = 0;
+            for (int64_t k = 0; k < weight.cols; ++k) {
+                exact += static_cast<double>(x_row[k]) *
+                         weight.floats[static_cast<size_t>(row * weight.cols + k)];
+            }
+            const double error = std::fabs(exact - y[static_cast<size_t>(t * weight.rows + row)]);
+            ASSERT_LE(error, Bound(weight, x_row, row, rounds_x))
+                << Info(weight.dtype).name << " [" << weight.rows << ", " << weight.cols
+                << "], token " << t << " of " << tokens << ", row " << row;
+        }
+    }
+}
+
+struct Shape {
+    int64_t rows, cols, tokens;
+};
+
+std::vector<Shape> ShapesFor(std::mt19937& random, DType dtype, int count) {
+    const int64_t unit = Info(dtype).block_elements;
+    const int64_t most = unit == 256 ? 4 : unit == 32 ? 20 : 200;
+    std::vector<Shape> shapes = {{1, unit, 1}, {16, unit, 70}, {33, unit * 3, 7}};
+    const auto pick = [&](int64_t low, int64_t high) {
+        return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    for (int i = 0; i < count; ++i) {
+        const int64_t tokens = i % 2 == 0 ? pick(1, 4) : pick(5, 70);
+        shapes.push_back({pick(1, 130), pick(1, most) * unit, tokens});
+    }
+    return shapes;
+}
+
+TEST(MatMul, EveryLevelIsNearExactArithmetic) {
+    for (CpuLevel level : Levels()) {
+        const Kernels& kernels = KernelsFor(level);
+        std::mt19937 random(11);
+        for (DType dtype : WeightTypes()) {
+            const bool rounds_x = Info(dtype).quantized && kernels.level != CpuLevel::kReference;
+            for (const Shape& shape : ShapesFor(random, dtype, 12)) {
+                const Weight weight(random, dtype, shape.rows, shape.cols);
+                const Packed packed(kernels, weight);
+                const auto x = RandomFloats(random, shape.tokens * shape.cols);
+                const auto y = Multiply(kernels, packed, x, shape.tokens, 1);
+                ASSERT_NO_FATAL_FAILURE(ExpectNear(weight, x, shape.tokens, y, rounds_x))
+                    << CpuLevelName(level);
+            }
+        }
+    }
+}
+
+// One token gives the bits it gives among many, and parts change nothing.
+TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
+    for (CpuLevel level : Levels()) {
+        const Kernels& kernels = KernelsFor(level);
+        std::mt19937 random(12);
+        for (DType dtype : WeightTypes()) {
+            for (const Shape& shape : ShapesFor(random, dtype, 4)) {
+                const Weight weight(random, dtype, shape.rows, shape.cols);
+                const Packed packed(kernels, weight);
+                const auto x = RandomFloats(random, shape.tokens * shape.cols);
+                const auto bias = RandomFloats(random, shape.rows);
+                const auto all = Multiply(kernels, packed, x, shape.tokens, 1, bias.data());
+                for (int parts = 2; parts <= 5; ++parts) {
+                    ASSERT_EQ(all, Multiply(kernels, packed, x, shape.tokens, parts, bias.data()));
+                }
+                for (int64_t t = 0; t < shape.tokens; t += 3) {
+                    const std::vector<float> row(x.begin() + t * shape.cols,
+                                                 x.begin() + (t + 1) * shape.cols);
+                    const std::vector<float> expected(all.begin() + t * shape.rows,
+                                                      all.begin() + (t + 1) * shape.rows);
+                    ASSERT_EQ(expected, Multiply(kernels, packed, row, 1, 1, bias.data()))
+                        << CpuLevelName(level) << " " << Info(dtype).name << " token " << t
+                        << " of " << shape.tokens << " [" << shape.rows << ", " << shape.cols << "]";
+                }
+            }
+        }
+    }
+}
+
+TEST(MatMul, AddsTheBias) {
+    for (CpuLevel level : Levels()) {
+        const Kernels& kernels = KernelsFor(level);
+        std::mt19937 random(13);
+        for (DType dtype : WeightTypes()) {
+            const Weight weight(random, dtype, 37, Info(dtype).block_elements * 2);
+            const Packed packed(kernels, weight);
+            const auto x = RandomFloats(random, 9 * weight.cols);
+            const auto bias = RandomFloats(random, weight.rows);
+            const auto plain = Multiply(kernels, packed, x, 9, 1);
+            const auto biased = Multiply(kernels, packed, x, 9, 1, bias.data());
+            for (size_t i = 0; i < plain.size(); ++i) {
+                EXPECT_EQ(biased[i], plain[i] + bias[i % bias.size()]);
+            }
+        }
+    }
+}
+
+TEST(MatMul, PackedSizeStaysNearTheFile) {
+    for (CpuLevel level : Levels()) {
+        for (DType dtype : WeightTypes()) {
+            for (int64_t cols : {512, 2048, 8192}) {
+                const auto native = static_cast<double>(2048 * RowBytes(dtype, cols));
+                const auto packed =
+                    static_cast<double>(KernelsFor(level).packed_bytes(dtype, 2048, cols));
+                EXPECT_LE(packed, native * 1.03) << CpuLevelName(level) << " " << Info(dtype).name;
+            }
+        }
+    }
+}
+
+TEST(Embedding, RowsAreTheDequantizedFloats) {
+    for (CpuLevel level : Levels()) {
+        const Kernels& kernels = KernelsFor(level);
+        std::mt19937 random(14);
+        for (DType dtype : WeightTypes()) {
+            const Weight weight(random, dtype, 53, Info(dtype).block_elements * 3);
+            const Packed packed(kernels, weight);
+            const std::vector<int32_t> tokens = {100, 152, 99, 153, 117, 0, 131, 132};
+            const auto stride = static_cast<size_t>(weight.cols + 1);
+            std::vector<float> y(tokens.size() * stride, NAN);
+            const EmbeddingArgs args{packed.matrix, 100, tokens.data(),
+                                     static_cast<int64_t>(tokens.size()), y.data(),
+                                     static_cast<int64_t>(stride)};
+            for (int part = 0; part < 3; ++part) kernels.embedding(args, part, 3);
+            for (size_t i = 0; i < tokens.size(); ++i) {
+                const int64_t row = tokens[i] - 100;
+                const bool here = row >= 0 && row < 53;
+                for (int64_t k = 0; k < weight.cols; ++k) {
+                    const float expected =
+                        here ? weight.floats[static_cast<size_t>(row * weight.cols + k)] : 0.0f;
+                    ASSERT_EQ(expected, y[i * stride + static_cast<size_t>(k)])
+                        << CpuLevelName(level) << " " << Info(dtype).name << " row " << row;
+                }
+            }
+        }
+    }
+}
+
+// Scales that are NaN, inf, huge or denormal may give any number, but must not trap or loop.
+TEST(MatMul, WildScalesAndActivationsDoNotTrap) {
+    const uint16_t wild[] = {0x7e00, 0x7c00, 0xfc00, 0x0001, 0x7bff, 0x8000};
+    for (CpuLevel level : Levels()) {
+        const Kernels& kernels = KernelsFor(level);
+        std::mt19937 random(15);
+        for (DType dtype : WeightTypes()) {
+            Weight weight(random, dtype, 40, 512);
+            for (size_t i = 0; i + 1 < weight.blocks.size(); i += 18) {
+                std::memcpy(&weight.blocks[i], &wild[i / 18 % 6], 2);
+            }
+            const Packed packed(kernels, weight);
+            auto x = RandomFloats(random, 12 * weight.cols);
+            const float odd[] = {NAN, INFINITY, -INFINITY, 1e38f, 1e-45f, -1e-40f, 3e38f};
+            for (size_t i = 0; i < x.size(); i += 37) x[i] = odd[i % 7];
+            Multiply(kernels, packed, x, 12, 2);
+            Multiply(kernels, packed, x, 1, 1);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::kernels

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Makes tests/data/quant_golden.bin: random blocks of every type and what gguf-py dequantizes them to.
+
+Made with gguf 0.19.0 and numpy 2.4.6, seed 20. Run: python3 tools/make_quant_golden.py OUT.
+Layout, little endian, for each type: u32 gguf_type, u32 bytes, u32 elements; the bytes; the floats.
+"""
+import struct
+import sys
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as T
+from gguf.quants import dequantize
+
+ELEMENTS = 512
+# Where the f16 scales of a block lie: random bytes would make NaN and inf of them.
+SCALES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q8_0: [0], T.Q4_K: [0, 2], T.Q6_K: [208]}
+
+
+def main(path: str) -> None:
+    rng = np.random.default_rng(20)
+    with open(path, "wb") as out:
+        for kind in (T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q8_0, T.Q4_K, T.Q6_K):
+            per_block, block_bytes = GGML_QUANT_SIZES[kind]
+            blocks = rng.integers(0, 256, (ELEMENTS // per_block, block_bytes), dtype=np.uint8)
+            if kind not in SCALES:
+                values = rng.standard_normal(ELEMENTS).astype(np.float32)
+                bits = values.view(np.uint32)
+                raw = {T.F32: values, T.F16: values.astype(np.float16),
+                       T.BF16: (bits >> 16).astype(np.uint16)}[kind]
+                blocks = np.frombuffer(raw.tobytes(), np.uint8).reshape(-1, block_bytes).copy()
+            for at in SCALES.get(kind, []):
+                scales = (rng.standard_normal(len(blocks)) * 0.05).astype(np.float16)
+                scales[0] = np.float16(3e-6)  # a subnormal
+                blocks[:, at:at + 2] = scales.view(np.uint8).reshape(-1, 2)
+            floats = dequantize(blocks.reshape(-1), kind).astype(np.float32)
+            out.write(struct.pack("<III", kind.value, blocks.nbytes, floats.size))
+            out.write(blocks.tobytes() + floats.tobytes())
+
+
+main(sys.argv[1])
