@@ -1,0 +1,36 @@
+// Finds special tokens in text: at each place the longest that starts there, from left to right.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace weft::formats {
+
+class SpecialScanner {
+  public:
+    struct Entry {
+        std::string_view text;  // not empty; must outlive the scanner
+        int32_t id;
+    };
+    struct Found {
+        size_t at;
+        size_t size;
+        int32_t id;  // -1: none in the rest of the text; at is then text.size()
+    };
+
+    explicit SpecialScanner(std::vector<Entry> entries);
+
+    // The first special token at or after `from`. Time: the distance, times the length of the
+    // longest entry in the worst case (one comparison a byte in practice).
+    Found Next(std::string_view text, size_t from) const;
+
+  private:
+    Found LongestAt(std::string_view text, size_t at) const;
+
+    std::vector<Entry> entries_;   // sorted by text
+    std::vector<size_t> first_;    // [byte, byte + 1): entries that start with the byte; 257 of them
+};
+
+}  // namespace weft::formats
