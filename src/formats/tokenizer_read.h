@@ -1,0 +1,22 @@
+// The tokenizer of a model, from its `tokenizer.ggml.*` metadata.
+//
+// Defaults for what a file leaves out are those of the GGUF convention: SPM has bos 1, eos 2,
+// unknown 0, adds bos and the space prefix; "llama-bpe" adds bos; nothing else adds anything.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "formats/metadata.h"
+#include "formats/model_file.h"
+#include "formats/tokenizer.h"
+
+namespace weft::formats {
+
+// kNotFound: no tokenizer in the metadata. kCorrupt: values of a wrong type or out of range.
+Result<TokenizerData> ReadTokenizer(const Metadata& meta);
+
+// ReadTokenizer and Tokenizer::Make; errors begin with the model's name.
+Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const ModelSource& source);
+
+}  // namespace weft::formats
