@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "formats/gguf.h"
+#include "formats/synthetic.h"
 #include "tensor/quant.h"
 
 namespace weft::formats {
@@ -53,6 +54,10 @@ uint64_t ModelSource::TotalBytes() const {
 }
 
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& spec) {
+    if (Synthetic::IsSpec(spec)) {
+        WEFT_ASSIGN(Synthetic synthetic, Synthetic::Make(spec));
+        return std::unique_ptr<ModelSource>(std::make_unique<Synthetic>(std::move(synthetic)));
+    }
     WEFT_ASSIGN(Gguf gguf, Gguf::Open(spec));
     return std::unique_ptr<ModelSource>(std::make_unique<Gguf>(std::move(gguf)));
 }

@@ -1,0 +1,149 @@
+#include "formats/synthetic_weights.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "tensor/half.h"
+
+namespace weft::formats {
+namespace {
+
+uint64_t RandomWord(uint64_t key, uint64_t index) {
+    uint64_t z = key + index * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+// Words are numbered by block; the largest block (Q6_K) uses 27 of its 32.
+constexpr uint64_t kWordsPerBlock = 32;
+
+// Fills `out` with the words of block `block`; returns a sign that depends on all of them.
+float FillBlock(uint64_t key, uint64_t block, std::byte* out, size_t bytes) {
+    uint64_t all = 0;
+    for (size_t at = 0; at < bytes; at += 8) {
+        const uint64_t word = RandomWord(key, block * kWordsPerBlock + at / 8);
+        std::memcpy(out + at, &word, std::min<size_t>(8, bytes - at));
+        all ^= word;
+    }
+    return (std::popcount(all) & 1) != 0 ? -1.0f : 1.0f;
+}
+
+void PutHalf(std::byte* out, float value) {
+    const uint16_t half = F32ToF16(value);
+    std::memcpy(out, &half, 2);
+}
+
+// Below, `deviation` is the standard deviation that the weights shall have. The unsigned quants
+// lie half a step off zero, so the sign of the scale is random too: blocks then have mean 0.
+
+// w = d (q - 8), q in 0..15: E[(q - 8)^2] = 21.5.
+void BlockQ4_0(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    const float sign = FillBlock(key, block, out + 2, 16);
+    PutHalf(out, sign * deviation / std::sqrt(21.5f));
+}
+
+// w = d q + m with m = -7.5 d: E = 21.25 d^2.
+void BlockQ4_1(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    FillBlock(key, block, out + 4, 16);
+    const float scale = deviation / std::sqrt(21.25f);
+    PutHalf(out, scale);
+    PutHalf(out + 2, -7.5f * scale);
+}
+
+// w = d q, q in -128..127: E[q^2] = 5461.5.
+void BlockQ8_0(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    const float sign = FillBlock(key, block, out + 2, 32);
+    PutHalf(out, sign * deviation / std::sqrt(5461.5f));
+}
+
+// w = d s q - dmin m with sub-block scale s = m in 0..63 and dmin = 7.5 d. The 12 bytes of packed
+// scales and minima are made so that each sub-block's two are equal.
+// E[s^2] E[(q - 7.5)^2] = 1333.5 * 21.25.
+void BlockQ4_K(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    FillBlock(key, block, out + 4, 140);
+    const float scale = deviation / std::sqrt(1333.5f * 21.25f);
+    PutHalf(out, scale);
+    PutHalf(out + 2, 7.5f * scale);
+    std::byte* packed = out + 4;
+    for (int j = 0; j < 4; ++j) {
+        packed[j + 4] = packed[j];
+        const std::byte low = packed[j + 8] & std::byte{15};
+        packed[j + 8] = low | (low << 4);
+    }
+}
+
+// w = d s (q - 32), s in -128..127, q in 0..63: E[s^2] E[(q - 32)^2] = 5461.5 * 341.5.
+void BlockQ6_K(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    FillBlock(key, block, out, 208);
+    PutHalf(out + 208, deviation / std::sqrt(5461.5f * 341.5f));
+}
+
+// Nearly normal: the sum of four uniform 16-bit numbers, which has mean 2 (2^16 - 1) and variance
+// 4 (2^32 - 1) / 12.
+float NearlyNormal(uint64_t word) {
+    const auto lanes = (word & 0xffffu) + ((word >> 16) & 0xffffu) + ((word >> 32) & 0xffffu) +
+                       (word >> 48);
+    return (static_cast<float>(lanes) - 131070.0f) * (1.0f / 37837.2f);
+}
+
+using BlockMaker = void (*)(uint64_t key, uint64_t block, float deviation, std::byte* out);
+
+BlockMaker MakerOf(DType dtype) {
+    switch (dtype) {
+        case DType::kQ4_0: return BlockQ4_0;
+        case DType::kQ4_1: return BlockQ4_1;
+        case DType::kQ8_0: return BlockQ8_0;
+        case DType::kQ4_K: return BlockQ4_K;
+        case DType::kQ6_K: return BlockQ6_K;
+        case DType::kF32:
+        case DType::kF16:
+        case DType::kBF16:
+        case DType::kI32: return nullptr;
+    }
+    return nullptr;
+}
+
+void RandomFloats(DType dtype, uint64_t key, uint64_t first, float deviation, int64_t count,
+                  std::byte* out) {
+    for (int64_t i = 0; i < count; ++i) {
+        const float value =
+            deviation * NearlyNormal(RandomWord(key, first + static_cast<uint64_t>(i)));
+        if (dtype == DType::kF32) {
+            std::memcpy(out + 4 * i, &value, 4);
+        } else {
+            const uint16_t half = dtype == DType::kF16 ? F32ToF16(value) : F32ToBF16(value);
+            std::memcpy(out + 2 * i, &half, 2);
+        }
+    }
+}
+
+}  // namespace
+
+uint64_t WeightKey(uint64_t seed, std::string_view tensor) {
+    return RandomWord(Checksum64(std::as_bytes(std::span(tensor)), seed), seed);
+}
+
+void RandomRow(DType dtype, uint64_t key, int64_t cols, int64_t row, int64_t col_begin,
+               int64_t col_count, std::span<std::byte> out) {
+    WEFT_CHECK(dtype != DType::kI32);
+    WEFT_CHECK(out.size() == static_cast<size_t>(RowBytes(dtype, col_count)));
+    const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
+    const BlockMaker make = MakerOf(dtype);
+    if (make == nullptr) {
+        const auto first = static_cast<uint64_t>(row * cols + col_begin);
+        RandomFloats(dtype, key, first, deviation, col_count, out.data());
+        return;
+    }
+    const DTypeInfo& info = Info(dtype);
+    const int64_t first = (row * cols + col_begin) / info.block_elements;
+    for (int64_t b = 0; b < col_count / info.block_elements; ++b) {
+        make(key, static_cast<uint64_t>(first + b), deviation, out.data() + b * info.block_bytes);
+    }
+}
+
+}  // namespace weft::formats
