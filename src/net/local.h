@@ -20,8 +20,9 @@ class LocalMesh {
     static Result<LocalMesh> Make(int size, Transport transport, size_t window_bytes,
                                   uint64_t epoch = 1);
     int size() const { return static_cast<int>(builders_.size()); }
-    // Once for each rank. After a fork: drops the listeners of the other ranks first.
+    // Once for each rank, each in its own thread or process.
     Result<Fabric> Connect(int rank, const Deadline& deadline);
+    // In a forked process: closes the listeners of all other ranks.
     void DropOthers(int rank);
 
   private:

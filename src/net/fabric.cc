@@ -1,0 +1,384 @@
+#include "net/fabric.h"
+
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "net/offer.h"
+#include "net/patience.h"
+#include "net/shm_link.h"
+#include "net/socket.h"
+#include "net/tcp_link.h"
+
+namespace weft::net {
+namespace {
+
+constexpr size_t kMostWindow = size_t{1} << 32;
+// Strangers that may be connected at once without having said who they are.
+constexpr size_t kMostPending = 64;
+constexpr int64_t kPollMs = 50;
+
+// A connection whose greeting is not complete yet.
+struct Pending {
+    Pending(Fd socket, Transport kind, int dialled)
+        : fd(std::move(socket)), transport(kind), peer(dialled) {}
+    Fd fd;
+    Transport transport;
+    int peer;  // whom we dialled; -1: a connection that we accepted, from whoever it is
+    std::array<std::byte, sizeof(Greeting)> bytes{};
+    size_t have = 0;
+    Fd region;      // came along
+};
+
+class Builder final : public FabricBuilder {
+  public:
+    explicit Builder(FabricOptions options) : options_(std::move(options)) {}
+
+    Status Open();
+    std::string OfferTo(int peer, std::string_view advertise_host) const override;
+    Result<Fabric> Connect(const std::vector<std::string>& offers,
+                           const Deadline& deadline) override;
+
+  private:
+    Status CheckOffers(const std::vector<std::string>& offers);
+    Status Dial(int peer, const Deadline& deadline);
+    Status JoinAll(const Deadline& deadline);
+    void AcceptFrom(Fd& listener, Transport transport);
+    // Reads on; drops the connection when it ends or lies.
+    Status Read(Pending& pending);
+    Status Answered(Pending& pending);
+    void Greeted(Pending& pending);
+    Status Join(int peer, Transport transport, Fd socket, Fd region);
+    bool Genuine(const Greeting& greeting, int from) const;
+    Greeting GreetingTo(int peer) const;
+    PeerName NameOf(int peer) const;
+    std::vector<int> Missing() const;
+
+    FabricOptions options_;
+    std::vector<Token> tokens_;  // what each peer must show
+    std::string unix_name_;
+    Fd unix_listener_;
+    Fd tcp_listener_;
+    uint16_t tcp_port_ = 0;
+    std::vector<Offer> theirs_;
+    std::vector<Transport> chosen_;
+    std::vector<Pending> pending_;
+    std::unique_ptr<Progress> progress_;
+    std::vector<std::unique_ptr<Link>> links_;
+};
+
+Status Builder::Open() {
+    const FabricOptions& o = options_;
+    if (o.size < 1 || o.rank < 0 || o.rank >= o.size || o.window_bytes == 0 ||
+        o.window_bytes > kMostWindow || o.window_bytes % 64 != 0 ||
+        (!o.hosts.empty() && o.hosts.size() != static_cast<size_t>(o.size))) {
+        return MakeError(ErrorCode::kUsage,
+                         "a fabric of rank {} of {} with {} host names and windows of {} bytes is "
+                         "not possible (windows: a multiple of 64, at most {})",
+                         o.rank, o.size, o.hosts.size(), o.window_bytes, kMostWindow);
+    }
+    tokens_.resize(static_cast<size_t>(o.size));
+    for (Token& token : tokens_) RandomBytes(std::as_writable_bytes(std::span(token)));
+    if (o.size == 1) return {};
+    if (o.transport != Transport::kTcp) {
+        Token name;
+        RandomBytes(std::as_writable_bytes(std::span(name)));
+        unix_name_ = "weft-" + Hex(name);
+        WEFT_ASSIGN(unix_listener_, ListenUnix(unix_name_));
+    }
+    if (o.transport != Transport::kShm) {
+        WEFT_ASSIGN(tcp_listener_, ListenTcp(o.listen_host, 0));
+        WEFT_ASSIGN(tcp_port_, BoundPort(tcp_listener_.get()));
+    }
+    return {};
+}
+
+std::string Builder::OfferTo(int peer, std::string_view advertise_host) const {
+    WEFT_CHECK(peer >= 0 && peer < options_.size);
+    Offer offer;
+    offer.from = options_.rank;
+    offer.to = peer;
+    offer.size = options_.size;
+    offer.epoch = options_.epoch;
+    offer.window_bytes = options_.window_bytes;
+    offer.transport = options_.transport;
+    offer.token = tokens_[static_cast<size_t>(peer)];
+    offer.boot_id = BootId();
+    offer.network = NetworkNamespace();
+    offer.unix_name = unix_name_;
+    offer.tcp_port = tcp_port_;
+    offer.tcp_host = "127.0.0.1";
+    if (!options_.listen_host.empty()) offer.tcp_host = options_.listen_host;
+    if (!options_.advertise_host.empty()) offer.tcp_host = options_.advertise_host;
+    if (!advertise_host.empty()) offer.tcp_host = advertise_host;
+    return EncodeOffer(offer);
+}
+
+Result<Fabric> Builder::Connect(const std::vector<std::string>& offers, const Deadline& deadline) {
+    WEFT_CHECK(progress_ == nullptr);
+    progress_ = std::make_unique<Progress>();
+    progress_->SetMonitor(options_.monitor);
+    links_.resize(static_cast<size_t>(options_.size));
+    Status joined = CheckOffers(offers);
+    for (int peer = 0; joined.ok() && peer < options_.rank; peer++) joined = Dial(peer, deadline);
+    if (joined.ok()) joined = JoinAll(deadline);
+    pending_.clear();
+    if (!joined.ok()) {
+        links_.clear();
+        return joined.error();
+    }
+    bool shm = false;
+    bool tcp = false;
+    for (const auto& link : links_) {
+        if (link == nullptr) continue;
+        (link->peer().transport == "shm" ? shm : tcp) = true;
+    }
+    Fabric fabric;
+    fabric.rank = options_.rank;
+    fabric.size = options_.size;
+    fabric.transport = shm && tcp ? "shm+tcp" : shm ? "shm" : tcp ? "tcp" : "none";
+    fabric.state = std::move(progress_);
+    fabric.links = std::move(links_);
+    return fabric;
+}
+
+Status Builder::CheckOffers(const std::vector<std::string>& offers) {
+    if (offers.size() != static_cast<size_t>(options_.size)) {
+        return MakeError(ErrorCode::kUsage, "{} offers for a fabric of {} ranks", offers.size(),
+                         options_.size);
+    }
+    for (int peer = 0; peer < options_.size; peer++) {
+        theirs_.emplace_back();
+        chosen_.push_back(Transport::kAuto);
+        if (peer == options_.rank) continue;
+        WEFT_ASSIGN(theirs_.back(), DecodeOffer(offers[static_cast<size_t>(peer)]));
+        const Offer& offer = theirs_.back();
+        if (offer.from != peer || offer.to != options_.rank || offer.size != options_.size ||
+            offer.epoch != options_.epoch || offer.window_bytes != options_.window_bytes) {
+            return MakeError(ErrorCode::kUsage,
+                             "{} offers rank {} of {} to rank {} in epoch {} with windows of {} "
+                             "bytes; expected {} of {} to {} in {} with {}",
+                             NameOf(peer).Text(), offer.from, offer.size, offer.to, offer.epoch,
+                             offer.window_bytes, peer, options_.size, options_.rank, options_.epoch,
+                             options_.window_bytes);
+        }
+        WEFT_ASSIGN(const Offer mine, DecodeOffer(OfferTo(peer, {})));
+        WEFT_ASSIGN(chosen_.back(), ChooseTransport(mine, offer));
+    }
+    return {};
+}
+
+Status Builder::Dial(int peer, const Deadline& deadline) {
+    const Offer& offer = theirs_[static_cast<size_t>(peer)];
+    const Transport transport = chosen_[static_cast<size_t>(peer)];
+    Result<Fd> dialled = transport == Transport::kShm
+                             ? DialUnix(offer.unix_name)
+                             : DialTcp(offer.tcp_host, offer.tcp_port, deadline);
+    if (!dialled.ok()) {
+        const ErrorCode code = dialled.error().code == ErrorCode::kTimeout ? ErrorCode::kTimeout
+                                                                           : ErrorCode::kPeerLost;
+        return MakeError(code,
+                         "{}: {}. Is the process alive, and may this host reach that address?",
+                         NameOf(peer).Text(), dialled.error().message);
+    }
+    const Greeting greeting = GreetingTo(peer);
+    // A fresh socket takes 40 bytes at once, or is already dead, which Read will tell.
+    [[maybe_unused]] const ssize_t sent =
+        ::send(dialled->get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
+    pending_.emplace_back(*std::move(dialled), transport, peer);
+    return {};
+}
+
+Status Builder::JoinAll(const Deadline& deadline) {
+    std::vector<pollfd> fds;
+    while (!Missing().empty()) {
+        if (options_.monitor != nullptr && options_.monitor->Failed()) {
+            return options_.monitor->Failure();
+        }
+        if (deadline.expired()) {
+            return MakeError(ErrorCode::kTimeout,
+                             "rank {}: no data link from rank(s) {} within {} ms. Are their "
+                             "processes alive, and does a firewall block this host's ports?",
+                             options_.rank, fmt::join(Missing(), ", "), deadline.length_ms());
+        }
+        fds.clear();
+        for (const Pending& pending : pending_) fds.push_back({pending.fd.get(), POLLIN, 0});
+        fds.push_back({unix_listener_.get(), POLLIN, 0});
+        fds.push_back({tcp_listener_.get(), POLLIN, 0});
+        ::poll(fds.data(), fds.size(), static_cast<int>(std::min(deadline.left_ms(), kPollMs)));
+        for (size_t i = 0; i < pending_.size(); i++) {
+            if (fds[i].revents != 0) WEFT_TRY(Read(pending_[i]));
+        }
+        std::erase_if(pending_, [](const Pending& pending) { return !pending.fd.valid(); });
+        AcceptFrom(unix_listener_, Transport::kShm);
+        AcceptFrom(tcp_listener_, Transport::kTcp);
+    }
+    return {};
+}
+
+void Builder::AcceptFrom(Fd& listener, Transport transport) {
+    while (listener.valid()) {
+        Fd fd = Accept(listener.get());
+        if (!fd.valid()) return;
+        const auto stranger = [](const Pending& pending) { return pending.peer < 0; };
+        if (std::count_if(pending_.begin(), pending_.end(), stranger) >=
+            static_cast<std::ptrdiff_t>(kMostPending)) {
+            pending_.erase(std::find_if(pending_.begin(), pending_.end(), stranger));
+        }
+        pending_.emplace_back(std::move(fd), transport, -1);
+    }
+}
+
+Status Builder::Read(Pending& pending) {
+    const std::span<std::byte> rest = std::span(pending.bytes).subspan(pending.have);
+    int got;
+    if (pending.transport == Transport::kShm) {
+        got = RecvWithFd(pending.fd.get(), rest, pending.region);
+    } else {
+        got = static_cast<int>(::recv(pending.fd.get(), rest.data(), rest.size(), MSG_DONTWAIT));
+        if (got < 0 && errno != EAGAIN && errno != EINTR) got = 0;
+    }
+    if (got < 0) return {};
+    pending.have += static_cast<size_t>(got);
+    if (got == 0) {
+        if (pending.peer >= 0) {
+            return MakeError(ErrorCode::kPeerLost,
+                             "{}: closed the data connection before it was joined. Its own last "
+                             "lines say why.",
+                             NameOf(pending.peer).Text());
+        }
+        pending.fd.Reset();
+        return {};
+    }
+    if (pending.have < pending.bytes.size()) return {};
+    if (pending.peer >= 0) return Answered(pending);
+    Greeted(pending);
+    return {};
+}
+
+// The rank that we dialled answers.
+Status Builder::Answered(Pending& pending) {
+    Greeting greeting;
+    std::memcpy(&greeting, pending.bytes.data(), sizeof greeting);
+    if (!Genuine(greeting, pending.peer)) {
+        return MakeError(ErrorCode::kDenied,
+                         "{}: whoever answers at its address is not that rank (wrong token). Does "
+                         "another program use the port?",
+                         NameOf(pending.peer).Text());
+    }
+    return Join(pending.peer, pending.transport, std::move(pending.fd), std::move(pending.region));
+}
+
+// Somebody dialled us. If it is a rank that we expect, it is joined; else it is turned away.
+void Builder::Greeted(Pending& pending) {
+    Greeting greeting;
+    std::memcpy(&greeting, pending.bytes.data(), sizeof greeting);
+    const int peer = greeting.from;
+    Fd fd = std::move(pending.fd);
+    pending.fd.Reset();
+    if (peer <= options_.rank || peer >= options_.size || !Genuine(greeting, peer) ||
+        chosen_[static_cast<size_t>(peer)] != pending.transport ||
+        links_[static_cast<size_t>(peer)] != nullptr) {
+        Log(LogLevel::kWarning, "turned away a data connection that showed no valid token");
+        return;
+    }
+    const Greeting answer = GreetingTo(peer);
+    Fd region;
+    Status joined;
+    if (pending.transport == Transport::kShm) {
+        Result<Fd> made = ShmRegion::Create(options_.window_bytes);
+        if (made.ok()) {
+            region = *std::move(made);
+            joined = SendWithFd(fd.get(), std::as_bytes(std::span(&answer, 1)), region.get());
+        } else {
+            joined = made.error();
+        }
+    } else if (::send(fd.get(), &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer) {
+        joined = MakeError(ErrorCode::kIo, "{}", std::strerror(errno));
+    }
+    if (joined.ok()) joined = Join(peer, pending.transport, std::move(fd), std::move(region));
+    if (!joined.ok()) {
+        Log(LogLevel::kWarning, "{}: {}", NameOf(peer).Text(), joined.error().message);
+    }
+}
+
+Status Builder::Join(int peer, Transport transport, Fd socket, Fd region) {
+    std::unique_ptr<BaseLink> link;
+    if (transport == Transport::kShm) {
+        WEFT_ASSIGN(ShmRegion map, ShmRegion::Map(region.get(), options_.window_bytes));
+        link = MakeShmLink(*progress_, NameOf(peer), std::move(map), std::move(socket),
+                           options_.rank < peer);
+    } else {
+        WEFT_ASSIGN(link, MakeTcpLink(*progress_, NameOf(peer), std::move(socket), options_.epoch,
+                                      options_.window_bytes));
+    }
+    progress_->Add(link.get(), transport == Transport::kTcp);
+    links_[static_cast<size_t>(peer)] = std::move(link);
+    return {};
+}
+
+bool Builder::Genuine(const Greeting& greeting, int from) const {
+    const Greeting expected;
+    return greeting.magic == expected.magic && greeting.version == expected.version &&
+           greeting.from == from && greeting.to == options_.rank &&
+           greeting.epoch == options_.epoch &&
+           TokensEqual(greeting.token, tokens_[static_cast<size_t>(from)]);
+}
+
+Greeting Builder::GreetingTo(int peer) const {
+    return {.from = options_.rank,
+            .to = peer,
+            .epoch = options_.epoch,
+            .token = theirs_[static_cast<size_t>(peer)].token};
+}
+
+PeerName Builder::NameOf(int peer) const {
+    const size_t at = static_cast<size_t>(peer);
+    const Transport transport = at < chosen_.size() ? chosen_[at] : options_.transport;
+    return {peer, options_.hosts.empty() ? "localhost" : options_.hosts[at],
+            TransportName(transport)};
+}
+
+std::vector<int> Builder::Missing() const {
+    std::vector<int> missing;
+    for (int peer = 0; peer < options_.size; peer++) {
+        if (peer != options_.rank && links_[static_cast<size_t>(peer)] == nullptr) {
+            missing.push_back(peer);
+        }
+    }
+    return missing;
+}
+
+}  // namespace
+
+const char* TransportName(Transport transport) {
+    switch (transport) {
+        case Transport::kAuto: return "auto";
+        case Transport::kShm: return "shm";
+        case Transport::kTcp: return "tcp";
+    }
+    return "?";
+}
+
+Result<Transport> ParseTransport(std::string_view name) {
+    for (Transport transport : {Transport::kAuto, Transport::kShm, Transport::kTcp}) {
+        if (name == TransportName(transport)) return transport;
+    }
+    return MakeError(ErrorCode::kUsage, "--transport {}: expected auto, shm or tcp", name);
+}
+
+Result<std::unique_ptr<FabricBuilder>> FabricBuilder::Make(FabricOptions options) {
+    auto builder = std::make_unique<Builder>(std::move(options));
+    WEFT_TRY(builder->Open());
+    return std::unique_ptr<FabricBuilder>(std::move(builder));
+}
+
+}  // namespace weft::net

@@ -1,0 +1,114 @@
+#include "net/frame.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace weft::net {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "frames are written as they lie");
+
+// Large enough that a hot all-reduce (hidden sizes up to 4096 floats) arrives in one socket call:
+// copying 16 KiB from the cache costs less than a second call.
+constexpr size_t kStagingBytes = size_t{20} << 10;
+constexpr size_t kBinBytes = size_t{16} << 10;
+
+}  // namespace
+
+FrameReader::FrameReader(uint64_t epoch, std::span<std::byte> window)
+    : epoch_(epoch), window_(window), staging_(kStagingBytes) {}
+
+int FrameReader::Targets(std::array<iovec, 2>& out) {
+    const iovec rest{staging_.data() + staged_, staging_.size() - staged_};
+    if (payload_left_ == 0) {
+        out[0] = rest;
+        return 1;
+    }
+    if (dropping_) {
+        bin_.resize(kBinBytes);
+        out[0] = {bin_.data(), static_cast<size_t>(std::min<uint64_t>(payload_left_, kBinBytes))};
+    } else {
+        std::byte* at = window_.data() + frame_.offset + (frame_.length - payload_left_);
+        out[0] = {at, static_cast<size_t>(std::min<uint64_t>(payload_left_, kSocketCallBytes))};
+    }
+    if (out[0].iov_len < payload_left_) return 1;
+    out[1] = rest;
+    return 2;
+}
+
+Status FrameReader::Consume(size_t bytes) {
+    std::array<iovec, 2> targets;
+    if (payload_left_ > 0) {
+        Targets(targets);
+        const size_t in_place = std::min(bytes, targets[0].iov_len);
+        Advance(in_place);
+        bytes -= in_place;
+    }
+    WEFT_CHECK(bytes <= staging_.size() - staged_);
+    staged_ += bytes;
+    size_t at = 0;
+    for (;;) {
+        const size_t left = staged_ - at;
+        if (payload_left_ > 0) {
+            const size_t take = static_cast<size_t>(std::min<uint64_t>(payload_left_, left));
+            if (take == 0) break;
+            if (!dropping_) {
+                std::memcpy(window_.data() + frame_.offset + (frame_.length - payload_left_),
+                            staging_.data() + at, take);
+            }
+            Advance(take);
+            at += take;
+            continue;
+        }
+        if (left < sizeof(FrameHeader)) break;
+        FrameHeader header;
+        std::memcpy(&header, staging_.data() + at, sizeof header);
+        at += sizeof header;
+        WEFT_TRY(Begin(header));
+    }
+    // What is left is less than a header.
+    if (at > 0 && at < staged_) std::memmove(staging_.data(), staging_.data() + at, staged_ - at);
+    staged_ -= at;
+    return {};
+}
+
+Status FrameReader::Begin(const FrameHeader& header) {
+    if (header.magic != kFrameMagic) {
+        return MakeError(ErrorCode::kCorrupt, "a frame begins with {:#010x}, expected {:#010x}",
+                         header.magic, kFrameMagic);
+    }
+    const bool goodbye = header.flag == kGoodbyeFlag;
+    if (!goodbye && header.flag >= static_cast<uint32_t>(kFlags)) {
+        return MakeError(ErrorCode::kCorrupt, "a frame raises flag {}, expected below {}",
+                         header.flag, kFlags);
+    }
+    if (header.offset > window_.size() || header.length > window_.size() - header.offset ||
+        (goodbye && header.length != 0)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "a frame of {} bytes at offset {} does not fit the window of {} bytes",
+                         header.length, header.offset, window_.size());
+    }
+    dropping_ = header.epoch != epoch_;
+    if (dropping_) {
+        dropped_frames_++;
+    } else if (goodbye) {
+        goodbye_ = true;
+        return {};
+    } else if (header.value < flags_[header.flag]) {
+        return MakeError(ErrorCode::kCorrupt, "a frame lowers flag {} from {} to {}", header.flag,
+                         flags_[header.flag], header.value);
+    }
+    frame_ = header;
+    payload_left_ = header.length;
+    if (payload_left_ == 0) Advance(0);
+    return {};
+}
+
+// Takes note of `bytes` more of the payload, and raises the flag once it is whole.
+void FrameReader::Advance(size_t bytes) {
+    payload_left_ -= bytes;
+    if (payload_left_ == 0 && !dropping_) flags_[frame_.flag] = frame_.value;
+}
+
+}  // namespace weft::net

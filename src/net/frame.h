@@ -1,0 +1,71 @@
+// Frames of a tcp link: a 40-byte header (little-endian), then `length` bytes for the window.
+//
+//     magic u32 | flag u32 | epoch u64 | offset u64 | length u64 | value u64
+//
+// FrameReader takes the byte stream of one connection apart. It never owns a socket, so that a
+// test or a fuzzer can feed it: it says where the next bytes should be read to (payloads go
+// straight into the window, all else into a small staging buffer) and then what was read.
+// The stream is hostile: a frame outside the window, of an unknown flag, or that lowers a flag is
+// kCorrupt, and the connection is to be closed. A frame of another epoch is skipped.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "net/link.h"
+
+namespace weft::net {
+
+inline constexpr uint32_t kFrameMagic = 0x57464c31;
+inline constexpr uint32_t kGoodbyeFlag = 0xffffffff;  // the peer destroys its Fabric; no payload
+// A socket call moves no more: its data is still in the cache for the peer.
+inline constexpr size_t kSocketCallBytes = size_t{256} << 10;
+
+struct FrameHeader {
+    uint32_t magic = kFrameMagic;
+    uint32_t flag = 0;
+    uint64_t epoch = 0;
+    uint64_t offset = 0;
+    uint64_t length = 0;
+    uint64_t value = 0;
+};
+static_assert(sizeof(FrameHeader) == 40);
+
+class FrameReader {
+  public:
+    // `window` is what the peer may write; it outlives the reader.
+    FrameReader(uint64_t epoch, std::span<std::byte> window);
+
+    // Where the next bytes of the stream belong: one or two non-empty pieces.
+    int Targets(std::array<iovec, 2>& out);
+    // `bytes` have been read into the targets. After an error the reader takes nothing more.
+    Status Consume(size_t bytes);
+
+    uint64_t flag(int index) const { return flags_[static_cast<size_t>(index)]; }
+    bool goodbye() const { return goodbye_; }
+    uint64_t dropped_frames() const { return dropped_frames_; }
+
+  private:
+    Status Begin(const FrameHeader& header);
+    void Advance(size_t bytes);
+
+    uint64_t epoch_;
+    std::span<std::byte> window_;
+    std::array<uint64_t, kFlags> flags_{};
+    FrameHeader frame_;           // whose payload is being read
+    uint64_t payload_left_ = 0;
+    bool dropping_ = false;       // that payload goes nowhere
+    bool goodbye_ = false;
+    uint64_t dropped_frames_ = 0;
+    std::vector<std::byte> staging_;  // bytes that are not read in place
+    size_t staged_ = 0;
+    std::vector<std::byte> bin_;      // where dropped payloads go
+};
+
+}  // namespace weft::net

@@ -1,0 +1,144 @@
+#include "net/offer.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+
+namespace weft::net {
+namespace {
+
+constexpr std::string_view kMagic = "WOF1";
+constexpr size_t kMostString = 255;
+constexpr int kMostRanks = 4096;
+
+void AppendInt(std::string& out, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) out.push_back(static_cast<char>(value >> (8 * i)));
+}
+
+void AppendString(std::string& out, std::string_view text) {
+    text = text.substr(0, kMostString);
+    AppendInt(out, text.size(), 1);
+    out += text;
+}
+
+// Reads from the front of a view; once something is missing everything is zero and ok() false.
+class Cursor {
+  public:
+    explicit Cursor(std::string_view bytes) : left_(bytes) {}
+    bool ok() const { return ok_; }
+    bool at_end() const { return left_.empty(); }
+    std::string_view Take(size_t count) {
+        if (count > left_.size()) ok_ = false;
+        if (!ok_) return {};
+        const std::string_view taken = left_.substr(0, count);
+        left_.remove_prefix(count);
+        return taken;
+    }
+    uint64_t Int(int bytes) {
+        uint64_t value = 0;
+        const std::string_view taken = Take(static_cast<size_t>(bytes));
+        for (size_t i = 0; i < taken.size(); i++) {
+            value |= uint64_t{static_cast<uint8_t>(taken[i])} << (8 * i);
+        }
+        return value;
+    }
+    std::string String() { return std::string(Take(Int(1))); }
+
+  private:
+    std::string_view left_;
+    bool ok_ = true;
+};
+
+}  // namespace
+
+bool TokensEqual(const Token& a, const Token& b) {
+    unsigned different = 0;
+    for (size_t i = 0; i < a.size(); i++) different |= unsigned{a[i]} ^ unsigned{b[i]};
+    return different == 0;
+}
+
+std::string EncodeOffer(const Offer& offer) {
+    std::string out(kMagic);
+    AppendInt(out, static_cast<uint64_t>(offer.from), 4);
+    AppendInt(out, static_cast<uint64_t>(offer.to), 4);
+    AppendInt(out, static_cast<uint64_t>(offer.size), 4);
+    AppendInt(out, offer.epoch, 8);
+    AppendInt(out, offer.window_bytes, 8);
+    AppendInt(out, static_cast<uint64_t>(offer.transport), 1);
+    out.append(reinterpret_cast<const char*>(offer.token.data()), offer.token.size());
+    AppendString(out, offer.boot_id);
+    AppendString(out, offer.network);
+    AppendString(out, offer.unix_name);
+    AppendString(out, offer.tcp_host);
+    AppendInt(out, offer.tcp_port, 2);
+    return out;
+}
+
+Result<Offer> DecodeOffer(std::string_view bytes) {
+    Cursor in(bytes);
+    const bool known = in.Take(kMagic.size()) == kMagic;
+    Offer offer;
+    const uint64_t from = in.Int(4);
+    const uint64_t to = in.Int(4);
+    const uint64_t size = in.Int(4);
+    offer.epoch = in.Int(8);
+    offer.window_bytes = in.Int(8);
+    const uint64_t transport = in.Int(1);
+    const std::string_view token = in.Take(offer.token.size());
+    offer.boot_id = in.String();
+    offer.network = in.String();
+    offer.unix_name = in.String();
+    offer.tcp_host = in.String();
+    offer.tcp_port = static_cast<uint16_t>(in.Int(2));
+    if (!known || !in.ok() || !in.at_end() || size > kMostRanks || from >= size || to >= size ||
+        transport > static_cast<uint64_t>(Transport::kTcp)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "an offer of {} bytes for a data link is malformed. Do all hosts run the "
+                         "same version of weft?",
+                         bytes.size());
+    }
+    offer.from = static_cast<int>(from);
+    offer.to = static_cast<int>(to);
+    offer.size = static_cast<int>(size);
+    offer.transport = static_cast<Transport>(transport);
+    std::memcpy(offer.token.data(), token.data(), offer.token.size());
+    return offer;
+}
+
+std::string BootId() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    std::getline(file, id);
+    return id;
+}
+
+std::string NetworkNamespace() {
+    char target[64];
+    const ssize_t length = ::readlink("/proc/self/ns/net", target, sizeof target);
+    return length > 0 ? std::string(target, static_cast<size_t>(length)) : std::string();
+}
+
+Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
+    if (mine.transport != theirs.transport) {
+        return MakeError(ErrorCode::kUsage,
+                         "ranks {} and {} were given different transports: {} and {}. Give all "
+                         "ranks the same --transport.",
+                         mine.from, theirs.from, TransportName(mine.transport),
+                         TransportName(theirs.transport));
+    }
+    const bool one_host = !mine.boot_id.empty() && mine.boot_id == theirs.boot_id &&
+                          !mine.network.empty() && mine.network == theirs.network;
+    switch (mine.transport) {
+        case Transport::kAuto: return one_host ? Transport::kShm : Transport::kTcp;
+        case Transport::kTcp: return Transport::kTcp;
+        case Transport::kShm: break;
+    }
+    if (one_host) return Transport::kShm;
+    return MakeError(ErrorCode::kUsage,
+                     "--transport shm joins ranks of one host, but ranks {} and {} are on two (or "
+                     "in two network namespaces). Use --transport auto or tcp.",
+                     mine.from, theirs.from);
+}
+
+}  // namespace weft::net

@@ -1,0 +1,55 @@
+// What ranks say before they are linked: offers (over the control plane) and greetings (the first
+// bytes of a data connection, both ways). Both are hostile until checked.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "net/fabric.h"
+
+namespace weft::net {
+
+using Token = std::array<uint8_t, 16>;
+bool TokensEqual(const Token& a, const Token& b);  // in constant time
+
+struct Offer {
+    int from = 0;
+    int to = 0;
+    int size = 0;
+    uint64_t epoch = 0;
+    uint64_t window_bytes = 0;
+    Transport transport = Transport::kAuto;
+    Token token{};              // what `to` must show
+    std::string boot_id;        // of the host, and of the network as this process sees it
+    std::string network;
+    std::string unix_name;      // "": none
+    std::string tcp_host;       // "": none
+    uint16_t tcp_port = 0;
+};
+
+std::string EncodeOffer(const Offer& offer);
+// Errors: kCorrupt.
+Result<Offer> DecodeOffer(std::string_view bytes);
+// Who this process is, for "are we on one host?"; empty strings where the system does not say.
+std::string BootId();
+std::string NetworkNamespace();
+// What joins two ranks, the same answer on both. Errors: kUsage.
+Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs);
+
+struct Greeting {
+    uint32_t magic = 0x57464831;
+    uint32_t version = 1;
+    int32_t from = 0;
+    int32_t to = 0;
+    uint64_t epoch = 0;
+    Token token{};
+};
+static_assert(sizeof(Greeting) == 40);
+
+}  // namespace weft::net

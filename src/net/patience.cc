@@ -1,0 +1,134 @@
+#include "net/patience.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+
+namespace weft::net {
+namespace {
+
+// Longer than any imbalance between two ranks that run the same op, short against a time slice.
+constexpr int64_t kSpinNs = 20'000;
+// A decode step's longest op; beyond it a wake-up (about 50 us) no longer matters.
+constexpr int64_t kYieldNs = 2'000'000;
+constexpr int64_t kCrowdedSpinNs = 2'000;
+constexpr int64_t kCrowdedYieldNs = 20'000;
+// A yield that took this long gave the core to somebody.
+constexpr int64_t kTakenNs = 20'000;
+constexpr int64_t kCrowdedForNs = 100'000'000;
+constexpr int64_t kLongestSleepMs = 20;
+// After the peer's end was seen, one more look for what it sent before.
+constexpr int kLooksAfterEnd = 2;
+
+}  // namespace
+
+void BaseLink::SetEnd(LinkEnd end, std::string reason) {
+    if (end_ != LinkEnd::kOpen) return;
+    end_ = end;
+    end_ns_ = NowNs();
+    reason_ = std::move(reason);
+}
+
+void Progress::Add(BaseLink* link, bool has_socket_data) {
+    links_.push_back(link);
+    if (has_socket_data) sockets_.push_back(link);
+}
+
+void Progress::ReceiveAll() {
+    for (BaseLink* link : sockets_) link->Receive();
+}
+
+void Progress::SleepOnSockets(int writable, int64_t ms) {
+    std::array<pollfd, 64> fds;
+    nfds_t count = 0;
+    for (const BaseLink* link : sockets_) {
+        const int fd = link->poll_fd();
+        if (fd < 0 || count == fds.size()) continue;
+        const short events = fd == writable ? POLLIN | POLLOUT : POLLIN;
+        fds[count++] = {fd, events, 0};
+    }
+    ::poll(fds.data(), count, static_cast<int>(ms));
+}
+
+const BaseLink* Progress::FirstDead() {
+    const BaseLink* first = nullptr;
+    for (BaseLink* link : links_) {
+        link->Receive();
+        if (link->end() != LinkEnd::kDied) continue;
+        if (first == nullptr || link->end_ns() < first->end_ns()) first = link;
+    }
+    return first;
+}
+
+void Progress::SetCrowded(int64_t now_ns) { crowded_until_ns_ = now_ns + kCrowdedForNs; }
+
+Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline)
+    : progress_(progress), link_(link), tag_(tag), deadline_(deadline), begin_ns_(NowNs()) {
+    const bool crowded = progress_.crowded(begin_ns_);
+    yield_ns_ = begin_ns_ + (crowded ? kCrowdedSpinNs : kSpinNs);
+    asleep_ns_ = begin_ns_ + (crowded ? kCrowdedYieldNs : kYieldNs);
+}
+
+Status Patience::Check() {
+    PeerMonitor* monitor = progress_.monitor();
+    if (monitor != nullptr && monitor->Failed()) return monitor->Failure();
+    if (link_.end() != LinkEnd::kOpen && ++looks_after_end_ >= kLooksAfterEnd) return Ended();
+    const int64_t now = NowNs();
+    if (now >= deadline_.at_ns()) WEFT_TRY(Expired());
+    if (now >= asleep_ns_) {
+        // The longer it lasted, the longer it may last: a tenth of the time waited so far.
+        stage_ = Stage::kSleep;
+        sleep_ms_ = std::clamp<int64_t>((now - begin_ns_) / 10'000'000, 1, kLongestSleepMs);
+        sleep_ms_ = std::clamp<int64_t>((deadline_.at_ns() - now) / 1'000'000 + 1, 1, sleep_ms_);
+    } else if (now >= yield_ns_) {
+        stage_ = Stage::kYield;
+    }
+    return {};
+}
+
+void Patience::Yield() {
+    const int64_t before = NowNs();
+    sched_yield();
+    const int64_t after = NowNs();
+    if (after - before < kTakenNs) return;
+    progress_.SetCrowded(after);
+    asleep_ns_ = std::min(asleep_ns_, after);
+}
+
+// The peer is gone. The monitor may know better who was first; so may another link of ours.
+Error Patience::Ended() {
+    if (progress_.monitor() != nullptr) {
+        const Deadline verdict = Deadline::In(deadline_.length_ms());
+        return progress_.monitor()->OnTimeout(link_.peer().rank, tag_, verdict);
+    }
+    const BaseLink* first = progress_.FirstDead();
+    const BaseLink& gone = first != nullptr ? *first : link_;
+    return MakeError(ErrorCode::kPeerLost,
+                     "{}: {} before {} was done, {} ms into waiting for rank {}. Is the process "
+                     "alive? Its own last lines say why it ended.",
+                     gone.peer().Text(), gone.reason(), tag_.Text(),
+                     (NowNs() - begin_ns_) / 1'000'000, link_.peer().rank);
+}
+
+// The deadline has passed: gives a slow peer more time, or names the silent one.
+Status Patience::Expired() {
+    PeerMonitor* monitor = progress_.monitor();
+    const int64_t length_ms = deadline_.length_ms();
+    if (monitor == nullptr) {
+        return MakeError(ErrorCode::kTimeout,
+                         "{}: no data for {} within {} ms (waited {} ms). Is the process alive, "
+                         "and the network between the hosts up?",
+                         link_.peer().Text(), tag_.Text(), length_ms,
+                         (NowNs() - begin_ns_) / 1'000'000);
+    }
+    const int64_t silent_ms = monitor->SilentMs(link_.peer().rank);
+    if (silent_ms < 0 || silent_ms >= length_ms) {
+        return monitor->OnTimeout(link_.peer().rank, tag_, deadline_);
+    }
+    deadline_ = Deadline::In(length_ms);
+    return {};
+}
+
+}  // namespace weft::net

@@ -1,0 +1,115 @@
+// How a rank waits for a peer: spin, then yield, then sleep; and when it gives up.
+//
+// Progress is what the links of one Fabric share: the monitor, all links (a wait on one keeps the
+// sockets of all moving), and who was seen to die first. Patience is one wait on one link:
+//
+//     Patience patience(progress, link, tag, deadline);
+//     while (!arrived()) {
+//         WEFT_TRY(patience.Check());      // the monitor's verdict, a dead peer, the deadline
+//         switch (patience.Next()) ...     // spin, yield or sleep
+//     }
+//
+// Spinning is short and yielding ends early where other threads want the core, so that more ranks
+// than cores do not starve each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/result.h"
+#include "net/link.h"
+
+namespace weft::net {
+
+enum class LinkEnd { kOpen, kLeft, kDied };
+
+// A link as the other links of its Fabric see it.
+class BaseLink : public Link {
+  public:
+    explicit BaseLink(PeerName peer) : peer_(std::move(peer)) {}
+    const PeerName& peer() const final { return peer_; }
+    LinkEnd end() const { return end_; }
+    int64_t end_ns() const { return end_ns_; }
+    const std::string& reason() const { return reason_; }
+    // Takes what has come in, without blocking, and notices a peer that is gone.
+    virtual void Receive() = 0;
+    // What poll(2) should watch; -1: nothing.
+    virtual int poll_fd() const = 0;
+
+  protected:
+    void SetEnd(LinkEnd end, std::string reason);
+
+  private:
+    PeerName peer_;
+    LinkEnd end_ = LinkEnd::kOpen;
+    int64_t end_ns_ = 0;
+    std::string reason_;
+};
+
+class Progress final : public FabricState {
+  public:
+    void SetMonitor(PeerMonitor* monitor) override { monitor_ = monitor; }
+    PeerMonitor* monitor() const { return monitor_; }
+    void Add(BaseLink* link, bool has_socket_data);
+
+    // Receives on every link that carries its data over a socket.
+    void ReceiveAll();
+    bool has_sockets() const { return !sockets_.empty(); }
+    // Sleeps until a socket has data (or `writable`, if not -1, takes some), at most `ms`.
+    void SleepOnSockets(int writable, int64_t ms);
+    // Looks at every link; the one whose peer died first, null if none died.
+    const BaseLink* FirstDead();
+
+    // Other threads wanted our core lately: spin little.
+    bool crowded(int64_t now_ns) const { return now_ns < crowded_until_ns_; }
+    void SetCrowded(int64_t now_ns);
+
+  private:
+    PeerMonitor* monitor_ = nullptr;
+    std::vector<BaseLink*> links_;
+    std::vector<BaseLink*> sockets_;
+    int64_t crowded_until_ns_ = 0;
+};
+
+enum class Stage { kSpin, kYield, kSleep };
+
+class Patience {
+  public:
+    Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline);
+    // Call after a look in vain. An error: the wait is over.
+    Status Check();
+    Stage Next() const { return stage_; }
+    // How long a sleep may last before the next Check.
+    int64_t sleep_ms() const { return sleep_ms_; }
+    // Yields the core; notices whether somebody else wanted it.
+    void Yield();
+
+  private:
+    Error Ended();
+    Status Expired();
+
+    Progress& progress_;
+    BaseLink& link_;
+    const OpTag& tag_;
+    Deadline deadline_;
+    int64_t begin_ns_;
+    int64_t yield_ns_;   // when yielding begins
+    int64_t asleep_ns_;  // when sleeping begins
+    int64_t sleep_ms_ = 1;
+    Stage stage_ = Stage::kSpin;
+    int looks_after_end_ = 0;
+};
+
+// One turn of a spin loop.
+inline void SpinPause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+}  // namespace weft::net

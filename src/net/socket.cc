@@ -1,0 +1,215 @@
+#include "net/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace weft::net {
+namespace {
+
+constexpr int kBacklog = 128;
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen) {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV | (listen ? AI_PASSIVE : 0);
+    addrinfo* found = nullptr;
+    const char* name = host.empty() ? nullptr : host.c_str();
+    const int error = ::getaddrinfo(name, std::to_string(port).c_str(), &hints, &found);
+    if (error != 0) {
+        return MakeError(ErrorCode::kIo, "address '{}': {}. Is the host name right?", host,
+                         ::gai_strerror(error));
+    }
+    return AddressList(found, &::freeaddrinfo);
+}
+
+Result<Fd> ListenAt(const addrinfo& at, bool every_address) {
+    Fd fd(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid()) return MakeError(ErrorCode::kIo, "socket: {}", std::strerror(errno));
+    const int on = 1;
+    const int off = 0;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (every_address && at.ai_family == AF_INET6) {
+        ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
+    if (::bind(fd.get(), at.ai_addr, at.ai_addrlen) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+        return MakeError(ErrorCode::kIo, "{}", std::strerror(errno));
+    }
+    return fd;
+}
+
+Status FinishConnect(int fd, const Deadline& deadline) {
+    for (;;) {
+        pollfd watched{fd, POLLOUT, 0};
+        const int ready = ::poll(&watched, 1, static_cast<int>(deadline.left_ms()));
+        if (ready > 0) break;
+        if (ready < 0 && errno != EINTR) return MakeError(ErrorCode::kIo, "poll failed");
+        if (deadline.expired()) {
+            return MakeError(ErrorCode::kTimeout, "no answer within {} ms", deadline.length_ms());
+        }
+    }
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) return MakeError(ErrorCode::kIo, "{}", std::strerror(error));
+    return {};
+}
+
+Result<Fd> DialAt(const addrinfo& at, const Deadline& deadline) {
+    Fd fd(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid()) return MakeError(ErrorCode::kIo, "socket: {}", std::strerror(errno));
+    if (::connect(fd.get(), at.ai_addr, at.ai_addrlen) != 0) {
+        if (errno != EINPROGRESS && errno != EINTR) {
+            return MakeError(ErrorCode::kIo, "{}", std::strerror(errno));
+        }
+        WEFT_TRY(FinishConnect(fd.get(), deadline));
+    }
+    return fd;
+}
+
+// An abstract name: a zero byte, then the name.
+Result<socklen_t> AbstractAddress(const std::string& name, sockaddr_un& address) {
+    if (name.size() + 1 > sizeof address.sun_path) {
+        return MakeError(ErrorCode::kUsage, "socket name of {} bytes, expected at most {}",
+                         name.size(), sizeof address.sun_path - 1);
+    }
+    address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+}  // namespace
+
+Fd::Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+    if (this != &other) {
+        Reset();
+        fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+}
+
+void Fd::Reset() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+}
+
+void SetBlocking(int fd, bool blocking) {
+    const int flags = ::fcntl(fd, F_GETFL);
+    ::fcntl(fd, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
+}
+
+Result<Fd> ListenTcp(const std::string& host, uint16_t port) {
+    WEFT_ASSIGN(const AddressList addresses, Resolve(host.empty() ? "::" : host, port, true));
+    std::string last = "no address";
+    for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+        Result<Fd> fd = ListenAt(*at, host.empty());
+        if (fd.ok()) return fd;
+        last = fd.error().message;
+    }
+    if (host.empty()) return ListenTcp("0.0.0.0", port);  // a host without IPv6
+    return MakeError(ErrorCode::kIo, "cannot listen on {}:{}: {}", host, port, last);
+}
+
+Result<uint16_t> BoundPort(int fd) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+        return MakeError(ErrorCode::kIo, "getsockname: {}", std::strerror(errno));
+    }
+    if (address.ss_family == AF_INET6) {
+        return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+    }
+    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline) {
+    WEFT_ASSIGN(const AddressList addresses, Resolve(host, port, false));
+    Error last{ErrorCode::kIo, "no address"};
+    for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+        Result<Fd> fd = DialAt(*at, deadline);
+        if (fd.ok()) return fd;
+        last = fd.error();
+    }
+    return MakeError(last.code, "cannot connect to {}:{}: {}", host, port, last.message);
+}
+
+Result<Fd> ListenUnix(const std::string& name) {
+    sockaddr_un address;
+    WEFT_ASSIGN(const socklen_t length, AbstractAddress(name, address));
+    Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid() || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        ::listen(fd.get(), kBacklog) != 0) {
+        return MakeError(ErrorCode::kIo, "unix socket @{}: {}", name, std::strerror(errno));
+    }
+    return fd;
+}
+
+Result<Fd> DialUnix(const std::string& name) {
+    sockaddr_un address;
+    WEFT_ASSIGN(const socklen_t length, AbstractAddress(name, address));
+    Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid() || ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+        return MakeError(ErrorCode::kIo, "unix socket @{}: {}", name, std::strerror(errno));
+    }
+    return fd;
+}
+
+Fd Accept(int listener) {
+    return Fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+Status SendWithFd(int socket, std::span<const std::byte> message, int fd) {
+    iovec piece{const_cast<std::byte*>(message.data()), message.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof fd);
+    std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+    const ssize_t sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
+    if (sent != static_cast<ssize_t>(message.size())) {
+        return MakeError(ErrorCode::kIo, "unix socket: {}", std::strerror(errno));
+    }
+    return {};
+}
+
+int RecvWithFd(int socket, std::span<std::byte> message, Fd& fd) {
+    iovec piece{message.data(), message.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr header{};
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? -1 : 0;
+    for (cmsghdr* at = CMSG_FIRSTHDR(&header); at != nullptr; at = CMSG_NXTHDR(&header, at)) {
+        if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
+        int received;
+        std::memcpy(&received, CMSG_DATA(at), sizeof received);
+        fd = Fd(received);
+    }
+    return static_cast<int>(got);
+}
+
+}  // namespace weft::net

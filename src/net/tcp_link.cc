@@ -1,0 +1,250 @@
+#include "net/tcp_link.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "net/frame.h"
+
+namespace weft::net {
+namespace {
+
+// Looks at the own socket for one look at all others, while spinning.
+constexpr int kOwnLooks = 8;
+// What is read and thrown away at the end, so that closing does not reset the connection.
+constexpr int kLastReads = 64;
+
+// A window of zero pages: memory is only taken where a peer writes.
+class Pages {
+  public:
+    static Result<Pages> Make(size_t bytes) {
+        void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                            -1, 0);
+        if (data == MAP_FAILED) {
+            return MakeError(ErrorCode::kOutOfMemory, "a window of {} bytes: {}", bytes,
+                             std::strerror(errno));
+        }
+        return Pages(static_cast<std::byte*>(data), bytes);
+    }
+    Pages(Pages&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+    Pages& operator=(Pages&&) = delete;
+    ~Pages() {
+        if (data_ != nullptr) ::munmap(data_, bytes_);
+    }
+    std::span<std::byte> span() const { return {data_, bytes_}; }
+
+  private:
+    Pages(std::byte* data, size_t bytes) : data_(data), bytes_(bytes) {}
+    std::byte* data_;
+    size_t bytes_;
+};
+
+// What is still to be sent of header, head and data.
+class Outgoing {
+  public:
+    Outgoing(const FrameHeader& header, std::span<const std::byte> head,
+             std::span<const std::byte> data)
+        : pieces_{std::as_bytes(std::span(&header, 1)), head, data} {}
+
+    bool done() const { return pieces_[0].empty() && pieces_[1].empty() && pieces_[2].empty(); }
+
+    // The next socket call's pieces, at most kSocketCallBytes.
+    size_t Next(std::array<iovec, 3>& out) const {
+        size_t count = 0;
+        size_t room = kSocketCallBytes;
+        for (std::span<const std::byte> piece : pieces_) {
+            const size_t take = std::min(piece.size(), room);
+            if (take == 0) continue;
+            out[count++] = {const_cast<std::byte*>(piece.data()), take};
+            room -= take;
+        }
+        return count;
+    }
+
+    void Sent(size_t bytes) {
+        for (std::span<const std::byte>& piece : pieces_) {
+            const size_t take = std::min(piece.size(), bytes);
+            piece = piece.subspan(take);
+            bytes -= take;
+        }
+    }
+
+  private:
+    std::array<std::span<const std::byte>, 3> pieces_;
+};
+
+class TcpLink final : public BaseLink {
+  public:
+    TcpLink(Progress& progress, PeerName peer, Fd socket, uint64_t epoch, Pages pages)
+        : BaseLink(std::move(peer)),
+          progress_(progress),
+          fd_(std::move(socket)),
+          socket_(fd_.get()),
+          epoch_(epoch),
+          pages_(std::move(pages)),
+          reader_(epoch, pages_.span()) {
+        const int on = 1;
+        ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        SetBlocking(socket_, false);
+    }
+
+    ~TcpLink() override {
+        if (end() == LinkEnd::kOpen) {
+            const FrameHeader goodbye{.flag = kGoodbyeFlag, .epoch = epoch_};
+            [[maybe_unused]] const ssize_t sent =
+                ::send(socket_, &goodbye, sizeof goodbye, MSG_NOSIGNAL);
+        }
+        // Data left unread would turn the close into a reset, which throws away what the peer has
+        // not read yet.
+        std::array<char, 4096> bin;
+        for (int i = 0; i < kLastReads; i++) {
+            if (::recv(socket_, bin.data(), bin.size(), 0) <= 0) break;
+        }
+    }
+
+    size_t window_bytes() const override { return pages_.span().size(); }
+    std::span<std::byte> window() override { return pages_.span(); }
+    uint64_t flag(int index) const override { return reader_.flag(index); }
+    int poll_fd() const override { return end() == LinkEnd::kOpen ? socket_ : -1; }
+
+    Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
+               int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) override {
+        WEFT_CHECK(offset <= window_bytes() && head.size() <= window_bytes() - offset &&
+                   data.size() <= window_bytes() - offset - head.size());
+        const FrameHeader header{.flag = static_cast<uint32_t>(flag),
+                                 .epoch = epoch_,
+                                 .offset = offset,
+                                 .length = head.size() + data.size(),
+                                 .value = value};
+        Outgoing outgoing(header, head, data);
+        if (Send(outgoing)) return {};
+        return SendRest(outgoing, tag, deadline);
+    }
+
+    Status Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) override {
+        if (reader_.flag(flag) >= value) return {};
+        for (int look = 0; look < kOwnLooks; look++) {
+            Receive();
+            if (reader_.flag(flag) >= value) return {};
+        }
+        Patience patience(progress_, *this, tag, deadline);
+        for (;;) {
+            progress_.ReceiveAll();
+            for (int look = 0; look < kOwnLooks; look++) {
+                Receive();
+                if (reader_.flag(flag) >= value) return {};
+                if (patience.Next() != Stage::kSpin) break;
+            }
+            WEFT_TRY(patience.Check());
+            switch (patience.Next()) {
+                case Stage::kSpin: break;
+                case Stage::kYield: patience.Yield(); break;
+                case Stage::kSleep: progress_.SleepOnSockets(-1, patience.sleep_ms()); break;
+            }
+        }
+    }
+
+    void Receive() override {
+        if (end() != LinkEnd::kOpen) return;
+        std::array<iovec, 2> targets;
+        const int count = reader_.Targets(targets);
+        ssize_t got;
+        if (count == 1) {
+            got = ::recv(socket_, targets[0].iov_base, targets[0].iov_len, 0);
+        } else {
+            msghdr message{};
+            message.msg_iov = targets.data();
+            message.msg_iovlen = static_cast<size_t>(count);
+            got = ::recvmsg(socket_, &message, 0);
+        }
+        if (got > 0) {
+            const Status taken = reader_.Consume(static_cast<size_t>(got));
+            if (!taken.ok()) SetEnd(LinkEnd::kDied, "broke the protocol: " + taken.error().message);
+            return;
+        }
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+        const int error = got == 0 ? 0 : errno;
+        if (reader_.goodbye()) {
+            SetEnd(LinkEnd::kLeft, "left");
+        } else {
+            SetEnd(LinkEnd::kDied, error == 0 ? "closed the connection"
+                                              : std::string("lost the connection: ") +
+                                                    std::strerror(error));
+        }
+    }
+
+  private:
+    // Sends what the socket takes now; true once all is sent. An error waits for Receive to tell.
+    bool Send(Outgoing& outgoing) {
+        std::array<iovec, 3> pieces;
+        while (!outgoing.done()) {
+            msghdr message{};
+            message.msg_iov = pieces.data();
+            message.msg_iovlen = outgoing.Next(pieces);
+            const ssize_t sent = ::sendmsg(socket_, &message, MSG_NOSIGNAL);
+            if (sent <= 0) {
+                send_error_ = errno;
+                return false;
+            }
+            outgoing.Sent(static_cast<size_t>(sent));
+        }
+        return true;
+    }
+
+    // The socket is full: keeps receiving, so that the peer, who may be sending too, can go on.
+    Status SendRest(Outgoing& outgoing, const OpTag& tag, const Deadline& deadline) {
+        Patience patience(progress_, *this, tag, deadline);
+        for (;;) {
+            progress_.ReceiveAll();
+            if (Send(outgoing)) return {};
+            if (send_error_ == EPIPE || send_error_ == ECONNRESET) {
+                // What the peer sent before it went still counts: Receive reads it, then the end.
+                Receive();
+                if (end() == LinkEnd::kOpen && ++failed_sends_ > kLastReads) {
+                    SetEnd(LinkEnd::kDied, "lost the connection");
+                }
+            }
+            const Status go_on = patience.Check();
+            if (!go_on.ok()) {
+                // The frame is cut short: nothing sensible can follow on this connection.
+                SetEnd(LinkEnd::kDied, "was given up while sending");
+                ::shutdown(socket_, SHUT_RDWR);
+                return go_on;
+            }
+            switch (patience.Next()) {
+                case Stage::kSpin: break;
+                case Stage::kYield: patience.Yield(); break;
+                case Stage::kSleep: progress_.SleepOnSockets(socket_, patience.sleep_ms()); break;
+            }
+        }
+    }
+
+    Progress& progress_;
+    Fd fd_;
+    int socket_;
+    int send_error_ = 0;
+    int failed_sends_ = 0;
+    uint64_t epoch_;
+    Pages pages_;
+    FrameReader reader_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<BaseLink>> MakeTcpLink(Progress& progress, PeerName peer, Fd socket,
+                                              uint64_t epoch, size_t window_bytes) {
+    WEFT_ASSIGN(Pages pages, Pages::Make(window_bytes));
+    return std::unique_ptr<BaseLink>(std::make_unique<TcpLink>(
+        progress, std::move(peer), std::move(socket), epoch, std::move(pages)));
+}
+
+}  // namespace weft::net

@@ -1,0 +1,178 @@
+// Links of both transports: what is put arrives whole and in order, nobody deadlocks, and every
+// way to lose a peer ends in an error that names it.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "net/link.h"
+#include "support/ranks.h"
+
+namespace weft::net {
+namespace {
+
+constexpr size_t kWindow = size_t{1} << 20;
+const OpTag kTag{"all_reduce", 1482, 311};
+
+class LinkTest : public ::testing::TestWithParam<Transport> {};
+
+INSTANTIATE_TEST_SUITE_P(Transports, LinkTest, ::testing::Values(Transport::kShm, Transport::kTcp),
+                         [](const auto& made) { return TransportName(made.param); });
+
+std::vector<std::byte> Pattern(size_t bytes, uint32_t seed) {
+    std::vector<std::byte> data(bytes);
+    std::mt19937 random(seed);
+    for (std::byte& byte : data) byte = static_cast<std::byte>(random());
+    return data;
+}
+
+std::vector<std::byte> Both(std::span<const std::byte> a, std::span<const std::byte> b) {
+    std::vector<std::byte> all(a.begin(), a.end());
+    all.insert(all.end(), b.begin(), b.end());
+    return all;
+}
+
+TEST_P(LinkTest, PutsArriveWholeAtTheirOffsets) {
+    auto fabrics = MakeLocalFabrics(3, GetParam(), kWindow).value();
+    test::OnThreads(fabrics, [](Fabric& fabric) {
+        const Deadline deadline = Deadline::In(10'000);
+        uint64_t round = 0;
+        size_t at = 128;  // every round has its own place: a peer may be a round ahead
+        for (size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{8192}, size_t{100'001},
+                             size_t{700'000}}) {
+            round++;
+            for (int peer = 0; peer < 3; peer++) {
+                if (peer == fabric.rank) continue;
+                const auto head = Pattern(64, static_cast<uint32_t>(fabric.rank + 7));
+                const auto data = Pattern(bytes, static_cast<uint32_t>(fabric.rank * 10 + peer));
+                ASSERT_TRUE(fabric.links[peer]
+                                ->Put(at, head, data, 3, round, kTag, deadline)
+                                .ok());
+            }
+            for (int peer = 0; peer < 3; peer++) {
+                if (peer == fabric.rank) continue;
+                Link& link = *fabric.links[peer];
+                ASSERT_TRUE(link.Wait(3, round, kTag, deadline).ok());
+                const auto expected =
+                    Both(Pattern(64, static_cast<uint32_t>(peer + 7)),
+                         Pattern(bytes, static_cast<uint32_t>(peer * 10 + fabric.rank)));
+                EXPECT_EQ(0, std::memcmp(link.window().data() + at, expected.data(),
+                                         expected.size()));
+            }
+            at += 64 + bytes + 7;
+        }
+    });
+}
+
+TEST_P(LinkTest, BothSendingMegabytesAtOnceNeverDeadlock) {
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    test::OnThreads(fabrics, [](Fabric& fabric) {
+        const Deadline deadline = Deadline::In(20'000);
+        const auto data = Pattern(kWindow, static_cast<uint32_t>(fabric.rank));
+        Link& link = *fabric.links[1 - fabric.rank];
+        for (uint64_t i = 1; i <= 24; i++) {
+            ASSERT_TRUE(link.Put(0, {}, data, 0, i, kTag, deadline).ok());
+        }
+        ASSERT_TRUE(link.Wait(0, 24, kTag, deadline).ok());
+        const auto expected = Pattern(kWindow, static_cast<uint32_t>(1 - fabric.rank));
+        EXPECT_EQ(0, std::memcmp(link.window().data(), expected.data(), kWindow));
+    });
+}
+
+TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    double waiter_cpu_ms = 1e9;
+    test::OnThreads(fabrics, [&](Fabric& fabric) {
+        const Deadline deadline = Deadline::In(20'000);
+        if (fabric.rank == 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+            ASSERT_TRUE(fabric.links[1]->Put(0, {}, {}, 0, 1, kTag, deadline).ok());
+            return;
+        }
+        rusage before{};
+        rusage after{};
+        getrusage(RUSAGE_THREAD, &before);
+        ASSERT_TRUE(fabric.links[0]->Wait(0, 1, kTag, deadline).ok());
+        getrusage(RUSAGE_THREAD, &after);
+        const auto ms = [](const timeval& t) { return t.tv_sec * 1e3 + t.tv_usec / 1e3; };
+        waiter_cpu_ms = ms(after.ru_utime) + ms(after.ru_stime) - ms(before.ru_utime) -
+                        ms(before.ru_stime);
+    });
+    // 1 % of a second, and the few ms of spinning and yielding before it sleeps.
+    EXPECT_LE(waiter_cpu_ms, 10 + 5);
+}
+
+TEST_P(LinkTest, SilenceNamesRankOpAndTime) {
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    const Status waited = fabrics[0].links[1]->Wait(0, 1, kTag, Deadline::In(50));
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ(ErrorCode::kTimeout, waited.error().code);
+    const std::string expected =
+        std::string("rank 1 (host localhost, ") + TransportName(GetParam()) +
+        "): no data for all_reduce #1482 of step 311 within 50 ms";
+    EXPECT_EQ(0u, waited.error().message.find(expected)) << waited.error().message;
+}
+
+TEST_P(LinkTest, APeerThatLeavesIsToldFromOneThatDies) {
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    const auto data = Pattern(5000, 1);
+    ASSERT_TRUE(fabrics[1].links[0]->Put(0, {}, data, 0, 1, kTag, Deadline::In(1000)).ok());
+    fabrics.pop_back();
+    // What it sent before it left still counts.
+    Link& link = *fabrics[0].links[1];
+    ASSERT_TRUE(link.Wait(0, 1, kTag, Deadline::In(1000)).ok());
+    EXPECT_EQ(0, std::memcmp(link.window().data(), data.data(), data.size()));
+    const int64_t begin = NowNs();
+    const Status waited = link.Wait(0, 2, kTag, Deadline::In(5000));
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ(ErrorCode::kPeerLost, waited.error().code);
+    EXPECT_NE(std::string::npos, waited.error().message.find("rank 1")) << waited.error().message;
+    EXPECT_NE(std::string::npos, waited.error().message.find("left")) << waited.error().message;
+    EXPECT_LT(NowNs() - begin, 1'000'000'000);
+}
+
+TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
+    test::RankProcesses ranks(3, GetParam(), kWindow, [](Fabric& fabric) -> std::string {
+        const Deadline deadline = Deadline::In(5000);
+        if (fabric.rank == 2) {
+            ::pause();
+        }
+        // 0 waits for 1, which waits for 2: both must name 2.
+        const Status waited = fabric.links[fabric.rank + 1]->Wait(0, 1, kTag, deadline);
+        return waited.ok() ? "no error" : waited.error().message;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const int64_t begin = NowNs();
+    ranks.Signal(2, SIGKILL);
+    const std::string words1 = ranks.Words(1);
+    const std::string words0 = ranks.Words(0);
+    EXPECT_EQ(0u, words1.find("rank 2 (host localhost")) << words1;
+    EXPECT_EQ(0u, words0.find("rank 2 (host localhost")) << words0;
+    EXPECT_LT(NowNs() - begin, 1'000'000'000);
+}
+
+TEST_P(LinkTest, AStoppedPeerIsNamedAtTheDeadline) {
+    test::RankProcesses ranks(2, GetParam(), kWindow, [](Fabric& fabric) -> std::string {
+        const std::vector<std::byte> data(kWindow);
+        Link& link = *fabric.links[1 - fabric.rank];
+        for (uint64_t i = 1;; i++) {
+            const Deadline deadline = Deadline::In(400);
+            const Status put = link.Put(0, {}, data, 0, i, kTag, deadline);
+            if (!put.ok()) return put.error().message;
+            const Status waited = link.Wait(0, i, kTag, deadline);
+            if (!waited.ok()) return waited.error().message;
+        }
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const int64_t begin = NowNs();
+    ranks.Signal(1, SIGSTOP);
+    const std::string words = ranks.Words(0);
+    EXPECT_EQ(0u, words.find("rank 1 (host localhost")) << words;
+    EXPECT_NE(std::string::npos, words.find("within 400 ms")) << words;
+    EXPECT_LT(NowNs() - begin, 1'400'000'000);
+}
+
+}  // namespace
+}  // namespace weft::net
