@@ -1,0 +1,130 @@
+// Where the team must meet: a call waits only if it touches bytes that another call since the last
+// barrier wrote, or writes bytes that one read. Found from the calls' addresses alone, so that
+// reuse of the arena is covered by the same rule.
+#include <algorithm>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/lower.h"
+
+namespace weft::backend {
+namespace {
+
+struct Range {
+    const void* begin = nullptr;
+    int64_t bytes = 0;
+    bool Overlaps(const Range& other) const {
+        const auto* a = static_cast<const std::byte*>(begin);
+        const auto* b = static_cast<const std::byte*>(other.begin);
+        return a < b + other.bytes && b < a + bytes;
+    }
+};
+
+// The bytes that a call reads and writes with `rows` rows. Weights are never written: left out.
+struct Touch {
+    std::vector<Range> reads, writes;
+    int64_t rows;
+    int64_t most_tokens;
+    const kernels::Kernels& kernels;
+
+    void Reads(const float* data, int64_t cols) { reads.push_back({data, rows * cols * 4}); }
+    void Writes(const float* data, int64_t cols) { writes.push_back({data, rows * cols * 4}); }
+
+    void operator()(const kernels::PrepareArgs& a) {
+        Reads(a.x, a.x_stride);
+        writes.push_back({a.out, rows * kernels.prepared_bytes(a.cols)});
+    }
+    void operator()(const kernels::MatMulArgs& a) {
+        if (a.prepared != nullptr) {
+            reads.push_back({a.prepared, rows * kernels.prepared_bytes(a.weight.cols)});
+        } else {
+            Reads(a.x, a.x_stride);
+        }
+        Writes(a.y, a.y_stride);
+    }
+    void operator()(const kernels::EmbeddingArgs& a) { Writes(a.y, a.y_stride); }
+    void operator()(const kernels::RmsNormArgs& a) {
+        Reads(a.x, a.x_stride);
+        Writes(a.y, a.y_stride);
+    }
+    void operator()(const kernels::RopeTableArgs& a) { Writes(a.out, a.rotary_dim); }
+    void operator()(const kernels::RopeArgs& a) {
+        Reads(a.x, a.x_stride);
+        Reads(a.cos_sin, a.rotary_dim);
+        Writes(a.y, a.y_stride);
+    }
+    void operator()(const kernels::KvWriteArgs& a) {
+        Reads(a.k, a.k_stride);
+        Reads(a.v, a.v_stride);
+        writes.push_back({a.k_cache.data, 1});
+        writes.push_back({a.v_cache.data, 1});
+    }
+    void operator()(const kernels::AttentionArgs& a) {
+        Reads(a.q, a.q_stride);
+        reads.push_back({a.k_cache.data, 1});
+        reads.push_back({a.v_cache.data, 1});
+        Writes(a.out, a.out_stride);
+    }
+    void operator()(const kernels::SwiGluArgs& a) {
+        Reads(a.gate, a.gate_stride);
+        Reads(a.up, a.up_stride);
+        Writes(a.out, a.out_stride);
+    }
+    void operator()(const kernels::AddArgs& a) {
+        Reads(a.a, a.cols);
+        Reads(a.b, a.cols);
+        Writes(a.out, a.cols);
+    }
+    void operator()(const SelectRowsCall& a) {
+        Writes(a.y, a.cols);
+        // Any rows of x; it has at least as many as there are outputs.
+        reads.push_back({a.x, most_tokens * a.cols * 4});  // any rows of x
+    }
+    void operator()(const AllReduceCall& a) {
+        Reads(a.x, a.cols);
+        Writes(a.y, a.cols);
+    }
+    void operator()(const AllGatherCall& a) {
+        Reads(a.x, a.mine);
+        Writes(a.y, a.cols);
+    }
+    void operator()(const SendCall& a) { Reads(a.x, a.cols); }
+    void operator()(const RecvCall& a) { Writes(a.y, a.cols); }
+};
+
+bool AnyOverlap(const std::vector<Range>& a, const std::vector<Range>& b) {
+    return std::ranges::any_of(a, [&](const Range& x) {
+        return std::ranges::any_of(b, [&](const Range& y) { return x.Overlaps(y); });
+    });
+}
+
+}  // namespace
+
+bool Communicates(const Call& call) {
+    return std::holds_alternative<AllReduceCall>(call.args) ||
+           std::holds_alternative<AllGatherCall>(call.args) ||
+           std::holds_alternative<SendCall>(call.args) ||
+           std::holds_alternative<RecvCall>(call.args);
+}
+
+void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options,
+                   const kernels::Kernels& kernels) {
+    std::vector<Range> read, written;
+    bool after_communication = false;
+    for (Call& call : calls) {
+        const int64_t rows = call.per_output ? options.max_outputs : options.max_tokens;
+        Touch touch{{}, {}, rows, options.max_tokens, kernels};
+        std::visit(touch, call.args);
+        call.barrier = after_communication || AnyOverlap(touch.reads, written) ||
+                       AnyOverlap(touch.writes, written) || AnyOverlap(touch.writes, read);
+        if (call.barrier) {
+            read.clear();
+            written.clear();
+        }
+        read.insert(read.end(), touch.reads.begin(), touch.reads.end());
+        written.insert(written.end(), touch.writes.begin(), touch.writes.end());
+        // A failure of communication is seen by the others at the next barrier.
+        after_communication = Communicates(call);
+    }
+}
+
+}  // namespace weft::backend

@@ -1,0 +1,68 @@
+// Plans and allocates the memory of a Program on the CPU.
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/lower.h"
+
+namespace weft::backend {
+namespace {
+
+constexpr int64_t kAlign = 64;
+
+// Hands out aligned pieces of a region whose size is known at the end.
+struct Allotter {
+    int64_t size = 0;
+    int64_t Take(int64_t bytes) {
+        const int64_t at = size;
+        size += (bytes + kAlign - 1) / kAlign * kAlign;
+        return at;
+    }
+};
+
+}  // namespace
+
+Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOptions& options,
+                                const kernels::Kernels& kernels) {
+    Buffers buffers;
+    const size_t count = program.values.size();
+    buffers.values.assign(count, nullptr);
+    buffers.matrices.resize(count);
+    buffers.caches.resize(count);
+    const program::ArenaPlan plan =
+        program::PlanArena(program, options.max_tokens, options.max_outputs, options.keep);
+
+    Allotter weights, kv;
+    std::vector<int64_t> offsets(count, -1);
+    for (size_t i = 0; i < count; ++i) {
+        const program::Value& value = program.values[i];
+        if (value.storage == program::Storage::kWeight) {
+            const program::Shape& shape = value.shape;
+            const int64_t bytes = shape.rank == 1
+                                      ? shape[0] * static_cast<int64_t>(sizeof(float))
+                                      : kernels.packed_bytes(value.dtype, shape[0], shape[1]);
+            offsets[i] = weights.Take(bytes);
+        } else if (value.storage == program::Storage::kState) {
+            offsets[i] = kv.Take(options.kv_pages * kPageTokens * value.shape[0] *
+                                 RowBytes(value.dtype, value.shape[1]));
+        }
+    }
+    WEFT_ASSIGN(buffers.weights, Memory::Allocate(weights.size, "the weights"));
+    WEFT_ASSIGN(buffers.kv, Memory::Allocate(kv.size, "the KV cache"));
+    WEFT_ASSIGN(buffers.arena, Memory::Allocate(plan.size_bytes, "activations"));
+    for (size_t i = 0; i < count; ++i) {
+        const program::Value& value = program.values[i];
+        if (value.storage == program::Storage::kWeight) {
+            std::byte* data = buffers.weights.data() + offsets[i];
+            buffers.values[i] = data;
+            if (value.shape.rank == 2) {
+                buffers.matrices[i] = {value.dtype, value.shape[0], value.shape[1], data};
+            }
+        } else if (value.storage == program::Storage::kState) {
+            buffers.caches[i] = {value.dtype, buffers.kv.data() + offsets[i], value.shape[0],
+                                 kPageTokens, value.shape[1]};
+        } else if (plan.offsets[i] >= 0) {
+            buffers.values[i] = buffers.arena.data() + plan.offsets[i];
+        }
+    }
+    return buffers;
+}
+
+}  // namespace weft::backend

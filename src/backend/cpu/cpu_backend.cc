@@ -1,0 +1,323 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "backend/cpu/lower.h"
+#include "backend/cpu/thread_team.h"
+#include "tensor/quant.h"
+
+namespace weft::backend {
+namespace {
+
+using kernels::Sequence;
+
+// Rows of a weight are read and packed in pieces of about this size, so that loading needs little
+// memory beside the weights themselves.
+constexpr int64_t kLoadPieceBytes = 1 << 20;
+
+class CpuExecutable final : public Executable {
+  public:
+    CpuExecutable(const program::Program& program, const CompileOptions& options,
+                  const kernels::Kernels& kernels, ThreadTeam& team)
+        : program_(program), options_(options), kernels_(kernels), team_(team) {}
+
+    Status Prepare() {
+        WEFT_ASSIGN(buffers_, AllocateBuffers(program_, options_, kernels_));
+        WEFT_ASSIGN(calls_, Lower(program_, options_, kernels_, team_.size(), buffers_));
+        return {};
+    }
+
+    Status LoadWeight(program::ValueId id, const RowSource& source) override;
+    Status Run(const Step& step, const Groups& groups) override;
+    Status Read(program::ValueId id, std::span<float> out) override;
+
+    MemoryUse memory() const override {
+        return {static_cast<uint64_t>(buffers_.weights.size_bytes()),
+                static_cast<uint64_t>(buffers_.kv.size_bytes()),
+                static_cast<uint64_t>(buffers_.arena.size_bytes() +
+                                      buffers_.scratch.size_bytes())};
+    }
+    void SetTracing(bool on) override {
+        tracing_ = on;
+        timings_.clear();
+    }
+    std::span<const OpTiming> timings() const override { return timings_; }
+    int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
+
+  private:
+    Status LoadVector(const program::Value& value, std::byte* out, const RowSource& source) const;
+    Status LoadMatrix(const kernels::PackedMatrix& matrix, const RowSource& source) const;
+    Status CheckStep(const Step& step) const;
+    void Bind(const Step& step);
+    void RunPart(int part);
+    void RunCall(Call& call, int part);
+    Status Communicate(const Call& call);
+    int64_t LastArrival(const Call& call) const;
+    net::OpTag Tag(const Call& call, const char* name) const {
+        return {name, call.op, step_->number};
+    }
+
+    Status Communicate(const Call& call, const AllReduceCall& args);
+    Status Communicate(const Call& call, const AllGatherCall& args);
+    Status Communicate(const Call& call, const SendCall& args);
+    Status Communicate(const Call& call, const RecvCall& args);
+
+    program::Program program_;
+    CompileOptions options_;
+    const kernels::Kernels& kernels_;
+    ThreadTeam& team_;
+    Buffers buffers_;
+    std::vector<Call> calls_;
+    std::vector<Sequence> sequences_;
+
+    // Of the step that runs.
+    const Step* step_ = nullptr;
+    Groups groups_;
+    Status status_;
+    std::atomic<bool> failed_{false};
+    std::atomic<int64_t> progress_{0};
+    bool tracing_ = false;
+    std::vector<OpTiming> timings_;
+};
+
+// ---- Loading -------------------------------------------------------------------------------------
+
+Status CpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
+    const program::Value& value = program_.value(id);
+    const size_t index = static_cast<size_t>(id);
+    if (value.shape.rank == 1) return LoadVector(value, buffers_.values[index], source);
+    return LoadMatrix(buffers_.matrices[index], source);
+}
+
+Status CpuExecutable::LoadVector(const program::Value& value, std::byte* out,
+                                 const RowSource& source) const {
+    const int64_t count = value.shape[0];
+    std::vector<std::byte> raw(static_cast<size_t>(RowBytes(value.dtype, count)));
+    WEFT_TRY(source(0, count, raw));
+    DequantizeRow(value.dtype, raw,
+                  {reinterpret_cast<float*>(out), static_cast<size_t>(count)});
+    return {};
+}
+
+Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix,
+                                 const RowSource& source) const {
+    const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
+    const int64_t strips = std::max<int64_t>(1, kLoadPieceBytes / (row_bytes * kernels::kStripRows));
+    const int64_t piece = std::min(strips * kernels::kStripRows, matrix.rows);
+    std::vector<std::byte> raw(static_cast<size_t>(piece * row_bytes));
+    for (int64_t row = 0; row < matrix.rows; row += piece) {
+        const int64_t count = std::min(piece, matrix.rows - row);
+        const std::span<std::byte> rows(raw.data(), static_cast<size_t>(count * row_bytes));
+        WEFT_TRY(source(row, count, rows));
+        kernels_.pack(matrix, row, count, rows.data(), row_bytes);
+    }
+    return {};
+}
+
+// ---- Running -------------------------------------------------------------------------------------
+
+Status CpuExecutable::Run(const Step& step, const Groups& groups) {
+    WEFT_TRY(CheckStep(step));
+    step_ = &step;
+    groups_ = groups;
+    status_ = {};
+    failed_ = false;
+    timings_.clear();
+    Bind(step);
+    team_.Run([](void* self, int part) { static_cast<CpuExecutable*>(self)->RunPart(part); },
+              this);
+    return std::move(status_);
+}
+
+// What a step may hold is the engine's own doing: anything else is a bug.
+Status CpuExecutable::CheckStep(const Step& step) const {
+    const auto tokens = static_cast<int64_t>(step.tokens.size());
+    WEFT_CHECK(tokens > 0 && tokens <= options_.max_tokens);
+    WEFT_CHECK(step.positions.size() == step.tokens.size());
+    WEFT_CHECK(static_cast<int64_t>(step.output_rows.size()) <= options_.max_outputs);
+    for (const StepSequence& sequence : step.sequences) {
+        const int64_t end = sequence.position + sequence.row_count;
+        WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
+        WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * kPageTokens);
+        for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options_.kv_pages);
+    }
+    for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
+    return {};
+}
+
+// Sets what a step binds in one call's arguments.
+struct StepBinder {
+    const Step& step;
+    std::span<const Sequence> sequences;
+    int64_t rows;
+
+    void operator()(kernels::PrepareArgs& a) const { a.rows = rows; }
+    void operator()(kernels::MatMulArgs& a) const { a.rows = rows; }
+    void operator()(kernels::EmbeddingArgs& a) const {
+        a.tokens = step.tokens.data();
+        a.count = rows;
+    }
+    void operator()(kernels::RmsNormArgs& a) const { a.rows = rows; }
+    void operator()(kernels::RopeTableArgs& a) const {
+        a.positions = step.positions.data();
+        a.rows = rows;
+    }
+    void operator()(kernels::RopeArgs& a) const { a.rows = rows; }
+    void operator()(kernels::KvWriteArgs& a) const { a.sequences = sequences; }
+    void operator()(kernels::AttentionArgs& a) const { a.sequences = sequences; }
+    void operator()(kernels::SwiGluArgs& a) const { a.rows = rows; }
+    void operator()(kernels::AddArgs& a) const { a.rows = rows; }
+    void operator()(SelectRowsCall& a) const {
+        a.row_ids = step.output_rows.data();
+        a.rows = rows;
+    }
+    void operator()(AllReduceCall& a) const { a.rows = rows; }
+    void operator()(AllGatherCall& a) const { a.rows = rows; }
+    void operator()(SendCall& a) const { a.rows = rows; }
+    void operator()(RecvCall& a) const { a.rows = rows; }
+};
+
+void CpuExecutable::Bind(const Step& step) {
+    sequences_.clear();
+    for (const StepSequence& s : step.sequences) {
+        sequences_.push_back({s.row_begin, s.row_count, s.position, s.pages});
+    }
+    for (Call& call : calls_) {
+        const size_t rows = call.per_output ? step.output_rows.size() : step.tokens.size();
+        std::visit(StepBinder{step, sequences_, static_cast<int64_t>(rows)}, call.args);
+    }
+}
+
+void CpuExecutable::RunPart(int part) {
+    const bool no_outputs = step_->output_rows.empty();
+    for (Call& call : calls_) {
+        if (call.barrier) {
+            team_.Barrier();
+            if (failed_.load(std::memory_order_relaxed)) return;
+        }
+        if (call.per_output && no_outputs) continue;
+        const int64_t begin = tracing_ && part == 0 ? NowNs() : 0;
+        RunCall(call, part);
+        if (part != 0) continue;
+        progress_.fetch_add(1, std::memory_order_relaxed);
+        if (tracing_) timings_.push_back({call.op, begin, NowNs(), LastArrival(call)});
+        // With one thread there may be no barrier to meet the failure at.
+        if (team_.size() == 1 && failed_.load(std::memory_order_relaxed)) return;
+    }
+}
+
+// Runs one part of a call.
+struct CallRunner {
+    const kernels::Kernels& kernels;
+    int part, parts;
+
+    void operator()(const kernels::PrepareArgs& a) const { kernels.prepare(a, part, parts); }
+    void operator()(const kernels::MatMulArgs& a) const { kernels.matmul(a, part, parts); }
+    void operator()(const kernels::EmbeddingArgs& a) const { kernels.embedding(a, part, parts); }
+    void operator()(const kernels::RmsNormArgs& a) const { kernels.rms_norm(a, part, parts); }
+    void operator()(const kernels::RopeTableArgs& a) const { kernels.rope_table(a, part, parts); }
+    void operator()(const kernels::RopeArgs& a) const { kernels.rope(a, part, parts); }
+    void operator()(const kernels::KvWriteArgs& a) const { kernels.kv_write(a, part, parts); }
+    void operator()(const kernels::AttentionArgs& a) const { kernels.attention(a, part, parts); }
+    void operator()(const kernels::SwiGluArgs& a) const { kernels.swiglu(a, part, parts); }
+    void operator()(const kernels::AddArgs& a) const { kernels.add(a, part, parts); }
+    void operator()(const SelectRowsCall& a) const {
+        const kernels::Range range = kernels::Share(a.rows, 1, part, parts);
+        for (int64_t row = range.begin; row < range.end; ++row) {
+            std::memcpy(a.y + row * a.cols, a.x + a.row_ids[row] * a.cols,
+                        static_cast<size_t>(a.cols) * sizeof(float));
+        }
+    }
+    void operator()(const AllReduceCall&) const {}
+    void operator()(const AllGatherCall&) const {}
+    void operator()(const SendCall&) const {}
+    void operator()(const RecvCall&) const {}
+};
+
+void CpuExecutable::RunCall(Call& call, int part) {
+    std::visit(CallRunner{kernels_, part, team_.size()}, call.args);
+    if (part != 0 || !Communicates(call)) return;
+    if (Status status = Communicate(call); !status.ok()) {
+        status_ = std::move(status);
+        failed_.store(true, std::memory_order_relaxed);
+    }
+}
+
+// ---- Communication -------------------------------------------------------------------------------
+
+Status CpuExecutable::Communicate(const Call& call) {
+    if (const auto* a = std::get_if<AllReduceCall>(&call.args)) return Communicate(call, *a);
+    if (const auto* a = std::get_if<AllGatherCall>(&call.args)) return Communicate(call, *a);
+    if (const auto* a = std::get_if<SendCall>(&call.args)) return Communicate(call, *a);
+    if (const auto* a = std::get_if<RecvCall>(&call.args)) return Communicate(call, *a);
+    return {};
+}
+
+Status CpuExecutable::Communicate(const Call& call, const AllReduceCall& args) {
+    const size_t count = static_cast<size_t>(args.rows * args.cols);
+    std::memcpy(args.y, args.x, count * sizeof(float));
+    return groups_.tensor->AllReduce({args.y, count}, Tag(call, "all_reduce"));
+}
+
+Status CpuExecutable::Communicate(const Call& call, const AllGatherCall& args) {
+    for (int64_t row = 0; row < args.rows; ++row) {
+        float* all = args.y + row * args.cols;
+        std::memcpy(all + args.begin, args.x + row * args.mine,
+                    static_cast<size_t>(args.mine) * sizeof(float));
+        WEFT_TRY(groups_.tensor->AllGather(
+            std::as_writable_bytes(std::span(all, static_cast<size_t>(args.cols))),
+            args.part_bytes, Tag(call, "all_gather")));
+    }
+    return {};
+}
+
+Status CpuExecutable::Communicate(const Call& call, const SendCall& args) {
+    const std::span<const float> data(args.x, static_cast<size_t>(args.rows * args.cols));
+    return groups_.world->Send(std::as_bytes(data), args.peer, Tag(call, "send"));
+}
+
+Status CpuExecutable::Communicate(const Call& call, const RecvCall& args) {
+    const std::span<float> data(args.y, static_cast<size_t>(args.rows * args.cols));
+    return groups_.world->Recv(std::as_writable_bytes(data), args.peer, Tag(call, "recv"));
+}
+
+// When the slowest rank arrived, for calls that wait for others in the tensor group.
+int64_t CpuExecutable::LastArrival(const Call& call) const {
+    const bool grouped = std::holds_alternative<AllReduceCall>(call.args) ||
+                         std::holds_alternative<AllGatherCall>(call.args);
+    return grouped ? groups_.tensor->last_timing().last_arrival_ns : 0;
+}
+
+Status CpuExecutable::Read(program::ValueId id, std::span<float> out) {
+    const std::byte* data = buffers_.values[static_cast<size_t>(id)];
+    WEFT_CHECK(data != nullptr);
+    std::memcpy(out.data(), data, out.size_bytes());
+    return {};
+}
+
+class CpuBackend final : public Backend {
+  public:
+    explicit CpuBackend(const CpuOptions& options)
+        : kernels_(kernels::KernelsFor(options.level)),
+          team_({options.threads, options.cores, options.cores_shared}) {}
+
+    Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+                                                const CompileOptions& options) override {
+        auto executable = std::make_unique<CpuExecutable>(program, options, kernels_, team_);
+        WEFT_TRY(executable->Prepare());
+        return std::unique_ptr<Executable>(std::move(executable));
+    }
+
+  private:
+    const kernels::Kernels& kernels_;
+    ThreadTeam team_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions& options) {
+    return std::make_unique<CpuBackend>(options);
+}
+
+}  // namespace weft::backend

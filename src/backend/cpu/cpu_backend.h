@@ -1,0 +1,28 @@
+// The CPU backend: one team of pinned threads runs a Program's whole op list in lock-step.
+//
+// Compile lowers ops to kernel calls (lower.h), plans memory and places barriers: a call waits for
+// the team only where it touches bytes that another call since the last barrier wrote (or reads
+// what it overwrites). Thread 0 drives communication.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "hw/cpu.h"
+
+namespace weft::backend {
+
+struct CpuOptions {
+    int threads = 1;
+    std::vector<int> cores;     // to pin to; empty: not pinned
+    bool cores_shared = false;  // more ranks than cores: do not spin for long
+    CpuLevel level = CpuLevel::kReference;
+};
+
+// Positions per KV page on the CPU.
+inline constexpr int64_t kPageTokens = 64;
+
+std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions& options);
+
+}  // namespace weft::backend

@@ -1,0 +1,322 @@
+#include "backend/cpu/lower.h"
+
+#include <algorithm>
+#include <map>
+
+namespace weft::backend {
+namespace {
+
+using program::OpKind;
+using program::ValueId;
+
+constexpr int64_t kAlign = 64;
+
+class Lowerer {
+  public:
+    Lowerer(const program::Program& program, const CompileOptions& options,
+            const kernels::Kernels& kernels, int threads, Buffers& buffers)
+        : program_(program),
+          options_(options),
+          kernels_(kernels),
+          threads_(threads),
+          buffers_(buffers) {}
+
+    Result<std::vector<Call>> Run() {
+        WEFT_TRY(AllocateScratch());
+        for (size_t i = 0; i < program_.ops.size(); ++i) {
+            op_ = static_cast<int32_t>(i);
+            WEFT_TRY(LowerOp(program_.ops[i]));
+        }
+        PlaceBarriers(calls_, options_, kernels_);
+        return std::move(calls_);
+    }
+
+  private:
+    // One table a distinct set of RoPE frequencies, two buffers of prepared activations (so that
+    // the next one does not wait for the readers of the last), and attention scratch a thread.
+    Status AllocateScratch() {
+        int64_t prepared = 0, attention = 0, rotary = 0;
+        for (const program::Op& op : program_.ops) {
+            if (op.kind() == OpKind::kMatMul) {
+                const int64_t cols = program_.value(op.inputs[1]).shape[1];
+                if (Prepares(op)) prepared = std::max(prepared, kernels_.prepared_bytes(cols));
+            } else if (op.kind() == OpKind::kAttention) {
+                const auto& a = op.as<program::Attention>();
+                attention = std::max(attention, kernels_.attention_scratch(a.head_dim, a.group));
+            } else if (op.kind() == OpKind::kRope) {
+                const auto& a = op.as<program::Rope>();
+                if (tables_.emplace(a.inverse_frequency, nullptr).second) rotary += a.rotary_dim;
+            }
+        }
+        const int64_t rows = std::max(options_.max_tokens, options_.max_outputs);
+        const int64_t prepared_bytes = Align(prepared * rows);
+        scratch_floats_ = Align(attention * 4) / 4;
+        const int64_t table_bytes = Align(rotary * options_.max_tokens * 4);
+        const int64_t total = 2 * prepared_bytes + scratch_floats_ * 4 * threads_ +
+                              table_bytes * static_cast<int64_t>(std::max<size_t>(1, tables_.size()));
+        WEFT_ASSIGN(buffers_.scratch, Memory::Allocate(total, "scratch"));
+        std::byte* at = buffers_.scratch.data();
+        prepared_[0] = at;
+        prepared_[1] = at + prepared_bytes;
+        at += 2 * prepared_bytes;
+        attention_scratch_ = reinterpret_cast<float*>(at);
+        at += scratch_floats_ * 4 * threads_;
+        for (auto& [frequencies, table] : tables_) {
+            table = reinterpret_cast<float*>(at);
+            at += table_bytes;
+        }
+        return {};
+    }
+
+    static int64_t Align(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+    bool Prepares(const program::Op& op) const {
+        return kernels_.level != CpuLevel::kReference &&
+               Info(program_.value(op.inputs[1]).dtype).quantized;
+    }
+
+    // No default: a new op does not compile until it is lowered or refused here.
+    Status LowerOp(const program::Op& op) {
+        switch (op.kind()) {
+            case OpKind::kEmbedding: return LowerEmbedding(op);
+            case OpKind::kRmsNorm: return LowerRmsNorm(op);
+            case OpKind::kMatMul: return LowerMatMul(op);
+            case OpKind::kRope: return LowerRope(op);
+            case OpKind::kAttention: return LowerAttention(op);
+            case OpKind::kSwiGlu: return LowerSwiGlu(op);
+            case OpKind::kAdd: return LowerAdd(op);
+            case OpKind::kSelectRows: return LowerSelectRows(op);
+            case OpKind::kAllReduce: return LowerAllReduce(op);
+            case OpKind::kAllGather: return LowerAllGather(op);
+            case OpKind::kSend: return LowerSend(op);
+            case OpKind::kRecv: return LowerRecv(op);
+            case OpKind::kZero:
+            case OpKind::kSliceColumns:
+            case OpKind::kPadColumns:
+            case OpKind::kSoftmaxCrossEntropy:
+            case OpKind::kMatMulGradInput:
+            case OpKind::kMatMulGradWeight:
+            case OpKind::kBiasGrad:
+            case OpKind::kRmsNormGradInput:
+            case OpKind::kRmsNormGradWeight:
+            case OpKind::kAttentionGrad:
+            case OpKind::kSwiGluGrad:
+            case OpKind::kEmbeddingGrad:
+            case OpKind::kSelectRowsGrad:
+            case OpKind::kSoftmaxCrossEntropyGrad: break;
+        }
+        return MakeError(ErrorCode::kUnsupported,
+                         "program op {} ({}) is a training op; the CPU backend runs inference only",
+                         op_, program::OpName(op.kind()));
+    }
+
+    Status LowerEmbedding(const program::Op& op) {
+        kernels::EmbeddingArgs args;
+        args.weight = buffers_.matrices[Index(op.inputs[1])];
+        args.first_row = op.as<program::Embedding>().first_row;
+        args.y = Floats(op.outputs[0]);
+        args.y_stride = Cols(op.outputs[0]);
+        return Push(args, op.outputs[0]);
+    }
+
+    Status LowerRmsNorm(const program::Op& op) {
+        const auto& a = op.as<program::RmsNorm>();
+        kernels::RmsNormArgs args;
+        args.x = Floats(op.inputs[0]);
+        args.weight = Floats(op.inputs[1]);
+        args.y = Floats(op.outputs[0]);
+        args.eps = a.eps;
+        args.group = a.group;
+        args.cols = args.x_stride = args.y_stride = Cols(op.outputs[0]);
+        return Push(args, op.outputs[0]);
+    }
+
+    Status LowerMatMul(const program::Op& op) {
+        const ValueId x = op.inputs[0];
+        kernels::MatMulArgs args;
+        args.weight = buffers_.matrices[Index(op.inputs[1])];
+        args.x = Floats(x);
+        args.x_stride = Cols(x);
+        if (Prepares(op)) args.prepared = Prepared(x);
+        if (op.inputs.size() == 3) args.bias = Floats(op.inputs[2]);
+        args.y = Floats(op.outputs[0]);
+        args.y_stride = Cols(op.outputs[0]);
+        return Push(args, op.outputs[0]);
+    }
+
+    // The prepared form of x: made once for all the MatMuls in a row that read x.
+    const std::byte* Prepared(ValueId x) {
+        for (int i : {0, 1}) {
+            if (prepared_value_[i] == x) return prepared_[i];
+        }
+        next_prepared_ ^= 1;
+        prepared_value_[next_prepared_] = x;
+        kernels::PrepareArgs args;
+        args.x = Floats(x);
+        args.cols = args.x_stride = Cols(x);
+        args.out = prepared_[next_prepared_];
+        Push(args, x);
+        return args.out;
+    }
+
+    Status LowerRope(const program::Op& op) {
+        const auto& a = op.as<program::Rope>();
+        float* table = tables_.at(a.inverse_frequency);
+        if (std::ranges::find(tables_made_, table) == tables_made_.end()) {
+            tables_made_.push_back(table);
+            kernels::RopeTableArgs make;
+            make.inverse_frequency = a.inverse_frequency.data();
+            make.rotary_dim = a.rotary_dim;
+            make.out = table;
+            Push(make, op.outputs[0]);
+        }
+        kernels::RopeArgs args;
+        args.x = Floats(op.inputs[0]);
+        args.cos_sin = table;
+        args.sign = a.sign;
+        args.neighbours = a.neighbours;
+        args.head_dim = a.head_dim;
+        args.rotary_dim = a.rotary_dim;
+        args.heads = Cols(op.outputs[0]) / a.head_dim;
+        args.y = Floats(op.outputs[0]);
+        args.x_stride = args.y_stride = Cols(op.outputs[0]);
+        return Push(args, op.outputs[0]);
+    }
+
+    Status LowerAttention(const program::Op& op) {
+        if (op.inputs.size() != 5) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} (attention) has no KV cache: that is for training", op_);
+        }
+        const auto& a = op.as<program::Attention>();
+        kernels::KvWriteArgs write;
+        write.k = Floats(op.inputs[1]);
+        write.v = Floats(op.inputs[2]);
+        write.k_stride = Cols(op.inputs[1]);
+        write.v_stride = Cols(op.inputs[2]);
+        write.k_cache = buffers_.caches[Index(op.inputs[3])];
+        write.v_cache = buffers_.caches[Index(op.inputs[4])];
+        Push(write, op.outputs[0]);
+        kernels::AttentionArgs args;
+        args.q = Floats(op.inputs[0]);
+        args.q_stride = args.out_stride = Cols(op.outputs[0]);
+        args.k_cache = write.k_cache;
+        args.v_cache = write.v_cache;
+        args.heads = a.heads;
+        args.first_head = a.first_head;
+        args.group = a.group;
+        args.first_kv_head = a.first_kv_head;
+        args.scale = a.scale;
+        args.scratch = attention_scratch_;
+        args.scratch_floats = scratch_floats_;
+        args.out = Floats(op.outputs[0]);
+        return Push(args, op.outputs[0]);
+    }
+
+    Status LowerSwiGlu(const program::Op& op) {
+        kernels::SwiGluArgs args;
+        args.gate = Floats(op.inputs[0]);
+        args.up = Floats(op.inputs[1]);
+        args.out = Floats(op.outputs[0]);
+        args.cols = args.gate_stride = args.up_stride = args.out_stride = Cols(op.outputs[0]);
+        return Push(args, op.outputs[0]);
+    }
+
+    Status LowerAdd(const program::Op& op) {
+        kernels::AddArgs args;
+        args.a = Floats(op.inputs[0]);
+        args.b = Floats(op.inputs[1]);
+        args.out = Floats(op.outputs[0]);
+        args.cols = Cols(op.outputs[0]);
+        return Push(args, op.outputs[0]);
+    }
+
+    Status LowerSelectRows(const program::Op& op) {
+        SelectRowsCall args;
+        args.x = Floats(op.inputs[0]);
+        args.y = Floats(op.outputs[0]);
+        args.cols = Cols(op.outputs[0]);
+        return Push(args, op.outputs[0]);
+    }
+
+    Status LowerAllReduce(const program::Op& op) {
+        AllReduceCall args;
+        args.x = Floats(op.inputs[0]);
+        args.y = Floats(op.outputs[0]);
+        args.cols = Cols(op.outputs[0]);
+        return Push(args, op.outputs[0]);
+    }
+
+    Status LowerAllGather(const program::Op& op) {
+        const auto& a = op.as<program::AllGather>();
+        AllGatherCall args;
+        args.x = Floats(op.inputs[0]);
+        args.y = Floats(op.outputs[0]);
+        args.mine = Cols(op.inputs[0]);
+        args.begin = a.begin;
+        args.cols = Cols(op.outputs[0]);
+        for (int64_t part : a.parts) {
+            args.part_bytes.push_back(static_cast<size_t>(part) * sizeof(float));
+        }
+        return Push(args, op.outputs[0]);
+    }
+
+    Status LowerSend(const program::Op& op) {
+        SendCall args;
+        args.x = Floats(op.inputs[0]);
+        args.cols = Cols(op.inputs[0]);
+        args.peer = op.as<program::Send>().peer;
+        return Push(args, op.inputs[0]);
+    }
+
+    Status LowerRecv(const program::Op& op) {
+        RecvCall args;
+        args.y = Floats(op.outputs[0]);
+        args.cols = Cols(op.outputs[0]);
+        args.peer = op.as<program::Recv>().peer;
+        return Push(args, op.outputs[0]);
+    }
+
+    // rows_like: a value whose first dimension is the call's rows.
+    Status Push(CallArgs args, ValueId rows_like) {
+        Call call;
+        call.args = std::move(args);
+        call.op = op_;
+        call.per_output = program_.value(rows_like).shape[0] == program::kOutputs;
+        calls_.push_back(std::move(call));
+        return {};
+    }
+
+    static size_t Index(ValueId id) { return static_cast<size_t>(id); }
+    float* Floats(ValueId id) const {
+        return reinterpret_cast<float*>(buffers_.values[Index(id)]);
+    }
+    int64_t Cols(ValueId id) const {
+        const program::Shape& shape = program_.value(id).shape;
+        return shape[shape.rank - 1];
+    }
+
+    const program::Program& program_;
+    const CompileOptions& options_;
+    const kernels::Kernels& kernels_;
+    int threads_;
+    Buffers& buffers_;
+    std::vector<Call> calls_;
+    int32_t op_ = 0;
+    std::byte* prepared_[2] = {};
+    ValueId prepared_value_[2] = {program::kNoValue, program::kNoValue};
+    int next_prepared_ = 0;
+    float* attention_scratch_ = nullptr;
+    int64_t scratch_floats_ = 0;
+    std::map<std::vector<float>, float*> tables_;
+    std::vector<float*> tables_made_;
+};
+
+}  // namespace
+
+Result<std::vector<Call>> Lower(const program::Program& program, const CompileOptions& options,
+                                const kernels::Kernels& kernels, int threads, Buffers& buffers) {
+    return Lowerer(program, options, kernels, threads, buffers).Run();
+}
+
+}  // namespace weft::backend

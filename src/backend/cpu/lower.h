@@ -1,0 +1,86 @@
+// Lowering: a Program's ops become calls of CPU kernels with resolved addresses, and barriers.
+//
+// A call holds the kernel's argument struct with every address filled in; only what a step binds
+// (row counts, token ids, sequences) is set again when it changes. Built by Lower, run by the
+// executor in cpu_backend.cc.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/memory.h"
+#include "kernels/kernels.h"
+
+namespace weft::backend {
+
+// Calls that are no compute kernels. Thread 0 makes those that communicate.
+struct SelectRowsCall {
+    const float* x = nullptr;
+    float* y = nullptr;
+    int64_t cols = 0, rows = 0;
+    const int32_t* row_ids = nullptr;
+};
+struct AllReduceCall {
+    const float* x = nullptr;
+    float* y = nullptr;
+    int64_t cols = 0, rows = 0;
+};
+struct AllGatherCall {
+    const float* x = nullptr;  // [rows, mine]
+    float* y = nullptr;        // [rows, cols]
+    int64_t mine = 0, begin = 0, cols = 0, rows = 0;
+    std::vector<size_t> part_bytes;
+};
+struct SendCall {
+    const float* x = nullptr;
+    int64_t cols = 0, rows = 0;
+    int peer = 0;
+};
+struct RecvCall {
+    float* y = nullptr;
+    int64_t cols = 0, rows = 0;
+    int peer = 0;
+};
+
+using CallArgs =
+    std::variant<kernels::PrepareArgs, kernels::MatMulArgs, kernels::EmbeddingArgs,
+                 kernels::RmsNormArgs, kernels::RopeTableArgs, kernels::RopeArgs,
+                 kernels::KvWriteArgs, kernels::AttentionArgs, kernels::SwiGluArgs,
+                 kernels::AddArgs, SelectRowsCall, AllReduceCall, AllGatherCall, SendCall,
+                 RecvCall>;
+
+struct Call {
+    CallArgs args;
+    int32_t op = 0;           // of the Program
+    bool barrier = false;     // wait for the team before it
+    bool per_output = false;  // its rows are R, not T
+};
+
+// True for calls that communicate: only thread 0 makes them.
+bool Communicates(const Call& call);
+
+// Where everything lives.
+struct Buffers {
+    std::vector<std::byte*> values;               // by ValueId: activations, vectors
+    std::vector<kernels::PackedMatrix> matrices;  // by ValueId: rank-2 weights
+    std::vector<kernels::KvCache> caches;         // by ValueId: KV states
+    Memory weights, kv, arena, scratch;
+};
+
+// Plans and allocates weights, KV pages and the arena.
+Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOptions& options,
+                                const kernels::Kernels& kernels);
+
+// The call list, in the Program's order, with barriers; allocates buffers.scratch (RoPE tables,
+// prepared activations, attention scratch). kUnsupported for ops this backend does not run.
+Result<std::vector<Call>> Lower(const program::Program& program, const CompileOptions& options,
+                                const kernels::Kernels& kernels, int threads, Buffers& buffers);
+
+// Sets `barrier` on every call that touches what another since the last barrier wrote, or writes
+// what it read. Part of Lower; apart for its test.
+void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options,
+                   const kernels::Kernels& kernels);
+
+}  // namespace weft::backend

@@ -1,0 +1,30 @@
+// One large anonymous mapping with an owner: weights, KV pages, the arena. Zeroed by the kernel,
+// touched lazily, on huge pages where the system has them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+
+namespace weft::backend {
+
+class Memory {
+  public:
+    Memory() = default;
+    // Errors: kOutOfMemory, naming `what` and the size.
+    static Result<Memory> Allocate(int64_t bytes, const char* what);
+    Memory(Memory&& other) noexcept;
+    Memory& operator=(Memory&& other) noexcept;
+    ~Memory();
+
+    std::byte* data() const { return data_; }
+    int64_t size_bytes() const { return size_bytes_; }
+
+  private:
+    std::byte* data_ = nullptr;
+    int64_t size_bytes_ = 0;
+};
+
+}  // namespace weft::backend

@@ -1,0 +1,100 @@
+#include "backend/cpu/thread_team.h"
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include "base/deadline.h"
+#include "hw/cpu.h"
+
+namespace weft::backend {
+namespace {
+
+// How long a thread polls before it yields and then sleeps. A barrier inside a step is at most
+// the wait for a peer's data away; between steps of a decode lie some tens of microseconds.
+constexpr int64_t kBarrierSpinNs = 200'000;
+constexpr int64_t kIdleSpinNs = 200'000;
+constexpr int64_t kSharedSpinNs = 5'000;
+constexpr int64_t kYieldNs = 500'000;
+constexpr int kPollsPerClockRead = 64;
+
+}  // namespace
+
+ThreadTeam::ThreadTeam(const TeamOptions& options)
+    : size_(options.threads),
+      barrier_spin_ns_(options.cores_shared ? kSharedSpinNs : kBarrierSpinNs),
+      idle_spin_ns_(options.cores_shared ? kSharedSpinNs : kIdleSpinNs) {
+    const auto core = [&](int part) {
+        const size_t i = static_cast<size_t>(part);
+        return i < options.cores.size() ? options.cores[i] : -1;
+    };
+    if (core(0) >= 0) PinThisThread(core(0));
+    for (int part = 1; part < size_; ++part) {
+        threads_.emplace_back([this, part, pin = core(part)] { Work(part, pin); });
+    }
+}
+
+ThreadTeam::~ThreadTeam() {
+    stop_ = true;
+    Announce(start_, start_sleepers_);
+    for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadTeam::Run(Function function, void* context) {
+    if (size_ == 1) return function(context, 0);
+    function_ = function;
+    context_ = context;
+    Announce(start_, start_sleepers_);
+    function(context, 0);
+    Barrier();
+}
+
+void ThreadTeam::Barrier() {
+    if (size_ == 1) return;
+    const uint32_t phase = phase_.load(std::memory_order_relaxed);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+        arrived_.store(0, std::memory_order_relaxed);
+        Announce(phase_, phase_sleepers_);
+        return;
+    }
+    AwaitChange(phase_, phase, phase_sleepers_, barrier_spin_ns_);
+}
+
+void ThreadTeam::Work(int part, int core) {
+    if (core >= 0) PinThisThread(core);
+    uint32_t seen = 0;
+    for (;;) {
+        AwaitChange(start_, seen, start_sleepers_, idle_spin_ns_);
+        seen = start_.load(std::memory_order_acquire);
+        if (stop_) return;
+        function_(context_, part);
+        Barrier();
+    }
+}
+
+void ThreadTeam::AwaitChange(std::atomic<uint32_t>& word, uint32_t old,
+                             std::atomic<int>& sleepers, int64_t spin_ns) const {
+    for (int i = 0; i < kPollsPerClockRead; ++i) {
+        if (word.load(std::memory_order_acquire) != old) return;
+        _mm_pause();
+    }
+    const int64_t begin = NowNs();
+    for (int64_t now = begin; now - begin < spin_ns + kYieldNs; now = NowNs()) {
+        for (int i = 0; i < kPollsPerClockRead; ++i) {
+            if (word.load(std::memory_order_acquire) != old) return;
+            _mm_pause();
+        }
+        if (now - begin > spin_ns) ::sched_yield();
+    }
+    // The sleeper marks itself before it looks once more (inside wait), and the writer looks for
+    // sleepers after its write: both sequentially consistent, so no wake-up is lost.
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    while (word.load(std::memory_order_seq_cst) == old) word.wait(old, std::memory_order_acquire);
+    sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ThreadTeam::Announce(std::atomic<uint32_t>& word, std::atomic<int>& sleepers) {
+    word.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) > 0) word.notify_all();
+}
+
+}  // namespace weft::backend

@@ -1,0 +1,58 @@
+// A team of pinned threads that runs one function in lock-step, with barriers inside it.
+//
+// The caller is part 0. Run() wakes the others once, so that a whole step costs one wake-up and
+// each op at most a barrier. Threads spin for a short while, then yield, then sleep on a futex, so
+// that an idle team draws no power and more threads than cores still make progress.
+// Thread: one caller of Run() at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace weft::backend {
+
+struct TeamOptions {
+    int threads = 1;
+    std::vector<int> cores;     // thread i is pinned to cores[i]; empty: not pinned
+    bool cores_shared = false;  // others run on these cores too: do not spin for long
+};
+
+class ThreadTeam {
+  public:
+    explicit ThreadTeam(const TeamOptions& options);
+    ~ThreadTeam();
+    ThreadTeam(const ThreadTeam&) = delete;
+    ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+    int size() const { return size_; }
+    using Function = void (*)(void* context, int part);
+    // Calls function(context, part) on every thread; returns when all have returned.
+    void Run(Function function, void* context);
+    // Within a running function: returns once every part has called it.
+    void Barrier();
+
+  private:
+    void Work(int part, int core);
+    // Waits until `word` is no longer `old`.
+    void AwaitChange(std::atomic<uint32_t>& word, uint32_t old, std::atomic<int>& sleepers,
+                     int64_t spin_ns) const;
+    static void Announce(std::atomic<uint32_t>& word, std::atomic<int>& sleepers);
+
+    int size_;
+    int64_t barrier_spin_ns_;
+    int64_t idle_spin_ns_;
+    Function function_ = nullptr;
+    void* context_ = nullptr;
+    // On lines of their own: each is written by one side and polled by the other.
+    alignas(64) std::atomic<uint32_t> start_{0};
+    alignas(64) std::atomic<int> start_sleepers_{0};
+    alignas(64) std::atomic<int> arrived_{0};
+    alignas(64) std::atomic<uint32_t> phase_{0};
+    alignas(64) std::atomic<int> phase_sleepers_{0};
+    std::atomic<bool> stop_{false};
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace weft::backend
