@@ -69,10 +69,10 @@ struct Touch {
         Reads(a.up, a.up_stride);
         Writes(a.out, a.out_stride);
     }
-    void operator()(const kernels::AddArgs& a) {
-        Reads(a.a, a.cols);
-        Reads(a.b, a.cols);
-        Writes(a.out, a.cols);
+    void operator()(const AddCall& a) {
+        Reads(a.add.a, a.cols);
+        Reads(a.add.b, a.cols);
+        Writes(a.add.out, a.cols);
     }
     void operator()(const SelectRowsCall& a) {
         Writes(a.y, a.cols);

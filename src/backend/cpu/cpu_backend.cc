@@ -167,7 +167,7 @@ struct StepBinder {
     void operator()(kernels::KvWriteArgs& a) const { a.sequences = sequences; }
     void operator()(kernels::AttentionArgs& a) const { a.sequences = sequences; }
     void operator()(kernels::SwiGluArgs& a) const { a.rows = rows; }
-    void operator()(kernels::AddArgs& a) const { a.rows = rows; }
+    void operator()(AddCall& a) const { a.add.count = rows * a.cols; }
     void operator()(SelectRowsCall& a) const {
         a.row_ids = step.output_rows.data();
         a.rows = rows;
@@ -221,7 +221,7 @@ struct CallRunner {
     void operator()(const kernels::KvWriteArgs& a) const { kernels.kv_write(a, part, parts); }
     void operator()(const kernels::AttentionArgs& a) const { kernels.attention(a, part, parts); }
     void operator()(const kernels::SwiGluArgs& a) const { kernels.swiglu(a, part, parts); }
-    void operator()(const kernels::AddArgs& a) const { kernels.add(a, part, parts); }
+    void operator()(const AddCall& a) const { kernels.add(a.add, part, parts); }
     void operator()(const SelectRowsCall& a) const {
         const kernels::Range range = kernels::Share(a.rows, 1, part, parts);
         for (int64_t row = range.begin; row < range.end; ++row) {

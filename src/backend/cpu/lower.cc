@@ -116,7 +116,8 @@ class Lowerer {
         args.first_row = op.as<program::Embedding>().first_row;
         args.y = Floats(op.outputs[0]);
         args.y_stride = Cols(op.outputs[0]);
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerRmsNorm(const program::Op& op) {
@@ -128,7 +129,8 @@ class Lowerer {
         args.eps = a.eps;
         args.group = a.group;
         args.cols = args.x_stride = args.y_stride = Cols(op.outputs[0]);
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerMatMul(const program::Op& op) {
@@ -141,7 +143,8 @@ class Lowerer {
         if (op.inputs.size() == 3) args.bias = Floats(op.inputs[2]);
         args.y = Floats(op.outputs[0]);
         args.y_stride = Cols(op.outputs[0]);
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     // The prepared form of x: made once for all the MatMuls in a row that read x.
@@ -180,7 +183,8 @@ class Lowerer {
         args.heads = Cols(op.outputs[0]) / a.head_dim;
         args.y = Floats(op.outputs[0]);
         args.x_stride = args.y_stride = Cols(op.outputs[0]);
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerAttention(const program::Op& op) {
@@ -210,7 +214,8 @@ class Lowerer {
         args.scratch = attention_scratch_;
         args.scratch_floats = scratch_floats_;
         args.out = Floats(op.outputs[0]);
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerSwiGlu(const program::Op& op) {
@@ -219,16 +224,18 @@ class Lowerer {
         args.up = Floats(op.inputs[1]);
         args.out = Floats(op.outputs[0]);
         args.cols = args.gate_stride = args.up_stride = args.out_stride = Cols(op.outputs[0]);
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerAdd(const program::Op& op) {
-        kernels::AddArgs args;
-        args.a = Floats(op.inputs[0]);
-        args.b = Floats(op.inputs[1]);
-        args.out = Floats(op.outputs[0]);
+        AddCall args;
+        args.add.a = Floats(op.inputs[0]);
+        args.add.b = Floats(op.inputs[1]);
+        args.add.out = Floats(op.outputs[0]);
         args.cols = Cols(op.outputs[0]);
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerSelectRows(const program::Op& op) {
@@ -236,7 +243,8 @@ class Lowerer {
         args.x = Floats(op.inputs[0]);
         args.y = Floats(op.outputs[0]);
         args.cols = Cols(op.outputs[0]);
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerAllReduce(const program::Op& op) {
@@ -244,7 +252,8 @@ class Lowerer {
         args.x = Floats(op.inputs[0]);
         args.y = Floats(op.outputs[0]);
         args.cols = Cols(op.outputs[0]);
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerAllGather(const program::Op& op) {
@@ -258,7 +267,8 @@ class Lowerer {
         for (int64_t part : a.parts) {
             args.part_bytes.push_back(static_cast<size_t>(part) * sizeof(float));
         }
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerSend(const program::Op& op) {
@@ -266,7 +276,8 @@ class Lowerer {
         args.x = Floats(op.inputs[0]);
         args.cols = Cols(op.inputs[0]);
         args.peer = op.as<program::Send>().peer;
-        return Push(args, op.inputs[0]);
+        Push(args, op.inputs[0]);
+        return {};
     }
 
     Status LowerRecv(const program::Op& op) {
@@ -274,17 +285,17 @@ class Lowerer {
         args.y = Floats(op.outputs[0]);
         args.cols = Cols(op.outputs[0]);
         args.peer = op.as<program::Recv>().peer;
-        return Push(args, op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     // rows_like: a value whose first dimension is the call's rows.
-    Status Push(CallArgs args, ValueId rows_like) {
+    void Push(CallArgs args, ValueId rows_like) {
         Call call;
         call.args = std::move(args);
         call.op = op_;
         call.per_output = program_.value(rows_like).shape[0] == program::kOutputs;
         calls_.push_back(std::move(call));
-        return {};
     }
 
     static size_t Index(ValueId id) { return static_cast<size_t>(id); }

@@ -15,12 +15,16 @@
 
 namespace weft::backend {
 
-// Calls that are no compute kernels. Thread 0 makes those that communicate.
+// Calls that are no plain kernels. Thread 0 makes those that communicate.
 struct SelectRowsCall {
     const float* x = nullptr;
     float* y = nullptr;
     int64_t cols = 0, rows = 0;
     const int32_t* row_ids = nullptr;
+};
+struct AddCall {
+    kernels::AddArgs add;
+    int64_t cols = 0;
 };
 struct AllReduceCall {
     const float* x = nullptr;
@@ -48,7 +52,7 @@ using CallArgs =
     std::variant<kernels::PrepareArgs, kernels::MatMulArgs, kernels::EmbeddingArgs,
                  kernels::RmsNormArgs, kernels::RopeTableArgs, kernels::RopeArgs,
                  kernels::KvWriteArgs, kernels::AttentionArgs, kernels::SwiGluArgs,
-                 kernels::AddArgs, SelectRowsCall, AllReduceCall, AllGatherCall, SendCall,
+                 AddCall, SelectRowsCall, AllReduceCall, AllGatherCall, SendCall,
                  RecvCall>;
 
 struct Call {
