@@ -1,6 +1,7 @@
 #include "kernels/kernels.h"
 
 #include "kernels/reference/matmul.h"
+#include "kernels/reference/ops.h"
 
 namespace weft::kernels {
 namespace {
@@ -13,14 +14,14 @@ constexpr Kernels kReference = {
     .prepare = reference::Prepare,
     .matmul = reference::MatMul,
     .embedding = reference::Embedding,
-    .rms_norm = nullptr,
-    .rope_table = nullptr,
-    .rope = nullptr,
-    .kv_write = nullptr,
-    .attention = nullptr,
-    .attention_scratch = nullptr,
-    .swiglu = nullptr,
-    .add = nullptr,
+    .rms_norm = reference::RmsNorm,
+    .rope_table = reference::RopeTable,
+    .rope = reference::Rope,
+    .kv_write = reference::KvWrite,
+    .attention = reference::Attention,
+    .attention_scratch = reference::AttentionScratch,
+    .swiglu = reference::SwiGlu,
+    .add = reference::Add,
 };
 
 }  // namespace
