@@ -1,0 +1,340 @@
+#include "program/differentiate.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "program/placement.h"
+
+namespace weft::program {
+namespace {
+
+// What is known of the gradient of one forward value while the walk goes backward.
+struct Contributions {
+    std::vector<ValueId> complete;
+    std::vector<ValueId> partial;  // to be summed over the tensor group
+};
+
+// The walk. Each overload of Back() is the rule of one op.
+class Walk {
+  public:
+    Walk(const Program& forward, std::vector<Placement> placements,
+         const DifferentiateOptions& options)
+        : forward_(forward),
+          placements_(std::move(placements)),
+          options_(options),
+          wanted_(forward.values.size(), false),
+          needed_(forward.values.size(), false),
+          contributions_(forward.values.size()),
+          weight_gradients_(forward.values.size(), kNoValue) {
+        result_.program = forward;
+        result_.backward_begin = forward.ops.size();
+        for (const Value& value : forward.values) names_.insert(value.name);
+    }
+
+    Result<Differentiated> Run() {
+        WEFT_TRY(FindNeeded());
+        if (options_.output != kNoValue) {
+            const Value& output = forward_.value(options_.output);
+            result_.output_gradient = NewValue("d." + output.name, output.shape, Storage::kInput);
+            contributions_[Index(options_.output)].complete.push_back(result_.output_gradient);
+        }
+        for (size_t i = forward_.ops.size(); i-- > 0;) {
+            op_ = &forward_.ops[i];
+            std::visit([this](const auto& attributes) { Back(attributes); }, op_->attributes);
+        }
+        WEFT_TRY(CheckShapes(result_.program));
+        return std::move(result_);
+    }
+
+  private:
+    // ---- Which values need a gradient: those that a wanted weight flows into -------------------
+
+    Status FindNeeded() {
+        WEFT_TRY(FindWanted());
+        for (size_t i = 0; i < wanted_.size(); ++i) needed_[i] = wanted_[i];
+        bool any = false;
+        for (const Op& op : forward_.ops) {
+            bool needed = op.kind() == OpKind::kRecv && options_.into_received;
+            for (ValueId id : op.inputs) needed = needed || needed_[Index(id)];
+            for (ValueId id : op.outputs) needed_[Index(id)] = needed;
+            any = any || (needed && op.kind() == OpKind::kSend);
+        }
+        any = any || (options_.output != kNoValue && needed_[Index(options_.output)]);
+        if (any) return {};
+        return MakeError(ErrorCode::kUsage,
+                         "differentiate: neither the output nor a value sent on depends on a weight "
+                         "whose gradient is wanted");
+    }
+
+    Status FindWanted() {
+        const auto exists = [&](ValueId id) { return id >= 0 && Index(id) < wanted_.size(); };
+        if (options_.output != kNoValue &&
+            !(exists(options_.output) &&
+              forward_.value(options_.output).storage == Storage::kActivation &&
+              placements_[Index(options_.output)] != Placement::kPartial)) {
+            return MakeError(ErrorCode::kUsage,
+                             "differentiate: output {} is no activation that is whole or cut",
+                             options_.output);
+        }
+        for (ValueId id : options_.weights) {
+            if (!exists(id) || !HasGradient(forward_.value(id))) {
+                return MakeError(ErrorCode::kUsage, "differentiate: value {} ({}) is no weight of "
+                                 "float type, so it has no gradient",
+                                 id, exists(id) ? forward_.value(id).name : "no such value");
+            }
+            wanted_[Index(id)] = true;
+        }
+        if (!options_.weights.empty()) return {};
+        for (size_t i = 0; i < wanted_.size(); ++i) wanted_[i] = HasGradient(forward_.values[i]);
+        return {};
+    }
+
+    static bool HasGradient(const Value& value) {
+        return value.storage == Storage::kWeight && !Info(value.dtype).quantized &&
+               value.dtype != DType::kI32;
+    }
+
+    // ---- The rules, one op each -------------------------------------------------------------
+
+    void Back(const Embedding& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        AccumulateWeight(In(1), false, EmbeddingGrad{a.first_row}, {dy, In(0)});
+    }
+
+    void Back(const RmsNorm& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        if (Needed(0)) Contribute(0, RmsNormGradInput{a.eps, a.group}, {dy, In(0), In(1)});
+        AccumulateWeight(In(1), PlaceOf(In(0)) == Placement::kCut,
+                         RmsNormGradWeight{a.eps, a.group}, {dy, In(0)});
+    }
+
+    void Back(const MatMul& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        if (Needed(0)) Contribute(0, MatMulGradInput{}, {dy, In(1)});
+        const bool bias = op_->inputs.size() == 3;
+        if (!wanted_[Index(In(1))] && !(bias && wanted_[Index(In(2))])) return;
+        const ValueId dy_weight = a.shared_rows > 0 ? SumSharedRows(a, dy) : dy;
+        AccumulateWeight(In(1), false, MatMulGradWeight{}, {dy_weight, In(0)});
+        if (bias) AccumulateWeight(In(2), false, BiasGrad{}, {dy_weight});
+    }
+
+    void Back(const Rope& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        Rope back = a;
+        back.sign = -a.sign;
+        Contribute(0, std::move(back), {dy, In(1)});
+    }
+
+    void Back(const Attention& a) {
+        const ValueId dout = OutputGradient();
+        if (dout != kNoValue) ContributeToAll(AttentionGrad{a}, {dout, In(0), In(1), In(2)});
+    }
+
+    void Back(const SwiGlu&) {
+        const ValueId dout = OutputGradient();
+        if (dout != kNoValue) ContributeToAll(SwiGluGrad{}, {dout, In(0), In(1)});
+    }
+
+    void Back(const Add&) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        for (size_t i = 0; i < 2; ++i) {
+            if (Needed(i)) Record(In(i), dy);
+        }
+    }
+
+    void Back(const SelectRows&) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, SelectRowsGrad{}, {dy, In(1)});
+    }
+
+    void Back(const AllReduce&) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Record(In(0), dy);
+    }
+
+    void Back(const AllGather& a) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, SliceColumns{a.begin}, {dy});
+    }
+
+    void Back(const Send& a) {
+        if (Needed(0)) Contribute(0, Recv{a.peer}, {});
+    }
+
+    void Back(const Recv& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        result_.program.ops.push_back(Op{Send{a.peer}, {dy}, {}});
+    }
+
+    void Back(const SoftmaxCrossEntropy&) {
+        const ValueId dloss = OutputGradient();
+        if (dloss != kNoValue) Contribute(0, SoftmaxCrossEntropyGrad{}, {dloss, In(0), In(1)});
+    }
+
+    void Back(const Zero&) {}
+
+    // Place() has refused these.
+    template <typename T>
+        requires kOnlyBackward<T>
+    void Back(const T&) {
+        WEFT_CHECK(false);
+    }
+
+    // ---- Gradients of activations -----------------------------------------------------------
+
+    // The whole gradient of the op's output; kNoValue where nothing needs it or nothing gives it.
+    ValueId OutputGradient() {
+        const ValueId y = op_->outputs[0];
+        if (!needed_[Index(y)]) return kNoValue;
+        const Contributions& parts = contributions_[Index(y)];
+        const std::string name = "d." + forward_.value(y).name;
+        ValueId sum = Sum(parts.partial, kNoValue, name);
+        if (sum != kNoValue) sum = Emit(AllReduce{}, {sum}, name + ".all", ShapeOf(sum));
+        return Sum(parts.complete, sum, name);
+    }
+
+    // `start` (which may be none) plus all of `addends`.
+    ValueId Sum(const std::vector<ValueId>& addends, ValueId start, const std::string& name) {
+        ValueId sum = start;
+        for (ValueId addend : addends) {
+            sum = sum == kNoValue ? addend
+                                  : Emit(Add{}, {sum, addend}, name + ".sum", ShapeOf(addend));
+        }
+        return sum;
+    }
+
+    // Emits an op that writes a contribution to the gradient of operand `i`.
+    void Contribute(size_t i, OpAttributes attributes, std::vector<ValueId> inputs) {
+        const ValueId x = In(i);
+        Record(x, Emit(std::move(attributes), std::move(inputs), "d." + forward_.value(x).name,
+                       ShapeOf(x)));
+    }
+
+    // Emits an op that writes one contribution for each activation that the op reads.
+    void ContributeToAll(OpAttributes attributes, std::vector<ValueId> inputs) {
+        std::vector<ValueId> outputs;
+        for (ValueId x : op_->inputs) {
+            outputs.push_back(
+                NewValue("d." + forward_.value(x).name, ShapeOf(x), Storage::kActivation));
+        }
+        result_.program.ops.push_back(Op{std::move(attributes), std::move(inputs), outputs});
+        for (size_t i = 0; i < outputs.size(); ++i) {
+            if (Needed(i)) Record(In(i), outputs[i]);
+        }
+    }
+
+    // A whole value that rank-local work read gets only this rank's part of its gradient.
+    void Record(ValueId x, ValueId gradient) {
+        const bool local = !op_->outputs.empty() && PlaceOf(op_->outputs[0]) == Placement::kCut;
+        Contributions& parts = contributions_[Index(x)];
+        const bool partial = local && PlaceOf(x) == Placement::kWhole;
+        (partial ? parts.partial : parts.complete).push_back(gradient);
+    }
+
+    // dy of rows that several ranks hold, summed over them: put at its place among all rows,
+    // all-reduced, and this rank's rows taken back.
+    ValueId SumSharedRows(const MatMul& a, ValueId dy) {
+        const int64_t begin = forward_.value(In(1)).slice.row_begin;
+        const Shape own = ShapeOf(dy);
+        const Shape all{own[0], a.shared_rows};
+        const std::string name = "d." + forward_.value(op_->outputs[0]).name + ".shared";
+        const ValueId padded = Emit(PadColumns{begin}, {dy}, name + ".own", all);
+        const ValueId summed = Emit(AllReduce{}, {padded}, name + ".all", all);
+        return Emit(SliceColumns{begin}, {summed}, name, own);
+    }
+
+    // ---- Gradients of weights ---------------------------------------------------------------
+
+    // Emits an op that adds to the weight's gradient: its last input, and its output. A partial
+    // one goes by way of zeros and an all_reduce.
+    void AccumulateWeight(ValueId weight, bool partial, OpAttributes attributes,
+                          std::vector<ValueId> inputs) {
+        if (!wanted_[Index(weight)]) return;
+        const ValueId gradient = GradientOf(weight);
+        if (!partial) {
+            inputs.push_back(gradient);
+            result_.program.ops.push_back(Op{std::move(attributes), std::move(inputs), {gradient}});
+            return;
+        }
+        const std::string name = "d." + forward_.value(weight).name;
+        const ValueId part = Emit(Zero{}, {}, name + ".part", ShapeOf(weight));
+        inputs.push_back(part);
+        result_.program.ops.push_back(Op{std::move(attributes), std::move(inputs), {part}});
+        const ValueId all = Emit(AllReduce{}, {part}, name + ".all", ShapeOf(weight));
+        result_.program.ops.push_back(Op{Add{}, {gradient, all}, {gradient}});
+    }
+
+    ValueId GradientOf(ValueId weight) {
+        ValueId& gradient = weight_gradients_[Index(weight)];
+        if (gradient == kNoValue) {
+            const Value& value = forward_.value(weight);
+            gradient = NewValue("d." + value.name, value.shape, Storage::kGradient);
+            result_.gradients.push_back({weight, gradient});
+        }
+        return gradient;
+    }
+
+    // ---- Values -----------------------------------------------------------------------------
+
+    static size_t Index(ValueId id) { return static_cast<size_t>(id); }
+    ValueId In(size_t i) const { return op_->inputs[i]; }
+    bool Needed(size_t i) const { return needed_[Index(In(i))]; }
+    Placement PlaceOf(ValueId forward_id) const { return placements_[Index(forward_id)]; }
+    Shape ShapeOf(ValueId id) const { return result_.program.value(id).shape; }
+
+    ValueId NewValue(const std::string& name, Shape shape, Storage storage) {
+        Value value;
+        value.name = name;
+        for (int i = 2; !names_.insert(value.name).second; ++i) {
+            value.name = name + "." + std::to_string(i);
+        }
+        value.shape = shape;
+        value.storage = storage;
+        return result_.program.AddValue(std::move(value));
+    }
+
+    ValueId Emit(OpAttributes attributes, std::vector<ValueId> inputs, const std::string& name,
+                 Shape shape) {
+        const ValueId output = NewValue(name, shape, Storage::kActivation);
+        result_.program.ops.push_back(Op{std::move(attributes), std::move(inputs), {output}});
+        return output;
+    }
+
+    const Program& forward_;
+    const std::vector<Placement> placements_;
+    const DifferentiateOptions& options_;
+    std::vector<bool> wanted_;  // by forward ValueId, as are the next three
+    std::vector<bool> needed_;
+    std::vector<Contributions> contributions_;
+    std::vector<ValueId> weight_gradients_;
+    std::unordered_set<std::string> names_;
+    const Op* op_ = nullptr;
+    Differentiated result_;
+};
+
+Program WithoutCaches(const Program& forward) {
+    Program program = forward;
+    for (Op& op : program.ops) {
+        if (op.kind() == OpKind::kAttention && op.inputs.size() > 3) op.inputs.resize(3);
+    }
+    return program;
+}
+
+}  // namespace
+
+Result<Differentiated> Differentiate(const Program& forward, const DifferentiateOptions& options) {
+    WEFT_TRY(CheckShapes(forward));
+    const Program training = WithoutCaches(forward);
+    WEFT_ASSIGN(std::vector<Placement> placements, Place(training));
+    return Walk(training, std::move(placements), options).Run();
+}
+
+}  // namespace weft::program

@@ -1,0 +1,117 @@
+#include "program/placement.h"
+
+namespace weft::program {
+namespace {
+
+class Placer {
+  public:
+    explicit Placer(const Program& program)
+        : program_(program),
+          placements_(program.values.size(), Placement::kWhole),
+          writer_(program.values.size(), nullptr) {}
+
+    Result<std::vector<Placement>> Run() {
+        for (index_ = 0; index_ < program_.ops.size(); ++index_) {
+            op_ = &program_.ops[index_];
+            auto placed = std::visit([this](const auto& a) { return Output(a); }, op_->attributes);
+            if (!placed.ok()) return placed.error();
+            for (ValueId id : op_->outputs) {
+                const Op*& writer = writer_[static_cast<size_t>(id)];
+                if (writer != nullptr || program_.value(id).storage != Storage::kActivation) {
+                    return Wrong(id, "is written, but it is no activation or was written before");
+                }
+                writer = op_;
+                placements_[static_cast<size_t>(id)] = *placed;
+            }
+        }
+        return std::move(placements_);
+    }
+
+  private:
+    using Placed = Result<Placement>;
+
+    Error Wrong(ValueId id, const char* what) const {
+        return MakeError(ErrorCode::kUnsupported, "differentiate: op {} ({}): {} {}", index_,
+                         OpName(op_->kind()), program_.value(id).name, what);
+    }
+    Placement At(size_t i) const { return placements_[static_cast<size_t>(op_->inputs[i])]; }
+
+    // Work on rows that keeps columns apart: cut as soon as one operand is.
+    Placed Join(size_t operands) const {
+        Placement joined = Placement::kWhole;
+        for (size_t i = 0; i < operands; ++i) {
+            if (At(i) == Placement::kPartial) {
+                return Wrong(op_->inputs[i], "is a partial sum that no all_reduce has summed");
+            }
+            if (At(i) == Placement::kCut) joined = Placement::kCut;
+        }
+        return joined;
+    }
+
+    Placed Output(const Embedding&) const { return Placement::kWhole; }
+    Placed Output(const RmsNorm&) const { return Join(1); }
+    Placed Output(const Rope&) const { return Join(1); }
+    Placed Output(const Attention&) const { return Join(3); }
+    Placed Output(const SwiGlu&) const { return Join(2); }
+    Placed Output(const SelectRows&) const { return Join(1); }
+    Placed Output(const Recv&) const { return Placement::kWhole; }
+    Placed Output(const Send&) const { return Join(1); }
+    Placed Output(const Zero&) const { return Placement::kWhole; }
+
+    Placed Output(const MatMul& a) const {
+        if (a.cut == Cut::kColumns) {
+            if (At(0) == Placement::kCut) return Placement::kPartial;
+            return Wrong(op_->inputs[0], "is not cut, but the weight's columns are");
+        }
+        if (At(0) != Placement::kWhole) {
+            return Wrong(op_->inputs[0], "is not whole, but the weight's columns are");
+        }
+        return a.cut == Cut::kRows ? Placement::kCut : Placement::kWhole;
+    }
+
+    Placed Output(const Add&) const {
+        if (At(0) == Placement::kPartial && At(1) == Placement::kPartial) {
+            return Placement::kPartial;
+        }
+        return Join(2);
+    }
+
+    Placed Output(const AllReduce& a) const {
+        const Op* writer = writer_[static_cast<size_t>(op_->inputs[0])];
+        const bool embedding = writer != nullptr && writer->kind() == OpKind::kEmbedding;
+        if (a.group == Group::kTensor && (At(0) == Placement::kPartial || embedding)) {
+            return Placement::kWhole;
+        }
+        return Wrong(op_->inputs[0], "is no partial sum over the tensor group");
+    }
+
+    Placed Output(const AllGather& a) const {
+        if (a.group == Group::kTensor && At(0) == Placement::kCut) return Placement::kWhole;
+        return Wrong(op_->inputs[0], "is not cut over the tensor group");
+    }
+
+    Placed Output(const SoftmaxCrossEntropy&) const {
+        if (At(0) == Placement::kWhole) return Placement::kWhole;
+        return Wrong(op_->inputs[0], "is not whole; an all_gather makes it so");
+    }
+
+    template <typename T>
+        requires kOnlyBackward<T>
+    Placed Output(const T&) const {
+        return MakeError(ErrorCode::kUnsupported,
+                         "differentiate: op {} ({}) has no gradient: it is a backward op", index_,
+                         OpName(op_->kind()));
+    }
+
+    const Program& program_;
+    std::vector<Placement> placements_;
+    std::vector<const Op*> writer_;  // of each value
+    const Op* op_ = nullptr;
+    size_t index_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<Placement>> Place(const Program& forward) { return Placer(forward).Run(); }
+
+}  // namespace weft::program

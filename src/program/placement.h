@@ -1,0 +1,35 @@
+// Placement: how each value of a rank's Program relates to the same value on the other ranks of
+// its tensor group. Differentiate needs it to know which gradients are sums over ranks.
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include "base/result.h"
+#include "program/program.h"
+
+namespace weft::program {
+
+enum class Placement {
+    kWhole,    // the same on all ranks
+    kCut,      // each rank has its own part
+    kPartial,  // the sum over ranks is what is meant
+};
+
+// Ops that Differentiate writes and does not differentiate.
+template <typename T>
+concept kOnlyBackward =
+    std::is_same_v<T, SliceColumns> || std::is_same_v<T, PadColumns> ||
+    std::is_same_v<T, MatMulGradInput> || std::is_same_v<T, MatMulGradWeight> ||
+    std::is_same_v<T, BiasGrad> || std::is_same_v<T, RmsNormGradInput> ||
+    std::is_same_v<T, RmsNormGradWeight> || std::is_same_v<T, AttentionGrad> ||
+    std::is_same_v<T, SwiGluGrad> || std::is_same_v<T, EmbeddingGrad> ||
+    std::is_same_v<T, SelectRowsGrad> || std::is_same_v<T, SoftmaxCrossEntropyGrad>;
+
+// The placement of each value of a forward Program, by ValueId. Inputs, received values and
+// outputs of Embedding count as whole (an all_reduce of a cut table's rows changes no gradient);
+// weights are not placed: the op that reads one says how it is cut.
+// Errors: kUnsupported, naming op and value, for what differentiate.h refuses.
+Result<std::vector<Placement>> Place(const Program& forward);
+
+}  // namespace weft::program

@@ -1,0 +1,325 @@
+// What each op of program.h computes, as naive loops over a real type: the oracle of the tests.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "program/program.h"
+
+namespace weft::support {
+
+// A value of the step: rows of equal length. A rank-1 value is rows of one column.
+template <typename Real>
+struct Matrix {
+    std::vector<Real>& data;
+    int64_t rows = 0;
+    int64_t cols() const { return rows == 0 ? 0 : static_cast<int64_t>(data.size()) / rows; }
+    Real& operator()(int64_t row, int64_t col) const {
+        return data[static_cast<size_t>(row * cols() + col)];
+    }
+    int64_t Int(int64_t i) const { return static_cast<int64_t>(data[static_cast<size_t>(i)]); }
+};
+
+// One op's operands. Outputs are zero at first, but for those that the op adds to.
+template <typename Real>
+struct OpCall {
+    std::vector<Matrix<Real>> in, out;
+    std::span<const kernels::Sequence> sequences;
+};
+
+namespace naive {
+
+template <typename Real>
+void Do(const program::Embedding& a, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.out[0].rows; ++i) {
+        const int64_t row = c.in[0].Int(i) - a.first_row;
+        if (row < 0 || row >= c.in[1].rows) continue;
+        for (int64_t j = 0; j < c.out[0].cols(); ++j) c.out[0](i, j) = c.in[1](row, j);
+    }
+}
+
+template <typename Real>
+Real InverseRms(const Matrix<Real>& x, int64_t row, int64_t begin, int64_t group, double eps) {
+    Real squares = 0;
+    for (int64_t j = begin; j < begin + group; ++j) squares += x(row, j) * x(row, j);
+    return 1 / std::sqrt(squares / static_cast<Real>(group) + static_cast<Real>(eps));
+}
+
+template <typename Real>
+void Do(const program::RmsNorm& a, OpCall<Real>& c) {
+    const Matrix<Real>& x = c.in[0];
+    for (int64_t i = 0; i < x.rows; ++i) {
+        for (int64_t j = 0; j < x.cols(); ++j) {
+            const Real s = InverseRms(x, i, j / a.group * a.group, a.group, a.eps);
+            c.out[0](i, j) = x(i, j) * s * c.in[1](j % a.group, 0);
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::MatMul&, OpCall<Real>& c) {
+    const Matrix<Real>&x = c.in[0], &weight = c.in[1];
+    for (int64_t i = 0; i < x.rows; ++i) {
+        for (int64_t j = 0; j < weight.rows; ++j) {
+            Real sum = c.in.size() == 3 ? c.in[2](j, 0) : Real{0};
+            for (int64_t l = 0; l < x.cols(); ++l) sum += x(i, l) * weight(j, l);
+            c.out[0](i, j) = sum;
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::Rope& a, OpCall<Real>& c) {
+    const Matrix<Real>& x = c.in[0];
+    c.out[0].data = x.data;
+    for (int64_t i = 0; i < x.rows; ++i) {
+        for (int64_t head = 0; head < x.cols() / a.head_dim; ++head) {
+            for (int64_t p = 0; p < a.rotary_dim / 2; ++p) {
+                const int64_t base = head * a.head_dim;
+                const int64_t one = base + (a.neighbours ? 2 * p : p);
+                const int64_t two = base + (a.neighbours ? 2 * p + 1 : p + a.rotary_dim / 2);
+                const Real angle =
+                    static_cast<Real>(c.in[1].Int(i)) *
+                    static_cast<Real>(a.inverse_frequency[static_cast<size_t>(p)]);
+                const Real cosine = std::cos(angle), sine = std::sin(angle) * Real{a.sign};
+                const Real first = x(i, one), second = x(i, two);
+                c.out[0](i, one) = first * cosine - second * sine;
+                c.out[0](i, two) = first * sine + second * cosine;
+            }
+        }
+    }
+}
+
+// Softmax of one query row of one head over rows [begin, row] of k.
+template <typename Real>
+std::vector<Real> Probabilities(const program::Attention& a, const Matrix<Real>& q,
+                                const Matrix<Real>& k, int64_t begin, int64_t row, int64_t head) {
+    const int64_t kv = (a.first_head + head) / a.group - a.first_kv_head;
+    std::vector<Real> p;
+    for (int64_t at = begin; at <= row; ++at) {
+        Real score = 0;
+        for (int64_t d = 0; d < a.head_dim; ++d) {
+            score += q(row, head * a.head_dim + d) * k(at, kv * a.head_dim + d);
+        }
+        p.push_back(score * Real{a.scale});
+    }
+    const Real largest = *std::max_element(p.begin(), p.end());
+    Real sum = 0;
+    for (Real& value : p) sum += value = std::exp(value - largest);
+    for (Real& value : p) value /= sum;
+    return p;
+}
+
+template <typename Real>
+void Do(const program::Attention& a, OpCall<Real>& c) {
+    for (const kernels::Sequence& s : c.sequences) {
+        for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
+            for (int64_t head = 0; head < a.heads; ++head) {
+                const int64_t kv = (a.first_head + head) / a.group - a.first_kv_head;
+                const auto p = Probabilities(a, c.in[0], c.in[1], s.row_begin, row, head);
+                for (int64_t at = s.row_begin; at <= row; ++at) {
+                    for (int64_t d = 0; d < a.head_dim; ++d) {
+                        c.out[0](row, head * a.head_dim + d) +=
+                            p[static_cast<size_t>(at - s.row_begin)] *
+                            c.in[2](at, kv * a.head_dim + d);
+                    }
+                }
+            }
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::AttentionGrad& grad, OpCall<Real>& c) {
+    const program::Attention& a = grad.forward;
+    const Matrix<Real>&dout = c.in[0], &q = c.in[1], &k = c.in[2], &v = c.in[3];
+    for (const kernels::Sequence& s : c.sequences) {
+        for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
+            for (int64_t head = 0; head < a.heads; ++head) {
+                const int64_t mine = head * a.head_dim;
+                const int64_t kv = ((a.first_head + head) / a.group - a.first_kv_head) * a.head_dim;
+                const auto p = Probabilities(a, q, k, s.row_begin, row, head);
+                std::vector<Real> dp(p.size(), Real{0});
+                Real mean = 0;
+                for (size_t n = 0; n < p.size(); ++n) {
+                    const int64_t at = s.row_begin + static_cast<int64_t>(n);
+                    for (int64_t d = 0; d < a.head_dim; ++d) {
+                        dp[n] += dout(row, mine + d) * v(at, kv + d);
+                    }
+                    mean += p[n] * dp[n];
+                }
+                for (size_t n = 0; n < p.size(); ++n) {
+                    const int64_t at = s.row_begin + static_cast<int64_t>(n);
+                    const Real ds = p[n] * (dp[n] - mean) * Real{a.scale};
+                    for (int64_t d = 0; d < a.head_dim; ++d) {
+                        c.out[0](row, mine + d) += ds * k(at, kv + d);
+                        c.out[1](at, kv + d) += ds * q(row, mine + d);
+                        c.out[2](at, kv + d) += p[n] * dout(row, mine + d);
+                    }
+                }
+            }
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::SwiGlu&, OpCall<Real>& c) {
+    for (size_t i = 0; i < c.out[0].data.size(); ++i) {
+        const Real gate = c.in[0].data[i];
+        c.out[0].data[i] = gate / (1 + std::exp(-gate)) * c.in[1].data[i];
+    }
+}
+
+template <typename Real>
+void Do(const program::SwiGluGrad&, OpCall<Real>& c) {
+    for (size_t i = 0; i < c.out[0].data.size(); ++i) {
+        const Real dout = c.in[0].data[i], gate = c.in[1].data[i], up = c.in[2].data[i];
+        const Real sigmoid = 1 / (1 + std::exp(-gate));
+        c.out[0].data[i] = dout * up * (sigmoid + gate * sigmoid * (1 - sigmoid));
+        c.out[1].data[i] = dout * gate * sigmoid;
+    }
+}
+
+template <typename Real>
+void Do(const program::Add&, OpCall<Real>& c) {
+    for (size_t i = 0; i < c.out[0].data.size(); ++i) {
+        c.out[0].data[i] = c.in[0].data[i] + c.in[1].data[i];
+    }
+}
+
+template <typename Real>
+void Do(const program::SelectRows&, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.out[0].rows; ++i) {
+        for (int64_t j = 0; j < c.out[0].cols(); ++j) c.out[0](i, j) = c.in[0](c.in[1].Int(i), j);
+    }
+}
+
+template <typename Real>
+void Do(const program::SelectRowsGrad&, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.in[0].rows; ++i) {
+        for (int64_t j = 0; j < c.in[0].cols(); ++j) c.out[0](c.in[1].Int(i), j) += c.in[0](i, j);
+    }
+}
+
+template <typename Real>
+void Do(const program::Zero&, OpCall<Real>&) {}
+
+template <typename Real>
+void Do(const program::SliceColumns& a, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.out[0].rows; ++i) {
+        for (int64_t j = 0; j < c.out[0].cols(); ++j) c.out[0](i, j) = c.in[0](i, a.begin + j);
+    }
+}
+
+template <typename Real>
+void Do(const program::PadColumns& a, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.in[0].rows; ++i) {
+        for (int64_t j = 0; j < c.in[0].cols(); ++j) c.out[0](i, a.begin + j) = c.in[0](i, j);
+    }
+}
+
+template <typename Real>
+void Do(const program::SoftmaxCrossEntropy&, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.in[0].rows; ++i) {
+        if (c.in[1].Int(i) < 0) continue;
+        Real sum = 0;
+        for (int64_t j = 0; j < c.in[0].cols(); ++j) sum += std::exp(c.in[0](i, j));
+        c.out[0](0, 0) += std::log(sum) - c.in[0](i, c.in[1].Int(i));
+    }
+}
+
+template <typename Real>
+void Do(const program::SoftmaxCrossEntropyGrad&, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.in[1].rows; ++i) {
+        if (c.in[2].Int(i) < 0) continue;
+        Real sum = 0;
+        for (int64_t j = 0; j < c.in[1].cols(); ++j) sum += std::exp(c.in[1](i, j));
+        for (int64_t j = 0; j < c.in[1].cols(); ++j) {
+            const Real target = j == c.in[2].Int(i) ? Real{1} : Real{0};
+            c.out[0](i, j) = c.in[0](0, 0) * (std::exp(c.in[1](i, j)) / sum - target);
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::MatMulGradInput&, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.in[0].rows; ++i) {
+        for (int64_t j = 0; j < c.in[0].cols(); ++j) {
+            for (int64_t l = 0; l < c.in[1].cols(); ++l) {
+                c.out[0](i, l) += c.in[0](i, j) * c.in[1](j, l);
+            }
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::MatMulGradWeight&, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.in[0].rows; ++i) {
+        for (int64_t j = 0; j < c.in[0].cols(); ++j) {
+            for (int64_t l = 0; l < c.in[1].cols(); ++l) {
+                c.out[0](j, l) += c.in[0](i, j) * c.in[1](i, l);
+            }
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::BiasGrad&, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.in[0].rows; ++i) {
+        for (int64_t j = 0; j < c.in[0].cols(); ++j) c.out[0](j, 0) += c.in[0](i, j);
+    }
+}
+
+template <typename Real>
+void Do(const program::RmsNormGradInput& a, OpCall<Real>& c) {
+    const Matrix<Real>&dy = c.in[0], &x = c.in[1], &weight = c.in[2];
+    for (int64_t i = 0; i < x.rows; ++i) {
+        for (int64_t j = 0; j < x.cols(); ++j) {
+            // d y_m / d x_j = w_m (s [m == j] - x_m x_j s^3 / n), summed over m of the group
+            const int64_t begin = j / a.group * a.group;
+            const Real s = InverseRms(x, i, begin, a.group, a.eps);
+            for (int64_t m = begin; m < begin + a.group; ++m) {
+                const Real same = m == j ? s : Real{0};
+                const Real pull = x(i, m) * x(i, j) * s * s * s / static_cast<Real>(a.group);
+                c.out[0](i, j) += dy(i, m) * weight(m - begin, 0) * (same - pull);
+            }
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::RmsNormGradWeight& a, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.in[1].rows; ++i) {
+        for (int64_t j = 0; j < c.in[1].cols(); ++j) {
+            const Real s = InverseRms(c.in[1], i, j / a.group * a.group, a.group, a.eps);
+            c.out[0](j % a.group, 0) += c.in[0](i, j) * c.in[1](i, j) * s;
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::EmbeddingGrad& a, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.in[0].rows; ++i) {
+        const int64_t row = c.in[1].Int(i) - a.first_row;
+        if (row < 0 || row >= c.out[0].rows) continue;
+        for (int64_t j = 0; j < c.in[0].cols(); ++j) c.out[0](row, j) += c.in[0](i, j);
+    }
+}
+
+// The interpreter itself runs these: they need the other ranks.
+template <typename Real>
+void Do(const program::AllReduce&, OpCall<Real>&) { std::abort(); }
+template <typename Real>
+void Do(const program::AllGather&, OpCall<Real>&) { std::abort(); }
+template <typename Real>
+void Do(const program::Send&, OpCall<Real>&) { std::abort(); }
+template <typename Real>
+void Do(const program::Recv&, OpCall<Real>&) { std::abort(); }
+
+}  // namespace naive
+}  // namespace weft::support
