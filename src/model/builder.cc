@@ -42,7 +42,7 @@ void Builder::Leave(ValueId x) {
     layer_ = -1;
     if (shard_.last_stage()) return Logits(x);
     program_.ops.push_back({program::Send{shard_.rank + shard_.layout.tp}, {x}, {}});
-    if (shard_.rank == 0) {
+    if (shard_.rank == 0 && options_.cache) {
         const int sender = (shard_.layout.pp - 1) * shard_.layout.tp;
         program_.Emit(program::Recv{sender}, {}, "logits", {kOutputs, hyper_.vocab});
     }
@@ -61,7 +61,7 @@ void Builder::Logits(ValueId x) {
             program::AllGather{program::Group::kTensor, shard_.vocab_parts, shard_.vocab.begin},
             {logits}, "logits", {kOutputs, hyper_.vocab});
     }
-    if (shard_.layout.pp > 1 && shard_.tensor_rank == 0) {
+    if (shard_.layout.pp > 1 && shard_.tensor_rank == 0 && options_.cache) {
         program_.ops.push_back({program::Send{0}, {logits}, {}});
     }
 }

@@ -20,7 +20,9 @@ namespace weft::model {
 
 struct BuildOptions {
     DType kv_dtype = DType::kF16;
-    bool cache = true;  // false: no KV cache (training): attention within the step's own rows
+    // false (training): no KV cache, attention is within the step's own rows, and all ranks of the
+    // last stage keep the logits, where the loss is, instead of sending them to rank 0.
+    bool cache = true;
 };
 
 // Which rows and columns of a file's tensor a weight holds, and the whole tensor's shape, which the

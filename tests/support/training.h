@@ -1,0 +1,197 @@
+// One training step of a model in any layout, run by the interpreter: forward and backward of all
+// ranks, and the gradients put together to whole tensors.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/differentiate.h"
+#include "support/interpreter.h"
+#include "support/tiny_model.h"
+
+namespace weft::support {
+
+// What one step works on. `dlogits` is dL/d(logits) of L = sum(dlogits * logits).
+struct Batch {
+    std::vector<double> tokens, positions, output_rows;
+    std::vector<kernels::Sequence> sequences;
+    std::vector<double> dlogits;
+};
+
+// Sequences of these lengths. Every other row gives logits, and one of them twice.
+inline Batch MakeBatch(const model::Hyper& hyper, const std::vector<int32_t>& lengths) {
+    Batch batch;
+    for (int32_t length : lengths) {
+        const auto begin = static_cast<int32_t>(batch.tokens.size());
+        batch.sequences.push_back({begin, length, 0, {}});
+        for (int32_t i = 0; i < length; ++i) {
+            const auto row = static_cast<uint32_t>(begin + i);
+            const double u = Formula("tokens", row) * 0.5 + 0.5;
+            batch.tokens.push_back(std::floor(u * static_cast<double>(hyper.vocab)));
+            batch.positions.push_back(i);
+            if (row % 2 == 0) batch.output_rows.push_back(row);
+        }
+    }
+    batch.output_rows.push_back(batch.output_rows.front());
+    const size_t count = batch.output_rows.size() * static_cast<size_t>(hyper.vocab);
+    for (size_t i = 0; i < count; ++i) {
+        batch.dlogits.push_back(Formula("dlogits", static_cast<uint32_t>(i)));
+    }
+    return batch;
+}
+
+template <typename To, typename From>
+std::vector<To> Cast(const std::vector<From>& from) {
+    return std::vector<To>(from.begin(), from.end());
+}
+
+using Tensors = std::map<std::string, std::vector<double>>;
+
+template <typename Real>
+class Training {
+  public:
+    // `frozen`: tensors that get no gradient.
+    Training(const model::Hyper& hyper, const TinySource& source, const model::Layout& layout,
+             const std::vector<std::string>& frozen = {})
+        : source_(source),
+          layout_(layout),
+          world_(Backward(Build(hyper, source, layout, {DType::kF32, false}), frozen), layout.tp) {
+        for (size_t rank = 0; rank < world_.size(); ++rank) BindWeights(rank);
+    }
+
+    const std::vector<program::Differentiated>& ranks() const { return ranks_; }
+    World<Real>& world() { return world_; }
+
+    // Runs the step; gradients are added to those of the steps before.
+    void Run(const Batch& batch) {
+        for (size_t rank = 0; rank < world_.size(); ++rank) {
+            Bind(rank, "tokens", batch.tokens);
+            Bind(rank, "positions", batch.positions);
+            Bind(rank, "output_rows", batch.output_rows);
+            Bind(rank, "d.logits", batch.dlogits);
+        }
+        ASSERT_EQ(world_.Run(static_cast<int64_t>(batch.tokens.size()),
+                             static_cast<int64_t>(batch.output_rows.size()), batch.sequences),
+                  "");
+    }
+
+    // Of the last rank, which is in the last stage.
+    const std::vector<Real>& Logits() {
+        const size_t last = world_.size() - 1;
+        return world_.at(last, world_.program(last).Find("logits"));
+    }
+
+    // Whole tensors' gradients. Ranks of one group that hold the same elements must agree to
+    // `tolerance`; elements on several stages (a tied table) are summed.
+    Tensors Gradients(double tolerance) {
+        Tensors sums;
+        for (size_t first = 0; first < world_.size(); first += static_cast<size_t>(layout_.tp)) {
+            for (const auto& [name, stage] : StageGradients(first, tolerance)) {
+                std::vector<double>& sum = sums[name];
+                sum.resize(stage.size(), 0.0);
+                for (size_t i = 0; i < sum.size(); ++i) sum[i] += stage[i];
+            }
+        }
+        return sums;
+    }
+
+  private:
+    std::vector<program::Program> Backward(const std::vector<program::Program>& forward,
+                                           const std::vector<std::string>& frozen) {
+        std::vector<program::Program> programs;
+        for (const program::Program& program : forward) {
+            program::DifferentiateOptions options;
+            options.output = program.Find("logits");
+            for (size_t i = 0; i < program.values.size() && !frozen.empty(); ++i) {
+                if (program.values[i].storage != program::Storage::kWeight) continue;
+                if (std::ranges::count(frozen, program.values[i].name) > 0) continue;
+                options.weights.push_back(static_cast<ValueId>(i));
+            }
+            auto result = program::Differentiate(program, options);
+            EXPECT_TRUE(result.ok()) << result.error().message;
+            ranks_.push_back(std::move(result).value());
+            programs.push_back(ranks_.back().program);
+        }
+        return programs;
+    }
+
+    void Bind(size_t rank, const char* name, const std::vector<double>& data) {
+        const ValueId id = world_.program(rank).Find(name);
+        if (id != program::kNoValue) world_.at(rank, id) = Cast<Real>(data);
+    }
+
+    // Calls f(index in the whole tensor, index in this rank's slice) for each element of a weight.
+    template <typename F>
+    void ForEachElement(const program::Value& value, const F& f) const {
+        const TinyTensor& tensor = source_.data().at(value.slice.name);
+        const int64_t rows = value.shape.rank == 2 ? value.shape[0] : 1;
+        const int64_t cols = value.shape[value.shape.rank - 1];
+        const bool vector = value.shape.rank == 1;
+        const int64_t first_row = vector ? 0 : value.slice.row_begin;
+        const int64_t first_col = vector ? value.slice.row_begin : value.slice.col_begin;
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t col = 0; col < cols; ++col) {
+                f(static_cast<size_t>((first_row + row) * tensor.cols + first_col + col),
+                  static_cast<size_t>(row * cols + col));
+            }
+        }
+    }
+
+    void BindWeights(size_t rank) {
+        const program::Program& program = world_.program(rank);
+        for (size_t i = 0; i < program.values.size(); ++i) {
+            const program::Value& value = program.values[i];
+            if (value.storage != program::Storage::kWeight) continue;
+            const TinyTensor& tensor = source_.data().at(value.slice.name);
+            std::vector<Real>& data = world_.at(rank, static_cast<ValueId>(i));
+            data.resize(static_cast<size_t>(value.shape.Elements(0, 0)));
+            ForEachElement(value, [&](size_t whole, size_t mine) {
+                data[mine] = static_cast<Real>(tensor.data[whole]);
+            });
+        }
+    }
+
+    Tensors StageGradients(size_t first, double tolerance) {
+        Tensors tensors;
+        for (size_t rank = first; rank < first + static_cast<size_t>(layout_.tp); ++rank) {
+            for (const program::WeightGradient& g : ranks_[rank].gradients) {
+                const program::Value& weight = world_.program(rank).value(g.weight);
+                std::vector<double>& whole = tensors[weight.slice.name];
+                whole.resize(source_.data().at(weight.slice.name).data.size(), NAN);
+                const std::vector<Real>& mine = world_.at(rank, g.gradient);
+                ForEachElement(weight, [&](size_t at, size_t from) {
+                    const double value = static_cast<double>(mine[from]);
+                    if (!std::isnan(whole[at])) {
+                        EXPECT_LE(std::abs(whole[at] - value), tolerance)
+                            << weight.slice.name << " differs on rank " << rank;
+                    }
+                    whole[at] = value;
+                });
+            }
+        }
+        return tensors;
+    }
+
+    const TinySource& source_;
+    model::Layout layout_;
+    std::vector<program::Differentiated> ranks_;
+    World<Real> world_;
+};
+
+// The largest |a - b| of one tensor over the largest |b|.
+inline double RelativeError(const std::vector<double>& a, const std::vector<double>& b) {
+    EXPECT_EQ(a.size(), b.size());
+    double error = 0, largest = 1e-300;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+        error = std::isnan(a[i]) ? INFINITY : std::max(error, std::abs(a[i] - b[i]));
+        largest = std::max(largest, std::abs(b[i]));
+    }
+    return error / largest;
+}
+
+}  // namespace weft::support
