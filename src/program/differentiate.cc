@@ -63,9 +63,10 @@ class Walk {
         }
         any = any || (options_.output != kNoValue && needed_[Index(options_.output)]);
         if (any) return {};
-        return MakeError(ErrorCode::kUsage,
-                         "differentiate: neither the output nor a value sent on depends on a weight "
-                         "whose gradient is wanted");
+        return MakeError(
+            ErrorCode::kUsage,
+            "differentiate: neither the output nor a value sent on depends on a weight "
+            "whose gradient is wanted");
     }
 
     Status FindWanted() {
@@ -80,7 +81,8 @@ class Walk {
         }
         for (ValueId id : options_.weights) {
             if (!exists(id) || !HasGradient(forward_.value(id))) {
-                return MakeError(ErrorCode::kUsage, "differentiate: value {} ({}) is no weight of "
+                return MakeError(ErrorCode::kUsage,
+                                 "differentiate: value {} ({}) is no weight of "
                                  "float type, so it has no gradient",
                                  id, exists(id) ? forward_.value(id).name : "no such value");
             }
@@ -183,10 +185,8 @@ class Walk {
 
     // Place() has refused these.
     template <typename T>
-        requires kOnlyBackward<T>
-    void Back(const T&) {
-        WEFT_CHECK(false);
-    }
+    requires kOnlyBackward<T>
+    void Back(const T&) { WEFT_CHECK(false); }
 
     // ---- Gradients of activations -----------------------------------------------------------
 

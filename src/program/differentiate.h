@@ -24,7 +24,8 @@
 //   all_reduce      partial -> whole. dx = dy: the gradient of a sum, on each rank.
 //   (no op)         whole -> cut: a whole value read by rank-local work (Cut::kRows). Each rank
 //                   has only its own readers' part of the gradient; those parts are summed here
-//                   first, then by ONE all_reduce over the group (Shoeybi et al. 2019, "f" and "g").
+//                   first, then by ONE all_reduce over the group (Shoeybi et al. 2019, "f" and
+//                   "g").
 //   all_gather      cut -> whole. dx = this rank's columns of dy.
 //   send, recv      each other, with the same peer: the gradient goes back the way x came.
 // Weights: a cut weight's gradient is local. A whole weight that rank-local work reads (QK norm
@@ -49,9 +50,10 @@
 namespace weft::program {
 
 struct DifferentiateOptions {
-    ValueId output = kNoValue;     // where the gradient starts; kNoValue: only at this stage's Sends
-    std::vector<ValueId> weights;  // which gradients are wanted; empty: of all weights of float type
-    bool into_received = true;     // send gradients back to the stages that values came from
+    ValueId output = kNoValue;  // where the gradient starts; kNoValue: only at this stage's Sends
+    std::vector<ValueId>
+        weights;                // which gradients are wanted; empty: of all weights of float type
+    bool into_received = true;  // send gradients back to the stages that values came from
 };
 
 struct WeightGradient {

@@ -96,8 +96,8 @@ class Placer {
     }
 
     template <typename T>
-        requires kOnlyBackward<T>
-    Placed Output(const T&) const {
+    requires kOnlyBackward<T> Placed Output(const T&)
+    const {
         return MakeError(ErrorCode::kUnsupported,
                          "differentiate: op {} ({}) has no gradient: it is a backward op", index_,
                          OpName(op_->kind()));
@@ -112,6 +112,8 @@ class Placer {
 
 }  // namespace
 
-Result<std::vector<Placement>> Place(const Program& forward) { return Placer(forward).Run(); }
+Result<std::vector<Placement>> Place(const Program& forward) {
+    return Placer(forward).Run();
+}
 
 }  // namespace weft::program

@@ -10,7 +10,11 @@ namespace {
 struct Case {
     std::string architecture;
     bool tied;
+    std::string Name() const { return architecture + (tied ? "Tied" : ""); }
 };
+void PrintTo(const Case& model, std::ostream* out) {
+    *out << model.Name();
+}
 
 class Models : public testing::TestWithParam<Case> {
   protected:
@@ -28,9 +32,7 @@ class Models : public testing::TestWithParam<Case> {
 INSTANTIATE_TEST_SUITE_P(All, Models,
                          testing::Values(Case{"llama", false}, Case{"llama", true},
                                          Case{"qwen2", true}, Case{"qwen3", false}),
-                         [](const auto& test) {
-                             return test.param.architecture + (test.param.tied ? "Tied" : "");
-                         });
+                         [](const auto& test) { return test.param.Name(); });
 
 // L at weights moved by `step` along `direction` of one tensor.
 double Loss(Training<double>& training, const Batch& batch, const std::string& tensor,
@@ -61,9 +63,7 @@ TEST_P(Models, GradientsEqualFiniteDifferences) {
         for (size_t i = 0; i < gradient.size(); ++i) {
             direction.push_back(Formula("direction " + name, static_cast<uint32_t>(i)));
         }
-        const auto at = [&](double step) {
-            return Loss(training, batch_, name, direction, step);
-        };
+        const auto at = [&](double step) { return Loss(training, batch_, name, direction, step); };
         const double h = 1e-4;
         const double slope = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
         double along = 0, size = 0;
@@ -76,7 +76,9 @@ TEST_P(Models, GradientsEqualFiniteDifferences) {
     }
 }
 
-model::Layout Tp(int tp, std::vector<double> shares = {}) { return {tp, 1, std::move(shares), {}}; }
+model::Layout Tp(int tp, std::vector<double> shares = {}) {
+    return {tp, 1, std::move(shares), {}};
+}
 
 // Double precision: layouts differ by the order of sums only.
 constexpr double kSame = 1e-12;

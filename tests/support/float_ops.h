@@ -25,11 +25,20 @@ void InParts(const F& kernel) {
 
 inline ref::CausalAttentionArgs AttentionArgs(const program::Attention& a, const Call& c,
                                               size_t first) {
-    return {c.sequences,           c.in[first].data.data(), c.in[first + 1].data.data(),
-            c.in[first + 2].data.data(), c.in[first].cols(), c.in[first + 1].cols(),
-            c.in[first + 2].cols(), a.heads,                a.kv_heads,
-            a.head_dim,            a.first_head,            a.group,
-            a.first_kv_head,       a.scale};
+    return {c.sequences,
+            c.in[first].data.data(),
+            c.in[first + 1].data.data(),
+            c.in[first + 2].data.data(),
+            c.in[first].cols(),
+            c.in[first + 1].cols(),
+            c.in[first + 2].cols(),
+            a.heads,
+            a.kv_heads,
+            a.head_dim,
+            a.first_head,
+            a.group,
+            a.first_kv_head,
+            a.scale};
 }
 
 inline void Do(const program::Attention& a, Call& c) {
@@ -40,16 +49,21 @@ inline void Do(const program::Attention& a, Call& c) {
 }
 
 inline void Do(const program::AttentionGrad& a, Call& c) {
-    const ref::CausalAttentionGradArgs args{
-        AttentionArgs(a.forward, c, 1), c.in[0].data.data(),  c.in[0].cols(),
-        c.out[0].data.data(),           c.out[1].data.data(), c.out[2].data.data(),
-        c.out[0].cols(),                c.out[1].cols(),      c.out[2].cols()};
+    const ref::CausalAttentionGradArgs args{AttentionArgs(a.forward, c, 1),
+                                            c.in[0].data.data(),
+                                            c.in[0].cols(),
+                                            c.out[0].data.data(),
+                                            c.out[1].data.data(),
+                                            c.out[2].data.data(),
+                                            c.out[0].cols(),
+                                            c.out[1].cols(),
+                                            c.out[2].cols()};
     InParts([&](int part, int parts) { ref::CausalAttentionGrad(args, part, parts); });
 }
 
 inline void Do(const program::MatMulGradInput&, Call& c) {
-    const ref::MatMulGradInputArgs args{c.in[0].data.data(), c.in[0].cols(), c.in[1].data.data(),
-                                        c.in[0].rows,        c.in[0].cols(), c.in[1].cols(),
+    const ref::MatMulGradInputArgs args{c.in[0].data.data(),  c.in[0].cols(), c.in[1].data.data(),
+                                        c.in[0].rows,         c.in[0].cols(), c.in[1].cols(),
                                         c.out[0].data.data(), c.out[0].cols()};
     InParts([&](int part, int parts) { ref::MatMulGradInput(args, part, parts); });
 }
@@ -92,33 +106,41 @@ inline void Do(const program::RmsNormGradWeight& a, Call& c) {
 
 inline void Do(const program::SwiGluGrad&, Call& c) {
     const int64_t cols = c.in[0].cols();
-    const ref::SwiGluGradArgs args{
-        c.in[0].data.data(), c.in[1].data.data(),  c.in[2].data.data(),  c.in[0].rows, cols, cols,
-        cols,                cols,                 c.out[0].data.data(), c.out[1].data.data(), cols,
-        cols};
+    const ref::SwiGluGradArgs args{c.in[0].data.data(),
+                                   c.in[1].data.data(),
+                                   c.in[2].data.data(),
+                                   c.in[0].rows,
+                                   cols,
+                                   cols,
+                                   cols,
+                                   cols,
+                                   c.out[0].data.data(),
+                                   c.out[1].data.data(),
+                                   cols,
+                                   cols};
     InParts([&](int part, int parts) { ref::SwiGluGrad(args, part, parts); });
 }
 
 inline void Do(const program::EmbeddingGrad& a, Call& c) {
     const std::vector<int32_t> tokens = Ints(c.in[1]);
-    const ref::EmbeddingGradArgs args{c.in[0].data.data(), c.in[0].cols(), tokens.data(),
-                                      c.in[0].rows,        a.first_row,    c.out[0].rows,
+    const ref::EmbeddingGradArgs args{c.in[0].data.data(), c.in[0].cols(),      tokens.data(),
+                                      c.in[0].rows,        a.first_row,         c.out[0].rows,
                                       c.in[0].cols(),      c.out[0].data.data()};
     InParts([&](int part, int parts) { ref::EmbeddingGrad(args, part, parts); });
 }
 
 inline void Do(const program::SelectRowsGrad&, Call& c) {
     const std::vector<int32_t> rows = Ints(c.in[1]);
-    const ref::SelectRowsGradArgs args{c.in[0].data.data(), c.in[0].cols(),  rows.data(),
-                                       c.in[0].rows,        c.out[0].rows,   c.out[0].cols(),
+    const ref::SelectRowsGradArgs args{c.in[0].data.data(),  c.in[0].cols(), rows.data(),
+                                       c.in[0].rows,         c.out[0].rows,  c.out[0].cols(),
                                        c.out[0].data.data(), c.out[0].cols()};
     InParts([&](int part, int parts) { ref::SelectRowsGrad(args, part, parts); });
 }
 
 inline void Do(const program::SoftmaxCrossEntropy&, Call& c) {
     const std::vector<int32_t> targets = Ints(c.in[1]);
-    c.out[0].data[0] = ref::CrossEntropy({c.in[0].data.data(), c.in[0].cols(), targets.data(),
-                                          c.in[0].rows, c.in[0].cols()});
+    c.out[0].data[0] = ref::CrossEntropy(
+        {c.in[0].data.data(), c.in[0].cols(), targets.data(), c.in[0].rows, c.in[0].cols()});
 }
 
 inline void Do(const program::SoftmaxCrossEntropyGrad&, Call& c) {
@@ -135,8 +157,7 @@ inline void Do(const program::SoftmaxCrossEntropyGrad&, Call& c) {
 
 template <typename Attributes, typename Real>
 void Apply(const Attributes& attributes, OpCall<Real>& call) {
-    if constexpr (std::is_same_v<Real, float> &&
-                  requires { floats::Do(attributes, call); }) {
+    if constexpr (std::is_same_v<Real, float> && requires { floats::Do(attributes, call); }) {
         floats::Do(attributes, call);
     } else {
         naive::Do(attributes, call);

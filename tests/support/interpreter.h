@@ -42,8 +42,8 @@ class World {
             values_.emplace_back(program.values.size());
             for (size_t i = 0; i < program.values.size(); ++i) {
                 if (program.values[i].storage != program::Storage::kGradient) continue;
-                values_.back()[i].assign(static_cast<size_t>(program.values[i].shape.Elements(0, 0)),
-                                         Real{0});
+                values_.back()[i].assign(
+                    static_cast<size_t>(program.values[i].shape.Elements(0, 0)), Real{0});
             }
         }
     }
@@ -110,7 +110,8 @@ class World {
             if (next_[rank] == programs_[rank].ops.size()) return false;
             ops.push_back(&programs_[rank].ops[next_[rank]]);
             if (!IsCollective(*ops.back())) return false;
-            if (ops.back()->kind() != ops[0]->kind()) problem = "ranks are at different collectives";
+            if (ops.back()->kind() != ops[0]->kind())
+                problem = "ranks are at different collectives";
         }
         if (!problem.empty()) return false;
         const bool reduce = ops[0]->kind() == OpKind::kAllReduce;
@@ -174,8 +175,8 @@ class World {
 
     std::vector<Program> programs_;
     size_t tensor_ranks_;
-    std::vector<std::vector<Vector>> values_;  // by rank, then ValueId
-    std::vector<size_t> next_;                 // op of each rank
+    std::vector<std::vector<Vector>> values_;                       // by rank, then ValueId
+    std::vector<size_t> next_;                                      // op of each rank
     std::map<std::pair<size_t, size_t>, std::deque<Vector>> mail_;  // from, to
     int64_t tokens_ = 0, outputs_ = 0;
     std::vector<kernels::Sequence> sequences_;

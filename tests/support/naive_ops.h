@@ -83,9 +83,8 @@ void Do(const program::Rope& a, OpCall<Real>& c) {
                 const int64_t base = head * a.head_dim;
                 const int64_t one = base + (a.neighbours ? 2 * p : p);
                 const int64_t two = base + (a.neighbours ? 2 * p + 1 : p + a.rotary_dim / 2);
-                const Real angle =
-                    static_cast<Real>(c.in[1].Int(i)) *
-                    static_cast<Real>(a.inverse_frequency[static_cast<size_t>(p)]);
+                const Real angle = static_cast<Real>(c.in[1].Int(i)) *
+                                   static_cast<Real>(a.inverse_frequency[static_cast<size_t>(p)]);
                 const Real cosine = std::cos(angle), sine = std::sin(angle) * Real{a.sign};
                 const Real first = x(i, one), second = x(i, two);
                 c.out[0](i, one) = first * cosine - second * sine;
@@ -313,13 +312,21 @@ void Do(const program::EmbeddingGrad& a, OpCall<Real>& c) {
 
 // The interpreter itself runs these: they need the other ranks.
 template <typename Real>
-void Do(const program::AllReduce&, OpCall<Real>&) { std::abort(); }
+void Do(const program::AllReduce&, OpCall<Real>&) {
+    std::abort();
+}
 template <typename Real>
-void Do(const program::AllGather&, OpCall<Real>&) { std::abort(); }
+void Do(const program::AllGather&, OpCall<Real>&) {
+    std::abort();
+}
 template <typename Real>
-void Do(const program::Send&, OpCall<Real>&) { std::abort(); }
+void Do(const program::Send&, OpCall<Real>&) {
+    std::abort();
+}
 template <typename Real>
-void Do(const program::Recv&, OpCall<Real>&) { std::abort(); }
+void Do(const program::Recv&, OpCall<Real>&) {
+    std::abort();
+}
 
 }  // namespace naive
 }  // namespace weft::support

@@ -93,7 +93,14 @@ class TinySource final : public formats::ModelSource {
   private:
     void Add(const std::string& tensor, int64_t rows, int64_t cols) {
         const DType dtype = rows == 1 ? DType::kF32 : dtype_;
-        infos_.push_back({tensor, dtype, cols, rows, rows == 1 ? 1 : 2, {cols, rows, 1, 1}, 0, 0,
+        infos_.push_back({tensor,
+                          dtype,
+                          cols,
+                          rows,
+                          rows == 1 ? 1 : 2,
+                          {cols, rows, 1, 1},
+                          0,
+                          0,
                           static_cast<uint64_t>(rows * RowBytes(dtype, cols))});
         if (dtype_ == DType::kF32) data_[tensor] = MakeTensor(tensor, rows, cols);
     }

@@ -79,7 +79,7 @@ struct CausalAttentionGradArgs {
     CausalAttentionArgs forward;
     const float* dout = nullptr;  // [rows, heads * head_dim]
     int64_t dout_stride = 0;
-    float* dq = nullptr;          // all rows of sequences are written, whole
+    float* dq = nullptr;  // all rows of sequences are written, whole
     float* dk = nullptr;
     float* dv = nullptr;
     int64_t dq_stride = 0, dk_stride = 0, dv_stride = 0;
@@ -87,7 +87,8 @@ struct CausalAttentionGradArgs {
 void CausalAttentionGrad(const CausalAttentionGradArgs& args, int part, int parts);
 
 // Of out = silu(gate) * up, with sig = 1 / (1 + exp(-gate)):
-//   dup = dout * gate * sig, dgate = dout * up * sig * (1 + gate * (1 - sig)). Parts share out rows.
+//   dup = dout * gate * sig, dgate = dout * up * sig * (1 + gate * (1 - sig)). Parts share out
+//   rows.
 struct SwiGluGradArgs {
     const float* dout = nullptr;
     const float* gate = nullptr;
@@ -125,7 +126,7 @@ void SelectRowsGrad(const SelectRowsGradArgs& args, int part, int parts);
 // loss = sum over rows of logsumexp(logits) - logits[target]; a negative target counts nothing.
 // One thread: the sum's order defines the bits.
 struct CrossEntropyArgs {
-    const float* logits = nullptr;     // [rows, cols]
+    const float* logits = nullptr;  // [rows, cols]
     int64_t logits_stride = 0;
     const int32_t* targets = nullptr;  // [rows], below cols
     int64_t rows = 0, cols = 0;
