@@ -86,9 +86,9 @@ void BlockQ6_K(uint64_t key, uint64_t block, float deviation, std::byte* out) {
 // Nearly normal: the sum of four uniform 16-bit numbers, which has mean 2 (2^16 - 1) and variance
 // 4 (2^32 - 1) / 12.
 float NearlyNormal(uint64_t word) {
-    const auto lanes = (word & 0xffffu) + ((word >> 16) & 0xffffu) + ((word >> 32) & 0xffffu) +
-                       (word >> 48);
-    return (static_cast<float>(lanes) - 131070.0f) * (1.0f / 37837.2f);
+    const uint64_t pairs = (word & 0x0000ffff0000ffffull) + ((word >> 16) & 0x0000ffff0000ffffull);
+    const auto sum = static_cast<int32_t>((pairs & 0xffffffffu) + (pairs >> 32));
+    return static_cast<float>(sum - 131070) * (1.0f / 37837.2f);
 }
 
 using BlockMaker = void (*)(uint64_t key, uint64_t block, float deviation, std::byte* out);
@@ -108,17 +108,28 @@ BlockMaker MakerOf(DType dtype) {
     return nullptr;
 }
 
-void RandomFloats(DType dtype, uint64_t key, uint64_t first, float deviation, int64_t count,
-                  std::byte* out) {
+// `store` writes one float to its place: by type, so that the loop has no branch.
+template <typename Store>
+void RandomFloats(uint64_t key, int64_t first, float deviation, int64_t count, Store store) {
     for (int64_t i = 0; i < count; ++i) {
-        const float value =
-            deviation * NearlyNormal(RandomWord(key, first + static_cast<uint64_t>(i)));
-        if (dtype == DType::kF32) {
-            std::memcpy(out + 4 * i, &value, 4);
-        } else {
-            const uint16_t half = dtype == DType::kF16 ? F32ToF16(value) : F32ToBF16(value);
-            std::memcpy(out + 2 * i, &half, 2);
-        }
+        const uint64_t word = RandomWord(key, static_cast<uint64_t>(first + i));
+        store(i, deviation * NearlyNormal(word));
+    }
+}
+
+void RandomFloatsOf(DType dtype, uint64_t key, int64_t first, float deviation, int64_t count,
+                    std::byte* out) {
+    const auto put = [out](int64_t i, auto bits) {
+        std::memcpy(out + static_cast<int64_t>(sizeof bits) * i, &bits, sizeof bits);
+    };
+    if (dtype == DType::kF32) {
+        RandomFloats(key, first, deviation, count, put);
+    } else if (dtype == DType::kF16) {
+        RandomFloats(key, first, deviation, count,
+                     [put](int64_t i, float value) { put(i, F32ToF16(value)); });
+    } else {
+        RandomFloats(key, first, deviation, count,
+                     [put](int64_t i, float value) { put(i, F32ToBF16(value)); });
     }
 }
 
@@ -135,8 +146,7 @@ void RandomRow(DType dtype, uint64_t key, int64_t cols, int64_t row, int64_t col
     const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
     const BlockMaker make = MakerOf(dtype);
     if (make == nullptr) {
-        const auto first = static_cast<uint64_t>(row * cols + col_begin);
-        RandomFloats(dtype, key, first, deviation, col_count, out.data());
+        RandomFloatsOf(dtype, key, row * cols + col_begin, deviation, col_count, out.data());
         return;
     }
     const DTypeInfo& info = Info(dtype);

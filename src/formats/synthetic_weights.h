@@ -2,7 +2,7 @@
 //
 // A counter-based generator (the finalizer of SplitMix64 over key + index): no state to carry, so
 // any part of a row can be made without the rest of it. Block types are random bits under a fixed
-// scale, with no quantization pass: more than 1 GB/s of weights a core.
+// scale, with no quantization pass: 1 to 2 GB/s of weights a core.
 // Thread: any. Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 #pragma once
 
