@@ -17,7 +17,11 @@ inline int64_t NowNs() {
 class Deadline {
   public:
     // A deadline `ms` milliseconds from now.
-    static Deadline In(int64_t ms) { return Deadline(NowNs() + ms * 1'000'000, ms); }
+    static Deadline In(int64_t ms) { return From(NowNs(), ms); }
+    // A deadline `ms` milliseconds after `begin_ns` of that clock.
+    static Deadline From(int64_t begin_ns, int64_t ms) {
+        return Deadline(begin_ns + ms * 1'000'000, ms);
+    }
 
     bool expired() const { return NowNs() >= at_ns_; }
     int64_t at_ns() const { return at_ns_; }

@@ -1,9 +1,15 @@
 // Collectives over links, for one group of ranks (a TP group, a pair of PP stages, the world).
 //
-// Every all_reduce sums in rank order, so that all ranks of the group hold the same bits,
-// whichever algorithm ran. Allocates nothing after construction. One caller at a time.
+// Every all_reduce adds in an order that does not depend on timing, so that all ranks of the group
+// hold the same bits: one-shot and two-shot in rank order (0 + 1 + 2 + ...), ring in ring order
+// (segment s of n: rank s first, then s + 1, ... around; the same as rank order for two ranks).
+// Which algorithm kAuto picks depends on size and group alone, so it is the same on all ranks.
+// Allocates nothing after construction. One caller at a time.
+//
 // A group uses its own part of each link's window and its own flags (`Channel`), so that several
-// groups share the links of one Fabric.
+// groups share the links of one Fabric; a channel serves one Comm in the life of its Fabric.
+// All members call the same collectives in the same order, with the same lengths; a rank that
+// does not is found out (kCorrupt). After an error a Comm is of no more use and repeats the error.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +30,10 @@ const char* AlgorithmName(Algorithm algorithm);
 // Which part of every link's window, and which flags, a group owns. Groups of one Fabric that
 // share a pair of ranks must not overlap.
 struct Channel {
-    size_t window_begin = 0;
-    size_t window_bytes = 0;
+    size_t window_begin = 0;  // a multiple of 64
+    size_t window_bytes = 0;  // at least 16 KiB; 2 MiB and more suit long prompts
     int flag_begin = 0;
-    int flag_count = 4;
+    int flag_count = 4;       // 4 are used
 };
 
 // When the last collective began here, when the last rank of the group arrived, and when it ended
@@ -62,9 +68,11 @@ class Comm {
     // data: the root's bytes, everywhere the same length, any length.
     virtual Status Broadcast(std::span<std::byte> data, int root, const net::OpTag& tag) = 0;
     // To and from one member of the group. Send returns once the bytes are on their way and `data`
-    // may be reused; several sends may be in flight before the peer receives.
+    // may be reused; up to 4 sends (of at most max_send_bytes() each; longer ones count as several)
+    // may be in flight before the peer receives, then Send waits for it.
     virtual Status Send(std::span<const std::byte> data, int to, const net::OpTag& tag) = 0;
     virtual Status Recv(std::span<std::byte> data, int from, const net::OpTag& tag) = 0;
+    virtual size_t max_send_bytes() const = 0;
     virtual Status Barrier(const net::OpTag& tag) = 0;
 
     virtual const Timing& last_timing() const = 0;

@@ -1,0 +1,74 @@
+// A stream of messages between this rank and one peer, both ways, over one link.
+//
+// Each direction has kSlots slots in the receiver's window. Message n lies in slot n % kSlots, and
+// raises the data flag to n; it may be written once message n - kSlots is known to be released.
+// That is known from the sender's side without any acknowledgement wherever the peer sends too:
+// each message says how many of ours its sender has released (`Told::kInMessages`). A peer with
+// nothing to say raises the credit flag for every third message that it releases, so that it
+// never keeps more than two releases to itself.
+//
+// `Told::kInMessages` is right only where both ranks post and await in one common order of
+// operations, each awaiting all that is addressed to it before the next operation, and posting no
+// more than two messages of an operation ahead of those that the peer posts in it (so that what
+// it waits for was said by flag, or in a message that it has read). Sends and receives have no
+// such order: `Told::kByFlag` raises the flag for every second release and says nothing else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/deadline.h"
+#include "base/result.h"
+#include "net/link.h"
+
+namespace weft::coll {
+
+enum class Told { kInMessages, kByFlag };
+
+// The first cache line of a slot.
+struct alignas(64) MessageHead {
+    uint64_t bytes = 0;
+    uint64_t kind = 0;         // which operation: both sides must mean the same
+    uint64_t released = 0;     // messages of the receiver's that the sender has done with
+    int64_t last_arrival_ns = 0;  // the latest arrival at this operation known to the sender
+};
+static_assert(sizeof(MessageHead) == 64);
+
+class Stream {
+  public:
+    static constexpr uint64_t kSlots = 4;
+    // The largest payload of a message where a stream owns `window_bytes`.
+    static size_t PayloadBytes(size_t window_bytes);
+
+    // Owns flags `flag` (data) and `flag + 1` (credit), and the window from `window_begin` on.
+    Stream(net::Link& link, size_t window_begin, size_t window_bytes, int flag, Told told);
+
+    const net::PeerName& peer() const { return link_.peer(); }
+    // Sends a message. Waits only if the peer is kSlots messages behind.
+    Status Post(uint64_t kind, int64_t last_arrival_ns, std::span<const std::byte> payload,
+                const net::OpTag& tag, const Deadline& deadline);
+    // Waits for the next message, which must be of this kind and length (else kCorrupt).
+    // payload: in the window, until Release. last_arrival_ns: raised to what the message knows.
+    Status Await(uint64_t kind, size_t bytes, const std::byte*& payload, int64_t& last_arrival_ns,
+                 const net::OpTag& tag, const Deadline& deadline);
+    // The awaited message's slot may be written again.
+    Status Release(const net::OpTag& tag, const Deadline& deadline);
+
+  private:
+    size_t SlotAt(uint64_t message) const { return begin_ + message % kSlots * slot_bytes_; }
+
+    net::Link& link_;
+    size_t begin_;
+    size_t slot_bytes_;
+    int data_flag_;
+    int credit_flag_;
+    Told told_how_;
+    uint64_t sent_ = 0;
+    uint64_t peer_released_ = 0;  // of what we sent
+    uint64_t awaited_ = 0;
+    uint64_t released_ = 0;       // of what we got
+    uint64_t told_ = 0;           // how many of those the peer knows, or will
+};
+
+}  // namespace weft::coll
