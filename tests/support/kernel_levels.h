@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "hw/cpu.h"
+#include "kernels/avx2/ops.h"
+#include "kernels/avx512/ops.h"
 #include "kernels/kernels.h"
 #include "kernels/reference/ops.h"
 
@@ -31,6 +33,17 @@ inline std::vector<Ops> OpLevels() {
     {
         using namespace reference;
         levels.push_back({"reference", RmsNorm, RopeTable, Rope, KvWrite, Attention,
+                          AttentionScratch, SwiGlu, Add});
+    }
+    const CpuLevel best = BestCpuLevel(DetectCpu());
+    if (best >= CpuLevel::kAvx2) {
+        using namespace avx2;
+        levels.push_back({"avx2", RmsNorm, reference::RopeTable, Rope, KvWrite, Attention,
+                          AttentionScratch, SwiGlu, Add});
+    }
+    if (best >= CpuLevel::kAvx512) {
+        using namespace avx512;
+        levels.push_back({"avx512", RmsNorm, reference::RopeTable, Rope, KvWrite, Attention,
                           AttentionScratch, SwiGlu, Add});
     }
     return levels;

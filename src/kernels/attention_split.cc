@@ -1,0 +1,75 @@
+#include "kernels/attention_split.h"
+
+#include <algorithm>
+
+namespace weft::kernels {
+namespace {
+
+// What a query costs beside its keys, in keys.
+constexpr int64_t kQueryCost = 32;
+
+// Of the first `rows` rows of a sequence, for one head.
+int64_t RowsCost(const Sequence& sequence, int64_t rows) {
+    return rows * (sequence.position + 1 + kQueryCost) + rows * (rows - 1) / 2;
+}
+
+// The first query whose predecessors cost at least `cost` (all queries where none does).
+int64_t QueryAt(const Sequence& sequence, int64_t heads, int64_t cost) {
+    int64_t low = 0, high = sequence.row_count;  // the row: RowsCost(low) * heads <= cost
+    if (cost <= 0) return 0;
+    if (cost >= RowsCost(sequence, high) * heads) return high * heads;
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        (RowsCost(sequence, middle) * heads <= cost ? low : high) = middle;
+    }
+    const int64_t row_cost = RowsCost(sequence, low + 1) - RowsCost(sequence, low);
+    const int64_t left = cost - RowsCost(sequence, low) * heads;
+    return low * heads + (left + row_cost - 1) / row_cost;
+}
+
+}  // namespace
+
+AttentionShare::AttentionShare(const AttentionArgs& args, int part, int parts) : args_(args) {
+    int64_t total = 0;
+    for (const Sequence& sequence : args.sequences) {
+        total += RowsCost(sequence, sequence.row_count) * args.heads;
+    }
+    begin_cost_ = total * part / parts;
+    end_cost_ = total * (part + 1) / parts;
+}
+
+int64_t AttentionShare::KvHeads() const {
+    return (args_.first_head + args_.heads - 1) / args_.group - args_.first_head / args_.group + 1;
+}
+
+bool AttentionShare::Next(AttentionRun* run) {
+    const int64_t first_group = args_.first_head / args_.group;
+    while (sequence_ < args_.sequences.size() && passed_cost_ < end_cost_) {
+        const Sequence& sequence = args_.sequences[sequence_];
+        const int64_t group = first_group + kv_head_;
+        const int64_t head = std::max(group * args_.group, args_.first_head) - args_.first_head;
+        const int64_t head_end =
+            std::min((group + 1) * args_.group - args_.first_head, args_.heads);
+        const int64_t heads = head_end - head;
+        *run = {&sequence,
+                group - args_.first_kv_head,
+                head,
+                heads,
+                QueryAt(sequence, heads, begin_cost_ - passed_cost_),
+                QueryAt(sequence, heads, end_cost_ - passed_cost_)};
+        passed_cost_ += RowsCost(sequence, sequence.row_count) * heads;
+        if (++kv_head_ == KvHeads()) {
+            kv_head_ = 0;
+            ++sequence_;
+        }
+        if (run->begin < run->end) return true;
+    }
+    return false;
+}
+
+int64_t AttentionScratchFloats(int64_t head_dim) {
+    const int64_t padded = (head_dim + 15) / 16 * 16;
+    return kBlockQueries * (2 * padded + kTileKeys + 16) + 2 * kTileKeys * padded;
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,30 @@
+#include "kernels/avx512/ops.h"
+
+#include "kernels/avx512/simd.h"
+#include "kernels/reference/ops.h"
+#include "kernels/vector_ops.h"
+
+namespace weft::kernels::avx512 {
+
+void RmsNorm(const RmsNormArgs& args, int part, int parts) {
+    RmsNormRows<Simd>(args, part, parts);
+}
+
+void Rope(const RopeArgs& args, int part, int parts) {
+    RopeRows<Simd>(args, part, parts);
+}
+
+void KvWrite(const KvWriteArgs& args, int part, int parts) {
+    if (args.k_cache.dtype == DType::kQ8_0) return reference::KvWrite(args, part, parts);
+    KvWriteRows<Simd>(args, part, parts);
+}
+
+void SwiGlu(const SwiGluArgs& args, int part, int parts) {
+    SwiGluRows<Simd>(args, part, parts);
+}
+
+void Add(const AddArgs& args, int part, int parts) {
+    AddRows<Simd>(args, part, parts);
+}
+
+}  // namespace weft::kernels::avx512
