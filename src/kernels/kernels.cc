@@ -1,5 +1,7 @@
 #include "kernels/kernels.h"
 
+#include "kernels/avx2/ops.h"
+#include "kernels/avx512/ops.h"
 #include "kernels/reference/matmul.h"
 #include "kernels/reference/ops.h"
 
@@ -24,13 +26,49 @@ constexpr Kernels kReference = {
     .add = reference::Add,
 };
 
+constexpr Kernels kAvx2 = {
+    .level = CpuLevel::kAvx2,
+    .packed_bytes = reference::PackedBytes,
+    .pack = reference::Pack,
+    .prepared_bytes = reference::PreparedBytes,
+    .prepare = reference::Prepare,
+    .matmul = reference::MatMul,
+    .embedding = reference::Embedding,
+    .rms_norm = avx2::RmsNorm,
+    .rope_table = reference::RopeTable,
+    .rope = avx2::Rope,
+    .kv_write = avx2::KvWrite,
+    .attention = avx2::Attention,
+    .attention_scratch = avx2::AttentionScratch,
+    .swiglu = avx2::SwiGlu,
+    .add = avx2::Add,
+};
+
+constexpr Kernels kAvx512 = {
+    .level = CpuLevel::kAvx512,
+    .packed_bytes = reference::PackedBytes,
+    .pack = reference::Pack,
+    .prepared_bytes = reference::PreparedBytes,
+    .prepare = reference::Prepare,
+    .matmul = reference::MatMul,
+    .embedding = reference::Embedding,
+    .rms_norm = avx512::RmsNorm,
+    .rope_table = reference::RopeTable,
+    .rope = avx512::Rope,
+    .kv_write = avx512::KvWrite,
+    .attention = avx512::Attention,
+    .attention_scratch = avx512::AttentionScratch,
+    .swiglu = avx512::SwiGlu,
+    .add = avx512::Add,
+};
+
 }  // namespace
 
 const Kernels& KernelsFor(CpuLevel level) {
     switch (level) {
         case CpuLevel::kReference: return kReference;
-        case CpuLevel::kAvx2: return kReference;
-        case CpuLevel::kAvx512: return kReference;
+        case CpuLevel::kAvx2: return kAvx2;
+        case CpuLevel::kAvx512: return kAvx512;
     }
     return kReference;
 }

@@ -1,0 +1,185 @@
+// Attention on one core: GFLOP/s of a prefill chunk (causal: what the mask leaves), GB/s of K and V
+// read by one token, and the row-wise kernels of one token.
+//
+//     attention_bench [reference|avx2|avx512]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.h"
+#include "kernels/kernels.h"
+
+namespace weft::kernels {
+namespace {
+
+struct Shape {
+    const char* name;
+    int64_t heads, kv_heads, head_dim;
+};
+constexpr Shape kShapes[] = {
+    {"smollm2-135m", 9, 3, 64}, {"llama-3.2-1b", 32, 8, 64}, {"llama-3.1-8b", 32, 8, 128}};
+
+std::vector<float> Random(int64_t count) {
+    std::minstd_rand engine(1);
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& value : values) value = static_cast<float>(engine() % 2001) / 1000.0f - 1;
+    return values;
+}
+
+// Seconds of one call: the best of several, each long enough to be timed.
+template <typename Function>
+double Seconds(Function function) {
+    function();
+    double best = 1e9;
+    for (int round = 0; round < 5; ++round) {
+        int calls = 0;
+        const int64_t begin = NowNs();
+        int64_t end = begin;
+        for (; end - begin < 10'000'000; end = NowNs(), ++calls) function();
+        best = std::min(best, static_cast<double>(end - begin) * 1e-9 / calls);
+    }
+    return best;
+}
+
+// A cache filled with `tokens` random tokens, and the arguments of a step at its end.
+class Problem {
+  public:
+    Problem(const Kernels& kernels, const Shape& shape, DType dtype, int64_t tokens, int64_t rows)
+        : kernels_(kernels) {
+        constexpr int64_t kPage = 64;
+        const int64_t width = shape.kv_heads * shape.head_dim;
+        for (int64_t page = 0; page * kPage < tokens; ++page) {
+            pages_.push_back(static_cast<int32_t>(page));
+        }
+        KvCache cache{dtype, nullptr, shape.kv_heads, kPage, shape.head_dim};
+        k_.resize(static_cast<size_t>(cache.PageStride()) * pages_.size());
+        v_.resize(k_.size());
+        args_.k_cache = args_.v_cache = cache;
+        args_.k_cache.data = k_.data();
+        args_.v_cache.data = v_.data();
+        const std::vector<float> k = Random(tokens * width), v = Random(tokens * width);
+        sequence_ = {0, static_cast<int32_t>(tokens), 0, pages_};
+        kernels.kv_write(
+            KvWriteArgs{
+                {&sequence_, 1}, k.data(), v.data(), width, width, args_.k_cache, args_.v_cache},
+            0, 1);
+        sequence_ = {0, static_cast<int32_t>(rows), static_cast<int32_t>(tokens - rows), pages_};
+        q_ = Random(rows * shape.heads * shape.head_dim);
+        out_ = q_;
+        args_.sequences = {&sequence_, 1};
+        args_.q = q_.data();
+        args_.out = out_.data();
+        args_.q_stride = args_.out_stride = shape.heads * shape.head_dim;
+        args_.heads = shape.heads;
+        args_.group = shape.heads / shape.kv_heads;
+        args_.scale = 0.125f;
+        args_.scratch_floats = kernels.attention_scratch(shape.head_dim, args_.group);
+        scratch_.resize(static_cast<size_t>(args_.scratch_floats));
+        args_.scratch = scratch_.data();
+    }
+    double Time(int part, int parts) const {
+        return Seconds([&] { kernels_.attention(args_, part, parts); });
+    }
+    int64_t CacheBytes() const { return static_cast<int64_t>(k_.size() + v_.size()); }
+
+  private:
+    const Kernels& kernels_;
+    std::vector<int32_t> pages_;
+    std::vector<std::byte> k_, v_;
+    std::vector<float> q_, out_, scratch_;
+    Sequence sequence_;
+    AttentionArgs args_;
+};
+
+void Prefill(const Kernels& kernels) {
+    fmt::print("prefill of 512 rows, f16 cache, 1 core\n{:14} {:>8} {:>10} {:>10}\n", "model",
+               "context", "ms", "GFLOP/s");
+    for (const Shape& shape : kShapes) {
+        for (int64_t context : {512, 2048, 4096}) {
+            const int64_t rows = 512;
+            const Problem problem(kernels, shape, DType::kF16, context, rows);
+            const double seconds = problem.Time(0, 1);
+            const double keys = rows * (context - rows) + rows * (rows + 1) / 2.0;
+            const double flops = 4.0 * keys * shape.head_dim * shape.heads;
+            fmt::print("{:14} {:8} {:10.3f} {:10.1f}\n", shape.name, context, seconds * 1e3,
+                       flops / seconds * 1e-9);
+        }
+    }
+}
+
+void Decode(const Kernels& kernels) {
+    fmt::print("one token, one layer, 1 core\n{:14} {:>6} {:>8} {:>10} {:>10}\n", "model", "cache",
+               "context", "us", "GB/s");
+    for (const Shape& shape : kShapes) {
+        for (DType dtype : {DType::kF16, DType::kQ8_0}) {
+            for (int64_t context : {16, 128, 512, 2048, 8192}) {
+                const Problem problem(kernels, shape, dtype, context, 1);
+                const double seconds = problem.Time(0, 1);
+                fmt::print("{:14} {:>6} {:8} {:10.2f} {:10.1f}\n", shape.name, Info(dtype).name,
+                           context, seconds * 1e6,
+                           static_cast<double>(problem.CacheBytes()) / seconds * 1e-9);
+            }
+        }
+    }
+}
+
+void Rows(const Kernels& kernels) {
+    fmt::print("row-wise kernels, one row: ns\n");
+    std::vector<float> x = Random(16384), y = Random(16384), out(16384);
+    for (int64_t cols : {576, 2048, 8192}) {
+        const RmsNormArgs norm{x.data(), cols, y.data(), 1e-5f, 1, cols, cols, out.data(), cols};
+        const SwiGluArgs gate{x.data(), y.data(), 1, cols, cols, cols, out.data(), cols};
+        const AddArgs add{x.data(), y.data(), out.data(), cols};
+        fmt::print("{:6} columns: rms_norm {:7.0f}, swiglu {:7.0f}, add {:7.0f}\n", cols,
+                   1e9 * Seconds([&] { kernels.rms_norm(norm, 0, 1); }),
+                   1e9 * Seconds([&] { kernels.swiglu(gate, 0, 1); }),
+                   1e9 * Seconds([&] { kernels.add(add, 0, 1); }));
+    }
+    const int32_t position = 1000;
+    const std::vector<float> frequency(32, 0.5f);
+    std::vector<float> table(64);
+    const RopeTableArgs make{&position, frequency.data(), 1, 64, table.data()};
+    fmt::print("rope_table of 64: {:.0f}\n",
+               1e9 * Seconds([&] { kernels.rope_table(make, 0, 1); }));
+    for (bool neighbours : {false, true}) {
+        const RopeArgs rope{x.data(), 2048, table.data(), 1,          neighbours, 1,
+                            32,       64,   64,           out.data(), 2048};
+        fmt::print("rope of 32 heads of 64, {}: {:.0f}\n", neighbours ? "neighbours" : "halves",
+                   1e9 * Seconds([&] { kernels.rope(rope, 0, 1); }));
+    }
+    std::vector<std::byte> cache(64 * 8 * 64 * 4 * 2);
+    KvCache k{DType::kF16, cache.data(), 8, 64, 64}, v = k;
+    v.data += cache.size() / 2;
+    const int32_t page = 0;
+    const Sequence sequence{0, 1, 17, {&page, 1}};
+    const KvWriteArgs write{{&sequence, 1}, x.data(), y.data(), 512, 512, k, v};
+    fmt::print("kv_write of 8 heads of 64 in f16: {:.0f}\n",
+               1e9 * Seconds([&] { kernels.kv_write(write, 0, 1); }));
+}
+
+int Main(int argc, char** argv) {
+    CpuLevel level = BestCpuLevel(DetectCpu());
+    for (CpuLevel other : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) {
+            level = std::min(level, other);
+        }
+    }
+    const Kernels& kernels = KernelsFor(level);
+    fmt::print("kernels: {}\n", CpuLevelName(kernels.level));
+    Rows(kernels);
+    Prefill(kernels);
+    Decode(kernels);
+    return 0;
+}
+
+}  // namespace
+}  // namespace weft::kernels
+
+int main(int argc, char** argv) {
+    return weft::kernels::Main(argc, argv);
+}
