@@ -150,7 +150,7 @@ inline model::Hyper TinyHyper(const std::string& architecture, bool tied) {
     model::Hyper h;
     h.architecture = architecture;
     h.layers = 2;
-    h.hidden = 16;
+    h.hidden = 18;
     h.ffn = 24;
     h.heads = 6;
     h.kv_heads = 3;
