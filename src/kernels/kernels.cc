@@ -1,9 +1,11 @@
 #include "kernels/kernels.h"
 
 #include "kernels/avx2/ops.h"
+#include "kernels/avx512/matmul.h"
 #include "kernels/avx512/ops.h"
 #include "kernels/reference/matmul.h"
 #include "kernels/reference/ops.h"
+#include "kernels/strips.h"
 
 namespace weft::kernels {
 namespace {
@@ -46,12 +48,12 @@ constexpr Kernels kAvx2 = {
 
 constexpr Kernels kAvx512 = {
     .level = CpuLevel::kAvx512,
-    .packed_bytes = reference::PackedBytes,
-    .pack = reference::Pack,
-    .prepared_bytes = reference::PreparedBytes,
-    .prepare = reference::Prepare,
-    .matmul = reference::MatMul,
-    .embedding = reference::Embedding,
+    .packed_bytes = strips::PackedBytes,
+    .pack = strips::Pack,
+    .prepared_bytes = strips::PreparedBytes,
+    .prepare = avx512::Prepare,
+    .matmul = avx512::MatMul,
+    .embedding = strips::Embedding,
     .rms_norm = avx512::RmsNorm,
     .rope_table = reference::RopeTable,
     .rope = avx512::Rope,

@@ -124,32 +124,11 @@ void EncodeQ8_0(const float* src, std::byte* dst) {
 // f16 d, f16 dmin, 12 bytes of packed scales and minima, 128 bytes: byte i of chunk c (32 bytes)
 // holds element i of sub-block 2c (low nibble) and of sub-block 2c + 1.
 
-struct ScaleMin {
-    int scale, min;
-};
-
-ScaleMin LoadScaleMin(const std::byte* packed, int j) {
-    if (j < 4) return {ByteAt(packed, j) & 63, ByteAt(packed, j + 4) & 63};
-    return {(ByteAt(packed, j + 4) & 15) | (ByteAt(packed, j - 4) >> 6) << 4,
-            (ByteAt(packed, j + 4) >> 4) | (ByteAt(packed, j) >> 6) << 4};
-}
-
-void StoreScaleMin(std::byte* packed, int j, ScaleMin value) {  // packed: zeroed beforehand
-    if (j < 4) {
-        packed[j] |= static_cast<std::byte>(value.scale);
-        packed[j + 4] |= static_cast<std::byte>(value.min);
-        return;
-    }
-    packed[j + 4] |= static_cast<std::byte>((value.scale & 15) | (value.min & 15) << 4);
-    packed[j - 4] |= static_cast<std::byte>((value.scale >> 4) << 6);
-    packed[j] |= static_cast<std::byte>((value.min >> 4) << 6);
-}
-
 void DecodeQ4_K(const std::byte* src, float* dst) {
     const float d = LoadF16(src);
     const float dmin = LoadF16(src + 2);
     for (int j = 0; j < 8; ++j) {
-        const ScaleMin sub = LoadScaleMin(src + 4, j);
+        const Q4KScale sub = LoadQ4KScale(src + 4, j);
         const float scale = d * static_cast<float>(sub.scale);
         const float min = dmin * static_cast<float>(sub.min);
         const std::byte* quants = src + 16 + (j / 2) * 32;
@@ -173,9 +152,9 @@ void EncodeQ4_K(const float* src, std::byte* dst) {
     const float d = StoreF16(dst, top_scale / 63);
     const float dmin = StoreF16(dst + 2, top_min / 63);
     for (int j = 0; j < 8; ++j) {
-        const ScaleMin sub{RoundClamped(scales[j] * Inverse(d), 0, 63),
+        const Q4KScale sub{RoundClamped(scales[j] * Inverse(d), 0, 63),
                            RoundClamped(mins[j] * Inverse(dmin), 0, 63)};
-        StoreScaleMin(dst + 4, j, sub);
+        StoreQ4KScale(dst + 4, j, sub);
         const float inverse = Inverse(d * static_cast<float>(sub.scale));
         const float min = dmin * static_cast<float>(sub.min);
         for (int i = 0; i < 32; ++i) {
@@ -247,6 +226,23 @@ void CheckSizes(DType dtype, size_t bytes, size_t elements) {
 }
 
 }  // namespace
+
+Q4KScale LoadQ4KScale(const std::byte* packed, int j) {
+    if (j < 4) return {ByteAt(packed, j) & 63, ByteAt(packed, j + 4) & 63};
+    return {(ByteAt(packed, j + 4) & 15) | (ByteAt(packed, j - 4) >> 6) << 4,
+            (ByteAt(packed, j + 4) >> 4) | (ByteAt(packed, j) >> 6) << 4};
+}
+
+void StoreQ4KScale(std::byte* packed, int j, Q4KScale value) {
+    if (j < 4) {
+        packed[j] |= static_cast<std::byte>(value.scale);
+        packed[j + 4] |= static_cast<std::byte>(value.min);
+        return;
+    }
+    packed[j + 4] |= static_cast<std::byte>((value.scale & 15) | (value.min & 15) << 4);
+    packed[j - 4] |= static_cast<std::byte>((value.scale >> 4) << 6);
+    packed[j] |= static_cast<std::byte>((value.min >> 4) << 6);
+}
 
 void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst) {
     CheckSizes(dtype, src.size(), dst.size());

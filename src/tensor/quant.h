@@ -19,4 +19,11 @@ void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float>
 // weights). Used for synthetic models, KV rows and tests. Every DType but kI32 is supported.
 void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst);
 
+// Sub-block j of the 8 in a Q4_K block: its 6-bit scale and minimum, packed in 12 bytes.
+struct Q4KScale {
+    int scale, min;
+};
+Q4KScale LoadQ4KScale(const std::byte* packed, int j);
+void StoreQ4KScale(std::byte* packed, int j, Q4KScale value);  // packed: zeroed beforehand
+
 }  // namespace weft

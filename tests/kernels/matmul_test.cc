@@ -101,7 +101,7 @@ std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
 
 // The widest error that y[t][row] may have against exact arithmetic on the dequantized weights:
 // float rounding of the sum, and for fast kernels on quantized weights half a step of the int8
-// activations. A block's step is a power of two, at most its absmax / 63.5.
+// activations: absmax / 127 of each block of 32.
 double Bound(const Weight& weight, const float* x, int64_t row, bool rounds_x) {
     double bound = 1e-30;
     for (int64_t b = 0; b < weight.cols; b += 32) {
@@ -112,7 +112,7 @@ double Bound(const Weight& weight, const float* x, int64_t row, bool rounds_x) {
             weights += w;
             terms += w * std::fabs(x[k]);
         }
-        bound += terms * 2e-6 + (rounds_x ? weights * peak * 0.5 / 63.5 : 0);
+        bound += terms * 2e-6 + (rounds_x ? weights * peak * 0.5 / 127 * 1.001 : 0);
     }
     return bound;
 }

@@ -1,0 +1,96 @@
+#include "kernels/avx512/floats.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "kernels/avx512/store.h"
+#include "kernels/strips.h"
+
+namespace weft::kernels::avx512 {
+namespace {
+
+// How 16 rows' weights of one k become floats.
+struct StepF32 {
+    static constexpr DType kType = DType::kF32;
+    static __m512 Load(const std::byte* p) { return _mm512_loadu_ps(p); }
+};
+
+struct StepF16 {
+    static constexpr DType kType = DType::kF16;
+    static __m512 Load(const std::byte* p) {
+        return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+};
+
+struct StepBF16 {
+    static constexpr DType kType = DType::kBF16;
+    static __m512 Load(const std::byte* p) {
+        const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    }
+};
+
+// S strips from `row` on times T tokens from `token` on.
+template <typename Step, int S, int T>
+void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int64_t kBytes = strips::BlockBytes(Step::kType);
+    const int64_t cols = args.weight.cols, strip_bytes = cols * kBytes;
+    const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
+    const float* x = args.x + token * args.x_stride;
+    __m512 sums[S][T];
+    for (auto& strip : sums) std::fill(strip, strip + T, _mm512_setzero_ps());
+    for (int64_t k = 0; k < cols; ++k, w += kBytes) {
+#pragma GCC unroll 16
+        for (int s = 0; s < S; ++s) {
+            if constexpr (T == 1) _mm_prefetch(w + s * strip_bytes + 4096, _MM_HINT_T0);
+            const __m512 weights = Step::Load(w + s * strip_bytes);
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) {
+                const __m512 value = _mm512_set1_ps(x[t * args.x_stride + k]);
+                sums[s][t] = _mm512_fmadd_ps(weights, value, sums[s][t]);
+            }
+        }
+    }
+    for (int s = 0; s < S; ++s) {
+        for (int t = 0; t < T; ++t) StoreSums(args, row + s * kStripRows, token + t, sums[s][t]);
+    }
+}
+
+template <typename Step, int S, int T>
+void Tokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
+    if (tokens == T) return Tile<Step, S, T>(args, row, token);
+    if constexpr (T > 1) Tokens<Step, S, T - 1>(args, row, token, tokens);
+}
+
+// Many tokens: one strip at a time. One token: four, so that four chains of sums are under way.
+template <typename Step>
+void Strips(const MatMulArgs& args, Range rows) {
+    constexpr int kTile = 12;
+    constexpr int64_t kTokenBytes = 384 * 1024;  // activations that stay in L2
+    int64_t row = rows.begin;
+    if (args.rows == 1) {
+        for (; row + 4 * kStripRows <= rows.end; row += 4 * kStripRows) Tile<Step, 4, 1>(args, row, 0);
+    }
+    const int64_t fit =
+        std::max<int64_t>(1, kTokenBytes / (4 * args.weight.cols) / kTile) * kTile;
+    for (int64_t begin = 0; begin < args.rows; begin += fit) {
+        const int64_t end = std::min(args.rows, begin + fit);
+        for (int64_t strip = row; strip < rows.end; strip += kStripRows) {
+            for (int64_t token = begin; token < end; token += kTile) {
+                Tokens<Step, 1, kTile>(args, strip, token, std::min<int64_t>(kTile, end - token));
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void MatMulFloats(const MatMulArgs& args, Range rows) {
+    if (args.weight.dtype == DType::kF32) return Strips<StepF32>(args, rows);
+    if (args.weight.dtype == DType::kF16) return Strips<StepF16>(args, rows);
+    WEFT_CHECK(args.weight.dtype == DType::kBF16);
+    Strips<StepBF16>(args, rows);
+}
+
+}  // namespace weft::kernels::avx512

@@ -1,0 +1,78 @@
+#include "kernels/avx512/matmul.h"
+
+#include <algorithm>
+
+#include "kernels/avx512/blocks.h"
+#include "kernels/avx512/floats.h"
+#include "kernels/avx512/store.h"
+
+namespace weft::kernels::avx512 {
+namespace {
+
+constexpr int kTile = 12;                       // tokens that share a decoded block
+constexpr int64_t kTokenBytes = 384 * 1024;     // activations that stay in L2 beside a strip
+
+// One strip times T tokens from `token` on.
+template <typename Block, int T>
+void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
+    const int64_t units = args.weight.cols / 32;
+    const std::byte* w =
+        args.weight.data + row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * units;
+    __m512 sums[T];
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) sums[t] = _mm512_setzero_ps();
+    for (const ActivationBlock* end = x + units; x != end; x += Block::kUnits, w += kBytes) {
+        if constexpr (T == 1) {
+            for (int64_t i = 0; i < kBytes; i += 64) _mm_prefetch(w + i + 4096, _MM_HINT_T0);
+        }
+        Block::template Times<T>(w, x, units, sums);
+    }
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) StoreSums(args, row, token + t, sums[t]);
+}
+
+// One strip times `tokens` (1 to kTile) tokens.
+template <typename Block, int T = kTile>
+void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
+    if (tokens == T) return StripTile<Block, T>(args, row, token);
+    if constexpr (T > 1) StripTokens<Block, T - 1>(args, row, token, tokens);
+}
+
+template <typename Block>
+void Strips(const MatMulArgs& args, Range rows) {
+    const int64_t row_bytes = strips::PreparedBytes(args.weight.cols);
+    const int64_t fit = std::max<int64_t>(1, kTokenBytes / row_bytes / kTile) * kTile;
+    for (int64_t begin = 0; begin < args.rows; begin += fit) {
+        const int64_t end = std::min(args.rows, begin + fit);
+        const int64_t tiles = (end - begin + kTile - 1) / kTile;
+        for (int64_t row = rows.begin; row < rows.end; row += kStripRows) {
+            for (int64_t i = 0; i < tiles; ++i) {  // tiles of nearly the same size
+                const Range share = Share(end - begin, 1, static_cast<int>(i),
+                                          static_cast<int>(tiles));
+                StripTokens<Block>(args, row, begin + share.begin, share.end - share.begin);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void MatMul(const MatMulArgs& args, int part, int parts) {
+    const Range rows = Share(args.weight.rows, kStripRows, part, parts);
+    switch (args.weight.dtype) {
+        case DType::kF32: return MatMulFloats(args, rows);
+        case DType::kF16: return MatMulFloats(args, rows);
+        case DType::kBF16: return MatMulFloats(args, rows);
+        case DType::kQ4_0: return Strips<BlockQ4_0>(args, rows);
+        case DType::kQ4_1: return Strips<BlockQ4_1>(args, rows);
+        case DType::kQ8_0: return Strips<BlockQ8_0>(args, rows);
+        case DType::kQ4_K: return Strips<BlockQ4_K>(args, rows);
+        case DType::kQ6_K: return Strips<BlockQ6_K>(args, rows);
+        case DType::kI32: break;
+    }
+    WEFT_CHECK(!"I32 weights");
+}
+
+}  // namespace weft::kernels::avx512

@@ -1,0 +1,157 @@
+#include "kernels/strips.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tensor/half.h"
+#include "tensor/quant.h"
+
+namespace weft::kernels::strips {
+namespace {
+
+// `count` elements of `size` bytes at `offset` of a row's block.
+struct Field {
+    int offset = 0, size = 0, count = 0;
+};
+
+template <DType kType>
+constexpr std::array<Field, 5> Fields() {
+    switch (kType) {
+        case DType::kF32: return {{{0, 4, 1}}};
+        case DType::kF16: return {{{0, 2, 1}}};
+        case DType::kBF16: return {{{0, 2, 1}}};
+        case DType::kQ4_0: return {{{2, 4, 4}, {0, 2, 1}}};
+        case DType::kQ4_1: return {{{4, 4, 4}, {0, 2, 1}, {2, 2, 1}}};
+        case DType::kQ8_0: return {{{2, 4, 8}, {0, 2, 1}}};
+        // Of the widened block: d, dmin, 8 scales, 8 minima, quants.
+        case DType::kQ4_K: return {{{20, 4, 32}, {0, 2, 1}, {2, 2, 1}, {4, 1, 8}, {12, 1, 8}}};
+        case DType::kQ6_K: return {{{0, 4, 48}, {192, 1, 16}, {208, 2, 1}}};
+        case DType::kI32: break;
+    }
+    return {};
+}
+
+constexpr int kWidestBlock = 256;
+
+// Q4_K's block with its packed 6-bit scales and minima as bytes.
+void Widen(const std::byte* block, std::byte* wide) {
+    std::memcpy(wide, block, 4);
+    for (int j = 0; j < 8; ++j) {
+        const Q4KScale sub = LoadQ4KScale(block + 4, j);
+        wide[4 + j] = static_cast<std::byte>(sub.scale);
+        wide[12 + j] = static_cast<std::byte>(sub.min);
+    }
+    std::memcpy(wide + 20, block + 16, 128);
+}
+
+void Narrow(const std::byte* wide, std::byte* block) {
+    std::fill(block, block + 16, std::byte{0});
+    std::memcpy(block, wide, 4);
+    for (int j = 0; j < 8; ++j) {
+        StoreQ4KScale(block + 4, j, {std::to_integer<int>(wide[4 + j]),
+                                     std::to_integer<int>(wide[12 + j])});
+    }
+    std::memcpy(block + 16, wide + 20, 128);
+}
+
+// One row's block into or out of lane `lane` of a packed block.
+template <DType kType, bool kOut>
+void MoveLane(std::byte* packed, int64_t lane, std::byte* block) {
+    constexpr std::array<Field, 5> kFields = Fields<kType>();
+    for (const Field& field : kFields) {
+        for (int i = 0; i < field.count; ++i) {
+            std::byte* inside = packed + (i * kStripRows + lane) * field.size;
+            std::byte* own = block + field.offset + i * field.size;
+            const auto size = static_cast<size_t>(field.size);
+            kOut ? std::memcpy(own, inside, size) : std::memcpy(inside, own, size);
+        }
+        packed += field.size * field.count * kStripRows;
+    }
+}
+
+template <DType kType>
+void PackStrip(const PackedMatrix& matrix, std::byte* strip, int64_t count,
+               const std::byte* source, int64_t stride) {
+    constexpr int64_t kElements = Info(kType).block_elements, kBytes = Info(kType).block_bytes;
+    const int64_t blocks = matrix.cols / kElements;
+    std::byte copy[kWidestBlock];
+    for (int64_t b = 0; b < blocks; ++b, strip += BlockBytes(kType)) {
+        if (count < kStripRows) std::memset(strip, 0, static_cast<size_t>(BlockBytes(kType)));
+        for (int64_t lane = 0; lane < count; ++lane) {
+            const std::byte* block = source + lane * stride + b * kBytes;
+            if constexpr (kType == DType::kQ4_K) {
+                Widen(block, copy);
+            } else {
+                std::memcpy(copy, block, static_cast<size_t>(kBytes));
+            }
+            MoveLane<kType, false>(strip, lane, copy);
+        }
+    }
+}
+
+template <DType kType>
+void UnpackRow(const PackedMatrix& matrix, int64_t row, float* y) {
+    constexpr int64_t kElements = Info(kType).block_elements;
+    std::byte* strip = matrix.data + row / kStripRows * StripBytes(kType, matrix.cols);
+    std::byte block[kWidestBlock], narrow[kWidestBlock];
+    for (int64_t k = 0; k < matrix.cols; k += kElements, strip += BlockBytes(kType)) {
+        MoveLane<kType, true>(strip, row % kStripRows, block);
+        if constexpr (kType == DType::kQ4_K) Narrow(block, narrow);
+        DequantizeRow(kType, kType == DType::kQ4_K ? narrow : block,
+                      {y + k, static_cast<size_t>(kElements)});
+    }
+}
+
+// Calls with<kType>() for the type of `dtype`.
+template <typename Call>
+void ForType(DType dtype, const Call& call) {
+    switch (dtype) {
+        case DType::kF32: return call.template operator()<DType::kF32>();
+        case DType::kF16: return call.template operator()<DType::kF16>();
+        case DType::kBF16: return call.template operator()<DType::kBF16>();
+        case DType::kQ4_0: return call.template operator()<DType::kQ4_0>();
+        case DType::kQ4_1: return call.template operator()<DType::kQ4_1>();
+        case DType::kQ8_0: return call.template operator()<DType::kQ8_0>();
+        case DType::kQ4_K: return call.template operator()<DType::kQ4_K>();
+        case DType::kQ6_K: return call.template operator()<DType::kQ6_K>();
+        case DType::kI32: break;
+    }
+    WEFT_CHECK(!"I32 weights");
+}
+
+}  // namespace
+
+int64_t PackedBytes(DType dtype, int64_t rows, int64_t cols) {
+    return (rows + kStripRows - 1) / kStripRows * StripBytes(dtype, cols);
+}
+
+void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const std::byte* source,
+          int64_t source_stride_bytes) {
+    WEFT_CHECK(row_begin % kStripRows == 0 && row_begin + count <= matrix.rows);
+    for (int64_t done = 0; done < count; done += kStripRows) {
+        std::byte* strip =
+            matrix.data + (row_begin + done) / kStripRows * StripBytes(matrix.dtype, matrix.cols);
+        const int64_t rows = std::min(kStripRows, count - done);
+        const std::byte* from = source + done * source_stride_bytes;
+        ForType(matrix.dtype, [&]<DType kType>() {
+            PackStrip<kType>(matrix, strip, rows, from, source_stride_bytes);
+        });
+    }
+}
+
+void Embedding(const EmbeddingArgs& args, int part, int parts) {
+    const Range share = Share(args.count, 1, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) {
+        const int64_t row = args.tokens[i] - args.first_row;
+        float* y = args.y + i * args.y_stride;
+        if (row < 0 || row >= args.weight.rows) {
+            std::fill(y, y + args.weight.cols, 0.0f);
+            continue;
+        }
+        ForType(args.weight.dtype,
+                [&]<DType kType>() { UnpackRow<kType>(args.weight, row, y); });
+    }
+}
+
+}  // namespace weft::kernels::strips

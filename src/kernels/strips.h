@@ -1,0 +1,56 @@
+// The packed form of weights that the AVX2 and AVX-512 tables share.
+//
+// A strip is 16 rows, and a strip holds its blocks in k order. A packed block interleaves the 16
+// rows' blocks so that one vector lane is one row: each field of the file's block (4-byte groups
+// of quants, f16 scales, ...) becomes [count][16 rows] elements, in the order of the table in
+// strips.cc. Nothing is converted, so the packed bytes are those of the file, but for Q4_K, whose
+// 6-bit sub-scales and minima become bytes (+2.8 %):
+//
+//   F32       per k:   f32[16]
+//   F16 BF16  per k:   u16[16]
+//   Q4_0      per 32:  quants u32[4][16], d f16[16]
+//   Q4_1      per 32:  quants u32[4][16], d f16[16], m f16[16]
+//   Q8_0      per 32:  quants u32[8][16], d f16[16]
+//   Q4_K      per 256: quants u32[32][16], d f16[16], dmin f16[16], scale u8[8][16], min u8[8][16]
+//   Q6_K      per 256: low nibbles u32[32][16], high pairs u32[16][16], scale i8[16][16], d f16[16]
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace weft::kernels::strips {
+
+// Bytes of one packed block: 16 rows of one block of the type.
+constexpr int64_t BlockBytes(DType dtype) {
+    const int64_t native = dtype == DType::kQ4_K ? 148 : Info(dtype).block_bytes;
+    return native * kStripRows;
+}
+
+// Bytes of one strip of `cols` columns.
+constexpr int64_t StripBytes(DType dtype, int64_t cols) {
+    return cols / Info(dtype).block_elements * BlockBytes(dtype);
+}
+
+int64_t PackedBytes(DType dtype, int64_t rows, int64_t cols);
+void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const std::byte* source,
+          int64_t source_stride_bytes);
+void Embedding(const EmbeddingArgs& args, int part, int parts);
+
+// What `prepare` makes of 32 activations for quantized weights: x[i] = scale * q[i], nearly.
+// A weight with zero point z needs sum((w - z) q) = sum(w q) - z sum(q): the accumulator starts
+// at `from_z`. One cache line.
+struct alignas(64) ActivationBlock {
+    int8_t q[32];          // in [-127, 127]
+    float scale;           // absmax / 127
+    float scaled_sum;      // scale * sum(q)
+    int32_t from_8;        // -8 sum(q)
+    int32_t from_128;      // -128 sum(q)
+    int32_t from_32[2];    // -32 sum(q) of each half of 16
+    int32_t unused[2];
+};
+static_assert(sizeof(ActivationBlock) == 64);
+
+inline int64_t PreparedBytes(int64_t cols) {
+    return cols / 32 * static_cast<int64_t>(sizeof(ActivationBlock));
+}
+
+}  // namespace weft::kernels::strips
