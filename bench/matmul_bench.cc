@@ -1,0 +1,204 @@
+// Speed of the matmul kernels of this CPU against what the machine can do, measured in the same
+// run: decode (one token) in GB/s of packed weights against the memory's read bandwidth, prefill
+// (many tokens) in GOP/s against the peak of int8 dot products (float weights: of float FMAs).
+//
+// Usage: matmul_bench [threads=2] [tokens=512] [type ...]
+#include <fmt/core.h>
+#include <immintrin.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "hw/cpu.h"
+#include "kernels/kernels.h"
+
+namespace {
+
+using weft::DType;
+using weft::kernels::Kernels;
+
+double Now() {
+    using Clock = std::chrono::steady_clock;
+    return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+// Seconds of the fastest of `repeats` rounds of work(part) on `threads` threads started together.
+double Best(int threads, int repeats, const std::function<void(int)>& work) {
+    double best = 1e9;
+    std::atomic<int> ready{0};
+    std::vector<double> begins(static_cast<size_t>(threads)), ends(begins);
+    const auto run = [&](int part) {
+        weft::PinThisThread(part);
+        for (int i = 0; i < repeats; ++i) {
+            ready.fetch_add(1);
+            while (ready.load() < threads * (2 * i + 1)) _mm_pause();
+            begins[static_cast<size_t>(part)] = Now();
+            work(part);
+            ends[static_cast<size_t>(part)] = Now();
+            ready.fetch_add(1);
+            while (ready.load() < threads * (2 * i + 2)) _mm_pause();
+            if (part == 0) best = std::min(best, *std::ranges::max_element(ends) -
+                                                     *std::ranges::min_element(begins));
+        }
+    };
+    std::vector<std::thread> others;
+    for (int part = 1; part < threads; ++part) others.emplace_back(run, part);
+    run(0);
+    for (std::thread& thread : others) thread.join();
+    return best;
+}
+
+struct Buffer {
+    explicit Buffer(int64_t bytes)
+        : size(static_cast<size_t>((bytes + 4095) / 4096 * 4096)),
+          data(static_cast<std::byte*>(std::aligned_alloc(4096, size)), &std::free) {
+        std::memset(data.get(), 1, size);
+    }
+    size_t size;
+    std::unique_ptr<std::byte, decltype(&std::free)> data;
+};
+
+[[gnu::target("avx512f")]] double ReadBandwidth(int threads) {
+    const Buffer buffer(int64_t{256} << 20);
+    const auto read = [&](int part) __attribute__((target("avx512f"))) {
+        const size_t share = buffer.size / static_cast<size_t>(threads);
+        const std::byte* p = buffer.data.get() + static_cast<size_t>(part) * share;
+        __m512i x = _mm512_setzero_si512();
+        for (size_t i = 0; i < share; i += 256) {
+            for (size_t j = 0; j < 256; j += 64) {
+                x = _mm512_xor_si512(x, _mm512_load_si512(p + i + j));
+            }
+            _mm_prefetch(p + i + 4096, _MM_HINT_T0);
+        }
+        __asm__ volatile("" : : "v"(x));
+    };
+    return static_cast<double>(buffer.size) / Best(threads, 8, read) / 1e9;
+}
+
+// Runs `code` (8 independent 512-bit instructions) often enough to see its rate.
+#define WEFT_RATE(code)                                                                         \
+    [](int) {                                                                                   \
+        for (int i = 0; i < 1000000; ++i) {                                                     \
+            __asm__ volatile(code : : : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", \
+                             "xmm7");                                                           \
+        }                                                                                       \
+    }
+#define WEFT_EIGHT(name)                                                                  \
+    name " %%zmm8,%%zmm9,%%zmm0\n" name " %%zmm8,%%zmm9,%%zmm1\n"                         \
+    name " %%zmm8,%%zmm9,%%zmm2\n" name " %%zmm8,%%zmm9,%%zmm3\n"                         \
+    name " %%zmm8,%%zmm9,%%zmm4\n" name " %%zmm8,%%zmm9,%%zmm5\n"                         \
+    name " %%zmm8,%%zmm9,%%zmm6\n" name " %%zmm8,%%zmm9,%%zmm7\n"
+
+double Int8Peak(int threads) {
+    return threads * 8e6 * 128 / Best(threads, 5, WEFT_RATE(WEFT_EIGHT("vpdpbusd"))) / 1e9;
+}
+
+double FloatPeak(int threads) {
+    return threads * 8e6 * 32 / Best(threads, 5, WEFT_RATE(WEFT_EIGHT("vfmadd231ps"))) / 1e9;
+}
+
+struct Limits {
+    double read_gb_s = 0, int8_gop_s = 0, float_gop_s = 0;
+};
+
+struct Shape {
+    int64_t rows, cols;
+};
+
+// Matrices of one shape, more of them than the caches hold; timed one after another.
+class Matrices {
+  public:
+    Matrices(const Kernels& kernels, DType dtype, Shape shape, int64_t total_bytes)
+        : kernels_(kernels),
+          bytes_(kernels.packed_bytes(dtype, shape.rows, shape.cols)),
+          count_(std::max<int64_t>(1, total_bytes / bytes_)),
+          memory_(count_ * bytes_) {
+        for (int64_t i = 0; i < count_; ++i) {
+            matrices_.push_back({dtype, shape.rows, shape.cols, memory_.data.get() + i * bytes_});
+        }
+    }
+
+    // Seconds for all matrices times `tokens` rows.
+    double Run(int threads, int64_t tokens, int repeats) {
+        const weft::kernels::PackedMatrix& first = matrices_[0];
+        const bool quantized = Info(first.dtype).quantized;
+        std::vector<float> x(static_cast<size_t>(tokens * first.cols), 0.5f);
+        std::vector<float> y(static_cast<size_t>(tokens * first.rows));
+        const Buffer prepared(tokens * kernels_.prepared_bytes(first.cols));
+        kernels_.prepare({x.data(), first.cols, tokens, first.cols, prepared.data.get()}, 0, 1);
+        return Best(threads, repeats, [&](int part) {
+            for (const weft::kernels::PackedMatrix& matrix : matrices_) {
+                kernels_.matmul({matrix, x.data(), first.cols, quantized ? prepared.data.get() : nullptr,
+                                 tokens, nullptr, y.data(), first.rows},
+                                part, threads);
+            }
+        });
+    }
+
+    double Bytes() const { return static_cast<double>(count_ * bytes_); }
+    double Products(int64_t tokens) const {
+        return 2.0 * static_cast<double>(count_ * tokens * matrices_[0].rows * matrices_[0].cols);
+    }
+
+  private:
+    const Kernels& kernels_;
+    int64_t bytes_, count_;
+    Buffer memory_;
+    std::vector<weft::kernels::PackedMatrix> matrices_;
+};
+
+void Measure(const Kernels& kernels, DType dtype, Shape shape, int threads, int64_t tokens,
+             const Limits& limits) {
+    Matrices many(kernels, dtype, shape, int64_t{160} << 20);
+    const double decode = many.Bytes() / many.Run(threads, 1, 6) / 1e9;
+    Matrices one(kernels, dtype, shape, 1);
+    const double prefill = one.Products(tokens) / one.Run(threads, tokens, 4) / 1e9;
+    const double peak = Info(dtype).quantized ? limits.int8_gop_s : limits.float_gop_s;
+    fmt::print("{:5} {:6} x {:<5} decode {:6.1f} GB/s ({:3.0f} %)   prefill {:7.1f} GOP/s ({:3.0f} %)\n",
+               Info(dtype).name, shape.rows, shape.cols, decode, 100 * decode / limits.read_gb_s,
+               prefill, 100 * prefill / peak);
+}
+
+void MeasurePrepare(const Kernels& kernels) {
+    for (int64_t cols : {576, 2048, 8192}) {
+        std::vector<float> x(static_cast<size_t>(cols), 0.5f);
+        const Buffer out(kernels.prepared_bytes(cols));
+        const double seconds = Best(1, 10, [&](int) {
+            for (int i = 0; i < 100; ++i) kernels.prepare({x.data(), cols, 1, cols, out.data.get()}, 0, 1);
+        });
+        fmt::print("prepare {:5} columns: {:.2f} us\n", cols, seconds * 1e4);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
+    const int64_t tokens = argc > 2 ? std::atoi(argv[2]) : 512;
+    const Kernels& kernels = weft::kernels::KernelsFor(weft::BestCpuLevel(weft::DetectCpu()));
+    Limits limits;
+    if (weft::DetectCpu().avx512_vnni) {
+        limits = {ReadBandwidth(threads), Int8Peak(threads), FloatPeak(threads)};
+    }
+    fmt::print("{} kernels, {} threads, {} tokens; limits: read {:.1f} GB/s, int8 {:.0f} GOP/s, "
+               "float {:.0f} GFLOP/s\n", CpuLevelName(kernels.level), threads, tokens,
+               limits.read_gb_s, limits.int8_gop_s, limits.float_gop_s);
+    MeasurePrepare(kernels);
+    for (const weft::DTypeInfo& info : weft::kDTypes) {
+        if (info.dtype == DType::kI32) continue;
+        bool wanted = argc <= 3;
+        for (int i = 3; i < argc; ++i) wanted = wanted || weft::DTypeOfName(argv[i]) == info.dtype;
+        if (!wanted) continue;
+        for (const Shape& shape : {Shape{2048, 2048}, Shape{8192, 2048}, Shape{2048, 8192}, Shape{1536, 576}}) {
+            if (shape.cols % info.block_elements != 0) continue;
+            Measure(kernels, info.dtype, shape, threads, tokens, limits);
+        }
+    }
+}
