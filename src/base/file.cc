@@ -65,7 +65,8 @@ Status File::ReadAt(uint64_t offset, std::span<std::byte> out) const {
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {
     WEFT_ASSIGN(File file, File::Open(path));
-    if (file.size_bytes() == 0) return MakeError(ErrorCode::kCorrupt, "{}: the file is empty", path);
+    if (file.size_bytes() == 0)
+        return MakeError(ErrorCode::kCorrupt, "{}: the file is empty", path);
     void* data = ::mmap(nullptr, file.size_bytes(), PROT_READ, MAP_PRIVATE, file.fd_, 0);
     if (data == MAP_FAILED) return IoError(path, "map");
     return MappedFile(path, static_cast<const std::byte*>(data), file.size_bytes());

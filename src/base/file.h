@@ -1,4 +1,5 @@
-// Files: read-only mappings, positional reads and whole small files, with errors that name the path.
+// Files: read-only mappings, positional reads and whole small files, with errors that name the
+// path.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,8 @@ class File {
     Status ReadAt(uint64_t offset, std::span<std::byte> out) const;
 
   private:
-    File(std::string path, int fd, uint64_t size) : path_(std::move(path)), fd_(fd), size_bytes_(size) {}
+    File(std::string path, int fd, uint64_t size)
+        : path_(std::move(path)), fd_(fd), size_bytes_(size) {}
     friend class MappedFile;
     std::string path_;
     int fd_ = -1;

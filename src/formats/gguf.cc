@@ -4,7 +4,6 @@
 #include <cstring>
 #include <optional>
 
-
 namespace weft::formats {
 namespace {
 
@@ -142,8 +141,7 @@ Result<Gguf> Gguf::Open(const std::string& path) {
     for (OpenedPart& part : opened) {
         parts.push_back({std::move(part.map), std::move(part.file), part.header.data_offset});
     }
-    return Gguf(path, version, alignment, std::move(parts), std::move(entries),
-                std::move(tensors));
+    return Gguf(path, version, alignment, std::move(parts), std::move(entries), std::move(tensors));
 }
 
 Gguf::Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<Part> parts,

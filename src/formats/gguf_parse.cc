@@ -25,11 +25,10 @@ struct OtherType {
     std::string_view name;
 };
 constexpr OtherType kOtherTypes[] = {
-    {6, "Q5_0"},     {7, "Q5_1"},    {9, "Q8_1"},     {10, "Q2_K"},    {11, "Q3_K"},
-    {13, "Q5_K"},    {15, "Q8_K"},   {16, "IQ2_XXS"}, {17, "IQ2_XS"},  {18, "IQ3_XXS"},
-    {19, "IQ1_S"},   {20, "IQ4_NL"}, {21, "IQ3_S"},   {22, "IQ2_S"},   {23, "IQ4_XS"},
-    {24, "I8"},      {25, "I16"},    {27, "I64"},     {28, "F64"},     {29, "IQ1_M"},
-    {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"},   {40, "NVFP4"},
+    {6, "Q5_0"},   {7, "Q5_1"},     {9, "Q8_1"},    {10, "Q2_K"},    {11, "Q3_K"},  {13, "Q5_K"},
+    {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"},
+    {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"}, {24, "I8"},      {25, "I16"},   {27, "I64"},
+    {28, "F64"},   {29, "IQ1_M"},   {34, "TQ1_0"},  {35, "TQ2_0"},   {39, "MXFP4"}, {40, "NVFP4"},
 };
 
 std::string SupportedTypes() {
@@ -74,9 +73,10 @@ class Parser {
         return value;
     }
     Error CutShort(std::string_view subject, std::string_view field, uint64_t needed) const {
-        return Corrupt("{}: {} needs {} bytes at byte {}, but the file ends after {} more. Is the "
-                       "download complete?",
-                       subject, field, needed, at_, left());
+        return Corrupt(
+            "{}: {} needs {} bytes at byte {}, but the file ends after {} more. Is the "
+            "download complete?",
+            subject, field, needed, at_, left());
     }
     Result<std::string_view> TakeString(std::string_view subject, std::string_view field,
                                         uint64_t most_bytes);
@@ -304,9 +304,10 @@ Status Parser::CheckPlacement(GgufHeader& header) const {
                            Shown(tensor.name), tensor.offset, header.alignment);
         }
         if (tensor.offset > room || tensor.bytes > room - tensor.offset) {
-            return Corrupt("tensor '{}': {} bytes at offset {} of the data, but the file holds {} "
-                           "bytes of data. Is the download complete?",
-                           Shown(tensor.name), tensor.bytes, tensor.offset, room);
+            return Corrupt(
+                "tensor '{}': {} bytes at offset {} of the data, but the file holds {} "
+                "bytes of data. Is the download complete?",
+                Shown(tensor.name), tensor.bytes, tensor.offset, room);
         }
         tensor.offset += header.data_offset;
         order.push_back(&tensor);
@@ -314,9 +315,8 @@ Status Parser::CheckPlacement(GgufHeader& header) const {
     std::ranges::sort(order, {}, &TensorInfo::offset);
     for (size_t i = 1; i < order.size(); ++i) {
         if (order[i]->offset < order[i - 1]->offset + order[i - 1]->bytes) {
-            return Corrupt("tensor '{}': offset {} lies inside tensor '{}'",
-                           Shown(order[i]->name), order[i]->offset - header.data_offset,
-                           Shown(order[i - 1]->name));
+            return Corrupt("tensor '{}': offset {} lies inside tensor '{}'", Shown(order[i]->name),
+                           order[i]->offset - header.data_offset, Shown(order[i - 1]->name));
         }
     }
     return {};

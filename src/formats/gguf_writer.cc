@@ -25,7 +25,9 @@ void PutString(std::vector<std::byte>& out, std::string_view text) {
     PutBytes(out, text.data(), text.size());
 }
 
-uint64_t RoundUp(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
+uint64_t RoundUp(uint64_t value, uint64_t step) {
+    return (value + step - 1) / step * step;
+}
 
 }  // namespace
 
@@ -115,8 +117,11 @@ void GgufWriter::Tensor(std::string_view name, DType dtype, std::span<const int6
     uint64_t bytes = static_cast<uint64_t>(RowBytes(dtype, dims[0]));
     for (int64_t dim : dims.subspan(1)) bytes *= static_cast<uint64_t>(dim);
     WEFT_CHECK(data.empty() || data.size() == bytes);
-    tensors_.push_back({std::string(name), static_cast<uint32_t>(Info(dtype).gguf_type),
-                        {dims.begin(), dims.end()}, data_bytes_, std::move(data)});
+    tensors_.push_back({std::string(name),
+                        static_cast<uint32_t>(Info(dtype).gguf_type),
+                        {dims.begin(), dims.end()},
+                        data_bytes_,
+                        std::move(data)});
     data_bytes_ += RoundUp(bytes, alignment_);
 }
 

@@ -24,7 +24,9 @@ struct Integer {
     }
 };
 
-Integer Signed(int64_t value) { return {value < 0, static_cast<uint64_t>(value)}; }
+Integer Signed(int64_t value) {
+    return {value < 0, static_cast<uint64_t>(value)};
+}
 
 std::optional<Integer> LoadInteger(MetaType type, const std::byte* at) {
     switch (type) {
@@ -145,8 +147,8 @@ const MetaEntry* Metadata::Find(std::string_view key) const {
 Result<const MetaEntry*> Metadata::Need(std::string_view key) const {
     const MetaEntry* entry = Find(key);
     if (entry != nullptr) return entry;
-    return MakeError(ErrorCode::kNotFound,
-                     "{}: metadata has no key '{}', which this model needs", where_, key);
+    return MakeError(ErrorCode::kNotFound, "{}: metadata has no key '{}', which this model needs",
+                     where_, key);
 }
 
 Result<const MetaEntry*> Metadata::NeedArray(std::string_view key) const {
@@ -240,7 +242,8 @@ Result<std::vector<int64_t>> Metadata::Ints(std::string_view key) const {
     values.reserve(entry->count);
     for (uint64_t i = 0; i < entry->count; ++i) {
         const std::optional<Integer> integer = LoadInteger(type, entry->bytes.data() + i * step);
-        if (!integer || !integer->FitsI64()) return WrongType(*entry, "an array of 64-bit integers");
+        if (!integer || !integer->FitsI64())
+            return WrongType(*entry, "an array of 64-bit integers");
         values.push_back(static_cast<int64_t>(integer->bits));
     }
     return values;

@@ -24,7 +24,19 @@ namespace weft::formats {
 
 // The numbers are those of the file format.
 enum class MetaType : uint32_t {
-    kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64
+    kU8,
+    kI8,
+    kU16,
+    kI16,
+    kU32,
+    kI32,
+    kF32,
+    kBool,
+    kString,
+    kArray,
+    kU64,
+    kI64,
+    kF64
 };
 inline constexpr uint32_t kMetaTypeCount = 13;
 

@@ -18,7 +18,9 @@ void FingerprintMaker::Add(uint64_t number) {
     Add(std::as_bytes(std::span(&number, 1)));
 }
 
-std::string FingerprintMaker::Finish() const { return Hex(Sha256(digests_)); }
+std::string FingerprintMaker::Finish() const {
+    return Hex(Sha256(digests_));
+}
 
 void ModelSource::CheckSlice(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
                              int64_t col_begin, int64_t col_count, size_t out_bytes) {
@@ -26,9 +28,8 @@ void ModelSource::CheckSlice(const TensorInfo& tensor, int64_t row_begin, int64_
     WEFT_CHECK(row_begin >= 0 && row_count >= 0 && row_begin <= tensor.rows - row_count);
     WEFT_CHECK(col_begin >= 0 && col_count >= 0 && col_begin <= tensor.cols - col_count);
     WEFT_CHECK(col_begin % block == 0 && col_count % block == 0);
-    WEFT_CHECK(out_bytes ==
-               static_cast<size_t>(row_count) *
-                   static_cast<size_t>(RowBytes(tensor.dtype, col_count)));
+    WEFT_CHECK(out_bytes == static_cast<size_t>(row_count) *
+                                static_cast<size_t>(RowBytes(tensor.dtype, col_count)));
 }
 
 Result<const TensorInfo*> ModelSource::NeedTensor(std::string_view tensor) const {

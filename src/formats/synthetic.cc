@@ -210,7 +210,9 @@ std::vector<float> RopeFactors(const Shape& shape) {
 
 }  // namespace
 
-bool Synthetic::IsSpec(std::string_view spec) { return spec.starts_with(kPrefix); }
+bool Synthetic::IsSpec(std::string_view spec) {
+    return spec.starts_with(kPrefix);
+}
 
 Result<Synthetic> Synthetic::Make(const std::string& spec, uint64_t seed) {
     WEFT_CHECK(IsSpec(spec));

@@ -24,7 +24,9 @@ void ExpectMetadata(const Metadata& meta) {
     EXPECT_EQ(*meta.Int("test.i64", INT64_MIN, 0), -(1ll << 62));
     EXPECT_EQ(*meta.F64("test.f64"), 0.1);
     EXPECT_TRUE(*meta.Bool("test.bool"));
-    EXPECT_EQ(*meta.String("test.string"), "w\xc3\xa9" "ft \xf0\x9f\xa7\xb6");
+    EXPECT_EQ(*meta.String("test.string"),
+              "w\xc3\xa9"
+              "ft \xf0\x9f\xa7\xb6");
     EXPECT_EQ(*meta.Ints("test.ints"), (std::vector<int64_t>{1, -2, 3}));
     EXPECT_EQ(*meta.Floats("test.floats"), (std::vector<float>{0.5f, -1.25f}));
     EXPECT_EQ(*meta.Strings("test.strings"),
@@ -38,8 +40,10 @@ struct Expected {
     uint8_t first[4];  // as the script prints them
 };
 constexpr Expected kMatrices[] = {
-    {"f16", DType::kF16, {0x0a, 0x15, 0xc8, 0x34}},  {"bf16", DType::kBF16, {0xa1, 0x3a, 0x99, 0x3e}},
-    {"q4_0", DType::kQ4_0, {0x09, 0x35, 0x48, 0x79}}, {"q4_1", DType::kQ4_1, {0x1d, 0x34, 0x09, 0xc1}},
+    {"f16", DType::kF16, {0x0a, 0x15, 0xc8, 0x34}},
+    {"bf16", DType::kBF16, {0xa1, 0x3a, 0x99, 0x3e}},
+    {"q4_0", DType::kQ4_0, {0x09, 0x35, 0x48, 0x79}},
+    {"q4_1", DType::kQ4_1, {0x1d, 0x34, 0x09, 0xc1}},
     {"q8_0", DType::kQ8_0, {0x13, 0x25, 0x00, 0x0f}},
 };
 

@@ -108,8 +108,14 @@ TEST(GgufHostile, Metadata) {
     ExpectError(one().Entry("k", MetaType::kArray).Put<uint32_t>(77).Put<uint64_t>(1).Data(64),
                 kCorrupt, {"key 'k'", "array element type 77"});
     // The third of three strings is longer than the file.
-    ExpectError(one().Entry("k", MetaType::kArray).Put<uint32_t>(8).Put<uint64_t>(3).Text("a")
-                    .Text("b").Put<uint64_t>(500).Data(64),
+    ExpectError(one()
+                    .Entry("k", MetaType::kArray)
+                    .Put<uint32_t>(8)
+                    .Put<uint64_t>(3)
+                    .Text("a")
+                    .Text("b")
+                    .Put<uint64_t>(500)
+                    .Data(64),
                 kCorrupt, {"key 'k'", "500"});
     Raw deep = one().Entry("k", MetaType::kArray);
     for (int i = 0; i < 1000; ++i) deep.Put<uint32_t>(9).Put<uint64_t>(1);

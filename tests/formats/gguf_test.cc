@@ -51,9 +51,12 @@ TEST(Gguf, GetsMetadataOfEveryType) {
         writer.F32("f32", 0.5f);
         writer.Bool("yes", true);
         writer.Bool("no", false);
-        writer.String("string", "w\xc3\xa9" "ft\n");
+        writer.String("string",
+                      "w\xc3\xa9"
+                      "ft\n");
         writer.U64("u64", 18446744073709551615ull);
-        writer.Raw("i64", MetaType::kI64, BytesOf({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}));
+        writer.Raw("i64", MetaType::kI64,
+                   BytesOf({0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}));
         writer.Raw("f64", MetaType::kF64, BytesOf({0, 0, 0, 0, 0, 0, 0xf8, 0x3f}));
         writer.Strings("strings", std::vector<std::string>{"a", "", "bcd"});
         writer.I32s("ints", std::vector<int32_t>{1, -2, 3});
@@ -74,7 +77,9 @@ TEST(Gguf, GetsMetadataOfEveryType) {
         EXPECT_EQ(*meta.F64("i32"), -7.0);
         EXPECT_TRUE(*meta.Bool("yes"));
         EXPECT_FALSE(*meta.Bool("no"));
-        EXPECT_EQ(*meta.String("string"), "w\xc3\xa9" "ft\n");
+        EXPECT_EQ(*meta.String("string"),
+                  "w\xc3\xa9"
+                  "ft\n");
         EXPECT_EQ(*meta.U64("u64"), 18446744073709551615ull);
         EXPECT_EQ(*meta.Int("i64", -1, -1), -1);
         EXPECT_EQ(*meta.F64("f64"), 1.5);
@@ -125,10 +130,9 @@ TEST(Gguf, KeepsNestedArraysAsTheyAre) {
     TempDir dir;
     GgufWriter writer;
     // array of 2 arrays: u8[2] = {1, 2} and u8[0]
-    writer.Raw("nested", MetaType::kArray,
-               BytesOf({9, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,              //
-                        0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 2,        //
-                        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+    writer.Raw("nested", MetaType::kArray, BytesOf({9, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,        //
+                                                    0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 2,  //
+                                                    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
     writer.U32("after", 5);
     AddSmallTensor(writer);
     Result<Gguf> gguf = WriteAndOpen(writer, dir / "nested.gguf");
@@ -147,10 +151,11 @@ TEST(Gguf, ReadsAnySliceOfAnyTensor) {
         GgufWriter writer(3, alignment);
         std::vector<std::vector<std::byte>> data;
         for (const DTypeInfo& info : kDTypes) {
-            const int64_t dims[] = {info.block_elements * (1 + below(70)), 1 + below(40), 1 + below(3)};
+            const int64_t dims[] = {info.block_elements * (1 + below(70)), 1 + below(40),
+                                    1 + below(3)};
             const int64_t rows = dims[1] * dims[2];
-            data.push_back(RandomBytesOf(
-                random, static_cast<uint64_t>(RowBytes(info.dtype, dims[0]) * rows)));
+            data.push_back(
+                RandomBytesOf(random, static_cast<uint64_t>(RowBytes(info.dtype, dims[0]) * rows)));
             writer.Tensor(std::string(info.name), info.dtype, dims, data.back());
         }
         Result<Gguf> gguf = WriteAndOpen(writer, dir / "slices.gguf");
@@ -170,9 +175,9 @@ TEST(Gguf, ReadsAnySliceOfAnyTensor) {
             const auto stride = static_cast<size_t>(RowBytes(tensor.dtype, tensor.cols));
             std::vector<std::byte> out(static_cast<size_t>(row_count) * width);
             uint64_t bytes_read = 0;
-            ASSERT_TRUE(gguf->ReadRows(tensor, row_begin, row_count, col_begin, col_count, out,
-                                       &bytes_read)
-                            .ok());
+            ASSERT_TRUE(
+                gguf->ReadRows(tensor, row_begin, row_count, col_begin, col_count, out, &bytes_read)
+                    .ok());
             EXPECT_LE(bytes_read, out.size() + out.size() / 32);
             for (int64_t r = 0; r < row_count; ++r) {
                 const size_t at = static_cast<size_t>(row_begin + r) * stride +

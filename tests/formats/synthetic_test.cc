@@ -64,9 +64,9 @@ TEST(Synthetic, ChoosesTypesAsRealFilesDo) {
         return Info(model.FindTensor(tensor)->dtype).name;
     };
     const auto small = Open("synthetic:smollm2-135m:q4_k");
-    EXPECT_EQ(type(*small, "token_embd.weight"), "Q8_0");        // Q6_K does not fit 576
-    EXPECT_EQ(type(*small, "blk.0.attn_q.weight"), "Q8_0");      // Q4_K neither
-    EXPECT_EQ(type(*small, "blk.0.ffn_down.weight"), "Q4_K");    // 1536 = 6 * 256
+    EXPECT_EQ(type(*small, "token_embd.weight"), "Q8_0");      // Q6_K does not fit 576
+    EXPECT_EQ(type(*small, "blk.0.attn_q.weight"), "Q8_0");    // Q4_K neither
+    EXPECT_EQ(type(*small, "blk.0.ffn_down.weight"), "Q4_K");  // 1536 = 6 * 256
     EXPECT_EQ(type(*small, "blk.0.attn_norm.weight"), "F32");
     const auto large = Open("synthetic:llama-3.1-8b");
     EXPECT_EQ(type(*large, "token_embd.weight"), "Q4_0");
@@ -121,8 +121,8 @@ TEST(Synthetic, AnySliceIsTheSameModel) {
             uint64_t bytes_read = 0;
             ASSERT_TRUE(model->ReadRows(tensor, row, 1, col, cols, part, &bytes_read).ok());
             EXPECT_EQ(bytes_read, part.size());
-            const size_t at = static_cast<size_t>(row) * stride +
-                              static_cast<size_t>(RowBytes(info.dtype, col));
+            const size_t at =
+                static_cast<size_t>(row) * stride + static_cast<size_t>(RowBytes(info.dtype, col));
             ASSERT_EQ(std::memcmp(part.data(), whole.data() + at, part.size()), 0) << info.name;
         }
     }

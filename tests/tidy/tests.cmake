@@ -1,0 +1,5 @@
+# How the code is written (tidy.py), and that the checker sees each rule broken (tidy_test.py).
+find_program(PYTHON3 python3 REQUIRED)
+add_test(NAME tidy COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/tidy.py ${CMAKE_SOURCE_DIR})
+add_test(NAME tidy_rules COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/tidy_test.py)
+set_tests_properties(tidy tidy_rules PROPERTIES LABELS tidy TIMEOUT 60)

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Checks how the code is written; prints one line for each place that breaks a rule.
+
+    tests/tidy/tidy.py [ROOT]      exit status 0: clean, 1: something was printed
+
+Rules (docs/develop.md says why):
+  layers      a folder of src/ includes only folders above it in src/CMakeLists.txt
+  size        no file over 800 lines, no function over 70, no line over 100 columns
+  contract    every header of src/ opens with a comment that says what it is, then #pragma once
+  todo        a TODO, FIXME or XXX says what and why: TODO(what: why)
+  machine     no path of somebody's own machine
+  blanks      no tabs, no blanks at the end of a line, a newline at the end of the file
+"""
+import pathlib
+import re
+import sys
+
+MOST_FILE_LINES = 800
+MOST_FUNCTION_LINES = 70
+MOST_COLUMNS = 100
+LEAST_CONTRACT_CHARACTERS = 40
+FOLDERS = ("src", "tests", "bench", "fuzz", "tools")
+CODE = {".h", ".cc", ".py"}
+TEXT = CODE | {".md", ".sh", ".cmake", ".txt"}
+AT_ROOT = ("quickstart", "test", ".ci/run", "CMakeLists.txt", "README.md", "CHANGELOG.md")
+
+INCLUDE = re.compile(r'\s*#\s*include\s+"([a-z0-9_]+)/')
+UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\([^():]+: [^()]+\))")
+# Written in pieces so that this file does not break its own rule.
+MACHINE = re.compile(r"(?<![\w.$}])/" + "(?:home|root|work|Users)" + r"/\w")
+
+
+def layers_of(root):
+    """The folders of src/ from the lowest to the highest, as the build states them."""
+    rules = (root / "src/CMakeLists.txt").read_text()
+    return re.findall(r"^weft_library\((\w+)", rules, re.MULTILINE) + ["cli"]
+
+
+def check_layers(path, lines, root, layers):
+    parts = path.relative_to(root).parts
+    if parts[0] != "src" or len(parts) < 3:
+        return
+    if parts[1] not in layers:
+        yield 1, f"folder src/{parts[1]} is not among the layers of src/CMakeLists.txt"
+        return
+    for number, line in enumerate(lines, 1):
+        found = INCLUDE.match(line)
+        if not found:
+            continue
+        if found[1] not in layers:
+            yield number, f"includes {found[1]}/, which is not a layer"
+        elif layers.index(found[1]) > layers.index(parts[1]):
+            yield number, f"{parts[1]}/ includes {found[1]}/, a layer above it"
+
+
+def check_size(path, lines):
+    if len(lines) > MOST_FILE_LINES:
+        yield 1, f"{len(lines)} lines; at most {MOST_FILE_LINES}: it wants to be two files"
+    for number, line in enumerate(lines, 1):
+        if len(line) > MOST_COLUMNS:
+            yield number, f"{len(line)} columns; at most {MOST_COLUMNS}"
+
+
+def check_functions(lines):
+    """A function opens at the margin (or, a member, four blanks in) and closes with a lone brace
+    there; types and tables close with '};', namespaces with a comment. Blocks inside a function
+    look the same at four blanks, but are never longer than the function is."""
+    for indent in ("", "    "):
+        begin = signature = None
+        for number, line in enumerate(lines, 1):
+            rest = line[len(indent):]
+            if not line.strip():
+                signature = None
+            elif not line.startswith(indent) or rest.startswith((" ", "/", "#")):
+                if line.endswith("{") and signature:
+                    begin, signature = signature, None
+                elif line.endswith(";"):
+                    signature = None
+            elif rest.startswith("}"):
+                first = signature or begin
+                if rest == "}" and first and number - first + 1 > MOST_FUNCTION_LINES:
+                    yield first, (f"a function of {number - first + 1} lines; "
+                                  f"at most {MOST_FUNCTION_LINES}")
+                begin = signature = None
+            elif rest.endswith("{"):
+                begin, signature = signature or number, None
+            elif rest.endswith((";", "}", ":")):
+                signature = None
+            else:
+                signature = signature or number
+
+
+def check_contract(path, lines, root):
+    if path.suffix != ".h" or path.relative_to(root).parts[0] != "src":
+        return
+    comment = []
+    for line in lines:
+        if not line.startswith("//"):
+            break
+        comment.append(line[2:].strip())
+    if len(" ".join(comment)) < LEAST_CONTRACT_CHARACTERS:
+        yield 1, "a header opens with its contract: a comment of what it does"
+    if "#pragma once" not in lines:
+        yield 1, "no #pragma once"
+
+
+def check_text(lines):
+    for number, line in enumerate(lines, 1):
+        if UNFINISHED.search(line):
+            yield number, "unfinished work must say what and why: TODO" + "(what: why)"
+        if MACHINE.search(line):
+            yield number, "a path of one machine"
+        if "\t" in line:
+            yield number, "a tab"
+        if line.endswith((" ", "\r")):
+            yield number, "blanks at the end of the line"
+
+
+def check_file(path, root, layers):
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = text.split("\n")
+    if lines and lines[-1] == "":
+        lines.pop()
+    elif lines:
+        yield len(lines), "no newline at the end of the file"
+    is_self = path.name == "tidy.py"
+    if not is_self:
+        yield from check_text(lines)
+    if path.suffix in CODE:
+        yield from check_size(path, lines)
+    if path.suffix in {".h", ".cc"}:
+        yield from check_layers(path, lines, root, layers)
+        yield from check_functions(lines)
+        yield from check_contract(path, lines, root)
+
+
+def files_of(root):
+    for folder in FOLDERS + ("docs", "cmake"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and path.suffix in TEXT and "data" not in path.parts:
+                yield path
+    for name in AT_ROOT:
+        if (root / name).is_file():
+            yield root / name
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    layers = layers_of(root)
+    checked = broken = 0
+    for path in files_of(root):
+        checked += 1
+        for number, message in check_file(path, root, layers):
+            broken += 1
+            print(f"{path.relative_to(root)}:{number}: {message}")
+    print(f"tidy: {checked} files, {broken} places to mend")
+    return 1 if broken or not checked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

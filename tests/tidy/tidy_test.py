@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Breaks each rule of tidy.py once, in a made-up tree, and sees it reported; a clean tree passes."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TIDY = pathlib.Path(__file__).with_name("tidy.py")
+CONTRACT = "// What this header is for, said in one line of some length.\n#pragma once\n"
+
+
+class Tidy(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+        self.put("src/CMakeLists.txt", "weft_library(base)\nweft_library(net weft_base)\n")
+        self.put("src/base/a.h", CONTRACT)
+        self.put("src/net/b.cc", '#include "base/a.h"\n\nvoid F() {\n    G();\n}\n')
+
+    def put(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run_tidy(self):
+        done = subprocess.run([sys.executable, TIDY, self.root], capture_output=True, text=True)
+        return done.returncode, done.stdout
+
+    def expect(self, name, text, report):
+        self.put(name, text)
+        status, out = self.run_tidy()
+        self.assertEqual(status, 1, out)
+        self.assertIn(f"{name}:{report}", out)
+
+    def test_clean(self):
+        status, out = self.run_tidy()
+        self.assertEqual(status, 0, out)
+        self.assertIn("3 files, 0 places", out)
+
+    def test_layers(self):
+        self.expect("src/base/c.cc", '#include "net/b.h"\n', "1: base/ includes net/, a layer above")
+        self.expect("src/base/c.cc", '\n#include "odd/b.h"\n', "2: includes odd/")
+        self.expect("src/odd/c.cc", "int x;\n", "1: folder src/odd is not among")
+
+    def test_sizes(self):
+        self.expect("src/net/d.cc", "int x;\n" * 801, "1: 801 lines")
+        self.expect("src/net/d.cc", "// " + "x" * 98 + "\n", "1: 101 columns")
+        self.put("src/net/d.cc", "// " + "\u00e9" * 97 + "\n" + "int x;\n" * 799)
+        self.assertEqual(self.run_tidy()[0], 0)
+
+    def test_functions(self):
+        body = "    G();\n" * 69
+        head = "namespace weft {\n\nint x =\n    3;\nvoid F(int a,\n       int b) {\n"
+        self.expect("src/net/d.cc", f"{head}{body}}}\n\n}}  // namespace weft\n",
+                    "5: a function of 72 lines")
+        member = "struct S {\n    int x;\n    void F() {\n" + "        G();\n" * 69 + "    }\n};\n"
+        self.expect("src/net/d.cc", member, "3: a function of 71 lines")
+        self.put("src/net/d.cc", "void F() {\n" + "    G();\n" * 68 + "}\n" +
+                 "constexpr int kTable[] = {\n" + "    1,\n" * 100 + "};\n")
+        status, out = self.run_tidy()
+        self.assertEqual(status, 0, out)
+
+    def test_contract(self):
+        self.expect("src/net/d.h", "#pragma once\n" + "// too late, " * 7 + "\n", "1: a header opens")
+        self.expect("src/net/d.h", CONTRACT.replace("#pragma once\n", ""), "1: no #pragma once")
+
+    def test_text(self):
+        todo = "TO" + "DO"
+        self.expect("src/net/d.cc", f"// {todo}: later\n", "1: unfinished work")
+        self.expect("src/net/d.cc", f"// {todo}(me) later\n", "1: unfinished work")
+        self.expect("docs/x.md", "see /ho" + "me/someone/x\n", "1: a path of one machine")
+        self.expect("src/net/d.cc", "int\tx;\n", "1: a tab")
+        self.expect("src/net/d.cc", "int x; \n", "1: blanks at the end")
+        self.expect("src/net/d.cc", "int x;", "1: no newline")
+        self.put("src/net/d.cc", f"// {todo}(huge pages: needs a kernel that has them)\n")
+        self.put("docs/x.md", "$HOME/.cache and src/net/work/x\n")
+        status, out = self.run_tidy()
+        self.assertEqual(status, 0, out)
+
+
+if __name__ == "__main__":
+    unittest.main()
