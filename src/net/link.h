@@ -55,6 +55,8 @@ class PeerMonitor {
     virtual bool Failed() const = 0;
     // The cluster's verdict; only after Failed() was true.
     virtual Error Failure() const = 0;
+    // The same, saying that it was noticed during `tag`.
+    virtual Error FailureDuring([[maybe_unused]] const OpTag& tag) const { return Failure(); }
     // Milliseconds since `rank` last showed progress (its progress counter moved), so that a slow
     // peer is told from a dead one. -1: not known.
     virtual int64_t SilentMs(int rank) const = 0;

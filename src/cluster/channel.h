@@ -1,0 +1,41 @@
+// A control connection after the handshake: sealed frames in and out of a non-blocking socket.
+// Thread: one at a time (Control holds its lock).
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "cluster/handshake.h"
+#include "cluster/socket.h"
+
+namespace weft::cluster {
+
+class Channel {
+  public:
+    Channel(Fd fd, const Session& session) : fd_(std::move(fd)), session_(session) {}
+
+    int fd() const { return fd_.get(); }
+    bool open() const { return fd_.valid(); }
+    bool wants_write() const { return !out_.empty(); }
+    // Seals and queues a frame, and writes what the socket takes. What goes wrong shows up in the
+    // next Receive. A peer that leaves more than kMostQueued bytes unread is cut off.
+    void Send(FrameType type, View payload);
+    void Flush();
+    // Hands every frame that has arrived to `on_frame`. Errors, with why the connection is over in
+    // words that follow "rank 2 was lost: ": kPeerLost (ended), kCorrupt (broken frame).
+    Status Receive(const std::function<void(FrameType, View)>& on_frame);
+    // reset: do not wait for the peer to take what was sent.
+    void Close(bool reset);
+
+  private:
+    static constexpr size_t kMostQueued = 4 * kMostAfterAuth;
+    Status TakeFrames(const std::function<void(FrameType, View)>& on_frame);
+
+    Fd fd_;
+    Session session_;
+    Bytes in_;
+    Bytes out_;
+    bool overrun_ = false;
+};
+
+}  // namespace weft::cluster

@@ -1,0 +1,297 @@
+#include "cluster/control.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/log.h"
+#include "cluster/spawn.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+// How long the end of a child may follow the end of its connection.
+constexpr int64_t kReapNs = 50 * kMs;
+
+int64_t BeatNs(int64_t timeout_ms) { return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kMs; }
+
+}  // namespace
+
+// ---- The thread ---------------------------------------------------------------------------------
+
+void Control::AddPeer(int rank, Fd fd, const Session& session, pid_t pid) {
+    const int64_t now = NowNs();
+    peers_.push_back(Peer{.rank = rank,
+                          .channel = Channel(std::move(fd), session),
+                          .pid = pid,
+                          .heard_ns = now,
+                          .moved_ns = now});
+}
+
+Status Control::Start() {
+    wake_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!wake_.valid()) {
+        return MakeError(ErrorCode::kIo, "cannot make an eventfd: {}", std::strerror(errno));
+    }
+    turn_ns_ = own_moved_ns_ = NowNs();
+    // Signals are the main thread's business.
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { Loop(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_setname_np(thread_.native_handle(), "weft-control");
+    return {};
+}
+
+void Control::Loop() {
+    Lock lock(mutex_);
+    while (!stopping_) {
+        const int events = Wait(lock);
+        const int64_t now = NowNs();
+        // A pause of this process (stopped, starved) says nothing about the others.
+        const int64_t pause = now - turn_ns_;
+        if (pause > options_.timeout_ms * kMs / 2) {
+            for (Peer& peer : peers_) peer.heard_ns += pause;
+        }
+        if (pause > options_.timeout_ms * kMs) {
+            paused_ms_ = pause / kMs;
+            resumed_ns_ = now;
+        }
+        turn_ns_ = now;
+        if (events >= 0) Turn(now);
+    }
+}
+
+// Sleeps until a socket is ready or the next thing is due.
+int Control::Wait(Lock& lock) {
+    std::vector<pollfd> fds;
+    fds.push_back({wake_.get(), POLLIN, 0});
+    int64_t due_ns = std::min(beat_ns_ + BeatNs(options_.timeout_ms), NowNs() + 200 * kMs);
+    for (const Peer& peer : peers_) {
+        if (peer.channel.open()) {
+            const short want = peer.channel.wants_write() ? POLLIN | POLLOUT : POLLIN;
+            fds.push_back({peer.channel.fd(), want, 0});
+            due_ns = std::min(due_ns, peer.heard_ns + options_.timeout_ms * kMs);
+        } else if (!peer.gone) {
+            due_ns = std::min(due_ns, NowNs() + 2 * kMs);
+        }
+    }
+    const int64_t left_ms = std::max<int64_t>(0, (due_ns - NowNs() + kMs - 1) / kMs);
+    lock.unlock();
+    const int events = ::poll(fds.data(), fds.size(), static_cast<int>(left_ms));
+    lock.lock();
+    uint64_t count;
+    while (::read(wake_.get(), &count, sizeof count) > 0) {
+    }
+    return events;
+}
+
+void Control::Turn(int64_t now_ns) {
+    if (stop_requested_.exchange(false)) {
+        if (is_root()) {
+            Fail({ErrorCode::kCancelled, -1, "stopped by the user", ""});
+        } else if (!peers_.empty()) {
+            const VerdictMessage wish{ErrorCode::kCancelled, -1, "stopped by the user", ""};
+            peers_[0].channel.Send(FrameType::kFailure, Encode(wish));
+        }
+    }
+    for (Peer& peer : peers_) {
+        if (!peer.channel.open()) continue;
+        peer.channel.Flush();
+        auto status = peer.channel.Receive(
+            [&](FrameType type, View payload) { OnFrame(peer, type, payload); });
+        if (!status.ok()) Broken(peer, status.error().message, false);
+    }
+    for (Peer& peer : peers_) CheckPeer(peer, now_ns);
+    if (now_ns - beat_ns_ >= BeatNs(options_.timeout_ms)) Beat(now_ns);
+    Watch(now_ns);
+    changed_.notify_all();
+}
+
+// ---- Frames -------------------------------------------------------------------------------------
+
+void Control::OnFrame(Peer& peer, FrameType type, View payload) {
+    if (!peer.channel.open()) return;
+    peer.heard_ns = NowNs();
+    const Status status = is_root() ? OnFrameOfWorker(peer, type, payload)
+                                    : OnFrameOfRoot(type, payload);
+    if (!status.ok()) Broken(peer, status.error().message, true);
+}
+
+Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
+    if (type == FrameType::kHeartbeat) {
+        WEFT_ASSIGN(const HeartbeatMessage beat, DecodeHeartbeat(payload));
+        if (beat.progress != peer.progress) peer.moved_ns = NowNs();
+        peer.progress = beat.progress;
+        return {};
+    }
+    if (type == FrameType::kValue) {
+        WEFT_ASSIGN(ValueMessage value, DecodeValue(payload));
+        if (peer.value.has_value()) {
+            return MakeError(ErrorCode::kCorrupt, "it sent '{}' before '{}' was answered",
+                             value.name, peer.value->name);
+        }
+        peer.value = std::move(value);
+        return {};
+    }
+    if (type == FrameType::kFailure) {
+        WEFT_ASSIGN(VerdictMessage report, DecodeVerdict(payload));
+        OnReport(peer, std::move(report));
+        return {};
+    }
+    if (type == FrameType::kEndAck) {
+        peer.acked = true;
+        return {};
+    }
+    return MakeError(ErrorCode::kCorrupt, "it sent a control frame of type {}, which is rank 0's",
+                     static_cast<int>(type));
+}
+
+Status Control::OnFrameOfRoot(FrameType type, View payload) {
+    if (type == FrameType::kRelay) {
+        WEFT_ASSIGN(relay_, DecodeRelay(payload));
+        relay_ns_ = NowNs();
+        return {};
+    }
+    if (type == FrameType::kAssign && !assignment_.has_value()) {
+        WEFT_ASSIGN(assignment_, DecodeAssign(payload));
+        hosts_ = assignment_->hosts;
+        options_.rank = assignment_->rank;
+        return {};
+    }
+    if (type == FrameType::kResult) {
+        WEFT_ASSIGN(result_, DecodeResult(payload));
+        return {};
+    }
+    if (type == FrameType::kVerdict) {
+        WEFT_ASSIGN(VerdictMessage verdict, DecodeVerdict(payload));
+        Fail(std::move(verdict));
+        return {};
+    }
+    if (type == FrameType::kEnd) {
+        OnEnd();
+        return {};
+    }
+    return MakeError(ErrorCode::kCorrupt, "it sent a control frame of type {} out of turn",
+                     static_cast<int>(type));
+}
+
+// A worker cannot go on. What is about the cluster already says whom it is about.
+void Control::OnReport(const Peer& peer, VerdictMessage report) {
+    const bool about_cluster = report.code == ErrorCode::kPeerLost ||
+                               report.code == ErrorCode::kTimeout ||
+                               report.code == ErrorCode::kCancelled;
+    if (!about_cluster) report.text = WhoLocked(peer.rank) + ": " + report.text;
+    Fail(std::move(report));
+}
+
+void Control::OnEnd() {
+    ended_ = true;
+    // A main thread that waits for data of the next step must learn of it.
+    if (!ending_) Fail({ErrorCode::kCancelled, -1, "rank 0 has ended the job", ""});
+}
+
+// ---- Who is gone --------------------------------------------------------------------------------
+
+void Control::Broken(Peer& peer, std::string reason, bool reset) {
+    peer.channel.Close(reset);
+    peer.ended_ns = NowNs();
+    peer.reason = std::move(reason);
+    if (peer.pid == 0) Lost(peer, peer.reason);  // of a child, how it ended is known in a moment
+}
+
+void Control::CheckPeer(Peer& peer, int64_t now_ns) {
+    if (peer.gone) return;
+    if (peer.channel.open()) {
+        const int64_t silent_ms = (now_ns - peer.heard_ns) / kMs;
+        if (silent_ms < options_.timeout_ms) return;
+        peer.channel.Close(true);
+        Lost(peer, fmt::format("silent for {} ms: its process is stopped, or its host or the link "
+                               "to it is down",
+                               silent_ms));
+        return;
+    }
+    std::string how;
+    if (peer.pid > 0 && ReapChild(peer.pid, &how)) {
+        peer.pid = 0;
+        Lost(peer, how);
+    } else if (now_ns - peer.ended_ns > kReapNs && !peer.acked && !verdict_.has_value()) {
+        Lost(peer, peer.reason);
+    }
+}
+
+void Control::Lost(Peer& peer, const std::string& reason) {
+    // A child that closed its connection is gone only once it is reaped.
+    peer.gone = true;
+    if (peer.pid > 0) ::kill(peer.pid, SIGKILL);
+    if (peer.acked || (ended_ && !is_root())) return;
+    std::string why = reason;
+    if (paused_ms_ > 0 && NowNs() - resumed_ns_ < 1000 * kMs) {
+        why += fmt::format(", after this process had not run for {} ms", paused_ms_);
+    }
+    Fail({ErrorCode::kPeerLost, peer.rank, WhoLocked(peer.rank) + " was lost", std::move(why)});
+}
+
+void Control::Fail(VerdictMessage verdict) {
+    if (verdict_.has_value()) return;
+    verdict_ = std::move(verdict);
+    failed_ns_ = NowNs();
+    failed_.store(true, std::memory_order_release);
+    if (is_root()) {
+        const Bytes payload = Encode(*verdict_);
+        for (Peer& peer : peers_) {
+            if (peer.channel.open()) peer.channel.Send(FrameType::kVerdict, payload);
+        }
+    }
+    changed_.notify_all();
+    Wake();
+}
+
+void Control::Beat(int64_t now_ns) {
+    beat_ns_ = now_ns;
+    if (progress_) {
+        const int64_t progress = progress_();
+        if (progress != own_progress_) own_moved_ns_ = now_ns;
+        own_progress_ = progress;
+    }
+    if (!is_root()) {
+        for (Peer& peer : peers_) {
+            peer.channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{own_progress_}));
+        }
+        return;
+    }
+    RelayMessage relay;
+    relay.ranks.push_back({(now_ns - own_moved_ns_) / kMs, 0});
+    for (const Peer& peer : peers_) {
+        relay.ranks.push_back({(now_ns - peer.moved_ns) / kMs, (now_ns - peer.heard_ns) / kMs});
+    }
+    for (Peer& peer : peers_) peer.channel.Send(FrameType::kRelay, Encode(relay));
+}
+
+// Ends a process whose main thread does not see that the job is over.
+void Control::Watch(int64_t now_ns) {
+    if (!verdict_.has_value() || options_.watchdog_ms == 0) return;
+    int64_t patience_ms = options_.watchdog_ms;
+    if (taken_) patience_ms += 5000;  // it is leaving; large models take a while to free
+    if (ended_) patience_ms = options_.timeout_ms;
+    if (now_ns - failed_ns_ > patience_ms * kMs) Leave();
+}
+
+void Control::Leave() {
+    const Error error = Tell({});
+    const bool report = is_root() || !options_.local || verdict_->lost_rank == 0;
+    if (report && !taken_ && !ended_) LogLine(LogLevel::kError, error.message);
+    KillChildren();
+    ::_exit(ended_ ? 0 : ExitStatus(error.code));
+}
+
+}  // namespace weft::cluster

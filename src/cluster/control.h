@@ -1,0 +1,160 @@
+// The control thread of one process, and what it knows of the others: a star around rank 0.
+//
+// Rank 0 holds a channel to every worker, a worker one to rank 0. The thread sends and takes
+// heartbeats, notices who is gone or silent, and carries the frames of collective calls. Whatever
+// fails becomes a *verdict* (VerdictMessage): rank 0 makes it and tells all; the first one stands.
+//
+// Threads: the control thread and one main thread, under one lock; Failed() and RequestStop() from
+// any. Construct, add peers, Start, use, Stop (or destroy).
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/channel.h"
+#include "net/link.h"
+
+namespace weft::cluster {
+
+class Control final : public net::PeerMonitor {
+  public:
+    struct Options {
+        int rank = 0;             // of a worker: told later, by its assignment
+        int64_t timeout_ms = 5000;
+        int64_t watchdog_ms = 700;
+        bool local = true;        // workers are children of rank 0
+    };
+    explicit Control(const Options& options) : options_(options) {}
+    ~Control() override { Stop(); }
+
+    // Before Start. pid: the rank's process where it is our child, else 0. Ranks ascend.
+    void AddPeer(int rank, Fd fd, const Session& session, pid_t pid);
+    Status Start();
+    void SetHosts(std::vector<std::string> names);
+    void SetTransport(std::string transport);
+    void SetProgress(std::function<int64_t()> progress);
+    void SetPhase(const char* phase) { phase_.store(phase, std::memory_order_relaxed); }
+
+    // Rank 0: gives a worker its job. Worker: waits for it.
+    void Assign(const AssignMessage& message);
+    Result<AssignMessage> WaitForAssignment(const Deadline& deadline);
+
+    // One collective call. combine runs on rank 0 over the values by rank; what it returns comes
+    // back on every rank, and its error becomes the verdict.
+    using Combine = std::function<Result<std::string>(const std::vector<std::string>&)>;
+    Result<std::string> Round(const std::string& name, const std::string& mine,
+                              const Combine& combine, const Deadline& deadline);
+
+    // As in cluster.h.
+    Error ReportFailure(Error error);
+    Status End(const Deadline& deadline);
+    bool ShouldReport() const;
+    void RequestStop();
+    // Ends the thread and every child; says goodbye first if nobody has.
+    void Stop();
+
+    bool Failed() const override { return failed_.load(std::memory_order_relaxed); }
+    Error Failure() const override { return FailureDuring({}); }
+    Error FailureDuring(const net::OpTag& tag) const override;
+    int64_t SilentMs(int rank) const override;
+    Error OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) override;
+
+    // "rank 2 (host b, tcp)".
+    std::string Who(int rank) const;
+
+  private:
+    struct Peer {
+        int rank;
+        Channel channel;
+        pid_t pid;                   // 0: not our child, or reaped
+        int64_t heard_ns;
+        int64_t ended_ns = 0;        // when the connection was seen to end; 0: it has not
+        std::string reason{};        // why
+        bool gone = false;           // ended, and what there is to know of it is known
+        bool acked = false;          // said goodbye
+        int64_t progress = 0;
+        int64_t moved_ns = 0;
+        std::optional<ValueMessage> value{};
+    };
+    using Lock = std::unique_lock<std::mutex>;
+
+    bool is_root() const { return options_.rank == 0; }
+    // Control thread, under the lock.
+    void Loop();
+    int Wait(Lock& lock);
+    void Turn(int64_t now_ns);
+    void OnFrame(Peer& peer, FrameType type, View payload);
+    Status OnFrameOfWorker(Peer& peer, FrameType type, View payload);
+    Status OnFrameOfRoot(FrameType type, View payload);
+    void OnReport(const Peer& peer, VerdictMessage message);
+    void OnEnd();
+    void CheckPeer(Peer& peer, int64_t now_ns);
+    void Beat(int64_t now_ns);
+    void Watch(int64_t now_ns);
+    [[noreturn]] void Leave();
+
+    // Under the lock, from either thread.
+    void Broken(Peer& peer, std::string reason, bool reset);
+    void Lost(Peer& peer, const std::string& reason);
+    void Fail(VerdictMessage verdict);
+    void Wake() const;
+    std::string WhoLocked(int rank) const;
+    Error Tell(const net::OpTag& tag) const;
+    std::string Missing(const std::function<bool(const Peer&)>& is_missing) const;
+    bool AllGone() const;
+    void KillChildren();
+    // Main thread: waits until `ready`, a verdict, or the deadline; true if ready.
+    template <typename Ready>
+    bool WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready);
+    Result<std::string> RoundOfRoot(Lock& lock, const std::string& name, const std::string& mine,
+                                    const Combine& combine, const Deadline& deadline);
+    Result<std::string> RoundOfWorker(Lock& lock, const std::string& name,
+                                      const std::string& mine, const Deadline& deadline);
+    Status EndRoot(Lock& lock, const Deadline& deadline);
+    Status EndWorker(Lock& lock, const Deadline& deadline);
+    void Linger(Lock& lock, int64_t ms);
+
+    Options options_;
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    std::thread thread_;
+    Fd wake_;
+    std::atomic<bool> failed_{false};
+    std::atomic<bool> stop_requested_{false};
+    std::atomic<const char*> phase_{nullptr};
+
+    std::vector<Peer> peers_;
+    std::vector<std::string> hosts_;
+    std::string transport_;
+    std::function<int64_t()> progress_;
+    int64_t own_progress_ = 0;
+    int64_t own_moved_ns_ = 0;
+
+    std::optional<VerdictMessage> verdict_;
+    int64_t failed_ns_ = 0;
+    mutable std::string told_;  // the last text that a data wait was given
+    bool taken_ = false;        // the main thread has the verdict in hand
+    bool ending_ = false;       // the main thread is in End
+    bool ended_ = false;        // rank 0 said that the job is over
+    bool stopping_ = false;
+
+    std::optional<AssignMessage> assignment_;
+    int64_t rounds_ = 0;
+    std::optional<ResultMessage> result_;
+    RelayMessage relay_;
+    int64_t relay_ns_ = 0;
+    int64_t turn_ns_ = 0;
+    int64_t beat_ns_ = 0;
+    int64_t paused_ms_ = 0;     // how long this process was last stopped for, if longer than
+    int64_t resumed_ns_ = 0;    // the timeout; and when it went on
+};
+
+}  // namespace weft::cluster

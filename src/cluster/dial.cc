@@ -1,0 +1,129 @@
+#include "cluster/dial.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <thread>
+
+#include "base/log.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr int64_t kBusyRetryMs = 100;
+
+Error Silent(const std::string& name, const Deadline& deadline) {
+    return MakeError(ErrorCode::kTimeout,
+                     "{}: no answer to the handshake within {} ms. Is that port a weft worker's?",
+                     name, deadline.length_ms());
+}
+
+// Whether `events` came before the deadline.
+bool Await(int fd, short events, const Deadline& deadline) {
+    pollfd entry{fd, events, 0};
+    int ready = 0;
+    do {
+        ready = ::poll(&entry, 1, static_cast<int>(deadline.left_ms()));
+    } while (ready < 0 && errno == EINTR);
+    return ready > 0;
+}
+
+Status SendAll(int fd, View bytes, const std::string& name, const Deadline& deadline) {
+    while (!bytes.empty()) {
+        const ssize_t put = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (put > 0) bytes = bytes.subspan(static_cast<size_t>(put));
+        if (put < 0 && errno == EAGAIN && !Await(fd, POLLOUT, deadline)) {
+            return Silent(name, deadline);
+        }
+        if (put < 0 && errno != EAGAIN && errno != EINTR) break;  // reading tells the reason
+    }
+    return {};
+}
+
+// Reads into `in` until it holds a whole plain frame.
+Result<Frame> ReadFrame(int fd, Bytes& in, const std::string& name, const Deadline& deadline) {
+    std::array<std::byte, kMostBeforeAuth> buffer;
+    while (true) {
+        size_t consumed = 0;
+        auto frame = ParseFrame(in, false, &consumed);
+        if (!frame.ok()) {
+            return MakeError(ErrorCode::kCorrupt, "{}: {}. Is that port a weft worker's?", name,
+                             frame.error().message);
+        }
+        if (frame->has_value()) {
+            if (consumed != in.size()) {
+                return MakeError(ErrorCode::kCorrupt, "{}: it talks out of turn", name);
+            }
+            return **frame;
+        }
+        if (!Await(fd, POLLIN, deadline)) return Silent(name, deadline);
+        const ssize_t got = ::recv(fd, buffer.data(), buffer.size(), 0);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (got <= 0) {
+            return MakeError(ErrorCode::kIo,
+                             "{}: it closed the connection during the handshake. Its log says why",
+                             name);
+        }
+        in.insert(in.end(), buffer.data(), buffer.data() + got);
+    }
+}
+
+Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t timeout_ms,
+                        const Deadline& deadline, const Identity& identity) {
+    const std::string name = "worker " + address;
+    WEFT_ASSIGN(const Address to, ParseAddress(address));
+    WEFT_ASSIGN(Fd fd, Dial(to, name, deadline));
+    ClientHandshake handshake(name, key, timeout_ms, identity);
+    Bytes out = handshake.First();
+    while (!handshake.done()) {
+        WEFT_TRY(SendAll(fd.get(), out, name, deadline));
+        Bytes in;
+        WEFT_ASSIGN(const Frame frame, ReadFrame(fd.get(), in, name, deadline));
+        WEFT_ASSIGN(out, handshake.On(frame));
+    }
+    return Dialled{std::move(fd), handshake.session()};
+}
+
+}  // namespace
+
+Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
+                           const Deadline& deadline, const Identity& identity) {
+    while (true) {
+        auto dialled = Attempt(address, key, timeout_ms, deadline, identity);
+        const bool busy = !dialled.ok() && dialled.error().code == ErrorCode::kTimeout;
+        if (!busy || deadline.left_ms() <= kBusyRetryMs) return dialled;
+        std::this_thread::sleep_for(std::chrono::milliseconds(kBusyRetryMs));
+    }
+}
+
+Result<std::vector<Dialled>> DialWorkers(const std::vector<std::string>& addresses,
+                                         const Bytes& key, int64_t timeout_ms,
+                                         const Deadline& deadline) {
+    std::vector<std::optional<Result<Dialled>>> results(addresses.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < addresses.size(); ++i) {
+        threads.emplace_back([&, i] {
+            results[i] = DialWorker(addresses[i], key, timeout_ms, deadline);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::optional<Error> first;
+    std::vector<Dialled> dialled;
+    for (auto& result : results) {
+        if (result->ok()) {
+            dialled.push_back(std::move(**result));
+        } else if (!first.has_value()) {
+            first = result->error();
+        } else {
+            Log(LogLevel::kError, "{}", result->error().message);
+        }
+    }
+    if (first.has_value()) return *first;
+    return dialled;
+}
+
+}  // namespace weft::cluster

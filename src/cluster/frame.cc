@@ -1,0 +1,337 @@
+#include "cluster/frame.h"
+
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+namespace weft::cluster {
+namespace {
+
+constexpr size_t kLengthBytes = 4;
+constexpr size_t kMostName = 255;
+
+bool KnownType(uint8_t type) {
+    return type >= static_cast<uint8_t>(FrameType::kHello) &&
+           type <= static_cast<uint8_t>(FrameType::kEndAck);
+}
+
+class Writer {
+  public:
+    template <typename T>
+    Writer& Int(T value) {
+        static_assert(std::is_integral_v<T>);
+        auto bits = static_cast<std::make_unsigned_t<T>>(value);
+        for (size_t i = 0; i < sizeof(T); ++i) {
+            bytes_.push_back(static_cast<std::byte>(bits & 0xff));
+            if constexpr (sizeof(T) > 1) bits >>= 8;
+        }
+        return *this;
+    }
+    Writer& Raw(View bytes) {
+        bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+        return *this;
+    }
+    Writer& Text(std::string_view text) {
+        Int(static_cast<uint32_t>(text.size()));
+        return Raw(std::as_bytes(std::span(text)));
+    }
+    Bytes Take() { return std::move(bytes_); }
+
+  private:
+    Bytes bytes_;
+};
+
+// Reads fields one after another. After the first that does not fit it reads zeros, and Done()
+// tells the error: so a decoder is a plain list of fields.
+class Reader {
+  public:
+    Reader(const char* message, View bytes) : message_(message), left_(bytes) {}
+
+    template <typename T>
+    T Int() {
+        using Bits = std::make_unsigned_t<T>;
+        Bits bits = 0;
+        const View raw = Raw(sizeof(T));
+        for (size_t i = 0; i < raw.size(); ++i) {
+            bits = static_cast<Bits>(bits | (static_cast<Bits>(raw[i]) << (8 * i)));
+        }
+        return static_cast<T>(bits);
+    }
+    View Raw(size_t count) {
+        if (wrong_ == nullptr && count > left_.size()) wrong_ = "is cut short";
+        if (wrong_ != nullptr) return {};
+        const View raw = left_.first(count);
+        left_ = left_.subspan(count);
+        return raw;
+    }
+    template <typename T, size_t N>
+    void Fill(std::array<T, N>& out) {
+        static_assert(sizeof(T) == 1);
+        const View raw = Raw(N);
+        if (!raw.empty()) std::memcpy(out.data(), raw.data(), N);
+    }
+    std::string Text(size_t most = kMostAfterAuth) {
+        const size_t count = Int<uint32_t>();
+        if (count > most) Fail("has a string that is too long");
+        const View raw = Raw(count);
+        return std::string(reinterpret_cast<const char*>(raw.data()), raw.size());
+    }
+    // How many entries of at least `least_bytes` each follow.
+    size_t Count(size_t least_bytes, size_t most) {
+        const size_t count = Int<uint32_t>();
+        if (count > most || count > left_.size() / least_bytes) Fail("has an impossible count");
+        return wrong_ == nullptr ? count : 0;
+    }
+    void Fail(const char* wrong) {
+        if (wrong_ == nullptr) wrong_ = wrong;
+    }
+    Status Done() {
+        if (wrong_ == nullptr && !left_.empty()) wrong_ = "has bytes left over";
+        if (wrong_ == nullptr) return {};
+        return MakeError(ErrorCode::kCorrupt, "control message '{}' {}", message_, wrong_);
+    }
+
+  private:
+    const char* message_;
+    View left_;
+    const char* wrong_ = nullptr;
+};
+
+// Every code that may travel. The numbers are the protocol's, not the enum's.
+constexpr std::array kCodes = {
+    ErrorCode::kUsage,       ErrorCode::kNotFound, ErrorCode::kCorrupt,  ErrorCode::kUnsupported,
+    ErrorCode::kIo,          ErrorCode::kOutOfMemory, ErrorCode::kTimeout, ErrorCode::kPeerLost,
+    ErrorCode::kDenied,      ErrorCode::kCancelled,
+};
+
+uint8_t CodeNumber(ErrorCode code) {
+    for (size_t i = 0; i < kCodes.size(); ++i) {
+        if (kCodes[i] == code) return static_cast<uint8_t>(i);
+    }
+    WEFT_CHECK(false);
+    return 0;
+}
+
+template <typename T>
+Result<T> Finish(Reader& reader, T message) {
+    WEFT_TRY(reader.Done());
+    return message;
+}
+
+}  // namespace
+
+Result<std::optional<Frame>> ParseFrame(View bytes, bool authenticated, size_t* consumed) {
+    *consumed = 0;
+    const size_t tag_bytes = authenticated ? kTagBytes : 0;
+    const size_t most = authenticated ? kMostAfterAuth : kMostBeforeAuth;
+    if (bytes.size() < kLengthBytes) return std::optional<Frame>();
+    Reader reader("frame", bytes);
+    const size_t length = reader.Int<uint32_t>();
+    if (length < 1 + tag_bytes || length > most - kLengthBytes) {
+        return MakeError(ErrorCode::kCorrupt, "control frame of {} bytes; {} to {} are allowed",
+                         length, 1 + tag_bytes, most - kLengthBytes);
+    }
+    // The type is judged as soon as it is here, before the rest is waited for.
+    if (bytes.size() == kLengthBytes) return std::optional<Frame>();
+    const auto type = static_cast<uint8_t>(bytes[kLengthBytes]);
+    if (!KnownType(type)) {
+        return MakeError(ErrorCode::kCorrupt, "control frame of unknown type {}", type);
+    }
+    if (bytes.size() - kLengthBytes < length) return std::optional<Frame>();
+    *consumed = kLengthBytes + length;
+    const View body = bytes.subspan(kLengthBytes + 1, length - 1);
+    return std::optional<Frame>(Frame{static_cast<FrameType>(type),
+                                      body.first(body.size() - tag_bytes), body.last(tag_bytes)});
+}
+
+void AppendFrame(Bytes& out, FrameType type, View payload, View tag) {
+    const size_t length = 1 + payload.size() + tag.size();
+    WEFT_CHECK(length <= kMostAfterAuth - kLengthBytes);
+    const Bytes head =
+        Writer().Int(static_cast<uint32_t>(length)).Int(static_cast<uint8_t>(type)).Take();
+    out.insert(out.end(), head.begin(), head.end());
+    out.insert(out.end(), payload.begin(), payload.end());
+    out.insert(out.end(), tag.begin(), tag.end());
+}
+
+// ---- Hello, challenge, proof, refusal -----------------------------------------------------------
+
+Bytes Encode(const HelloMessage& message) {
+    return Writer()
+        .Text("weft")
+        .Int(message.protocol)
+        .Int(message.timeout_ms)
+        .Raw(message.nonce)
+        .Text(message.version)
+        .Take();
+}
+
+Result<HelloMessage> DecodeHello(View payload) {
+    Reader reader("hello", payload);
+    HelloMessage message;
+    if (reader.Text(kMostName) != "weft") reader.Fail("does not begin with 'weft'");
+    message.protocol = reader.Int<uint32_t>();
+    message.timeout_ms = reader.Int<int64_t>();
+    if (message.timeout_ms < 0 || message.timeout_ms > 86'400'000) {
+        reader.Fail("has an impossible timeout");
+    }
+    reader.Fill(message.nonce);
+    message.version = reader.Text(kMostName);
+    return Finish(reader, std::move(message));
+}
+
+Bytes Encode(const ChallengeMessage& message) {
+    return Writer().Int(message.protocol).Raw(message.nonce).Take();
+}
+
+Result<ChallengeMessage> DecodeChallenge(View payload) {
+    Reader reader("challenge", payload);
+    ChallengeMessage message;
+    message.protocol = reader.Int<uint32_t>();
+    reader.Fill(message.nonce);
+    return Finish(reader, message);
+}
+
+Bytes Encode(const ProofMessage& message) {
+    return Writer().Raw(std::as_bytes(std::span(message.mac))).Take();
+}
+
+Result<ProofMessage> DecodeProof(View payload) {
+    Reader reader("proof", payload);
+    ProofMessage message;
+    reader.Fill(message.mac);
+    return Finish(reader, message);
+}
+
+Bytes Encode(const RefuseMessage& message) {
+    return Writer().Int(static_cast<uint8_t>(message.reason)).Text(message.version).Take();
+}
+
+Result<RefuseMessage> DecodeRefuse(View payload) {
+    Reader reader("refusal", payload);
+    RefuseMessage message;
+    const auto reason = reader.Int<uint8_t>();
+    if (reason < 1 || reason > 3) reader.Fail("has an unknown reason");
+    message.reason = static_cast<Refusal>(reason);
+    message.version = reader.Text(kMostName);
+    return Finish(reader, std::move(message));
+}
+
+// ---- The job ------------------------------------------------------------------------------------
+
+Bytes Encode(const AssignMessage& message) {
+    Writer writer;
+    writer.Int(message.rank).Int(message.epoch).Int(message.window_bytes).Text(message.transport);
+    writer.Int(static_cast<uint32_t>(message.hosts.size()));
+    for (const std::string& host : message.hosts) writer.Text(host);
+    return writer.Text(message.job).Take();
+}
+
+Result<AssignMessage> DecodeAssign(View payload) {
+    Reader reader("assignment", payload);
+    AssignMessage message;
+    message.rank = reader.Int<int32_t>();
+    message.epoch = reader.Int<int64_t>();
+    message.window_bytes = reader.Int<uint64_t>();
+    message.transport = reader.Text(kMostName);
+    message.hosts.resize(reader.Count(4, kMostRanks));
+    for (std::string& host : message.hosts) host = reader.Text(kMostName);
+    message.job = reader.Text();
+    if (message.rank < 1 || static_cast<size_t>(message.rank) >= message.hosts.size()) {
+        reader.Fail("has a rank outside the cluster");
+    }
+    return Finish(reader, std::move(message));
+}
+
+Bytes Encode(const HeartbeatMessage& message) { return Writer().Int(message.progress).Take(); }
+
+Result<HeartbeatMessage> DecodeHeartbeat(View payload) {
+    Reader reader("heartbeat", payload);
+    return Finish(reader, HeartbeatMessage{reader.Int<int64_t>()});
+}
+
+Bytes Encode(const RelayMessage& message) {
+    Writer writer;
+    writer.Int(static_cast<uint32_t>(message.ranks.size()));
+    for (const RelayMessage::Rank& rank : message.ranks) {
+        writer.Int(rank.idle_ms).Int(rank.silent_ms);
+    }
+    return writer.Take();
+}
+
+Result<RelayMessage> DecodeRelay(View payload) {
+    Reader reader("relay", payload);
+    RelayMessage message;
+    message.ranks.resize(reader.Count(16, kMostRanks));
+    for (RelayMessage::Rank& rank : message.ranks) {
+        rank.idle_ms = reader.Int<int64_t>();
+        rank.silent_ms = reader.Int<int64_t>();
+    }
+    return Finish(reader, std::move(message));
+}
+
+Bytes Encode(const ValueMessage& message) {
+    return Writer().Int(message.number).Text(message.name).Text(message.value).Take();
+}
+
+Result<ValueMessage> DecodeValue(View payload) {
+    Reader reader("value", payload);
+    ValueMessage message;
+    message.number = reader.Int<int64_t>();
+    message.name = reader.Text(kMostName);
+    message.value = reader.Text();
+    return Finish(reader, std::move(message));
+}
+
+Bytes Encode(const ResultMessage& message) {
+    return Writer().Int(message.number).Text(message.value).Take();
+}
+
+Result<ResultMessage> DecodeResult(View payload) {
+    Reader reader("result", payload);
+    ResultMessage message;
+    message.number = reader.Int<int64_t>();
+    message.value = reader.Text();
+    return Finish(reader, std::move(message));
+}
+
+Bytes Encode(const VerdictMessage& message) {
+    return Writer()
+        .Int(CodeNumber(message.code))
+        .Int(message.lost_rank)
+        .Text(message.text)
+        .Text(message.reason)
+        .Take();
+}
+
+Result<VerdictMessage> DecodeVerdict(View payload) {
+    Reader reader("verdict", payload);
+    VerdictMessage message;
+    const auto code = reader.Int<uint8_t>();
+    if (code >= kCodes.size()) reader.Fail("has an unknown error code");
+    message.code = code < kCodes.size() ? kCodes[code] : ErrorCode::kCorrupt;
+    message.lost_rank = reader.Int<int32_t>();
+    if (message.lost_rank < -1 || message.lost_rank >= static_cast<int32_t>(kMostRanks)) {
+        reader.Fail("names an impossible rank");
+    }
+    message.text = reader.Text();
+    message.reason = reader.Text();
+    return Finish(reader, std::move(message));
+}
+
+std::string PackStrings(const std::vector<std::string>& strings) {
+    Writer writer;
+    writer.Int(static_cast<uint32_t>(strings.size()));
+    for (const std::string& text : strings) writer.Text(text);
+    const Bytes bytes = writer.Take();
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+Result<std::vector<std::string>> UnpackStrings(std::string_view packed) {
+    Reader reader("list", std::as_bytes(std::span(packed)));
+    std::vector<std::string> strings(reader.Count(4, kMostRanks));
+    for (std::string& text : strings) text = reader.Text();
+    return Finish(reader, std::move(strings));
+}
+
+}  // namespace weft::cluster

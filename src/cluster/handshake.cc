@@ -1,0 +1,283 @@
+#include "cluster/handshake.h"
+
+#include <openssl/evp.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr size_t kLeastKey = 16;
+constexpr size_t kMostKey = 4096;
+
+constexpr std::string_view kClientProof = "weft control client";
+constexpr std::string_view kServerProof = "weft control server";
+constexpr std::string_view kClientFrames = "weft frames of client";
+constexpr std::string_view kServerFrames = "weft frames of server";
+
+Sha256Digest Mac(View key, std::string_view label, View transcript) {
+    Bytes data(label.size() + 1 + transcript.size());  // a zero ends the label
+    std::memcpy(data.data(), label.data(), label.size());
+    std::memcpy(data.data() + label.size() + 1, transcript.data(), transcript.size());
+    return HmacSha256(key, data);
+}
+
+// The two whole messages, each with its length, so that no two pairs give the same bytes.
+Bytes Transcript(const HelloMessage& hello, const ChallengeMessage& challenge) {
+    Bytes transcript;
+    AppendFrame(transcript, FrameType::kHello, Encode(hello));
+    AppendFrame(transcript, FrameType::kChallenge, Encode(challenge));
+    return transcript;
+}
+
+// AES-256-GCM over `in`, with the frame's number as nonce and its type as associated data.
+// Sealing writes `tag`; opening checks it and returns false where it is wrong.
+bool RunGcm(bool seal, const Sha256Digest& key, uint64_t number, FrameType type, View in,
+            std::span<std::byte> out, std::span<std::byte, kTagBytes> tag) {
+    uint8_t nonce[12] = {};
+    for (int i = 0; i < 8; ++i) nonce[i] = static_cast<uint8_t>(number >> (8 * i));
+    const auto type_byte = static_cast<uint8_t>(type);
+    const auto* data = reinterpret_cast<const uint8_t*>(in.data());
+    auto* result = reinterpret_cast<uint8_t*>(out.data());
+    uint8_t rest[16];
+    int count = 0;
+    EVP_CIPHER_CTX* context = EVP_CIPHER_CTX_new();
+    WEFT_CHECK(context != nullptr);
+    bool good = EVP_CipherInit_ex(context, EVP_aes_256_gcm(), nullptr, key.data(), nonce, seal) &&
+                EVP_CipherUpdate(context, nullptr, &count, &type_byte, 1);
+    if (!seal) {
+        good = good && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_SET_TAG, kTagBytes, tag.data());
+    }
+    if (!in.empty()) {
+        good = good && EVP_CipherUpdate(context, result, &count, data, static_cast<int>(in.size()));
+    }
+    good = good && EVP_CipherFinal_ex(context, rest, &count) > 0;
+    if (seal) {
+        good = good && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_GET_TAG, kTagBytes, tag.data());
+    }
+    EVP_CIPHER_CTX_free(context);
+    return good;
+}
+
+Error Unexpected(const std::string& name, const char* what) {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: {} during the handshake. Is that port a weft worker's?", name, what);
+}
+
+Bytes PlainFrame(FrameType type, View payload) {
+    Bytes out;
+    AppendFrame(out, type, payload);
+    return out;
+}
+
+}  // namespace
+
+Result<Bytes> ReadKeyFile(const std::string& path) {
+    WEFT_ASSIGN(std::string text, ReadTextFile(path, 2 * kMostKey));
+    while (!text.empty() && std::strchr(" \t\r\n", text.back()) != nullptr) text.pop_back();
+    if (text.size() < kLeastKey || text.size() > kMostKey) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: a key of {} bytes; {} to {} are expected. Make one with: "
+                         "(umask 077; head -c 32 /dev/urandom | base64 > FILE), and copy it to "
+                         "every host",
+                         path, text.size(), kLeastKey, kMostKey);
+    }
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0 && (info.st_mode & 077) != 0) {
+        Log(LogLevel::kWarning, "{}: other users may read this key; mend it with: chmod 600 {}",
+            path, path);
+    }
+    const View bytes = std::as_bytes(std::span(text));
+    return Bytes(bytes.begin(), bytes.end());
+}
+
+void SealFrame(Session& session, Bytes& out, FrameType type, View payload) {
+    Bytes sealed(payload.size());
+    std::array<std::byte, kTagBytes> tag;
+    WEFT_CHECK(RunGcm(true, session.send_key, session.sent++, type, payload, sealed, tag));
+    AppendFrame(out, type, sealed, tag);
+}
+
+Result<Bytes> OpenFrame(Session& session, const Frame& frame) {
+    Bytes payload(frame.payload.size());
+    std::array<std::byte, kTagBytes> tag{};
+    if (frame.tag.size() == kTagBytes) {
+        std::copy(frame.tag.begin(), frame.tag.end(), tag.begin());
+        if (RunGcm(false, session.receive_key, session.received++, frame.type, frame.payload,
+                   payload, tag)) {
+            return payload;
+        }
+    }
+    return MakeError(ErrorCode::kDenied, "a control frame was altered or came out of order");
+}
+
+Bytes EncodeSession(const Session& session) {
+    const uint64_t numbers[] = {session.sent, session.received,
+                                static_cast<uint64_t>(session.timeout_ms)};
+    Bytes bytes(2 * sizeof(Sha256Digest) + sizeof numbers);
+    std::memcpy(bytes.data(), session.send_key.data(), 32);
+    std::memcpy(bytes.data() + 32, session.receive_key.data(), 32);
+    std::memcpy(bytes.data() + 64, numbers, sizeof numbers);
+    return bytes;
+}
+
+Result<Session> DecodeSession(View bytes) {
+    uint64_t numbers[3];
+    if (bytes.size() != 64 + sizeof numbers) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "a worker's session has {} bytes, {} were expected: 'weft worker --join' "
+                         "is started by weft itself, never by hand",
+                         bytes.size(), 64 + sizeof numbers);
+    }
+    Session session;
+    std::memcpy(session.send_key.data(), bytes.data(), 32);
+    std::memcpy(session.receive_key.data(), bytes.data() + 32, 32);
+    std::memcpy(numbers, bytes.data() + 64, sizeof numbers);
+    session.sent = numbers[0];
+    session.received = numbers[1];
+    session.timeout_ms = static_cast<int64_t>(numbers[2]);
+    return session;
+}
+
+std::pair<Session, Session> MakeSessionPair(int64_t timeout_ms) {
+    Session parent;
+    RandomBytes(std::as_writable_bytes(std::span(parent.send_key)));
+    RandomBytes(std::as_writable_bytes(std::span(parent.receive_key)));
+    parent.timeout_ms = timeout_ms;
+    Session child = parent;
+    std::swap(child.send_key, child.receive_key);
+    return {parent, child};
+}
+
+// ---- The caller ---------------------------------------------------------------------------------
+
+ClientHandshake::ClientHandshake(std::string name, Bytes key, int64_t timeout_ms,
+                                 Identity identity)
+    : name_(std::move(name)), key_(std::move(key)), identity_(std::move(identity)) {
+    hello_.protocol = identity_.protocol;
+    hello_.version = identity_.version;
+    hello_.timeout_ms = timeout_ms;
+    RandomBytes(hello_.nonce);
+}
+
+Bytes ClientHandshake::First() const { return PlainFrame(FrameType::kHello, Encode(hello_)); }
+
+Result<Bytes> ClientHandshake::OnChallenge(const Frame& frame) {
+    auto challenge = DecodeChallenge(frame.payload);
+    if (!challenge.ok()) return Unexpected(name_, "a malformed challenge came");
+    if (challenge->protocol != identity_.protocol) {
+        return MakeError(ErrorCode::kDenied,
+                         "{} speaks control protocol {}, this weft {} speaks {}: install the same "
+                         "version on every host",
+                         name_, challenge->protocol, identity_.version, identity_.protocol);
+    }
+    transcript_ = Transcript(hello_, *challenge);
+    session_.send_key = Mac(key_, kClientFrames, transcript_);
+    session_.receive_key = Mac(key_, kServerFrames, transcript_);
+    session_.timeout_ms = hello_.timeout_ms;
+    proved_ = true;
+    return PlainFrame(FrameType::kProof, Encode(ProofMessage{Mac(key_, kClientProof, transcript_)}));
+}
+
+Error ClientHandshake::Refused(const RefuseMessage& message) const {
+    switch (message.reason) {
+        case Refusal::kWrongKey:
+            return MakeError(ErrorCode::kDenied,
+                             "{} refused our key: its --key-file holds another one. Copy the same "
+                             "file to every host",
+                             name_);
+        case Refusal::kVersion:
+            return MakeError(ErrorCode::kDenied,
+                             "{} runs weft {} (control protocol {}), this is weft {} (control "
+                             "protocol {}): install the same version on every host",
+                             name_, message.version, identity_.protocol, identity_.version,
+                             identity_.protocol);
+        case Refusal::kBusy:
+            return MakeError(ErrorCode::kTimeout,
+                             "{} is running another job: wait until that ends, or start a second "
+                             "worker there on another port",
+                             name_);
+    }
+    return Unexpected(name_, "an unknown refusal came");
+}
+
+Result<Bytes> ClientHandshake::On(const Frame& frame) {
+    if (!proved_) {
+        if (frame.type != FrameType::kChallenge) return Unexpected(name_, "an unexpected frame came");
+        return OnChallenge(frame);
+    }
+    if (frame.type == FrameType::kRefuse) {
+        auto refusal = DecodeRefuse(frame.payload);
+        if (!refusal.ok()) return Unexpected(name_, "a malformed refusal came");
+        return Refused(*refusal);
+    }
+    if (frame.type != FrameType::kWelcome) return Unexpected(name_, "an unexpected frame came");
+    auto proof = DecodeProof(frame.payload);
+    if (!proof.ok()) return Unexpected(name_, "a malformed proof came");
+    if (!DigestsEqual(proof->mac, Mac(key_, kServerProof, transcript_))) {
+        return MakeError(ErrorCode::kDenied,
+                         "{} did not prove that it has our key: something else answers there, or "
+                         "its key differs",
+                         name_);
+    }
+    done_ = true;
+    return Bytes();
+}
+
+// ---- The listener -------------------------------------------------------------------------------
+
+ServerHandshake::ServerHandshake(View key, Identity identity)
+    : key_(key), identity_(std::move(identity)) {}
+
+ServerHandshake::Step ServerHandshake::On(const Frame& frame, bool busy) {
+    if (!challenged_ && frame.type == FrameType::kHello) return OnHello(frame);
+    if (challenged_ && frame.type == FrameType::kProof) return OnProof(frame, busy);
+    return {{}, false, "an unexpected frame"};
+}
+
+ServerHandshake::Step ServerHandshake::OnHello(const Frame& frame) {
+    auto hello = DecodeHello(frame.payload);
+    if (!hello.ok()) return {{}, false, hello.error().message};
+    hello_ = std::move(*hello);
+    ChallengeMessage challenge;
+    challenge.protocol = identity_.protocol;
+    RandomBytes(challenge.nonce);
+    transcript_ = Transcript(hello_, challenge);
+    challenged_ = true;
+    Step step{PlainFrame(FrameType::kChallenge, Encode(challenge)), false, ""};
+    if (hello_.protocol != identity_.protocol) {
+        step.refused = fmt::format("it speaks control protocol {}, this is {}", hello_.protocol,
+                                   identity_.protocol);
+    }
+    return step;
+}
+
+ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy) {
+    const auto refuse = [](RefuseMessage message, std::string why) {
+        return Step{PlainFrame(FrameType::kRefuse, Encode(message)), false, std::move(why)};
+    };
+    auto proof = DecodeProof(frame.payload);
+    if (!proof.ok()) return {{}, false, proof.error().message};
+    if (!DigestsEqual(proof->mac, Mac(key_, kClientProof, transcript_))) {
+        return refuse({Refusal::kWrongKey, ""}, "wrong key");
+    }
+    if (hello_.version != identity_.version) {
+        return refuse({Refusal::kVersion, identity_.version},
+                      fmt::format("it runs weft {}, this is weft {}", hello_.version,
+                                  identity_.version));
+    }
+    if (busy) return refuse({Refusal::kBusy, ""}, "a job is running");
+    session_.send_key = Mac(key_, kServerFrames, transcript_);
+    session_.receive_key = Mac(key_, kClientFrames, transcript_);
+    session_.timeout_ms = hello_.timeout_ms;
+    const ProofMessage own{Mac(key_, kServerProof, transcript_)};
+    return {PlainFrame(FrameType::kWelcome, Encode(own)), true, ""};
+}
+
+}  // namespace weft::cluster

@@ -1,0 +1,336 @@
+// The main thread's side of Control: collective calls, verdicts, the end.
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "cluster/control.h"
+#include "cluster/spawn.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kVerdictWaitMs = 700;  // how long a data wait gives the control plane
+constexpr int64_t kReportWaitMs = 200;   // how long a report of a lost peer does
+constexpr int64_t kAnswerWaitMs = 500;   // rank 0's answer to a report
+constexpr int64_t kLingerMs = 400;       // for the others to leave after a verdict
+constexpr size_t kMostReport = 8192;
+
+Clock::time_point TimeOf(const Deadline& deadline) {
+    return Clock::time_point(std::chrono::nanoseconds(deadline.at_ns()));
+}
+
+}  // namespace
+
+void Control::SetHosts(std::vector<std::string> names) {
+    const Lock lock(mutex_);
+    hosts_ = std::move(names);
+}
+
+void Control::SetTransport(std::string transport) {
+    const Lock lock(mutex_);
+    transport_ = std::move(transport);
+}
+
+void Control::SetProgress(std::function<int64_t()> progress) {
+    const Lock lock(mutex_);
+    progress_ = std::move(progress);
+    own_moved_ns_ = NowNs();
+}
+
+void Control::Wake() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t put = ::write(wake_.get(), &one, sizeof one);
+}
+
+void Control::RequestStop() {
+    stop_requested_.store(true);
+    Wake();
+}
+
+template <typename Ready>
+bool Control::WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready) {
+    changed_.wait_until(lock, TimeOf(deadline), [&] { return ready() || verdict_.has_value(); });
+    return ready();
+}
+
+// ---- Words --------------------------------------------------------------------------------------
+
+std::string Control::WhoLocked(int rank) const {
+    const auto index = static_cast<size_t>(rank);
+    const std::string host = index < hosts_.size() ? hosts_[index] : "unknown";
+    if (transport_.empty()) return fmt::format("rank {} (host {})", rank, host);
+    return net::PeerName{rank, host, transport_}.Text();
+}
+
+std::string Control::Who(int rank) const {
+    const Lock lock(mutex_);
+    return WhoLocked(rank);
+}
+
+Error Control::Tell(const net::OpTag& tag) const {
+    WEFT_CHECK(verdict_.has_value());
+    const VerdictMessage& verdict = *verdict_;
+    std::string text = verdict.text;
+    if (!verdict.reason.empty()) {
+        const char* phase = phase_.load(std::memory_order_relaxed);
+        if (tag.op[0] != '\0') {
+            text += " during " + tag.Text();
+        } else if (phase != nullptr) {
+            text += fmt::format(" during {}", phase);
+        }
+        text += ": " + verdict.reason;
+        text += ". The job has ended on all ranks; mend the cause and start it again.";
+    }
+    if (tag.op[0] != '\0') told_ = text;
+    return Error{verdict.code, std::move(text)};
+}
+
+Error Control::FailureDuring(const net::OpTag& tag) const {
+    const Lock lock(mutex_);
+    return Tell(tag);
+}
+
+std::string Control::Missing(const std::function<bool(const Peer&)>& is_missing) const {
+    std::string text;
+    for (const Peer& peer : peers_) {
+        if (is_missing(peer)) text += (text.empty() ? "" : ", ") + WhoLocked(peer.rank);
+    }
+    return text;
+}
+
+// ---- What net/ asks -----------------------------------------------------------------------------
+
+int64_t Control::SilentMs(int rank) const {
+    const Lock lock(mutex_);
+    const int64_t now = NowNs();
+    if (is_root()) {
+        for (const Peer& peer : peers_) {
+            if (peer.rank == rank) return (now - peer.moved_ns) / kMs;
+        }
+        return -1;
+    }
+    const auto index = static_cast<size_t>(rank);
+    if (index >= relay_.ranks.size()) return -1;
+    return relay_.ranks[index].idle_ms + (now - relay_ns_) / kMs;
+}
+
+Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) {
+    const bool expired = deadline.expired();
+    Lock lock(mutex_);
+    WaitFor(lock, Deadline::In(kVerdictWaitMs), [] { return false; });
+    if (verdict_.has_value()) return Tell(tag);
+    std::string text;
+    if (expired) {
+        text = fmt::format("{}: no data for {} within {} ms, though its process answers. Is it "
+                           "stuck, or is the data link between the hosts down?",
+                           WhoLocked(rank), tag.Text(), deadline.length_ms());
+    } else {
+        text = fmt::format("{}: the data link broke during {}, though its process answers. Is the "
+                           "network between the hosts sound?",
+                           WhoLocked(rank), tag.Text());
+    }
+    told_ = text;
+    return Error{ErrorCode::kPeerLost, std::move(text)};
+}
+
+// ---- Assignment and collective calls ------------------------------------------------------------
+
+void Control::Assign(const AssignMessage& message) {
+    const Lock lock(mutex_);
+    for (Peer& peer : peers_) {
+        if (peer.rank == message.rank) peer.channel.Send(FrameType::kAssign, Encode(message));
+    }
+    Wake();
+}
+
+Result<AssignMessage> Control::WaitForAssignment(const Deadline& deadline) {
+    Lock lock(mutex_);
+    if (WaitFor(lock, deadline, [&] { return assignment_.has_value(); })) return *assignment_;
+    if (verdict_.has_value()) return Tell({});
+    return MakeError(ErrorCode::kTimeout, "rank 0 gave no job within {} ms", deadline.length_ms());
+}
+
+Result<std::string> Control::Round(const std::string& name, const std::string& mine,
+                                   const Combine& combine, const Deadline& deadline) {
+    if (mine.size() > kMostAfterAuth / 2) {
+        return MakeError(ErrorCode::kUnsupported, "'{}': {} bytes are too many for a control frame",
+                         name, mine.size());
+    }
+    Lock lock(mutex_);
+    ++rounds_;
+    return is_root() ? RoundOfRoot(lock, name, mine, combine, deadline)
+                     : RoundOfWorker(lock, name, mine, deadline);
+}
+
+Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
+                                         const std::string& mine, const Combine& combine,
+                                         const Deadline& deadline) {
+    const auto missing = [](const Peer& peer) { return !peer.value.has_value(); };
+    WaitFor(lock, deadline, [&] { return std::none_of(peers_.begin(), peers_.end(), missing); });
+    if (verdict_.has_value()) return Tell({});
+    const std::string absent = Missing(missing);
+    if (!absent.empty()) {
+        Fail({ErrorCode::kTimeout, -1,
+              fmt::format("'{}' was not reached within {} ms by {}", name, deadline.length_ms(),
+                          absent),
+              ""});
+        return Tell({});
+    }
+    std::vector<std::string> values = {mine};
+    for (Peer& peer : peers_) {
+        if (peer.value->number != rounds_ || peer.value->name != name) {
+            Fail({ErrorCode::kCorrupt, -1,
+                  fmt::format("{} is at '{}' (call {}) where rank 0 is at '{}' (call {})",
+                              WhoLocked(peer.rank), peer.value->name, peer.value->number, name,
+                              rounds_),
+                  ""});
+            return Tell({});
+        }
+        values.push_back(std::move(peer.value->value));
+        peer.value.reset();
+    }
+    auto result = combine(values);
+    if (result.ok() && result->size() > kMostAfterAuth - 256) {
+        result = MakeError(ErrorCode::kUnsupported, "'{}': the values of all ranks are {} bytes",
+                           name, result->size());
+    }
+    if (!result.ok()) {
+        Fail({result.error().code, -1, result.error().message, ""});
+        return Tell({});
+    }
+    const Bytes payload = Encode(ResultMessage{rounds_, *result});
+    for (Peer& peer : peers_) peer.channel.Send(FrameType::kResult, payload);
+    Wake();
+    return result;
+}
+
+Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
+                                           const std::string& mine, const Deadline& deadline) {
+    if (verdict_.has_value()) return Tell({});
+    result_.reset();
+    peers_[0].channel.Send(FrameType::kValue, Encode(ValueMessage{rounds_, name, mine}));
+    Wake();
+    // Rank 0's own deadline comes first: its verdict says who was missing.
+    const Deadline later = Deadline::In(deadline.left_ms() + kAnswerWaitMs);
+    WaitFor(lock, later, [&] { return result_.has_value(); });
+    if (result_.has_value() && result_->number == rounds_) return std::move(result_->value);
+    if (verdict_.has_value()) return Tell({});
+    return MakeError(ErrorCode::kTimeout, "{}: no answer to '{}' within {} ms", WhoLocked(0), name,
+                     later.length_ms());
+}
+
+// ---- Failure and end ----------------------------------------------------------------------------
+
+Error Control::ReportFailure(Error error) {
+    Lock lock(mutex_);
+    const bool secondary =
+        error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout;
+    if (secondary && error.message != told_) {
+        WaitFor(lock, Deadline::In(kReportWaitMs), [] { return false; });
+    }
+    if (error.message.size() > kMostReport) error.message.resize(kMostReport);
+    const VerdictMessage report{error.code, -1, error.message, ""};
+    if (!verdict_.has_value() && is_root()) Fail(report);
+    if (!verdict_.has_value()) {
+        peers_[0].channel.Send(FrameType::kFailure, Encode(report));
+        Wake();
+        WaitFor(lock, Deadline::In(kAnswerWaitMs), [] { return false; });
+    }
+    taken_ = true;
+    if (ended_ && !is_root()) peers_[0].channel.Send(FrameType::kEndAck, {});
+    if (!verdict_.has_value()) return error;
+    // What a data wait was told names the op; the bare verdict would not.
+    if (error.message == told_) return error;
+    return Tell({});
+}
+
+bool Control::ShouldReport() const {
+    const Lock lock(mutex_);
+    if (is_root() || !options_.local) return true;
+    return verdict_.has_value() && verdict_->lost_rank == 0;
+}
+
+bool Control::AllGone() const {
+    return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.gone; });
+}
+
+Status Control::End(const Deadline& deadline) {
+    Lock lock(mutex_);
+    ending_ = true;
+    const Status status = is_root() ? EndRoot(lock, deadline) : EndWorker(lock, deadline);
+    taken_ = true;
+    return status;
+}
+
+Status Control::EndRoot(Lock& lock, const Deadline& deadline) {
+    if (verdict_.has_value()) return Tell({});
+    ended_ = true;
+    for (Peer& peer : peers_) peer.channel.Send(FrameType::kEnd, {});
+    Wake();
+    if (WaitFor(lock, deadline, [&] { return AllGone(); })) return {};
+    if (!verdict_.has_value()) {
+        Fail({ErrorCode::kTimeout, -1,
+              fmt::format("the job is over, but within {} ms these did not end: {}",
+                          deadline.length_ms(), Missing([](const Peer& p) { return !p.gone; })),
+              ""});
+    }
+    return Tell({});
+}
+
+Status Control::EndWorker(Lock& lock, const Deadline& deadline) {
+    WaitFor(lock, deadline, [&] { return ended_; });
+    if (ended_) {
+        peers_[0].channel.Send(FrameType::kEndAck, {});
+        return {};
+    }
+    if (verdict_.has_value()) return Tell({});
+    return MakeError(ErrorCode::kTimeout, "{} did not end the job within {} ms", WhoLocked(0),
+                     deadline.length_ms());
+}
+
+// Gives the others a moment to take the last words: a socket that is closed with unread bytes in
+// it takes back what was sent last.
+void Control::Linger(Lock& lock, int64_t ms) {
+    const Deadline deadline = Deadline::In(ms);
+    if (is_root()) {
+        changed_.wait_until(lock, TimeOf(deadline), [&] { return AllGone(); });
+        return;
+    }
+    changed_.wait_until(lock, TimeOf(deadline), [&] { return !peers_[0].channel.wants_write(); });
+}
+
+void Control::Stop() {
+    if (thread_.joinable()) {
+        Lock lock(mutex_);
+        progress_ = nullptr;
+        taken_ = true;
+        const VerdictMessage left{ErrorCode::kCancelled, -1, WhoLocked(options_.rank) +
+                                  " left the job", ""};
+        if (!verdict_.has_value() && !ended_) {
+            if (is_root()) Fail(left);
+            else peers_[0].channel.Send(FrameType::kFailure, Encode(left));
+        }
+        Linger(lock, kLingerMs);
+        stopping_ = true;
+        Wake();
+        lock.unlock();
+        thread_.join();
+    }
+    for (Peer& peer : peers_) peer.channel.Close(!peer.gone && is_root());
+    KillChildren();
+}
+
+void Control::KillChildren() {
+    std::string how;
+    for (Peer& peer : peers_) {
+        if (peer.pid <= 0) continue;
+        ::kill(peer.pid, SIGKILL);
+        const Deadline deadline = Deadline::In(1000);
+        while (!ReapChild(peer.pid, &how) && !deadline.expired()) ::usleep(500);
+        peer.pid = 0;
+    }
+}
+
+}  // namespace weft::cluster

@@ -1,0 +1,131 @@
+#include "cluster/spawn.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <charconv>
+#include <cstring>
+
+// Linux 5.9, in glibc 2.34's unistd.h; the flag is in a kernel header that clashes with others.
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
+
+namespace weft::cluster {
+namespace {
+
+// Between fork and exec: only calls that are safe there.
+[[noreturn]] void RunChild(char* const* argv, pid_t parent, int control, int session) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(0);  // it died before we could ask
+    ::signal(SIGINT, SIG_IGN);
+    ::signal(SIGTERM, SIG_IGN);
+    ::signal(SIGCHLD, SIG_DFL);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    const int null = ::open("/dev/null", O_RDONLY);
+    if (null >= 0) ::dup2(null, STDIN_FILENO);
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);
+    ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    ::fcntl(control, F_SETFD, 0);
+    ::fcntl(session, F_SETFD, 0);
+    ::execv("/proc/self/exe", argv);
+    ::_exit(127);
+}
+
+bool ParseFd(std::string_view text, int* fd) {
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), *fd);
+    return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() &&
+           *fd > STDERR_FILENO;
+}
+
+Bytes ReadAll(int fd) {
+    Bytes bytes(1024);
+    size_t size = 0;
+    while (size < bytes.size()) {
+        const ssize_t got = ::read(fd, bytes.data() + size, bytes.size() - size);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        size += static_cast<size_t>(got);
+    }
+    bytes.resize(size);
+    return bytes;
+}
+
+Error SpawnError(const char* what) {
+    return MakeError(ErrorCode::kIo, "cannot start a rank: {}: {}", what, std::strerror(errno));
+}
+
+}  // namespace
+
+Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
+                        const Session& session, bool local) {
+    int pipe_fds[2];
+    if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return SpawnError("pipe");
+    const Fd read_end(pipe_fds[0]), write_end(pipe_fds[1]);
+    const Bytes secret = EncodeSession(session);  // far below a pipe's capacity: never blocks
+    if (::write(write_end.get(), secret.data(), secret.size()) !=
+        static_cast<ssize_t>(secret.size())) {
+        return SpawnError("write to a pipe");
+    }
+    std::vector<std::string> words = {"weft"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    words.push_back("--join");
+    words.push_back(
+        fmt::format("{}:{},{}", local ? "local" : "host", control.get(), read_end.get()));
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid < 0) return SpawnError("fork");
+    if (pid == 0) RunChild(argv.data(), parent, control.get(), read_end.get());
+    return pid;
+}
+
+Result<Inheritance> ReadHandle(const std::string& handle) {
+    const size_t colon = handle.find(':');
+    const size_t comma = handle.find(',');
+    Inheritance inheritance;
+    int control = -1, session = -1;
+    const std::string kind = handle.substr(0, colon);
+    if (colon == std::string::npos || comma == std::string::npos || comma < colon ||
+        (kind != "local" && kind != "host") ||
+        !ParseFd(std::string_view(handle).substr(colon + 1, comma - colon - 1), &control) ||
+        !ParseFd(std::string_view(handle).substr(comma + 1), &session) ||
+        ::fcntl(control, F_GETFD) < 0 || ::fcntl(session, F_GETFD) < 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "--join {}: not a handle. Weft itself starts 'weft worker --join'; by "
+                         "hand, start 'weft worker --listen HOST:PORT --key-file FILE'",
+                         handle);
+    }
+    inheritance.local = kind == "local";
+    inheritance.control = Fd(control);
+    ::fcntl(control, F_SETFD, FD_CLOEXEC);
+    const Fd pipe_end(session);
+    WEFT_ASSIGN(inheritance.session, DecodeSession(ReadAll(pipe_end.get())));
+    return inheritance;
+}
+
+bool ReapChild(pid_t pid, std::string* how) {
+    int status = 0;
+    const pid_t got = ::waitpid(pid, &status, WNOHANG);
+    if (got == 0 || (got < 0 && errno == EINTR)) return false;
+    if (got > 0 && WIFSIGNALED(status)) {
+        *how = fmt::format("its process was killed by signal {} ({})", WTERMSIG(status),
+                           ::strsignal(WTERMSIG(status)));
+    } else if (got > 0) {
+        *how = fmt::format("its process ended with status {}", WEXITSTATUS(status));
+    } else {
+        *how = "its process ended";
+    }
+    return true;
+}
+
+}  // namespace weft::cluster

@@ -1,0 +1,35 @@
+// Starting a rank as a child process of this program, and handing it its end of a control
+// connection. Secrets travel through a pipe, never on the command line or in the environment.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "cluster/handshake.h"
+#include "cluster/socket.h"
+
+namespace weft::cluster {
+
+// What a child finds behind the word that follows --join: "local:5,6".
+struct Inheritance {
+    Fd control;
+    Session session;
+    bool local = false;  // rank 0 is the parent (else the parent is a listener)
+};
+
+// Starts /proc/self/exe with `arguments` and "--join HANDLE". The child ignores SIGINT and SIGTERM,
+// reads /dev/null, prints to standard error only, inherits no other descriptor, and is killed when
+// the calling thread ends. Errors: kIo.
+Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
+                        const Session& session, bool local);
+
+// In the child. Errors: kUsage (not a handle), kCorrupt.
+Result<Inheritance> ReadHandle(const std::string& handle);
+
+// Whether the child has ended; then *how says it in words that follow "rank 2 was lost: ".
+// Reaps it.
+bool ReapChild(pid_t pid, std::string* how);
+
+}  // namespace weft::cluster
