@@ -69,7 +69,7 @@ Status Channel::TakeFrames(const std::function<void(FrameType, View)>& on_frame)
 
 void Channel::Close(bool reset) {
     if (reset && fd_.valid()) SetResetOnClose(fd_.get());
-    fd_.Close();
+    fd_.Reset();
 }
 
 }  // namespace weft::cluster

@@ -15,7 +15,7 @@ struct Dialled {
 };
 
 // Reaches one worker and proves the key to it, both ways. A worker that refuses the connection or
-// is busy is asked again until the deadline. Errors: kUsage (unknown host), kDenied (key,
+// is busy is asked again until the deadline. Errors: kUsage (address), kDenied (key,
 // version), kTimeout, kIo, kCorrupt; all name the worker.
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
                            const Deadline& deadline, const Identity& identity = {});

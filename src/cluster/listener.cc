@@ -49,7 +49,10 @@ class Listener final : public WorkerListener {
         : options_(std::move(options)), key_(std::move(key)), port_(std::move(port)) {}
     ~Listener() override { KillJob(); }
 
-    int port() const override { return LocalPort(port_.get()); }
+    int port() const override {
+        const auto port = net::BoundPort(port_.get());
+        return port.ok() ? *port : 0;
+    }
     Status Run() override;
 
   private:
@@ -248,7 +251,7 @@ Result<std::unique_ptr<WorkerListener>> WorkerListener::Open(const Options& opti
     }
     WEFT_ASSIGN(const Address address, ParseAddress(options.listen));
     WEFT_ASSIGN(Bytes key, ReadKeyFile(options.key_file));
-    WEFT_ASSIGN(Fd port, ListenOn(address));
+    WEFT_ASSIGN(Fd port, net::ListenTcp(address.host, address.port));
     return std::unique_ptr<WorkerListener>(
         std::make_unique<Listener>(options, std::move(key), std::move(port)));
 }

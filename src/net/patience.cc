@@ -73,7 +73,7 @@ Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const D
 
 Status Patience::Check() {
     PeerMonitor* monitor = progress_.monitor();
-    if (monitor != nullptr && monitor->Failed()) return monitor->Failure();
+    if (monitor != nullptr && monitor->Failed()) return monitor->FailureDuring(tag_);
     if (link_.end() != LinkEnd::kOpen && ++looks_after_end_ >= kLooksAfterEnd) return Ended();
     const int64_t now = NowNs();
     if (now >= deadline_.at_ns()) WEFT_TRY(Expired());
