@@ -1,0 +1,193 @@
+// A small program over weft::cluster, for the tests: it launches, joins or listens, and its job
+// goes through the phases of a real one.
+//
+//     cluster_rank launch local=3 timeout=500 load=100 steps=50 ...
+//     cluster_rank listen 127.0.0.1:0 KEYFILE
+//     cluster_rank worker --join HANDLE          (started by the two above)
+//
+// Words of a job: load=MS (how long loading takes), deaf=1 (loading does not look at the monitor),
+// prefill=STEPS, steps=STEPS, differ=RANK (whose model differs), error=RANK (who runs out of
+// memory), gone=RANK (who exits without a word), fail_at=PHASE (load, prefill, decode).
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+#include "cluster/cluster.h"
+#include "coll/comm.h"
+
+namespace {
+
+using weft::Deadline;
+using weft::Error;
+using weft::ErrorCode;
+using weft::Status;
+using weft::cluster::Cluster;
+
+using Words = std::map<std::string, std::string>;
+
+Words Parse(const std::string& text) {
+    Words words;
+    std::istringstream stream(text);
+    std::string word;
+    while (stream >> word) {
+        const size_t equals = word.find('=');
+        words[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
+    }
+    return words;
+}
+
+int64_t Number(const Words& words, const std::string& key, int64_t otherwise) {
+    const auto found = words.find(key);
+    return found == words.end() ? otherwise : std::atoll(found->second.c_str());
+}
+
+void Say(const std::string& line) {
+    const std::string text = line + "\n";
+    [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+class Run {
+  public:
+    explicit Run(Cluster& cluster) : cluster_(cluster), words_(Parse(cluster.job())) {}
+
+    Status All() {
+        WEFT_TRY(Load());
+        WEFT_TRY(Steps("prefill", Number(words_, "prefill", 0)));
+        return Steps("decode", Number(words_, "steps", 0));
+    }
+
+  private:
+    // Tells the test where we are, then does what the job says goes wrong here.
+    Status Enter(const char* phase) {
+        cluster_.SetPhase(phase);
+        Say(fmt::format("rank {} pid {} at {}", cluster_.rank(), ::getpid(), phase));
+        const auto at = words_.find("fail_at");
+        if (at == words_.end() || at->second != phase) return {};
+        if (Number(words_, "gone", -1) == cluster_.rank()) ::_exit(7);
+        if (Number(words_, "error", -1) == cluster_.rank()) {
+            return weft::MakeError(ErrorCode::kOutOfMemory, "model: 9 GiB needed, 1 GiB free");
+        }
+        return {};
+    }
+
+    Status Load() {
+        WEFT_TRY(Enter("load"));
+        const Deadline end = Deadline::In(Number(words_, "load", 0));
+        const bool deaf = Number(words_, "deaf", 0) == 1;
+        while (!end.expired()) {
+            ::usleep(1000);
+            const auto* monitor = cluster_.monitor();
+            if (!deaf && monitor != nullptr && monitor->Failed()) return monitor->Failure();
+        }
+        const bool differs = Number(words_, "differ", -1) == cluster_.rank();
+        WEFT_TRY(cluster_.Agree("model", differs ? "bbb" : "aaa", Deadline::In(60'000)));
+        return cluster_.Barrier("loaded", Deadline::In(60'000));
+    }
+
+    Status Steps(const char* phase, int64_t steps) {
+        if (steps == 0) return {};
+        WEFT_TRY(Enter(phase));
+        if (comm_ == nullptr && cluster_.size() > 1) {
+            std::vector<int> ranks;
+            for (int rank = 0; rank < cluster_.size(); ++rank) ranks.push_back(rank);
+            WEFT_ASSIGN(comm_, weft::coll::Comm::Make(cluster_.fabric(), ranks,
+                                                      {0, size_t{1} << 20, 0, 4},
+                                                      cluster_.timeout_ms()));
+        }
+        std::vector<float> data(256);
+        for (int64_t step = 0; step < steps && comm_ != nullptr; ++step) {
+            std::fill(data.begin(), data.end(), 1.0f);
+            WEFT_TRY(comm_->AllReduce(data, {"all_reduce", step, step}));
+            if (data[255] != static_cast<float>(cluster_.size())) {
+                return weft::MakeError(ErrorCode::kCorrupt, "a sum is wrong");
+            }
+            ++progress_;
+            if (Number(words_, "pace_us", 200) > 0) {
+                ::usleep(static_cast<useconds_t>(Number(words_, "pace_us", 200)));
+            }
+        }
+        return {};
+    }
+
+    Cluster& cluster_;
+    Words words_;
+    std::unique_ptr<weft::coll::Comm> comm_;
+    int64_t progress_ = 0;
+};
+
+int Fail(const Error& error, bool report) {
+    if (report) Say("error: " + error.message);
+    return weft::ExitStatus(error.code);
+}
+
+Cluster* g_cluster = nullptr;  // for the signal handler of rank 0 alone
+
+int Drive(weft::Result<std::unique_ptr<Cluster>> made, bool worker) {
+    if (!made.ok()) return Fail(made.error(), !worker || std::getenv("WEFT_LOUD") != nullptr);
+    Cluster& cluster = **made;
+    if (!worker) {
+        g_cluster = &cluster;
+        std::signal(SIGINT, [](int) { g_cluster->RequestStop(); });
+    }
+    weft::SetLog(weft::LogLevel::kInfo, cluster.rank());
+    Say(fmt::format("rank {} of {} host {} over {} cores {}{}", cluster.rank(), cluster.size(),
+                    cluster.host(cluster.rank()).name, cluster.fabric().transport,
+                    fmt::join(cluster.cores(), ","), cluster.cores_shared() ? " shared" : ""));
+    Run run(cluster);
+    Status status = run.All();
+    if (status.ok()) status = cluster.Shutdown(Deadline::In(cluster.timeout_ms()));
+    if (!worker) std::signal(SIGINT, SIG_DFL);
+    if (status.ok()) {
+        if (!worker) Say("done");
+        return 0;
+    }
+    const Error error = cluster.ReportFailure(status.error());
+    if (worker && error.code == ErrorCode::kCancelled) return 0;
+    return Fail(error, cluster.should_report());
+}
+
+weft::cluster::ClusterOptions OptionsOf(const Words& words) {
+    weft::cluster::ClusterOptions options;
+    options.local = static_cast<int>(Number(words, "local", 1));
+    options.timeout_ms = Number(words, "timeout", 500);
+    options.window_bytes = size_t{1} << 20;
+    if (words.contains("transport")) options.transport = words.at("transport");
+    if (words.contains("key")) options.key_file = words.at("key");
+    if (words.contains("hosts")) {
+        std::istringstream stream(words.at("hosts"));
+        std::string host;
+        while (std::getline(stream, host, ',')) options.hosts.push_back(host);
+    }
+    return options;
+}
+
+int Listen(const std::string& address, const std::string& key_file) {
+    auto listener = weft::cluster::WorkerListener::Open({address, key_file, {"worker"}});
+    if (!listener.ok()) return Fail(listener.error(), true);
+    Say(fmt::format("listening on port {}", (*listener)->port()));
+    const Status status = (*listener)->Run();
+    return status.ok() ? 0 : Fail(status.error(), true);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string mode = argc > 1 ? argv[1] : "";
+    if (mode == "worker" && argc == 4) {
+        if (std::getenv("WEFT_STOP_BEFORE_JOIN") != nullptr) std::raise(SIGSTOP);
+        return Drive(Cluster::Join(argv[3]), true);
+    }
+    if (mode == "listen" && argc == 4) return Listen(argv[2], argv[3]);
+    std::string job;
+    for (int i = 2; i < argc; ++i) job += std::string(argv[i]) + " ";
+    if (mode != "launch") return 2;
+    return Drive(Cluster::Launch(OptionsOf(Parse(job)), job), false);
+}
