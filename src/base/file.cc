@@ -20,7 +20,8 @@ Error IoError(const std::string& path, const char* what) {
 }  // namespace
 
 Result<File> File::Open(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Not blocking: to open a pipe that nobody writes would wait forever. Files do not mind.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return IoError(path, "open for reading");
     struct stat info {};
     if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

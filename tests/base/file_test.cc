@@ -1,0 +1,112 @@
+// Files: what is read back, and errors that name the path and the reason.
+#include "base/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "support/temp_dir.h"
+
+namespace weft {
+namespace {
+
+using test::TempDir;
+
+void Write(const std::string& path, const std::string& text) {
+    const Status written = WriteFile(path, std::as_bytes(std::span(text)));
+    ASSERT_TRUE(written.ok()) << written.error().message;
+}
+
+template <typename T>
+void ExpectError(const Result<T>& result, ErrorCode code, const std::string& path,
+                 const std::string& reason) {
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, code) << result.error().message;
+    EXPECT_NE(result.error().message.find(path), std::string::npos) << result.error().message;
+    EXPECT_NE(result.error().message.find(reason), std::string::npos) << result.error().message;
+}
+
+TEST(File, ReadsAnyPartThatIsThere) {
+    const TempDir dir;
+    const std::string path = dir / "file";
+    Write(path, "0123456789");
+    const Result<File> file = File::Open(path);
+    ASSERT_TRUE(file.ok());
+    EXPECT_EQ(file->size_bytes(), 10u);
+    EXPECT_EQ(file->path(), path);
+    std::string text(4, ' ');
+    ASSERT_TRUE(file->ReadAt(6, std::as_writable_bytes(std::span(text))).ok());
+    EXPECT_EQ(text, "6789");
+    EXPECT_TRUE(file->ReadAt(10, {}).ok());
+    ExpectError(file->ReadAt(7, std::as_writable_bytes(std::span(text))), ErrorCode::kCorrupt, path,
+                "ends at byte 10, but 1 more bytes");
+    ExpectError(file->ReadAt(~0ull, std::as_writable_bytes(std::span(text))), ErrorCode::kIo, path,
+                "cannot read");
+}
+
+TEST(File, MovesKeepTheDescriptor) {
+    const TempDir dir;
+    Write(dir / "a", "A");
+    Write(dir / "b", "B");
+    Result<File> a = File::Open(dir / "a"), b = File::Open(dir / "b");
+    ASSERT_TRUE(a.ok() && b.ok());
+    File moved(std::move(*a));
+    moved = std::move(b).value();
+    std::string text(1, ' ');
+    ASSERT_TRUE(moved.ReadAt(0, std::as_writable_bytes(std::span(text))).ok());
+    EXPECT_EQ(text, "B");
+}
+
+TEST(File, RefusesWhatIsNotAFile) {
+    const TempDir dir;
+    ExpectError(File::Open(dir / "absent"), ErrorCode::kNotFound, dir / "absent", "No such file");
+    ExpectError(File::Open(dir.path()), ErrorCode::kIo, dir.path(), "not a regular file");
+    const std::string fifo = dir / "fifo";
+    ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+    ExpectError(File::Open(fifo), ErrorCode::kIo, fifo, "not a regular file");  // and no wait
+    ExpectError(MappedFile::Open(dir / "absent"), ErrorCode::kNotFound, "absent", "No such file");
+    Write(dir / "empty", "");
+    ExpectError(MappedFile::Open(dir / "empty"), ErrorCode::kCorrupt, "empty", "empty");
+    if (::geteuid() != 0) {
+        Write(dir / "secret", "x");
+        ASSERT_EQ(::chmod((dir / "secret").c_str(), 0), 0);
+        ExpectError(File::Open(dir / "secret"), ErrorCode::kIo, "secret", "Permission denied");
+    }
+}
+
+TEST(MappedFile, ShowsTheBytes) {
+    const TempDir dir;
+    const std::string content(10'000, 'z');
+    Write(dir / "file", content);
+    Result<MappedFile> file = MappedFile::Open(dir / "file");
+    ASSERT_TRUE(file.ok());
+    const MappedFile moved(std::move(*file));
+    const auto bytes = moved.bytes();
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), content);
+}
+
+TEST(TextFiles, AreReadWholeUpToTheLimit) {
+    const TempDir dir;
+    std::string content = "line\n";
+    content.push_back('\0');
+    Write(dir / "text", content);
+    EXPECT_EQ(ReadTextFile(dir / "text").value(), content);
+    EXPECT_EQ(ReadTextFile(dir / "text", 6).value(), content);
+    ExpectError(ReadTextFile(dir / "text", 5), ErrorCode::kUnsupported, "text", "at most 5");
+    Write(dir / "text", "");  // a second write replaces
+    EXPECT_EQ(ReadTextFile(dir / "text").value(), "");
+}
+
+TEST(WriteFile, SaysWhyItCannot) {
+    const TempDir dir;
+    const std::string path = dir / "no" + "/such/folder";
+    ExpectError(WriteFile(path, {}), ErrorCode::kNotFound, path, "open for writing");
+    ExpectError(WriteFile("/dev/full", std::vector<std::byte>(10)), ErrorCode::kIo, "/dev/full",
+                "No space left");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,94 @@
+// What hw/ reads of this machine is plausible, and WEFT_CPU lowers the level but never raises it.
+#include "hw/cpu.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+namespace weft {
+namespace {
+
+class CpuWish : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const char* wish = ::getenv("WEFT_CPU")) before_ = wish;
+        ::unsetenv("WEFT_CPU");
+    }
+    void TearDown() override {
+        before_.empty() ? ::unsetenv("WEFT_CPU") : ::setenv("WEFT_CPU", before_.c_str(), 1);
+    }
+    static CpuLevel With(const char* wish, const CpuFeatures& features) {
+        ::setenv("WEFT_CPU", wish, 1);
+        return BestCpuLevel(features);
+    }
+    std::string before_;
+};
+
+CpuFeatures Full() {
+    CpuFeatures features;
+    features.avx2 = features.avx512 = features.avx512_vnni = features.avx512_bf16 = true;
+    return features;
+}
+
+TEST_F(CpuWish, BestLevelFollowsTheFeatures) {
+    EXPECT_EQ(BestCpuLevel(CpuFeatures{}), CpuLevel::kReference);
+    EXPECT_EQ(BestCpuLevel(Full()), CpuLevel::kAvx512);
+    CpuFeatures no_vnni = Full();
+    no_vnni.avx512_vnni = false;
+    EXPECT_EQ(BestCpuLevel(no_vnni), CpuLevel::kAvx2);
+    CpuFeatures no_bf16 = Full();
+    no_bf16.avx512_bf16 = false;
+    EXPECT_EQ(BestCpuLevel(no_bf16), CpuLevel::kAvx2);
+}
+
+TEST_F(CpuWish, LowersAndNeverRaises) {
+    EXPECT_EQ(With("reference", Full()), CpuLevel::kReference);
+    EXPECT_EQ(With("avx2", Full()), CpuLevel::kAvx2);
+    EXPECT_EQ(With("avx512", Full()), CpuLevel::kAvx512);
+    EXPECT_EQ(With("avx512", CpuFeatures{}), CpuLevel::kReference);
+    EXPECT_EQ(With("avx2", CpuFeatures{}), CpuLevel::kReference);
+}
+
+TEST(Cpu, LevelsHaveNames) {
+    EXPECT_STREQ(CpuLevelName(CpuLevel::kReference), "reference");
+    EXPECT_STREQ(CpuLevelName(CpuLevel::kAvx2), "avx2");
+    EXPECT_STREQ(CpuLevelName(CpuLevel::kAvx512), "avx512");
+}
+
+TEST(Cpu, DetectionAgreesWithItself) {
+    const CpuFeatures features = DetectCpu();
+    EXPECT_FALSE(features.model.empty());
+    EXPECT_TRUE(!features.avx512 || features.avx2) << "AVX-512 without AVX2";
+    EXPECT_TRUE(!features.avx512_bf16 || features.avx512);
+}
+
+TEST(Cpu, CoresAreThisProcessOwnAndCanBePinned) {
+    const std::vector<int> cores = AllowedCores();
+    ASSERT_FALSE(cores.empty());
+    EXPECT_TRUE(std::is_sorted(cores.begin(), cores.end()));
+    EXPECT_EQ(std::adjacent_find(cores.begin(), cores.end()), cores.end());
+    // On a thread of its own, so that the tests after this one keep their cores.
+    std::thread([&] {
+        if (PinThisThread(cores.back())) {
+            EXPECT_EQ(AllowedCores(), std::vector<int>{cores.back()});
+        }
+        EXPECT_FALSE(PinThisThread(1023));
+    }).join();
+    EXPECT_EQ(AllowedCores(), cores);
+}
+
+TEST(Memory, ResidentSetGrowsWithWhatIsTouched) {
+    const uint64_t before = ResidentBytes();
+    EXPECT_GT(before, 1u << 20);
+    constexpr size_t kBytes = 64u << 20;
+    std::vector<char> touched(kBytes, 1);
+    EXPECT_GE(ResidentBytes(), before + kBytes / 2);
+    EXPECT_GT(touched[kBytes / 2], 0);
+    EXPECT_GT(AvailableMemoryBytes(), 16u << 20);
+}
+
+}  // namespace
+}  // namespace weft
