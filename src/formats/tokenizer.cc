@@ -11,11 +11,22 @@ namespace {
 // Texts that end a generation in the model families around, whatever the file's ids say. They are
 // control tokens even where a file calls them normal.
 constexpr std::string_view kEndTexts[] = {
-    "<|eot_id|>",      "<|im_end|>",          "<|end|>",
-    "<end_of_turn>",   "<|endoftext|>",       "</s>",
-    "<|eom_id|>",      "<EOT>",               "_<EOT>",
-    "<|end_of_text|>", "<end_of_utterance>",  "<eos>",
-    "<|return|>",      "<|call|>",            "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<|return|>",
+    "<|call|>",
+    "<\xEF\xBD\x9C"
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
 };
 
 bool IsEndText(std::string_view text) {
@@ -35,9 +46,8 @@ std::unique_ptr<const SpecialScanner> MakeScanner(const Vocabulary& vocabulary, 
     std::vector<SpecialScanner::Entry> entries;
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
         const TokenType type = vocabulary.Type(id);
-        const bool wanted =
-            type == TokenType::kUserDefined ||
-            (all && (type == TokenType::kControl || type == TokenType::kUnknown));
+        const bool wanted = type == TokenType::kUserDefined ||
+                            (all && (type == TokenType::kControl || type == TokenType::kUnknown));
         if (wanted && !vocabulary.Text(id).empty()) entries.push_back({vocabulary.Text(id), id});
     }
     return std::make_unique<SpecialScanner>(std::move(entries));
@@ -46,11 +56,14 @@ std::unique_ptr<const SpecialScanner> MakeScanner(const Vocabulary& vocabulary, 
 std::string MakePiece(const Vocabulary& vocabulary, const TokenModel& model, int32_t id) {
     const std::string& text = vocabulary.Text(id);
     switch (vocabulary.Type(id)) {
-        case TokenType::kNormal: return model.Bytes(text);
+        case TokenType::kNormal:
+            return model.Bytes(text);
         case TokenType::kUnknown:
         case TokenType::kControl:
-        case TokenType::kUserDefined: return text;
-        case TokenType::kUnused: return {};
+        case TokenType::kUserDefined:
+            return text;
+        case TokenType::kUnused:
+            return {};
         case TokenType::kByte: {
             const int byte = ByteOfHexToken(text);
             return byte < 0 ? text : std::string(1, static_cast<char>(byte));
@@ -132,9 +145,13 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) c
     return text;
 }
 
-int32_t Tokenizer::vocab_size() const { return vocabulary_->size(); }
+int32_t Tokenizer::vocab_size() const {
+    return vocabulary_->size();
+}
 
-TokenType Tokenizer::Type(int32_t id) const { return vocabulary_->Type(id); }
+TokenType Tokenizer::Type(int32_t id) const {
+    return vocabulary_->Type(id);
+}
 
 bool Tokenizer::IsSpecial(int32_t id) const {
     const TokenType type = Type(id);
@@ -145,8 +162,12 @@ bool Tokenizer::IsEog(int32_t id) const {
     return vocabulary_->Has(id) && eog_[static_cast<size_t>(id)];
 }
 
-int32_t Tokenizer::Find(std::string_view text) const { return vocabulary_->Find(text); }
+int32_t Tokenizer::Find(std::string_view text) const {
+    return vocabulary_->Find(text);
+}
 
-const TokenizerData& Tokenizer::data() const { return vocabulary_->data(); }
+const TokenizerData& Tokenizer::data() const {
+    return vocabulary_->data();
+}
 
 }  // namespace weft::formats

@@ -195,10 +195,9 @@ class BytePairModel : public TokenModel {
         for (size_t byte = 0; byte < 256; ++byte) {
             const uint16_t point = spelling[byte];
             byte_of_[point] = static_cast<int16_t>(byte);
-            spelling_[byte] = point < 0x80
-                                  ? std::string(1, static_cast<char>(point))
-                                  : std::string{static_cast<char>(0xC0 | (point >> 6)),
-                                                static_cast<char>(0x80 | (point & 0x3F))};
+            spelling_[byte] = point < 0x80 ? std::string(1, static_cast<char>(point))
+                                           : std::string{static_cast<char>(0xC0 | (point >> 6)),
+                                                         static_cast<char>(0x80 | (point & 0x3F))};
         }
     }
 
@@ -258,9 +257,9 @@ class BytePairModel : public TokenModel {
     PreTokenizer words_;
     MergeTable merges_;
     bool whole_words_;
-    std::array<std::string, 256> spelling_;   // of a byte, as UTF-8
-    std::array<int16_t, 0x144> byte_of_{};    // by code point, -1: spells no byte
-    std::array<int32_t, 256> byte_ids_{};     // the token of a byte, -1: none
+    std::array<std::string, 256> spelling_;  // of a byte, as UTF-8
+    std::array<int16_t, 0x144> byte_of_{};   // by code point, -1: spells no byte
+    std::array<int32_t, 256> byte_ids_{};    // the token of a byte, -1: none
 };
 
 }  // namespace

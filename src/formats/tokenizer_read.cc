@@ -6,7 +6,9 @@
 namespace weft::formats {
 namespace {
 
-std::string Key(std::string_view name) { return "tokenizer.ggml." + std::string(name); }
+std::string Key(std::string_view name) {
+    return "tokenizer.ggml." + std::string(name);
+}
 
 std::vector<std::string> Copy(const std::vector<std::string_view>& views) {
     return {views.begin(), views.end()};
@@ -39,9 +41,12 @@ Status ReadIds(const Metadata& meta, TokenizerData& data) {
         int32_t* id;
         int32_t fallback;
     } named[] = {
-        {"bos_token_id", &data.bos, spm ? 1 : -1},     {"eos_token_id", &data.eos, spm ? 2 : -1},
-        {"eot_token_id", &data.eot, -1},               {"eom_token_id", &data.eom, -1},
-        {"unknown_token_id", &data.unk, spm ? 0 : -1}, {"padding_token_id", &data.pad, -1},
+        {"bos_token_id", &data.bos, spm ? 1 : -1},
+        {"eos_token_id", &data.eos, spm ? 2 : -1},
+        {"eot_token_id", &data.eot, -1},
+        {"eom_token_id", &data.eom, -1},
+        {"unknown_token_id", &data.unk, spm ? 0 : -1},
+        {"padding_token_id", &data.pad, -1},
     };
     for (const auto& [name, id, fallback] : named) {
         const auto most = static_cast<int64_t>(data.tokens.size()) - 1;
@@ -49,8 +54,8 @@ Status ReadIds(const Metadata& meta, TokenizerData& data) {
         WEFT_ASSIGN(const int64_t value, meta.IntOr(Key(name), 0, most, fits ? fallback : -1));
         *id = static_cast<int32_t>(value);
     }
-    WEFT_ASSIGN(data.add_bos,
-                meta.BoolOr(Key("add_bos_token"), spm || (data.pre == "llama-bpe" && data.bos >= 0)));
+    WEFT_ASSIGN(data.add_bos, meta.BoolOr(Key("add_bos_token"),
+                                          spm || (data.pre == "llama-bpe" && data.bos >= 0)));
     WEFT_ASSIGN(data.add_eos, meta.BoolOr(Key("add_eos_token"), false));
     WEFT_ASSIGN(data.add_space_prefix, meta.BoolOr(Key("add_space_prefix"), spm));
     return {};

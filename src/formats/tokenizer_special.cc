@@ -5,7 +5,9 @@
 namespace weft::formats {
 namespace {
 
-uint8_t ByteAt(std::string_view text, size_t at) { return static_cast<uint8_t>(text[at]); }
+uint8_t ByteAt(std::string_view text, size_t at) {
+    return static_cast<uint8_t>(text[at]);
+}
 
 }  // namespace
 

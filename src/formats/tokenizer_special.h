@@ -29,8 +29,8 @@ class SpecialScanner {
   private:
     Found LongestAt(std::string_view text, size_t at) const;
 
-    std::vector<Entry> entries_;   // sorted by text
-    std::vector<size_t> first_;    // [byte, byte + 1): entries that start with the byte; 257 of them
+    std::vector<Entry> entries_;  // sorted by text
+    std::vector<size_t> first_;   // [byte, byte + 1): entries that start with the byte; 257 of them
 };
 
 }  // namespace weft::formats

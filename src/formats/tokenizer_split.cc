@@ -14,10 +14,12 @@ namespace {
 
 // The inside of a character class: white space as Unicode's White_Space has it. PCRE2's own \s
 // adds U+180E, which the tokenizers do not.
-#define SPACES R"(\t-\r\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})"
+#define SPACES \
+    R"(\t-\r\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})"
 // What all "modern" families end with: symbols, line ends, and runs of white space that leave
 // their last character to the word after them.
-#define TAIL R"(| ?[^)" SPACES R"(\p{L}\p{N}]++[\r\n]*+|[)" SPACES R"(]*[\r\n]++|[)" SPACES \
+#define TAIL                                                                       \
+    R"(| ?[^)" SPACES R"(\p{L}\p{N}]++[\r\n]*+|[)" SPACES R"(]*[\r\n]++|[)" SPACES \
     R"(]+(?![^)" SPACES R"(])|[)" SPACES R"(]+)"
 #define ANY_CASE_CONTRACTION R"('(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|)"
 
@@ -29,7 +31,9 @@ constexpr const char* kLlama3 =
 constexpr const char* kQwen2 = ANY_CASE_CONTRACTION R"([^\r\n\p{L}\p{N}]?\p{L}++|\p{N})" TAIL;
 
 // DeepSeek LLM: letters of the cased scripts, punctuation, and the CJK blocks, by code point.
-constexpr const char* kDeepSeekLetters = "[" SPACES "]?["
+constexpr const char* kDeepSeekLetters =
+    "[" SPACES
+    "]?["
     R"(A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293})"
     R"(\x{295}-\x{2AF}\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A})"
     R"(\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481}\x{48A}-\x{52F}\x{531}-\x{556})"
@@ -48,7 +52,8 @@ constexpr const char* kDeepSeekLetters = "[" SPACES "]?["
     R"(\x{1E900}-\x{1E943})"
     "]++";
 constexpr const char* kDeepSeekPunctuation =
-    "[" SPACES R"(]?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]++)";
+    "[" SPACES
+    R"(]?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]++)";
 // White space up to the end of the word. The look-behind lets only the start of a run try: from
 // every start a long run in mid-word would cost its length squared.
 constexpr const char* kSpacesAtEnd = "(?<![" SPACES "])[" SPACES R"(]++\z)";
@@ -117,7 +122,9 @@ std::string Sanitize(std::string_view text, std::vector<size_t>& bad) {
 
 }  // namespace
 
-void PreTokenizer::FreeCode::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
+void PreTokenizer::FreeCode::operator()(pcre2_real_code_8* code) const {
+    pcre2_code_free(code);
+}
 
 Result<PreTokenizer> PreTokenizer::Make(std::string_view name) {
     if (name.empty()) name = "default";
@@ -154,7 +161,8 @@ std::vector<size_t> PreTokenizer::Split(std::string_view text) const {
     WEFT_CHECK(context != nullptr && match != nullptr);
     // The expressions take a few steps a character; anything beyond would be a mistake in them.
     const size_t steps = 1'000'000 + 16 * subject.size();
-    pcre2_set_match_limit(context.get(), static_cast<uint32_t>(std::min<size_t>(steps, UINT32_MAX)));
+    pcre2_set_match_limit(context.get(),
+                          static_cast<uint32_t>(std::min<size_t>(steps, UINT32_MAX)));
 
     std::vector<size_t> ends = {subject.size()};
     for (const auto& code : passes_) {

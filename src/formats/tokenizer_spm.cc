@@ -62,7 +62,7 @@ class SpmModel : public TokenModel {
     struct Candidate {
         float score;
         int32_t left, right;
-        size_t size;  // of the joined text
+        size_t size;                                    // of the joined text
         bool operator<(const Candidate& other) const {  // the heap's top is the best
             return score != other.score ? score < other.score : left > other.left;
         }

@@ -69,7 +69,8 @@ Status Vocabulary::CheckTypesAndScores() {
                              data_.types[id]);
         }
         if (scored && std::isnan(data_.scores[id])) {
-            return MakeError(ErrorCode::kCorrupt, "tokenizer: tokenizer.ggml.scores[{}] is NaN", id);
+            return MakeError(ErrorCode::kCorrupt, "tokenizer: tokenizer.ggml.scores[{}] is NaN",
+                             id);
         }
     }
     return {};
@@ -79,13 +80,14 @@ Status Vocabulary::CheckIds() const {
     const struct {
         const char* key;
         int32_t id;
-    } named[] = {{"bos", data_.bos}, {"eos", data_.eos},         {"eot", data_.eot},
+    } named[] = {{"bos", data_.bos}, {"eos", data_.eos},     {"eot", data_.eot},
                  {"eom", data_.eom}, {"unknown", data_.unk}, {"padding", data_.pad}};
     for (const auto& [key, id] : named) {
         if (id == -1 || Has(id)) continue;
-        return MakeError(ErrorCode::kCorrupt,
-                         "tokenizer: tokenizer.ggml.{}_token_id is {}; the vocabulary has {} tokens",
-                         key, id, size());
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "tokenizer: tokenizer.ggml.{}_token_id is {}; the vocabulary has {} tokens", key, id,
+            size());
     }
     if ((data_.add_bos && data_.bos < 0) || (data_.add_eos && data_.eos < 0)) {
         return MakeError(ErrorCode::kCorrupt,
@@ -112,8 +114,8 @@ Status Vocabulary::IndexTokens() {
                             type == TokenType::kUnknown;
         if (marker && text.size() > kMostSpecialBytes) {
             return MakeError(ErrorCode::kCorrupt,
-                             "tokenizer: special token {} is {} bytes long; expected at most {}", id,
-                             text.size(), kMostSpecialBytes);
+                             "tokenizer: special token {} is {} bytes long; expected at most {}",
+                             id, text.size(), kMostSpecialBytes);
         }
     }
     return {};

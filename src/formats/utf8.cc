@@ -6,8 +6,8 @@ namespace weft::formats {
 namespace {
 
 struct Lead {
-    size_t length;    // of the whole code point; 0 for a byte that cannot lead
-    uint8_t low;      // range of the second byte
+    size_t length;  // of the whole code point; 0 for a byte that cannot lead
+    uint8_t low;    // range of the second byte
     uint8_t high;
 };
 

@@ -101,7 +101,8 @@ TEST(Golden, RealSmolLm2) {
     const char* given = std::getenv("WEFT_MODEL");
     const char* cache = std::getenv("XDG_CACHE_HOME");
     const char* home = std::getenv("HOME");
-    std::string path = cache != nullptr ? cache : std::string(home != nullptr ? home : "") + "/.cache";
+    std::string path =
+        cache != nullptr ? cache : std::string(home != nullptr ? home : "") + "/.cache";
     path += "/weft/SmolLM2-135M-Instruct.Q4_1.gguf";
     if (given != nullptr) path = given;
     if (!std::filesystem::exists(path)) {

@@ -46,7 +46,9 @@ TEST(BytePair, AnyBytesComeBack) {
 }
 
 TEST(Spm, FallsBackToBytes) {
-    const auto tokenizer = Made(TinySpm({"\xE2\x96\x81", "a", "b", "ab", "\xE2\x96\x81" "ab"}));
+    const auto tokenizer = Made(TinySpm({"\xE2\x96\x81", "a", "b", "ab",
+                                         "\xE2\x96\x81"
+                                         "ab"}));
     EXPECT_EQ(tokenizer->Encode("ab"), (std::vector<int32_t>{1, 263}));
     EXPECT_EQ(tokenizer->Encode("ab\n"), (std::vector<int32_t>{1, 263, 3 + '\n'}));
     EXPECT_EQ(tokenizer->Encode("\xFF"), (std::vector<int32_t>{1, 259, 3 + 0xFF}));
