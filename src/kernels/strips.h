@@ -49,8 +49,12 @@ struct alignas(64) ActivationBlock {
 };
 static_assert(sizeof(ActivationBlock) == 64);
 
+// Blocks from one row of activations to the next: odd, so that the rows of a tile do not all fall
+// into one set of the L1 cache.
+inline int64_t PreparedBlocks(int64_t cols) { return cols / 32 | 1; }
+
 inline int64_t PreparedBytes(int64_t cols) {
-    return cols / 32 * static_cast<int64_t>(sizeof(ActivationBlock));
+    return PreparedBlocks(cols) * static_cast<int64_t>(sizeof(ActivationBlock));
 }
 
 }  // namespace weft::kernels::strips

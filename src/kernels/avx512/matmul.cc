@@ -17,9 +17,10 @@ template <typename Block, int T>
 void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
     const int64_t units = args.weight.cols / 32;
+    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
     const std::byte* w =
         args.weight.data + row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
-    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * units;
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
     __m512 sums[T];
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) sums[t] = _mm512_setzero_ps();
@@ -27,7 +28,7 @@ void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
         if constexpr (T == 1) {
             for (int64_t i = 0; i < kBytes; i += 64) _mm_prefetch(w + i + 4096, _MM_HINT_T0);
         }
-        Block::template Times<T>(w, x, units, sums);
+        Block::template Times<T>(w, x, x_stride, sums);
     }
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) StoreSums(args, row, token + t, sums[t]);
