@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,10 +52,11 @@ inline TinyTensor MakeTensor(const std::string& name, int64_t rows, int64_t cols
 
 // ---- The source ---------------------------------------------------------------------------------
 
-// Tensors by name. With `dtype` other than F32 there is a table only, and nothing to read.
+// Float32 tensors by the formula; given a dtype, only the table of tensors of that type, and nothing
+// to read.
 class TinySource final : public formats::ModelSource {
   public:
-    explicit TinySource(const model::Hyper& h, DType dtype = DType::kF32)
+    explicit TinySource(const model::Hyper& h, std::optional<DType> dtype = std::nullopt)
         : dtype_(dtype), meta_(name_, {}) {
         Add("token_embd.weight", h.vocab, h.hidden);
         if (!h.tied) Add("output.weight", h.vocab, h.hidden);
@@ -92,7 +94,7 @@ class TinySource final : public formats::ModelSource {
 
   private:
     void Add(const std::string& tensor, int64_t rows, int64_t cols) {
-        const DType dtype = rows == 1 ? DType::kF32 : dtype_;
+        const DType dtype = rows == 1 ? DType::kF32 : dtype_.value_or(DType::kF32);
         infos_.push_back({tensor,
                           dtype,
                           cols,
@@ -102,7 +104,7 @@ class TinySource final : public formats::ModelSource {
                           0,
                           0,
                           static_cast<uint64_t>(rows * RowBytes(dtype, cols))});
-        if (dtype_ == DType::kF32) data_[tensor] = MakeTensor(tensor, rows, cols);
+        if (!dtype_) data_[tensor] = MakeTensor(tensor, rows, cols);
     }
 
     void AddLayer(const model::Hyper& h, const std::string& p) {
@@ -127,7 +129,7 @@ class TinySource final : public formats::ModelSource {
         }
     }
 
-    DType dtype_;
+    std::optional<DType> dtype_;
     std::string name_ = "tiny";
     formats::Metadata meta_;
     std::vector<formats::TensorInfo> infos_;

@@ -1,0 +1,118 @@
+#include "program/cost.h"
+
+namespace weft::program {
+namespace {
+
+class Coster {
+  public:
+    Coster(const Program& program, int64_t tokens, int64_t outputs, int64_t context)
+        : program_(program), tokens_(tokens), outputs_(outputs), context_(context) {}
+
+    OpCost Of(const Op& op) {
+        op_ = &op;
+        cost_ = {};
+        for (ValueId id : op.inputs) cost_.read_bytes += Bytes(id);
+        for (ValueId id : op.outputs) cost_.written_bytes += Bytes(id);
+        std::visit([this](const auto& attributes) { Count(attributes); }, op.attributes);
+        return cost_;
+    }
+
+  private:
+    int64_t Elements(ValueId id) const {
+        return program_.value(id).shape.Elements(tokens_, outputs_);
+    }
+    int64_t In(size_t i) const { return Elements(op_->inputs[i]); }
+    int64_t Out() const { return Elements(op_->outputs[0]); }
+    int64_t Bytes(ValueId id) const {
+        const Value& value = program_.value(id);
+        return value.storage == Storage::kState ? 0 : RowBytes(value.dtype, Elements(id));
+    }
+    int64_t Columns(ValueId id) const {
+        const Shape& shape = program_.value(id).shape;
+        return shape[shape.rank - 1];
+    }
+    int64_t Pairs(int64_t context) const { return tokens_ * context + tokens_ * (tokens_ + 1) / 2; }
+
+    // Only the rows that are named are read of a table.
+    void Count(const Embedding&) {
+        const ValueId table = op_->inputs[1];
+        cost_.read_bytes -= Bytes(table);
+        cost_.read_bytes += In(0) * RowBytes(program_.value(table).dtype, Columns(table));
+    }
+    void Count(const RmsNorm&) { cost_.flops = 4 * Out(); }
+    void Count(const MatMul&) {
+        cost_.flops = 2 * Out() * Columns(op_->inputs[0]) + (op_->inputs.size() == 3 ? Out() : 0);
+    }
+    void Count(const Rope& a) { cost_.flops = 3 * Out() / a.head_dim * a.rotary_dim; }
+    void Count(const Attention& a) {
+        const bool cached = op_->inputs.size() == 5;
+        cost_.flops = (4 * a.head_dim + 4) * a.heads * Pairs(cached ? context_ : 0);
+        for (size_t i = 3; i < op_->inputs.size(); ++i) {
+            const int64_t position =
+                a.kv_heads * RowBytes(program_.value(op_->inputs[i]).dtype, a.head_dim);
+            cost_.read_bytes += (tokens_ + context_) * position;
+            cost_.written_bytes += tokens_ * position;
+        }
+    }
+    void Count(const SwiGlu&) { cost_.flops = 5 * Out(); }
+    void Count(const Add&) { cost_.flops = Out(); }
+    // Only the selected rows are read.
+    void Count(const SelectRows&) {
+        cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
+    }
+    void Count(const AllReduce&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
+    void Count(const AllGather&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
+    void Count(const Send&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
+    void Count(const Recv&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
+    void Count(const Zero&) {}
+    void Count(const SliceColumns&) {
+        cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
+    }
+    void Count(const PadColumns&) {}
+    void Count(const SoftmaxCrossEntropy&) { cost_.flops = 3 * In(0); }
+
+    void Count(const MatMulGradInput&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
+    void Count(const MatMulGradWeight&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
+    void Count(const BiasGrad&) { cost_.flops = In(0); }
+    void Count(const RmsNormGradInput&) { cost_.flops = 8 * Out(); }
+    void Count(const RmsNormGradWeight&) { cost_.flops = 6 * In(1); }
+    void Count(const AttentionGrad& a) {
+        cost_.flops = (10 * a.forward.head_dim + 8) * a.forward.heads * Pairs(0);
+    }
+    void Count(const SwiGluGrad&) { cost_.flops = 11 * Out(); }
+    // Only the rows that tokens name are read and written.
+    void Count(const EmbeddingGrad&) {
+        cost_.flops = In(0);
+        cost_.read_bytes += Bytes(op_->inputs[0]) - Bytes(op_->inputs[2]);
+        cost_.written_bytes = Bytes(op_->inputs[0]);
+    }
+    void Count(const SelectRowsGrad&) { cost_.flops = In(0); }
+    void Count(const SoftmaxCrossEntropyGrad&) { cost_.flops = 3 * Out(); }
+
+    const Program& program_;
+    const int64_t tokens_, outputs_, context_;
+    const Op* op_ = nullptr;
+    OpCost cost_;
+};
+
+}  // namespace
+
+std::vector<OpCost> Cost(const Program& program, int64_t tokens, int64_t outputs, int64_t context) {
+    Coster coster(program, tokens, outputs, context);
+    std::vector<OpCost> costs;
+    for (const Op& op : program.ops) costs.push_back(coster.Of(op));
+    return costs;
+}
+
+OpCost Total(std::span<const OpCost> costs) {
+    OpCost total;
+    for (const OpCost& cost : costs) {
+        total.flops += cost.flops;
+        total.read_bytes += cost.read_bytes;
+        total.written_bytes += cost.written_bytes;
+        total.wire_bytes += cost.wire_bytes;
+    }
+    return total;
+}
+
+}  // namespace weft::program

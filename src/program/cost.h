@@ -1,0 +1,52 @@
+// The cost walk: what each op of a rank's Program computes, reads, writes and sends in one step.
+// Exact counts by formula, no model of any machine: time is bytes over bandwidth, elsewhere.
+//
+// One step: `tokens` rows T of ONE sequence that already has `context` positions in the KV cache,
+// and `outputs` rows R. A row i then attends to context + i + 1 positions; all rows together to
+//     pairs = T * context + T * (T + 1) / 2
+// and without a cache (training) context counts as 0. Of several sequences, sum the steps and
+// count the weights once.
+//
+// FLOPs: a multiply, an add, a division, a root, an exp each count as one; a comparison as none.
+//     mat_mul [T, k] x [n, k]^T         2 T n k  (+ T n with a bias); each of its two gradients the
+//                                       same, bias_grad T n
+//     attention, h heads of d           (4 d + 4) h pairs: scores, weighted values, softmax
+//     attention_grad                    (10 d + 8) h pairs: scores again, dp, dv, dq, dk, softmax
+//     rms_norm                          4 an element; its gradients 8 and 6
+//     rope                              3 a rotated element
+//     swi_glu 5 an element, its gradient 11; add, embedding_grad and select_rows_grad 1
+//     softmax_cross_entropy and its gradient  3 a logit
+// Bytes read: each operand once, weights in their own dtype, activations in float32; of a table
+// only the rows that tokens name; of the KV cache all T + context positions of K and V. Gradients
+// of weights are read and written. Bytes written: each output, and T positions of K and V.
+// Communication ops read and write memory, too (their operands once), but compute nothing.
+//
+// Wire bytes are algorithm bytes: the size of the vector that the collective is about, on each
+// rank, whatever the algorithm and the number of ranks:
+//     all_reduce its operand, all_gather its output, send and recv the message.
+// One-shot of n ranks sends (n - 1) times that; two-shot and ring send 2 (n - 1) / n times that
+// for all_reduce and (n - 1) / n for all_gather (the "bus bytes" of other tools).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "program/program.h"
+
+namespace weft::program {
+
+struct OpCost {
+    int64_t flops = 0;
+    int64_t read_bytes = 0;
+    int64_t written_bytes = 0;
+    int64_t wire_bytes = 0;
+    bool operator==(const OpCost&) const = default;
+};
+
+// By op number. The Program must pass CheckShapes.
+std::vector<OpCost> Cost(const Program& program, int64_t tokens, int64_t outputs, int64_t context);
+
+OpCost Total(std::span<const OpCost> costs);
+
+}  // namespace weft::program
