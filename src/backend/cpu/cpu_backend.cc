@@ -5,6 +5,7 @@
 
 #include "backend/cpu/lower.h"
 #include "backend/cpu/thread_team.h"
+#include "base/hash.h"
 #include "tensor/quant.h"
 
 namespace weft::backend {
@@ -43,6 +44,9 @@ class CpuExecutable final : public Executable {
         timings_.clear();
     }
     std::span<const OpTiming> timings() const override { return timings_; }
+    std::span<const float> all_reduce_us() const override { return all_reduce_us_; }
+    void SetChecking(bool on) override { checking_ = on; }
+    uint64_t ReplicaChecksum() const override { return checksum_; }
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
   private:
@@ -53,6 +57,9 @@ class CpuExecutable final : public Executable {
     void RunPart(int part);
     void RunCall(Call& call, int part);
     Status Communicate(const Call& call);
+    void AddToChecksum(std::span<const float> data) {
+        if (checking_) checksum_ = Checksum64(std::as_bytes(data), checksum_);
+    }
     int64_t LastArrival(const Call& call) const;
     net::OpTag Tag(const Call& call, const char* name) const {
         return {name, call.op, step_->number};
@@ -79,6 +86,9 @@ class CpuExecutable final : public Executable {
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;
     std::vector<OpTiming> timings_;
+    std::vector<float> all_reduce_us_;
+    bool checking_ = false;
+    uint64_t checksum_ = 0;
 };
 
 // ---- Loading -------------------------------------------------------------------------------------
@@ -124,6 +134,8 @@ Status CpuExecutable::Run(const Step& step, const Groups& groups) {
     status_ = {};
     failed_ = false;
     timings_.clear();
+    all_reduce_us_.clear();
+    checksum_ = 0;
     Bind(step);
     team_.Run([](void* self, int part) { static_cast<CpuExecutable*>(self)->RunPart(part); },
               this);
@@ -257,7 +269,11 @@ Status CpuExecutable::Communicate(const Call& call) {
 Status CpuExecutable::Communicate(const Call& call, const AllReduceCall& args) {
     const size_t count = static_cast<size_t>(args.rows * args.cols);
     std::memcpy(args.y, args.x, count * sizeof(float));
-    return groups_.tensor->AllReduce({args.y, count}, Tag(call, "all_reduce"));
+    WEFT_TRY(groups_.tensor->AllReduce({args.y, count}, Tag(call, "all_reduce")));
+    const coll::Timing& timing = groups_.tensor->last_timing();
+    all_reduce_us_.push_back(static_cast<float>(timing.end_ns - timing.last_arrival_ns) * 1e-3f);
+    AddToChecksum({args.y, count});
+    return {};
 }
 
 Status CpuExecutable::Communicate(const Call& call, const AllGatherCall& args) {
@@ -269,6 +285,7 @@ Status CpuExecutable::Communicate(const Call& call, const AllGatherCall& args) {
             std::as_writable_bytes(std::span(all, static_cast<size_t>(args.cols))),
             args.part_bytes, Tag(call, "all_gather")));
     }
+    AddToChecksum({args.y, static_cast<size_t>(args.rows * args.cols)});
     return {};
 }
 

@@ -1,0 +1,344 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "backend/cpu/cpu_backend.h"
+#include "engine/stop.h"
+#include "formats/tokenizer_read.h"
+#include "formats/tokenizer_stream.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int64_t kDefaultContext = 4096;
+constexpr int64_t kShutdownMs = 5000;
+
+double SecondsSince(int64_t begin_ns) { return static_cast<double>(NowNs() - begin_ns) * 1e-9; }
+
+// -log softmax(logits)[target], in double.
+double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
+    const double best = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (float logit : logits) sum += std::exp(static_cast<double>(logit) - best);
+    return std::log(sum) - (static_cast<double>(logits[static_cast<size_t>(target)]) - best);
+}
+
+std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab) {
+    std::mt19937 random(1);
+    std::vector<int32_t> tokens(static_cast<size_t>(count));
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
+    return tokens;
+}
+
+// Fills in what depends on the model: the context.
+Status CompleteJob(Job& job) {
+    if (job.ctx > 0) return {};
+    WEFT_ASSIGN(const auto source, formats::OpenModel(job.model));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    job.ctx = std::min(hyper.context, kDefaultContext);
+    return {};
+}
+
+}  // namespace
+
+double Generation::prefill_tok_s() const {
+    return prefill_s > 0 ? static_cast<double>(prompt_tokens) / prefill_s : 0;
+}
+
+double Generation::decode_tok_s() const {
+    return decode_s > 0 ? static_cast<double>(tokens.size() - 1) / decode_s : 0;
+}
+
+Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& options, Job job) {
+    WEFT_TRY(cluster::CheckOptions(options));
+    WEFT_TRY(CompleteJob(job));
+    std::unique_ptr<Engine> engine(new Engine());
+    WEFT_ASSIGN(engine->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
+    cluster::Cluster& cluster = *engine->cluster_;
+    auto rank = Rank::Open(job, cluster);
+    if (!rank.ok()) return cluster.ReportFailure(rank.error());
+    engine->rank_ = std::move(rank).value();
+    auto tokenizer = formats::LoadTokenizer(engine->rank_->source());
+    if (!tokenizer.ok()) return cluster.ReportFailure(tokenizer.error());
+    engine->tokenizer_ = std::move(tokenizer).value();
+    engine->pages_.resize(static_cast<size_t>(engine->rank_->kv_pages()));
+    std::iota(engine->pages_.begin(), engine->pages_.end(), 0);
+    engine->rank_->SetIdle(true);
+    return engine;
+}
+
+Engine::~Engine() {
+    // After an error the cluster has its verdict; otherwise the ranks are told to end.
+    if (rank_ != nullptr && !finished_) [[maybe_unused]] auto ignored = Finish();
+    rank_.reset();
+}
+
+template <typename T>
+Result<T> Engine::Explain(Result<T> result) {
+    rank_->SetIdle(true);
+    if (result.ok()) return result;
+    finished_ = true;
+    return cluster_->ReportFailure(result.error());
+}
+
+Status Engine::RunStep(std::span<const int32_t> tokens, int64_t position,
+                       std::span<const int32_t> output_rows) {
+    rank_->SetIdle(false);
+    const auto count = static_cast<int32_t>(tokens.size());
+    step_.kind = StepKind::kRun;
+    ++step_.number;
+    step_.tokens.assign(tokens.begin(), tokens.end());
+    step_.positions.resize(tokens.size());
+    std::iota(step_.positions.begin(), step_.positions.end(), static_cast<int32_t>(position));
+    step_.output_rows.assign(output_rows.begin(), output_rows.end());
+    const int64_t pages = (position + count + backend::kPageTokens - 1) / backend::kPageTokens;
+    step_.sequences.resize(1);
+    StepData::Sequence& sequence = step_.sequences[0];
+    sequence.row_count = count;
+    sequence.position = static_cast<int32_t>(position);
+    sequence.pages.assign(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(pages));
+    return rank_->Run(step_);
+}
+
+Status Engine::RunRows(std::span<const int32_t> tokens, int64_t position, bool want_logits) {
+    const int32_t last = static_cast<int32_t>(tokens.size()) - 1;
+    WEFT_TRY(RunStep(tokens, position, {&last, want_logits ? size_t{1} : size_t{0}}));
+    if (!want_logits) return {};
+    logits_.resize(static_cast<size_t>(rank_->hyper().vocab));
+    return rank_->ReadLogits(1, logits_);
+}
+
+// The whole prompt in chunks; logits of its last token.
+Status Engine::Prefill(std::span<const int32_t> tokens) {
+    cluster_->SetPhase("prefill");
+    const auto chunk = static_cast<size_t>(rank_->job().chunk);
+    for (size_t at = 0; at < tokens.size(); at += chunk) {
+        const size_t count = std::min(chunk, tokens.size() - at);
+        const bool last = at + count == tokens.size();
+        WEFT_TRY(RunRows(tokens.subspan(at, count), static_cast<int64_t>(at), last));
+    }
+    return {};
+}
+
+// Refuses what the context cannot hold and ids that the model does not have, before any step.
+Status Engine::CheckTokens(std::span<const int32_t> tokens, int64_t more) const {
+    if (tokens.empty()) {
+        return MakeError(ErrorCode::kUsage, "the prompt has no tokens: give some text");
+    }
+    const int64_t room = rank_->job().ctx;
+    if (static_cast<int64_t>(tokens.size()) + more > room) {
+        return MakeError(ErrorCode::kUsage,
+                         "the prompt has {} tokens, and {} more are needed; the context holds {}. "
+                         "Raise it with --ctx, or shorten the prompt.",
+                         tokens.size(), more, room);
+    }
+    for (int32_t token : tokens) {
+        if (token >= 0 && token < rank_->hyper().vocab) continue;
+        return MakeError(ErrorCode::kUsage, "token {} is not in the vocabulary (0 to {})", token,
+                         rank_->hyper().vocab - 1);
+    }
+    return {};
+}
+
+Result<Generation> Engine::Generate(const GenerateRequest& request, const TextSink& sink) {
+    WEFT_TRY(CheckSampler(request.sampler));
+    WEFT_TRY(CheckTokens(request.prompt, 1));
+    Generation g;
+    g.prompt_tokens = static_cast<int64_t>(request.prompt.size());
+    const int64_t room = rank_->job().ctx - g.prompt_tokens;
+    const int64_t most = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
+    const auto run = [&]() -> Result<Generation> {
+        const int64_t prefill_ns = NowNs();
+        WEFT_TRY(Prefill(request.prompt));
+        g.prefill_s = SecondsSince(prefill_ns);
+        cluster_->SetPhase("decode");
+        WEFT_TRY(Decode(request, most, sink, g));
+        return std::move(g);
+    };
+    return Explain(run());
+}
+
+Status Engine::Decode(const GenerateRequest& request, int64_t most, const TextSink& sink,
+                      Generation& g) {
+    Sampler sampler(request.sampler);
+    StopMatcher stop(request.stop);
+    formats::StreamDecoder decoder(*tokenizer_);
+    std::vector<int32_t> history = request.prompt;
+    const auto emit = [&](const std::string& text) {
+        if (text.empty()) return;
+        g.text += text;
+        if (sink) sink(text);
+    };
+    const int64_t begin_ns = NowNs();
+    while (g.finish.empty()) {
+        WEFT_ASSIGN(const int32_t token, sampler.Sample(logits_, history));
+        g.tokens.push_back(token);
+        history.push_back(token);
+        if (tokenizer_->IsEog(token) && !request.ignore_eos) {
+            g.finish = "eos";
+            break;
+        }
+        emit(stop.Push(decoder.Push(token)));
+        if (stop.stopped()) {
+            g.finish = "stop";
+        } else if (static_cast<int64_t>(g.tokens.size()) >= most) {
+            g.finish = most == request.max_tokens ? "length" : "context";
+        } else {
+            WEFT_TRY(RunRows({&history.back(), 1}, static_cast<int64_t>(history.size()) - 1, true));
+        }
+    }
+    g.decode_s = SecondsSince(begin_ns);
+    emit(stop.Push(decoder.Flush()));
+    emit(stop.Flush());
+    return {};
+}
+
+Result<std::vector<float>> Engine::Logits(std::span<const int32_t> tokens, bool all) {
+    WEFT_TRY(CheckTokens(tokens, 0));
+    const auto vocab = static_cast<size_t>(rank_->hyper().vocab);
+    const auto run = [&]() -> Result<std::vector<float>> {
+        if (!all) {
+            WEFT_TRY(Prefill(tokens));
+            return logits_;
+        }
+        std::vector<float> result(tokens.size() * vocab);
+        const auto chunk = static_cast<size_t>(
+            std::min(rank_->job().chunk, std::max<int64_t>(1, rank_->job().max_outputs)));
+        for (size_t at = 0; at < tokens.size(); at += chunk) {
+            const size_t count = std::min(chunk, tokens.size() - at);
+            const auto out = std::span(result).subspan(at * vocab, count * vocab);
+            WEFT_TRY(RunAll(tokens.subspan(at, count), static_cast<int64_t>(at), 0, out));
+        }
+        return result;
+    };
+    return Explain(run());
+}
+
+// Rows from `first` on give logits: [tokens.size() - first, vocab].
+Status Engine::RunAll(std::span<const int32_t> tokens, int64_t position, size_t first,
+                      std::span<float> out) {
+    wanted_rows_.resize(tokens.size() - first);
+    std::iota(wanted_rows_.begin(), wanted_rows_.end(), static_cast<int32_t>(first));
+    WEFT_TRY(RunStep(tokens, position, wanted_rows_));
+    return wanted_rows_.empty()
+               ? Status()
+               : rank_->ReadLogits(static_cast<int64_t>(wanted_rows_.size()), out);
+}
+
+Result<Perplexity> Engine::ScoreText(std::string_view text, int64_t ctx, const Progress& progress) {
+    const std::vector<int32_t> tokens = tokenizer_->Encode(text, {.add_special = true});
+    const auto size = static_cast<int64_t>(tokens.size());
+    if (ctx < 4 || ctx > rank_->job().ctx || size < 2 * ctx) {
+        return MakeError(ErrorCode::kUsage,
+                         "the text has {} tokens; perplexity in chunks of {} needs at least {}. "
+                         "Give more text or a smaller --ctx.",
+                         size, ctx, 2 * ctx);
+    }
+    const auto run = [&]() -> Result<Perplexity> {
+        Perplexity result;
+        result.chunks = size / ctx;
+        double sum = 0, squares = 0;
+        for (int64_t chunk = 0; chunk < result.chunks; ++chunk) {
+            const auto rows = std::span(tokens).subspan(static_cast<size_t>(chunk * ctx),
+                                                        static_cast<size_t>(ctx));
+            WEFT_TRY(ScoreChunk(rows, sum, squares, result.tokens));
+            const double n = static_cast<double>(result.tokens);
+            result.value = std::exp(sum / n);
+            const double variance = std::max(0.0, squares / n - (sum / n) * (sum / n));
+            result.error = n > 1 ? result.value * std::sqrt(variance / (n - 1)) : 0;
+            if (progress) progress(chunk + 1, result.chunks, result.value);
+        }
+        return result;
+    };
+    return Explain(run());
+}
+
+// Adds the negative log-likelihoods of the second half of one chunk.
+Status Engine::ScoreChunk(std::span<const int32_t> chunk, double& sum, double& squares,
+                          int64_t& scored) {
+    std::vector<int32_t> tokens(chunk.begin(), chunk.end());
+    if (tokenizer_->data().add_bos) tokens[0] = tokenizer_->data().bos;
+    const size_t first = tokens.size() / 2;
+    const auto vocab = static_cast<size_t>(rank_->hyper().vocab);
+    const auto step = static_cast<size_t>(std::min(rank_->job().chunk, rank_->job().max_outputs));
+    for (size_t at = 0; at < tokens.size(); at += step) {
+        const size_t count = std::min(step, tokens.size() - at);
+        const size_t skip = at >= first ? 0 : std::min(first - at, count);
+        std::vector<float> logits((count - skip) * vocab);
+        WEFT_TRY(RunAll(std::span(tokens).subspan(at, count), static_cast<int64_t>(at), skip, logits));
+        for (size_t row = at + skip; row < at + count && row + 1 < tokens.size(); ++row) {
+            const auto mine = std::span(logits).subspan((row - at - skip) * vocab, vocab);
+            const double nll = NegativeLogLikelihood(mine, tokens[row + 1]);
+            sum += nll;
+            squares += nll * nll;
+            ++scored;
+        }
+    }
+    return {};
+}
+
+Result<double> Engine::TimePrefill(int64_t count) {
+    const std::vector<int32_t> tokens = RandomTokens(count, rank_->hyper().vocab);
+    WEFT_TRY(CheckTokens(tokens, 0));
+    const auto run = [&]() -> Result<double> {
+        const int64_t begin_ns = NowNs();
+        WEFT_TRY(Prefill(tokens));
+        return SecondsSince(begin_ns);
+    };
+    return Explain(run());
+}
+
+Result<double> Engine::TimeDecode(int64_t count, int64_t depth) {
+    const std::vector<int32_t> tokens = RandomTokens(count, rank_->hyper().vocab);
+    WEFT_TRY(CheckTokens(tokens, depth));
+    const auto run = [&]() -> Result<double> {
+        const int64_t begin_ns = NowNs();
+        for (int64_t i = 0; i < count; ++i) {
+            WEFT_TRY(RunRows({&tokens[static_cast<size_t>(i)], 1}, depth + i, true));
+        }
+        return SecondsSince(begin_ns);
+    };
+    return Explain(run());
+}
+
+Result<std::vector<RankReport>> Engine::Finish() {
+    finished_ = true;
+    const auto run = [&]() -> Result<std::vector<RankReport>> {
+        StepData stop;
+        stop.kind = StepKind::kStop;
+        stop.number = step_.number + 1;
+        WEFT_TRY(rank_->Run(stop));
+        WEFT_ASSIGN(const std::vector<std::string> texts,
+                    cluster_->AllGather("report", ReportToJson(rank_->Report()),
+                                        Deadline::In(kShutdownMs)));
+        std::vector<RankReport> reports;
+        for (const std::string& text : texts) {
+            WEFT_ASSIGN(RankReport report, ReportFromJson(text));
+            reports.push_back(std::move(report));
+        }
+        rank_.reset();
+        WEFT_TRY(cluster_->Shutdown(Deadline::In(kShutdownMs)));
+        return reports;
+    };
+    auto result = run();
+    if (!result.ok()) return cluster_->ReportFailure(result.error());
+    return result;
+}
+
+Status Work(cluster::Cluster& cluster) {
+    const auto run = [&]() -> Status {
+        WEFT_ASSIGN(const Job job, JobFromJson(cluster.job()));
+        WEFT_ASSIGN(const std::unique_ptr<Rank> rank, Rank::Open(job, cluster));
+        WEFT_TRY(RunWorker(*rank));
+        auto reports = cluster.AllGather("report", ReportToJson(rank->Report()),
+                                         Deadline::In(kShutdownMs));
+        return reports.ok() ? Status() : Status(reports.error());
+    };
+    if (Status status = run(); !status.ok()) return cluster.ReportFailure(status.error());
+    return cluster.Shutdown(Deadline::In(kShutdownMs));
+}
+
+}  // namespace weft::engine

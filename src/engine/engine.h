@@ -1,0 +1,112 @@
+// Engine: rank 0's side of a run. Turns prompts into steps, steps into logits, logits into tokens.
+//
+//     WEFT_ASSIGN(auto engine, Engine::Start(options));       // launches the cluster, loads
+//     WEFT_ASSIGN(Generation g, engine->Generate(request, [](std::string_view text) { ... }));
+//     WEFT_TRY(engine->Finish());                             // ends all ranks, gathers reports
+//
+// The prompt is prefilled in chunks (in every layout); KV lives in pages that a step names, so
+// that a step may carry several sequences.
+// Errors: those of the ranks, worded by the cluster, once.
+// Thread: one caller, but for Stop().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "engine/job.h"
+#include "engine/rank.h"
+#include "engine/sampler.h"
+#include "formats/tokenizer.h"
+
+namespace weft::engine {
+
+struct GenerateRequest {
+    std::vector<int32_t> prompt;
+    int64_t max_tokens = 128;
+    bool ignore_eos = false;
+    std::vector<std::string> stop;  // texts that end the answer; not part of it
+    SamplerOptions sampler;
+};
+
+struct Generation {
+    std::string text;
+    std::vector<int32_t> tokens;
+    int64_t prompt_tokens = 0;
+    double prefill_s = 0, decode_s = 0;
+    std::string finish;  // "eos", "length", "stop" or "context"
+    double prefill_tok_s() const;
+    // The first token comes out of the prefill: decoding made the others.
+    double decode_tok_s() const;
+};
+
+struct Perplexity {
+    double value = 0;    // exp of the mean negative log-likelihood
+    double error = 0;    // one standard error of it
+    int64_t tokens = 0;  // scored
+    int64_t chunks = 0;
+};
+
+class Engine {
+  public:
+    // job.ctx 0: the model's context, at most 4096.
+    static Result<std::unique_ptr<Engine>> Start(const cluster::ClusterOptions& cluster, Job job);
+    ~Engine();
+
+    const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
+    Rank& rank() { return *rank_; }
+    cluster::Cluster& cluster() { return *cluster_; }
+
+    using TextSink = std::function<void(std::string_view)>;
+    Result<Generation> Generate(const GenerateRequest& request, const TextSink& sink = nullptr);
+    // Logits after the last token, or after each of them: [tokens.size() or 1, vocab].
+    Result<std::vector<float>> Logits(std::span<const int32_t> tokens, bool all);
+    // llama.cpp's definition: the text in chunks of `ctx` tokens (each beginning with BOS where the
+    // model has it), the second half of each chunk scored.
+    using Progress = std::function<void(int64_t chunk, int64_t chunks, double value)>;
+    Result<Perplexity> ScoreText(std::string_view text, int64_t ctx, const Progress& progress);
+    // Runs `count` prompt tokens (random ids) from an empty cache, or `count` single-token steps at
+    // position `depth`; the seconds they took. For benchmarks.
+    Result<double> TimePrefill(int64_t count);
+    Result<double> TimeDecode(int64_t count, int64_t depth);
+
+    // Ends the job on all ranks and gathers their reports (those before the end, for a summary).
+    Result<std::vector<RankReport>> Finish();
+
+  private:
+    Engine() = default;
+    Status RunStep(std::span<const int32_t> tokens, int64_t position,
+                   std::span<const int32_t> output_rows);
+    Status RunAll(std::span<const int32_t> tokens, int64_t position, size_t first,
+                  std::span<float> out);
+    Status Decode(const GenerateRequest& request, int64_t most, const TextSink& sink,
+                  Generation& generation);
+    Status ScoreChunk(std::span<const int32_t> chunk, double& sum, double& squares,
+                      int64_t& scored);
+    // Runs tokens at `position` of the one sequence; the last row's logits where wanted.
+    Status RunRows(std::span<const int32_t> tokens, int64_t position, bool want_logits);
+    Status Prefill(std::span<const int32_t> tokens);
+    Status CheckTokens(std::span<const int32_t> tokens, int64_t more) const;
+    template <typename T>
+    Result<T> Explain(Result<T> result);
+
+    std::unique_ptr<cluster::Cluster> cluster_;
+    std::unique_ptr<Rank> rank_;
+    std::unique_ptr<formats::Tokenizer> tokenizer_;
+    StepData step_;
+    std::vector<int32_t> pages_;
+    std::vector<float> logits_;
+    std::vector<int32_t> wanted_rows_;
+    bool finished_ = false;
+};
+
+// A worker's whole life: reads the job, opens its rank, follows rank 0 to the end.
+Status Work(cluster::Cluster& cluster);
+
+}  // namespace weft::engine

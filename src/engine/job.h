@@ -1,0 +1,32 @@
+// Job: everything that a rank needs to know to take part in a run, as it travels from rank 0 to
+// the others (JSON), and what the command line fills in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "tensor/dtype.h"
+
+namespace weft::engine {
+
+struct Job {
+    std::string model;             // path or synthetic:NAME[:dtype]; the same words on every host
+    int tp = 0, pp = 0;            // 0: chosen from the number of ranks
+    std::vector<double> split;     // shares; empty: even
+    int threads = 0;               // per rank; 0: all cores of the rank
+    int64_t ctx = 0;               // tokens of KV cache; 0: what the command needs
+    int64_t chunk = 512;           // most rows of a step
+    int64_t max_outputs = 1;       // most output rows of a step
+    DType kv_dtype = DType::kF16;
+    bool reference = false;        // reference kernels, float32 KV cache
+    bool trace = false;            // record op timings
+    bool verify = false;           // compare checksums of replicated state at every step
+};
+
+std::string JobToJson(const Job& job);
+// kCorrupt, naming the field, where the text is no job.
+Result<Job> JobFromJson(const std::string& text);
+
+}  // namespace weft::engine

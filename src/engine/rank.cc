@@ -1,0 +1,326 @@
+#include "engine/rank.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <thread>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/log.h"
+#include "engine/trace.h"
+#include "hw/cpu.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+// Beside weights, KV and activations: code, tokenizer, links, the allocator.
+constexpr uint64_t kOverheadBytes = 64ull << 20;
+// Loading waits for the slowest disk, as long as every rank shows progress.
+constexpr int64_t kAgreeMs = 600'000;
+// Costs of collectives that a report keeps.
+constexpr size_t kMostCosts = 100'000;
+
+backend::CpuOptions CpuOptionsOf(const Job& job, const cluster::Cluster& cluster) {
+    backend::CpuOptions options;
+    options.cores = cluster.cores();
+    options.threads = job.threads > 0 ? job.threads : static_cast<int>(options.cores.size());
+    options.cores_shared = cluster.cores_shared() ||
+                           options.threads > static_cast<int>(options.cores.size());
+    if (options.cores_shared) options.cores.clear();
+    options.level = job.reference ? CpuLevel::kReference : BestCpuLevel(DetectCpu());
+    return options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Rank>> Rank::Open(const Job& job, cluster::Cluster& cluster) {
+    std::unique_ptr<Rank> rank(new Rank(job, cluster));
+    cluster.SetPhase("load");
+    cluster.SetProgress([r = rank.get()] {
+        if (r->idle_.load(std::memory_order_relaxed)) r->idle_ticks_.fetch_add(1);
+        const int64_t steps = r->executable_ == nullptr ? 0 : r->executable_->progress();
+        return steps + r->loaded_.load() + r->idle_ticks_.load();
+    });
+    WEFT_TRY(rank->Plan());
+    WEFT_ASSIGN(const std::string fingerprint, rank->source_->Fingerprint());
+    WEFT_TRY(cluster.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
+    WEFT_TRY(rank->CheckMemory());
+    WEFT_TRY(rank->JoinGroups());
+    WEFT_TRY(rank->Load());
+    WEFT_TRY(cluster.Barrier("loaded", Deadline::In(kAgreeMs)));
+    return rank;
+}
+
+Rank::~Rank() { cluster_.SetProgress(nullptr); }
+
+Status Rank::Plan() {
+    WEFT_ASSIGN(source_, formats::OpenModel(job_.model));
+    WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split));
+    WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
+    shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
+    if (cluster_.rank() == 0) {
+        for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
+    }
+    model::BuildOptions build;
+    build.kv_dtype = job_.reference ? DType::kF32 : job_.kv_dtype;
+    if (hyper_.head_dim % Info(build.kv_dtype).block_elements != 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: a {} KV cache needs heads of a multiple of {} dims; this model has "
+                         "{}. Use --kv f16.",
+                         source_->name(), Info(build.kv_dtype).name,
+                         Info(build.kv_dtype).block_elements, hyper_.head_dim);
+    }
+    WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
+    logits_ = program_.Find("logits");
+
+    backend::CompileOptions compile;
+    compile.max_tokens = std::min(job_.chunk, job_.ctx);
+    compile.max_outputs = std::min(job_.max_outputs, compile.max_tokens);
+    compile.kv_pages = (job_.ctx + backend::kPageTokens - 1) / backend::kPageTokens;
+    kv_pages_ = compile.kv_pages;
+    if (logits_ != program::kNoValue) compile.keep.push_back(logits_);
+    backend_ = backend::MakeCpuBackend(CpuOptionsOf(job_, cluster_));
+    WEFT_ASSIGN(executable_, backend_->Compile(program_, compile));
+    executable_->SetTracing(job_.trace);
+    executable_->SetChecking(job_.verify);
+    return {};
+}
+
+// Adds up what the ranks of each machine need and compares it with what the machine has, before
+// anything is read. Every rank comes to the same answer.
+Status Rank::CheckMemory() {
+    const backend::MemoryUse use = executable_->memory();
+    const uint64_t mine = use.weight_bytes + use.kv_bytes + use.arena_bytes + kOverheadBytes;
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("memory", std::to_string(mine), Deadline::In(kAgreeMs)));
+    struct Machine {
+        uint64_t needed = 0, available = 0;
+        std::string name, sum;
+    };
+    std::map<std::string, Machine> machines;
+    for (int rank = 0; rank < cluster_.size(); ++rank) {
+        const cluster::HostInfo& host = cluster_.host(rank);
+        Machine& machine = machines[host.boot_id];
+        const uint64_t needed = std::strtoull(all[static_cast<size_t>(rank)].c_str(), nullptr, 10);
+        machine.name = host.name;
+        machine.needed += needed;
+        machine.available = std::max(machine.available, host.memory_bytes);
+        machine.sum += fmt::format("{}rank {}: {:.0f} MiB", machine.sum.empty() ? "" : " + ", rank,
+                                   static_cast<double>(needed) / kMiB);
+    }
+    for (const auto& [boot, machine] : machines) {
+        if (machine.available == 0 || machine.needed <= machine.available) continue;
+        return MakeError(ErrorCode::kOutOfMemory,
+                         "{} does not fit into the memory of {}: {} = {:.0f} MiB (weights, KV cache "
+                         "of {} tokens, activations), but {:.0f} MiB are free. Use a smaller --ctx "
+                         "or --chunk, a smaller quantization, or more hosts.",
+                         source_->name(), machine.name, machine.sum,
+                         static_cast<double>(machine.needed) / kMiB, job_.ctx,
+                         static_cast<double>(machine.available) / kMiB);
+    }
+    return {};
+}
+
+// Half of each window is for the tensor group's collectives, half for steps, sends and logits.
+Status Rank::JoinGroups() {
+    if (cluster_.size() == 1) return {};
+    net::Fabric& fabric = cluster_.fabric();
+    size_t window = SIZE_MAX;
+    for (const auto& link : fabric.links) {
+        if (link != nullptr) window = std::min(window, link->window_bytes());
+    }
+    const size_t half = window / 2 / 4096 * 4096;
+    std::vector<int> everyone(static_cast<size_t>(cluster_.size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    const coll::Channel second{half, half, net::kFlags / 2, net::kFlags / 2};
+    WEFT_ASSIGN(world_, coll::Comm::Make(fabric, everyone, second, cluster_.timeout_ms()));
+    steps_ = StepChannel(world_.get());
+    if (shard_.layout.tp == 1) return {};
+    std::vector<int> peers;
+    for (int t = 0; t < shard_.layout.tp; ++t) peers.push_back(shard_.stage * shard_.layout.tp + t);
+    const coll::Channel first{0, half, 0, net::kFlags / 2};
+    WEFT_ASSIGN(tensor_, coll::Comm::Make(fabric, peers, first, cluster_.timeout_ms()));
+    return {};
+}
+
+Status Rank::Load() {
+    const int64_t begin_ns = NowNs();
+    std::vector<program::ValueId> weights;
+    for (size_t i = 0; i < program_.values.size(); ++i) {
+        if (program_.values[i].storage == program::Storage::kWeight) {
+            weights.push_back(static_cast<program::ValueId>(i));
+        }
+    }
+    // The largest first, so that no thread is left with it at the end.
+    std::ranges::stable_sort(weights, std::greater<>{}, [&](program::ValueId id) {
+        return program_.value(id).shape.Elements(0, 0);
+    });
+    std::atomic<size_t> next{0};
+    std::mutex mutex;
+    Status first_error;
+    const auto work = [&] {
+        for (size_t i = next++; i < weights.size(); i = next++) {
+            Status status = LoadOne(weights[i]);
+            if (status.ok()) continue;
+            next = weights.size();
+            const std::lock_guard lock(mutex);
+            if (first_error.ok()) first_error = std::move(status);
+        }
+    };
+    const size_t count = std::max<size_t>(1, cluster_.cores().size());
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
+    work();
+    for (std::thread& thread : threads) thread.join();
+    load_s_ = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    return first_error;
+}
+
+Status Rank::LoadOne(program::ValueId id) {
+    const program::Value& value = program_.value(id);
+    const formats::TensorInfo* tensor = source_->FindTensor(value.slice.name);
+    WEFT_CHECK(tensor != nullptr);
+    const bool vector = value.shape.rank == 1;
+    const auto read = [&](int64_t row, int64_t count, std::span<std::byte> out) -> Status {
+        uint64_t bytes = 0;
+        // A vector is one row of the file; a slice of it is a slice of columns.
+        Status status = vector ? source_->ReadRows(*tensor, 0, 1, value.slice.row_begin + row,
+                                                   count, out, &bytes)
+                               : source_->ReadRows(*tensor, value.slice.row_begin + row, count,
+                                                   value.slice.col_begin, value.shape[1], out,
+                                                   &bytes);
+        read_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+        loaded_.fetch_add(1, std::memory_order_relaxed);
+        return status;
+    };
+    return executable_->LoadWeight(id, read);
+}
+
+Status Rank::Run(const StepData& step) {
+    if (cluster_.rank() == 0) WEFT_TRY(steps_.Send(step));
+    if (step.kind == StepKind::kStop) return {};
+    WEFT_TRY(CheckStepRows(step));
+    WEFT_TRY(executable_->Run(step.View(views_), {tensor_.get(), world_.get()}));
+    Record(step);
+    return job_.verify ? VerifyReplicas() : Status();
+}
+
+// Steps come over the wire: what the backend takes for granted is checked here.
+Status Rank::CheckStepRows(const StepData& step) const {
+    const auto tokens = static_cast<int64_t>(step.tokens.size());
+    bool good = tokens > 0 && tokens <= std::min(job_.chunk, job_.ctx) &&
+                static_cast<int64_t>(step.output_rows.size()) <= std::min(job_.max_outputs, job_.chunk);
+    for (int32_t row : step.output_rows) good = good && row >= 0 && row < tokens;
+    for (const StepData::Sequence& s : step.sequences) {
+        const int64_t end = int64_t{s.position} + s.row_count;
+        good = good && s.row_begin >= 0 && s.row_count >= 0 && s.position >= 0 &&
+               s.row_begin + int64_t{s.row_count} <= tokens &&
+               end <= static_cast<int64_t>(s.pages.size()) * backend::kPageTokens;
+        for (int32_t page : s.pages) good = good && page >= 0 && page < kv_pages_;
+    }
+    if (good) return {};
+    return MakeError(ErrorCode::kCorrupt, "step {} from rank 0 does not fit this rank's buffers",
+                     step.number);
+}
+
+Status Rank::ReadLogits(int64_t rows, std::span<float> out) {
+    WEFT_CHECK(logits_ != program::kNoValue &&
+               static_cast<int64_t>(out.size()) == rows * hyper_.vocab);
+    return executable_->Read(logits_, out);
+}
+
+int Rank::all_reduces() const {
+    return static_cast<int>(std::ranges::count_if(program_.ops, [](const program::Op& op) {
+        return op.kind() == program::OpKind::kAllReduce;
+    }));
+}
+
+void Rank::Record(const StepData& step) {
+    // Only decode steps: the cost of a small all-reduce is what a token pays.
+    if (step.tokens.size() == step.sequences.size()) {
+        for (float us : executable_->all_reduce_us()) {
+            if (all_reduce_us_.size() < kMostCosts) all_reduce_us_.push_back(us);
+        }
+    }
+    if (job_.trace) AppendTrace(program_, step, executable_->timings(), cluster_.rank(), trace_);
+}
+
+// All tensor ranks must hold the same bits of what is replicated: the logits, or what goes to the
+// next stage. Compared by checksum over the control plane, so for tests, not for speed.
+Status Rank::VerifyReplicas() {
+    const std::string mine = fmt::format("{:016x}", executable_->ReplicaChecksum());
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("checksum", mine, Deadline::In(cluster_.timeout_ms())));
+    for (int t = 0; t < shard_.layout.tp; ++t) {
+        const int other = shard_.stage * shard_.layout.tp + t;
+        if (all[static_cast<size_t>(other)] == mine) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "replicated state differs between rank {} ({}) and rank {} ({}): the "
+                         "tensor ranks no longer hold the same bits",
+                         cluster_.rank(), mine, other, all[static_cast<size_t>(other)]);
+    }
+    return {};
+}
+
+RankReport Rank::Report() const {
+    RankReport report;
+    const backend::MemoryUse use = executable_->memory();
+    report.rank = cluster_.rank();
+    report.host = cluster_.host(cluster_.rank()).name;
+    report.rss_bytes = ResidentBytes();
+    report.weight_bytes = use.weight_bytes;
+    report.kv_bytes = use.kv_bytes;
+    report.read_bytes = read_bytes_.load();
+    report.load_s = load_s_;
+    report.all_reduce_us = all_reduce_us_;
+    report.trace = trace_;
+    return report;
+}
+
+std::string ReportToJson(const RankReport& r) {
+    return nlohmann::json{{"rank", r.rank},
+                          {"host", r.host},
+                          {"rss_bytes", r.rss_bytes},
+                          {"weight_bytes", r.weight_bytes},
+                          {"kv_bytes", r.kv_bytes},
+                          {"read_bytes", r.read_bytes},
+                          {"load_s", r.load_s},
+                          {"all_reduce_us", r.all_reduce_us},
+                          {"trace", r.trace}}
+        .dump();
+}
+
+Result<RankReport> ReportFromJson(const std::string& text) {
+    RankReport r;
+    try {
+        const nlohmann::json json = nlohmann::json::parse(text);
+        json.at("rank").get_to(r.rank);
+        json.at("host").get_to(r.host);
+        json.at("rss_bytes").get_to(r.rss_bytes);
+        json.at("weight_bytes").get_to(r.weight_bytes);
+        json.at("kv_bytes").get_to(r.kv_bytes);
+        json.at("read_bytes").get_to(r.read_bytes);
+        json.at("load_s").get_to(r.load_s);
+        json.at("all_reduce_us").get_to(r.all_reduce_us);
+        json.at("trace").get_to(r.trace);
+    } catch (const nlohmann::json::exception& error) {
+        return MakeError(ErrorCode::kCorrupt, "a rank's report: {}", error.what());
+    }
+    return r;
+}
+
+Status RunWorker(Rank& rank) {
+    StepData step;
+    for (;;) {
+        WEFT_TRY(rank.Receive(step));
+        if (step.kind == StepKind::kStop) return {};
+        WEFT_TRY(rank.Run(step));
+    }
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,105 @@
+// Rank: one rank's share of a model, loaded and ready to run steps. The same on every rank; rank 0
+// has an Engine (engine.h) on top that decides the steps, the others follow (RunWorker).
+//
+// Open: reads the model's header, refuses what can't work (architecture, layout, memory) before
+// any weight is read, agrees with the other ranks that all hold the same file, reads this rank's
+// shard in parallel, and joins the groups that the collectives run over.
+// Thread: one caller; loading uses the rank's threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "engine/job.h"
+#include "engine/step_message.h"
+#include "formats/model_file.h"
+#include "model/model.h"
+
+namespace weft::engine {
+
+// What one rank holds and read; gathered on rank 0 for summaries.
+struct RankReport {
+    int rank = 0;
+    std::string host;
+    uint64_t rss_bytes = 0;
+    uint64_t weight_bytes = 0;
+    uint64_t kv_bytes = 0;
+    uint64_t read_bytes = 0;
+    double load_s = 0;
+    std::vector<float> all_reduce_us;  // costs, waiting for the slower rank left out
+    std::string trace;                 // timeline events (JSON), where the job asks for them
+};
+std::string ReportToJson(const RankReport& report);
+Result<RankReport> ReportFromJson(const std::string& text);
+
+class Rank {
+  public:
+    // The cluster outlives the Rank. Log lines about moved cuts go out on rank 0 only.
+    static Result<std::unique_ptr<Rank>> Open(const Job& job, cluster::Cluster& cluster);
+    ~Rank();
+
+    // Runs one step. On rank 0 it is first sent to the others.
+    Status Run(const StepData& step);
+    // Waits for the next step of rank 0 (workers).
+    Status Receive(StepData& step) { return steps_.Receive(step); }
+    // Logits of the last step's output rows, [rows, vocab] (rank 0).
+    Status ReadLogits(int64_t rows, std::span<float> out);
+
+    const Job& job() const { return job_; }
+    const model::Hyper& hyper() const { return hyper_; }
+    const formats::ModelSource& source() const { return *source_; }
+    const program::Program& program() const { return program_; }
+    const model::Layout& layout() const { return shard_.layout; }
+    int64_t kv_pages() const { return kv_pages_; }
+    cluster::Cluster& cluster() { return cluster_; }
+    // All-reduces in one step with output rows.
+    int all_reduces() const;
+    RankReport Report() const;
+    // Rank 0: says that the time until the next step is nobody's fault (waiting for a user).
+    void SetIdle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
+
+  private:
+    Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
+    Status Plan();
+    Status CheckMemory();
+    Status JoinGroups();
+    Status Load();
+    Status LoadOne(program::ValueId id);
+    Status CheckStepRows(const StepData& step) const;
+    Status VerifyReplicas();
+    void Record(const StepData& step);
+
+    Job job_;
+    cluster::Cluster& cluster_;
+    std::unique_ptr<formats::ModelSource> source_;
+    model::Hyper hyper_;
+    model::Shard shard_;
+    program::Program program_;
+    program::ValueId logits_ = program::kNoValue;
+    int64_t kv_pages_ = 0;
+    std::unique_ptr<backend::Backend> backend_;
+    std::unique_ptr<backend::Executable> executable_;
+    std::unique_ptr<coll::Comm> tensor_, world_;
+    StepChannel steps_{nullptr};
+    std::vector<backend::StepSequence> views_;
+
+    std::atomic<int64_t> loaded_{0};      // weights so far: progress while loading
+    std::atomic<int64_t> idle_ticks_{0};  // progress while idle
+    std::atomic<bool> idle_{false};
+    std::atomic<uint64_t> read_bytes_{0};
+    double load_s_ = 0;
+    std::vector<float> all_reduce_us_;
+    std::string trace_;
+};
+
+// A worker's life after Open: runs step after step until rank 0 says stop.
+Status RunWorker(Rank& rank);
+
+}  // namespace weft::engine

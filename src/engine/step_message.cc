@@ -1,0 +1,126 @@
+#include "engine/step_message.h"
+
+#include <algorithm>
+
+namespace weft::engine {
+namespace {
+
+// Words of the head: total, kind, number (2), tokens, sequences, output rows.
+constexpr size_t kHeadWords = 7;
+// A step is bounded by the chunk size and the context; anything beyond this is no step.
+constexpr size_t kMostWords = size_t{1} << 26;
+
+class Reader {
+  public:
+    explicit Reader(std::span<const int32_t> words) : words_(words) {}
+    bool Take(size_t count, std::vector<int32_t>& out) {
+        if (count > words_.size()) return false;
+        out.assign(words_.begin(), words_.begin() + static_cast<ptrdiff_t>(count));
+        words_ = words_.subspan(count);
+        return true;
+    }
+    bool Take(int32_t& out) {
+        if (words_.empty()) return false;
+        out = words_.front();
+        words_ = words_.subspan(1);
+        return true;
+    }
+    bool empty() const { return words_.empty(); }
+
+  private:
+    std::span<const int32_t> words_;
+};
+
+void Append(std::vector<int32_t>& words, const std::vector<int32_t>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+}
+
+Error BadStep(const char* what) {
+    return MakeError(ErrorCode::kCorrupt, "step message from rank 0: {} makes no sense", what);
+}
+
+}  // namespace
+
+backend::Step StepData::View(std::vector<backend::StepSequence>& views) const {
+    views.clear();
+    for (const Sequence& s : sequences) {
+        views.push_back({s.row_begin, s.row_count, s.position, s.pages});
+    }
+    return {number, tokens, positions, views, output_rows};
+}
+
+void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
+    const auto size = [](const auto& list) { return static_cast<int32_t>(list.size()); };
+    words.clear();
+    words.insert(words.end(), {0, static_cast<int32_t>(step.kind),
+                               static_cast<int32_t>(step.number & 0xffffffff),
+                               static_cast<int32_t>(step.number >> 32), size(step.tokens),
+                               size(step.sequences), size(step.output_rows)});
+    Append(words, step.tokens);
+    Append(words, step.positions);
+    Append(words, step.output_rows);
+    for (const StepData::Sequence& s : step.sequences) {
+        words.insert(words.end(), {s.row_begin, s.row_count, s.position, size(s.pages)});
+        Append(words, s.pages);
+    }
+    words[0] = size(words);
+}
+
+Status DecodeStep(std::span<const int32_t> words, StepData& step) {
+    if (words.size() < kHeadWords || static_cast<size_t>(words[0]) != words.size()) {
+        return BadStep("its length");
+    }
+    if (words[1] != 0 && words[1] != 1) return BadStep("its kind");
+    step.kind = static_cast<StepKind>(words[1]);
+    step.number = static_cast<int64_t>(static_cast<uint32_t>(words[2])) |
+                  (static_cast<int64_t>(words[3]) << 32);
+    if (std::ranges::any_of(words.subspan(4, 3), [](int32_t n) { return n < 0; })) {
+        return BadStep("a count");
+    }
+    const size_t tokens = static_cast<size_t>(words[4]);
+    Reader reader(words.subspan(kHeadWords));
+    if (!reader.Take(tokens, step.tokens) || !reader.Take(tokens, step.positions) ||
+        !reader.Take(static_cast<size_t>(words[6]), step.output_rows)) {
+        return BadStep("the number of tokens");
+    }
+    step.sequences.clear();
+    for (int32_t i = 0; i < words[5]; ++i) {
+        StepData::Sequence s;
+        int32_t pages = 0;
+        if (!reader.Take(s.row_begin) || !reader.Take(s.row_count) || !reader.Take(s.position) ||
+            !reader.Take(pages) || pages < 0 ||
+            !reader.Take(static_cast<size_t>(pages), s.pages)) {
+            return BadStep("a sequence");
+        }
+        step.sequences.push_back(std::move(s));
+    }
+    return reader.empty() ? Status() : BadStep("what follows the last sequence");
+}
+
+Status StepChannel::Send(const StepData& step) {
+    if (world_ == nullptr) return {};
+    EncodeStep(step, words_);
+    std::copy_n(words_.begin(), std::min(words_.size(), kInlineWords), inline_.begin());
+    const net::OpTag tag{"step_message", 0, step.number};
+    WEFT_TRY(world_->Broadcast(std::as_writable_bytes(std::span(inline_)), 0, tag));
+    if (words_.size() <= kInlineWords) return {};
+    const auto rest = std::span(words_).subspan(kInlineWords);
+    return world_->Broadcast(std::as_writable_bytes(rest), 0, tag);
+}
+
+Status StepChannel::Receive(StepData& step) {
+    const net::OpTag tag{"step_message", 0, step.number + 1};
+    WEFT_TRY(world_->Broadcast(std::as_writable_bytes(std::span(inline_)), 0, tag));
+    const size_t total = static_cast<uint32_t>(inline_[0]);
+    if (total > kMostWords) return BadStep("its length");
+    words_.assign(inline_.begin(), inline_.begin() + static_cast<ptrdiff_t>(
+                                                         std::min(total, kInlineWords)));
+    if (total > kInlineWords) {
+        words_.resize(total);
+        const auto rest = std::span(words_).subspan(kInlineWords);
+        WEFT_TRY(world_->Broadcast(std::as_writable_bytes(rest), 0, tag));
+    }
+    return DecodeStep(words_, step);
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,58 @@
+// The one small message with which rank 0 tells the others what the next step works on.
+//
+// Fixed size while it fits (a decode step of a few sequences does), so that a step costs one
+// broadcast; longer ones follow in a second. Layout: Head, then tokens, positions, sequences,
+// pages, output rows, all 32-bit.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "coll/comm.h"
+
+namespace weft::engine {
+
+enum class StepKind : int32_t {
+    kRun,   // run the step
+    kStop,  // the job is over
+};
+
+// A step with storage of its own; view() is valid as long as it is unchanged.
+struct StepData {
+    struct Sequence {
+        int32_t row_begin = 0, row_count = 0, position = 0;
+        std::vector<int32_t> pages;
+    };
+    StepKind kind = StepKind::kRun;
+    int64_t number = 0;
+    std::vector<int32_t> tokens, positions, output_rows;
+    std::vector<Sequence> sequences;
+
+    // Fills `views` and returns the step that refers to them and to this.
+    backend::Step View(std::vector<backend::StepSequence>& views) const;
+};
+
+// Carries steps from rank 0 to all others of `world`. A world of one does nothing.
+class StepChannel {
+  public:
+    explicit StepChannel(coll::Comm* world) : world_(world) {}
+    Status Send(const StepData& step);
+    // Errors: those of the links; kCorrupt where the message makes no sense.
+    Status Receive(StepData& step);
+
+  private:
+    static constexpr size_t kInlineWords = 256;
+    coll::Comm* world_;
+    std::array<int32_t, kInlineWords> inline_{};
+    std::vector<int32_t> words_;
+};
+
+// Apart for tests and fuzzing: words <-> step. Decode checks every count against what is there.
+void EncodeStep(const StepData& step, std::vector<int32_t>& words);
+Status DecodeStep(std::span<const int32_t> words, StepData& step);
+
+}  // namespace weft::engine

@@ -1,0 +1,37 @@
+#include "engine/stop.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::engine {
+
+StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
+    std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
+}
+
+std::string StopMatcher::Push(std::string_view text) {
+    if (stopped_) return "";
+    held_ += text;
+    size_t found = std::string::npos;
+    for (const std::string& stop : stops_) found = std::min(found, held_.find(stop));
+    if (found != std::string::npos) {
+        stopped_ = true;
+        std::string shown = held_.substr(0, found);
+        held_.clear();
+        return shown;
+    }
+    // Hold back the longest tail that some stop string begins with.
+    size_t hold = 0;
+    for (const std::string& stop : stops_) {
+        for (size_t n = std::min(stop.size() - 1, held_.size()); n > hold; --n) {
+            if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) hold = n;
+        }
+    }
+    std::string shown = held_.substr(0, held_.size() - hold);
+    held_.erase(0, shown.size());
+    return shown;
+}
+
+std::string StopMatcher::Flush() { return stopped_ ? "" : std::exchange(held_, ""); }
+
+}  // namespace weft::engine

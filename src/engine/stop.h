@@ -1,0 +1,27 @@
+// Stop strings over streamed text: holds back what may become a stop string, and cuts there.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::engine {
+
+class StopMatcher {
+  public:
+    // Empty strings are ignored.
+    explicit StopMatcher(std::vector<std::string> stops);
+    // The text that may be shown now. After a stop string was found: what came before it, and
+    // stopped() is true; further text is swallowed.
+    std::string Push(std::string_view text);
+    // The end of the text: what was held back.
+    std::string Flush();
+    bool stopped() const { return stopped_; }
+
+  private:
+    std::vector<std::string> stops_;
+    std::string held_;  // the start of a possible stop string
+    bool stopped_ = false;
+};
+
+}  // namespace weft::engine

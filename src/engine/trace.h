@@ -1,0 +1,24 @@
+// Traces: op timings as a timeline in the Chrome trace event format, which Perfetto opens.
+// One process a rank, three tracks each: compute, wait (for the slower rank), wire.
+// Source of the format: "Trace Event Format" (Google, 2016).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "engine/step_message.h"
+#include "program/program.h"
+
+namespace weft::engine {
+
+// Appends the events of one step to `events`: JSON objects with commas between.
+void AppendTrace(const program::Program& program, const StepData& step,
+                 std::span<const backend::OpTiming> timings, int rank, std::string& events);
+
+// The whole file from the events of all ranks (empty ones are left out).
+std::string TraceFile(const std::vector<std::string>& events_of_ranks);
+
+}  // namespace weft::engine
