@@ -1,0 +1,133 @@
+#include "cli/flags.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/file.h"
+
+namespace weft::cli {
+namespace {
+
+// Cuts at any of `separators`; empty pieces are left out.
+std::vector<std::string> Pieces(const std::string& text, const char* separators) {
+    std::vector<std::string> pieces;
+    size_t at = 0;
+    while ((at = text.find_first_not_of(separators, at)) != std::string::npos) {
+        const size_t end = text.find_first_of(separators, at);
+        pieces.push_back(text.substr(at, end - at));
+        if (end == std::string::npos) break;
+        at = end;
+    }
+    return pieces;
+}
+
+// One host:port a line; what follows a # is a comment.
+Result<std::vector<std::string>> ReadHostFile(const std::string& path) {
+    WEFT_ASSIGN(const std::string text, ReadTextFile(path, 1 << 20));
+    std::vector<std::string> hosts;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        const auto words = Pieces(line.substr(0, line.find('#')), " \t\r");
+        if (!words.empty()) hosts.push_back(words[0]);
+    }
+    return hosts;
+}
+
+}  // namespace
+
+void AddModel(CLI::App& app, CommonFlags& flags) {
+    app.add_option("MODEL", flags.job.model,
+                   "A GGUF file, or synthetic:NAME[:dtype] (random weights of a known shape: "
+                   "smollm2-135m, llama-3.2-1b, llama-3.1-8b, qwen3-0.6b, qwen3-8b)")
+        ->required();
+}
+
+void AddClusterFlags(CLI::App& app, CommonFlags& flags) {
+    const char* group = "Cluster";
+    app.add_option("--local", flags.cluster.local, "Ranks on this machine")
+        ->check(CLI::Range(1, 1024))
+        ->group(group);
+    app.add_option("--hosts", flags.hosts,
+                   "Workers to use, as host:port,host:port (each runs 'weft worker --listen')")
+        ->group(group);
+    app.add_option("--hostfile", flags.hostfile, "The same, one host:port a line")->group(group);
+    app.add_option("--key-file", flags.cluster.key_file, "The key shared with the workers")
+        ->group(group);
+    app.add_option("--transport", flags.cluster.transport, "auto, shm or tcp")->group(group);
+    app.add_option("--timeout-ms", flags.cluster.timeout_ms,
+                   "Silence after which a rank counts as lost")
+        ->check(CLI::Range(200, 3'600'000))
+        ->group(group);
+    app.add_option("--tp", flags.job.tp, "Tensor-parallel ranks (default: all)")
+        ->check(CLI::Range(1, 1024))
+        ->group(group);
+    app.add_option("--pp", flags.job.pp, "Pipeline stages (default: 1)")
+        ->check(CLI::Range(1, 1024))
+        ->group(group);
+    app.add_option("--split", flags.split, "Shares of the ranks or stages, such as 3,2,1")
+        ->group(group);
+}
+
+void AddEngineFlags(CLI::App& app, CommonFlags& flags) {
+    const char* group = "Engine";
+    app.add_option("-t,--threads", flags.job.threads, "Threads per rank (default: its cores)")
+        ->check(CLI::Range(1, 1024))
+        ->group(group);
+    app.add_option("--ctx", flags.job.ctx, "Tokens that the KV cache holds")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+        ->group(group);
+    app.add_option("--chunk", flags.job.chunk, "Most prompt tokens in one step")
+        ->check(CLI::Range(1, 65536))
+        ->group(group);
+    app.add_option("--kv", flags.kv, "KV cache type: f16, bf16, q8_0 or f32")->group(group);
+    app.add_flag("--reference", flags.job.reference,
+                 "Reference kernels, float32 activations and KV cache: slow, for checking")
+        ->group(group);
+    app.add_option("--trace", flags.trace_file, "Write a timeline that Perfetto opens")
+        ->group(group);
+    app.add_flag("--verify", flags.job.verify,
+                 "Compare checksums of replicated state between tensor ranks at every step")
+        ->group(group);
+    app.add_flag("--json", flags.json, "Print the result as JSON");
+}
+
+Status Resolve(CommonFlags& flags) {
+    flags.cluster.hosts = Pieces(flags.hosts, ",");
+    if (!flags.hostfile.empty()) {
+        if (!flags.cluster.hosts.empty()) {
+            return MakeError(ErrorCode::kUsage, "--hosts and --hostfile exclude each other");
+        }
+        WEFT_ASSIGN(flags.cluster.hosts, ReadHostFile(flags.hostfile));
+    }
+    const bool hosts = !flags.cluster.hosts.empty();
+    const int layout = std::max(1, flags.job.tp) * std::max(1, flags.job.pp);
+    // `--tp 2` alone means two local ranks.
+    if (!hosts && flags.cluster.local == 1) flags.cluster.local = layout;
+    if (!flags.split.empty()) {
+        WEFT_ASSIGN(flags.job.split, model::ParseShares(flags.split));
+    }
+    const auto dtype = DTypeOfName(flags.kv);
+    const bool known = dtype && (*dtype == DType::kF16 || *dtype == DType::kBF16 ||
+                                 *dtype == DType::kQ8_0 || *dtype == DType::kF32);
+    if (!known) {
+        return MakeError(ErrorCode::kUsage, "--kv {}: expected f16, bf16, q8_0 or f32", flags.kv);
+    }
+    flags.job.kv_dtype = *dtype;
+    flags.job.trace = !flags.trace_file.empty();
+    return {};
+}
+
+int Fail(const Error& error, bool json) {
+    if (json) {
+        const nlohmann::json line = {{"error", error.message},
+                                     {"exit_status", ExitStatus(error.code)}};
+        fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    }
+    fmt::print(stderr, "weft: error: {}\n", error.message);
+    return ExitStatus(error.code);
+}
+
+}  // namespace weft::cli
