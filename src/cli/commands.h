@@ -6,5 +6,6 @@
 namespace weft::cli {
 
 void AddRun(CLI::App& app, int& status);
+void AddWorker(CLI::App& app, int& status);
 
 }  // namespace weft::cli

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     int status = 0;
     weft::cli::AddRun(app, status);
+    weft::cli::AddWorker(app, status);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -1,0 +1,58 @@
+// weft worker: a rank of somebody else's job. With --listen it serves one job after another; with
+// --join (used by weft itself) it is one rank of one job.
+#include <memory>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+
+namespace weft::cli {
+namespace {
+
+struct WorkerFlags {
+    cluster::WorkerListener::Options listen;
+    std::string join;
+};
+
+Status Listen(const WorkerFlags& flags) {
+    if (flags.listen.listen.empty() || flags.listen.key_file.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "a worker needs --listen HOST:PORT and --key-file FILE (the same key on "
+                         "every host: 'head -c 32 /dev/urandom | base64 > weft.key; chmod 600 "
+                         "weft.key' makes one)");
+    }
+    WEFT_ASSIGN(const auto listener, cluster::WorkerListener::Open(flags.listen));
+    Log(LogLevel::kInfo, "listening on {} (port {}); Ctrl-C ends", flags.listen.listen,
+        listener->port());
+    return listener->Run();
+}
+
+int Join(const std::string& handle) {
+    auto cluster = cluster::Cluster::Join(handle);
+    if (!cluster.ok()) return Fail(cluster.error());
+    SetLog(LogLevel::kInfo, (*cluster)->rank());
+    const Status status = engine::Work(**cluster);
+    if (status.ok()) return 0;
+    if ((*cluster)->should_report()) return Fail(status.error());
+    return ExitStatus(status.error().code);
+}
+
+}  // namespace
+
+void AddWorker(CLI::App& app, int& status) {
+    auto flags = std::make_shared<WorkerFlags>();
+    CLI::App* worker = app.add_subcommand("worker", "Serve ranks of jobs that other hosts start");
+    worker->add_option("--listen", flags->listen.listen, "HOST:PORT to listen on");
+    worker->add_option("--key-file", flags->listen.key_file, "The key shared with rank 0");
+    worker->add_option("--join", flags->join)->group("");
+    worker->footer("Example: weft worker --listen 0.0.0.0:7000 --key-file weft.key");
+    worker->callback([flags, &status] {
+        if (!flags->join.empty()) {
+            status = Join(flags->join);
+        } else if (Status s = Listen(*flags); !s.ok()) {
+            status = Fail(s.error());
+        }
+    });
+}
+
+}  // namespace weft::cli
