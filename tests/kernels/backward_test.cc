@@ -1,0 +1,277 @@
+// The reference backward kernels against naive loops in double (support/naive_ops.h), over random
+// shapes, strides and parts. Elements that a kernel does not own must stay as they were.
+#include "kernels/reference/backward.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "support/naive_ops.h"
+
+namespace weft::kernels::reference {
+namespace {
+
+using support::Matrix;
+using support::OpCall;
+
+constexpr float kUntouched = -777.0f;
+
+class Random {
+  public:
+    explicit Random(uint32_t seed) : engine_(seed) {}
+    int64_t Int(int64_t least, int64_t most) {
+        return std::uniform_int_distribution<int64_t>(least, most)(engine_);
+    }
+    float Normal() { return std::normal_distribution<float>()(engine_); }
+
+  private:
+    std::mt19937 engine_;
+};
+
+// A float matrix with a stride, and the same numbers in double without one.
+struct Both {
+    int64_t rows, cols, stride;
+    std::vector<float> floats;
+    std::vector<double> doubles;
+
+    Both(Random& random, int64_t row_count, int64_t col_count, bool dense = false)
+        : rows(row_count), cols(col_count), stride(col_count + (dense ? 0 : random.Int(0, 3))) {
+        floats.assign(static_cast<size_t>(rows * stride), kUntouched);
+        for (int64_t i = 0; i < rows; ++i) {
+            for (int64_t j = 0; j < cols; ++j) {
+                floats[static_cast<size_t>(i * stride + j)] = random.Normal();
+                doubles.push_back(floats[static_cast<size_t>(i * stride + j)]);
+            }
+        }
+    }
+    float* data() { return floats.data(); }
+    Matrix<double> matrix() { return {doubles, rows}; }
+
+    // A float sum of n products of numbers of order one errs by at most n * 2^-24 of the sum of
+    // their sizes, some n, times the few sums that one kernel chains.
+    void ExpectClose(int64_t n, const char* what) const {
+        const double count = static_cast<double>(n);
+        const double tolerance = 8 * count * std::ldexp(1.0, -24) * (1 + std::sqrt(count));
+        for (int64_t i = 0; i < rows; ++i) {
+            for (int64_t j = 0; j < stride; ++j) {
+                const double value = floats[static_cast<size_t>(i * stride + j)];
+                if (j >= cols) {
+                    EXPECT_EQ(value, kUntouched) << what;
+                    continue;
+                }
+                const double expected = doubles[static_cast<size_t>(i * cols + j)];
+                EXPECT_LE(std::abs(value - expected), tolerance * (1 + std::abs(expected)))
+                    << what << " [" << i << ", " << j << "]";
+            }
+        }
+    }
+};
+
+void Clear(Both& both) {
+    both.doubles.assign(both.doubles.size(), 0.0);
+}
+
+template <typename Attributes>
+void Naive(const Attributes& attributes, std::vector<Matrix<double>> in,
+           std::vector<Matrix<double>> out, std::span<const Sequence> sequences = {}) {
+    OpCall<double> call{std::move(in), std::move(out), sequences};
+    support::naive::Do(attributes, call);
+}
+
+template <typename F>
+void InParts(Random& random, const F& kernel) {
+    const int parts = static_cast<int>(random.Int(1, 5));
+    const bool last_first = random.Int(0, 1) == 1;
+    for (int i = 0; i < parts; ++i) kernel(last_first ? parts - 1 - i : i, parts);
+}
+
+std::vector<double> AsDouble(const std::vector<int32_t>& ints) {
+    return {ints.begin(), ints.end()};
+}
+
+// Runs a test over random cases.
+template <typename F>
+void ForSeeds(const F& test) {
+    for (uint32_t seed = 0; seed < 40; ++seed) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        Random random(seed);
+        test(random);
+    }
+}
+
+TEST(Backward, MatMulGradients) {
+    ForSeeds([](Random& random) {
+        const int64_t rows = random.Int(1, 9), n = random.Int(1, 33), k = random.Int(1, 33);
+        Both dy(random, rows, n), x(random, rows, k), weight(random, n, k, true);
+        Both dx(random, rows, k), dw(random, n, k, true), db(random, n, 1, true);
+        Clear(dx);
+        InParts(random, [&](int part, int parts) {
+            MatMulGradInput({dy.data(), dy.stride, weight.data(), rows, n, k, dx.data(), dx.stride},
+                            part, parts);
+            MatMulGradWeight({dy.data(), x.data(), dy.stride, x.stride, rows, n, k, dw.data()},
+                             part, parts);
+            BiasGrad({dy.data(), dy.stride, rows, n, db.data()}, part, parts);
+        });
+        Naive(program::MatMulGradInput{}, {dy.matrix(), weight.matrix()}, {dx.matrix()});
+        Naive(program::MatMulGradWeight{}, {dy.matrix(), x.matrix()}, {dw.matrix()});
+        Naive(program::BiasGrad{}, {dy.matrix()}, {db.matrix()});
+        dx.ExpectClose(n, "dx");
+        dw.ExpectClose(rows, "dw");
+        db.ExpectClose(rows, "db");
+    });
+}
+
+TEST(Backward, RmsNormGradients) {
+    ForSeeds([](Random& random) {
+        const int64_t rows = random.Int(1, 6), group = random.Int(1, 20);
+        const int64_t cols = group * random.Int(1, 4);
+        Both dy(random, rows, cols), x(random, rows, cols), weight(random, group, 1, true);
+        Both dx(random, rows, cols), dw(random, group, 1, true);
+        Clear(dx);
+        RmsNormGradArgs args;
+        args.dy = dy.data();
+        args.dy_stride = dy.stride;
+        args.x = x.data();
+        args.x_stride = x.stride;
+        args.weight = weight.data();
+        args.eps = 0.5f;
+        args.rows = rows;
+        args.cols = cols;
+        args.group = group;
+        args.dx = dx.data();
+        args.dx_stride = dx.stride;
+        args.dw = dw.data();
+        InParts(random, [&](int part, int parts) {
+            RmsNormGradInput(args, part, parts);
+            RmsNormGradWeight(args, part, parts);
+        });
+        Naive(program::RmsNormGradInput{0.5f, group}, {dy.matrix(), x.matrix(), weight.matrix()},
+              {dx.matrix()});
+        Naive(program::RmsNormGradWeight{0.5f, group}, {dy.matrix(), x.matrix()}, {dw.matrix()});
+        dx.ExpectClose(2 * group, "dx");
+        dw.ExpectClose(rows * cols, "dw");
+    });
+}
+
+TEST(Backward, AttentionAndItsGradients) {
+    ForSeeds([](Random& random) {
+        program::Attention a;
+        a.head_dim = random.Int(1, 9);
+        a.group = random.Int(1, 4);
+        a.heads = random.Int(1, 7);
+        a.first_head = random.Int(0, 5);
+        a.first_kv_head = a.first_head / a.group;
+        a.kv_heads = (a.first_head + a.heads - 1) / a.group - a.first_kv_head + 1;
+        a.scale = 0.5f;
+        const int64_t rows = random.Int(2, 14), split = random.Int(1, rows - 1);
+        const std::vector<Sequence> sequences = {
+            {static_cast<int32_t>(split), static_cast<int32_t>(rows - split), 0, {}},
+            {0, static_cast<int32_t>(split), 0, {}}};
+        const int64_t q_cols = a.heads * a.head_dim, kv_cols = a.kv_heads * a.head_dim;
+        Both q(random, rows, q_cols), k(random, rows, kv_cols), v(random, rows, kv_cols);
+        Both out(random, rows, q_cols), dout(random, rows, q_cols);
+        Both dq(random, rows, q_cols), dk(random, rows, kv_cols), dv(random, rows, kv_cols);
+        for (Both* both : {&out, &dq, &dk, &dv}) Clear(*both);
+        const CausalAttentionArgs forward{
+            sequences, q.data(),   k.data(),   v.data(),     q.stride, k.stride,        v.stride,
+            a.heads,   a.kv_heads, a.head_dim, a.first_head, a.group,  a.first_kv_head, a.scale};
+        const CausalAttentionGradArgs backward{forward,   dout.data(), dout.stride,
+                                               dq.data(), dk.data(),   dv.data(),
+                                               dq.stride, dk.stride,   dv.stride};
+        InParts(random, [&](int part, int parts) {
+            CausalAttention(forward, out.data(), out.stride, part, parts);
+            CausalAttentionGrad(backward, part, parts);
+        });
+        Naive(a, {q.matrix(), k.matrix(), v.matrix()}, {out.matrix()}, sequences);
+        Naive(program::AttentionGrad{a}, {dout.matrix(), q.matrix(), k.matrix(), v.matrix()},
+              {dq.matrix(), dk.matrix(), dv.matrix()}, sequences);
+        out.ExpectClose(rows + a.head_dim, "out");
+        dq.ExpectClose(rows * a.head_dim, "dq");
+        dk.ExpectClose(rows * a.head_dim * a.group, "dk");
+        dv.ExpectClose(rows * a.head_dim * a.group, "dv");
+    });
+}
+
+TEST(Backward, SwiGluGradient) {
+    ForSeeds([](Random& random) {
+        const int64_t rows = random.Int(1, 6), cols = random.Int(1, 20);
+        Both dout(random, rows, cols), gate(random, rows, cols), up(random, rows, cols);
+        Both dgate(random, rows, cols), dup(random, rows, cols);
+        Clear(dgate);
+        Clear(dup);
+        const SwiGluGradArgs args{dout.data(),  gate.data(), up.data(),    rows,
+                                  cols,         dout.stride, gate.stride,  up.stride,
+                                  dgate.data(), dup.data(),  dgate.stride, dup.stride};
+        InParts(random, [&](int part, int parts) { SwiGluGrad(args, part, parts); });
+        Naive(program::SwiGluGrad{}, {dout.matrix(), gate.matrix(), up.matrix()},
+              {dgate.matrix(), dup.matrix()});
+        dgate.ExpectClose(4, "dgate");
+        dup.ExpectClose(4, "dup");
+    });
+}
+
+TEST(Backward, RowsOfTablesAndSelectedRows) {
+    ForSeeds([](Random& random) {
+        const int64_t rows = random.Int(1, 9), cols = random.Int(1, 9), count = random.Int(1, 12);
+        const int64_t first_row = random.Int(0, 3);
+        std::vector<int32_t> tokens, selected;
+        for (int64_t i = 0; i < count; ++i) {
+            tokens.push_back(static_cast<int32_t>(random.Int(0, rows + first_row + 2)));
+            selected.push_back(static_cast<int32_t>(random.Int(0, rows - 1)));
+        }
+        std::vector<double> token_doubles = AsDouble(tokens), selected_doubles = AsDouble(selected);
+        Both dy(random, count, cols), dtable(random, rows, cols, true), dx(random, rows, cols);
+        Clear(dx);
+        InParts(random, [&](int part, int parts) {
+            EmbeddingGrad(
+                {dy.data(), dy.stride, tokens.data(), count, first_row, rows, cols, dtable.data()},
+                part, parts);
+            SelectRowsGrad(
+                {dy.data(), dy.stride, selected.data(), count, rows, cols, dx.data(), dx.stride},
+                part, parts);
+        });
+        Naive(program::EmbeddingGrad{first_row}, {dy.matrix(), {token_doubles, count}},
+              {dtable.matrix()});
+        Naive(program::SelectRowsGrad{}, {dy.matrix(), {selected_doubles, count}}, {dx.matrix()});
+        dtable.ExpectClose(count, "dtable");
+        dx.ExpectClose(count, "dx");
+    });
+}
+
+TEST(Backward, CrossEntropyAndItsGradient) {
+    ForSeeds([](Random& random) {
+        const int64_t rows = random.Int(1, 6), cols = random.Int(1, 40);
+        std::vector<int32_t> targets;
+        for (int64_t i = 0; i < rows; ++i) {
+            targets.push_back(static_cast<int32_t>(random.Int(-1, cols - 1)));
+        }
+        std::vector<double> target_doubles = AsDouble(targets), loss = {0}, dloss = {0.25};
+        Both logits(random, rows, cols), dlogits(random, rows, cols);
+        Clear(dlogits);
+        const CrossEntropyArgs args{logits.data(), logits.stride, targets.data(), rows, cols};
+        InParts(random, [&](int part, int parts) {
+            CrossEntropyGrad(args, 0.25f, dlogits.data(), dlogits.stride, part, parts);
+        });
+        Naive(program::SoftmaxCrossEntropy{}, {logits.matrix(), {target_doubles, rows}},
+              {{loss, 1}});
+        Naive(program::SoftmaxCrossEntropyGrad{},
+              {{dloss, 1}, logits.matrix(), {target_doubles, rows}}, {dlogits.matrix()});
+        dlogits.ExpectClose(cols, "dlogits");
+        EXPECT_LE(std::abs(CrossEntropy(args) - loss[0]), 1e-5 * (1 + loss[0]));
+    });
+}
+
+// Large logits must not overflow: the largest is taken out before exp.
+TEST(Backward, CrossEntropyOfLargeLogits) {
+    const std::vector<float> logits = {3e4f, 0.0f, -3e4f};
+    const std::vector<int32_t> targets = {1};
+    const CrossEntropyArgs args{logits.data(), 3, targets.data(), 1, 3};
+    EXPECT_EQ(CrossEntropy(args), 3e4f);
+    std::vector<float> dlogits(3);
+    CrossEntropyGrad(args, 1, dlogits.data(), 3, 0, 1);
+    EXPECT_EQ(dlogits, (std::vector<float>{1, -1, 0}));
+}
+
+}  // namespace
+}  // namespace weft::kernels::reference

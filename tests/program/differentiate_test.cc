@@ -1,0 +1,248 @@
+// Differentiate on small Programs: each rule alone against finite differences, and what it refuses.
+#include "program/differentiate.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "support/interpreter.h"
+#include "support/tiny_model.h"
+
+namespace weft::program {
+namespace {
+
+using support::Formula;
+
+// A Program under construction, with names that do not matter.
+struct Sketch {
+    Program program;
+
+    ValueId Add(Storage storage, Shape shape, DType dtype = DType::kF32) {
+        Value value;
+        value.name = "v" + std::to_string(program.values.size());
+        value.dtype = dtype;
+        value.shape = shape;
+        value.storage = storage;
+        return program.AddValue(value);
+    }
+    ValueId Weight(Shape shape) { return Add(Storage::kWeight, shape); }
+    ValueId Ints(int64_t dim) { return Add(Storage::kInput, {dim}, DType::kI32); }
+    ValueId Emit(OpAttributes attributes, std::vector<ValueId> inputs, Shape shape) {
+        return program.Emit(std::move(attributes), std::move(inputs),
+                            "v" + std::to_string(program.values.size()), shape);
+    }
+    // A weight [vocabulary, n] looked up by `tokens`: a way to have rows that need a gradient.
+    ValueId Rows(ValueId tokens, int64_t n) {
+        return Emit(Embedding{}, {tokens, Weight({6, n})}, {kTokens, n});
+    }
+    Result<Differentiated> Back(ValueId output, std::vector<ValueId> weights = {}) const {
+        return Differentiate(program, {output, std::move(weights), true});
+    }
+};
+
+constexpr int64_t kRows = 5, kPicked = 3;
+
+// Integer inputs of the step: tokens 0..5 with repeats, positions, rows.
+std::vector<double> Ints(const Value& value) {
+    if (value.shape[0] == kOutputs) return {4, 1, 4};
+    return {3, 0, 3, 5, 2};
+}
+
+// Runs the backward Program of `sketch` and compares each weight's gradient, element by element,
+// with finite differences of L = sum(dy * y). The five-point rule's error at h = 1e-3 is
+// h^4/30 * 1e2, and rounding 1e-15 / h.
+void ExpectGradients(const Sketch& sketch, ValueId output) {
+    const auto back = sketch.Back(output);
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    support::World<double> world({back->program}, 1);
+    for (size_t i = 0; i < sketch.program.values.size(); ++i) {
+        const Value& value = sketch.program.values[i];
+        auto& data = world.at(0, static_cast<ValueId>(i));
+        if (value.storage == Storage::kInput) data = Ints(value);
+        if (value.storage != Storage::kWeight) continue;
+        for (int64_t j = 0; j < value.shape.Elements(0, 0); ++j) {
+            data.push_back(Formula(value.name, static_cast<uint32_t>(j)));
+        }
+    }
+    const int64_t size = sketch.program.value(output).shape.Elements(kRows, kPicked);
+    auto& dy = world.at(0, back->output_gradient);
+    for (int64_t j = 0; j < size; ++j) dy.push_back(Formula("dy", static_cast<uint32_t>(j)));
+    const std::vector<kernels::Sequence> sequences = {{0, 3, 0, {}}, {3, 2, 0, {}}};
+    const auto loss = [&] {
+        EXPECT_EQ(world.Run(kRows, kPicked, sequences), "");
+        double sum = 0;
+        for (size_t j = 0; j < dy.size(); ++j) sum += dy[j] * world.at(0, output)[j];
+        return sum;
+    };
+    loss();
+    std::vector<std::vector<double>> gradients;
+    for (const WeightGradient& g : back->gradients) gradients.push_back(world.at(0, g.gradient));
+    for (size_t i = 0; i < gradients.size(); ++i) {
+        auto& weight = world.at(0, back->gradients[i].weight);
+        for (size_t j = 0; j < weight.size(); ++j) {
+            const double kept = weight[j], h = 1e-3;
+            const auto at = [&](double step) {
+                weight[j] = kept + step;
+                return loss();
+            };
+            const double slope = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
+            weight[j] = kept;
+            EXPECT_LE(std::abs(slope - gradients[i][j]), 1e-9)
+                << "weight " << i << " [" << j << "]";
+        }
+    }
+}
+
+TEST(Differentiate, AValueReadByManyOpsSumsTheirGradients) {
+    Sketch s;
+    const ValueId tokens = s.Ints(kTokens);
+    const ValueId x = s.Rows(tokens, 4);
+    const ValueId twice = s.Emit(Add{}, {x, x}, {kTokens, 4});
+    const ValueId gated = s.Emit(SwiGlu{}, {x, twice}, {kTokens, 4});
+    ExpectGradients(s, s.Emit(Add{}, {gated, x}, {kTokens, 4}));
+}
+
+TEST(Differentiate, AWeightUsedTwiceSumsItsGradients) {
+    Sketch s;
+    const ValueId tokens = s.Ints(kTokens);
+    const ValueId table = s.Weight({6, 4});
+    const ValueId x = s.Emit(Embedding{}, {tokens, table}, {kTokens, 4});
+    ExpectGradients(s, s.Emit(MatMul{}, {x, table}, {kTokens, 6}));
+}
+
+TEST(Differentiate, AnEmbeddingTableThatHoldsOnlySomeRows) {
+    Sketch s;
+    const ValueId tokens = s.Ints(kTokens);
+    ExpectGradients(s, s.Emit(Embedding{2}, {tokens, s.Weight({2, 4})}, {kTokens, 4}));
+}
+
+TEST(Differentiate, MatMulWithBias) {
+    Sketch s;
+    const ValueId x = s.Rows(s.Ints(kTokens), 4);
+    ExpectGradients(s, s.Emit(MatMul{}, {x, s.Weight({3, 4}), s.Weight({3})}, {kTokens, 3}));
+}
+
+TEST(Differentiate, NormOverWholeRowsAndOverGroups) {
+    for (const int64_t group : {6, 2}) {
+        Sketch s;
+        const ValueId x = s.Rows(s.Ints(kTokens), 6);
+        ExpectGradients(s, s.Emit(RmsNorm{0.5f, group}, {x, s.Weight({group})}, {kTokens, 6}));
+    }
+}
+
+TEST(Differentiate, RopeOfEitherPairsOverPartOfAHead) {
+    for (const bool neighbours : {false, true}) {
+        Sketch s;
+        const ValueId x = s.Rows(s.Ints(kTokens), 12);
+        const Rope rope{6, 4, neighbours, 1, {1.0f, 0.3f}};
+        ExpectGradients(s, s.Emit(rope, {x, s.Ints(kTokens)}, {kTokens, 12}));
+    }
+}
+
+TEST(Differentiate, AttentionWithGroupsThatBeginInsideAKvHead) {
+    Sketch s;
+    const ValueId tokens = s.Ints(kTokens);
+    const ValueId q = s.Rows(tokens, 6), k = s.Rows(tokens, 4), v = s.Rows(tokens, 4);
+    const Attention attention{3, 2, 2, 3, 1, 2, 0.7f};  // heads 3, 4, 5 read KV heads 1, 2, 2
+    ExpectGradients(s, s.Emit(attention, {q, k, v}, {kTokens, 6}));
+}
+
+TEST(Differentiate, SelectedRowsWithARepeat) {
+    Sketch s;
+    const ValueId x = s.Rows(s.Ints(kTokens), 3);
+    ExpectGradients(s, s.Emit(SelectRows{}, {x, s.Ints(kOutputs)}, {kOutputs, 3}));
+}
+
+TEST(Differentiate, CrossEntropyIsALossToStartFrom) {
+    Sketch s;
+    const ValueId logits = s.Rows(s.Ints(kTokens), 7);
+    ExpectGradients(s, s.Emit(SoftmaxCrossEntropy{}, {logits, s.Ints(kTokens)}, {1}));
+}
+
+TEST(Differentiate, CachesAreLeftOut) {
+    const model::Hyper hyper = support::TinyHyper("llama", false);
+    const support::TinySource source(hyper);
+    const Program cached = support::Build(hyper, source, {}, {DType::kF16, true})[0];
+    const auto back = Differentiate(cached, {cached.Find("logits"), {}, true});
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    std::set<std::string> names;
+    for (const Value& value : back->program.values) {
+        EXPECT_TRUE(names.insert(value.name).second) << value.name << " stands for two values";
+    }
+    for (const Op& op : back->program.ops) {
+        for (ValueId id : op.inputs) {
+            EXPECT_NE(back->program.value(id).storage, Storage::kState);
+        }
+    }
+}
+
+void ExpectError(const Result<Differentiated>& result, ErrorCode code, const std::string& what) {
+    ASSERT_FALSE(result.ok()) << what;
+    EXPECT_EQ(result.error().code, code) << result.error().message;
+    EXPECT_NE(result.error().message.find(what), std::string::npos) << result.error().message;
+}
+
+TEST(Differentiate, RefusesWhatHasNoGradient) {
+    Sketch s;
+    const ValueId x = s.Rows(s.Ints(kTokens), 4);
+    const ValueId quantized = s.Add(Storage::kWeight, {5, 32}, DType::kQ4_0);
+    ExpectError(s.Back(x, {quantized}), ErrorCode::kUsage, "no weight of float type");
+    ExpectError(s.Back(x, {0}), ErrorCode::kUsage, "no weight of float type");
+    ExpectError(s.Back(x, {99}), ErrorCode::kUsage, "no such value");
+    ExpectError(s.Back(99), ErrorCode::kUsage, "output 99");
+    ExpectError(s.Back(0), ErrorCode::kUsage, "output 0");
+    ExpectError(s.Back(kNoValue), ErrorCode::kUsage, "neither the output");
+    const ValueId other = s.Weight({2, 4});
+    ExpectError(s.Back(x, {other}), ErrorCode::kUsage, "neither the output");
+}
+
+TEST(Differentiate, RefusesASecondDerivative) {
+    Sketch s;
+    const ValueId x = s.Rows(s.Ints(kTokens), 4);
+    const auto once = s.Back(x);
+    ASSERT_TRUE(once.ok());
+    ExpectError(Differentiate(once->program, {x, {}, true}), ErrorCode::kUnsupported,
+                "op 1 (embedding_grad) has no gradient");
+}
+
+TEST(Differentiate, RefusesCollectivesThatDoNotFitTheirOperand) {
+    const Shape shape{kTokens, 4};
+    const auto refused = [&](const std::string& what, auto build) {
+        Sketch s;
+        const ValueId x = s.Rows(s.Ints(kTokens), 4);
+        const ValueId start = s.Emit(RmsNorm{0.1f, 4}, {x, s.Weight({4})}, shape);
+        ExpectError(s.Back(build(s, start)), ErrorCode::kUnsupported, what);
+    };
+    refused("is no partial sum",
+            [&](Sketch& s, ValueId x) { return s.Emit(AllReduce{}, {x}, shape); });
+    refused("is not cut", [&](Sketch& s, ValueId x) {
+        return s.Emit(MatMul{Cut::kColumns}, {x, s.Weight({4, 4})}, shape);
+    });
+    refused("is not whole", [&](Sketch& s, ValueId x) {
+        const ValueId cut = s.Emit(MatMul{Cut::kRows}, {x, s.Weight({4, 4})}, shape);
+        return s.Emit(MatMul{}, {cut, s.Weight({4, 4})}, shape);
+    });
+    refused("no all_reduce has summed", [&](Sketch& s, ValueId x) {
+        const ValueId cut = s.Emit(MatMul{Cut::kRows}, {x, s.Weight({4, 4})}, shape);
+        const ValueId part = s.Emit(MatMul{Cut::kColumns}, {cut, s.Weight({4, 4})}, shape);
+        return s.Emit(Add{}, {x, part}, shape);
+    });
+    refused("is not cut over the tensor group", [&](Sketch& s, ValueId x) {
+        return s.Emit(AllGather{Group::kTensor, {4, 4}, 0}, {x}, {kTokens, 8});
+    });
+    refused("is no partial sum over the tensor group", [&](Sketch& s, ValueId x) {
+        const ValueId cut = s.Emit(MatMul{Cut::kRows}, {x, s.Weight({4, 4})}, shape);
+        const ValueId part = s.Emit(MatMul{Cut::kColumns}, {cut, s.Weight({4, 4})}, shape);
+        return s.Emit(AllReduce{Group::kPipeline}, {part}, shape);
+    });
+}
+
+TEST(Differentiate, RefusesAValueWrittenTwice) {
+    Sketch s;
+    const ValueId x = s.Rows(s.Ints(kTokens), 4);
+    s.program.ops.push_back(s.program.ops.back());
+    ExpectError(s.Back(x), ErrorCode::kUnsupported, "was written before");
+}
+
+}  // namespace
+}  // namespace weft::program
