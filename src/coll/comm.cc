@@ -18,15 +18,26 @@ constexpr int kFlagsUsed = 4;
 // Segments begin on cache lines.
 constexpr size_t kSegmentFloats = 16;
 
-enum Kind : uint64_t { kOneShotSum = 1, kScatter, kGather, kRingSum, kRingGather, kParts, kCast,
-                       kMeet, kSent };
+enum Kind : uint64_t {
+    kOneShotSum = 1,
+    kScatter,
+    kGather,
+    kRingSum,
+    kRingGather,
+    kParts,
+    kCast,
+    kMeet,
+    kSent
+};
 
 struct Part {
     size_t begin;
     size_t count;
 };
 
-std::span<const std::byte> BytesOf(std::span<const float> data) { return std::as_bytes(data); }
+std::span<const std::byte> BytesOf(std::span<const float> data) {
+    return std::as_bytes(data);
+}
 
 class CommImpl final : public Comm {
   public:
@@ -77,7 +88,7 @@ class CommImpl final : public Comm {
     int size_;
     int64_t timeout_ms_;
     bool over_tcp_ = false;
-    size_t payload_;       // of a collective's message
+    size_t payload_;  // of a collective's message
     size_t send_payload_;
     std::vector<std::optional<Stream>> collective_;  // by rank of the group; none for ourselves
     std::vector<std::optional<Stream>> sends_;
@@ -146,9 +157,15 @@ Status CommImpl::AllReduce(std::span<float> data, const net::OpTag& tag, Algorit
         data = data.subspan(piece.size());
         switch (algorithm) {
             case Algorithm::kAuto:
-            case Algorithm::kOneShot: status = OneShot(piece, op); break;
-            case Algorithm::kTwoShot: status = TwoShot(piece, op); break;
-            case Algorithm::kRing: status = Ring(piece, op); break;
+            case Algorithm::kOneShot:
+                status = OneShot(piece, op);
+                break;
+            case Algorithm::kTwoShot:
+                status = TwoShot(piece, op);
+                break;
+            case Algorithm::kRing:
+                status = Ring(piece, op);
+                break;
         }
     }
     return End(std::move(status));
@@ -188,8 +205,8 @@ Status CommImpl::TwoShot(std::span<float> data, const Op& op) {
     const std::span<float> own = data.subspan(mine.begin, mine.count);
     for (int step = 1; step < size_; step++) {
         const Part theirs = SegmentOf(data.size(), Ahead(step));
-        WEFT_TRY(Post(Ahead(step), kScatter, BytesOf(data.subspan(theirs.begin, theirs.count)),
-                      op));
+        WEFT_TRY(
+            Post(Ahead(step), kScatter, BytesOf(data.subspan(theirs.begin, theirs.count)), op));
     }
     for (int r = 0; r < size_; r++) {
         const float*& addend = addends_[static_cast<size_t>(r)];
@@ -345,10 +362,14 @@ Status CommImpl::Recv(std::span<std::byte> data, int from, const net::OpTag& tag
 
 const char* AlgorithmName(Algorithm algorithm) {
     switch (algorithm) {
-        case Algorithm::kAuto: return "auto";
-        case Algorithm::kOneShot: return "one_shot";
-        case Algorithm::kTwoShot: return "two_shot";
-        case Algorithm::kRing: return "ring";
+        case Algorithm::kAuto:
+            return "auto";
+        case Algorithm::kOneShot:
+            return "one_shot";
+        case Algorithm::kTwoShot:
+            return "two_shot";
+        case Algorithm::kRing:
+            return "ring";
     }
     return "?";
 }
@@ -361,16 +382,16 @@ Result<std::unique_ptr<Comm>> Comm::Make(net::Fabric& fabric, std::vector<int> r
                  channel.flag_begin <= net::kFlags - channel.flag_count;
     bool member = false;
     for (size_t i = 0; i < ranks.size(); i++) {
-        right = right && ranks[i] >= 0 && ranks[i] < fabric.size &&
-                (i == 0 || ranks[i - 1] < ranks[i]);
+        right =
+            right && ranks[i] >= 0 && ranks[i] < fabric.size && (i == 0 || ranks[i - 1] < ranks[i]);
         if (!right) break;
         if (ranks[i] == fabric.rank) {
             member = true;
             continue;
         }
         const size_t window = fabric.links[static_cast<size_t>(ranks[i])]->window_bytes();
-        right = channel.window_begin <= window &&
-                channel.window_bytes <= window - channel.window_begin;
+        right =
+            channel.window_begin <= window && channel.window_bytes <= window - channel.window_begin;
     }
     if (!right || !member) {
         return MakeError(ErrorCode::kUsage,

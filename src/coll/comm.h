@@ -33,7 +33,7 @@ struct Channel {
     size_t window_begin = 0;  // a multiple of 64
     size_t window_bytes = 0;  // at least 16 KiB; 2 MiB and more suit long prompts
     int flag_begin = 0;
-    int flag_count = 4;       // 4 are used
+    int flag_count = 4;  // 4 are used
 };
 
 // When the last collective began here, when the last rank of the group arrived, and when it ended

@@ -6,7 +6,9 @@
 namespace weft::coll {
 namespace {
 
-size_t SlotBytes(size_t window_bytes) { return window_bytes / Stream::kSlots / 64 * 64; }
+size_t SlotBytes(size_t window_bytes) {
+    return window_bytes / Stream::kSlots / 64 * 64;
+}
 
 }  // namespace
 

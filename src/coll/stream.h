@@ -29,8 +29,8 @@ enum class Told { kInMessages, kByFlag };
 // The first cache line of a slot.
 struct alignas(64) MessageHead {
     uint64_t bytes = 0;
-    uint64_t kind = 0;         // which operation: both sides must mean the same
-    uint64_t released = 0;     // messages of the receiver's that the sender has done with
+    uint64_t kind = 0;            // which operation: both sides must mean the same
+    uint64_t released = 0;        // messages of the receiver's that the sender has done with
     int64_t last_arrival_ns = 0;  // the latest arrival at this operation known to the sender
 };
 static_assert(sizeof(MessageHead) == 64);
@@ -67,8 +67,8 @@ class Stream {
     uint64_t sent_ = 0;
     uint64_t peer_released_ = 0;  // of what we sent
     uint64_t awaited_ = 0;
-    uint64_t released_ = 0;       // of what we got
-    uint64_t told_ = 0;           // how many of those the peer knows, or will
+    uint64_t released_ = 0;  // of what we got
+    uint64_t told_ = 0;      // how many of those the peer knows, or will
 };
 
 }  // namespace weft::coll

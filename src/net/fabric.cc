@@ -35,7 +35,7 @@ struct Pending {
     int peer;  // whom we dialled; -1: a connection that we accepted, from whoever it is
     std::array<std::byte, sizeof(Greeting)> bytes{};
     size_t have = 0;
-    Fd region;      // came along
+    Fd region;  // came along
 };
 
 class Builder final : public FabricBuilder {
@@ -361,9 +361,12 @@ std::vector<int> Builder::Missing() const {
 
 const char* TransportName(Transport transport) {
     switch (transport) {
-        case Transport::kAuto: return "auto";
-        case Transport::kShm: return "shm";
-        case Transport::kTcp: return "tcp";
+        case Transport::kAuto:
+            return "auto";
+        case Transport::kShm:
+            return "shm";
+        case Transport::kTcp:
+            return "tcp";
     }
     return "?";
 }

@@ -43,8 +43,8 @@ struct FabricOptions {
     Transport transport = Transport::kAuto;
     size_t window_bytes = size_t{4} << 20;  // of each link and direction, the same on all ranks
     uint64_t epoch = 0;
-    std::string listen_host;   // the address to listen on for tcp; "": every address
-    std::string advertise_host;  // how peers reach this rank; "": listen_host, else 127.0.0.1
+    std::string listen_host;         // the address to listen on for tcp; "": every address
+    std::string advertise_host;      // how peers reach this rank; "": listen_host, else 127.0.0.1
     PeerMonitor* monitor = nullptr;  // outlives the Fabric; may also be set later
 };
 

@@ -58,14 +58,14 @@ class FrameReader {
     uint64_t epoch_;
     std::span<std::byte> window_;
     std::array<uint64_t, kFlags> flags_{};
-    FrameHeader frame_;           // whose payload is being read
+    FrameHeader frame_;  // whose payload is being read
     uint64_t payload_left_ = 0;
-    bool dropping_ = false;       // that payload goes nowhere
+    bool dropping_ = false;  // that payload goes nowhere
     bool goodbye_ = false;
     uint64_t dropped_frames_ = 0;
     std::vector<std::byte> staging_;  // bytes that are not read in place
     size_t staged_ = 0;
-    std::vector<std::byte> bin_;      // where dropped payloads go
+    std::vector<std::byte> bin_;  // where dropped payloads go
 };
 
 }  // namespace weft::net

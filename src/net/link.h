@@ -42,7 +42,7 @@ struct PeerName {
 // What a wait is part of, for error messages: "all_reduce #1482 of step 311".
 struct OpTag {
     const char* op = "";
-    int64_t index = 0;   // running number of the op in its Program
+    int64_t index = 0;  // running number of the op in its Program
     int64_t step = 0;
     std::string Text() const;
 };

@@ -25,11 +25,11 @@ struct Offer {
     uint64_t epoch = 0;
     uint64_t window_bytes = 0;
     Transport transport = Transport::kAuto;
-    Token token{};              // what `to` must show
-    std::string boot_id;        // of the host, and of the network as this process sees it
+    Token token{};        // what `to` must show
+    std::string boot_id;  // of the host, and of the network as this process sees it
     std::string network;
-    std::string unix_name;      // "": none
-    std::string tcp_host;       // "": none
+    std::string unix_name;  // "": none
+    std::string tcp_host;   // "": none
     uint16_t tcp_port = 0;
 };
 

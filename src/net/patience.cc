@@ -62,7 +62,9 @@ const BaseLink* Progress::FirstDead() {
     return first;
 }
 
-void Progress::SetCrowded(int64_t now_ns) { crowded_until_ns_ = now_ns + kCrowdedForNs; }
+void Progress::SetCrowded(int64_t now_ns) {
+    crowded_until_ns_ = now_ns + kCrowdedForNs;
+}
 
 Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline)
     : progress_(progress), link_(link), tag_(tag), deadline_(deadline), begin_ns_(NowNs()) {

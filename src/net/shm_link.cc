@@ -16,6 +16,8 @@
 #include <ctime>
 #include <utility>
 
+#include "net/copy.h"
+
 namespace weft::net {
 namespace {
 
@@ -89,7 +91,7 @@ class ShmLink final : public BaseLink {
                    data.size() <= window_bytes() - offset - head.size());
         std::byte* to = out_window_ + offset;
         if (!head.empty()) std::memcpy(to, head.data(), head.size());
-        if (!data.empty()) std::memcpy(to + head.size(), data.data(), data.size());
+        if (!data.empty()) CopyForPeer(to + head.size(), data.data(), data.size());
         out_->flags[flag].value.store(value, std::memory_order_release);
         // The reader's membarrier stands for the fence between this store and the load.
         std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -133,8 +135,11 @@ class ShmLink final : public BaseLink {
             if (progress_.has_sockets()) progress_.ReceiveAll();
             WEFT_TRY(patience.Check());
             switch (patience.Next()) {
-                case Stage::kSpin: break;
-                case Stage::kYield: patience.Yield(); break;
+                case Stage::kSpin:
+                    break;
+                case Stage::kYield:
+                    patience.Yield();
+                    break;
                 case Stage::kSleep:
                     Sleep(word, value, patience.sleep_ms());
                     Receive();

@@ -26,8 +26,8 @@ constexpr int kLastReads = 64;
 class Pages {
   public:
     static Result<Pages> Make(size_t bytes) {
-        void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                            -1, 0);
+        void* data =
+            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (data == MAP_FAILED) {
             return MakeError(ErrorCode::kOutOfMemory, "a window of {} bytes: {}", bytes,
                              std::strerror(errno));
@@ -146,9 +146,14 @@ class TcpLink final : public BaseLink {
             }
             WEFT_TRY(patience.Check());
             switch (patience.Next()) {
-                case Stage::kSpin: break;
-                case Stage::kYield: patience.Yield(); break;
-                case Stage::kSleep: progress_.SleepOnSockets(-1, patience.sleep_ms()); break;
+                case Stage::kSpin:
+                    break;
+                case Stage::kYield:
+                    patience.Yield();
+                    break;
+                case Stage::kSleep:
+                    progress_.SleepOnSockets(-1, patience.sleep_ms());
+                    break;
             }
         }
     }
@@ -176,9 +181,9 @@ class TcpLink final : public BaseLink {
         if (reader_.goodbye()) {
             SetEnd(LinkEnd::kLeft, "left");
         } else {
-            SetEnd(LinkEnd::kDied, error == 0 ? "closed the connection"
-                                              : std::string("lost the connection: ") +
-                                                    std::strerror(error));
+            SetEnd(LinkEnd::kDied,
+                   error == 0 ? "closed the connection"
+                              : std::string("lost the connection: ") + std::strerror(error));
         }
     }
 
@@ -221,9 +226,14 @@ class TcpLink final : public BaseLink {
                 return go_on;
             }
             switch (patience.Next()) {
-                case Stage::kSpin: break;
-                case Stage::kYield: patience.Yield(); break;
-                case Stage::kSleep: progress_.SleepOnSockets(socket_, patience.sleep_ms()); break;
+                case Stage::kSpin:
+                    break;
+                case Stage::kYield:
+                    patience.Yield();
+                    break;
+                case Stage::kSleep:
+                    progress_.SleepOnSockets(socket_, patience.sleep_ms());
+                    break;
             }
         }
     }

@@ -18,10 +18,12 @@ using net::Transport;
 
 constexpr size_t kWindow = size_t{256} << 10;
 constexpr int64_t kTimeoutMs = 20'000;
-const Channel kChannel{.window_begin = 0, .window_bytes = kWindow, .flag_begin = 0,
-                       .flag_count = 4};
+const Channel kChannel{
+    .window_begin = 0, .window_bytes = kWindow, .flag_begin = 0, .flag_count = 4};
 
-net::OpTag Tag(int64_t index) { return {"all_reduce", index, 7}; }
+net::OpTag Tag(int64_t index) {
+    return {"all_reduce", index, 7};
+}
 
 std::vector<int> AllRanks(int size) {
     std::vector<int> ranks;
@@ -38,8 +40,10 @@ float Addend(int rank, size_t i) {
 }
 
 float RandomAddend(int rank, size_t i) {
-    const uint32_t mixed = static_cast<uint32_t>(i * 2654435761u) ^ (static_cast<uint32_t>(rank + 1) * 0x9e3779b9u);
-    return std::ldexp(static_cast<float>(mixed % 20011) - 10005.0f, static_cast<int>(mixed >> 28) - 8);
+    const uint32_t mixed =
+        static_cast<uint32_t>(i * 2654435761u) ^ (static_cast<uint32_t>(rank + 1) * 0x9e3779b9u);
+    return std::ldexp(static_cast<float>(mixed % 20011) - 10005.0f,
+                      static_cast<int>(mixed >> 28) - 8);
 }
 
 struct Case {
@@ -73,8 +77,8 @@ TEST_P(CommTest, SumsAreExactForEveryAlgorithmAndLength) {
         int64_t index = 0;
         // The window holds 4 messages of 32 KiB: the longest go in several pieces.
         for (size_t count : {0, 1, 2, 15, 16, 17, 63, 576, 2048, 4097, 8191, 33'000, 150'001}) {
-            for (Algorithm algorithm : {Algorithm::kAuto, Algorithm::kOneShot, Algorithm::kTwoShot,
-                                        Algorithm::kRing}) {
+            for (Algorithm algorithm :
+                 {Algorithm::kAuto, Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing}) {
                 std::vector<float> data(count);
                 for (size_t i = 0; i < count; i++) data[i] = Addend(fabric.rank, i);
                 ASSERT_TRUE(comm->AllReduce(data, Tag(index++), algorithm).ok());
@@ -104,7 +108,9 @@ TEST_P(CommTest, AllRanksHoldTheBitsOfTheSumInRankOrder) {
             got[static_cast<size_t>(fabric.rank)] = data;
         });
         // The order is part of the contract: 0 + 1 + ..., or from the segment's own rank around.
-        const size_t segment = (kCount / static_cast<size_t>(n) + (kCount % static_cast<size_t>(n) != 0) + 15) / 16 * 16;
+        const size_t segment =
+            (kCount / static_cast<size_t>(n) + (kCount % static_cast<size_t>(n) != 0) + 15) / 16 *
+            16;
         for (size_t i = 0; i < kCount; i++) {
             const int first = algorithm == Algorithm::kRing ? static_cast<int>(i / segment) : 0;
             float sum = RandomAddend(first % n, i);
@@ -165,8 +171,8 @@ TEST_P(CommTest, AnyOrderOfOperationsWorks) {
                 const float sum = static_cast<float>(n * step + n * (n - 1) / 2);
                 for (float value : data) ASSERT_EQ(sum, value);
             } else if (what < 6) {
-                std::vector<std::byte> data(bytes, static_cast<std::byte>(
-                                                       fabric.rank == root ? step : 255));
+                std::vector<std::byte> data(
+                    bytes, static_cast<std::byte>(fabric.rank == root ? step : 255));
                 const Status cast = comm->Broadcast(data, root, Tag(step));
                 ASSERT_TRUE(cast.ok()) << cast.error().message;
                 for (std::byte b : data) ASSERT_EQ(static_cast<std::byte>(step), b);

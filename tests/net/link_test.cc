@@ -40,16 +40,14 @@ TEST_P(LinkTest, PutsArriveWholeAtTheirOffsets) {
         const Deadline deadline = Deadline::In(10'000);
         uint64_t round = 0;
         size_t at = 128;  // every round has its own place: a peer may be a round ahead
-        for (size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{8192}, size_t{100'001},
-                             size_t{700'000}}) {
+        for (size_t bytes :
+             {size_t{0}, size_t{1}, size_t{63}, size_t{8192}, size_t{100'001}, size_t{700'000}}) {
             round++;
             for (int peer = 0; peer < 3; peer++) {
                 if (peer == fabric.rank) continue;
                 const auto head = Pattern(64, static_cast<uint32_t>(fabric.rank + 7));
                 const auto data = Pattern(bytes, static_cast<uint32_t>(fabric.rank * 10 + peer));
-                ASSERT_TRUE(fabric.links[peer]
-                                ->Put(at, head, data, 3, round, kTag, deadline)
-                                .ok());
+                ASSERT_TRUE(fabric.links[peer]->Put(at, head, data, 3, round, kTag, deadline).ok());
             }
             for (int peer = 0; peer < 3; peer++) {
                 if (peer == fabric.rank) continue;
@@ -58,8 +56,8 @@ TEST_P(LinkTest, PutsArriveWholeAtTheirOffsets) {
                 const auto expected =
                     Both(Pattern(64, static_cast<uint32_t>(peer + 7)),
                          Pattern(bytes, static_cast<uint32_t>(peer * 10 + fabric.rank)));
-                EXPECT_EQ(0, std::memcmp(link.window().data() + at, expected.data(),
-                                         expected.size()));
+                EXPECT_EQ(0,
+                          std::memcmp(link.window().data() + at, expected.data(), expected.size()));
             }
             at += 64 + bytes + 7;
         }
@@ -97,8 +95,8 @@ TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
         ASSERT_TRUE(fabric.links[0]->Wait(0, 1, kTag, deadline).ok());
         getrusage(RUSAGE_THREAD, &after);
         const auto ms = [](const timeval& t) { return t.tv_sec * 1e3 + t.tv_usec / 1e3; };
-        waiter_cpu_ms = ms(after.ru_utime) + ms(after.ru_stime) - ms(before.ru_utime) -
-                        ms(before.ru_stime);
+        waiter_cpu_ms =
+            ms(after.ru_utime) + ms(after.ru_stime) - ms(before.ru_utime) - ms(before.ru_stime);
     });
     // 1 % of a second, and the few ms of spinning and yielding before it sleeps.
     EXPECT_LE(waiter_cpu_ms, 10 + 5);
@@ -109,9 +107,9 @@ TEST_P(LinkTest, SilenceNamesRankOpAndTime) {
     const Status waited = fabrics[0].links[1]->Wait(0, 1, kTag, Deadline::In(50));
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(ErrorCode::kTimeout, waited.error().code);
-    const std::string expected =
-        std::string("rank 1 (host localhost, ") + TransportName(GetParam()) +
-        "): no data for all_reduce #1482 of step 311 within 50 ms";
+    const std::string expected = std::string("rank 1 (host localhost, ") +
+                                 TransportName(GetParam()) +
+                                 "): no data for all_reduce #1482 of step 311 within 50 ms";
     EXPECT_EQ(0u, waited.error().message.find(expected)) << waited.error().message;
 }
 

@@ -1,0 +1,233 @@
+// What an all_reduce (f32, sum) costs between processes of this machine, one core each.
+// Run: all_reduce_bench [--ranks 2] [--transport shm,tcp] [--algorithm auto,one_shot,...]
+//                       [--bytes 64,...] [--seconds 0.05]
+//
+// Prints a JSON object: "distance_us" is 64 bytes one way through shared memory before and after
+// each run ("near" cores below 0.15, see bench/fabric.sh), and "rows" has one row a transport,
+// algorithm and size, in microseconds: median and 99th percentile of single calls on rank 0, back
+// to back; "wire_p50_us" counts from the arrival of the last rank. Results are checked.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "coll/comm.h"
+#include "hw/cpu.h"
+#include "net/local.h"
+#include "net/patience.h"
+
+namespace {
+
+using weft::Deadline;
+using weft::NowNs;
+using weft::coll::Algorithm;
+using weft::coll::Comm;
+
+constexpr size_t kWindow = size_t{4} << 20;
+constexpr int64_t kTimeoutMs = 20'000;
+constexpr int kMostCalls = 50'000;
+constexpr int kLeastCalls = 100;
+constexpr int kCalibration = 50;
+const weft::net::OpTag kTag{"all_reduce", 0, 0};
+
+struct Options {
+    int ranks = 2;
+    std::vector<std::string> transports{"shm", "tcp"};
+    std::vector<std::string> algorithms{"auto"};
+    std::vector<size_t> bytes{64, 256, 1024, 4096, 8192, 16384, 65536, 262144, 1048576};
+    double seconds = 0.05;
+    std::vector<int> cores = weft::AllowedCores();  // as they are before anything is pinned
+
+    void Pin(int rank) const {
+        weft::PinThisThread(cores[static_cast<size_t>(rank) % cores.size()]);
+    }
+};
+
+pid_t Fork() {
+    const pid_t pid = ::fork();
+    if (pid < 0) std::abort();
+    if (pid == 0) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return pid;
+}
+
+// 64 bytes one way through shared memory: tells how far apart the two cores are.
+double DistanceUs(const Options& options) {
+    struct Inbox {
+        alignas(64) std::atomic<uint32_t> flag;
+        alignas(64) char slot[64];
+    };
+    constexpr uint32_t kRounds = 4000;
+    void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    auto* inboxes = new (memory) Inbox[2]();
+    char data[64] = {};
+    const auto put = [&](int to, uint32_t round) {
+        std::memcpy(inboxes[to].slot, data, sizeof data);
+        inboxes[to].flag.store(round, std::memory_order_release);
+    };
+    const auto take = [&](int at, uint32_t round) {
+        while (inboxes[at].flag.load(std::memory_order_acquire) < round) weft::net::SpinPause();
+        std::memcpy(data, inboxes[at].slot, sizeof data);
+    };
+    const pid_t child = Fork();
+    if (child == 0) {
+        options.Pin(1);
+        for (uint32_t i = 1; i <= kRounds; i++) take(1, i), put(0, i);
+        ::_exit(0);
+    }
+    options.Pin(0);
+    std::vector<int64_t> took;
+    for (uint32_t i = 1; i <= kRounds; i++) {
+        const int64_t begin = NowNs();
+        put(1, i), take(0, i);
+        took.push_back(NowNs() - begin);
+    }
+    ::waitpid(child, nullptr, 0);
+    ::munmap(memory, 4096);
+    std::nth_element(took.begin(), took.begin() + kRounds / 2, took.end());
+    return static_cast<double>(took[kRounds / 2]) / 2e3;
+}
+
+void Must(const weft::Status& status) {
+    if (status.ok()) return;
+    fmt::print(stderr, "all_reduce_bench: {}\n", status.error().message);
+    ::_exit(1);
+}
+
+struct Row {
+    double p50_us, p99_us, mean_us, wire_p50_us;
+};
+
+double Percentile(std::vector<double>& values, double part) {
+    const size_t at = static_cast<size_t>(static_cast<double>(values.size() - 1) * part);
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at),
+                     values.end());
+    return values[at];
+}
+
+// The data is not refilled between calls, as in a decode step it is written anew each time.
+Row Measure(Comm& comm, size_t bytes, Algorithm algorithm, double seconds) {
+    std::vector<float> start(bytes / sizeof(float));
+    for (size_t i = 0; i < start.size(); i++) start[i] = static_cast<float>(i % 7);
+    std::vector<float> data = start;
+    Must(comm.AllReduce(data, kTag, algorithm));
+    for (size_t i = 0; i < data.size(); i++) {
+        if (data[i] != start[i] * static_cast<float>(comm.size())) {
+            Must(weft::MakeError(weft::ErrorCode::kCorrupt, "a wrong sum at {}", i));
+        }
+    }
+    std::fill(data.begin(), data.end(), 0.0f);
+    const auto run = [&](int64_t calls) {
+        for (int64_t i = 0; i < calls; i++) Must(comm.AllReduce(data, kTag, algorithm));
+    };
+    run(kCalibration);
+    int64_t begin = NowNs();
+    run(kCalibration);
+    const double each_s = static_cast<double>(NowNs() - begin) / 1e9 / kCalibration;
+    int64_t calls = std::clamp<int64_t>(static_cast<int64_t>(seconds / (each_s + 1e-9)),
+                                        kLeastCalls, kMostCalls);
+    Must(comm.Broadcast(std::as_writable_bytes(std::span(&calls, 1)), 0, kTag));
+    run(calls / 4);
+    std::vector<double> took_us;
+    std::vector<double> wire_us;
+    took_us.reserve(static_cast<size_t>(calls));
+    wire_us.reserve(static_cast<size_t>(calls));
+    const int64_t whole = NowNs();
+    for (int64_t i = 0; i < calls; i++) {
+        begin = NowNs();
+        Must(comm.AllReduce(data, kTag, algorithm));
+        took_us.push_back(static_cast<double>(NowNs() - begin) / 1e3);
+        const weft::coll::Timing& timing = comm.last_timing();
+        wire_us.push_back(static_cast<double>(timing.end_ns - timing.last_arrival_ns) / 1e3);
+    }
+    const double mean_us = static_cast<double>(NowNs() - whole) / 1e3 / static_cast<double>(calls);
+    return {Percentile(took_us, 0.5), Percentile(took_us, 0.99), mean_us,
+            Percentile(wire_us, 0.5)};
+}
+
+Algorithm AlgorithmOf(const std::string& name) {
+    for (Algorithm algorithm :
+         {Algorithm::kAuto, Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing}) {
+        if (name == weft::coll::AlgorithmName(algorithm)) return algorithm;
+    }
+    Must(weft::MakeError(weft::ErrorCode::kUsage, "no algorithm is called {}", name));
+    return Algorithm::kAuto;
+}
+
+// Runs as one rank; rank 0 prints.
+void RunRank(weft::net::LocalMesh& mesh, int rank, const std::string& transport,
+             const Options& options, const char*& separator) {
+    mesh.DropOthers(rank);
+    options.Pin(rank);
+    auto fabric = mesh.Connect(rank, Deadline::In(kTimeoutMs));
+    if (!fabric.ok()) Must(fabric.error());
+    std::vector<int> ranks;
+    for (int r = 0; r < options.ranks; r++) ranks.push_back(r);
+    const weft::coll::Channel channel{.window_bytes = kWindow};
+    auto comm = Comm::Make(*fabric, ranks, channel, kTimeoutMs).value();
+    for (const std::string& algorithm : options.algorithms) {
+        for (size_t bytes : options.bytes) {
+            const Row row = Measure(*comm, bytes, AlgorithmOf(algorithm), options.seconds);
+            if (rank != 0) continue;
+            fmt::print("{}{{\"transport\": \"{}\", \"algorithm\": \"{}\", \"ranks\": {}, "
+                       "\"bytes\": {}, \"p50_us\": {:.2f}, \"p99_us\": {:.2f}, "
+                       "\"mean_us\": {:.2f}, \"wire_p50_us\": {:.2f}}}",
+                       separator, transport, algorithm, options.ranks, bytes, row.p50_us,
+                       row.p99_us, row.mean_us, row.wire_p50_us);
+            separator = ",\n  ";
+            std::fflush(stdout);
+        }
+    }
+    Must(comm->Barrier(kTag));
+}
+
+void RunTransport(const std::string& transport, const Options& options, const char*& separator) {
+    const auto kind = weft::net::ParseTransport(transport);
+    if (!kind.ok()) Must(kind.error());
+    auto mesh = weft::net::LocalMesh::Make(options.ranks, *kind, kWindow).value();
+    std::vector<pid_t> children;
+    for (int rank = 1; rank < options.ranks; rank++) {
+        children.push_back(Fork());
+        if (children.back() != 0) continue;
+        RunRank(mesh, rank, transport, options, separator);
+        ::_exit(0);
+    }
+    RunRank(mesh, 0, transport, options, separator);
+    for (pid_t child : children) ::waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    CLI::App app{"What an all_reduce costs between processes of this machine."};
+    app.add_option("--ranks", options.ranks)->check(CLI::Range(1, 64));
+    app.add_option("--transport", options.transports)->delimiter(',');
+    app.add_option("--algorithm", options.algorithms)->delimiter(',');
+    app.add_option("--bytes", options.bytes)->delimiter(',');
+    app.add_option("--seconds", options.seconds, "for each row");
+    bool probe = false;
+    app.add_flag("--probe", probe, "print the distance of the cores, nothing else");
+    CLI11_PARSE(app, argc, argv);
+    if (probe) {
+        fmt::print("{:.3f}\n", DistanceUs(options));
+        return 0;
+    }
+    const double before_us = DistanceUs(options);
+    const char* separator = "{\"rows\": [\n  ";
+    for (const std::string& transport : options.transports) {
+        RunTransport(transport, options, separator);
+    }
+    fmt::print("],\n \"distance_us\": [{:.3f}, {:.3f}]}}\n", before_us, DistanceUs(options));
+    return 0;
+}
