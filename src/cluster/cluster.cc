@@ -1,14 +1,16 @@
 #include "cluster/cluster.h"
 
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <set>
 
-#include "base/file.h"
+#include "base/log.h"
 #include "cluster/control.h"
 #include "cluster/dial.h"
 #include "cluster/spawn.h"
@@ -46,7 +48,6 @@ HostInfo ThisHost() {
 }
 
 std::string PackHost(const HostInfo& info) {
-    std::vector<std::string> cores;
     return PackStrings({info.name, info.boot_id, std::to_string(info.memory_bytes),
                         fmt::format("{}", fmt::join(info.cores, ","))});
 }
@@ -218,9 +219,9 @@ Status ClusterImpl::Rendezvous(std::unique_ptr<Control> control, const AssignMes
         return Barrier("ready", Deadline::In(timeout_ms_ + 300));
     };
     const Status status = meet();
+    if (!status.ok()) return control_->ReportFailure(status.error());
     control_->SetPhase(nullptr);
-    if (status.ok()) return {};
-    return control_->ReportFailure(status.error());
+    return {};
 }
 
 Status ClusterImpl::Agree(const std::string& name, const std::string& value,
@@ -315,6 +316,38 @@ Status AddHosts(Control& control, const ClusterOptions& options,
     return {};
 }
 
+// ---- Join ---------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
+    if (control.ShouldReport()) LogLine(LogLevel::kError, error.message);
+    return error;
+}
+
+Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited) {
+    const std::string own_host = LocalHost(inherited.control.get());
+    const int64_t timeout_ms = std::max(inherited.session.timeout_ms, kLeastTimeoutMs);
+    Control::Options options;
+    options.rank = -1;
+    options.timeout_ms = timeout_ms;
+    options.local = inherited.local;
+    auto control = std::make_unique<Control>(options);
+    Control& words = *control;
+    control->AddPeer(0, std::move(inherited.control), inherited.session, 0);
+    WEFT_TRY(control->Start());
+    // From here the control thread sees to it that this process outlives rank 0 by no more than a
+    // moment, and says why. A stopped process is made to run on, to see it.
+    if (inherited.local) ::prctl(PR_SET_PDEATHSIG, SIGCONT);
+    auto assignment = control->WaitForAssignment(Deadline::In(timeout_ms + 300));
+    if (!assignment.ok()) return Report(words, assignment.error());
+    const int size = static_cast<int>(assignment->hosts.size());
+    auto cluster =
+        std::make_unique<ClusterImpl>(assignment->rank, size, assignment->job, timeout_ms);
+    std::vector<std::string> advertise(static_cast<size_t>(size), own_host);
+    const Status met = cluster->Rendezvous(std::move(control), *assignment, std::move(advertise));
+    if (!met.ok()) return Report(words, met.error());
+    return std::unique_ptr<Cluster>(std::move(cluster));
+}
+
 }  // namespace
 
 Status CheckOptions(const ClusterOptions& options) {
@@ -391,24 +424,12 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
 Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle) {
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
-    WEFT_ASSIGN(Inheritance inherited, ReadHandle(handle));
-    const std::string own_host = LocalHost(inherited.control.get());
-    const int64_t timeout_ms = std::max(inherited.session.timeout_ms, kLeastTimeoutMs);
-    auto control = std::make_unique<Control>(
-        Control::Options{-1, timeout_ms, Control::Options().watchdog_ms, inherited.local});
-    control->AddPeer(0, std::move(inherited.control), inherited.session, 0);
-    WEFT_TRY(control->Start());
-    // From here the control thread sees to it that this process outlives rank 0 by no more than a
-    // moment, and says why. A stopped process is made to run on, to see it.
-    if (inherited.local) ::prctl(PR_SET_PDEATHSIG, SIGCONT);
-    WEFT_ASSIGN(const AssignMessage assignment,
-                control->WaitForAssignment(Deadline::In(timeout_ms + 300)));
-    const int size = static_cast<int>(assignment.hosts.size());
-    auto cluster =
-        std::make_unique<ClusterImpl>(assignment.rank, size, assignment.job, timeout_ms);
-    std::vector<std::string> advertise(static_cast<size_t>(size), own_host);
-    WEFT_TRY(cluster->Rendezvous(std::move(control), assignment, std::move(advertise)));
-    return std::unique_ptr<Cluster>(std::move(cluster));
+    auto inherited = ReadHandle(handle);
+    if (!inherited.ok()) {
+        LogLine(LogLevel::kError, inherited.error().message);
+        return inherited.error();
+    }
+    return JoinAs(std::move(*inherited));
 }
 
 }  // namespace weft::cluster

@@ -73,7 +73,8 @@ class Cluster {
     static Result<std::unique_ptr<Cluster>> Launch(const ClusterOptions& options, std::string job);
 
     // On a worker: `handle` is the word after --join on its command line. From here on this
-    // process ignores SIGINT and SIGTERM and ends through the control plane.
+    // process ignores SIGINT and SIGTERM and ends through the control plane. An error that nobody
+    // else can print is logged here: the caller only leaves with its exit status.
     static Result<std::unique_ptr<Cluster>> Join(const std::string& handle);
 
     // Tells the others, if there was neither Shutdown nor a verdict. Rank 0 leaves no child behind.

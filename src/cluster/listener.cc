@@ -24,7 +24,7 @@ namespace weft::cluster {
 namespace {
 
 constexpr size_t kMostCallers = 16;       // whoever calls beyond that drops the oldest
-constexpr int64_t kHandshakeMs = 3000;    // to prove the key
+constexpr int64_t kHandshakeMs = 2000;    // to prove the key
 constexpr int64_t kRefusalLogMs = 1000;   // at most one line of refusals in that time
 
 // One connection that has not proved the key.

@@ -191,7 +191,9 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
         values.push_back(std::move(peer.value->value));
         peer.value.reset();
     }
+    lock.unlock();  // combine asks us for names
     auto result = combine(values);
+    lock.lock();
     if (result.ok() && result->size() > kMostAfterAuth - 256) {
         result = MakeError(ErrorCode::kUnsupported, "'{}': the values of all ranks are {} bytes",
                            name, result->size());
@@ -200,6 +202,7 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
         Fail({result.error().code, -1, result.error().message, ""});
         return Tell({});
     }
+    if (verdict_.has_value()) return Tell({});
     const Bytes payload = Encode(ResultMessage{rounds_, *result});
     for (Peer& peer : peers_) peer.channel.Send(FrameType::kResult, payload);
     Wake();

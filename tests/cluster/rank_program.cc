@@ -2,22 +2,25 @@
 // goes through the phases of a real one.
 //
 //     cluster_rank launch local=3 timeout=500 load=100 steps=50 ...
+//     cluster_rank loop times=10 local=2 ...     (the same again and again in one process)
 //     cluster_rank listen 127.0.0.1:0 KEYFILE
 //     cluster_rank worker --join HANDLE          (started by the two above)
 //
 // Words of a job: load=MS (how long loading takes), deaf=1 (loading does not look at the monitor),
 // prefill=STEPS, steps=STEPS, differ=RANK (whose model differs), error=RANK (who runs out of
 // memory), gone=RANK (who exits without a word), fail_at=PHASE (load, prefill, decode).
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <sstream>
 #include <string>
-
-#include <fmt/ranges.h>
 
 #include "base/log.h"
 #include "cluster/cluster.h"
@@ -131,7 +134,7 @@ int Fail(const Error& error, bool report) {
 Cluster* g_cluster = nullptr;  // for the signal handler of rank 0 alone
 
 int Drive(weft::Result<std::unique_ptr<Cluster>> made, bool worker) {
-    if (!made.ok()) return Fail(made.error(), !worker || std::getenv("WEFT_LOUD") != nullptr);
+    if (!made.ok()) return Fail(made.error(), !worker);
     Cluster& cluster = **made;
     if (!worker) {
         g_cluster = &cluster;
@@ -169,6 +172,28 @@ weft::cluster::ClusterOptions OptionsOf(const Words& words) {
     return options;
 }
 
+int CountFds() {
+    int count = 0;
+    for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    return count;
+}
+
+// Launches the same job again and again in one process, and tells what that leaves behind in it.
+int Loop(const std::string& job, int64_t times) {
+    const int before = CountFds();
+    for (int64_t i = 0; i < times; ++i) {
+        auto cluster = Cluster::Launch(OptionsOf(Parse(job)), job);
+        if (!cluster.ok()) return Fail(cluster.error(), true);
+        Status status = Run(**cluster).All();
+        // Every third time it just leaves.
+        if (status.ok() && i % 3 != 2) status = (*cluster)->Shutdown(Deadline::In(2000));
+        if (!status.ok()) return Fail((*cluster)->ReportFailure(status.error()), true);
+    }
+    const bool child = ::waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD;
+    Say(fmt::format("fds {} more, children {}", CountFds() - before, child ? "left" : "none"));
+    return 0;
+}
+
 int Listen(const std::string& address, const std::string& key_file) {
     auto listener = weft::cluster::WorkerListener::Open({address, key_file, {"worker"}});
     if (!listener.ok()) return Fail(listener.error(), true);
@@ -188,6 +213,7 @@ int main(int argc, char** argv) {
     if (mode == "listen" && argc == 4) return Listen(argv[2], argv[3]);
     std::string job;
     for (int i = 2; i < argc; ++i) job += std::string(argv[i]) + " ";
+    if (mode == "loop") return Loop(job, Number(Parse(job), "times", 1));
     if (mode != "launch") return 2;
     return Drive(Cluster::Launch(OptionsOf(Parse(job)), job), false);
 }

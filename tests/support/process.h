@@ -22,7 +22,7 @@
 #include "base/check.h"
 #include "base/deadline.h"
 
-namespace weft::testing {
+namespace weft::test {
 
 // Processes whose parent is `pid`, in order of their start; zombies too, if asked.
 inline std::vector<pid_t> ChildrenOf(pid_t pid, bool zombies = false) {
@@ -146,4 +146,4 @@ class Process {
     std::string text_;
 };
 
-}  // namespace weft::testing
+}  // namespace weft::test

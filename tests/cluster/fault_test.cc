@@ -1,0 +1,167 @@
+// Every rank killed and stopped, in every phase, on every transport: the others know within the
+// timeout and a second who it was, say so once, and nobody is left.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <thread>
+
+#include "support/process.h"
+
+namespace weft::cluster {
+namespace {
+
+using test::IsGone;
+using test::Process;
+
+constexpr int kRanks = 3;
+constexpr int64_t kTimeoutMs = 1000;
+constexpr int64_t kBoundNs = (kTimeoutMs + 1000) * 1'000'000;
+
+struct Fault {
+    std::string phase;
+    int victim;
+    int signal;
+    std::string transport;
+    bool deaf = false;  // loading looks at nothing
+    std::string Text() const {
+        return fmt::format("{} of rank {} in {} over {}{}", signal == SIGKILL ? "kill" : "stop",
+                           victim, phase, transport, deaf ? ", deaf" : "");
+    }
+};
+
+// gtest's checks work in any thread here.
+void Inflict(const Fault& fault) {
+    SCOPED_TRACE(fault.Text());
+    const bool prefill = fault.phase == "prefill";
+    Process root({CLUSTER_RANK, "launch", fmt::format("local={}", kRanks),
+                  fmt::format("timeout={}", kTimeoutMs), "transport=" + fault.transport,
+                  fmt::format("load={}", fault.phase == "load" ? 60'000 : 0),
+                  fmt::format("prefill={}", prefill ? 100'000'000 : 2), "steps=100000000",
+                  fmt::format("deaf={}", fault.deaf ? 1 : 0)});
+    std::map<int, pid_t> pids;
+    for (int rank = 0; rank < kRanks; ++rank) {
+        ASSERT_TRUE(root.ReadUntil(fmt::format("rank {} pid", rank), Deadline::In(20'000)))
+            << root.output();
+        const size_t at = root.output().find(fmt::format("rank {} pid ", rank));
+        pids[rank] = std::atoi(root.output().c_str() + at + 11);
+    }
+    ASSERT_TRUE(root.ReadUntil("at " + fault.phase, Deadline::In(20'000))) << root.output();
+    ::usleep(30'000);
+
+    const int64_t begin = NowNs();
+    ::kill(pids[fault.victim], fault.signal);
+    const Deadline patience = Deadline::In(10'000);
+    for (int rank = 0; rank < kRanks; ++rank) {
+        while (rank != fault.victim && !IsGone(pids[rank]) && !patience.expired()) ::usleep(1000);
+    }
+    const int64_t took = NowNs() - begin;
+    EXPECT_LE(took, kBoundNs);
+    if (fault.signal == SIGSTOP) {
+        EXPECT_GE(took, (kTimeoutMs - 500) * 1'000'000) << root.output();
+    }
+    if (fault.victim == 0) root.Signal(SIGCONT);  // it must find out by itself, and end
+    const int status = root.Wait(Deadline::In(5000));
+    EXPECT_EQ(status, fault.victim == 0 && fault.signal == SIGKILL ? 128 + SIGKILL : 3)
+        << root.output();
+    for (const auto& [rank, pid] : pids) EXPECT_TRUE(IsGone(pid)) << "rank " << rank;
+
+    const std::string named = fmt::format("rank {} (host ", fault.victim);
+    EXPECT_NE(root.output().find(named), std::string::npos) << root.output();
+    const std::string during = fault.phase == "load" ? "was lost during load: "
+                                                     : "was lost during all_reduce #";
+    EXPECT_NE(root.output().find(during), std::string::npos) << root.output();
+    if (fault.victim != 0) {
+        EXPECT_EQ(root.output().find("was lost"), root.output().rfind("was lost"))
+            << root.output();
+    }
+    const std::string why = fault.signal == SIGSTOP ? "silent for "
+                            : fault.victim == 0     ? "its process ended"
+                                                    : "was killed by signal 9";
+    EXPECT_NE(root.output().find(why), std::string::npos) << root.output();
+}
+
+// Several at once: they mostly wait.
+void InflictAll(const std::vector<Fault>& faults) {
+    for (size_t begin = 0; begin < faults.size(); begin += 12) {
+        std::vector<std::thread> threads;
+        for (size_t i = begin; i < std::min(begin + 12, faults.size()); ++i) {
+            threads.emplace_back([&faults, i] { Inflict(faults[i]); });
+        }
+        for (std::thread& thread : threads) thread.join();
+    }
+}
+
+std::vector<Fault> InPhase(const std::string& phase) {
+    std::vector<Fault> faults;
+    for (const char* transport : {"shm", "tcp"}) {
+        for (int signal : {SIGKILL, SIGSTOP}) {
+            for (int victim = 0; victim < kRanks; ++victim) {
+                faults.push_back({phase, victim, signal, transport});
+            }
+        }
+    }
+    return faults;
+}
+
+TEST(Fault, InLoad) { InflictAll(InPhase("load")); }
+TEST(Fault, InPrefill) { InflictAll(InPhase("prefill")); }
+TEST(Fault, InDecode) { InflictAll(InPhase("decode")); }
+
+// A main thread that looks at nothing is ended by its own control thread.
+TEST(Fault, InALoadThatLooksAtNothing) {
+    std::vector<Fault> faults;
+    for (int signal : {SIGKILL, SIGSTOP}) {
+        for (int victim = 0; victim < kRanks; ++victim) {
+            faults.push_back({"load", victim, signal, "shm", true});
+        }
+    }
+    InflictAll(faults);
+}
+
+// Before a worker has said its first word, the others wait for it in the rendezvous.
+TEST(Fault, InRendezvous) {
+    ::setenv("WEFT_STOP_BEFORE_JOIN", "1", 1);
+    for (int signal : {SIGKILL, SIGSTOP}) {
+        const int64_t begin = NowNs();
+        Process root({CLUSTER_RANK, "launch", "local=3", fmt::format("timeout={}", kTimeoutMs)});
+        std::vector<pid_t> children;
+        while (children.size() < 2 && NowNs() - begin < kBoundNs) {
+            children = test::ChildrenOf(root.pid());
+        }
+        ASSERT_EQ(children.size(), 2u);
+        ::usleep(50'000);
+        ::kill(children[1], signal);
+        EXPECT_EQ(root.Wait(Deadline::In(5000)), 3) << root.output();
+        EXPECT_LE(root.end_ns() - begin, kBoundNs);
+        const char* expected = signal == SIGKILL
+                                   ? "was lost during rendezvous: its process was killed by signal 9"
+                                   : "was lost during rendezvous: silent for ";
+        EXPECT_NE(root.output().find(expected), std::string::npos) << root.output();
+        for (pid_t child : children) EXPECT_TRUE(IsGone(child));
+    }
+    // Rank 0 goes while its workers are stopped: they go with it.
+    Process root({CLUSTER_RANK, "launch", "local=3", fmt::format("timeout={}", kTimeoutMs)});
+    std::vector<pid_t> children;
+    const Deadline deadline = Deadline::In(2000);
+    while (children.size() < 2 && !deadline.expired()) children = test::ChildrenOf(root.pid());
+    root.Signal(SIGKILL);
+    root.Wait(Deadline::In(2000));
+    ::usleep(50'000);
+    for (pid_t child : children) EXPECT_TRUE(IsGone(child));
+    ::unsetenv("WEFT_STOP_BEFORE_JOIN");
+}
+
+// A process that was stopped together with all others (Ctrl-Z, a suspended machine) goes on.
+TEST(Fault, AllStoppedAndContinuedGoOn) {
+    Process root({CLUSTER_RANK, "launch", "local=2", "timeout=400", "load=1200"});
+    ASSERT_TRUE(root.ReadUntil("rank 1 pid", Deadline::In(10'000)));
+    ASSERT_TRUE(root.ReadUntil("rank 0 pid", Deadline::In(10'000)));
+    root.SignalGroup(SIGSTOP);
+    ::usleep(800'000);
+    root.SignalGroup(SIGCONT);
+    EXPECT_EQ(root.Wait(Deadline::In(10'000)), 0) << root.output();
+}
+
+}  // namespace
+}  // namespace weft::cluster

@@ -1,0 +1,177 @@
+// Frames and payloads: what is encoded comes back; whatever else arrives is refused, and nothing
+// larger than the frame is allocated for it.
+#include "cluster/frame.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace weft::cluster {
+namespace {
+
+Bytes FrameOf(FrameType type, View payload) {
+    Bytes out;
+    AppendFrame(out, type, payload);
+    return out;
+}
+
+AssignMessage SomeAssignment() {
+    AssignMessage message;
+    message.rank = 2;
+    message.epoch = 7;
+    message.window_bytes = 4096;
+    message.transport = "tcp";
+    message.hosts = {"a", "b", "c"};
+    message.job = R"({"model": "x.gguf"})";
+    return message;
+}
+
+TEST(Frame, ComesBackWhole) {
+    const Bytes payload = Encode(HeartbeatMessage{42});
+    Bytes stream = FrameOf(FrameType::kHeartbeat, payload);
+    AppendFrame(stream, FrameType::kEnd, {});
+    size_t consumed = 0;
+    auto frame = ParseFrame(stream, false, &consumed);
+    ASSERT_TRUE(frame.ok());
+    ASSERT_TRUE(frame->has_value());
+    EXPECT_EQ((*frame)->type, FrameType::kHeartbeat);
+    EXPECT_EQ(DecodeHeartbeat((*frame)->payload)->progress, 42);
+    auto next = ParseFrame(View(stream).subspan(consumed), false, &consumed);
+    ASSERT_TRUE(next.ok() && next->has_value());
+    EXPECT_EQ((*next)->type, FrameType::kEnd);
+    EXPECT_TRUE((*next)->payload.empty());
+}
+
+TEST(Frame, WaitsForTheRest) {
+    const Bytes whole = FrameOf(FrameType::kHeartbeat, Encode(HeartbeatMessage{1}));
+    for (size_t size = 0; size < whole.size(); ++size) {
+        size_t consumed = 99;
+        auto frame = ParseFrame(View(whole).first(size), false, &consumed);
+        ASSERT_TRUE(frame.ok()) << size;
+        EXPECT_FALSE(frame->has_value()) << size;
+        EXPECT_EQ(consumed, 0u);
+    }
+}
+
+TEST(Frame, RefusesImpossibleLengthsAndTypesAtOnce) {
+    const auto refused = [](std::vector<int> bytes, bool authenticated) {
+        Bytes raw;
+        for (int byte : bytes) raw.push_back(static_cast<std::byte>(byte));
+        size_t consumed = 0;
+        return !ParseFrame(raw, authenticated, &consumed).ok();
+    };
+    EXPECT_TRUE(refused({0, 0, 0, 0}, false));           // no type
+    EXPECT_TRUE(refused({255, 255, 255, 255}, false));   // 4 GiB
+    EXPECT_TRUE(refused({255, 255, 255, 255}, true));
+    EXPECT_TRUE(refused({0, 16, 0, 0}, false));          // 4096 + 4: too long before the proof
+    EXPECT_FALSE(refused({252, 15, 0, 0}, false));       // 4092 + 4
+    EXPECT_TRUE(refused({16, 0, 0, 0}, true));           // no place for a type and a tag
+    EXPECT_TRUE(refused({9, 0, 0, 0, 0}, false));        // type 0
+    EXPECT_TRUE(refused({9, 0, 0, 0, 15}, false));       // a type after the last
+    EXPECT_TRUE(refused({'G', 'E', 'T', ' ', '/'}, false));
+    EXPECT_TRUE(refused({'G', 'E', 'T', ' '}, true));
+}
+
+// Every message comes back equal; cut short anywhere or with a byte more, it is refused.
+template <typename Message, typename Decode>
+void CheckMessage(const Message& message, const Decode& decode) {
+    const Bytes bytes = Encode(message);
+    auto back = decode(View(bytes));
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(Encode(*back), bytes);
+    for (size_t size = 0; size < bytes.size(); ++size) {
+        EXPECT_FALSE(decode(View(bytes).first(size)).ok()) << size;
+    }
+    Bytes longer = bytes;
+    longer.push_back(std::byte{0});
+    EXPECT_FALSE(decode(View(longer)).ok());
+}
+
+TEST(Message, EachComesBackAndNothingElseDoes) {
+    HelloMessage hello;
+    hello.version = "0.1.0";
+    hello.timeout_ms = 5000;
+    hello.nonce.fill(std::byte{3});
+    CheckMessage(hello, DecodeHello);
+    CheckMessage(ChallengeMessage{1, hello.nonce}, DecodeChallenge);
+    CheckMessage(ProofMessage{{1, 2, 3}}, DecodeProof);
+    CheckMessage(RefuseMessage{Refusal::kVersion, "0.2.0"}, DecodeRefuse);
+    CheckMessage(SomeAssignment(), DecodeAssign);
+    CheckMessage(HeartbeatMessage{-1}, DecodeHeartbeat);
+    CheckMessage(RelayMessage{{{1, 2}, {3, 4}, {5, 6}}}, DecodeRelay);
+    CheckMessage(ValueMessage{3, "model", std::string("a\0b", 3)}, DecodeValue);
+    CheckMessage(ResultMessage{3, "result"}, DecodeResult);
+    CheckMessage(VerdictMessage{ErrorCode::kOutOfMemory, 2, "text", "reason"}, DecodeVerdict);
+}
+
+TEST(Message, HoldsWhatItWasGiven) {
+    auto back = DecodeAssign(Encode(SomeAssignment()));
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(back->rank, 2);
+    EXPECT_EQ(back->epoch, 7);
+    EXPECT_EQ(back->window_bytes, 4096u);
+    EXPECT_EQ(back->transport, "tcp");
+    EXPECT_EQ(back->hosts, (std::vector<std::string>{"a", "b", "c"}));
+    EXPECT_EQ(back->job, R"({"model": "x.gguf"})");
+    auto verdict = DecodeVerdict(Encode(VerdictMessage{ErrorCode::kDenied, -1, "t", "r"}));
+    ASSERT_TRUE(verdict.ok());
+    EXPECT_EQ(verdict->code, ErrorCode::kDenied);
+    EXPECT_EQ(verdict->lost_rank, -1);
+}
+
+TEST(Message, RefusesValuesThatCannotBe) {
+    AssignMessage assignment = SomeAssignment();
+    assignment.rank = 3;  // of 3
+    EXPECT_FALSE(DecodeAssign(Encode(assignment)).ok());
+    assignment.rank = 0;
+    EXPECT_FALSE(DecodeAssign(Encode(assignment)).ok());
+    assignment = SomeAssignment();
+    assignment.hosts.assign(kMostRanks + 1, "h");
+    EXPECT_FALSE(DecodeAssign(Encode(assignment)).ok());
+    HelloMessage hello;
+    hello.timeout_ms = -1;
+    EXPECT_FALSE(DecodeHello(Encode(hello)).ok());
+    EXPECT_FALSE(DecodeVerdict(Encode(VerdictMessage{ErrorCode::kIo, -2, "", ""})).ok());
+    EXPECT_FALSE(DecodeVerdict(Encode(VerdictMessage{ErrorCode::kIo, 256, "", ""})).ok());
+    // A count of 2^32 - 1 ranks in a payload of 4 bytes: refused, not allocated.
+    const Bytes huge(4, std::byte{255});
+    EXPECT_FALSE(DecodeRelay(huge).ok());
+    EXPECT_FALSE(UnpackStrings(std::string(4, '\xff')).ok());
+}
+
+template <typename Message>
+void CheckSame(const Result<Message>& back, const Bytes& bytes) {
+    if (back.ok()) {
+        EXPECT_EQ(Encode(*back), bytes);
+    }
+}
+
+TEST(Message, SurvivesAnyBytes) {
+    std::mt19937 random(5);
+    for (int round = 0; round < 20000; ++round) {
+        Bytes bytes = round % 2 == 0 ? Encode(SomeAssignment()) : Bytes(random() % 64);
+        for (int flips = 0; flips < 3 && !bytes.empty(); ++flips) {
+            bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+        }
+        CheckSame(DecodeAssign(bytes), bytes);
+        CheckSame(DecodeRelay(bytes), bytes);
+        CheckSame(DecodeVerdict(bytes), bytes);
+        CheckSame(DecodeHello(bytes), bytes);
+        size_t consumed = 0;
+        auto frame = ParseFrame(bytes, round % 3 == 0, &consumed);
+        EXPECT_LE(consumed, bytes.size());
+        if (frame.ok() && frame->has_value()) {
+            EXPECT_LE((*frame)->payload.size(), bytes.size());
+        }
+    }
+}
+
+TEST(Message, StringsOfAListComeBack) {
+    const std::vector<std::string> list = {"", "a", std::string(1000, 'x'), std::string("\0", 1)};
+    auto back = UnpackStrings(PackStrings(list));
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(*back, list);
+}
+
+}  // namespace
+}  // namespace weft::cluster

@@ -1,0 +1,223 @@
+// The handshake between two state machines, without sockets: the right key opens, everything else
+// is refused with its reason, and what was recorded is worth nothing.
+#include "cluster/handshake.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/file.h"
+#include "support/temp_dir.h"
+
+namespace weft::cluster {
+namespace {
+
+Bytes KeyOf(const char* text) {
+    const View bytes = std::as_bytes(std::span(text, std::strlen(text)));
+    return Bytes(bytes.begin(), bytes.end());
+}
+
+const Bytes kKey = KeyOf("0123456789abcdef-the-key");
+
+Frame Only(const Bytes& bytes) {
+    size_t consumed = 0;
+    auto frame = ParseFrame(bytes, false, &consumed);
+    WEFT_CHECK(frame.ok() && frame->has_value() && consumed == bytes.size());
+    return **frame;
+}
+
+struct Outcome {
+    Status client;
+    std::string refused;
+    bool server_done = false;
+    Session client_session, server_session;
+};
+
+Outcome Shake(const Bytes& client_key, const Bytes& server_key, Identity client_is = {},
+              Identity server_is = {}, bool busy = false) {
+    ClientHandshake client("worker h2:7000", client_key, 5000, client_is);
+    ServerHandshake server(server_key, server_is);
+    Outcome outcome;
+    Bytes to_server = client.First();
+    while (!client.done()) {
+        const auto step = server.On(Only(to_server), busy);
+        outcome.refused = step.refused;
+        outcome.server_done = step.done;
+        if (step.send.empty()) break;
+        auto answer = client.On(Only(step.send));
+        if (!answer.ok()) {
+            outcome.client = answer.error();
+            break;
+        }
+        to_server = std::move(*answer);
+    }
+    outcome.client_session = client.session();
+    outcome.server_session = server.session();
+    return outcome;
+}
+
+TEST(Handshake, TheSameKeyOpensAndFramesPassBothWays) {
+    Outcome o = Shake(kKey, kKey);
+    ASSERT_TRUE(o.client.ok());
+    ASSERT_TRUE(o.server_done);
+    EXPECT_EQ(o.server_session.timeout_ms, 5000);
+    for (int i = 0; i < 3; ++i) {
+        for (bool up : {true, false}) {
+            Session& from = up ? o.client_session : o.server_session;
+            Session& to = up ? o.server_session : o.client_session;
+            Bytes wire;
+            SealFrame(from, wire, FrameType::kHeartbeat, Encode(HeartbeatMessage{i}));
+            size_t consumed = 0;
+            auto frame = ParseFrame(wire, true, &consumed);
+            ASSERT_TRUE(frame.ok() && frame->has_value());
+            auto payload = OpenFrame(to, **frame);
+            ASSERT_TRUE(payload.ok());
+            EXPECT_EQ(DecodeHeartbeat(*payload)->progress, i);
+        }
+    }
+}
+
+TEST(Handshake, AnotherKeyIsRefusedWithoutAProofOfOurs) {
+    const Outcome o = Shake(KeyOf("another-key-another-key"), kKey);
+    ASSERT_FALSE(o.client.ok());
+    EXPECT_EQ(o.client.error().code, ErrorCode::kDenied);
+    EXPECT_NE(o.client.error().message.find("worker h2:7000 refused our key"), std::string::npos);
+    EXPECT_EQ(o.refused, "wrong key");
+    EXPECT_FALSE(o.server_done);
+}
+
+TEST(Handshake, AWorkerThatDoesNotKnowTheKeyIsFoundOut) {
+    ClientHandshake client("worker h2:7000", kKey, 5000);
+    ServerHandshake honest(kKey);
+    const auto challenge = honest.On(Only(client.First()), false);
+    ASSERT_TRUE(client.On(Only(challenge.send)).ok());
+    Bytes lie;
+    AppendFrame(lie, FrameType::kWelcome, Encode(ProofMessage{}));
+    const auto answer = client.On(Only(lie));
+    ASSERT_FALSE(answer.ok());
+    EXPECT_EQ(answer.error().code, ErrorCode::kDenied);
+    EXPECT_NE(answer.error().message.find("did not prove"), std::string::npos);
+}
+
+TEST(Handshake, OtherVersionsAreRefusedWithBothNamed) {
+    const Outcome version = Shake(kKey, kKey, {}, Identity{kProtocol, "9.9.9"});
+    ASSERT_FALSE(version.client.ok());
+    EXPECT_EQ(version.client.error().code, ErrorCode::kDenied);
+    EXPECT_NE(version.client.error().message.find("runs weft 9.9.9"), std::string::npos);
+    EXPECT_NE(version.client.error().message.find("this is weft " WEFT_VERSION),
+              std::string::npos);
+    EXPECT_FALSE(version.server_done);
+
+    const Outcome protocol = Shake(kKey, kKey, {}, Identity{kProtocol + 1, WEFT_VERSION});
+    ASSERT_FALSE(protocol.client.ok());
+    EXPECT_NE(protocol.client.error().message.find("speaks control protocol 2"),
+              std::string::npos);
+    EXPECT_FALSE(protocol.refused.empty());
+}
+
+TEST(Handshake, ABusyWorkerSaysSoOnlyToWhoHasTheKey) {
+    const Outcome busy = Shake(kKey, kKey, {}, {}, true);
+    ASSERT_FALSE(busy.client.ok());
+    EXPECT_NE(busy.client.error().message.find("another job"), std::string::npos);
+    const Outcome stranger = Shake(KeyOf("another-key-another-key"), kKey, {}, {}, true);
+    EXPECT_EQ(stranger.refused, "wrong key");
+}
+
+TEST(Handshake, ARecordedHandshakeProvesNothing) {
+    // What a listener on the wire has seen of a good handshake ...
+    ClientHandshake client("w", kKey, 5000);
+    ServerHandshake server(kKey);
+    const Bytes hello = client.First();
+    const auto challenge = server.On(Only(hello), false);
+    const Bytes proof = client.On(Only(challenge.send)).value();
+    ASSERT_TRUE(server.On(Only(proof), false).done);
+    // ... does not open a second one, and not the same one again.
+    ServerHandshake second(kKey);
+    second.On(Only(hello), false);
+    const auto replayed = second.On(Only(proof), false);
+    EXPECT_FALSE(replayed.done);
+    EXPECT_EQ(replayed.refused, "wrong key");
+}
+
+TEST(Handshake, AWorkersProofIsNotACallers) {
+    // An attacker dials worker A, and hands A's challenge to us as its own, hoping that our proof
+    // or A's welcome serves in the other role.
+    ClientHandshake victim("w", kKey, 5000);
+    ServerHandshake worker(kKey);
+    const auto challenge = worker.On(Only(victim.First()), false);
+    const Bytes proof = victim.On(Only(challenge.send)).value();
+    const Frame proof_frame = Only(proof);
+    Bytes reflected;
+    AppendFrame(reflected, FrameType::kWelcome, proof_frame.payload);
+    EXPECT_FALSE(victim.On(Only(reflected)).ok());
+}
+
+TEST(Handshake, FramesOutOfOrderAreRefused) {
+    ServerHandshake server(kKey);
+    Bytes proof;
+    AppendFrame(proof, FrameType::kProof, Encode(ProofMessage{}));
+    EXPECT_FALSE(server.On(Only(proof), false).refused.empty());
+    ServerHandshake other(kKey);
+    Bytes assign;
+    AppendFrame(assign, FrameType::kEnd, {});
+    EXPECT_FALSE(other.On(Only(assign), false).refused.empty());
+}
+
+TEST(Seal, AlteredRepeatedAndReorderedFramesAreRefused) {
+    const auto [parent, child] = MakeSessionPair(1000);
+    Session from = parent;
+    Bytes one, two;
+    SealFrame(from, one, FrameType::kValue, Encode(ValueMessage{1, "a", "secret"}));
+    SealFrame(from, two, FrameType::kValue, Encode(ValueMessage{2, "b", "secret"}));
+    const auto opens = [](Session& to, const Bytes& wire) {
+        size_t consumed = 0;
+        auto frame = ParseFrame(wire, true, &consumed);
+        return frame.ok() && frame->has_value() && OpenFrame(to, **frame).ok();
+    };
+    Session in_order = child;
+    EXPECT_TRUE(opens(in_order, one));
+    EXPECT_FALSE(opens(in_order, one));  // repeated
+    Session reordered = child;
+    EXPECT_FALSE(opens(reordered, two));
+    for (size_t i = 4; i < one.size(); ++i) {  // any byte but the length
+        Session fresh = child;
+        Bytes altered = one;
+        altered[i] ^= std::byte{1};
+        EXPECT_FALSE(opens(fresh, altered)) << i;
+    }
+    Session back = parent;  // to the sender itself
+    EXPECT_FALSE(opens(back, one));
+    const std::string wire(reinterpret_cast<const char*>(one.data()), one.size());
+    EXPECT_EQ(wire.find("secret"), std::string::npos);
+}
+
+TEST(Seal, ASessionTravelsWhole) {
+    auto [parent, child] = MakeSessionPair(777);
+    parent.sent = 5;
+    auto back = DecodeSession(EncodeSession(parent));
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(back->send_key, child.receive_key);
+    EXPECT_EQ(back->sent, 5u);
+    EXPECT_EQ(back->timeout_ms, 777);
+    EXPECT_FALSE(DecodeSession({}).ok());
+}
+
+TEST(KeyFile, IsReadWithoutItsLineEndAndCheckedForLength) {
+    const test::TempDir folder;
+    const auto write = [&](const char* name, std::string_view text) {
+        EXPECT_TRUE(WriteFile(folder / name, std::as_bytes(std::span(text))).ok());
+        return folder / name;
+    };
+    auto key = ReadKeyFile(write("good", "0123456789abcdef\r\n"));
+    ASSERT_TRUE(key.ok());
+    EXPECT_EQ(key->size(), 16u);
+    auto brief = ReadKeyFile(write("brief", "0123456789abcde\n"));
+    ASSERT_FALSE(brief.ok());
+    EXPECT_NE(brief.error().message.find("16 to 4096"), std::string::npos);
+    EXPECT_FALSE(ReadKeyFile(write("empty", "")).ok());
+    EXPECT_FALSE(ReadKeyFile(write("long", std::string(5000, 'k'))).ok());
+    EXPECT_EQ(ReadKeyFile(folder / "absent").error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace weft::cluster

@@ -1,0 +1,277 @@
+// Listening workers: what knocks on their port, and what jobs do to them, leaves them serving.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "base/file.h"
+#include "cluster/cluster.h"
+#include "cluster/dial.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+
+namespace weft::cluster {
+namespace {
+
+using test::Process;
+
+class Listener : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        key_file_ = WriteKey("key", "a-shared-key-of-the-tests");
+        key_ = ReadKeyFile(key_file_).value();
+        for (int i = 0; i < 2; ++i) {
+            workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+                CLUSTER_RANK, "listen", "127.0.0.1:0", key_file_}));
+            Process& worker = *workers_.back();
+            ASSERT_TRUE(worker.ReadUntil("listening on port ", Deadline::In(10'000)));
+            ASSERT_TRUE(worker.ReadUntil("\n", Deadline::In(10'000)));
+            ports_.push_back(std::atoi(worker.output().c_str() + 18));
+        }
+    }
+    // However a test went, the listeners serve the next job, and end in order when asked.
+    void TearDown() override {
+        Process good(Root("prefill=2 steps=5"));
+        EXPECT_EQ(good.Wait(Deadline::In(10'000)), 0) << good.output();
+        for (auto& worker : workers_) {
+            worker->Signal(SIGTERM);
+            EXPECT_EQ(worker->Wait(Deadline::In(5000)), 0) << worker->output();
+            const Deadline deadline = Deadline::In(500);
+            while (::kill(-worker->pid(), 0) == 0 && !deadline.expired()) ::usleep(1000);
+            EXPECT_NE(::kill(-worker->pid(), 0), 0) << "a process is left";
+        }
+    }
+
+    std::string WriteKey(const char* name, std::string_view text) {
+        const std::string path = folder_ / name;
+        EXPECT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+        ::chmod(path.c_str(), 0600);
+        return path;
+    }
+    std::string Hosts() const {
+        return fmt::format("127.0.0.1:{},localhost:{}", ports_[0], ports_[1]);
+    }
+    std::vector<std::string> Root(const std::string& words, const std::string& key = "") const {
+        std::vector<std::string> command = {CLUSTER_RANK, "launch", "timeout=1000",
+                                            "transport=tcp", "hosts=" + Hosts(),
+                                            "key=" + (key.empty() ? key_file_ : key)};
+        std::string word;
+        for (char c : words + " ") {
+            if (c != ' ') word += c;
+            else if (!word.empty()) command.push_back(std::exchange(word, ""));
+        }
+        return command;
+    }
+    Fd Knock(size_t worker = 0) const {
+        return net::DialTcp("127.0.0.1", static_cast<uint16_t>(ports_[worker]),
+                            Deadline::In(1000)).value();
+    }
+    // Whether the listener hangs up on us before the deadline.
+    static bool HungUp(const Fd& fd, const Deadline& deadline) {
+        pollfd entry{fd.get(), POLLIN, 0};
+        while (!deadline.expired()) {
+            char buffer[4096];
+            ::poll(&entry, 1, static_cast<int>(deadline.left_ms()));
+            const ssize_t got = ::recv(fd.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+            if (got == 0 || (got < 0 && errno != EAGAIN)) return true;
+        }
+        return false;
+    }
+    static void Send(const Fd& fd, View bytes) {
+        [[maybe_unused]] const ssize_t put =
+            ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    }
+    pid_t RankOf(size_t worker) const {
+        const auto children = test::ChildrenOf(workers_[worker]->pid());
+        return children.empty() ? 0 : children[0];
+    }
+
+    test::TempDir folder_;
+    std::string key_file_;
+    Bytes key_;
+    std::vector<std::unique_ptr<Process>> workers_;
+    std::vector<int> ports_;
+};
+
+TEST_F(Listener, ServesOneJobAfterAnother) {
+    for (int i = 0; i < 5; ++i) {
+        Process root(Root("prefill=2 steps=5"));
+        ASSERT_EQ(root.Wait(Deadline::In(10'000)), 0) << root.output();
+        EXPECT_NE(root.output().find("done"), std::string::npos);
+    }
+}
+
+TEST_F(Listener, SaysWhyTheKeyIsRefused) {
+    Process root(Root("", WriteKey("other", "a-key-that-nobody-shares")));
+    EXPECT_EQ(root.Wait(Deadline::In(10'000)), 1);
+    EXPECT_NE(root.output().find("refused our key"), std::string::npos) << root.output();
+    EXPECT_TRUE(workers_[0]->ReadUntil("wrong key", Deadline::In(2000)));
+    Process none(Root("", folder_ / "absent"));
+    EXPECT_EQ(none.Wait(Deadline::In(10'000)), 1);
+    EXPECT_NE(none.output().find("absent"), std::string::npos) << none.output();
+}
+
+TEST_F(Listener, SaysWhichVersionsDiffer) {
+    const std::string address = fmt::format("127.0.0.1:{}", ports_[0]);
+    const auto version =
+        DialWorker(address, key_, 1000, Deadline::In(2000), Identity{kProtocol, "9.9.9"});
+    ASSERT_FALSE(version.ok());
+    EXPECT_EQ(version.error().code, ErrorCode::kDenied);
+    EXPECT_NE(version.error().message.find("worker " + address + " runs weft " WEFT_VERSION),
+              std::string::npos)
+        << version.error().message;
+    const auto protocol =
+        DialWorker(address, key_, 1000, Deadline::In(2000), Identity{99, WEFT_VERSION});
+    ASSERT_FALSE(protocol.ok());
+    EXPECT_EQ(protocol.error().code, ErrorCode::kDenied);
+    EXPECT_NE(protocol.error().message.find("speaks control protocol 1"), std::string::npos);
+}
+
+TEST_F(Listener, HangsUpOnGarbage) {
+    std::vector<Fd> callers;
+    for (const char* text : {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02", "\n\n\n\n\n"}) {
+        callers.push_back(Knock());
+        Send(callers.back(), std::as_bytes(std::span(text, std::strlen(text))));
+    }
+    callers.push_back(Knock());
+    Send(callers.back(), Bytes(5000, std::byte{1}));
+    callers.push_back(Knock());  // a well-formed frame out of turn
+    Bytes end;
+    AppendFrame(end, FrameType::kEnd, {});
+    Send(callers.back(), end);
+    callers.push_back(Knock());  // a hello and more behind it
+    ClientHandshake handshake("w", key_, 1000);
+    Bytes twice = handshake.First();
+    twice.insert(twice.end(), 9, std::byte{0});
+    Send(callers.back(), twice);
+    for (size_t i = 0; i < callers.size(); ++i) {
+        // "\x16\x03..." announces a long frame: that one is judged by its size.
+        EXPECT_TRUE(HungUp(callers[i], Deadline::In(2000))) << i;
+    }
+}
+
+TEST_F(Listener, FiftySilentCallersDoNotKeepAJobOut) {
+    std::vector<Fd> silent;
+    for (int i = 0; i < 50; ++i) silent.push_back(Knock());
+    Process root(Root("prefill=2 steps=5"));
+    EXPECT_EQ(root.Wait(Deadline::In(5000)), 0) << root.output();
+    size_t closed = 0;
+    for (const Fd& fd : silent) closed += HungUp(fd, Deadline::In(1)) ? 1 : 0;
+    EXPECT_GE(closed, 34u);  // 16 may stay until their deadline
+    for (const Fd& fd : silent) EXPECT_TRUE(HungUp(fd, Deadline::In(4000)));
+}
+
+TEST_F(Listener, AHalfHandshakeAndASlowCallerDisturbNobody) {
+    ClientHandshake half("w", key_, 1000);
+    const Fd first = Knock();
+    Send(first, half.First());  // and then nothing
+    const Fd slow = Knock();
+    const Bytes hello = half.First();
+    for (size_t i = 0; i < 5; ++i) {
+        Send(slow, View(hello).subspan(i, 1));
+        ::usleep(20'000);
+    }
+    Process root(Root("prefill=2 steps=5"));
+    EXPECT_EQ(root.Wait(Deadline::In(5000)), 0) << root.output();
+    EXPECT_TRUE(HungUp(first, Deadline::In(5000)));
+    EXPECT_TRUE(HungUp(slow, Deadline::In(5000)));
+}
+
+// A man in the middle records a whole good handshake and plays it again.
+TEST_F(Listener, AReplayedHandshakeStartsNothing) {
+    ClientHandshake handshake("w", key_, 1000);
+    const Bytes hello = handshake.First();
+    Bytes proof;
+    for (int round = 0; round < 2; ++round) {
+        const Fd fd = Knock();
+        Send(fd, hello);
+        Bytes in(4096);
+        pollfd entry{fd.get(), POLLIN, 0};
+        ASSERT_EQ(::poll(&entry, 1, 2000), 1);
+        const ssize_t got = ::recv(fd.get(), in.data(), in.size(), 0);
+        ASSERT_GT(got, 0);
+        if (round == 0) {
+            size_t consumed = 0;
+            auto frame = ParseFrame(View(in).first(static_cast<size_t>(got)), false, &consumed);
+            proof = handshake.On(**frame).value();
+        }
+        Send(fd, proof);
+        if (round == 0) {
+            ASSERT_TRUE(workers_[0]->ReadUntil("begins", Deadline::In(2000)));
+        } else {
+            EXPECT_TRUE(HungUp(fd, Deadline::In(2000)));
+            EXPECT_TRUE(workers_[0]->ReadUntil("wrong key", Deadline::In(2000)));
+        }
+    }
+}
+
+TEST_F(Listener, SurvivesEveryWayAJobCanEnd) {
+    struct Case {
+        const char* words;
+        int status;
+        const char* says;
+    };
+    for (const Case& c : {Case{"error=2 fail_at=load", 1, "rank 2 (host localhost"},
+                          Case{"error=0 fail_at=load", 1, "9 GiB"},
+                          Case{"gone=1 steps=50 fail_at=decode", 3, "rank 1 (host 127.0.0.1"},
+                          Case{"gone=0 steps=50 fail_at=decode", 7, ""},
+                          Case{"differ=1", 1, "the model differs"}}) {
+        Process root(Root(c.words));
+        EXPECT_EQ(root.Wait(Deadline::In(5000)), c.status) << root.output();
+        EXPECT_NE(root.output().find(c.says), std::string::npos) << root.output();
+    }
+    // Rank 0 and a worker's rank die by a signal in the middle.
+    for (bool kill_root : {true, false}) {
+        Process root(Root("steps=100000000"));
+        ASSERT_TRUE(root.ReadUntil("at decode", Deadline::In(5000))) << root.output();
+        ::kill(kill_root ? root.pid() : RankOf(1), SIGKILL);
+        EXPECT_EQ(root.Wait(Deadline::In(5000)), kill_root ? 137 : 3) << root.output();
+    }
+    EXPECT_TRUE(workers_[0]->ReadUntil("rank 0 (host", Deadline::In(2000)))
+        << workers_[0]->output();
+}
+
+TEST_F(Listener, AStoppedRankDoesNotKeepTheNextJobOut) {
+    Process root(Root("steps=100000000"));
+    ASSERT_TRUE(root.ReadUntil("at decode", Deadline::In(5000)));
+    const pid_t stopped = RankOf(0);
+    ASSERT_GT(stopped, 0);
+    ::kill(stopped, SIGSTOP);
+    const int64_t begin = NowNs();
+    EXPECT_EQ(root.Wait(Deadline::In(5000)), 3) << root.output();
+    EXPECT_LE(root.end_ns() - begin, 2'000'000'000);
+    EXPECT_NE(root.output().find("rank 1 (host 127.0.0.1, tcp) was lost during all_reduce"),
+              std::string::npos)
+        << root.output();
+    EXPECT_TRUE(workers_[0]->ReadUntil("killed by signal 9", Deadline::In(3000)));
+}
+
+TEST_F(Listener, ABusyWorkerRefusesASecondJob) {
+    Process first(Root("steps=100000000"));
+    ASSERT_TRUE(first.ReadUntil("at decode", Deadline::In(5000)));
+    Process second(Root("steps=5"));
+    EXPECT_EQ(second.Wait(Deadline::In(5000)), 1);
+    EXPECT_NE(second.output().find("is running another job"), std::string::npos)
+        << second.output();
+    first.Signal(SIGINT);
+    EXPECT_EQ(first.Wait(Deadline::In(5000)), 1) << first.output();
+}
+
+TEST_F(Listener, AWorkerThatIsNotThereIsNamed) {
+    auto words = Root("");
+    words[4] = fmt::format("hosts=127.0.0.1:{},127.0.0.1:1", ports_[0]);
+    Process root(words);
+    EXPECT_EQ(root.Wait(Deadline::In(5000)), 1);
+    EXPECT_NE(root.output().find("worker 127.0.0.1:1: "), std::string::npos) << root.output();
+    EXPECT_NE(root.output().find("'weft worker --listen'"), std::string::npos) << root.output();
+}
+
+TEST_F(Listener, APortInUseIsAnError) {
+    const auto taken =
+        WorkerListener::Open({fmt::format("127.0.0.1:{}", ports_[0]), key_file_, {"worker"}});
+    ASSERT_FALSE(taken.ok());
+    EXPECT_EQ(taken.error().code, ErrorCode::kIo);
+    EXPECT_EQ(WorkerListener::Open({"127.0.0.1:0", "", {}}).error().code, ErrorCode::kUsage);
+}
+
+}  // namespace
+}  // namespace weft::cluster

@@ -1,0 +1,152 @@
+// Network namespaces as hosts: rank 0 and two listening workers on three "machines" that one
+// bridge joins. A job runs over TCP; then links are cut. Needs root and ip(8); else skipped.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+
+namespace weft::cluster {
+namespace {
+
+using test::Process;
+
+constexpr int64_t kTimeoutMs = 1000;
+constexpr int64_t kBoundNs = (kTimeoutMs + 1000) * 1'000'000;
+
+bool Sh(const std::string& command) {
+    return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
+}
+
+class Hosts : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (::geteuid() != 0 || !Sh("ip -V") || !Sh("ip netns add " + Name("hub"))) {
+            GTEST_SKIP() << "needs root and network namespaces (ip netns add): the faults of "
+                            "fault_test and listener_test cover the rest";
+        }
+        made_ = true;
+        ASSERT_TRUE(Sh(InHub("link add br0 type bridge")) && Sh(InHub("link set br0 up")));
+        for (int host = 0; host < 3; ++host) AddHost(host);
+        key_file_ = folder_ / "key";
+        const std::string_view key = "a-shared-key-of-the-tests";
+        ASSERT_TRUE(WriteFile(key_file_, std::as_bytes(std::span(key))).ok());
+        ::chmod(key_file_.c_str(), 0600);
+        for (int host = 1; host < 3; ++host) {
+            workers_.push_back(Start(host, {"listen", Ip(host) + ":7000", key_file_}));
+            ASSERT_TRUE(workers_.back()->ReadUntil("listening", Deadline::In(5000)))
+                << workers_.back()->output();
+        }
+    }
+    void TearDown() override {
+        workers_.clear();
+        if (!made_) return;
+        for (const char* name : {"0", "1", "2", "hub"}) Sh("ip netns del " + Name(name));
+    }
+
+    void AddHost(int host) {
+        const std::string name = std::to_string(host);
+        ASSERT_TRUE(Sh("ip netns add " + Name(name)));
+        ASSERT_TRUE(Sh(InHub(fmt::format("link add v{} type veth peer name eth0 netns {}", host,
+                                         Name(name)))));
+        ASSERT_TRUE(Sh(InHub(fmt::format("link set v{} master br0 up", host))));
+        const std::string inside = "ip -n " + Name(name);
+        ASSERT_TRUE(Sh(inside + " link set lo up") && Sh(inside + " link set eth0 up"));
+        ASSERT_TRUE(Sh(inside + " addr add " + Ip(host) + "/24 dev eth0"));
+    }
+    static std::string Ip(int host) { return fmt::format("10.77.0.{}", host + 1); }
+    std::string Name(const std::string& part) const {
+        return fmt::format("weft{}-{}", ::getpid(), part);
+    }
+    std::string InHub(const std::string& words) const {
+        return "ip -n " + Name("hub") + " " + words;
+    }
+    void SetLink(int host, const char* state) const {
+        ASSERT_TRUE(Sh(InHub(fmt::format("link set v{} {}", host, state))));
+    }
+    std::unique_ptr<Process> Start(int host, std::vector<std::string> words) const {
+        std::vector<std::string> command = {"ip", "netns", "exec", Name(std::to_string(host)),
+                                            CLUSTER_RANK};
+        command.insert(command.end(), words.begin(), words.end());
+        return std::make_unique<Process>(command);
+    }
+    std::unique_ptr<Process> Root(std::vector<std::string> words) const {
+        words.insert(words.begin(),
+                     {"launch", fmt::format("timeout={}", kTimeoutMs), "key=" + key_file_,
+                      fmt::format("hosts={}:7000,{}:7000", Ip(1), Ip(2))});
+        return Start(0, words);
+    }
+    void ExpectServing() const {
+        const auto root = Root({"prefill=2", "steps=5"});
+        EXPECT_EQ(root->Wait(Deadline::In(10'000)), 0) << root->output();
+        EXPECT_NE(root->output().find("over tcp"), std::string::npos) << root->output();
+    }
+
+    bool made_ = false;
+    test::TempDir folder_;
+    std::string key_file_;
+    std::vector<std::unique_ptr<Process>> workers_;
+};
+
+TEST_F(Hosts, AJobRunsOverTcp) { ExpectServing(); }
+
+TEST_F(Hosts, ACutLinkIsNamedOnBothSidesInEveryPhase) {
+    for (const char* phase : {"load", "decode"}) {
+        const bool load = std::string(phase) == "load";
+        const auto root = Root({load ? "load=60000" : "load=0", "steps=100000000"});
+        ASSERT_TRUE(root->ReadUntil(fmt::format("at {}", phase), Deadline::In(10'000)))
+            << root->output();
+        ::usleep(50'000);
+        const int64_t begin = NowNs();
+        SetLink(2, "down");
+        EXPECT_EQ(root->Wait(Deadline::In(10'000)), 3) << root->output();
+        EXPECT_LE(root->end_ns() - begin, kBoundNs);
+        const std::string lost = fmt::format("rank 2 (host {}, tcp) was lost during {}", Ip(2),
+                                             load ? "load: silent for" : "all_reduce #");
+        EXPECT_NE(root->output().find(lost), std::string::npos) << root->output();
+        const Deadline rest = Deadline::In((kBoundNs - (NowNs() - begin)) / 1'000'000);
+        EXPECT_TRUE(workers_[0]->ReadUntil("rank 2 (host", rest)) << workers_[0]->output();
+        EXPECT_TRUE(workers_[1]->ReadUntil("rank 0 (host", rest)) << workers_[1]->output();
+        SetLink(2, "up");
+        ExpectServing();
+        // So that the second round reads its own lines.
+        workers_.clear();
+        for (int host = 1; host < 3; ++host) {
+            workers_.push_back(Start(host, {"listen", Ip(host) + ":7000", key_file_}));
+            ASSERT_TRUE(workers_.back()->ReadUntil("listening", Deadline::In(5000)));
+        }
+    }
+}
+
+// Between two workers, while both still reach rank 0.
+TEST_F(Hosts, ACutBetweenWorkersIsFoundByTheDataWait) {
+    const auto root = Root({"load=0", "steps=100000000"});
+    ASSERT_TRUE(root->ReadUntil("at decode", Deadline::In(10'000))) << root->output();
+    ::usleep(50'000);
+    const int64_t begin = NowNs();
+    ASSERT_TRUE(Sh(fmt::format("ip -n {} route add blackhole {}/32", Name("1"), Ip(2))));
+    ASSERT_TRUE(Sh(fmt::format("ip -n {} route add blackhole {}/32", Name("2"), Ip(1))));
+    EXPECT_EQ(root->Wait(Deadline::In(10'000)), 3) << root->output();
+    EXPECT_LE(root->end_ns() - begin, kBoundNs);
+    const bool names_a_worker = root->output().find("error: rank 1 (host") != std::string::npos ||
+                                root->output().find("error: rank 2 (host") != std::string::npos;
+    EXPECT_TRUE(names_a_worker) << root->output();
+    EXPECT_NE(root->output().find("all_reduce #"), std::string::npos) << root->output();
+}
+
+TEST_F(Hosts, AHostThatIsDownIsNamed) {
+    SetLink(1, "down");
+    const auto root = Root({"steps=5"});
+    const int64_t begin = NowNs();
+    EXPECT_EQ(root->Wait(Deadline::In(10'000)), 1) << root->output();
+    EXPECT_LE(root->end_ns() - begin, kBoundNs);
+    EXPECT_NE(root->output().find(fmt::format("worker {}:7000: ", Ip(1))), std::string::npos)
+        << root->output();
+    SetLink(1, "up");
+    ExpectServing();
+}
+
+}  // namespace
+}  // namespace weft::cluster
