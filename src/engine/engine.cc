@@ -15,6 +15,9 @@ namespace {
 
 constexpr int64_t kDefaultContext = 4096;
 constexpr int64_t kShutdownMs = 5000;
+// A prefill step of fewer rows would be bound by reading the weights.
+constexpr size_t kLeastChunk = 64;
+constexpr size_t kChunksPerStage = 4;
 
 double SecondsSince(int64_t begin_ns) { return static_cast<double>(NowNs() - begin_ns) * 1e-9; }
 
@@ -111,10 +114,21 @@ Status Engine::RunRows(std::span<const int32_t> tokens, int64_t position, bool w
     return rank_->ReadLogits(1, logits_);
 }
 
+// Tokens of one prefill step. With pipeline stages a prompt goes in several, so that the first
+// stage works on the next chunk while the later ones have the last: S stages and C chunks take
+// (C + S - 1) / (C * S) of the time of one stage after another.
+size_t Engine::ChunkFor(size_t prompt_tokens) const {
+    const auto chunk = static_cast<size_t>(rank_->job().chunk);
+    const auto stages = static_cast<size_t>(rank_->layout().pp);
+    if (stages == 1) return chunk;
+    const size_t share = (prompt_tokens + stages * kChunksPerStage - 1) / (stages * kChunksPerStage);
+    return std::min(chunk, std::max(share, kLeastChunk));
+}
+
 // The whole prompt in chunks; logits of its last token.
 Status Engine::Prefill(std::span<const int32_t> tokens) {
     cluster_->SetPhase("prefill");
-    const auto chunk = static_cast<size_t>(rank_->job().chunk);
+    const size_t chunk = ChunkFor(tokens.size());
     for (size_t at = 0; at < tokens.size(); at += chunk) {
         const size_t count = std::min(chunk, tokens.size() - at);
         const bool last = at + count == tokens.size();

@@ -91,6 +91,7 @@ class Engine {
                       int64_t& scored);
     // Runs tokens at `position` of the one sequence; the last row's logits where wanted.
     Status RunRows(std::span<const int32_t> tokens, int64_t position, bool want_logits);
+    size_t ChunkFor(size_t prompt_tokens) const;
     Status Prefill(std::span<const int32_t> tokens);
     Status CheckTokens(std::span<const int32_t> tokens, int64_t more) const;
     template <typename T>
