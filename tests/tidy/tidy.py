@@ -56,8 +56,9 @@ def check_layers(path, lines, root, layers):
 def check_size(path, lines):
     if len(lines) > MOST_FILE_LINES:
         yield 1, f"{len(lines)} lines; at most {MOST_FILE_LINES}: it wants to be two files"
+    holds_data = path.suffix == ".py" and "tools" in path.parts  # lists of cases for goldens
     for number, line in enumerate(lines, 1):
-        if len(line) > MOST_COLUMNS:
+        if len(line) > MOST_COLUMNS and not holds_data:
             yield number, f"{len(line)} columns; at most {MOST_COLUMNS}"
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Breaks each rule of tidy.py once, in a made-up tree, and sees it reported; a clean tree passes."""
+"""Breaks each rule of tidy.py once, in a made-up tree, and sees it reported; a clean one passes."""
 import pathlib
 import subprocess
 import sys
@@ -40,7 +40,7 @@ class Tidy(unittest.TestCase):
         self.assertIn("3 files, 0 places", out)
 
     def test_layers(self):
-        self.expect("src/base/c.cc", '#include "net/b.h"\n', "1: base/ includes net/, a layer above")
+        self.expect("src/base/c.cc", '#include "net/b.h"\n', "1: base/ includes net/, a layer")
         self.expect("src/base/c.cc", '\n#include "odd/b.h"\n', "2: includes odd/")
         self.expect("src/odd/c.cc", "int x;\n", "1: folder src/odd is not among")
 
@@ -63,7 +63,7 @@ class Tidy(unittest.TestCase):
         self.assertEqual(status, 0, out)
 
     def test_contract(self):
-        self.expect("src/net/d.h", "#pragma once\n" + "// too late, " * 7 + "\n", "1: a header opens")
+        self.expect("src/net/d.h", "#pragma once\n// " + "too late, " * 7 + "\n", "1: a header opens")
         self.expect("src/net/d.h", CONTRACT.replace("#pragma once\n", ""), "1: no #pragma once")
 
     def test_text(self):
