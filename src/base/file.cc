@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -52,16 +53,62 @@ Status File::ReadAt(uint64_t offset, std::span<std::byte> out) const {
         const ssize_t got = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return IoError(path_, "read");
-        if (got == 0) {
-            return MakeError(ErrorCode::kCorrupt,
-                             "{}: ends at byte {}, but {} more bytes were expected there. Is the "
-                             "download complete?",
-                             path_, offset, out.size());
-        }
+        if (got == 0) return CutShort(offset, out.size());
         out = out.subspan(static_cast<size_t>(got));
         offset += static_cast<uint64_t>(got);
     }
     return {};
+}
+
+Error File::CutShort(uint64_t offset, uint64_t needed) const {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: ends at byte {}, but {} more bytes were expected there. Is the "
+                     "download complete?",
+                     path_, offset, needed);
+}
+
+Status File::ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
+                         std::span<std::byte> out) const {
+    if (out.empty()) return {};
+    WEFT_CHECK(piece_bytes > 0 && piece_bytes <= stride && out.size() % piece_bytes == 0);
+    constexpr uint64_t kLargePiece = 16 << 10;  // from here on, a read each costs nothing
+    constexpr uint64_t kWindowBytes = 4 << 20;
+    const uint64_t count = out.size() / piece_bytes;
+    const uint64_t at_once = std::max<uint64_t>(1, kWindowBytes / stride);
+    bool mappable = piece_bytes < kLargePiece;
+    for (uint64_t i = 0; i < count; i += at_once) {
+        const uint64_t now = std::min(at_once, count - i);
+        const std::span<std::byte> part = out.subspan(i * piece_bytes, now * piece_bytes);
+        const uint64_t begin = offset + i * stride;
+        if (mappable) {
+            WEFT_ASSIGN(mappable, CopyThroughMapping(begin, stride, piece_bytes, part));
+        }
+        for (uint64_t p = 0; p < now && !mappable; ++p) {
+            WEFT_TRY(ReadAt(begin + p * stride, part.subspan(p * piece_bytes, piece_bytes)));
+        }
+    }
+    return {};
+}
+
+Result<bool> File::CopyThroughMapping(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
+                                      std::span<std::byte> out) const {
+    const uint64_t count = out.size() / piece_bytes;
+    const uint64_t end = offset + (count - 1) * stride + piece_bytes;
+    struct stat info {};
+    if (::fstat(fd_, &info) != 0) return IoError(path_, "stat");
+    const auto size = static_cast<uint64_t>(info.st_size);
+    if (end > size) return CutShort(size, end - size);
+    const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    const uint64_t begin = offset / page * page;
+    void* map = ::mmap(nullptr, end - begin, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd_,
+                       static_cast<off_t>(begin));
+    if (map == MAP_FAILED) return false;
+    const auto* from = static_cast<const std::byte*>(map) + (offset - begin);
+    for (uint64_t i = 0; i < count; ++i) {
+        std::memcpy(out.data() + i * piece_bytes, from + i * stride, piece_bytes);
+    }
+    ::munmap(map, end - begin);
+    return true;
 }
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {

@@ -23,8 +23,18 @@ class File {
     uint64_t size_bytes() const { return size_bytes_; }
     // Fills all of `out` from byte `offset`; kIo or kCorrupt (file too short) otherwise.
     Status ReadAt(uint64_t offset, std::span<std::byte> out) const;
+    // Gathers out.size() / piece_bytes pieces of `piece_bytes`, `stride` bytes apart, the first at
+    // `offset`: columns of a matrix. Small pieces are copied out of short-lived mappings, which
+    // is several times faster than a system call each. Errors as ReadAt. A file that is cut short
+    // is seen before each mapping; one cut within the microseconds of a copy raises SIGBUS.
+    Status ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
+                       std::span<std::byte> out) const;
 
   private:
+    // False where the file can't be mapped; `out` is then not filled.
+    Result<bool> CopyThroughMapping(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
+                                    std::span<std::byte> out) const;
+    Error CutShort(uint64_t offset, uint64_t needed) const;
     File(std::string path, int fd, uint64_t size)
         : path_(std::move(path)), fd_(fd), size_bytes_(size) {}
     friend class MappedFile;
@@ -34,7 +44,7 @@ class File {
 };
 
 // A whole file mapped read-only. A file cut short by others while mapped raises SIGBUS on access,
-// so only headers are read through a mapping; bulk data goes through File::ReadAt.
+// so only headers are read through a long-lived mapping; bulk data goes through File::Read....
 class MappedFile {
   public:
     static Result<MappedFile> Open(const std::string& path);

@@ -175,33 +175,12 @@ Status Gguf::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_c
     const uint64_t slice_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, col_count));
     const uint64_t skip_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, col_begin));
     const uint64_t begin = tensor.offset + static_cast<uint64_t>(row_begin) * row_bytes;
-    const uint64_t rows = static_cast<uint64_t>(row_count);
-    uint64_t read = 0;
     if (slice_bytes == row_bytes) {
         WEFT_TRY(file.ReadAt(begin, out));
-        read = out.size();
-    } else if ((row_bytes - slice_bytes) * 32 <= slice_bytes) {
-        // Nearly the whole row: many rows in one read, then the gaps are dropped.
-        constexpr uint64_t kBounceBytes = 256 << 10;
-        const uint64_t rows_at_once = std::clamp<uint64_t>(kBounceBytes / row_bytes, 1, rows + 1);
-        std::vector<std::byte> bounce(rows_at_once * row_bytes);
-        for (uint64_t r = 0; r < rows; r += rows_at_once) {
-            const uint64_t now = std::min(rows_at_once, rows - r);
-            WEFT_TRY(file.ReadAt(begin + r * row_bytes, std::span(bounce).first(now * row_bytes)));
-            for (uint64_t i = 0; i < now; ++i) {
-                std::memcpy(out.data() + (r + i) * slice_bytes,
-                            bounce.data() + i * row_bytes + skip_bytes, slice_bytes);
-            }
-        }
-        read = rows * row_bytes;
     } else {
-        for (uint64_t r = 0; r < rows; ++r) {
-            WEFT_TRY(file.ReadAt(begin + r * row_bytes + skip_bytes,
-                                 out.subspan(r * slice_bytes, slice_bytes)));
-        }
-        read = rows * slice_bytes;
+        WEFT_TRY(file.ReadStrided(begin + skip_bytes, row_bytes, slice_bytes, out));
     }
-    if (bytes_read != nullptr) *bytes_read += read;
+    if (bytes_read != nullptr) *bytes_read += out.size();
     return {};
 }
 

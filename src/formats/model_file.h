@@ -51,8 +51,8 @@ class ModelSource {
 
     // Reads columns [col_begin, col_begin + col_count) of rows [row_begin, row_begin + row_count)
     // into `out`, row after row without gaps: row_count * RowBytes(dtype, col_count) bytes.
-    // Column bounds must lie on blocks. `bytes_read` (may be null) grows by what was read from
-    // the file, which is what was asked for plus at most 1/32.
+    // Column bounds must lie on blocks. `bytes_read` (may be null) grows by out.size():
+    // nothing else is read.
     // Errors: kIo, kCorrupt (file cut short meanwhile). Bounds out of range are a bug: CHECK.
     virtual Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
                             int64_t col_begin, int64_t col_count, std::span<std::byte> out,

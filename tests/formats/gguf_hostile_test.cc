@@ -235,6 +235,8 @@ TEST(GgufHostile, CutWhileOpen) {
     const Status status = gguf->ReadRows(tensor, 0, 3, 0, 32, out, nullptr);
     ASSERT_FALSE(status.ok());
     EXPECT_NE(status.error().message.find("cut.gguf"), std::string::npos);
+    Bytes columns(3 * 64);
+    EXPECT_FALSE(gguf->ReadRows(tensor, 0, 3, 0, 16, columns, nullptr).ok());
 }
 
 }  // namespace
