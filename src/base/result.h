@@ -41,9 +41,11 @@ Error MakeError(ErrorCode code, fmt::format_string<Args...> format, Args&&... ar
     return Error{code, fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// What the process exits with when `code` ends it: 1 failed, 2 bad usage, 3 a peer was lost.
+// What the process exits with when `code` ends it: 1 failed, 2 bad usage, 3 a peer was lost, 130
+// stopped by the user (as shells have it for Ctrl-C).
 inline int ExitStatus(ErrorCode code) {
     if (code == ErrorCode::kUsage) return 2;
+    if (code == ErrorCode::kCancelled) return 130;
     return code == ErrorCode::kPeerLost ? 3 : 1;
 }
 

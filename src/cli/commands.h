@@ -1,4 +1,5 @@
-// The subcommands. Each Add... registers one with its flags and help; its callback sets `status`.
+// The subcommands. Each Add... registers one with its flags and help; its callback sets `status`,
+// the exit status.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,6 +7,15 @@
 namespace weft::cli {
 
 void AddRun(CLI::App& app, int& status);
+void AddBench(CLI::App& app, int& status);
+void AddLogits(CLI::App& app, int& status);
+void AddPerplexity(CLI::App& app, int& status);
+void AddTokenize(CLI::App& app, int& status);
+void AddInspect(CLI::App& app, int& status);
+void AddTrace(CLI::App& app);
 void AddWorker(CLI::App& app, int& status);
+
+// `weft --version`: what is built in and what this CPU takes.
+void PrintVersion(bool json);
 
 }  // namespace weft::cli

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/file.h"
+#include "cli/output.h"
 
 namespace weft::cli {
 namespace {
+
+constexpr const char* kCluster = "Cluster";
+constexpr const char* kEngine = "Engine";
 
 // Cuts at any of `separators`; empty pieces are left out.
 std::vector<std::string> Pieces(const std::string& text, const char* separators) {
@@ -38,70 +41,84 @@ Result<std::vector<std::string>> ReadHostFile(const std::string& path) {
 
 }  // namespace
 
-void AddModel(CLI::App& app, CommonFlags& flags) {
-    app.add_option("MODEL", flags.job.model,
+void AddModel(CLI::App& app, std::string& model) {
+    app.add_option("MODEL", model,
                    "A GGUF file, or synthetic:NAME[:dtype] (random weights of a known shape: "
                    "smollm2-135m, llama-3.2-1b, llama-3.1-8b, qwen3-0.6b, qwen3-8b)")
         ->required();
 }
 
+void AddJson(CLI::App& app, bool& json) {
+    app.add_flag("--json", json, "Print the result as one JSON object");
+}
+
 void AddClusterFlags(CLI::App& app, CommonFlags& flags) {
-    const char* group = "Cluster";
-    app.add_option("--local", flags.cluster.local, "Ranks on this machine")
+    app.add_option("--local", flags.cluster.local, "Ranks on this machine (default: as --tp, --pp)")
         ->check(CLI::Range(1, 1024))
-        ->group(group);
+        ->group(kCluster);
     app.add_option("--hosts", flags.hosts,
                    "Workers to use, as host:port,host:port (each runs 'weft worker --listen')")
-        ->group(group);
-    app.add_option("--hostfile", flags.hostfile, "The same, one host:port a line")->group(group);
+        ->group(kCluster);
+    app.add_option("--hostfile", flags.hostfile, "The same from a file, one host:port a line")
+        ->group(kCluster);
     app.add_option("--key-file", flags.cluster.key_file, "The key shared with the workers")
-        ->group(group);
-    app.add_option("--transport", flags.cluster.transport, "auto, shm or tcp")->group(group);
+        ->group(kCluster);
     app.add_option("--timeout-ms", flags.cluster.timeout_ms,
-                   "Silence after which a rank counts as lost")
+                   "Silence after which a rank counts as lost (5000)")
         ->check(CLI::Range(200, 3'600'000))
-        ->group(group);
-    app.add_option("--tp", flags.job.tp, "Tensor-parallel ranks (default: all)")
+        ->group(kCluster);
+    app.add_option("--split", flags.split, "Shares of the ranks or stages, such as 3,2,1")
+        ->group(kCluster);
+}
+
+void AddLayoutFlags(CLI::App& app, CommonFlags& flags) {
+    app.add_option("--tp", flags.job.tp, "Tensor-parallel ranks (default: all ranks)")
         ->check(CLI::Range(1, 1024))
-        ->group(group);
+        ->group(kCluster);
     app.add_option("--pp", flags.job.pp, "Pipeline stages (default: 1)")
         ->check(CLI::Range(1, 1024))
-        ->group(group);
-    app.add_option("--split", flags.split, "Shares of the ranks or stages, such as 3,2,1")
-        ->group(group);
+        ->group(kCluster);
+    app.add_option("--transport", flags.cluster.transport,
+                   "auto, shm or tcp (auto: shm within a host)")
+        ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+        ->group(kCluster);
+    app.add_option("-t,--threads", flags.job.threads, "Threads per rank (default: its cores)")
+        ->check(CLI::Range(1, 1024))
+        ->group(kEngine);
+    app.add_option("--trace", flags.trace_file, "Write a timeline that Perfetto opens")
+        ->group(kEngine);
 }
 
 void AddEngineFlags(CLI::App& app, CommonFlags& flags) {
-    const char* group = "Engine";
-    app.add_option("-t,--threads", flags.job.threads, "Threads per rank (default: its cores)")
-        ->check(CLI::Range(1, 1024))
-        ->group(group);
-    app.add_option("--ctx", flags.job.ctx, "Tokens that the KV cache holds")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
-        ->group(group);
-    app.add_option("--chunk", flags.job.chunk, "Most prompt tokens in one step")
+    app.add_option("--ctx", flags.job.ctx, "Tokens that the KV cache holds (default: as needed)")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+        ->group(kEngine);
+    app.add_option("--chunk", flags.job.chunk, "Most prompt tokens in one step (512)")
         ->check(CLI::Range(1, 65536))
-        ->group(group);
-    app.add_option("--kv", flags.kv, "KV cache type: f16, bf16, q8_0 or f32")->group(group);
+        ->group(kEngine);
+    app.add_option("--kv", flags.kv, "KV cache type: f16 (default), bf16, q8_0 or f32")
+        ->group(kEngine);
     app.add_flag("--reference", flags.job.reference,
                  "Reference kernels, float32 activations and KV cache: slow, for checking")
-        ->group(group);
-    app.add_option("--trace", flags.trace_file, "Write a timeline that Perfetto opens")
-        ->group(group);
+        ->group(kEngine);
     app.add_flag("--verify", flags.job.verify,
-                 "Compare checksums of replicated state between tensor ranks at every step")
-        ->group(group);
-    app.add_flag("--json", flags.json, "Print the result as JSON");
+                 "Compare checksums between tensor ranks at every step")
+        ->group(kEngine);
+    AddJson(app, flags.json);
+}
+
+Status ResolveHosts(CommonFlags& flags) {
+    flags.cluster.hosts = Pieces(flags.hosts, ",");
+    if (flags.hostfile.empty()) return {};
+    if (!flags.cluster.hosts.empty()) {
+        return MakeError(ErrorCode::kUsage, "--hosts and --hostfile exclude each other");
+    }
+    WEFT_ASSIGN(flags.cluster.hosts, ReadHostFile(flags.hostfile));
+    return {};
 }
 
 Status Resolve(CommonFlags& flags) {
-    flags.cluster.hosts = Pieces(flags.hosts, ",");
-    if (!flags.hostfile.empty()) {
-        if (!flags.cluster.hosts.empty()) {
-            return MakeError(ErrorCode::kUsage, "--hosts and --hostfile exclude each other");
-        }
-        WEFT_ASSIGN(flags.cluster.hosts, ReadHostFile(flags.hostfile));
-    }
+    WEFT_TRY(ResolveHosts(flags));
     const bool hosts = !flags.cluster.hosts.empty();
     const int layout = std::max(1, flags.job.tp) * std::max(1, flags.job.pp);
     // `--tp 2` alone means two local ranks.
@@ -116,17 +133,18 @@ Status Resolve(CommonFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--kv {}: expected f16, bf16, q8_0 or f32", flags.kv);
     }
     flags.job.kv_dtype = *dtype;
+    flags.cluster.stop = CatchInterrupts();
     flags.job.trace = !flags.trace_file.empty();
     return {};
 }
 
 int Fail(const Error& error, bool json) {
     if (json) {
-        const nlohmann::json line = {{"error", error.message},
-                                     {"exit_status", ExitStatus(error.code)}};
-        fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+        PrintJson({{"error", error.message}, {"exit_status", ExitStatus(error.code)}});
+        std::fflush(stdout);
     }
-    fmt::print(stderr, "weft: error: {}\n", error.message);
+    const char* kind = error.code == ErrorCode::kCancelled ? "" : "error: ";
+    fmt::print(stderr, "weft: {}{}\n", kind, error.message);
     return ExitStatus(error.code);
 }
 

@@ -1,18 +1,72 @@
 // weft: the command line. Subcommands parse flags and print; the work is done in engine/.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
+#include "cli/flags.h"
 
-int main(int argc, char** argv) {
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "A model is a GGUF file, or synthetic:NAME[:dtype] (random weights of a known shape).\n"
+    "Exit status: 0 done, 1 failed, 2 bad usage, 3 a rank was lost, 130 stopped by the user.\n\n"
+    "Examples:\n"
+    "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
+    "  weft run model.gguf -p \"Once upon a time\" --local 2\n"
+    "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1";
+
+bool Has(const std::vector<std::string>& words, const char* word) {
+    return std::ranges::find(words, word) != words.end();
+}
+
+// `weft trace run ...` is `weft run ... --trace weft-trace.json`.
+void ExpandTrace(std::vector<std::string>& words) {
+    if (words.size() < 2 || words[0] != "trace" || words[1].starts_with("-")) return;
+    words.erase(words.begin());
+    const bool named = std::ranges::any_of(
+        words, [](const std::string& word) { return word.starts_with("--trace"); });
+    if (!named) words.insert(words.end(), {"--trace", "weft-trace.json"});
+}
+
+int Main(std::vector<std::string> words) {
     CLI::App app("Weft runs a large language model across several ordinary machines.", "weft");
-    app.require_subcommand(1);
     int status = 0;
-    weft::cli::AddRun(app, status);
-    weft::cli::AddWorker(app, status);
+    bool version = false, json = false;
+    app.add_flag("--version", version, "What is built in, and the kernels this CPU takes");
+    app.add_flag("--json", json, "With --version: as JSON");
+    app.footer(kFooter);
+    AddRun(app, status);
+    AddBench(app, status);
+    AddLogits(app, status);
+    AddPerplexity(app, status);
+    AddTokenize(app, status);
+    AddInspect(app, status);
+    AddTrace(app);
+    AddWorker(app, status);
+    ExpandTrace(words);
+    const bool wants_json = Has(words, "--json");
     try {
-        app.parse(argc, argv);
+        std::ranges::reverse(words);  // as the parser wants them
+        app.parse(words);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
+        if (error.get_exit_code() == 0) return app.exit(error);
+        std::string text = error.what();
+        std::ranges::replace(text, '\n', ' ');
+        return Fail(MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text), wants_json);
+    }
+    if (version) {
+        PrintVersion(json);
+    } else if (app.get_subcommands().empty()) {
+        return Fail(MakeError(ErrorCode::kUsage, "no command given. 'weft --help' lists them."),
+                    wants_json);
     }
     return status;
 }
+
+}  // namespace
+}  // namespace weft::cli
+
+int main(int argc, char** argv) { return weft::cli::Main({argv + 1, argv + argc}); }

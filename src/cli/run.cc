@@ -1,18 +1,27 @@
 // weft run: a prompt in, an answer streamed out, a summary.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "engine/trace.h"
+#include "cli/model_words.h"
+#include "cli/output.h"
+#include "cli/summary.h"
+#include "formats/chat.h"
 
 namespace weft::cli {
 namespace {
+
+constexpr const char* kFooter =
+    "The answer goes to standard output, the summary after it to standard error.\n\n"
+    "Examples:\n"
+    "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
+    "  weft run model.gguf -f prompt.txt --temp 0.8 --top-p 0.95 --seed 7\n"
+    "  weft run model.gguf -p \"Hello\" --local 2 -t 1 --json\n"
+    "  weft run model.gguf -p \"Hello\" --hosts b:7000,c:7000 --key-file weft.key";
 
 struct RunFlags {
     CommonFlags common;
@@ -26,22 +35,109 @@ Result<std::string> PromptText(const RunFlags& flags) {
         return MakeError(ErrorCode::kUsage, "give the prompt with -p TEXT or with -f FILE");
     }
     if (!flags.prompt.empty()) return flags.prompt;
-    return ReadTextFile(flags.file, 64 << 20);
+    WEFT_ASSIGN(std::string text, ReadTextFile(flags.file, 64 << 20));
+    // The newline that editors end a file with is no part of the prompt.
+    if (text.ends_with('\n')) text.pop_back();
+    return text;
+}
+
+Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWords& words) {
+    WEFT_ASSIGN(const std::string text, PromptText(flags));
+    if (!flags.chat) return words.tokenizer->Encode(text, {.parse_special = true});
+    WEFT_ASSIGN(const formats::ChatFormat format,
+                formats::DetectChat(words.source->meta(), *words.tokenizer));
+    const formats::ChatMessage message{"user", text};
+    return formats::EncodeChat(*words.tokenizer, format, {&message, 1}, true);
+}
+
+struct Outcome {
+    engine::Generation generation;
+    std::vector<engine::RankReport> reports;
+    AllReduceCost all_reduce;
+    double load_s = 0;
+    std::string transport;
+};
+
+void PrintOutcome(const Outcome& outcome, bool json) {
+    const engine::Generation& g = outcome.generation;
+    if (json) {
+        PrintJson({{"text", g.text},
+                   {"tokens", g.tokens},
+                   {"prompt_tokens", g.prompt_tokens},
+                   {"prefill_tok_s", g.prefill_tok_s()},
+                   {"decode_tok_s", g.decode_tok_s()},
+                   {"load_s", outcome.load_s},
+                   {"ranks", RanksToJson(outcome.reports)},
+                   {"all_reduce", ToJson(outcome.all_reduce)}});
+        return;
+    }
+    Stream("\n");
+    fmt::print(stderr,
+               "\nprefill: {} tokens, {:.1f} tok/s\ndecode: {} tokens ({}), {:.1f} tok/s\n"
+               "load: {:.2f} s\n{}",
+               g.prompt_tokens, g.prefill_tok_s(), g.tokens.size(), g.finish, g.decode_tok_s(),
+               outcome.load_s,
+               RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
 }
 
 Status Run(RunFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
-    WEFT_ASSIGN(const std::string text, PromptText(flags));
     WEFT_TRY(engine::CheckSampler(flags.request.sampler));
-    WEFT_ASSIGN(const auto engine, engine::Engine::Start(flags.common.cluster, flags.common.job));
-    flags.request.prompt = engine->tokenizer().Encode(text, {.add_special = true});
-    WEFT_ASSIGN(const engine::Generation g, engine->Generate(flags.request, [](std::string_view s) {
-        std::fwrite(s.data(), 1, s.size(), stdout);
-        std::fflush(stdout);
-    }));
-    fmt::print("\n[prefill {:.1f} tok/s, decode {:.1f} tok/s]\n", g.prefill_tok_s(),
-               g.decode_tok_s());
+    engine::Job& job = flags.common.job;
+    const bool json = flags.common.json;
+    WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
+    WEFT_ASSIGN(flags.request.prompt, PromptTokens(flags, words));
+    WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, static_cast<int64_t>(flags.request.prompt.size()),
+                                    flags.request.max_tokens, job.ctx));
+    Outcome outcome;
+    std::unique_ptr<engine::Engine> engine;
+    {
+        ProgressLine progress;
+        progress.Show(fmt::format("loading {} ...", job.model));
+        const int64_t begin_ns = NowNs();
+        WEFT_ASSIGN(engine, engine::Engine::Start(flags.common.cluster, job,
+                                                  std::move(words.tokenizer)));
+        outcome.load_s = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    }
+    std::string shown;
+    auto generation = engine->Generate(flags.request, [&](std::string_view text) {
+        if (!json) Stream(text);
+        shown += text;
+    });
+    if (!generation.ok()) {
+        // What there is of the answer is kept.
+        if (!json && !shown.empty()) Stream("\n");
+        if (json && !shown.empty()) PrintJson({{"text", shown}});
+        return generation.error();
+    }
+    outcome.generation = std::move(generation).value();
+    outcome.transport = engine->cluster().fabric().transport;
+    const model::Layout layout = engine->rank().layout();
+    WEFT_ASSIGN(outcome.reports, engine->Finish());
+    outcome.all_reduce = CostOf(outcome.reports, layout);
+    PrintOutcome(outcome, json);
+    if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, outcome.reports));
     return {};
+}
+
+void AddSampling(CLI::App& run, engine::GenerateRequest& request) {
+    const char* group = "Sampling";
+    engine::SamplerOptions& sampler = request.sampler;
+    run.add_option("--temp", sampler.temperature, "Temperature; 0 (default): greedy")->group(group);
+    run.add_option("--top-k", sampler.top_k, "Only the K best tokens; 0 (default): all")
+        ->group(group);
+    run.add_option("--top-p", sampler.top_p, "The best tokens of this probability (1: all)")
+        ->group(group);
+    run.add_option("--min-p", sampler.min_p,
+                   "At least this share of the best token's probability (0: all)")
+        ->group(group);
+    run.add_option("--repeat-penalty", sampler.repeat_penalty,
+                   "Makes recent tokens less likely (1: off)")
+        ->group(group);
+    run.add_option("--seed", sampler.seed, "The same seed gives the same answer (0)")->group(group);
+    run.add_option("--stop", request.stop, "A text that ends the answer; may be given again")
+        ->allow_extra_args(false)
+        ->group(group);
 }
 
 }  // namespace
@@ -49,16 +145,21 @@ Status Run(RunFlags& flags) {
 void AddRun(CLI::App& app, int& status) {
     auto flags = std::make_shared<RunFlags>();
     CLI::App* run = app.add_subcommand("run", "Answer a prompt");
-    AddModel(*run, flags->common);
+    run->footer(kFooter);
+    AddModel(*run, flags->common.job.model);
     run->add_option("-p,--prompt", flags->prompt, "The prompt");
     run->add_option("-f,--file", flags->file, "A file with the prompt");
-    run->add_option("-n,--predict", flags->request.max_tokens, "Most tokens to generate");
+    run->add_flag("--chat", flags->chat,
+                  "The prompt is a user's message: put it into the model's chat form");
+    run->add_option("-n,--predict", flags->request.max_tokens,
+                    "Most tokens to generate (128); -1: until the model or the context ends")
+        ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30));
     run->add_flag("--ignore-eos", flags->request.ignore_eos, "Go on after an end token");
+    AddSampling(*run, flags->request);
     AddClusterFlags(*run, flags->common);
+    AddLayoutFlags(*run, flags->common);
     AddEngineFlags(*run, flags->common);
-    run->callback([flags, &status] {
-        if (Status s = Run(*flags); !s.ok()) status = Fail(s.error(), flags->common.json);
-    });
+    SetCallback(run, flags, flags->common.json, status, Run);
 }
 
 }  // namespace weft::cli

@@ -29,7 +29,7 @@ Status Listen(const WorkerFlags& flags) {
 
 int Join(const std::string& handle) {
     auto cluster = cluster::Cluster::Join(handle);
-    if (!cluster.ok()) return Fail(cluster.error());
+    if (!cluster.ok()) return ExitStatus(cluster.error().code);
     SetLog(LogLevel::kInfo, (*cluster)->rank());
     const Status status = engine::Work(**cluster);
     if (status.ok()) return 0;
@@ -45,7 +45,12 @@ void AddWorker(CLI::App& app, int& status) {
     worker->add_option("--listen", flags->listen.listen, "HOST:PORT to listen on");
     worker->add_option("--key-file", flags->listen.key_file, "The key shared with rank 0");
     worker->add_option("--join", flags->join)->group("");
-    worker->footer("Example: weft worker --listen 0.0.0.0:7000 --key-file weft.key");
+    worker->footer(
+        "Each job runs in a process of its own; Ctrl-C ends the worker.\n\n"
+        "Examples:\n"
+        "  head -c 32 /dev/urandom | base64 > weft.key && chmod 600 weft.key\n"
+        "  weft worker --listen 0.0.0.0:7000 --key-file weft.key\n"
+        "  weft run model.gguf -p \"Hello\" --hosts b:7000 --key-file weft.key   (on the first host)");
     worker->callback([flags, &status] {
         if (!flags->join.empty()) {
             status = Join(flags->join);

@@ -118,8 +118,13 @@ class ClusterImpl final : public Cluster {
         return control_ == nullptr || control_->ShouldReport();
     }
     void RequestStop() override {
+        stop_requested_.store(true);
         if (control_ != nullptr) control_->RequestStop();
     }
+    bool stop_requested() const override {
+        return stop_requested_.load() || (stop_ != nullptr && stop_->load());
+    }
+    void SetStop(const std::atomic<bool>* stop) { stop_ = stop; }
 
   private:
     Status GatherHosts(const std::vector<std::string>& names);
@@ -133,6 +138,8 @@ class ClusterImpl final : public Cluster {
     std::vector<HostInfo> hosts_;
     std::vector<int> cores_;
     bool cores_shared_ = false;
+    std::atomic<bool> stop_requested_{false};
+    const std::atomic<bool>* stop_ = nullptr;
     std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
     net::Fabric fabric_;
 };
@@ -394,6 +401,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     const int size =
         options.hosts.empty() ? options.local : static_cast<int>(options.hosts.size()) + 1;
     auto cluster = std::make_unique<ClusterImpl>(0, size, job, options.timeout_ms);
+    cluster->SetStop(options.stop);
     if (size == 1) {
         cluster->BeAlone();
         return std::unique_ptr<Cluster>(std::move(cluster));
@@ -405,7 +413,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     assignment.transport = options.transport;
     assignment.job = std::move(job);
     auto control = std::make_unique<Control>(Control::Options{
-        0, options.timeout_ms, options.watchdog_ms, options.hosts.empty()});
+        0, options.timeout_ms, options.watchdog_ms, options.hosts.empty(), options.stop});
     control->SetHosts(assignment.hosts);
     std::vector<std::string> advertise(static_cast<size_t>(size));
     if (options.hosts.empty()) {

@@ -27,6 +27,7 @@
 // kernel ties the life of the children to it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,6 +49,9 @@ struct ClusterOptions {
     size_t window_bytes = 0;         // of each link, one way; 0: the default of net/
     // Rank 0 ends itself so long after a verdict that its main thread did not take; 0: never.
     int64_t watchdog_ms = 700;
+    // Set by a signal handler, it asks all ranks to end, like RequestStop (within 200 ms). Outlives
+    // the Cluster.
+    const std::atomic<bool>* stop = nullptr;
     // How this program is started as a worker; "--join HANDLE" is appended.
     std::vector<std::string> worker_arguments = {"worker"};
 };
@@ -127,6 +131,8 @@ class Cluster {
     // Asks all ranks to end: monitor()->Failed() becomes true with kCancelled. May be called from
     // a signal handler.
     virtual void RequestStop() = 0;
+    // Rank 0: whether the user asked to stop. What runs without waiting for others looks at it.
+    virtual bool stop_requested() const = 0;
 };
 
 // `weft worker --listen HOST:PORT --key-file F`: serves one job after another, each in a fresh

@@ -96,12 +96,13 @@ int Control::Wait(Lock& lock) {
 }
 
 void Control::Turn(int64_t now_ns) {
-    if (stop_requested_.exchange(false)) {
+    const bool wish = options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
+    if (stop_requested_.exchange(false) || wish) {
         if (is_root()) {
             Fail({ErrorCode::kCancelled, -1, "stopped by the user", ""});
         } else if (!peers_.empty()) {
-            const VerdictMessage wish{ErrorCode::kCancelled, -1, "stopped by the user", ""};
-            peers_[0].channel.Send(FrameType::kFailure, Encode(wish));
+            const VerdictMessage report{ErrorCode::kCancelled, -1, "stopped by the user", ""};
+            peers_[0].channel.Send(FrameType::kFailure, Encode(report));
         }
     }
     for (Peer& peer : peers_) {

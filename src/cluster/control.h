@@ -31,6 +31,7 @@ class Control final : public net::PeerMonitor {
         int64_t timeout_ms = 5000;
         int64_t watchdog_ms = 700;
         bool local = true;        // workers are children of rank 0
+        const std::atomic<bool>* stop = nullptr;  // rank 0: the user's wish, besides RequestStop
     };
     explicit Control(const Options& options) : options_(options) {}
     ~Control() override { Stop(); }

@@ -52,10 +52,12 @@ double Generation::prefill_tok_s() const {
 }
 
 double Generation::decode_tok_s() const {
-    return decode_s > 0 ? static_cast<double>(tokens.size() - 1) / decode_s : 0;
+    const double count = static_cast<double>(std::max<size_t>(1, tokens.size()) - 1);
+    return decode_s > 0 ? count / decode_s : 0;
 }
 
-Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& options, Job job) {
+Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& options, Job job,
+                                              std::unique_ptr<formats::Tokenizer> tokenizer) {
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_TRY(CompleteJob(job));
     std::unique_ptr<Engine> engine(new Engine());
@@ -64,9 +66,12 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
     auto rank = Rank::Open(job, cluster);
     if (!rank.ok()) return cluster.ReportFailure(rank.error());
     engine->rank_ = std::move(rank).value();
-    auto tokenizer = formats::LoadTokenizer(engine->rank_->source());
-    if (!tokenizer.ok()) return cluster.ReportFailure(tokenizer.error());
-    engine->tokenizer_ = std::move(tokenizer).value();
+    engine->tokenizer_ = std::move(tokenizer);
+    if (engine->tokenizer_ == nullptr) {
+        auto loaded = formats::LoadTokenizer(engine->rank_->source());
+        if (!loaded.ok()) return cluster.ReportFailure(loaded.error());
+        engine->tokenizer_ = std::move(loaded).value();
+    }
     engine->pages_.resize(static_cast<size_t>(engine->rank_->kv_pages()));
     std::iota(engine->pages_.begin(), engine->pages_.end(), 0);
     engine->rank_->SetIdle(true);
@@ -89,6 +94,7 @@ Result<T> Engine::Explain(Result<T> result) {
 
 Status Engine::RunStep(std::span<const int32_t> tokens, int64_t position,
                        std::span<const int32_t> output_rows) {
+    if (cluster_->stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     rank_->SetIdle(false);
     const auto count = static_cast<int32_t>(tokens.size());
     step_.kind = StepKind::kRun;
@@ -187,6 +193,7 @@ Status Engine::Decode(const GenerateRequest& request, int64_t most, const TextSi
         if (sink) sink(text);
     };
     const int64_t begin_ns = NowNs();
+    if (most == 0) g.finish = "length";
     while (g.finish.empty()) {
         WEFT_ASSIGN(const int32_t token, sampler.Sample(logits_, history));
         g.tokens.push_back(token);
@@ -325,14 +332,7 @@ Result<std::vector<RankReport>> Engine::Finish() {
         stop.kind = StepKind::kStop;
         stop.number = step_.number + 1;
         WEFT_TRY(rank_->Run(stop));
-        WEFT_ASSIGN(const std::vector<std::string> texts,
-                    cluster_->AllGather("report", ReportToJson(rank_->Report()),
-                                        Deadline::In(kShutdownMs)));
-        std::vector<RankReport> reports;
-        for (const std::string& text : texts) {
-            WEFT_ASSIGN(RankReport report, ReportFromJson(text));
-            reports.push_back(std::move(report));
-        }
+        WEFT_ASSIGN(std::vector<RankReport> reports, rank_->GatherReports());
         rank_.reset();
         WEFT_TRY(cluster_->Shutdown(Deadline::In(kShutdownMs)));
         return reports;
@@ -347,8 +347,7 @@ Status Work(cluster::Cluster& cluster) {
         WEFT_ASSIGN(const Job job, JobFromJson(cluster.job()));
         WEFT_ASSIGN(const std::unique_ptr<Rank> rank, Rank::Open(job, cluster));
         WEFT_TRY(RunWorker(*rank));
-        auto reports = cluster.AllGather("report", ReportToJson(rank->Report()),
-                                         Deadline::In(kShutdownMs));
+        auto reports = rank->GatherReports();
         return reports.ok() ? Status() : Status(reports.error());
     };
     if (Status status = run(); !status.ok()) return cluster.ReportFailure(status.error());

@@ -7,7 +7,8 @@
 // The prompt is prefilled in chunks (in every layout); KV lives in pages that a step names, so
 // that a step may carry several sequences.
 // Errors: those of the ranks, worded by the cluster, once.
-// Thread: one caller, but for Stop().
+// ClusterOptions::stop ends what runs with kCancelled, with one rank, too.
+// Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +56,11 @@ struct Perplexity {
 
 class Engine {
   public:
-    // job.ctx 0: the model's context, at most 4096.
-    static Result<std::unique_ptr<Engine>> Start(const cluster::ClusterOptions& cluster, Job job);
+    // job.ctx 0: the model's context, at most 4096. tokenizer: the model's, where the caller has
+    // read it already.
+    static Result<std::unique_ptr<Engine>> Start(
+        const cluster::ClusterOptions& cluster, Job job,
+        std::unique_ptr<formats::Tokenizer> tokenizer = nullptr);
     ~Engine();
 
     const formats::Tokenizer& tokenizer() const { return *tokenizer_; }

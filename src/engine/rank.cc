@@ -20,8 +20,22 @@ constexpr double kMiB = 1024.0 * 1024.0;
 constexpr uint64_t kOverheadBytes = 64ull << 20;
 // Loading waits for the slowest disk, as long as every rank shows progress.
 constexpr int64_t kAgreeMs = 600'000;
-// Costs of collectives that a report keeps.
-constexpr size_t kMostCosts = 100'000;
+// Costs of collectives that a rank keeps, and the quantiles of them that it reports.
+constexpr size_t kMostCosts = 1'000'000;
+constexpr size_t kQuantiles = 512;
+constexpr int64_t kReportMs = 5000;
+// All ranks together send so much of their traces in one round of the control plane.
+constexpr size_t kTraceRoundBytes = 512 << 10;
+
+std::vector<float> Quantiles(std::vector<float> costs) {
+    std::ranges::sort(costs);
+    if (costs.size() <= kQuantiles) return costs;
+    std::vector<float> quantiles(kQuantiles);
+    for (size_t i = 0; i < kQuantiles; ++i) {
+        quantiles[i] = costs[i * (costs.size() - 1) / (kQuantiles - 1)];
+    }
+    return quantiles;
+}
 
 backend::CpuOptions CpuOptionsOf(const Job& job, const cluster::Cluster& cluster) {
     backend::CpuOptions options;
@@ -182,6 +196,7 @@ Status Rank::Load() {
 }
 
 Status Rank::LoadOne(program::ValueId id) {
+    if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     const program::Value& value = program_.value(id);
     const formats::TensorInfo* tensor = source_->FindTensor(value.slice.name);
     WEFT_CHECK(tensor != nullptr);
@@ -277,9 +292,40 @@ RankReport Rank::Report() const {
     report.kv_bytes = use.kv_bytes;
     report.read_bytes = read_bytes_.load();
     report.load_s = load_s_;
-    report.all_reduce_us = all_reduce_us_;
-    report.trace = trace_;
+    report.all_reduces = all_reduces();
+    report.all_reduce_us = Quantiles(all_reduce_us_);
     return report;
+}
+
+Result<std::vector<RankReport>> Rank::GatherReports() {
+    WEFT_ASSIGN(const std::vector<std::string> texts,
+                cluster_.AllGather("report", ReportToJson(Report()), Deadline::In(kReportMs)));
+    std::vector<RankReport> reports;
+    for (const std::string& text : texts) {
+        WEFT_ASSIGN(RankReport report, ReportFromJson(text));
+        reports.push_back(std::move(report));
+    }
+    if (job_.trace) WEFT_TRY(GatherTraces(reports));
+    return reports;
+}
+
+// A trace is larger than a control frame: every rank sends a piece a round, until all are through.
+Status Rank::GatherTraces(std::vector<RankReport>& reports) {
+    WEFT_ASSIGN(const std::vector<std::string> sizes,
+                cluster_.AllGather("trace size", std::to_string(trace_.size()),
+                                   Deadline::In(kReportMs)));
+    size_t most = 0;
+    for (const std::string& size : sizes) {
+        most = std::max<size_t>(most, std::strtoull(size.c_str(), nullptr, 10));
+    }
+    const size_t piece = kTraceRoundBytes / reports.size();
+    for (size_t at = 0; at < most; at += piece) {
+        const std::string mine = at < trace_.size() ? trace_.substr(at, piece) : "";
+        WEFT_ASSIGN(const std::vector<std::string> pieces,
+                    cluster_.AllGather("trace", mine, Deadline::In(kReportMs)));
+        for (size_t rank = 0; rank < reports.size(); ++rank) reports[rank].trace += pieces[rank];
+    }
+    return {};
 }
 
 std::string ReportToJson(const RankReport& r) {
@@ -290,8 +336,8 @@ std::string ReportToJson(const RankReport& r) {
                           {"kv_bytes", r.kv_bytes},
                           {"read_bytes", r.read_bytes},
                           {"load_s", r.load_s},
-                          {"all_reduce_us", r.all_reduce_us},
-                          {"trace", r.trace}}
+                          {"all_reduces", r.all_reduces},
+                          {"all_reduce_us", r.all_reduce_us}}
         .dump();
 }
 
@@ -306,8 +352,8 @@ Result<RankReport> ReportFromJson(const std::string& text) {
         json.at("kv_bytes").get_to(r.kv_bytes);
         json.at("read_bytes").get_to(r.read_bytes);
         json.at("load_s").get_to(r.load_s);
+        json.at("all_reduces").get_to(r.all_reduces);
         json.at("all_reduce_us").get_to(r.all_reduce_us);
-        json.at("trace").get_to(r.trace);
     } catch (const nlohmann::json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "a rank's report: {}", error.what());
     }

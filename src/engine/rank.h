@@ -33,9 +33,12 @@ struct RankReport {
     uint64_t kv_bytes = 0;
     uint64_t read_bytes = 0;
     double load_s = 0;
-    std::vector<float> all_reduce_us;  // costs, waiting for the slower rank left out
+    int all_reduces = 0;               // of this rank in one step
+    std::vector<float> all_reduce_us;  // quantiles of their costs, ascending, evenly spaced;
+                                       // waiting for the slower rank left out
     std::string trace;                 // timeline events (JSON), where the job asks for them
 };
+// All but the trace, which is sent in pieces.
 std::string ReportToJson(const RankReport& report);
 Result<RankReport> ReportFromJson(const std::string& text);
 
@@ -62,6 +65,8 @@ class Rank {
     // All-reduces in one step with output rows.
     int all_reduces() const;
     RankReport Report() const;
+    // Collective: the reports of all ranks, by rank, on every rank.
+    Result<std::vector<RankReport>> GatherReports();
     // Rank 0: says that the time until the next step is nobody's fault (waiting for a user).
     void SetIdle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
 
@@ -74,6 +79,7 @@ class Rank {
     Status LoadOne(program::ValueId id);
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
+    Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
 
     Job job_;

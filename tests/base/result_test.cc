@@ -62,9 +62,10 @@ TEST(Result, ExitStatusTellsUsageAndLostPeersApart) {
     EXPECT_EQ(ExitStatus(ErrorCode::kPeerLost), 3);
     for (ErrorCode code : {ErrorCode::kNotFound, ErrorCode::kCorrupt, ErrorCode::kUnsupported,
                            ErrorCode::kIo, ErrorCode::kOutOfMemory, ErrorCode::kTimeout,
-                           ErrorCode::kDenied, ErrorCode::kCancelled}) {
+                           ErrorCode::kDenied}) {
         EXPECT_EQ(ExitStatus(code), 1);
     }
+    EXPECT_EQ(ExitStatus(ErrorCode::kCancelled), 130);
 }
 
 }  // namespace

@@ -1,0 +1,233 @@
+// weft bench: prefill and decode speed over a sweep of layouts, transports and thread counts. One
+// start of the ranks for each configuration; every test runs once to warm up, then -r times.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <map>
+#include <memory>
+
+#include "cli/bench_table.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/model_words.h"
+#include "cli/output.h"
+#include "hw/cpu.h"
+#include "kernels/kernels.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Lists with commas make a sweep. -o json, jsonl and csv have llama-bench's field names.\n\n"
+    "Examples:\n"
+    "  weft bench model.gguf -t 2\n"
+    "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1 -r 3\n"
+    "  weft bench model.gguf --tp 2 --transport shm,tcp -t 1 -p 0 -n 128 -o json";
+
+struct BenchFlags {
+    CommonFlags common;
+    std::vector<int64_t> prompts = {512}, generates = {128};
+    std::vector<int> threads = {0}, tp, pp = {1};
+    std::vector<std::string> transports = {"auto"};
+    int repetitions = 5;
+    std::string form = "md";
+    bool no_warmup = false;
+};
+
+// One start of the ranks.
+struct Configuration {
+    int tp, pp, threads;
+    std::string transport;
+};
+
+std::vector<Configuration> Sweep(const BenchFlags& flags) {
+    std::vector<Configuration> all;
+    for (int tp : flags.tp) {
+        for (int pp : flags.pp) {
+            for (const std::string& transport : flags.transports) {
+                // A single rank has no links: once is enough.
+                if (tp * pp == 1 && transport != flags.transports.front()) continue;
+                for (int threads : flags.threads) all.push_back({tp, pp, threads, transport});
+            }
+        }
+    }
+    return all;
+}
+
+Status CheckFlags(BenchFlags& flags) {
+    const CommonFlags& common = flags.common;
+    const int ranks = common.cluster.hosts.empty()
+                          ? common.cluster.local
+                          : static_cast<int>(common.cluster.hosts.size()) + 1;
+    if (flags.tp.empty()) flags.tp = {flags.pp == std::vector<int>{1} ? ranks : 1};
+    for (const std::string& name : flags.transports) {
+        if (name == "auto" || name == "shm" || name == "tcp") continue;
+        return MakeError(ErrorCode::kUsage, "--transport {}: expected auto, shm or tcp", name);
+    }
+    const auto positive = [](int n) { return n >= 1 && n <= 1024; };
+    if (!std::ranges::all_of(flags.tp, positive) || !std::ranges::all_of(flags.pp, positive)) {
+        return MakeError(ErrorCode::kUsage, "--tp and --pp take numbers from 1 to 1024");
+    }
+    const auto sound = [](int64_t n) { return n >= 0 && n <= 1 << 20; };
+    if (!std::ranges::all_of(flags.prompts, sound) || !std::ranges::all_of(flags.generates, sound)) {
+        return MakeError(ErrorCode::kUsage, "-p and -n take numbers from 0 to 1048576");
+    }
+    for (const Configuration& c : Sweep(flags)) {
+        if (common.cluster.hosts.empty() && (ranks == 1 || c.tp * c.pp <= ranks)) continue;
+        if (c.tp * c.pp == ranks) continue;
+        return MakeError(ErrorCode::kUsage, "TP {} x PP {} needs {} ranks; there are {}", c.tp,
+                         c.pp, c.tp * c.pp, ranks);
+    }
+    return {};
+}
+
+// "llama 135M Q4_1": the architecture, the size, the type of most bytes.
+std::string TypeName(const formats::ModelSource& source, const model::Hyper& hyper,
+                     int64_t parameters) {
+    std::map<std::string_view, uint64_t> bytes;
+    for (const formats::TensorInfo& t : source.tensors()) bytes[Info(t.dtype).name] += t.bytes;
+    const auto most = std::ranges::max_element(
+        bytes, [](const auto& a, const auto& b) { return a.second < b.second; });
+    const double count = static_cast<double>(parameters);
+    const std::string size = count >= 1e9 ? fmt::format("{:.1f}B", count * 1e-9)
+                                          : fmt::format("{:.0f}M", count * 1e-6);
+    return fmt::format("{} {} {}", hyper.architecture, size,
+                       most == bytes.end() ? "" : most->first);
+}
+
+Result<BenchModel> DescribeModel(const std::string& spec) {
+    WEFT_ASSIGN(const auto source, formats::OpenModel(spec));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    const CpuFeatures cpu = DetectCpu();
+    BenchModel model;
+    for (const formats::TensorInfo& t : source->tensors()) model.parameters += t.rows * t.cols;
+    model.filename = spec;
+    model.type = TypeName(*source, hyper, model.parameters);
+    model.size_bytes = source->TotalBytes();
+    model.cpu = cpu.model;
+    model.kernels = CpuLevelName(kernels::KernelsFor(BestCpuLevel(cpu)).level);
+    return model;
+}
+
+std::string TimeNow() {
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    ::gmtime_r(&now, &utc);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return text;
+}
+
+Result<BenchRow> RunTest(const BenchFlags& flags, engine::Engine& engine, int64_t prompt,
+                         int64_t generate, BenchRow row, const std::function<void(int)>& show) {
+    row.prompt = prompt;
+    row.generate = generate;
+    row.time = TimeNow();
+    for (int i = flags.no_warmup ? 0 : -1; i < flags.repetitions; ++i) {
+        show(i);
+        WEFT_ASSIGN(const double seconds,
+                    prompt > 0 ? engine.TimePrefill(prompt) : engine.TimeDecode(generate, 0));
+        if (i >= 0) row.seconds.push_back(seconds);
+    }
+    return row;
+}
+
+Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const std::string& label,
+                        BenchTable& table) {
+    cluster::ClusterOptions cluster = flags.common.cluster;
+    engine::Job job = flags.common.job;
+    const int ranks = c.tp * c.pp;
+    if (cluster.hosts.empty()) cluster.local = ranks;
+    cluster.transport = c.transport;
+    job.tp = c.tp;
+    job.pp = c.pp;
+    job.threads = c.threads;
+    if (ranks == 1) job.split.clear();
+    const int64_t most = std::max({int64_t{1}, *std::ranges::max_element(flags.prompts),
+                                   *std::ranges::max_element(flags.generates)});
+    job.ctx = std::max(job.ctx, most);
+    ProgressLine progress;
+    progress.Show(label + "loading ...");
+    WEFT_ASSIGN(const auto engine, engine::Engine::Start(cluster, job));
+    BenchRow row;
+    row.tp = c.tp;
+    row.pp = c.pp;
+    row.threads = c.threads > 0 ? c.threads
+                                : static_cast<int>(engine->cluster().cores().size());
+    row.transport = ranks == 1 ? "none" : engine->cluster().fabric().transport;
+    row.split = ranks == 1 ? "" : flags.common.split;
+    row.kv_type = Info(job.kv_dtype).name;
+    std::ranges::transform(row.kv_type, row.kv_type.begin(),
+                           [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });
+    row.chunk = job.chunk;
+    const auto test = [&](int64_t prompt, int64_t generate) -> Status {
+        if (prompt + generate == 0) return {};
+        const auto show = [&](int i) {
+            progress.Show(fmt::format("{}{}{}: {}", label, prompt > 0 ? "pp" : "tg",
+                                      prompt + generate,
+                                      i < 0 ? "warm-up" : fmt::format("{} of {}", i + 1,
+                                                                      flags.repetitions)));
+        };
+        WEFT_ASSIGN(const BenchRow done, RunTest(flags, *engine, prompt, generate, row, show));
+        progress.Clear();
+        table.Row(done);
+        return {};
+    };
+    for (int64_t prompt : flags.prompts) WEFT_TRY(test(prompt, 0));
+    for (int64_t generate : flags.generates) WEFT_TRY(test(0, generate));
+    WEFT_TRY(engine->Finish());
+    return {};
+}
+
+Status Run(BenchFlags& flags) {
+    const int local = flags.common.cluster.local;
+    WEFT_TRY(Resolve(flags.common));
+    flags.common.cluster.local = local;
+    if (flags.common.json) flags.form = "json";
+    WEFT_TRY(CheckFlags(flags));
+    WEFT_ASSIGN(const BenchForm form, ParseBenchForm(flags.form));
+    WEFT_ASSIGN(const BenchModel model, DescribeModel(flags.common.job.model));
+    BenchTable table(form, model);
+    table.Begin();
+    const std::vector<Configuration> sweep = Sweep(flags);
+    for (size_t i = 0; i < sweep.size(); ++i) {
+        const std::string label =
+            fmt::format("configuration {} of {} (tp {}, pp {}): ", i + 1, sweep.size(),
+                        sweep[i].tp, sweep[i].pp);
+        WEFT_TRY(RunConfiguration(flags, sweep[i], label, table));
+    }
+    table.End();
+    return {};
+}
+
+template <typename T>
+void AddList(CLI::App& app, const char* name, std::vector<T>& values, const char* help,
+             const char* group = "Sweep") {
+    app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false)->group(group);
+}
+
+}  // namespace
+
+void AddBench(CLI::App& app, int& status) {
+    auto flags = std::make_shared<BenchFlags>();
+    CLI::App* bench = app.add_subcommand("bench", "How fast a model runs, over a sweep of layouts");
+    bench->footer(kFooter);
+    AddModel(*bench, flags->common.job.model);
+    AddList(*bench, "-p,--n-prompt", flags->prompts, "Prompt tokens of a prefill test (512; 0: none)");
+    AddList(*bench, "-n,--n-gen", flags->generates, "Tokens of a decode test (128; 0: none)");
+    AddList(*bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
+    AddList(*bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
+    AddList(*bench, "--pp", flags->pp, "Pipeline stages (1)");
+    AddList(*bench, "--transport", flags->transports, "auto, shm or tcp");
+    bench->add_option("-r,--repetitions", flags->repetitions, "How often each test runs (5)")
+        ->check(CLI::Range(1, 1000));
+    bench->add_flag("--no-warmup", flags->no_warmup, "Without the run before that does not count");
+    bench->add_option("-o,--output", flags->form, "md (default), json, jsonl or csv");
+    AddClusterFlags(*bench, flags->common);
+    AddEngineFlags(*bench, flags->common);
+    SetCallback(bench, flags, flags->common.json, status, Run);
+}
+
+}  // namespace weft::cli

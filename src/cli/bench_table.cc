@@ -1,0 +1,163 @@
+#include "cli/bench_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "cli/output.h"
+
+namespace weft::cli {
+namespace {
+
+struct Spread {
+    double mean = 0, deviation = 0;  // sample standard deviation
+};
+
+Spread SpreadOf(const std::vector<double>& samples) {
+    Spread spread;
+    const double n = static_cast<double>(samples.size());
+    spread.mean = std::accumulate(samples.begin(), samples.end(), 0.0) / n;
+    double squares = 0;
+    for (double x : samples) squares += (x - spread.mean) * (x - spread.mean);
+    spread.deviation = samples.size() > 1 ? std::sqrt(squares / (n - 1)) : 0;
+    return spread;
+}
+
+std::vector<double> RatesOf(const BenchRow& row) {
+    std::vector<double> rates;
+    const double tokens = static_cast<double>(row.prompt + row.generate);
+    for (double s : row.seconds) rates.push_back(tokens / s);
+    return rates;
+}
+
+std::string TestName(const BenchRow& row) {
+    return row.prompt > 0 ? fmt::format("pp{}", row.prompt) : fmt::format("tg{}", row.generate);
+}
+
+int64_t Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+Json ToJson(const BenchModel& model, const BenchRow& row) {
+    std::vector<int64_t> samples_ns;
+    for (double s : row.seconds) samples_ns.push_back(Nanoseconds(s));
+    const Spread seconds = SpreadOf(row.seconds);
+    const std::vector<double> rates = RatesOf(row);
+    const Spread rate = SpreadOf(rates);
+    return {{"build_commit", "weft-" WEFT_VERSION},
+            {"build_number", 0},
+            {"cpu_info", model.cpu},
+            {"gpu_info", ""},
+            {"backends", "CPU"},
+            {"model_filename", model.filename},
+            {"model_type", model.type},
+            {"model_size", model.size_bytes},
+            {"model_n_params", model.parameters},
+            {"n_batch", row.chunk},
+            {"n_ubatch", row.chunk},
+            {"n_threads", row.threads},
+            {"type_k", row.kv_type},
+            {"type_v", row.kv_type},
+            {"n_gpu_layers", 0},
+            {"kernels", model.kernels},
+            {"tp", row.tp},
+            {"pp", row.pp},
+            {"split", row.split},
+            {"transport", row.transport},
+            {"n_prompt", row.prompt},
+            {"n_gen", row.generate},
+            {"n_depth", 0},
+            {"test_time", row.time},
+            {"avg_ns", Nanoseconds(seconds.mean)},
+            {"stddev_ns", Nanoseconds(seconds.deviation)},
+            {"avg_ts", rate.mean},
+            {"stddev_ts", rate.deviation},
+            {"samples_ns", samples_ns},
+            {"samples_ts", rates}};
+}
+
+std::string CsvField(const Json& value) {
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::string quoted = "\"";
+    for (char c : text) {
+        if (c == '"') quoted += '"';
+        quoted += c;
+    }
+    return quoted + "\"";
+}
+
+}  // namespace
+
+Result<BenchForm> ParseBenchForm(const std::string& name) {
+    if (name == "md") return BenchForm::kMarkdown;
+    if (name == "json") return BenchForm::kJson;
+    if (name == "jsonl") return BenchForm::kJsonLines;
+    if (name == "csv") return BenchForm::kCsv;
+    return MakeError(ErrorCode::kUsage, "-o {}: expected md, json, jsonl or csv", name);
+}
+
+void BenchTable::Begin() {
+    if (form_ == BenchForm::kJson) fmt::print("[\n");
+    if (form_ != BenchForm::kMarkdown) return;
+    fmt::print("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
+               "{:>20} |\n",
+               "model", "size", "params", "backend", "threads", "tp", "pp", "transport", "test",
+               "t/s");
+    fmt::print("| {:-<30} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->1}: | {:->1}: | {:-<9} | "
+               "{:->14}: | {:->19}: |\n",
+               "", "", "", "", "", "", "", "", "", "");
+    std::fflush(stdout);
+}
+
+void BenchTable::Row(const BenchRow& row) {
+    switch (form_) {
+        case BenchForm::kMarkdown: MarkdownRow(row); break;
+        case BenchForm::kJson: JsonRow(row, 2); break;
+        case BenchForm::kJsonLines: JsonRow(row, -1); break;
+        case BenchForm::kCsv: CsvRow(row); break;
+    }
+    ++rows_;
+    std::fflush(stdout);
+}
+
+void BenchTable::End() {
+    if (form_ == BenchForm::kJson) fmt::print("\n]\n");
+    if (form_ == BenchForm::kMarkdown) {
+        fmt::print("\nweft {}, {} kernels on {}\n", WEFT_VERSION, model_.kernels, model_.cpu);
+    }
+}
+
+void BenchTable::MarkdownRow(const BenchRow& row) const {
+    const Spread rate = SpreadOf(RatesOf(row));
+    const double parameters = static_cast<double>(model_.parameters);
+    const std::string count = parameters >= 1e9 ? fmt::format("{:.2f} B", parameters * 1e-9)
+                                                : fmt::format("{:.2f} M", parameters * 1e-6);
+    fmt::print("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
+               "{:>20} |\n",
+               model_.type, BytesText(model_.size_bytes), count, "CPU", row.threads, row.tp,
+               row.pp, row.transport, TestName(row),
+               fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation));
+}
+
+void BenchTable::JsonRow(const BenchRow& row, int indent) {
+    const std::string text =
+        ToJson(model_, row).dump(indent, ' ', false, Json::error_handler_t::replace);
+    const bool list = form_ == BenchForm::kJson;
+    fmt::print("{}{}{}", list && rows_ > 0 ? ",\n" : "", text, list ? "" : "\n");
+}
+
+void BenchTable::CsvRow(const BenchRow& row) {
+    std::vector<std::string> names, values;
+    const Json json = ToJson(model_, row);
+    for (const auto& [name, value] : json.items()) {
+        if (value.is_array()) continue;
+        names.push_back(name);
+        values.push_back(CsvField(value));
+    }
+    if (rows_ == 0) fmt::print("{}\n", fmt::join(names, ","));
+    fmt::print("{}\n", fmt::join(values, ","));
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,195 @@
+// weft inspect: what is in a model file; the Program that a rank of a layout would run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "model/model.h"
+#include "program/cost.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  weft inspect model.gguf\n"
+    "  weft inspect model.gguf --program --tp 2\n"
+    "  weft inspect synthetic:llama-3.1-8b --program --tp 2 --pp 2 --rank 3 --json";
+
+struct InspectFlags {
+    std::string model, split;
+    int tp = 1, pp = 1, rank = 0;
+    bool program = false, json = false;
+};
+
+// One step of the cost walk.
+struct CostRow {
+    const char* name;
+    int64_t tokens, context;
+    program::OpCost cost;
+};
+
+struct Planned {
+    std::string text;
+    std::vector<std::string> notes;
+    int64_t ops = 0;
+    std::vector<CostRow> costs;
+};
+
+Result<Planned> Plan(const InspectFlags& flags, const formats::ModelSource& source) {
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(source));
+    std::vector<double> shares;
+    if (!flags.split.empty()) {
+        WEFT_ASSIGN(shares, model::ParseShares(flags.split));
+    }
+    const int ranks = flags.tp * flags.pp;
+    if (flags.rank >= ranks) {
+        return MakeError(ErrorCode::kUsage, "--rank {}: the layout has ranks 0 to {}", flags.rank,
+                         ranks - 1);
+    }
+    WEFT_ASSIGN(const model::Layout layout, model::MakeLayout(ranks, flags.tp, flags.pp, shares));
+    WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper, source, layout));
+    WEFT_ASSIGN(const program::Program program,
+                model::BuildProgram(hyper, plan.shards[static_cast<size_t>(flags.rank)], source,
+                                    {}));
+    Planned planned{program::Print(program), plan.notes, static_cast<int64_t>(program.ops.size()),
+                    {{"decode", 1, 512, {}}, {"prefill", 512, 0, {}}}};
+    for (CostRow& row : planned.costs) {
+        row.cost = program::Total(program::Cost(program, row.tokens, 1, row.context));
+    }
+    return planned;
+}
+
+Json ToJson(const Planned& planned) {
+    Json cost;
+    for (const CostRow& row : planned.costs) {
+        cost[row.name] = {{"tokens", row.tokens},
+                          {"context", row.context},
+                          {"flops", row.cost.flops},
+                          {"read_bytes", row.cost.read_bytes},
+                          {"written_bytes", row.cost.written_bytes},
+                          {"wire_bytes", row.cost.wire_bytes}};
+    }
+    return {{"ops", planned.ops}, {"text", planned.text}, {"notes", planned.notes}, {"cost", cost}};
+}
+
+void PrintPlanned(const Planned& planned) {
+    for (const std::string& note : planned.notes) fmt::print("# {}\n", note);
+    fmt::print("{}\n", planned.text);
+    fmt::print("{:<10} {:>7} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "step", "tokens", "context",
+               "GFLOP", "MB read", "MB written", "MB on wire");
+    for (const CostRow& row : planned.costs) {
+        const auto mega = [](int64_t n) { return static_cast<double>(n) * 1e-6; };
+        fmt::print("{:<10} {:>7} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.3f}\n", row.name,
+                   row.tokens, row.context, mega(row.cost.flops) * 1e-3, mega(row.cost.read_bytes),
+                   mega(row.cost.written_bytes), mega(row.cost.wire_bytes));
+    }
+}
+
+int64_t Parameters(const formats::ModelSource& source) {
+    int64_t count = 0;
+    for (const formats::TensorInfo& tensor : source.tensors()) count += tensor.rows * tensor.cols;
+    return count;
+}
+
+std::vector<int64_t> ShapeOf(const formats::TensorInfo& tensor) {
+    return {tensor.dims.begin(), tensor.dims.begin() + tensor.dim_count};
+}
+
+std::map<std::string_view, uint64_t> BytesByType(const formats::ModelSource& source) {
+    std::map<std::string_view, uint64_t> bytes;
+    for (const formats::TensorInfo& t : source.tensors()) bytes[Info(t.dtype).name] += t.bytes;
+    return bytes;
+}
+
+Json ToJson(const formats::ModelSource& source) {
+    Json metadata = Json::array(), tensors = Json::array(), types = Json::object();
+    for (const formats::MetaEntry& entry : source.meta().entries()) {
+        metadata.push_back({{"key", entry.key},
+                            {"type", entry.TypeName()},
+                            {"value", formats::Metadata::Text(entry)}});
+    }
+    for (const formats::TensorInfo& tensor : source.tensors()) {
+        tensors.push_back({{"name", tensor.name},
+                           {"type", Info(tensor.dtype).name},
+                           {"shape", ShapeOf(tensor)},
+                           {"bytes", tensor.bytes}});
+    }
+    for (const auto& [name, bytes] : BytesByType(source)) types[std::string(name)] = bytes;
+    return {{"model", source.name()},
+            {"parameters", Parameters(source)},
+            {"bytes", source.TotalBytes()},
+            {"bytes_by_type", types},
+            {"metadata", metadata},
+            {"tensors", tensors}};
+}
+
+void PrintModel(const formats::ModelSource& source) {
+    fmt::print("{}: {:.2f} M parameters, {}", source.name(),
+               static_cast<double>(Parameters(source)) * 1e-6, BytesText(source.TotalBytes()));
+    for (const auto& [name, bytes] : BytesByType(source)) {
+        fmt::print(", {} {}", name, BytesText(bytes));
+    }
+    fmt::print("\n\nmetadata ({}):\n", source.meta().entries().size());
+    for (const formats::MetaEntry& entry : source.meta().entries()) {
+        fmt::print("  {:<42} {:<14} {}\n", entry.key, entry.TypeName(),
+                   formats::Metadata::Text(entry));
+    }
+    fmt::print("\ntensors ({}):\n", source.tensors().size());
+    for (const formats::TensorInfo& tensor : source.tensors()) {
+        std::string shape;
+        for (int64_t dim : ShapeOf(tensor)) fmt::format_to(std::back_inserter(shape), " {:>7}", dim);
+        fmt::print("  {:<36} {:<5} {:<18} {:>12}\n", tensor.name, Info(tensor.dtype).name, shape,
+                   tensor.bytes);
+    }
+}
+
+Status Run(InspectFlags& flags) {
+    WEFT_ASSIGN(const auto source, formats::OpenModel(flags.model));
+    Planned planned;
+    if (flags.program) {
+        WEFT_ASSIGN(planned, Plan(flags, *source));
+    }
+    if (flags.json) {
+        Json json = ToJson(*source);
+        if (flags.program) json["program"] = ToJson(planned);
+        PrintJson(json);
+    } else if (flags.program) {
+        PrintPlanned(planned);
+    } else {
+        PrintModel(*source);
+    }
+    return {};
+}
+
+}  // namespace
+
+void AddInspect(CLI::App& app, int& status) {
+    auto flags = std::make_shared<InspectFlags>();
+    CLI::App* command = app.add_subcommand("inspect", "What is in a model: metadata and tensors");
+    command->footer(kFooter);
+    AddModel(*command, flags->model);
+    const char* group = "Program";
+    command->add_flag("--program", flags->program,
+                      "The Program of one rank instead, and what a step of it costs")
+        ->group(group);
+    command->add_option("--tp", flags->tp, "Tensor-parallel ranks (1)")
+        ->check(CLI::Range(1, 1024))
+        ->group(group);
+    command->add_option("--pp", flags->pp, "Pipeline stages (1)")
+        ->check(CLI::Range(1, 1024))
+        ->group(group);
+    command->add_option("--split", flags->split, "Shares of the ranks or stages, such as 3,2,1")
+        ->group(group);
+    command->add_option("--rank", flags->rank, "Whose Program (0)")
+        ->check(CLI::Range(0, 1 << 20))
+        ->group(group);
+    AddJson(*command, flags->json);
+    SetCallback(command, flags, flags->json, status, Run);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,130 @@
+// weft logits: the raw numbers of a model for given tokens, to compare with other programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/model_words.h"
+#include "cli/npy.h"
+#include "cli/output.h"
+#include "cli/summary.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  weft logits model.gguf --tokens 1,2,3\n"
+    "  weft logits model.gguf --tokens 1,2,3 --all --npy logits.npy --reference\n"
+    "  weft logits model.gguf --tokens 1,2,3 --json --local 2";
+
+constexpr size_t kTop = 10;
+// Rows of logits that a step gives with --all: 64 rows of 128 Ki tokens are 32 MiB.
+constexpr int64_t kMostOutputs = 64;
+
+struct LogitsFlags {
+    CommonFlags common;
+    std::vector<int32_t> tokens;
+    bool all = false;
+    std::string npy;
+};
+
+std::vector<size_t> BestIds(std::span<const float> logits) {
+    std::vector<size_t> ids(logits.size());
+    std::iota(ids.begin(), ids.end(), size_t{0});
+    const size_t count = std::min(kTop, ids.size());
+    std::partial_sort(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(count), ids.end(),
+                      [&](size_t a, size_t b) {
+                          return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+                      });
+    ids.resize(count);
+    return ids;
+}
+
+Json RowsToJson(std::span<const float> logits, size_t vocab) {
+    Json rows = Json::array();
+    for (size_t at = 0; at < logits.size(); at += vocab) {
+        const auto row = logits.subspan(at, vocab);
+        rows.push_back(std::vector<float>(row.begin(), row.end()));
+    }
+    return rows;
+}
+
+Status Print(const LogitsFlags& flags, std::span<const float> logits,
+             const formats::Tokenizer& tokenizer) {
+    const size_t rows = flags.all ? flags.tokens.size() : 1;
+    const size_t vocab = logits.size() / rows;
+    if (!flags.npy.empty()) {
+        WEFT_TRY(WriteNpy(flags.npy, logits, static_cast<int64_t>(rows),
+                          static_cast<int64_t>(vocab)));
+    }
+    const auto last = logits.last(vocab);
+    if (flags.common.json) {
+        Json top = Json::array();
+        for (size_t id : BestIds(last)) {
+            top.push_back({{"id", id},
+                           {"piece", tokenizer.Piece(static_cast<int32_t>(id))},
+                           {"logit", last[id]}});
+        }
+        Json json = {{"tokens", flags.tokens}, {"shape", {rows, vocab}}, {"top", top}};
+        if (flags.npy.empty()) {
+            json["logits"] = RowsToJson(logits, vocab);
+        } else {
+            json["npy"] = flags.npy;
+        }
+        PrintJson(json);
+        return {};
+    }
+    if (!flags.npy.empty()) {
+        fmt::print("{}: float32 [{}, {}]\n", flags.npy, rows, vocab);
+        return {};
+    }
+    fmt::print("{:>8} {:>12}  piece\n", "id", "logit");
+    for (size_t id : BestIds(last)) {
+        const Json piece = tokenizer.Piece(static_cast<int32_t>(id));
+        fmt::print("{:>8} {:>12.5f}  {}\n", id, last[id],
+                   piece.dump(-1, ' ', false, Json::error_handler_t::replace));
+    }
+    return {};
+}
+
+Status Run(LogitsFlags& flags) {
+    WEFT_TRY(Resolve(flags.common));
+    engine::Job& job = flags.common.job;
+    const auto count = static_cast<int64_t>(flags.tokens.size());
+    WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
+    WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, count, 0, job.ctx));
+    if (flags.all) job.max_outputs = std::min({count, job.chunk, kMostOutputs});
+    WEFT_ASSIGN(const auto engine, engine::Engine::Start(flags.common.cluster, job,
+                                                         std::move(words.tokenizer)));
+    WEFT_ASSIGN(const std::vector<float> logits, engine->Logits(flags.tokens, flags.all));
+    WEFT_ASSIGN(const auto reports, engine->Finish());
+    WEFT_TRY(Print(flags, logits, engine->tokenizer()));
+    if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, reports));
+    return {};
+}
+
+}  // namespace
+
+void AddLogits(CLI::App& app, int& status) {
+    auto flags = std::make_shared<LogitsFlags>();
+    CLI::App* logits = app.add_subcommand("logits", "The logits after given tokens");
+    logits->footer(kFooter);
+    AddModel(*logits, flags->common.job.model);
+    logits->add_option("--tokens", flags->tokens, "Token ids, as 1,2,3")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->required();
+    logits->add_flag("--all", flags->all, "After each token, [T, V]; else after the last, [1, V]");
+    logits->add_option("--npy", flags->npy, "Write them to this .npy file (float32)");
+    AddClusterFlags(*logits, flags->common);
+    AddLayoutFlags(*logits, flags->common);
+    AddEngineFlags(*logits, flags->common);
+    SetCallback(logits, flags, flags->common.json, status, Run);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,42 @@
+#include "cli/model_words.h"
+
+#include <algorithm>
+
+#include "backend/cpu/cpu_backend.h"
+#include "formats/tokenizer_read.h"
+
+namespace weft::cli {
+namespace {
+
+// With no limit on the answer: room for a long one, but not for all that a model of 128 Ki takes.
+constexpr int64_t kOpenEnd = 4096;
+
+}  // namespace
+
+Result<ModelWords> OpenWords(const std::string& spec) {
+    ModelWords words;
+    WEFT_ASSIGN(words.source, formats::OpenModel(spec));
+    WEFT_ASSIGN(words.hyper, model::ReadHyper(*words.source));
+    WEFT_ASSIGN(words.tokenizer, formats::LoadTokenizer(*words.source));
+    return words;
+}
+
+Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t more, int64_t asked) {
+    const int64_t page = backend::kPageTokens;
+    const int64_t needed = prompt + (more < 0 ? kOpenEnd : more);
+    const int64_t ctx =
+        asked > 0 ? asked : std::min((needed + page - 1) / page * page, hyper.context);
+    if (prompt < ctx || (more == 0 && prompt == ctx)) return ctx;
+    if (asked > 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "the prompt has {} tokens; --ctx {} leaves no room for an answer. Raise "
+                         "it, or shorten the prompt.",
+                         prompt, asked);
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "the prompt has {} tokens; the model was made for {}. Shorten it, or give "
+                     "--ctx to go beyond.",
+                     prompt, hyper.context);
+}
+
+}  // namespace weft::cli

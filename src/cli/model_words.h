@@ -1,0 +1,29 @@
+// A model before any rank runs: what commands need to know of it to size the job.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "formats/model_file.h"
+#include "formats/tokenizer.h"
+#include "model/hyper.h"
+
+namespace weft::cli {
+
+struct ModelWords {
+    std::unique_ptr<formats::ModelSource> source;
+    model::Hyper hyper;
+    std::unique_ptr<formats::Tokenizer> tokenizer;
+};
+
+// Reads the header only. Errors: those of the file, kUnsupported for architectures Weft lacks.
+Result<ModelWords> OpenWords(const std::string& spec);
+
+// Tokens of KV cache for `prompt` tokens and `more` after them (-1: as many as the model takes):
+// what is needed in whole pages, at most the model's context. `asked` (--ctx) wins where it is not
+// 0. kUsage where the prompt does not fit.
+Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t more, int64_t asked);
+
+}  // namespace weft::cli

@@ -1,0 +1,78 @@
+// weft perplexity: how well a model predicts a text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/summary.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "llama.cpp's definition, so that figures compare: the text in chunks of --ctx tokens, the\n"
+    "second half of each chunk scored.\n\n"
+    "Examples:\n"
+    "  weft perplexity model.gguf text.txt\n"
+    "  weft perplexity model.gguf text.txt --ctx 2048 --local 2 --json";
+
+constexpr int64_t kDefaultContext = 512;
+// Rows of a step: logits of all of them are held at once.
+constexpr int64_t kMostOutputs = 256;
+
+struct PerplexityFlags {
+    CommonFlags common;
+    std::string file;
+};
+
+Status Run(PerplexityFlags& flags) {
+    WEFT_TRY(Resolve(flags.common));
+    engine::Job& job = flags.common.job;
+    if (job.ctx == 0) job.ctx = kDefaultContext;
+    job.max_outputs = std::min({job.chunk, job.ctx, kMostOutputs});
+    WEFT_ASSIGN(const std::string text, ReadTextFile(flags.file));
+    WEFT_ASSIGN(const auto engine, engine::Engine::Start(flags.common.cluster, job));
+    ProgressLine progress;
+    const int64_t begin_ns = NowNs();
+    WEFT_ASSIGN(const engine::Perplexity result,
+                engine->ScoreText(text, job.ctx, [&](int64_t chunk, int64_t chunks, double value) {
+                    progress.Show(fmt::format("chunk {} of {}: {:.4f}", chunk, chunks, value));
+                }));
+    const double seconds = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    progress.Clear();
+    WEFT_ASSIGN(const auto reports, engine->Finish());
+    if (flags.common.json) {
+        PrintJson({{"perplexity", result.value},
+                   {"error", result.error},
+                   {"tokens", result.tokens},
+                   {"chunks", result.chunks},
+                   {"ctx", job.ctx},
+                   {"seconds", seconds},
+                   {"ranks", RanksToJson(reports)}});
+    } else {
+        fmt::print("perplexity {:.4f} +- {:.4f} ({} tokens scored in {} chunks of {}, {:.1f} s)\n",
+                   result.value, result.error, result.tokens, result.chunks, job.ctx, seconds);
+    }
+    if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, reports));
+    return {};
+}
+
+}  // namespace
+
+void AddPerplexity(CLI::App& app, int& status) {
+    auto flags = std::make_shared<PerplexityFlags>();
+    CLI::App* command = app.add_subcommand("perplexity", "How well a model predicts a text");
+    command->footer(kFooter);
+    AddModel(*command, flags->common.job.model);
+    command->add_option("FILE", flags->file, "The text")->required();
+    AddClusterFlags(*command, flags->common);
+    AddLayoutFlags(*command, flags->common);
+    AddEngineFlags(*command, flags->common);
+    SetCallback(command, flags, flags->common.json, status, Run);
+}
+
+}  // namespace weft::cli

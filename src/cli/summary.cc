@@ -1,0 +1,68 @@
+#include "cli/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/file.h"
+#include "engine/trace.h"
+
+namespace weft::cli {
+
+AllReduceCost CostOf(const std::vector<engine::RankReport>& reports, const model::Layout& layout) {
+    AllReduceCost cost;
+    std::vector<float> all;
+    for (const engine::RankReport& report : reports) {
+        if (report.rank % layout.tp == 0) cost.per_token += report.all_reduces;
+        all.insert(all.end(), report.all_reduce_us.begin(), report.all_reduce_us.end());
+    }
+    if (all.empty()) return cost;
+    std::ranges::sort(all);
+    cost.p50_us = all[all.size() / 2];
+    cost.p99_us = all[all.size() * 99 / 100];
+    return cost;
+}
+
+Json RanksToJson(const std::vector<engine::RankReport>& reports) {
+    Json ranks = Json::array();
+    for (const engine::RankReport& r : reports) {
+        ranks.push_back({{"rank", r.rank},
+                         {"host", r.host},
+                         {"rss_bytes", r.rss_bytes},
+                         {"weight_bytes", r.weight_bytes},
+                         {"kv_bytes", r.kv_bytes},
+                         {"read_bytes", r.read_bytes}});
+    }
+    return ranks;
+}
+
+Json ToJson(const AllReduceCost& cost) {
+    return {{"per_token", cost.per_token}, {"p50_us", cost.p50_us}, {"p99_us", cost.p99_us}};
+}
+
+std::string RanksText(const std::vector<engine::RankReport>& reports, const AllReduceCost& cost,
+                      const std::string& transport) {
+    std::string text;
+    for (const engine::RankReport& r : reports) {
+        fmt::format_to(std::back_inserter(text),
+                       "rank {} ({}): {} in memory: weights {}, KV {}; read {}\n", r.rank, r.host,
+                       BytesText(r.rss_bytes), BytesText(r.weight_bytes), BytesText(r.kv_bytes),
+                       BytesText(r.read_bytes));
+    }
+    if (cost.per_token > 0) {
+        fmt::format_to(std::back_inserter(text),
+                       "all-reduce: {} a token over {}, p50 {:.1f} us, p99 {:.1f} us each\n",
+                       cost.per_token, transport, cost.p50_us, cost.p99_us);
+    }
+    return text;
+}
+
+Status WriteTrace(const std::string& path, const std::vector<engine::RankReport>& reports) {
+    std::vector<std::string> events;
+    for (const engine::RankReport& report : reports) events.push_back(report.trace);
+    const std::string text = engine::TraceFile(events);
+    return WriteFile(path, std::as_bytes(std::span(text)));
+}
+
+}  // namespace weft::cli

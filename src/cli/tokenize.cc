@@ -1,0 +1,69 @@
+// weft tokenize: a text as the model sees it.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "formats/tokenizer_read.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  weft tokenize model.gguf --text \"Hello world\"\n"
+    "  weft tokenize model.gguf --file text.txt --no-bos --json";
+
+struct TokenizeFlags {
+    std::string model, text, file;
+    bool no_bos = false, no_special = false, json = false;
+    CLI::Option* text_option = nullptr;
+};
+
+Status Run(TokenizeFlags& flags) {
+    const bool has_text = flags.text_option->count() > 0;
+    if (has_text == !flags.file.empty()) {
+        return MakeError(ErrorCode::kUsage, "give the text with --text T or with --file F");
+    }
+    if (!has_text) {
+        WEFT_ASSIGN(flags.text, ReadTextFile(flags.file));
+    }
+    WEFT_ASSIGN(const auto source, formats::OpenModel(flags.model));
+    WEFT_ASSIGN(const auto tokenizer, formats::LoadTokenizer(*source));
+    const std::vector<int32_t> ids = tokenizer->Encode(
+        flags.text, {.add_special = !flags.no_bos, .parse_special = !flags.no_special});
+    Json pieces = Json::array();
+    for (int32_t id : ids) pieces.push_back(tokenizer->Piece(id));
+    if (flags.json) {
+        PrintJson({{"tokens", ids}, {"pieces", pieces}, {"count", ids.size()}});
+        return {};
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+        fmt::print("{:>8}  {}\n", ids[i],
+                   pieces[i].dump(-1, ' ', false, Json::error_handler_t::replace));
+    }
+    fmt::print("{} tokens\n", ids.size());
+    return {};
+}
+
+}  // namespace
+
+void AddTokenize(CLI::App& app, int& status) {
+    auto flags = std::make_shared<TokenizeFlags>();
+    CLI::App* command = app.add_subcommand("tokenize", "A text as token ids and pieces");
+    command->footer(kFooter);
+    AddModel(*command, flags->model);
+    flags->text_option = command->add_option("--text", flags->text, "The text");
+    command->add_option("--file", flags->file, "A file with the text");
+    command->add_flag("--no-bos", flags->no_bos,
+                      "Without the begin and end tokens that the model wants");
+    command->add_flag("--no-special", flags->no_special,
+                      "Names of special tokens in the text stay text");
+    AddJson(*command, flags->json);
+    SetCallback(command, flags, flags->json, status, Run);
+}
+
+}  // namespace weft::cli

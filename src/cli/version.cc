@@ -1,0 +1,81 @@
+// weft --version; and the help of `weft trace`, which main() turns into flags of other commands.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "hw/cpu.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "tensor/dtype.h"
+
+namespace weft::cli {
+namespace {
+
+std::string Compiler() {
+#if defined(__clang__)
+    return fmt::format("Clang {}", __clang_version__);
+#else
+    return fmt::format("GCC {}", __VERSION__);
+#endif
+}
+
+std::vector<std::string> FeatureNames(const CpuFeatures& cpu) {
+    std::vector<std::string> names;
+    if (cpu.avx2) names.push_back("avx2");
+    if (cpu.avx512) names.push_back("avx512");
+    if (cpu.avx512_vnni) names.push_back("avx512_vnni");
+    if (cpu.avx512_bf16) names.push_back("avx512_bf16");
+    return names;
+}
+
+}  // namespace
+
+void PrintVersion(bool json) {
+    const CpuFeatures cpu = DetectCpu();
+    const std::string kernels = CpuLevelName(kernels::KernelsFor(BestCpuLevel(cpu)).level);
+    std::vector<std::string> built, dtypes;
+    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+        if (kernels::KernelsFor(level).level == level) built.push_back(CpuLevelName(level));
+    }
+    for (const DTypeInfo& info : kDTypes) {
+        if (info.dtype != DType::kI32) dtypes.emplace_back(info.name);
+    }
+    const std::vector<std::string> transports = {"shm", "tcp"};
+    if (json) {
+        PrintJson({{"version", WEFT_VERSION},
+                   {"compiler", Compiler()},
+                   {"cpu", cpu.model},
+                   {"cpu_features", FeatureNames(cpu)},
+                   {"kernels", kernels},
+                   {"kernels_built", built},
+                   {"transports", transports},
+                   {"architectures", model::SupportedArchitectures()},
+                   {"dtypes", dtypes}});
+        return;
+    }
+    fmt::print("weft {}\n", WEFT_VERSION);
+    fmt::print("compiler       {}\n", Compiler());
+    fmt::print("cpu            {} ({})\n", cpu.model, fmt::join(FeatureNames(cpu), " "));
+    fmt::print("kernels        {} (built in: {})\n", kernels, fmt::join(built, ", "));
+    fmt::print("transports     {}\n", fmt::join(transports, ", "));
+    fmt::print("architectures  {}\n", model::SupportedArchitectures());
+    fmt::print("tensor types   {}\n", fmt::join(dtypes, ", "));
+}
+
+void AddTrace(CLI::App& app) {
+    CLI::App* trace = app.add_subcommand(
+        "trace", "Run another command and write a timeline of it that Perfetto opens");
+    trace->footer(
+        "weft trace COMMAND ... is weft COMMAND ... --trace weft-trace.json: for each rank a\n"
+        "timeline of compute, wait and wire. Open it at https://ui.perfetto.dev.\n\n"
+        "Examples:\n"
+        "  weft trace run model.gguf -p \"Hello\" -n 16 --local 2\n"
+        "  weft trace run model.gguf -p \"Hello\" --trace mine.json");
+    trace->callback([] { throw CLI::CallForHelp(); });
+}
+
+}  // namespace weft::cli
