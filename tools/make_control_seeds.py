@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the control-frame fuzz target to fuzz/corpus/control: one file a message.
+
+Usage: tools/make_control_seeds.py [FOLDER]. Standard library of Python 3.11 only; deterministic.
+The layout follows src/cluster/frame.h (protocol 1).
+"""
+import pathlib
+import struct
+import sys
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("<I", len(value)) + value
+
+
+def strings(values) -> bytes:
+    return struct.pack("<I", len(values)) + b"".join(text(v) for v in values)
+
+
+def frame(kind: int, payload: bytes, tag: bytes = b"") -> bytes:
+    return struct.pack("<IB", 1 + len(payload) + len(tag), kind) + payload + tag
+
+
+NONCE = bytes(range(32))
+HELLO = text(b"weft") + struct.pack("<Iq", 1, 5000) + NONCE + text(b"0.1.0")
+PAYLOADS = {
+    "hello": (1, HELLO),
+    "challenge": (2, struct.pack("<I", 1) + NONCE),
+    "proof": (3, NONCE),
+    "welcome": (4, NONCE),
+    "refuse": (5, b"\x02" + text(b"0.2.0")),
+    "assign": (6, struct.pack("<iqQ", 1, 1, 4096) + text(b"tcp") + strings([b"a", b"b", b"c"])
+               + text(b'{"model": "x.gguf"}')),
+    "heartbeat": (7, struct.pack("<q", 42)),
+    "relay": (8, struct.pack("<I", 2) + struct.pack("<4q", 1, 2, 3, 4)),
+    "value": (9, struct.pack("<q", 1) + text(b"model") + text(b"abc")),
+    "result": (10, struct.pack("<q", 1) + text(b"abc")),
+    "failure": (11, struct.pack("<Bi", 5, -1) + text(b"9 GiB needed") + text(b"")),
+    "verdict": (12, struct.pack("<Bi", 7, 2) + text(b"rank 2 was lost") + text(b"silent")),
+    "end": (13, b""),
+    "end_strings": (13, strings([b"one", b"two"])),
+    "end_ack": (14, b""),
+}
+
+
+def main() -> None:
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "fuzz/corpus/control")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (kind, payload) in PAYLOADS.items():
+        (folder / name).write_bytes(b"\0" + frame(kind, payload))
+    every = b"".join(frame(kind, payload) for kind, payload in PAYLOADS.values())
+    (folder / "all").write_bytes(b"\0" + every)
+    (folder / "handshake").write_bytes(b"\0" + frame(1, HELLO) + frame(3, NONCE))
+    (folder / "sealed").write_bytes(b"\1" + frame(7, struct.pack("<q", 42), bytes(16)))
+
+
+if __name__ == "__main__":
+    main()
