@@ -16,7 +16,7 @@ if(WEFT_SANITIZE)
 endif()
 
 if(WEFT_FUZZ)
-  target_compile_options(weft_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_compile_options(weft_options INTERFACE -fsanitize=fuzzer-no-link -Wno-unknown-pragmas)
 endif()
 
 # weft_library(FOLDER [DEPS...]): the library weft_FOLDER from all src/FOLDER/**/*.cc.

@@ -8,35 +8,38 @@
 namespace weft::formats {
 namespace {
 
-// Texts that end a generation in the model families around, whatever the file's ids say. They are
-// control tokens even where a file calls them normal.
+// Texts that end a generation in the model families around, whatever the file's ids say. The first
+// kSureEndTexts are control tokens even where a file calls them normal; the others are found in
+// the text of web pages, and count only where the file says that they are control tokens.
+constexpr size_t kSureEndTexts = 12;
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>",
+    "<|eom_id|>",
     "<|im_end|>",
     "<|end|>",
-    "<end_of_turn>",
     "<|endoftext|>",
-    "</s>",
-    "<|eom_id|>",
-    "<EOT>",
-    "_<EOT>",
     "<|end_of_text|>",
-    "<end_of_utterance>",
-    "<eos>",
     "<|return|>",
     "<|call|>",
-    "<\xEF\xBD\x9C"
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "_<EOT>",
+    "<\xEF\xBD\x9C"  // DeepSeek's wide bars and SPM spaces
     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "</s>",
+    "<eos>",
+    "<EOT>",
 };
 
-bool IsEndText(std::string_view text) {
-    return std::find(std::begin(kEndTexts), std::end(kEndTexts), text) != std::end(kEndTexts);
+bool IsEndText(std::string_view text, bool control) {
+    const auto* end = control ? std::end(kEndTexts) : std::begin(kEndTexts) + kSureEndTexts;
+    return std::find(std::begin(kEndTexts), end, text) != end;
 }
 
 void TypeEndTokens(TokenizerData& data) {
     for (size_t id = 0; id < data.tokens.size() && id < data.types.size(); ++id) {
         const bool normal = data.types[id] == static_cast<int32_t>(TokenType::kNormal);
-        if (normal && IsEndText(data.tokens[id])) {
+        if (normal && IsEndText(data.tokens[id], false)) {
             data.types[id] = static_cast<int32_t>(TokenType::kControl);
         }
     }
@@ -56,14 +59,11 @@ std::unique_ptr<const SpecialScanner> MakeScanner(const Vocabulary& vocabulary, 
 std::string MakePiece(const Vocabulary& vocabulary, const TokenModel& model, int32_t id) {
     const std::string& text = vocabulary.Text(id);
     switch (vocabulary.Type(id)) {
-        case TokenType::kNormal:
-            return model.Bytes(text);
+        case TokenType::kNormal: return model.Bytes(text);
         case TokenType::kUnknown:
         case TokenType::kControl:
-        case TokenType::kUserDefined:
-            return text;
-        case TokenType::kUnused:
-            return {};
+        case TokenType::kUserDefined: return text;
+        case TokenType::kUnused: return {};
         case TokenType::kByte: {
             const int byte = ByteOfHexToken(text);
             return byte < 0 ? text : std::string(1, static_cast<char>(byte));
@@ -97,7 +97,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(TokenizerData data) {
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
         made->pieces_.push_back(MakePiece(vocabulary, *made->model_, id));
         made->eog_.push_back(id == known.eos || id == known.eot || id == known.eom ||
-                             IsEndText(vocabulary.Text(id)));
+                             IsEndText(vocabulary.Text(id), made->IsSpecial(id)));
     }
     return made;
 }
@@ -108,17 +108,10 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions opti
     const TokenizerData& data = vocabulary_->data();
     if (options.add_special && data.add_bos) ids.push_back(data.bos);
     const SpecialScanner& scanner = options.parse_special ? *on_request_ : *always_;
-    bool first = true;
     for (size_t at = 0; at < text.size();) {
         const SpecialScanner::Found found = scanner.Next(text, at);
-        if (found.at > at) {
-            model_->Encode(text.substr(at, found.at - at), first, ids);
-            first = false;
-        }
-        if (found.id >= 0) {
-            ids.push_back(found.id);
-            first = true;
-        }
+        if (found.at > at) model_->Encode(text.substr(at, found.at - at), ids);
+        if (found.id >= 0) ids.push_back(found.id);
         at = found.at + found.size;
     }
     if (options.add_special && data.add_eos) ids.push_back(data.eos);

@@ -155,7 +155,7 @@ class BytePairModel : public TokenModel {
         return std::unique_ptr<const TokenModel>(std::move(model));
     }
 
-    void Encode(std::string_view text, bool /*first*/, std::vector<int32_t>& ids) const override {
+    void Encode(std::string_view text, std::vector<int32_t>& ids) const override {
         WordMerger merger(merges_);
         std::string spelled;
         size_t begin = 0;
@@ -232,6 +232,8 @@ class BytePairModel : public TokenModel {
                                  "tokens of the vocabulary that join into a third",
                                  rank, merge.substr(0, 80));
             }
+            // A merge into a control or unused token is left out: text never becomes one.
+            if (!IsPlain(vocabulary_.Type(id))) continue;
             merges_.Add(left_id, right_id, {static_cast<uint32_t>(rank), id});
         }
         return {};

@@ -39,17 +39,15 @@ class Vocabulary {
 
 // True for the token types that text may become without being asked to.
 inline bool IsPlain(TokenType type) {
-    return type == TokenType::kNormal || type == TokenType::kUserDefined ||
-           type == TokenType::kUnused;
+    return type == TokenType::kNormal || type == TokenType::kUserDefined;
 }
 
 // How one family cuts text into tokens. Keeps a reference to the vocabulary it was made from.
 class TokenModel {
   public:
     virtual ~TokenModel() = default;
-    // Appends the ids of a stretch of text that holds no special token. `first`: it begins the
-    // text, or comes right after a special token.
-    virtual void Encode(std::string_view text, bool first, std::vector<int32_t>& ids) const = 0;
+    // Appends the ids of a stretch of text between special tokens (or the ends of the text).
+    virtual void Encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
     // The bytes that a token of type normal stands for.
     virtual std::string Bytes(std::string_view text) const = 0;
 };

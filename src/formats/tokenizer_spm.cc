@@ -2,7 +2,7 @@
 // join into a token the pair with the best score joins first, the leftmost on a tie. What is left
 // without a token becomes byte tokens <0xXX>, or the unknown token where there are none.
 //
-// As in SentencePiece, control, unknown and byte tokens never come out of ordinary text.
+// As in SentencePiece, control, unknown, unused and byte tokens never come out of ordinary text.
 // A heap keeps it at O(n log n); no token is looked up that is longer than the longest one.
 #include <algorithm>
 #include <array>
@@ -38,8 +38,8 @@ class SpmModel : public TokenModel {
         return std::unique_ptr<const TokenModel>(std::move(model));
     }
 
-    void Encode(std::string_view text, bool first, std::vector<int32_t>& ids) const override {
-        Merge(MarkSpaces(text, first && vocabulary_.data().add_space_prefix), ids);
+    void Encode(std::string_view text, std::vector<int32_t>& ids) const override {
+        Merge(MarkSpaces(text, vocabulary_.data().add_space_prefix), ids);
     }
 
     std::string Bytes(std::string_view text) const override {
