@@ -1,4 +1,7 @@
 // The shape check: every rule that an op's comment in program.h states, checked for each op.
+#include <string_view>
+#include <unordered_set>
+
 #include "program/program.h"
 
 namespace weft::program {
@@ -14,11 +17,21 @@ class Checker {
     }
 
     Status Run() {
+        std::unordered_set<std::string_view> names;
+        for (const Value& value : program_.values) {
+            if (names.insert(value.name).second) continue;
+            return MakeError(ErrorCode::kUnsupported, "program: two values are named '{}'",
+                             value.name);
+        }
         for (index_ = 0; index_ < program_.ops.size(); ++index_) {
             const Op& op = program_.ops[index_];
             for (ValueId id : op.inputs) WEFT_TRY(CheckOperand(id, true));
-            for (ValueId id : op.outputs) WEFT_TRY(CheckOperand(id, false));
-            const bool good = std::visit([&](const auto& a) { return Check(op, a); }, op.attributes);
+            for (ValueId id : op.outputs) {
+                WEFT_TRY(CheckOperand(id, false));
+                WEFT_TRY(CheckWrite(op, id));
+            }
+            const bool good =
+                std::visit([&](const auto& a) { return Check(op, a); }, op.attributes);
             if (!good) return Wrong("operands do not fit the op");
             for (ValueId id : op.outputs) written_[static_cast<size_t>(id)] = true;
         }
@@ -58,7 +71,21 @@ class Checker {
         return {};
     }
 
-    // True when the op has this many operands and all its activations are [*, n] of rank 2.
+    // Activations are written once, but for those that an op adds to (its last input).
+    Status CheckWrite(const Op& op, ValueId id) const {
+        const Value& value = program_.value(id);
+        const bool adds = !op.inputs.empty() && op.inputs.back() == id;
+        if (value.storage == Storage::kGradient) return {};
+        if (value.storage != Storage::kActivation) {
+            return Wrong(value.name + " is written, but it is no activation");
+        }
+        if (written_[static_cast<size_t>(id)] && !adds) {
+            return Wrong(value.name + " is written twice");
+        }
+        return {};
+    }
+
+    // True when the op has this many operands.
     static bool Counts(const Op& op, size_t inputs, size_t outputs) {
         return op.inputs.size() == inputs && op.outputs.size() == outputs;
     }
@@ -66,44 +93,56 @@ class Checker {
     const Shape& Out(const Op& op, size_t i) const { return program_.value(op.outputs[i]).shape; }
     DType InType(const Op& op, size_t i) const { return program_.value(op.inputs[i]).dtype; }
     static bool Matrix(const Shape& s) { return s.rank == 2; }
+    // Operand i is a list of tokens, positions or rows.
+    bool IsIndex(const Op& op, size_t i) const {
+        return InType(op, i) == DType::kI32 && In(op, i).rank == 1;
+    }
 
     bool Check(const Op& op, const Embedding&) const {
-        return Counts(op, 2, 1) && InType(op, 0) == DType::kI32 && Matrix(In(op, 1)) &&
+        return Counts(op, 2, 1) && IsIndex(op, 0) && Matrix(In(op, 1)) &&
                Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[1]};
     }
     bool Check(const Op& op, const RmsNorm& a) const {
         return Counts(op, 2, 1) && Matrix(In(op, 0)) && In(op, 0) == Out(op, 0) && a.group > 0 &&
                In(op, 0)[1] % a.group == 0 && In(op, 1) == Shape{a.group};
     }
-    bool Check(const Op& op, const MatMul&) const {
+    bool Check(const Op& op, const MatMul& a) const {
         const bool bias = op.inputs.size() == 3;
         if (!bias && op.inputs.size() != 2) return false;
+        if (a.shared_rows != 0) {
+            const int64_t begin = program_.value(op.inputs[1]).slice.row_begin;
+            if (a.cut != Cut::kRows || begin > a.shared_rows - In(op, 1)[0]) return false;
+        }
         return op.outputs.size() == 1 && Matrix(In(op, 0)) && Matrix(In(op, 1)) &&
                In(op, 0)[1] == In(op, 1)[1] && Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[0]} &&
                (!bias || In(op, 2) == Shape{In(op, 1)[0]});
     }
     bool Check(const Op& op, const Rope& a) const {
-        return Counts(op, 2, 1) && Matrix(In(op, 0)) && In(op, 0) == Out(op, 0) &&
-               InType(op, 1) == DType::kI32 && a.head_dim > 0 && In(op, 0)[1] % a.head_dim == 0 &&
-               a.rotary_dim <= a.head_dim && a.rotary_dim % 2 == 0 &&
+        return Counts(op, 2, 1) && Matrix(In(op, 0)) && In(op, 0) == Out(op, 0) && IsIndex(op, 1) &&
+               In(op, 1)[0] == In(op, 0)[0] && a.head_dim > 0 && In(op, 0)[1] % a.head_dim == 0 &&
+               a.rotary_dim >= 0 && a.rotary_dim <= a.head_dim && a.rotary_dim % 2 == 0 &&
                static_cast<int64_t>(a.inverse_frequency.size()) * 2 == a.rotary_dim;
     }
     // Heads of `a` fit q [T, heads * hd], k and v [T, kv * hd].
     bool HeadsFit(const Attention& a, const Shape& q, const Shape& k, const Shape& v) const {
-        if (a.heads <= 0 || a.kv_heads <= 0 || a.group <= 0) return false;
+        if (a.heads <= 0 || a.kv_heads <= 0 || a.group <= 0 || a.first_head < 0) return false;
         const int64_t first = a.first_head / a.group;
         const int64_t last = (a.first_head + a.heads - 1) / a.group;
-        return first >= a.first_kv_head && last < a.first_kv_head + a.kv_heads &&
-               q[1] == a.heads * a.head_dim && k[1] == a.kv_heads * a.head_dim && v == k;
+        return first >= a.first_kv_head && last < a.first_kv_head + a.kv_heads && Matrix(q) &&
+               k == Shape{q[0], a.kv_heads * a.head_dim} && v == k && q[1] == a.heads * a.head_dim;
     }
     bool Check(const Op& op, const Attention& a) const {
         if (!(Counts(op, 3, 1) || Counts(op, 5, 1))) return false;
+        for (size_t i = 3; i < op.inputs.size(); ++i) {
+            if (program_.value(op.inputs[i]).storage != Storage::kState) return false;
+            if (!(In(op, i) == Shape{a.kv_heads, a.head_dim})) return false;
+        }
         return HeadsFit(a, In(op, 0), In(op, 1), In(op, 2)) && Out(op, 0) == In(op, 0);
     }
     bool Check(const Op& op, const SwiGlu&) const { return SameShapes(op, 2, 1); }
     bool Check(const Op& op, const Add&) const { return SameShapes(op, 2, 1); }
     bool Check(const Op& op, const SelectRows&) const {
-        return Counts(op, 2, 1) && InType(op, 1) == DType::kI32 &&
+        return Counts(op, 2, 1) && IsIndex(op, 1) && Matrix(In(op, 0)) &&
                Out(op, 0) == Shape{In(op, 1)[0], In(op, 0)[1]};
     }
     bool Check(const Op& op, const AllReduce&) const { return SameShapes(op, 1, 1); }
@@ -140,8 +179,8 @@ class Checker {
         return Counts(op, 3, 1) && IsLoss(In(op, 1), In(op, 2), InType(op, 2), In(op, 0)) &&
                Out(op, 0) == In(op, 1);
     }
-    bool Check(const Op& op, const Send&) const { return Counts(op, 1, 0); }
-    bool Check(const Op& op, const Recv&) const { return Counts(op, 0, 1); }
+    bool Check(const Op& op, const Send& a) const { return Counts(op, 1, 0) && a.peer >= 0; }
+    bool Check(const Op& op, const Recv& a) const { return Counts(op, 0, 1) && a.peer >= 0; }
     bool Check(const Op& op, const Zero&) const { return Counts(op, 0, 1); }
 
     bool Check(const Op& op, const MatMulGradInput&) const {
@@ -171,10 +210,12 @@ class Checker {
     }
     bool Check(const Op& op, const SwiGluGrad&) const { return SameShapes(op, 3, 2); }
     bool Check(const Op& op, const EmbeddingGrad&) const {
-        return Counts(op, 3, 1) && op.inputs[2] == op.outputs[0] && InType(op, 1) == DType::kI32;
+        return Counts(op, 3, 1) && op.inputs[2] == op.outputs[0] && IsIndex(op, 1) &&
+               Matrix(In(op, 2)) && In(op, 0) == Shape{In(op, 1)[0], In(op, 2)[1]};
     }
     bool Check(const Op& op, const SelectRowsGrad&) const {
-        return Counts(op, 2, 1) && InType(op, 1) == DType::kI32 && In(op, 0)[1] == Out(op, 0)[1];
+        return Counts(op, 2, 1) && IsIndex(op, 1) && Matrix(Out(op, 0)) &&
+               In(op, 0) == Shape{In(op, 1)[0], Out(op, 0)[1]};
     }
     bool SameShapes(const Op& op, size_t inputs, size_t outputs) const {
         if (!Counts(op, inputs, outputs)) return false;
@@ -194,6 +235,8 @@ class Checker {
 
 }  // namespace
 
-Status CheckShapes(const Program& program) { return Checker(program).Run(); }
+Status CheckShapes(const Program& program) {
+    return Checker(program).Run();
+}
 
 }  // namespace weft::program

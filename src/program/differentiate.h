@@ -35,8 +35,8 @@
 // ranks for dW and db only; dx still takes the rank's own dy.
 //
 // Refused (kUnsupported, naming op and value): ops that only Differentiate writes, collectives of
-// the pipeline group, a cut or partial value where only a whole one makes sense, a value written
-// twice, and an all_reduce whose operand is no partial sum.
+// the pipeline group, a cut or partial value where only a whole one makes sense, and an all_reduce
+// whose operand is no partial sum.
 //
 // Not known here: one tensor held as two values (tied embeddings on two pipeline stages) has two
 // gradients; the caller adds them.

@@ -16,11 +16,7 @@ class Placer {
             auto placed = std::visit([this](const auto& a) { return Output(a); }, op_->attributes);
             if (!placed.ok()) return placed.error();
             for (ValueId id : op_->outputs) {
-                const Op*& writer = writer_[static_cast<size_t>(id)];
-                if (writer != nullptr || program_.value(id).storage != Storage::kActivation) {
-                    return Wrong(id, "is written, but it is no activation or was written before");
-                }
-                writer = op_;
+                writer_[static_cast<size_t>(id)] = op_;
                 placements_[static_cast<size_t>(id)] = *placed;
             }
         }

@@ -25,9 +25,9 @@ concept kOnlyBackward = std::is_same_v<T, SliceColumns> || std::is_same_v<T, Pad
     std::is_same_v<T, SwiGluGrad> || std::is_same_v<T, EmbeddingGrad> ||
     std::is_same_v<T, SelectRowsGrad> || std::is_same_v<T, SoftmaxCrossEntropyGrad>;
 
-// The placement of each value of a forward Program, by ValueId. Inputs, received values and
-// outputs of Embedding count as whole (an all_reduce of a cut table's rows changes no gradient);
-// weights are not placed: the op that reads one says how it is cut.
+// The placement of each value of a forward Program that passes CheckShapes, by ValueId. Inputs,
+// received values and outputs of Embedding count as whole (an all_reduce of a cut table's rows
+// changes no gradient); weights are not placed: the op that reads one says how it is cut.
 // Errors: kUnsupported, naming op and value, for what differentiate.h refuses.
 Result<std::vector<Placement>> Place(const Program& forward);
 

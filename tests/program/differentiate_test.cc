@@ -19,7 +19,7 @@ struct Sketch {
 
     ValueId Add(Storage storage, Shape shape, DType dtype = DType::kF32) {
         Value value;
-        value.name = "v" + std::to_string(program.values.size());
+        value.name = fmt::format("v{}", program.values.size());
         value.dtype = dtype;
         value.shape = shape;
         value.storage = storage;
@@ -29,7 +29,7 @@ struct Sketch {
     ValueId Ints(int64_t dim) { return Add(Storage::kInput, {dim}, DType::kI32); }
     ValueId Emit(OpAttributes attributes, std::vector<ValueId> inputs, Shape shape) {
         return program.Emit(std::move(attributes), std::move(inputs),
-                            "v" + std::to_string(program.values.size()), shape);
+                            fmt::format("v{}", program.values.size()), shape);
     }
     // A weight [vocabulary, n] looked up by `tokens`: a way to have rows that need a gradient.
     ValueId Rows(ValueId tokens, int64_t n) {
@@ -241,7 +241,7 @@ TEST(Differentiate, RefusesAValueWrittenTwice) {
     Sketch s;
     const ValueId x = s.Rows(s.Ints(kTokens), 4);
     s.program.ops.push_back(s.program.ops.back());
-    ExpectError(s.Back(x), ErrorCode::kUnsupported, "was written before");
+    ExpectError(s.Back(x), ErrorCode::kUnsupported, "is written twice");
 }
 
 }  // namespace
