@@ -34,8 +34,8 @@ ValueId Builder::Enter() {
         return program_.Emit(program::Recv{shard_.rank - shard_.layout.tp}, {}, "received", shape);
     }
     const ValueId table = Weight("token_embd.weight", RowsOf(shard_.vocab, hyper_.vocab));
-    return AllReduce(program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table},
-                                   "embedded", shape));
+    return AllReduce(
+        program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table}, "embedded", shape));
 }
 
 void Builder::Leave(ValueId x) {
@@ -53,9 +53,9 @@ void Builder::Logits(ValueId x) {
                       {kOutputs, hyper_.hidden});
     x = Norm(x, "output_norm", hyper_.hidden);
     const bool gather = shard_.layout.tp > 1;
-    ValueId logits = MatMul(x, hyper_.tied ? "token_embd" : "output",
-                            RowsOf(shard_.vocab, hyper_.vocab), {Cut::kRows}, false,
-                            gather ? "logits.part" : "logits");
+    ValueId logits =
+        MatMul(x, hyper_.tied ? "token_embd" : "output", RowsOf(shard_.vocab, hyper_.vocab),
+               {Cut::kRows}, false, gather ? "logits.part" : "logits");
     if (gather) {
         logits = program_.Emit(
             program::AllGather{program::Group::kTensor, shard_.vocab_parts, shard_.vocab.begin},
@@ -66,12 +66,14 @@ void Builder::Logits(ValueId x) {
     }
 }
 
-void Builder::BeginLayer(int64_t layer) { layer_ = layer; }
+void Builder::BeginLayer(int64_t layer) {
+    layer_ = layer;
+}
 
 ValueId Builder::Norm(ValueId x, const std::string& weight, int64_t group) {
     return program_.Emit(program::RmsNorm{hyper_.rms_eps, group},
-                         {x, Weight(Tensor(weight) + ".weight", {{0, group}, {}, group, 0})}, Local(weight),
-                         program_.value(x).shape);
+                         {x, Weight(Tensor(weight) + ".weight", {{0, group}, {}, group, 0})},
+                         Local(weight), program_.value(x).shape);
 }
 
 ValueId Builder::ToHeads(ValueId x, const std::string& weight, bool bias) {
@@ -104,9 +106,9 @@ ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
 
 ValueId Builder::Rope(ValueId x, bool neighbours) {
     const program::Value value = program_.value(x);
-    return program_.Emit(program::Rope{hyper_.head_dim, hyper_.rotary_dim, neighbours, 1,
-                                       hyper_.inverse_frequency},
-                         {x, positions_}, value.name + ".rope", value.shape);
+    return program_.Emit(
+        program::Rope{hyper_.head_dim, hyper_.rotary_dim, neighbours, 1, hyper_.inverse_frequency},
+        {x, positions_}, value.name + ".rope", value.shape);
 }
 
 ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {

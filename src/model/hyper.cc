@@ -23,8 +23,9 @@ Result<double> RopeFactor(const formats::ModelSource& source, const std::string&
     }
     WEFT_ASSIGN(const double factor, source.meta().F64Or(prefix + "rope.scaling.factor", 1.0));
     if (!(factor >= 1e-3 && factor <= 1e6)) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {}rope.scaling.factor is {}; expected 0.001 to 1e6",
-                         source.name(), prefix, factor);
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {}rope.scaling.factor is {}; expected 0.001 to 1e6", source.name(),
+                         prefix, factor);
     }
     return factor;
 }
@@ -48,7 +49,8 @@ Status ReadRope(const formats::ModelSource& source, const std::string& prefix, H
         WEFT_ASSIGN(divisors, source.ReadFloats(*tensor));
     }
     for (int64_t i = 0; i < pairs; ++i) {
-        const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(hyper.rotary_dim);
+        const double exponent =
+            -2.0 * static_cast<double>(i) / static_cast<double>(hyper.rotary_dim);
         const double divisor = static_cast<double>(divisors[static_cast<size_t>(i)]) * factor;
         hyper.inverse_frequency.push_back(static_cast<float>(std::pow(base, exponent) / divisor));
         if (!std::isfinite(hyper.inverse_frequency.back())) {
@@ -68,8 +70,8 @@ Status ReadHeads(const formats::ModelSource& source, const std::string& prefix, 
         return MakeError(ErrorCode::kCorrupt, "{}: {} query heads over {} KV heads is uneven",
                          source.name(), hyper.heads, hyper.kv_heads);
     }
-    WEFT_ASSIGN(hyper.head_dim, meta.IntOr(prefix + "attention.key_length", 1, 1024,
-                                           hyper.hidden / hyper.heads));
+    WEFT_ASSIGN(hyper.head_dim,
+                meta.IntOr(prefix + "attention.key_length", 1, 1024, hyper.hidden / hyper.heads));
     WEFT_ASSIGN(const int64_t value_dim,
                 meta.IntOr(prefix + "attention.value_length", 1, 1024, hyper.head_dim));
     WEFT_ASSIGN(hyper.rotary_dim,
@@ -85,12 +87,11 @@ Status ReadHeads(const formats::ModelSource& source, const std::string& prefix, 
 }
 
 Status RefuseExperts(const formats::ModelSource& source, const std::string& prefix) {
-    WEFT_ASSIGN(const int64_t experts,
-                source.meta().IntOr(prefix + "expert_count", 0, 1 << 20, 0));
+    WEFT_ASSIGN(const int64_t experts, source.meta().IntOr(prefix + "expert_count", 0, 1 << 20, 0));
     if (experts == 0) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: a mixture of {} experts is not supported; dense models are", source.name(),
-                     experts);
+                     "{}: a mixture of {} experts is not supported; dense models are",
+                     source.name(), experts);
 }
 
 }  // namespace

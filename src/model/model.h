@@ -15,7 +15,8 @@ std::string SupportedArchitectures();
 bool IsSupported(const std::string& architecture);
 
 // The Program of `shard`. Its inputs are "tokens", "positions" and "output_rows"; rank 0's Program
-// (in training: those of the last stage) leaves "logits" [R, vocab]. Errors: kUnsupported (architecture), kCorrupt (tensors).
+// (in training: those of the last stage) leaves "logits" [R, vocab].
+// Errors: kUnsupported (architecture), kCorrupt (tensors).
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
                                       const formats::ModelSource& source,
                                       const BuildOptions& options);

@@ -43,10 +43,11 @@ void NoteMovedCuts(const CutRequest& request, const std::vector<Span>& spans,
     for (size_t i = 0; i + 1 < spans.size(); ++i) {
         const int64_t wanted = ideal[i].end * request.ideal_unit;
         if (wanted == spans[i].end) continue;
-        notes.push_back(fmt::format("cut {} of {} {} moved from {} to {}: it must fall on a "
-                                    "multiple of {}{}",
-                                    i + 1, request.total, request.what, wanted, spans[i].end,
-                                    request.unit, request.reason));
+        notes.push_back(
+            fmt::format("cut {} of {} {} moved from {} to {}: it must fall on a "
+                        "multiple of {}{}",
+                        i + 1, request.total, request.what, wanted, spans[i].end, request.unit,
+                        request.reason));
     }
 }
 
@@ -56,10 +57,11 @@ Result<std::vector<Span>> Cut(const CutRequest& request, const std::vector<doubl
     const int64_t units = (request.total + request.unit - 1) / request.unit;
     const int64_t parts = static_cast<int64_t>(shares.size());
     if (units < parts) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{} {} cannot be cut into {} parts: a cut must fall on a multiple of {}{}. "
-                         "At most --tp {} works for this model; use --pp for more ranks.",
-                         request.total, request.what, parts, request.unit, request.reason, units);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "{} {} cannot be cut into {} parts: a cut must fall on a multiple of {}{}. "
+            "At most --tp {} works for this model; use --pp for more ranks.",
+            request.total, request.what, parts, request.unit, request.reason, units);
     }
     std::vector<Span> spans = CutUnits(units, shares);
     for (Span& span : spans) {

@@ -96,7 +96,7 @@ struct Rope {             // x [T, heads * head_dim], positions [T] i32 -> same 
     float sign = 1;
     std::vector<float> inverse_frequency;  // [rotary_dim / 2], scaling already applied
 };
-struct Attention {        // q [T, h*hd], k [T, kv*hd], v [T, kv*hd], (k_cache, v_cache) -> [T, h*hd]
+struct Attention {        // q [T, h*hd], k [T, kv*hd], v as k, (k_cache, v_cache) -> [T, h*hd]
     // With caches: k and v are appended to the pages, then q attends through the pages. Without
     // (training): q attends causally to the rows of its own sequence in this step.
     int64_t heads = 0, kv_heads = 0, head_dim = 0;

@@ -52,8 +52,8 @@ inline TinyTensor MakeTensor(const std::string& name, int64_t rows, int64_t cols
 
 // ---- The source ---------------------------------------------------------------------------------
 
-// Float32 tensors by the formula; given a dtype, only the table of tensors of that type, and nothing
-// to read.
+// Float32 tensors by the formula; given a dtype, only the table of tensors of that type, with
+// nothing to read.
 class TinySource final : public formats::ModelSource {
   public:
     explicit TinySource(const model::Hyper& h, std::optional<DType> dtype = std::nullopt)
