@@ -179,7 +179,7 @@ TEST(Gguf, ReadsAnySliceOfAnyTensor) {
                 gguf->ReadRows(tensor, row_begin, row_count, col_begin, col_count, out, &bytes_read)
                     .ok());
             EXPECT_EQ(bytes_read, out.size());
-            for (int64_t r = 0; r < row_count; ++r) {
+            for (int64_t r = 0; r < row_count && width > 0; ++r) {
                 const size_t at = static_cast<size_t>(row_begin + r) * stride +
                                   static_cast<size_t>(RowBytes(tensor.dtype, col_begin));
                 ASSERT_EQ(std::memcmp(out.data() + static_cast<size_t>(r) * width,
