@@ -3,6 +3,7 @@
 //
 //     attention_bench [reference|avx2|avx512]
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "base/deadline.h"
 #include "kernels/kernels.h"
 
@@ -37,14 +39,33 @@ double Seconds(Function function) {
     function();
     double best = 1e9;
     for (int round = 0; round < 5; ++round) {
-        int calls = 0;
+        int64_t calls = 0;
         const int64_t begin = NowNs();
         int64_t end = begin;
-        for (; end - begin < 10'000'000; end = NowNs(), ++calls) function();
-        best = std::min(best, static_cast<double>(end - begin) * 1e-9 / calls);
+        for (int64_t batch = 1; end - begin < 10'000'000; end = NowNs(), batch *= 2) {
+            for (int64_t i = 0; i < batch; ++i) function();
+            calls += batch;
+        }
+        best = std::min(best, static_cast<double>(end - begin) * 1e-9 / static_cast<double>(calls));
     }
     return best;
 }
+
+// Memory as the backend allocates it.
+struct HugePages {
+    explicit HugePages(int64_t bytes) : size(static_cast<size_t>(bytes)) {
+        void* at =
+            ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        WEFT_CHECK(at != MAP_FAILED);
+        ::madvise(at, size, MADV_HUGEPAGE);
+        data = static_cast<std::byte*>(at);
+    }
+    HugePages(const HugePages&) = delete;
+    HugePages& operator=(const HugePages&) = delete;
+    ~HugePages() { ::munmap(data, size); }
+    size_t size;
+    std::byte* data;
+};
 
 // A cache filled with `tokens` random tokens, and the arguments of a step at its end.
 class Problem {
@@ -82,8 +103,27 @@ class Problem {
         scratch_.resize(static_cast<size_t>(args_.scratch_floats));
         args_.scratch = scratch_.data();
     }
-    double Time(int part, int parts) const {
-        return Seconds([&] { kernels_.attention(args_, part, parts); });
+    double Time() const {
+        return Seconds([&] { kernels_.attention(args_, 0, 1); });
+    }
+    // As in a real step, where other layers' bytes have pushed these out of the caches: calls go
+    // round over copies of K and V that together exceed the last-level cache.
+    double TimeCold() {
+        constexpr int64_t kBytes = 160 << 20;
+        const int64_t copies = kBytes / CacheBytes() + 1;
+        const HugePages all(copies * CacheBytes());
+        for (int64_t i = 0; i < copies; ++i) {
+            std::byte* at = all.data + i * CacheBytes();
+            std::copy(v_.begin(), v_.end(), std::copy(k_.begin(), k_.end(), at));
+        }
+        int64_t next = 0;
+        return Seconds([&] {
+            AttentionArgs args = args_;
+            args.k_cache.data = all.data + next * CacheBytes();
+            args.v_cache.data = args.k_cache.data + k_.size();
+            next = next + 1 == copies ? 0 : next + 1;
+            kernels_.attention(args, 0, 1);
+        });
     }
     int64_t CacheBytes() const { return static_cast<int64_t>(k_.size() + v_.size()); }
 
@@ -103,7 +143,7 @@ void Prefill(const Kernels& kernels) {
         for (int64_t context : {512, 2048, 4096}) {
             const int64_t rows = 512;
             const Problem problem(kernels, shape, DType::kF16, context, rows);
-            const double seconds = problem.Time(0, 1);
+            const double seconds = problem.Time();
             const double keys = rows * (context - rows) + rows * (rows + 1) / 2.0;
             const double flops = 4.0 * keys * shape.head_dim * shape.heads;
             fmt::print("{:14} {:8} {:10.3f} {:10.1f}\n", shape.name, context, seconds * 1e3,
@@ -113,16 +153,17 @@ void Prefill(const Kernels& kernels) {
 }
 
 void Decode(const Kernels& kernels) {
-    fmt::print("one token, one layer, 1 core\n{:14} {:>6} {:>8} {:>10} {:>10}\n", "model", "cache",
-               "context", "us", "GB/s");
+    fmt::print("one token, one layer, 1 core\n{:14} {:>6} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
+               "model", "cache", "context", "us warm", "GB/s", "us cold", "GB/s");
     for (const Shape& shape : kShapes) {
         for (DType dtype : {DType::kF16, DType::kQ8_0}) {
-            for (int64_t context : {16, 128, 512, 2048, 8192}) {
-                const Problem problem(kernels, shape, dtype, context, 1);
-                const double seconds = problem.Time(0, 1);
-                fmt::print("{:14} {:>6} {:8} {:10.2f} {:10.1f}\n", shape.name, Info(dtype).name,
-                           context, seconds * 1e6,
-                           static_cast<double>(problem.CacheBytes()) / seconds * 1e-9);
+            for (int64_t context : {64, 512, 2048, 8192}) {
+                Problem problem(kernels, shape, dtype, context, 1);
+                const double warm = problem.Time(), cold = problem.TimeCold();
+                const double gigabytes = static_cast<double>(problem.CacheBytes()) * 1e-9;
+                fmt::print("{:14} {:>6} {:8} {:10.2f} {:10.1f} {:10.2f} {:10.1f}\n", shape.name,
+                           Info(dtype).name, context, warm * 1e6, gigabytes / warm, cold * 1e6,
+                           gigabytes / cold);
             }
         }
     }

@@ -34,8 +34,8 @@ class AttentionShare {
     int64_t kv_head_ = 0;
 };
 
-inline constexpr int64_t kTileKeys = 64;      // keys that one step of the online softmax takes in
-inline constexpr int64_t kBlockQueries = 96;  // queries that share a converted tile
+inline constexpr int64_t kTileKeys = kSlotGroup;  // that one step of the online softmax takes in
+inline constexpr int64_t kBlockQueries = 96;      // that share a tile, or a walk over the pages
 
 // Floats of scratch that tiled attention needs for a part.
 int64_t AttentionScratchFloats(int64_t head_dim);

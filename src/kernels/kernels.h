@@ -94,20 +94,21 @@ struct RopeArgs {
     int64_t y_stride = 0;
 };
 
-// Slots of a K cache that lie side by side, and the step in which page_tokens grows.
-inline constexpr int64_t kSlotGroup = 16;
+// Slots of a K cache that lie side by side; page_tokens is a multiple of it.
+inline constexpr int64_t kSlotGroup = 64;
 
-// One layer's K or V cache: pages of `page_tokens` positions, a multiple of kSlotGroup. A page
-// holds [kv_heads][page_tokens] rows of head_dim elements of dtype (F32, F16, BF16 or Q8_0).
-// V: plain rows. K: each 16 slots' rows are stored transposed, so that 16 keys are one vector:
-//   floats: [head_dim][16];  Q8_0: for each block of 32 dims, [16] f16 scales, then [32][16] int8.
+// One layer's K or V cache: pages of `page_tokens` positions. A page holds
+// [kv_heads][page_tokens] rows of head_dim elements of dtype (F32, F16, BF16 or Q8_0).
+// V: plain rows. K: the rows of each kSlotGroup slots are stored transposed, so that a dim of many
+// keys is a vector and a tile is read from its first byte to its last:
+//   floats: [head_dim][64];  Q8_0: for each block of 32 dims, [64] f16 scales, then [32][64] int8.
 struct KvCache {
     DType dtype = DType::kF16;
     std::byte* data = nullptr;
     int64_t kv_heads = 0, page_tokens = 0, head_dim = 0;
     int64_t RowStride() const { return RowBytes(dtype, head_dim); }
     int64_t PageStride() const { return RowStride() * page_tokens * kv_heads; }
-    // V: the row of `slot`. K: where the 16 rows of slots [slot, slot + 16) begin.
+    // V: the row of `slot`. K: where the group of slots that begins with `slot` stands.
     std::byte* Row(int64_t page, int64_t head, int64_t slot) const {
         return data + page * PageStride() + (head * page_tokens + slot) * RowStride();
     }

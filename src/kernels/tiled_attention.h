@@ -3,7 +3,8 @@
 // A block of up to 96 queries that share a KV head goes over the keys tile by tile, with the online
 // softmax of flash attention (Dao et al. 2022): scores of the tile, the new maximum, weights by
 // exp2 (the query is scaled by log2 e beforehand), values. Where many queries share a tile it is
-// converted to floats once; few queries read it from the cache.
+// converted to floats once; few queries read it from the cache, and their KV heads take turns tile
+// by tile, so that pages are read from the first byte to the last.
 //
 // The bits of a query's result depend on that query alone: tiles begin at multiples of 64
 // positions whatever the step holds, a score is one chain of FMAs over dims, an output one chain
@@ -19,12 +20,8 @@
 
 namespace weft::kernels {
 
-inline constexpr int kTileGroups = kTileKeys / kSlotGroup;
 inline constexpr int kMicroRows = 6;           // queries whose sums are in registers at a time
 inline constexpr int64_t kDirectQueries = 12;  // up to here the cache is read without converting
-
-template <typename Simd>
-inline constexpr int64_t kTileVectors = kTileKeys / Simd::kLanes;
 
 // How kLanes elements of a cache become floats.
 template <typename Simd, DType dtype>
@@ -37,6 +34,11 @@ struct Element {
     }
 };
 
+// A tile that is read from the cache comes from memory: what was converted is in the cache of the
+// core. (Float32 caches are for reference runs.)
+template <DType dtype>
+inline constexpr bool kPrefetch = dtype != DType::kF32;
+
 // Vectors side by side whose sums, with `rows` queries, fit the registers.
 template <typename Simd>
 constexpr int Columns(int rows) {
@@ -44,47 +46,43 @@ constexpr int Columns(int rows) {
     return rows == 1 ? 8 : rows <= 3 ? 4 : 2;
 }
 
-// One tile: K as groups of 16 keys, [head_dim][16]; V as runs of 16 rows.
+// One tile: K [head_dim][64], V [keys] rows.
 struct Tile {
     int64_t begin = 0, keys = 0;
-    const std::byte* k[kTileGroups] = {};
-    const std::byte* v[kTileGroups] = {};
+    const std::byte* k = nullptr;
+    const std::byte* v = nullptr;
     int64_t v_stride = 0;  // bytes from a row to the next
+    // The tile that is read after it, and prefetched meanwhile.
+    const std::byte* next_k = nullptr;
+    const std::byte* next_v = nullptr;
 };
 
-// The queries of a block, in the part's scratch.
-template <typename Simd>
+// The memory of a block's queries: views into a Bundle.
 struct Block {
-    Block(float* scratch, int64_t dims) : head_dim(dims), padded((dims + 15) / 16 * 16) {
-        q = scratch;
-        out = q + kBlockQueries * padded;
-        scores = out + kBlockQueries * padded;
-        sums = scores + kBlockQueries * kTileKeys;
-        k_tile = sums + kBlockQueries * 16;
-        v_tile = k_tile + kTileKeys * padded;
-    }
-    int64_t head_dim, padded;
-    int64_t count = 0;
-    float *q, *out;  // [count][padded]: scaled; weighted sum of values so far
-    float* scores;   // [count][64], then the weights
-    float* sums;     // [count][16]: of weights, by lane
-    float *k_tile, *v_tile;
-    float largest[kBlockQueries + 16];  // score so far
-    float shrink[kBlockQueries + 16];   // what the last change of `largest` does to the sums
-    int64_t last[kBlockQueries];        // position of the last key that a query sees
+    AttentionRun run;
+    int64_t begin = 0, count = 0;  // queries [begin, begin + count) of the run
+    int64_t head_dim = 0, padded = 0;
+    float* q = nullptr;        // [count][padded], scaled
+    float* out = nullptr;      // [count][padded], the weighted sum of values so far
+    float* scores = nullptr;   // [count][64], then the weights
+    float* sums = nullptr;     // [count][16], of weights, by lane
+    float* largest = nullptr;  // [count], score so far
+    float* shrink = nullptr;   // [count], what the last change of `largest` does to the sums
+    int64_t* last = nullptr;   // [count], position of the last key that a query sees
+
+    int64_t End() const { return last[count - 1] + 1; }
 };
 
 // ---- Scores ------------------------------------------------------------------------------------
 
 template <typename Simd, DType dtype, int kRows, int kCols>
-inline void ScoreStrip(const Block<Simd>& block, const Tile& tile, int64_t query, int64_t column) {
+inline void ScoreStrip(const Block& block, const Tile& tile, int64_t query, int64_t column) {
     using Float = typename Simd::Float;
     using Elements = Element<Simd, dtype>;
-    const std::byte* k[kCols];
-    for (int c = 0; c < kCols; ++c) {
-        const int64_t key = (column + c) * Simd::kLanes;
-        k[c] = tile.k[key / kSlotGroup] + key % kSlotGroup * Elements::kBytes;
-    }
+    constexpr int64_t kStride = kTileKeys * Elements::kBytes;
+    constexpr int64_t kVector = Simd::kLanes * Elements::kBytes;
+    const std::byte* k = tile.k + column * kVector;
+    const std::byte* next = tile.next_k + column * kVector;
     const float* q = block.q + query * block.padded;
     Float sums[kRows][kCols];
     for (auto& row : sums) {
@@ -93,7 +91,10 @@ inline void ScoreStrip(const Block<Simd>& block, const Tile& tile, int64_t query
     for (int64_t d = 0; d < block.head_dim; ++d) {
         Float keys[kCols];
         for (int c = 0; c < kCols; ++c) {
-            keys[c] = Elements::Load(k[c] + d * kSlotGroup * Elements::kBytes);
+            keys[c] = Elements::Load(k + d * kStride + c * kVector);
+            if (kPrefetch<dtype> && c * kVector % 64 == 0) {
+                __builtin_prefetch(next + d * kStride + c * kVector);
+            }
         }
         for (int r = 0; r < kRows; ++r) {
             const Float value = Simd::Set(q[r * block.padded + d]);
@@ -109,7 +110,7 @@ inline void ScoreStrip(const Block<Simd>& block, const Tile& tile, int64_t query
 }
 
 template <typename Simd, DType dtype, int kRows, int kCols = Columns<Simd>(kRows)>
-inline void Scores(const Block<Simd>& block, const Tile& tile, int64_t query, int64_t column,
+inline void Scores(const Block& block, const Tile& tile, int64_t query, int64_t column,
                    int64_t columns) {
     for (; column + kCols <= columns; column += kCols) {
         ScoreStrip<Simd, dtype, kRows, kCols>(block, tile, query, column);
@@ -126,8 +127,7 @@ inline void Scores(const Block<Simd>& block, const Tile& tile, int64_t query, in
 // Turns the scores of queries [query, query + rows) into weights and brings maxima and sums up to
 // date. `columns`: vectors of the tile that any of them sees.
 template <typename Simd>
-inline void Softmax(Block<Simd>& block, const Tile& tile, int64_t query, int64_t rows,
-                    int64_t columns) {
+inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows, int64_t columns) {
     using Float = typename Simd::Float;
     constexpr int64_t kLanes = Simd::kLanes;
     const Float nothing = Simd::Set(-std::numeric_limits<float>::infinity());
@@ -145,10 +145,9 @@ inline void Softmax(Block<Simd>& block, const Tile& tile, int64_t query, int64_t
         block.shrink[i] = block.largest[i] - largest;
         block.largest[i] = largest;
     }
-    for (int64_t i = query; i < query + rows; i += kLanes) {
-        const Float shrink = Exp2<Simd>(Simd::Load(block.shrink + i));
-        Simd::StoreFirst(block.shrink + i, shrink, std::min(kLanes - 1, query + rows - i));
-    }
+    static_assert(kMicroRows < kLanes);
+    const Float shrink = Exp2<Simd>(Simd::LoadFirst(block.shrink + query, rows));
+    Simd::StoreFirst(block.shrink + query, shrink, rows);
     for (int64_t i = query; i < query + rows; ++i) {
         const int64_t seen = block.last[i] + 1 - tile.begin;
         float* scores = block.scores + i * kTileKeys;
@@ -171,7 +170,7 @@ inline void Softmax(Block<Simd>& block, const Tile& tile, int64_t query, int64_t
 // ---- Values ------------------------------------------------------------------------------------
 
 template <typename Simd, DType dtype, int kRows, int kCols>
-inline void ValueStrip(const Block<Simd>& block, const Tile& tile, int64_t query, int64_t keys,
+inline void ValueStrip(const Block& block, const Tile& tile, int64_t query, int64_t keys,
                        int64_t column) {
     using Float = typename Simd::Float;
     using Elements = Element<Simd, dtype>;
@@ -183,23 +182,22 @@ inline void ValueStrip(const Block<Simd>& block, const Tile& tile, int64_t query
             sums[r][c] = Simd::Mul(Simd::Load(out + r * block.padded + c * Simd::kLanes), shrink);
         }
     }
-    for (int64_t first = 0; first < keys; first += kSlotGroup) {
-        const std::byte* v = tile.v[first / kSlotGroup] + column * Simd::kLanes * Elements::kBytes;
-        const float* weights = block.scores + query * kTileKeys + first;
-        const int64_t count = std::min(kSlotGroup, keys - first);
-        for (int64_t j = 0; j < count; ++j) {
-            Float values[kCols];
-            for (int c = 0; c < kCols; ++c) {
-                values[c] = Elements::Load(v + c * Simd::kLanes * Elements::kBytes);
-            }
-            for (int r = 0; r < kRows; ++r) {
-                const Float weight = Simd::Set(weights[r * kTileKeys + j]);
-                for (int c = 0; c < kCols; ++c) {
-                    sums[r][c] = Simd::Fma(weight, values[c], sums[r][c]);
-                }
-            }
-            v += tile.v_stride;
+    constexpr int64_t kVector = Simd::kLanes * Elements::kBytes;
+    const std::byte* v = tile.v + column * kVector;
+    const std::byte* next = tile.next_v + column * kVector;
+    const float* weights = block.scores + query * kTileKeys;
+    for (int64_t j = 0; j < keys; ++j) {
+        Float values[kCols];
+        for (int c = 0; c < kCols; ++c) {
+            values[c] = Elements::Load(v + c * kVector);
+            if (kPrefetch<dtype> && c * kVector % 64 == 0) __builtin_prefetch(next + c * kVector);
         }
+        for (int r = 0; r < kRows; ++r) {
+            const Float weight = Simd::Set(weights[r * kTileKeys + j]);
+            for (int c = 0; c < kCols; ++c) sums[r][c] = Simd::Fma(weight, values[c], sums[r][c]);
+        }
+        v += tile.v_stride;
+        next += tile.v_stride;
     }
     for (int r = 0; r < kRows; ++r) {
         for (int c = 0; c < kCols; ++c) {
@@ -209,7 +207,7 @@ inline void ValueStrip(const Block<Simd>& block, const Tile& tile, int64_t query
 }
 
 template <typename Simd, DType dtype, int kRows, int kCols = Columns<Simd>(kRows)>
-inline void Values(const Block<Simd>& block, const Tile& tile, int64_t query, int64_t keys,
+inline void Values(const Block& block, const Tile& tile, int64_t query, int64_t keys,
                    int64_t column, int64_t columns) {
     for (; column + kCols <= columns; column += kCols) {
         ValueStrip<Simd, dtype, kRows, kCols>(block, tile, query, keys, column);
@@ -236,7 +234,7 @@ inline void WithRows(int64_t rows, Function function) {
 
 // All queries of the block that see anything of the tile.
 template <typename Simd, DType dtype>
-void AttendTile(Block<Simd>& block, const Tile& tile) {
+void AttendTile(Block& block, const Tile& tile) {
     int64_t first = 0;
     while (block.last[first] < tile.begin) ++first;
     // Rows ascend, so the last query of a micro-block sees the most.
@@ -245,12 +243,11 @@ void AttendTile(Block<Simd>& block, const Tile& tile) {
     };
     for (int64_t query = first; query < block.count; query += kMicroRows) {
         const int64_t rows = std::min<int64_t>(kMicroRows, block.count - query);
-        const int64_t groups = (seen(query, rows) + kSlotGroup - 1) / kSlotGroup;
-        const int64_t columns = groups * kSlotGroup / Simd::kLanes;
+        const int64_t columns = (seen(query, rows) + Simd::kLanes - 1) / Simd::kLanes;
         WithRows(rows, [&](auto constant) {
             Scores<Simd, dtype, decltype(constant)::value>(block, tile, query, 0, columns);
         });
-        Softmax(block, tile, query, rows, columns);
+        Softmax<Simd>(block, tile, query, rows, columns);
     }
     for (int64_t query = first; query < block.count; query += kMicroRows) {
         const int64_t rows = std::min<int64_t>(kMicroRows, block.count - query);
@@ -261,34 +258,22 @@ void AttendTile(Block<Simd>& block, const Tile& tile) {
     }
 }
 
-// Where the tile's K and V stand in the cache.
+// Where the block's tile at position `begin` stands in the cache.
 template <typename Simd>
-Tile FindTile(const AttentionArgs& args, const AttentionRun& run, int64_t begin, int64_t end) {
+Tile FindTile(const AttentionArgs& args, const Block& block, int64_t begin) {
     const KvCache& cache = args.k_cache;
+    const AttentionRun& run = block.run;
+    const int64_t page = run.sequence->pages.data()[begin / cache.page_tokens];
     Tile tile;
     tile.begin = begin;
-    tile.keys = std::min(kTileKeys, end - begin);
+    tile.keys = std::min(kTileKeys, block.End() - begin);
+    tile.k = cache.Row(page, run.kv_head, begin % cache.page_tokens);
+    tile.v = args.v_cache.Row(page, run.kv_head, begin % cache.page_tokens);
     tile.v_stride = args.v_cache.RowStride();
-    for (int64_t first = 0; first < tile.keys; first += kSlotGroup) {
-        const int64_t position = begin + first;
-        const int64_t page = run.sequence->pages.data()[position / cache.page_tokens];
-        const int64_t slot = position % cache.page_tokens;
-        tile.k[first / kSlotGroup] = cache.Row(page, run.kv_head, slot);
-        tile.v[first / kSlotGroup] = args.v_cache.Row(page, run.kv_head, slot);
-    }
     return tile;
 }
 
 // ---- Conversion of a tile to floats ------------------------------------------------------------
-
-template <typename Simd>
-inline float HalfAt(const std::byte* from) {
-    std::byte padded[2 * Simd::kLanes] = {};
-    std::memcpy(padded, from, 2);
-    float value[Simd::kLanes];
-    Simd::Store(value, Simd::LoadF16(padded));
-    return value[0];
-}
 
 // `count` elements in a row; the last vector is filled up with zeros.
 template <typename Simd, DType dtype>
@@ -309,69 +294,63 @@ template <typename Simd>
 inline void ConvertQ8Row(const std::byte* from, int64_t count, float* to) {
     constexpr int64_t kBlockBytes = 34;
     for (int64_t first = 0; first < count; first += 32, from += kBlockBytes) {
-        const auto scale = Simd::Set(HalfAt<Simd>(from));
+        const auto scale = Simd::SpreadF16(from);
         for (int64_t i = 0; i < 32; i += Simd::kLanes) {
             Simd::Store(to + first + i, Simd::Mul(scale, Simd::LoadI8(from + 2 + i)));
         }
     }
 }
 
-// A K group of Q8_0: [blocks] of [16] scales and [32][16] values; `to` [head_dim][16].
+// A K tile of Q8_0: [blocks] of [64] scales and [32][64] values; `to` [head_dim][64].
 template <typename Simd>
-inline void ConvertQ8Group(const std::byte* from, int64_t head_dim, float* to) {
-    for (int64_t first = 0; first < head_dim; first += 32, from += 34 * kSlotGroup) {
-        for (int64_t lane = 0; lane < kSlotGroup; lane += Simd::kLanes) {
+inline void ConvertQ8Tile(const std::byte* from, int64_t head_dim, float* to) {
+    for (int64_t first = 0; first < head_dim; first += 32, from += 34 * kTileKeys) {
+        for (int64_t lane = 0; lane < kTileKeys; lane += Simd::kLanes) {
             const auto scale = Simd::LoadF16(from + 2 * lane);
-            const std::byte* values = from + 2 * kSlotGroup + lane;
+            const std::byte* values = from + 2 * kTileKeys + lane;
             for (int64_t d = 0; d < 32; ++d) {
-                Simd::Store(to + (first + d) * kSlotGroup + lane,
-                            Simd::Mul(scale, Simd::LoadI8(values + d * kSlotGroup)));
+                Simd::Store(to + (first + d) * kTileKeys + lane,
+                            Simd::Mul(scale, Simd::LoadI8(values + d * kTileKeys)));
             }
         }
     }
 }
 
-// The same tile as floats in the block's scratch.
+// The same tile as floats, in `k` [head_dim][64] and `v` [64][padded].
 template <typename Simd>
-Tile ConvertTile(const Block<Simd>& block, DType dtype, const Tile& tile) {
-    Tile floats = tile;
-    const int64_t head_dim = block.head_dim;
-    floats.v_stride = block.padded * 4;
+Tile ConvertTile(const Block& block, DType dtype, const Tile& tile, float* k, float* v) {
     const auto convert = [&](const std::byte* from, int64_t count, float* to) {
         if (dtype == DType::kF32) return ConvertRow<Simd, DType::kF32>(from, count, to);
         if (dtype == DType::kF16) return ConvertRow<Simd, DType::kF16>(from, count, to);
         if (dtype == DType::kBF16) return ConvertRow<Simd, DType::kBF16>(from, count, to);
         ConvertQ8Row<Simd>(from, count, to);
     };
-    for (int64_t first = 0; first < tile.keys; first += kSlotGroup) {
-        const int64_t group = first / kSlotGroup;
-        float* k = block.k_tile + first * head_dim;
-        float* v = block.v_tile + first * block.padded;
-        if (dtype == DType::kQ8_0) {
-            ConvertQ8Group<Simd>(tile.k[group], head_dim, k);
-        } else {
-            convert(tile.k[group], head_dim * kSlotGroup, k);
-        }
-        for (int64_t j = 0; j < std::min(kSlotGroup, tile.keys - first); ++j) {
-            float* row = v + j * block.padded;
-            std::fill(row + std::max<int64_t>(block.padded - 16, 0), row + block.padded, 0.0f);
-            convert(tile.v[group] + j * tile.v_stride, head_dim, row);
-        }
-        floats.k[group] = reinterpret_cast<const std::byte*>(k);
-        floats.v[group] = reinterpret_cast<const std::byte*>(v);
+    if (dtype == DType::kQ8_0) {
+        ConvertQ8Tile<Simd>(tile.k, block.head_dim, k);
+    } else {
+        convert(tile.k, block.head_dim * kTileKeys, k);
     }
+    for (int64_t j = 0; j < tile.keys; ++j) {
+        float* row = v + j * block.padded;
+        std::fill(row + block.padded - 16, row + block.padded, 0.0f);
+        convert(tile.v + j * tile.v_stride, block.head_dim, row);
+    }
+    Tile floats = tile;
+    floats.k = floats.next_k = reinterpret_cast<const std::byte*>(k);
+    floats.v = floats.next_v = reinterpret_cast<const std::byte*>(v);
+    floats.v_stride = block.padded * 4;
     return floats;
 }
 
 // ---- A block -----------------------------------------------------------------------------------
 
 template <typename Simd>
-void BeginBlock(const AttentionArgs& args, const AttentionRun& run, int64_t begin,
-                Block<Simd>& block) {
+void BeginBlock(const AttentionArgs& args, const Block& block) {
+    const AttentionRun& run = block.run;
     const auto scale = Simd::Set(args.scale * 1.44269504f);  // log2 e
     for (int64_t i = 0; i < block.count; ++i) {
-        const int64_t row = (begin + i) / run.heads;
-        const int64_t head = run.first_head + (begin + i) % run.heads;
+        const int64_t row = (block.begin + i) / run.heads;
+        const int64_t head = run.first_head + (block.begin + i) % run.heads;
         const float* q =
             args.q + (run.sequence->row_begin + row) * args.q_stride + head * block.head_dim;
         float* to = block.q + i * block.padded;
@@ -382,19 +361,18 @@ void BeginBlock(const AttentionArgs& args, const AttentionRun& run, int64_t begi
                 Simd::Store(to + d, Simd::Mul(Simd::LoadFirst(q + d, left), scale));
             });
         block.last[i] = run.sequence->position + row;
-        block.largest[i] = -std::numeric_limits<float>::infinity();
     }
-    std::fill(block.out, block.out + block.count * block.padded, 0.0f);
-    std::fill(block.sums, block.sums + block.count * 16, 0.0f);
-    std::fill(std::begin(block.shrink), std::end(block.shrink), 0.0f);
+    std::fill_n(block.largest, block.count, -std::numeric_limits<float>::infinity());
+    std::fill_n(block.out, block.count * block.padded, 0.0f);
+    std::fill_n(block.sums, block.count * 16, 0.0f);
 }
 
 template <typename Simd>
-void EndBlock(const AttentionArgs& args, const AttentionRun& run, int64_t begin,
-              const Block<Simd>& block) {
+void EndBlock(const AttentionArgs& args, const Block& block) {
+    const AttentionRun& run = block.run;
     for (int64_t i = 0; i < block.count; ++i) {
-        const int64_t row = (begin + i) / run.heads;
-        const int64_t head = run.first_head + (begin + i) % run.heads;
+        const int64_t row = (block.begin + i) / run.heads;
+        const int64_t head = run.first_head + (block.begin + i) % run.heads;
         const float* from = block.out + i * block.padded;
         float* out =
             args.out + (run.sequence->row_begin + row) * args.out_stride + head * block.head_dim;
@@ -409,18 +387,75 @@ void EndBlock(const AttentionArgs& args, const AttentionRun& run, int64_t begin,
     }
 }
 
+// ---- Blocks that walk over the keys together ---------------------------------------------------
+
+// One large block, or small ones of the same sequence (the KV heads of a token).
 template <typename Simd>
-void AttendBlock(const AttentionArgs& args, const AttentionRun& run, int64_t begin,
-                 Block<Simd>& block) {
-    const DType dtype = args.k_cache.dtype;
-    const bool convert = dtype == DType::kQ8_0 || block.head_dim % 16 != 0 ||
-                         (block.count > kDirectQueries && dtype != DType::kF32);
-    BeginBlock(args, run, begin, block);
-    const int64_t end = block.last[block.count - 1] + 1;
-    for (int64_t position = 0; position < end; position += kTileKeys) {
-        const Tile tile = FindTile<Simd>(args, run, position, end);
-        if (convert) {
-            AttendTile<Simd, DType::kF32>(block, ConvertTile(block, dtype, tile));
+class Bundle {
+  public:
+    Bundle(const AttentionArgs& args, int part)
+        : args_(args), head_dim_(args.k_cache.head_dim), padded_((head_dim_ + 15) / 16 * 16) {
+        q_ = args.scratch + part * args.scratch_floats;
+        out_ = q_ + kBlockQueries * padded_;
+        scores_ = out_ + kBlockQueries * padded_;
+        sums_ = scores_ + kBlockQueries * kTileKeys;
+        k_tile_ = sums_ + kBlockQueries * 16;
+        v_tile_ = k_tile_ + kTileKeys * padded_;
+    }
+
+    bool Fits(const AttentionRun& run, int64_t count) const {
+        if (blocks_ == 0) return true;
+        return blocks_ < kMostBlocks && used_ + count <= kBlockQueries && count <= kDirectQueries &&
+               block_[0].count <= kDirectQueries && block_[0].run.sequence == run.sequence;
+    }
+    void Add(const AttentionRun& run, int64_t begin, int64_t count) {
+        block_[blocks_++] = {run,
+                             begin,
+                             count,
+                             head_dim_,
+                             padded_,
+                             q_ + used_ * padded_,
+                             out_ + used_ * padded_,
+                             scores_ + used_ * kTileKeys,
+                             sums_ + used_ * 16,
+                             largest_ + used_,
+                             shrink_ + used_,
+                             last_ + used_};
+        used_ += count;
+    }
+    // Computes all that was added, and is empty again.
+    void Attend() {
+        int64_t end = 0;
+        for (int64_t i = 0; i < blocks_; ++i) {
+            BeginBlock<Simd>(args_, block_[i]);
+            end = std::max(end, block_[i].End());
+        }
+        for (int64_t position = 0; position < end; position += kTileKeys) {
+            for (int64_t i = 0; i < blocks_; ++i) {
+                if (position < block_[i].End()) AttendAt(i, position);
+            }
+        }
+        for (int64_t i = 0; i < blocks_; ++i) EndBlock<Simd>(args_, block_[i]);
+        blocks_ = used_ = 0;
+    }
+
+  private:
+    static constexpr int64_t kMostBlocks = 32;
+
+    void AttendAt(int64_t index, int64_t position) {
+        Block& block = block_[index];
+        const DType dtype = args_.k_cache.dtype;
+        Tile tile = FindTile<Simd>(args_, block, position);
+        const int64_t after = index + 1 < blocks_ ? index + 1 : 0;
+        const int64_t next = after == 0 ? position + kTileKeys : position;
+        const Tile next_tile =
+            next < block_[after].End() ? FindTile<Simd>(args_, block_[after], next) : tile;
+        tile.next_k = next_tile.k;
+        tile.next_v = next_tile.v;
+        if (dtype == DType::kQ8_0 || head_dim_ % 16 != 0 ||
+            (block.count > kDirectQueries && dtype != DType::kF32)) {
+            AttendTile<Simd, DType::kF32>(block,
+                                          ConvertTile<Simd>(block, dtype, tile, k_tile_, v_tile_));
         } else if (dtype == DType::kF16) {
             AttendTile<Simd, DType::kF16>(block, tile);
         } else if (dtype == DType::kBF16) {
@@ -429,20 +464,30 @@ void AttendBlock(const AttentionArgs& args, const AttentionRun& run, int64_t beg
             AttendTile<Simd, DType::kF32>(block, tile);
         }
     }
-    EndBlock(args, run, begin, block);
-}
+
+    const AttentionArgs& args_;
+    int64_t head_dim_, padded_;
+    float *q_, *out_, *scores_, *sums_, *k_tile_, *v_tile_;
+    float largest_[kBlockQueries];
+    float shrink_[kBlockQueries];
+    int64_t last_[kBlockQueries];
+    Block block_[kMostBlocks];
+    int64_t blocks_ = 0, used_ = 0;
+};
 
 template <typename Simd>
 void AttentionTiles(const AttentionArgs& args, int part, int parts) {
-    Block<Simd> block(args.scratch + part * args.scratch_floats, args.k_cache.head_dim);
+    Bundle<Simd> bundle(args, part);
     AttentionShare share(args, part, parts);
     AttentionRun run;
     while (share.Next(&run)) {
         for (int64_t begin = run.begin; begin < run.end; begin += kBlockQueries) {
-            block.count = std::min(kBlockQueries, run.end - begin);
-            AttendBlock(args, run, begin, block);
+            const int64_t count = std::min(kBlockQueries, run.end - begin);
+            if (!bundle.Fits(run, count)) bundle.Attend();
+            bundle.Add(run, begin, count);
         }
     }
+    bundle.Attend();
 }
 
 }  // namespace weft::kernels

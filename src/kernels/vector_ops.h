@@ -176,9 +176,13 @@ template <typename Simd>
 void RopeRows(const RopeArgs& args, int part, int parts) {
     const int64_t pairs = args.rotary_dim / 2;
     const Range share = Share(args.rows * args.heads, 1, part, parts);
-    for (int64_t unit = share.begin; unit < share.end; ++unit) {
-        const int64_t row = unit / args.heads;
-        const int64_t head = unit % args.heads;
+    int64_t row = share.begin / args.heads;
+    int64_t head = share.begin % args.heads;
+    for (int64_t unit = share.begin; unit < share.end; ++unit, ++head) {
+        if (head == args.heads) {
+            head = 0;
+            ++row;
+        }
         const float* x = args.x + row * args.x_stride + head * args.head_dim;
         float* y = args.y + row * args.y_stride + head * args.head_dim;
         const float* cosine = args.cos_sin + row * args.rotary_dim;

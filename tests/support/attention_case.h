@@ -21,7 +21,7 @@ inline float Rounded(DType dtype, float value) {
 
 struct AttentionShape {
     DType dtype = DType::kF16;
-    int64_t head_dim = 64, heads = 3, first_head = 0, group = 3, page_tokens = 32;
+    int64_t head_dim = 64, heads = 3, first_head = 0, group = 3, page_tokens = 64;
     std::vector<std::pair<int64_t, int64_t>> sequences{{0, 1}};  // (position, rows)
     float deviation = 1;
 };
@@ -34,7 +34,7 @@ inline AttentionShape RandomShape(Random& random) {
     shape.group = random.Int(1, 9);
     shape.heads = random.Int(1, 2 * shape.group + 1);
     shape.first_head = random.Int(0, 7);
-    shape.page_tokens = random.Pick<int64_t>({16, 32, 48, 64, 128});
+    shape.page_tokens = random.Pick<int64_t>({64, 64, 128, 192});
     shape.sequences.clear();
     for (int64_t count = random.Int(1, 4); count > 0; --count) {
         shape.sequences.emplace_back(random.Pick<int64_t>({0, random.Int(0, 200)}),

@@ -47,6 +47,9 @@ struct Simd {
         const __m128i bytes = _mm_loadl_epi64(static_cast<const __m128i*>(from));
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
     }
+    static Float SpreadF16(const void* from) {  // one f16 in all lanes
+        return Set(_mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(from))));
+    }
     static void StoreF16(void* to, Float x) {
         _mm_storeu_si128(static_cast<__m128i*>(to),
                          _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
