@@ -141,8 +141,8 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const formats::ModelSource& so
 
 Result<std::vector<double>> ParseShares(const std::string& text) {
     std::vector<double> shares;
-    const char* at = text.c_str();
-    while (*at != '\0') {
+    if (text.empty()) return shares;
+    for (const char* at = text.c_str();;) {
         char* end = nullptr;
         const double share = std::strtod(at, &end);
         if (end == at || !(share > 0) || share > 1e6 || (*end != ',' && *end != '\0') ||
@@ -153,9 +153,9 @@ Result<std::vector<double>> ParseShares(const std::string& text) {
                              text);
         }
         shares.push_back(share);
-        at = *end == ',' ? end + 1 : end;
+        if (*end == '\0') return shares;
+        at = end + 1;
     }
-    return shares;
 }
 
 Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares) {

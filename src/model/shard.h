@@ -47,7 +47,7 @@ struct Shard {
     bool last_stage() const { return stage == layout.pp - 1; }
 };
 
-// Parses "3,2,1": positive numbers, at most 1024 of them. kUsage otherwise.
+// Parses "3,2,1": positive numbers, at most 1024 of them, "" is none. kUsage otherwise.
 Result<std::vector<double>> ParseShares(const std::string& text);
 
 // tp, pp and shares as the user gave them -> a layout for `ranks` ranks. Both 0: tp = ranks. One

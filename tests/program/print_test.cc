@@ -1,0 +1,74 @@
+// The printed Program is golden text: SmolLM2's at one rank and at two. To accept a change:
+// WEFT_UPDATE_GOLDEN=1 build/tests/program_tests --gtest_filter='Print.*', then read the diff.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "program/differentiate.h"
+#include "support/tiny_model.h"
+
+namespace weft::program {
+namespace {
+
+std::string ReadAll(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void ExpectGolden(const Program& program, const std::string& name) {
+    const std::string path = std::string(WEFT_TEST_DATA "/programs/") + name;
+    const std::string text = Print(program);
+    if (std::getenv("WEFT_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
+    const std::string golden = ReadAll(path);
+    ASSERT_FALSE(golden.empty()) << "no " << path;
+    size_t at = 0;
+    while (at < text.size() && at < golden.size() && text[at] == golden[at]) ++at;
+    if (at == text.size() && at == golden.size()) return;
+    const size_t line = std::min(text.rfind('\n', at), text.size()) + 1;
+    ADD_FAILURE() << name << " differs from here on:\n"
+                  << text.substr(line, 400) << "\nexpected:\n"
+                  << golden.substr(line, 400);
+}
+
+TEST(Print, SmolLm2OnOneRank) {
+    const model::Hyper hyper = support::SmolLm2Hyper();
+    const support::TinySource source(hyper, DType::kQ4_1);
+    ExpectGolden(support::Build(hyper, source, {}, {})[0], "smollm2_tp1.txt");
+}
+
+TEST(Print, SmolLm2OnTwoTensorRanks) {
+    const model::Hyper hyper = support::SmolLm2Hyper();
+    const support::TinySource source(hyper, DType::kQ4_1);
+    ExpectGolden(support::Build(hyper, source, {2, 1, {}, {}}, {})[1], "smollm2_tp2_rank1.txt");
+}
+
+TEST(Print, ABackwardProgram) {
+    model::Hyper hyper = support::TinyHyper("qwen3", true);
+    hyper.layers = 1;
+    const support::TinySource source(hyper);
+    const Program forward = support::Build(hyper, source, {2, 1, {}, {}}, {DType::kF32, false})[1];
+    const auto back = Differentiate(forward, {forward.Find("logits"), {}, true});
+    ASSERT_TRUE(back.ok());
+    ExpectGolden(back->program, "tiny_qwen3_backward_tp2_rank1.txt");
+}
+
+// Each kind has a name of its own, and the enum is in the variant's order.
+TEST(Print, EveryOpHasItsName) {
+    EXPECT_STREQ(OpName((Op{Embedding{}, {}, {}}).kind()), "embedding");
+    EXPECT_STREQ(OpName((Op{SoftmaxCrossEntropy{}, {}, {}}).kind()), "softmax_cross_entropy");
+    EXPECT_STREQ(OpName((Op{MatMulGradInput{}, {}, {}}).kind()), "mat_mul_grad_input");
+    EXPECT_STREQ(OpName((Op{SoftmaxCrossEntropyGrad{}, {}, {}}).kind()),
+                 "softmax_cross_entropy_grad");
+    std::vector<std::string> names;
+    for (size_t i = 0; i < std::variant_size_v<OpAttributes>; ++i) {
+        const std::string name = OpName(static_cast<OpKind>(i));
+        EXPECT_FALSE(name.empty()) << i;
+        EXPECT_EQ(std::count(names.begin(), names.end(), name), 0) << name;
+        names.push_back(name);
+    }
+}
+
+}  // namespace
+}  // namespace weft::program
