@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
 
 namespace weft::engine {
 namespace {
 
+// The largest logit, the lowest id among equals.
 Result<int32_t> Greedy(std::span<const float> logits) {
     size_t best = 0;
     bool nan = false;
@@ -14,10 +14,11 @@ Result<int32_t> Greedy(std::span<const float> logits) {
         nan |= std::isnan(logits[i]);
         if (logits[i] > logits[best]) best = i;
     }
-    if (nan) {
+    if (nan || std::isinf(logits[best])) {
         return MakeError(ErrorCode::kCorrupt,
-                         "the model's logits are not numbers (NaN): the file is damaged, or its "
-                         "scales are. 'weft inspect' shows it; download it again");
+                         "the model's logits are not finite numbers ({}): the file is damaged, or "
+                         "its scales are. 'weft inspect' shows it; download it again",
+                         nan ? "NaN" : "infinite");
     }
     return static_cast<int32_t>(best);
 }
@@ -37,64 +38,105 @@ Status CheckSampler(const SamplerOptions& o) {
     if (!(o.repeat_penalty > 0 && o.repeat_penalty <= 100)) {
         return wrong("repeat-penalty", o.repeat_penalty, "more than 0, at most 100");
     }
+    if (o.repeat_last < 0) return wrong("repeat-last", o.repeat_last, "0 (no penalty) or more");
     return {};
 }
 
 Result<int32_t> Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history) {
-    const bool penalize = options_.repeat_penalty != 1.0f && options_.repeat_last > 0;
-    WEFT_ASSIGN(const int32_t greedy, Greedy(logits));
-    if (options_.temperature <= 0 && !penalize) return greedy;
-    candidates_.clear();
-    for (size_t i = 0; i < logits.size(); ++i) {
-        candidates_.push_back({logits[i], static_cast<int32_t>(i)});
+    WEFT_CHECK(!logits.empty());
+    if (options_.repeat_penalty != 1.0f && options_.repeat_last > 0) {
+        penalized_.assign(logits.begin(), logits.end());
+        Penalize(history);
+        logits = penalized_;
     }
-    if (penalize) Penalize(history);
-    const size_t keep = options_.temperature <= 0 ? 1
-                        : options_.top_k > 0
-                            ? std::min(candidates_.size(), static_cast<size_t>(options_.top_k))
-                            : candidates_.size();
-    const auto better = [](const Candidate& a, const Candidate& b) {
-        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-    };
-    std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(keep),
-                      candidates_.end(), better);
-    candidates_.resize(keep);
-    return keep == 1 ? candidates_[0].id : Draw();
+    WEFT_ASSIGN(const int32_t greedy, Greedy(logits));
+    if (options_.temperature <= 0 || options_.top_k == 1) return greedy;
+    const float best = logits[static_cast<size_t>(greedy)];
+    Select(logits, best);
+    return Draw(best);
 }
 
 void Sampler::Penalize(std::span<const int32_t> history) {
     const size_t last = std::min(history.size(), static_cast<size_t>(options_.repeat_last));
-    std::unordered_set<int32_t> seen;
-    for (int32_t id : history.last(last)) {
-        if (id < 0 || static_cast<size_t>(id) >= candidates_.size()) continue;
-        if (!seen.insert(id).second) continue;
-        float& logit = candidates_[static_cast<size_t>(id)].logit;
+    const auto recent = history.last(last);
+    recent_.assign(recent.begin(), recent.end());
+    std::sort(recent_.begin(), recent_.end());
+    recent_.erase(std::unique(recent_.begin(), recent_.end()), recent_.end());
+    for (const int32_t id : recent_) {
+        if (id < 0 || static_cast<size_t>(id) >= penalized_.size()) continue;
+        float& logit = penalized_[static_cast<size_t>(id)];
         logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
     }
 }
 
-// Candidates are sorted, best first.
-int32_t Sampler::Draw() {
-    const double best = candidates_[0].logit;
-    std::vector<double> weights;
-    double plain_total = 0;
-    for (const Candidate& c : candidates_) plain_total += std::exp(c.logit - best);
-    double plain_sum = 0, total = 0;
-    for (const Candidate& c : candidates_) {
-        const double plain = std::exp(c.logit - best);
-        const bool enough = plain_sum >= options_.top_p * plain_total && !weights.empty();
-        if (enough || (plain < options_.min_p && !weights.empty())) break;
-        plain_sum += plain;
-        weights.push_back(std::exp((c.logit - best) / options_.temperature));
-        total += weights.back();
+bool Sampler::Better(const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
+// Fills candidates_ with the tokens that may be drawn: top-k, of these top-p, of these min-p.
+// Both p's cut the tail of the order by probability, so that min-p may go first as long as top-p
+// knows the total of what it would have seen.
+void Sampler::Select(std::span<const float> logits, float best) {
+    SelectTopK(logits);
+    if (options_.min_p == 0 && options_.top_p == 1) return;
+    double total = 0;
+    size_t kept = 0;
+    for (const Candidate& candidate : candidates_) {
+        const double share = std::exp(static_cast<double>(candidate.logit) - best);
+        total += share;
+        if (share >= options_.min_p && share > 0) candidates_[kept++] = candidate;
+    }
+    candidates_.resize(kept);
+    if (options_.top_p < 1) CutTopP(best, total);
+}
+
+// All tokens in the order of their ids, or the best k in no order.
+void Sampler::SelectTopK(std::span<const float> logits) {
+    const size_t all = logits.size();
+    const size_t k = options_.top_k > 0 ? std::min(all, static_cast<size_t>(options_.top_k)) : all;
+    candidates_.clear();
+    candidates_.reserve(k);
+    for (size_t i = 0; i < k; ++i) candidates_.push_back({logits[i], static_cast<int32_t>(i)});
+    if (k == all) return;
+    std::make_heap(candidates_.begin(), candidates_.end(), Better);  // the worst is in front
+    for (size_t i = k; i < all; ++i) {
+        if (!(logits[i] > candidates_.front().logit)) continue;
+        std::pop_heap(candidates_.begin(), candidates_.end(), Better);
+        candidates_.back() = {logits[i], static_cast<int32_t>(i)};
+        std::push_heap(candidates_.begin(), candidates_.end(), Better);
+    }
+}
+
+// Keeps the best candidates that reach top_p of `total` together, and one at least.
+void Sampler::CutTopP(float best, double total) {
+    const auto worse = [](const Candidate& a, const Candidate& b) { return Better(b, a); };
+    std::make_heap(candidates_.begin(), candidates_.end(), worse);  // the best is in front
+    auto end = candidates_.end();
+    for (double sum = 0; end != candidates_.begin() && sum < options_.top_p * total;) {
+        sum += std::exp(static_cast<double>(candidates_.front().logit) - best);
+        std::pop_heap(candidates_.begin(), end--, worse);
+    }
+    candidates_.erase(candidates_.begin(), end);
+}
+
+int32_t Sampler::Draw(float best) {
+    double total = 0;
+    weights_.clear();
+    for (const Candidate& candidate : candidates_) {
+        const double above = static_cast<double>(candidate.logit) - best;
+        weights_.push_back(std::exp(above / options_.temperature));
+        total += weights_.back();
     }
     // 53 random bits as a number in [0, 1): the same on every standard library.
     double left = static_cast<double>(random_() >> 11) * 0x1p-53 * total;
-    for (size_t i = 0; i < weights.size(); ++i) {
-        left -= weights[i];
-        if (left < 0) return candidates_[i].id;
+    size_t chosen = 0;  // with rounding, the last one that can be drawn at all
+    for (size_t i = 0; i < weights_.size(); ++i) {
+        if (weights_[i] == 0) continue;
+        chosen = i;
+        left -= weights_[i];
+        if (left < 0) break;
     }
-    return candidates_[weights.size() - 1].id;
+    return candidates_[chosen].id;
 }
 
 }  // namespace weft::engine

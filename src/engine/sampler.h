@@ -17,21 +17,26 @@ namespace weft::engine {
 
 struct SamplerOptions {
     float temperature = 0;
-    int top_k = 0;              // 0: all
-    float top_p = 1;            // smallest set of this probability
-    float min_p = 0;            // at least this share of the best token's probability
-    float repeat_penalty = 1;   // divides positive logits (multiplies negative) of recent tokens
-    int repeat_last = 64;       // how many tokens are recent
+    int top_k = 0;             // 0: all
+    float top_p = 1;           // smallest set of this probability
+    float min_p = 0;           // at least this share of the best token's probability
+    float repeat_penalty = 1;  // divides positive logits (multiplies negative) of recent tokens
+    int repeat_last = 64;      // how many tokens are recent
     uint64_t seed = 0;
 };
 
 // kUsage, naming the option, for values out of range or not a number.
 Status CheckSampler(const SamplerOptions& options);
 
+// The same options, seed and logits give the same tokens on every machine with the same libm.
+// Cost: one pass over the logits for greedy and for top-k (a heap of k); nothing ever sorts the
+// whole vocabulary. Allocates only while its buffers grow. Thread: one caller.
 class Sampler {
   public:
+    // `options` must have passed CheckSampler.
     explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
-    // logits [vocab]; history: the tokens so far, prompt included. kCorrupt where a logit is NaN.
+    // logits [vocab], at least one; history: the tokens so far, prompt included. -inf forbids a
+    // token. kCorrupt where a logit is NaN or +inf, or all are -inf.
     Result<int32_t> Sample(std::span<const float> logits, std::span<const int32_t> history);
 
   private:
@@ -39,12 +44,19 @@ class Sampler {
         float logit;
         int32_t id;
     };
+    static bool Better(const Candidate& a, const Candidate& b);
     void Penalize(std::span<const int32_t> history);
-    int32_t Draw();
+    void Select(std::span<const float> logits, float best);
+    void SelectTopK(std::span<const float> logits);
+    void CutTopP(float best, double total);
+    int32_t Draw(float best);
 
     SamplerOptions options_;
     std::mt19937_64 random_;
     std::vector<Candidate> candidates_;
+    std::vector<double> weights_;   // of candidates_, not normalised
+    std::vector<float> penalized_;  // a copy of the logits
+    std::vector<int32_t> recent_;
 };
 
 }  // namespace weft::engine

@@ -12,11 +12,16 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stop
 std::string StopMatcher::Push(std::string_view text) {
     if (stopped_) return "";
     held_ += text;
-    size_t found = std::string::npos;
-    for (const std::string& stop : stops_) found = std::min(found, held_.find(stop));
-    if (found != std::string::npos) {
+    size_t begin = std::string::npos, end = std::string::npos;
+    for (const std::string& stop : stops_) {
+        const size_t at = held_.find(stop);
+        if (at == std::string::npos || at + stop.size() > end) continue;
+        begin = at + stop.size() < end ? at : std::min(begin, at);
+        end = at + stop.size();
+    }
+    if (begin != std::string::npos) {
         stopped_ = true;
-        std::string shown = held_.substr(0, found);
+        std::string shown = held_.substr(0, begin);
         held_.clear();
         return shown;
     }
@@ -32,6 +37,8 @@ std::string StopMatcher::Push(std::string_view text) {
     return shown;
 }
 
-std::string StopMatcher::Flush() { return stopped_ ? "" : std::exchange(held_, ""); }
+std::string StopMatcher::Flush() {
+    return stopped_ ? "" : std::exchange(held_, "");
+}
 
 }  // namespace weft::engine

@@ -1,4 +1,8 @@
 // Stop strings over streamed text: holds back what may become a stop string, and cuts there.
+//
+// The stop string that is complete first counts; of several complete at once, the longest. So what
+// is shown does not depend on how the text was cut into pieces, and no part of the stop string is.
+// Text in whole code points goes in and comes out.
 #pragma once
 
 #include <string>

@@ -1,0 +1,184 @@
+#include "engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace weft::engine {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+int32_t One(const SamplerOptions& options, const std::vector<float>& logits,
+            const std::vector<int32_t>& history = {}) {
+    Sampler sampler(options);
+    const auto token = sampler.Sample(logits, history);
+    EXPECT_TRUE(token.ok()) << (token.ok() ? "" : token.error().message);
+    return token.ok() ? *token : -1;
+}
+
+TEST(Sampler, Greedy) {
+    EXPECT_EQ(One({}, {0, 3, 1, 3}), 1);
+    EXPECT_EQ(One({}, {-5}), 0);
+    EXPECT_EQ(One({}, {-kInf, -kInf, -1e30f}), 2);
+    EXPECT_EQ(One({.temperature = 2, .top_k = 1}, {0, 3, 1, 3}), 1);
+    EXPECT_EQ(One({.temperature = 1e-30f}, {0, 3, 1, 2.99f}), 1);
+    EXPECT_EQ(One({.temperature = 1, .top_p = 1e-6f}, {0, 3, 1, 3}), 1);
+    EXPECT_EQ(One({.temperature = 100, .min_p = 0.99f}, {0, 3, 1, 2}), 1);
+}
+
+TEST(Sampler, BadLogitsAreAnError) {
+    for (const float temperature : {0.0f, 1.0f}) {
+        for (const std::vector<float>& logits :
+             {std::vector<float>{kNan}, {1, 2, kNan}, {kNan, 1, 2}, {1, kInf}, {-kInf, -kInf}}) {
+            Sampler sampler({.temperature = temperature});
+            const auto token = sampler.Sample(logits, {});
+            ASSERT_FALSE(token.ok());
+            EXPECT_EQ(token.error().code, ErrorCode::kCorrupt);
+        }
+    }
+}
+
+TEST(Sampler, OptionsOutOfRangeAreNamed) {
+    EXPECT_TRUE(CheckSampler({}).ok());
+    const auto refused = [](const SamplerOptions& options, std::string_view name) {
+        const Status status = CheckSampler(options);
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, ErrorCode::kUsage);
+        EXPECT_NE(status.error().message.find(name), std::string::npos) << status.error().message;
+    };
+    for (const float bad : {-1.0f, 101.0f, kNan, kInf}) refused({.temperature = bad}, "--temp");
+    refused({.top_k = -1}, "--top-k");
+    for (const float bad : {0.0f, -1.0f, 1.1f, kNan}) refused({.top_p = bad}, "--top-p");
+    for (const float bad : {-0.1f, 1.0f, kNan}) refused({.min_p = bad}, "--min-p");
+    for (const float bad : {0.0f, -1.0f, kNan, kInf}) {
+        refused({.repeat_penalty = bad}, "--repeat-penalty");
+    }
+    refused({.repeat_last = -1}, "--repeat-last");
+}
+
+TEST(Sampler, RepeatPenalty) {
+    const SamplerOptions options = {.repeat_penalty = 2, .repeat_last = 3};
+    EXPECT_EQ(One(options, {4, 3, 1}, {0}), 1);           // 4 / 2 < 3
+    EXPECT_EQ(One(options, {4, 1.9f, 1}, {0, 0, 0}), 0);  // once, however often it was said
+    EXPECT_EQ(One(options, {4, 3, 1}, {0, 2, 2, 2}), 0);  // too long ago
+    EXPECT_EQ(One(options, {-2, -3, -9}, {0}), 1);        // -2 * 2 < -3
+    EXPECT_EQ(One(options, {4, 3, 1}, {-1, 3, 99}), 0);   // not of this vocabulary
+    EXPECT_EQ(One({.repeat_penalty = 2, .repeat_last = 0}, {4, 3, 1}, {0}), 0);
+    std::vector<int32_t> long_ago(65, 1);
+    long_ago[0] = 0;
+    EXPECT_EQ(One({.repeat_penalty = 2}, {4, 1, 1}, long_ago), 0);
+    EXPECT_EQ(One({.repeat_penalty = 2}, {4, 3, 3}, {0, 1}), 2);
+}
+
+// Probabilities by definition: sort everything, cut, renormalise.
+std::vector<double> Exact(const SamplerOptions& o, const std::vector<float>& logits) {
+    std::vector<size_t> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    if (o.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(o.top_k)));
+    const auto share = [&](size_t id) { return std::exp(double{logits[id]} - logits[order[0]]); };
+    double total = 0, sum = 0, drawn = 0;
+    for (const size_t id : order) total += share(id);
+    std::vector<double> exact(logits.size(), 0.0);
+    for (const size_t id : order) {
+        if (sum >= double{o.top_p} * total && sum > 0) break;
+        if (share(id) < o.min_p) break;
+        sum += share(id);
+        exact[id] = std::exp((double{logits[id]} - logits[order[0]]) / o.temperature);
+        drawn += exact[id];
+    }
+    for (double& p : exact) p /= drawn;
+    return exact;
+}
+
+// Chi-square of the draws against the exact probabilities, as a normal deviate by Wilson and
+// Hilferty; 5 means one case in three million. What has no probability must not be drawn.
+void ExpectDistribution(const SamplerOptions& options, const std::vector<float>& logits) {
+    const int draws = 20000;
+    const auto exact = Exact(options, logits);
+    std::vector<int> counts(logits.size());
+    Sampler sampler(options);
+    for (int i = 0; i < draws; ++i) ++counts[static_cast<size_t>(*sampler.Sample(logits, {}))];
+    double chi = 0, rest_expected = 0, rest_seen = 0;
+    int freedom = -1;
+    const auto add = [&](double expected, double seen) {
+        chi += (seen - expected) * (seen - expected) / expected;
+        ++freedom;
+    };
+    for (size_t id = 0; id < logits.size(); ++id) {
+        const double expected = exact[id] * draws;
+        if (exact[id] == 0) {
+            EXPECT_EQ(counts[id], 0) << "token " << id;
+        } else if (expected < 10) {  // too few for the statistic: together
+            rest_expected += expected;
+            rest_seen += counts[id];
+        } else {
+            add(expected, counts[id]);
+        }
+    }
+    if (rest_expected >= 10) add(rest_expected, rest_seen);
+    if (freedom < 1) return;
+    const double f = 2.0 / (9.0 * freedom);
+    const double deviate = (std::cbrt(chi / freedom) - (1 - f)) / std::sqrt(f);
+    EXPECT_LE(deviate, 5.0) << "chi-square " << chi << " with " << freedom << " degrees";
+}
+
+TEST(Sampler, DrawsTheRightDistribution) {
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal(0, 2);
+    for (int round = 0; round < 40; ++round) {
+        std::vector<float> logits(2 + random() % 60);
+        for (float& logit : logits) logit = random() % 8 ? normal(random) : 1.0f;
+        if (round % 5 == 0) logits[random() % logits.size()] = -kInf;
+        SamplerOptions options = {.temperature = 1, .seed = random()};
+        if (random() % 2) options.temperature = 0.3f + static_cast<float>(random() % 20) / 10;
+        if (random() % 2) options.top_k = 1 + static_cast<int>(random() % (logits.size() + 3));
+        if (random() % 2) options.top_p = static_cast<float>(1 + random() % 99) / 100;
+        if (random() % 2) options.min_p = static_cast<float>(random() % 50) / 100;
+        SCOPED_TRACE(testing::Message()
+                     << "round " << round << ": temperature " << options.temperature << ", top-k "
+                     << options.top_k << ", top-p " << options.top_p << ", min-p "
+                     << options.min_p);
+        ExpectDistribution(options, logits);
+    }
+}
+
+TEST(Sampler, SeedsRepeatAndDiffer) {
+    const std::vector<float> logits(100, 1.0f);
+    const auto draw = [&](uint64_t seed) {
+        Sampler sampler({.temperature = 1, .seed = seed});
+        std::vector<int32_t> tokens;
+        for (int i = 0; i < 50; ++i) tokens.push_back(*sampler.Sample(logits, {}));
+        return tokens;
+    };
+    EXPECT_EQ(draw(7), draw(7));
+    EXPECT_NE(draw(7), draw(8));
+    // The 64-bit Mersenne Twister with seed 5489 begins with this number (its authors' file).
+    const uint64_t first = 14514284786278117030u;
+    EXPECT_EQ(draw(5489)[0],
+              static_cast<int32_t>(static_cast<double>(first >> 11) * 0x1p-53 * 100));
+}
+
+TEST(Sampler, LargeVocabulary) {
+    std::vector<float> logits(150000);
+    for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 1000) / 100;
+    for (const SamplerOptions& options :
+         {SamplerOptions{.temperature = 1}, SamplerOptions{.temperature = 1, .top_k = 40},
+          SamplerOptions{.temperature = 1, .top_p = 0.9f},
+          SamplerOptions{.temperature = 1, .top_k = 1000, .top_p = 0.5f, .min_p = 0.1f}}) {
+        const auto exact = Exact(options, logits);
+        Sampler sampler(options);
+        for (int i = 0; i < 10; ++i) {
+            EXPECT_GT(exact[static_cast<size_t>(*sampler.Sample(logits, {}))], 0.0);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::engine
