@@ -71,9 +71,9 @@ void Builder::BeginLayer(int64_t layer) {
 }
 
 ValueId Builder::Norm(ValueId x, const std::string& weight, int64_t group) {
-    return program_.Emit(program::RmsNorm{hyper_.rms_eps, group},
-                         {x, Weight(Tensor(weight) + ".weight", {{0, group}, {}, group, 0})},
-                         Local(weight), program_.value(x).shape);
+    const ValueId w = Weight(Tensor(weight) + ".weight", {{0, group}, {}, group, 0});
+    const Shape shape = program_.value(x).shape;
+    return program_.Emit(program::RmsNorm{hyper_.rms_eps, group}, {x, w}, Local(weight), shape);
 }
 
 ValueId Builder::ToHeads(ValueId x, const std::string& weight, bool bias) {
