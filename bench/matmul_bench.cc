@@ -5,6 +5,7 @@
 // Usage: matmul_bench [threads=2] [tokens=512] [type ...]
 #include <fmt/core.h>
 #include <immintrin.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -56,10 +57,12 @@ double Best(int threads, int repeats, const std::function<void(int)>& work) {
 }
 
 struct Buffer {
+    static constexpr int64_t kPage = 2 << 20;  // huge pages, as the CPU backend has them
     explicit Buffer(int64_t bytes)
-        : size(static_cast<size_t>((bytes + 4095) / 4096 * 4096)),
-          data(static_cast<std::byte*>(std::aligned_alloc(4096, size)), &std::free) {
-        std::memset(data.get(), 1, size);
+        : size(static_cast<size_t>((bytes + kPage - 1) / kPage * kPage)),
+          data(static_cast<std::byte*>(std::aligned_alloc(kPage, size)), &std::free) {
+        ::madvise(data.get(), size, MADV_HUGEPAGE);
+        std::memset(data.get(), 0x2c, size);
     }
     size_t size;
     std::unique_ptr<std::byte, decltype(&std::free)> data;

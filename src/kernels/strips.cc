@@ -15,21 +15,40 @@ struct Field {
     int offset = 0, size = 0, count = 0;
 };
 
-template <DType kType>
-constexpr std::array<Field, 5> Fields() {
-    switch (kType) {
-        case DType::kF32: return {{{0, 4, 1}}};
-        case DType::kF16: return {{{0, 2, 1}}};
-        case DType::kBF16: return {{{0, 2, 1}}};
-        case DType::kQ4_0: return {{{2, 4, 4}, {0, 2, 1}}};
-        case DType::kQ4_1: return {{{4, 4, 4}, {0, 2, 1}, {2, 2, 1}}};
-        case DType::kQ8_0: return {{{2, 4, 8}, {0, 2, 1}}};
-        // Of the widened block: d, dmin, 8 scales, 8 minima, quants.
-        case DType::kQ4_K: return {{{20, 4, 32}, {0, 2, 1}, {2, 2, 1}, {4, 1, 8}, {12, 1, 8}}};
-        case DType::kQ6_K: return {{{0, 4, 48}, {192, 1, 16}, {208, 2, 1}}};
+// The fields of a type in packed order.
+struct FieldList {
+    std::array<Field, 50> fields = {};
+    int count = 0;
+    constexpr void Add(int offset, int size, int field_count) {
+        fields[static_cast<size_t>(count++)] = {offset, size, field_count};
+    }
+};
+
+constexpr FieldList FieldsOf(DType dtype) {
+    FieldList list;
+    switch (dtype) {
+        case DType::kF32: list.Add(0, 4, 1); break;
+        case DType::kF16: list.Add(0, 2, 1); break;
+        case DType::kBF16: list.Add(0, 2, 1); break;
+        case DType::kQ4_0: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
+        case DType::kQ4_1: list.Add(4, 4, 4), list.Add(0, 2, 1), list.Add(2, 2, 1); break;
+        case DType::kQ8_0: list.Add(2, 4, 8), list.Add(0, 2, 1); break;
+        case DType::kQ4_K:  // the widened block: d, dmin, 8 scales, 8 minima, quants
+            list.Add(0, 2, 1), list.Add(2, 2, 1), list.Add(4, 1, 8), list.Add(12, 1, 8);
+            list.Add(20, 4, 32);
+            break;
+        case DType::kQ6_K:
+            list.Add(208, 2, 1), list.Add(192, 1, 16);
+            for (int half = 0; half < 2; ++half) {
+                for (int i = 0; i < 32; i += 4) {
+                    list.Add(half * 64 + i, 4, 1), list.Add(half * 64 + 32 + i, 4, 1);
+                    list.Add(128 + half * 32 + i, 4, 1);
+                }
+            }
+            break;
         case DType::kI32: break;
     }
-    return {};
+    return list;
 }
 
 constexpr int kWidestBlock = 256;
@@ -58,8 +77,9 @@ void Narrow(const std::byte* wide, std::byte* block) {
 // One row's block into or out of lane `lane` of a packed block.
 template <DType kType, bool kOut>
 void MoveLane(std::byte* packed, int64_t lane, std::byte* block) {
-    constexpr std::array<Field, 5> kFields = Fields<kType>();
-    for (const Field& field : kFields) {
+    static constexpr FieldList kList = FieldsOf(kType);
+    for (int f = 0; f < kList.count; ++f) {
+        const Field& field = kList.fields[static_cast<size_t>(f)];
         for (int i = 0; i < field.count; ++i) {
             std::byte* inside = packed + (i * kStripRows + lane) * field.size;
             std::byte* own = block + field.offset + i * field.size;

@@ -11,8 +11,10 @@
 //   Q4_0      per 32:  quants u32[4][16], d f16[16]
 //   Q4_1      per 32:  quants u32[4][16], d f16[16], m f16[16]
 //   Q8_0      per 32:  quants u32[8][16], d f16[16]
-//   Q4_K      per 256: quants u32[32][16], d f16[16], dmin f16[16], scale u8[8][16], min u8[8][16]
-//   Q6_K      per 256: low nibbles u32[32][16], high pairs u32[16][16], scale i8[16][16], d f16[16]
+//   Q4_K      per 256: d f16[16], dmin f16[16], scale u8[8][16], min u8[8][16], quants u32[32][16]
+//   Q6_K      per 256: d f16[16], scale i8[16][16], then for each half of 128 and i = 0..7:
+//             low nibbles u32[16] of bytes 4i.. of its first 32, of its second 32, and the high
+//             pairs u32[16] of bytes 4i.. (read in this order: a plain stream)
 #pragma once
 
 #include "kernels/kernels.h"

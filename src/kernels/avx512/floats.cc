@@ -43,7 +43,6 @@ void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
     for (int64_t k = 0; k < cols; ++k, w += kBytes) {
 #pragma GCC unroll 16
         for (int s = 0; s < S; ++s) {
-            if constexpr (T == 1) _mm_prefetch(w + s * strip_bytes + 4096, _MM_HINT_T0);
             const __m512 weights = Step::Load(w + s * strip_bytes);
 #pragma GCC unroll 16
             for (int t = 0; t < T; ++t) {

@@ -25,9 +25,6 @@ void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) sums[t] = _mm512_setzero_ps();
     for (const ActivationBlock* end = x + units; x != end; x += Block::kUnits, w += kBytes) {
-        if constexpr (T == 1) {
-            for (int64_t i = 0; i < kBytes; i += 64) _mm_prefetch(w + i + 4096, _MM_HINT_T0);
-        }
         Block::template Times<T>(w, x, x_stride, sums);
     }
 #pragma GCC unroll 16
