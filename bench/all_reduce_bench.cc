@@ -151,8 +151,7 @@ Row Measure(Comm& comm, size_t bytes, Algorithm algorithm, double seconds) {
         wire_us.push_back(static_cast<double>(timing.end_ns - timing.last_arrival_ns) / 1e3);
     }
     const double mean_us = static_cast<double>(NowNs() - whole) / 1e3 / static_cast<double>(calls);
-    return {Percentile(took_us, 0.5), Percentile(took_us, 0.99), mean_us,
-            Percentile(wire_us, 0.5)};
+    return {Percentile(took_us, 0.5), Percentile(took_us, 0.99), mean_us, Percentile(wire_us, 0.5)};
 }
 
 Algorithm AlgorithmOf(const std::string& name) {
@@ -179,11 +178,12 @@ void RunRank(weft::net::LocalMesh& mesh, int rank, const std::string& transport,
         for (size_t bytes : options.bytes) {
             const Row row = Measure(*comm, bytes, AlgorithmOf(algorithm), options.seconds);
             if (rank != 0) continue;
-            fmt::print("{}{{\"transport\": \"{}\", \"algorithm\": \"{}\", \"ranks\": {}, "
-                       "\"bytes\": {}, \"p50_us\": {:.2f}, \"p99_us\": {:.2f}, "
-                       "\"mean_us\": {:.2f}, \"wire_p50_us\": {:.2f}}}",
-                       separator, transport, algorithm, options.ranks, bytes, row.p50_us,
-                       row.p99_us, row.mean_us, row.wire_p50_us);
+            fmt::print(
+                "{}{{\"transport\": \"{}\", \"algorithm\": \"{}\", \"ranks\": {}, "
+                "\"bytes\": {}, \"p50_us\": {:.2f}, \"p99_us\": {:.2f}, "
+                "\"mean_us\": {:.2f}, \"wire_p50_us\": {:.2f}}}",
+                separator, transport, algorithm, options.ranks, bytes, row.p50_us, row.p99_us,
+                row.mean_us, row.wire_p50_us);
             separator = ",\n  ";
             std::fflush(stdout);
         }

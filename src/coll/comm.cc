@@ -157,15 +157,9 @@ Status CommImpl::AllReduce(std::span<float> data, const net::OpTag& tag, Algorit
         data = data.subspan(piece.size());
         switch (algorithm) {
             case Algorithm::kAuto:
-            case Algorithm::kOneShot:
-                status = OneShot(piece, op);
-                break;
-            case Algorithm::kTwoShot:
-                status = TwoShot(piece, op);
-                break;
-            case Algorithm::kRing:
-                status = Ring(piece, op);
-                break;
+            case Algorithm::kOneShot: status = OneShot(piece, op); break;
+            case Algorithm::kTwoShot: status = TwoShot(piece, op); break;
+            case Algorithm::kRing: status = Ring(piece, op); break;
         }
     }
     return End(std::move(status));
@@ -362,14 +356,10 @@ Status CommImpl::Recv(std::span<std::byte> data, int from, const net::OpTag& tag
 
 const char* AlgorithmName(Algorithm algorithm) {
     switch (algorithm) {
-        case Algorithm::kAuto:
-            return "auto";
-        case Algorithm::kOneShot:
-            return "one_shot";
-        case Algorithm::kTwoShot:
-            return "two_shot";
-        case Algorithm::kRing:
-            return "ring";
+        case Algorithm::kAuto: return "auto";
+        case Algorithm::kOneShot: return "one_shot";
+        case Algorithm::kTwoShot: return "two_shot";
+        case Algorithm::kRing: return "ring";
     }
     return "?";
 }

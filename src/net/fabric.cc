@@ -361,12 +361,9 @@ std::vector<int> Builder::Missing() const {
 
 const char* TransportName(Transport transport) {
     switch (transport) {
-        case Transport::kAuto:
-            return "auto";
-        case Transport::kShm:
-            return "shm";
-        case Transport::kTcp:
-            return "tcp";
+        case Transport::kAuto: return "auto";
+        case Transport::kShm: return "shm";
+        case Transport::kTcp: return "tcp";
     }
     return "?";
 }

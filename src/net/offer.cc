@@ -130,12 +130,9 @@ Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
     const bool one_host = !mine.boot_id.empty() && mine.boot_id == theirs.boot_id &&
                           !mine.network.empty() && mine.network == theirs.network;
     switch (mine.transport) {
-        case Transport::kAuto:
-            return one_host ? Transport::kShm : Transport::kTcp;
-        case Transport::kTcp:
-            return Transport::kTcp;
-        case Transport::kShm:
-            break;
+        case Transport::kAuto: return one_host ? Transport::kShm : Transport::kTcp;
+        case Transport::kTcp: return Transport::kTcp;
+        case Transport::kShm: break;
     }
     if (one_host) return Transport::kShm;
     return MakeError(ErrorCode::kUsage,

@@ -135,11 +135,8 @@ class ShmLink final : public BaseLink {
             if (progress_.has_sockets()) progress_.ReceiveAll();
             WEFT_TRY(patience.Check());
             switch (patience.Next()) {
-                case Stage::kSpin:
-                    break;
-                case Stage::kYield:
-                    patience.Yield();
-                    break;
+                case Stage::kSpin: break;
+                case Stage::kYield: patience.Yield(); break;
                 case Stage::kSleep:
                     Sleep(word, value, patience.sleep_ms());
                     Receive();

@@ -146,14 +146,9 @@ class TcpLink final : public BaseLink {
             }
             WEFT_TRY(patience.Check());
             switch (patience.Next()) {
-                case Stage::kSpin:
-                    break;
-                case Stage::kYield:
-                    patience.Yield();
-                    break;
-                case Stage::kSleep:
-                    progress_.SleepOnSockets(-1, patience.sleep_ms());
-                    break;
+                case Stage::kSpin: break;
+                case Stage::kYield: patience.Yield(); break;
+                case Stage::kSleep: progress_.SleepOnSockets(-1, patience.sleep_ms()); break;
             }
         }
     }
@@ -226,14 +221,9 @@ class TcpLink final : public BaseLink {
                 return go_on;
             }
             switch (patience.Next()) {
-                case Stage::kSpin:
-                    break;
-                case Stage::kYield:
-                    patience.Yield();
-                    break;
-                case Stage::kSleep:
-                    progress_.SleepOnSockets(socket_, patience.sleep_ms());
-                    break;
+                case Stage::kSpin: break;
+                case Stage::kYield: patience.Yield(); break;
+                case Stage::kSleep: progress_.SleepOnSockets(socket_, patience.sleep_ms()); break;
             }
         }
     }

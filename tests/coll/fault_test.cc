@@ -1,0 +1,141 @@
+// Collectives whose peers die, stop or run another program: an error in time that names the rank.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "coll/comm.h"
+#include "support/ranks.h"
+
+namespace weft::coll {
+namespace {
+
+using net::Transport;
+
+constexpr size_t kWindow = size_t{256} << 10;
+const Channel kChannel{.window_begin = 0, .window_bytes = kWindow};
+
+class FaultTest : public ::testing::TestWithParam<Transport> {};
+
+INSTANTIATE_TEST_SUITE_P(Transports, FaultTest, ::testing::Values(Transport::kShm, Transport::kTcp),
+                         [](const auto& made) { return TransportName(made.param); });
+
+std::vector<int> AllRanks(int size) {
+    std::vector<int> ranks;
+    for (int r = 0; r < size; r++) ranks.push_back(r);
+    return ranks;
+}
+
+// All-reduces of changing size and algorithm until something breaks.
+std::string ReduceForever(net::Fabric& fabric, int64_t timeout_ms) {
+    auto comm = Comm::Make(fabric, AllRanks(fabric.size), kChannel, timeout_ms).value();
+    std::vector<float> data(300'000);
+    for (int64_t i = 0;; i++) {
+        const size_t count = i % 3 == 0 ? 576 : i % 3 == 1 ? 40'000 : data.size();
+        const net::OpTag tag{"all_reduce", i, i / 60};
+        const Status reduced =
+            comm->AllReduce(std::span(data).first(count), tag, static_cast<Algorithm>(i % 4));
+        if (reduced.ok()) continue;
+        const Status again = comm->Barrier(tag);
+        if (again.ok() || again.error().message != reduced.error().message) return "not repeated";
+        return reduced.error().message;
+    }
+}
+
+TEST_P(FaultTest, AKilledRankIsNamedByAllOthers) {
+    test::RankProcesses ranks(3, GetParam(), kWindow, [](net::Fabric& fabric) -> std::string {
+        return ReduceForever(fabric, 5000);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const int64_t begin = NowNs();
+    ranks.Signal(1, SIGKILL);
+    for (int rank : {0, 2}) {
+        const std::string words = ranks.Words(rank);
+        EXPECT_EQ(0u, words.find("rank 1 (host localhost")) << "on rank " << rank << ": " << words;
+        EXPECT_NE(std::string::npos, words.find("all_reduce #")) << words;
+    }
+    EXPECT_LT(NowNs() - begin, 4'000'000'000);
+}
+
+TEST_P(FaultTest, AStoppedRankIsNamedInTime) {
+    test::RankProcesses ranks(2, GetParam(), kWindow, [](net::Fabric& fabric) -> std::string {
+        return ReduceForever(fabric, 500);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const int64_t begin = NowNs();
+    ranks.Signal(1, SIGSTOP);
+    const std::string words = ranks.Words(0);
+    EXPECT_EQ(0u, words.find("rank 1 (host localhost")) << words;
+    EXPECT_NE(std::string::npos, words.find("within 500 ms")) << words;
+    EXPECT_LT(NowNs() - begin, 3'000'000'000);
+}
+
+TEST_P(FaultTest, ASendToARankThatNeverReceivesEndsAtTheDeadline) {
+    auto fabrics = net::MakeLocalFabrics(2, GetParam(), kWindow).value();
+    auto comm = Comm::Make(fabrics[0], {0, 1}, kChannel, 100).value();
+    const net::OpTag tag{"send", 3, 4};
+    const std::vector<std::byte> data(100);
+    for (int i = 0; i < 4; i++) ASSERT_TRUE(comm->Send(data, 1, tag).ok());
+    const Status fifth = comm->Send(data, 1, tag);
+    ASSERT_FALSE(fifth.ok());
+    EXPECT_EQ(ErrorCode::kTimeout, fifth.error().code);
+    EXPECT_NE(std::string::npos, fifth.error().message.find("send #3 of step 4 within 100 ms"));
+}
+
+TEST_P(FaultTest, RanksOfDifferentProgramsFindOut) {
+    auto fabrics = net::MakeLocalFabrics(2, GetParam(), kWindow).value();
+    std::string words[2];
+    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        auto comm = Comm::Make(fabric, {0, 1}, kChannel, 2000).value();
+        std::vector<float> data(fabric.rank == 0 ? 576 : 1024);
+        const Status reduced = comm->AllReduce(data, {"all_reduce", 5, 6}, Algorithm::kOneShot);
+        ASSERT_FALSE(reduced.ok());
+        EXPECT_EQ(ErrorCode::kCorrupt, reduced.error().code);
+        words[fabric.rank] = reduced.error().message;
+    });
+    EXPECT_NE(std::string::npos, words[0].find("sent 4096 bytes")) << words[0];
+    EXPECT_NE(std::string::npos, words[1].find("expected 4096 bytes")) << words[1];
+}
+
+TEST_P(FaultTest, GroupsOfOneFabricDoNotMix) {
+    auto fabrics = net::MakeLocalFabrics(4, GetParam(), kWindow).value();
+    test::OnThreads(fabrics, [](net::Fabric& fabric) {
+        // Two pairs, and the world, each with its part of the windows and its flags.
+        const Channel small{.window_begin = 0, .window_bytes = kWindow / 2, .flag_begin = 0};
+        const Channel large{
+            .window_begin = kWindow / 2, .window_bytes = kWindow / 2, .flag_begin = 4};
+        const std::vector<int> pair = fabric.rank < 2 ? std::vector{0, 1} : std::vector{2, 3};
+        auto pairs = Comm::Make(fabric, pair, small, 5000).value();
+        auto world = Comm::Make(fabric, AllRanks(4), large, 5000).value();
+        EXPECT_EQ(fabric.rank % 2, pairs->rank());
+        for (int i = 0; i < 200; i++) {
+            std::vector<float> data(100, static_cast<float>(fabric.rank));
+            ASSERT_TRUE(pairs->AllReduce(data, {"all_reduce", i, 0}).ok());
+            ASSERT_EQ(fabric.rank < 2 ? 1.0f : 5.0f, data[99]);
+            ASSERT_TRUE(world->AllReduce(data, {"all_reduce", i, 1}).ok());
+            ASSERT_EQ(12.0f, data[99]);
+        }
+    });
+}
+
+TEST(Comm, ImpossibleGroupsAreRefused) {
+    auto fabrics = net::MakeLocalFabrics(2, Transport::kShm, kWindow).value();
+    const auto refused = [&](std::vector<int> ranks, Channel channel, int64_t ms = 100) {
+        const auto made = Comm::Make(fabrics[0], std::move(ranks), channel, ms);
+        return !made.ok() && made.error().code == ErrorCode::kUsage;
+    };
+    EXPECT_TRUE(refused({}, kChannel));
+    EXPECT_TRUE(refused({1}, kChannel)) << "not a member";
+    EXPECT_TRUE(refused({1, 0}, kChannel));
+    EXPECT_TRUE(refused({0, 0, 1}, kChannel));
+    EXPECT_TRUE(refused({0, 2}, kChannel));
+    EXPECT_TRUE(refused({0, 1}, kChannel, 0));
+    EXPECT_TRUE(refused({0, 1}, {.window_begin = 64, .window_bytes = kWindow}));
+    EXPECT_TRUE(refused({0, 1}, {.window_begin = ~size_t{63}, .window_bytes = kWindow}));
+    EXPECT_TRUE(refused({0, 1}, {.window_begin = 0, .window_bytes = 1024}));
+    EXPECT_TRUE(refused({0, 1}, {.window_begin = 0, .window_bytes = kWindow, .flag_begin = 13}));
+    EXPECT_FALSE(refused({0, 1}, kChannel));
+}
+
+}  // namespace
+}  // namespace weft::coll

@@ -1,0 +1,352 @@
+// Making fabrics: offers, tokens, strangers on the data port, ranks that never come, and nothing
+// left behind.
+#include "net/fabric.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "net/frame.h"
+#include "net/local.h"
+#include "net/offer.h"
+#include "net/patience.h"
+#include "net/socket.h"
+#include "net/tcp_link.h"
+#include "support/ranks.h"
+
+namespace weft::net {
+namespace {
+
+constexpr size_t kWindow = size_t{64} << 10;
+const OpTag kTag{"barrier", 1, 2};
+
+size_t CountIn(const char* folder) {
+    size_t count = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) count++;
+    return count;
+}
+
+std::vector<std::unique_ptr<FabricBuilder>> Builders(int size, Transport transport) {
+    std::vector<std::unique_ptr<FabricBuilder>> builders;
+    for (int rank = 0; rank < size; rank++) {
+        FabricOptions options;
+        options.rank = rank;
+        options.size = size;
+        options.transport = transport;
+        options.window_bytes = kWindow;
+        options.epoch = 3;
+        options.listen_host = "127.0.0.1";
+        builders.push_back(FabricBuilder::Make(options).value());
+    }
+    return builders;
+}
+
+std::vector<std::string> OffersTo(const std::vector<std::unique_ptr<FabricBuilder>>& builders,
+                                  int rank) {
+    std::vector<std::string> offers;
+    for (const auto& builder : builders) offers.push_back(builder->OfferTo(rank));
+    return offers;
+}
+
+std::vector<Result<Fabric>> ConnectAll(std::vector<std::unique_ptr<FabricBuilder>>& builders,
+                                       const std::vector<std::vector<std::string>>& offers,
+                                       int64_t ms) {
+    std::vector<Result<Fabric>> made;
+    for (size_t r = 0; r < builders.size(); r++) {
+        made.emplace_back(MakeError(ErrorCode::kCancelled, "not run"));
+    }
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < builders.size(); r++) {
+        threads.emplace_back(
+            [&, r] { made[r] = builders[r]->Connect(offers[r], Deadline::In(ms)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return made;
+}
+
+bool Talks(Fabric& a, Fabric& b) {
+    const Deadline deadline = Deadline::In(2000);
+    return a.links[b.rank]->Put(0, {}, {}, 0, 1, kTag, deadline).ok() &&
+           b.links[a.rank]->Wait(0, 1, kTag, deadline).ok();
+}
+
+TEST(Fabric, AutoTakesSharedMemoryOnOneHost) {
+    auto fabrics = MakeLocalFabrics(2, Transport::kAuto, kWindow).value();
+    EXPECT_EQ("shm", fabrics[0].transport);
+    EXPECT_EQ("shm", fabrics[1].links[0]->peer().transport);
+    EXPECT_TRUE(Talks(fabrics[0], fabrics[1]));
+}
+
+TEST(Fabric, AutoTakesTcpBetweenHostsAndShmIsRefused) {
+    Offer mine;
+    mine.boot_id = "a";
+    mine.network = "n";
+    Offer theirs = mine;
+    theirs.boot_id = "b";
+    EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value());
+    theirs.boot_id = "a";
+    EXPECT_EQ(Transport::kShm, ChooseTransport(mine, theirs).value());
+    theirs.network = "other";
+    EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value());
+    mine.transport = theirs.transport = Transport::kShm;
+    EXPECT_EQ(ErrorCode::kUsage, ChooseTransport(mine, theirs).error().code);
+    theirs.transport = Transport::kTcp;
+    EXPECT_EQ(ErrorCode::kUsage, ChooseTransport(mine, theirs).error().code);
+    mine = theirs = Offer{};
+    EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value()) << "nothing known: not one";
+}
+
+TEST(Fabric, MixedTransportsServeBoth) {
+    // Ranks 0 and 1 share a host, rank 2 is elsewhere: its offers are given another network.
+    auto builders = Builders(3, Transport::kAuto);
+    std::vector<std::vector<std::string>> offers;
+    for (int r = 0; r < 3; r++) offers.push_back(OffersTo(builders, r));
+    for (int r = 0; r < 3; r++) {
+        for (int p = 0; p < 3; p++) {
+            if (r == p || (r != 2 && p != 2)) continue;
+            Offer offer = DecodeOffer(offers[r][p]).value();
+            offer.network = "net:[elsewhere]";
+            offers[r][p] = EncodeOffer(offer);
+        }
+    }
+    auto made = ConnectAll(builders, offers, 5000);
+    for (auto& fabric : made) ASSERT_TRUE(fabric.ok()) << fabric.error().message;
+    EXPECT_EQ("shm+tcp", made[0]->transport);
+    EXPECT_EQ("tcp", made[2]->transport);
+    EXPECT_TRUE(Talks(*made[0], *made[1]));
+    EXPECT_TRUE(Talks(*made[2], *made[1]));
+    // A rank that waits on shared memory drains its sockets: 2 floods 1, which waits for 0.
+    std::thread flood([&] {
+        const std::vector<std::byte> data(kWindow);
+        for (uint64_t i = 2; i < 600; i++) {
+            ASSERT_TRUE(made[2]->links[1]->Put(0, {}, data, 0, i, kTag, Deadline::In(5000)).ok());
+        }
+        ASSERT_TRUE(made[2]->links[0]->Put(0, {}, {}, 0, 1, kTag, Deadline::In(5000)).ok());
+    });
+    std::thread relay([&] {
+        ASSERT_TRUE(made[0]->links[2]->Wait(0, 1, kTag, Deadline::In(5000)).ok());
+        ASSERT_TRUE(made[0]->links[1]->Put(0, {}, {}, 0, 2, kTag, Deadline::In(5000)).ok());
+    });
+    EXPECT_TRUE(made[1]->links[0]->Wait(0, 2, kTag, Deadline::In(5000)).ok());
+    flood.join();
+    relay.join();
+}
+
+TEST(Fabric, StrangersAreTurnedAwayAndTheRestGoesOn) {
+    for (Transport transport : {Transport::kShm, Transport::kTcp}) {
+        auto builders = Builders(2, transport);
+        std::vector<std::vector<std::string>> offers{OffersTo(builders, 0), OffersTo(builders, 1)};
+        const Offer target = DecodeOffer(offers[1][0]).value();
+        // Garbage, a greeting with a wrong token, one that is cut short, silence.
+        std::vector<Fd> strangers;
+        for (int kind = 0; kind < 4; kind++) {
+            Fd fd = transport == Transport::kShm
+                        ? DialUnix(target.unix_name).value()
+                        : DialTcp("127.0.0.1", target.tcp_port, Deadline::In(1000)).value();
+            std::string bytes(4096, 'x');
+            Greeting greeting{.from = 1, .to = 0, .epoch = 3, .token = target.token};
+            greeting.token[5] ^= 1;
+            if (kind == 1) bytes.assign(reinterpret_cast<char*>(&greeting), sizeof greeting);
+            if (kind == 2) bytes.resize(17);
+            if (kind == 3) bytes.clear();
+            if (!bytes.empty()) ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+            if (kind == 2) fd.Reset();
+            strangers.push_back(std::move(fd));
+        }
+        auto made = ConnectAll(builders, offers, 5000);
+        for (auto& fabric : made) ASSERT_TRUE(fabric.ok()) << fabric.error().message;
+        EXPECT_TRUE(Talks(*made[0], *made[1]));
+        builders.clear();
+        char byte;
+        EXPECT_LE(::recv(strangers[0].get(), &byte, 1, 0), 0);
+        EXPECT_LE(::recv(strangers[1].get(), &byte, 1, 0), 0);
+    }
+}
+
+TEST(Fabric, ADiallerRefusesAnImpostor) {
+    auto builders = Builders(2, Transport::kTcp);
+    std::vector<std::vector<std::string>> offers{OffersTo(builders, 0), OffersTo(builders, 1)};
+    Fd impostor = ListenTcp("127.0.0.1", 0).value();
+    Offer offer = DecodeOffer(offers[1][0]).value();
+    offer.tcp_port = BoundPort(impostor.get()).value();
+    offers[1][0] = EncodeOffer(offer);
+    std::thread answer([&] {
+        SetBlocking(impostor.get(), true);
+        Fd fd = Accept(impostor.get());
+        const Greeting greeting{.from = 0, .to = 1, .epoch = 3};
+        ::send(fd.get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
+        SetBlocking(fd.get(), true);
+        char byte;
+        while (::recv(fd.get(), &byte, 1, 0) > 0) continue;
+    });
+    const auto made = builders[1]->Connect(offers[1], Deadline::In(3000));
+    builders.clear();
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(ErrorCode::kDenied, made.error().code) << made.error().message;
+    answer.join();
+}
+
+TEST(Fabric, MissingRanksAreNamed) {
+    auto builders = Builders(3, Transport::kTcp);
+    const auto made = builders[0]->Connect(OffersTo(builders, 0), Deadline::In(100));
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(ErrorCode::kTimeout, made.error().code);
+    EXPECT_NE(std::string::npos, made.error().message.find("rank(s) 1, 2 within 100 ms"))
+        << made.error().message;
+}
+
+TEST(Fabric, ADeadRanksAddressIsAnErrorAtOnce) {
+    for (Transport transport : {Transport::kShm, Transport::kTcp}) {
+        auto builders = Builders(2, transport);
+        const auto offers = OffersTo(builders, 1);
+        builders[0].reset();
+        const auto made = builders[1]->Connect(offers, Deadline::In(5000));
+        ASSERT_FALSE(made.ok());
+        EXPECT_EQ(ErrorCode::kPeerLost, made.error().code);
+        EXPECT_EQ(0u, made.error().message.find("rank 0 (host localhost"));
+    }
+}
+
+TEST(Fabric, HostileOffersAreRefused) {
+    auto builders = Builders(2, Transport::kTcp);
+    const std::string good = builders[0]->OfferTo(1);
+    for (size_t length = 0; length < good.size(); length++) {
+        EXPECT_EQ(ErrorCode::kCorrupt, DecodeOffer(good.substr(0, length)).error().code);
+    }
+    EXPECT_FALSE(DecodeOffer(good + "x").ok());
+    std::mt19937 random(1);
+    for (int i = 0; i < 3000; i++) {
+        std::string bad = good;
+        for (int k = 0; k < 3; k++) bad[random() % bad.size()] ^= static_cast<char>(random());
+        const Result<Offer> offer = DecodeOffer(bad);  // must not crash; may still be well-formed
+        if (!offer.ok()) continue;
+        EXPECT_LT(offer->from, offer->size);
+    }
+    // Ranks that do not agree.
+    for (int what = 0; what < 4; what++) {
+        auto again = Builders(2, Transport::kTcp);
+        auto offers = OffersTo(again, 1);
+        Offer offer = DecodeOffer(offers[0]).value();
+        if (what == 0) offer.epoch++;
+        if (what == 1) offer.window_bytes *= 2;
+        if (what == 2) offer.size = 3;
+        if (what == 3) offer.transport = Transport::kShm;
+        offers[0] = EncodeOffer(offer);
+        const auto made = again[1]->Connect(offers, Deadline::In(1000));
+        ASSERT_FALSE(made.ok());
+        EXPECT_EQ(ErrorCode::kUsage, made.error().code) << made.error().message;
+    }
+}
+
+TEST(Fabric, NothingIsLeftAfterTwoHundredRounds) {
+    const auto round = [](Transport transport) {
+        auto fabrics = MakeLocalFabrics(3, transport, kWindow).value();
+        ASSERT_TRUE(Talks(fabrics[0], fabrics[2]));
+    };
+    round(Transport::kShm);
+    const size_t descriptors = CountIn("/proc/self/fd");
+    const size_t segments = CountIn("/dev/shm");
+    for (int i = 0; i < 200; i++) round(i % 2 == 0 ? Transport::kShm : Transport::kTcp);
+    EXPECT_EQ(descriptors, CountIn("/proc/self/fd"));
+    EXPECT_EQ(segments, CountIn("/dev/shm"));
+}
+
+// A tcp link whose peer is a plain socket, to say things that a rank never would.
+struct Raw {
+    Raw() {
+        int ends[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) std::abort();
+        peer = Fd(ends[1]);
+        link = MakeTcpLink(progress, {1, "b", "tcp"}, Fd(ends[0]), 5, kWindow).value();
+        progress.Add(link.get(), true);
+    }
+    void Say(const FrameHeader& header, std::string_view payload = {}) {
+        ::send(peer.get(), &header, sizeof header, MSG_NOSIGNAL);
+        if (!payload.empty()) ::send(peer.get(), payload.data(), payload.size(), MSG_NOSIGNAL);
+    }
+    Progress progress;
+    Fd peer;
+    std::unique_ptr<BaseLink> link;
+};
+
+TEST(TcpLink, LateFramesOfAnOlderEpochAreDropped) {
+    Raw raw;
+    raw.Say({.flag = 0, .epoch = 4, .length = 4, .value = 9}, "late");
+    raw.Say({.flag = 1, .epoch = 5, .offset = 4, .length = 4, .value = 1}, "good");
+    ASSERT_TRUE(raw.link->Wait(1, 1, kTag, Deadline::In(1000)).ok());
+    EXPECT_EQ(0u, raw.link->flag(0));
+    EXPECT_EQ(0, std::memcmp(raw.link->window().data(), "\0\0\0\0good", 8));
+}
+
+TEST(TcpLink, AFrameOutsideTheWindowEndsTheLinkWithItsReason) {
+    Raw raw;
+    raw.Say({.flag = 0, .epoch = 5, .offset = kWindow - 3, .length = 4, .value = 1}, "over");
+    const Status waited = raw.link->Wait(0, 1, kTag, Deadline::In(1000));
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ(ErrorCode::kPeerLost, waited.error().code);
+    EXPECT_NE(std::string::npos, waited.error().message.find("broke the protocol: a frame of 4"))
+        << waited.error().message;
+}
+
+// What the cluster knows, as waits ask for it.
+class FakeMonitor final : public PeerMonitor {
+  public:
+    bool Failed() const override { return failed; }
+    Error Failure() const override { return {ErrorCode::kPeerLost, "verdict: rank 9"}; }
+    int64_t SilentMs(int) const override { return NowNs() < progress_until_ns ? 1 : 100'000; }
+    Error OnTimeout(int rank, const OpTag& tag, const Deadline&) override {
+        return MakeError(ErrorCode::kPeerLost, "asked about rank {} in {}", rank, tag.Text());
+    }
+    std::atomic<bool> failed{false};
+    int64_t progress_until_ns = 0;
+};
+
+TEST(Monitor, ItsVerdictEndsAWaitOnBothTransports) {
+    for (Transport transport : {Transport::kShm, Transport::kTcp}) {
+        auto fabrics = MakeLocalFabrics(2, transport, kWindow).value();
+        FakeMonitor monitor;
+        fabrics[0].state->SetMonitor(&monitor);
+        std::thread later([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(60));
+            monitor.failed = true;
+        });
+        const int64_t begin = NowNs();
+        const Status waited = fabrics[0].links[1]->Wait(0, 1, kTag, Deadline::In(5000));
+        later.join();
+        ASSERT_FALSE(waited.ok());
+        EXPECT_EQ("verdict: rank 9", waited.error().message);
+        EXPECT_LT(NowNs() - begin, 3'000'000'000);
+    }
+}
+
+TEST(Monitor, ASlowPeerIsWaitedForAndADeadOneIsNot) {
+    for (Transport transport : {Transport::kShm, Transport::kTcp}) {
+        auto fabrics = MakeLocalFabrics(2, transport, kWindow).value();
+        FakeMonitor monitor;
+        monitor.progress_until_ns = NowNs() + 250'000'000;
+        fabrics[0].state->SetMonitor(&monitor);
+        const int64_t begin = NowNs();
+        const Status waited = fabrics[0].links[1]->Wait(0, 1, kTag, Deadline::In(60));
+        ASSERT_FALSE(waited.ok());
+        EXPECT_EQ("asked about rank 1 in barrier #1 of step 2", waited.error().message);
+        EXPECT_GE(NowNs() - begin, 250'000'000);
+        EXPECT_LT(NowNs() - begin, 3'000'000'000);
+    }
+}
+
+TEST(Monitor, ALostConnectionAsksForABetterVerdict) {
+    auto fabrics = MakeLocalFabrics(2, Transport::kTcp, kWindow).value();
+    FakeMonitor monitor;
+    fabrics[0].state->SetMonitor(&monitor);
+    fabrics.pop_back();
+    const Status waited = fabrics[0].links[1]->Wait(0, 1, kTag, Deadline::In(5000));
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ("asked about rank 1 in barrier #1 of step 2", waited.error().message);
+}
+
+}  // namespace
+}  // namespace weft::net
