@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 // How long the end of a child may follow the end of its connection.
-constexpr int64_t kReapNs = 50 * kMs;
+constexpr int64_t kReapNs = 200 * kMs;
 
 int64_t BeatNs(int64_t timeout_ms) { return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kMs; }
 

@@ -136,7 +136,7 @@ TEST(Cluster, InterruptEndsAllRanksInOrder) {
     ASSERT_TRUE(root.ReadUntil("at decode", Deadline::In(10'000)));
     const int64_t begin = NowNs();
     root.SignalGroup(SIGINT);  // as a terminal does
-    EXPECT_EQ(root.Wait(Deadline::In(5000)), 1) << root.output();
+    EXPECT_EQ(root.Wait(Deadline::In(5000)), ExitStatus(ErrorCode::kCancelled)) << root.output();
     EXPECT_LE(root.end_ns() - begin, 1'000'000'000);
     EXPECT_EQ(Count(root.output(), "stopped by the user"), 1u) << root.output();
     EXPECT_EQ(Count(root.output(), "was lost"), 0u) << root.output();

@@ -253,7 +253,7 @@ TEST_F(Listener, ABusyWorkerRefusesASecondJob) {
     EXPECT_NE(second.output().find("is running another job"), std::string::npos)
         << second.output();
     first.Signal(SIGINT);
-    EXPECT_EQ(first.Wait(Deadline::In(5000)), 1) << first.output();
+    EXPECT_EQ(first.Wait(Deadline::In(5000)), ExitStatus(ErrorCode::kCancelled)) << first.output();
 }
 
 TEST_F(Listener, AWorkerThatIsNotThereIsNamed) {

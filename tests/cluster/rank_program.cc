@@ -26,6 +26,9 @@
 #include "cluster/cluster.h"
 #include "coll/comm.h"
 
+// A process under this sanitizer ends at once, as others do.
+extern "C" const char* __tsan_default_options() { return "atexit_sleep_ms=0"; }
+
 namespace {
 
 using weft::Deadline;

@@ -55,7 +55,7 @@ class CpuExecutable final : public Executable {
     Status CheckStep(const Step& step) const;
     void Bind(const Step& step);
     void RunPart(int part);
-    void RunCall(Call& call, int part);
+    void RunCall(size_t index, int part);
     Status Communicate(const Call& call);
     void AddToChecksum(std::span<const float> data) {
         if (checking_) checksum_ = Checksum64(std::as_bytes(data), checksum_);
@@ -82,7 +82,9 @@ class CpuExecutable final : public Executable {
     const Step* step_ = nullptr;
     Groups groups_;
     Status status_;
-    std::atomic<bool> failed_{false};
+    // The call that failed. A thread leaves at the first barrier after it, so that all leave at the
+    // same one: a plain flag could be seen by a slow thread at the barrier before.
+    std::atomic<size_t> failed_call_{SIZE_MAX};
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;
     std::vector<OpTiming> timings_;
@@ -132,7 +134,7 @@ Status CpuExecutable::Run(const Step& step, const Groups& groups) {
     step_ = &step;
     groups_ = groups;
     status_ = {};
-    failed_ = false;
+    failed_call_ = SIZE_MAX;
     timings_.clear();
     all_reduce_us_.clear();
     checksum_ = 0;
@@ -203,19 +205,20 @@ void CpuExecutable::Bind(const Step& step) {
 
 void CpuExecutable::RunPart(int part) {
     const bool no_outputs = step_->output_rows.empty();
-    for (Call& call : calls_) {
+    for (size_t i = 0; i < calls_.size(); ++i) {
+        Call& call = calls_[i];
         if (call.barrier) {
             team_.Barrier();
-            if (failed_.load(std::memory_order_relaxed)) return;
+            if (failed_call_.load(std::memory_order_relaxed) < i) return;
         }
         if (call.per_output && no_outputs) continue;
         const int64_t begin = tracing_ && part == 0 ? NowNs() : 0;
-        RunCall(call, part);
+        RunCall(i, part);
         if (part != 0) continue;
         progress_.fetch_add(1, std::memory_order_relaxed);
         if (tracing_) timings_.push_back({call.op, begin, NowNs(), LastArrival(call)});
         // With one thread there may be no barrier to meet the failure at.
-        if (team_.size() == 1 && failed_.load(std::memory_order_relaxed)) return;
+        if (team_.size() == 1 && failed_call_.load(std::memory_order_relaxed) == i) return;
     }
 }
 
@@ -247,12 +250,13 @@ struct CallRunner {
     void operator()(const RecvCall&) const {}
 };
 
-void CpuExecutable::RunCall(Call& call, int part) {
+void CpuExecutable::RunCall(size_t index, int part) {
+    Call& call = calls_[index];
     std::visit(CallRunner{kernels_, part, team_.size()}, call.args);
     if (part != 0 || !Communicates(call)) return;
     if (Status status = Communicate(call); !status.ok()) {
         status_ = std::move(status);
-        failed_.store(true, std::memory_order_relaxed);
+        failed_call_.store(index, std::memory_order_relaxed);
     }
 }
 

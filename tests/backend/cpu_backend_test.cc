@@ -1,0 +1,148 @@
+// The CPU backend against itself: any number of threads, any chunking, any tensor split gives what
+// one thread of the reference kernels gives, one token at a time.
+#include "backend/cpu/cpu_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "coll/comm.h"
+#include "net/local.h"
+#include "support/loaded_rank.h"
+#include "support/ranks.h"
+#include "support/tiny_model.h"
+
+namespace weft::backend {
+namespace {
+
+using support::LoadedRank;
+
+std::vector<int32_t> Tokens(const model::Hyper& hyper, size_t count) {
+    std::vector<int32_t> tokens(count);
+    for (size_t i = 0; i < count; ++i) {
+        tokens[i] = static_cast<int32_t>((i * 31 + 7) % static_cast<size_t>(hyper.vocab));
+    }
+    return tokens;
+}
+
+double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
+    if (got.size() != want.size()) return INFINITY;
+    double error = 0, size = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+        error += std::pow(static_cast<double>(got[i]) - want[i], 2);
+        size += std::pow(static_cast<double>(want[i]), 2);
+    }
+    return std::sqrt(error / size);
+}
+
+std::vector<CpuLevel> Levels() {
+    std::vector<CpuLevel> levels;
+    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+        if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
+    }
+    return levels;
+}
+
+struct Case {
+    model::Hyper hyper;
+    support::TinySource source;
+    explicit Case(const std::string& architecture)
+        : hyper(support::TinyHyper(architecture, architecture == "qwen2")), source(hyper) {}
+    std::vector<program::Program> Programs(int tp) const {
+        model::BuildOptions options;
+        options.kv_dtype = DType::kF32;
+        model::Layout layout;
+        layout.tp = tp;
+        return support::Build(hyper, source, layout, options);
+    }
+    std::vector<float> Reference(std::span<const int32_t> tokens) const {
+        return LoadedRank(Programs(1)[0], source, {}).Logits(tokens, 1);
+    }
+};
+
+// Float32 throughout: what differs is the order of sums, 2^-24 each over some hundred terms and
+// two layers.
+constexpr double kFloatError = 2e-5;
+
+TEST(CpuBackend, ThreadsChunksAndLevelsGiveTheReference) {
+    for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+        const Case c(architecture);
+        const std::vector<int32_t> tokens = Tokens(c.hyper, 70);
+        const std::vector<float> want = c.Reference(tokens);
+        for (CpuLevel level : Levels()) {
+            std::vector<float> first;
+            for (int threads : {1, 2, 3}) {
+                LoadedRank rank(c.Programs(1)[0], c.source, {threads, {}, threads > 2, level});
+                for (size_t piece : {size_t{1}, size_t{7}, size_t{64}}) {
+                    const std::vector<float> got = rank.Logits(tokens, piece);
+                    EXPECT_FALSE(!(RelativeError(got, want) <= kFloatError))
+                        << architecture << " " << CpuLevelName(level);
+                    if (first.empty()) first = got;
+                    // The same bits, however the work was shared out.
+                    EXPECT_EQ(got, first) << architecture << " " << CpuLevelName(level) << " "
+                                          << threads << " threads, pieces of " << piece;
+                }
+            }
+        }
+    }
+}
+
+TEST(CpuBackend, TensorRanksGiveWhatOneRankGives) {
+    for (const char* architecture : {"llama", "qwen3"}) {
+        const Case c(architecture);
+        const std::vector<int32_t> tokens = Tokens(c.hyper, 20);
+        const std::vector<float> want = c.Reference(tokens);
+        for (int tp : {2, 3, 4}) {
+            auto fabrics =
+                net::MakeLocalFabrics(tp, net::Transport::kShm, size_t{1} << 20).value();
+            const std::vector<program::Program> programs = c.Programs(tp);
+            std::vector<std::vector<float>> got(static_cast<size_t>(tp));
+            test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+                std::vector<int> ranks(static_cast<size_t>(tp));
+                std::iota(ranks.begin(), ranks.end(), 0);
+                const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+                const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
+                const auto r = static_cast<size_t>(fabric.rank);
+                LoadedRank rank(programs[r], c.source, {2, {}, true, CpuLevel::kReference});
+                got[r] = rank.Logits(tokens, 6, {comm.get(), comm.get()});
+            });
+            for (const std::vector<float>& logits : got) {
+                EXPECT_FALSE(!(RelativeError(logits, want) <= kFloatError)) << "tp " << tp;
+                EXPECT_EQ(logits, got[0]) << "tensor ranks differ at tp " << tp;
+            }
+        }
+    }
+}
+
+TEST(CpuBackend, ALostPeerFailsTheStepOnAllThreads) {
+    const Case c("llama");
+    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, size_t{1} << 20).value();
+    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        if (fabric.rank == 1) {
+            fabric.links.clear();
+            return;
+        }
+        const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+        const auto comm = coll::Comm::Make(fabric, {0, 1}, channel, 500).value();
+        LoadedRank rank(c.Programs(2)[0], c.source, {3, {}, true, CpuLevel::kReference});
+        const std::vector<int32_t> tokens = Tokens(c.hyper, 3);
+        for (int step = 0; step < 2; ++step) {
+            const Status status = rank.Run(tokens, 0, {comm.get(), comm.get()});
+            ASSERT_FALSE(status.ok());
+            EXPECT_NE(status.error().message.find("rank 1"), std::string::npos)
+                << status.error().message;
+        }
+    });
+}
+
+TEST(CpuBackend, TrainingOpsAreRefusedByName) {
+    program::Program program;
+    const program::ValueId x = program.Emit(program::Zero{}, {}, "x", {program::kTokens, 8});
+    program.Emit(program::SwiGlu{}, {x, x}, "y", {program::kTokens, 8});
+    const auto result = MakeCpuBackend({})->Compile(program, {});
+    ASSERT_FALSE(result.ok());
+    EXPECT_NE(result.error().message.find("zero"), std::string::npos) << result.error().message;
+}
+
+}  // namespace
+}  // namespace weft::backend

@@ -1,0 +1,67 @@
+#include "backend/cpu/thread_team.h"
+
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <chrono>
+#include <vector>
+
+namespace weft::backend {
+namespace {
+
+double ProcessCpuSeconds() {
+    timespec t;
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// Each part adds to plain numbers of the others after a barrier: wrong without it (and a race that
+// the thread sanitizer names).
+struct Rounds {
+    ThreadTeam* team;
+    int rounds;
+    std::vector<int64_t> numbers;
+};
+
+void RunRounds(void* context, int part) {
+    auto& rounds = *static_cast<Rounds*>(context);
+    const int parts = rounds.team->size();
+    for (int i = 0; i < rounds.rounds; ++i) {
+        rounds.numbers[static_cast<size_t>((part + i) % parts)] += 1;
+        rounds.team->Barrier();
+    }
+}
+
+TEST(ThreadTeam, BarriersOrderWrites) {
+    for (int threads : {1, 2, 3, 5}) {
+        ThreadTeam team({threads, {}, threads > 2});
+        for (int run = 0; run < 20; ++run) {
+            Rounds rounds{&team, 200, std::vector<int64_t>(static_cast<size_t>(threads))};
+            team.Run(RunRounds, &rounds);
+            for (int64_t number : rounds.numbers) EXPECT_EQ(number, 200);
+        }
+    }
+}
+
+TEST(ThreadTeam, IdleDrawsNoPower) {
+    ThreadTeam team({3, {}, false});
+    Rounds rounds{&team, 10, std::vector<int64_t>(3)};
+    team.Run(RunRounds, &rounds);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // past the spin
+    const double before = ProcessCpuSeconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_LT(ProcessCpuSeconds() - before, 0.005);  // 1 % of a core
+}
+
+TEST(ThreadTeam, WakesSleepers) {
+    ThreadTeam team({2, {}, true});
+    for (int run = 0; run < 5; ++run) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // past spin and yield
+        Rounds rounds{&team, 3, std::vector<int64_t>(2)};
+        team.Run(RunRounds, &rounds);
+        EXPECT_EQ(rounds.numbers[0] + rounds.numbers[1], 6);
+    }
+}
+
+}  // namespace
+}  // namespace weft::backend

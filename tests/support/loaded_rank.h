@@ -1,0 +1,87 @@
+// One rank's Program compiled for the CPU and loaded from a source, and steps of one sequence on it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "model/model.h"
+
+namespace weft::support {
+
+class LoadedRank {
+  public:
+    LoadedRank(const program::Program& program, const formats::ModelSource& source,
+               const backend::CpuOptions& options, int64_t chunk = 64)
+        : backend_(backend::MakeCpuBackend(options)), program_(program) {
+        backend::CompileOptions compile;
+        compile.max_tokens = chunk;
+        compile.max_outputs = chunk;
+        compile.kv_pages = kPages;
+        logits_ = program.Find("logits");
+        if (logits_ != program::kNoValue) compile.keep = {logits_};
+        executable_ = backend_->Compile(program, compile).value();
+        for (size_t i = 0; i < program.values.size(); ++i) {
+            if (program.values[i].storage == program::Storage::kWeight) Load(source, i);
+        }
+    }
+
+    // Runs tokens at `position`, logits of every row wanted; pages in an order of their own.
+    Status Run(std::span<const int32_t> tokens, int64_t position, const backend::Groups& groups) {
+        std::vector<int32_t> pages = {2, 0, 3, 1};
+        std::vector<int32_t> positions(tokens.size()), rows(tokens.size());
+        std::iota(positions.begin(), positions.end(), static_cast<int32_t>(position));
+        std::iota(rows.begin(), rows.end(), 0);
+        const std::vector<backend::StepSequence> sequences = {
+            {0, static_cast<int32_t>(tokens.size()), static_cast<int32_t>(position), pages}};
+        return executable_->Run({++step_, tokens, positions, sequences, rows}, groups);
+    }
+
+    // Logits of all tokens, run in pieces of `piece`.
+    std::vector<float> Logits(std::span<const int32_t> tokens, size_t piece,
+                              const backend::Groups& groups = {}) {
+        const size_t vocab = static_cast<size_t>(program_.value(logits_).shape[1]);
+        std::vector<float> all(tokens.size() * vocab);
+        for (size_t at = 0; at < tokens.size(); at += piece) {
+            const size_t count = std::min(piece, tokens.size() - at);
+            const Status status =
+                Run(tokens.subspan(at, count), static_cast<int64_t>(at), groups);
+            EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+            if (!status.ok()) return {};
+            const auto out = std::span(all).subspan(at * vocab, count * vocab);
+            EXPECT_TRUE(executable_->Read(logits_, out).ok());
+        }
+        return all;
+    }
+
+    backend::Executable& executable() { return *executable_; }
+
+  private:
+    static constexpr int64_t kPages = 4;
+
+    void Load(const formats::ModelSource& source, size_t index) {
+        const program::Value& value = program_.values[index];
+        const formats::TensorInfo* tensor = source.FindTensor(value.slice.name);
+        ASSERT_NE(tensor, nullptr);
+        const Status status = executable_->LoadWeight(
+            static_cast<program::ValueId>(index),
+            [&](int64_t row, int64_t count, std::span<std::byte> out) {
+                return value.shape.rank == 1
+                           ? source.ReadRows(*tensor, 0, 1, value.slice.row_begin + row, count, out,
+                                             nullptr)
+                           : source.ReadRows(*tensor, value.slice.row_begin + row, count,
+                                             value.slice.col_begin, value.shape[1], out, nullptr);
+            });
+        ASSERT_TRUE(status.ok());
+    }
+
+    std::unique_ptr<backend::Backend> backend_;
+    program::Program program_;
+    std::unique_ptr<backend::Executable> executable_;
+    program::ValueId logits_ = program::kNoValue;
+    int64_t step_ = 0;
+};
+
+}  // namespace weft::support
