@@ -76,7 +76,7 @@ std::vector<float> AttendInSteps(const AttentionCase& problem, const Ops& ops, i
 TEST(OpsAttention, BitsDependOnTheRowAlone) {
     for (const Ops& ops : OpLevels()) {
         Random random(2);
-        for (int number = 0; number < 25; ++number) {
+        for (int number = 0; number < 20; ++number) {
             const AttentionShape shape = RandomShape(random);
             const AttentionCase problem(shape, static_cast<uint32_t>(number));
             problem.WriteAll(ops);
@@ -85,7 +85,7 @@ TEST(OpsAttention, BitsDependOnTheRowAlone) {
                 ASSERT_TRUE(SameBits(whole, problem.Attend(ops, problem.sequences(), parts)))
                     << Describe(ops, shape, number) << ", parts " << parts;
             }
-            for (int32_t most : {1, 2, 7, 33}) {
+            for (int32_t most : {1, 7, 33}) {
                 ASSERT_TRUE(SameBits(whole, AttendInSteps(problem, ops, most)))
                     << Describe(ops, shape, number) << ", in steps of " << most;
             }

@@ -31,14 +31,15 @@ inline AttentionShape RandomShape(Random& random) {
     shape.dtype = random.Pick({DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0});
     shape.head_dim = random.Pick<int64_t>({32, 64, 64, 96, 128, 160, 256});
     if (shape.dtype != DType::kQ8_0 && random.Int(0, 1) == 0) shape.head_dim = random.Int(1, 256);
-    shape.group = random.Int(1, 9);
-    shape.heads = random.Int(1, 2 * shape.group + 1);
+    shape.group = random.Pick<int64_t>({1, 2, 3, 4, random.Int(1, 9)});
+    shape.heads = random.Int(1, shape.group + 2);
     shape.first_head = random.Int(0, 7);
     shape.page_tokens = random.Pick<int64_t>({64, 64, 128, 192});
     shape.sequences.clear();
-    for (int64_t count = random.Int(1, 4); count > 0; --count) {
-        shape.sequences.emplace_back(random.Pick<int64_t>({0, random.Int(0, 200)}),
-                                     random.Pick<int64_t>({1, random.Int(1, 90)}));
+    for (int64_t count = random.Int(1, 3); count > 0; --count) {
+        shape.sequences.emplace_back(
+            random.Pick<int64_t>({0, random.Int(0, 80), random.Int(0, 250)}),
+            random.Pick<int64_t>({1, random.Int(1, 12), random.Int(1, 90)}));
     }
     shape.deviation = random.Pick({1e-3f, 1.0f, 1.0f, 1.0f, 4.0f});
     return shape;
