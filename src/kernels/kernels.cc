@@ -1,5 +1,6 @@
 #include "kernels/kernels.h"
 
+#include "kernels/avx2/matmul.h"
 #include "kernels/avx2/ops.h"
 #include "kernels/avx512/matmul.h"
 #include "kernels/avx512/ops.h"
@@ -30,12 +31,12 @@ constexpr Kernels kReference = {
 
 constexpr Kernels kAvx2 = {
     .level = CpuLevel::kAvx2,
-    .packed_bytes = reference::PackedBytes,
-    .pack = reference::Pack,
-    .prepared_bytes = reference::PreparedBytes,
-    .prepare = reference::Prepare,
-    .matmul = reference::MatMul,
-    .embedding = reference::Embedding,
+    .packed_bytes = strips::PackedBytes,
+    .pack = strips::Pack,
+    .prepared_bytes = strips::PreparedBytes,
+    .prepare = avx2::Prepare,
+    .matmul = avx2::MatMul,
+    .embedding = strips::Embedding,
     .rms_norm = avx2::RmsNorm,
     .rope_table = reference::RopeTable,
     .rope = avx2::Rope,

@@ -200,6 +200,25 @@ TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
     }
 }
 
+// AVX2 and AVX-512 add the same integers and floats in the same order: a cluster of unequal
+// machines computes the same numbers.
+TEST(MatMul, FastLevelsAgreeBitForBit) {
+    if (BestCpuLevel(DetectCpu()) != CpuLevel::kAvx512) GTEST_SKIP() << "this CPU has no AVX-512";
+    std::mt19937 random(16);
+    for (DType dtype : WeightTypes()) {
+        for (const Shape& shape : ShapesFor(random, dtype, 4)) {
+            const Weight weight(random, dtype, shape.rows, shape.cols);
+            const auto x = RandomFloats(random, shape.tokens * shape.cols);
+            const Kernels& narrow = KernelsFor(CpuLevel::kAvx2);
+            const Kernels& wide = KernelsFor(CpuLevel::kAvx512);
+            const Packed packed(wide, weight);
+            ASSERT_EQ(Multiply(narrow, packed, x, shape.tokens, 1),
+                      Multiply(wide, packed, x, shape.tokens, 1))
+                << Info(dtype).name;
+        }
+    }
+}
+
 TEST(MatMul, AddsTheBias) {
     for (CpuLevel level : Levels()) {
         const Kernels& kernels = KernelsFor(level);

@@ -1,0 +1,98 @@
+#include "kernels/avx2/floats.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "kernels/avx2/store.h"
+#include "kernels/strips.h"
+
+namespace weft::kernels::avx2 {
+namespace {
+
+// How 8 rows' weights of one k become floats; h: which half of the strip.
+struct StepF32 {
+    static constexpr DType kType = DType::kF32;
+    static __m256 Load(const std::byte* p, int h) {
+        return _mm256_loadu_ps(reinterpret_cast<const float*>(p) + 8 * h);
+    }
+};
+
+struct StepF16 {
+    static constexpr DType kType = DType::kF16;
+    static __m256 Load(const std::byte* p, int h) {
+        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * h)));
+    }
+};
+
+struct StepBF16 {
+    static constexpr DType kType = DType::kBF16;
+    static __m256 Load(const std::byte* p, int h) {
+        const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * h));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+    }
+};
+
+// S strips from `row` on times T tokens from `token` on.
+template <typename Step, int S, int T>
+void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int64_t kBytes = strips::BlockBytes(Step::kType);
+    const int64_t cols = args.weight.cols, strip_bytes = cols * kBytes;
+    const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
+    const float* x = args.x + token * args.x_stride;
+    __m256 sums[2 * S][T];
+    for (auto& half : sums) std::fill(half, half + T, _mm256_setzero_ps());
+    for (int64_t k = 0; k < cols; ++k, w += kBytes) {
+#pragma GCC unroll 8
+        for (int s = 0; s < 2 * S; ++s) {
+            const __m256 weights = Step::Load(w + s / 2 * strip_bytes, s % 2);
+#pragma GCC unroll 4
+            for (int t = 0; t < T; ++t) {
+                const __m256 value = _mm256_set1_ps(x[t * args.x_stride + k]);
+                sums[s][t] = _mm256_fmadd_ps(weights, value, sums[s][t]);
+            }
+        }
+    }
+    for (int s = 0; s < 2 * S; ++s) {
+        for (int t = 0; t < T; ++t) StoreSums(args, row + 8 * s, token + t, sums[s][t]);
+    }
+}
+
+template <typename Step, int T>
+void Tokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
+    if (tokens == T) return Tile<Step, 1, T>(args, row, token);
+    if constexpr (T > 1) Tokens<Step, T - 1>(args, row, token, tokens);
+}
+
+// Many tokens: one strip at a time. One token: four, so that eight chains of sums are under way.
+template <typename Step>
+void Strips(const MatMulArgs& args, Range rows) {
+    constexpr int kTile = 4;
+    constexpr int64_t kTokenBytes = 192 * 1024;  // activations that stay in L2
+    int64_t row = rows.begin;
+    if (args.rows == 1) {
+        for (; row + 4 * kStripRows <= rows.end; row += 4 * kStripRows) {
+            Tile<Step, 4, 1>(args, row, 0);
+        }
+    }
+    const int64_t fit = std::max<int64_t>(1, kTokenBytes / (4 * args.weight.cols) / kTile) * kTile;
+    for (int64_t begin = 0; begin < args.rows; begin += fit) {
+        const int64_t end = std::min(args.rows, begin + fit);
+        for (int64_t strip = row; strip < rows.end; strip += kStripRows) {
+            for (int64_t token = begin; token < end; token += kTile) {
+                Tokens<Step, kTile>(args, strip, token, std::min<int64_t>(kTile, end - token));
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void MatMulFloats(const MatMulArgs& args, Range rows) {
+    if (args.weight.dtype == DType::kF32) return Strips<StepF32>(args, rows);
+    if (args.weight.dtype == DType::kF16) return Strips<StepF16>(args, rows);
+    WEFT_CHECK(args.weight.dtype == DType::kBF16);
+    Strips<StepBF16>(args, rows);
+}
+
+}  // namespace weft::kernels::avx2

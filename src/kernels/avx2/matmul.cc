@@ -1,0 +1,72 @@
+#include "kernels/avx2/matmul.h"
+
+#include <algorithm>
+
+#include "kernels/avx2/blocks.h"
+#include "kernels/avx2/floats.h"
+#include "kernels/avx2/store.h"
+
+namespace weft::kernels::avx2 {
+namespace {
+
+constexpr int kTile = 4;                       // tokens that share a decoded block
+constexpr int64_t kTokenBytes = 192 * 1024;    // activations that stay in L2 beside a strip
+
+// Both halves of one strip times T tokens from `token` on.
+template <typename Block, int T>
+void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    const int64_t units = args.weight.cols / 32;
+    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
+    for (int h = 0; h < 2; ++h) {
+        const std::byte* w = args.weight.data +
+                             row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+        __m256 sums[T];
+        std::fill(sums, sums + T, _mm256_setzero_ps());
+        for (int64_t unit = 0; unit < units; unit += Block::kUnits) {
+            Block::template Times<T>(w, h, x + unit, x_stride, sums);
+            w += strips::BlockBytes(Block::kType);
+        }
+        for (int t = 0; t < T; ++t) StoreSums(args, row + 8 * h, token + t, sums[t]);
+    }
+}
+
+template <typename Block, int T = kTile>
+void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
+    if (tokens == T) return StripTile<Block, T>(args, row, token);
+    if constexpr (T > 1) StripTokens<Block, T - 1>(args, row, token, tokens);
+}
+
+template <typename Block>
+void Strips(const MatMulArgs& args, Range rows) {
+    const int64_t row_bytes = strips::PreparedBytes(args.weight.cols);
+    const int64_t fit = std::max<int64_t>(1, kTokenBytes / row_bytes / kTile) * kTile;
+    for (int64_t begin = 0; begin < args.rows; begin += fit) {
+        const int64_t end = std::min(args.rows, begin + fit);
+        for (int64_t row = rows.begin; row < rows.end; row += kStripRows) {
+            for (int64_t token = begin; token < end; token += kTile) {
+                StripTokens<Block>(args, row, token, std::min<int64_t>(kTile, end - token));
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void MatMul(const MatMulArgs& args, int part, int parts) {
+    const Range rows = Share(args.weight.rows, kStripRows, part, parts);
+    switch (args.weight.dtype) {
+        case DType::kF32: return MatMulFloats(args, rows);
+        case DType::kF16: return MatMulFloats(args, rows);
+        case DType::kBF16: return MatMulFloats(args, rows);
+        case DType::kQ4_0: return Strips<BlockQ4_0>(args, rows);
+        case DType::kQ4_1: return Strips<BlockQ4_1>(args, rows);
+        case DType::kQ8_0: return Strips<BlockQ8_0>(args, rows);
+        case DType::kQ4_K: return Strips<BlockQ4_K>(args, rows);
+        case DType::kQ6_K: return Strips<BlockQ6_K>(args, rows);
+        case DType::kI32: break;
+    }
+    WEFT_CHECK(!"I32 weights");
+}
+
+}  // namespace weft::kernels::avx2
