@@ -33,6 +33,8 @@ class Listener : public ::testing::Test {
         Process good(Root("prefill=2 steps=5"));
         EXPECT_EQ(good.Wait(Deadline::In(10'000)), 0) << good.output();
         for (auto& worker : workers_) {
+            const Deadline ends = Deadline::In(5000);  // its rank
+            while (!test::ChildrenOf(worker->pid()).empty() && !ends.expired()) ::usleep(1000);
             worker->Signal(SIGTERM);
             EXPECT_EQ(worker->Wait(Deadline::In(5000)), 0) << worker->output();
             const Deadline deadline = Deadline::In(500);
