@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Weft against llama.cpp on the same cores: tokens a second, and what a second rank brings.
 
-    bench/inference.py PEERS [--rounds 5] [--models smollm2,1b] [--json FILE]
+    bench/inference.py PEERS [--rounds 5] [--models smollm2,1b] [--long] [--json FILE]
 
 PEERS is a folder that holds llama.cpp's programs llama-bench and ggml-rpc-server (in it, or in
 llama/build/bin/ below it). The models are SmolLM2-135M-Instruct Q4_1 (from the cache of
@@ -20,6 +20,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -217,6 +218,23 @@ def print_limits(name, bench):
           f"ratio {runs['tp2 shm']['load_s'] / runs['pp2 shm']['load_s']:.2f} (at most 1.3)")
 
 
+def print_long_prompt(name, bench):
+    """A prompt of some 4,000 tokens in three layouts: memory must not grow with it beyond KV."""
+    print(f"\n{name}: a long prompt in chunks, from weft run --json")
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
+        text.write("The weaver set the loom by the window and counted the threads again. " * 285)
+        text.flush()
+        for label, ranks, layout in (("tp2", 2, ["--tp", "2"]), ("pp2", 2, ["--pp", "2"]),
+                                     ("pp3", 3, ["--pp", "3"])):
+            run = bench.call([bench.weft, "run", bench.models[name], "-f", text.name, "-n", "4",
+                              "--ignore-eos", "--ctx", "4608", "--json", "-t", "1",
+                              "--local", str(ranks), *layout])
+            beyond = [(r["rss_bytes"] - r["weight_bytes"] - r["kv_bytes"]) / MIB
+                      for r in run["ranks"]]
+            print(f"{label}: {run['prompt_tokens']} tokens at {run['prefill_tok_s']:.1f} tok/s; "
+                  f"beyond weights and KV {', '.join(f'{b:.0f}' for b in beyond)} MiB")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -227,6 +245,7 @@ def main():
     parser.add_argument("--generate", type=int, default=128)
     parser.add_argument("--cores", default="0,1", help="the cores that everything is pinned to")
     parser.add_argument("--weft", default=str(ROOT / "build/weft"))
+    parser.add_argument("--long", action="store_true", help="also run a prompt of 4,000 tokens")
     parser.add_argument("--json", help="also write all samples to this file")
     bench = Bench(parser.parse_args())
     everything = {}
@@ -236,6 +255,8 @@ def main():
         print_speeds(name, samples)
         print_ratios(name, samples)
         print_limits(name, bench)
+        if bench.options.long:
+            print_long_prompt(name, bench)
     if bench.options.json:
         pathlib.Path(bench.options.json).write_text(json.dumps(everything, indent=1))
 
