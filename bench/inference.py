@@ -87,7 +87,8 @@ class Bench:
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, preexec_fn=self.pin, timeout=600)
         if done.returncode != 0:
-            sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-2000:]}")
+            words = " ".join(map(str, command))
+            sys.exit(f"{words}: exit {done.returncode}\n{done.stderr[-2000:]}")
         return json.loads(done.stdout)
 
     def speeds(self, command):

@@ -138,9 +138,10 @@ class Matrices {
         kernels_.prepare({x.data(), first.cols, tokens, first.cols, prepared.data.get()}, 0, 1);
         return Best(threads, repeats, [&](int part) {
             for (const weft::kernels::PackedMatrix& matrix : matrices_) {
-                kernels_.matmul({matrix, x.data(), first.cols, quantized ? prepared.data.get() : nullptr,
-                                 tokens, nullptr, y.data(), first.rows},
-                                part, threads);
+                kernels_.matmul(
+                    {matrix, x.data(), first.cols, quantized ? prepared.data.get() : nullptr,
+                     tokens, nullptr, y.data(), first.rows},
+                    part, threads);
             }
         });
     }
@@ -164,9 +165,10 @@ void Measure(const Kernels& kernels, DType dtype, Shape shape, int threads, int6
     Matrices one(kernels, dtype, shape, 1);
     const double prefill = one.Products(tokens) / one.Run(threads, tokens, 4) / 1e9;
     const double peak = Info(dtype).quantized ? limits.int8_gop_s : limits.float_gop_s;
-    fmt::print("{:5} {:6} x {:<5} decode {:6.1f} GB/s ({:3.0f} %)   prefill {:7.1f} GOP/s ({:3.0f} %)\n",
-               Info(dtype).name, shape.rows, shape.cols, decode, 100 * decode / limits.read_gb_s,
-               prefill, 100 * prefill / peak);
+    fmt::print(
+        "{:5} {:6} x {:<5} decode {:6.1f} GB/s ({:3.0f} %)   prefill {:7.1f} GOP/s ({:3.0f} %)\n",
+        Info(dtype).name, shape.rows, shape.cols, decode, 100 * decode / limits.read_gb_s, prefill,
+        100 * prefill / peak);
 }
 
 void MeasurePrepare(const Kernels& kernels) {
@@ -174,7 +176,8 @@ void MeasurePrepare(const Kernels& kernels) {
         std::vector<float> x(static_cast<size_t>(cols), 0.5f);
         const Buffer out(kernels.prepared_bytes(cols));
         const double seconds = Best(1, 10, [&](int) {
-            for (int i = 0; i < 100; ++i) kernels.prepare({x.data(), cols, 1, cols, out.data.get()}, 0, 1);
+            for (int i = 0; i < 100; ++i)
+                kernels.prepare({x.data(), cols, 1, cols, out.data.get()}, 0, 1);
         });
         fmt::print("prepare {:5} columns: {:.2f} us\n", cols, seconds * 1e4);
     }
@@ -199,7 +202,8 @@ int main(int argc, char** argv) {
         bool wanted = argc <= 3;
         for (int i = 3; i < argc; ++i) wanted = wanted || weft::DTypeOfName(argv[i]) == info.dtype;
         if (!wanted) continue;
-        for (const Shape& shape : {Shape{2048, 2048}, Shape{8192, 2048}, Shape{2048, 8192}, Shape{1536, 576}}) {
+        for (const Shape& shape :
+             {Shape{2048, 2048}, Shape{8192, 2048}, Shape{2048, 8192}, Shape{1536, 576}}) {
             if (shape.cols % info.block_elements != 0) continue;
             Measure(kernels, info.dtype, shape, threads, tokens, limits);
         }

@@ -71,7 +71,8 @@ Status CheckFlags(BenchFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--tp and --pp take numbers from 1 to 1024");
     }
     const auto sound = [](int64_t n) { return n >= 0 && n <= 1 << 20; };
-    if (!std::ranges::all_of(flags.prompts, sound) || !std::ranges::all_of(flags.generates, sound)) {
+    if (!std::ranges::all_of(flags.prompts, sound) ||
+        !std::ranges::all_of(flags.generates, sound)) {
         return MakeError(ErrorCode::kUsage, "-p and -n take numbers from 0 to 1048576");
     }
     for (const Configuration& c : Sweep(flags)) {
@@ -215,7 +216,8 @@ void AddBench(CLI::App& app, int& status) {
     CLI::App* bench = app.add_subcommand("bench", "How fast a model runs, over a sweep of layouts");
     bench->footer(kFooter);
     AddModel(*bench, flags->common.job.model);
-    AddList(*bench, "-p,--n-prompt", flags->prompts, "Prompt tokens of a prefill test (512; 0: none)");
+    AddList(*bench, "-p,--n-prompt", flags->prompts,
+            "Prompt tokens of a prefill test (512; 0: none)");
     AddList(*bench, "-n,--n-gen", flags->generates, "Tokens of a decode test (128; 0: none)");
     AddList(*bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
     AddList(*bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");

@@ -142,7 +142,8 @@ void PrintModel(const formats::ModelSource& source) {
     fmt::print("\ntensors ({}):\n", source.tensors().size());
     for (const formats::TensorInfo& tensor : source.tensors()) {
         std::string shape;
-        for (int64_t dim : ShapeOf(tensor)) fmt::format_to(std::back_inserter(shape), " {:>7}", dim);
+        for (int64_t dim : ShapeOf(tensor))
+            fmt::format_to(std::back_inserter(shape), " {:>7}", dim);
         fmt::print("  {:<36} {:<5} {:<18} {:>12}\n", tensor.name, Info(tensor.dtype).name, shape,
                    tensor.bytes);
     }

@@ -55,7 +55,8 @@ int Main(std::vector<std::string> words) {
         if (error.get_exit_code() == 0) return app.exit(error);
         std::string text = error.what();
         std::ranges::replace(text, '\n', ' ');
-        return Fail(MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text), wants_json);
+        return Fail(MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text),
+                    wants_json);
     }
     if (version) {
         PrintVersion(json);

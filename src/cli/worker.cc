@@ -50,7 +50,8 @@ void AddWorker(CLI::App& app, int& status) {
         "Examples:\n"
         "  head -c 32 /dev/urandom | base64 > weft.key && chmod 600 weft.key\n"
         "  weft worker --listen 0.0.0.0:7000 --key-file weft.key\n"
-        "  weft run model.gguf -p \"Hello\" --hosts b:7000 --key-file weft.key   (on the first host)");
+        "  weft run model.gguf -p \"Hello\" --hosts b:7000 --key-file weft.key   (on the first "
+        "host)");
     worker->callback([flags, &status] {
         if (!flags->join.empty()) {
             status = Join(flags->join);

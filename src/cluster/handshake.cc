@@ -182,7 +182,8 @@ Result<Bytes> ClientHandshake::OnChallenge(const Frame& frame) {
     session_.receive_key = Mac(key_, kServerFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;
     proved_ = true;
-    return PlainFrame(FrameType::kProof, Encode(ProofMessage{Mac(key_, kClientProof, transcript_)}));
+    return PlainFrame(FrameType::kProof,
+                      Encode(ProofMessage{Mac(key_, kClientProof, transcript_)}));
 }
 
 Error ClientHandshake::Refused(const RefuseMessage& message) const {
@@ -209,7 +210,8 @@ Error ClientHandshake::Refused(const RefuseMessage& message) const {
 
 Result<Bytes> ClientHandshake::On(const Frame& frame) {
     if (!proved_) {
-        if (frame.type != FrameType::kChallenge) return Unexpected(name_, "an unexpected frame came");
+        if (frame.type != FrameType::kChallenge)
+            return Unexpected(name_, "an unexpected frame came");
         return OnChallenge(frame);
     }
     if (frame.type == FrameType::kRefuse) {

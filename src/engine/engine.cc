@@ -32,7 +32,8 @@ double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
 std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab) {
     std::mt19937 random(1);
     std::vector<int32_t> tokens(static_cast<size_t>(count));
-    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
+    for (int32_t& token : tokens)
+        token = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
     return tokens;
 }
 
@@ -127,7 +128,8 @@ size_t Engine::ChunkFor(size_t prompt_tokens) const {
     const auto chunk = static_cast<size_t>(rank_->job().chunk);
     const auto stages = static_cast<size_t>(rank_->layout().pp);
     if (stages == 1) return chunk;
-    const size_t share = (prompt_tokens + stages * kChunksPerStage - 1) / (stages * kChunksPerStage);
+    const size_t share =
+        (prompt_tokens + stages * kChunksPerStage - 1) / (stages * kChunksPerStage);
     return std::min(chunk, std::max(share, kLeastChunk));
 }
 
@@ -289,7 +291,8 @@ Status Engine::ScoreChunk(std::span<const int32_t> chunk, double& sum, double& s
         const size_t count = std::min(step, tokens.size() - at);
         const size_t skip = at >= first ? 0 : std::min(first - at, count);
         std::vector<float> logits((count - skip) * vocab);
-        WEFT_TRY(RunAll(std::span(tokens).subspan(at, count), static_cast<int64_t>(at), skip, logits));
+        WEFT_TRY(
+            RunAll(std::span(tokens).subspan(at, count), static_cast<int64_t>(at), skip, logits));
         for (size_t row = at + skip; row < at + count && row + 1 < tokens.size(); ++row) {
             const auto mine = std::span(logits).subspan((row - at - skip) * vocab, vocab);
             const double nll = NegativeLogLikelihood(mine, tokens[row + 1]);

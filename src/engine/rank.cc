@@ -129,13 +129,13 @@ Status Rank::CheckMemory() {
     }
     for (const auto& [boot, machine] : machines) {
         if (machine.available == 0 || machine.needed <= machine.available) continue;
-        return MakeError(ErrorCode::kOutOfMemory,
-                         "{} does not fit into the memory of {}: {} = {:.0f} MiB (weights, KV cache "
-                         "of {} tokens, activations), but {:.0f} MiB are free. Use a smaller --ctx "
-                         "or --chunk, a smaller quantization, or more hosts.",
-                         source_->name(), machine.name, machine.sum,
-                         static_cast<double>(machine.needed) / kMiB, job_.ctx,
-                         static_cast<double>(machine.available) / kMiB);
+        return MakeError(
+            ErrorCode::kOutOfMemory,
+            "{} does not fit into the memory of {}: {} = {:.0f} MiB (weights, KV cache "
+            "of {} tokens, activations), but {:.0f} MiB are free. Use a smaller --ctx "
+            "or --chunk, a smaller quantization, or more hosts.",
+            source_->name(), machine.name, machine.sum, static_cast<double>(machine.needed) / kMiB,
+            job_.ctx, static_cast<double>(machine.available) / kMiB);
     }
     return {};
 }
@@ -228,8 +228,9 @@ Status Rank::Run(const StepData& step) {
 // Steps come over the wire: what the backend takes for granted is checked here.
 Status Rank::CheckStepRows(const StepData& step) const {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
-    bool good = tokens > 0 && tokens <= std::min(job_.chunk, job_.ctx) &&
-                static_cast<int64_t>(step.output_rows.size()) <= std::min(job_.max_outputs, job_.chunk);
+    bool good =
+        tokens > 0 && tokens <= std::min(job_.chunk, job_.ctx) &&
+        static_cast<int64_t>(step.output_rows.size()) <= std::min(job_.max_outputs, job_.chunk);
     for (int32_t row : step.output_rows) good = good && row >= 0 && row < tokens;
     for (const StepData::Sequence& s : step.sequences) {
         const int64_t end = int64_t{s.position} + s.row_count;

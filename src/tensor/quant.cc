@@ -61,7 +61,7 @@ void EncodeHalf(const float* src, std::byte* dst) {
 void DecodeF32(const std::byte* src, float* dst) { std::memcpy(dst, src, sizeof *dst); }
 void EncodeF32(const float* src, std::byte* dst) { std::memcpy(dst, src, sizeof *src); }
 
-// ---- Q4_0: f16 scale, 16 bytes; byte i holds elements i (low nibble) and i + 16 ------------------
+// ---- Q4_0: f16 scale, 16 bytes; byte i holds elements i (low nibble) and i + 16 -----------------
 
 void DecodeQ4_0(const std::byte* src, float* dst) {
     const float d = LoadF16(src);
@@ -81,7 +81,7 @@ void EncodeQ4_0(const float* src, std::byte* dst) {
     }
 }
 
-// ---- Q4_1: f16 scale, f16 minimum, 16 bytes as in Q4_0 -------------------------------------------
+// ---- Q4_1: f16 scale, f16 minimum, 16 bytes as in Q4_0 ------------------------------------------
 
 void DecodeQ4_1(const std::byte* src, float* dst) {
     const float d = LoadF16(src);
@@ -104,7 +104,7 @@ void EncodeQ4_1(const float* src, std::byte* dst) {
     }
 }
 
-// ---- Q8_0: f16 scale, 32 int8 ----------------------------------------------------------------------
+// ---- Q8_0: f16 scale, 32 int8 -------------------------------------------------------------------
 
 void DecodeQ8_0(const std::byte* src, float* dst) {
     const float d = LoadF16(src);
@@ -120,7 +120,7 @@ void EncodeQ8_0(const float* src, std::byte* dst) {
     }
 }
 
-// ---- Q4_K: 256 elements in 8 sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum ---------
+// ---- Q4_K: 256 elements in 8 sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum ------
 // f16 d, f16 dmin, 12 bytes of packed scales and minima, 128 bytes: byte i of chunk c (32 bytes)
 // holds element i of sub-block 2c (low nibble) and of sub-block 2c + 1.
 
@@ -164,7 +164,7 @@ void EncodeQ4_K(const float* src, std::byte* dst) {
     }
 }
 
-// ---- Q6_K: 256 elements in 16 sub-blocks of 16, each with an int8 scale ----------------------------
+// ---- Q6_K: 256 elements in 16 sub-blocks of 16, each with an int8 scale -------------------------
 // 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 int8 scales, f16 d. Per half of 128:
 // element 32g + l has its low nibble in byte 32(g % 2) + l, upper nibble of it for g >= 2, and its
 // high pair in bits 2g of byte l.
@@ -199,7 +199,7 @@ void EncodeQ6_K(const float* src, std::byte* dst) {
     }
 }
 
-// ---- Rows ------------------------------------------------------------------------------------------
+// ---- Rows ---------------------------------------------------------------------------------------
 
 template <void (*kDecode)(const std::byte*, float*)>
 void DecodeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst) {

@@ -1,4 +1,5 @@
-// One rank's Program compiled for the CPU and loaded from a source, and steps of one sequence on it.
+// One rank's Program compiled for the CPU and loaded from a source, and steps of one sequence on
+// it.
 #pragma once
 
 #include <gtest/gtest.h>

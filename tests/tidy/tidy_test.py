@@ -63,7 +63,8 @@ class Tidy(unittest.TestCase):
         self.assertEqual(status, 0, out)
 
     def test_contract(self):
-        self.expect("src/net/d.h", "#pragma once\n// " + "too late, " * 7 + "\n", "1: a header opens")
+        late = "#pragma once\n// " + "too late, " * 7 + "\n"
+        self.expect("src/net/d.h", late, "1: a header opens")
         self.expect("src/net/d.h", CONTRACT.replace("#pragma once\n", ""), "1: no #pragma once")
 
     def test_text(self):

@@ -93,7 +93,7 @@ class CpuExecutable final : public Executable {
     uint64_t checksum_ = 0;
 };
 
-// ---- Loading -------------------------------------------------------------------------------------
+// ---- Loading ------------------------------------------------------------------------------------
 
 Status CpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
     const program::Value& value = program_.value(id);
@@ -115,7 +115,8 @@ Status CpuExecutable::LoadVector(const program::Value& value, std::byte* out,
 Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix,
                                  const RowSource& source) const {
     const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
-    const int64_t strips = std::max<int64_t>(1, kLoadPieceBytes / (row_bytes * kernels::kStripRows));
+    const int64_t strips =
+        std::max<int64_t>(1, kLoadPieceBytes / (row_bytes * kernels::kStripRows));
     const int64_t piece = std::min(strips * kernels::kStripRows, matrix.rows);
     std::vector<std::byte> raw(static_cast<size_t>(piece * row_bytes));
     for (int64_t row = 0; row < matrix.rows; row += piece) {
@@ -127,7 +128,7 @@ Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix,
     return {};
 }
 
-// ---- Running -------------------------------------------------------------------------------------
+// ---- Running ------------------------------------------------------------------------------------
 
 Status CpuExecutable::Run(const Step& step, const Groups& groups) {
     WEFT_TRY(CheckStep(step));
@@ -260,7 +261,7 @@ void CpuExecutable::RunCall(size_t index, int part) {
     }
 }
 
-// ---- Communication -------------------------------------------------------------------------------
+// ---- Communication ------------------------------------------------------------------------------
 
 Status CpuExecutable::Communicate(const Call& call) {
     if (const auto* a = std::get_if<AllReduceCall>(&call.args)) return Communicate(call, *a);

@@ -52,8 +52,9 @@ class Lowerer {
         const int64_t prepared_bytes = Align(prepared * rows);
         scratch_floats_ = Align(attention * 4) / 4;
         const int64_t table_bytes = Align(rotary * options_.max_tokens * 4);
-        const int64_t total = 2 * prepared_bytes + scratch_floats_ * 4 * threads_ +
-                              table_bytes * static_cast<int64_t>(std::max<size_t>(1, tables_.size()));
+        const int64_t total =
+            2 * prepared_bytes + scratch_floats_ * 4 * threads_ +
+            table_bytes * static_cast<int64_t>(std::max<size_t>(1, tables_.size()));
         WEFT_ASSIGN(buffers_.scratch, Memory::Allocate(total, "scratch"));
         std::byte* at = buffers_.scratch.data();
         prepared_[0] = at;
@@ -190,7 +191,8 @@ class Lowerer {
     Status LowerAttention(const program::Op& op) {
         if (op.inputs.size() != 5) {
             return MakeError(ErrorCode::kUnsupported,
-                             "program op {} (attention) has no KV cache: that is for training", op_);
+                             "program op {} (attention) has no KV cache: that is for training",
+                             op_);
         }
         const auto& a = op.as<program::Attention>();
         kernels::KvWriteArgs write;

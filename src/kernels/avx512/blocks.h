@@ -199,8 +199,8 @@ struct BlockQ6_K {
     WEFT_INLINE void Start(const ActivationBlock* x, int64_t x_stride, int s, __m512i (&dots)[T]) {
         StartAt<T>(x, x_stride, [s](const ActivationBlock& b) { return b.from_32[s]; }, dots);
     }
-    // The four dwords from i = 4s on of one half. Few tokens: all groups of a dword at once, so that
-    // the weights are read as one stream.
+    // The four dwords from i = 4s on of one half. Few tokens: all groups of a dword at once, so
+    // that the weights are read as one stream.
     template <int T>
     WEFT_INLINE void TimesAll(const std::byte* w, int half, int s, const ActivationBlock* x,
                               int64_t x_stride, __m512 (&sums)[T]) {

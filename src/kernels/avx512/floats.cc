@@ -69,7 +69,8 @@ void Strips(const MatMulArgs& args, Range rows) {
     constexpr int64_t kTokenBytes = 384 * 1024;  // activations that stay in L2
     int64_t row = rows.begin;
     if (args.rows == 1) {
-        for (; row + 4 * kStripRows <= rows.end; row += 4 * kStripRows) Tile<Step, 4, 1>(args, row, 0);
+        for (; row + 4 * kStripRows <= rows.end; row += 4 * kStripRows)
+            Tile<Step, 4, 1>(args, row, 0);
     }
     const int64_t fit =
         std::max<int64_t>(1, kTokenBytes / (4 * args.weight.cols) / kTile) * kTile;

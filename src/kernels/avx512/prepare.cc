@@ -50,7 +50,8 @@ void Prepare(const PrepareArgs& args, int part, int parts) {
         const int64_t row = i / blocks;
         const int64_t end = std::min(share.end, (row + 1) * blocks);
         const float* x = args.x + row * args.x_stride;
-        auto* out = reinterpret_cast<ActivationBlock*>(args.out) + row * strips::PreparedBlocks(args.cols);
+        auto* out =
+            reinterpret_cast<ActivationBlock*>(args.out) + row * strips::PreparedBlocks(args.cols);
         for (; i < end; ++i) PrepareBlock(x + (i - row * blocks) * 32, out + (i - row * blocks));
     }
 }

@@ -1,4 +1,4 @@
-// Where the sums of a strip go.
+// Where the sums of a strip go: from the accumulators of one matmul to the rows of y.
 #pragma once
 
 #include <immintrin.h>

@@ -73,7 +73,8 @@ void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const st
     }
     if (row_begin + count != matrix.rows) return;
     const int64_t end = PackedBytes(matrix.dtype, matrix.rows, matrix.cols);
-    std::memset(matrix.data + matrix.rows * bytes, 0, static_cast<size_t>(end - matrix.rows * bytes));
+    std::memset(matrix.data + matrix.rows * bytes, 0,
+                static_cast<size_t>(end - matrix.rows * bytes));
 }
 
 int64_t PreparedBytes(int64_t) { return 64; }
