@@ -4,6 +4,7 @@
 # What the build and the tests need, by Debian 12 name.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
     libssl-dev libpcre2-dev libgtest-dev python3 python3-pip ca-certificates)
+TEST_PACKAGES=("${BUILD_PACKAGES[@]}" iproute2)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
 
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
