@@ -3,3 +3,9 @@ find_program(PYTHON3 python3 REQUIRED)
 add_test(NAME tidy COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/tidy.py ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_rules COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/tidy_test.py)
 set_tests_properties(tidy tidy_rules PROPERTIES LABELS tidy TIMEOUT 60)
+# Only an optimised build inlines what must be inlined.
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  add_test(NAME isa_symbols COMMAND ${CMAKE_CURRENT_LIST_DIR}/isa_symbols.sh
+    ${CMAKE_BINARY_DIR}/src/CMakeFiles/weft_kernels.dir/kernels)
+  set_tests_properties(isa_symbols PROPERTIES LABELS tidy)
+endif()
