@@ -90,6 +90,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(TokenizerData data) {
     const Vocabulary& vocabulary = *made->vocabulary_;
     const bool bytes = vocabulary.data().model == "gpt2";
     WEFT_ASSIGN(made->model_, bytes ? MakeBytePairModel(vocabulary) : MakeSpmModel(vocabulary));
+    made->vocabulary_->DropMerges();
     made->always_ = MakeScanner(vocabulary, false);
     made->on_request_ = MakeScanner(vocabulary, true);
     made->pieces_.reserve(vocabulary.data().tokens.size());

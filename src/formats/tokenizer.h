@@ -88,12 +88,12 @@ class Tokenizer {
     bool IsSpecial(int32_t id) const;           // control or unknown: not shown to users
     bool IsEog(int32_t id) const;               // ends a generation: eos, eot, eom and their like
     int32_t Find(std::string_view text) const;  // the token with exactly this raw text, or -1
-    const TokenizerData& data() const;
+    const TokenizerData& data() const;  // as given, without the merges
 
   private:
     Tokenizer();
 
-    std::unique_ptr<const Vocabulary> vocabulary_;
+    std::unique_ptr<Vocabulary> vocabulary_;
     std::unique_ptr<const TokenModel> model_;
     std::unique_ptr<const SpecialScanner> always_;      // user-defined tokens
     std::unique_ptr<const SpecialScanner> on_request_;  // and control and unknown tokens

@@ -17,7 +17,7 @@ namespace weft::formats {
 // A TokenizerData whose sizes, types and ids are right, with an index from text to id.
 class Vocabulary {
   public:
-    static Result<std::unique_ptr<const Vocabulary>> Make(TokenizerData data);
+    static Result<std::unique_ptr<Vocabulary>> Make(TokenizerData data);
 
     const TokenizerData& data() const { return data_; }
     int32_t size() const { return static_cast<int32_t>(data_.tokens.size()); }
@@ -26,6 +26,8 @@ class Vocabulary {
     TokenType Type(int32_t id) const;
     // The token of this text, or -1. Tokens without text are never found.
     int32_t Find(std::string_view text) const;
+    // Frees the merges: a model has its own form of them, and these are megabytes.
+    void DropMerges() { std::vector<std::string>().swap(data_.merges); }
 
   private:
     explicit Vocabulary(TokenizerData data) : data_(std::move(data)) {}

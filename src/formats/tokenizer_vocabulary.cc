@@ -24,7 +24,7 @@ int ByteOfHexToken(std::string_view text) {
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-Result<std::unique_ptr<const Vocabulary>> Vocabulary::Make(TokenizerData data) {
+Result<std::unique_ptr<Vocabulary>> Vocabulary::Make(TokenizerData data) {
     std::unique_ptr<Vocabulary> made(new Vocabulary(std::move(data)));
     const size_t count = made->data_.tokens.size();
     if (count == 0 || count > INT32_MAX) {
@@ -35,7 +35,7 @@ Result<std::unique_ptr<const Vocabulary>> Vocabulary::Make(TokenizerData data) {
     WEFT_TRY(made->CheckTypesAndScores());
     WEFT_TRY(made->CheckIds());
     WEFT_TRY(made->IndexTokens());
-    return std::unique_ptr<const Vocabulary>(std::move(made));
+    return made;
 }
 
 TokenType Vocabulary::Type(int32_t id) const {
