@@ -106,7 +106,7 @@ TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
 TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
     auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
     std::atomic<int64_t> put_ns{0};
-    int64_t best_ns = INT64_MAX;
+    std::vector<int64_t> took_ns;
     test::OnThreads(fabrics, [&](Fabric& fabric) {
         Link& link = *fabric.links[1 - fabric.rank];
         for (uint64_t round = 1; round <= 6; round++) {
@@ -118,13 +118,15 @@ TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
                 ASSERT_TRUE(link.Wait(0, round, kTag, deadline).ok());
             } else {
                 ASSERT_TRUE(link.Wait(0, round, kTag, deadline).ok());
-                best_ns = std::min(best_ns, NowNs() - put_ns);
+                took_ns.push_back(NowNs() - put_ns);
                 ASSERT_TRUE(link.Put(0, {}, {}, 0, round, kTag, deadline).ok());
             }
         }
     });
-    // After 100 ms a sleep lasts 10 ms: the best of six would be above this without a wake-up.
-    EXPECT_LE(best_ns, 500'000);
+    // After 100 ms a sleep lasts 10 ms: without wake-ups two of six so short are unlikely (11 %).
+    ASSERT_EQ(6u, took_ns.size());
+    std::sort(took_ns.begin(), took_ns.end());
+    EXPECT_LE(took_ns[1], 1'000'000);
 }
 
 TEST_P(LinkTest, SilenceNamesRankOpAndTime) {
