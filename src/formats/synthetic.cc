@@ -90,6 +90,20 @@ std::string ByteToken(unsigned byte) {
     return token;
 }
 
+// Word number `n` of a made-up language: a blank and three syllables, each number another word.
+std::string Word(unsigned n) {
+    constexpr std::string_view kConsonants = "bdfghjklmnprstvz";
+    constexpr std::string_view kVowels = "aeiou";
+    std::string word = ByteToken(' ');
+    for (int syllable = 0; syllable < 3; ++syllable) {
+        word += kConsonants[n % kConsonants.size()];
+        n /= static_cast<unsigned>(kConsonants.size());
+        word += kVowels[n % kVowels.size()];
+        n /= static_cast<unsigned>(kVowels.size());
+    }
+    return word;
+}
+
 constexpr std::string_view kChatMl =
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] "
     "+ '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
@@ -101,7 +115,7 @@ constexpr std::string_view kLlama3 =
     "{% endif %}";
 
 void WriteTokenizer(GgufWriter& writer, const Shape& shape) {
-    constexpr int32_t kNormal = 1, kControl = 3, kUnused = 5;
+    constexpr int32_t kNormal = 1, kControl = 3;
     const bool llama3 = shape.rope_factor > 0;
     const std::vector<std::string> special =
         llama3 ? std::vector<std::string>{"<|begin_of_text|>", "<|end_of_text|>",
@@ -113,10 +127,10 @@ void WriteTokenizer(GgufWriter& writer, const Shape& shape) {
     types.assign(256, kNormal);
     for (const std::string& token : special) tokens.push_back(token);
     types.resize(tokens.size(), kControl);
-    for (int n = 0; static_cast<int>(tokens.size()) < shape.vocabulary; ++n) {
-        tokens.push_back(fmt::format("<unused_{}>", n));
+    for (unsigned n = 0; static_cast<int>(tokens.size()) < shape.vocabulary; ++n) {
+        tokens.push_back(Word(n));
     }
-    types.resize(tokens.size(), kUnused);
+    types.resize(tokens.size(), kNormal);
     writer.String("tokenizer.ggml.model", "gpt2");
     writer.String("tokenizer.ggml.pre", "default");
     writer.Strings("tokenizer.ggml.tokens", tokens);

@@ -13,7 +13,8 @@
 //
 // Every byte depends on (seed, tensor name, row, column) alone: any shard, read in any order,
 // sees the same model. The tokenizer is byte-level BPE without merges: 256 byte tokens, the chat
-// special tokens of the family, and "<unused_N>" up to the real vocabulary's size.
+// special tokens of the family, and made-up words (" bebaba") up to the real vocabulary's size: no
+// text is cut into those, but the model says them.
 // Errors of Make: kUsage for an unknown name or dtype; the message lists the known ones.
 #pragma once
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "formats/gguf_writer.h"
 #include "support/temp_dir.h"
@@ -39,6 +40,7 @@ TEST(Synthetic, HasTheRealModelsSizes) {
         const auto tokens = model->meta().Strings("tokenizer.ggml.tokens");
         ASSERT_TRUE(tokens.ok());
         EXPECT_EQ(tokens->size(), *model->meta().U64(arch + ".vocab_size"));
+        EXPECT_EQ(std::set(tokens->begin(), tokens->end()).size(), tokens->size());
         EXPECT_EQ(model->FindTensor("token_embd.weight")->rows,
                   static_cast<int64_t>(tokens->size()));
         EXPECT_EQ(model->meta().Ints("tokenizer.ggml.token_type")->size(), tokens->size());
