@@ -45,8 +45,9 @@ double Best(int threads, int repeats, const std::function<void(int)>& work) {
             ends[static_cast<size_t>(part)] = Now();
             ready.fetch_add(1);
             while (ready.load() < threads * (2 * i + 2)) _mm_pause();
-            if (part == 0) best = std::min(best, *std::ranges::max_element(ends) -
-                                                     *std::ranges::min_element(begins));
+            if (part == 0)
+                best = std::min(
+                    best, *std::ranges::max_element(ends) - *std::ranges::min_element(begins));
         }
     };
     std::vector<std::thread> others;
@@ -89,15 +90,17 @@ struct Buffer {
 #define WEFT_RATE(code)                                                                         \
     [](int) {                                                                                   \
         for (int i = 0; i < 1000000; ++i) {                                                     \
-            __asm__ volatile(code : : : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", \
-                             "xmm7");                                                           \
+            __asm__ volatile(code                                                               \
+                             :                                                                  \
+                             :                                                                  \
+                             : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7"); \
         }                                                                                       \
     }
-#define WEFT_EIGHT(name)                                                                  \
-    name " %%zmm8,%%zmm9,%%zmm0\n" name " %%zmm8,%%zmm9,%%zmm1\n"                         \
-    name " %%zmm8,%%zmm9,%%zmm2\n" name " %%zmm8,%%zmm9,%%zmm3\n"                         \
-    name " %%zmm8,%%zmm9,%%zmm4\n" name " %%zmm8,%%zmm9,%%zmm5\n"                         \
-    name " %%zmm8,%%zmm9,%%zmm6\n" name " %%zmm8,%%zmm9,%%zmm7\n"
+#define WEFT_EIGHT(name)                                               \
+    name " %%zmm8,%%zmm9,%%zmm0\n" name " %%zmm8,%%zmm9,%%zmm1\n" name \
+         " %%zmm8,%%zmm9,%%zmm2\n" name " %%zmm8,%%zmm9,%%zmm3\n" name \
+         " %%zmm8,%%zmm9,%%zmm4\n" name " %%zmm8,%%zmm9,%%zmm5\n" name \
+         " %%zmm8,%%zmm9,%%zmm6\n" name " %%zmm8,%%zmm9,%%zmm7\n"
 
 double Int8Peak(int threads) {
     return threads * 8e6 * 128 / Best(threads, 5, WEFT_RATE(WEFT_EIGHT("vpdpbusd"))) / 1e9;
@@ -171,6 +174,16 @@ void Measure(const Kernels& kernels, DType dtype, Shape shape, int threads, int6
         100 * prefill / peak);
 }
 
+void MeasurePack(const Kernels& kernels, DType dtype) {
+    const int64_t rows = 2048, cols = 2048, stride = RowBytes(dtype, cols);
+    const Buffer source(rows * stride), packed(kernels.packed_bytes(dtype, rows, cols));
+    const double seconds = Best(1, 3, [&](int) {
+        kernels.pack({dtype, rows, cols, packed.data.get()}, 0, rows, source.data.get(), stride);
+    });
+    fmt::print("{:5} pack {:.1f} GB/s a thread\n", Info(dtype).name,
+               static_cast<double>(rows * stride) / seconds / 1e9);
+}
+
 void MeasurePrepare(const Kernels& kernels) {
     for (int64_t cols : {576, 2048, 8192}) {
         std::vector<float> x(static_cast<size_t>(cols), 0.5f);
@@ -193,15 +206,18 @@ int main(int argc, char** argv) {
     if (weft::DetectCpu().avx512_vnni) {
         limits = {ReadBandwidth(threads), Int8Peak(threads), FloatPeak(threads)};
     }
-    fmt::print("{} kernels, {} threads, {} tokens; limits: read {:.1f} GB/s, int8 {:.0f} GOP/s, "
-               "float {:.0f} GFLOP/s\n", CpuLevelName(kernels.level), threads, tokens,
-               limits.read_gb_s, limits.int8_gop_s, limits.float_gop_s);
+    fmt::print(
+        "{} kernels, {} threads, {} tokens; limits: read {:.1f} GB/s, int8 {:.0f} GOP/s, "
+        "float {:.0f} GFLOP/s\n",
+        CpuLevelName(kernels.level), threads, tokens, limits.read_gb_s, limits.int8_gop_s,
+        limits.float_gop_s);
     MeasurePrepare(kernels);
     for (const weft::DTypeInfo& info : weft::kDTypes) {
         if (info.dtype == DType::kI32) continue;
         bool wanted = argc <= 3;
         for (int i = 3; i < argc; ++i) wanted = wanted || weft::DTypeOfName(argv[i]) == info.dtype;
         if (!wanted) continue;
+        MeasurePack(kernels, info.dtype);
         for (const Shape& shape :
              {Shape{2048, 2048}, Shape{8192, 2048}, Shape{2048, 8192}, Shape{1536, 576}}) {
             if (shape.cols % info.block_elements != 0) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "tensor/half.h"
 #include "tensor/quant.h"
@@ -21,6 +22,12 @@ struct FieldList {
     int count = 0;
     constexpr void Add(int offset, int size, int field_count) {
         fields[static_cast<size_t>(count++)] = {offset, size, field_count};
+    }
+    // Where field `index` begins in a packed block.
+    constexpr int64_t Begin(size_t index) const {
+        int64_t bytes = 0;
+        for (size_t f = 0; f < index; ++f) bytes += fields[f].size * fields[f].count;
+        return bytes * kStripRows;
     }
 };
 
@@ -68,44 +75,51 @@ void Narrow(const std::byte* wide, std::byte* block) {
     std::fill(block, block + 16, std::byte{0});
     std::memcpy(block, wide, 4);
     for (int j = 0; j < 8; ++j) {
-        StoreQ4KScale(block + 4, j, {std::to_integer<int>(wide[4 + j]),
-                                     std::to_integer<int>(wide[12 + j])});
+        StoreQ4KScale(block + 4, j,
+                      {std::to_integer<int>(wide[4 + j]), std::to_integer<int>(wide[12 + j])});
     }
     std::memcpy(block + 16, wide + 20, 128);
 }
 
-// One row's block into or out of lane `lane` of a packed block.
-template <DType kType, bool kOut>
-void MoveLane(std::byte* packed, int64_t lane, std::byte* block) {
+// One field of one row's block into or out of lane `lane` of a packed block.
+template <DType kType, size_t kIndex, bool kOut>
+[[gnu::always_inline]] inline void MoveField(std::byte* packed, int64_t lane, std::byte* block) {
     static constexpr FieldList kList = FieldsOf(kType);
-    for (int f = 0; f < kList.count; ++f) {
-        const Field& field = kList.fields[static_cast<size_t>(f)];
-        for (int i = 0; i < field.count; ++i) {
-            std::byte* inside = packed + (i * kStripRows + lane) * field.size;
-            std::byte* own = block + field.offset + i * field.size;
-            const auto size = static_cast<size_t>(field.size);
-            kOut ? std::memcpy(own, inside, size) : std::memcpy(inside, own, size);
-        }
-        packed += field.size * field.count * kStripRows;
+    constexpr Field kField = kList.fields[kIndex];
+    constexpr int64_t kBegin = kList.Begin(kIndex);
+    constexpr auto kSize = static_cast<size_t>(kField.size);
+    std::byte* inside = packed + kBegin + lane * kField.size;
+    std::byte* own = block + kField.offset;
+#pragma GCC unroll 32
+    for (int i = 0; i < kField.count; ++i, inside += kSize * kStripRows, own += kSize) {
+        kOut ? std::memcpy(own, inside, kSize) : std::memcpy(inside, own, kSize);
     }
 }
 
+// All fields of it.
+template <DType kType, bool kOut>
+void MoveLane(std::byte* packed, int64_t lane, std::byte* block) {
+    [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
+        (MoveField<kType, kIndex, kOut>(packed, lane, block), ...);
+    }
+    (std::make_index_sequence<static_cast<size_t>(FieldsOf(kType).count)>());
+}
+
 template <DType kType>
-void PackStrip(const PackedMatrix& matrix, std::byte* strip, int64_t count,
-               const std::byte* source, int64_t stride) {
+void PackStrip(const PackedMatrix& matrix, std::byte* strip, int64_t count, const std::byte* source,
+               int64_t stride) {
     constexpr int64_t kElements = Info(kType).block_elements, kBytes = Info(kType).block_bytes;
     const int64_t blocks = matrix.cols / kElements;
-    std::byte copy[kWidestBlock];
+    [[maybe_unused]] std::byte wide[kWidestBlock];
     for (int64_t b = 0; b < blocks; ++b, strip += BlockBytes(kType)) {
         if (count < kStripRows) std::memset(strip, 0, static_cast<size_t>(BlockBytes(kType)));
         for (int64_t lane = 0; lane < count; ++lane) {
             const std::byte* block = source + lane * stride + b * kBytes;
             if constexpr (kType == DType::kQ4_K) {
-                Widen(block, copy);
-            } else {
-                std::memcpy(copy, block, static_cast<size_t>(kBytes));
+                Widen(block, wide);
+                block = wide;
             }
-            MoveLane<kType, false>(strip, lane, copy);
+            MoveLane<kType, false>(strip, lane, const_cast<std::byte*>(block));  // only read
         }
     }
 }
@@ -169,8 +183,7 @@ void Embedding(const EmbeddingArgs& args, int part, int parts) {
             std::fill(y, y + args.weight.cols, 0.0f);
             continue;
         }
-        ForType(args.weight.dtype,
-                [&]<DType kType>() { UnpackRow<kType>(args.weight, row, y); });
+        ForType(args.weight.dtype, [&]<DType kType>() { UnpackRow<kType>(args.weight, row, y); });
     }
 }
 

@@ -41,19 +41,21 @@ void Embedding(const EmbeddingArgs& args, int part, int parts);
 // A weight with zero point z needs sum((w - z) q) = sum(w q) - z sum(q): the accumulator starts
 // at `from_z`. One cache line.
 struct alignas(64) ActivationBlock {
-    int8_t q[32];          // in [-127, 127]
-    float scale;           // absmax / 127
-    float scaled_sum;      // scale * sum(q)
-    int32_t from_8;        // -8 sum(q)
-    int32_t from_128;      // -128 sum(q)
-    int32_t from_32[2];    // -32 sum(q) of each half of 16
+    int8_t q[32];        // in [-127, 127]
+    float scale;         // absmax / 127
+    float scaled_sum;    // scale * sum(q)
+    int32_t from_8;      // -8 sum(q)
+    int32_t from_128;    // -128 sum(q)
+    int32_t from_32[2];  // -32 sum(q) of each half of 16
     int32_t unused[2];
 };
 static_assert(sizeof(ActivationBlock) == 64);
 
 // Blocks from one row of activations to the next: odd, so that the rows of a tile do not all fall
 // into one set of the L1 cache.
-inline int64_t PreparedBlocks(int64_t cols) { return cols / 32 | 1; }
+inline int64_t PreparedBlocks(int64_t cols) {
+    return cols / 32 | 1;
+}
 
 inline int64_t PreparedBytes(int64_t cols) {
     return PreparedBlocks(cols) * static_cast<int64_t>(sizeof(ActivationBlock));

@@ -11,7 +11,9 @@
 namespace weft {
 namespace {
 
-uint8_t ByteAt(const std::byte* p, int i) { return std::to_integer<uint8_t>(p[i]); }
+uint8_t ByteAt(const std::byte* p, int i) {
+    return std::to_integer<uint8_t>(p[i]);
+}
 
 uint16_t LoadU16(const std::byte* p) {
     uint16_t value;
@@ -19,7 +21,9 @@ uint16_t LoadU16(const std::byte* p) {
     return value;
 }
 
-float LoadF16(const std::byte* p) { return F16ToF32(LoadU16(p)); }
+float LoadF16(const std::byte* p) {
+    return F16ToF32(LoadU16(p));
+}
 
 // Stores `value` as f16 and gives back what the f16 holds: quantizers must divide by that.
 float StoreF16(std::byte* p, float value) {
@@ -28,7 +32,9 @@ float StoreF16(std::byte* p, float value) {
     return F16ToF32(half);
 }
 
-float Inverse(float value) { return value == 0 ? 0.0f : 1.0f / value; }
+float Inverse(float value) {
+    return value == 0 ? 0.0f : 1.0f / value;
+}
 
 int RoundClamped(float value, int low, int high) {
     if (!(value > static_cast<float>(low))) return low;  // NaN too
@@ -58,8 +64,12 @@ void EncodeHalf(const float* src, std::byte* dst) {
     std::memcpy(dst, &half, sizeof half);
 }
 
-void DecodeF32(const std::byte* src, float* dst) { std::memcpy(dst, src, sizeof *dst); }
-void EncodeF32(const float* src, std::byte* dst) { std::memcpy(dst, src, sizeof *src); }
+void DecodeF32(const std::byte* src, float* dst) {
+    std::memcpy(dst, src, sizeof *dst);
+}
+void EncodeF32(const float* src, std::byte* dst) {
+    std::memcpy(dst, src, sizeof *src);
+}
 
 // ---- Q4_0: f16 scale, 16 bytes; byte i holds elements i (low nibble) and i + 16 -----------------
 

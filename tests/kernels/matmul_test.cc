@@ -86,7 +86,7 @@ std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
     for (int part = 0; quantized && part < parts; ++part) kernels.prepare(prepare, part, parts);
     const int64_t stride = rows + 3;
     std::vector<float> y(static_cast<size_t>(tokens * stride), NAN);
-    const MatMulArgs args{weight.matrix, x.data(), cols,    prepared.data.get(),
+    const MatMulArgs args{weight.matrix, x.data(), cols,     prepared.data.get(),
                           tokens,        bias,     y.data(), stride};
     for (int part = parts - 1; part >= 0; --part) kernels.matmul(args, part, parts);
     std::vector<float> out;
@@ -175,7 +175,8 @@ TEST(MatMul, EveryLevelIsNearExactArithmetic) {
                 const Packed packed(kernels, weight);
                 const auto x = RandomFloats(random, shape.tokens * shape.cols);
                 const auto y = Multiply(kernels, packed, x, shape.tokens, 1);
-                ASSERT_NO_FATAL_FAILURE(ExpectNear(weight, rounds_x ? Rounded(x) : x, shape.tokens, y))
+                ASSERT_NO_FATAL_FAILURE(
+                    ExpectNear(weight, rounds_x ? Rounded(x) : x, shape.tokens, y))
                     << CpuLevelName(level);
             }
         }
@@ -204,7 +205,8 @@ TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
                                                       all.begin() + (t + 1) * shape.rows);
                     ASSERT_EQ(expected, Multiply(kernels, packed, row, 1, 1, bias.data()))
                         << CpuLevelName(level) << " " << Info(dtype).name << " token " << t
-                        << " of " << shape.tokens << " [" << shape.rows << ", " << shape.cols << "]";
+                        << " of " << shape.tokens << " [" << shape.rows << ", " << shape.cols
+                        << "]";
                 }
             }
         }
@@ -271,9 +273,9 @@ TEST(Embedding, RowsAreTheDequantizedFloats) {
             const std::vector<int32_t> tokens = {100, 152, 99, 153, 117, 0, 131, 132};
             const auto stride = static_cast<size_t>(weight.cols + 1);
             std::vector<float> y(tokens.size() * stride, NAN);
-            const EmbeddingArgs args{packed.matrix, 100, tokens.data(),
-                                     static_cast<int64_t>(tokens.size()), y.data(),
-                                     static_cast<int64_t>(stride)};
+            const EmbeddingArgs args{packed.matrix, 100,
+                                     tokens.data(), static_cast<int64_t>(tokens.size()),
+                                     y.data(),      static_cast<int64_t>(stride)};
             for (int part = 0; part < 3; ++part) kernels.embedding(args, part, 3);
             for (size_t i = 0; i < tokens.size(); ++i) {
                 const int64_t row = tokens[i] - 100;

@@ -35,9 +35,15 @@ WEFT_INLINE __m256i Quad(const ActivationBlock& x, int offset) {
     return _mm256_set1_epi32(quad);
 }
 
-WEFT_INLINE __m256i LowNibbles(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
-WEFT_INLINE __m256i HighNibbles(__m256i v) { return LowNibbles(_mm256_srli_epi16(v, 4)); }
-WEFT_INLINE __m256i PairSums(__m256i v) { return _mm256_madd_epi16(v, _mm256_set1_epi16(1)); }
+WEFT_INLINE __m256i LowNibbles(__m256i v) {
+    return _mm256_and_si256(v, _mm256_set1_epi8(15));
+}
+WEFT_INLINE __m256i HighNibbles(__m256i v) {
+    return LowNibbles(_mm256_srli_epi16(v, 4));
+}
+WEFT_INLINE __m256i PairSums(__m256i v) {
+    return _mm256_madd_epi16(v, _mm256_set1_epi16(1));
+}
 
 template <int T>
 WEFT_INLINE void Zero(__m256i (&dots)[T]) {

@@ -9,8 +9,8 @@
 namespace weft::kernels::avx2 {
 namespace {
 
-constexpr int kTile = 4;                       // tokens that share a decoded block
-constexpr int64_t kTokenBytes = 192 * 1024;    // activations that stay in L2 beside a strip
+constexpr int kTile = 4;                     // tokens that share a decoded block
+constexpr int64_t kTokenBytes = 192 * 1024;  // activations that stay in L2 beside a strip
 
 // Both halves of one strip times T tokens from `token` on.
 template <typename Block, int T>

@@ -10,7 +10,9 @@ namespace {
 
 using strips::ActivationBlock;
 
-__m256 Magnitude(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
+__m256 Magnitude(__m256 v) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
+}
 
 // The largest of the 8 lanes.
 float Largest(__m256 v) {
@@ -57,8 +59,8 @@ void Prepare(const PrepareArgs& args, int part, int parts) {
         const int64_t row = i / blocks;
         const int64_t end = std::min(share.end, (row + 1) * blocks);
         const float* x = args.x + row * args.x_stride;
-        auto* out = reinterpret_cast<ActivationBlock*>(args.out) +
-                    row * strips::PreparedBlocks(args.cols);
+        auto* out =
+            reinterpret_cast<ActivationBlock*>(args.out) + row * strips::PreparedBlocks(args.cols);
         for (; i < end; ++i) PrepareBlock(x + (i - row * blocks) * 32, out + (i - row * blocks));
     }
 }

@@ -20,7 +20,9 @@ using strips::ActivationBlock;
 
 #define WEFT_INLINE [[gnu::always_inline]] static inline
 
-WEFT_INLINE __m512i LoadBytes(const std::byte* p) { return _mm512_loadu_si512(p); }
+WEFT_INLINE __m512i LoadBytes(const std::byte* p) {
+    return _mm512_loadu_si512(p);
+}
 
 WEFT_INLINE __m512 LoadHalves(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -33,8 +35,12 @@ WEFT_INLINE __m512i Quad(const ActivationBlock& x, int offset) {
     return _mm512_set1_epi32(quad);
 }
 
-WEFT_INLINE __m512i LowNibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
-WEFT_INLINE __m512i HighNibbles(__m512i v) { return LowNibbles(_mm512_srli_epi16(v, 4)); }
+WEFT_INLINE __m512i LowNibbles(__m512i v) {
+    return _mm512_and_si512(v, _mm512_set1_epi8(15));
+}
+WEFT_INLINE __m512i HighNibbles(__m512i v) {
+    return LowNibbles(_mm512_srli_epi16(v, 4));
+}
 
 // dots[t] += u8 weights times the four activations at `offset`.
 template <int T>
@@ -59,8 +65,7 @@ WEFT_INLINE void AddScaled(__m512 scale, const ActivationBlock* x, int64_t x_str
 
 // sums[t] += min * sum of x.
 template <int T>
-WEFT_INLINE void AddMin(__m512 min, const ActivationBlock* x, int64_t x_stride,
-                        __m512 (&sums)[T]) {
+WEFT_INLINE void AddMin(__m512 min, const ActivationBlock* x, int64_t x_stride, __m512 (&sums)[T]) {
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
         sums[t] = _mm512_fmadd_ps(min, _mm512_set1_ps(x[t * x_stride].scaled_sum), sums[t]);
@@ -100,7 +105,8 @@ struct BlockQ4_0 {
     WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
                            __m512 (&sums)[T]) {
         __m512i dots[T];
-        StartAt<T>(x, x_stride, [](const ActivationBlock& b) { return b.from_8; }, dots);
+        StartAt<T>(
+            x, x_stride, [](const ActivationBlock& b) { return b.from_8; }, dots);
         DotNibbles<T>(w, x, x_stride, dots);
         AddScaled<T>(LoadHalves(w + 256), x, x_stride, dots, sums);
     }
@@ -127,11 +133,11 @@ struct BlockQ8_0 {
     WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
                            __m512 (&sums)[T]) {
         __m512i dots[T];
-        StartAt<T>(x, x_stride, [](const ActivationBlock& b) { return b.from_128; }, dots);
+        StartAt<T>(
+            x, x_stride, [](const ActivationBlock& b) { return b.from_128; }, dots);
 #pragma GCC unroll 8
         for (int j = 0; j < 8; ++j) {  // int8 + 128 is the byte with its top bit flipped
-            const __m512i bytes =
-                _mm512_xor_si512(LoadBytes(w + 64 * j), _mm512_set1_epi8(-128));
+            const __m512i bytes = _mm512_xor_si512(LoadBytes(w + 64 * j), _mm512_set1_epi8(-128));
             Dot<T>(bytes, x, x_stride, 4 * j, dots);
         }
         AddScaled<T>(LoadHalves(w + 512), x, x_stride, dots, sums);
@@ -197,7 +203,8 @@ struct BlockQ6_K {
     }
     template <int T>
     WEFT_INLINE void Start(const ActivationBlock* x, int64_t x_stride, int s, __m512i (&dots)[T]) {
-        StartAt<T>(x, x_stride, [s](const ActivationBlock& b) { return b.from_32[s]; }, dots);
+        StartAt<T>(
+            x, x_stride, [s](const ActivationBlock& b) { return b.from_32[s]; }, dots);
     }
     // The four dwords from i = 4s on of one half. Few tokens: all groups of a dword at once, so
     // that the weights are read as one stream.

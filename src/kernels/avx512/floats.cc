@@ -72,8 +72,7 @@ void Strips(const MatMulArgs& args, Range rows) {
         for (; row + 4 * kStripRows <= rows.end; row += 4 * kStripRows)
             Tile<Step, 4, 1>(args, row, 0);
     }
-    const int64_t fit =
-        std::max<int64_t>(1, kTokenBytes / (4 * args.weight.cols) / kTile) * kTile;
+    const int64_t fit = std::max<int64_t>(1, kTokenBytes / (4 * args.weight.cols) / kTile) * kTile;
     for (int64_t begin = 0; begin < args.rows; begin += fit) {
         const int64_t end = std::min(args.rows, begin + fit);
         for (int64_t strip = row; strip < rows.end; strip += kStripRows) {

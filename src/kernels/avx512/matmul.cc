@@ -9,8 +9,8 @@
 namespace weft::kernels::avx512 {
 namespace {
 
-constexpr int kTile = 12;                       // tokens that share a decoded block
-constexpr int64_t kTokenBytes = 384 * 1024;     // activations that stay in L2 beside a strip
+constexpr int kTile = 12;                    // tokens that share a decoded block
+constexpr int64_t kTokenBytes = 384 * 1024;  // activations that stay in L2 beside a strip
 
 // One strip times T tokens from `token` on.
 template <typename Block, int T>
@@ -47,8 +47,8 @@ void Strips(const MatMulArgs& args, Range rows) {
         const int64_t tiles = (end - begin + kTile - 1) / kTile;
         for (int64_t row = rows.begin; row < rows.end; row += kStripRows) {
             for (int64_t i = 0; i < tiles; ++i) {  // tiles of nearly the same size
-                const Range share = Share(end - begin, 1, static_cast<int>(i),
-                                          static_cast<int>(tiles));
+                const Range share =
+                    Share(end - begin, 1, static_cast<int>(i), static_cast<int>(tiles));
                 StripTokens<Block>(args, row, begin + share.begin, share.end - share.begin);
             }
         }

@@ -29,8 +29,8 @@ void PrepareBlock(const float* x, ActivationBlock* out) {
     _mm_store_si128(reinterpret_cast<__m128i*>(out->q + 16), qb);
     // Sums of 4, then of 8, then [sum of qa, sum of qb, ...].
     const __m128i ones = _mm_set1_epi8(1), zero = _mm_setzero_si128();
-    const __m128i by_8 = _mm_hadd_epi32(_mm_dpbusd_epi32(zero, ones, qa),
-                                        _mm_dpbusd_epi32(zero, ones, qb));
+    const __m128i by_8 =
+        _mm_hadd_epi32(_mm_dpbusd_epi32(zero, ones, qa), _mm_dpbusd_epi32(zero, ones, qb));
     const __m128i by_16 = _mm_hadd_epi32(by_8, by_8);
     const int low = _mm_cvtsi128_si32(by_16), high = _mm_extract_epi32(by_16, 1);
     out->scale = scale;

@@ -8,9 +8,9 @@
 namespace weft::kernels::reference {
 namespace {
 
-constexpr int64_t kChunk = 256;   // columns dequantized at a time: a whole block of every type
-constexpr int kLanes = 16;        // partial sums of one dot product
-constexpr int64_t kTokens = 16;   // tokens that share a dequantized chunk
+constexpr int64_t kChunk = 256;  // columns dequantized at a time: a whole block of every type
+constexpr int kLanes = 16;       // partial sums of one dot product
+constexpr int64_t kTokens = 16;  // tokens that share a dequantized chunk
 
 struct Sums {
     float lane[kLanes] = {};
@@ -77,7 +77,9 @@ void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const st
                 static_cast<size_t>(end - matrix.rows * bytes));
 }
 
-int64_t PreparedBytes(int64_t) { return 64; }
+int64_t PreparedBytes(int64_t) {
+    return 64;
+}
 
 void Prepare(const PrepareArgs&, int, int) {}
 
