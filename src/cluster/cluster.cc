@@ -114,9 +114,7 @@ class ClusterImpl final : public Cluster {
     Error ReportFailure(Error error) override {
         return control_ == nullptr ? error : control_->ReportFailure(std::move(error));
     }
-    bool should_report() const override {
-        return control_ == nullptr || control_->ShouldReport();
-    }
+    bool should_report() const override { return control_ == nullptr || control_->ShouldReport(); }
     void RequestStop() override {
         stop_requested_.store(true);
         if (control_ != nullptr) control_->RequestStop();
@@ -363,8 +361,9 @@ Status CheckOptions(const ClusterOptions& options) {
         return MakeError(ErrorCode::kUsage, "--local {}: 1 to {} ranks", options.local, most);
     }
     if (options.local > 1 && !options.hosts.empty()) {
-        return MakeError(ErrorCode::kUsage, "--local {} and --hosts exclude each other: start one "
-                                            "worker for each rank that a host shall run",
+        return MakeError(ErrorCode::kUsage,
+                         "--local {} and --hosts exclude each other: start one "
+                         "worker for each rank that a host shall run",
                          options.local);
     }
     if (options.hosts.size() >= kMostRanks) {

@@ -62,10 +62,10 @@ Status CheckOptions(const ClusterOptions& options);
 
 // What a rank's machine is.
 struct HostInfo {
-    std::string name;          // as the user wrote it in --hosts, else the system's host name
-    std::string boot_id;       // equal: the same running kernel, so shared memory is possible
-    std::vector<int> cores;    // that the rank's process may use
-    uint64_t memory_bytes = 0; // available when the rank started
+    std::string name;           // as the user wrote it in --hosts, else the system's host name
+    std::string boot_id;        // equal: the same running kernel, so shared memory is possible
+    std::vector<int> cores;     // that the rank's process may use
+    uint64_t memory_bytes = 0;  // available when the rank started
 };
 
 class Cluster {
@@ -140,7 +140,7 @@ class Cluster {
 class WorkerListener {
   public:
     struct Options {
-        std::string listen;    // "host:port"; port 0: any (then `port()` tells)
+        std::string listen;  // "host:port"; port 0: any (then `port()` tells)
         std::string key_file;
         std::vector<std::string> worker_arguments = {"worker"};  // as in ClusterOptions
     };

@@ -21,7 +21,9 @@ constexpr int64_t kMs = 1'000'000;
 // How long the end of a child may follow the end of its connection.
 constexpr int64_t kReapNs = 200 * kMs;
 
-int64_t BeatNs(int64_t timeout_ms) { return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kMs; }
+int64_t BeatNs(int64_t timeout_ms) {
+    return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kMs;
+}
 
 }  // namespace
 
@@ -123,8 +125,8 @@ void Control::Turn(int64_t now_ns) {
 void Control::OnFrame(Peer& peer, FrameType type, View payload) {
     if (!peer.channel.open()) return;
     peer.heard_ns = NowNs();
-    const Status status = is_root() ? OnFrameOfWorker(peer, type, payload)
-                                    : OnFrameOfRoot(type, payload);
+    const Status status =
+        is_root() ? OnFrameOfWorker(peer, type, payload) : OnFrameOfRoot(type, payload);
     if (!status.ok()) Broken(peer, status.error().message, true);
 }
 

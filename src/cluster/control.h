@@ -27,10 +27,10 @@ namespace weft::cluster {
 class Control final : public net::PeerMonitor {
   public:
     struct Options {
-        int rank = 0;             // of a worker: told later, by its assignment
+        int rank = 0;  // of a worker: told later, by its assignment
         int64_t timeout_ms = 5000;
         int64_t watchdog_ms = 700;
-        bool local = true;        // workers are children of rank 0
+        bool local = true;                        // workers are children of rank 0
         const std::atomic<bool>* stop = nullptr;  // rank 0: the user's wish, besides RequestStop
     };
     explicit Control(const Options& options) : options_(options) {}
@@ -75,12 +75,12 @@ class Control final : public net::PeerMonitor {
     struct Peer {
         int rank;
         Channel channel;
-        pid_t pid;                   // 0: not our child, or reaped
+        pid_t pid;  // 0: not our child, or reaped
         int64_t heard_ns;
-        int64_t ended_ns = 0;        // when the connection was seen to end; 0: it has not
-        std::string reason{};        // why
-        bool gone = false;           // ended, and what there is to know of it is known
-        bool acked = false;          // said goodbye
+        int64_t ended_ns = 0;  // when the connection was seen to end; 0: it has not
+        std::string reason{};  // why
+        bool gone = false;     // ended, and what there is to know of it is known
+        bool acked = false;    // said goodbye
         int64_t progress = 0;
         int64_t moved_ns = 0;
         std::optional<ValueMessage> value{};
@@ -117,8 +117,8 @@ class Control final : public net::PeerMonitor {
     bool WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready);
     Result<std::string> RoundOfRoot(Lock& lock, const std::string& name, const std::string& mine,
                                     const Combine& combine, const Deadline& deadline);
-    Result<std::string> RoundOfWorker(Lock& lock, const std::string& name,
-                                      const std::string& mine, const Deadline& deadline);
+    Result<std::string> RoundOfWorker(Lock& lock, const std::string& name, const std::string& mine,
+                                      const Deadline& deadline);
     Status EndRoot(Lock& lock, const Deadline& deadline);
     Status EndWorker(Lock& lock, const Deadline& deadline);
     void Linger(Lock& lock, int64_t ms);
@@ -154,8 +154,8 @@ class Control final : public net::PeerMonitor {
     int64_t relay_ns_ = 0;
     int64_t turn_ns_ = 0;
     int64_t beat_ns_ = 0;
-    int64_t paused_ms_ = 0;     // how long this process was last stopped for, if longer than
-    int64_t resumed_ns_ = 0;    // the timeout; and when it went on
+    int64_t paused_ms_ = 0;   // how long this process was last stopped for, if longer than
+    int64_t resumed_ns_ = 0;  // the timeout; and when it went on
 };
 
 }  // namespace weft::cluster

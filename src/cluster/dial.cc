@@ -106,9 +106,8 @@ Result<std::vector<Dialled>> DialWorkers(const std::vector<std::string>& address
     std::vector<std::optional<Result<Dialled>>> results(addresses.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < addresses.size(); ++i) {
-        threads.emplace_back([&, i] {
-            results[i] = DialWorker(addresses[i], key, timeout_ms, deadline);
-        });
+        threads.emplace_back(
+            [&, i] { results[i] = DialWorker(addresses[i], key, timeout_ms, deadline); });
     }
     for (std::thread& thread : threads) thread.join();
     std::optional<Error> first;

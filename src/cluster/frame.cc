@@ -99,9 +99,9 @@ class Reader {
 
 // Every code that may travel. The numbers are the protocol's, not the enum's.
 constexpr std::array kCodes = {
-    ErrorCode::kUsage,       ErrorCode::kNotFound, ErrorCode::kCorrupt,  ErrorCode::kUnsupported,
-    ErrorCode::kIo,          ErrorCode::kOutOfMemory, ErrorCode::kTimeout, ErrorCode::kPeerLost,
-    ErrorCode::kDenied,      ErrorCode::kCancelled,
+    ErrorCode::kUsage,  ErrorCode::kNotFound,    ErrorCode::kCorrupt, ErrorCode::kUnsupported,
+    ErrorCode::kIo,     ErrorCode::kOutOfMemory, ErrorCode::kTimeout, ErrorCode::kPeerLost,
+    ErrorCode::kDenied, ErrorCode::kCancelled,
 };
 
 uint8_t CodeNumber(ErrorCode code) {
@@ -243,7 +243,9 @@ Result<AssignMessage> DecodeAssign(View payload) {
     return Finish(reader, std::move(message));
 }
 
-Bytes Encode(const HeartbeatMessage& message) { return Writer().Int(message.progress).Take(); }
+Bytes Encode(const HeartbeatMessage& message) {
+    return Writer().Int(message.progress).Take();
+}
 
 Result<HeartbeatMessage> DecodeHeartbeat(View payload) {
     Reader reader("heartbeat", payload);

@@ -157,8 +157,7 @@ std::pair<Session, Session> MakeSessionPair(int64_t timeout_ms) {
 
 // ---- The caller ---------------------------------------------------------------------------------
 
-ClientHandshake::ClientHandshake(std::string name, Bytes key, int64_t timeout_ms,
-                                 Identity identity)
+ClientHandshake::ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity)
     : name_(std::move(name)), key_(std::move(key)), identity_(std::move(identity)) {
     hello_.protocol = identity_.protocol;
     hello_.version = identity_.version;
@@ -166,7 +165,9 @@ ClientHandshake::ClientHandshake(std::string name, Bytes key, int64_t timeout_ms
     RandomBytes(hello_.nonce);
 }
 
-Bytes ClientHandshake::First() const { return PlainFrame(FrameType::kHello, Encode(hello_)); }
+Bytes ClientHandshake::First() const {
+    return PlainFrame(FrameType::kHello, Encode(hello_));
+}
 
 Result<Bytes> ClientHandshake::OnChallenge(const Frame& frame) {
     auto challenge = DecodeChallenge(frame.payload);
@@ -270,9 +271,9 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy) {
         return refuse({Refusal::kWrongKey, ""}, "wrong key");
     }
     if (hello_.version != identity_.version) {
-        return refuse({Refusal::kVersion, identity_.version},
-                      fmt::format("it runs weft {}, this is weft {}", hello_.version,
-                                  identity_.version));
+        return refuse(
+            {Refusal::kVersion, identity_.version},
+            fmt::format("it runs weft {}, this is weft {}", hello_.version, identity_.version));
     }
     if (busy) return refuse({Refusal::kBusy, ""}, "a job is running");
     session_.send_key = Mac(key_, kServerFrames, transcript_);

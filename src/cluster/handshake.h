@@ -84,8 +84,8 @@ class ServerHandshake {
   public:
     explicit ServerHandshake(View key, Identity identity = {});
     struct Step {
-        Bytes send;        // to the caller, also when `refused` is not empty
-        bool done = false; // authenticated: session() holds
+        Bytes send;           // to the caller, also when `refused` is not empty
+        bool done = false;    // authenticated: session() holds
         std::string refused;  // not empty: send, then close; for the log
     };
     // busy: refuse who proves the key, since a job is running.

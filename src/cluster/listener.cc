@@ -23,9 +23,9 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostCallers = 16;       // whoever calls beyond that drops the oldest
-constexpr int64_t kHandshakeMs = 2000;    // to prove the key
-constexpr int64_t kRefusalLogMs = 1000;   // at most one line of refusals in that time
+constexpr size_t kMostCallers = 16;      // whoever calls beyond that drops the oldest
+constexpr int64_t kHandshakeMs = 2000;   // to prove the key
+constexpr int64_t kRefusalLogMs = 1000;  // at most one line of refusals in that time
 
 // One connection that has not proved the key.
 struct Caller {
@@ -246,8 +246,9 @@ void Listener::KillJob() {
 
 Result<std::unique_ptr<WorkerListener>> WorkerListener::Open(const Options& options) {
     if (options.key_file.empty()) {
-        return MakeError(ErrorCode::kUsage, "--listen needs --key-file: without a shared key "
-                                            "anybody could run jobs here");
+        return MakeError(ErrorCode::kUsage,
+                         "--listen needs --key-file: without a shared key "
+                         "anybody could run jobs here");
     }
     WEFT_ASSIGN(const Address address, ParseAddress(options.listen));
     WEFT_ASSIGN(Bytes key, ReadKeyFile(options.key_file));

@@ -123,13 +123,15 @@ Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadli
     if (verdict_.has_value()) return Tell(tag);
     std::string text;
     if (expired) {
-        text = fmt::format("{}: no data for {} within {} ms, though its process answers. Is it "
-                           "stuck, or is the data link between the hosts down?",
-                           WhoLocked(rank), tag.Text(), deadline.length_ms());
+        text = fmt::format(
+            "{}: no data for {} within {} ms, though its process answers. Is it "
+            "stuck, or is the data link between the hosts down?",
+            WhoLocked(rank), tag.Text(), deadline.length_ms());
     } else {
-        text = fmt::format("{}: the data link broke during {}, though its process answers. Is the "
-                           "network between the hosts sound?",
-                           WhoLocked(rank), tag.Text());
+        text = fmt::format(
+            "{}: the data link broke during {}, though its process answers. Is the "
+            "network between the hosts sound?",
+            WhoLocked(rank), tag.Text());
     }
     told_ = text;
     return Error{ErrorCode::kPeerLost, std::move(text)};
@@ -228,8 +230,7 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
 
 Error Control::ReportFailure(Error error) {
     Lock lock(mutex_);
-    const bool secondary =
-        error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout;
+    const bool secondary = error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout;
     if (secondary && error.message != told_) {
         WaitFor(lock, Deadline::In(kReportWaitMs), [] { return false; });
     }
@@ -309,11 +310,13 @@ void Control::Stop() {
         Lock lock(mutex_);
         progress_ = nullptr;
         taken_ = true;
-        const VerdictMessage left{ErrorCode::kCancelled, -1, WhoLocked(options_.rank) +
-                                  " left the job", ""};
+        const VerdictMessage left{ErrorCode::kCancelled, -1,
+                                  WhoLocked(options_.rank) + " left the job", ""};
         if (!verdict_.has_value() && !ended_) {
-            if (is_root()) Fail(left);
-            else peers_[0].channel.Send(FrameType::kFailure, Encode(left));
+            if (is_root())
+                Fail(left);
+            else
+                peers_[0].channel.Send(FrameType::kFailure, Encode(left));
         }
         Linger(lock, kLingerMs);
         stopping_ = true;

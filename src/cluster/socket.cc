@@ -113,7 +113,9 @@ void SetResetOnClose(int fd) {
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 }
 
-std::string LocalHost(int fd) { return NameOf(fd, ::getsockname).host; }
+std::string LocalHost(int fd) {
+    return NameOf(fd, ::getsockname).host;
+}
 
 std::string PeerText(int fd) {
     const Address address = NameOf(fd, ::getpeername);

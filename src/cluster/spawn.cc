@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <charconv>
+#include <csignal>
 #include <cstring>
 
 // Linux 5.9, in glibc 2.34's unistd.h; the flag is in a kernel header that clashes with others.

@@ -43,10 +43,9 @@ TEST(Cluster, OneToFiveRanksMeetWorkAndEnd) {
                                             size, transport)));
             ASSERT_EQ(root.Wait(Deadline::In(20'000)), 0) << root.output();
             for (int rank = 0; rank < size; ++rank) {
-                const std::string line =
-                    fmt::format("rank {} of {} host {} over {}", rank, size,
-                                Cluster::Launch({}, "").value()->host(0).name,
-                                size == 1 ? "" : transport);
+                const std::string line = fmt::format("rank {} of {} host {} over {}", rank, size,
+                                                     Cluster::Launch({}, "").value()->host(0).name,
+                                                     size == 1 ? "" : transport);
                 EXPECT_EQ(Count(root.output(), line), 1u) << line << "\n" << root.output();
             }
             EXPECT_EQ(Count(root.output(), "done"), 1u);
@@ -85,8 +84,7 @@ TEST(Cluster, OneRankNeedsNothing) {
     EXPECT_EQ(cluster->fabric().links.size(), 1u);
     EXPECT_EQ(cluster->cores(), AllowedCores());
     EXPECT_TRUE(cluster->Agree("x", "1", Deadline::In(0)).ok());
-    EXPECT_EQ(cluster->AllGather("x", "1", Deadline::In(0)).value(),
-              std::vector<std::string>{"1"});
+    EXPECT_EQ(cluster->AllGather("x", "1", Deadline::In(0)).value(), std::vector<std::string>{"1"});
     EXPECT_TRUE(cluster->should_report());
     EXPECT_TRUE(cluster->Shutdown(Deadline::In(0)).ok());
 }
@@ -105,8 +103,8 @@ TEST(Cluster, ADifferentModelIsNamedWithBothValues) {
 TEST(Cluster, AnErrorOfOneRankEndsAllAndIsPrintedOnce) {
     for (int rank : {0, 2}) {
         for (const char* phase : {"load", "prefill", "decode"}) {
-            Process root(Launch(fmt::format("local=3 prefill=5 steps=5 error={} fail_at={}", rank,
-                                            phase)));
+            Process root(
+                Launch(fmt::format("local=3 prefill=5 steps=5 error={} fail_at={}", rank, phase)));
             EXPECT_EQ(root.Wait(Deadline::In(10'000)), 1) << root.output();
             EXPECT_EQ(Count(root.output(), "9 GiB needed"), 1u) << root.output();
             if (rank == 2) {
@@ -119,8 +117,7 @@ TEST(Cluster, AnErrorOfOneRankEndsAllAndIsPrintedOnce) {
 
 TEST(Cluster, ARankThatLeavesWithoutAWordIsNamedWithItsStatus) {
     for (const char* phase : {"load", "prefill", "decode"}) {
-        Process root(
-            Launch(fmt::format("local=3 prefill=50 steps=50 gone=1 fail_at={}", phase)));
+        Process root(Launch(fmt::format("local=3 prefill=50 steps=50 gone=1 fail_at={}", phase)));
         EXPECT_EQ(root.Wait(Deadline::In(10'000)), 3) << root.output();
         EXPECT_EQ(Count(root.output(), "rank 1 (host"), 1u) << root.output();
         EXPECT_NE(root.output().find("its process ended with status 7"), std::string::npos)
@@ -145,11 +142,10 @@ TEST(Cluster, InterruptEndsAllRanksInOrder) {
 }
 
 TEST(Cluster, NothingIsLeftOverManyRuns) {
-    Process loop({CLUSTER_RANK, "loop", "times=50", "local=2", "steps=3", "pace_us=0",
-                  "timeout=2000"});
+    Process loop(
+        {CLUSTER_RANK, "loop", "times=50", "local=2", "steps=3", "pace_us=0", "timeout=2000"});
     EXPECT_EQ(loop.Wait(Deadline::In(60'000)), 0) << loop.output();
-    EXPECT_NE(loop.output().find("fds 0 more, children none"), std::string::npos)
-        << loop.output();
+    EXPECT_NE(loop.output().find("fds 0 more, children none"), std::string::npos) << loop.output();
     EXPECT_TRUE(GroupGone(loop.pid()));
 }
 
@@ -164,9 +160,10 @@ TEST(Cluster, OptionsAreChecked) {
     EXPECT_NE(message([](auto& o) { o.local = 0; }).find("--local 0"), std::string::npos);
     EXPECT_NE(message([](auto& o) { o.hosts = {"a:1"}; }).find("--key-file"), std::string::npos);
     EXPECT_NE(message([](auto& o) { o.hosts = {"a"}; }).find("HOST:PORT"), std::string::npos);
-    EXPECT_NE(message([](auto& o) { o.hosts = {"a:70000"}; }).find("HOST:PORT"),
-              std::string::npos);
-    EXPECT_NE(message([](auto& o) { o.hosts = {"a:1", "a:1"}, o.key_file = "k"; }).find("twice"),
+    EXPECT_NE(message([](auto& o) { o.hosts = {"a:70000"}; }).find("HOST:PORT"), std::string::npos);
+    EXPECT_NE(message([](auto& o) {
+                  o.hosts = {"a:1", "a:1"}, o.key_file = "k";
+              }).find("twice"),
               std::string::npos);
     EXPECT_NE(message([](auto& o) { o.hosts = {"a:1"}, o.local = 2; }).find("exclude"),
               std::string::npos);

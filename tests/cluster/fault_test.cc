@@ -75,12 +75,11 @@ void Inflict(const Fault& fault) {
 
     const std::string named = fmt::format("rank {} (host ", fault.victim);
     EXPECT_NE(root.output().find(named), std::string::npos) << root.output();
-    const std::string during = fault.phase == "load" ? "was lost during load: "
-                                                     : "was lost during all_reduce #";
+    const std::string during =
+        fault.phase == "load" ? "was lost during load: " : "was lost during all_reduce #";
     EXPECT_NE(root.output().find(during), std::string::npos) << root.output();
     if (fault.victim != 0) {
-        EXPECT_EQ(root.output().find("was lost"), root.output().rfind("was lost"))
-            << root.output();
+        EXPECT_EQ(root.output().find("was lost"), root.output().rfind("was lost")) << root.output();
     }
     const std::string why = fault.signal == SIGSTOP ? "silent for "
                             : fault.victim == 0     ? "its process ended"
@@ -111,9 +110,15 @@ std::vector<Fault> InPhase(const std::string& phase) {
     return faults;
 }
 
-TEST(Fault, InLoad) { InflictAll(InPhase("load")); }
-TEST(Fault, InPrefill) { InflictAll(InPhase("prefill")); }
-TEST(Fault, InDecode) { InflictAll(InPhase("decode")); }
+TEST(Fault, InLoad) {
+    InflictAll(InPhase("load"));
+}
+TEST(Fault, InPrefill) {
+    InflictAll(InPhase("prefill"));
+}
+TEST(Fault, InDecode) {
+    InflictAll(InPhase("decode"));
+}
 
 // A main thread that looks at nothing is ended by its own control thread.
 TEST(Fault, InALoadThatLooksAtNothing) {
@@ -141,9 +146,9 @@ TEST(Fault, InRendezvous) {
         ::kill(children[1], signal);
         EXPECT_EQ(root.Wait(Deadline::In(5000)), 3) << root.output();
         EXPECT_LE(root.end_ns() - begin, kBoundNs);
-        const char* expected = signal == SIGKILL
-                                   ? "was lost during rendezvous: its process was killed by signal 9"
-                                   : "was lost during rendezvous: silent for ";
+        const char* expected =
+            signal == SIGKILL ? "was lost during rendezvous: its process was killed by signal 9"
+                              : "was lost during rendezvous: silent for ";
         EXPECT_NE(root.output().find(expected), std::string::npos) << root.output();
         for (pid_t child : children) EXPECT_TRUE(IsGone(child));
     }

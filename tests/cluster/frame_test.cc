@@ -60,14 +60,14 @@ TEST(Frame, RefusesImpossibleLengthsAndTypesAtOnce) {
         size_t consumed = 0;
         return !ParseFrame(raw, authenticated, &consumed).ok();
     };
-    EXPECT_TRUE(refused({0, 0, 0, 0}, false));           // no type
-    EXPECT_TRUE(refused({255, 255, 255, 255}, false));   // 4 GiB
+    EXPECT_TRUE(refused({0, 0, 0, 0}, false));          // no type
+    EXPECT_TRUE(refused({255, 255, 255, 255}, false));  // 4 GiB
     EXPECT_TRUE(refused({255, 255, 255, 255}, true));
-    EXPECT_TRUE(refused({0, 16, 0, 0}, false));          // 4096 + 4: too long before the proof
-    EXPECT_FALSE(refused({252, 15, 0, 0}, false));       // 4092 + 4
-    EXPECT_TRUE(refused({16, 0, 0, 0}, true));           // no place for a type and a tag
-    EXPECT_TRUE(refused({9, 0, 0, 0, 0}, false));        // type 0
-    EXPECT_TRUE(refused({9, 0, 0, 0, 15}, false));       // a type after the last
+    EXPECT_TRUE(refused({0, 16, 0, 0}, false));     // 4096 + 4: too long before the proof
+    EXPECT_FALSE(refused({252, 15, 0, 0}, false));  // 4092 + 4
+    EXPECT_TRUE(refused({16, 0, 0, 0}, true));      // no place for a type and a tag
+    EXPECT_TRUE(refused({9, 0, 0, 0, 0}, false));   // type 0
+    EXPECT_TRUE(refused({9, 0, 0, 0, 15}, false));  // a type after the last
     EXPECT_TRUE(refused({'G', 'E', 'T', ' ', '/'}, false));
     EXPECT_TRUE(refused({'G', 'E', 'T', ' '}, true));
 }

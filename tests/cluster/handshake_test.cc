@@ -104,14 +104,12 @@ TEST(Handshake, OtherVersionsAreRefusedWithBothNamed) {
     ASSERT_FALSE(version.client.ok());
     EXPECT_EQ(version.client.error().code, ErrorCode::kDenied);
     EXPECT_NE(version.client.error().message.find("runs weft 9.9.9"), std::string::npos);
-    EXPECT_NE(version.client.error().message.find("this is weft " WEFT_VERSION),
-              std::string::npos);
+    EXPECT_NE(version.client.error().message.find("this is weft " WEFT_VERSION), std::string::npos);
     EXPECT_FALSE(version.server_done);
 
     const Outcome protocol = Shake(kKey, kKey, {}, Identity{kProtocol + 1, WEFT_VERSION});
     ASSERT_FALSE(protocol.client.ok());
-    EXPECT_NE(protocol.client.error().message.find("speaks control protocol 2"),
-              std::string::npos);
+    EXPECT_NE(protocol.client.error().message.find("speaks control protocol 2"), std::string::npos);
     EXPECT_FALSE(protocol.refused.empty());
 }
 

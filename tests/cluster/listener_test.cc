@@ -20,8 +20,8 @@ class Listener : public ::testing::Test {
         key_file_ = WriteKey("key", "a-shared-key-of-the-tests");
         key_ = ReadKeyFile(key_file_).value();
         for (int i = 0; i < 2; ++i) {
-            workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
-                CLUSTER_RANK, "listen", "127.0.0.1:0", key_file_}));
+            workers_.push_back(std::make_unique<Process>(
+                std::vector<std::string>{CLUSTER_RANK, "listen", "127.0.0.1:0", key_file_}));
             Process& worker = *workers_.back();
             ASSERT_TRUE(worker.ReadUntil("listening on port ", Deadline::In(10'000)));
             ASSERT_TRUE(worker.ReadUntil("\n", Deadline::In(10'000)));
@@ -53,19 +53,21 @@ class Listener : public ::testing::Test {
         return fmt::format("127.0.0.1:{},localhost:{}", ports_[0], ports_[1]);
     }
     std::vector<std::string> Root(const std::string& words, const std::string& key = "") const {
-        std::vector<std::string> command = {CLUSTER_RANK, "launch", "timeout=1000",
-                                            "transport=tcp", "hosts=" + Hosts(),
-                                            "key=" + (key.empty() ? key_file_ : key)};
+        std::vector<std::string> command = {
+            CLUSTER_RANK,    "launch",           "timeout=1000",
+            "transport=tcp", "hosts=" + Hosts(), "key=" + (key.empty() ? key_file_ : key)};
         std::string word;
         for (char c : words + " ") {
-            if (c != ' ') word += c;
-            else if (!word.empty()) command.push_back(std::exchange(word, ""));
+            if (c != ' ')
+                word += c;
+            else if (!word.empty())
+                command.push_back(std::exchange(word, ""));
         }
         return command;
     }
     Fd Knock(size_t worker = 0) const {
-        return net::DialTcp("127.0.0.1", static_cast<uint16_t>(ports_[worker]),
-                            Deadline::In(1000)).value();
+        return net::DialTcp("127.0.0.1", static_cast<uint16_t>(ports_[worker]), Deadline::In(1000))
+            .value();
     }
     // Whether the listener hangs up on us before the deadline.
     static bool HungUp(const Fd& fd, const Deadline& deadline) {
@@ -130,7 +132,8 @@ TEST_F(Listener, SaysWhichVersionsDiffer) {
 
 TEST_F(Listener, HangsUpOnGarbage) {
     std::vector<Fd> callers;
-    for (const char* text : {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02", "\n\n\n\n\n"}) {
+    for (const char* text :
+         {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02", "\n\n\n\n\n"}) {
         callers.push_back(Knock());
         Send(callers.back(), std::as_bytes(std::span(text, std::strlen(text))));
     }
@@ -252,8 +255,7 @@ TEST_F(Listener, ABusyWorkerRefusesASecondJob) {
     ASSERT_TRUE(first.ReadUntil("at decode", Deadline::In(5000)));
     Process second(Root("steps=5"));
     EXPECT_EQ(second.Wait(Deadline::In(5000)), 1);
-    EXPECT_NE(second.output().find("is running another job"), std::string::npos)
-        << second.output();
+    EXPECT_NE(second.output().find("is running another job"), std::string::npos) << second.output();
     first.Signal(SIGINT);
     EXPECT_EQ(first.Wait(Deadline::In(5000)), ExitStatus(ErrorCode::kCancelled)) << first.output();
 }

@@ -49,8 +49,8 @@ class Hosts : public ::testing::Test {
     void AddHost(int host) {
         const std::string name = std::to_string(host);
         ASSERT_TRUE(Sh("ip netns add " + Name(name)));
-        ASSERT_TRUE(Sh(InHub(fmt::format("link add v{} type veth peer name eth0 netns {}", host,
-                                         Name(name)))));
+        ASSERT_TRUE(Sh(InHub(
+            fmt::format("link add v{} type veth peer name eth0 netns {}", host, Name(name)))));
         ASSERT_TRUE(Sh(InHub(fmt::format("link set v{} master br0 up", host))));
         const std::string inside = "ip -n " + Name(name);
         ASSERT_TRUE(Sh(inside + " link set lo up") && Sh(inside + " link set eth0 up"));
@@ -90,7 +90,9 @@ class Hosts : public ::testing::Test {
     std::vector<std::unique_ptr<Process>> workers_;
 };
 
-TEST_F(Hosts, AJobRunsOverTcp) { ExpectServing(); }
+TEST_F(Hosts, AJobRunsOverTcp) {
+    ExpectServing();
+}
 
 TEST_F(Hosts, ACutLinkIsNamedOnBothSidesInEveryPhase) {
     for (const char* phase : {"load", "decode"}) {

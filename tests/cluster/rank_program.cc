@@ -27,7 +27,9 @@
 #include "coll/comm.h"
 
 // A process under this sanitizer ends at once, as others do.
-extern "C" const char* __tsan_default_options() { return "atexit_sleep_ms=0"; }
+extern "C" const char* __tsan_default_options() {
+    return "atexit_sleep_ms=0";
+}
 
 namespace {
 
@@ -104,9 +106,9 @@ class Run {
         if (comm_ == nullptr && cluster_.size() > 1) {
             std::vector<int> ranks;
             for (int rank = 0; rank < cluster_.size(); ++rank) ranks.push_back(rank);
-            WEFT_ASSIGN(comm_, weft::coll::Comm::Make(cluster_.fabric(), ranks,
-                                                      {0, size_t{1} << 20, 0, 4},
-                                                      cluster_.timeout_ms()));
+            WEFT_ASSIGN(comm_,
+                        weft::coll::Comm::Make(cluster_.fabric(), ranks, {0, size_t{1} << 20, 0, 4},
+                                               cluster_.timeout_ms()));
         }
         std::vector<float> data(256);
         for (int64_t step = 0; step < steps && comm_ != nullptr; ++step) {
