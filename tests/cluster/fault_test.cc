@@ -19,8 +19,8 @@ using test::Process;
 constexpr int64_t kTimeoutMs = 2500;
 constexpr size_t kAtOnce = 3;
 #else
-constexpr int64_t kTimeoutMs = 1000;
-constexpr size_t kAtOnce = 8;
+constexpr int64_t kTimeoutMs = 1500;
+constexpr size_t kAtOnce = 4;
 #endif
 constexpr int kRanks = 3;
 constexpr int64_t kBoundNs = (kTimeoutMs + 1000) * 1'000'000;
