@@ -55,7 +55,8 @@ Result<std::unique_ptr<Rank>> Rank::Open(const Job& job, cluster::Cluster& clust
     cluster.SetPhase("load");
     cluster.SetProgress([r = rank.get()] {
         if (r->idle_.load(std::memory_order_relaxed)) r->idle_ticks_.fetch_add(1);
-        const int64_t steps = r->executable_ == nullptr ? 0 : r->executable_->progress();
+        const backend::Executable* running = r->running_.load(std::memory_order_acquire);
+        const int64_t steps = running == nullptr ? 0 : running->progress();
         return steps + r->loaded_.load() + r->idle_ticks_.load();
     });
     WEFT_TRY(rank->Plan());
@@ -100,6 +101,7 @@ Status Rank::Plan() {
     if (logits_ != program::kNoValue) compile.keep.push_back(logits_);
     backend_ = backend::MakeCpuBackend(CpuOptionsOf(job_, cluster_));
     WEFT_ASSIGN(executable_, backend_->Compile(program_, compile));
+    running_.store(executable_.get(), std::memory_order_release);
     executable_->SetTracing(job_.trace);
     executable_->SetChecking(job_.verify);
     return {};

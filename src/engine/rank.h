@@ -96,6 +96,8 @@ class Rank {
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;
 
+    // executable_ once it is there, for the control thread that asks for progress.
+    std::atomic<const backend::Executable*> running_{nullptr};
     std::atomic<int64_t> loaded_{0};      // weights so far: progress while loading
     std::atomic<int64_t> idle_ticks_{0};  // progress while idle
     std::atomic<bool> idle_{false};
