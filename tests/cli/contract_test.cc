@@ -1,0 +1,336 @@
+// The commands' JSON fields, exit statuses and refusals: what other programs rely on.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+
+std::set<std::string> Keys(const json& object) {
+    std::set<std::string> keys;
+    for (const auto& [key, value] : object.items()) keys.insert(key);
+    return keys;
+}
+
+class Contract : public testing::Test {
+  protected:
+    void SetUp() override {
+        model_ = dir_ / "tiny.gguf";
+        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kQ8_0});
+    }
+    // Fails with this status, and one line on standard error that holds all `words`.
+    void ExpectRefused(const Words& arguments, int status, const Words& words) {
+        SCOPED_TRACE(testing::PrintToString(arguments));
+        const Ran ran = RunWeft(arguments);
+        EXPECT_EQ(ran.status, status) << ran.err;
+        EXPECT_EQ(ran.err.rfind("weft: error: ", 0), 0u) << ran.err;
+        EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+        for (const std::string& word : words) {
+            EXPECT_NE(ran.err.find(word), std::string::npos) << word << ": " << ran.err;
+        }
+    }
+
+    test::TempDir dir_;
+    std::string model_;
+};
+
+TEST_F(Contract, Run) {
+    for (const Words& layout : {Words{}, Words{"--tp", "2"}, Words{"--pp", "2"}}) {
+        const Ran ran = RunWeft(Words{"run", model_, "-p", "hello there", "-n", "12",
+                                      "--ignore-eos", "-t", "1", "--json"} + layout);
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        EXPECT_EQ(std::ranges::count(ran.out, '\n'), 1);
+        const json j = ran.Json();
+        EXPECT_EQ(Keys(j), (std::set<std::string>{"text", "tokens", "prompt_tokens",
+                                                  "prefill_tok_s", "decode_tok_s", "load_s",
+                                                  "ranks", "all_reduce"}));
+        EXPECT_EQ(j["tokens"].size(), 12u);
+        EXPECT_GT(j["prompt_tokens"], 3);
+        EXPECT_GT(j["prefill_tok_s"], 0.0);
+        EXPECT_GT(j["decode_tok_s"], 0.0);
+        EXPECT_GT(j["load_s"], 0.0);
+        ASSERT_EQ(j["ranks"].size(), layout.empty() ? 1u : 2u);
+        for (size_t rank = 0; rank < j["ranks"].size(); ++rank) {
+            const json& r = j["ranks"][rank];
+            EXPECT_EQ(Keys(r), (std::set<std::string>{"rank", "host", "rss_bytes", "weight_bytes",
+                                                      "kv_bytes", "read_bytes"}));
+            EXPECT_EQ(r["rank"], rank);
+            const uint64_t weights = r["weight_bytes"], kv = r["kv_bytes"];
+            EXPECT_GT(weights, 100'000u);
+            EXPECT_GT(kv, 0u);
+            EXPECT_LE(r["rss_bytes"].get<uint64_t>(), weights + kv + (120ull << 20));
+            EXPECT_LE(r["read_bytes"].get<double>(), 1.05 * static_cast<double>(weights));
+        }
+        const bool tensor = layout == Words{"--tp", "2"};
+        const json& cost = j["all_reduce"];
+        EXPECT_EQ(Keys(cost), (std::set<std::string>{"per_token", "p50_us", "p99_us"}));
+        EXPECT_EQ(cost["per_token"], tensor ? 7 : 0);  // two a layer, and the embedding
+        EXPECT_EQ(cost["p50_us"] > 0.0, tensor);
+        EXPECT_GE(cost["p99_us"], cost["p50_us"]);
+    }
+}
+
+TEST_F(Contract, RunStreamsTheTextOfItsJson) {
+    const Words command = {"run", model_, "-p", "hello", "-n", "20", "--ignore-eos"};
+    const Ran plain = RunWeft(command);
+    ASSERT_EQ(plain.status, 0) << plain.err;
+    EXPECT_EQ(plain.out, RunWeft(command + Words{"--json"}).Json()["text"].get<std::string>() +
+                             "\n");
+    for (const char* word : {"prefill", "decode", "tok/s", "load", "rank 0"}) {
+        EXPECT_NE(plain.err.find(word), std::string::npos) << word;
+    }
+}
+
+TEST_F(Contract, RunTakesPromptsFromFiles) {
+    std::ofstream(dir_ / "prompt.txt") << "hello there\n";
+    const Words rest = {"-n", "5", "--json"};
+    const json from_file = RunWeft(Words{"run", model_, "-f", dir_ / "prompt.txt"} + rest).Json();
+    const json from_word = RunWeft(Words{"run", model_, "-p", "hello there"} + rest).Json();
+    EXPECT_EQ(from_file["tokens"], from_word["tokens"]);
+    EXPECT_EQ(from_file["prompt_tokens"], from_word["prompt_tokens"]);
+}
+
+TEST_F(Contract, RunInChatForm) {
+    const json plain = RunWeft({"run", model_, "-p", "hi", "-n", "1", "--json"}).Json();
+    const json chat = RunWeft({"run", model_, "-p", "hi", "-n", "1", "--chat", "--json"}).Json();
+    // <|im_start|> user \n hi <|im_end|> \n <|im_start|> assistant \n, a byte a token
+    EXPECT_EQ(plain["prompt_tokens"], 2);
+    EXPECT_GT(chat["prompt_tokens"], 15);
+}
+
+TEST_F(Contract, RunSamplesBySeed) {
+    const auto tokens = [&](const char* seed) {
+        return RunWeft({"run", model_, "-p", "a", "-n", "16", "--ignore-eos", "--temp", "1.5",
+                        "--top-k", "100", "--top-p", "0.99", "--min-p", "0.001",
+                        "--repeat-penalty", "1.1", "--seed", seed, "--json"})
+            .Json()["tokens"];
+    };
+    const json one = tokens("1");
+    EXPECT_EQ(one, tokens("1"));
+    EXPECT_NE(one, tokens("2"));
+}
+
+TEST_F(Contract, RunStopsAtTexts) {
+    const Words command = {"run", model_, "-p", "hello", "-n", "40", "--ignore-eos", "--json"};
+    const std::string whole = RunWeft(command).Json()["text"];
+    ASSERT_GT(whole.size(), 8u);
+    // Something that is UTF-8 on its own: a run of ASCII.
+    size_t at = 2;
+    while (at < whole.size() && static_cast<signed char>(whole[at]) <= 0) ++at;
+    ASSERT_LT(at, whole.size());
+    const std::string stop = whole.substr(at, 1);
+    const std::string cut =
+        RunWeft(command + Words{"--stop", "no such text", "--stop", stop}).Json()["text"];
+    EXPECT_EQ(cut, whole.substr(0, whole.find(stop)));
+}
+
+TEST_F(Contract, Bench) {
+    const Words command = {"bench", model_, "-p", "16,8", "-n", "4", "-t", "1", "-r",
+                           "2",     "--tp", "1,2"};
+    const json rows = RunWeft(command + Words{"-o", "json"}).Json();
+    ASSERT_EQ(rows.size(), 6u);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const json& row = rows[i];
+        for (const char* key :
+             {"model_filename", "model_type", "model_size", "model_n_params", "n_threads",
+              "backends", "cpu_info", "n_batch", "n_ubatch", "type_k", "type_v", "n_prompt",
+              "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts",
+              "samples_ns", "samples_ts", "tp", "pp", "transport"}) {
+            EXPECT_TRUE(row.contains(key)) << key;
+        }
+        EXPECT_EQ(row["tp"], i < 3 ? 1 : 2);
+        EXPECT_EQ(row["transport"], i < 3 ? "none" : "shm");
+        EXPECT_EQ(row["n_prompt"], i % 3 == 0 ? 16 : i % 3 == 1 ? 8 : 0);
+        EXPECT_EQ(row["n_gen"], i % 3 == 2 ? 4 : 0);
+        EXPECT_EQ(row["samples_ns"].size(), 2u);
+        const double mean = row["avg_ts"], nanoseconds = row["avg_ns"];
+        EXPECT_GT(mean, 0);
+        EXPECT_NEAR((row["samples_ts"][0].get<double>() + row["samples_ts"][1].get<double>()) / 2,
+                    mean, 1e-6 * mean);
+        EXPECT_GT(nanoseconds, 0);
+    }
+    EXPECT_EQ(RunWeft(command + Words{"--json"}).Json().size(), 6u);
+    const Ran lines = RunWeft(command + Words{"-o", "jsonl"});
+    EXPECT_EQ(std::ranges::count(lines.out, '\n'), 6);
+    const Ran table = RunWeft(command + Words{"-o", "md"});
+    EXPECT_NE(table.out.find(" pp16 |"), std::string::npos) << table.out;
+    const Ran csv = RunWeft(command + Words{"-o", "csv"});
+    EXPECT_EQ(std::ranges::count(csv.out, '\n'), 7);
+    EXPECT_EQ(csv.out.rfind("build_commit,", 0), 0u);
+}
+
+TEST_F(Contract, LogitsAsJsonAndAsFile) {
+    const Words command = {"logits", model_, "--tokens", "1,2,3", "--json"};
+    const json last = RunWeft(command).Json();
+    EXPECT_EQ(last["tokens"], json({1, 2, 3}));
+    EXPECT_EQ(last["shape"], json({1, 267}));
+    ASSERT_EQ(last["logits"].size(), 1u);
+    EXPECT_EQ(last["logits"][0].size(), 267u);
+    EXPECT_EQ(last["top"].size(), 10u);
+    EXPECT_EQ(last["top"][0]["logit"],
+              *std::max_element(last["logits"][0].begin(), last["logits"][0].end()));
+    const json all = RunWeft(command + Words{"--all", "--npy", dir_ / "all.npy"}).Json();
+    EXPECT_EQ(all["shape"], json({3, 267}));
+    const Matrix matrix = ReadNpy(dir_ / "all.npy");
+    ASSERT_EQ(matrix.rows, 3u);
+    ASSERT_EQ(matrix.cols, 267u);
+    for (size_t i = 0; i < 267; ++i) {
+        EXPECT_EQ(matrix.Row(2)[i], last["logits"][0][i].get<float>());
+    }
+}
+
+TEST_F(Contract, Tokenize) {
+    const json j = RunWeft({"tokenize", model_, "--text", "the<|im_end|>", "--json"}).Json();
+    EXPECT_EQ(j["pieces"], json({"t", "he", "<|im_end|>"}));
+    EXPECT_EQ(j["tokens"].size(), 3u);
+    const json plain =
+        RunWeft({"tokenize", model_, "--text", "the<|im_end|>", "--no-special", "--json"}).Json();
+    EXPECT_EQ(plain["tokens"].size(), 12u);
+    std::ofstream(dir_ / "text.txt") << "hello";
+    const json file =
+        RunWeft({"tokenize", model_, "--file", dir_ / "text.txt", "--no-bos", "--json"}).Json();
+    EXPECT_EQ(file["pieces"], json({"hell", "o"}));
+}
+
+TEST_F(Contract, Perplexity) {
+    std::ofstream text(dir_ / "text.txt");
+    for (int i = 0; i < 60; ++i) text << "the hello number " << i * i << " is here. ";
+    text.close();
+    const Words command = {"perplexity", model_, dir_ / "text.txt", "--ctx", "128", "--json"};
+    const json one = RunWeft(command).Json();
+    // A model of noise knows nothing: it is near the size of the vocabulary.
+    EXPECT_GT(one["perplexity"], 50.0);
+    EXPECT_LT(one["perplexity"], 3000.0);
+    const double value = one["perplexity"];
+    EXPECT_NEAR(RunWeft(command + Words{"--tp", "2"}).Json()["perplexity"], value, value * 0.005);
+    EXPECT_NEAR(RunWeft(command + Words{"--chunk", "48"}).Json()["perplexity"], value,
+                value * 0.005);
+}
+
+TEST_F(Contract, Inspect) {
+    const json j = RunWeft({"inspect", model_, "--json"}).Json();
+    EXPECT_EQ(j["tensors"].size(), 3u + 3u * 9u);
+    EXPECT_EQ(j["tensors"][0]["name"], "token_embd.weight");
+    EXPECT_EQ(j["tensors"][0]["type"], "Q8_0");
+    EXPECT_EQ(j["tensors"][0]["shape"], json({256, 267}));
+    EXPECT_EQ(j["metadata"][0]["key"], "general.architecture");
+    const json program =
+        RunWeft({"inspect", model_, "--program", "--tp", "2", "--json"}).Json()["program"];
+    EXPECT_NE(program["text"].get<std::string>().find("all_reduce"), std::string::npos);
+    EXPECT_GT(program["cost"]["decode"]["flops"], 1000);
+    EXPECT_GT(program["cost"]["prefill"]["wire_bytes"], program["cost"]["decode"]["wire_bytes"]);
+}
+
+TEST_F(Contract, TraceOfSeveralRanks) {
+    const std::string file = dir_ / "trace.json";
+    const Ran ran = RunWeft({"trace", "run", model_, "-p", "hello", "-n", "4", "--ignore-eos",
+                             "--tp", "2", "--trace", file});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    std::ifstream stream(file);
+    const json trace = json::parse(stream, nullptr, false);
+    ASSERT_FALSE(trace.is_discarded());
+    std::set<int> ranks, tracks;
+    for (const json& event : trace["traceEvents"]) {
+        if (event["ph"] != "X") continue;
+        ranks.insert(event["pid"].get<int>());
+        tracks.insert(event["tid"].get<int>());
+        EXPECT_GT(event["dur"], 0.0);
+    }
+    EXPECT_EQ(ranks, (std::set<int>{0, 1}));
+    EXPECT_EQ(tracks, (std::set<int>{0, 1, 2}));
+}
+
+TEST_F(Contract, Version) {
+    const json j = RunWeft({"--version", "--json"}).Json();
+    for (const char* key : {"version", "compiler", "cpu", "kernels", "transports"}) {
+        EXPECT_TRUE(j.contains(key)) << key;
+    }
+    EXPECT_EQ(RunWeft({"--version"}).out.rfind("weft ", 0), 0u);
+}
+
+TEST_F(Contract, HelpHasExamples) {
+    for (const char* command :
+         {"run", "bench", "logits", "tokenize", "perplexity", "inspect", "trace", "worker"}) {
+        const Ran ran = RunWeft({command, "--help"});
+        EXPECT_EQ(ran.status, 0) << command;
+        EXPECT_NE(ran.out.find("Examples:"), std::string::npos) << command;
+        EXPECT_NE(RunWeft({"--help"}).out.find(std::string("  ") + command), std::string::npos);
+    }
+}
+
+TEST_F(Contract, BadUsage) {
+    ExpectRefused({}, 2, {"--help"});
+    ExpectRefused({"dance"}, 2, {"dance"});
+    ExpectRefused({"run"}, 2, {"MODEL"});
+    ExpectRefused({"run", model_}, 2, {"-p"});
+    ExpectRefused({"run", model_, "-p", "a", "-f", "b"}, 2, {"-p", "-f"});
+    ExpectRefused({"run", model_, "-p", "a", "--bogus"}, 2, {"--bogus"});
+    ExpectRefused({"run", model_, "-p", "a", "--temp", "-1"}, 2, {"temp", "-1"});
+    ExpectRefused({"run", model_, "-p", "a", "--kv", "q2"}, 2, {"q2", "f16"});
+    ExpectRefused({"run", model_, "-p", "a", "--transport", "pigeon"}, 2, {"pigeon", "shm"});
+    ExpectRefused({"run", model_, "-p", "a", "--hosts", "h:1"}, 2, {"key"});
+    ExpectRefused({"run", model_, "-p", "hello there", "--ctx", "3"}, 2, {"--ctx"});
+    ExpectRefused({"logits", model_, "--tokens", "1,999"}, 2, {"999", "266"});
+    ExpectRefused({"bench", model_, "-o", "xml"}, 2, {"xml", "jsonl"});
+    ExpectRefused({"bench", "synthetic:gpt-9"}, 2, {"gpt-9", "smollm2-135m"});
+    ExpectRefused({"worker"}, 2, {"--listen", "--key-file"});
+}
+
+TEST_F(Contract, ErrorsAsJson) {
+    const Ran ran = RunWeft({"run", "no-such-file.gguf", "-p", "a", "--json"});
+    EXPECT_EQ(ran.status, 1);
+    const json j = ran.Json();
+    EXPECT_EQ(j["exit_status"], 1);
+    EXPECT_NE(j["error"].get<std::string>().find("no-such-file.gguf"), std::string::npos);
+    EXPECT_NE(ran.err.find("no-such-file.gguf"), std::string::npos);
+    EXPECT_EQ(RunWeft({"run", "--json"}).Json()["exit_status"], 2);
+}
+
+// Refused before any weight is read: what can't work says so at once.
+TEST_F(Contract, RefusedBeforeLoading) {
+    const std::string other = dir_ / "other.gguf";
+    WriteTinyGguf(other, {.hyper = OddHyper(), .architecture = "mamba"});
+    ExpectRefused({"run", other, "-p", "a"}, 1, {"mamba", "llama", "qwen2", "qwen3", other});
+    ExpectRefused({"run", model_, "-p", "a", "--tp", "2", "--local", "3"}, 2, {"3"});
+    ExpectRefused({"run", model_, "-p", "a", "--pp", "4"}, 1, {"4", "3"});
+    ExpectRefused({"run", model_, "-p", "a", "--tp", "2", "--split", "1,2,3,4"}, 2, {"4"});
+    ExpectRefused({"run", "synthetic:llama-3.1-8b", "-p", "a", "--ctx", "10000000", "--tp", "2"},
+                  1, {"memory", "rank 0", "rank 1", "MiB", "--ctx"});
+}
+
+TEST_F(Contract, RefusesQuantizationsItLacks) {
+    // The type of the first matrix becomes Q5_K (13), which is not in the table.
+    std::ifstream in(model_, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    const std::string name = "token_embd.weight";
+    const size_t at = bytes.find(name) + name.size() + 4 + 2 * 8;
+    ASSERT_LT(at, bytes.size());
+    bytes[at] = 13;
+    std::ofstream(dir_ / "q5.gguf", std::ios::binary) << bytes;
+    ExpectRefused({"run", dir_ / "q5.gguf", "-p", "a"}, 1,
+                  {"token_embd.weight", "Q4_K", dir_ / "q5.gguf"});
+}
+
+TEST_F(Contract, InterruptEndsAllRanksAndKeepsTheText) {
+    for (const char* tp : {"1", "3"}) {
+        Weft weft({"run", model_, "-p", "hello", "-n", "400", "--ignore-eos", "--tp", tp, "-t", "1",
+                   "--verify"});
+        const Deadline deadline = Deadline::In(20'000);
+        while (weft.Out().size() < 5 && !deadline.expired()) ::usleep(1000);
+        ::kill(weft.pid(), SIGINT);
+        const Ran ran = weft.Wait(10'000);
+        EXPECT_EQ(ran.status, 130) << ran.err;
+        EXPECT_EQ(ran.err, "weft: stopped by the user\n");
+        EXPECT_GE(ran.out.size(), 5u);
+    }
+}
+
+}  // namespace
+}  // namespace weft::support

@@ -1,0 +1,150 @@
+// Any layout gives what one rank gives: logits over TP, PP, uneven splits, transports and dtypes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+constexpr const char* kTokens =
+    "1,77,200,33,250,9,104,61,180,5,5,222,90,14,131,47,66,201,7,112,19,240,58,3,88";
+
+const char* const kLayouts[] = {"--tp 2",        "--tp 3",         "--tp 4",
+                                "--pp 2",        "--pp 3",         "--tp 2 --pp 2",
+                                "--tp 2 --split 3,1", "--tp 3 --split 1,4,2",
+                                "--pp 2 --split 2,1"};
+
+Words SplitWords(const std::string& text) {
+    Words words;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find(' ', at), text.size());
+        words.push_back(text.substr(at, end - at));
+        at = end + 1;
+    }
+    return words;
+}
+
+std::string Text(const std::string& layout, const char* flags) { return layout + " " + flags; }
+
+constexpr DType kQuantized[] = {DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1,
+                                DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
+
+class Layouts : public testing::Test {
+  protected:
+    // A file with the odd shape in this dtype.
+    std::string Model(DType dtype, const std::string& architecture = "llama") {
+        const std::string path = dir_ / (architecture + std::string(Info(dtype).name) + ".gguf");
+        WriteTinyGguf(path, {.hyper = OddHyper(architecture), .dtype = dtype});
+        return path;
+    }
+
+    Matrix Logits(const std::string& model, const Words& flags) {
+        const std::string npy = dir_ / "logits.npy";
+        std::filesystem::remove(npy);
+        const Ran ran = RunWeft(Words{"logits", model, "--tokens", kTokens, "--npy", npy, "-t",
+                                      "1"} + flags);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return ran.status == 0 ? ReadNpy(npy) : Matrix();
+    }
+
+    void Compare(const std::string& model, const Matrix& one, const std::string& flags,
+                 double bound) {
+        SCOPED_TRACE(model + " " + flags);
+        const Matrix many = Logits(model, SplitWords(flags + " --verify --all"));
+        ASSERT_EQ(many.rows, one.rows);
+        for (size_t row = 0; row < one.rows; ++row) {
+            EXPECT_LE(RelativeL2(many.Row(row), one.Row(row)), bound) << "row " << row;
+        }
+    }
+
+    test::TempDir dir_;
+};
+
+// What a layout changes is the order of float32 sums, 1e-7. Rounding multiplies it: where a value of
+// the f16 cache, or an int8 activation of the fast quantized kernels, lies between two steps, it
+// may fall on either side, and after some layers the difference is as large as the rounding itself.
+// So the layouts themselves are held to 1e-4 where nothing is rounded, and to the size of the
+// rounding where something is.
+constexpr double kExact = 1e-4;
+constexpr double kCacheRounding = 2e-3;
+constexpr double kInt8Rounding = 3e-2;
+
+TEST_F(Layouts, F32OverSharedMemory) {
+    const std::string model = Model(DType::kF32);
+    const Matrix one = Logits(model, {"--all", "--kv", "f32"});
+    ASSERT_EQ(one.rows, 25u);
+    for (const char* layout : kLayouts) Compare(model, one, Text(layout, "--kv f32"), kExact);
+}
+
+TEST_F(Layouts, F32OverTcp) {
+    const std::string model = Model(DType::kF32);
+    const Matrix one = Logits(model, {"--all", "--kv", "f32"});
+    for (const char* layout : kLayouts) {
+        Compare(model, one, Text(layout, "--kv f32 --transport tcp"), kExact);
+    }
+}
+
+TEST_F(Layouts, EveryDtypeWithReferenceKernels) {
+    for (DType dtype : kQuantized) {
+        const std::string model = Model(dtype);
+        const Matrix one = Logits(model, {"--all", "--reference"});
+        for (const char* layout : {"--tp 3", "--tp 2 --pp 2 --split 2,1,1,1"}) {
+            Compare(model, one, Text(layout, "--reference"), kExact);
+        }
+    }
+}
+
+TEST_F(Layouts, EveryDtypeWithFastKernels) {
+    for (DType dtype : kQuantized) {
+        const std::string model = Model(dtype);
+        const Matrix one = Logits(model, {"--all"});
+        Compare(model, one, "--tp 3", kInt8Rounding);
+        Compare(model, one, "--pp 3", 0);  // the same sums: the same bits
+    }
+}
+
+TEST_F(Layouts, EveryArchitecture) {
+    for (const char* architecture : {"qwen2", "qwen3"}) {
+        const std::string model = Model(DType::kF32, architecture);
+        const Matrix one = Logits(model, {"--all"});
+        for (const char* layout : {"--tp 4", "--tp 2 --pp 2"}) {
+            Compare(model, one, layout, kCacheRounding);
+        }
+    }
+}
+
+TEST_F(Layouts, FastKernelsAgainstTheReference) {
+    const std::string model = Model(DType::kQ4_1);
+    const Matrix reference = Logits(model, {"--all", "--reference"});
+    Compare(model, reference, "--tp 1", kInt8Rounding);
+    Compare(model, reference, "--tp 4", kInt8Rounding);
+}
+
+// A prompt in chunks of any size gives the logits of the whole.
+TEST_F(Layouts, ChunksOfThePrompt) {
+    const std::string model = Model(DType::kF32);
+    const Matrix one = Logits(model, {});
+    ASSERT_EQ(one.rows, 1u);
+    for (const char* flags : {"--chunk 1", "--chunk 7", "--chunk 7 --tp 2", "--chunk 3 --pp 3",
+                              "--chunk 24 --tp 2 --pp 2"}) {
+        SCOPED_TRACE(flags);
+        EXPECT_LE(RelativeL2(Logits(model, SplitWords(flags)).data, one.data), kCacheRounding);
+    }
+}
+
+// KV types: what the cache rounds is small against the f32 cache.
+TEST_F(Layouts, KvTypes) {
+    const std::string model = Model(DType::kF32);
+    const Matrix exact = Logits(model, {"--kv", "f32"});
+    for (const auto& [kv, bound] : {std::pair("f16", 2e-3), {"bf16", 1e-2}, {"q8_0", 2e-2}}) {
+        SCOPED_TRACE(kv);
+        EXPECT_LE(RelativeL2(Logits(model, {"--kv", kv}).data, exact.data), bound);
+        EXPECT_LE(RelativeL2(Logits(model, {"--kv", kv, "--tp", "3"}).data, exact.data), bound);
+    }
+}
+
+}  // namespace
+}  // namespace weft::support

@@ -1,0 +1,173 @@
+// Runs the weft program and takes what it prints, standard output and error apart.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/deadline.h"
+
+namespace weft::support {
+
+using Words = std::vector<std::string>;
+
+struct Ran {
+    int status = -1;  // exit status, or 128 + signal
+    std::string out, err;
+    double seconds = 0;
+    // Standard output as one JSON value; null (and a failure) where it is none.
+    nlohmann::json Json() const {
+        nlohmann::json json = nlohmann::json::parse(out, nullptr, false);
+        EXPECT_FALSE(json.is_discarded()) << out << err;
+        return json.is_discarded() ? nlohmann::json() : json;
+    }
+};
+
+inline std::string ReadAll(int fd) {
+    std::string text;
+    char buffer[65536];
+    ::lseek(fd, 0, SEEK_SET);
+    for (ssize_t got; (got = ::read(fd, buffer, sizeof buffer)) > 0;) {
+        text.append(buffer, static_cast<size_t>(got));
+    }
+    ::close(fd);
+    return text;
+}
+
+// A weft that runs; killed with its children when the object goes.
+class Weft {
+  public:
+    explicit Weft(const Words& arguments, const Words& environment = {}) {
+        Words words = {WEFT_PROGRAM};
+        words.insert(words.end(), arguments.begin(), arguments.end());
+        out_ = ::memfd_create("out", MFD_CLOEXEC);
+        err_ = ::memfd_create("err", MFD_CLOEXEC);
+        begin_ns_ = NowNs();
+        pid_ = ::fork();
+        WEFT_CHECK(pid_ >= 0 && out_ >= 0 && err_ >= 0);
+        if (pid_ != 0) return;
+        ::setpgid(0, 0);
+        ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+        ::dup2(out_, STDOUT_FILENO);
+        ::dup2(err_, STDERR_FILENO);
+        for (const std::string& entry : environment) ::putenv(::strdup(entry.c_str()));
+        std::vector<char*> argv;
+        for (std::string& word : words) argv.push_back(word.data());
+        argv.push_back(nullptr);
+        ::execv(argv[0], argv.data());
+        ::_exit(126);
+    }
+    Weft(const Weft&) = delete;
+    Weft& operator=(const Weft&) = delete;
+    ~Weft() {
+        if (pid_ > 0 && !waited_) [[maybe_unused]] const Ran ignored = Wait(0);
+    }
+
+    pid_t pid() const { return pid_; }
+    // What standard output and error have so far.
+    std::string Out() const { return Peek(out_); }
+    std::string Err() const { return Peek(err_); }
+
+    // Its end; killed after `most_ms`.
+    Ran Wait(int64_t most_ms = 120'000) {
+        const Deadline deadline = Deadline::In(most_ms);
+        int status = 0;
+        while (::waitpid(pid_, &status, WNOHANG) == 0) {
+            if (deadline.expired()) {
+                ::kill(-pid_, SIGKILL);
+                ::kill(pid_, SIGKILL);
+                ::waitpid(pid_, &status, 0);
+                break;
+            }
+            ::usleep(500);
+        }
+        waited_ = true;
+        Ran ran;
+        ran.seconds = static_cast<double>(NowNs() - begin_ns_) * 1e-9;
+        ran.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        ran.out = ReadAll(out_);
+        ran.err = ReadAll(err_);
+        return ran;
+    }
+
+  private:
+    static std::string Peek(int fd) {
+        std::string text(1 << 20, '\0');
+        const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
+        text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
+        return text;
+    }
+
+    pid_t pid_ = -1;
+    int out_ = -1, err_ = -1;
+    int64_t begin_ns_ = 0;
+    bool waited_ = false;
+};
+
+inline Ran RunWeft(const Words& arguments, const Words& environment = {}) {
+    return Weft(arguments, environment).Wait();
+}
+
+inline Words operator+(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+}
+
+struct Matrix {
+    size_t rows = 0, cols = 0;
+    std::vector<float> data;
+    std::span<const float> Row(size_t row) const {
+        return std::span(data).subspan(row * cols, cols);
+    }
+};
+
+// A float32 .npy file, read without the program's own code.
+inline Matrix ReadNpy(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    Matrix matrix;
+    EXPECT_GT(bytes.size(), 10u) << path;
+    if (bytes.size() <= 10) return matrix;
+    EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+    const size_t head = static_cast<uint8_t>(bytes[8]) + 256 * static_cast<uint8_t>(bytes[9]);
+    const std::string dictionary = bytes.substr(10, head);
+    EXPECT_EQ((10 + head) % 64, 0u);
+    EXPECT_NE(dictionary.find("'descr': '<f4'"), std::string::npos) << dictionary;
+    EXPECT_NE(dictionary.find("'fortran_order': False"), std::string::npos) << dictionary;
+    const size_t shape = dictionary.find("'shape': (");
+    EXPECT_EQ(std::sscanf(dictionary.c_str() + shape, "'shape': (%zu, %zu)", &matrix.rows,
+                          &matrix.cols),
+              2);
+    matrix.data.resize((bytes.size() - 10 - head) / sizeof(float));
+    EXPECT_EQ(matrix.data.size(), matrix.rows * matrix.cols);
+    std::memcpy(matrix.data.data(), bytes.data() + 10 + head, matrix.data.size() * sizeof(float));
+    return matrix;
+}
+
+// |a - b| / |b|; infinite where the shapes differ, NaN where a number is.
+inline double RelativeL2(std::span<const float> a, std::span<const float> b) {
+    if (a.size() != b.size() || a.empty()) return INFINITY;
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+        const double d = static_cast<double>(a[i]) - b[i];
+        difference += d * d;
+        size += static_cast<double>(b[i]) * b[i];
+    }
+    return std::sqrt(difference / size);
+}
+
+}  // namespace weft::support

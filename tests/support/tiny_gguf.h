@@ -1,0 +1,125 @@
+// Tiny models as GGUF files: tensors by the formula of tiny_model.h in any dtype, and a byte-level
+// vocabulary that is as large as the model's.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "formats/gguf_writer.h"
+#include "support/tiny_model.h"
+#include "support/tiny_vocabulary.h"
+#include "tensor/quant.h"
+
+namespace weft::support {
+
+struct TinyFile {
+    model::Hyper hyper;
+    DType dtype = DType::kF32;
+    bool dequantized = false;        // the numbers that `dtype` rounds to, written as F32
+    double rope_base = 10000;
+    double rope_linear = 0;          // factor of linear scaling; 0: none
+    std::vector<float> rope_factors{}; // Llama 3's, [head_dim / 2]; empty: none
+    std::string architecture{};       // as the file says it; empty: hyper's
+};
+
+// Nine query heads over three KV heads of 32 dims, nothing a power of two but what K-quants need.
+inline model::Hyper OddHyper(const std::string& architecture = "llama") {
+    model::Hyper h;
+    h.architecture = architecture;
+    h.layers = 3;
+    h.hidden = 256;
+    h.ffn = 1024;
+    h.heads = 9;
+    h.kv_heads = 3;
+    h.head_dim = 32;
+    h.rotary_dim = 32;
+    h.vocab = 267;
+    h.context = 512;
+    h.rms_eps = 1e-5f;
+    h.tied = false;
+    return h;
+}
+
+// The type that a tensor of `cols` columns takes where `dtype` is asked for.
+inline DType FittingType(DType dtype, int64_t cols, int64_t rows) {
+    if (rows == 1) return DType::kF32;
+    if (cols % Info(dtype).block_elements == 0) return dtype;
+    return cols % 32 == 0 ? DType::kQ8_0 : DType::kF32;
+}
+
+inline std::vector<std::byte> TensorBytes(const TinyTensor& tensor, DType dtype,
+                                          bool dequantized) {
+    const auto cols = static_cast<size_t>(tensor.cols);
+    const auto row_bytes = static_cast<size_t>(RowBytes(dtype, tensor.cols));
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor.rows) * row_bytes);
+    std::vector<float> plain(dequantized ? tensor.data.size() : 0);
+    for (size_t row = 0; row < static_cast<size_t>(tensor.rows); ++row) {
+        const auto out = std::span(bytes).subspan(row * row_bytes, row_bytes);
+        QuantizeRow(dtype, std::span(tensor.data).subspan(row * cols, cols), out);
+        if (dequantized) DequantizeRow(dtype, out, std::span(plain).subspan(row * cols, cols));
+    }
+    if (!dequantized) return bytes;
+    const auto floats = std::as_bytes(std::span(plain));
+    return {floats.begin(), floats.end()};
+}
+
+inline void WriteVocabulary(formats::GgufWriter& writer, int64_t size) {
+    formats::TokenizerData data = formats::TinyBytePair({"h e", "l l", "he ll", "t h", "th e"});
+    while (static_cast<int64_t>(data.tokens.size()) < size) {
+        data.tokens.push_back("<unused" + std::to_string(data.tokens.size()) + ">");
+        data.types.push_back(static_cast<int32_t>(formats::TokenType::kUnused));
+    }
+    writer.String("tokenizer.ggml.model", data.model);
+    writer.String("tokenizer.ggml.pre", data.pre);
+    writer.Strings("tokenizer.ggml.tokens", data.tokens);
+    writer.I32s("tokenizer.ggml.token_type", data.types);
+    writer.Strings("tokenizer.ggml.merges", data.merges);
+    writer.U32("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(data.eos));
+}
+
+inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
+    const model::Hyper& h = file.hyper;
+    const std::string name = file.architecture.empty() ? h.architecture : file.architecture;
+    formats::GgufWriter writer;
+    writer.String("general.architecture", name);
+    const auto u32 = [&](const char* key, int64_t value) {
+        writer.U32(name + "." + key, static_cast<uint32_t>(value));
+    };
+    u32("block_count", h.layers);
+    u32("context_length", h.context);
+    u32("embedding_length", h.hidden);
+    u32("feed_forward_length", h.ffn);
+    u32("attention.head_count", h.heads);
+    u32("attention.head_count_kv", h.kv_heads);
+    u32("attention.key_length", h.head_dim);
+    u32("attention.value_length", h.head_dim);
+    u32("rope.dimension_count", h.head_dim);
+    writer.F32(name + ".attention.layer_norm_rms_epsilon", h.rms_eps);
+    writer.F32(name + ".rope.freq_base", static_cast<float>(file.rope_base));
+    if (file.rope_linear > 0) {
+        writer.String(name + ".rope.scaling.type", "linear");
+        writer.F32(name + ".rope.scaling.factor", static_cast<float>(file.rope_linear));
+    }
+    WriteVocabulary(writer, h.vocab);
+    const TinySource source(h);
+    for (const formats::TensorInfo& info : source.tensors()) {
+        const TinyTensor& tensor = source.data().at(info.name);
+        const DType dtype = FittingType(file.dtype, tensor.cols, tensor.rows);
+        const std::vector<int64_t> dims = tensor.rows == 1
+                                              ? std::vector<int64_t>{tensor.cols}
+                                              : std::vector<int64_t>{tensor.cols, tensor.rows};
+        writer.Tensor(info.name, file.dequantized ? DType::kF32 : dtype, dims,
+                      TensorBytes(tensor, dtype, file.dequantized));
+    }
+    if (!file.rope_factors.empty()) {
+        const auto bytes = std::as_bytes(std::span(file.rope_factors));
+        const int64_t dims[] = {static_cast<int64_t>(file.rope_factors.size())};
+        writer.Tensor("rope_freqs.weight", DType::kF32, dims, {bytes.begin(), bytes.end()});
+    }
+    const Status status = WriteFile(path, writer.File());
+    WEFT_CHECK(status.ok());
+}
+
+}  // namespace weft::support
