@@ -65,9 +65,9 @@ class Layouts : public testing::Test {
 
 // What a layout changes is the order of float32 sums, 1e-7. Rounding multiplies it: where a value
 // of the f16 cache, or an int8 activation of the fast quantized kernels, lies between two steps,
-// it may fall on either side, and after some layers the difference is as large as the rounding itself.
-// So the layouts themselves are held to 1e-4 where nothing is rounded, and to the size of the
-// rounding where something is.
+// it may fall on either side, and after some layers the difference is as large as the rounding
+// itself. So the layouts are held to 1e-4 where nothing is rounded, and to the size of the rounding
+// where something is.
 constexpr double kExact = 1e-4;
 constexpr double kCacheRounding = 2e-3;
 constexpr double kInt8Rounding = 3e-2;
