@@ -43,5 +43,11 @@ function(weft_tests folder)
   target_compile_definitions(${folder}_tests PRIVATE WEFT_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
     WEFT_PROGRAM="$<TARGET_FILE:weft>")
   add_dependencies(${folder}_tests weft)
-  gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 240 LABELS ${folder})
+  # Tests of whole jobs have deadlines of a second: they do not share the cores with other tests.
+  set(alone OFF)
+  if(folder MATCHES "^(cluster|engine)$")
+    set(alone ON)
+  endif()
+  gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST
+    PROPERTIES TIMEOUT 240 LABELS ${folder} RUN_SERIAL ${alone})
 endfunction()
