@@ -1,0 +1,152 @@
+// What ranks tell each other: jobs, steps and reports survive the way; what is damaged is refused.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "engine/job.h"
+#include "engine/rank.h"
+#include "engine/step_message.h"
+#include "engine/trace.h"
+
+namespace weft::engine {
+namespace {
+
+TEST(Job, SurvivesTheWay) {
+    Job job;
+    job.model = "a \"model\".gguf";
+    job.tp = 3;
+    job.pp = 2;
+    job.split = {3, 2.5, 1};
+    job.threads = 4;
+    job.ctx = 1 << 20;
+    job.chunk = 7;
+    job.max_outputs = 9;
+    job.kv_dtype = DType::kQ8_0;
+    job.reference = job.trace = job.verify = true;
+    const auto back = JobFromJson(JobToJson(job));
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(JobToJson(*back), JobToJson(job));
+    EXPECT_EQ(back->model, job.model);
+    EXPECT_EQ(back->split, job.split);
+    EXPECT_EQ(back->kv_dtype, DType::kQ8_0);
+}
+
+TEST(Job, RefusesWhatIsNone) {
+    for (const char* text : {"", "{}", "[1]", "{\"model\": 3}"}) {
+        const auto job = JobFromJson(text);
+        ASSERT_FALSE(job.ok()) << text;
+        EXPECT_EQ(job.error().code, ErrorCode::kCorrupt);
+    }
+    nlohmann::json json = nlohmann::json::parse(JobToJson(Job()));
+    json["kv_dtype"] = "Q9";
+    EXPECT_NE(JobFromJson(json.dump()).error().message.find("kv_dtype"), std::string::npos);
+}
+
+TEST(Report, SurvivesTheWay) {
+    RankReport report;
+    report.rank = 2;
+    report.host = "b";
+    report.rss_bytes = 1ull << 40;
+    report.weight_bytes = 3;
+    report.kv_bytes = 4;
+    report.read_bytes = 5;
+    report.load_s = 0.5;
+    report.all_reduces = 61;
+    report.all_reduce_us = {1.5f, 2.25f};
+    const auto back = ReportFromJson(ReportToJson(report));
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(ReportToJson(*back), ReportToJson(report));
+    EXPECT_EQ(back->rss_bytes, 1ull << 40);
+    EXPECT_EQ(back->all_reduce_us, report.all_reduce_us);
+    EXPECT_EQ(ReportFromJson("{}").error().code, ErrorCode::kCorrupt);
+}
+
+StepData RandomStep(std::mt19937& random) {
+    const auto below = [&](uint32_t n) { return static_cast<int32_t>(random() % n); };
+    StepData step;
+    step.number = (int64_t{below(1000)} << 32) + below(1u << 30);
+    const int32_t tokens = 1 + below(40);
+    for (int32_t i = 0; i < tokens; ++i) {
+        step.tokens.push_back(below(50'000));
+        step.positions.push_back(below(9000));
+        if (below(3) == 0) step.output_rows.push_back(i);
+    }
+    for (int32_t i = below(4); i >= 0; --i) {
+        step.sequences.push_back({below(40), below(40), below(9000), {}});
+        for (int32_t p = below(30); p > 0; --p) step.sequences.back().pages.push_back(below(300));
+    }
+    return step;
+}
+
+TEST(StepMessage, SurvivesTheWay) {
+    std::mt19937 random(5);
+    for (int i = 0; i < 300; ++i) {
+        const StepData step = RandomStep(random);
+        std::vector<int32_t> words, again;
+        EncodeStep(step, words);
+        StepData back = RandomStep(random);  // what it held before must not matter
+        ASSERT_TRUE(DecodeStep(words, back).ok());
+        EXPECT_EQ(back.number, step.number);
+        EXPECT_EQ(back.tokens, step.tokens);
+        EXPECT_EQ(back.output_rows, step.output_rows);
+        EncodeStep(back, again);
+        EXPECT_EQ(again, words);
+    }
+}
+
+// Cut anywhere: refused. One word changed: refused, or a step that says exactly these words.
+TEST(StepMessage, DamagedOnesAreRefused) {
+    std::mt19937 random(6);
+    for (int i = 0; i < 100; ++i) {
+        std::vector<int32_t> words;
+        EncodeStep(RandomStep(random), words);
+        StepData back;
+        for (size_t size = 0; size < words.size(); ++size) {
+            EXPECT_FALSE(DecodeStep(std::span(words).first(size), back).ok()) << size;
+        }
+        for (size_t at = 0; at < words.size(); ++at) {
+            for (int32_t value : {-1, 0, 1, INT32_MAX, INT32_MIN}) {
+                std::vector<int32_t> damaged = words, again;
+                damaged[at] = value;
+                if (!DecodeStep(damaged, back).ok()) continue;
+                EncodeStep(back, again);
+                EXPECT_EQ(again, damaged) << "word " << at;
+            }
+        }
+    }
+}
+
+// compute, wait and wire apart; ranks without events are still named.
+TEST(Trace, IsJsonWithOneProcessARank) {
+    program::Program program;
+    program::Shape shape;
+    const program::ValueId x = program.Emit(program::Zero{}, {}, "x", shape);
+    program.Emit(program::AllReduce{}, {x}, "sum", shape);
+    StepData step;
+    step.number = 7;
+    const backend::OpTiming timings[] = {{0, 1000, 3000, 0}, {1, 3000, 9000, 8000}};
+    std::string events;
+    AppendTrace(program, step, timings, 1, events);
+    const auto json = nlohmann::json::parse(TraceFile({"", events}));
+    int compute = 0, wait = 0, wire = 0, names = 0;
+    for (const auto& event : json["traceEvents"]) {
+        if (event["ph"] == "M") {
+            ++names;
+            continue;
+        }
+        EXPECT_EQ(event["pid"], 1);
+        EXPECT_EQ(event["args"]["step"], 7);
+        const double us = event["dur"];
+        if (event["tid"] == 0) compute += static_cast<int>(us);
+        if (event["tid"] == 1) wait += static_cast<int>(us);
+        if (event["tid"] == 2) wire += static_cast<int>(us);
+    }
+    EXPECT_EQ(names, 8);
+    EXPECT_EQ(compute, 2);
+    EXPECT_EQ(wait, 5);
+    EXPECT_EQ(wire, 1);
+}
+
+}  // namespace
+}  // namespace weft::engine
