@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kLeastWindow = size_t{16} << 10;
 constexpr int kFlagsUsed = 4;
 // Segments begin on cache lines.
-constexpr size_t kSegmentFloats = 16;
+constexpr size_t kLineBytes = 64;
 
 enum Kind : uint64_t {
     kOneShotSum = 1,
@@ -35,7 +35,8 @@ struct Part {
     size_t count;
 };
 
-std::span<const std::byte> BytesOf(std::span<const float> data) {
+template <typename T>
+std::span<const std::byte> BytesOf(std::span<T> data) {
     return std::as_bytes(data);
 }
 
@@ -49,7 +50,12 @@ class CommImpl final : public Comm {
     size_t max_send_bytes() const override { return send_payload_; }
     const Timing& last_timing() const override { return timing_; }
 
-    Status AllReduce(std::span<float> data, const net::OpTag& tag, Algorithm algorithm) override;
+    Status AllReduce(std::span<float> data, const net::OpTag& tag, Algorithm algorithm) override {
+        return Reduce(data, tag, algorithm);
+    }
+    Status AllReduce(std::span<double> data, const net::OpTag& tag, Algorithm algorithm) override {
+        return Reduce(data, tag, algorithm);
+    }
     Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,
                      const net::OpTag& tag) override;
     Status Broadcast(std::span<std::byte> data, int root, const net::OpTag& tag) override;
@@ -66,11 +72,24 @@ class CommImpl final : public Comm {
 
     Op Begin(size_t bytes, const net::OpTag& tag);
     Status End(Status status);
-    Status OneShot(std::span<float> data, const Op& op);
-    Status TwoShot(std::span<float> data, const Op& op);
-    Status Ring(std::span<float> data, const Op& op);
-    Status RingStep(std::span<float> data, int send, int receive, Kind kind, const Op& op);
+    template <typename T>
+    Status Reduce(std::span<T> data, const net::OpTag& tag, Algorithm algorithm);
+    template <typename T>
+    Status OneShot(std::span<T> data, const Op& op);
+    template <typename T>
+    Status TwoShot(std::span<T> data, const Op& op);
+    template <typename T>
+    Status Ring(std::span<T> data, const Op& op);
+    template <typename T>
+    Status RingStep(std::span<T> data, int send, int receive, Kind kind, const Op& op);
+    template <typename T>
     Part SegmentOf(size_t count, int owner) const;
+    // By rank of the group: where each rank's addend lies.
+    template <typename T>
+    std::vector<const T*>& Addends() {
+        if constexpr (sizeof(T) == sizeof(float)) return addends_;
+        else return wide_addends_;
+    }
 
     Stream& To(int rank) { return *collective_[static_cast<size_t>(rank)]; }
     int Ahead(int steps) const { return (rank_ + steps) % size_; }
@@ -93,6 +112,7 @@ class CommImpl final : public Comm {
     std::vector<std::optional<Stream>> collective_;  // by rank of the group; none for ourselves
     std::vector<std::optional<Stream>> sends_;
     std::vector<const float*> addends_;
+    std::vector<const double*> wide_addends_;
     Timing timing_;
     Status failed_;
 };
@@ -103,9 +123,10 @@ CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Cha
       timeout_ms_(timeout_ms),
       collective_(ranks.size()),
       sends_(ranks.size()),
-      addends_(ranks.size()) {
+      addends_(ranks.size()),
+      wide_addends_(ranks.size()) {
     const size_t half = channel.window_bytes / 128 * 64;
-    payload_ = Stream::PayloadBytes(half) / (kSegmentFloats * 4) * (kSegmentFloats * 4);
+    payload_ = Stream::PayloadBytes(half) / kLineBytes * kLineBytes;
     send_payload_ = Stream::PayloadBytes(half);
     for (size_t r = 0; r < ranks.size(); r++) {
         if (ranks[r] == fabric.rank) {
@@ -141,19 +162,20 @@ Status CommImpl::Take(int from, Kind kind, std::span<std::byte> out, const Op& o
     return Release(from, op);
 }
 
-Status CommImpl::AllReduce(std::span<float> data, const net::OpTag& tag, Algorithm algorithm) {
+template <typename T>
+Status CommImpl::Reduce(std::span<T> data, const net::OpTag& tag, Algorithm algorithm) {
     if (!failed_.ok()) return failed_;
     const Op op = Begin(data.size_bytes(), tag);
     if (size_ == 1 || data.empty()) return End({});
     if (algorithm == Algorithm::kAuto) {
         algorithm = ChooseAllReduce(size_, data.size_bytes(), over_tcp_);
     }
-    const size_t slot_floats = payload_ / sizeof(float);
+    const size_t slot = payload_ / sizeof(T);
     const size_t ranks = static_cast<size_t>(size_);
-    const size_t most = algorithm == Algorithm::kOneShot ? slot_floats : slot_floats * ranks;
+    const size_t most = algorithm == Algorithm::kOneShot ? slot : slot * ranks;
     Status status;
     while (status.ok() && !data.empty()) {
-        const std::span<float> piece = data.first(std::min(most, data.size()));
+        const std::span<T> piece = data.first(std::min(most, data.size()));
         data = data.subspan(piece.size());
         switch (algorithm) {
             case Algorithm::kAuto:
@@ -166,51 +188,55 @@ Status CommImpl::AllReduce(std::span<float> data, const net::OpTag& tag, Algorit
 }
 
 // Everybody sends all to all, and adds up all.
-Status CommImpl::OneShot(std::span<float> data, const Op& op) {
+template <typename T>
+Status CommImpl::OneShot(std::span<T> data, const Op& op) {
     for (int step = 1; step < size_; step++) {
         WEFT_TRY(Post(Ahead(step), kOneShotSum, BytesOf(data), op));
     }
     for (int r = 0; r < size_; r++) {
-        const float*& addend = addends_[static_cast<size_t>(r)];
+        const T*& addend = Addends<T>()[static_cast<size_t>(r)];
         addend = data.data();
         if (r == rank_) continue;
         const std::byte* payload;
         WEFT_TRY(Await(r, kOneShotSum, data.size_bytes(), payload, op));
-        addend = reinterpret_cast<const float*>(payload);
+        addend = reinterpret_cast<const T*>(payload);
     }
-    SumInOrder(addends_, data.data(), data.size());
+    SumInOrder(std::span<const T* const>(Addends<T>()), data.data(), data.size());
     for (int r = 0; r < size_; r++) {
         if (r != rank_) WEFT_TRY(Release(r, op));
     }
     return {};
 }
 
+template <typename T>
 Part CommImpl::SegmentOf(size_t count, int owner) const {
+    constexpr size_t kLine = kLineBytes / sizeof(T);
     const size_t ranks = static_cast<size_t>(size_);
     const size_t each = (count + ranks - 1) / ranks;
-    const size_t whole = (each + kSegmentFloats - 1) / kSegmentFloats * kSegmentFloats;
+    const size_t whole = (each + kLine - 1) / kLine * kLine;
     const size_t begin = std::min(count, whole * static_cast<size_t>(owner));
     return {begin, std::min(whole, count - begin)};
 }
 
 // Everybody adds up one segment, then tells the sum to all.
-Status CommImpl::TwoShot(std::span<float> data, const Op& op) {
-    const Part mine = SegmentOf(data.size(), rank_);
-    const std::span<float> own = data.subspan(mine.begin, mine.count);
+template <typename T>
+Status CommImpl::TwoShot(std::span<T> data, const Op& op) {
+    const Part mine = SegmentOf<T>(data.size(), rank_);
+    const std::span<T> own = data.subspan(mine.begin, mine.count);
     for (int step = 1; step < size_; step++) {
-        const Part theirs = SegmentOf(data.size(), Ahead(step));
+        const Part theirs = SegmentOf<T>(data.size(), Ahead(step));
         WEFT_TRY(
             Post(Ahead(step), kScatter, BytesOf(data.subspan(theirs.begin, theirs.count)), op));
     }
     for (int r = 0; r < size_; r++) {
-        const float*& addend = addends_[static_cast<size_t>(r)];
+        const T*& addend = Addends<T>()[static_cast<size_t>(r)];
         addend = own.data();
         if (r == rank_) continue;
         const std::byte* payload;
         WEFT_TRY(Await(r, kScatter, own.size_bytes(), payload, op));
-        addend = reinterpret_cast<const float*>(payload);
+        addend = reinterpret_cast<const T*>(payload);
     }
-    SumInOrder(addends_, own.data(), own.size());
+    SumInOrder(std::span<const T* const>(Addends<T>()), own.data(), own.size());
     for (int r = 0; r < size_; r++) {
         if (r != rank_) WEFT_TRY(Release(r, op));
     }
@@ -218,8 +244,8 @@ Status CommImpl::TwoShot(std::span<float> data, const Op& op) {
         WEFT_TRY(Post(Ahead(step), kGather, BytesOf(own), op));
     }
     for (int step = 1; step < size_; step++) {
-        const Part part = SegmentOf(data.size(), Ahead(step));
-        const std::span<float> theirs = data.subspan(part.begin, part.count);
+        const Part part = SegmentOf<T>(data.size(), Ahead(step));
+        const std::span<T> theirs = data.subspan(part.begin, part.count);
         WEFT_TRY(Take(Ahead(step), kGather, std::as_writable_bytes(theirs), op));
     }
     return {};
@@ -227,7 +253,8 @@ Status CommImpl::TwoShot(std::span<float> data, const Op& op) {
 
 // Partial sums travel around the ring: segment s starts at rank s and is whole at rank s - 1;
 // then the whole segments travel around once more.
-Status CommImpl::Ring(std::span<float> data, const Op& op) {
+template <typename T>
+Status CommImpl::Ring(std::span<T> data, const Op& op) {
     for (int step = 0; step < size_ - 1; step++) {
         WEFT_TRY(RingStep(data, rank_ - step, rank_ - step - 1, kRingSum, op));
     }
@@ -239,17 +266,18 @@ Status CommImpl::Ring(std::span<float> data, const Op& op) {
 
 // Sends one segment to the next rank and takes another from the previous one. Numbers may be off
 // by one turn of the ring.
-Status CommImpl::RingStep(std::span<float> data, int send, int receive, Kind kind, const Op& op) {
-    const Part out = SegmentOf(data.size(), (send + size_) % size_);
-    const Part in = SegmentOf(data.size(), (receive + size_) % size_);
+template <typename T>
+Status CommImpl::RingStep(std::span<T> data, int send, int receive, Kind kind, const Op& op) {
+    const Part out = SegmentOf<T>(data.size(), (send + size_) % size_);
+    const Part in = SegmentOf<T>(data.size(), (receive + size_) % size_);
     WEFT_TRY(Post(Ahead(1), kind, BytesOf(data.subspan(out.begin, out.count)), op));
-    const std::span<float> target = data.subspan(in.begin, in.count);
+    const std::span<T> target = data.subspan(in.begin, in.count);
     const int previous = Ahead(size_ - 1);
     if (kind == kRingGather) return Take(previous, kind, std::as_writable_bytes(target), op);
     const std::byte* payload;
     WEFT_TRY(Await(previous, kind, target.size_bytes(), payload, op));
-    const float* const addends[] = {reinterpret_cast<const float*>(payload), target.data()};
-    SumInOrder(addends, target.data(), target.size());
+    const T* const addends[] = {reinterpret_cast<const T*>(payload), target.data()};
+    SumInOrder(std::span<const T* const>(addends), target.data(), target.size());
     return Release(previous, op);
 }
 

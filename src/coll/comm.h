@@ -61,6 +61,8 @@ class Comm {
     // data in: this rank's addend; out: the sum. Any length (longer ones go in pieces).
     virtual Status AllReduce(std::span<float> data, const net::OpTag& tag,
                              Algorithm algorithm = Algorithm::kAuto) = 0;
+    virtual Status AllReduce(std::span<double> data, const net::OpTag& tag,
+                             Algorithm algorithm = Algorithm::kAuto) = 0;
     // all: counts.size() parts one after another, part r being counts[r] bytes from rank r; this
     // rank's part is filled in by the caller beforehand.
     virtual Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,

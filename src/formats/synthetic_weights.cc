@@ -103,7 +103,8 @@ BlockMaker MakerOf(DType dtype) {
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:
-        case DType::kI32: return nullptr;
+        case DType::kI32:
+        case DType::kF64: return nullptr;
     }
     return nullptr;
 }

@@ -53,7 +53,8 @@ constexpr FieldList FieldsOf(DType dtype) {
                 }
             }
             break;
-        case DType::kI32: break;
+        case DType::kI32:
+        case DType::kF64: break;
     }
     return list;
 }
@@ -149,7 +150,8 @@ void ForType(DType dtype, const Call& call) {
         case DType::kQ8_0: return call.template operator()<DType::kQ8_0>();
         case DType::kQ4_K: return call.template operator()<DType::kQ4_K>();
         case DType::kQ6_K: return call.template operator()<DType::kQ6_K>();
-        case DType::kI32: break;
+        case DType::kI32:
+        case DType::kF64: break;
     }
     WEFT_CHECK(!"I32 weights");
 }

@@ -95,13 +95,11 @@ ValueId Builder::ToFfn(ValueId x, const std::string& weight) {
 
 ValueId Builder::FromHeads(ValueId x, const std::string& weight) {
     const int64_t all = hyper_.heads * hyper_.head_dim;
-    return AllReduce(MatMul(x, Tensor(weight), ColumnsOf(Columns(shard_.heads), all),
-                            {Cut::kColumns}, false, Local(weight)));
+    return FromColumns(x, weight, ColumnsOf(Columns(shard_.heads), all));
 }
 
 ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
-    return AllReduce(MatMul(x, Tensor(weight), ColumnsOf(shard_.ffn, hyper_.ffn), {Cut::kColumns},
-                            false, Local(weight)));
+    return FromColumns(x, weight, ColumnsOf(shard_.ffn, hyper_.ffn));
 }
 
 ValueId Builder::Rope(ValueId x, bool neighbours) {
@@ -205,9 +203,23 @@ ValueId Builder::MatMul(ValueId x, const std::string& tensor, const Slice& slice
                         program::MatMul attributes, bool bias, const std::string& name) {
     std::vector<ValueId> inputs = {x, Weight(tensor + ".weight", slice)};
     if (bias) inputs.push_back(Weight(tensor + ".bias", {slice.rows, {}, slice.all_rows, 0}));
-    if (shard_.layout.tp == 1) attributes = {};
+    if (shard_.layout.tp == 1) attributes.cut = Cut::kNone;
+    if (shard_.layout.tp == 1) attributes.shared_rows = 0;
     const int64_t rows = program_.value(x).shape[0];
     return program_.Emit(attributes, std::move(inputs), name, {rows, slice.rows.size()});
+}
+
+// For inference the sums are segmented, on one rank too: then any split gives the same bits but for
+// the rarest rounding, and 8-bit activations after it round the same way. Training stays in f32.
+ValueId Builder::FromColumns(ValueId x, const std::string& weight, const Slice& slice) {
+    program::MatMul attributes;
+    attributes.cut = Cut::kColumns;
+    attributes.segmented = options_.cache;
+    x = MatMul(x, Tensor(weight), slice, attributes, false, Local(weight));
+    if (attributes.segmented && shard_.layout.tp > 1) {
+        program_.values[static_cast<size_t>(x)].dtype = DType::kF64;
+    }
+    return AllReduce(x);
 }
 
 ValueId Builder::AllReduce(ValueId x) {

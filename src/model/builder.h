@@ -69,6 +69,8 @@ class Builder {
     program::ValueId Weight(const std::string& tensor, const Slice& slice);
     program::ValueId MatMul(program::ValueId x, const std::string& tensor, const Slice& slice,
                             program::MatMul attributes, bool bias, const std::string& name);
+    // The partial sums of a projection back to the residual stream, summed over the tensor ranks.
+    program::ValueId FromColumns(program::ValueId x, const std::string& weight, const Slice& slice);
     program::ValueId AllReduce(program::ValueId x);
     void Logits(program::ValueId x);
     void Fail(Error error);

@@ -25,7 +25,12 @@ class Checker {
         }
         for (index_ = 0; index_ < program_.ops.size(); ++index_) {
             const Op& op = program_.ops[index_];
-            for (ValueId id : op.inputs) WEFT_TRY(CheckOperand(id, true));
+            for (ValueId id : op.inputs) {
+                WEFT_TRY(CheckOperand(id, true));
+                if (IsWide(id) && op.kind() != OpKind::kAllReduce) {
+                    return Wrong("only all_reduce takes float64 sums");
+                }
+            }
             for (ValueId id : op.outputs) {
                 WEFT_TRY(CheckOperand(id, false));
                 WEFT_TRY(CheckWrite(op, id));
@@ -113,8 +118,8 @@ class Checker {
             const int64_t begin = program_.value(op.inputs[1]).slice.row_begin;
             if (a.cut != Cut::kRows || begin > a.shared_rows - In(op, 1)[0]) return false;
         }
-        return op.outputs.size() == 1 && Matrix(In(op, 0)) && Matrix(In(op, 1)) &&
-               In(op, 0)[1] == In(op, 1)[1] && Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[0]} &&
+        if (op.outputs.size() != 1 || (IsWide(op.outputs[0]) && (bias || !a.segmented))) return false;
+        return Matrix(In(op, 0)) && Matrix(In(op, 1)) && In(op, 0)[1] == In(op, 1)[1] && Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[0]} &&
                (!bias || In(op, 2) == Shape{In(op, 1)[0]});
     }
     bool Check(const Op& op, const Rope& a) const {
@@ -145,7 +150,10 @@ class Checker {
         return Counts(op, 2, 1) && IsIndex(op, 1) && Matrix(In(op, 0)) &&
                Out(op, 0) == Shape{In(op, 1)[0], In(op, 0)[1]};
     }
-    bool Check(const Op& op, const AllReduce&) const { return SameShapes(op, 1, 1); }
+    bool Check(const Op& op, const AllReduce&) const {
+        return SameShapes(op, 1, 1) && !IsWide(op.outputs[0]);
+    }
+    bool IsWide(ValueId id) const { return program_.value(id).dtype == DType::kF64; }
     bool Check(const Op& op, const AllGather& a) const {
         int64_t columns = 0;
         int64_t begin = -1;

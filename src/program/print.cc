@@ -33,9 +33,10 @@ struct AttributeText {
         return fmt::format("eps={:.3g} group={}", a.eps, a.group);
     }
     std::string operator()(const MatMul& a) const {
-        if (a.cut == Cut::kNone) return "";
-        const std::string cut = fmt::format("cut={}", CutName(a.cut));
-        return a.shared_rows == 0 ? cut : fmt::format("{} shared_rows={}", cut, a.shared_rows);
+        std::string text = a.cut == Cut::kNone ? "" : fmt::format("cut={}", CutName(a.cut));
+        if (a.shared_rows != 0) text += fmt::format(" shared_rows={}", a.shared_rows);
+        if (a.segmented) text += text.empty() ? "segmented" : " segmented";
+        return text;
     }
     std::string operator()(const Rope& a) const {
         return fmt::format("head_dim={} rotary_dim={} pairs={} sign={}", a.head_dim, a.rotary_dim,

@@ -89,6 +89,9 @@ struct MatMul {           // x [T, k], weight [n, k], (bias [n]) -> [T, n] = x .
     // kRows only: rows of the whole weight where some of them are on several ranks (KV heads
     // that are replicated), the same on all ranks; 0 where each row is on one rank.
     int64_t shared_rows = 0;
+    // Sums over many columns go through float64, so that they hardly depend on how columns are cut
+    // over ranks: the output is f64 where a sum over ranks follows, else it is rounded to f32.
+    bool segmented = false;
 };
 struct Rope {             // x [T, heads * head_dim], positions [T] i32 -> same shape
     int64_t head_dim = 0, rotary_dim = 0;
@@ -107,7 +110,7 @@ struct Attention {        // q [T, h*hd], k [T, kv*hd], v as k, (k_cache, v_cach
 struct SwiGlu {};         // gate [T, n], up [T, n] -> [T, n]
 struct Add {};            // a [T, n], b [T, n] -> [T, n]
 struct SelectRows {};     // x [T, n], output rows [R] i32 -> [R, n]
-struct AllReduce {        // x -> x summed over the group
+struct AllReduce {        // x (f32 or f64) -> x summed over the group, f32
     Group group = Group::kTensor;
 };
 struct AllGather {        // x [R, n_mine] -> [R, sum of parts]: columns of all ranks, in rank order

@@ -7,7 +7,8 @@ namespace weft {
 
 std::optional<DType> DTypeOfGguf(uint32_t gguf_type) {
     for (const DTypeInfo& info : kDTypes) {
-        if (static_cast<uint32_t>(info.gguf_type) == gguf_type) return info.dtype;
+        const bool in_files = info.gguf_type >= 0;
+        if (in_files && static_cast<uint32_t>(info.gguf_type) == gguf_type) return info.dtype;
     }
     return std::nullopt;
 }

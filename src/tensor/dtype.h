@@ -16,18 +16,18 @@
 
 namespace weft {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K, kI32 };
+enum class DType : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K, kI32, kF64 };
 
 struct DTypeInfo {
     DType dtype;
     std::string_view name;   // as llama.cpp and GGUF tools print it
     int64_t block_elements;  // a row's length must be a multiple of this
     int64_t block_bytes;
-    int gguf_type;           // ggml_type in a GGUF tensor info
+    int gguf_type;           // ggml_type in a GGUF tensor info; -1: not read from files
     bool quantized;
 };
 
-inline constexpr std::array<DTypeInfo, 9> kDTypes = {{
+inline constexpr std::array<DTypeInfo, 10> kDTypes = {{
     {DType::kF32, "F32", 1, 4, 0, false},
     {DType::kF16, "F16", 1, 2, 1, false},
     {DType::kBF16, "BF16", 1, 2, 30, false},
@@ -37,6 +37,7 @@ inline constexpr std::array<DTypeInfo, 9> kDTypes = {{
     {DType::kQ4_K, "Q4_K", 256, 144, 12, true},
     {DType::kQ6_K, "Q6_K", 256, 210, 14, true},
     {DType::kI32, "I32", 1, 4, 26, false},
+    {DType::kF64, "F64", 1, 8, -1, false},  // partial sums on their way; never in a file
 }};
 
 constexpr const DTypeInfo& Info(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }

@@ -265,7 +265,8 @@ void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float>
         case DType::kQ8_0: return DecodeRow<DecodeQ8_0>(dtype, src, dst);
         case DType::kQ4_K: return DecodeRow<DecodeQ4_K>(dtype, src, dst);
         case DType::kQ6_K: return DecodeRow<DecodeQ6_K>(dtype, src, dst);
-        case DType::kI32: break;
+        case DType::kI32:
+        case DType::kF64: break;
     }
     WEFT_CHECK(!"I32 holds no floats");
 }
@@ -281,7 +282,8 @@ void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> d
         case DType::kQ8_0: return EncodeRow<EncodeQ8_0>(dtype, src, dst);
         case DType::kQ4_K: return EncodeRow<EncodeQ4_K>(dtype, src, dst);
         case DType::kQ6_K: return EncodeRow<EncodeQ6_K>(dtype, src, dst);
-        case DType::kI32: break;
+        case DType::kI32:
+        case DType::kF64: break;
     }
     WEFT_CHECK(!"I32 holds no floats");
 }

@@ -39,7 +39,8 @@ struct Touch {
         } else {
             Reads(a.x, a.x_stride);
         }
-        Writes(a.y, a.y_stride);
+        if (a.wide != nullptr) writes.push_back({a.wide, rows * a.y_stride * 8});
+        if (a.y != nullptr) Writes(a.y, a.y_stride);
     }
     void operator()(const kernels::EmbeddingArgs& a) { Writes(a.y, a.y_stride); }
     void operator()(const kernels::RmsNormArgs& a) {
@@ -80,7 +81,8 @@ struct Touch {
         reads.push_back({a.x, most_tokens * a.cols * 4});  // any rows of x
     }
     void operator()(const AllReduceCall& a) {
-        Reads(a.x, a.cols);
+        if (a.wide != nullptr) writes.push_back({a.wide, rows * a.cols * 8});
+        if (a.x != nullptr) Reads(a.x, a.cols);
         Writes(a.y, a.cols);
     }
     void operator()(const AllGatherCall& a) {

@@ -273,8 +273,13 @@ Status CpuExecutable::Communicate(const Call& call) {
 
 Status CpuExecutable::Communicate(const Call& call, const AllReduceCall& args) {
     const size_t count = static_cast<size_t>(args.rows * args.cols);
-    std::memcpy(args.y, args.x, count * sizeof(float));
-    WEFT_TRY(groups_.tensor->AllReduce({args.y, count}, Tag(call, "all_reduce")));
+    if (args.wide != nullptr) {
+        WEFT_TRY(groups_.tensor->AllReduce(std::span(args.wide, count), Tag(call, "all_reduce")));
+        for (size_t i = 0; i < count; ++i) args.y[i] = static_cast<float>(args.wide[i]);
+    } else {
+        std::memcpy(args.y, args.x, count * sizeof(float));
+        WEFT_TRY(groups_.tensor->AllReduce(std::span(args.y, count), Tag(call, "all_reduce")));
+    }
     const coll::Timing& timing = groups_.tensor->last_timing();
     all_reduce_us_.push_back(static_cast<float>(timing.end_ns - timing.last_arrival_ns) * 1e-3f);
     AddToChecksum({args.y, count});

@@ -142,7 +142,12 @@ class Lowerer {
         args.x_stride = Cols(x);
         if (Prepares(op)) args.prepared = Prepared(x);
         if (op.inputs.size() == 3) args.bias = Floats(op.inputs[2]);
-        args.y = Floats(op.outputs[0]);
+        args.segmented = op.as<program::MatMul>().segmented;
+        if (IsWide(op.outputs[0])) {
+            args.wide = Doubles(op.outputs[0]);
+        } else {
+            args.y = Floats(op.outputs[0]);
+        }
         args.y_stride = Cols(op.outputs[0]);
         Push(args, op.outputs[0]);
         return {};
@@ -251,7 +256,11 @@ class Lowerer {
 
     Status LowerAllReduce(const program::Op& op) {
         AllReduceCall args;
-        args.x = Floats(op.inputs[0]);
+        if (IsWide(op.inputs[0])) {
+            args.wide = Doubles(op.inputs[0]);
+        } else {
+            args.x = Floats(op.inputs[0]);
+        }
         args.y = Floats(op.outputs[0]);
         args.cols = Cols(op.outputs[0]);
         Push(args, op.outputs[0]);
@@ -304,6 +313,10 @@ class Lowerer {
     float* Floats(ValueId id) const {
         return reinterpret_cast<float*>(buffers_.values[Index(id)]);
     }
+    double* Doubles(ValueId id) const {
+        return reinterpret_cast<double*>(buffers_.values[Index(id)]);
+    }
+    bool IsWide(ValueId id) const { return program_.value(id).dtype == DType::kF64; }
     int64_t Cols(ValueId id) const {
         const program::Shape& shape = program_.value(id).shape;
         return shape[shape.rank - 1];

@@ -28,6 +28,7 @@ struct AddCall {
 };
 struct AllReduceCall {
     const float* x = nullptr;
+    double* wide = nullptr;  // instead of x: float64 addends, summed in place, then rounded to y
     float* y = nullptr;
     int64_t cols = 0, rows = 0;
 };

@@ -31,8 +31,39 @@ void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
+// The same with float64 sums of float32 segments (MatMulArgs::segmented).
+template <typename Block, int T>
+void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int64_t kSegment = std::max<int64_t>(kSegmentCols / 32, Block::kUnits);
+    const int64_t units = args.weight.cols / 32;
+    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
+    for (int h = 0; h < 2; ++h) {
+        const std::byte* w = args.weight.data +
+                             row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+        __m256d low[T], high[T];
+        for (int t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_pd();
+        for (int64_t begin = 0; begin < units; begin += kSegment) {
+            __m256 sums[T];
+            std::fill(sums, sums + T, _mm256_setzero_ps());
+            const int64_t end = std::min(units, begin + kSegment);
+            for (int64_t unit = begin; unit < end; unit += Block::kUnits) {
+                Block::template Times<T>(w, h, x + unit, x_stride, sums);
+                w += strips::BlockBytes(Block::kType);
+            }
+            for (int t = 0; t < T; ++t) {
+                const __m256d upper = _mm256_cvtps_pd(_mm256_extractf128_ps(sums[t], 1));
+                low[t] = _mm256_add_pd(low[t], _mm256_cvtps_pd(_mm256_castps256_ps128(sums[t])));
+                high[t] = _mm256_add_pd(high[t], upper);
+            }
+        }
+        for (int t = 0; t < T; ++t) StoreWide(args, row + 8 * h, token + t, low[t], high[t]);
+    }
+}
+
 template <typename Block, int T = kTile>
 void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
+    if (tokens == T && args.segmented) return SegmentedTile<Block, T>(args, row, token);
     if (tokens == T) return StripTile<Block, T>(args, row, token);
     if constexpr (T > 1) StripTokens<Block, T - 1>(args, row, token, tokens);
 }
@@ -64,7 +95,8 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
         case DType::kQ8_0: return Strips<BlockQ8_0>(args, rows);
         case DType::kQ4_K: return Strips<BlockQ4_K>(args, rows);
         case DType::kQ6_K: return Strips<BlockQ6_K>(args, rows);
-        case DType::kI32: break;
+        case DType::kI32:
+        case DType::kF64: break;
     }
     WEFT_CHECK(!"I32 weights");
 }

@@ -31,6 +31,24 @@ struct StepBF16 {
     }
 };
 
+// Adds `count` columns of S strips times T tokens to `sums`.
+template <typename Step, int S, int T>
+[[gnu::always_inline]] inline void AddColumns(const std::byte* w, int64_t strip_bytes,
+                                              const float* x, int64_t x_stride, int64_t count,
+                                              __m512 (&sums)[S][T]) {
+    for (int64_t k = 0; k < count; ++k, w += strips::BlockBytes(Step::kType)) {
+#pragma GCC unroll 16
+        for (int s = 0; s < S; ++s) {
+            const __m512 weights = Step::Load(w + s * strip_bytes);
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) {
+                const __m512 value = _mm512_set1_ps(x[t * x_stride + k]);
+                sums[s][t] = _mm512_fmadd_ps(weights, value, sums[s][t]);
+            }
+        }
+    }
+}
+
 // S strips from `row` on times T tokens from `token` on.
 template <typename Step, int S, int T>
 void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
@@ -40,24 +58,47 @@ void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
     const float* x = args.x + token * args.x_stride;
     __m512 sums[S][T];
     for (auto& strip : sums) std::fill(strip, strip + T, _mm512_setzero_ps());
-    for (int64_t k = 0; k < cols; ++k, w += kBytes) {
-#pragma GCC unroll 16
-        for (int s = 0; s < S; ++s) {
-            const __m512 weights = Step::Load(w + s * strip_bytes);
-#pragma GCC unroll 16
-            for (int t = 0; t < T; ++t) {
-                const __m512 value = _mm512_set1_ps(x[t * args.x_stride + k]);
-                sums[s][t] = _mm512_fmadd_ps(weights, value, sums[s][t]);
-            }
-        }
-    }
+    AddColumns<Step, S, T>(w, strip_bytes, x, args.x_stride, cols, sums);
     for (int s = 0; s < S; ++s) {
         for (int t = 0; t < T; ++t) StoreSums(args, row + s * kStripRows, token + t, sums[s][t]);
     }
 }
 
+// The same with float64 sums of float32 segments (MatMulArgs::segmented).
+template <typename Step, int S, int T>
+void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int64_t kBytes = strips::BlockBytes(Step::kType);
+    const int64_t cols = args.weight.cols, strip_bytes = cols * kBytes;
+    const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
+    const float* x = args.x + token * args.x_stride;
+    __m512d low[S][T], high[S][T];
+    for (int s = 0; s < S; ++s) {
+        for (int t = 0; t < T; ++t) low[s][t] = high[s][t] = _mm512_setzero_pd();
+    }
+    for (int64_t begin = 0; begin < cols; begin += kSegmentCols) {
+        __m512 sums[S][T];
+        for (auto& strip : sums) std::fill(strip, strip + T, _mm512_setzero_ps());
+        AddColumns<Step, S, T>(w + begin * kBytes, strip_bytes, x + begin, args.x_stride,
+                               std::min(kSegmentCols, cols - begin), sums);
+        for (int s = 0; s < S; ++s) {
+            for (int t = 0; t < T; ++t) {
+                const __m256 upper = _mm512_extractf32x8_ps(sums[s][t], 1);
+                const __m256 lower = _mm512_castps512_ps256(sums[s][t]);
+                low[s][t] = _mm512_add_pd(low[s][t], _mm512_cvtps_pd(lower));
+                high[s][t] = _mm512_add_pd(high[s][t], _mm512_cvtps_pd(upper));
+            }
+        }
+    }
+    for (int s = 0; s < S; ++s) {
+        for (int t = 0; t < T; ++t) {
+            StoreWide(args, row + s * kStripRows, token + t, low[s][t], high[s][t]);
+        }
+    }
+}
+
 template <typename Step, int S, int T>
 void Tokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
+    if (tokens == T && args.segmented) return SegmentedTile<Step, S, T>(args, row, token);
     if (tokens == T) return Tile<Step, S, T>(args, row, token);
     if constexpr (T > 1) Tokens<Step, S, T - 1>(args, row, token, tokens);
 }
@@ -70,7 +111,7 @@ void Strips(const MatMulArgs& args, Range rows) {
     int64_t row = rows.begin;
     if (args.rows == 1) {
         for (; row + 4 * kStripRows <= rows.end; row += 4 * kStripRows)
-            Tile<Step, 4, 1>(args, row, 0);
+            Tokens<Step, 4, 1>(args, row, 0, 1);
     }
     const int64_t fit = std::max<int64_t>(1, kTokenBytes / (4 * args.weight.cols) / kTile) * kTile;
     for (int64_t begin = 0; begin < args.rows; begin += fit) {

@@ -31,9 +31,39 @@ void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     for (int t = 0; t < T; ++t) StoreSums(args, row, token + t, sums[t]);
 }
 
+// The same with float64 sums of float32 segments (MatMulArgs::segmented).
+template <typename Block, int T>
+void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
+    constexpr int64_t kSegment = std::max<int64_t>(kSegmentCols / 32, Block::kUnits);
+    const int64_t units = args.weight.cols / 32;
+    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
+    const std::byte* w =
+        args.weight.data + row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
+    __m512d low[T], high[T];
+    for (int t = 0; t < T; ++t) low[t] = high[t] = _mm512_setzero_pd();
+    for (const ActivationBlock* end = x + units; x != end;) {
+        const ActivationBlock* stop = x + std::min<int64_t>(kSegment, end - x);
+        __m512 sums[T];
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) sums[t] = _mm512_setzero_ps();
+        for (; x != stop; x += Block::kUnits, w += kBytes) {
+            Block::template Times<T>(w, x, x_stride, sums);
+        }
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) {
+            low[t] = _mm512_add_pd(low[t], _mm512_cvtps_pd(_mm512_castps512_ps256(sums[t])));
+            high[t] = _mm512_add_pd(high[t], _mm512_cvtps_pd(_mm512_extractf32x8_ps(sums[t], 1)));
+        }
+    }
+    for (int t = 0; t < T; ++t) StoreWide(args, row, token + t, low[t], high[t]);
+}
+
 // One strip times `tokens` (1 to kTile) tokens.
 template <typename Block, int T = kTile>
 void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
+    if (tokens == T && args.segmented) return SegmentedTile<Block, T>(args, row, token);
     if (tokens == T) return StripTile<Block, T>(args, row, token);
     if constexpr (T > 1) StripTokens<Block, T - 1>(args, row, token, tokens);
 }
@@ -68,7 +98,8 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
         case DType::kQ8_0: return Strips<BlockQ8_0>(args, rows);
         case DType::kQ4_K: return Strips<BlockQ4_K>(args, rows);
         case DType::kQ6_K: return Strips<BlockQ6_K>(args, rows);
-        case DType::kI32: break;
+        case DType::kI32:
+        case DType::kF64: break;
     }
     WEFT_CHECK(!"I32 weights");
 }

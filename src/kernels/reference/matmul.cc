@@ -53,7 +53,12 @@ void RowTimesTokens(const MatMulArgs& args, int64_t row, int64_t token_begin, in
     }
     const float bias = args.bias != nullptr ? args.bias[row] : 0.0f;
     for (int64_t t = 0; t < tokens; ++t) {
-        args.y[(token_begin + t) * args.y_stride + row] = Total(sums[t]) + bias;
+        const int64_t at = (token_begin + t) * args.y_stride + row;
+        if (args.wide != nullptr) {
+            args.wide[at] = Total(sums[t]) + bias;
+        } else {
+            args.y[at] = Total(sums[t]) + bias;
+        }
     }
 }
 
