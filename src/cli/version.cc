@@ -41,7 +41,7 @@ void PrintVersion(bool json) {
     for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
         if (kernels::KernelsFor(level).level == level) built.push_back(CpuLevelName(level));
     }
-    for (const DTypeInfo& info : kDTypes) {
+    for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype != DType::kI32) dtypes.emplace_back(info.name);
     }
     const std::vector<std::string> transports = {"shm", "tcp"};

@@ -33,7 +33,7 @@ constexpr OtherType kOtherTypes[] = {
 
 std::string SupportedTypes() {
     std::string names;
-    for (const DTypeInfo& info : kDTypes) {
+    for (const DTypeInfo& info : kFileDTypes) {
         if (!names.empty()) names += ", ";
         names += info.name;
     }

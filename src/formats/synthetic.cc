@@ -55,7 +55,7 @@ Result<Spec> ParseSpec(const std::string& spec) {
     }
     const std::optional<DType> dtype = DTypeOfName(type);
     if (!dtype || *dtype == DType::kI32) {
-        for (const DTypeInfo& info : kDTypes) {
+        for (const DTypeInfo& info : kFileDTypes) {
             if (info.dtype == DType::kI32) continue;
             types += fmt::format("{}{}", types.empty() ? "" : ", ", info.name);
         }

@@ -6,16 +6,15 @@
 namespace weft {
 
 std::optional<DType> DTypeOfGguf(uint32_t gguf_type) {
-    for (const DTypeInfo& info : kDTypes) {
-        const bool in_files = info.gguf_type >= 0;
-        if (in_files && static_cast<uint32_t>(info.gguf_type) == gguf_type) return info.dtype;
+    for (const DTypeInfo& info : kFileDTypes) {
+        if (static_cast<uint32_t>(info.gguf_type) == gguf_type) return info.dtype;
     }
     return std::nullopt;
 }
 
 std::optional<DType> DTypeOfName(std::string_view name) {
     const auto same = [](char a, char b) { return std::toupper(a) == std::toupper(b); };
-    for (const DTypeInfo& info : kDTypes) {
+    for (const DTypeInfo& info : kFileDTypes) {
         if (std::ranges::equal(info.name, name, same)) return info.dtype;
     }
     return std::nullopt;

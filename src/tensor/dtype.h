@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/check.h"
@@ -39,6 +40,9 @@ inline constexpr std::array<DTypeInfo, 10> kDTypes = {{
     {DType::kI32, "I32", 1, 4, 26, false},
     {DType::kF64, "F64", 1, 8, -1, false},  // partial sums on their way; never in a file
 }};
+
+// Those that a model file may hold: all but F64, the last.
+inline constexpr std::span<const DTypeInfo> kFileDTypes = std::span(kDTypes).first(9);
 
 constexpr const DTypeInfo& Info(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
 

@@ -63,27 +63,26 @@ class Layouts : public testing::Test {
     test::TempDir dir_;
 };
 
-// What a layout changes is the order of float32 sums, 1e-7. Rounding multiplies it: where a value
-// of the f16 cache, or an int8 activation of the fast quantized kernels, lies between two steps,
-// it may fall on either side, and after some layers the difference is as large as the rounding
-// itself. So the layouts are held to 1e-4 where nothing is rounded, and to the size of the rounding
-// where something is.
-constexpr double kExact = 1e-4;
-constexpr double kCacheRounding = 2e-3;
+// What a layout changes is where sums over columns are cut. They go through float64, so that what is
+// rounded after them (the f16 cache, int8 activations) almost always rounds the same way; where a
+// cut falls inside a segment, a rounding may flip now and then.
+constexpr double kFloatWeights = 1e-4;
+constexpr double kQuantizedWeights = 5e-3;
+// The fast kernels against float32 activations: the size of the int8 rounding itself.
 constexpr double kInt8Rounding = 3e-2;
 
 TEST_F(Layouts, F32OverSharedMemory) {
     const std::string model = Model(DType::kF32);
     const Matrix one = Logits(model, {"--all", "--kv", "f32"});
     ASSERT_EQ(one.rows, 25u);
-    for (const char* layout : kLayouts) Compare(model, one, Text(layout, "--kv f32"), kExact);
+    for (const char* layout : kLayouts) Compare(model, one, Text(layout, "--kv f32"), kFloatWeights);
 }
 
 TEST_F(Layouts, F32OverTcp) {
     const std::string model = Model(DType::kF32);
     const Matrix one = Logits(model, {"--all", "--kv", "f32"});
     for (const char* layout : kLayouts) {
-        Compare(model, one, Text(layout, "--kv f32 --transport tcp"), kExact);
+        Compare(model, one, Text(layout, "--kv f32 --transport tcp"), kFloatWeights);
     }
 }
 
@@ -92,7 +91,7 @@ TEST_F(Layouts, EveryDtypeWithReferenceKernels) {
         const std::string model = Model(dtype);
         const Matrix one = Logits(model, {"--all", "--reference"});
         for (const char* layout : {"--tp 3", "--tp 2 --pp 2 --split 2,1,1,1"}) {
-            Compare(model, one, Text(layout, "--reference"), kExact);
+            Compare(model, one, Text(layout, "--reference"), kFloatWeights);
         }
     }
 }
@@ -101,7 +100,7 @@ TEST_F(Layouts, EveryDtypeWithFastKernels) {
     for (DType dtype : kQuantized) {
         const std::string model = Model(dtype);
         const Matrix one = Logits(model, {"--all"});
-        Compare(model, one, "--tp 3", kInt8Rounding);
+        Compare(model, one, "--tp 3", kQuantizedWeights);
         Compare(model, one, "--pp 3", 0);  // the same sums: the same bits
     }
 }
@@ -111,7 +110,7 @@ TEST_F(Layouts, EveryArchitecture) {
         const std::string model = Model(DType::kF32, architecture);
         const Matrix one = Logits(model, {"--all"});
         for (const char* layout : {"--tp 4", "--tp 2 --pp 2"}) {
-            Compare(model, one, layout, kCacheRounding);
+            Compare(model, one, layout, kFloatWeights);
         }
     }
 }
@@ -131,7 +130,7 @@ TEST_F(Layouts, ChunksOfThePrompt) {
     for (const char* flags : {"--chunk 1", "--chunk 7", "--chunk 7 --tp 2", "--chunk 3 --pp 3",
                               "--chunk 24 --tp 2 --pp 2"}) {
         SCOPED_TRACE(flags);
-        EXPECT_LE(RelativeL2(Logits(model, SplitWords(flags)).data, one.data), kCacheRounding);
+        EXPECT_LE(RelativeL2(Logits(model, SplitWords(flags)).data, one.data), kFloatWeights);
     }
 }
 

@@ -150,7 +150,7 @@ TEST(Gguf, ReadsAnySliceOfAnyTensor) {
     for (uint32_t alignment : {8u, 32u, 64u, 4096u}) {
         GgufWriter writer(3, alignment);
         std::vector<std::vector<std::byte>> data;
-        for (const DTypeInfo& info : kDTypes) {
+        for (const DTypeInfo& info : kFileDTypes) {
             const int64_t dims[] = {info.block_elements * (1 + below(70)), 1 + below(40),
                                     1 + below(3)};
             const int64_t rows = dims[1] * dims[2];
@@ -162,9 +162,9 @@ TEST(Gguf, ReadsAnySliceOfAnyTensor) {
         ASSERT_TRUE(gguf.ok()) << gguf.error().message;
         EXPECT_EQ(gguf->alignment(), alignment);
         for (int round = 0; round < 400; ++round) {
-            const auto index = static_cast<size_t>(below(static_cast<int64_t>(kDTypes.size())));
+            const auto index = static_cast<size_t>(below(static_cast<int64_t>(kFileDTypes.size())));
             const TensorInfo& tensor = gguf->tensors()[index];
-            ASSERT_EQ(gguf->FindTensor(kDTypes[index].name), &tensor);
+            ASSERT_EQ(gguf->FindTensor(kFileDTypes[index].name), &tensor);
             const int64_t block = Info(tensor.dtype).block_elements;
             const int64_t row_begin = below(tensor.rows + 1);
             const int64_t row_count = below(tensor.rows - row_begin + 1);

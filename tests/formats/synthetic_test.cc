@@ -80,7 +80,7 @@ TEST(Synthetic, ChoosesTypesAsRealFilesDo) {
 // the variance by about sqrt(2/n), more for block types, whose values share random scales:
 // n = 98,304, in at least 384 blocks; five times that is allowed.
 TEST(Synthetic, WeightsHaveTheRightVariance) {
-    for (const DTypeInfo& info : kDTypes) {
+    for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype == DType::kI32) continue;
         const auto model = Open(fmt::format("synthetic:smollm2-135m:{}", info.name));
         const TensorInfo& tensor = *model->FindTensor("blk.3.ffn_down.weight");
@@ -107,7 +107,7 @@ TEST(Synthetic, WeightsHaveTheRightVariance) {
 
 TEST(Synthetic, AnySliceIsTheSameModel) {
     std::mt19937 random(3);
-    for (const DTypeInfo& info : kDTypes) {
+    for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype == DType::kI32) continue;
         const auto model = Open(fmt::format("synthetic:smollm2-135m:{}", info.name));
         const TensorInfo& tensor = *model->FindTensor("blk.1.ffn_down.weight");

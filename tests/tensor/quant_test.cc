@@ -16,7 +16,7 @@ namespace {
 
 std::vector<DType> FloatTypes() {
     std::vector<DType> types;
-    for (const DTypeInfo& info : kDTypes) {
+    for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype != DType::kI32) types.push_back(info.dtype);
     }
     return types;
@@ -62,6 +62,7 @@ double ErrorBound(DType dtype, double peak, double range) {
         case DType::kQ8_0: return peak / 127 * 0.5 + peak * 0x1p-10;
         case DType::kQ4_K: return range / 15 * (0.5 + 15 * 0.5 / 63 + 0.02) + peak / 63;
         case DType::kQ6_K: return peak / 32 * (1 + 32 * 0.5 / 128);
+        case DType::kF64:
         case DType::kI32: break;
     }
     return 0;

@@ -33,35 +33,76 @@ struct StepBF16 {
     }
 };
 
-// S strips from `row` on times T tokens from `token` on.
+// Adds `count` columns of S strips times T tokens to `sums`, one row of it a half strip.
 template <typename Step, int S, int T>
-void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
-    constexpr int64_t kBytes = strips::BlockBytes(Step::kType);
-    const int64_t cols = args.weight.cols, strip_bytes = cols * kBytes;
-    const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
-    const float* x = args.x + token * args.x_stride;
-    __m256 sums[2 * S][T];
-    for (auto& half : sums) std::fill(half, half + T, _mm256_setzero_ps());
-    for (int64_t k = 0; k < cols; ++k, w += kBytes) {
+[[gnu::always_inline]] inline void AddColumns(const std::byte* w, int64_t strip_bytes,
+                                              const float* x, int64_t x_stride, int64_t count,
+                                              __m256 (&sums)[2 * S][T]) {
+    for (int64_t k = 0; k < count; ++k, w += strips::BlockBytes(Step::kType)) {
 #pragma GCC unroll 8
         for (int s = 0; s < 2 * S; ++s) {
             const __m256 weights = Step::Load(w + s / 2 * strip_bytes, s % 2);
 #pragma GCC unroll 4
             for (int t = 0; t < T; ++t) {
-                const __m256 value = _mm256_set1_ps(x[t * args.x_stride + k]);
+                const __m256 value = _mm256_set1_ps(x[t * x_stride + k]);
                 sums[s][t] = _mm256_fmadd_ps(weights, value, sums[s][t]);
             }
         }
     }
+}
+
+// S strips from `row` on times T tokens from `token` on.
+template <typename Step, int S, int T>
+void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
+    const int64_t cols = args.weight.cols;
+    const int64_t strip_bytes = cols * strips::BlockBytes(Step::kType);
+    const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
+    const float* x = args.x + token * args.x_stride;
+    __m256 sums[2 * S][T];
+    for (auto& half : sums) std::fill(half, half + T, _mm256_setzero_ps());
+    AddColumns<Step, S, T>(w, strip_bytes, x, args.x_stride, cols, sums);
     for (int s = 0; s < 2 * S; ++s) {
         for (int t = 0; t < T; ++t) StoreSums(args, row + 8 * s, token + t, sums[s][t]);
     }
 }
 
-template <typename Step, int T>
+// The same with float64 sums of float32 segments (MatMulArgs::segmented).
+template <typename Step, int S, int T>
+void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    constexpr int64_t kBytes = strips::BlockBytes(Step::kType);
+    const int64_t cols = args.weight.cols, strip_bytes = cols * kBytes;
+    const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
+    const float* x = args.x + token * args.x_stride;
+    __m256d low[2 * S][T], high[2 * S][T];
+    for (int s = 0; s < 2 * S; ++s) {
+        for (int t = 0; t < T; ++t) low[s][t] = high[s][t] = _mm256_setzero_pd();
+    }
+    for (int64_t begin = 0; begin < cols; begin += kSegmentCols) {
+        __m256 sums[2 * S][T];
+        for (auto& half : sums) std::fill(half, half + T, _mm256_setzero_ps());
+        AddColumns<Step, S, T>(w + begin * kBytes, strip_bytes, x + begin, args.x_stride,
+                               std::min(kSegmentCols, cols - begin), sums);
+        for (int s = 0; s < 2 * S; ++s) {
+            for (int t = 0; t < T; ++t) {
+                const __m128 upper = _mm256_extractf128_ps(sums[s][t], 1);
+                const __m128 lower = _mm256_castps256_ps128(sums[s][t]);
+                low[s][t] = _mm256_add_pd(low[s][t], _mm256_cvtps_pd(lower));
+                high[s][t] = _mm256_add_pd(high[s][t], _mm256_cvtps_pd(upper));
+            }
+        }
+    }
+    for (int s = 0; s < 2 * S; ++s) {
+        for (int t = 0; t < T; ++t) {
+            StoreWide(args, row + 8 * s, token + t, low[s][t], high[s][t]);
+        }
+    }
+}
+
+template <typename Step, int S, int T>
 void Tokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
-    if (tokens == T) return Tile<Step, 1, T>(args, row, token);
-    if constexpr (T > 1) Tokens<Step, T - 1>(args, row, token, tokens);
+    if (tokens == T && args.segmented) return SegmentedTile<Step, S, T>(args, row, token);
+    if (tokens == T) return Tile<Step, S, T>(args, row, token);
+    if constexpr (T > 1) Tokens<Step, S, T - 1>(args, row, token, tokens);
 }
 
 // Many tokens: one strip at a time. One token: four, so that eight chains of sums are under way.
@@ -72,7 +113,7 @@ void Strips(const MatMulArgs& args, Range rows) {
     int64_t row = rows.begin;
     if (args.rows == 1) {
         for (; row + 4 * kStripRows <= rows.end; row += 4 * kStripRows) {
-            Tile<Step, 4, 1>(args, row, 0);
+            Tokens<Step, 4, 1>(args, row, 0, 1);
         }
     }
     const int64_t fit = std::max<int64_t>(1, kTokenBytes / (4 * args.weight.cols) / kTile) * kTile;
@@ -80,7 +121,7 @@ void Strips(const MatMulArgs& args, Range rows) {
         const int64_t end = std::min(args.rows, begin + fit);
         for (int64_t strip = row; strip < rows.end; strip += kStripRows) {
             for (int64_t token = begin; token < end; token += kTile) {
-                Tokens<Step, kTile>(args, strip, token, std::min<int64_t>(kTile, end - token));
+                Tokens<Step, 1, kTile>(args, strip, token, std::min<int64_t>(kTile, end - token));
             }
         }
     }
