@@ -143,7 +143,7 @@ class Matrices {
             for (const weft::kernels::PackedMatrix& matrix : matrices_) {
                 kernels_.matmul(
                     {matrix, x.data(), first.cols, quantized ? prepared.data.get() : nullptr,
-                     tokens, nullptr, y.data(), false, nullptr, first.rows},
+                     tokens, nullptr, y.data(), 0, nullptr, first.rows},
                     part, threads);
             }
         });

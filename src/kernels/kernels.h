@@ -34,9 +34,6 @@ struct PackedMatrix {
 // Rows per strip: packing and matmul split at multiples of this.
 inline constexpr int64_t kStripRows = 16;
 
-// Columns whose products are added in float32 before a segmented matmul goes over to float64.
-inline constexpr int64_t kSegmentCols = 64;
-
 // Activations that have been prepared for weights of one kind. For float weights they stay
 // float32. For quantized weights a row is rounded to int8 in blocks of 32:
 //   values [cols] int8, scales [cols/32] float, and the block sums that zero points need.
@@ -57,10 +54,11 @@ struct MatMulArgs {
     int64_t rows = 0;
     const float* bias = nullptr;          // [weight.rows] or null
     float* y = nullptr;                   // [rows, weight.rows]
-    // Add float32 sums of kSegmentCols columns in float64, so that the result hardly depends on
-    // where the columns are cut over ranks (K types: of their 256 columns). The reference, which
-    // rounds no activations, adds in float32 all the same.
-    bool segmented = false;
+    // Not 0: add float32 sums of so many columns in float64, so that the result hardly depends on
+    // where the columns are cut over ranks. For quantized weights a multiple of 32 (K types: their
+    // 256 columns, whatever stands here). The reference, which rounds no activations, adds in
+    // float32 all the same.
+    int64_t segment_cols = 0;
     double* wide = nullptr;               // instead of y: the sums before their last rounding
     int64_t y_stride = 0;                 // of y or wide
 };

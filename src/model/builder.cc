@@ -1,6 +1,7 @@
 #include "model/builder.h"
 
 #include <cmath>
+#include <numeric>
 
 namespace weft::model {
 
@@ -11,6 +12,18 @@ using program::kTokens;
 using program::Shape;
 using program::Storage;
 using program::ValueId;
+
+namespace {
+
+// Columns that a segmented mat_mul adds in float32 before float64: as many as no cut divides, 64 at
+// the most (float64 costs time), where cuts fall on multiples of `unit` and of the dtype's block.
+int64_t SegmentColumns(DType dtype, int64_t unit) {
+    constexpr int64_t kMost = 64, kLeast = 16;
+    const int64_t columns = std::gcd(std::lcm(unit, Info(dtype).block_elements), kMost);
+    return columns < kLeast ? kMost : columns;
+}
+
+}  // namespace
 
 Builder::Builder(const Hyper& hyper, const Shard& shard, const formats::ModelSource& source,
                  const BuildOptions& options)
@@ -95,11 +108,11 @@ ValueId Builder::ToFfn(ValueId x, const std::string& weight) {
 
 ValueId Builder::FromHeads(ValueId x, const std::string& weight) {
     const int64_t all = hyper_.heads * hyper_.head_dim;
-    return FromColumns(x, weight, ColumnsOf(Columns(shard_.heads), all));
+    return FromColumns(x, weight, ColumnsOf(Columns(shard_.heads), all), hyper_.head_dim);
 }
 
 ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
-    return FromColumns(x, weight, ColumnsOf(shard_.ffn, hyper_.ffn));
+    return FromColumns(x, weight, ColumnsOf(shard_.ffn, hyper_.ffn), FfnUnit(hyper_));
 }
 
 ValueId Builder::Rope(ValueId x, bool neighbours) {
@@ -211,12 +224,15 @@ ValueId Builder::MatMul(ValueId x, const std::string& tensor, const Slice& slice
 
 // For inference the sums are segmented, on one rank too: then any split gives the same bits but for
 // the rarest rounding, and 8-bit activations after it round the same way. Training stays in f32.
-ValueId Builder::FromColumns(ValueId x, const std::string& weight, const Slice& slice) {
+ValueId Builder::FromColumns(ValueId x, const std::string& weight, const Slice& slice,
+                             int64_t unit) {
     program::MatMul attributes;
     attributes.cut = Cut::kColumns;
-    attributes.segmented = options_.cache;
+    const formats::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
+    if (options_.cache && info != nullptr)
+        attributes.segment_cols = SegmentColumns(info->dtype, unit);
     x = MatMul(x, Tensor(weight), slice, attributes, false, Local(weight));
-    if (attributes.segmented && shard_.layout.tp > 1) {
+    if (attributes.segment_cols != 0 && shard_.layout.tp > 1) {
         program_.values[static_cast<size_t>(x)].dtype = DType::kF64;
     }
     return AllReduce(x);

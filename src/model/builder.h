@@ -70,7 +70,9 @@ class Builder {
     program::ValueId MatMul(program::ValueId x, const std::string& tensor, const Slice& slice,
                             program::MatMul attributes, bool bias, const std::string& name);
     // The partial sums of a projection back to the residual stream, summed over the tensor ranks.
-    program::ValueId FromColumns(program::ValueId x, const std::string& weight, const Slice& slice);
+    // unit: columns that a cut never divides.
+    program::ValueId FromColumns(program::ValueId x, const std::string& weight, const Slice& slice,
+                                 int64_t unit);
     program::ValueId AllReduce(program::ValueId x);
     void Logits(program::ValueId x);
     void Fail(Error error);

@@ -28,10 +28,6 @@ std::vector<Span> CutUnits(int64_t units, const std::vector<double>& shares) {
     return spans;
 }
 
-// A cut of MLP columns falls between the segments that a segmented mat_mul adds up
-// (kernels::kSegmentCols), so that the segments are the same on any number of ranks.
-constexpr int64_t kSegmentColumns = 64;
-
 struct CutRequest {
     const char* what;    // "query heads"
     int64_t total;       // elements
@@ -129,9 +125,7 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const formats::ModelSource& so
     const int64_t head_block = LargestBlock(source, hyper, "attn_output.weight");
     const int64_t head_unit = std::lcm(hyper.head_dim, head_block) / hyper.head_dim;
     const int64_t ffn_block = LargestBlock(source, hyper, "ffn_down.weight");
-    const int64_t ffn_ideal = hyper.ffn % kSegmentColumns == 0 ? kSegmentColumns
-                              : hyper.ffn % 32 == 0            ? 32
-                                                               : 1;
+    const int64_t ffn_ideal = FfnUnit(hyper);
     TensorCuts cuts;
     WEFT_ASSIGN(cuts.heads, Cut({"query heads", hyper.heads, head_unit, 1,
                                  " (the quantization block of attn_output)"},
@@ -192,6 +186,13 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
                          layout.tp + layout.pp);
     }
     return layout;
+}
+
+int64_t FfnUnit(const Hyper& hyper) {
+    for (int64_t unit : {64, 32}) {
+        if (hyper.ffn % unit == 0) return unit;
+    }
+    return 1;
 }
 
 Result<ShardPlan> PlanShards(const Hyper& hyper, const formats::ModelSource& source,

@@ -55,6 +55,10 @@ Result<std::vector<double>> ParseShares(const std::string& text);
 // row. kUsage where they don't fit.
 Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares);
 
+// MLP columns that a cut never divides, the down projection's quantization block apart: as many as
+// a segmented mat_mul adds up at a time, so that its segments are the same on any number of ranks.
+int64_t FfnUnit(const Hyper& hyper);
+
 struct ShardPlan {
     std::vector<Shard> shards;       // by world rank
     std::vector<std::string> notes;  // cuts that a block size moved

@@ -118,8 +118,10 @@ class Checker {
             const int64_t begin = program_.value(op.inputs[1]).slice.row_begin;
             if (a.cut != Cut::kRows || begin > a.shared_rows - In(op, 1)[0]) return false;
         }
-        if (op.outputs.size() != 1 || (IsWide(op.outputs[0]) && (bias || !a.segmented))) return false;
-        return Matrix(In(op, 0)) && Matrix(In(op, 1)) && In(op, 0)[1] == In(op, 1)[1] && Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[0]} &&
+        if (op.outputs.size() != 1 || a.segment_cols < 0) return false;
+        if (IsWide(op.outputs[0]) && (bias || a.segment_cols == 0)) return false;
+        return Matrix(In(op, 0)) && Matrix(In(op, 1)) && In(op, 0)[1] == In(op, 1)[1] &&
+               Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[0]} &&
                (!bias || In(op, 2) == Shape{In(op, 1)[0]});
     }
     bool Check(const Op& op, const Rope& a) const {

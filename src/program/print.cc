@@ -35,8 +35,8 @@ struct AttributeText {
     std::string operator()(const MatMul& a) const {
         std::string text = a.cut == Cut::kNone ? "" : fmt::format("cut={}", CutName(a.cut));
         if (a.shared_rows != 0) text += fmt::format(" shared_rows={}", a.shared_rows);
-        if (a.segmented) text += text.empty() ? "segmented" : " segmented";
-        return text;
+        if (a.segment_cols == 0) return text;
+        return fmt::format("{}{}segment_cols={}", text, text.empty() ? "" : " ", a.segment_cols);
     }
     std::string operator()(const Rope& a) const {
         return fmt::format("head_dim={} rotary_dim={} pairs={} sign={}", a.head_dim, a.rotary_dim,

@@ -91,7 +91,8 @@ struct MatMul {           // x [T, k], weight [n, k], (bias [n]) -> [T, n] = x .
     int64_t shared_rows = 0;
     // Sums over many columns go through float64, so that they hardly depend on how columns are cut
     // over ranks: the output is f64 where a sum over ranks follows, else it is rounded to f32.
-    bool segmented = false;
+    // So many columns are added in float32 first; 0: all of them, and no float64.
+    int64_t segment_cols = 0;
 };
 struct Rope {             // x [T, heads * head_dim], positions [T] i32 -> same shape
     int64_t head_dim = 0, rotary_dim = 0;

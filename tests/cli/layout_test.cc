@@ -12,9 +12,14 @@ namespace {
 constexpr const char* kTokens =
     "1,77,200,33,250,9,104,61,180,5,5,222,90,14,131,47,66,201,7,112,19,240,58,3,88";
 
-const char* const kLayouts[] = {"--tp 2",        "--tp 3",         "--tp 4",
-                                "--pp 2",        "--pp 3",         "--tp 2 --pp 2",
-                                "--tp 2 --split 3,1", "--tp 3 --split 1,4,2",
+const char* const kLayouts[] = {"--tp 2",
+                                "--tp 3",
+                                "--tp 4",
+                                "--pp 2",
+                                "--pp 3",
+                                "--tp 2 --pp 2",
+                                "--tp 2 --split 3,1",
+                                "--tp 3 --split 1,4,2",
                                 "--pp 2 --split 2,1"};
 
 Words SplitWords(const std::string& text) {
@@ -27,7 +32,9 @@ Words SplitWords(const std::string& text) {
     return words;
 }
 
-std::string Text(const std::string& layout, const char* flags) { return layout + " " + flags; }
+std::string Text(const std::string& layout, const char* flags) {
+    return layout + " " + flags;
+}
 
 constexpr DType kQuantized[] = {DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1,
                                 DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
@@ -44,8 +51,8 @@ class Layouts : public testing::Test {
     Matrix Logits(const std::string& model, const Words& flags) {
         const std::string npy = dir_ / "logits.npy";
         std::filesystem::remove(npy);
-        const Ran ran = RunWeft(Words{"logits", model, "--tokens", kTokens, "--npy", npy, "-t",
-                                      "1"} + flags);
+        const Ran ran =
+            RunWeft(Words{"logits", model, "--tokens", kTokens, "--npy", npy, "-t", "1"} + flags);
         EXPECT_EQ(ran.status, 0) << ran.err;
         return ran.status == 0 ? ReadNpy(npy) : Matrix();
     }
@@ -63,9 +70,9 @@ class Layouts : public testing::Test {
     test::TempDir dir_;
 };
 
-// What a layout changes is where sums over columns are cut. They go through float64, so that what is
-// rounded after them (the f16 cache, int8 activations) almost always rounds the same way; where a
-// cut falls inside a segment, a rounding may flip now and then.
+// What a layout changes is where sums over columns are cut. They go through float64, so that what
+// is rounded after them (the f16 cache, int8 activations) almost always rounds the same way; where
+// a cut falls inside a segment, a rounding may flip now and then.
 constexpr double kFloatWeights = 1e-4;
 constexpr double kQuantizedWeights = 5e-3;
 // The fast kernels against float32 activations: the size of the int8 rounding itself.
@@ -75,7 +82,8 @@ TEST_F(Layouts, F32OverSharedMemory) {
     const std::string model = Model(DType::kF32);
     const Matrix one = Logits(model, {"--all", "--kv", "f32"});
     ASSERT_EQ(one.rows, 25u);
-    for (const char* layout : kLayouts) Compare(model, one, Text(layout, "--kv f32"), kFloatWeights);
+    for (const char* layout : kLayouts)
+        Compare(model, one, Text(layout, "--kv f32"), kFloatWeights);
 }
 
 TEST_F(Layouts, F32OverTcp) {

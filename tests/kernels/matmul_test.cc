@@ -78,7 +78,7 @@ struct Packed {
 
 std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
                             const std::vector<float>& x, int64_t tokens, int parts,
-                            const float* bias = nullptr, bool segmented = false) {
+                            const float* bias = nullptr, int64_t segment = 0) {
     const int64_t cols = weight.matrix.cols, rows = weight.matrix.rows;
     const bool quantized = Info(weight.matrix.dtype).quantized;
     Aligned prepared(quantized ? tokens * kernels.prepared_bytes(cols) : 0);
@@ -86,8 +86,9 @@ std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
     for (int part = 0; quantized && part < parts; ++part) kernels.prepare(prepare, part, parts);
     const int64_t stride = rows + 3;
     std::vector<float> y(static_cast<size_t>(tokens * stride), NAN);
-    const MatMulArgs args{weight.matrix, x.data(), cols,   prepared.data.get(), tokens, bias,
-                          y.data(),      segmented, nullptr, stride};
+    const MatMulArgs args{weight.matrix, x.data(), cols,     prepared.data.get(),
+                          tokens,        bias,     y.data(), segment,
+                          nullptr,       stride};
     for (int part = parts - 1; part >= 0; --part) kernels.matmul(args, part, parts);
     std::vector<float> out;
     for (int64_t t = 0; t < tokens; ++t) {
@@ -174,8 +175,8 @@ TEST(MatMul, EveryLevelIsNearExactArithmetic) {
                 const Weight weight(random, dtype, shape.rows, shape.cols);
                 const Packed packed(kernels, weight);
                 const auto x = RandomFloats(random, shape.tokens * shape.cols);
-                for (bool segmented : {false, true}) {
-                    const auto y = Multiply(kernels, packed, x, shape.tokens, 1, nullptr, segmented);
+                for (int64_t segment : {0, 32, 64}) {
+                    const auto y = Multiply(kernels, packed, x, shape.tokens, 1, nullptr, segment);
                     ASSERT_NO_FATAL_FAILURE(
                         ExpectNear(weight, rounds_x ? Rounded(x) : x, shape.tokens, y))
                         << CpuLevelName(level);
@@ -196,7 +197,7 @@ TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
                 const Packed packed(kernels, weight);
                 const auto x = RandomFloats(random, shape.tokens * shape.cols);
                 const auto bias = RandomFloats(random, shape.rows);
-                const bool cut = shape.tokens % 2 == 0;
+                const int64_t cut = shape.tokens % 2 == 0 ? 32 : 0;
                 const auto all = Multiply(kernels, packed, x, shape.tokens, 1, bias.data(), cut);
                 for (int parts = 2; parts <= 5; ++parts) {
                     ASSERT_EQ(all,
@@ -229,7 +230,7 @@ TEST(MatMul, FastLevelsAgreeBitForBit) {
             const Kernels& narrow = KernelsFor(CpuLevel::kAvx2);
             const Kernels& wide = KernelsFor(CpuLevel::kAvx512);
             const Packed packed(wide, weight);
-            for (bool cut : {false, true}) {
+            for (int64_t cut : {0, 64}) {
                 ASSERT_EQ(Multiply(narrow, packed, x, shape.tokens, 1, nullptr, cut),
                           Multiply(wide, packed, x, shape.tokens, 1, nullptr, cut))
                     << Info(dtype).name;
@@ -263,7 +264,7 @@ std::vector<double> WideSums(const Kernels& kernels, const Weight& weight,
     kernels.prepare({mine, weight.cols, tokens, cols, prepared.data.get()}, 0, 1);
     std::vector<double> wide(static_cast<size_t>(tokens * weight.rows));
     const MatMulArgs args{packed.matrix, mine,    weight.cols, prepared.data.get(), tokens,
-                          nullptr,       nullptr, true,        wide.data(),         weight.rows};
+                          nullptr,       nullptr, 64,          wide.data(),         weight.rows};
     kernels.matmul(args, 0, 1);
     return wide;
 }
@@ -277,14 +278,14 @@ TEST(MatMul, SegmentedSumsDoNotDependOnTheCut) {
         std::mt19937 random(17);
         for (DType dtype : WeightTypes()) {
             const int64_t rows = 37, cols = 1024, tokens = 13;
-            const int64_t cut = Info(dtype).block_elements == 256 ? 256 : 5 * kSegmentCols;
+            const int64_t cut = Info(dtype).block_elements == 256 ? 256 : 5 * 64;
             const Weight weight(random, dtype, rows, cols);
             const auto x = RandomFloats(random, tokens * cols);
             const auto all = WideSums(kernels, weight, x, tokens, 0, cols);
             const auto left = WideSums(kernels, weight, x, tokens, 0, cut);
             const auto right = WideSums(kernels, weight, x, tokens, cut, cols);
-            const auto rounded = Multiply(kernels, Packed(kernels, weight), x, tokens, 1, nullptr,
-                                          true);
+            const auto rounded =
+                Multiply(kernels, Packed(kernels, weight), x, tokens, 1, nullptr, 64);
             for (size_t i = 0; i < all.size(); ++i) {
                 ASSERT_EQ(static_cast<float>(left[i] + right[i]), rounded[i])
                     << CpuLevelName(level) << " " << Info(dtype).name;

@@ -111,7 +111,8 @@ TEST(Cost, TwoTensorRanksShareTheWorkAndPayOnTheWire) {
         EXPECT_EQ(2 * shared_flops(half), shared_flops(whole));
         const int64_t hidden = tokens * h.hidden * 4;
         EXPECT_EQ(TotalOf(half, tokens, outputs, context).wire_bytes,
-                  (2 * h.layers + 1) * hidden + outputs * h.vocab * 4);
+                  // the embedding in float32, the layers' sums in float64
+                  (2 * 2 * h.layers + 1) * hidden + outputs * h.vocab * 4);
     }
 }
 

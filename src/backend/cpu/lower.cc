@@ -142,7 +142,7 @@ class Lowerer {
         args.x_stride = Cols(x);
         if (Prepares(op)) args.prepared = Prepared(x);
         if (op.inputs.size() == 3) args.bias = Floats(op.inputs[2]);
-        args.segmented = op.as<program::MatMul>().segmented;
+        args.segment_cols = op.as<program::MatMul>().segment_cols;
         if (IsWide(op.outputs[0])) {
             args.wide = Doubles(op.outputs[0]);
         } else {

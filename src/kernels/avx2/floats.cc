@@ -66,7 +66,7 @@ void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
-// The same with float64 sums of float32 segments (MatMulArgs::segmented).
+// The same with float64 sums of float32 segments (MatMulArgs::segment_cols).
 template <typename Step, int S, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = strips::BlockBytes(Step::kType);
@@ -77,11 +77,11 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     for (int s = 0; s < 2 * S; ++s) {
         for (int t = 0; t < T; ++t) low[s][t] = high[s][t] = _mm256_setzero_pd();
     }
-    for (int64_t begin = 0; begin < cols; begin += kSegmentCols) {
+    for (int64_t begin = 0; begin < cols; begin += args.segment_cols) {
         __m256 sums[2 * S][T];
         for (auto& half : sums) std::fill(half, half + T, _mm256_setzero_ps());
         AddColumns<Step, S, T>(w + begin * kBytes, strip_bytes, x + begin, args.x_stride,
-                               std::min(kSegmentCols, cols - begin), sums);
+                               std::min(args.segment_cols, cols - begin), sums);
         for (int s = 0; s < 2 * S; ++s) {
             for (int t = 0; t < T; ++t) {
                 const __m128 upper = _mm256_extractf128_ps(sums[s][t], 1);
@@ -100,7 +100,7 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
 
 template <typename Step, int S, int T>
 void Tokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
-    if (tokens == T && args.segmented) return SegmentedTile<Step, S, T>(args, row, token);
+    if (tokens == T && args.segment_cols != 0) return SegmentedTile<Step, S, T>(args, row, token);
     if (tokens == T) return Tile<Step, S, T>(args, row, token);
     if constexpr (T > 1) Tokens<Step, S, T - 1>(args, row, token, tokens);
 }

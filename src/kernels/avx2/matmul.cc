@@ -31,10 +31,10 @@ void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
-// The same with float64 sums of float32 segments (MatMulArgs::segmented).
+// The same with float64 sums of float32 segments (MatMulArgs::segment_cols).
 template <typename Block, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
-    constexpr int64_t kSegment = std::max<int64_t>(kSegmentCols / 32, Block::kUnits);
+    const int64_t segment = std::max<int64_t>(args.segment_cols / 32, Block::kUnits);
     const int64_t units = args.weight.cols / 32;
     const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
     const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
@@ -43,10 +43,10 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
                              row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
         __m256d low[T], high[T];
         for (int t = 0; t < T; ++t) low[t] = high[t] = _mm256_setzero_pd();
-        for (int64_t begin = 0; begin < units; begin += kSegment) {
+        for (int64_t begin = 0; begin < units; begin += segment) {
             __m256 sums[T];
             std::fill(sums, sums + T, _mm256_setzero_ps());
-            const int64_t end = std::min(units, begin + kSegment);
+            const int64_t end = std::min(units, begin + segment);
             for (int64_t unit = begin; unit < end; unit += Block::kUnits) {
                 Block::template Times<T>(w, h, x + unit, x_stride, sums);
                 w += strips::BlockBytes(Block::kType);
@@ -63,7 +63,7 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
 
 template <typename Block, int T = kTile>
 void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
-    if (tokens == T && args.segmented) return SegmentedTile<Block, T>(args, row, token);
+    if (tokens == T && args.segment_cols != 0) return SegmentedTile<Block, T>(args, row, token);
     if (tokens == T) return StripTile<Block, T>(args, row, token);
     if constexpr (T > 1) StripTokens<Block, T - 1>(args, row, token, tokens);
 }

@@ -64,7 +64,7 @@ void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
     }
 }
 
-// The same with float64 sums of float32 segments (MatMulArgs::segmented).
+// The same with float64 sums of float32 segments (MatMulArgs::segment_cols).
 template <typename Step, int S, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = strips::BlockBytes(Step::kType);
@@ -75,11 +75,11 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     for (int s = 0; s < S; ++s) {
         for (int t = 0; t < T; ++t) low[s][t] = high[s][t] = _mm512_setzero_pd();
     }
-    for (int64_t begin = 0; begin < cols; begin += kSegmentCols) {
+    for (int64_t begin = 0; begin < cols; begin += args.segment_cols) {
         __m512 sums[S][T];
         for (auto& strip : sums) std::fill(strip, strip + T, _mm512_setzero_ps());
         AddColumns<Step, S, T>(w + begin * kBytes, strip_bytes, x + begin, args.x_stride,
-                               std::min(kSegmentCols, cols - begin), sums);
+                               std::min(args.segment_cols, cols - begin), sums);
         for (int s = 0; s < S; ++s) {
             for (int t = 0; t < T; ++t) {
                 const __m256 upper = _mm512_extractf32x8_ps(sums[s][t], 1);
@@ -98,7 +98,7 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
 
 template <typename Step, int S, int T>
 void Tokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
-    if (tokens == T && args.segmented) return SegmentedTile<Step, S, T>(args, row, token);
+    if (tokens == T && args.segment_cols != 0) return SegmentedTile<Step, S, T>(args, row, token);
     if (tokens == T) return Tile<Step, S, T>(args, row, token);
     if constexpr (T > 1) Tokens<Step, S, T - 1>(args, row, token, tokens);
 }

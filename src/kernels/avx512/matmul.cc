@@ -31,11 +31,11 @@ void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
     for (int t = 0; t < T; ++t) StoreSums(args, row, token + t, sums[t]);
 }
 
-// The same with float64 sums of float32 segments (MatMulArgs::segmented).
+// The same with float64 sums of float32 segments (MatMulArgs::segment_cols).
 template <typename Block, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
-    constexpr int64_t kSegment = std::max<int64_t>(kSegmentCols / 32, Block::kUnits);
+    const int64_t segment = std::max<int64_t>(args.segment_cols / 32, Block::kUnits);
     const int64_t units = args.weight.cols / 32;
     const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
     const std::byte* w =
@@ -44,7 +44,7 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     __m512d low[T], high[T];
     for (int t = 0; t < T; ++t) low[t] = high[t] = _mm512_setzero_pd();
     for (const ActivationBlock* end = x + units; x != end;) {
-        const ActivationBlock* stop = x + std::min<int64_t>(kSegment, end - x);
+        const ActivationBlock* stop = x + std::min<int64_t>(segment, end - x);
         __m512 sums[T];
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) sums[t] = _mm512_setzero_ps();
@@ -63,7 +63,7 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
 // One strip times `tokens` (1 to kTile) tokens.
 template <typename Block, int T = kTile>
 void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
-    if (tokens == T && args.segmented) return SegmentedTile<Block, T>(args, row, token);
+    if (tokens == T && args.segment_cols != 0) return SegmentedTile<Block, T>(args, row, token);
     if (tokens == T) return StripTile<Block, T>(args, row, token);
     if constexpr (T > 1) StripTokens<Block, T - 1>(args, row, token, tokens);
 }
