@@ -44,31 +44,33 @@ Status SendAll(int fd, View bytes, const std::string& name, const Deadline& dead
     return {};
 }
 
-// Reads into `in` until it holds a whole plain frame.
+// Takes one whole plain frame from the socket and not a byte more: behind the last one of the
+// handshake may already follow what the worker's rank says, which is not for us.
+// The frame points into `in`, which is empty before.
 Result<Frame> ReadFrame(int fd, Bytes& in, const std::string& name, const Deadline& deadline) {
     std::array<std::byte, kMostBeforeAuth> buffer;
     while (true) {
+        if (!Await(fd, POLLIN, deadline)) return Silent(name, deadline);
+        const ssize_t seen = ::recv(fd, buffer.data(), buffer.size(), MSG_PEEK);
+        if (seen < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (seen <= 0) {
+            return MakeError(ErrorCode::kIo,
+                             "{}: it closed the connection during the handshake. Its log says why",
+                             name);
+        }
+        const size_t before = in.size();
+        in.insert(in.end(), buffer.data(), buffer.data() + seen);
         size_t consumed = 0;
         auto frame = ParseFrame(in, false, &consumed);
         if (!frame.ok()) {
             return MakeError(ErrorCode::kCorrupt, "{}: {}. Is that port a weft worker's?", name,
                              frame.error().message);
         }
-        if (frame->has_value()) {
-            if (consumed != in.size()) {
-                return MakeError(ErrorCode::kCorrupt, "{}: it talks out of turn", name);
-            }
-            return **frame;
+        const size_t take = frame->has_value() ? consumed - before : static_cast<size_t>(seen);
+        if (::recv(fd, buffer.data(), take, 0) != static_cast<ssize_t>(take)) {
+            return MakeError(ErrorCode::kIo, "{}: its connection broke during the handshake", name);
         }
-        if (!Await(fd, POLLIN, deadline)) return Silent(name, deadline);
-        const ssize_t got = ::recv(fd, buffer.data(), buffer.size(), 0);
-        if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (got <= 0) {
-            return MakeError(ErrorCode::kIo,
-                             "{}: it closed the connection during the handshake. Its log says why",
-                             name);
-        }
-        in.insert(in.end(), buffer.data(), buffer.data() + got);
+        if (frame->has_value()) return **frame;
     }
 }
 

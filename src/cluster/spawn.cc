@@ -22,7 +22,7 @@ namespace {
 // Between fork and exec: only calls that are safe there.
 [[noreturn]] void RunChild(char* const* argv, pid_t parent, int control, int session) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(0);  // it died before we could ask
+    if (::getppid() != parent) ::_exit(3);  // rank 0 was lost before we could ask
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
     ::signal(SIGCHLD, SIG_DFL);
@@ -68,12 +68,16 @@ Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
                         const Session& session, bool local) {
     int pipe_fds[2];
     if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return SpawnError("pipe");
-    const Fd read_end(pipe_fds[0]), write_end(pipe_fds[1]);
+    const Fd read_end(pipe_fds[0]);
+    Fd write_end(pipe_fds[1]);
     const Bytes secret = EncodeSession(session);  // far below a pipe's capacity: never blocks
     if (::write(write_end.get(), secret.data(), secret.size()) !=
         static_cast<ssize_t>(secret.size())) {
         return SpawnError("write to a pipe");
     }
+    // The child reads to the end: it must not depend on when this process, which may be stopped at
+    // any moment, comes to close its side.
+    write_end = Fd();
     std::vector<std::string> words = {"weft"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     words.push_back("--join");
