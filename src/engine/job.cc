@@ -4,14 +4,46 @@
 
 namespace weft::engine {
 
+namespace {
+
+// The command line keeps to these; a job comes over a socket and is checked again before it sizes
+// anything.
+Status CheckRanges(const Job& job) {
+    struct Field {
+        const char* name;
+        int64_t value, least, most;
+    };
+    const Field fields[] = {
+        {"tp", job.tp, 0, 1024},           {"pp", job.pp, 0, 1024},
+        {"threads", job.threads, 0, 1024}, {"ctx", job.ctx, 0, int64_t{1} << 31},
+        {"chunk", job.chunk, 1, 65536},    {"max_outputs", job.max_outputs, 1, 65536}};
+    for (const Field& field : fields) {
+        if (field.value >= field.least && field.value <= field.most) continue;
+        return MakeError(ErrorCode::kCorrupt, "job from rank 0: {} is {}; expected {} to {}",
+                         field.name, field.value, field.least, field.most);
+    }
+    for (double share : job.split) {
+        if (share > 0 && share <= 1e6) continue;
+        return MakeError(ErrorCode::kCorrupt, "job from rank 0: a share of split is {}", share);
+    }
+    return {};
+}
+
+}  // namespace
+
 std::string JobToJson(const Job& job) {
     return nlohmann::json{
-        {"model", job.model},         {"tp", job.tp},
-        {"pp", job.pp},               {"split", job.split},
-        {"threads", job.threads},     {"ctx", job.ctx},
-        {"chunk", job.chunk},         {"max_outputs", job.max_outputs},
+        {"model", job.model},
+        {"tp", job.tp},
+        {"pp", job.pp},
+        {"split", job.split},
+        {"threads", job.threads},
+        {"ctx", job.ctx},
+        {"chunk", job.chunk},
+        {"max_outputs", job.max_outputs},
         {"kv_dtype", std::string(Info(job.kv_dtype).name)},
-        {"reference", job.reference}, {"trace", job.trace},
+        {"reference", job.reference},
+        {"trace", job.trace},
         {"verify", job.verify},
     }
         .dump();
@@ -38,6 +70,7 @@ Result<Job> JobFromJson(const std::string& text) {
     } catch (const nlohmann::json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "job from rank 0: {}", error.what());
     }
+    WEFT_TRY(CheckRanges(job));
     return job;
 }
 

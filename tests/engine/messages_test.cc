@@ -43,6 +43,23 @@ TEST(Job, RefusesWhatIsNone) {
     EXPECT_NE(JobFromJson(json.dump()).error().message.find("kv_dtype"), std::string::npos);
 }
 
+TEST(Job, RefusesNumbersOutOfRange) {
+    const nlohmann::json good = nlohmann::json::parse(JobToJson(Job()));
+    ASSERT_TRUE(JobFromJson(good.dump()).ok());
+    for (const char* field : {"tp", "pp", "threads", "ctx", "chunk", "max_outputs"}) {
+        for (int64_t value : {int64_t{-1}, int64_t{1} << 31 | 1}) {
+            nlohmann::json json = good;
+            json[field] = value;
+            const auto job = JobFromJson(json.dump());
+            ASSERT_FALSE(job.ok()) << field << " " << value;
+            EXPECT_NE(job.error().message.find(field), std::string::npos) << job.error().message;
+        }
+    }
+    nlohmann::json json = good;
+    json["split"] = {1.0, -2.0};
+    EXPECT_FALSE(JobFromJson(json.dump()).ok());
+}
+
 TEST(Report, SurvivesTheWay) {
     RankReport report;
     report.rank = 2;
