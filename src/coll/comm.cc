@@ -87,8 +87,10 @@ class CommImpl final : public Comm {
     // By rank of the group: where each rank's addend lies.
     template <typename T>
     std::vector<const T*>& Addends() {
-        if constexpr (sizeof(T) == sizeof(float)) return addends_;
-        else return wide_addends_;
+        if constexpr (sizeof(T) == sizeof(float))
+            return addends_;
+        else
+            return wide_addends_;
     }
 
     Stream& To(int rank) { return *collective_[static_cast<size_t>(rank)]; }
@@ -135,10 +137,10 @@ CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Cha
         }
         net::Link& link = *fabric.links[static_cast<size_t>(ranks[r])];
         over_tcp_ = over_tcp_ || link.peer().transport == "tcp";
-        collective_[r].emplace(link, channel.window_begin, half, channel.flag_begin,
+        collective_[r].emplace(link, fabric.epoch, channel.window_begin, half, channel.flag_begin,
                                Told::kInMessages);
-        sends_[r].emplace(link, channel.window_begin + half, half, channel.flag_begin + 2,
-                          Told::kByFlag);
+        sends_[r].emplace(link, fabric.epoch, channel.window_begin + half, half,
+                          channel.flag_begin + 2, Told::kByFlag);
     }
 }
 

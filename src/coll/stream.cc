@@ -17,8 +17,11 @@ size_t Stream::PayloadBytes(size_t window_bytes) {
     return slot <= sizeof(MessageHead) ? 0 : slot - sizeof(MessageHead);
 }
 
-Stream::Stream(net::Link& link, size_t window_begin, size_t window_bytes, int flag, Told told)
+Stream::Stream(net::Link& link, uint64_t epoch, size_t window_begin, size_t window_bytes, int flag,
+               Told told)
     : link_(link),
+      window_(link.window().data()),
+      epoch_(epoch),
       begin_(window_begin),
       slot_bytes_(SlotBytes(window_bytes)),
       data_flag_(flag),
@@ -31,12 +34,19 @@ Status Stream::Post(uint64_t kind, int64_t last_arrival_ns, std::span<const std:
     const uint64_t message = sent_ + 1;
     if (message > kSlots && peer_released_ < message - kSlots) {
         WEFT_TRY(link_.Wait(credit_flag_, message - kSlots, tag, deadline));
-        peer_released_ = std::max(peer_released_, link_.flag(credit_flag_));
+        const uint64_t released = link_.flag(credit_flag_);
+        if (released > sent_) {
+            return MakeError(ErrorCode::kCorrupt, "{}: released {} messages for {}, got only {}",
+                             peer().Text(), released, tag.Text(), sent_);
+        }
+        peer_released_ = std::max(peer_released_, released);
     }
     MessageHead head;
     head.bytes = payload.size();
     head.kind = kind;
     head.last_arrival_ns = last_arrival_ns;
+    head.sequence = message;
+    head.epoch = epoch_;
     if (told_how_ == Told::kInMessages) head.released = told_ = released_;
     WEFT_TRY(link_.Put(SlotAt(message), std::as_bytes(std::span(&head, 1)), payload, data_flag_,
                        message, tag, deadline));
@@ -47,10 +57,10 @@ Status Stream::Post(uint64_t kind, int64_t last_arrival_ns, std::span<const std:
 Status Stream::Await(uint64_t kind, size_t bytes, const std::byte*& payload,
                      int64_t& last_arrival_ns, const net::OpTag& tag, const Deadline& deadline) {
     WEFT_TRY(link_.Wait(data_flag_, awaited_ + 1, tag, deadline));
-    awaited_++;
-    const std::byte* slot = link_.window().data() + SlotAt(awaited_);
-    MessageHead head;
-    std::memcpy(&head, slot, sizeof head);
+    const MessageHead head = HeadOf(awaited_ + 1);
+    if (head.sequence != awaited_ + 1 || head.epoch != epoch_) {
+        return OutOfStep(head, awaited_ + 1, tag);
+    }
     if (head.bytes != bytes || head.kind != kind || head.released > sent_) {
         return MakeError(ErrorCode::kCorrupt,
                          "{}: sent {} bytes of operation {} for {}, expected {} bytes of operation "
@@ -58,18 +68,34 @@ Status Stream::Await(uint64_t kind, size_t bytes, const std::byte*& payload,
                          "and layout on all hosts?",
                          peer().Text(), head.bytes, head.kind, tag.Text(), bytes, kind);
     }
+    awaited_++;
     if (told_how_ == Told::kInMessages) peer_released_ = std::max(peer_released_, head.released);
     last_arrival_ns = std::max(last_arrival_ns, head.last_arrival_ns);
-    payload = slot + sizeof head;
+    payload = window_ + SlotAt(awaited_) + sizeof head;
     return {};
 }
 
 Status Stream::Release(const net::OpTag& tag, const Deadline& deadline) {
     released_++;
+    const MessageHead head = HeadOf(released_);
+    if (head.sequence != released_) return OutOfStep(head, released_, tag);
     const uint64_t untold_at_most = told_how_ == Told::kInMessages ? 2 : 1;
     if (released_ - told_ <= untold_at_most) return {};
     told_ = released_;
     return link_.Put(0, {}, {}, credit_flag_, released_, tag, deadline);
+}
+
+MessageHead Stream::HeadOf(uint64_t message) const {
+    MessageHead head;
+    std::memcpy(&head, window_ + SlotAt(message), sizeof head);
+    return head;
+}
+
+Error Stream::OutOfStep(const MessageHead& head, uint64_t expected, const net::OpTag& tag) const {
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: message {} of epoch {} lies where message {} of epoch {} was announced "
+                     "for {}. The link lost, repeated or reordered data: 'weft doctor' checks it.",
+                     peer().Text(), head.sequence, head.epoch, expected, epoch_, tag.Text());
 }
 
 }  // namespace weft::coll

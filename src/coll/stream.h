@@ -32,6 +32,8 @@ struct alignas(64) MessageHead {
     uint64_t kind = 0;            // which operation: both sides must mean the same
     uint64_t released = 0;        // messages of the receiver's that the sender has done with
     int64_t last_arrival_ns = 0;  // the latest arrival at this operation known to the sender
+    uint64_t sequence = 0;        // the first message of a stream is 1
+    uint64_t epoch = 0;
 };
 static_assert(sizeof(MessageHead) == 64);
 
@@ -42,7 +44,9 @@ class Stream {
     static size_t PayloadBytes(size_t window_bytes);
 
     // Owns flags `flag` (data) and `flag + 1` (credit), and the window from `window_begin` on.
-    Stream(net::Link& link, size_t window_begin, size_t window_bytes, int flag, Told told);
+    // epoch: the Fabric's.
+    Stream(net::Link& link, uint64_t epoch, size_t window_begin, size_t window_bytes, int flag,
+           Told told);
 
     const net::PeerName& peer() const { return link_.peer(); }
     // Sends a message. Waits only if the peer is kSlots messages behind.
@@ -52,13 +56,18 @@ class Stream {
     // payload: in the window, until Release. last_arrival_ns: raised to what the message knows.
     Status Await(uint64_t kind, size_t bytes, const std::byte*& payload, int64_t& last_arrival_ns,
                  const net::OpTag& tag, const Deadline& deadline);
-    // The awaited message's slot may be written again.
+    // The awaited message's slot may be written again. An error (kCorrupt) if it was already: what
+    // was read since Await is not to be trusted.
     Status Release(const net::OpTag& tag, const Deadline& deadline);
 
   private:
     size_t SlotAt(uint64_t message) const { return begin_ + message % kSlots * slot_bytes_; }
+    MessageHead HeadOf(uint64_t message) const;
+    Error OutOfStep(const MessageHead& head, uint64_t expected, const net::OpTag& tag) const;
 
     net::Link& link_;
+    const std::byte* window_;
+    uint64_t epoch_;
     size_t begin_;
     size_t slot_bytes_;
     int data_flag_;

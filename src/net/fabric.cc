@@ -144,6 +144,7 @@ Result<Fabric> Builder::Connect(const std::vector<std::string>& offers, const De
     Fabric fabric;
     fabric.rank = options_.rank;
     fabric.size = options_.size;
+    fabric.epoch = options_.epoch;
     fabric.transport = shm && tcp ? "shm+tcp" : shm ? "shm" : tcp ? "tcp" : "none";
     fabric.state = std::move(progress_);
     fabric.links = std::move(links_);
