@@ -27,6 +27,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMOL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 LARGE = "synthetic-llama-3.2-1b-q4_0.gguf"
 MIB = 1 << 20
+WIDE = 1.8  # memory that feeds two threads at almost full speed each
+LOAD_ROUNDS = 5  # the first may read from the disk; the medians are of files in memory
 
 # What is asked of a ratio: (title, numerator, denominator, {model: (prefill, decode)}).
 RATIOS = (
@@ -140,12 +142,20 @@ class Bench:
         samples = []
         for number in range(self.options.rounds):
             taken = {}
+            limits = [self.read_limits()]
             for label, run in self.configurations(self.models[name]).items():
                 progress(f"{name}: round {number + 1} of {self.options.rounds}: {label}")
                 taken[label] = run()
+                limits.append(self.read_limits())
+            taken["read limits"] = dict(zip(taken, zip(limits, limits[1:])))
             samples.append(taken)
         progress("")
         return samples
+
+    def read_limits(self):
+        """GB/s that one and two threads read from memory now: a token reads all weights once."""
+        program = self.weft.parent / "bench/matmul_bench"
+        return [self.call([program, str(threads), "limits"])["read_gb_s"] for threads in (1, 2)]
 
     def one_run(self, model, *more):
         return self.call([self.weft, "run", model, "-p", "Once upon a time", "-n", "64",
@@ -180,6 +190,8 @@ def print_speeds(name, samples):
     print(f"\n{name}: tokens a second, median (least .. greatest) of {len(samples)} rounds")
     print(f"{'':16}{'prefill':>32}{'decode':>32}")
     for label in samples[0]:
+        if label == "read limits":
+            continue
         print(f"{label:16}" + "".join(
             f"{spread([taken[label][kind] for taken in samples]):>32}" for kind in (0, 1)))
 
@@ -197,13 +209,45 @@ def print_ratios(name, samples):
             print(f"{title:30} {word:8}{spread(values):>30}  {verdict}")
 
 
+def wide(taken, *labels):
+    """Did two threads read much more than one, before and after each of these?"""
+    return all(two >= WIDE * one for label in labels for one, two in taken["read limits"][label])
+
+
+def print_roof(samples, weight_bytes):
+    """Decoding reads all weights once a token, so the memory's speed bounds it: with the ratio of
+    what two threads and one read in the same moments, the ratio of two ranks and one."""
+    limits = [pair for taken in samples for both in taken["read limits"].values() for pair in both]
+    if min(one for one, _ in limits) == 0:
+        return
+    print(f"memory read, GB/s: one thread {spread([one for one, _ in limits])}, "
+          f"two threads {spread([two for _, two in limits])}")
+    for label, threads in (("weft 1t", 0), ("weft 2t", 1), ("weft tp2 shm", 1), ("llama 2t", 1)):
+        shares = [taken[label][1] * weight_bytes / 1e7 /
+                  statistics.mean(pair[threads] for pair in taken["read limits"][label])
+                  for taken in samples]
+        print(f"{label:16} decode reads {statistics.median(shares):.0f} % of that")
+    for label in ("weft tp2 shm", "weft tp2 tcp"):
+        ratios = [taken[label][1] / taken["weft 1t"][1] for taken in samples
+                  if wide(taken, label, "weft 1t")]
+        print(f"{label} / one rank, decode, in the {len(ratios)} of {len(samples)} rounds where two "
+              f"threads read {WIDE} times as much as one: "
+              + (spread(ratios) if ratios else "none to tell from"))
+
+
 def print_limits(name, bench):
     """Memory, bytes read, load time, and the all-reduce inside a decode step, from `weft run`."""
     model = bench.models[name]
     print(f"\n{name}: two ranks of one thread, from weft run --json")
-    runs = {"tp2 shm": bench.one_run(model, "--tp", "2", "--transport", "shm"),
-            "tp2 tcp": bench.one_run(model, "--tp", "2", "--transport", "tcp"),
-            "pp2 shm": bench.one_run(model, "--pp", "2", "--transport", "shm")}
+    runs = {}
+    layouts = {"tp2 shm": ["--tp", "2", "--transport", "shm"],
+               "tp2 tcp": ["--tp", "2", "--transport", "tcp"],
+               "pp2 shm": ["--pp", "2", "--transport", "shm"]}
+    loads = {label: [] for label in layouts}
+    for _ in range(LOAD_ROUNDS):
+        for label, layout in layouts.items():
+            runs[label] = bench.one_run(model, *layout)
+            loads[label].append(runs[label]["load_s"])
     for label, run in runs.items():
         for rank in run["ranks"]:
             beyond = rank["rss_bytes"] - rank["weight_bytes"] - rank["kv_bytes"]
@@ -215,8 +259,9 @@ def print_limits(name, bench):
         reduce = runs[label]["all_reduce"]
         print(f"{label}: {reduce['per_token']} all-reduces a token, p50 {reduce['p50_us']:.1f} us "
               f"(at most {most}), p99 {reduce['p99_us']:.1f} us")
-    print(f"load: TP=2 {runs['tp2 shm']['load_s']:.2f} s, PP=2 {runs['pp2 shm']['load_s']:.2f} s, "
-          f"ratio {runs['tp2 shm']['load_s'] / runs['pp2 shm']['load_s']:.2f} (at most 1.3)")
+    ratios = [tp / pp for tp, pp in zip(loads["tp2 shm"], loads["pp2 shm"])]
+    print(f"load, s: TP=2 {spread(loads['tp2 shm'])}, PP=2 {spread(loads['pp2 shm'])}, ratio "
+          f"{spread(ratios)} (at most 1.3)")
 
 
 def print_long_prompt(name, bench):
@@ -255,6 +300,7 @@ def main():
         everything[name] = samples
         print_speeds(name, samples)
         print_ratios(name, samples)
+        print_roof(samples, bench.models[name].stat().st_size)
         print_limits(name, bench)
         if bench.options.long:
             print_long_prompt(name, bench)

@@ -3,6 +3,7 @@
 // (many tokens) in GOP/s against the peak of int8 dot products (float weights: of float FMAs).
 //
 // Usage: matmul_bench [threads=2] [tokens=512] [type ...]
+//        matmul_bench THREADS limits     prints the limits alone, as JSON
 #include <fmt/core.h>
 #include <immintrin.h>
 #include <sys/mman.h>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -75,11 +77,8 @@ struct Buffer {
         const size_t share = buffer.size / static_cast<size_t>(threads);
         const std::byte* p = buffer.data.get() + static_cast<size_t>(part) * share;
         __m512i x = _mm512_setzero_si512();
-        for (size_t i = 0; i < share; i += 256) {
-            for (size_t j = 0; j < 256; j += 64) {
-                x = _mm512_xor_si512(x, _mm512_load_si512(p + i + j));
-            }
-            _mm_prefetch(p + i + 4096, _MM_HINT_T0);
+        for (size_t i = 0; i < share; i += 64) {
+            x = _mm512_xor_si512(x, _mm512_load_si512(p + i));
         }
         __asm__ volatile("" : : "v"(x));
     };
@@ -196,16 +195,27 @@ void MeasurePrepare(const Kernels& kernels) {
     }
 }
 
+Limits MeasureLimits(int threads) {
+    if (!weft::DetectCpu().avx512_vnni) return {};  // not measured: the loops are AVX-512
+    return {ReadBandwidth(threads), Int8Peak(threads), FloatPeak(threads)};
+}
+
+int PrintLimits(int threads) {
+    const Limits limits = MeasureLimits(threads);
+    fmt::print(R"({{"threads":{},"read_gb_s":{:.2f},"int8_gop_s":{:.0f},"float_gop_s":{:.0f}}})"
+               "\n",
+               threads, limits.read_gb_s, limits.int8_gop_s, limits.float_gop_s);
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
+    if (argc > 2 && std::string_view(argv[2]) == "limits") return PrintLimits(threads);
     const int64_t tokens = argc > 2 ? std::atoi(argv[2]) : 512;
     const Kernels& kernels = weft::kernels::KernelsFor(weft::BestCpuLevel(weft::DetectCpu()));
-    Limits limits;
-    if (weft::DetectCpu().avx512_vnni) {
-        limits = {ReadBandwidth(threads), Int8Peak(threads), FloatPeak(threads)};
-    }
+    const Limits limits = MeasureLimits(threads);
     fmt::print(
         "{} kernels, {} threads, {} tokens; limits: read {:.1f} GB/s, int8 {:.0f} GOP/s, "
         "float {:.0f} GFLOP/s\n",
