@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Runs a shell script inside a small virtual machine with a real kernel RDMA stack.
+
+    tests/rdma/guest.py --fetch                                    # once: the kernel, 70 MB
+    tests/rdma/guest.py --script tests/rdma/perftest.guest.sh
+    tests/rdma/guest.py --add build/weft --add build/tests/net_tests --script FILE [ARGUMENT...]
+
+The guest is Debian's kernel (rdma_rxe, ib_uverbs, veth, sch_netem) on an initramfs of busybox,
+ip, tc, rdma, ibv_devinfo, perftest and libibverbs from this machine's packages, made anew for each
+run. Files of --add lie in /weft (or where PATH:DESTINATION says), programs with the libraries that
+they need. The script runs there as root with /lib/guest.sh read in (see README.md); what it prints
+is printed here, and its exit status is the one of this program.
+
+Exit status: the script's; 77 when something that a guest needs isn't here (the reason is printed),
+1 when the guest died, 124 when it took longer than --timeout. The emulator never outlives this.
+"""
+import argparse
+import ctypes
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
+                     "weft", "guest")
+SKIP, TIMED_OUT = 77, 124
+
+# Loaded in this order, each after what it needs.
+MODULES = ["crc32_generic", "veth", "sch_netem", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
+# The parts of the kernel package in which modules and what they need are looked for.
+MODULE_FOLDERS = ["arch/x86/crypto", "crypto", "drivers/infiniband/core",
+                  "drivers/infiniband/sw/rxe", "drivers/net", "fs/configfs", "lib", "net"]
+PROGRAMS = ["ip", "tc", "ss", "rdma", "ibv_devinfo", "ib_write_lat", "ib_write_bw", "ib_send_lat"]
+PACKAGES = "qemu-system-x86 busybox-static kmod iproute2 ibverbs-providers ibverbs-utils perftest"
+
+
+class Missing(Exception):
+    """Something that a guest needs is not on this machine."""
+
+
+def program(name):
+    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if not path:
+        raise Missing(f"'{name}' is not installed; the packages are: {PACKAGES}")
+    return path
+
+
+class Archive:
+    """An initramfs: files by path, written in cpio's 'newc' format (the kernel's
+    Documentation/driver-api/early-userspace/buffer-format.rst)."""
+
+    def __init__(self):
+        self.entries = {}
+
+    def folder(self, path):
+        if path not in ("", "/") and path not in self.entries:
+            self.folder(os.path.dirname(path))
+            self.entries[path] = (stat.S_IFDIR | 0o755, b"")
+
+    def data(self, path, data, mode=0o644):
+        self.folder(os.path.dirname(path))
+        self.entries[path] = (stat.S_IFREG | mode, data)
+
+    def file(self, source, path):
+        """A file, or a folder with all in it; a program brings its libraries."""
+        if os.path.isdir(source):
+            self.folder(path)
+            for name in sorted(os.listdir(source)):
+                self.file(os.path.join(source, name), os.path.join(path, name))
+            return
+        with open(source, "rb") as file:
+            data = file.read()
+        self.data(path, data, 0o755 if os.access(source, os.X_OK) else 0o644)
+        if data.startswith(b"\x7fELF"):
+            listed = subprocess.run(["ldd", source], capture_output=True, text=True).stdout
+            if "not found" in listed:
+                raise Missing(f"{source} needs a library that isn't here:\n{listed}")
+            for library in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", listed, re.MULTILINE):
+                if library not in self.entries:
+                    with open(library, "rb") as file:
+                        self.data(library, file.read(), 0o755)
+
+    def write(self, out):
+        trailer = [("TRAILER!!!", (0, b""))]
+        for number, (path, (mode, data)) in enumerate(list(self.entries.items()) + trailer, 1):
+            name = path.lstrip("/").encode() + b"\0"
+            fields = [number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name), 0]
+            header = b"070701" + b"".join(b"%08x" % field for field in fields)
+            out.write(header + name + b"\0" * (-(len(header) + len(name)) % 4))
+            out.write(data)
+            out.write(b"\0" * (-len(data) % 4))
+
+
+def fetch():
+    """Brings Debian's kernel into the cache: CACHE/NAME/ with vmlinuz, the modules and `order`."""
+    depends = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True,
+                             text=True).stdout
+    found = re.search(r"Depends: (linux-image-(\S+-amd64))", depends)
+    if not found:
+        raise Missing("apt knows no linux-image-amd64; is there an 'apt-get update' to do?")
+    name, version = found.groups()
+    if os.path.isfile(os.path.join(CACHE, name, "order")):
+        return
+    os.makedirs(CACHE, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as work:
+        if subprocess.run(["apt-get", "download", "-qq", name], cwd=work).returncode != 0:
+            raise Missing(f"apt-get could not download {name}")
+        package = next(file for file in os.listdir(work) if file.endswith(".deb"))
+        unpack_kernel(os.path.join(work, package), version, work)
+        shutil.rmtree(os.path.join(CACHE, name), ignore_errors=True)
+        os.rename(os.path.join(work, "kernel"), os.path.join(CACHE, name))
+    for other in os.listdir(CACHE):
+        if other != name:
+            shutil.rmtree(os.path.join(CACHE, other), ignore_errors=True)
+
+
+def unpack_kernel(package, version, work):
+    root, kernel = os.path.join(work, "root"), os.path.join(work, "kernel")
+    modules = f"lib/modules/{version}"
+    os.mkdir(root)
+    os.mkdir(kernel)
+    tar = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE)
+    wanted = [f"./boot/vmlinuz-{version}", f"./{modules}/modules.builtin",
+              f"./{modules}/modules.builtin.modinfo", f"./{modules}/modules.order"]
+    wanted += [f"./{modules}/kernel/{folder}" for folder in MODULE_FOLDERS]
+    subprocess.run(["tar", "-x", "-C", root] + wanted, stdin=tar.stdout, check=True)
+    tar.wait()
+    subprocess.run([program("depmod"), "-b", root, version], check=True)
+    os.rename(os.path.join(root, f"boot/vmlinuz-{version}"), os.path.join(kernel, "vmlinuz"))
+    order = []
+    for module in MODULES:
+        shown = subprocess.run([program("modprobe"), "-d", root, "-S", version, "--show-depends",
+                                module], check=True, capture_output=True, text=True).stdout
+        for path in re.findall(r"^insmod (\S+)", shown, re.MULTILINE):
+            if os.path.basename(path) not in order:
+                order.append(os.path.basename(path))
+                shutil.copy(path, kernel)
+    with open(os.path.join(kernel, "order"), "w") as file:
+        file.write("".join(name + "\n" for name in order))
+
+
+def kernel_folder():
+    for name in sorted(os.listdir(CACHE)) if os.path.isdir(CACHE) else []:
+        if os.path.isfile(os.path.join(CACHE, name, "order")):
+            return os.path.join(CACHE, name)
+    raise Missing(f"no kernel in {CACHE}; 'tests/rdma/guest.py --fetch' brings it")
+
+
+def make_archive(kernel, options):
+    archive = Archive()
+    for folder in ["/dev", "/proc", "/sys", "/tmp", "/run", "/var/run", "/root", "/weft"]:
+        archive.folder(folder)
+    archive.file(program("busybox"), "/bin/busybox")
+    archive.file(program("dash"), "/usr/bin/sh")  # busybox's shell prefers its own ip to ours
+    for name in PROGRAMS:
+        archive.file(program(name), "/usr/bin/" + name)
+    provider = "/usr/lib/x86_64-linux-gnu/libibverbs"
+    rxe = [file for file in os.listdir(provider) if file.startswith("librxe")] \
+        if os.path.isdir(provider) else []
+    if not rxe:
+        raise Missing(f"no provider of Soft-RoCE in {provider}; the package is ibverbs-providers")
+    archive.file(os.path.join(provider, rxe[0]), os.path.join(provider, rxe[0]))
+    archive.file("/etc/libibverbs.d/rxe.driver", "/etc/libibverbs.d/rxe.driver")
+    archive.data("/etc/passwd", b"root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\n")
+    archive.data("/etc/group", b"root:x:0:\nuser:x:1000:\n")
+    archive.data("/etc/hosts", b"127.0.0.1 localhost guest\n10.77.0.1 a\n10.77.0.2 b\n")
+    archive.file(kernel, "/modules")
+    del archive.entries["/modules/vmlinuz"]
+    archive.file(os.path.join(HERE, "init.guest.sh"), "/init")
+    archive.file(os.path.join(HERE, "lib.guest.sh"), "/lib/guest.sh")
+    archive.file(options.script, "/script")
+    archive.data("/arguments", "".join(a + "\n" for a in options.argument).encode())
+    for added in options.add:
+        source, _, place = added.partition(":")
+        archive.file(source, place if place.startswith("/")
+                     else "/weft/" + (place or os.path.basename(os.path.normpath(source))))
+    return archive
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def run(options):
+    emulator = program("qemu-system-x86_64")
+    kernel = kernel_folder()
+    with tempfile.TemporaryDirectory(prefix="weft-guest-") as work:
+        initrd, status = os.path.join(work, "initrd"), os.path.join(work, "status")
+        with open(initrd, "wb") as out:
+            make_archive(kernel, options).write(out)
+        command = [
+            emulator, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+            "-accel", "kvm" if options.accel == "kvm" else "tcg,thread=multi",
+            "-cpu", "host" if options.accel == "kvm" else "max", "-smp", "2",
+            "-m", str(options.memory + os.path.getsize(initrd) // 2 ** 20 * 2),
+            "-kernel", os.path.join(kernel, "vmlinuz"), "-initrd", initrd, "-append",
+            "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr tsc=reliable "
+            "random.trust_cpu=on rdinit=/init",
+            "-chardev", "stdio,id=out,signal=off", "-serial", "chardev:out",
+            "-serial", "file:" + status]
+        guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        try:
+            guest.wait(options.timeout)
+        except subprocess.TimeoutExpired:
+            print(f"\nguest: ended after {options.timeout} s (--timeout)", flush=True)
+            return TIMED_OUT
+        finally:
+            guest.kill()
+            guest.wait()
+        try:
+            with open(status) as file:
+                return int(file.read())
+        except (OSError, ValueError):
+            print("\nguest: it ended without a status of the script", flush=True)
+            return 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fetch", action="store_true", help="bring the kernel into the cache")
+    parser.add_argument("--script", metavar="FILE", help="what runs inside, for busybox sh")
+    parser.add_argument("--add", metavar="PATH[:PLACE]", action="append", default=[],
+                        help="a file or folder, to be /weft/NAME, or at PLACE")
+    parser.add_argument("--timeout", metavar="S", type=float, default=120)
+    parser.add_argument("--memory", metavar="MIB", type=int, default=512,
+                        help="memory beside what the files take (%(default)s)")
+    parser.add_argument("--accel", choices=["tcg", "kvm"], default="tcg")
+    parser.add_argument("argument", nargs="*", help="the script's arguments")
+    options = parser.parse_args()
+    try:
+        if options.fetch:
+            fetch()
+        if options.script:
+            return run(options)
+    except Missing as missing:
+        print(f"SKIPPED: no guest can be run: {missing}")
+        return SKIP
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+# Helpers for scripts inside the guest; read in before the script. For busybox sh.
+
+# two_hosts: makes two "hosts", a (10.77.0.1, veth_a, rxe_a) and b (10.77.0.2, veth_b, rxe_b).
+#
+# Both live in one network namespace, since Soft-RoCE of kernel 6.1 takes packets only in the first
+# one. Rules of routing send what goes to either address out at the other's end of the cable, as
+# between two machines: nothing passes the loopback device, and what is done to the cable (down,
+# netem) is felt by RDMA and TCP alike. A program is "on a" when it uses a's address and device.
+two_hosts() {
+    ip link add veth_a mtu "${MTU:-4200}" type veth peer name veth_b mtu "${MTU:-4200}"
+    local side other
+    for side in a b; do
+        echo 0 > /proc/sys/net/ipv4/conf/veth_$side/rp_filter
+        echo 1 > /proc/sys/net/ipv4/conf/veth_$side/accept_local
+        echo 1 > /proc/sys/net/ipv6/conf/veth_$side/disable_ipv6
+        ip link set veth_$side up
+    done
+    echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter
+    host_address a add
+    host_address b add
+    # What this machine sends is looked up here first; what comes in at a cable is then local.
+    ip rule add pref 10 lookup local
+    ip rule del pref 0 lookup local
+    ip rule add pref 5 iif lo to 10.77.0.2 lookup 101
+    ip rule add pref 5 iif lo to 10.77.0.1 lookup 102
+    # Without the cable they are out of reach, and not found to be local after all.
+    ip route add unreachable 10.77.0.2 metric 9999 table 101
+    ip route add unreachable 10.77.0.1 metric 9999 table 102
+    host_routes
+    rdma link add rxe_a type rxe netdev veth_a
+    rdma link add rxe_b type rxe netdev veth_b
+}
+
+# host_address a|b add|del: a host's IPv4 address, and with it its RoCE v2 GID.
+host_address() {
+    case $1 in
+        a) ip addr "$2" 10.77.0.1/24 dev veth_a ;;
+        b) ip addr "$2" 10.77.0.2/24 dev veth_b ;;
+    esac
+}
+
+# host_routes: again after a cable was down, which takes its routes away.
+host_routes() {
+    ip route replace 10.77.0.2 dev veth_a src 10.77.0.1 table 101
+    ip route replace 10.77.0.1 dev veth_b src 10.77.0.2 table 102
+}
+
+# expect_status NUMBER COMMAND...: the command's output, and whether it ended with that status.
+expect_status() {
+    local expected=$1 status=0
+    shift
+    "$@" || status=$?
+    [ "$status" -eq "$expected" ] || { echo "FAILED: status $status, not $expected: $*"; return 1; }
+}
+
+# fail WORDS...: the script ends as failed.
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
