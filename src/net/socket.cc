@@ -10,29 +10,74 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 namespace weft::net {
 namespace {
 
 constexpr int kBacklog = 128;
+constexpr int64_t kListenLookUpMs = 5000;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen) {
+// One look-up of a name. getaddrinfo takes no deadline and asks name servers for up to half a
+// minute, so it runs in a thread of its own, which outlives a caller that no longer waits.
+struct LookUp {
+    std::string host, port;
     addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICSERV | (listen ? AI_PASSIVE : 0);
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    int error = 0;
     addrinfo* found = nullptr;
-    const char* name = host.empty() ? nullptr : host.c_str();
-    const int error = ::getaddrinfo(name, std::to_string(port).c_str(), &hints, &found);
-    if (error != 0) {
-        return MakeError(ErrorCode::kIo, "address '{}': {}. Is the host name right?", host,
-                         ::gai_strerror(error));
+    ~LookUp() {
+        if (found != nullptr) ::freeaddrinfo(found);
     }
-    return AddressList(found, &::freeaddrinfo);
+
+    void Run() {
+        addrinfo* list = nullptr;
+        const int result =
+            ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &list);
+        const std::lock_guard lock(mutex);
+        error = result;
+        found = list;
+        done = true;
+        changed.notify_all();
+    }
+};
+
+Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen,
+                            const Deadline& deadline) {
+    const auto look_up = std::make_shared<LookUp>();
+    look_up->host = host;
+    look_up->port = std::to_string(port);
+    look_up->hints.ai_family = AF_UNSPEC;
+    look_up->hints.ai_socktype = SOCK_STREAM;
+    look_up->hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST | (listen ? AI_PASSIVE : 0);
+    look_up->Run();  // a numeric address needs nobody's answer
+    if (look_up->error == EAI_NONAME) {
+        look_up->done = false;
+        look_up->hints.ai_flags &= ~AI_NUMERICHOST;
+        std::thread([look_up] { look_up->Run(); }).detach();
+    }
+    std::unique_lock lock(look_up->mutex);
+    if (!look_up->changed.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()),
+                                   [&] { return look_up->done; })) {
+        return MakeError(ErrorCode::kTimeout,
+                         "address '{}': no name server answered within {} ms. Is the host name "
+                         "right? A numeric address needs none.",
+                         host, deadline.length_ms());
+    }
+    if (look_up->error != 0) {
+        return MakeError(ErrorCode::kIo, "address '{}': {}. Is the host name right?", host,
+                         ::gai_strerror(look_up->error));
+    }
+    return AddressList(std::exchange(look_up->found, nullptr), &::freeaddrinfo);
 }
 
 Result<Fd> ListenAt(const addrinfo& at, bool every_address) {
@@ -114,7 +159,8 @@ void SetBlocking(int fd, bool blocking) {
 }
 
 Result<Fd> ListenTcp(const std::string& host, uint16_t port) {
-    WEFT_ASSIGN(const AddressList addresses, Resolve(host.empty() ? "::" : host, port, true));
+    WEFT_ASSIGN(const AddressList addresses,
+                Resolve(host.empty() ? "::" : host, port, true, Deadline::In(kListenLookUpMs)));
     std::string last = "no address";
     for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
         Result<Fd> fd = ListenAt(*at, host.empty());
@@ -138,7 +184,7 @@ Result<uint16_t> BoundPort(int fd) {
 }
 
 Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline) {
-    WEFT_ASSIGN(const AddressList addresses, Resolve(host, port, false));
+    WEFT_ASSIGN(const AddressList addresses, Resolve(host, port, false, deadline));
     Error last{ErrorCode::kIo, "no address"};
     for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
         Result<Fd> fd = DialAt(*at, deadline);
