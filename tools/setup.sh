@@ -5,6 +5,9 @@
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
     libssl-dev libpcre2-dev libgtest-dev python3 python3-pip ca-certificates)
 TEST_PACKAGES=("${BUILD_PACKAGES[@]}" iproute2)
+# The virtual machine of tests/rdma (about 45 MB with what they need, and 70 MB of kernel).
+GUEST_PACKAGES=(qemu-system-x86 busybox-static dash kmod iproute2 ibverbs-providers ibverbs-utils
+    perftest)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
 
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
@@ -82,4 +85,10 @@ bring_model() {
         MODEL=
     fi
     rm -rf "$folder"
+}
+
+# bring_guest: what tests/rdma needs. Without it these tests skip, and say why.
+bring_guest() {
+    (need_packages "${GUEST_PACKAGES[@]}") && python3 tests/rdma/guest.py --fetch ||
+        say "Without a virtual machine, the tests on a real RDMA stack skip and say so."
 }

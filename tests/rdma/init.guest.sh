@@ -14,6 +14,7 @@ stty -onlcr < /dev/ttyS0
 
 while read -r module; do insmod "/modules/$module" || echo "guest: $module does not load"; done \
     < /modules/order
+hostname guest
 ip link set lo up
 ulimit -l unlimited
 ulimit -c 0

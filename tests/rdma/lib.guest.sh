@@ -45,6 +45,12 @@ host_routes() {
     ip route replace 10.77.0.1 dev veth_b src 10.77.0.2 table 102
 }
 
+# partition add|del: the cable is up, but nothing comes through.
+partition() {
+    tc qdisc "$1" dev veth_a root netem loss 100%
+    tc qdisc "$1" dev veth_b root netem loss 100%
+}
+
 # expect_status NUMBER COMMAND...: the command's output, and whether it ended with that status.
 expect_status() {
     local expected=$1 status=0
