@@ -15,6 +15,7 @@
 #include "cli/output.h"
 #include "hw/cpu.h"
 #include "kernels/kernels.h"
+#include "net/fabric.h"
 
 namespace weft::cli {
 namespace {
@@ -63,8 +64,7 @@ Status CheckFlags(BenchFlags& flags) {
                           : static_cast<int>(common.cluster.hosts.size()) + 1;
     if (flags.tp.empty()) flags.tp = {flags.pp == std::vector<int>{1} ? ranks : 1};
     for (const std::string& name : flags.transports) {
-        if (name == "auto" || name == "shm" || name == "tcp") continue;
-        return MakeError(ErrorCode::kUsage, "--transport {}: expected auto, shm or tcp", name);
+        WEFT_TRY(net::ParseTransport(name));
     }
     const auto positive = [](int n) { return n >= 1 && n <= 1024; };
     if (!std::ranges::all_of(flags.tp, positive) || !std::ranges::all_of(flags.pp, positive)) {
@@ -222,7 +222,7 @@ void AddBench(CLI::App& app, int& status) {
     AddList(*bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
     AddList(*bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
     AddList(*bench, "--pp", flags->pp, "Pipeline stages (1)");
-    AddList(*bench, "--transport", flags->transports, "auto, shm or tcp");
+    AddList(*bench, "--transport", flags->transports, "auto, shm, tcp or verbs");
     bench->add_option("-r,--repetitions", flags->repetitions, "How often each test runs (5)")
         ->check(CLI::Range(1, 1000));
     bench->add_flag("--no-warmup", flags->no_warmup, "Without the run before that does not count");

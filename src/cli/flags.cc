@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "cli/output.h"
+#include "net/fabric.h"
 
 namespace weft::cli {
 namespace {
@@ -67,6 +68,14 @@ void AddClusterFlags(CLI::App& app, CommonFlags& flags) {
                    "Silence after which a rank counts as lost (5000)")
         ->check(CLI::Range(200, 3'600'000))
         ->group(kCluster);
+    app.add_option("--rdma-device", flags.cluster.rdma_device,
+                   "RDMA device of all ranks, such as mlx5_0:1, or one a rank: A,B,C (default: "
+                   "by the hosts' addresses)")
+        ->group(kCluster);
+    app.add_option("--gid-index", flags.cluster.gid_index,
+                   "Entry of the RDMA port's GID table (default: RoCE v2 with its IPv4 address)")
+        ->check(CLI::Range(0, 1023))
+        ->group(kCluster);
     app.add_option("--split", flags.split, "Shares of the ranks or stages, such as 3,2,1")
         ->group(kCluster);
 }
@@ -79,8 +88,8 @@ void AddLayoutFlags(CLI::App& app, CommonFlags& flags) {
         ->check(CLI::Range(1, 1024))
         ->group(kCluster);
     app.add_option("--transport", flags.cluster.transport,
-                   "auto, shm or tcp (auto: shm within a host)")
-        ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+                   "auto, shm, tcp or verbs (auto: shm within a host, verbs where RDMA is)")
+        ->check(CLI::IsMember(net::TransportNames()))
         ->group(kCluster);
     app.add_option("-t,--threads", flags.job.threads, "Threads per rank (default: its cores)")
         ->check(CLI::Range(1, 1024))

@@ -10,6 +10,7 @@
 #include "hw/cpu.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "net/verbs_end.h"
 #include "tensor/dtype.h"
 
 namespace weft::cli {
@@ -44,7 +45,8 @@ void PrintVersion(bool json) {
     for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype != DType::kI32) dtypes.emplace_back(info.name);
     }
-    const std::vector<std::string> transports = {"shm", "tcp"};
+    std::vector<std::string> transports = {"shm", "tcp"};
+    if (net::VerbsBuilt()) transports.emplace_back("verbs");
     if (json) {
         PrintJson({{"version", WEFT_VERSION},
                    {"compiler", Compiler()},

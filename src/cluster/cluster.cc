@@ -73,6 +73,19 @@ Result<HostInfo> UnpackHost(const std::string& packed) {
     return info;
 }
 
+// The device of one rank: `devices` names one for all ranks, or one for each.
+Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size) {
+    std::vector<std::string> words(1);
+    for (const char letter : devices) {
+        if (letter == ',') words.emplace_back();
+        else words.back() += letter;
+    }
+    if (words.size() == 1) return words[0];
+    if (words.size() == static_cast<size_t>(size)) return words[static_cast<size_t>(rank)];
+    return MakeError(ErrorCode::kUsage, "--rdma-device {}: {} devices for {} ranks; expected 1 or {}",
+                     devices, words.size(), size, size);
+}
+
 // ---- The cluster --------------------------------------------------------------------------------
 
 class ClusterImpl final : public Cluster {
@@ -189,6 +202,8 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment,
     options.size = size_;
     options.hosts = assignment.hosts;
     WEFT_ASSIGN(options.transport, net::ParseTransport(assignment.transport));
+    WEFT_ASSIGN(options.rdma_device, RdmaDeviceOf(assignment.rdma_device, rank_, size_));
+    options.gid_index = assignment.gid_index;
     if (assignment.window_bytes != 0) options.window_bytes = assignment.window_bytes;
     options.epoch = static_cast<uint64_t>(assignment.epoch);
     options.monitor = control_.get();
@@ -399,6 +414,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     }
     const int size =
         options.hosts.empty() ? options.local : static_cast<int>(options.hosts.size()) + 1;
+    WEFT_TRY(RdmaDeviceOf(options.rdma_device, 0, size));
     auto cluster = std::make_unique<ClusterImpl>(0, size, job, options.timeout_ms);
     cluster->SetStop(options.stop);
     if (size == 1) {
@@ -410,6 +426,8 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     assignment.epoch = kEpoch;
     assignment.window_bytes = options.window_bytes;
     assignment.transport = options.transport;
+    assignment.rdma_device = options.rdma_device;
+    assignment.gid_index = options.gid_index;
     assignment.job = std::move(job);
     auto control = std::make_unique<Control>(Control::Options{
         0, options.timeout_ms, options.watchdog_ms, options.hosts.empty(), options.stop});

@@ -222,6 +222,7 @@ Result<RefuseMessage> DecodeRefuse(View payload) {
 Bytes Encode(const AssignMessage& message) {
     Writer writer;
     writer.Int(message.rank).Int(message.epoch).Int(message.window_bytes).Text(message.transport);
+    writer.Text(message.rdma_device).Int(message.gid_index);
     writer.Int(static_cast<uint32_t>(message.hosts.size()));
     for (const std::string& host : message.hosts) writer.Text(host);
     return writer.Text(message.job).Take();
@@ -234,6 +235,8 @@ Result<AssignMessage> DecodeAssign(View payload) {
     message.epoch = reader.Int<int64_t>();
     message.window_bytes = reader.Int<uint64_t>();
     message.transport = reader.Text(kMostName);
+    message.rdma_device = reader.Text();
+    message.gid_index = reader.Int<int32_t>();
     message.hosts.resize(reader.Count(4, kMostRanks));
     for (std::string& host : message.hosts) host = reader.Text(kMostName);
     message.job = reader.Text();

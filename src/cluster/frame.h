@@ -88,6 +88,8 @@ struct AssignMessage {
     int64_t epoch = 1;
     uint64_t window_bytes = 0;
     std::string transport;
+    std::string rdma_device;
+    int32_t gid_index = -1;
     std::vector<std::string> hosts;  // names by rank; its length is the size
     std::string job;
 };

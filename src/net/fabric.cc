@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -17,14 +19,32 @@
 #include "net/shm_link.h"
 #include "net/socket.h"
 #include "net/tcp_link.h"
+#include "net/verbs_device.h"
+#include "net/verbs_end.h"
 
 namespace weft::net {
 namespace {
 
+constexpr Transport kTransports[] = {Transport::kAuto, Transport::kShm, Transport::kTcp,
+                                     Transport::kVerbs};
 constexpr size_t kMostWindow = size_t{1} << 32;
 // Strangers that may be connected at once without having said who they are.
 constexpr size_t kMostPending = 64;
 constexpr int64_t kPollMs = 50;
+
+// What the connection that joins a pair is: verbs has one of tcp beside its queue pair.
+Transport CarrierOf(Transport transport) {
+    return transport == Transport::kVerbs ? Transport::kTcp : transport;
+}
+
+// "shm+tcp" where links differ.
+std::string TransportsOf(const std::vector<std::unique_ptr<Link>>& links) {
+    std::set<std::string> names;
+    for (const auto& link : links) {
+        if (link != nullptr) names.insert(link->peer().transport);
+    }
+    return names.empty() ? "none" : fmt::format("{}", fmt::join(names, "+"));
+}
 
 // A connection whose greeting is not complete yet.
 struct Pending {
@@ -43,11 +63,15 @@ class Builder final : public FabricBuilder {
     explicit Builder(FabricOptions options) : options_(std::move(options)) {}
 
     Status Open();
-    std::string OfferTo(int peer, std::string_view advertise_host) const override;
+    std::string OfferTo(int peer, std::string_view advertise_host) override;
     Result<Fabric> Connect(const std::vector<std::string>& offers,
                            const Deadline& deadline) override;
 
   private:
+    const Offer& MyOfferTo(int peer, std::string_view advertise_host);
+    bool MayUseVerbs(const std::string& address) const;
+    Result<std::unique_ptr<VerbsEnd>> MakeVerbsEnd(const std::string& address);
+    Status ConnectVerbs(int peer);
     Status CheckOffers(const std::vector<std::string>& offers);
     Status Dial(int peer, const Deadline& deadline);
     Status JoinAll(const Deadline& deadline);
@@ -56,7 +80,7 @@ class Builder final : public FabricBuilder {
     Status Read(Pending& pending);
     Status Answered(Pending& pending);
     void Greeted(Pending& pending);
-    Status Join(int peer, Transport transport, Fd socket, Fd region);
+    Status Join(int peer, Fd socket, Fd region);
     bool Genuine(const Greeting& greeting, int from) const;
     Greeting GreetingTo(int peer) const;
     PeerName NameOf(int peer) const;
@@ -68,6 +92,10 @@ class Builder final : public FabricBuilder {
     Fd unix_listener_;
     Fd tcp_listener_;
     uint16_t tcp_port_ = 0;
+    std::vector<RdmaPort> rdma_ports_;
+    VerbsDevices verbs_;
+    std::vector<std::unique_ptr<VerbsEnd>> ends_;  // by peer, until joined; null: none
+    std::vector<std::optional<Offer>> mine_;
     std::vector<Offer> theirs_;
     std::vector<Transport> chosen_;
     std::vector<Pending> pending_;
@@ -87,8 +115,17 @@ Status Builder::Open() {
     }
     tokens_.resize(static_cast<size_t>(o.size));
     for (Token& token : tokens_) RandomBytes(std::as_writable_bytes(std::span(token)));
+    ends_.resize(static_cast<size_t>(o.size));
+    mine_.resize(static_cast<size_t>(o.size));
     if (o.size == 1) return {};
-    if (o.transport != Transport::kTcp) {
+    if (o.transport == Transport::kVerbs || o.transport == Transport::kAuto) {
+        rdma_ports_ = ListRdmaPorts();
+    }
+    if (o.transport == Transport::kVerbs) {
+        if (!VerbsBuilt()) return verbs_.MakeEnd({}, 0).error();
+        WEFT_TRY(CheckRdmaHost(rdma_ports_));
+    }
+    if (o.transport == Transport::kShm || o.transport == Transport::kAuto) {
         Token name;
         RandomBytes(std::as_writable_bytes(std::span(name)));
         unix_name_ = "weft-" + Hex(name);
@@ -101,8 +138,14 @@ Status Builder::Open() {
     return {};
 }
 
-std::string Builder::OfferTo(int peer, std::string_view advertise_host) const {
+std::string Builder::OfferTo(int peer, std::string_view advertise_host) {
+    return EncodeOffer(MyOfferTo(peer, advertise_host));
+}
+
+const Offer& Builder::MyOfferTo(int peer, std::string_view advertise_host) {
     WEFT_CHECK(peer >= 0 && peer < options_.size);
+    std::optional<Offer>& made = mine_[static_cast<size_t>(peer)];
+    if (made) return *made;
     Offer offer;
     offer.from = options_.rank;
     offer.to = peer;
@@ -119,7 +162,32 @@ std::string Builder::OfferTo(int peer, std::string_view advertise_host) const {
     if (!options_.listen_host.empty()) offer.tcp_host = options_.listen_host;
     if (!options_.advertise_host.empty()) offer.tcp_host = options_.advertise_host;
     if (!advertise_host.empty()) offer.tcp_host = advertise_host;
-    return EncodeOffer(offer);
+    if (peer != options_.rank && MayUseVerbs(offer.tcp_host)) {
+        Result<std::unique_ptr<VerbsEnd>> end = MakeVerbsEnd(offer.tcp_host);
+        if (end.ok()) {
+            offer.verbs = (*end)->address();
+            ends_[static_cast<size_t>(peer)] = *std::move(end);
+        } else {
+            offer.verbs_why = end.error().message;
+        }
+    }
+    return made.emplace(std::move(offer));
+}
+
+// auto asks for verbs only where there is a device, and the peer may be on another host.
+bool Builder::MayUseVerbs(const std::string& address) const {
+    if (options_.transport == Transport::kVerbs) return true;
+    return options_.transport == Transport::kAuto && VerbsBuilt() && !rdma_ports_.empty() &&
+           !IsLoopbackAddress(address);
+}
+
+Result<std::unique_ptr<VerbsEnd>> Builder::MakeVerbsEnd(const std::string& address) {
+    WEFT_TRY(CheckRdmaHost(rdma_ports_));
+    WEFT_ASSIGN(const RdmaPath path,
+                ChooseRdmaPath(rdma_ports_, ListLocalAddresses(),
+                               {options_.rdma_device, options_.gid_index, address}));
+    WEFT_TRY(CheckRdmaDevice(path.device));
+    return verbs_.MakeEnd(path, options_.window_bytes);
 }
 
 Result<Fabric> Builder::Connect(const std::vector<std::string>& offers, const Deadline& deadline) {
@@ -131,21 +199,16 @@ Result<Fabric> Builder::Connect(const std::vector<std::string>& offers, const De
     for (int peer = 0; joined.ok() && peer < options_.rank; peer++) joined = Dial(peer, deadline);
     if (joined.ok()) joined = JoinAll(deadline);
     pending_.clear();
+    ends_.clear();
     if (!joined.ok()) {
         links_.clear();
         return joined.error();
-    }
-    bool shm = false;
-    bool tcp = false;
-    for (const auto& link : links_) {
-        if (link == nullptr) continue;
-        (link->peer().transport == "shm" ? shm : tcp) = true;
     }
     Fabric fabric;
     fabric.rank = options_.rank;
     fabric.size = options_.size;
     fabric.epoch = options_.epoch;
-    fabric.transport = shm && tcp ? "shm+tcp" : shm ? "shm" : tcp ? "tcp" : "none";
+    fabric.transport = TransportsOf(links_);
     fabric.state = std::move(progress_);
     fabric.links = std::move(links_);
     return fabric;
@@ -156,6 +219,7 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
         return MakeError(ErrorCode::kUsage, "{} offers for a fabric of {} ranks", offers.size(),
                          options_.size);
     }
+    bool told = false;
     for (int peer = 0; peer < options_.size; peer++) {
         theirs_.emplace_back();
         chosen_.push_back(Transport::kAuto);
@@ -171,16 +235,34 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
                              offer.window_bytes, peer, options_.size, options_.rank, options_.epoch,
                              options_.window_bytes);
         }
-        WEFT_ASSIGN(const Offer mine, DecodeOffer(OfferTo(peer, {})));
+        const Offer& mine = MyOfferTo(peer, {});
         WEFT_ASSIGN(chosen_.back(), ChooseTransport(mine, offer));
+        const std::string why_not = WhyNotVerbs(mine, offer);
+        if (chosen_.back() == Transport::kTcp && !why_not.empty() && !told) {
+            told = true;
+            Log(LogLevel::kWarning, "tcp and not verbs joins rank {}. {}", peer, why_not);
+        }
+        WEFT_TRY(ConnectVerbs(peer));
     }
     return {};
+}
+
+// The queue pair is ready before this rank greets the peer: whoever is greeted may put.
+Status Builder::ConnectVerbs(int peer) {
+    const size_t at = static_cast<size_t>(peer);
+    if (chosen_[at] != Transport::kVerbs) {
+        ends_[at].reset();
+        return {};
+    }
+    const Status ready = ends_[at]->Connect(*theirs_[at].verbs);
+    if (ready.ok()) return {};
+    return MakeError(ready.error().code, "{}: {}", NameOf(peer).Text(), ready.error().message);
 }
 
 Status Builder::Dial(int peer, const Deadline& deadline) {
     const Offer& offer = theirs_[static_cast<size_t>(peer)];
     const Transport transport = chosen_[static_cast<size_t>(peer)];
-    Result<Fd> dialled = transport == Transport::kShm
+    Result<Fd> dialled = CarrierOf(transport) == Transport::kShm
                              ? DialUnix(offer.unix_name)
                              : DialTcp(offer.tcp_host, offer.tcp_port, deadline);
     if (!dialled.ok()) {
@@ -194,7 +276,7 @@ Status Builder::Dial(int peer, const Deadline& deadline) {
     // A fresh socket takes 40 bytes at once, or is already dead, which Read will tell.
     [[maybe_unused]] const ssize_t sent =
         ::send(dialled->get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
-    pending_.emplace_back(*std::move(dialled), transport, peer);
+    pending_.emplace_back(*std::move(dialled), CarrierOf(transport), peer);
     return {};
 }
 
@@ -275,7 +357,7 @@ Status Builder::Answered(Pending& pending) {
                          "another program use the port?",
                          NameOf(pending.peer).Text());
     }
-    return Join(pending.peer, pending.transport, std::move(pending.fd), std::move(pending.region));
+    return Join(pending.peer, std::move(pending.fd), std::move(pending.region));
 }
 
 // Somebody dialled us. If it is a rank that we expect, it is joined; else it is turned away.
@@ -286,7 +368,7 @@ void Builder::Greeted(Pending& pending) {
     Fd fd = std::move(pending.fd);
     pending.fd.Reset();
     if (peer <= options_.rank || peer >= options_.size || !Genuine(greeting, peer) ||
-        chosen_[static_cast<size_t>(peer)] != pending.transport ||
+        CarrierOf(chosen_[static_cast<size_t>(peer)]) != pending.transport ||
         links_[static_cast<size_t>(peer)] != nullptr) {
         Log(LogLevel::kWarning, "turned away a data connection that showed no valid token");
         return;
@@ -305,24 +387,37 @@ void Builder::Greeted(Pending& pending) {
     } else if (::send(fd.get(), &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer) {
         joined = MakeError(ErrorCode::kIo, "{}", std::strerror(errno));
     }
-    if (joined.ok()) joined = Join(peer, pending.transport, std::move(fd), std::move(region));
+    if (joined.ok()) joined = Join(peer, std::move(fd), std::move(region));
     if (!joined.ok()) {
         Log(LogLevel::kWarning, "{}: {}", NameOf(peer).Text(), joined.error().message);
     }
 }
 
-Status Builder::Join(int peer, Transport transport, Fd socket, Fd region) {
+Status Builder::Join(int peer, Fd socket, Fd region) {
+    const size_t at = static_cast<size_t>(peer);
     std::unique_ptr<BaseLink> link;
-    if (transport == Transport::kShm) {
-        WEFT_ASSIGN(ShmRegion map, ShmRegion::Map(region.get(), options_.window_bytes));
-        link = MakeShmLink(*progress_, NameOf(peer), std::move(map), std::move(socket),
-                           options_.rank < peer);
-    } else {
-        WEFT_ASSIGN(link, MakeTcpLink(*progress_, NameOf(peer), std::move(socket), options_.epoch,
-                                      options_.window_bytes));
+    Progress::Data data = Progress::Data::kMemory;
+    switch (chosen_[at]) {
+        case Transport::kAuto: WEFT_CHECK(false); break;  // ChooseTransport has chosen
+        case Transport::kShm: {
+            WEFT_ASSIGN(ShmRegion map, ShmRegion::Map(region.get(), options_.window_bytes));
+            link = MakeShmLink(*progress_, NameOf(peer), std::move(map), std::move(socket),
+                               options_.rank < peer);
+            break;
+        }
+        case Transport::kTcp: {
+            WEFT_ASSIGN(link, MakeTcpLink(*progress_, NameOf(peer), std::move(socket),
+                                          options_.epoch, options_.window_bytes));
+            data = Progress::Data::kSocket;
+            break;
+        }
+        case Transport::kVerbs:
+            link = MakeVerbsLink(*progress_, NameOf(peer), std::move(ends_[at]), std::move(socket));
+            data = Progress::Data::kMemoryAndWakes;
+            break;
     }
-    progress_->Add(link.get(), transport == Transport::kTcp);
-    links_[static_cast<size_t>(peer)] = std::move(link);
+    progress_->Add(link.get(), data);
+    links_[at] = std::move(link);
     return {};
 }
 
@@ -365,15 +460,23 @@ const char* TransportName(Transport transport) {
         case Transport::kAuto: return "auto";
         case Transport::kShm: return "shm";
         case Transport::kTcp: return "tcp";
+        case Transport::kVerbs: return "verbs";
     }
     return "?";
 }
 
+std::vector<std::string> TransportNames() {
+    std::vector<std::string> names;
+    for (Transport transport : kTransports) names.emplace_back(TransportName(transport));
+    return names;
+}
+
 Result<Transport> ParseTransport(std::string_view name) {
-    for (Transport transport : {Transport::kAuto, Transport::kShm, Transport::kTcp}) {
+    for (Transport transport : kTransports) {
         if (name == TransportName(transport)) return transport;
     }
-    return MakeError(ErrorCode::kUsage, "--transport {}: expected auto, shm or tcp", name);
+    return MakeError(ErrorCode::kUsage, "--transport {}: expected one of {}", name,
+                     fmt::join(TransportNames(), ", "));
 }
 
 Result<std::unique_ptr<FabricBuilder>> FabricBuilder::Make(FabricOptions options) {

@@ -12,7 +12,11 @@
 // shm: a sealed memfd handed over an abstract unix socket, so no name in /dev/shm ever exists and
 // nothing is left behind whoever dies when. The socket stays open: its end tells of a dead peer.
 // tcp: one connection a pair, TCP_NODELAY, non-blocking, no receiver thread.
-// auto: shm where both offers name the same boot id and network namespace, else tcp.
+// verbs: a queue pair for each peer, set up by the offers, and beside it a connection as of tcp,
+// which proves the token, says that both ends are ready, and ends when the peer's process does.
+// Device, port and GID are those of the address under which the peer reaches this host.
+// auto: shm where both offers name the same boot id and network namespace, else verbs where both
+// have a device for each other, else tcp.
 //
 // Offers are hostile input: Connect checks every field. Thread: one. Links of the Fabric live
 // until it is destroyed; the listeners only as long as the builder.
@@ -31,9 +35,10 @@
 
 namespace weft::net {
 
-enum class Transport { kAuto, kShm, kTcp };
+enum class Transport { kAuto, kShm, kTcp, kVerbs };
 const char* TransportName(Transport transport);
-// "auto", "shm" or "tcp"; kUsage otherwise.
+std::vector<std::string> TransportNames();
+// One of TransportNames(); kUsage otherwise.
 Result<Transport> ParseTransport(std::string_view name);
 
 struct FabricOptions {
@@ -45,18 +50,21 @@ struct FabricOptions {
     uint64_t epoch = 0;
     std::string listen_host;         // the address to listen on for tcp; "": every address
     std::string advertise_host;      // how peers reach this rank; "": listen_host, else 127.0.0.1
+    std::string rdma_device;         // verbs: "mlx5_0" or "mlx5_0:1"; "": by the peer's address
+    int gid_index = -1;              // verbs: of the port's table; -1: chosen
     PeerMonitor* monitor = nullptr;  // outlives the Fabric; may also be set later
 };
 
 class FabricBuilder {
   public:
-    // Errors: kUsage (options), kIo (no listener).
+    // Errors: kUsage (options), kIo (no listener), kNotFound and kDenied (no use of RDMA devices).
     static Result<std::unique_ptr<FabricBuilder>> Make(FabricOptions options);
     virtual ~FabricBuilder() = default;
 
     // This rank's offer to rank `peer`, to be carried over a channel that outsiders can neither
-    // read nor change. advertise_host: overrides the option for this one peer.
-    virtual std::string OfferTo(int peer, std::string_view advertise_host = {}) const = 0;
+    // read nor change. advertise_host: overrides the option for this one peer. The first call for
+    // a peer makes the offer (for verbs, its queue pair), later ones repeat it.
+    virtual std::string OfferTo(int peer, std::string_view advertise_host = {}) = 0;
     // offers[p] is what rank p's OfferTo(this rank) returned; offers[rank] is ignored. Once only.
     // Errors: kCorrupt (an offer), kUsage (ranks disagree on options), kTimeout (names the ranks
     // that are missing), kPeerLost, kIo.

@@ -98,7 +98,7 @@ struct Fabric {
     int rank = 0;
     int size = 1;
     uint64_t epoch = 0;     // the same on all ranks; collectives check it message by message
-    std::string transport;  // "shm", "tcp", or "shm+tcp" where links differ; "none" for one rank
+    std::string transport;  // of the links, as "shm" or "shm+tcp"; "none" for one rank
     std::unique_ptr<FabricState> state;
     std::vector<std::unique_ptr<Link>> links;
 };

@@ -1,5 +1,6 @@
 #include "net/offer.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -8,8 +9,9 @@
 namespace weft::net {
 namespace {
 
-constexpr std::string_view kMagic = "WOF1";
+constexpr std::string_view kMagic = "WOF2";
 constexpr size_t kMostString = 255;
+constexpr size_t kMostReason = 1023;
 constexpr int kMostRanks = 4096;
 
 void AppendInt(std::string& out, uint64_t value, int bytes) {
@@ -50,6 +52,49 @@ class Cursor {
     bool ok_ = true;
 };
 
+void AppendVerbs(std::string& out, const Offer& offer) {
+    AppendInt(out, offer.verbs.has_value() ? 1 : 0, 1);
+    if (!offer.verbs.has_value()) {
+        const std::string_view why = std::string_view(offer.verbs_why).substr(0, kMostReason);
+        AppendInt(out, why.size(), 2);
+        out += why;
+        return;
+    }
+    const VerbsAddress& verbs = *offer.verbs;
+    AppendInt(out, verbs.infiniband ? 1 : 0, 1);
+    AppendInt(out, verbs.mtu, 1);
+    AppendInt(out, verbs.lid, 2);
+    AppendInt(out, verbs.qpn, 4);
+    AppendInt(out, verbs.psn, 4);
+    AppendInt(out, verbs.rkey, 4);
+    AppendInt(out, verbs.region, 8);
+    out.append(reinterpret_cast<const char*>(verbs.gid.data()), verbs.gid.size());
+}
+
+// False: malformed, or not what a queue pair could have.
+bool ReadVerbs(Cursor& in, Offer& offer) {
+    const uint64_t present = in.Int(1);
+    if (present == 0) {
+        const uint64_t length = in.Int(2);
+        offer.verbs_why = in.Take(length);
+        return length <= kMostReason;
+    }
+    VerbsAddress verbs;
+    const uint64_t layer = in.Int(1);
+    verbs.infiniband = layer == 1;
+    verbs.mtu = static_cast<uint8_t>(in.Int(1));
+    verbs.lid = static_cast<uint16_t>(in.Int(2));
+    verbs.qpn = static_cast<uint32_t>(in.Int(4));
+    verbs.psn = static_cast<uint32_t>(in.Int(4));
+    verbs.rkey = static_cast<uint32_t>(in.Int(4));
+    verbs.region = in.Int(8);
+    const std::string_view gid = in.Take(verbs.gid.size());
+    if (!in.ok()) return false;
+    std::memcpy(verbs.gid.data(), gid.data(), gid.size());
+    offer.verbs = verbs;
+    return present == 1 && layer <= 1 && Plausible(verbs, offer.window_bytes);
+}
+
 }  // namespace
 
 bool TokensEqual(const Token& a, const Token& b) {
@@ -72,6 +117,7 @@ std::string EncodeOffer(const Offer& offer) {
     AppendString(out, offer.unix_name);
     AppendString(out, offer.tcp_host);
     AppendInt(out, offer.tcp_port, 2);
+    AppendVerbs(out, offer);
     return out;
 }
 
@@ -91,8 +137,9 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     offer.unix_name = in.String();
     offer.tcp_host = in.String();
     offer.tcp_port = static_cast<uint16_t>(in.Int(2));
-    if (!known || !in.ok() || !in.at_end() || size > kMostRanks || from >= size || to >= size ||
-        transport > static_cast<uint64_t>(Transport::kTcp)) {
+    const bool verbs = ReadVerbs(in, offer);
+    if (!known || !verbs || !in.ok() || !in.at_end() || size > kMostRanks || from >= size ||
+        to >= size || transport > static_cast<uint64_t>(Transport::kVerbs)) {
         return MakeError(ErrorCode::kCorrupt,
                          "an offer of {} bytes for a data link is malformed. Do all hosts run the "
                          "same version of weft?",
@@ -130,15 +177,40 @@ Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
     const bool one_host = !mine.boot_id.empty() && mine.boot_id == theirs.boot_id &&
                           !mine.network.empty() && mine.network == theirs.network;
     switch (mine.transport) {
-        case Transport::kAuto: return one_host ? Transport::kShm : Transport::kTcp;
+        case Transport::kAuto:
+            if (one_host) return Transport::kShm;
+            return mine.verbs && theirs.verbs && WhyNotJoined(*mine.verbs, *theirs.verbs).empty()
+                       ? Transport::kVerbs
+                       : Transport::kTcp;
         case Transport::kTcp: return Transport::kTcp;
-        case Transport::kShm: break;
+        case Transport::kShm:
+            if (one_host) return Transport::kShm;
+            return MakeError(ErrorCode::kUsage,
+                             "--transport shm joins ranks of one host, but ranks {} and {} are on "
+                             "two (or in two network namespaces). Use --transport auto or tcp.",
+                             mine.from, theirs.from);
+        case Transport::kVerbs: break;
     }
-    if (one_host) return Transport::kShm;
-    return MakeError(ErrorCode::kUsage,
-                     "--transport shm joins ranks of one host, but ranks {} and {} are on two (or "
-                     "in two network namespaces). Use --transport auto or tcp.",
-                     mine.from, theirs.from);
+    const std::string why = WhyNotVerbs(mine, theirs);
+    if (why.empty() && mine.verbs && theirs.verbs) return Transport::kVerbs;
+    return MakeError(ErrorCode::kNotFound, "--transport verbs: {}",
+                     why.empty() ? "neither rank offers an RDMA device" : why);
+}
+
+std::string WhyNotVerbs(const Offer& mine, const Offer& theirs) {
+    for (const Offer* offer : {&mine, &theirs}) {
+        if (!offer->verbs_why.empty()) {
+            return fmt::format("rank {}: {}", offer->from, offer->verbs_why);
+        }
+    }
+    std::string why;
+    if (mine.verbs && theirs.verbs) {
+        why = WhyNotJoined(*mine.verbs, *theirs.verbs);
+        if (!why.empty()) why = fmt::format("ranks {} and {}: {}", mine.from, theirs.from, why);
+    } else if (mine.verbs || theirs.verbs) {
+        why = fmt::format("rank {} has no RDMA device", mine.verbs ? theirs.from : mine.from);
+    }
+    return why;
 }
 
 }  // namespace weft::net

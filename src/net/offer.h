@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "net/fabric.h"
+#include "net/verbs_device.h"
 
 namespace weft::net {
 
@@ -31,6 +32,8 @@ struct Offer {
     std::string unix_name;  // "": none
     std::string tcp_host;   // "": none
     uint16_t tcp_port = 0;
+    std::optional<VerbsAddress> verbs;
+    std::string verbs_why;  // why there is none; "": not asked for, or no device
 };
 
 std::string EncodeOffer(const Offer& offer);
@@ -39,8 +42,11 @@ Result<Offer> DecodeOffer(std::string_view bytes);
 // Who this process is, for "are we on one host?"; empty strings where the system does not say.
 std::string BootId();
 std::string NetworkNamespace();
-// What joins two ranks, the same answer on both. Errors: kUsage.
+// What joins two ranks, the same answer on both. Errors: kUsage, kNotFound (verbs without a
+// device).
 Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs);
+// "": verbs can join them, or no side has a device; else why verbs can't.
+std::string WhyNotVerbs(const Offer& mine, const Offer& theirs);
 
 struct Greeting {
     uint32_t magic = 0x57464831;

@@ -31,9 +31,10 @@ void BaseLink::SetEnd(LinkEnd end, std::string reason) {
     reason_ = std::move(reason);
 }
 
-void Progress::Add(BaseLink* link, bool has_socket_data) {
+void Progress::Add(BaseLink* link, Data data) {
     links_.push_back(link);
-    if (has_socket_data) sockets_.push_back(link);
+    if (data == Data::kSocket) sockets_.push_back(link);
+    if (data != Data::kMemory) wakers_.push_back(link);
 }
 
 void Progress::ReceiveAll() {
@@ -43,7 +44,7 @@ void Progress::ReceiveAll() {
 void Progress::SleepOnSockets(int writable, int64_t ms) {
     std::array<pollfd, 64> fds;
     nfds_t count = 0;
-    for (const BaseLink* link : sockets_) {
+    for (const BaseLink* link : wakers_) {
         const int fd = link->poll_fd();
         if (fd < 0 || count == fds.size()) continue;
         const short events = fd == writable ? POLLIN | POLLOUT : POLLIN;

@@ -53,12 +53,16 @@ class Progress final : public FabricState {
   public:
     void SetMonitor(PeerMonitor* monitor) override { monitor_ = monitor; }
     PeerMonitor* monitor() const { return monitor_; }
-    void Add(BaseLink* link, bool has_socket_data);
+    // How a link's data comes: into memory alone, over its socket (which must be read for anything
+    // to arrive), or into memory while a socket only wakes sleepers.
+    enum class Data { kMemory, kSocket, kMemoryAndWakes };
+    void Add(BaseLink* link, Data data);
 
     // Receives on every link that carries its data over a socket.
     void ReceiveAll();
     bool has_sockets() const { return !sockets_.empty(); }
-    // Sleeps until a socket has data (or `writable`, if not -1, takes some), at most `ms`.
+    // Sleeps until a socket of any link has data (or `writable`, if not -1, takes some), at most
+    // `ms`.
     void SleepOnSockets(int writable, int64_t ms);
     // Looks at every link; the one whose peer died first, null if none died.
     const BaseLink* FirstDead();
@@ -70,7 +74,8 @@ class Progress final : public FabricState {
   private:
     PeerMonitor* monitor_ = nullptr;
     std::vector<BaseLink*> links_;
-    std::vector<BaseLink*> sockets_;
+    std::vector<BaseLink*> sockets_;  // whose data must be read
+    std::vector<BaseLink*> wakers_;   // whose sockets end a sleep
     int64_t crowded_until_ns_ = 0;
 };
 

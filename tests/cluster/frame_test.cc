@@ -21,6 +21,8 @@ AssignMessage SomeAssignment() {
     message.epoch = 7;
     message.window_bytes = 4096;
     message.transport = "tcp";
+    message.rdma_device = "mlx5_0:1,rxe0";
+    message.gid_index = 3;
     message.hosts = {"a", "b", "c"};
     message.job = R"({"model": "x.gguf"})";
     return message;

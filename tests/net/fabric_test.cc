@@ -262,7 +262,7 @@ struct Raw {
         if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) std::abort();
         peer = Fd(ends[1]);
         link = MakeTcpLink(progress, {1, "b", "tcp"}, Fd(ends[0]), 5, kWindow).value();
-        progress.Add(link.get(), true);
+        progress.Add(link.get(), Progress::Data::kSocket);
     }
     void Say(const FrameHeader& header, std::string_view payload = {}) {
         ::send(peer.get(), &header, sizeof header, MSG_NOSIGNAL);

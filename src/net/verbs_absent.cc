@@ -1,0 +1,30 @@
+// What verbs_end.h is in a program built without libibverbs.
+#ifndef WEFT_VERBS
+
+#include "net/verbs_end.h"
+
+namespace weft::net {
+
+class VerbsDevice {};  // never made
+
+bool VerbsBuilt() {
+    return false;
+}
+
+VerbsDevices::VerbsDevices() = default;
+VerbsDevices::~VerbsDevices() = default;
+
+Result<std::unique_ptr<VerbsEnd>> VerbsDevices::MakeEnd(const RdmaPath& path, size_t) {
+    return MakeError(ErrorCode::kUnsupported,
+                     "this weft was built without RDMA verbs, so that {}:{} is of no use. Install "
+                     "libibverbs-dev, configure again and build.",
+                     path.device, path.port);
+}
+
+std::unique_ptr<BaseLink> MakeVerbsLink(Progress&, PeerName, std::unique_ptr<VerbsEnd>, Fd) {
+    return nullptr;  // there is no end to make it from
+}
+
+}  // namespace weft::net
+
+#endif
