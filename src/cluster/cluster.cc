@@ -77,13 +77,16 @@ Result<HostInfo> UnpackHost(const std::string& packed) {
 Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size) {
     std::vector<std::string> words(1);
     for (const char letter : devices) {
-        if (letter == ',') words.emplace_back();
-        else words.back() += letter;
+        if (letter == ',')
+            words.emplace_back();
+        else
+            words.back() += letter;
     }
     if (words.size() == 1) return words[0];
     if (words.size() == static_cast<size_t>(size)) return words[static_cast<size_t>(rank)];
-    return MakeError(ErrorCode::kUsage, "--rdma-device {}: {} devices for {} ranks; expected 1 or {}",
-                     devices, words.size(), size, size);
+    return MakeError(ErrorCode::kUsage,
+                     "--rdma-device {}: {} devices for {} ranks; expected 1 or {}", devices,
+                     words.size(), size, size);
 }
 
 // ---- The cluster --------------------------------------------------------------------------------
