@@ -116,11 +116,11 @@ double Percentile(std::vector<double>& values, double part) {
 }
 
 // The data is not refilled between calls, as in a decode step it is written anew each time.
-Row Measure(Comm& comm, size_t bytes, Algorithm algorithm, double seconds) {
+Row Measure(Comm& comm, size_t bytes, weft::coll::Choice choice, double seconds) {
     std::vector<float> start(bytes / sizeof(float));
     for (size_t i = 0; i < start.size(); i++) start[i] = static_cast<float>(i % 7);
     std::vector<float> data = start;
-    Must(comm.AllReduce(data, kTag, algorithm));
+    Must(comm.AllReduce(data, kTag, choice));
     for (size_t i = 0; i < data.size(); i++) {
         if (data[i] != start[i] * static_cast<float>(comm.size())) {
             Must(weft::MakeError(weft::ErrorCode::kCorrupt, "a wrong sum at {}", i));
@@ -128,7 +128,7 @@ Row Measure(Comm& comm, size_t bytes, Algorithm algorithm, double seconds) {
     }
     std::fill(data.begin(), data.end(), 0.0f);
     const auto run = [&](int64_t calls) {
-        for (int64_t i = 0; i < calls; i++) Must(comm.AllReduce(data, kTag, algorithm));
+        for (int64_t i = 0; i < calls; i++) Must(comm.AllReduce(data, kTag, choice));
     };
     run(kCalibration);
     int64_t begin = NowNs();
@@ -145,7 +145,7 @@ Row Measure(Comm& comm, size_t bytes, Algorithm algorithm, double seconds) {
     const int64_t whole = NowNs();
     for (int64_t i = 0; i < calls; i++) {
         begin = NowNs();
-        Must(comm.AllReduce(data, kTag, algorithm));
+        Must(comm.AllReduce(data, kTag, choice));
         took_us.push_back(static_cast<double>(NowNs() - begin) / 1e3);
         const weft::coll::Timing& timing = comm.last_timing();
         wire_us.push_back(static_cast<double>(timing.end_ns - timing.last_arrival_ns) / 1e3);
@@ -155,12 +155,9 @@ Row Measure(Comm& comm, size_t bytes, Algorithm algorithm, double seconds) {
 }
 
 Algorithm AlgorithmOf(const std::string& name) {
-    for (Algorithm algorithm :
-         {Algorithm::kAuto, Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing}) {
-        if (name == weft::coll::AlgorithmName(algorithm)) return algorithm;
-    }
-    Must(weft::MakeError(weft::ErrorCode::kUsage, "no algorithm is called {}", name));
-    return Algorithm::kAuto;
+    const auto algorithm = weft::coll::ParseAlgorithm(name);
+    if (!algorithm.ok()) Must(algorithm.error());
+    return *algorithm;
 }
 
 // Runs as one rank; rank 0 prints.
@@ -176,7 +173,7 @@ void RunRank(weft::net::LocalMesh& mesh, int rank, const std::string& transport,
     auto comm = Comm::Make(*fabric, ranks, channel, kTimeoutMs).value();
     for (const std::string& algorithm : options.algorithms) {
         for (size_t bytes : options.bytes) {
-            const Row row = Measure(*comm, bytes, AlgorithmOf(algorithm), options.seconds);
+            const Row row = Measure(*comm, bytes, {AlgorithmOf(algorithm)}, options.seconds);
             if (rank != 0) continue;
             fmt::print(
                 "{}{{\"transport\": \"{}\", \"algorithm\": \"{}\", \"ranks\": {}, "

@@ -1,10 +1,16 @@
 // Collectives over links, for one group of ranks (a TP group, a pair of PP stages, the world).
 //
 // Every all_reduce adds in an order that does not depend on timing, so that all ranks of the group
-// hold the same bits: one-shot and two-shot in rank order (0 + 1 + 2 + ...), ring in ring order
-// (segment s of n: rank s first, then s + 1, ... around; the same as rank order for two ranks).
-// Which algorithm kAuto picks depends on size and group alone, so it is the same on all ranks.
-// Allocates nothing after construction. One caller at a time.
+// hold the same bits:
+//     one_shot, two_shot    rank order, 0 + 1 + 2 + ...
+//     ring                  segment s of n: rank s first, then s + 1, ... around
+//     recursive_doubling    pairs, then pairs of pairs, ...; of n ranks those from the largest
+//                           power of two p on are first added to ranks 0, 1, ... (r to r - p)
+//     hierarchical          rank order within each host, then the hosts by their lowest rank
+// For two ranks these are all the same bits. What kAuto picks is read from the group's Tuning by
+// size alone, so it is the same on all ranks. What a wire type loses: coll/wire.h.
+// Allocates nothing after construction, but for a buffer at the first use of a narrow wire type.
+// One caller at a time.
 //
 // A group uses its own part of each link's window and its own flags (`Channel`), so that several
 // groups share the links of one Fabric; a channel serves one Comm in the life of its Fabric.
@@ -20,12 +26,10 @@
 
 #include "base/deadline.h"
 #include "base/result.h"
+#include "coll/tuning.h"
 #include "net/link.h"
 
 namespace weft::coll {
-
-enum class Algorithm { kAuto, kOneShot, kTwoShot, kRing };
-const char* AlgorithmName(Algorithm algorithm);
 
 // Which part of every link's window, and which flags, a group owns. Groups of one Fabric that
 // share a pair of ranks must not overlap.
@@ -58,15 +62,34 @@ class Comm {
     virtual int rank() const = 0;  // within the group
     virtual int size() const = 0;
 
+    // The table that kAuto looks into, Tuning::BuiltIn at first. The same on all ranks, set between
+    // the same two collectives.
+    virtual void SetTuning(Tuning tuning) = 0;
+    virtual const Tuning& tuning() const = 0;
+    // Which host each rank of the group is on, as numbers of any kind, for kHierarchical. Where it
+    // is not said, ranks that are joined by shm are one host (found out by asking all others in the
+    // first all_reduce). The same on all ranks, before the first all_reduce. Errors: kUsage.
+    virtual Status SetHosts(std::span<const int> host_of_rank) = 0;
+
     // data in: this rank's addend; out: the sum. Any length (longer ones go in pieces).
-    virtual Status AllReduce(std::span<float> data, const net::OpTag& tag,
-                             Algorithm algorithm = Algorithm::kAuto) = 0;
-    virtual Status AllReduce(std::span<double> data, const net::OpTag& tag,
-                             Algorithm algorithm = Algorithm::kAuto) = 0;
+    // choice: kAuto with a full wire takes algorithm and wire from the table; kAuto with another
+    // wire takes the algorithm only.
+    virtual Status AllReduce(std::span<float> data, const net::OpTag& tag, Choice choice = {}) = 0;
+    virtual Status AllReduce(std::span<double> data, const net::OpTag& tag, Choice choice = {}) = 0;
+    // data: size() parts one after another, part r being counts[r] values (0 is fine). In: this
+    // rank's addends to all parts; out: its own part holds the sum in rank order, the others are as
+    // they were.
+    virtual Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
+                                 const net::OpTag& tag) = 0;
     // all: counts.size() parts one after another, part r being counts[r] bytes from rank r; this
     // rank's part is filled in by the caller beforehand.
     virtual Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,
                              const net::OpTag& tag) = 0;
+    // out: size() parts one after another, out_counts[r] bytes for rank r; in: in_counts[r] bytes
+    // from rank r, which are rank r's out_counts[rank()]. Any counts, 0 too.
+    virtual Status AllToAll(std::span<const std::byte> out, std::span<const size_t> out_counts,
+                            std::span<std::byte> in, std::span<const size_t> in_counts,
+                            const net::OpTag& tag) = 0;
     // data: the root's bytes, everywhere the same length, any length.
     virtual Status Broadcast(std::span<std::byte> data, int root, const net::OpTag& tag) = 0;
     // To and from one member of the group. Send returns once the bytes are on their way and `data`

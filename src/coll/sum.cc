@@ -32,28 +32,30 @@ void Add(const T* a, const T* b, T* out, size_t count) {
 }
 
 template <typename T>
-void SumAll(std::span<const T* const> addends, T* out, size_t count) {
+void SumAll(std::span<const std::byte* const> addends, T* out, size_t count) {
+    const auto addend = [&](size_t k) { return reinterpret_cast<const T*>(addends[k]); };
     if (addends.size() == 1) {
-        if (addends[0] != out) std::memcpy(out, addends[0], count * sizeof(T));
+        if (addend(0) != out) std::memcpy(out, addend(0), count * sizeof(T));
         return;
     }
-    if (addends.size() == 2) return Add(addends[0], addends[1], out, count);
+    if (addends.size() == 2) return Add(addend(0), addend(1), out, count);
     T sums[kBlock];
+    const size_t last = addends.size() - 1;
     for (size_t begin = 0; begin < count; begin += kBlock) {
         const size_t n = std::min(kBlock, count - begin);
-        Add(addends[0] + begin, addends[1] + begin, sums, n);
-        for (size_t k = 2; k + 1 < addends.size(); k++) Add(sums, addends[k] + begin, sums, n);
-        Add(sums, addends.back() + begin, out + begin, n);
+        Add(addend(0) + begin, addend(1) + begin, sums, n);
+        for (size_t k = 2; k < last; k++) Add(sums, addend(k) + begin, sums, n);
+        Add(sums, addend(last) + begin, out + begin, n);
     }
 }
 
 }  // namespace
 
-void SumInOrder(std::span<const float* const> addends, float* out, size_t count) {
+void SumInOrder(std::span<const std::byte* const> addends, float* out, size_t count) {
     SumAll(addends, out, count);
 }
 
-void SumInOrder(std::span<const double* const> addends, double* out, size_t count) {
+void SumInOrder(std::span<const std::byte* const> addends, double* out, size_t count) {
     SumAll(addends, out, count);
 }
 

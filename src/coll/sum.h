@@ -7,8 +7,9 @@
 namespace weft::coll {
 
 // out[i] = ((addends[0][i] + addends[1][i]) + addends[2][i]) + ..., the same bits on every CPU.
-// At least one addend. `out` may be one of the addends.
-void SumInOrder(std::span<const float* const> addends, float* out, size_t count);
-void SumInOrder(std::span<const double* const> addends, double* out, size_t count);
+// At least one addend; each is `count` aligned values of the type of `out`, which may be one of
+// them.
+void SumInOrder(std::span<const std::byte* const> addends, float* out, size_t count);
+void SumInOrder(std::span<const std::byte* const> addends, double* out, size_t count);
 
 }  // namespace weft::coll

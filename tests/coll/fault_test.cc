@@ -34,7 +34,7 @@ std::string ReduceForever(net::Fabric& fabric, int64_t timeout_ms) {
         const size_t count = i % 3 == 0 ? 576 : i % 3 == 1 ? 40'000 : data.size();
         const net::OpTag tag{"all_reduce", i, i / 60};
         const Status reduced =
-            comm->AllReduce(std::span(data).first(count), tag, static_cast<Algorithm>(i % 4));
+            comm->AllReduce(std::span(data).first(count), tag, {static_cast<Algorithm>(i % 6)});
         if (reduced.ok()) continue;
         const Status again = comm->Barrier(tag);
         if (again.ok() || again.error().message != reduced.error().message) return "not repeated";
@@ -88,7 +88,7 @@ TEST_P(FaultTest, RanksOfDifferentProgramsFindOut) {
     test::OnThreads(fabrics, [&](net::Fabric& fabric) {
         auto comm = Comm::Make(fabric, {0, 1}, kChannel, 2000).value();
         std::vector<float> data(fabric.rank == 0 ? 576 : 1024);
-        const Status reduced = comm->AllReduce(data, {"all_reduce", 5, 6}, Algorithm::kOneShot);
+        const Status reduced = comm->AllReduce(data, {"all_reduce", 5, 6}, {Algorithm::kOneShot});
         ASSERT_FALSE(reduced.ok());
         EXPECT_EQ(ErrorCode::kCorrupt, reduced.error().code);
         words[fabric.rank] = reduced.error().message;

@@ -26,8 +26,8 @@ TEST(Sum, AddsInTheGivenOrderAlsoInPlace) {
         for (size_t r = 1; r < ranks; r++) {
             for (size_t i = 0; i < count; i++) expected[i] += addends[r][i];
         }
-        std::vector<const float*> pointers;
-        for (auto& addend : addends) pointers.push_back(addend.data());
+        std::vector<const std::byte*> pointers;
+        for (auto& addend : addends) pointers.push_back(std::as_bytes(std::span(addend)).data());
         std::vector<float>& out = addends[random() % ranks];
         SumInOrder(pointers, out.data(), count);
         EXPECT_TRUE(out == expected) << ranks << " addends of " << count;

@@ -1,0 +1,273 @@
+// The algorithms of all_reduce, each for a team of ranks, over streams of messages. What order
+// they add in is part of the contract (coll/comm.h).
+#include <algorithm>
+#include <bit>
+
+#include "coll/comm_impl.h"
+#include "coll/wire.h"
+
+namespace weft::coll {
+namespace {
+
+template <typename T>
+std::span<T> SegmentOf(std::span<T> data, size_t parts, size_t index) {
+    const size_t line = 64 / sizeof(T);
+    const size_t each = (data.size() + parts - 1) / parts;
+    const size_t whole = (each + line - 1) / line * line;
+    const size_t begin = std::min(data.size(), whole * index);
+    return data.subspan(begin, std::min(whole, data.size() - begin));
+}
+
+}  // namespace
+
+Status CommImpl::AllReduce(std::span<float> data, const net::OpTag& tag, Choice choice) {
+    return Reduce(data, tag, choice);
+}
+
+Status CommImpl::AllReduce(std::span<double> data, const net::OpTag& tag, Choice choice) {
+    return Reduce(data, tag, choice);
+}
+
+template <typename T>
+Status CommImpl::Reduce(std::span<T> data, const net::OpTag& tag, Choice choice) {
+    if (!failed_.ok()) return failed_;
+    Op op = Begin(data.size_bytes(), tag);
+    if (size_ == 1 || data.empty()) return End({});
+    if (!hosts_known_) {
+        const Status learned = LearnHosts(op);
+        if (!learned.ok()) return End(learned);
+    }
+    if (choice.algorithm == Algorithm::kAuto) {
+        const Choice tuned = tuning_.For(Collective::kAllReduce, data.size_bytes());
+        choice.algorithm = tuned.algorithm;
+        if (choice.wire == Wire::kFull) choice.wire = tuned.wire;
+    }
+    op.wire = choice.wire;
+    // Within a host the values always travel in full.
+    const Wire widest = choice.algorithm == Algorithm::kHierarchical ? Wire::kFull : op.wire;
+    const size_t slot = WireValues(widest, payload_, sizeof(T)) / kQ8Block * kQ8Block;
+    const bool cut =
+        choice.algorithm == Algorithm::kTwoShot || choice.algorithm == Algorithm::kRing;
+    const size_t most = cut ? slot * static_cast<size_t>(size_) : slot;
+    Status status;
+    while (status.ok() && !data.empty()) {
+        const std::span<T> piece = data.first(std::min(most, data.size()));
+        data = data.subspan(piece.size());
+        status = ReducePiece(piece, choice.algorithm, op);
+    }
+    return End(std::move(status));
+}
+
+template <typename T>
+Status CommImpl::ReducePiece(std::span<T> piece, Algorithm algorithm, const Op& op) {
+    const Team everyone{everyone_, static_cast<size_t>(rank_)};
+    switch (algorithm) {
+        case Algorithm::kAuto:
+        case Algorithm::kOneShot: return OneShot(everyone, piece, op);
+        case Algorithm::kTwoShot: return TwoShot(everyone, piece, op);
+        case Algorithm::kRing: return Ring(everyone, piece, op);
+        case Algorithm::kRecursiveDoubling: return Doubling(everyone, piece, op);
+        case Algorithm::kHierarchical: return Hierarchical(piece, op);
+    }
+    return {};
+}
+
+// Everybody sends all to all, and adds up all.
+template <typename T>
+Status CommImpl::OneShot(const Team& team, std::span<T> data, const Op& op) {
+    const std::span<const std::byte> sent = OnWire(std::span<const T>(data), op.wire);
+    for (size_t step = 1; step < team.size(); step++) {
+        WEFT_TRY(Post(team.ahead(step), kOneShotSum, sent, op));
+    }
+    return SumTeam(team, kOneShotSum, data, sent, op);
+}
+
+// Everybody adds up one segment, then tells the sum to all.
+template <typename T>
+Status CommImpl::TwoShot(const Team& team, std::span<T> data, const Op& op) {
+    const size_t n = team.size();
+    for (size_t step = 1; step < n; step++) {
+        const std::span<const T> theirs = SegmentOf(data, n, (team.me + step) % n);
+        WEFT_TRY(PostValues(team.ahead(step), kScatter, theirs, op));
+    }
+    const std::span<T> own = SegmentOf(data, n, team.me);
+    WEFT_TRY(SumTeam(team, kScatter, own, OnWire(std::span<const T>(own), op.wire), op));
+    const std::span<const std::byte> sum = OnWire(std::span<const T>(own), op.wire);
+    for (size_t step = 1; step < n; step++) WEFT_TRY(Post(team.ahead(step), kGather, sum, op));
+    if (op.wire != Wire::kFull) Decode(op.wire, sum.data(), own);
+    for (size_t step = 1; step < n; step++) {
+        const std::span<T> theirs = SegmentOf(data, n, (team.me + step) % n);
+        WEFT_TRY(TakeValues(team.ahead(step), kGather, theirs, op));
+    }
+    return {};
+}
+
+// Partial sums travel around the ring: segment s starts at place s and is whole at place s - 1;
+// then the whole segments travel around once more.
+template <typename T>
+Status CommImpl::Ring(const Team& team, std::span<T> data, const Op& op) {
+    WEFT_TRY(RingSum(team, data, op));
+    return RingGather(team, data, op);
+}
+
+template <typename T>
+Status CommImpl::RingSum(const Team& team, std::span<T> data, const Op& op) {
+    const size_t n = team.size();
+    const int previous = team.ahead(n - 1);
+    for (size_t step = 0; step + 1 < n; step++) {
+        const std::span<const T> out = SegmentOf(data, n, (team.me + n - step) % n);
+        const std::span<T> target = SegmentOf(data, n, (team.me + 2 * n - step - 1) % n);
+        WEFT_TRY(PostValues(team.ahead(1), kRingSum, out, op));
+        const std::byte* bytes;
+        WEFT_TRY(AwaitValues<T>(previous, kRingSum, target.size(), bytes, op));
+        AddEncoded(op.wire, bytes, target);
+        WEFT_TRY(Release(previous, op));
+    }
+    return {};
+}
+
+// A segment is passed on in the very bytes in which it came, so that all ranks decode the same.
+template <typename T>
+Status CommImpl::RingGather(const Team& team, std::span<T> data, const Op& op) {
+    const size_t n = team.size();
+    const int previous = team.ahead(n - 1);
+    const std::span<T> own = SegmentOf(data, n, (team.me + 1) % n);
+    std::span<const std::byte> pass_on = OnWire(std::span<const T>(own), op.wire);
+    for (size_t step = 0; step + 1 < n; step++) {
+        WEFT_TRY(Post(team.ahead(1), kRingGather, pass_on, op));
+        if (step > 0) WEFT_TRY(Release(previous, op));
+        if (step == 0 && op.wire != Wire::kFull) Decode(op.wire, pass_on.data(), own);
+        const std::span<T> target = SegmentOf(data, n, (team.me + n - step) % n);
+        const std::byte* bytes;
+        WEFT_TRY(AwaitValues<T>(previous, kRingGather, target.size(), bytes, op));
+        Decode(op.wire, bytes, target);
+        pass_on = {bytes, WireBytes(op.wire, target.size(), sizeof(T))};
+    }
+    return Release(previous, op);
+}
+
+// Partners whose places differ in one bit exchange what they have and add, bit by bit. The places
+// beyond the largest power of two give their addend to one below, and get the sum from it.
+template <typename T>
+Status CommImpl::Doubling(const Team& team, std::span<T> data, const Op& op) {
+    const size_t pairs = std::bit_floor(team.size());
+    const size_t extra = team.size() - pairs;
+    const auto rank = [&](size_t place) { return team.ranks[place]; };
+    if (team.me >= pairs) {
+        WEFT_TRY(PostValues(rank(team.me - pairs), kFold, std::span<const T>(data), op));
+        return TakeValues(rank(team.me - pairs), kUnfold, data, op);
+    }
+    if (team.me < extra) {
+        const int pair[] = {rank_, rank(team.me + pairs)};
+        WEFT_TRY(SumTeam({pair, 0}, kFold, data, OnWire(std::span<const T>(data), op.wire), op));
+    }
+    for (size_t bit = 1; bit < pairs; bit *= 2) {
+        const size_t above = (team.me & bit) != 0;
+        const int pair[] = {rank(team.me & ~bit), rank(team.me | bit)};
+        const std::span<const std::byte> sent = OnWire(std::span<const T>(data), op.wire);
+        WEFT_TRY(Post(pair[1 - above], kDoubling, sent, op));
+        WEFT_TRY(SumTeam({pair, above}, kDoubling, data, sent, op));
+    }
+    if (extra == 0) return {};
+    // What the extra ranks get is rounded to the wire once more, so all round.
+    const std::span<const std::byte> sum = OnWire(std::span<const T>(data), op.wire);
+    if (team.me < extra) WEFT_TRY(Post(rank(team.me + pairs), kUnfold, sum, op));
+    if (op.wire != Wire::kFull) Decode(op.wire, sum.data(), data);
+    return {};
+}
+
+// The ranks of a host give their addends to its lowest rank over shared memory; those sum up over
+// the links, and give the sum back. Only between hosts do values travel in a narrow wire type.
+template <typename T>
+Status CommImpl::Hierarchical(std::span<T> data, const Op& op) {
+    Op inside = op;
+    inside.wire = Wire::kFull;
+    const Team host{host_, my_place_};
+    const int leader = host_[0];
+    if (rank_ != leader) {
+        WEFT_TRY(PostValues(leader, kToLeader, std::span<const T>(data), inside));
+        return TakeValues(leader, kFromLeader, data, inside);
+    }
+    const std::span<const std::byte> bytes = std::as_bytes(data);
+    if (host.size() > 1) WEFT_TRY(SumTeam(host, kToLeader, data, bytes, inside));
+    if (leaders_.size() > 1) WEFT_TRY(OneShot({leaders_, my_host_}, data, op));
+    for (size_t step = 1; step < host.size(); step++) {
+        WEFT_TRY(Post(host.ahead(step), kFromLeader, bytes, inside));
+    }
+    return {};
+}
+
+// Everybody sends each rank its part, and adds up the own one, a message's worth at a time.
+Status CommImpl::ReduceScatter(std::span<float> data, std::span<const size_t> counts,
+                               const net::OpTag& tag) {
+    if (!failed_.ok()) return failed_;
+    const Op op = Begin(data.size_bytes(), tag);
+    CheckParts(counts, data.size());
+    const Team everyone{everyone_, static_cast<size_t>(rank_)};
+    const size_t slot = payload_ / sizeof(float);
+    const auto piece = [&](int rank, size_t done) {
+        const Part part = PartOf(counts, rank, done, slot);
+        return data.subspan(part.begin, part.count);
+    };
+    const auto scatter = [&]() -> Status {
+        const size_t longest = *std::max_element(counts.begin(), counts.end());
+        for (size_t done = 0; done < longest && size_ > 1; done += slot) {
+            for (int step = 1; step < size_; step++) {
+                const std::span<const float> theirs = piece(Ahead(step), done);
+                if (!theirs.empty()) WEFT_TRY(PostValues(Ahead(step), kReducePart, theirs, op));
+            }
+            const std::span<float> own = piece(rank_, done);
+            if (!own.empty()) {
+                WEFT_TRY(SumTeam(everyone, kReducePart, own, std::as_bytes(own), op));
+            }
+        }
+        return {};
+    };
+    return End(scatter());
+}
+
+template <typename T>
+std::span<const std::byte> CommImpl::OnWire(std::span<const T> values, Wire wire) {
+    if (wire == Wire::kFull) return std::as_bytes(values);
+    if (on_wire_.empty()) on_wire_.resize(payload_);
+    Encode(wire, values, on_wire_.data());
+    return {on_wire_.data(), WireBytes(wire, values.size(), sizeof(T))};
+}
+
+template <typename T>
+Status CommImpl::PostValues(int to, Kind kind, std::span<const T> values, const Op& op) {
+    return Post(to, kind, OnWire(values, op.wire), op);
+}
+
+template <typename T>
+Status CommImpl::AwaitValues(int from, Kind kind, size_t count, const std::byte*& bytes,
+                             const Op& op) {
+    return Await(from, kind, WireBytes(op.wire, count, sizeof(T)), bytes, op);
+}
+
+template <typename T>
+Status CommImpl::TakeValues(int from, Kind kind, std::span<T> out, const Op& op) {
+    const std::byte* bytes;
+    WEFT_TRY(AwaitValues<T>(from, kind, out.size(), bytes, op));
+    Decode(op.wire, bytes, out);
+    return Release(from, op);
+}
+
+template <typename T>
+Status CommImpl::SumTeam(const Team& team, Kind kind, std::span<T> own,
+                         std::span<const std::byte> sent, const Op& op) {
+    const size_t n = team.size();
+    for (size_t place = 0; place < n; place++) {
+        const std::byte*& addend = addends_[place];
+        addend = sent.data();
+        if (place == team.me) continue;
+        WEFT_TRY(AwaitValues<T>(team.ranks[place], kind, own.size(), addend, op));
+    }
+    SumEncoded(op.wire, std::span<const std::byte* const>(addends_).first(n), own);
+    for (size_t place = 0; place < n; place++) {
+        if (place != team.me) WEFT_TRY(Release(team.ranks[place], op));
+    }
+    return {};
+}
+
+}  // namespace weft::coll

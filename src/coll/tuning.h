@@ -1,0 +1,84 @@
+// Which algorithm and wire type a collective uses at which size: a table, the same on all ranks of
+// a group, built in from the group's shape, or measured (by the autotuner) and carried as JSON.
+//
+// An immutable value once it is given to a Comm. Each collective has rows of ascending max_bytes;
+// a row is right for sizes up to its max_bytes, the last row for all that are larger.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft::coll {
+
+enum class Collective { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast };
+inline constexpr std::array kCollectives{Collective::kAllReduce, Collective::kAllGather,
+                                         Collective::kReduceScatter, Collective::kAllToAll,
+                                         Collective::kBroadcast};
+const char* CollectiveName(Collective collective);  // "all_reduce", ...
+
+// How an all_reduce goes. The other collectives have one way so far: kOneShot, everybody straight
+// to everybody.
+enum class Algorithm { kAuto, kOneShot, kTwoShot, kRing, kRecursiveDoubling, kHierarchical };
+inline constexpr std::array kAlgorithms{
+    Algorithm::kAuto, Algorithm::kOneShot,           Algorithm::kTwoShot,
+    Algorithm::kRing, Algorithm::kRecursiveDoubling, Algorithm::kHierarchical};
+const char* AlgorithmName(Algorithm algorithm);  // "auto", "one_shot", "two_shot", ...
+// Errors: kUsage.
+Result<Algorithm> ParseAlgorithm(std::string_view name);
+
+// What an all_reduce's values travel as (coll/wire.h); the sums are made in the values' own type.
+// kFull: as they are, nothing is lost.
+enum class Wire { kFull, kBF16, kQ8 };
+inline constexpr std::array kWires{Wire::kFull, Wire::kBF16, Wire::kQ8};
+const char* WireName(Wire wire);  // "full", "bf16", "q8"
+// "f32" is another word for "full". Errors: kUsage.
+Result<Wire> ParseWire(std::string_view name);
+
+struct Choice {
+    Algorithm algorithm = Algorithm::kAuto;
+    Wire wire = Wire::kFull;
+    bool operator==(const Choice&) const = default;
+};
+
+struct TuningRow {
+    size_t max_bytes = 0;  // of the data on one rank, before it is narrowed for the wire
+    Choice choice;         // never kAuto
+    double p50_us = 0;     // measured for max_bytes; 0: not measured
+    bool operator==(const TuningRow&) const = default;
+};
+
+// Of a group of ranks.
+struct GroupShape {
+    int ranks = 1;
+    int hosts = 1;          // how many hosts its ranks are on, as the links show it
+    bool over_tcp = false;  // some pair is joined by tcp
+};
+
+class Tuning {
+  public:
+    // From rules of thumb, for a group that nobody has measured.
+    static Tuning BuiltIn(const GroupShape& shape);
+    // The JSON of ToJson; hostile input. Errors: kCorrupt.
+    static Result<Tuning> FromJson(std::string_view text);
+    // {"all_reduce": [{"max_bytes", "algorithm", "wire", "p50_us"}, ...], "all_gather": ...}
+    std::string ToJson() const;
+
+    // Replaces the rows of one collective. Errors: kUsage (none, not ascending, a choice of auto).
+    Status Set(Collective collective, std::vector<TuningRow> rows);
+    const std::vector<TuningRow>& rows(Collective collective) const {
+        return rows_[static_cast<size_t>(collective)];
+    }
+    Choice For(Collective collective, size_t bytes) const;
+    bool operator==(const Tuning&) const = default;
+
+  private:
+    Tuning();
+    std::array<std::vector<TuningRow>, kCollectives.size()> rows_;
+};
+
+}  // namespace weft::coll

@@ -1,0 +1,184 @@
+#include "coll/wire.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "coll/sum.h"
+
+namespace weft::coll {
+namespace {
+
+// Decoded a block at a time, which stays in the first-level cache. Whole q8 blocks.
+constexpr size_t kBlock = 512;
+static_assert(kBlock % kQ8Block == 0);
+constexpr size_t kQ8BlockBytes = kQ8Block + sizeof(float);
+// Below, a block is all zero: its scale would not be a normal number.
+constexpr float kQ8Zero = 0x1p-100f;
+
+uint16_t ToBf16(float value) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+    const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    return static_cast<uint16_t>(nan ? (bits >> 16) | 0x40 : rounded >> 16);
+}
+
+float FromBf16(uint16_t value) {
+    return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
+}
+
+template <typename T>
+void EncodeBf16(const T* values, size_t count, std::byte* out) {
+    for (size_t i = 0; i < count; i++) {
+        const uint16_t half = ToBf16(static_cast<float>(values[i]));
+        std::memcpy(out + i * sizeof half, &half, sizeof half);
+    }
+}
+
+template <typename T>
+void DecodeBf16(const std::byte* bytes, size_t count, T* out) {
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        std::memcpy(&half, bytes + i * sizeof half, sizeof half);
+        out[i] = static_cast<T>(FromBf16(half));
+    }
+}
+
+// A block's scale: the largest magnitude / 127, NaN where a value is not finite.
+template <typename T>
+float ScaleOf(const T* values, size_t count) {
+    uint32_t most = 0;  // magnitudes order like their bits, and NaN is above all
+    for (size_t i = 0; i < count; i++) {
+        const float value = static_cast<float>(values[i]);
+        most = std::max(most, std::bit_cast<uint32_t>(value) & 0x7fffffff);
+    }
+    if (most >= 0x7f800000) return std::bit_cast<float>(0x7fc00000u);
+    const float magnitude = std::bit_cast<float>(most);
+    return magnitude < kQ8Zero ? 0.0f : magnitude / 127.0f;
+}
+
+template <typename T>
+void EncodeQ8(const T* values, size_t count, std::byte* out) {
+    for (size_t begin = 0; begin < count; begin += kQ8Block, out += kQ8BlockBytes) {
+        const size_t n = std::min(kQ8Block, count - begin);
+        const float scale = ScaleOf(values + begin, n);
+        const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+        std::memcpy(out, &scale, sizeof scale);
+        auto* steps = reinterpret_cast<int8_t*>(out + sizeof scale);
+        for (size_t i = 0; i < n; i++) {
+            // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number.
+            const float step = static_cast<float>(values[begin + i]) * inverse;
+            const float whole = step + 0x1.8p23f;
+            steps[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(whole) & 0xff);
+        }
+    }
+}
+
+template <typename T>
+void DecodeQ8(const std::byte* bytes, size_t count, T* out) {
+    for (size_t begin = 0; begin < count; begin += kQ8Block, bytes += kQ8BlockBytes) {
+        const size_t n = std::min(kQ8Block, count - begin);
+        float scale;
+        std::memcpy(&scale, bytes, sizeof scale);
+        const auto* steps = reinterpret_cast<const int8_t*>(bytes + sizeof scale);
+        for (size_t i = 0; i < n; i++) {
+            out[begin + i] = static_cast<T>(static_cast<float>(steps[i]) * scale);
+        }
+    }
+}
+
+template <typename T>
+void EncodeAll(Wire wire, std::span<const T> values, std::byte* out) {
+    switch (wire) {
+        case Wire::kFull: std::memcpy(out, values.data(), values.size_bytes()); return;
+        case Wire::kBF16: return EncodeBf16(values.data(), values.size(), out);
+        case Wire::kQ8: return EncodeQ8(values.data(), values.size(), out);
+    }
+}
+
+template <typename T>
+void DecodeAll(Wire wire, const std::byte* bytes, std::span<T> out) {
+    switch (wire) {
+        case Wire::kFull: std::memcpy(out.data(), bytes, out.size_bytes()); return;
+        case Wire::kBF16: return DecodeBf16(bytes, out.size(), out.data());
+        case Wire::kQ8: return DecodeQ8(bytes, out.size(), out.data());
+    }
+}
+
+template <typename T>
+void SumAll(Wire wire, std::span<const std::byte* const> addends, std::span<T> out) {
+    if (wire == Wire::kFull) return SumInOrder(addends, out.data(), out.size());
+    T decoded[kBlock];
+    for (size_t begin = 0; begin < out.size(); begin += kBlock) {
+        const size_t at = WireBytes(wire, begin, sizeof(T));
+        const std::span<T> sums = out.subspan(begin, std::min(kBlock, out.size() - begin));
+        DecodeAll(wire, addends[0] + at, sums);
+        for (size_t k = 1; k < addends.size(); k++) {
+            DecodeAll(wire, addends[k] + at, std::span(decoded, sums.size()));
+            for (size_t i = 0; i < sums.size(); i++) sums[i] += decoded[i];
+        }
+    }
+}
+
+template <typename T>
+void AddAll(Wire wire, const std::byte* bytes, std::span<T> out) {
+    if (wire == Wire::kFull) {
+        const std::byte* const addends[] = {bytes, std::as_bytes(out).data()};
+        return SumInOrder(addends, out.data(), out.size());
+    }
+    T decoded[kBlock];
+    for (size_t begin = 0; begin < out.size(); begin += kBlock) {
+        const std::span<T> sums = out.subspan(begin, std::min(kBlock, out.size() - begin));
+        DecodeAll(wire, bytes + WireBytes(wire, begin, sizeof(T)), std::span(decoded, sums.size()));
+        for (size_t i = 0; i < sums.size(); i++) sums[i] = decoded[i] + sums[i];
+    }
+}
+
+}  // namespace
+
+size_t WireBytes(Wire wire, size_t count, size_t value_bytes) {
+    switch (wire) {
+        case Wire::kFull: return count * value_bytes;
+        case Wire::kBF16: return count * sizeof(uint16_t);
+        case Wire::kQ8: return count + (count + kQ8Block - 1) / kQ8Block * sizeof(float);
+    }
+    return 0;
+}
+
+size_t WireValues(Wire wire, size_t bytes, size_t value_bytes) {
+    switch (wire) {
+        case Wire::kFull: return bytes / value_bytes;
+        case Wire::kBF16: return bytes / sizeof(uint16_t);
+        case Wire::kQ8: return bytes / kQ8BlockBytes * kQ8Block;
+    }
+    return 0;
+}
+
+void Encode(Wire wire, std::span<const float> values, std::byte* out) {
+    EncodeAll(wire, values, out);
+}
+void Encode(Wire wire, std::span<const double> values, std::byte* out) {
+    EncodeAll(wire, values, out);
+}
+void Decode(Wire wire, const std::byte* bytes, std::span<float> out) {
+    DecodeAll(wire, bytes, out);
+}
+void Decode(Wire wire, const std::byte* bytes, std::span<double> out) {
+    DecodeAll(wire, bytes, out);
+}
+void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out) {
+    SumAll(wire, addends, out);
+}
+void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<double> out) {
+    SumAll(wire, addends, out);
+}
+void AddEncoded(Wire wire, const std::byte* bytes, std::span<float> out) {
+    AddAll(wire, bytes, out);
+}
+void AddEncoded(Wire wire, const std::byte* bytes, std::span<double> out) {
+    AddAll(wire, bytes, out);
+}
+
+}  // namespace weft::coll

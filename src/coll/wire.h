@@ -1,0 +1,43 @@
+// What the values of an all_reduce travel as: smaller than they are, and rounded.
+//
+// bf16   2 bytes a value: the nearest bfloat16 of the nearest float.
+//        |decoded - x| <= 2^-8 |x| (and 2^-126 near zero); beyond its range infinite.
+// q8     1 + 1/16 bytes a value: blocks of 64 share a float scale = m / 127, m the block's largest
+//        magnitude; a value is the nearest multiple of it, in [-127, 127].
+//        |decoded - x| <= kQ8Error m (and 2^-100 near zero). A block that holds an infinite value
+//        or a NaN is all NaN.
+// All ranks decode the same bytes and sum in the same order, so that they hold the same bits; a
+// rank's own addend goes through the wire's rounding too. So a one-shot sum over n ranks is off by
+// at most the sum of n such errors (and the rounding of the sum itself), and a two-shot sum by one
+// more, of the sum.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "coll/tuning.h"
+
+namespace weft::coll {
+
+inline constexpr size_t kQ8Block = 64;
+// Half a step of 1/127, and a little for the rounding of scale and product in float.
+inline constexpr double kQ8Error = 0.5 / 127 * (1 + 1e-4);
+
+// Bytes of `count` values whose full size is `value_bytes` each.
+size_t WireBytes(Wire wire, size_t count, size_t value_bytes);
+// The most values that fit into `bytes`.
+size_t WireValues(Wire wire, size_t bytes, size_t value_bytes);
+
+// out: WireBytes of `values`. kFull copies; its bytes are aligned as the values are.
+void Encode(Wire wire, std::span<const float> values, std::byte* out);
+void Encode(Wire wire, std::span<const double> values, std::byte* out);
+void Decode(Wire wire, const std::byte* bytes, std::span<float> out);
+void Decode(Wire wire, const std::byte* bytes, std::span<double> out);
+// out[i] = (decoded[0][i] + decoded[1][i]) + ...
+void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out);
+void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<double> out);
+// out[i] = decoded[i] + out[i]
+void AddEncoded(Wire wire, const std::byte* bytes, std::span<float> out);
+void AddEncoded(Wire wire, const std::byte* bytes, std::span<double> out);
+
+}  // namespace weft::coll
