@@ -19,7 +19,7 @@ resources() { rdma resource show | tr -d ':'; }
 
 # job TOKENS: rank 0 on host a, rank 1 on host b.
 job() {
-    /weft/weft run tiny.gguf -p hello -n "$1" --ignore-eos -t 1 --hosts 10.77.0.2:7000 \
+    exec taskset 1 /weft/weft run tiny.gguf -p hello -n "$1" --ignore-eos -t 1 --hosts 10.77.0.2:7000 \
         --key-file key --transport "$transport" --timeout-ms "$timeout_ms"
 }
 

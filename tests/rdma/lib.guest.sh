@@ -5,7 +5,8 @@
 # Both live in one network namespace, since Soft-RoCE of kernel 6.1 takes packets only in the first
 # one. Rules of routing send what goes to either address out at the other's end of the cable, as
 # between two machines: nothing passes the loopback device, and what is done to the cable (down,
-# netem) is felt by RDMA and TCP alike. A program is "on a" when it uses a's address and device.
+# netem) is felt by RDMA and TCP alike. A program is "on a" when it uses a's address and device
+# (and core: on_a, on_b).
 two_hosts() {
     ip link add veth_a mtu "${MTU:-4200}" type veth peer name veth_b mtu "${MTU:-4200}"
     local side other
@@ -30,6 +31,10 @@ two_hosts() {
     rdma link add rxe_a type rxe netdev veth_a
     rdma link add rxe_b type rxe netdev veth_b
 }
+
+# on_a, on_b COMMAND...: each host has a core of its own.
+on_a() { taskset 1 "$@"; }
+on_b() { taskset 2 "$@"; }
 
 # host_address a|b add|del: a host's IPv4 address, and with it its RoCE v2 GID.
 host_address() {
