@@ -51,13 +51,20 @@ void Progress::SleepOnSockets(int writable, int64_t ms) {
         fds[count++] = {fd, events, 0};
     }
     ::poll(fds.data(), count, static_cast<int>(ms));
+    // What a waker said must be read, or it ends every later sleep at once.
+    for (BaseLink* link : wakers_) {
+        const auto readable = [&](const pollfd& polled) {
+            return polled.revents != 0 && polled.fd == link->poll_fd();
+        };
+        if (std::any_of(fds.begin(), fds.begin() + count, readable)) link->Receive();
+    }
 }
 
 const BaseLink* Progress::FirstDead() {
     const BaseLink* first = nullptr;
     for (BaseLink* link : links_) {
         link->Receive();
-        if (link->end() != LinkEnd::kDied) continue;
+        if (link->end() == LinkEnd::kOpen || link->end() == LinkEnd::kLeft) continue;
         if (first == nullptr || link->end_ns() < first->end_ns()) first = link;
     }
     return first;
@@ -104,7 +111,9 @@ void Patience::Yield() {
 Error Patience::Ended() {
     if (progress_.monitor() != nullptr) {
         const Deadline verdict = Deadline::In(deadline_.length_ms());
-        return progress_.monitor()->OnTimeout(link_.peer().rank, tag_, verdict);
+        Error error = progress_.monitor()->OnTimeout(link_.peer().rank, tag_, verdict);
+        if (link_.end() == LinkEnd::kBroke) error.message += " The link: " + link_.reason() + ".";
+        return error;
     }
     const BaseLink* first = progress_.FirstDead();
     const BaseLink& gone = first != nullptr ? *first : link_;

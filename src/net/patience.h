@@ -24,7 +24,8 @@
 
 namespace weft::net {
 
-enum class LinkEnd { kOpen, kLeft, kDied };
+// kBroke: the link, of which `reason` tells; the peer may well be alive.
+enum class LinkEnd { kOpen, kLeft, kDied, kBroke };
 
 // A link as the other links of its Fabric see it.
 class BaseLink : public Link {

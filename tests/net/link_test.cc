@@ -1,5 +1,5 @@
-// Links of both transports: what is put arrives whole and in order, nobody deadlocks, and every
-// way to lose a peer ends in an error that names it.
+// Links of all transports (verbs where there is an RDMA device): what is put arrives whole and in
+// order, nobody deadlocks, and every way to lose a peer ends in an error that names it.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -19,7 +19,7 @@ const OpTag kTag{"all_reduce", 1482, 311};
 
 class LinkTest : public ::testing::TestWithParam<Transport> {};
 
-INSTANTIATE_TEST_SUITE_P(Transports, LinkTest, ::testing::Values(Transport::kShm, Transport::kTcp),
+INSTANTIATE_TEST_SUITE_P(Transports, LinkTest, ::testing::ValuesIn(test::LocalTransports()),
                          [](const auto& made) { return TransportName(made.param); });
 
 std::vector<std::byte> Pattern(size_t bytes, uint32_t seed) {

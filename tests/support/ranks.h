@@ -1,7 +1,8 @@
 // Runs a function on every rank of a local mesh, in threads or in forked processes.
 //
 // Threads suit checks of results (gtest assertions work in them); processes suit faults, since
-// they can be killed. RankProcesses reaps its children and kills what is left of them.
+// they can be killed. RankProcesses reaps its children and kills what is left of them. Each of its
+// processes makes its own offers, which the parent carries: RDMA objects do not survive a fork.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +17,19 @@
 #include <vector>
 
 #include "net/local.h"
+#include "net/verbs_device.h"
+#include "net/verbs_end.h"
 
 namespace weft::test {
+
+// Every transport that joins ranks here: verbs where this host has an RDMA device.
+inline std::vector<net::Transport> LocalTransports() {
+    std::vector<net::Transport> transports = {net::Transport::kShm, net::Transport::kTcp};
+    if (net::VerbsBuilt() && !net::ListRdmaPorts().empty()) {
+        transports.push_back(net::Transport::kVerbs);
+    }
+    return transports;
+}
 
 inline void OnThreads(std::vector<net::Fabric>& fabrics,
                       const std::function<void(net::Fabric&)>& body) {
@@ -32,20 +44,27 @@ class RankProcesses {
     using Body = std::function<std::string(net::Fabric&)>;
 
     RankProcesses(int size, net::Transport transport, size_t window_bytes, const Body& body) {
-        net::LocalMesh mesh = net::LocalMesh::Make(size, transport, window_bytes).value();
+        std::vector<int> to_ranks;
         for (int rank = 0; rank < size; rank++) {
-            int ends[2];
-            if (::pipe(ends) != 0) std::abort();
+            int up[2];
+            int down[2];
+            if (::pipe(up) != 0 || ::pipe(down) != 0) std::abort();
             const pid_t pid = ::fork();
             if (pid == 0) {
                 ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-                ::close(ends[0]);
-                Child(mesh, rank, ends[1], body);
+                for (int fd : pipes_) ::close(fd);
+                for (int fd : to_ranks) ::close(fd);
+                ::close(up[0]);
+                ::close(down[1]);
+                Child({rank, size, transport, window_bytes}, down[0], up[1], body);
             }
-            ::close(ends[1]);
+            ::close(up[1]);
+            ::close(down[0]);
             pids_.push_back(pid);
-            pipes_.push_back(ends[0]);
+            pipes_.push_back(up[0]);
+            to_ranks.push_back(down[1]);
         }
+        CarryOffers(to_ranks);
     }
     ~RankProcesses() {
         for (size_t r = 0; r < pids_.size(); r++) {
@@ -74,11 +93,66 @@ class RankProcesses {
     }
 
   private:
-    [[noreturn]] static void Child(net::LocalMesh& mesh, int rank, int out, const Body& body) {
-        mesh.DropOthers(rank);
+    struct Place {
+        int rank, size;
+        net::Transport transport;
+        size_t window_bytes;
+    };
+
+    // Over a pipe: the length, then the bytes.
+    static void WriteText(int fd, const std::string& text) {
+        const size_t length = text.size();
+        if (::write(fd, &length, sizeof length) != sizeof length ||
+            ::write(fd, text.data(), length) != static_cast<ssize_t>(length)) {
+            ::_exit(8);
+        }
+    }
+    static std::string ReadText(int fd) {
+        size_t length = 0;
+        if (::read(fd, &length, sizeof length) != sizeof length) return {};
+        std::string text(length, '\0');
+        for (size_t have = 0; have < length;) {
+            const ssize_t got = ::read(fd, text.data() + have, length - have);
+            if (got <= 0) return {};
+            have += static_cast<size_t>(got);
+        }
+        return text;
+    }
+    // From every rank its offers to all, to every rank those that are for it.
+    void CarryOffers(const std::vector<int>& to_ranks) {
+        std::vector<std::vector<std::string>> offers(pipes_.size());  // [from][to]
+        for (size_t from = 0; from < pipes_.size(); from++) {
+            for (size_t to = 0; to < pipes_.size(); to++) {
+                offers[from].push_back(ReadText(pipes_[from]));
+            }
+        }
+        for (size_t to = 0; to < pipes_.size(); to++) {
+            for (size_t from = 0; from < pipes_.size(); from++) {
+                WriteText(to_ranks[to], offers[from][to]);
+            }
+            ::close(to_ranks[to]);
+        }
+    }
+
+    static Result<net::Fabric> Join(const Place& place, int in, int out) {
+        net::FabricOptions options;
+        options.rank = place.rank;
+        options.size = place.size;
+        options.transport = place.transport;
+        options.window_bytes = place.window_bytes;
+        options.epoch = 1;
+        options.listen_host = "127.0.0.1";
+        WEFT_ASSIGN(auto builder, net::FabricBuilder::Make(options));
+        for (int to = 0; to < place.size; to++) WriteText(out, builder->OfferTo(to));
+        std::vector<std::string> offers;
+        for (int from = 0; from < place.size; from++) offers.push_back(ReadText(in));
+        return builder->Connect(offers, Deadline::In(10'000));
+    }
+
+    [[noreturn]] static void Child(const Place& place, int in, int out, const Body& body) {
         std::string words;
         {
-            Result<net::Fabric> fabric = mesh.Connect(rank, Deadline::In(10'000));
+            Result<net::Fabric> fabric = Join(place, in, out);
             words = fabric.ok() ? body(*fabric) : "no fabric: " + fabric.error().message;
         }
         if (::write(out, words.data(), words.size()) < 0) ::_exit(9);

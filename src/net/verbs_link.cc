@@ -1,0 +1,468 @@
+// A link over one RC queue pair: put is an RDMA WRITE of the bytes and one of the flag behind it.
+//
+// A queue pair writes its requests in order, so whoever sees the flag sees the bytes; one WRITE of
+// bytes and flag together promises no order within itself. Small bytes go inline, others are
+// copied to a registered ring, so that the caller's memory is free at once. Only some requests are
+// signalled; their completions free the ring and the queue.
+//
+// The waiting side looks at its flags in memory. One that goes to sleep says so by a WRITE to its
+// peer, whose next put then wakes it by a byte over the socket beside the queue pair. The socket
+// also tells at once of a process that ended, and a last byte tells leaving from dying.
+#ifdef WEFT_VERBS
+
+#include <sched.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "net/verbs_objects.h"
+
+namespace weft::net {
+namespace {
+
+// Words of the region, each on its own cache line: the flags, and what the link itself says.
+constexpr size_t kWordBytes = 64;
+constexpr int kAsleepWord = kFlags;    // grows each time the peer goes to sleep
+constexpr int kLastWord = kFlags + 1;  // written at the end, only to learn that all came through
+static_assert((kLastWord + 1) * kWordBytes <= kVerbsWindowAt);
+static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
+
+constexpr char kWakeByte = 'W';
+constexpr char kLeaveByte = 'L';
+constexpr int kLooksABurst = 100;
+// A wake byte may overtake the data that it tells of.
+constexpr int64_t kAwakeNs = 500'000;
+constexpr int64_t kDrainMs = 1000;
+// One copy's worth: the next piece is copied while the card sends this one.
+constexpr size_t kPieceBytes = size_t{64} << 10;
+constexpr size_t kLineBytes = 64;
+// Unsignalled at most: this part of the queue, and of the ring.
+constexpr uint32_t kSignalParts = 4;
+constexpr size_t kMostSignals = 16;
+
+// The ring from which larger bytes are sent. Positions only grow.
+class Ring {
+  public:
+    explicit Ring(const RegisteredPages& pages) : pages_(pages) {}
+    size_t bytes() const { return pages_.bytes(); }
+    uint64_t head() const { return head_; }
+    bool HasRoom(size_t bytes) const {
+        return head_ + Skip(bytes) + Whole(bytes) <= tail_ + pages_.bytes();
+    }
+    // Contiguous room, in whole cache lines. Only after HasRoom.
+    std::byte* Take(size_t bytes) {
+        head_ += Skip(bytes);
+        std::byte* at = pages_.data() + head_ % pages_.bytes();
+        head_ += Whole(bytes);
+        return at;
+    }
+    void FreeUpTo(uint64_t head) { tail_ = head; }
+
+  private:
+    static size_t Whole(size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
+    // What is left unused at the end.
+    size_t Skip(size_t bytes) const {
+        const size_t to_end = pages_.bytes() - head_ % pages_.bytes();
+        return Whole(bytes) > to_end ? to_end : 0;
+    }
+    const RegisteredPages& pages_;
+    uint64_t head_ = 0;
+    uint64_t tail_ = 0;
+};
+
+class VerbsLink final : public BaseLink {
+  public:
+    VerbsLink(Progress& progress, PeerName peer, std::unique_ptr<VerbsEndImpl> end, Fd socket)
+        : BaseLink(std::move(peer)),
+          progress_(progress),
+          socket_(std::move(socket)),
+          verbs_(std::move(end)),
+          ring_(verbs_->staging()) {
+        SetBlocking(socket_.get(), false);
+    }
+    ~VerbsLink() override;
+
+    size_t window_bytes() const override { return verbs_->window_bytes(); }
+    std::span<std::byte> window() override {
+        return {verbs_->region().data() + kVerbsWindowAt, window_bytes()};
+    }
+    uint64_t flag(int index) const override { return Word(index); }
+    int poll_fd() const override { return end() == LinkEnd::kOpen ? socket_.get() : -1; }
+
+    Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
+               int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) override;
+    Status Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) override;
+    void Receive() override;
+
+  private:
+    struct Signal {
+        uint64_t posted;  // requests up to and with this one
+        uint64_t ring;    // the ring's head then
+    };
+
+    uint64_t Word(int index) const {
+        auto* word = reinterpret_cast<uint64_t*>(verbs_->region().data() +
+                                                 static_cast<size_t>(index) * kWordBytes);
+        return std::atomic_ref<uint64_t>(*word).load(std::memory_order_acquire);
+    }
+    // Writes of `bytes` (one or two pieces) to `offset` of the peer's region, then of the word.
+    bool PostInline(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
+                    int word, uint64_t value);
+    bool PostStaged(size_t offset, const std::byte* bytes, size_t count);
+    bool PostWord(int word, uint64_t value, bool signal);
+    void SetWord(ibv_send_wr& request, ibv_sge& piece, int word, const uint64_t& value);
+    bool Post(ibv_send_wr* first, ibv_send_wr* last, uint32_t count, bool signal);
+    bool HasRoom(uint32_t requests, size_t ring_bytes) const {
+        return posted_ - completed_ + requests <= verbs_->send_depth() &&
+               (ring_bytes == 0 || ring_.HasRoom(ring_bytes));
+    }
+    Status AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& tag,
+                     const Deadline& deadline);
+    Status PutStaged(size_t offset, std::span<const std::byte> head,
+                     std::span<const std::byte> data, const OpTag& tag, const Deadline& deadline);
+    Status Gone(const OpTag& tag, const Deadline& deadline);
+    Status WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline);
+    // False once a request has failed.
+    bool TakeCompletions();
+    void TakeSocket();
+    void Broke(std::string reason);
+    void Wake();
+    void SayAsleep();
+    bool LookAwake(int flag, uint64_t value);
+    void Drain();
+
+    Progress& progress_;
+    Fd socket_;
+    std::unique_ptr<VerbsEndImpl> verbs_;
+    Ring ring_;
+    uint64_t posted_ = 0;
+    uint64_t completed_ = 0;
+    std::array<Signal, kMostSignals> signals_{};  // in flight: [first_signal_, last_signal_)
+    uint64_t first_signal_ = 0;
+    uint64_t last_signal_ = 0;
+    Signal last_{};              // the latest signalled
+    uint64_t asleep_count_ = 0;  // how often we went to sleep
+    bool said_asleep_ = false;   // and nobody woke us since
+    bool woken_ = false;
+    uint64_t woke_ = 0;  // the peer's count when we woke it last
+};
+
+// ---- Putting ------------------------------------------------------------------------------------
+
+Status VerbsLink::Put(size_t offset, std::span<const std::byte> head,
+                      std::span<const std::byte> data, int flag, uint64_t value, const OpTag& tag,
+                      const Deadline& deadline) {
+    WEFT_CHECK(offset <= window_bytes() && head.size() <= window_bytes() - offset &&
+               data.size() <= window_bytes() - offset - head.size());
+    if (end() != LinkEnd::kOpen) return Gone(tag, deadline);
+    const size_t at = kVerbsWindowAt + offset;
+    const size_t bytes = head.size() + data.size();
+    const bool small = bytes <= verbs_->max_inline();
+    if (!small) WEFT_TRY(PutStaged(at, head, data, tag, deadline));
+    if (!HasRoom(2, kLineBytes)) WEFT_TRY(AwaitRoom(2, kLineBytes, tag, deadline));
+    const bool posted =
+        small && bytes > 0 ? PostInline(at, head, data, flag, value) : PostWord(flag, value, false);
+    if (!posted || (last_signal_ - first_signal_ > 1 && !TakeCompletions())) {
+        return Gone(tag, deadline);
+    }
+    if (Word(kAsleepWord) != woke_) Wake();
+    return {};
+}
+
+bool VerbsLink::PostInline(size_t offset, std::span<const std::byte> head,
+                           std::span<const std::byte> data, int word, uint64_t value) {
+    std::array<ibv_sge, 2> pieces;
+    int count = 0;
+    for (const std::span<const std::byte> piece : {head, data}) {
+        if (piece.empty()) continue;
+        pieces[static_cast<size_t>(count++)] = {reinterpret_cast<uint64_t>(piece.data()),
+                                                static_cast<uint32_t>(piece.size()), 0};
+    }
+    ibv_send_wr bytes{};
+    bytes.sg_list = pieces.data();
+    bytes.num_sge = count;
+    bytes.opcode = IBV_WR_RDMA_WRITE;
+    bytes.send_flags = IBV_SEND_INLINE;
+    bytes.wr.rdma.remote_addr = verbs_->peer().region + offset;
+    bytes.wr.rdma.rkey = verbs_->peer().rkey;
+    ibv_send_wr flag{};
+    ibv_sge piece;
+    SetWord(flag, piece, word, value);
+    bytes.next = &flag;
+    return Post(&bytes, &flag, 2, false);
+}
+
+// In pieces, each copied and sent on its way at once. The flag follows in a request of its own.
+Status VerbsLink::PutStaged(size_t offset, std::span<const std::byte> head,
+                            std::span<const std::byte> data, const OpTag& tag,
+                            const Deadline& deadline) {
+    const size_t most = std::min(kPieceBytes, ring_.bytes() / kSignalParts);
+    while (!head.empty() || !data.empty()) {
+        const size_t from_head = std::min(head.size(), most);
+        const size_t from_data = std::min(data.size(), most - from_head);
+        const size_t bytes = from_head + from_data;
+        if (!HasRoom(1, bytes)) WEFT_TRY(AwaitRoom(1, bytes, tag, deadline));
+        std::byte* staged = ring_.Take(bytes);
+        if (from_head > 0) std::memcpy(staged, head.data(), from_head);
+        if (from_data > 0) std::memcpy(staged + from_head, data.data(), from_data);
+        head = head.subspan(from_head);
+        data = data.subspan(from_data);
+        if (!PostStaged(offset, staged, bytes)) return Gone(tag, deadline);
+        offset += bytes;
+    }
+    return {};
+}
+
+bool VerbsLink::PostStaged(size_t offset, const std::byte* bytes, size_t count) {
+    ibv_sge piece{reinterpret_cast<uint64_t>(bytes), static_cast<uint32_t>(count),
+                  verbs_->staging().lkey()};
+    ibv_send_wr request{};
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.wr.rdma.remote_addr = verbs_->peer().region + offset;
+    request.wr.rdma.rkey = verbs_->peer().rkey;
+    return Post(&request, &request, 1, false);
+}
+
+bool VerbsLink::PostWord(int word, uint64_t value, bool signal) {
+    ibv_send_wr request{};
+    ibv_sge piece;
+    SetWord(request, piece, word, value);
+    return Post(&request, &request, 1, signal);
+}
+
+// value: lives until the request is posted.
+void VerbsLink::SetWord(ibv_send_wr& request, ibv_sge& piece, int word, const uint64_t& value) {
+    piece = {reinterpret_cast<uint64_t>(&value), sizeof value, 0};
+    request.send_flags = IBV_SEND_INLINE;
+    if (verbs_->max_inline() < sizeof value) {
+        std::byte* staged = ring_.Take(sizeof value);
+        std::memcpy(staged, &value, sizeof value);
+        piece = {reinterpret_cast<uint64_t>(staged), sizeof value, verbs_->staging().lkey()};
+        request.send_flags = 0;
+    }
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.wr.rdma.remote_addr = verbs_->peer().region + static_cast<uint64_t>(word) * kWordBytes;
+    request.wr.rdma.rkey = verbs_->peer().rkey;
+}
+
+bool VerbsLink::Post(ibv_send_wr* first, ibv_send_wr* last, uint32_t count, bool signal) {
+    posted_ += count;
+    signal = signal || posted_ - last_.posted >= verbs_->send_depth() / kSignalParts ||
+             ring_.head() - last_.ring >= ring_.bytes() / kSignalParts;
+    if (signal) {
+        WEFT_CHECK(last_signal_ - first_signal_ < kMostSignals);
+        last_ = {posted_, ring_.head()};
+        signals_[last_signal_++ % kMostSignals] = last_;
+        last->send_flags |= IBV_SEND_SIGNALED;
+    }
+    ibv_send_wr* bad = nullptr;
+    const int error = ibv_post_send(verbs_->qp(), first, &bad);
+    if (error == 0) return true;
+    Broke(fmt::format("{} takes no request: {}", verbs_->name(), std::strerror(error)));
+    return false;
+}
+
+bool VerbsLink::TakeCompletions() {
+    ibv_wc done{};
+    while (end() == LinkEnd::kOpen) {
+        const int count = ibv_poll_cq(verbs_->cq(), 1, &done);
+        if (count == 0) return true;
+        if (count < 0) {
+            Broke(fmt::format("{}'s completion queue can't be read", verbs_->name()));
+        } else if (done.status != IBV_WC_SUCCESS) {
+            Broke(fmt::format("a write over {} failed: {} (vendor code {:#x})", verbs_->name(),
+                              ibv_wc_status_str(done.status), done.vendor_err));
+        } else {
+            WEFT_CHECK(first_signal_ < last_signal_);
+            const Signal& signal = signals_[first_signal_++ % kMostSignals];
+            completed_ = signal.posted;
+            ring_.FreeUpTo(signal.ring);
+        }
+    }
+    return false;
+}
+
+// A write that failed is often the first sign of a peer that ended: its socket knows better.
+void VerbsLink::Broke(std::string reason) {
+    TakeSocket();
+    const std::string trouble = verbs_->Trouble();
+    SetEnd(LinkEnd::kBroke, trouble.empty() ? std::move(reason) : trouble);
+}
+
+Status VerbsLink::AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& tag,
+                            const Deadline& deadline) {
+    Patience patience(progress_, *this, tag, deadline);
+    for (;;) {
+        TakeCompletions();
+        if (end() == LinkEnd::kOpen && HasRoom(requests, ring_bytes)) return {};
+        if (progress_.has_sockets()) progress_.ReceiveAll();
+        const Status go_on = patience.Check();
+        if (!go_on.ok()) {
+            // Bytes may be missing: no flag may follow on this queue pair.
+            SetEnd(LinkEnd::kDied, "was given up while sending");
+            return go_on;
+        }
+        switch (patience.Next()) {
+            case Stage::kSpin: SpinPause(); break;
+            case Stage::kYield: patience.Yield(); break;
+            case Stage::kSleep:
+                progress_.SleepOnSockets(-1, 1);
+                Receive();
+                break;
+        }
+    }
+}
+
+// The error of a link that has ended.
+Status VerbsLink::Gone(const OpTag& tag, const Deadline& deadline) {
+    Patience patience(progress_, *this, tag, deadline);
+    for (;;) {
+        WEFT_TRY(patience.Check());
+    }
+}
+
+// ---- Waiting ------------------------------------------------------------------------------------
+
+Status VerbsLink::Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) {
+    for (int look = 0; look < kLooksABurst; look++) {
+        if (Word(flag) >= value) return {};
+        SpinPause();
+    }
+    return WaitOn(flag, value, tag, deadline);
+}
+
+Status VerbsLink::WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) {
+    Patience patience(progress_, *this, tag, deadline);
+    for (;;) {
+        for (int look = 0; look < kLooksABurst; look++) {
+            if (Word(flag) >= value) return {};
+            if (patience.Next() != Stage::kSpin) break;
+            SpinPause();
+        }
+        if (progress_.has_sockets()) progress_.ReceiveAll();
+        WEFT_TRY(patience.Check());
+        switch (patience.Next()) {
+            case Stage::kSpin: break;
+            case Stage::kYield: patience.Yield(); break;
+            case Stage::kSleep:
+                SayAsleep();
+                if (Word(flag) >= value) return {};
+                // Short at first, and so longer than what the peer sent before it heard of it.
+                progress_.SleepOnSockets(-1, patience.sleep_ms());
+                Receive();
+                if (LookAwake(flag, value)) return {};
+                break;
+        }
+    }
+}
+
+void VerbsLink::SayAsleep() {
+    if (said_asleep_ || end() != LinkEnd::kOpen || !TakeCompletions()) return;
+    if (!HasRoom(1, kLineBytes)) return;
+    said_asleep_ = PostWord(kAsleepWord, ++asleep_count_, false);
+}
+
+// After a wake byte, looks a while for what it told of.
+bool VerbsLink::LookAwake(int flag, uint64_t value) {
+    if (!std::exchange(woken_, false)) return false;
+    const int64_t until = NowNs() + kAwakeNs;
+    while (NowNs() < until) {
+        for (int look = 0; look < kLooksABurst; look++) {
+            if (Word(flag) >= value) return true;
+            SpinPause();
+        }
+        sched_yield();
+    }
+    return false;
+}
+
+void VerbsLink::Wake() {
+    woke_ = Word(kAsleepWord);
+    [[maybe_unused]] const ssize_t sent =
+        ::send(socket_.get(), &kWakeByte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void VerbsLink::Receive() {
+    if (end() != LinkEnd::kOpen) return;
+    TakeSocket();
+    TakeCompletions();
+    if (end() != LinkEnd::kOpen) return;
+    std::string trouble = verbs_->Trouble();
+    if (!trouble.empty()) SetEnd(LinkEnd::kBroke, std::move(trouble));
+}
+
+void VerbsLink::TakeSocket() {
+    std::array<char, 64> bytes;
+    while (end() == LinkEnd::kOpen) {
+        const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+        if (got == 0) SetEnd(LinkEnd::kDied, "closed the connection");
+        if (got < 0) {
+            SetEnd(LinkEnd::kDied, std::string("lost the connection: ") + std::strerror(errno));
+        }
+        for (ssize_t i = 0; i < got; i++) {
+            if (bytes[static_cast<size_t>(i)] == kLeaveByte) {
+                SetEnd(LinkEnd::kLeft, "left");
+            } else if (bytes[static_cast<size_t>(i)] == kWakeByte) {
+                woken_ = true;
+                said_asleep_ = false;
+            } else {
+                SetEnd(LinkEnd::kDied, "broke the protocol: said what no rank says");
+            }
+        }
+    }
+}
+
+// ---- The end ------------------------------------------------------------------------------------
+
+VerbsLink::~VerbsLink() {
+    Drain();
+    if (end() == LinkEnd::kLeft || end() == LinkEnd::kOpen) {
+        [[maybe_unused]] const ssize_t sent =
+            ::send(socket_.get(), &kLeaveByte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    // Bytes left unread would turn the close into a reset.
+    ::shutdown(socket_.get(), SHUT_WR);
+    std::array<char, 64> bin;
+    while (::recv(socket_.get(), bin.data(), bin.size(), MSG_DONTWAIT) > 0) continue;
+}
+
+// A queue pair that is destroyed forgets what it has not sent: waits until the peer has all.
+void VerbsLink::Drain() {
+    PeerMonitor* monitor = progress_.monitor();
+    const auto open = [&] {
+        return end() == LinkEnd::kOpen && (monitor == nullptr || !monitor->Failed());
+    };
+    const Deadline deadline = Deadline::In(kDrainMs);
+    bool asked = last_.posted == posted_;
+    while (open() && completed_ != posted_ && !deadline.expired()) {
+        if (!asked && HasRoom(1, kLineBytes) && last_signal_ - first_signal_ < kMostSignals) {
+            asked = PostWord(kLastWord, 1, true);
+        }
+        TakeCompletions();
+        TakeSocket();
+        sched_yield();
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<BaseLink> MakeVerbsLink(Progress& progress, PeerName peer,
+                                        std::unique_ptr<VerbsEnd> end, Fd socket) {
+    std::unique_ptr<VerbsEndImpl> impl(static_cast<VerbsEndImpl*>(end.release()));
+    return std::make_unique<VerbsLink>(progress, std::move(peer), std::move(impl),
+                                       std::move(socket));
+}
+
+}  // namespace weft::net
+
+#endif
