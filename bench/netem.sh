@@ -11,6 +11,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build="$root/${BUILD:-build}"
 [ $# -ge 1 ] || { sed -n '2,4s/^# //p' "$0"; exit 2; }
+[ -x "$build/weft" ] || { echo "$build/weft is not built" >&2; exit 1; }
 model=$1 delay_us=${2:-100} jitter_us=${3:-20} rounds=${ROUNDS:-3} tokens=${TOKENS:-100}
 a=weft_a_$$ b=weft_b_$$ wire=
 work=$(mktemp -d)
@@ -22,6 +23,15 @@ clean_up() {
     rm -rf "$work"
 }
 trap clean_up EXIT
+
+wait_for() {  # wait_for WORD FILE: at most 5 s
+    local patience=100
+    until grep -qs "$1" "$2"; do
+        patience=$((patience - 1))
+        [ $patience -gt 0 ] || { cat "$2" >&2 && exit 1; }
+        sleep 0.05
+    done
+}
 
 ip netns add "$a"
 ip netns add "$b"
@@ -39,7 +49,7 @@ if ip netns exec "$a" tc qdisc add dev lo root netem delay 1us 2>"$work/netem"; 
 else
     "$build/bench/slow_wire" "$a" "$b" "$delay_us" "$jitter_us" > "$work/wire" &
     wire=$!
-    until grep -qs ready "$work/wire"; do kill -0 "$wire" && sleep 0.05; done
+    wait_for ready "$work/wire"
     ip -n "$a" link set wire mtu 9000
     ip -n "$b" link set wire mtu 9000
     state=off
@@ -57,7 +67,7 @@ head -c 32 /dev/urandom | base64 > "$work/key"
 chmod 600 "$work/key"
 taskset -c 1 ip netns exec "$b" "$build/weft" worker --listen 10.77.0.2:7000 \
     --key-file "$work/key" > "$work/worker" 2>&1 &
-until grep -qs listening "$work/worker"; do sleep 0.05; done
+wait_for listening "$work/worker"
 
 # round_trip: us that an 8-byte message takes to the other host and back, the median of 300.
 ip netns exec "$b" python3 -c '

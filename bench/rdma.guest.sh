@@ -8,9 +8,9 @@ cd /tmp
 two_hosts
 head -c 32 /dev/urandom | base64 > key
 chmod 600 key
-on_b /weft/weft worker --listen 10.77.0.2:7000 --key-file key > worker.log 2>&1 &
+taskset 2 /weft/weft worker --listen 10.77.0.2:7000 --key-file key > worker.log 2>&1 &
 worker=$!
-until grep -qs listening worker.log; do sleep 0.1; done
+wait_for listening worker.log
 
 net() {
     local json

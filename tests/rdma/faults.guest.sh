@@ -1,79 +1,104 @@
-# A job of two hosts when its fabric or its peer fails: it ends within its deadline, with the right
-# status and a line that names what is wrong, and leaves no RDMA resource behind.
+# A job of two hosts when its fabric or its peer fails, or is not fit from the start: it ends within
+# its deadline, with the right status and a line that names what is wrong, and leaves no RDMA
+# object behind.
 #
 #   faults.guest.sh TRANSPORT
 transport=$1
-timeout_ms=2000
-# Software emulation on a busy machine may take a second for what takes milliseconds.
-bound_s=6
+# Software emulation on a busy machine may take seconds for what takes milliseconds.
+bound_s=8
 cd /tmp
 two_hosts
 /weft/tiny_model tiny.gguf
 head -c 32 /dev/urandom | base64 > key
 chmod 600 key
+# job TOKENS [FLAG...]: rank 0 on host a, rank 1 on host b (unless flags say otherwise).
+cat > /bin/job <<JOB
+#!/usr/bin/sh
+tokens=\$1
+shift
+exec taskset 1 /weft/weft run tiny.gguf -p hello -n \$tokens --ignore-eos -t 1 \
+    --hosts \${HOSTS:-10.77.0.2:7000} --key-file key --transport $transport --timeout-ms 3000 "\$@"
+JOB
+chmod +x /bin/job
 
 now() { cut -d' ' -f1 /proc/uptime; }
 
+restart_worker() {
+    [ -z "${worker:-}" ] || { kill -KILL $(peer) "$worker"; wait "$worker"; } 2> /dev/null
+    : > worker.log
+    taskset 2 /weft/weft worker --listen 0.0.0.0:7000 --key-file key > worker.log 2>&1 &
+    worker=$!
+    wait_for listening worker.log
+}
+
+# The process of rank 1: the worker's child.
+peer() { cut -d' ' -f1 "/proc/$worker/task/$worker/children"; }
+
 # resources: how many objects of each kind the RDMA devices hold.
-resources() { rdma resource show | tr -d ':'; }
-
-# job TOKENS: rank 0 on host a, rank 1 on host b.
-job() {
-    exec taskset 1 /weft/weft run tiny.gguf -p hello -n "$1" --ignore-eos -t 1 --hosts 10.77.0.2:7000 \
-        --key-file key --transport "$transport" --timeout-ms "$timeout_ms"
-}
-
-# strike NAME PATTERN INFLICT MEND: a fault in the middle of decoding.
-strike() {
-    echo "-- $1"
-    resources > before
-    : > out.txt
-    job 20000 > out.txt 2> err.txt &
-    local pid=$! status=0 begin took patience=100
-    while [ "$(wc -c < out.txt)" -lt 5 ]; do
-        patience=$((patience - 1))
-        [ $patience -gt 0 ] || { cat err.txt; fail "$1: the job never began"; }
-        sleep 0.1
-    done
-    begin=$(now)
-    eval "$3"
-    ( sleep 20; kill -KILL $pid ) 2> /dev/null &
-    local guard=$!
-    wait $pid || status=$?
-    kill $guard
-    took=$(echo "$begin $(now)" | awk '{printf "%.1f", $2 - $1}')
-    eval "$4"
-    echo "status $status after $took s: $(tail -1 err.txt)"
-    [ $status -eq 3 ] || { cat err.txt; fail "$1: status $status"; }
-    echo "$took $bound_s" | awk '{exit !($1 <= $2)}' || fail "$1: $took s"
-    grep -qE "$2" err.txt || fail "$1: the error does not name the peer"
-    released "$1"
-    restart_worker
-}
+resources() { rdma resource show; }
 
 # released NAME: no more RDMA objects than before.
 released() {
     local patience=50
     while resources > after; ! cmp -s before after; do
         patience=$((patience - 1))
-        [ $patience -gt 0 ] || { diff before after; fail "$1: RDMA resources are left"; }
+        [ $patience -gt 0 ] || { cat before after; fail "$1: RDMA objects are left"; }
         sleep 0.1
     done
 }
 
-# The process of rank 1: the worker's child.
-peer() { cut -d" " -f1 "/proc/$worker/task/$worker/children"; }
+# ended NAME BEGIN STATUS PATTERN: the job's end was in time, and its words are right.
+ended() {
+    local took
+    took=$(echo "$2 $(now)" | awk '{printf "%.1f", $2 - $1}')
+    echo "status $3 after $took s: $(tail -1 err.txt)"
+    echo "$took $bound_s" | awk '{exit !($1 <= $2)}' || fail "$1: it took $took s"
+    grep -qE "$4" err.txt || { cat err.txt; fail "$1: the error does not say what is wrong"; }
+    released "$1"
+}
 
-restart_worker() {
-    [ -z "${worker:-}" ] || { kill -KILL $(peer) "$worker"; wait "$worker"; } 2> /dev/null
-    /weft/weft worker --listen 10.77.0.2:7000 --key-file key > worker.log 2>&1 &
-    worker=$!
-    local patience=50
-    until grep -q listening worker.log; do
+# strike NAME INFLICT MEND: a fault in the middle of decoding.
+strike() {
+    echo "-- $1"
+    local pid guard begin status=0 patience=100
+    : > out.txt
+    job 20000 > out.txt 2> err.txt &
+    pid=$!
+    while [ "$(wc -c < out.txt)" -lt 5 ]; do
         patience=$((patience - 1))
-        [ $patience -gt 0 ] || { cat worker.log; fail "no worker"; }
+        [ $patience -gt 0 ] || { cat err.txt; fail "$1: the job never began"; }
         sleep 0.1
     done
+    begin=$(now)
+    eval "$2"
+    ( sleep 20; kill -KILL $pid ) 2> /dev/null &
+    guard=$!
+    wait $pid || status=$?
+    kill $guard
+    eval "$3"
+    restart_worker
+    [ $status -eq 3 ] || { cat err.txt; fail "$1: status $status"; }
+    ended "$1" "$begin" $status "rank 1 \(host .*(was lost|data link broke)"
+}
+
+# refused NAME PATTERN COMMAND...: a job that can't begin says why.
+refused() {
+    local name=$1 pattern=$2 begin status=0
+    shift 2
+    echo "-- $name"
+    begin=$(now)
+    "$@" > out.txt 2> err.txt || status=$?
+    [ $status -eq 1 ] || [ $status -eq 2 ] || { cat err.txt; fail "$name: status $status"; }
+    ended "$name" "$begin" $status "$pattern"
+    restart_worker
+}
+
+# as_user LIMIT TOKENS: a job of somebody who is not root, with so much memory to lock (KiB).
+as_user() {
+    mkdir -p home
+    cp key tiny.gguf home
+    chown -R user home
+    su user -s /usr/bin/sh -c "cd /tmp/home && ulimit -l $1 && exec timeout 20 job $2"
 }
 
 restart_worker
@@ -81,16 +106,28 @@ echo "-- the same text as one rank's"
 /weft/weft run tiny.gguf -p hello -n 24 --ignore-eos -t 1 > alone.txt 2> alone.err ||
     { cat alone.err; fail "one rank"; }
 resources > before
+cat before
 job 24 > job.txt 2> job.err || { cat job.err; fail "two ranks"; }
 cmp alone.txt job.txt || fail "another text over $transport"
 grep "over $transport" job.err || fail "the job did not run over $transport"
 released "a whole job"
 
-lost="rank 1 \(host .*was lost"
-strike "the peer is killed" "$lost" 'kill -KILL $(peer)' :
-strike "the peer is stopped" "$lost" 'kill -STOP $(peer)' :
-strike "the cable is pulled" "$lost" 'ip link set veth_b down' 'ip link set veth_b up; host_routes'
-strike "a partition" "$lost" 'partition add' 'partition del'
-strike "the peer's address and GID are gone" "$lost" 'host_address b del' \
-    'host_address b add; host_routes'
+strike "the peer is killed" 'kill -KILL $(peer)' :
+strike "the peer is stopped" 'kill -STOP $(peer)' :
+strike "the cable is pulled" 'ip link set veth_b down' 'ip link set veth_b up; host_routes'
+strike "a partition" 'partition add' 'partition del'
+strike "the peer's address and GID are gone" 'host_address b del' 'host_address b add; host_routes'
+if [ "$transport" = verbs ]; then
+    refused "too little memory may be locked" "memlock" as_user 64 4
+    chmod 600 /dev/infiniband/*
+    refused "no permission for the device" "permission.*/dev/infiniband" as_user unlimited 4
+    chmod 666 /dev/infiniband/*
+    refused "a GID that isn't there" "gid-index 9.*no GID" timeout 20 job 4 --gid-index 9
+    refused "peers that no RDMA port reaches" "no RDMA port has" \
+        env HOSTS=127.0.0.1:7000 timeout 20 job 4
+    rdma link delete rxe_a
+    rdma link delete rxe_b
+    resources > before
+    refused "no RDMA device" "no RDMA device" timeout 20 job 4
+fi
 echo "all as expected"

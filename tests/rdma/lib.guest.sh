@@ -56,6 +56,16 @@ partition() {
     tc qdisc "$1" dev veth_b root netem loss 100%
 }
 
+# wait_for WORD FILE: until the word is in the file, at most 10 s.
+wait_for() {
+    local patience=100
+    until grep -qs "$1" "$2"; do
+        patience=$((patience - 1))
+        [ $patience -gt 0 ] || { cat "$2"; fail "no '$1' in $2"; }
+        sleep 0.1
+    done
+}
+
 # expect_status NUMBER COMMAND...: the command's output, and whether it ended with that status.
 expect_status() {
     local expected=$1 status=0
