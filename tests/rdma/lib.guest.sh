@@ -22,6 +22,8 @@ two_hosts() {
     # What this machine sends is looked up here first; what comes in at a cable is then local.
     ip rule add pref 10 lookup local
     ip rule del pref 0 lookup local
+    ip rule add pref 4 from 10.77.0.1 to 10.77.0.1 lookup local
+    ip rule add pref 4 from 10.77.0.2 to 10.77.0.2 lookup local
     ip rule add pref 5 iif lo to 10.77.0.2 lookup 101
     ip rule add pref 5 iif lo to 10.77.0.1 lookup 102
     # Without the cable they are out of reach, and not found to be local after all.

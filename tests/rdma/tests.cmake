@@ -1,20 +1,31 @@
 # Tests in a virtual machine with a real RDMA stack (README.md). Exit status 77: not possible here.
-add_executable(tiny_model ${CMAKE_CURRENT_LIST_DIR}/tiny_model.cc)
-target_link_libraries(tiny_model PRIVATE weft_engine)
-target_include_directories(tiny_model PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-# guest_test(NAME SCRIPT TIMEOUT ARGUMENTS...): a script of this folder in the guest.
-function(guest_test name script timeout)
-  add_test(NAME rdma.${name} COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/rdma/guest.py
-    --timeout ${timeout} --add $<TARGET_FILE:weft> --add $<TARGET_FILE:tiny_model>
-    --add $<TARGET_FILE:net_tests> --add $<TARGET_FILE:coll_tests>
-    --script ${CMAKE_SOURCE_DIR}/tests/rdma/${script}.guest.sh ${ARGN})
+find_program(PYTHON3 python3 REQUIRED)
+# What runs in it beside weft and its tests.
+foreach(program tiny_model connect_rounds)
+  add_executable(${program} ${CMAKE_CURRENT_LIST_DIR}/${program}.cc)
+  target_link_libraries(${program} PRIVATE weft_engine GTest::gtest)
+  target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+endforeach()
+
+# guest_test(NAME TIMEOUT ARGUMENTS...): NAME.guest.sh of this folder in the guest.
+function(guest_test name timeout)
+  set(files)
+  foreach(target weft tiny_model connect_rounds net_tests coll_tests)
+    list(APPEND files --add $<TARGET_FILE:${target}>)
+  endforeach()
+  string(JOIN "." full_name rdma ${name} ${ARGN})
+  add_test(NAME ${full_name} COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/rdma/guest.py ${files}
+    --timeout ${timeout} --script ${CMAKE_SOURCE_DIR}/tests/rdma/${name}.guest.sh ${ARGN})
   math(EXPR outer "${timeout} + 30")
-  set_tests_properties(rdma.${name} PROPERTIES LABELS rdma SKIP_RETURN_CODE 77 RUN_SERIAL ON
+  set_tests_properties(${full_name} PROPERTIES LABELS rdma SKIP_RETURN_CODE 77 RUN_SERIAL ON
     TIMEOUT ${outer})
 endfunction()
-# Software emulation of a sanitized program would take minutes.
-find_program(PYTHON3 python3 REQUIRED)
+# A sanitized program would take minutes in software emulation.
 if(NOT WEFT_SANITIZE)
-  guest_test(perftest perftest 60)
-  guest_test(faults faults 120 tcp)
+  guest_test(perftest 60)
+  guest_test(faults 150 tcp)
+  if(TARGET PkgConfig::IBVERBS)
+    guest_test(links 150)
+    guest_test(faults 150 verbs)
+  endif()
 endif()

@@ -1,0 +1,23 @@
+# Verbs links and collectives on a real RDMA stack: the unit tests of these folders, then links that
+# are made, used and taken down (170 rounds of 4 ranks: 1,020 links), and some whose other end is
+# killed. Nothing may be left behind.
+#
+#   links.guest.sh [RANKS ROUNDS KILLED]
+cd /tmp
+two_hosts
+rdma resource show > before
+
+# Two tests hold waiting to microseconds of a processor that is not emulated.
+tests='*/verbs*:Verbs*-*ASleepingRankIsWokenAndIdleCostsNothing*:*ASleeperIsWokenAndNeedNotLook*'
+for program in net_tests coll_tests; do
+    /weft/$program --gtest_filter="$tests" > out.txt 2>&1 || { cat out.txt; fail "$program"; }
+    echo "$program: $(grep -E '^\[  PASSED' out.txt)"
+done
+
+begin=$(cut -d' ' -f1 /proc/uptime)
+/weft/connect_rounds "${1:-4}" "${2:-170}" "${3:-10}" || fail "connect_rounds"
+echo "$begin $(cut -d' ' -f1 /proc/uptime)" | awk '{printf "connect_rounds: %.1f s\n", $2 - $1}'
+sleep 0.5
+rdma resource show > after
+cat after
+cmp before after || { cat before; fail "RDMA objects are left"; }
