@@ -123,8 +123,9 @@ if [ "$transport" = verbs ]; then
     refused "no permission for the device" "permission.*/dev/infiniband" as_user unlimited 4
     chmod 666 /dev/infiniband/*
     refused "a GID that isn't there" "gid-index 9.*no GID" timeout 20 job 4 --gid-index 9
+    ip addr add 10.78.0.1/32 dev lo
     refused "peers that no RDMA port reaches" "no RDMA port has" \
-        env HOSTS=127.0.0.1:7000 timeout 20 job 4
+        env HOSTS=10.78.0.1:7000 timeout 20 job 4
     rdma link delete rxe_a
     rdma link delete rxe_b
     resources > before
