@@ -16,6 +16,31 @@ constexpr size_t kBinBytes = size_t{16} << 10;
 
 }  // namespace
 
+Status CheckFrame(const FrameHeader& header, size_t window_bytes) {
+    if (header.magic != kFrameMagic) {
+        return MakeError(ErrorCode::kCorrupt, "a frame begins with {:#010x}, expected {:#010x}",
+                         header.magic, kFrameMagic);
+    }
+    const bool goodbye = header.flag == kGoodbyeFlag;
+    if (!goodbye && header.flag >= static_cast<uint32_t>(kFlags)) {
+        return MakeError(ErrorCode::kCorrupt, "a frame raises flag {}, expected below {}",
+                         header.flag, kFlags);
+    }
+    if (header.offset > window_bytes || header.length > window_bytes - header.offset ||
+        (goodbye && header.length != 0)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "a frame of {} bytes at offset {} does not fit the window of {} bytes",
+                         header.length, header.offset, window_bytes);
+    }
+    return {};
+}
+
+Status CheckRaise(const FrameHeader& header, std::span<const uint64_t, kFlags> flags) {
+    if (header.value >= flags[header.flag]) return {};
+    return MakeError(ErrorCode::kCorrupt, "a frame lowers flag {} from {} to {}", header.flag,
+                     flags[header.flag], header.value);
+}
+
 FrameReader::FrameReader(uint64_t epoch, std::span<std::byte> window)
     : epoch_(epoch), window_(window), staging_(kStagingBytes) {}
 
@@ -74,30 +99,15 @@ Status FrameReader::Consume(size_t bytes) {
 }
 
 Status FrameReader::Begin(const FrameHeader& header) {
-    if (header.magic != kFrameMagic) {
-        return MakeError(ErrorCode::kCorrupt, "a frame begins with {:#010x}, expected {:#010x}",
-                         header.magic, kFrameMagic);
-    }
-    const bool goodbye = header.flag == kGoodbyeFlag;
-    if (!goodbye && header.flag >= static_cast<uint32_t>(kFlags)) {
-        return MakeError(ErrorCode::kCorrupt, "a frame raises flag {}, expected below {}",
-                         header.flag, kFlags);
-    }
-    if (header.offset > window_.size() || header.length > window_.size() - header.offset ||
-        (goodbye && header.length != 0)) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "a frame of {} bytes at offset {} does not fit the window of {} bytes",
-                         header.length, header.offset, window_.size());
-    }
+    WEFT_TRY(CheckFrame(header, window_.size()));
     dropping_ = header.epoch != epoch_;
     if (dropping_) {
         dropped_frames_++;
-    } else if (goodbye) {
+    } else if (header.flag == kGoodbyeFlag) {
         goodbye_ = true;
         return {};
-    } else if (header.value < flags_[header.flag]) {
-        return MakeError(ErrorCode::kCorrupt, "a frame lowers flag {} from {} to {}", header.flag,
-                         flags_[header.flag], header.value);
+    } else {
+        WEFT_TRY(CheckRaise(header, flags_));
     }
     frame_ = header;
     payload_left_ = header.length;

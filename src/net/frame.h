@@ -37,6 +37,11 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 40);
 
+// Whether a header makes sense to the owner of a window of so many bytes. Errors: kCorrupt.
+Status CheckFrame(const FrameHeader& header, size_t window_bytes);
+// Whether it raises its flag (of those in `flags`) or leaves it. Errors: kCorrupt.
+Status CheckRaise(const FrameHeader& header, std::span<const uint64_t, kFlags> flags);
+
 class FrameReader {
   public:
     // `window` is what the peer may write; it outlives the reader.

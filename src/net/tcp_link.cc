@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "net/frame.h"
+#include "net/pages.h"
 
 namespace weft::net {
 namespace {
@@ -21,32 +21,6 @@ namespace {
 constexpr int kOwnLooks = 8;
 // What is read and thrown away at the end, so that closing does not reset the connection.
 constexpr int kLastReads = 64;
-
-// A window of zero pages: memory is only taken where a peer writes.
-class Pages {
-  public:
-    static Result<Pages> Make(size_t bytes) {
-        void* data =
-            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (data == MAP_FAILED) {
-            return MakeError(ErrorCode::kOutOfMemory, "a window of {} bytes: {}", bytes,
-                             std::strerror(errno));
-        }
-        return Pages(static_cast<std::byte*>(data), bytes);
-    }
-    Pages(Pages&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
-    Pages& operator=(Pages&&) = delete;
-    ~Pages() {
-        if (data_ != nullptr) ::munmap(data_, bytes_);
-    }
-    std::span<std::byte> span() const { return {data_, bytes_}; }
-
-  private:
-    Pages(std::byte* data, size_t bytes) : data_(data), bytes_(bytes) {}
-    std::byte* data_;
-    size_t bytes_;
-};
 
 // What is still to be sent of header, head and data.
 class Outgoing {

@@ -1,0 +1,49 @@
+# One plug-in for each MPI library found, beside the weft program: weft_mpi_openmpi.so and
+# weft_mpi_mpich.so. Each is compiled by that library's own mpicc; weft itself never sees mpi.h.
+# Without any MPI the build is whole, but for `mpi` links.
+#
+#   -DWEFT_MPICC="wrapper;wrapper"   compilers to use in place of those found on PATH
+
+set(WEFT_MPICC "" CACHE STRING "MPI compiler wrappers for the mpi plug-ins (default: those on PATH)")
+set(wrappers ${WEFT_MPICC})
+if(NOT wrappers)
+  foreach(name mpicc.openmpi mpicc.mpich mpicc cc)
+    find_program(found_${name} ${name})
+    # `cc` is an MPI compiler on Cray systems alone.
+    if(found_${name} AND (NOT name STREQUAL "cc" OR DEFINED ENV{CRAYPE_VERSION}))
+      list(APPEND wrappers ${found_${name}})
+    endif()
+  endforeach()
+endif()
+
+set(plugin_source ${CMAKE_SOURCE_DIR}/src/net/mpi/plugin.c)
+set(flavours "")
+foreach(wrapper ${wrappers})
+  # Which library it is: its mpi.h says.
+  execute_process(COMMAND ${wrapper} -E -dM -include mpi.h -x c /dev/null
+    OUTPUT_VARIABLE macros ERROR_QUIET RESULT_VARIABLE failed)
+  set(flavour "")
+  if(NOT failed AND macros MATCHES "#define OPEN_MPI ")
+    set(flavour openmpi)
+  elseif(NOT failed AND macros MATCHES "#define (MPICH_VERSION|I_MPI_VERSION) ")
+    set(flavour mpich)
+  endif()
+  if(NOT flavour OR flavour IN_LIST flavours)
+    continue()
+  endif()
+  list(APPEND flavours ${flavour})
+  set(plugin ${CMAKE_BINARY_DIR}/weft_mpi_${flavour}.so)
+  add_custom_command(OUTPUT ${plugin}
+    COMMAND ${wrapper} -std=gnu11 -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror
+      -o ${plugin} ${plugin_source}
+    DEPENDS ${plugin_source} ${CMAKE_SOURCE_DIR}/src/net/mpi/abi.h VERBATIM
+    COMMENT "Building the ${flavour} plug-in")
+  add_custom_target(weft_mpi_${flavour} DEPENDS ${plugin})
+  add_dependencies(weft weft_mpi_${flavour})
+endforeach()
+if(flavours)
+  list(JOIN flavours ", " found)
+  message(STATUS "mpi plug-ins: ${found}")
+else()
+  message(STATUS "mpi plug-ins: none (libopenmpi-dev or libmpich-dev give them)")
+endif()

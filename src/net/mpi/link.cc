@@ -1,0 +1,260 @@
+#include "net/mpi/link.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "net/mpi/inbox.h"
+#include "net/pages.h"
+
+namespace weft::net {
+namespace {
+
+// What goes into one message: the libraries send so much without asking the receiver first, and a
+// copy costs less than asking.
+constexpr size_t kMessageBytes = size_t{4} << 10;
+constexpr size_t kMostHere = kMessageBytes - sizeof(MpiHeader);
+constexpr int kReceives = 4;
+constexpr int kSends = 8;
+constexpr int kMessageTag = 0;
+// Looks at this peer for one look at all others, while spinning.
+constexpr int kOwnLooks = 8;
+// There is nothing to sleep on: a nap is a guess, and may not be longer than what was waited for.
+constexpr int64_t kLongestNapMs = 5;
+// For our last words to leave, at the end.
+constexpr int64_t kGoodbyeMs = 200;
+
+struct alignas(64) Slot {
+    std::array<std::byte, kMessageBytes> bytes;
+};
+
+// All memory that MPI reads and writes.
+struct Memory {
+    explicit Memory(Pages window) : pages(std::move(window)) {}
+    Pages pages;
+    std::array<Slot, kReceives> receives;
+    std::array<Slot, kSends> sends;
+};
+
+class MpiLink final : public BaseLink {
+  public:
+    MpiLink(Progress& progress, PeerName peer, MpiLibrary& library, const MpiPlace& place,
+            Pages pages)
+        : BaseLink(std::move(peer)),
+          progress_(progress),
+          library_(library),
+          place_(place),
+          memory_(std::make_shared<Memory>(std::move(pages))),
+          inbox_(place.receive_token, memory_->pages.span()) {
+        for (int i = 0; i < kReceives && end() == LinkEnd::kOpen; i++) Post(i);
+    }
+
+    ~MpiLink() override {
+        if (!Leave()) {
+            library_.Abandon();
+            library_.Keep(memory_);
+        }
+    }
+
+    size_t window_bytes() const override { return memory_->pages.span().size(); }
+    std::span<std::byte> window() override { return memory_->pages.span(); }
+    uint64_t flag(int index) const override { return inbox_.flag(index); }
+    int poll_fd() const override { return -1; }
+
+    Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
+               int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) override {
+        WEFT_CHECK(offset <= window_bytes() && head.size() <= window_bytes() - offset &&
+                   data.size() <= window_bytes() - offset - head.size() &&
+                   head.size() <= kMostHere);
+        MpiHeader header{.frame = {.flag = static_cast<uint32_t>(flag),
+                                   .epoch = place_.send_token,
+                                   .offset = offset,
+                                   .length = head.size() + data.size(),
+                                   .value = value}};
+        const bool whole = header.frame.length <= kMostHere;
+        if (!whole) header.bulk_tag = library_.NextBulkTag();
+        int slot = FreeSlot();
+        if (slot < 0) {
+            WEFT_TRY(WaitUntil([&] { return (slot = FreeSlot()) >= 0; }, tag, deadline));
+        }
+        SendMessage(slot, header, head, whole ? data : std::span<const std::byte>());
+        if (whole) return {};
+        WeftMpiRequest bulk{};
+        if (const int error = library_.Send(data, place_.rank, static_cast<int>(header.bulk_tag),
+                                            bulk)) {
+            Broken(error);
+        }
+        const Status sent = WaitUntil([&] { return IsOver(bulk); }, tag, deadline);
+        // MPI may still read the caller's memory: nothing sensible can follow.
+        if (!sent.ok()) SetEnd(LinkEnd::kDied, "was given up while sending");
+        return sent;
+    }
+
+    Status Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) override {
+        if (inbox_.flag(flag) >= value) return {};
+        for (int look = 0; look < kOwnLooks; look++) {
+            Receive();
+            if (inbox_.flag(flag) >= value) return {};
+        }
+        return WaitUntil(
+            [&] {
+                Receive();
+                return inbox_.flag(flag) >= value;
+            },
+            tag, deadline);
+    }
+
+    void Receive() override {
+        while (end() == LinkEnd::kOpen) {
+            if (bulk_.has_value()) {
+                if (!IsOver(*bulk_)) return;
+                bulk_.reset();
+                inbox_.BulkArrived();
+            }
+            bool done = false;
+            size_t bytes = 0;
+            const auto index = static_cast<size_t>(next_);
+            if (const int error = library_.Test(receives_[index], done, bytes)) Broken(error);
+            if (!done) return;
+            Take(std::span<const std::byte>(memory_->receives[index].bytes)
+                     .first(std::min(bytes, kMessageBytes)));
+            Post(next_);
+            next_ = (next_ + 1) % kReceives;
+        }
+    }
+
+  private:
+    void Broken(int error) {
+        if (end() == LinkEnd::kOpen) SetEnd(LinkEnd::kDied, "failed: " + library_.ErrorText(error));
+    }
+
+    void Post(int index) {
+        const auto at = static_cast<size_t>(index);
+        const int error = library_.Receive(memory_->receives[at].bytes, place_.rank, kMessageTag,
+                                           receives_[at]);
+        if (error != 0) Broken(error);
+    }
+
+    bool IsOver(WeftMpiRequest& request) {
+        bool done = false;
+        size_t bytes = 0;
+        if (const int error = library_.Test(request, done, bytes)) Broken(error);
+        return done;
+    }
+
+    void Take(std::span<const std::byte> message) {
+        const auto taken = inbox_.Take(message);
+        if (!taken.ok()) {
+            SetEnd(LinkEnd::kDied, "broke the protocol: " + taken.error().message);
+        } else if (taken->has_value()) {
+            WeftMpiRequest request{};
+            const int error = library_.Receive((*taken)->into, place_.rank,
+                                               static_cast<int>((*taken)->tag), request);
+            if (error != 0) return Broken(error);
+            bulk_ = request;
+        } else if (inbox_.goodbye()) {
+            SetEnd(LinkEnd::kLeft, "left");
+        }
+    }
+
+    // A slot whose message has left; -1: none. Most often the first one, still in the cache.
+    int FreeSlot() {
+        for (int i = 0; i < kSends; i++) {
+            const auto at = static_cast<size_t>(i);
+            if (sending_[at] && IsOver(sends_[at])) sending_[at] = false;
+            if (!sending_[at]) return i;
+        }
+        return -1;
+    }
+
+    void SendMessage(int slot, MpiHeader header, std::span<const std::byte> head,
+                     std::span<const std::byte> data) {
+        const auto at = static_cast<size_t>(slot);
+        header.bytes_here = static_cast<uint32_t>(head.size() + data.size());
+        std::byte* bytes = memory_->sends[at].bytes.data();
+        std::memcpy(bytes, &header, sizeof header);
+        if (!head.empty()) std::memcpy(bytes + sizeof header, head.data(), head.size());
+        if (!data.empty()) {
+            std::memcpy(bytes + sizeof header + head.size(), data.data(), data.size());
+        }
+        const int error = library_.Send({bytes, sizeof header + header.bytes_here}, place_.rank,
+                                        kMessageTag, sends_[at]);
+        if (error != 0) return Broken(error);
+        sending_[at] = true;
+    }
+
+    // Receives from everybody until `over`.
+    template <typename Over>
+    Status WaitUntil(const Over& over, const OpTag& tag, const Deadline& deadline) {
+        Patience patience(progress_, *this, tag, deadline);
+        for (;;) {
+            progress_.ReceiveAll();
+            for (int look = 0; look < kOwnLooks; look++) {
+                if (over()) return {};
+                if (patience.Next() != Stage::kSpin) break;
+            }
+            WEFT_TRY(patience.Check());
+            switch (patience.Next()) {
+                case Stage::kSpin: break;
+                case Stage::kYield: patience.Yield(); break;
+                case Stage::kSleep:
+                    progress_.SleepOnSockets(-1, std::min(patience.sleep_ms(), kLongestNapMs));
+                    break;
+            }
+        }
+    }
+
+    // Goodbye, and nothing of ours stays with MPI. False: something does.
+    bool Leave() {
+        const PeerMonitor* monitor = progress_.monitor();
+        if (!library_.started() || end() == LinkEnd::kDied || bulk_.has_value() ||
+            (monitor != nullptr && monitor->Failed())) {
+            return false;
+        }
+        const Deadline deadline = Deadline::In(kGoodbyeMs);
+        if (end() == LinkEnd::kOpen) {
+            int slot = FreeSlot();
+            while (slot < 0 && !deadline.expired()) slot = FreeSlot();
+            const MpiHeader goodbye{.frame = {.flag = kGoodbyeFlag, .epoch = place_.send_token}};
+            if (slot >= 0) SendMessage(slot, goodbye, {}, {});
+        }
+        for (WeftMpiRequest& request : receives_) library_.Cancel(request);
+        bool over = false;
+        while (!over && !deadline.expired()) {
+            over = std::all_of(receives_.begin(), receives_.end(),
+                               [&](WeftMpiRequest& request) { return IsOver(request); });
+            for (size_t i = 0; i < kSends; i++) {
+                if (sending_[i] && IsOver(sends_[i])) sending_[i] = false;
+                over = over && !sending_[i];
+            }
+        }
+        return over;
+    }
+
+    Progress& progress_;
+    MpiLibrary& library_;
+    MpiPlace place_;
+    std::shared_ptr<Memory> memory_;
+    MpiInbox inbox_;
+    std::array<WeftMpiRequest, kReceives> receives_{};
+    int next_ = 0;  // the receive that completes next
+    std::optional<WeftMpiRequest> bulk_;
+    std::array<WeftMpiRequest, kSends> sends_{};
+    std::array<bool, kSends> sending_{};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<BaseLink>> MakeMpiLink(Progress& progress, PeerName peer,
+                                              MpiLibrary& library, const MpiPlace& place,
+                                              size_t window_bytes) {
+    WEFT_ASSIGN(Pages pages, Pages::Make(window_bytes));
+    auto link =
+        std::make_unique<MpiLink>(progress, std::move(peer), library, place, std::move(pages));
+    if (link->end() == LinkEnd::kOpen) return std::unique_ptr<BaseLink>(std::move(link));
+    return MakeError(ErrorCode::kIo, "{}: {}", link->peer().Text(), link->reason());
+}
+
+}  // namespace weft::net

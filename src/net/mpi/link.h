@@ -1,0 +1,33 @@
+// A link over an MPI library: a put is a message, and whoever waits tests for messages.
+//
+// A small put is one message (inbox.h), copied into a send slot, so that it returns at once. The
+// rest of a larger one is sent from the caller's memory, which Put must wait for; it receives
+// meanwhile, so that two ranks that both send never deadlock. Each link keeps a few receives
+// posted. MPI tells nothing of a dead peer: the monitor does, and the deadline.
+//
+// A link that ends well says goodbye and takes its receives back. After a fault (the monitor
+// Failed, or MPI returned an error) MPI is left alone: see MpiLibrary::Abandon.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "net/mpi/library.h"
+#include "net/patience.h"
+
+namespace weft::net {
+
+struct MpiPlace {
+    int rank = 0;                // the peer's, in MPI_COMM_WORLD
+    uint64_t send_token = 0;     // that the peer offered for this link
+    uint64_t receive_token = 0;  // that we did
+};
+
+// library: started; outlives the link. Errors: kOutOfMemory, kIo.
+Result<std::unique_ptr<BaseLink>> MakeMpiLink(Progress& progress, PeerName peer,
+                                              MpiLibrary& library, const MpiPlace& place,
+                                              size_t window_bytes);
+
+}  // namespace weft::net
