@@ -59,9 +59,8 @@ std::vector<Configuration> Sweep(const BenchFlags& flags) {
 
 Status CheckFlags(BenchFlags& flags) {
     const CommonFlags& common = flags.common;
-    const int ranks = common.cluster.hosts.empty()
-                          ? common.cluster.local
-                          : static_cast<int>(common.cluster.hosts.size()) + 1;
+    const int ranks = cluster::RanksOf(common.cluster);
+    const bool fixed = !common.cluster.hosts.empty() || common.cluster.launched != nullptr;
     if (flags.tp.empty()) flags.tp = {flags.pp == std::vector<int>{1} ? ranks : 1};
     for (const std::string& name : flags.transports) {
         WEFT_TRY(net::ParseTransport(name));
@@ -76,7 +75,7 @@ Status CheckFlags(BenchFlags& flags) {
         return MakeError(ErrorCode::kUsage, "-p and -n take numbers from 0 to 1048576");
     }
     for (const Configuration& c : Sweep(flags)) {
-        if (common.cluster.hosts.empty() && (ranks == 1 || c.tp * c.pp <= ranks)) continue;
+        if (!fixed && (ranks == 1 || c.tp * c.pp <= ranks)) continue;
         if (c.tp * c.pp == ranks) continue;
         return MakeError(ErrorCode::kUsage, "TP {} x PP {} needs {} ranks; there are {}", c.tp,
                          c.pp, c.tp * c.pp, ranks);
@@ -92,8 +91,8 @@ std::string TypeName(const formats::ModelSource& source, const model::Hyper& hyp
     const auto most = std::ranges::max_element(
         bytes, [](const auto& a, const auto& b) { return a.second < b.second; });
     const double count = static_cast<double>(parameters);
-    const std::string size = count >= 1e9 ? fmt::format("{:.1f}B", count * 1e-9)
-                                          : fmt::format("{:.0f}M", count * 1e-6);
+    const std::string size =
+        count >= 1e9 ? fmt::format("{:.1f}B", count * 1e-9) : fmt::format("{:.0f}M", count * 1e-6);
     return fmt::format("{} {} {}", hyper.architecture, size,
                        most == bytes.end() ? "" : most->first);
 }
@@ -155,8 +154,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     BenchRow row;
     row.tp = c.tp;
     row.pp = c.pp;
-    row.threads = c.threads > 0 ? c.threads
-                                : static_cast<int>(engine->cluster().cores().size());
+    row.threads = c.threads > 0 ? c.threads : static_cast<int>(engine->cluster().cores().size());
     row.transport = ranks == 1 ? "none" : engine->cluster().fabric().transport;
     row.split = ranks == 1 ? "" : flags.common.split;
     row.kv_type = Info(job.kv_dtype).name;
@@ -166,10 +164,9 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     const auto test = [&](int64_t prompt, int64_t generate) -> Status {
         if (prompt + generate == 0) return {};
         const auto show = [&](int i) {
-            progress.Show(fmt::format("{}{}{}: {}", label, prompt > 0 ? "pp" : "tg",
-                                      prompt + generate,
-                                      i < 0 ? "warm-up" : fmt::format("{} of {}", i + 1,
-                                                                      flags.repetitions)));
+            progress.Show(
+                fmt::format("{}{}{}: {}", label, prompt > 0 ? "pp" : "tg", prompt + generate,
+                            i < 0 ? "warm-up" : fmt::format("{} of {}", i + 1, flags.repetitions)));
         };
         WEFT_ASSIGN(const BenchRow done, RunTest(flags, *engine, prompt, generate, row, show));
         progress.Clear();
@@ -194,9 +191,8 @@ Status Run(BenchFlags& flags) {
     table.Begin();
     const std::vector<Configuration> sweep = Sweep(flags);
     for (size_t i = 0; i < sweep.size(); ++i) {
-        const std::string label =
-            fmt::format("configuration {} of {} (tp {}, pp {}): ", i + 1, sweep.size(),
-                        sweep[i].tp, sweep[i].pp);
+        const std::string label = fmt::format("configuration {} of {} (tp {}, pp {}): ", i + 1,
+                                              sweep.size(), sweep[i].tp, sweep[i].pp);
         WEFT_TRY(RunConfiguration(flags, sweep[i], label, table));
     }
     table.End();
@@ -222,7 +218,7 @@ void AddBench(CLI::App& app, int& status) {
     AddList(*bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
     AddList(*bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
     AddList(*bench, "--pp", flags->pp, "Pipeline stages (1)");
-    AddList(*bench, "--transport", flags->transports, "auto, shm, tcp or verbs");
+    AddList(*bench, "--transport", flags->transports, "auto, shm, tcp, verbs or mpi");
     bench->add_option("-r,--repetitions", flags->repetitions, "How often each test runs (5)")
         ->check(CLI::Range(1, 1000));
     bench->add_flag("--no-warmup", flags->no_warmup, "Without the run before that does not count");

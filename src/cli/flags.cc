@@ -14,6 +14,7 @@ namespace {
 
 constexpr const char* kCluster = "Cluster";
 constexpr const char* kEngine = "Engine";
+constexpr int kLauncherGraceMs = 200;
 
 // Cuts at any of `separators`; empty pieces are left out.
 std::vector<std::string> Pieces(const std::string& text, const char* separators) {
@@ -88,7 +89,8 @@ void AddLayoutFlags(CLI::App& app, CommonFlags& flags) {
         ->check(CLI::Range(1, 1024))
         ->group(kCluster);
     app.add_option("--transport", flags.cluster.transport,
-                   "auto, shm, tcp or verbs (auto: shm within a host, verbs where RDMA is)")
+                   "auto, shm, tcp, verbs or mpi (auto: shm within a host, verbs where RDMA is, "
+                   "mpi between hosts of an mpirun)")
         ->check(CLI::IsMember(net::TransportNames()))
         ->group(kCluster);
     app.add_option("-t,--threads", flags.job.threads, "Threads per rank (default: its cores)")
@@ -131,7 +133,8 @@ Status Resolve(CommonFlags& flags) {
     const bool hosts = !flags.cluster.hosts.empty();
     const int layout = std::max(1, flags.job.tp) * std::max(1, flags.job.pp);
     // `--tp 2` alone means two local ranks.
-    if (!hosts && flags.cluster.local == 1) flags.cluster.local = layout;
+    const bool launched = flags.cluster.launched != nullptr;
+    if (!hosts && !launched && flags.cluster.local == 1) flags.cluster.local = layout;
     if (!flags.split.empty()) {
         WEFT_ASSIGN(flags.job.split, model::ParseShares(flags.split));
     }
@@ -142,7 +145,8 @@ Status Resolve(CommonFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--kv {}: expected f16, bf16, q8_0 or f32", flags.kv);
     }
     flags.job.kv_dtype = *dtype;
-    flags.cluster.stop = CatchInterrupts();
+    // A launcher that ends all ranks because one is lost shall not hide which one it was.
+    flags.cluster.stop = CatchInterrupts(launched ? kLauncherGraceMs : 0);
     flags.job.trace = !flags.trace_file.empty();
     return {};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,12 +39,30 @@ Status ResolveHosts(CommonFlags& flags);
 // exit status.
 int Fail(const Error& error, bool json = false);
 
+// Runs `command`, which returns the exit status; but where a launcher (mpirun, srun, ...) started
+// this process as another rank than 0, serves rank 0 instead. transports: those it may use.
+int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
+               const std::function<int()>& command);
+// Whether a launcher started this process as another rank than 0.
+bool IsFollower();
+
 // What most commands do with flags: run(*flags) is the callback of `command`; its error is printed.
+// Commands of several ranks run on those of a launcher, if there is one.
 template <typename Flags, typename Function>
 void SetCallback(CLI::App* command, std::shared_ptr<Flags> flags, const bool& json, int& status,
                  Function run) {
     command->callback([flags, &json, &status, run] {
-        if (Status s = run(*flags); !s.ok()) status = Fail(s.error(), json);
+        const auto run_here = [&] {
+            const Status done = run(*flags);
+            return done.ok() ? 0 : Fail(done.error(), json);
+        };
+        if constexpr (requires { flags->common.cluster; }) {
+            std::vector<std::string> transports = {flags->common.cluster.transport};
+            if constexpr (requires { flags->transports; }) transports = flags->transports;
+            status = RunOnRanks(flags->common, transports, run_here);
+        } else {
+            status = run_here();
+        }
     });
 }
 

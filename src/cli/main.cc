@@ -53,6 +53,7 @@ int Main(std::vector<std::string> words) {
         app.parse(words);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error);
+        if (IsFollower()) return ExitStatus(ErrorCode::kUsage);  // rank 0 has the same words
         std::string text = error.what();
         std::ranges::replace(text, '\n', ' ');
         return Fail(MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text),
@@ -70,4 +71,6 @@ int Main(std::vector<std::string> words) {
 }  // namespace
 }  // namespace weft::cli
 
-int main(int argc, char** argv) { return weft::cli::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+    return weft::cli::Main({argv + 1, argv + argc});
+}

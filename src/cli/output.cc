@@ -5,15 +5,27 @@
 
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 
 namespace weft::cli {
 namespace {
 
 // A signal handler reaches nothing else.
 std::atomic<bool> g_stop{false};
+int g_grace_ms = 0;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-void OnInterrupt(int) { g_stop.store(true); }
+timer_t g_grace;
+
+void OnInterrupt(int) {
+    g_stop.store(true);
+}
+
+void OnTerminate(int) {
+    itimerspec once{};
+    once.it_value.tv_nsec = g_grace_ms * 1'000'000L;
+    ::timer_settime(g_grace, 0, &once, nullptr);
+}
 
 }  // namespace
 
@@ -29,7 +41,9 @@ std::string BytesText(uint64_t bytes) {
 
 ProgressLine::ProgressLine() : terminal_(::isatty(STDERR_FILENO) == 1) {}
 
-ProgressLine::~ProgressLine() { Clear(); }
+ProgressLine::~ProgressLine() {
+    Clear();
+}
 
 void ProgressLine::Show(std::string_view text) {
     if (!terminal_) return;
@@ -45,12 +59,23 @@ void ProgressLine::Clear() {
     shown_ = false;
 }
 
-const std::atomic<bool>* CatchInterrupts() {
+const std::atomic<bool>* CatchInterrupts(int grace_ms) {
     struct sigaction action {};
     action.sa_handler = OnInterrupt;
     action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
     ::sigaction(SIGINT, &action, nullptr);
     ::sigaction(SIGTERM, &action, nullptr);
+    if (grace_ms > 0) {
+        sigevent event{};
+        event.sigev_notify = SIGEV_SIGNAL;
+        event.sigev_signo = SIGALRM;
+        ::sigaction(SIGALRM, &action, nullptr);
+        action.sa_handler = OnTerminate;
+        g_grace_ms = grace_ms;
+        if (::timer_create(CLOCK_MONOTONIC, &event, &g_grace) == 0) {
+            ::sigaction(SIGTERM, &action, nullptr);
+        }
+    }
     ::signal(SIGPIPE, SIG_IGN);
     return &g_stop;
 }

@@ -34,8 +34,8 @@ class ProgressLine {
 };
 
 // From here on Ctrl-C (SIGINT) and SIGTERM set the flag that is returned, once; a second one ends
-// the process. It goes into ClusterOptions::stop.
-const std::atomic<bool>* CatchInterrupts();
+// the process. It goes into ClusterOptions::stop. grace_ms: a SIGTERM sets it so much later.
+const std::atomic<bool>* CatchInterrupts(int grace_ms = 0);
 
 // Writes to standard output at once. Where nobody reads it any more, asks to stop like Ctrl-C.
 void Stream(std::string_view text);

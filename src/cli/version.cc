@@ -10,6 +10,7 @@
 #include "hw/cpu.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "net/mpi/library.h"
 #include "net/verbs_end.h"
 #include "tensor/dtype.h"
 
@@ -47,6 +48,9 @@ void PrintVersion(bool json) {
     }
     std::vector<std::string> transports = {"shm", "tcp"};
     if (net::VerbsBuilt()) transports.emplace_back("verbs");
+    std::vector<std::string> plugins;
+    for (const net::MpiPlugin& plugin : net::FindMpiPlugins()) plugins.push_back(plugin.flavour);
+    if (!plugins.empty()) transports.emplace_back("mpi");
     if (json) {
         PrintJson({{"version", WEFT_VERSION},
                    {"compiler", Compiler()},
@@ -55,6 +59,7 @@ void PrintVersion(bool json) {
                    {"kernels", kernels},
                    {"kernels_built", built},
                    {"transports", transports},
+                   {"mpi_plugins", plugins},
                    {"architectures", model::SupportedArchitectures()},
                    {"dtypes", dtypes}});
         return;
@@ -64,6 +69,8 @@ void PrintVersion(bool json) {
     fmt::print("cpu            {} ({})\n", cpu.model, fmt::join(FeatureNames(cpu), " "));
     fmt::print("kernels        {} (built in: {})\n", kernels, fmt::join(built, ", "));
     fmt::print("transports     {}\n", fmt::join(transports, ", "));
+    fmt::print("mpi plug-ins   {}\n",
+               plugins.empty() ? "none" : fmt::format("{}", fmt::join(plugins, ", ")));
     fmt::print("architectures  {}\n", model::SupportedArchitectures());
     fmt::print("tensor types   {}\n", fmt::join(dtypes, ", "));
 }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "cluster/control.h"
 #include "cluster/dial.h"
+#include "cluster/launched.h"
 #include "cluster/spawn.h"
 #include "hw/cpu.h"
 #include "net/fabric.h"
@@ -139,6 +140,7 @@ class ClusterImpl final : public Cluster {
         return stop_requested_.load() || (stop_ != nullptr && stop_->load());
     }
     void SetStop(const std::atomic<bool>* stop) { stop_ = stop; }
+    void SetMpi(net::MpiLibrary* mpi) { mpi_ = mpi; }
 
   private:
     Status GatherHosts(const std::vector<std::string>& names);
@@ -154,6 +156,7 @@ class ClusterImpl final : public Cluster {
     bool cores_shared_ = false;
     std::atomic<bool> stop_requested_{false};
     const std::atomic<bool>* stop_ = nullptr;
+    net::MpiLibrary* mpi_ = nullptr;    // outlives the fabric
     std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
     net::Fabric fabric_;
 };
@@ -209,6 +212,7 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment,
     options.gid_index = assignment.gid_index;
     if (assignment.window_bytes != 0) options.window_bytes = assignment.window_bytes;
     options.epoch = static_cast<uint64_t>(assignment.epoch);
+    options.mpi = mpi_;
     options.monitor = control_.get();
     WEFT_ASSIGN(auto builder, net::FabricBuilder::Make(options));
     std::vector<std::string> mine(static_cast<size_t>(size_));
@@ -297,7 +301,7 @@ Status ClusterImpl::Shutdown(const Deadline& deadline) {
 
 // One name a rank: the host as the user wrote it, with its port where two ranks share a host.
 Result<std::vector<std::string>> HostNames(const ClusterOptions& options, int size) {
-    if (options.hosts.empty()) {
+    if (options.hosts.empty()) {  // of a launcher's ranks, they are filled in later
         return std::vector<std::string>(static_cast<size_t>(size), SystemHostName());
     }
     std::vector<std::string> names = {SystemHostName()};
@@ -339,6 +343,18 @@ Status AddHosts(Control& control, const ClusterOptions& options,
     return {};
 }
 
+// names: of the hosts; each rank knows its own best.
+Status AddLaunched(Control& control, const ClusterOptions& options,
+                   std::vector<std::string>& advertise, std::vector<std::string>& names) {
+    WEFT_ASSIGN(auto arrivals, options.launched->Gather(options.timeout_ms));
+    for (size_t i = 0; i < arrivals.size(); ++i) {
+        names[i + 1] = arrivals[i].host;
+        advertise[i + 1] = LocalHost(arrivals[i].fd.get());
+        control.AddPeer(static_cast<int>(i + 1), std::move(arrivals[i].fd), arrivals[i].session, 0);
+    }
+    return {};
+}
+
 // ---- Join ---------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
@@ -346,7 +362,8 @@ Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
     return error;
 }
 
-Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited) {
+// launched: null where weft itself started this process.
+Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launched) {
     const std::string own_host = LocalHost(inherited.control.get());
     const int64_t timeout_ms = std::max(inherited.session.timeout_ms, kLeastTimeoutMs);
     Control::Options options;
@@ -359,12 +376,19 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited) {
     WEFT_TRY(control->Start());
     // From here the control thread sees to it that this process outlives rank 0 by no more than a
     // moment, and says why. A stopped process is made to run on, to see it.
-    if (inherited.local) ::prctl(PR_SET_PDEATHSIG, SIGCONT);
+    if (inherited.local && launched == nullptr) ::prctl(PR_SET_PDEATHSIG, SIGCONT);
     auto assignment = control->WaitForAssignment(Deadline::In(timeout_ms + 300));
     if (!assignment.ok()) return Report(words, assignment.error());
     const int size = static_cast<int>(assignment->hosts.size());
+    if (launched != nullptr && assignment->rank != launched->rank()) {
+        return Report(words, MakeError(ErrorCode::kDenied,
+                                       "rank 0 takes this rank for rank {}, its launcher for rank "
+                                       "{}",
+                                       assignment->rank, launched->rank()));
+    }
     auto cluster =
         std::make_unique<ClusterImpl>(assignment->rank, size, assignment->job, timeout_ms);
+    if (launched != nullptr) cluster->SetMpi(launched->mpi());
     std::vector<std::string> advertise(static_cast<size_t>(size), own_host);
     const Status met = cluster->Rendezvous(std::move(control), *assignment, std::move(advertise));
     if (!met.ok()) return Report(words, met.error());
@@ -401,12 +425,22 @@ Status CheckOptions(const ClusterOptions& options) {
                          "--hosts needs --key-file, with the same key as the workers have. Make "
                          "one with: (umask 077; head -c 32 /dev/urandom | base64 > FILE)");
     }
-    WEFT_TRY(net::ParseTransport(options.transport));
+    WEFT_ASSIGN(const net::Transport transport, net::ParseTransport(options.transport));
+    if (transport == net::Transport::kMpi && options.launched == nullptr) {
+        return MakeError(ErrorCode::kUsage,
+                         "--transport mpi joins ranks that an MPI launcher started, as in: "
+                         "mpirun -n 2 weft run MODEL --transport mpi");
+    }
     if (options.timeout_ms < kLeastTimeoutMs || options.timeout_ms > kMostTimeoutMs) {
         return MakeError(ErrorCode::kUsage, "--timeout-ms {}: {} to {}", options.timeout_ms,
                          kLeastTimeoutMs, kMostTimeoutMs);
     }
     return {};
+}
+
+int RanksOf(const ClusterOptions& options) {
+    if (options.launched != nullptr) return options.launched->size();
+    return options.hosts.empty() ? options.local : static_cast<int>(options.hosts.size()) + 1;
 }
 
 Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, std::string job) {
@@ -415,11 +449,11 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
         return MakeError(ErrorCode::kUnsupported, "a job description of {} bytes; at most {}",
                          job.size(), kMostJob);
     }
-    const int size =
-        options.hosts.empty() ? options.local : static_cast<int>(options.hosts.size()) + 1;
+    const int size = RanksOf(options);
     WEFT_TRY(RdmaDeviceOf(options.rdma_device, 0, size));
     auto cluster = std::make_unique<ClusterImpl>(0, size, job, options.timeout_ms);
     cluster->SetStop(options.stop);
+    if (options.launched != nullptr) cluster->SetMpi(options.launched->mpi());
     if (size == 1) {
         cluster->BeAlone();
         return std::unique_ptr<Cluster>(std::move(cluster));
@@ -434,13 +468,15 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     assignment.job = std::move(job);
     auto control = std::make_unique<Control>(Control::Options{
         0, options.timeout_ms, options.watchdog_ms, options.hosts.empty(), options.stop});
-    control->SetHosts(assignment.hosts);
     std::vector<std::string> advertise(static_cast<size_t>(size));
-    if (options.hosts.empty()) {
+    if (options.launched != nullptr) {
+        WEFT_TRY(AddLaunched(*control, options, advertise, assignment.hosts));
+    } else if (options.hosts.empty()) {
         WEFT_TRY(AddLocalRanks(*control, options, size));
     } else {
         WEFT_TRY(AddHosts(*control, options, advertise));
     }
+    control->SetHosts(assignment.hosts);
     WEFT_TRY(control->Start());
     for (assignment.rank = 1; assignment.rank < size; ++assignment.rank) {
         control->Assign(assignment);
@@ -457,7 +493,25 @@ Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle) {
         LogLine(LogLevel::kError, inherited.error().message);
         return inherited.error();
     }
-    return JoinAs(std::move(*inherited));
+    return JoinAs(std::move(*inherited), nullptr);
+}
+
+Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched) {
+    ::signal(SIGINT, SIG_IGN);
+    ::signal(SIGTERM, SIG_IGN);
+    auto arrival = launched.Arrive();
+    if (!arrival.ok()) {
+        // A rank 0 that ended says why itself, where all ranks have one output.
+        const bool said = arrival.error().code == ErrorCode::kPeerLost && launched.shares_output();
+        if (!said) LogLine(LogLevel::kError, arrival.error().message);
+        return arrival.error();
+    }
+    if (!arrival->has_value()) return std::unique_ptr<Cluster>();
+    Inheritance inherited;
+    inherited.control = std::move((*arrival)->fd);
+    inherited.session = (*arrival)->session;
+    inherited.local = launched.shares_output();
+    return JoinAs(std::move(inherited), &launched);
 }
 
 }  // namespace weft::cluster

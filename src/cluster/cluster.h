@@ -2,8 +2,9 @@
 //
 // Rank 0 is the process that the user started. `--local N` spawns ranks 1..N-1 as children of it;
 // `--hosts h1:port,h2:port` asks the listening worker of each host (WorkerListener) to run one
-// rank: rank i is the i-th host. Control runs in a star around rank 0, over sockets whose two
-// ends proved one shared key to each other (handshake.h); data runs over the links of fabric().
+// rank: rank i is the i-th host; a launcher (launched.h) starts all ranks itself. Control
+// runs in a star around rank 0, over sockets whose two ends proved one shared key to each other
+// (handshake.h); data runs over the links of fabric().
 //
 // Membership. One control thread a process exchanges heartbeats. A connection that ends, or a rank
 // that is silent for timeout_ms, is a *verdict* of rank 0: every survivor has the same error text
@@ -17,6 +18,7 @@
 //
 //     rank 0:  WEFT_ASSIGN(auto cluster, Cluster::Launch(options, job));
 //     worker:  WEFT_ASSIGN(auto cluster, Cluster::Join(handle));   // `weft worker --join HANDLE`
+//     or:      WEFT_ASSIGN(auto cluster, Cluster::JoinLaunched(launched));
 //              RunJob(cluster->job(), *cluster);
 //     both:    WEFT_TRY(cluster->Agree("model", fingerprint, Deadline::In(60'000)));
 //     at the end, on all:  WEFT_TRY(cluster->Shutdown(Deadline::In(timeout_ms)));
@@ -40,9 +42,12 @@
 
 namespace weft::cluster {
 
+class Launched;  // launched.h
+
 struct ClusterOptions {
     int local = 1;                   // ranks on this machine, this process included
     std::vector<std::string> hosts;  // "host:port" of workers that listen; excludes local > 1
+    Launched* launched = nullptr;    // the ranks are those of a launcher; excludes both
     std::string key_file;            // the shared key; needed with hosts
     std::string transport = "auto";  // of net::TransportNames()
     std::string rdma_device;         // for verbs: one for all ranks, or "A,B,C": one a rank
@@ -61,6 +66,8 @@ struct ClusterOptions {
 // Checks the words of the user alone (counts, host:port, transport, a key file where one is
 // needed). Errors: kUsage.
 Status CheckOptions(const ClusterOptions& options);
+// How many ranks they ask for.
+int RanksOf(const ClusterOptions& options);
 
 // What a rank's machine is.
 struct HostInfo {
@@ -82,6 +89,10 @@ class Cluster {
     // process ignores SIGINT and SIGTERM and ends through the control plane. An error that nobody
     // else can print is logged here: the caller only leaves with its exit status.
     static Result<std::unique_ptr<Cluster>> Join(const std::string& handle);
+
+    // On rank 1 and above of a launcher's: the next job of rank 0. Null: there is no more. Signals
+    // and errors as for Join.
+    static Result<std::unique_ptr<Cluster>> JoinLaunched(Launched& launched);
 
     // Tells the others, if there was neither Shutdown nor a verdict. Rank 0 leaves no child behind.
     virtual ~Cluster() = default;

@@ -14,6 +14,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "net/mpi/link.h"
 #include "net/offer.h"
 #include "net/patience.h"
 #include "net/shm_link.h"
@@ -26,15 +27,17 @@ namespace weft::net {
 namespace {
 
 constexpr Transport kTransports[] = {Transport::kAuto, Transport::kShm, Transport::kTcp,
-                                     Transport::kVerbs};
+                                     Transport::kVerbs, Transport::kMpi};
 constexpr size_t kMostWindow = size_t{1} << 32;
 // Strangers that may be connected at once without having said who they are.
 constexpr size_t kMostPending = 64;
 constexpr int64_t kPollMs = 50;
 
-// What the connection that joins a pair is: verbs has one of tcp beside its queue pair.
+// What the connection that joins a pair is: verbs has one of tcp beside its queue pair, mpi beside
+// its messages.
 Transport CarrierOf(Transport transport) {
-    return transport == Transport::kVerbs ? Transport::kTcp : transport;
+    const bool beside = transport == Transport::kVerbs || transport == Transport::kMpi;
+    return beside ? Transport::kTcp : transport;
 }
 
 // "shm+tcp" where links differ.
@@ -44,6 +47,13 @@ std::string TransportsOf(const std::vector<std::unique_ptr<Link>>& links) {
         if (link != nullptr) names.insert(link->peer().transport);
     }
     return names.empty() ? "none" : fmt::format("{}", fmt::join(names, "+"));
+}
+
+// The part of a token that goes into each message.
+uint64_t ShortToken(const Token& token) {
+    uint64_t number;
+    std::memcpy(&number, token.data(), sizeof number);
+    return number;
 }
 
 // A connection whose greeting is not complete yet.
@@ -125,6 +135,11 @@ Status Builder::Open() {
         if (!VerbsBuilt()) return verbs_.MakeEnd({}, 0).error();
         WEFT_TRY(CheckRdmaHost(rdma_ports_));
     }
+    if (o.transport == Transport::kMpi && o.mpi == nullptr) {
+        return MakeError(ErrorCode::kUsage,
+                         "--transport mpi joins ranks that an MPI launcher started, as in: "
+                         "mpirun -n 2 weft run MODEL --transport mpi");
+    }
     if (o.transport == Transport::kShm || o.transport == Transport::kAuto) {
         Token name;
         RandomBytes(std::as_writable_bytes(std::span(name)));
@@ -170,6 +185,12 @@ const Offer& Builder::MyOfferTo(int peer, std::string_view advertise_host) {
         } else {
             offer.verbs_why = end.error().message;
         }
+    }
+    const bool may_use_mpi =
+        options_.transport == Transport::kMpi || options_.transport == Transport::kAuto;
+    if (may_use_mpi && options_.mpi != nullptr && options_.mpi->started()) {
+        offer.mpi_job = options_.mpi->job_id();
+        offer.mpi_rank = options_.mpi->rank();
     }
     return made.emplace(std::move(offer));
 }
@@ -415,6 +436,14 @@ Status Builder::Join(int peer, Fd socket, Fd region) {
             link = MakeVerbsLink(*progress_, NameOf(peer), std::move(ends_[at]), std::move(socket));
             data = Progress::Data::kMemoryAndWakes;
             break;
+        case Transport::kMpi: {
+            const MpiPlace place{theirs_[at].mpi_rank, ShortToken(theirs_[at].token),
+                                 ShortToken(tokens_[at])};
+            WEFT_ASSIGN(link, MakeMpiLink(*progress_, NameOf(peer), *options_.mpi, place,
+                                          std::move(socket), options_.window_bytes));
+            data = Progress::Data::kSocket;
+            break;
+        }
     }
     progress_->Add(link.get(), data);
     links_[at] = std::move(link);
@@ -461,6 +490,7 @@ const char* TransportName(Transport transport) {
         case Transport::kShm: return "shm";
         case Transport::kTcp: return "tcp";
         case Transport::kVerbs: return "verbs";
+        case Transport::kMpi: return "mpi";
     }
     return "?";
 }

@@ -15,8 +15,9 @@
 // verbs: a queue pair for each peer, set up by the offers, and beside it a connection as of tcp,
 // which proves the token, says that both ends are ready, and ends when the peer's process does.
 // Device, port and GID are those of the address under which the peer reaches this host.
+// mpi: messages of an MPI library (mpi/link.h), and beside them a connection as of verbs.
 // auto: shm where both offers name the same boot id and network namespace, else verbs where both
-// have a device for each other, else tcp.
+// have a device for each other, else mpi where one MPI launcher started both, else tcp.
 //
 // Offers are hostile input: Connect checks every field. Thread: one. Links of the Fabric live
 // until it is destroyed; the listeners only as long as the builder.
@@ -35,7 +36,9 @@
 
 namespace weft::net {
 
-enum class Transport { kAuto, kShm, kTcp, kVerbs };
+class MpiLibrary;
+
+enum class Transport { kAuto, kShm, kTcp, kVerbs, kMpi };
 const char* TransportName(Transport transport);
 std::vector<std::string> TransportNames();
 // One of TransportNames(); kUsage otherwise.
@@ -52,6 +55,7 @@ struct FabricOptions {
     std::string advertise_host;      // how peers reach this rank; "": listen_host, else 127.0.0.1
     std::string rdma_device;         // verbs: "mlx5_0" or "mlx5_0:1"; "": by the peer's address
     int gid_index = -1;              // verbs: of the port's table; -1: chosen
+    MpiLibrary* mpi = nullptr;       // where an MPI launcher started us; outlives the Fabric
     PeerMonitor* monitor = nullptr;  // outlives the Fabric; may also be set later
 };
 

@@ -13,6 +13,7 @@ constexpr std::string_view kMagic = "WOF2";
 constexpr size_t kMostString = 255;
 constexpr size_t kMostReason = 1023;
 constexpr int kMostRanks = 4096;
+constexpr uint64_t kMostMpiRank = 0x7fffffff;
 
 void AppendInt(std::string& out, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) out.push_back(static_cast<char>(value >> (8 * i)));
@@ -118,6 +119,8 @@ std::string EncodeOffer(const Offer& offer) {
     AppendString(out, offer.tcp_host);
     AppendInt(out, offer.tcp_port, 2);
     AppendVerbs(out, offer);
+    AppendString(out, offer.mpi_job);
+    AppendInt(out, static_cast<uint64_t>(offer.mpi_rank), 4);
     return out;
 }
 
@@ -138,8 +141,11 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     offer.tcp_host = in.String();
     offer.tcp_port = static_cast<uint16_t>(in.Int(2));
     const bool verbs = ReadVerbs(in, offer);
+    offer.mpi_job = in.String();
+    const uint64_t mpi_rank = in.Int(4);
     if (!known || !verbs || !in.ok() || !in.at_end() || size > kMostRanks || from >= size ||
-        to >= size || transport > static_cast<uint64_t>(Transport::kVerbs)) {
+        to >= size || mpi_rank > kMostMpiRank ||
+        transport > static_cast<uint64_t>(Transport::kMpi)) {
         return MakeError(ErrorCode::kCorrupt,
                          "an offer of {} bytes for a data link is malformed. Do all hosts run the "
                          "same version of weft?",
@@ -147,6 +153,7 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     }
     offer.from = static_cast<int>(from);
     offer.to = static_cast<int>(to);
+    offer.mpi_rank = static_cast<int>(mpi_rank);
     offer.size = static_cast<int>(size);
     offer.transport = static_cast<Transport>(transport);
     std::memcpy(offer.token.data(), token.data(), offer.token.size());
@@ -176,18 +183,27 @@ Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
     }
     const bool one_host = !mine.boot_id.empty() && mine.boot_id == theirs.boot_id &&
                           !mine.network.empty() && mine.network == theirs.network;
+    const bool one_mpi_job = !mine.mpi_job.empty() && mine.mpi_job == theirs.mpi_job;
     switch (mine.transport) {
         case Transport::kAuto:
             if (one_host) return Transport::kShm;
-            return mine.verbs && theirs.verbs && WhyNotJoined(*mine.verbs, *theirs.verbs).empty()
-                       ? Transport::kVerbs
-                       : Transport::kTcp;
+            if (mine.verbs && theirs.verbs && WhyNotJoined(*mine.verbs, *theirs.verbs).empty()) {
+                return Transport::kVerbs;
+            }
+            return one_mpi_job ? Transport::kMpi : Transport::kTcp;
         case Transport::kTcp: return Transport::kTcp;
         case Transport::kShm:
             if (one_host) return Transport::kShm;
             return MakeError(ErrorCode::kUsage,
                              "--transport shm joins ranks of one host, but ranks {} and {} are on "
                              "two (or in two network namespaces). Use --transport auto or tcp.",
+                             mine.from, theirs.from);
+        case Transport::kMpi:
+            if (one_mpi_job) return Transport::kMpi;
+            return MakeError(ErrorCode::kUsage,
+                             "--transport mpi joins ranks that one MPI launcher started; ranks {} "
+                             "and {} were not. Start all ranks by one mpirun, or use --transport "
+                             "auto or tcp.",
                              mine.from, theirs.from);
         case Transport::kVerbs: break;
     }

@@ -34,6 +34,8 @@ struct Offer {
     uint16_t tcp_port = 0;
     std::optional<VerbsAddress> verbs;
     std::string verbs_why;  // why there is none; "": not asked for, or no device
+    std::string mpi_job;  // "": cannot be reached over MPI
+    int mpi_rank = 0;     // in that job's MPI_COMM_WORLD
 };
 
 std::string EncodeOffer(const Offer& offer);

@@ -19,16 +19,13 @@ Result<std::optional<MpiInbox::Bulk>> MpiInbox::Take(std::span<const std::byte> 
         return std::optional<Bulk>();
     }
     WEFT_TRY(CheckFrame(frame, window_.size()));
-    const bool right = header.bytes_here == here.size() && here.size() <= frame.length &&
+    const bool right = frame.flag != kGoodbyeFlag && header.bytes_here == here.size() &&
+                       here.size() <= frame.length &&
                        (header.bulk_tag != 0) == (here.size() < frame.length);
     if (!right) {
         return MakeError(ErrorCode::kCorrupt,
                          "a message brings {} bytes, says {} of {}, the rest under tag {}",
                          here.size(), header.bytes_here, frame.length, header.bulk_tag);
-    }
-    if (frame.flag == kGoodbyeFlag) {
-        goodbye_ = true;
-        return std::optional<Bulk>();
     }
     WEFT_TRY(CheckRaise(frame, flags_));
     std::byte* at = window_.data() + frame.offset;
@@ -43,6 +40,8 @@ Result<std::optional<MpiInbox::Bulk>> MpiInbox::Take(std::span<const std::byte> 
                                               static_cast<size_t>(frame.length) - here.size())});
 }
 
-void MpiInbox::BulkArrived() { flags_[bulk_frame_.flag] = bulk_frame_.value; }
+void MpiInbox::BulkArrived() {
+    flags_[bulk_frame_.flag] = bulk_frame_.value;
+}
 
 }  // namespace weft::net

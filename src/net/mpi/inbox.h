@@ -45,7 +45,6 @@ class MpiInbox {
     void BulkArrived();
 
     uint64_t flag(int index) const { return flags_[static_cast<size_t>(index)]; }
-    bool goodbye() const { return goodbye_; }
     uint64_t dropped() const { return dropped_; }
 
   private:
@@ -53,7 +52,6 @@ class MpiInbox {
     std::span<std::byte> window_;
     std::array<uint64_t, kFlags> flags_{};
     FrameHeader bulk_frame_;  // whose bytes are awaited
-    bool goodbye_ = false;
     uint64_t dropped_ = 0;
 };
 

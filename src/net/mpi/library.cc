@@ -151,7 +151,9 @@ Status MpiLibrary::Finish(const Deadline& deadline) {
     return {};
 }
 
-void MpiLibrary::Abandon() { started_ = false; }
+void MpiLibrary::Abandon() {
+    started_ = false;
+}
 
 std::string MpiLibrary::ErrorText(int error) const {
     if (error == kGone) return "MPI was given up after a fault";

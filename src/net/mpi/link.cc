@@ -1,7 +1,10 @@
 #include "net/mpi/link.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -21,10 +24,15 @@ constexpr int kSends = 8;
 constexpr int kMessageTag = 0;
 // Looks at this peer for one look at all others, while spinning.
 constexpr int kOwnLooks = 8;
+// Looks for messages between two at the connection, which cost a system call.
+constexpr uint32_t kLooksAConnection = 256;
 // There is nothing to sleep on: a nap is a guess, and may not be longer than what was waited for.
 constexpr int64_t kLongestNapMs = 5;
-// For our last words to leave, at the end.
-constexpr int64_t kGoodbyeMs = 200;
+// For our last messages to leave, at the end.
+constexpr int64_t kLeaveMs = 200;
+// The end of the connection may overtake the messages that were sent before it.
+constexpr int64_t kLastMessagesNs = 20'000'000;
+constexpr char kGoodbye = 'G';
 
 struct alignas(64) Slot {
     std::array<std::byte, kMessageBytes> bytes;
@@ -41,13 +49,15 @@ struct Memory {
 class MpiLink final : public BaseLink {
   public:
     MpiLink(Progress& progress, PeerName peer, MpiLibrary& library, const MpiPlace& place,
-            Pages pages)
+            Fd socket, Pages pages)
         : BaseLink(std::move(peer)),
           progress_(progress),
           library_(library),
           place_(place),
+          socket_(std::move(socket)),
           memory_(std::make_shared<Memory>(std::move(pages))),
           inbox_(place.receive_token, memory_->pages.span()) {
+        SetBlocking(socket_.get(), false);
         for (int i = 0; i < kReceives && end() == LinkEnd::kOpen; i++) Post(i);
     }
 
@@ -82,8 +92,8 @@ class MpiLink final : public BaseLink {
         SendMessage(slot, header, head, whole ? data : std::span<const std::byte>());
         if (whole) return {};
         WeftMpiRequest bulk{};
-        if (const int error = library_.Send(data, place_.rank, static_cast<int>(header.bulk_tag),
-                                            bulk)) {
+        if (const int error =
+                library_.Send(data, place_.rank, static_cast<int>(header.bulk_tag), bulk)) {
             Broken(error);
         }
         const Status sent = WaitUntil([&] { return IsOver(bulk); }, tag, deadline);
@@ -107,6 +117,7 @@ class MpiLink final : public BaseLink {
     }
 
     void Receive() override {
+        if (++looks_ % kLooksAConnection == 0) LookAtConnection();
         while (end() == LinkEnd::kOpen) {
             if (bulk_.has_value()) {
                 if (!IsOver(*bulk_)) return;
@@ -132,8 +143,8 @@ class MpiLink final : public BaseLink {
 
     void Post(int index) {
         const auto at = static_cast<size_t>(index);
-        const int error = library_.Receive(memory_->receives[at].bytes, place_.rank, kMessageTag,
-                                           receives_[at]);
+        const int error =
+            library_.Receive(memory_->receives[at].bytes, place_.rank, kMessageTag, receives_[at]);
         if (error != 0) Broken(error);
     }
 
@@ -154,8 +165,6 @@ class MpiLink final : public BaseLink {
                                                static_cast<int>((*taken)->tag), request);
             if (error != 0) return Broken(error);
             bulk_ = request;
-        } else if (inbox_.goodbye()) {
-            SetEnd(LinkEnd::kLeft, "left");
         }
     }
 
@@ -195,6 +204,7 @@ class MpiLink final : public BaseLink {
                 if (over()) return {};
                 if (patience.Next() != Stage::kSpin) break;
             }
+            if (patience.Next() != Stage::kSpin) LookAtConnection();
             WEFT_TRY(patience.Check());
             switch (patience.Next()) {
                 case Stage::kSpin: break;
@@ -206,20 +216,30 @@ class MpiLink final : public BaseLink {
         }
     }
 
-    // Goodbye, and nothing of ours stays with MPI. False: something does.
+    // Whether the peer is still there. Its last messages are given a moment to arrive.
+    void LookAtConnection() {
+        if (end() != LinkEnd::kOpen) return;
+        if (closed_ns_ == 0) {
+            char byte = 0;
+            const ssize_t got = ::recv(socket_.get(), &byte, 1, 0);
+            if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+            left_ = got == 1 && byte == kGoodbye;
+            closed_ns_ = NowNs();
+        }
+        if (NowNs() - closed_ns_ < kLastMessagesNs) return;
+        SetEnd(left_ ? LinkEnd::kLeft : LinkEnd::kDied, left_ ? "left" : "closed the connection");
+    }
+
+    // Takes back what is posted, once what we sent has left. False: something stays with MPI.
     bool Leave() {
+        // A job that was stopped, or has ended, is no fault.
         const PeerMonitor* monitor = progress_.monitor();
-        if (!library_.started() || end() == LinkEnd::kDied || bulk_.has_value() ||
-            (monitor != nullptr && monitor->Failed())) {
+        const bool fault = monitor != nullptr && monitor->Failed() &&
+                           monitor->Failure().code != ErrorCode::kCancelled;
+        if (fault || !library_.started() || end() == LinkEnd::kDied || bulk_.has_value()) {
             return false;
         }
-        const Deadline deadline = Deadline::In(kGoodbyeMs);
-        if (end() == LinkEnd::kOpen) {
-            int slot = FreeSlot();
-            while (slot < 0 && !deadline.expired()) slot = FreeSlot();
-            const MpiHeader goodbye{.frame = {.flag = kGoodbyeFlag, .epoch = place_.send_token}};
-            if (slot >= 0) SendMessage(slot, goodbye, {}, {});
-        }
+        const Deadline deadline = Deadline::In(kLeaveMs);
         for (WeftMpiRequest& request : receives_) library_.Cancel(request);
         bool over = false;
         while (!over && !deadline.expired()) {
@@ -230,15 +250,21 @@ class MpiLink final : public BaseLink {
                 over = over && !sending_[i];
             }
         }
+        [[maybe_unused]] const ssize_t sent =
+            ::send(socket_.get(), &kGoodbye, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
         return over;
     }
 
     Progress& progress_;
     MpiLibrary& library_;
     MpiPlace place_;
+    Fd socket_;
+    int64_t closed_ns_ = 0;  // when the connection was seen to end; 0: it has not
+    bool left_ = false;      // with a goodbye
     std::shared_ptr<Memory> memory_;
     MpiInbox inbox_;
     std::array<WeftMpiRequest, kReceives> receives_{};
+    uint32_t looks_ = 0;
     int next_ = 0;  // the receive that completes next
     std::optional<WeftMpiRequest> bulk_;
     std::array<WeftMpiRequest, kSends> sends_{};
@@ -248,11 +274,11 @@ class MpiLink final : public BaseLink {
 }  // namespace
 
 Result<std::unique_ptr<BaseLink>> MakeMpiLink(Progress& progress, PeerName peer,
-                                              MpiLibrary& library, const MpiPlace& place,
+                                              MpiLibrary& library, const MpiPlace& place, Fd socket,
                                               size_t window_bytes) {
     WEFT_ASSIGN(Pages pages, Pages::Make(window_bytes));
-    auto link =
-        std::make_unique<MpiLink>(progress, std::move(peer), library, place, std::move(pages));
+    auto link = std::make_unique<MpiLink>(progress, std::move(peer), library, place,
+                                          std::move(socket), std::move(pages));
     if (link->end() == LinkEnd::kOpen) return std::unique_ptr<BaseLink>(std::move(link));
     return MakeError(ErrorCode::kIo, "{}: {}", link->peer().Text(), link->reason());
 }

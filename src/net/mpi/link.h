@@ -3,9 +3,9 @@
 // A small put is one message (inbox.h), copied into a send slot, so that it returns at once. The
 // rest of a larger one is sent from the caller's memory, which Put must wait for; it receives
 // meanwhile, so that two ranks that both send never deadlock. Each link keeps a few receives
-// posted. MPI tells nothing of a dead peer: the monitor does, and the deadline.
+// posted. MPI tells nothing of a dead peer: a TCP connection beside it does, and the monitor.
 //
-// A link that ends well says goodbye and takes its receives back. After a fault (the monitor
+// A link that ends well says goodbye there and takes its receives back. After a fault (the monitor
 // Failed, or MPI returned an error) MPI is left alone: see MpiLibrary::Abandon.
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "net/mpi/library.h"
 #include "net/patience.h"
+#include "net/socket.h"
 
 namespace weft::net {
 
@@ -25,9 +26,10 @@ struct MpiPlace {
     uint64_t receive_token = 0;  // that we did
 };
 
-// library: started; outlives the link. Errors: kOutOfMemory, kIo.
+// library: started; outlives the link. socket: connected to the peer, nothing unread in it. Errors:
+// kOutOfMemory, kIo.
 Result<std::unique_ptr<BaseLink>> MakeMpiLink(Progress& progress, PeerName peer,
-                                              MpiLibrary& library, const MpiPlace& place,
+                                              MpiLibrary& library, const MpiPlace& place, Fd socket,
                                               size_t window_bytes);
 
 }  // namespace weft::net

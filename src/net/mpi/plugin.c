@@ -12,7 +12,9 @@
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(WeftMpiRequest), "an MPI_Request has no room");
 // MPI counts messages in int; weft's windows end far below, or it sends them in pieces.
-static int fits(size_t bytes) { return bytes <= 0x7fffffff; }
+static int fits(size_t bytes) {
+    return bytes <= 0x7fffffff;
+}
 
 static void store(WeftMpiRequest* request, MPI_Request from) {
     memcpy(&request->word, &from, sizeof from);
@@ -40,7 +42,9 @@ static int init(int* rank, int* size, char* library, size_t library_bytes) {
     return error != MPI_SUCCESS ? error : MPI_Comm_size(MPI_COMM_WORLD, size);
 }
 
-static int finalize(void) { return MPI_Finalize(); }
+static int finalize(void) {
+    return MPI_Finalize();
+}
 
 static void error_text(int code, char* text, size_t text_bytes) {
     char words[MPI_MAX_ERROR_STRING] = "";
@@ -108,8 +112,11 @@ static int iallgather(const void* mine, void* all, size_t bytes_each, WeftMpiReq
 
 const WeftMpiApi* weft_mpi_api(void);
 __attribute__((visibility("default"))) const WeftMpiApi* weft_mpi_api(void) {
-    static const WeftMpiApi api = {WEFT_MPI_ABI, sizeof(WeftMpiApi), FLAVOUR, init,   finalize,
-                                   error_text,   isend,              irecv,   test,   cancel,
+    static const WeftMpiApi api = {WEFT_MPI_ABI, sizeof(WeftMpiApi),
+                                   FLAVOUR,      init,
+                                   finalize,     error_text,
+                                   isend,        irecv,
+                                   test,         cancel,
                                    ibcast,       iallgather};
     return &api;
 }

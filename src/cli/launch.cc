@@ -1,0 +1,102 @@
+// Commands under a launcher (mpirun, srun, ...), which starts the same command line on every rank:
+// rank 0 runs the command, the others serve it. Only rank 0 writes to standard output.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cluster/launched.h"
+#include "engine/engine.h"
+#include "hw/cpu.h"
+
+namespace weft::cli {
+namespace {
+
+// Some launchers bind a rank to one core unless told otherwise.
+void WarnOfBinding(const cluster::Launched& launched) {
+    const auto mine = static_cast<long>(AllowedCores().size());
+    const long all = ::sysconf(_SC_NPROCESSORS_ONLN);
+    if (mine * launched.size() >= all) return;
+    Log(LogLevel::kWarning,
+        "the launcher lets this rank use {} of {} cores. Give it more: --bind-to none (Open MPI, "
+        "MPICH), --cpus-per-task (Slurm)",
+        mine, all);
+}
+
+// One job of rank 0 after another.
+int Follow(cluster::Launched& launched) {
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);
+    SetLog(LogLevel::kInfo, launched.rank());
+    while (true) {
+        auto cluster = cluster::Cluster::JoinLaunched(launched);
+        if (!cluster.ok()) return ExitStatus(cluster.error().code);
+        if (*cluster == nullptr) return 0;
+        const Status status = engine::Work(**cluster);
+        if (status.ok()) continue;
+        if ((*cluster)->should_report()) Fail(status.error());
+        return ExitStatus(status.error().code);
+    }
+}
+
+bool NamesRanks(const CommonFlags& flags) {
+    return flags.cluster.local > 1 || !flags.hosts.empty() || !flags.hostfile.empty();
+}
+
+int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
+                const std::vector<std::string>& transports, const std::function<int()>& command) {
+    const auto wants = [&](const char* name) {
+        return std::ranges::find(transports, name) != transports.end();
+    };
+    auto launched =
+        cluster::Launched::Start(launcher, {flags.cluster.key_file, wants("mpi"), wants("auto")});
+    if (!launched.ok()) {
+        // Each rank has the same words: one prints what is wrong with them.
+        const bool same = launched.error().code == ErrorCode::kUsage && launcher.rank > 0;
+        return same ? ExitStatus(ErrorCode::kUsage) : Fail(launched.error(), flags.json);
+    }
+    int status;
+    if (launcher.rank == 0) {
+        WarnOfBinding(**launched);
+        flags.cluster.launched = launched->get();
+        status = command();
+    } else {
+        status = Follow(**launched);
+    }
+    if (const Status ended = (*launched)->End(status == 0); !ended.ok()) {
+        status = Fail(ended.error());
+    }
+    if (status == 0) return 0;
+    // The launcher's library may not survive an orderly end.
+    std::fflush(nullptr);
+    ::_exit(status);
+}
+
+}  // namespace
+
+bool IsFollower() {
+    const auto launcher = cluster::FindLauncher(::getenv);
+    return launcher.ok() && launcher->has_value() && (*launcher)->rank > 0;
+}
+
+int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
+               const std::function<int()>& command) {
+    const auto launcher = cluster::FindLauncher(::getenv);
+    if (!launcher.ok()) return Fail(launcher.error(), flags.json);
+    if (!launcher->has_value()) return command();
+    if (!NamesRanks(flags)) return RunLaunched(flags, **launcher, transports, command);
+    // Variables alone may be left over from something else; mpirun is meant.
+    if ((*launcher)->mpi.empty()) return command();
+    const Error error =
+        MakeError(ErrorCode::kUsage,
+                  "{} started {} ranks, and --local, --hosts or --hostfile name others. Use the "
+                  "one or the other.",
+                  (*launcher)->name, (*launcher)->size);
+    return (*launcher)->rank > 0 ? ExitStatus(error.code) : Fail(error, flags.json);
+}
+
+}  // namespace weft::cli
