@@ -22,13 +22,7 @@ net() {
 
 for round in $(seq "$rounds"); do
     for size in "$@"; do
-        on_a ib_write_lat -d rxe_a -s "$size" -n 300 -F > server 2>&1 &
-        server=$!
-        sleep 0.5
-        on_b timeout 30 ib_write_lat -d rxe_b -s "$size" -n 300 -F 10.77.0.1 > client 2>&1 ||
-            { cat client server; fail "ib_write_lat of $size bytes"; }
-        wait $server
-        awk -v size="$size" '$1 == size && NF >= 9 {print "perftest", size, $5}' client
+        echo "perftest $size $(write_lat "$size" 300 | awk '{print $5}')"
     done
     for transport in verbs tcp; do
         net lat $transport

@@ -1,11 +1,12 @@
 # Verbs links and collectives on a real RDMA stack: the unit tests of these folders, then links that
-# are made, used and taken down (170 rounds of 4 ranks: 1,020 links), and some whose other end is
+# are made, used and taken down (36 rounds of 8 ranks: 1,008 links), and some whose other end is
 # killed. Nothing may be left behind.
 #
 #   links.guest.sh [RANKS ROUNDS KILLED]
 cd /tmp
 two_hosts
 rdma resource show > before
+echo "ib_write_lat: $(write_lat 64 200 | awk '{print $5}') us for 64 B"
 
 # Two tests hold waiting to microseconds of a processor that is not emulated.
 tests='*/verbs*:Verbs*-*ASleepingRankIsWokenAndIdleCostsNothing*:*ASleeperIsWokenAndNeedNotLook*'
@@ -15,7 +16,7 @@ for program in net_tests coll_tests; do
 done
 
 begin=$(cut -d' ' -f1 /proc/uptime)
-/weft/connect_rounds "${1:-4}" "${2:-170}" "${3:-10}" || fail "connect_rounds"
+/weft/connect_rounds "${1:-8}" "${2:-36}" "${3:-10}" || fail "connect_rounds"
 echo "$begin $(cut -d' ' -f1 /proc/uptime)" | awk '{printf "connect_rounds: %.1f s\n", $2 - $1}'
 sleep 0.5
 rdma resource show > after
