@@ -14,6 +14,7 @@ void AddTokenize(CLI::App& app, int& status);
 void AddInspect(CLI::App& app, int& status);
 void AddTrace(CLI::App& app);
 void AddWorker(CLI::App& app, int& status);
+void AddDoctor(CLI::App& app, int& status);
 
 // `weft --version`: what is built in and what this CPU takes.
 void PrintVersion(bool json);

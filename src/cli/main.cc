@@ -46,6 +46,7 @@ int Main(std::vector<std::string> words) {
     AddInspect(app, status);
     AddTrace(app);
     AddWorker(app, status);
+    AddDoctor(app, status);
     ExpandTrace(words);
     const bool wants_json = Has(words, "--json");
     try {

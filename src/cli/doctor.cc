@@ -1,0 +1,195 @@
+// weft doctor: checks of hosts, here, over ssh and out of snapshots.
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "doctor/check.h"
+#include "doctor/collect.h"
+#include "doctor/live_view.h"
+#include "doctor/report.h"
+#include "doctor/snapshot.h"
+
+namespace weft::cli {
+namespace {
+
+struct DoctorFlags {
+    std::vector<std::string> from, hosts, checks, ignored;
+    std::string save;
+    doctor::CollectOptions collect;
+    bool list = false, markdown = false, json = false, verbose = false, no_measure = false;
+};
+
+using Views = std::vector<std::unique_ptr<doctor::HostView>>;
+
+doctor::Finding Unreachable(const std::string& host, const Error& error) {
+    return {"reachable",
+            doctor::Severity::kFail,
+            host,
+            error.message,
+            "a snapshot of the host over ssh",
+            "nothing is known of this host",
+            fmt::format("ssh {} weft doctor", host)};
+}
+
+// The hosts to look at; those that can't be had become findings.
+Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findings) {
+    Views views;
+    for (const std::string& path : flags.from) {
+        WEFT_ASSIGN(auto view, doctor::OpenSnapshot(path));
+        views.push_back(std::move(view));
+    }
+    if (!flags.hosts.empty()) {
+        auto collected = doctor::CollectHosts(flags.hosts, flags.collect);
+        for (size_t i = 0; i < collected.size(); ++i) {
+            if (collected[i].ok()) {
+                views.push_back(std::move(*collected[i]));
+            } else if (collected[i].error().code == ErrorCode::kUsage) {
+                return collected[i].error();
+            } else {
+                findings.push_back(Unreachable(flags.hosts[i], collected[i].error()));
+            }
+        }
+    }
+    if (flags.from.empty() && flags.hosts.empty()) {
+        views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));
+    }
+    return views;
+}
+
+Status Save(const DoctorFlags& flags) {
+    if (!flags.from.empty() || !flags.hosts.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--save is of this machine: neither --from nor --hosts");
+    }
+    const auto live = doctor::MakeLiveView({.measure = !flags.no_measure});
+    auto recording = std::make_unique<doctor::RecordingView>(*live);
+    doctor::RecordingView& recorded = *recording;
+    Views views;
+    views.push_back(std::move(recording));
+    WEFT_TRY(doctor::RunChecks(views, flags.checks));
+    const doctor::SnapshotFiles files = recorded.Take();
+    WEFT_ASSIGN(const std::string tar, doctor::WriteTar(files));
+    if (flags.save == "-") {
+        if (std::fwrite(tar.data(), 1, tar.size(), stdout) != tar.size() || std::fflush(stdout)) {
+            return MakeError(ErrorCode::kIo, "cannot write the snapshot to standard output");
+        }
+        return {};
+    }
+    WEFT_TRY(WriteFile(flags.save, std::as_bytes(std::span(tar))));
+    fmt::print("{}: {} files, {}. 'weft doctor --from {}' looks at it.\n", flags.save, files.size(),
+               BytesText(tar.size()), flags.save);
+    return {};
+}
+
+void PrintList(const DoctorFlags& flags) {
+    if (flags.markdown) {
+        fmt::print("{}", doctor::ChecksPage());
+    } else if (flags.json) {
+        Json list = Json::array();
+        for (const doctor::Check& check : doctor::AllChecks()) {
+            list.push_back({{"check", check.name},
+                            {"what", check.what},
+                            {"reads", check.reads},
+                            {"why", check.why},
+                            {"across_hosts", check.across != nullptr}});
+        }
+        PrintJson({{"checks", list}});
+    } else {
+        for (const doctor::Check& check : doctor::AllChecks()) {
+            fmt::print("{}\n    {}\n    reads  {}\n    why    {}\n", check.name, check.what,
+                       check.reads, check.why);
+        }
+    }
+}
+
+void PrintFindings(const DoctorFlags& flags, const std::vector<doctor::Finding>& findings) {
+    if (!flags.json) {
+        winsize size{};
+        const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+        doctor::ReportStyle style{.verbose = flags.verbose, .colour = terminal};
+        if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 60) {
+            style.columns = std::min<size_t>(size.ws_col, 120);
+        }
+        fmt::print("{}", doctor::Report(findings, style));
+        return;
+    }
+    Json list = Json::array();
+    for (const doctor::Finding& finding : findings) {
+        list.push_back({{"check", finding.check},
+                        {"severity", doctor::SeverityName(finding.severity)},
+                        {"host", finding.host},
+                        {"read", finding.read},
+                        {"expected", finding.expected},
+                        {"why", finding.why},
+                        {"fix", finding.fix}});
+    }
+    PrintJson({{"findings", list}});
+}
+
+Status Run(const DoctorFlags& flags, int& status) {
+    if (flags.list) return PrintList(flags), Status();
+    if (!flags.save.empty()) return Save(flags);
+    std::vector<doctor::Finding> findings;
+    WEFT_ASSIGN(const Views views, Open(flags, findings));
+    WEFT_ASSIGN(const auto found, doctor::RunChecks(views, flags.checks));
+    findings.insert(findings.end(), found.begin(), found.end());
+    for (doctor::Finding& finding : findings) {
+        const bool bad = finding.severity > doctor::Severity::kNote;
+        if (bad && std::ranges::find(flags.ignored, finding.check) != flags.ignored.end()) {
+            finding.severity = doctor::Severity::kNote;
+        }
+        if (finding.severity == doctor::Severity::kFail) status = 1;
+    }
+    PrintFindings(flags, findings);
+    return {};
+}
+
+}  // namespace
+
+void AddDoctor(CLI::App& app, int& status) {
+    auto flags = std::make_shared<DoctorFlags>();
+    CLI::App* command =
+        app.add_subcommand("doctor", "Look at hosts for what makes a cluster slow or fail");
+    command->add_option("--hosts", flags->hosts, "Hosts to look at by ssh, as a,b,c")
+        ->delimiter(',');
+    command
+        ->add_option("--from", flags->from,
+                     "A snapshot to look at: a tar file or a folder; may be repeated")
+        ->allow_extra_args(false);
+    command->add_option("--save", flags->save, "Write a snapshot of this machine (- is stdout)");
+    command->add_option("--check", flags->checks, "Only these checks, as a,b")->delimiter(',');
+    command->add_option("--ignore", flags->ignored, "What these find is only noted, as a,b")
+        ->delimiter(',');
+    command->add_flag("--list", flags->list, "Explain every check");
+    command->add_flag("--markdown", flags->markdown, "With --list: as the page docs/doctor.md");
+    command->add_flag("--no-measure", flags->no_measure, "Leave out the measurements");
+    command->add_option("--remote", flags->collect.program, "The weft program on the hosts");
+    command->add_option("--timeout-ms", flags->collect.timeout_ms, "For each host (30000)")
+        ->check(CLI::Range(200, 3'600'000));
+    command->add_flag("-v,--verbose", flags->verbose, "Also what is well");
+    AddJson(*command, flags->json);
+    command->footer(
+        "Exit status 1 where a check fails. A snapshot holds no keys, no environment and no\n"
+        "hardware addresses.\n\n"
+        "Examples:\n"
+        "  weft doctor\n"
+        "  weft doctor --hosts a,b\n"
+        "  weft doctor --save a.tar        (there)\n"
+        "  weft doctor --from a.tar --from b.tar");
+    command->callback([flags, &status] {
+        flags->collect.measure = !flags->no_measure;
+        if (Status s = Run(*flags, status); !s.ok()) status = Fail(s.error(), flags->json);
+    });
+}
+
+}  // namespace weft::cli

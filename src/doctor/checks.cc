@@ -1,0 +1,102 @@
+// The table of all checks, and running them.
+#include "doctor/checks/checks.h"
+
+#include <algorithm>
+#include <array>
+
+#include "doctor/check.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr std::array kChecks = {
+    &checks::kPcieLink,         &checks::kPcieUpstream,
+    &checks::kPciePower,        &checks::kPcieErrors,
+    &checks::kNicDriver,        &checks::kNicLog,
+    &checks::kNicSpeed,         &checks::kNicCoalescing,
+    &checks::kRdmaDevice,       &checks::kRdmaPort,
+    &checks::kRdmaGid,          &checks::kRdmaAccess,
+    &checks::kRdmaMtu,          &checks::kRdmaLeaks,
+    &checks::kRdmaLibrary,      &checks::kRoceFlowControl,
+    &checks::kIbSubnetManager,  &checks::kIbIpoib,
+    &checks::kMemlock,          &checks::kMemlockLogin,
+    &checks::kMemlockSystemd,   &checks::kGpuAccess,
+    &checks::kGpuKernel,        &checks::kGpuRocm,
+    &checks::kGpuFirmware,      &checks::kGpuMemory,
+    &checks::kKernelParameters, &checks::kIommu,
+    &checks::kCpuGovernor,      &checks::kNumaBalancing,
+    &checks::kHugePages,        &checks::kSwap,
+    &checks::kCgroupLimits,     &checks::kMemorySpeed,
+    &checks::kNetSubnet,        &checks::kTcpSettings,
+    &checks::kFirewall,         &checks::kClockSync,
+    &checks::kThunderbolt,      &checks::kMeasured,
+    &checks::kNicCounters,      &checks::kRdmaCounters,
+    &checks::kTcpRetransmits,   &checks::kCpuThrottling,
+    &checks::kAcrossRoute,      &checks::kAcrossAddress,
+    &checks::kAcrossMtu,        &checks::kAcrossPath,
+    &checks::kAcrossCards,      &checks::kAcrossClock,
+    &checks::kAcrossKernel,     &checks::kIbOneManager,
+};
+
+const std::vector<Check>& Table() {
+    static const std::vector<Check> table = [] {
+        std::vector<Check> all;
+        for (const Check* check : kChecks) all.push_back(*check);
+        return all;
+    }();
+    return table;
+}
+
+void Append(std::vector<Finding>& all, Findings& some) {
+    for (Finding& finding : some.Take()) all.push_back(std::move(finding));
+}
+
+std::string AllNames(Hosts hosts) {
+    std::string names;
+    for (const auto& host : hosts) names += (names.empty() ? "" : ", ") + host->host();
+    return names;
+}
+
+}  // namespace
+
+std::span<const Check> AllChecks() {
+    return Table();
+}
+
+Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string> only) {
+    for (const std::string& name : only) {
+        if (std::ranges::none_of(Table(), [&](const Check& check) { return name == check.name; })) {
+            return MakeError(ErrorCode::kUsage,
+                             "--check {}: no such check. 'weft doctor --list' explains them all",
+                             name);
+        }
+    }
+    const auto wanted = [&](const Check& check) {
+        return only.empty() || std::ranges::find(only, check.name) != only.end();
+    };
+    std::vector<Finding> all;
+    const auto say_nothing = [&](const Check& check, const std::string& host, Findings& out) {
+        if (only.empty() || !out.empty()) return;
+        out.Note(fmt::format("nothing that this check looks at on {}", host), check.reads,
+                 "it has nothing to say here");
+    };
+    for (const auto& host : hosts) {
+        for (const Check& check : Table()) {
+            if (check.run == nullptr || !wanted(check)) continue;
+            Findings out(check.name, host->host());
+            check.run(*host, out);
+            say_nothing(check, host->host(), out);
+            Append(all, out);
+        }
+    }
+    for (const Check& check : Table()) {
+        if (check.across == nullptr || !wanted(check)) continue;
+        Findings out(check.name, AllNames(hosts));
+        if (hosts.size() > 1) check.across(hosts, out);
+        say_nothing(check, AllNames(hosts), out);
+        Append(all, out);
+    }
+    return all;
+}
+
+}  // namespace weft::doctor

@@ -1,0 +1,58 @@
+// Addresses that two hosts share.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "doctor/checks/checks.h"
+#include "doctor/network.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+// Bridges of containers have the same address on every host, and that is well.
+bool IsLocalOnly(const NetDevice& device) {
+    for (const char* prefix : {"docker", "br-", "virbr", "cni", "podman", "lxc", "veth"}) {
+        if (device.name.starts_with(prefix)) return true;
+    }
+    return false;
+}
+
+void Across(Hosts hosts, Findings& out) {
+    std::map<uint32_t, std::string> owners;
+    size_t count = 0;
+    for (const auto& host : hosts) {
+        std::map<uint32_t, std::string> own;
+        for (const NetDevice& device : NetDevices(*host)) {
+            if (IsLocalOnly(device)) continue;
+            for (const Ipv4& address : device.addresses) {
+                if (address.IsLoopback()) continue;
+                own[address.bits] = host->host() + " " + device.name;
+                ++count;
+                const auto taken = owners.find(address.bits);
+                if (taken == owners.end() || out.Count() > 16) continue;
+                out.Fail(fmt::format("{} is on {} and on {} {}", address.Text(), taken->second,
+                                     host->host(), device.name),
+                         "an address of its own on each host",
+                         "whoever answers ARP first gets the packets: connections fail or stall at "
+                         "random",
+                         fmt::format("sudo ip addr del {0}/{1} dev {2} && sudo ip addr add "
+                                     "ANOTHER/{1} dev {2}",
+                                     address.Text(), address.prefix, device.name));
+            }
+        }
+        owners.merge(own);
+    }
+    if (count > 0 && out.empty()) out.Ok("no address is on two hosts");
+}
+
+}  // namespace
+
+const Check kAcrossAddress = {
+    .name = "across-address",
+    .what = "No IPv4 address is on two hosts.",
+    .reads = "ip -j addr",
+    .why = "Cloned machines keep their addresses; connections then fail at random.",
+    .across = Across,
+};
+
+}  // namespace weft::doctor::checks

@@ -1,0 +1,93 @@
+// The same kind of card, driver and firmware on all hosts.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+#include "doctor/network.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+const NetDevice* Fastest(const std::vector<NetDevice>& devices) {
+    const NetDevice* fastest = nullptr;
+    for (const NetDevice& device : devices) {
+        if (!device.physical || device.driver.empty()) continue;
+        if (fastest == nullptr || device.megabits > fastest->megabits) fastest = &device;
+    }
+    return fastest;
+}
+
+// Drivers of one vendor whose cards understand each other's settings.
+std::string Vendor(const std::string& driver) {
+    if (driver.starts_with("mlx")) return "NVIDIA (Mellanox)";
+    if (driver == "ice" || driver == "i40e" || driver == "ixgbe" || driver == "igc") return "Intel";
+    if (driver.starts_with("bnxt")) return "Broadcom";
+    if (driver == "r8169" || driver == "r8125" || driver == "r8126") return "Realtek";
+    return driver;
+}
+
+void Across(Hosts hosts, Findings& out) {
+    std::map<std::string, std::vector<std::string>> vendors, drivers, firmware, speeds;
+    for (const auto& host : hosts) {
+        const std::vector<NetDevice> devices = NetDevices(*host);
+        const NetDevice* card = Fastest(devices);
+        if (card == nullptr) continue;
+        vendors[Vendor(card->driver)].push_back(host->host());
+        drivers[card->driver].push_back(host->host());
+        if (!card->firmware.empty()) firmware[card->firmware].push_back(host->host());
+        if (card->megabits > 0) speeds[card->SpeedText()].push_back(host->host());
+    }
+    const auto text = [](const auto& groups) {
+        std::string words;
+        for (const auto& [name, names] : groups) {
+            words += fmt::format("{}{} on {}", words.empty() ? "" : "; ", name, Joined(names));
+        }
+        return words;
+    };
+    const bool rdma = [&] {
+        for (const auto& host : hosts) {
+            if (HasRdma(*host)) return true;
+        }
+        return false;
+    }();
+    if (speeds.size() > 1) {
+        out.Warn(text(speeds), "cards of one speed",
+                 "each sync waits for the slowest link: the faster cards give nothing",
+                 "the same card and port speed on all hosts, or --pp in place of --tp across the "
+                 "slow one");
+    }
+    if (vendors.size() > 1) {
+        const char* why =
+            "RDMA between cards of different makers meets different defaults of GID, MTU, retry "
+            "and flow control: links that hang instead of failing";
+        if (rdma) {
+            out.Warn(text(vendors), "cards of one maker", why,
+                     "the same card on all hosts; else --transport tcp where RDMA hangs");
+        } else {
+            out.Note(text(vendors), "cards of one maker", "fine for TCP; RDMA would mind", "");
+        }
+    } else if (drivers.size() > 1) {
+        out.Note(text(drivers), "one driver",
+                 "generations of cards differ in RoCE v2 and its defaults",
+                 "the same generation on all hosts");
+    } else if (firmware.size() > 1) {
+        out.Note(text(firmware), "the same firmware",
+                 "different firmware of one card negotiates differently",
+                 "update the older ones (mstflint)");
+    }
+    if (!drivers.empty() && out.empty()) out.Ok(text(drivers));
+}
+
+}  // namespace
+
+const Check kAcrossCards = {
+    .name = "across-cards",
+    .what = "The fastest cards of all hosts: maker, driver, firmware and speed.",
+    .reads = "/sys/class/net/*/{speed,device/driver}, ethtool -i",
+    .why = "Mixed cards hang where equal ones work, and the slowest sets the pace.",
+    .across = Across,
+};
+
+}  // namespace weft::doctor::checks

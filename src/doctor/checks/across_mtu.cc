@@ -1,0 +1,67 @@
+// MTU on both ends of a subnet.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "doctor/checks/checks.h"
+#include "doctor/network.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+struct End {
+    std::string host, device;
+    int mtu = 0;
+};
+
+void Across(Hosts hosts, Findings& out) {
+    std::map<std::pair<uint32_t, int>, std::vector<End>> subnets;
+    for (const auto& host : hosts) {
+        for (const NetDevice& device : NetDevices(*host)) {
+            for (const Ipv4& address : device.addresses) {
+                if (address.IsLoopback() || address.IsLinkLocal() || address.prefix >= 32 ||
+                    device.mtu == 0 || !device.up) {
+                    continue;
+                }
+                subnets[{address.network(), address.prefix}].push_back(
+                    {host->host(), device.name, device.mtu});
+            }
+        }
+    }
+    for (const auto& [subnet, ends] : subnets) {
+        const End* least = &ends.front();
+        const End* most = &ends.front();
+        for (const End& end : ends) {
+            if (end.mtu < least->mtu) least = &end;
+            if (end.mtu > most->mtu) most = &end;
+        }
+        if (ends.size() < 2 || least->host == most->host) {
+            if (ends.size() > 1 && least->mtu == most->mtu) {
+                out.Ok(fmt::format("{}/{}: MTU {} on {} ends", Ipv4{subnet.first, 0}.Text(),
+                                   subnet.second, least->mtu, ends.size()));
+            }
+            continue;
+        }
+        out.Fail(fmt::format("{} {}: MTU {}; {} {}: MTU {}", least->host, least->device, least->mtu,
+                             most->host, most->device, most->mtu),
+                 "the same MTU on all ends of a subnet",
+                 fmt::format("RDMA and large TCP packets above {} bytes are dropped on the way: "
+                             "small messages work, then a transfer hangs (RDMA with completion "
+                             "error 12 after some seconds)",
+                             least->mtu),
+                 fmt::format("on {}: sudo ip link set dev {} mtu {} (and on the switch)",
+                             least->host, least->device, most->mtu));
+    }
+}
+
+}  // namespace
+
+const Check kAcrossMtu = {
+    .name = "across-mtu",
+    .what = "The same MTU on all ends of a subnet.",
+    .reads = "ip -j addr, /sys/class/net/*/mtu",
+    .why = "Where they differ, small messages work and large ones hang.",
+    .across = Across,
+};
+
+}  // namespace weft::doctor::checks

@@ -1,0 +1,62 @@
+// Whether packets of the full MTU really arrive, through every switch.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/network.h"
+#include "doctor/path.h"
+#include "doctor/text.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+constexpr double kSlowMs = 2;
+
+void Look(HostView& view, const Path& path, Findings& out) {
+    const Reading large = view.Command(PingCommand(path, path.mtu));
+    const Reading small = view.Command(PingCommand(path, kSmallPacket));
+    if (large.state == ReadState::kAbsent) return;
+    const std::string where =
+        fmt::format("{} to {} ({}) by {}", view.host(), path.address, path.peer, path.device);
+    const std::string expected = fmt::format("packets of {} bytes arrive whole", path.mtu);
+    if (Contains(large.text, " 0% packet loss")) {
+        const auto ms = NumberAfter(large.text, " time=");
+        const std::string read = fmt::format("{}: {} bytes arrive{}", where, path.mtu,
+                                             ms ? fmt::format(", {:g} ms both ways", *ms) : "");
+        if (!ms || *ms < kSlowMs) return out.Ok(read);
+        return out.Note(read, fmt::format("below {:g} ms on a cable", kSlowMs),
+                        fmt::format("a token of 32 layers has 65 syncs: {:.0f} ms", 65 * *ms / 2),
+                        "a direct cable or one switch between the hosts; look for power saving "
+                        "(pcie-power, nic-coalescing) and a wireless hop");
+    }
+    if (Contains(small.text, " 0% packet loss")) {
+        return out.Fail(fmt::format("{}: 576 bytes arrive, {} do not", where, path.mtu), expected,
+                        "something between the hosts (a switch without jumbo frames) drops large "
+                        "packets: small messages work, transfers hang until their deadline",
+                        fmt::format("jumbo frames on the switch's ports, or on all hosts: sudo ip "
+                                    "link set dev {} mtu 1500",
+                                    path.device));
+    }
+    out.Warn(fmt::format("{}: no answer", where), expected,
+             "the peer can't be reached by this address, or does not answer ping",
+             "cable, addresses, firewall: ping " + path.address);
+}
+
+void Across(Hosts hosts, Findings& out) {
+    for (const auto& host : hosts) {
+        for (const Path& path : PathsFrom(*host, hosts)) {
+            if (out.Count() < 64) Look(*host, path, out);
+        }
+    }
+}
+
+}  // namespace
+
+const Check kAcrossPath = {
+    .name = "across-path",
+    .what = "Packets of the full MTU arrive at the other hosts (with --hosts).",
+    .reads = "ping -M do between the hosts",
+    .why = "A switch without jumbo frames drops what both ends agree on.",
+    .across = Across,
+};
+
+}  // namespace weft::doctor::checks

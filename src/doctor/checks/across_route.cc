@@ -1,0 +1,100 @@
+// By which interface hosts reach each other.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "doctor/checks/checks.h"
+#include "doctor/network.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+struct Host {
+    std::string name;
+    std::vector<NetDevice> devices;
+    std::vector<Route> routes;
+    const NetDevice* fastest = nullptr;  // of those that are up
+};
+
+bool IsCard(const NetDevice& device) {
+    return device.up && !device.wireless && device.megabits > 0;
+}
+
+// The interface of `from` that a packet to `device` of another host leaves by.
+const NetDevice* WayTo(const Host& from, const NetDevice& device) {
+    for (const Ipv4& address : device.addresses) {
+        if (address.IsLoopback()) continue;
+        const Route* route = RouteTo(from.routes, address);
+        if (route != nullptr) return FindNetDevice(from.devices, route->device);
+    }
+    return nullptr;
+}
+
+void Look(const Host& from, const Host& to, Findings& out) {
+    if (from.fastest == nullptr || to.fastest == nullptr) return;
+    const double possible = std::min(from.fastest->megabits, to.fastest->megabits);
+    const std::string expected = fmt::format("{} reaches {} by {} ({})", from.name, to.name,
+                                             from.fastest->name, from.fastest->SpeedText());
+    if (to.fastest->addresses.empty() || from.fastest->addresses.empty()) {
+        const Host& bare = to.fastest->addresses.empty() ? to : from;
+        return out.Fail(fmt::format("{}: {} ({}) has no IPv4 address", bare.name,
+                                    bare.fastest->name, bare.fastest->SpeedText()),
+                        expected, "peers can only be reached by a slower network",
+                        fmt::format("sudo ip addr add 10.10.10.1/24 dev {} (another on each host)",
+                                    bare.fastest->name));
+    }
+    const NetDevice* way = WayTo(from, *to.fastest);
+    const Ipv4& address = to.fastest->addresses.front();
+    if (way == nullptr) {
+        return out.Warn(fmt::format("{} has no route to {} ({} of {})", from.name, address.Text(),
+                                    to.fastest->name, to.name),
+                        expected, "these cards can't reach each other",
+                        "addresses of one subnet on both cards");
+    }
+    const std::string read =
+        fmt::format("{} reaches {} ({} of {}) by {} ({})", from.name, address.Text(),
+                    to.fastest->name, to.name, way->name, way->SpeedText());
+    if (way->megabits >= possible * 0.99 || way->megabits <= 0) return out.Ok(read, expected);
+    const double slow = way->megabits / 8000, fast = possible / 8000;
+    out.Fail(read, expected,
+             fmt::format("{:.2f} GB/s instead of {:.2f}; and 30 to 100 us a message instead of 2 "
+                         "to 20: two syncs a layer of 32 layers lose some ms a token",
+                         slow, fast),
+             fmt::format("an address in the subnet of {}/{} on {}: sudo ip addr add ADDRESS/{} dev "
+                         "{}; and name hosts by that address",
+                         address.Text(), address.prefix, from.fastest->name, address.prefix,
+                         from.fastest->name));
+}
+
+void Across(Hosts hosts, Findings& out) {
+    std::vector<Host> known;
+    for (const auto& view : hosts) {
+        Host host{view->host(), NetDevices(*view), Routes(*view)};
+        known.push_back(std::move(host));
+    }
+    for (Host& host : known) {
+        for (const NetDevice& device : host.devices) {
+            if (!IsCard(device)) continue;
+            if (host.fastest == nullptr || device.megabits > host.fastest->megabits) {
+                host.fastest = &device;
+            }
+        }
+    }
+    for (const Host& from : known) {
+        for (const Host& to : known) {
+            if (&from != &to && !from.routes.empty() && out.Count() < 64) Look(from, to, out);
+        }
+    }
+}
+
+}  // namespace
+
+const Check kAcrossRoute = {
+    .name = "across-route",
+    .what = "Hosts reach each other by their fastest cards.",
+    .reads = "ip -j addr, ip -j route, /sys/class/net/*/speed",
+    .why = "A name that leads to the management port puts a 100 Gb/s cluster on 1 Gb/s.",
+    .across = Across,
+};
+
+}  // namespace weft::doctor::checks

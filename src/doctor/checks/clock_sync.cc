@@ -1,0 +1,30 @@
+// Whether the host's clock follows a time server.
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+void Run(HostView& view, Findings& out) {
+    const Reading state = view.Command("timedatectl show --property=NTPSynchronized");
+    if (!state.found()) return;
+    const std::string read(Trim(state.text));
+    if (read == "NTPSynchronized=yes") return out.Ok(read);
+    if (read != "NTPSynchronized=no") return;
+    out.Note(read, "NTPSynchronized=yes",
+             "logs and timelines of several hosts don't line up, and certificates look expired "
+             "once the clock is far off (deadlines are not concerned)",
+             "sudo timedatectl set-ntp true, or sudo apt install chrony");
+}
+
+}  // namespace
+
+const Check kClockSync = {
+    .name = "clock-sync",
+    .what = "The clock follows a time server.",
+    .reads = "timedatectl show",
+    .why = "Timelines of several hosts only line up if their clocks do.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

@@ -1,0 +1,69 @@
+// How fast a core is when a message wakes it.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+constexpr const char* kFolder = "sys/devices/system/cpu/cpufreq";
+
+// Whether the hardware chooses the clock, so that "powersave" is a name for "automatic".
+bool HardwareDecides(std::string_view driver) {
+    return driver == "intel_pstate" || driver == "amd-pstate-epp" || driver == "amd_pstate_epp";
+}
+
+std::string ClockText(HostView& view, const std::string& policy) {
+    const auto least = Number(view.Text(policy + "/scaling_min_freq"));
+    const auto most = Number(view.Text(policy + "/cpuinfo_max_freq"));
+    if (!least || !most || *most <= 0) return "";
+    return fmt::format(": a core that was idle starts at {:.1f} of {:.1f} GHz", *least * 1e-6,
+                       *most * 1e-6);
+}
+
+void Run(HostView& view, Findings& out) {
+    const std::vector<std::string> policies = Numbered(view, kFolder, "policy");
+    for (const std::string& name : policies) {
+        const std::string policy = std::string(kFolder) + "/" + name;
+        const std::string governor = view.Text(policy + "/scaling_governor");
+        const std::string driver = view.Text(policy + "/scaling_driver");
+        const std::string preference = view.Text(policy + "/energy_performance_preference");
+        if (governor.empty()) continue;
+        std::string read = fmt::format("{}: governor {}, driver {}", name, governor,
+                                       driver.empty() ? "not known" : driver);
+        if (!preference.empty()) read += fmt::format(", energy preference {}", preference);
+        const std::string why = fmt::format(
+            "clocks rise over 1 to 50 ms, a token's step takes less{}", ClockText(view, policy));
+        if (preference == "power" || preference == "balance_power") {
+            return out.Warn(read, "energy preference performance or balance_performance", why,
+                            "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/"
+                            "energy_performance_preference");
+        }
+        if (governor == "performance" || HardwareDecides(driver)) continue;
+        const char* fix = "sudo cpupower frequency-set -g performance";
+        if (governor == "powersave") return out.Warn(read, "governor performance", why, fix);
+        return out.Note(read, "governor performance", why, fix);
+    }
+    if (!policies.empty()) {
+        out.Ok(fmt::format("governor {} on {} policies",
+                           view.Text(std::string(kFolder) + "/policy0/scaling_governor"),
+                           policies.size()));
+    }
+}
+
+}  // namespace
+
+const Check kCpuGovernor = {
+    .name = "cpu-governor",
+    .what = "CPU frequency governor and energy preference.",
+    .reads =
+        "/sys/devices/system/cpu/cpufreq/policy*/{scaling_governor,scaling_driver,"
+        "energy_performance_preference}",
+    .why =
+        "A core that saves power is slow in the first milliseconds after a message wakes it, "
+        "and a token is nothing but such moments.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

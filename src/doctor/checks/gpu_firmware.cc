@@ -1,0 +1,77 @@
+// The date of the GPU's firmware package.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+#include "doctor/gpu.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+// linux-firmware 20251125 brought scheduler firmware (MES 0x83) that faults on Strix Halo; it was
+// taken back later; 20260110 is known good.
+constexpr int64_t kBroken = 20251125, kGood = 20260110, kOldForHalo = 20250808;
+
+// The first run of eight digits that is a date: "20251125-1", "20240318.git3b128b60-0ubuntu2.9".
+std::optional<int64_t> DateOf(std::string_view text) {
+    for (size_t at = 0; at + 8 <= text.size(); ++at) {
+        const auto date = Integer(text.substr(at, 8));
+        if (date && *date >= 20100101 && *date <= 20991231) return date;
+    }
+    return {};
+}
+
+Reading Package(HostView& view) {
+    for (const char* words :
+         {"dpkg-query -W -f=${Version} linux-firmware",
+          "dpkg-query -W -f=${Version} firmware-amd-graphics",
+          "rpm -q --qf=%{VERSION} amd-gpu-firmware", "rpm -q --qf=%{VERSION} linux-firmware",
+          "pacman -Q linux-firmware-amdgpu"}) {
+        Reading reading = view.Command(words);
+        if (reading.found() && DateOf(reading.text)) return reading;
+    }
+    return {};
+}
+
+void Run(HostView& view, Findings& out) {
+    bool halo = false;
+    const std::vector<AmdGpu> gpus = AmdGpus(view);
+    for (const AmdGpu& gpu : gpus) halo = halo || gpu.IsStrixHalo();
+    if (gpus.empty()) return;
+    const Reading package = Package(view);
+    if (!package.found()) return;
+    const int64_t date = *DateOf(package.text);
+    const std::string read = fmt::format("firmware package {}", Trim(package.text));
+    const std::string expected = fmt::format("{} or newer", kGood);
+    const char* fix =
+        "sudo apt upgrade linux-firmware firmware-amd-graphics (Fedora: sudo dnf "
+        "upgrade amd-gpu-firmware), then boot: the firmware is loaded from the "
+        "initramfs";
+    if (halo && date == kBroken) {
+        return out.Fail(read, expected,
+                        "this date's firmware makes ROCm fault on Strix Halo, whatever its "
+                        "version: memory faults and hangs under load",
+                        fix);
+    }
+    if (halo && date < kOldForHalo) {
+        return out.Warn(read, expected,
+                        "firmware older than the card's fixes: the GPU hangs under compute load",
+                        fix);
+    }
+    if (date < 20240101) {
+        return out.Note(read, "2024 or newer", "older firmware does not know GPUs of today", fix);
+    }
+    out.Ok(read, halo ? expected : "");
+}
+
+}  // namespace
+
+const Check kGpuFirmware = {
+    .name = "gpu-firmware",
+    .what = "The date of the firmware package of AMD GPUs.",
+    .reads = "dpkg-query, rpm or pacman",
+    .why = "linux-firmware 20251125 breaks ROCm on Strix Halo; very old ones hang too.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

@@ -1,0 +1,61 @@
+// Kernels that are known to hang with a GPU.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+#include "doctor/gpu.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+// Reports of users of Strix Halo (gfx1151): compute hangs (MES failed to respond) below 6.18.4
+// with ROCm 7 and newer; 6.18.4 changed the size of saved wave states, so that ROCm before 7.2
+// does not run on it; 6.19 is known good.
+constexpr Version kFixed = {{6, 18, 4}};
+constexpr Version kGood = {{6, 19, 0}};
+constexpr Version kNewRocm = {{7, 0, 0}};
+constexpr Version kMatchingRocm = {{7, 2, 0}};
+
+void Run(HostView& view, Findings& out) {
+    bool halo = false;
+    for (const AmdGpu& gpu : AmdGpus(view)) halo = halo || gpu.IsStrixHalo();
+    const auto kernel = KernelVersion(view);
+    if (!halo || !kernel) return;
+    const std::string release = view.Text("proc/sys/kernel/osrelease");
+    const std::string rocm = RocmVersion(view);
+    const std::string read = fmt::format("Strix Halo (gfx1151) with kernel {}{}", release,
+                                         rocm.empty() ? "" : ", ROCm " + rocm);
+    const char* expected = "kernel 6.18.4 or newer; 6.19 is known good";
+    const char* why =
+        "the GPU's scheduler stops ('MES failed to respond'), the job hangs and the "
+        "GPU is reset, within minutes of load";
+    const char* fix =
+        "install kernel 6.19 (Ubuntu: mainline or the HWE kernel; Fedora: sudo dnf "
+        "upgrade kernel), then boot";
+    const auto release_of_rocm = ParseVersion(rocm);
+    if (*kernel >= kFixed) {
+        if (release_of_rocm && *release_of_rocm < kMatchingRocm) {
+            return out.Warn(read, "ROCm 7.2 or newer on this kernel",
+                            "from 6.18.4 on the kernel expects another layout of saved waves than "
+                            "older ROCm has: kernels fail to start or hang",
+                            "install ROCm 7.2 or newer (or use Vulkan)");
+        }
+        return out.Ok(read + (*kernel >= kGood ? " (known good)" : ""), expected);
+    }
+    if (release_of_rocm && *release_of_rocm >= kNewRocm) return out.Fail(read, expected, why, fix);
+    out.Warn(read, expected, std::string(why) + " with ROCm 7 and newer; Vulkan is spared", fix);
+}
+
+}  // namespace
+
+const Check kGpuKernel = {
+    .name = "gpu-kernel",
+    .what = "Kernel versions that hang with this GPU and this ROCm (Strix Halo, gfx1151).",
+    .reads =
+        "/proc/sys/kernel/osrelease, /opt/rocm/.info/version, "
+        "/sys/class/kfd/kfd/topology/nodes/*/properties",
+    .why = "Strix Halo with a new ROCm hangs on kernels below 6.18.4; 6.19 is known good.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

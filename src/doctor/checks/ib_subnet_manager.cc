@@ -1,0 +1,90 @@
+// InfiniBand needs exactly one active subnet manager, on any host or switch of the fabric.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+#include "doctor/rdma.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+constexpr const char* kStart =
+    "on one host only: sudo apt install opensm && sudo systemctl enable --now opensm";
+
+bool RunsManager(HostView& view) {
+    const Reading state = view.Command("systemctl is-active opensm");
+    return state.found() && Trim(state.text) == "active";
+}
+
+bool IsInfiniband(const RdmaPort& port) {
+    return port.link_layer == "InfiniBand" && port.physical != "Disabled" &&
+           port.physical != "Polling" && port.state != "DOWN";
+}
+
+void Run(HostView& view, Findings& out) {
+    for (const RdmaPort& port : RdmaPorts(view)) {
+        if (!IsInfiniband(port) || !port.sm_lid) continue;
+        const std::string read = fmt::format("{}: lid {}, sm_lid {}, state {}", port.Text(),
+                                             port.lid.value_or(0), *port.sm_lid, port.state);
+        if (*port.sm_lid != 0 && port.lid.value_or(1) != 0) {
+            out.Ok(read);
+            continue;
+        }
+        out.Fail(read, "lid and sm_lid not 0: a subnet manager gave them",
+                 "without a subnet manager no port becomes ACTIVE and nothing is carried", kStart);
+    }
+}
+
+void Across(Hosts hosts, Findings& out) {
+    std::vector<std::string> managers, lids;
+    bool infiniband = false;
+    std::optional<int64_t> common;
+    bool differ = false;
+    for (const auto& host : hosts) {
+        bool here = false;
+        for (const RdmaPort& port : RdmaPorts(*host)) {
+            if (!IsInfiniband(port) || !port.sm_lid || *port.sm_lid == 0) continue;
+            here = true;
+            lids.push_back(fmt::format("{} sm_lid {}", host->host(), *port.sm_lid));
+            differ = differ || (common && *common != *port.sm_lid);
+            common = *port.sm_lid;
+        }
+        infiniband = infiniband || here;
+        if (here && RunsManager(*host)) managers.push_back(host->host());
+    }
+    if (!infiniband) return;
+    if (managers.size() > 1) {
+        return out.Warn(fmt::format("opensm runs on {}", Joined(managers)),
+                        "one active subnet manager",
+                        "two masters give addresses in turn: links drop for seconds whenever they "
+                        "argue, and each drop ends a job",
+                        "sudo systemctl disable --now opensm, on all hosts but one");
+    }
+    if (differ) {
+        return out.Note(Joined(lids), "the same subnet manager for ports of one fabric",
+                        "ports with different subnet managers are on different fabrics, and can't "
+                        "reach each other (two cables without a switch are two fabrics)",
+                        "connect the ports that belong together");
+    }
+    out.Ok(Joined(lids));
+}
+
+}  // namespace
+
+const Check kIbSubnetManager = {
+    .name = "ib-subnet-manager",
+    .what = "InfiniBand ports were set up by a subnet manager.",
+    .reads = "/sys/class/infiniband/*/ports/*/{lid,sm_lid,state}, or ibstat",
+    .why = "Without one the link light is on and nothing works.",
+    .run = Run,
+};
+
+const Check kIbOneManager = {
+    .name = "ib-one-manager",
+    .what = "Exactly one active subnet manager, the same for all hosts.",
+    .reads = "/sys/class/infiniband/*/ports/*/sm_lid, systemctl is-active opensm",
+    .why = "Two managers fight, and links drop for seconds.",
+    .across = Across,
+};
+
+}  // namespace weft::doctor::checks

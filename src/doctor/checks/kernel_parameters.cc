@@ -1,0 +1,95 @@
+// Parameters on the kernel's command line that matter to GPUs and cards.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+#include "doctor/gpu.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+using Parameters = std::map<std::string, std::string, std::less<>>;
+
+Parameters Parse(std::string_view text) {
+    Parameters parameters;
+    for (std::string_view word : Words(text)) {
+        const size_t equals = word.find('=');
+        const std::string_view value =
+            equals == std::string_view::npos ? "" : word.substr(equals + 1);
+        parameters[std::string(word.substr(0, equals))] = std::string(value);
+    }
+    return parameters;
+}
+
+std::optional<double> Find(const Parameters& parameters, std::string_view name) {
+    const auto found = parameters.find(name);
+    return found == parameters.end() ? std::nullopt : Number(found->second);
+}
+
+void LookAtMemory(HostView& view, const Parameters& parameters, Findings& out) {
+    const auto gtt_mib = Find(parameters, "amdgpu.gttsize");
+    const auto pages = Find(parameters, "ttm.pages_limit");
+    const auto ram = MemInfo(view, "MemTotal");
+    if (!gtt_mib && !pages) return;
+    const double gtt = gtt_mib.value_or(0) * (1 << 20), limit = pages.value_or(0) * 4096;
+    const std::string read =
+        fmt::format("amdgpu.gttsize={:.0f} ({}), ttm.pages_limit={:.0f} ({})", gtt_mib.value_or(0),
+                    SizeText(gtt), pages.value_or(0), SizeText(limit));
+    if (ram && (gtt > *ram || limit > *ram)) {
+        return out.Warn(
+            read, fmt::format("less than the memory, {}", SizeText(*ram)),
+            "the GPU may take what the system needs: the machine freezes or kills "
+            "programs when a model fills it",
+            fmt::format("ttm.pages_limit={:.0f} and amdgpu.gttsize={:.0f}",
+                        (*ram - 8.0 * (1 << 30)) / 4096, (*ram - 8.0 * (1 << 30)) / (1 << 20)));
+    }
+    if (gtt_mib && pages && *gtt_mib > 0 && limit < gtt * 0.98) {
+        return out.Warn(
+            read, "ttm.pages_limit * 4 KiB at least amdgpu.gttsize",
+            fmt::format("the smaller one counts: {} instead of {}", SizeText(limit), SizeText(gtt)),
+            fmt::format("ttm.pages_limit={:.0f}", gtt / 4096));
+    }
+    if (gtt_mib && !pages) {
+        return out.Note(read, "ttm.pages_limit",
+                        "new kernels no longer listen to amdgpu.gttsize alone",
+                        fmt::format("ttm.pages_limit={:.0f} ttm.page_pool_size={:.0f}", gtt / 4096,
+                                    gtt / 4096));
+    }
+    out.Ok(read);
+}
+
+void Run(HostView& view, Findings& out) {
+    const Reading line = view.Read("proc/cmdline");
+    if (!line.found()) return;
+    const Parameters parameters = Parse(line.text);
+    const bool gpu = !AmdGpus(view).empty();
+    LookAtMemory(view, parameters, out);
+    if (gpu && parameters.contains("nomodeset")) {
+        out.Fail("nomodeset", "no nomodeset", "the GPU's driver is not loaded at all",
+                 "remove nomodeset from the kernel's command line");
+    }
+    if (const auto cwsr = Find(parameters, "amdgpu.cwsr_enable"); cwsr && *cwsr == 0) {
+        out.Note("amdgpu.cwsr_enable=0", "not set, with current kernel and firmware",
+                 "a way around hangs of older kernels: programs can't share the GPU while it is on",
+                 "remove it once the kernel is 6.18.4 or newer");
+    }
+    if (out.empty()) out.Ok("no parameter on the kernel's command line that hurts");
+}
+
+}  // namespace
+
+const Check kKernelParameters = {
+    .name = "kernel-parameters",
+    .what =
+        "Parameters on the kernel's command line: amdgpu.gttsize, ttm.pages_limit, nomodeset, "
+        "amdgpu.cwsr_enable.",
+    .reads = "/proc/cmdline, /proc/meminfo",
+    .why =
+        "Two parameters that contradict each other give half the memory; too large ones freeze "
+        "the machine.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

@@ -1,0 +1,81 @@
+// Its own ping-pong and all-reduce on this host, against what shared memory and TCP should give.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+struct Times {
+    double small_us = 0, large_us = 0, reduce_us = 0;  // 64 B, 8 KiB, all-reduce of 8 KiB
+};
+
+// Lines "one_way 64 0.21 0.35" and "all_reduce 8192 0.9 1.4".
+Times Parse(std::string_view text) {
+    Times times;
+    for (std::string_view line : Lines(text)) {
+        const auto words = Words(line);
+        if (words.size() != 4) continue;
+        const double us = Number(words[2]).value_or(0);
+        if (words[0] == "all_reduce") times.reduce_us = us;
+        if (words[0] == "one_way" && words[1] == "64") times.small_us = us;
+        if (words[0] == "one_way" && words[1] == "8192") times.large_us = us;
+    }
+    return times;
+}
+
+// What an idle machine of any kind stays below; virtual machines are some times slower.
+struct Bound {
+    const char* transport;
+    double small_us, large_us;
+};
+constexpr Bound kBounds[] = {{"shm", 5, 20}, {"tcp", 60, 80}};
+constexpr double kVirtual = 4;
+
+void Look(HostView& view, const Bound& bound, Findings& out) {
+    const Reading measured = view.Probe(std::string("measure/") + bound.transport);
+    if (measured.refused()) {
+        return out.Warn(fmt::format("{}: {}", bound.transport, measured.text),
+                        "a ping-pong between two threads", "this transport does not work here",
+                        "weft run synthetic:smollm2-135m -p x -n 4 --local 2 --transport " +
+                            std::string(bound.transport) + " shows more");
+    }
+    if (!measured.found()) return;
+    const Times times = Parse(measured.text);
+    if (times.small_us <= 0) return;
+    const std::string read = fmt::format(
+        "{}: one way {:.2f} us at 64 B, {:.2f} us at 8 KiB; all-reduce of 8 KiB {:.2f} us",
+        bound.transport, times.small_us, times.large_us, times.reduce_us);
+    const double factor = IsVirtualMachine(view) ? kVirtual : 1;
+    const double small = bound.small_us * factor, large = bound.large_us * factor;
+    const std::string expected =
+        fmt::format("below {:g} us at 64 B and {:g} us at 8 KiB", small, large);
+    const auto cpus = Number(view.Probe("cpus").text);
+    if (times.small_us <= small && times.large_us <= large) return out.Ok(read, expected);
+    if (cpus && *cpus < 2) {
+        return out.Note(read, expected, "two ranks take turns on one processor", "");
+    }
+    out.Note(read, expected,
+             fmt::format("a token of a model with 32 layers has 65 syncs: {:.1f} ms",
+                         65e-3 * times.reduce_us),
+             "look for other programs (top), cpu-governor, cpu-throttling; run it again when idle");
+}
+
+void Run(HostView& view, Findings& out) {
+    for (const Bound& bound : kBounds) Look(view, bound, out);
+}
+
+}  // namespace
+
+const Check kMeasured = {
+    .name = "measured",
+    .what =
+        "Its own ping-pong and all-reduce between two threads of this host, over shared memory "
+        "and TCP. 'weft net' measures between hosts.",
+    .reads = "its own measurement (not with --no-measure)",
+    .why = "What a host can't do within itself it can't do over a network.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

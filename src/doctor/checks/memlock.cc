@@ -1,0 +1,48 @@
+// Locked memory of this process: the limit, and what mlock really gives.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+constexpr const char* kFix =
+    "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee "
+    "/etc/security/limits.d/90-memlock.conf, then log in again (systemd: LimitMEMLOCK=infinity; "
+    "containers: --ulimit memlock=-1)";
+
+void Run(HostView& view, Findings& out) {
+    const Reading limit = view.Probe("memlock");
+    const Reading tried = view.Probe("lock_memory");
+    if (!limit.found() && !tried.found()) return;
+    const std::string_view soft = After(limit.text, "soft ", " ");
+    const auto bytes = Number(soft);
+    const std::string read =
+        fmt::format("limit {}; mlock {}", bytes ? SizeText(*bytes) : std::string(soft),
+                    tried.found() ? Trim(tried.text) : "not tried");
+    const std::string expected = fmt::format("{} can be locked", SizeText(kLockedBytesNeeded));
+    const bool small =
+        tried.found() ? Contains(tried.text, "refused") : bytes && *bytes < kLockedBytesNeeded;
+    if (!small) return out.Ok(read, expected);
+    const std::string why =
+        "RDMA pins 4 MiB for each peer and direction: with less, ibv_reg_mr and ibv_create_cq "
+        "fail with 'Cannot allocate memory', or the link falls back to TCP at 10 to 50 times the "
+        "latency";
+    if (HasRdma(view)) return out.Fail(read, expected, why, kFix);
+    out.Note(read, expected, why + "; without an RDMA device it does not matter yet", kFix);
+}
+
+}  // namespace
+
+const Check kMemlock = {
+    .name = "memlock",
+    .what = "Memory that this process may lock: the limit, proved by locking 64 MiB.",
+    .reads = "getrlimit(RLIMIT_MEMLOCK), mlock(2)",
+    .why =
+        "RDMA registers, and so pins, its memory: with the usual 8 MiB it fails with 'Cannot "
+        "allocate memory'.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

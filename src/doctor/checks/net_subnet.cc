@@ -1,0 +1,50 @@
+// Two interfaces in one subnet: the kernel sends by the first, whatever the cable.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/network.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+void Run(HostView& view, Findings& out) {
+    const std::vector<NetDevice> devices = NetDevices(view);
+    bool any = false;
+    for (size_t i = 0; i < devices.size(); ++i) {
+        for (size_t j = i + 1; j < devices.size(); ++j) {
+            for (const Ipv4& a : devices[i].addresses) {
+                for (const Ipv4& b : devices[j].addresses) {
+                    if (a.prefix != b.prefix || a.prefix >= 31 || a.network() != b.network()) {
+                        continue;
+                    }
+                    if (!devices[i].up || !devices[j].up || out.Count() > 8) continue;
+                    out.Warn(
+                        fmt::format("{} ({}/{}, {}) and {} ({}/{}, {}) are in one subnet",
+                                    devices[i].name, a.Text(), a.prefix, devices[i].SpeedText(),
+                                    devices[j].name, b.Text(), b.prefix, devices[j].SpeedText()),
+                        "a subnet of its own for each interface",
+                        "the kernel sends by one of them for both addresses, and answers ARP "
+                        "for both on either: traffic meant for the fast card takes the slow "
+                        "one",
+                        fmt::format("another subnet for one of them: sudo ip addr del {0}/{1} "
+                                    "dev {2} && sudo ip addr add 10.10.10.1/24 dev {2}",
+                                    b.Text(), b.prefix, devices[j].name));
+                }
+            }
+        }
+        any = any || !devices[i].addresses.empty();
+    }
+    if (any && out.empty()) out.Ok("each interface is in a subnet of its own");
+}
+
+}  // namespace
+
+const Check kNetSubnet = {
+    .name = "net-subnet",
+    .what = "Each interface is in a subnet of its own.",
+    .reads = "ip -j addr",
+    .why = "With two interfaces in one subnet, traffic for the fast card leaves by the slow one.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

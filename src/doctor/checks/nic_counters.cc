@@ -1,0 +1,111 @@
+// Counters of network cards, read twice.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "doctor/checks/checks.h"
+#include "doctor/network.h"
+#include "doctor/text.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+struct Counter {
+    std::string_view name;
+    Severity severity;
+    double bearable;  // within the second between the readings
+    const char* why;
+    const char* fix;
+};
+// Names of `ethtool -S` in mlx5, mlx4, ice, ixgbe, i40e, bnxt and igc.
+constexpr std::array<Counter, 13> kCounters = {{
+    {"rx_discards_phy", Severity::kWarn, 0,
+     "packets dropped in the card, RDMA waits for its "
+     "time-out (0.5 s and more) for each",
+     "flow control on both ends and the switch: sudo "
+     "ethtool -A DEV rx on tx on, or PFC for RoCE"},
+    {"rx_out_of_buffer", Severity::kWarn, 0,
+     "packets dropped because the host was slow to take "
+     "them; TCP sends again after 0.2 s or more",
+     "sudo ethtool -G DEV rx 8192"},
+    {"rx_missed_errors", Severity::kWarn, 0,
+     "packets dropped because the host was slow to take "
+     "them",
+     "sudo ethtool -G DEV rx 4096"},
+    {"rx_no_buffer_count", Severity::kWarn, 0,
+     "packets dropped because the host was slow to take "
+     "them",
+     "sudo ethtool -G DEV rx 4096"},
+    {"out_of_sequence", Severity::kWarn, 0, "packets lost or reordered on the way",
+     "a single "
+     "path through the switch; flow control"},
+    {"rx_crc_errors_phy", Severity::kWarn, 0, "damaged packets: cable or module",
+     "another cable; "
+     "clean the fibre"},
+    {"rx_crc_errors", Severity::kWarn, 0, "damaged packets: cable or module", "another cable"},
+    {"rx_symbol_err_phy", Severity::kWarn, 0, "damaged symbols: cable or module", "another cable"},
+    {"link_down_events_phy", Severity::kWarn, 0, "the link went down while it was watched",
+     "another cable"},
+    {"tx_timeout", Severity::kWarn, 0, "the card stopped sending", "update its firmware"},
+    {"rx_pause_ctrl_phy", Severity::kNote, 1000, "the other end asks to wait: it can't keep up",
+     "look at its PCIe link and its own counters"},
+    {"rx_prio3_pause", Severity::kNote, 1000,
+     "PFC holds this host back: congestion at the other "
+     "end",
+     "look at its PCIe link; ECN (DCQCN) on the switch"},
+    {"tx_pause_ctrl_phy", Severity::kNote, 1000, "this host asks others to wait: it can't keep up",
+     "look at its PCIe link (pcie-link) and cores"},
+}};
+
+double ValueOf(std::string_view statistics, std::string_view name) {
+    for (std::string_view line : Lines(statistics)) {
+        line = Trim(line);
+        if (line.starts_with(name) && line.substr(name.size()).starts_with(": ")) {
+            return Number(line.substr(name.size() + 2)).value_or(0);
+        }
+    }
+    return 0;
+}
+
+void Look(HostView& view, const NetDevice& device, Findings& out) {
+    const std::string words = "ethtool -S " + device.name;
+    const Reading first = view.Command(words);
+    if (!first.found()) return;
+    const Reading second = view.Later(CommandPath(words));
+    bool good = true;
+    for (const Counter& counter : kCounters) {
+        const double now = ValueOf(first.text, counter.name);
+        const double grown = second.found() ? ValueOf(second.text, counter.name) - now : 0;
+        if (!(grown > counter.bearable)) continue;
+        good = false;
+        std::string fix = counter.fix;
+        if (const size_t at = fix.find("DEV"); at != std::string::npos) {
+            fix.replace(at, 3, device.name);
+        }
+        out.Add(
+            counter.severity,
+            fmt::format("{}: {} grew by {} to {}", device.name, counter.name, grown, now + grown),
+            "no growth while it was watched", counter.why, fix);
+    }
+    if (good) out.Ok(fmt::format("{}: no counter of lost or damaged packets grew", device.name));
+}
+
+void Run(HostView& view, Findings& out) {
+    for (const NetDevice& device : NetDevices(view)) {
+        if (device.physical && device.up && !device.wireless) Look(view, device, out);
+    }
+}
+
+}  // namespace
+
+const Check kNicCounters = {
+    .name = "nic-counters",
+    .what =
+        "Drops, damaged packets and pauses of network cards, counted while the other checks "
+        "and the measurements run.",
+    .reads = "ethtool -S, twice",
+    .why = "A lost packet costs RDMA its time-out, half a second and more, and TCP 200 ms.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

@@ -1,0 +1,46 @@
+// Links that fall asleep between two messages (ASPM).
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/pci.h"
+#include "doctor/text.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+constexpr const char* kPolicy = "sys/module/pcie_aspm/parameters/policy";
+
+void Run(HostView& view, Findings& out) {
+    bool looked = false;
+    for (const PciDevice& card : PciDevices(view)) {
+        if (!card.IsNetwork() || !card.now.known()) continue;
+        looked = true;
+        if (!Contains(card.power, "L1")) continue;
+        out.Warn(fmt::format("{}: ASPM {} enabled", card.Text(), card.power), "ASPM disabled",
+                 "the link sleeps after some us without traffic and needs 2 to 64 us to wake: that "
+                 "is in the latency of every message of a token, against 2 us for the message",
+                 "echo performance | sudo tee /sys/module/pcie_aspm/parameters/policy (kept: "
+                 "pcie_aspm.policy=performance on the kernel's command line)");
+    }
+    const std::string policy = view.Text(kPolicy);
+    if (Contains(policy, "[powersave]") || Contains(policy, "[powersupersave]")) {
+        out.Warn(fmt::format("pcie_aspm policy: {}", policy), "default or performance",
+                 "all links of the machine may sleep: 2 to 64 us to wake, for each message",
+                 "echo performance | sudo tee /sys/module/pcie_aspm/parameters/policy");
+    } else if (looked && out.empty()) {
+        out.Ok(fmt::format("no network card's link sleeps{}",
+                           policy.empty() ? "" : "; policy " + policy));
+    }
+}
+
+}  // namespace
+
+const Check kPciePower = {
+    .name = "pcie-power",
+    .what = "Power saving of network cards' links (ASPM).",
+    .reads = "lspci -vv (LnkCtl), /sys/module/pcie_aspm/parameters/policy",
+    .why = "A link that wakes for each message adds more than the message takes.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

@@ -1,0 +1,61 @@
+// Bridges and switches between a card and the processor that carry less than the card's own link.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/pci.h"
+#include "doctor/text.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+void Look(const PciDevice& card, const std::vector<PciDevice>& devices, Findings& out) {
+    const PciDevice* narrow = nullptr;
+    double least = card.now.GigabytesPerSecond() * 0.98;
+    for (const std::string& address : card.bridges) {
+        const PciDevice* bridge = FindPci(devices, address);
+        if (bridge == nullptr || !bridge->now.known()) continue;
+        if (bridge->now.GigabytesPerSecond() >= least) continue;
+        least = bridge->now.GigabytesPerSecond();
+        narrow = bridge;
+    }
+    if (narrow == nullptr) {
+        if (card.bridges.empty()) return;
+        return out.Ok(
+            fmt::format("{}: {} bridges above, none narrower", card.Text(), card.bridges.size()));
+    }
+    const std::string read = fmt::format("{}: link {}, but {} above it has {}", card.Text(),
+                                         card.now.Text(), narrow->address, narrow->now.Text());
+    const std::string why = fmt::format(
+        "everything to the card goes through {}: {} instead of {}, shared with what "
+        "else hangs there",
+        narrow->address, RateText(least), RateText(card.now.GigabytesPerSecond()));
+    const std::string fix =
+        "move the card to a slot that is wired to the processor (lspci -tv shows the tree; slots "
+        "of the chipset share one x4 link)";
+    if (card.IsNetwork() && card.port_gigabits / 8 > least) {
+        return out.Fail(read, "no narrower link up to the processor", why, fix);
+    }
+    out.Warn(read, "no narrower link up to the processor", why, fix);
+}
+
+void Run(HostView& view, Findings& out) {
+    const std::vector<PciDevice> devices = PciDevices(view);
+    for (const PciDevice& card : devices) {
+        // A GPU that rests has slow links all the way up.
+        if (card.IsNetwork() && card.now.known()) Look(card, devices, out);
+    }
+}
+
+}  // namespace
+
+const Check kPcieUpstream = {
+    .name = "pcie-upstream",
+    .what = "A bridge or switch above a network card that is the real limit of its link.",
+    .reads = "the tree of /sys/bus/pci/devices, or lspci -vv (bridges' buses, LnkSta)",
+    .why =
+        "A card at x8 behind a chipset's x4 has the bandwidth of the x4, and shares it with the "
+        "drives.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

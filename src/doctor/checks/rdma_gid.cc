@@ -1,0 +1,62 @@
+// RoCE needs an address of its own in the port's table.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+#include "doctor/rdma.h"
+#include "doctor/text.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+void Look(HostView& view, const RdmaPort& port, Findings& out) {
+    const std::vector<RdmaGid> gids = RdmaGids(view, port);
+    std::vector<std::string> seen;
+    bool ipv4 = false;
+    for (const RdmaGid& gid : gids) {
+        const bool v2 = Contains(gid.type, "RoCE v2");
+        if (v2 && !gid.ipv4.empty()) {
+            return out.Ok(fmt::format("{}: GID {} is {}, RoCE v2, of {}", port.Text(), gid.index,
+                                      gid.ipv4, gid.interface));
+        }
+        ipv4 = ipv4 || !gid.ipv4.empty();
+        seen.push_back(fmt::format("{} {} {}", gid.index,
+                                   gid.ipv4.empty() ? "IPv6" : gid.ipv4.c_str(), gid.type));
+    }
+    const std::string read =
+        fmt::format("{}: GIDs {}", port.Text(), seen.empty() ? "none" : Joined(seen));
+    const char* why =
+        "queue pairs over a link-local or RoCE v1 address time out (completion error "
+        "12) or don't pass the switch: no RDMA, 10 to 50 us a message over TCP";
+    if (ipv4) {
+        return out.Fail(read, "a GID of type RoCE v2 with an IPv4 address", why,
+                        fmt::format("echo 'RoCE v2' | sudo tee /sys/kernel/config/rdma_cm/{}/ports/"
+                                    "{}/default_roce_mode, and a card and firmware with RoCE v2 "
+                                    "(ConnectX-3 Pro and newer)",
+                                    port.device, port.port));
+    }
+    const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
+    out.Fail(read, "a GID of type RoCE v2 with an IPv4 address", why,
+             fmt::format("give the interface an address: sudo ip addr add 10.0.0.1/24 dev {} (and "
+                         "another in the same subnet on the peer)",
+                         interfaces.empty() ? "INTERFACE" : interfaces.front()));
+}
+
+void Run(HostView& view, Findings& out) {
+    for (const RdmaPort& port : RdmaPorts(view)) {
+        const bool listed = !port.path.empty() && !view.List(port.path + "/gids").empty();
+        if (port.ethernet() && port.active() && listed) Look(view, port, out);
+    }
+}
+
+}  // namespace
+
+const Check kRdmaGid = {
+    .name = "rdma-gid",
+    .what = "Active Ethernet ports have a RoCE v2 GID with an IPv4 address.",
+    .reads = "/sys/class/infiniband/*/ports/*/{gids,gid_attrs/types,gid_attrs/ndevs}",
+    .why = "Without one queue pairs connect and then time out.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

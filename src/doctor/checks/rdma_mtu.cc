@@ -1,0 +1,54 @@
+// Packet size of RoCE, which follows from the interface's MTU.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/network.h"
+#include "doctor/rdma.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+constexpr int kHeaders = 70;  // of RoCE v2 in an Ethernet packet: IP, UDP, BTH, RETH, checksums
+
+int RdmaMtu(int mtu) {
+    for (int size : {4096, 2048, 1024, 512}) {
+        if (mtu >= size + kHeaders) return size;
+    }
+    return 256;
+}
+
+void Run(HostView& view, Findings& out) {
+    const std::vector<NetDevice> devices = NetDevices(view);
+    for (const RdmaPort& port : RdmaPorts(view)) {
+        if (!port.ethernet() || !port.active()) continue;
+        for (const std::string& name : RdmaInterfaces(view, port)) {
+            const NetDevice* device = FindNetDevice(devices, name);
+            if (device == nullptr || device->mtu == 0) continue;
+            const int size = RdmaMtu(device->mtu);
+            const std::string read = fmt::format("{}: {} has MTU {}, so RDMA packets of {} bytes",
+                                                 port.Text(), name, device->mtu, size);
+            if (size == 4096) {
+                out.Ok(read, "MTU 4200 or more");
+                continue;
+            }
+            out.Note(read, "MTU 4200 or more (9000 on both ends and the switch)",
+                     fmt::format("8 KB are {} packets instead of 2; large transfers reach {:.0f} % "
+                                 "of the wire instead of {:.0f} %",
+                                 8192 / size, 100.0 * size / (size + kHeaders + 20),
+                                 100.0 * 4096 / (4096 + kHeaders + 20)),
+                     fmt::format("sudo ip link set dev {} mtu 9000, on both ends", name));
+        }
+    }
+}
+
+}  // namespace
+
+const Check kRdmaMtu = {
+    .name = "rdma-mtu",
+    .what = "MTU of the interfaces under RoCE ports.",
+    .reads = "/sys/class/net/*/mtu, /sys/class/infiniband/*/ports/*/gid_attrs/ndevs",
+    .why = "An MTU of 1500 cuts RDMA into packets of 1 KB where 4 KB would go.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

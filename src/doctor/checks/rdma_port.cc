@@ -1,0 +1,79 @@
+// State, link layer and rate of RDMA ports.
+#include <fmt/format.h>
+
+#include "doctor/checks/checks.h"
+#include "doctor/rdma.h"
+#include "doctor/text.h"
+
+namespace weft::doctor::checks {
+namespace {
+
+std::string StateText(const RdmaPort& port) {
+    return fmt::format("{}: state {}, physical {}, {} {}", port.Text(), port.state,
+                       port.physical.empty() ? "not known" : port.physical, port.link_layer,
+                       port.rate);
+}
+
+void Look(const RdmaPort& port, bool other_active, Findings& out) {
+    const std::string read = StateText(port);
+    if (port.active()) {
+        // One lane of four: "25 Gb/sec (1X EDR)".
+        if (!port.ethernet() && Contains(port.rate, "(1X")) {
+            return out.Warn(read, "four lanes (4X)",
+                            fmt::format("three of four lanes are lost: {:.1f} GB/s instead of "
+                                        "{:.1f}",
+                                        port.gigabits / 8, port.gigabits / 2),
+                            "reseat or swap the cable; look at 'iblinkinfo'");
+        }
+        if (!port.ethernet() && Contains(port.rate, "SDR") && port.gigabits <= 10) {
+            return out.Warn(read, "the card's generation (QDR 40, FDR 56, EDR 100 Gb/s)",
+                            fmt::format("{:.1f} GB/s: the cable or the other end holds it down",
+                                        port.gigabits / 8),
+                            "a cable for the card's generation; look at 'iblinkinfo'");
+        }
+        return out.Ok(read);
+    }
+    const std::string expected = "state ACTIVE, physical LinkUp";
+    if (port.state == "INIT" || port.state == "ARMED") {
+        return out.Fail(read, expected,
+                        "the cable is good, but no subnet manager has set the port up: nothing "
+                        "goes through it",
+                        "on one host only: sudo apt install opensm && sudo systemctl enable --now "
+                        "opensm");
+    }
+    const std::string fix =
+        port.physical == "Disabled"
+            ? fmt::format(
+                  "sudo ip link set dev INTERFACE up ('rdma link' names it), or: sudo "
+                  "ibportstate -C {} {} enable",
+                  port.device, port.port)
+            : std::string(
+                  "plug the cable in on both ends, try another cable, set the same speed "
+                  "and FEC on both ends; 'rdma link' shows the state");
+    const std::string why =
+        "no link: Weft falls back to another network, 10 to 50 us a message "
+        "instead of 2";
+    if (other_active) return out.Note(read, expected, "the other port is up", fix);
+    out.Fail(read, expected, why, fix);
+}
+
+void Run(HostView& view, Findings& out) {
+    const std::vector<RdmaPort> ports = RdmaPorts(view);
+    for (const RdmaPort& port : ports) {
+        bool other_active = false;
+        for (const RdmaPort& other : ports) other_active = other_active || other.active();
+        if (!port.state.empty()) Look(port, other_active && !port.active(), out);
+    }
+}
+
+}  // namespace
+
+const Check kRdmaPort = {
+    .name = "rdma-port",
+    .what = "State, link layer and rate of RDMA ports.",
+    .reads = "/sys/class/infiniband/*/ports/*/{state,phys_state,link_layer,rate}, or ibstat",
+    .why = "A port that is not ACTIVE carries nothing; one lane of four carries a quarter.",
+    .run = Run,
+};
+
+}  // namespace weft::doctor::checks

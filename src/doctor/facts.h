@@ -1,0 +1,29 @@
+// Facts about a host that several checks ask for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "doctor/host_view.h"
+#include "doctor/text.h"
+
+namespace weft::doctor {
+
+// Whether the kernel has an RDMA device, so that limits on locked memory matter.
+bool HasRdma(HostView& view);
+// Whether the processor says that it is a virtual one: much of the hardware is then hidden.
+bool IsVirtualMachine(HostView& view);
+std::optional<Version> KernelVersion(HostView& view);
+// A value of /proc/meminfo in bytes.
+std::optional<double> MemInfo(HostView& view, const std::string& name);
+// "cpu0", "eth3": the names under `folder` that are `prefix` and a number, in order.
+std::vector<std::string> Numbered(HostView& view, const std::string& folder,
+                                  const std::string& prefix);
+// "a, b, c"; and N more where there are many.
+std::string Joined(const std::vector<std::string>& words);
+
+// Windows that Weft registers for RDMA: 4 MiB for each peer and direction, and room for more.
+inline constexpr double kLockedBytesNeeded = 64.0 * (1 << 20);
+
+}  // namespace weft::doctor

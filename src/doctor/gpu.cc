@@ -1,0 +1,87 @@
+#include "doctor/gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "doctor/facts.h"
+#include "doctor/pci.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr const char* kVendor = "1002";
+
+// PCI ids of GPUs inside processors.
+struct Known {
+    std::string_view device, target;
+};
+constexpr std::array<Known, 6> kUnified = {{{"1586", "gfx1151"},
+                                            {"150e", "gfx1150"},
+                                            {"1114", "gfx1152"},
+                                            {"15bf", "gfx1103"},
+                                            {"1900", "gfx1103"},
+                                            {"1681", "gfx1035"}}};
+
+// "gfx_target_version 110501" -> "gfx1151": two digits each of major, minor and stepping, the
+// last in hexadecimal.
+std::string TargetOf(HostView& view) {
+    constexpr const char* kNodes = "sys/class/kfd/kfd/topology/nodes";
+    for (const std::string& node : Numbered(view, kNodes, "")) {
+        const std::string properties = view.Text(std::string(kNodes) + "/" + node + "/properties");
+        const auto version = NumberAfter(properties, "gfx_target_version ");
+        if (!version || *version < 10000 || *version > 999999) continue;
+        const int v = static_cast<int>(*version);
+        return fmt::format("gfx{}{}{:x}", v / 10000, v / 100 % 100, v % 100);
+    }
+    return "";
+}
+
+}  // namespace
+
+std::vector<AmdGpu> AmdGpus(HostView& view) {
+    std::vector<AmdGpu> gpus;
+    const std::string target = TargetOf(view);
+    constexpr const char* kFolder = "sys/class/drm";
+    for (const std::string& card : Numbered(view, kFolder, "card")) {
+        const std::string path = fmt::format("{}/{}/device", kFolder, card);
+        const std::string device = view.Text(path + "/device");
+        if (view.Text(path + "/vendor") != std::string("0x") + kVendor) continue;
+        AmdGpu gpu;
+        gpu.card = card;
+        gpu.vram_bytes = Number(view.Text(path + "/mem_info_vram_total")).value_or(0);
+        gpu.gtt_bytes = Number(view.Text(path + "/mem_info_gtt_total")).value_or(0);
+        const auto known = std::ranges::find_if(kUnified, [&](const Known& entry) {
+            return device == "0x" + std::string(entry.device);
+        });
+        gpu.unified = known != kUnified.end();
+        gpu.target = gpu.unified ? std::string(known->target) : target;
+        gpus.push_back(std::move(gpu));
+    }
+    if (!gpus.empty()) return gpus;
+    for (const PciDevice& device : PciDevices(view)) {
+        const bool halo = Contains(device.name, "Strix Halo") || Contains(device.name, "8060S") ||
+                          Contains(device.name, "8050S");
+        if (!device.IsGpu() || (device.vendor != kVendor && !halo)) continue;
+        AmdGpu gpu;
+        const auto known =
+            std::ranges::find(kUnified, std::string_view(device.device), &Known::device);
+        gpu.unified = halo || known != kUnified.end();
+        gpu.target = halo                      ? "gfx1151"
+                     : known != kUnified.end() ? std::string(known->target)
+                                               : target;
+        gpus.push_back(std::move(gpu));
+    }
+    return gpus;
+}
+
+std::string RocmVersion(HostView& view) {
+    for (const char* path : {"opt/rocm/.info/version", "opt/rocm/.info/version-dev"}) {
+        const std::string text = view.Text(path);
+        if (!text.empty()) return text.substr(0, text.find('-'));
+    }
+    return "";
+}
+
+}  // namespace weft::doctor

@@ -1,0 +1,180 @@
+#include "doctor/network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "doctor/text.h"
+
+namespace weft::doctor {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string TextOf(const Json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+double NumberOf(const Json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+// The objects of a JSON list; none where the text is something else.
+std::vector<Json> Objects(const Reading& reading) {
+    std::vector<Json> objects;
+    if (!reading.found()) return objects;
+    Json list = Json::parse(reading.text, nullptr, false);
+    if (!list.is_array()) return objects;
+    for (Json& item : list) {
+        if (item.is_object()) objects.push_back(std::move(item));
+    }
+    return objects;
+}
+
+int ClampedMtu(double mtu) {
+    return static_cast<int>(std::clamp(mtu, 0.0, 1e6));
+}
+
+NetDevice ReadSysfs(HostView& view, const std::string& name) {
+    const std::string path = "sys/class/net/" + name;
+    NetDevice device;
+    device.name = name;
+    device.megabits = std::max(0.0, Number(view.Text(path + "/speed")).value_or(0));
+    device.mtu = ClampedMtu(Number(view.Text(path + "/mtu")).value_or(0));
+    device.duplex = view.Text(path + "/duplex");
+    device.up = view.Text(path + "/operstate") == "up";
+    device.wireless = view.Has(path + "/wireless") || view.Has(path + "/phy80211");
+    const std::string place = view.Link(path + "/device").text;
+    device.pci = std::string(Trim(std::string_view(place).substr(place.rfind('/') + 1)));
+    device.physical = !device.pci.empty();
+    const std::string driver = view.Link(path + "/device/driver").text;
+    device.driver = std::string(Trim(std::string_view(driver).substr(driver.rfind('/') + 1)));
+    return device;
+}
+
+// driver, firmware and place, as `ethtool -i` has them.
+void ReadEthtool(HostView& view, NetDevice& device) {
+    const Reading info = view.Command("ethtool -i " + device.name);
+    if (!info.found()) return;
+    const std::string_view text = info.text;
+    if (device.driver.empty()) device.driver = std::string(After(text, "driver: "));
+    device.firmware = std::string(After(text, "firmware-version: "));
+    if (device.firmware == "N/A") device.firmware.clear();
+    const std::string_view bus = After(text, "bus-info: ");
+    if (device.pci.empty() && bus.size() >= 12) {
+        device.pci = std::string(bus);
+        device.physical = true;
+    }
+}
+
+void ReadAddresses(const Json& link, NetDevice& device) {
+    if (device.mtu == 0) device.mtu = ClampedMtu(NumberOf(link, "mtu"));
+    if (TextOf(link, "operstate") == "UP") device.up = true;
+    const auto list = link.find("addr_info");
+    if (list == link.end() || !list->is_array()) return;
+    for (const Json& item : *list) {
+        if (!item.is_object() || TextOf(item, "family") != "inet") continue;
+        auto address = ParseIpv4(TextOf(item, "local"));
+        if (!address) continue;
+        const double prefix = NumberOf(item, "prefixlen");
+        address->prefix = prefix >= 0 && prefix <= 32 ? static_cast<int>(prefix) : 32;
+        device.addresses.push_back(*address);
+    }
+}
+
+// A name that becomes a word of a command line.
+bool IsPlainName(const std::string& name) {
+    return !name.empty() && name.size() < 64 && !name.starts_with('-') &&
+           name.find_first_of(" \t/") == std::string::npos;
+}
+
+}  // namespace
+
+uint32_t Ipv4::network() const {
+    return prefix <= 0 ? 0 : bits & (~0u << (32 - prefix));
+}
+
+std::string Ipv4::Text() const {
+    return fmt::format("{}.{}.{}.{}", bits >> 24, bits >> 16 & 255, bits >> 8 & 255, bits & 255);
+}
+
+std::optional<Ipv4> ParseIpv4(std::string_view text) {
+    Ipv4 address;
+    const size_t slash = text.find('/');
+    if (slash != std::string_view::npos) {
+        const auto prefix = Integer(text.substr(slash + 1));
+        if (!prefix || *prefix < 0 || *prefix > 32) return {};
+        address.prefix = static_cast<int>(*prefix);
+        text = text.substr(0, slash);
+    }
+    const auto parts = Split(text, '.');
+    if (parts.size() != 4) return {};
+    for (std::string_view part : parts) {
+        const auto value = Integer(part);
+        if (!value || *value < 0 || *value > 255) return {};
+        address.bits = address.bits << 8 | static_cast<uint32_t>(*value);
+    }
+    return address;
+}
+
+std::string NetDevice::SpeedText() const {
+    if (megabits <= 0) return "a speed not known";
+    if (megabits < 1000) return fmt::format("{:g} Mb/s", megabits);
+    return fmt::format("{:g} Gb/s", megabits / 1000);
+}
+
+std::vector<NetDevice> NetDevices(HostView& view) {
+    std::vector<NetDevice> devices;
+    for (const std::string& name : view.List("sys/class/net")) {
+        if (name == "lo" || !IsPlainName(name)) continue;
+        devices.push_back(ReadSysfs(view, name));
+        if (devices.back().physical) ReadEthtool(view, devices.back());
+    }
+    for (const Json& link : Objects(view.Command("ip -j addr"))) {
+        const std::string name = TextOf(link, "ifname");
+        if (name == "lo" || !IsPlainName(name)) continue;
+        auto found = std::ranges::find(devices, name, &NetDevice::name);
+        if (found == devices.end()) {
+            devices.push_back({});
+            devices.back().name = name;
+            ReadEthtool(view, devices.back());
+            found = devices.end() - 1;
+        }
+        ReadAddresses(link, *found);
+    }
+    return devices;
+}
+
+const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name) {
+    const auto found = std::ranges::find(devices, name, &NetDevice::name);
+    return found == devices.end() ? nullptr : &*found;
+}
+
+std::vector<Route> Routes(HostView& view) {
+    std::vector<Route> routes;
+    for (const Json& item : Objects(view.Command("ip -j route"))) {
+        const std::string to = TextOf(item, "dst");
+        const auto parsed = ParseIpv4(to == "default" ? "0.0.0.0/0" : to);
+        if (!parsed) continue;
+        routes.push_back({*parsed, !TextOf(item, "gateway").empty(), TextOf(item, "dev"),
+                          NumberOf(item, "metric")});
+    }
+    return routes;
+}
+
+const Route* RouteTo(const std::vector<Route>& routes, const Ipv4& to) {
+    const Route* best = nullptr;
+    for (const Route& route : routes) {
+        if (Ipv4{to.bits, route.to.prefix}.network() != route.to.network()) continue;
+        if (best == nullptr || route.to.prefix > best->to.prefix ||
+            (route.to.prefix == best->to.prefix && route.metric < best->metric)) {
+            best = &route;
+        }
+    }
+    return best;
+}
+
+}  // namespace weft::doctor

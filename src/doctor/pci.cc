@@ -1,0 +1,209 @@
+#include "doctor/pci.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "doctor/text.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr const char* kFolder = "sys/bus/pci/devices";
+constexpr int kMostWidth = 32;
+
+struct BusRange {
+    int64_t first = -1, last = -1;
+};
+
+std::string BaseName(std::string_view path) {
+    path = Trim(path);
+    return std::string(path.substr(path.rfind('/') + 1));
+}
+
+bool IsAddress(std::string_view text) {  // "0000:01:00.0"
+    return text.size() >= 12 && text[text.size() - 8] == ':' && text[text.size() - 5] == ':' &&
+           text[text.size() - 2] == '.';
+}
+
+PciLink LinkOf(std::string_view speed, std::string_view width) {
+    PciLink link;
+    link.gigatransfers = LeadingNumber(speed).value_or(0);
+    const double lanes = LeadingNumber(width).value_or(0);
+    link.width = lanes >= 1 && lanes <= kMostWidth ? static_cast<int>(lanes) : 0;
+    if (!(link.gigatransfers > 0 && link.gigatransfers <= 128)) link.gigatransfers = 0;
+    return link;
+}
+
+// "Port #0, Speed 8GT/s, Width x16, ASPM ..." or "Speed 8GT/s (ok), Width x4 (downgraded)".
+PciLink LinkOfLspci(std::string_view line) {
+    return LinkOf(After(line, "Speed ", ","), After(line, "Width x"));
+}
+
+int BusOf(std::string_view address) {
+    return static_cast<int>(Integer(address.substr(address.size() - 7, 2), 16).value_or(-1));
+}
+
+class Reader {
+  public:
+    explicit Reader(HostView& view) : view_(view) {}
+    std::vector<PciDevice> Take() {
+        ReadSysfs();
+        const Reading lspci = view_.Command("lspci -vv");
+        if (lspci.found()) ReadLspci(lspci.text);
+        FindBridges();
+        std::vector<PciDevice> devices;
+        for (auto& [address, device] : devices_) devices.push_back(std::move(device));
+        return devices;
+    }
+
+  private:
+    void ReadSysfs() {
+        for (const std::string& address : view_.List(kFolder)) {
+            if (!IsAddress(address)) continue;
+            const std::string path = std::string(kFolder) + "/" + address;
+            PciDevice& device = devices_[address];
+            device.address = address;
+            device.type =
+                static_cast<int>(Integer(view_.Text(path + "/class"), 16).value_or(0) >> 8);
+            const auto id = [&](const char* file) {
+                const std::string text = view_.Text(path + file);
+                return text.starts_with("0x") ? text.substr(2) : text;
+            };
+            device.vendor = id("/vendor");
+            device.device = id("/device");
+            device.most =
+                LinkOf(view_.Text(path + "/max_link_speed"), view_.Text(path + "/max_link_width"));
+            device.now = LinkOf(view_.Text(path + "/current_link_speed"),
+                                view_.Text(path + "/current_link_width"));
+            device.driver = BaseName(view_.Link(path + "/driver").text);
+            const std::string place = view_.Link(path).text;
+            for (std::string_view part : Split(place, '/')) {
+                if (IsAddress(part) && part != address) {
+                    device.bridges.insert(device.bridges.begin(), std::string(part));
+                }
+            }
+            if (device.IsNetwork()) device.port_gigabits = PortRate(path);
+        }
+    }
+    double PortRate(const std::string& path) {
+        double rate = 0;
+        for (const std::string& name : view_.List(path + "/net")) {
+            const auto mbps = Number(view_.Text("sys/class/net/" + name + "/speed"));
+            if (mbps) rate = std::max(rate, *mbps * 1e-3);
+        }
+        for (const std::string& name : view_.List(path + "/infiniband")) {
+            const auto gbps =
+                LeadingNumber(view_.Text("sys/class/infiniband/" + name + "/ports/1/rate"));
+            if (gbps) rate = std::max(rate, *gbps);
+        }
+        return rate;
+    }
+    void ReadLspci(std::string_view text) {
+        PciDevice* device = nullptr;
+        for (std::string_view line : Lines(text)) {
+            if (!line.empty() && line[0] != '\t' && line[0] != ' ') {
+                device = Open(line);
+            } else if (device != nullptr) {
+                ReadDetail(Trim(line), *device);
+            }
+        }
+    }
+    // "01:00.0 Ethernet controller: Mellanox Technologies MT27800 Family [ConnectX-5]"
+    PciDevice* Open(std::string_view line) {
+        std::string address(line.substr(0, line.find(' ')));
+        if (address.size() == 7) address = "0000:" + address;
+        if (!IsAddress(address)) return nullptr;
+        PciDevice& device = devices_[address];
+        device.address = address;
+        const std::string_view kind = After(line, " ", ":[");
+        device.name = std::string(After(line, ": "));
+        if (device.type == 0) {
+            static constexpr std::pair<std::string_view, int> kKinds[] = {
+                {"Ethernet controller", 0x0200},
+                {"Infiniband controller", 0x0207},
+                {"InfiniBand", 0x0207},
+                {"Network controller", 0x0280},
+                {"VGA compatible controller", 0x0300},
+                {"3D controller", 0x0302},
+                {"Display controller", 0x0380},
+                {"PCI bridge", 0x0604},
+                {"Processing accelerators", 0x1200}};
+            for (const auto& [name, type] : kKinds) {
+                if (Trim(kind) == name) device.type = type;
+            }
+        }
+        return &device;
+    }
+    void ReadDetail(std::string_view line, PciDevice& device) {
+        if (line.starts_with("LnkCap:") && !device.most.known()) {
+            device.most = LinkOfLspci(line);
+        } else if (line.starts_with("LnkSta:") && !device.now.known()) {
+            device.now = LinkOfLspci(line);
+        } else if (line.starts_with("LnkCtl:")) {
+            const std::string_view power = After(line, "ASPM ", ";,");
+            if (power.ends_with(" Enabled")) {
+                device.power = std::string(power.substr(0, power.size() - 8));
+            }
+        } else if (line.starts_with("MaxPayload ")) {  // the second line of DevCtl
+            device.payload = static_cast<int>(NumberAfter(line, "MaxPayload ").value_or(0));
+            device.read_request = static_cast<int>(NumberAfter(line, "MaxReadReq ").value_or(0));
+        } else if (line.starts_with("Bus: primary=")) {
+            buses_[device.address] = {Integer(After(line, "secondary=", ","), 16).value_or(-1),
+                                      Integer(After(line, "subordinate=", ","), 16).value_or(-1)};
+        } else if (line.starts_with("Kernel driver in use: ")) {
+            device.driver = std::string(After(line, "in use: "));
+        }
+    }
+    // Of devices that only lspci knows: every bridge whose buses hold the device's.
+    void FindBridges() {
+        for (auto& [address, device] : devices_) {
+            if (!device.bridges.empty()) continue;
+            const int bus = BusOf(address);
+            std::vector<std::pair<int64_t, std::string>> found;  // the narrowest range is nearest
+            for (const auto& [bridge, range] : buses_) {
+                const bool same_domain =
+                    bridge.substr(0, bridge.size() - 8) == address.substr(0, address.size() - 8);
+                if (same_domain && bridge != address && range.first <= bus && bus <= range.last) {
+                    found.emplace_back(range.last - range.first, bridge);
+                }
+            }
+            std::ranges::stable_sort(found, {}, &std::pair<int64_t, std::string>::first);
+            for (auto& [size, bridge] : found) device.bridges.push_back(std::move(bridge));
+        }
+    }
+
+    HostView& view_;
+    std::map<std::string, PciDevice> devices_;
+    std::map<std::string, BusRange> buses_;
+};
+
+}  // namespace
+
+double PciLink::GigabytesPerSecond() const {
+    const double code = gigatransfers <= 5 ? 0.8 : gigatransfers < 64 ? 128.0 / 130 : 236.0 / 256;
+    return gigatransfers * width * code / 8;
+}
+
+std::string PciLink::Text() const {
+    return known() ? fmt::format("{:g} GT/s x{}", gigatransfers, width) : "not known";
+}
+
+std::string PciDevice::Text() const {
+    std::string text = address;
+    if (!name.empty()) return text + " " + name;
+    if (!driver.empty()) return text + " (" + driver + ")";
+    return text;
+}
+
+std::vector<PciDevice> PciDevices(HostView& view) {
+    return Reader(view).Take();
+}
+
+const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address) {
+    const auto found = std::ranges::find(devices, address, &PciDevice::address);
+    return found == devices.end() ? nullptr : &*found;
+}
+
+}  // namespace weft::doctor

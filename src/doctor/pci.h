@@ -1,0 +1,46 @@
+// The PCI Express devices of a host, out of sysfs or of `lspci -vv`, whichever was read: what each
+// link could be, what it is, and the bridges that it hangs under.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "doctor/host_view.h"
+
+namespace weft::doctor {
+
+struct PciLink {
+    double gigatransfers = 0;  // per second and lane; 0: not known
+    int width = 0;
+    bool known() const { return gigatransfers > 0 && width > 0; }
+    // What it carries one way, of 10^9 bytes, after the line code (PCI Express base
+    // specification: 8b/10b up to 5 GT/s, 128b/130b, flits of 236 in 256 from 64 on).
+    double GigabytesPerSecond() const;
+    std::string Text() const;  // "8 GT/s x4"
+};
+
+struct PciDevice {
+    std::string address;         // "0000:01:00.0"
+    std::string name;            // as lspci has it; "" without
+    int type = 0;                // base class and subclass: 0x0200 is Ethernet
+    std::string vendor, device;  // "15b3", "1019"; "" where not known
+    std::string driver;
+    PciLink most, now;
+    std::string power;                  // "L1" where ASPM is enabled, else ""
+    int payload = 0, read_request = 0;  // bytes; 0: not known
+    std::vector<std::string> bridges;   // addresses, the nearest first
+    double port_gigabits = 0;           // fastest network port on it; 0: not known
+
+    bool IsNetwork() const {
+        return type == 0x0200 || type == 0x0207 || type == 0x0208 || type == 0x0c06;
+    }
+    bool IsGpu() const { return type >> 8 == 0x03 || type == 0x1200; }
+    bool IsBridge() const { return type == 0x0604; }
+    std::string Text() const;  // "0000:01:00.0 Mellanox ... [ConnectX-5]"
+};
+
+std::vector<PciDevice> PciDevices(HostView& view);
+// Null where there is none.
+const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address);
+
+}  // namespace weft::doctor

@@ -1,0 +1,95 @@
+#include "doctor/probe.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "doctor/measure.h"
+
+namespace weft::doctor {
+namespace {
+
+std::string HostName() {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+    return name.data();
+}
+
+std::string LimitText(rlim_t limit) {
+    return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit);
+}
+
+Reading MemlockLimit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        return {ReadState::kRefused, std::strerror(errno)};
+    return {ReadState::kFound,
+            fmt::format("soft {} hard {}\n", LimitText(limit.rlim_cur), LimitText(limit.rlim_max))};
+}
+
+// Locks what an RDMA window of a few peers needs. The pages are never written, but mlock brings
+// them in, as registering memory does.
+Reading LockMemory() {
+    constexpr size_t kBytes = size_t{64} << 20;
+    void* memory =
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return {ReadState::kRefused, std::strerror(errno)};
+    Reading reading{ReadState::kFound, ""};
+    if (::mlock(memory, kBytes) == 0) {
+        reading.text = fmt::format("locked {}\n", kBytes);
+    } else {
+        reading.text = fmt::format("refused at {}: {}\n", kBytes, std::strerror(errno));
+    }
+    ::munmap(memory, kBytes);
+    return reading;
+}
+
+Reading Access(const std::string& path) {
+    if (::access(("/" + path).c_str(), R_OK | W_OK) == 0) return {ReadState::kFound, "rw\n"};
+    if (errno == ENOENT || errno == ENOTDIR) return {};
+    return {ReadState::kFound, std::string(std::strerror(errno)) + "\n"};
+}
+
+std::string ClockText() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return fmt::format("{}\n", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+Reading Processors() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(0, sizeof set, &set) != 0) {
+        return {ReadState::kRefused, std::strerror(errno)};
+    }
+    return {ReadState::kFound, fmt::format("{}\n", CPU_COUNT(&set))};
+}
+
+Reading Measure(net::Transport transport) {
+    const Result<std::string> measured = MeasureLocal(transport);
+    if (!measured.ok()) return {ReadState::kRefused, measured.error().message};
+    return {ReadState::kFound, *measured};
+}
+
+}  // namespace
+
+Reading RunProbe(const std::string& name) {
+    if (name == "hostname") return {ReadState::kFound, HostName()};
+    if (name == "clock") return {ReadState::kFound, ClockText()};
+    if (name == "memlock") return MemlockLimit();
+    if (name == "lock_memory") return LockMemory();
+    if (name == "cpus") return Processors();
+    if (name == "measure/shm") return Measure(net::Transport::kShm);
+    if (name == "measure/tcp") return Measure(net::Transport::kTcp);
+    if (name.starts_with("access/")) return Access(name.substr(7));
+    return {};
+}
+
+}  // namespace weft::doctor

@@ -1,0 +1,118 @@
+#include "doctor/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/check.h"
+#include "doctor/text.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr size_t kIndent = 10;  // of the lines below a finding
+
+const char* Colour(Severity severity) {
+    switch (severity) {
+        case Severity::kOk: return "\033[32m";
+        case Severity::kNote: return "\033[36m";
+        case Severity::kWarn: return "\033[33m";
+        case Severity::kFail: return "\033[31;1m";
+    }
+    WEFT_CHECK(false);
+}
+
+std::string Label(Severity severity, const ReportStyle& style) {
+    std::string label = SeverityName(severity);
+    if (severity >= Severity::kWarn) {
+        std::ranges::transform(label, label.begin(),
+                               [](char c) { return static_cast<char>(c - 'a' + 'A'); });
+    }
+    label = fmt::format("{:<4}", label);
+    return style.colour ? Colour(severity) + label + "\033[0m" : label;
+}
+
+// Text from other hosts goes to a terminal: control characters become '?'.
+std::string Clean(std::string_view text) {
+    std::string clean(text);
+    std::ranges::replace(clean, '\t', ' ');
+    std::ranges::replace_if(
+        clean, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+    return clean;
+}
+
+// `text` broken at blanks so that it fits; all lines but the first are indented.
+std::string Wrapped(const std::string& text, size_t begin, const ReportStyle& style) {
+    std::string out;
+    size_t column = begin;
+    const std::string clean = Clean(text);
+    for (std::string_view word : Words(clean)) {
+        if (column > begin && column + 1 + word.size() > style.columns) {
+            out += '\n' + std::string(begin, ' ');
+            column = begin;
+        } else if (column > begin) {
+            out += ' ';
+            ++column;
+        }
+        out += word;
+        column += word.size();
+    }
+    return out;
+}
+
+void Print(std::string& out, const Finding& finding, size_t name_width, const ReportStyle& style) {
+    out += fmt::format("  {}  {:<{}}  ", Label(finding.severity, style), finding.check, name_width);
+    out += Wrapped(finding.read, 10 + name_width, style) + '\n';
+    const auto line = [&](const char* name, const std::string& text) {
+        if (text.empty()) return;
+        out += fmt::format("{:{}}{:<8}  ", "", kIndent, name);
+        out += Wrapped(text, kIndent + 10, style) + '\n';
+    };
+    if (finding.severity == Severity::kOk) return;
+    line("expected", finding.expected);
+    line("why", finding.why);
+    line("fix", finding.fix);
+}
+
+std::string Counts(const std::array<size_t, 4>& counts) {
+    std::string text;
+    for (Severity severity : {Severity::kFail, Severity::kWarn, Severity::kNote, Severity::kOk}) {
+        const size_t count = counts[static_cast<size_t>(severity)];
+        if (count == 0) continue;
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, SeverityName(severity));
+    }
+    return text.empty() ? "nothing was looked at" : text;
+}
+
+}  // namespace
+
+std::string Report(std::span<const Finding> findings, const ReportStyle& style) {
+    std::vector<std::string> hosts;
+    size_t name_width = 0;
+    for (const Finding& finding : findings) {
+        if (std::ranges::find(hosts, finding.host) == hosts.end()) hosts.push_back(finding.host);
+        if (style.verbose || finding.severity != Severity::kOk) {
+            name_width = std::max(name_width, finding.check.size());
+        }
+    }
+    std::string out;
+    for (const std::string& host : hosts) {
+        std::array<size_t, 4> counts{};
+        out += Clean(host) + '\n';
+        for (Severity severity :
+             {Severity::kFail, Severity::kWarn, Severity::kNote, Severity::kOk}) {
+            for (const Finding& finding : findings) {
+                if (finding.host != host || finding.severity != severity) continue;
+                ++counts[static_cast<size_t>(severity)];
+                if (severity == Severity::kOk && !style.verbose) continue;
+                Print(out, finding, name_width, style);
+            }
+        }
+        out += fmt::format("  {}\n\n", Counts(counts));
+    }
+    return out;
+}
+
+}  // namespace weft::doctor

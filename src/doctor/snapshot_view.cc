@@ -1,0 +1,136 @@
+// The views on both ends of a snapshot: one that answers from it, one that fills it.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "doctor/scrub.h"
+#include "doctor/snapshot.h"
+#include "doctor/text.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr const char* kUnread = "unread";
+constexpr const char* kHostName = "probe/hostname";
+
+class SnapshotView : public HostView {
+  public:
+    SnapshotView(SnapshotFiles files, std::string name) : files_(std::move(files)) {
+        const auto named = files_.find(kHostName);
+        const std::string_view told = named == files_.end() ? "" : Trim(named->second);
+        host_ = told.empty() || told.size() > 255 ? std::move(name) : std::string(told);
+        const auto unread = files_.find(kUnread);
+        if (unread == files_.end()) return;
+        for (std::string_view line : Lines(unread->second)) {
+            const size_t colon = line.find(": ");
+            if (colon == std::string_view::npos) continue;
+            unread_[std::string(line.substr(0, colon))] = line.substr(colon + 2);
+        }
+    }
+    std::string host() const override { return host_; }
+    Reading Read(const std::string& path) override {
+        if (const auto found = files_.find(path); found != files_.end()) {
+            return {ReadState::kFound, found->second};
+        }
+        if (const auto found = unread_.find(path); found != unread_.end()) {
+            return {ReadState::kRefused, found->second};
+        }
+        return {};
+    }
+    Reading Link(const std::string& path) override { return Read("link/" + path); }
+    std::vector<std::string> List(const std::string& path) override {
+        const std::string prefix = path + "/";
+        std::vector<std::string> names;
+        for (auto it = files_.lower_bound(prefix); it != files_.end(); ++it) {
+            if (!it->first.starts_with(prefix)) break;
+            std::string name = it->first.substr(prefix.size());
+            name.resize(std::min(name.find('/'), name.size()));
+            if (!name.empty()) names.push_back(std::move(name));
+        }
+        std::ranges::sort(names);  // "a.b" sorts between "a" and "a/b"
+        names.erase(std::ranges::unique(names).begin(), names.end());
+        if (names.size() > kMostListed) names.resize(kMostListed);
+        return names;
+    }
+    Reading Command(const std::string& words) override { return Read(CommandPath(words)); }
+    Reading Probe(const std::string& name) override { return Read("probe/" + name); }
+    Reading Later(const std::string& path) override { return Read("later/" + path); }
+
+  private:
+    SnapshotFiles files_;
+    std::map<std::string, std::string> unread_;
+    std::string host_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostView> MakeSnapshotView(SnapshotFiles files, std::string name) {
+    return std::make_unique<SnapshotView>(std::move(files), std::move(name));
+}
+
+Result<std::unique_ptr<HostView>> OpenSnapshot(const std::string& path) {
+    WEFT_ASSIGN(SnapshotFiles files, ReadSnapshotFiles(path));
+    const std::filesystem::path given(path);
+    std::string name = (given.has_filename() ? given : given.parent_path()).filename().string();
+    return MakeSnapshotView(std::move(files), std::move(name));
+}
+
+Reading RecordingView::Keep(const std::string& path, Reading reading) {
+    if (reading.found()) {
+        files_[path] = Scrub(path, reading.text);
+    } else if (reading.refused()) {
+        unread_[path] = reading.text;
+    }
+    return reading;
+}
+
+Reading RecordingView::Read(const std::string& path) {
+    return Keep(path, view_.Read(path));
+}
+
+Reading RecordingView::Link(const std::string& path) {
+    return Keep("link/" + path, view_.Link(path));
+}
+
+std::vector<std::string> RecordingView::List(const std::string& path) {
+    std::vector<std::string> names = view_.List(path);
+    for (const std::string& name : names) files_.try_emplace(path + "/" + name + "/");
+    return names;
+}
+
+Reading RecordingView::Command(const std::string& words) {
+    return Keep(CommandPath(words), view_.Command(words));
+}
+
+Reading RecordingView::Probe(const std::string& name) {
+    return Keep("probe/" + name, view_.Probe(name));
+}
+
+Reading RecordingView::Later(const std::string& path) {
+    return Keep("later/" + path, view_.Later(path));
+}
+
+SnapshotFiles RecordingView::Take() {
+    Keep(kHostName, {ReadState::kFound, view_.host() + "\n"});
+    std::string unread;
+    for (const auto& [path, why] : unread_) {
+        unread += path + ": ";
+        for (char c : why) unread += c == '\n' ? ' ' : c;
+        unread += '\n';
+    }
+    if (!unread.empty()) files_[kUnread] = std::move(unread);
+    // What was only listed stays as an empty folder; what was also read, or has something inside,
+    // is there already.
+    for (auto it = files_.begin(); it != files_.end();) {
+        bool covered = false;
+        if (it->first.ends_with('/')) {
+            const auto next = std::next(it);
+            covered = files_.contains(it->first.substr(0, it->first.size() - 1)) ||
+                      (next != files_.end() && next->first.starts_with(it->first));
+        }
+        it = covered ? files_.erase(it) : std::next(it);
+    }
+    return std::move(files_);
+}
+
+}  // namespace weft::doctor

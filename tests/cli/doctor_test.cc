@@ -1,0 +1,177 @@
+// weft doctor as a program: JSON, exit status, snapshots, and hosts over a stand-in for ssh.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+
+const std::string kData = WEFT_TEST_DATA "/../doctor/data/";
+
+// The worst severity of the findings of `check`; "" without any.
+std::string Worst(const json& findings, const std::string& check) {
+    const std::vector<std::string> order = {"ok", "note", "warn", "fail"};
+    int worst = -1;
+    for (const json& finding : findings["findings"]) {
+        if (finding["check"] != check) continue;
+        const auto at = std::ranges::find(order, finding["severity"].get<std::string>());
+        worst = std::max(worst, static_cast<int>(at - order.begin()));
+    }
+    return worst < 0 ? "" : order.at(static_cast<size_t>(worst));
+}
+
+TEST(Doctor, JsonIsAContract) {
+    const Ran ran = RunWeft({"doctor", "--from", kData + "pcie-link/bad-x4-in-x16.txt", "--json"});
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    const json j = ran.Json();
+    ASSERT_TRUE(j["findings"].is_array());
+    for (const json& finding : j["findings"]) {
+        std::set<std::string> keys;
+        for (const auto& [key, value] : finding.items()) {
+            keys.insert(key);
+            EXPECT_TRUE(value.is_string());
+        }
+        EXPECT_EQ(keys, (std::set<std::string>{"check", "severity", "host", "read", "expected",
+                                               "why", "fix"}));
+    }
+    EXPECT_EQ(Worst(j, "pcie-link"), "fail");
+}
+
+TEST(Doctor, ThisMachineHasNoAlarm) {
+    const Ran ran = RunWeft({"doctor", "--json"});
+    EXPECT_EQ(ran.status, 0) << ran.out;
+    EXPECT_NE(Worst(ran.Json(), "measured"), "") << ran.out;
+    EXPECT_LE(ran.seconds, 60);
+}
+
+TEST(Doctor, SaveAndLookAgain) {
+    test::TempDir dir;
+    const std::string tar = dir / "snap.tar";
+    const Ran saved = RunWeft({"doctor", "--save", tar, "--no-measure"});
+    ASSERT_EQ(saved.status, 0) << saved.err;
+    const Ran to_stdout = RunWeft({"doctor", "--save", "-", "--no-measure"});
+    EXPECT_EQ(to_stdout.status, 0) << to_stdout.err;
+    EXPECT_EQ(to_stdout.out.size() % 512, 0u);
+    const Ran looked = RunWeft({"doctor", "--from", tar, "--json"});
+    EXPECT_EQ(looked.status, 0) << looked.out;
+    EXPECT_GT(looked.Json()["findings"].size(), 3u);
+}
+
+TEST(Doctor, ChecksCanBeChosenAndIgnored) {
+    const Words from = {"doctor", "--from", kData + "swap/bad.txt", "--json"};
+    const json one = RunWeft(from + Words{"--check", "swap"}).Json();
+    ASSERT_EQ(one["findings"].size(), 1u);
+    EXPECT_EQ(one["findings"][0]["severity"], "warn");
+    const json noted = RunWeft(from + Words{"--check", "swap", "--ignore", "swap"}).Json();
+    EXPECT_EQ(noted["findings"][0]["severity"], "note");
+    const Ran unknown = RunWeft(from + Words{"--check", "no-such"});
+    EXPECT_EQ(unknown.status, 2);
+    const Ran nothing = RunWeft(from + Words{"--check", "rdma-gid"});
+    EXPECT_EQ(Worst(nothing.Json(), "rdma-gid"), "note");
+    EXPECT_EQ(RunWeft({"doctor", "--from", "/no/such/file"}).status, 1);
+    EXPECT_EQ(RunWeft({"doctor", "--save", "x", "--from", kData}).status, 2);
+}
+
+TEST(Doctor, TextNamesWhatWasRead) {
+    const Ran ran = RunWeft({"doctor", "--from", kData + "memlock/bad.txt"});
+    EXPECT_EQ(ran.status, 1);
+    for (const char* word : {"FAIL", "memlock", "refused at 67108864", "expected", "why", "fix"}) {
+        EXPECT_NE(ran.out.find(word), std::string::npos) << word << ran.out;
+    }
+    EXPECT_EQ(ran.out.find('\033'), std::string::npos);
+}
+
+TEST(Doctor, ListExplainsAll) {
+    const Ran ran = RunWeft({"doctor", "--list"});
+    EXPECT_EQ(ran.status, 0);
+    for (const json& check : RunWeft({"doctor", "--list", "--json"}).Json()["checks"]) {
+        EXPECT_NE(ran.out.find(check["check"].get<std::string>()), std::string::npos);
+    }
+}
+
+// A stand-in for ssh on PATH: the last word is the command, the one before it the host.
+class DoctorHosts : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::ofstream(dir_ / "ssh") << fmt::format(R"(#!/bin/sh
+for word; do before=$last; last=$word; done
+case $before in
+    down) echo "ssh: connect to host down port 22: No route to host" >&2; exit 255 ;;
+    stuck) sleep 60 ;;
+    garbage) head -c 4000 /dev/urandom ;;
+    *) case $last in
+        date*) sh -c "$last" ;;
+        *ping*) cat {0}/ping-$before ;;
+        *) cat {0}/$before.tar ;;
+    esac ;;
+esac
+)",
+                                                   dir_.path());
+        ::chmod((dir_ / "ssh").c_str(), 0755);
+    }
+    static std::string Addresses(const std::string& address) {
+        return R"([{"ifname":"e1","mtu":9000,"operstate":"UP","addr_info":[{"family":"inet",)"
+               R"("local":")" +
+               address + R"(","prefixlen":24}]}])";
+    }
+    void AddHost(const std::string& name, const std::map<std::string, std::string>& files) {
+        namespace fs = std::filesystem;
+        for (const auto& [path, text] : files) {
+            const fs::path file = fs::path(dir_ / name) / path;
+            fs::create_directories(file.parent_path());
+            std::ofstream(file) << text << "\n";
+        }
+        const std::string command =
+            fmt::format("tar -C {0}/{1} -cf {0}/{1}.tar .", dir_.path(), name);
+        ASSERT_EQ(std::system(command.c_str()), 0);
+    }
+    Ran Run(const Words& arguments) {
+        return RunWeft(Words{"doctor", "--json", "--timeout-ms", "1500"} + arguments,
+                       {"PATH=" + dir_.path() + ":/usr/bin:/bin"});
+    }
+    test::TempDir dir_;
+};
+
+// What is known of a host, as the tar that the host would send.
+TEST_F(DoctorHosts, AreComparedWithEachOther) {
+    for (const std::string name : {"a", "b"}) {
+        AddHost(name, {{"proc/sys/kernel/osrelease", name == "a" ? "6.14.0" : "6.19.0"},
+                       {"cmd/ip_-j_addr", Addresses(name == "a" ? "10.0.0.1" : "10.0.0.2")}});
+    }
+    std::ofstream(dir_ / "ping-a")
+        << "==> cmd/ping_-c_1_-W_1_-M_do_-s_8972_10.0.0.2 <==\n1 packets, 100% packet loss\n\n"
+        << "==> cmd/ping_-c_1_-W_1_-M_do_-s_548_10.0.0.2 <==\n1 packets, 0% packet loss\n";
+    const Ran ran = Run({"--hosts", "a:7000,b"});
+    EXPECT_EQ(ran.status, 1) << ran.err;
+    const json j = ran.Json();
+    EXPECT_EQ(Worst(j, "across-kernel"), "note") << j;
+    EXPECT_EQ(Worst(j, "across-clock"), "ok") << j;
+    EXPECT_EQ(Worst(j, "across-mtu"), "ok") << j;
+    EXPECT_EQ(Worst(j, "across-path"), "fail") << j;
+}
+
+TEST_F(DoctorHosts, ThatDoNotAnswerAreNamed) {
+    const Ran ran = Run({"--hosts", "down,stuck,garbage"});
+    EXPECT_EQ(ran.status, 1);
+    EXPECT_LE(ran.seconds, 15);
+    std::set<std::string> hosts;
+    for (const json& finding : ran.Json()["findings"]) {
+        if (finding["check"] == "reachable") hosts.insert(finding["host"]);
+    }
+    EXPECT_EQ(hosts, (std::set<std::string>{"down", "stuck", "garbage"})) << ran.out;
+    EXPECT_NE(ran.out.find("No route to host"), std::string::npos);
+    EXPECT_EQ(Run({"--hosts", "-oProxyCommand=x"}).status, 2);
+}
+
+}  // namespace
+}  // namespace weft::support

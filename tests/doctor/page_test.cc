@@ -1,0 +1,31 @@
+// docs/doctor.md is made from the checks; and every check explains itself.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/file.h"
+#include "doctor/check.h"
+
+namespace weft::doctor {
+namespace {
+
+TEST(DoctorPage, IsTheCommittedOne) {
+    const Result<std::string> committed = ReadTextFile(WEFT_TEST_DATA "/../../docs/doctor.md");
+    ASSERT_TRUE(committed.ok()) << committed.error().message;
+    EXPECT_EQ(*committed, ChecksPage()) << "weft doctor --list --markdown >docs/doctor.md";
+}
+
+TEST(DoctorPage, EveryCheckExplainsItself) {
+    std::set<std::string> names;
+    for (const Check& check : AllChecks()) {
+        SCOPED_TRACE(check.name);
+        EXPECT_TRUE(names.insert(check.name).second) << "twice";
+        EXPECT_GE(std::string(check.what).size(), 10u);
+        EXPECT_GE(std::string(check.reads).size(), 5u);
+        EXPECT_GE(std::string(check.why).size(), 20u);
+        EXPECT_NE(check.run == nullptr, check.across == nullptr);
+    }
+}
+
+}  // namespace
+}  // namespace weft::doctor
