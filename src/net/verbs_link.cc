@@ -1,15 +1,21 @@
-// A link over one RC queue pair: put is an RDMA WRITE of the bytes and one of the flag behind it.
+// A link over one RC queue pair: put is one RDMA WRITE of the bytes with the flag beside them.
 //
-// A queue pair writes its requests in order, so whoever sees the flag sees the bytes; one WRITE of
-// bytes and flag together promises no order within itself. Small bytes go inline, others are
-// copied to a registered ring, so that the caller's memory is free at once. Only some requests are
-// signalled; their completions free the ring and the queue.
+// The flag is the WRITE's immediate data, which the card hands over only after all bytes (a WRITE
+// promises no order within itself, and a second WRITE for the flag doubles the packets of a small
+// put). Nothing is received: the requests that immediate data takes are empty and posted in bulk.
+// A sender counts how many the peer has left, and where there is none, or a flag jumps by more
+// than immediate data can say, the flag is a second WRITE: a queue pair writes in order too.
 //
-// The waiting side looks at its flags in memory. One that goes to sleep says so by a WRITE to its
-// peer, whose next put then wakes it by a byte over the socket beside the queue pair. The socket
-// also tells at once of a process that ended, and a last byte tells leaving from dying.
+// Small bytes go inline, others are copied to a registered ring, so that the caller's memory is
+// free at once. Only some requests are signalled; their completions free the ring and the queue.
+//
+// The waiting side looks at its completion queue and at its flags, both in memory. One that goes
+// to sleep says so by a WRITE to its peer, whose next put then wakes it by a byte over the socket
+// beside the queue pair. The socket also tells at once of a process that ended, and a last byte
+// tells leaving from dying.
 #ifdef WEFT_VERBS
 
+#include <arpa/inet.h>
 #include <sched.h>
 #include <sys/socket.h>
 
@@ -27,8 +33,9 @@ namespace {
 
 // Words of the region, each on its own cache line: the flags, and what the link itself says.
 constexpr size_t kWordBytes = 64;
-constexpr int kAsleepWord = kFlags;    // grows each time the peer goes to sleep
-constexpr int kLastWord = kFlags + 1;  // written at the end, only to learn that all came through
+constexpr int kAsleepWord = kFlags;     // grows each time the peer goes to sleep
+constexpr int kGrantWord = kFlags + 1;  // receives that the peer has posted beyond the first ones
+constexpr int kLastWord = kFlags + 2;   // written at the end, only to learn that all came through
 static_assert((kLastWord + 1) * kWordBytes <= kVerbsWindowAt);
 static_assert(std::atomic_ref<uint64_t>::is_always_lock_free);
 
@@ -44,6 +51,10 @@ constexpr size_t kLineBytes = 64;
 // Unsignalled at most: this part of the queue, and of the ring.
 constexpr uint32_t kSignalParts = 4;
 constexpr size_t kMostSignals = 16;
+// Immediate data: the flag's number above, the lowest bits of its value below.
+constexpr int kValueBits = 28;
+constexpr uint64_t kValueMask = (uint64_t{1} << kValueBits) - 1;
+static_assert(kFlags <= 1 << (32 - kValueBits));
 
 // The ring from which larger bytes are sent. Positions only grow.
 class Ring {
@@ -75,6 +86,43 @@ class Ring {
     uint64_t tail_ = 0;
 };
 
+// Flags that came as immediate data.
+class Arrivals {
+  public:
+    explicit Arrivals(ibv_cq* queue) : queue_(queue) {}
+    uint64_t flag(int index) const { return flags_[static_cast<size_t>(index)]; }
+    // How many came, and so took a receive each.
+    uint64_t count() const { return count_; }
+    // The status of one that failed; 0 (success) while all is well.
+    ibv_wc_status failure() const { return failure_; }
+    void Take() {
+        std::array<ibv_wc, 8> done;
+        int got;
+        do {
+            got = ibv_poll_cq(queue_, static_cast<int>(done.size()), done.data());
+            for (int i = 0; i < got; i++) Take(done[static_cast<size_t>(i)]);
+        } while (got == static_cast<int>(done.size()));
+    }
+
+  private:
+    void Take(const ibv_wc& done) {
+        if (done.status != IBV_WC_SUCCESS) {
+            if (failure_ == IBV_WC_SUCCESS) failure_ = done.status;
+            return;
+        }
+        count_++;
+        const uint32_t word = ntohl(done.imm_data);
+        uint64_t& flag = flags_[word >> kValueBits];
+        // Flags only rise, and by less than the mask: what is not told follows.
+        flag += (word - flag) & kValueMask;
+    }
+
+    ibv_cq* queue_;
+    std::array<uint64_t, size_t{1} << (32 - kValueBits)> flags_{};
+    uint64_t count_ = 0;
+    ibv_wc_status failure_ = IBV_WC_SUCCESS;
+};
+
 class VerbsLink final : public BaseLink {
   public:
     VerbsLink(Progress& progress, PeerName peer, std::unique_ptr<VerbsEndImpl> end, Fd socket)
@@ -82,7 +130,8 @@ class VerbsLink final : public BaseLink {
           progress_(progress),
           socket_(std::move(socket)),
           verbs_(std::move(end)),
-          ring_(verbs_->staging()) {
+          ring_(verbs_->staging()),
+          arrivals_(verbs_->receive_cq()) {
         SetBlocking(socket_.get(), false);
     }
     ~VerbsLink() override;
@@ -91,7 +140,10 @@ class VerbsLink final : public BaseLink {
     std::span<std::byte> window() override {
         return {verbs_->region().data() + kVerbsWindowAt, window_bytes()};
     }
-    uint64_t flag(int index) const override { return Word(index); }
+    uint64_t flag(int index) const override {
+        arrivals_.Take();
+        return std::max(arrivals_.flag(index), Word(index));
+    }
     int poll_fd() const override { return end() == LinkEnd::kOpen ? socket_.get() : -1; }
 
     Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
@@ -110,10 +162,20 @@ class VerbsLink final : public BaseLink {
                                                  static_cast<size_t>(index) * kWordBytes);
         return std::atomic_ref<uint64_t>(*word).load(std::memory_order_acquire);
     }
-    // Writes of `bytes` (one or two pieces) to `offset` of the peer's region, then of the word.
+    // What a put has to raise in the end.
+    struct Raise {
+        int flag;
+        uint64_t value;
+    };
+    // Whether the flag may go as immediate data.
+    bool FitsImmediate(const Raise& raise) const {
+        return immediates_ < verbs_->receive_depth() + Word(kGrantWord) &&
+               raise.value - raised_[static_cast<size_t>(raise.flag)] <= kValueMask;
+    }
+    // Writes `pieces` to `offset` of the peer's region; the last write of a put raises the flag.
+    bool PostWrite(size_t offset, std::span<ibv_sge> pieces, bool in_line, const Raise* raise);
     bool PostInline(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
-                    int word, uint64_t value);
-    bool PostStaged(size_t offset, const std::byte* bytes, size_t count);
+                    const Raise& raise);
     bool PostWord(int word, uint64_t value, bool signal);
     void SetWord(ibv_send_wr& request, ibv_sge& piece, int word, const uint64_t& value);
     bool Post(ibv_send_wr* first, ibv_send_wr* last, uint32_t count, bool signal);
@@ -124,7 +186,15 @@ class VerbsLink final : public BaseLink {
     Status AwaitRoom(uint32_t requests, size_t ring_bytes, const OpTag& tag,
                      const Deadline& deadline);
     Status PutStaged(size_t offset, std::span<const std::byte> head,
-                     std::span<const std::byte> data, const OpTag& tag, const Deadline& deadline);
+                     std::span<const std::byte> data, const Raise& raise, const OpTag& tag,
+                     const Deadline& deadline);
+    bool Arrived(int flag, uint64_t value) {
+        arrivals_.Take();
+        if (arrivals_.flag(flag) < value && Word(flag) < value) return false;
+        if (arrivals_.count() - granted_ >= verbs_->receive_depth() / 4) Grant();
+        return true;
+    }
+    void Grant();
     Status Gone(const OpTag& tag, const Deadline& deadline);
     Status WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline);
     // False once a request has failed.
@@ -140,6 +210,10 @@ class VerbsLink final : public BaseLink {
     Fd socket_;
     std::unique_ptr<VerbsEndImpl> verbs_;
     Ring ring_;
+    mutable Arrivals arrivals_;
+    uint64_t granted_ = 0;                   // arrivals whose receives were posted again
+    uint64_t immediates_ = 0;                // that we sent
+    std::array<uint64_t, kFlags> raised_{};  // the peer's flags, by immediate data
     uint64_t posted_ = 0;
     uint64_t completed_ = 0;
     std::array<Signal, kMostSignals> signals_{};  // in flight: [first_signal_, last_signal_)
@@ -161,73 +235,82 @@ Status VerbsLink::Put(size_t offset, std::span<const std::byte> head,
                data.size() <= window_bytes() - offset - head.size());
     if (end() != LinkEnd::kOpen) return Gone(tag, deadline);
     const size_t at = kVerbsWindowAt + offset;
-    const size_t bytes = head.size() + data.size();
-    const bool small = bytes <= verbs_->max_inline();
-    if (!small) WEFT_TRY(PutStaged(at, head, data, tag, deadline));
-    if (!HasRoom(2, kLineBytes)) WEFT_TRY(AwaitRoom(2, kLineBytes, tag, deadline));
-    const bool posted =
-        small && bytes > 0 ? PostInline(at, head, data, flag, value) : PostWord(flag, value, false);
-    if (!posted || (last_signal_ - first_signal_ > 1 && !TakeCompletions())) {
-        return Gone(tag, deadline);
+    const Raise raise{flag, value};
+    if (head.size() + data.size() > verbs_->max_inline()) {
+        WEFT_TRY(PutStaged(at, head, data, raise, tag, deadline));
+    } else {
+        if (!HasRoom(2, kLineBytes)) WEFT_TRY(AwaitRoom(2, kLineBytes, tag, deadline));
+        if (!PostInline(at, head, data, raise)) return Gone(tag, deadline);
     }
+    if (last_signal_ - first_signal_ > 1 && !TakeCompletions()) return Gone(tag, deadline);
     if (Word(kAsleepWord) != woke_) Wake();
     return {};
 }
 
 bool VerbsLink::PostInline(size_t offset, std::span<const std::byte> head,
-                           std::span<const std::byte> data, int word, uint64_t value) {
+                           std::span<const std::byte> data, const Raise& raise) {
     std::array<ibv_sge, 2> pieces;
-    int count = 0;
+    size_t count = 0;
     for (const std::span<const std::byte> piece : {head, data}) {
         if (piece.empty()) continue;
-        pieces[static_cast<size_t>(count++)] = {reinterpret_cast<uint64_t>(piece.data()),
-                                                static_cast<uint32_t>(piece.size()), 0};
+        pieces[count++] = {reinterpret_cast<uint64_t>(piece.data()),
+                           static_cast<uint32_t>(piece.size()), 0};
     }
-    ibv_send_wr bytes{};
-    bytes.sg_list = pieces.data();
-    bytes.num_sge = count;
-    bytes.opcode = IBV_WR_RDMA_WRITE;
-    bytes.send_flags = IBV_SEND_INLINE;
-    bytes.wr.rdma.remote_addr = verbs_->peer().region + offset;
-    bytes.wr.rdma.rkey = verbs_->peer().rkey;
-    ibv_send_wr flag{};
-    ibv_sge piece;
-    SetWord(flag, piece, word, value);
-    bytes.next = &flag;
-    return Post(&bytes, &flag, 2, false);
+    return PostWrite(offset, std::span(pieces).first(count), true, &raise);
 }
 
-// In pieces, each copied and sent on its way at once. The flag follows in a request of its own.
+// In pieces, each copied and sent on its way at once.
 Status VerbsLink::PutStaged(size_t offset, std::span<const std::byte> head,
-                            std::span<const std::byte> data, const OpTag& tag,
+                            std::span<const std::byte> data, const Raise& raise, const OpTag& tag,
                             const Deadline& deadline) {
     const size_t most = std::min(kPieceBytes, ring_.bytes() / kSignalParts);
     while (!head.empty() || !data.empty()) {
         const size_t from_head = std::min(head.size(), most);
         const size_t from_data = std::min(data.size(), most - from_head);
         const size_t bytes = from_head + from_data;
-        if (!HasRoom(1, bytes)) WEFT_TRY(AwaitRoom(1, bytes, tag, deadline));
+        if (!HasRoom(2, bytes + kLineBytes)) {
+            WEFT_TRY(AwaitRoom(2, bytes + kLineBytes, tag, deadline));
+        }
         std::byte* staged = ring_.Take(bytes);
         if (from_head > 0) std::memcpy(staged, head.data(), from_head);
         if (from_data > 0) std::memcpy(staged + from_head, data.data(), from_data);
         head = head.subspan(from_head);
         data = data.subspan(from_data);
-        if (!PostStaged(offset, staged, bytes)) return Gone(tag, deadline);
+        const bool last = head.empty() && data.empty();
+        ibv_sge piece{reinterpret_cast<uint64_t>(staged), static_cast<uint32_t>(bytes),
+                      verbs_->staging().lkey()};
+        if (!PostWrite(offset, {&piece, 1}, false, last ? &raise : nullptr)) {
+            return Gone(tag, deadline);
+        }
         offset += bytes;
     }
     return {};
 }
 
-bool VerbsLink::PostStaged(size_t offset, const std::byte* bytes, size_t count) {
-    ibv_sge piece{reinterpret_cast<uint64_t>(bytes), static_cast<uint32_t>(count),
-                  verbs_->staging().lkey()};
-    ibv_send_wr request{};
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_RDMA_WRITE;
-    request.wr.rdma.remote_addr = verbs_->peer().region + offset;
-    request.wr.rdma.rkey = verbs_->peer().rkey;
-    return Post(&request, &request, 1, false);
+bool VerbsLink::PostWrite(size_t offset, std::span<ibv_sge> pieces, bool in_line,
+                          const Raise* raise) {
+    ibv_send_wr bytes{};
+    bytes.sg_list = pieces.data();
+    bytes.num_sge = static_cast<int>(pieces.size());
+    bytes.opcode = IBV_WR_RDMA_WRITE;
+    bytes.send_flags = in_line ? IBV_SEND_INLINE : 0;
+    bytes.wr.rdma.remote_addr = verbs_->peer().region + offset;
+    bytes.wr.rdma.rkey = verbs_->peer().rkey;
+    if (raise == nullptr) return Post(&bytes, &bytes, 1, false);
+    if (FitsImmediate(*raise)) {
+        immediates_++;
+        raised_[static_cast<size_t>(raise->flag)] = raise->value;
+        bytes.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+        bytes.imm_data = htonl(static_cast<uint32_t>(raise->flag) << kValueBits |
+                               static_cast<uint32_t>(raise->value & kValueMask));
+        return Post(&bytes, &bytes, 1, false);
+    }
+    ibv_send_wr flag{};
+    ibv_sge piece;
+    SetWord(flag, piece, raise->flag, raise->value);
+    if (pieces.empty()) return Post(&flag, &flag, 1, false);
+    bytes.next = &flag;
+    return Post(&bytes, &flag, 2, false);
 }
 
 bool VerbsLink::PostWord(int word, uint64_t value, bool signal) {
@@ -274,7 +357,7 @@ bool VerbsLink::Post(ibv_send_wr* first, ibv_send_wr* last, uint32_t count, bool
 bool VerbsLink::TakeCompletions() {
     ibv_wc done{};
     while (end() == LinkEnd::kOpen) {
-        const int count = ibv_poll_cq(verbs_->cq(), 1, &done);
+        const int count = ibv_poll_cq(verbs_->send_cq(), 1, &done);
         if (count == 0) return true;
         if (count < 0) {
             Broke(fmt::format("{}'s completion queue can't be read", verbs_->name()));
@@ -334,7 +417,7 @@ Status VerbsLink::Gone(const OpTag& tag, const Deadline& deadline) {
 
 Status VerbsLink::Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) {
     for (int look = 0; look < kLooksABurst; look++) {
-        if (Word(flag) >= value) return {};
+        if (Arrived(flag, value)) return {};
         SpinPause();
     }
     return WaitOn(flag, value, tag, deadline);
@@ -344,7 +427,7 @@ Status VerbsLink::WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadl
     Patience patience(progress_, *this, tag, deadline);
     for (;;) {
         for (int look = 0; look < kLooksABurst; look++) {
-            if (Word(flag) >= value) return {};
+            if (Arrived(flag, value)) return {};
             if (patience.Next() != Stage::kSpin) break;
             SpinPause();
         }
@@ -355,7 +438,7 @@ Status VerbsLink::WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadl
             case Stage::kYield: patience.Yield(); break;
             case Stage::kSleep:
                 SayAsleep();
-                if (Word(flag) >= value) return {};
+                if (Arrived(flag, value)) return {};
                 // Short at first, and so longer than what the peer sent before it heard of it.
                 progress_.SleepOnSockets(-1, patience.sleep_ms());
                 Receive();
@@ -363,6 +446,15 @@ Status VerbsLink::WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadl
                 break;
         }
     }
+}
+
+// Posts as many receives as were taken, then lets the peer take as many more.
+void VerbsLink::Grant() {
+    if (end() != LinkEnd::kOpen || !HasRoom(1, kLineBytes)) return;
+    const Status posted = verbs_->PostReceives(static_cast<uint32_t>(arrivals_.count() - granted_));
+    if (!posted.ok()) return Broke(posted.error().message);
+    granted_ = arrivals_.count();
+    PostWord(kGrantWord, granted_, false);
 }
 
 void VerbsLink::SayAsleep() {
@@ -377,7 +469,7 @@ bool VerbsLink::LookAwake(int flag, uint64_t value) {
     const int64_t until = NowNs() + kAwakeNs;
     while (NowNs() < until) {
         for (int look = 0; look < kLooksABurst; look++) {
-            if (Word(flag) >= value) return true;
+            if (Arrived(flag, value)) return true;
             SpinPause();
         }
         sched_yield();
@@ -395,6 +487,11 @@ void VerbsLink::Receive() {
     if (end() != LinkEnd::kOpen) return;
     TakeSocket();
     TakeCompletions();
+    arrivals_.Take();
+    if (arrivals_.failure() != IBV_WC_SUCCESS) {
+        Broke(fmt::format("receiving over {} failed: {}", verbs_->name(),
+                          ibv_wc_status_str(arrivals_.failure())));
+    }
     if (end() != LinkEnd::kOpen) return;
     std::string trouble = verbs_->Trouble();
     if (!trouble.empty()) SetEnd(LinkEnd::kBroke, std::move(trouble));

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -19,6 +20,7 @@ namespace weft::net {
 namespace {
 
 constexpr uint32_t kSendDepth = 256;
+constexpr uint32_t kReceiveDepth = 256;
 // Asked for in this order: how much a device takes inline it does not say.
 constexpr uint32_t kInlineSizes[] = {256, 220, 128, 64, 16, 0};
 constexpr size_t kLeastStaging = size_t{64} << 10;
@@ -175,17 +177,22 @@ Status VerbsEndImpl::MakeQueues() {
     }
     send_depth_ = std::min({kSendDepth, static_cast<uint32_t>(limits.max_qp_wr),
                             static_cast<uint32_t>(limits.max_cqe) - 1});
-    // After an error every request completes: the queue must hold them all.
-    const int entries = static_cast<int>(send_depth_) + 1;
-    cq_.reset(ibv_create_cq(device_->context(), entries, nullptr, nullptr, 0));
-    if (cq_ == nullptr) return Failed("a completion queue", errno);
+    receive_depth_ = std::min({kReceiveDepth, static_cast<uint32_t>(limits.max_qp_wr),
+                               static_cast<uint32_t>(limits.max_cqe) - 1});
+    // After an error every request completes: the queues must hold them all.
+    const auto queue = [&](uint32_t depth) {
+        return ibv_create_cq(device_->context(), static_cast<int>(depth) + 1, nullptr, nullptr, 0);
+    };
+    send_cq_.reset(queue(send_depth_));
+    receive_cq_.reset(queue(receive_depth_));
+    if (send_cq_ == nullptr || receive_cq_ == nullptr) return Failed("a completion queue", errno);
     for (const uint32_t inline_bytes : kInlineSizes) {
         ibv_qp_init_attr want{};
-        want.send_cq = cq();
-        want.recv_cq = cq();
+        want.send_cq = send_cq();
+        want.recv_cq = receive_cq();
         want.qp_type = IBV_QPT_RC;
         want.cap.max_send_wr = send_depth_;
-        want.cap.max_recv_wr = 1;
+        want.cap.max_recv_wr = receive_depth_;
         want.cap.max_send_sge = 2;
         want.cap.max_recv_sge = 1;
         want.cap.max_inline_data = inline_bytes;
@@ -210,8 +217,22 @@ Status VerbsEndImpl::ToInit() {
 
 Status VerbsEndImpl::Connect(const VerbsAddress& peer) {
     peer_ = peer;
+    WEFT_TRY(PostReceives(receive_depth_));
     WEFT_TRY(ToReadyToReceive());
     return ToReadyToSend();
+}
+
+Status VerbsEndImpl::PostReceives(uint32_t count) {
+    std::array<ibv_recv_wr, 16> chain{};
+    while (count > 0) {
+        const uint32_t now = std::min(count, static_cast<uint32_t>(chain.size()));
+        for (uint32_t i = 0; i < now; i++) chain[i].next = i + 1 < now ? &chain[i + 1] : nullptr;
+        ibv_recv_wr* bad = nullptr;
+        const int error = ibv_post_recv(qp(), chain.data(), &bad);
+        if (error != 0) return Failed("its receives", error);
+        count -= now;
+    }
+    return {};
 }
 
 Status VerbsEndImpl::ToReadyToReceive() {

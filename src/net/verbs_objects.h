@@ -2,7 +2,7 @@
 //
 // Private to verbs_*.cc of a build with libibverbs. Members are declared in the order in which
 // they are made, so that destructors release them in the reverse one: queue pair, completion
-// queue, registrations, their memory, protection domain, device.
+// queues, registrations, their memory, protection domain, device.
 // Thread: as of Link.
 #pragma once
 
@@ -86,12 +86,16 @@ class VerbsEndImpl final : public VerbsEnd {
     Status Connect(const VerbsAddress& peer) override;
 
     ibv_qp* qp() const { return qp_.get(); }
-    ibv_cq* cq() const { return cq_.get(); }
+    ibv_cq* send_cq() const { return send_cq_.get(); }
+    ibv_cq* receive_cq() const { return receive_cq_.get(); }
     const RegisteredPages& region() const { return *region_; }
     const RegisteredPages& staging() const { return *staging_; }
     size_t window_bytes() const { return window_bytes_; }
     uint32_t max_inline() const { return max_inline_; }
     uint32_t send_depth() const { return send_depth_; }
+    // Empty receives, which all are posted by Connect: immediate data takes one each.
+    uint32_t receive_depth() const { return receive_depth_; }
+    Status PostReceives(uint32_t count);
     const VerbsAddress& peer() const { return peer_; }  // after Connect
     // What this host's own device, port or address suffers from for longer than a moment; "": all
     // is well. Not for the hot path.
@@ -112,10 +116,12 @@ class VerbsEndImpl final : public VerbsEnd {
     std::string name_;
     size_t window_bytes_ = 0;
     uint32_t send_depth_ = 0;
+    uint32_t receive_depth_ = 0;
     uint32_t max_inline_ = 0;
     std::unique_ptr<RegisteredPages> region_;
     std::unique_ptr<RegisteredPages> staging_;
-    CompletionQueue cq_;
+    CompletionQueue send_cq_;
+    CompletionQueue receive_cq_;
     QueuePair qp_;
     VerbsAddress address_;
     VerbsAddress peer_;
