@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr Gid kIpv4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0};
 constexpr size_t kIpv4At = 12;
 constexpr int kMostGids = 1024;
+// The kernel fills the first free entry: so many empty ones are the end of the table, of which each
+// file takes a system call or three.
 constexpr int kLongestGidGap = 64;
 constexpr uint16_t kMostLid = 0xbfff;  // above: multicast
 constexpr uint32_t kMost24 = 0xffffff;
@@ -69,8 +71,7 @@ std::vector<GidEntry> ListGids(const fs::path& port) {
         if (entry.gid == Gid{}) continue;
         empty = 0;
         entry.roce_v2 = Line(port / "gid_attrs" / "types" / name) == "RoCE v2";
-        entry.netdev = Line(port / "gid_attrs" / "ndevs" / name);
-        gids.push_back(std::move(entry));
+        gids.push_back(entry);
     }
     return gids;
 }

@@ -31,7 +31,6 @@ struct GidEntry {
     int index = 0;
     Gid gid{};
     bool roce_v2 = false;
-    std::string netdev;  // "": not said
 };
 
 struct RdmaPort {

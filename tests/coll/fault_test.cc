@@ -17,7 +17,7 @@ const Channel kChannel{.window_begin = 0, .window_bytes = kWindow};
 
 class FaultTest : public ::testing::TestWithParam<Transport> {};
 
-INSTANTIATE_TEST_SUITE_P(Transports, FaultTest, ::testing::Values(Transport::kShm, Transport::kTcp),
+INSTANTIATE_TEST_SUITE_P(Transports, FaultTest, ::testing::ValuesIn(test::LocalTransports()),
                          [](const auto& made) { return TransportName(made.param); });
 
 std::vector<int> AllRanks(int size) {
