@@ -142,6 +142,42 @@ TEST_F(VerbsLink, NothingIsLeftOfHalfALink) {
     }
 }
 
+TEST_F(VerbsLink, AutoTakesItBetweenHostsAndTcpWhereOneSideHasNone) {
+    std::string address;
+    for (const RdmaPort& port : ListRdmaPorts()) {
+        for (const GidEntry& entry : port.gids) {
+            if (port.active && entry.roce_v2 && IsIpv4(entry.gid)) address = GidText(entry.gid);
+        }
+    }
+    ASSERT_NE("", address);
+    for (const bool both : {true, false}) {
+        std::vector<std::unique_ptr<FabricBuilder>> builders;
+        std::vector<std::vector<std::string>> offers(2, std::vector<std::string>(2));
+        for (int rank = 0; rank < 2; rank++) {
+            FabricOptions options = OptionsOf(rank);
+            options.transport = Transport::kAuto;
+            options.advertise_host = address;
+            options.listen_host = "";
+            if (!both && rank == 1) options.rdma_device = "none0";
+            builders.push_back(FabricBuilder::Make(options).value());
+        }
+        for (int rank = 0; rank < 2; rank++) {
+            Offer offer = DecodeOffer(builders[1 - rank]->OfferTo(rank)).value();
+            EXPECT_EQ(both || rank == 1, offer.verbs.has_value()) << offer.verbs_why;
+            offer.boot_id = "of another host";
+            offers[rank][1 - rank] = EncodeOffer(offer);
+        }
+        const std::string expected = both ? "verbs" : "tcp";
+        const auto join = [&](size_t rank) {
+            const auto made = builders[rank]->Connect(offers[rank], Deadline::In(5000));
+            EXPECT_EQ(expected, made.ok() ? made->transport : made.error().message);
+        };
+        std::thread other(join, 1);
+        join(0);
+        other.join();
+    }
+}
+
 TEST_F(VerbsLink, ThousandsOfPutsNeedNoReceiver) {
     auto fabrics = MakeLocalFabrics(2, Transport::kVerbs, kWindow).value();
     const Deadline deadline = Deadline::In(20'000);
