@@ -1,6 +1,7 @@
 // What an all_reduce (f32, sum) costs between processes of this machine, one core each.
 // Run: all_reduce_bench [--ranks 2] [--transport shm,tcp] [--algorithm auto,one_shot,...]
-//                       [--bytes 64,...] [--seconds 0.05]
+//                       [--bytes 64,...] [--seconds 0.05] [--wire full,bf16,q8] [--float64]
+//      all_reduce_bench --idle 2 [--ranks 4]     what ranks cost that wait for a late one
 //
 // Prints a JSON object: "distance_us" is 64 bytes one way through shared memory before and after
 // each run ("near" cores below 0.15, see bench/fabric.sh), and "rows" has one row a transport,
@@ -11,12 +12,14 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <new>
 #include <string>
@@ -32,7 +35,9 @@ namespace {
 using weft::Deadline;
 using weft::NowNs;
 using weft::coll::Algorithm;
+using weft::coll::Choice;
 using weft::coll::Comm;
+using weft::coll::Wire;
 
 constexpr size_t kWindow = size_t{4} << 20;
 constexpr int64_t kTimeoutMs = 20'000;
@@ -46,7 +51,10 @@ struct Options {
     std::vector<std::string> transports{"shm", "tcp"};
     std::vector<std::string> algorithms{"auto"};
     std::vector<size_t> bytes{64, 256, 1024, 4096, 8192, 16384, 65536, 262144, 1048576};
+    std::vector<std::string> wires{"full"};
     double seconds = 0.05;
+    double idle_s = 0;  // > 0: no all_reduce, but a wait of this long
+    bool float64 = false;
     std::vector<int> cores = weft::AllowedCores();  // as they are before anything is pinned
 
     void Pin(int rank) const {
@@ -116,17 +124,21 @@ double Percentile(std::vector<double>& values, double part) {
 }
 
 // The data is not refilled between calls, as in a decode step it is written anew each time.
-Row Measure(Comm& comm, size_t bytes, weft::coll::Choice choice, double seconds) {
-    std::vector<float> start(bytes / sizeof(float));
-    for (size_t i = 0; i < start.size(); i++) start[i] = static_cast<float>(i % 7);
-    std::vector<float> data = start;
+template <typename T>
+Row Measure(Comm& comm, size_t bytes, Choice choice, double seconds) {
+    std::vector<T> start(bytes / sizeof(T));
+    for (size_t i = 0; i < start.size(); i++) start[i] = static_cast<T>(i % 7);
+    std::vector<T> data = start;
     Must(comm.AllReduce(data, kTag, choice));
     for (size_t i = 0; i < data.size(); i++) {
-        if (data[i] != start[i] * static_cast<float>(comm.size())) {
+        const T expected = start[i] * static_cast<T>(comm.size());
+        // Whole numbers up to 6 are off by less than half a step of 6 / 127 each.
+        const T allowed = choice.wire == Wire::kQ8 ? static_cast<T>(comm.size()) / 20 : T{0};
+        if (!(std::abs(data[i] - expected) <= allowed)) {
             Must(weft::MakeError(weft::ErrorCode::kCorrupt, "a wrong sum at {}", i));
         }
     }
-    std::fill(data.begin(), data.end(), 0.0f);
+    std::fill(data.begin(), data.end(), T{0});
     const auto run = [&](int64_t calls) {
         for (int64_t i = 0; i < calls; i++) Must(comm.AllReduce(data, kTag, choice));
     };
@@ -147,17 +159,42 @@ Row Measure(Comm& comm, size_t bytes, weft::coll::Choice choice, double seconds)
         begin = NowNs();
         Must(comm.AllReduce(data, kTag, choice));
         took_us.push_back(static_cast<double>(NowNs() - begin) / 1e3);
-        const weft::coll::Timing& timing = comm.last_timing();
+        const weft::coll::Timing timing = comm.last_timing();
         wire_us.push_back(static_cast<double>(timing.end_ns - timing.last_arrival_ns) / 1e3);
     }
     const double mean_us = static_cast<double>(NowNs() - whole) / 1e3 / static_cast<double>(calls);
     return {Percentile(took_us, 0.5), Percentile(took_us, 0.99), mean_us, Percentile(wire_us, 0.5)};
 }
 
-Algorithm AlgorithmOf(const std::string& name) {
-    const auto algorithm = weft::coll::ParseAlgorithm(name);
-    if (!algorithm.ok()) Must(algorithm.error());
-    return *algorithm;
+template <typename T>
+T Known(const weft::Result<T>& parsed) {
+    if (!parsed.ok()) Must(parsed.error());
+    return *parsed;
+}
+
+// All wait for rank 0, which is late; what that cost the others' cores is printed by rank 0.
+void Idle(Comm& comm, const Options& options) {
+    constexpr int kWarmUps = 100;
+    for (int i = 0; i < kWarmUps; i++) Must(comm.Barrier(kTag));
+    const auto cpu_s = [] {
+        rusage used;
+        ::getrusage(RUSAGE_SELF, &used);
+        const auto seconds = [](const timeval& t) {
+            return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+        };
+        return seconds(used.ru_utime) + seconds(used.ru_stime);
+    };
+    const double before_s = cpu_s();
+    if (comm.rank() == 0) ::usleep(static_cast<useconds_t>(options.idle_s * 1e6));
+    Must(comm.Barrier(kTag));
+    std::vector<double> used(static_cast<size_t>(comm.size()));
+    used[static_cast<size_t>(comm.rank())] = cpu_s() - before_s;
+    Must(comm.AllReduce(used, kTag));
+    double all_s = 0;
+    for (double rank_s : used) all_s += rank_s;
+    if (comm.rank() != 0) return;
+    fmt::print("{{\"idle_percent\": {:.3f}}}\n", all_s / options.idle_s * 100);
+    std::fflush(stdout);
 }
 
 // Runs as one rank; rank 0 prints.
@@ -171,18 +208,25 @@ void RunRank(weft::net::LocalMesh& mesh, int rank, const std::string& transport,
     for (int r = 0; r < options.ranks; r++) ranks.push_back(r);
     const weft::coll::Channel channel{.window_bytes = kWindow};
     auto comm = Comm::Make(*fabric, ranks, channel, kTimeoutMs).value();
+    if (options.idle_s > 0) return Idle(*comm, options);
+    const auto print = [&](const Choice& choice, size_t bytes) {
+        const auto measure = options.float64 ? Measure<double> : Measure<float>;
+        const Row row = measure(*comm, bytes, choice, options.seconds);
+        if (rank != 0) return;
+        fmt::print(
+            "{}{{\"transport\": \"{}\", \"algorithm\": \"{}\", \"wire\": \"{}\", \"ranks\": {}, "
+            "\"bytes\": {}, \"p50_us\": {:.2f}, \"p99_us\": {:.2f}, \"mean_us\": {:.2f}, "
+            "\"wire_p50_us\": {:.2f}}}",
+            separator, transport, AlgorithmName(choice.algorithm), WireName(choice.wire),
+            options.ranks, bytes, row.p50_us, row.p99_us, row.mean_us, row.wire_p50_us);
+        separator = ",\n  ";
+        std::fflush(stdout);
+    };
     for (const std::string& algorithm : options.algorithms) {
-        for (size_t bytes : options.bytes) {
-            const Row row = Measure(*comm, bytes, {AlgorithmOf(algorithm)}, options.seconds);
-            if (rank != 0) continue;
-            fmt::print(
-                "{}{{\"transport\": \"{}\", \"algorithm\": \"{}\", \"ranks\": {}, "
-                "\"bytes\": {}, \"p50_us\": {:.2f}, \"p99_us\": {:.2f}, "
-                "\"mean_us\": {:.2f}, \"wire_p50_us\": {:.2f}}}",
-                separator, transport, algorithm, options.ranks, bytes, row.p50_us, row.p99_us,
-                row.mean_us, row.wire_p50_us);
-            separator = ",\n  ";
-            std::fflush(stdout);
+        for (const std::string& wire : options.wires) {
+            const Choice choice{Known(weft::coll::ParseAlgorithm(algorithm)),
+                                Known(weft::coll::ParseWire(wire))};
+            for (size_t bytes : options.bytes) print(choice, bytes);
         }
     }
     Must(comm->Barrier(kTag));
@@ -212,12 +256,20 @@ int main(int argc, char** argv) {
     app.add_option("--transport", options.transports)->delimiter(',');
     app.add_option("--algorithm", options.algorithms)->delimiter(',');
     app.add_option("--bytes", options.bytes)->delimiter(',');
+    app.add_option("--wire", options.wires)->delimiter(',');
     app.add_option("--seconds", options.seconds, "for each row");
+    app.add_option("--idle", options.idle_s, "seconds that all wait for rank 0, and nothing else");
+    app.add_flag("--float64", options.float64, "of doubles instead of floats");
     bool probe = false;
     app.add_flag("--probe", probe, "print the distance of the cores, nothing else");
     CLI11_PARSE(app, argc, argv);
     if (probe) {
         fmt::print("{:.3f}\n", DistanceUs(options));
+        return 0;
+    }
+    if (options.idle_s > 0) {
+        const char* unused = "";
+        RunTransport(options.transports[0], options, unused);
         return 0;
     }
     const double before_us = DistanceUs(options);

@@ -1,6 +1,8 @@
 #!/bin/bash
-# What an all_reduce costs between two processes of this machine, shm and tcp, cores 0 and 1; with
-# a folder of peer programs also what Open MPI's costs, and raw exchanges, in the same rounds.
+# What an all_reduce costs between processes of this machine, shm and tcp, on cores 0 and 1: two
+# ranks, four ranks (two a core), and four ranks that wait. With a folder of peer programs also what
+# Open MPI's costs, and raw exchanges, in the same rounds; then each figure that Weft means to reach
+# is printed with its limit and "met" or "NOT MET".
 # Run: bench/fabric.sh [PEERS_FOLDER]      (BUILD=build RUN_S=30 SECONDS_EACH=0.03)
 #
 # PEERS_FOLDER holds mpi_allreduce.c, shm_pingpong.c and tcp_pingpong.c; needs mpicc and mpirun.
@@ -15,7 +17,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 if [ -n "$peers" ]; then
-    mpicc -O2 "$peers/mpi_allreduce.c" -o "$work/mpi_allreduce"
+    mpicc -O2 "$peers/mpi_allreduce.c" -o "$work/mpi_2"
+    # The same program for four ranks on two cores.
+    sed 's/size != 2/size != 4/; s/CPU_SET(rank,/CPU_SET(rank % 2,/
+         s/2.0f \* (float)(i % 7) + 1.0f/4.0f * (float)(i % 7) + 6.0f/' \
+        "$peers/mpi_allreduce.c" > "$work/mpi_4.c"
+    mpicc -O2 "$work/mpi_4.c" -o "$work/mpi_4"
     for name in tcp_pingpong shm_pingpong; do cc -O2 "$peers/$name.c" -o "$work/$name"; done
 fi
 
@@ -27,8 +34,8 @@ keep() {  # keep NAME COMMAND...: its JSON goes to NAME.ROUND, the probes to NAM
 }
 
 mpi() {  # the ob1 layer is asked for by name: with UCX installed Open MPI would not use its own
-    keep "$1" mpirun --allow-run-as-root -n 2 --bind-to none --mca pml ob1 "${@:2}" \
-        "$work/mpi_allreduce" "$seconds"
+    keep "$1" mpirun --allow-run-as-root --oversubscribe -n "$2" --bind-to none --mca pml ob1 \
+        "${@:3}" "$work/mpi_$2" "$seconds"
 }
 
 round=0
@@ -38,38 +45,19 @@ while [ $SECONDS -lt "$run_s" ]; do
         keep "weft_$transport" "$bench" --transport "$transport" --seconds "$seconds"
     done
     if [ -n "$peers" ]; then
-        mpi mpi_shm --mca btl self,vader
-        mpi mpi_tcp --mca btl self,tcp --mca btl_tcp_if_include lo
+        mpi mpi_shm 2 --mca btl self,vader
+        mpi mpi_tcp 2 --mca btl self,tcp --mca btl_tcp_if_include lo
         keep raw_shm "$work/shm_pingpong" "$seconds"
         keep raw_tcp "$work/tcp_pingpong" "$seconds"
     fi
+    [ $((round % 3)) = 1 ] || continue
+    for transport in shm tcp; do
+        keep "weft4_$transport" "$bench" --ranks 4 --transport "$transport" --seconds "$seconds"
+        keep "idle_$transport" "$bench" --ranks 4 --transport "$transport" --idle 0.5
+    done
+    if [ -n "$peers" ]; then
+        mpi mpi4_shm 4 --mca btl self,vader --mca mpi_yield_when_idle 1
+        mpi mpi4_tcp 4 --mca btl self,tcp --mca btl_tcp_if_include lo --mca mpi_yield_when_idle 1
+    fi
 done
-
-python3 - "$work" <<'PY'
-import collections, glob, json, os, statistics, sys
-values = collections.defaultdict(list)
-for path in glob.glob(sys.argv[1] + "/*.state"):
-    name = os.path.basename(path).split(".")[0]
-    distances = [float(word) < 0.15 for word in open(path).read().split()]
-    state = {(True, True): "near", (False, False): "far"}.get(tuple(distances))
-    rows = json.load(open(path.removesuffix(".state")))
-    for row in rows["rows"] if isinstance(rows, dict) else rows:
-        if state:
-            us = row.get("p50_us", row.get("exchange_p50_us"))
-            values[state, name, row["bytes"]].append(us)
-median = {key: statistics.median(v) for key, v in values.items()}
-sizes = sorted({key[2] for key in values})
-print("median us of one all_reduce of f32, 2 ranks (raw: an exchange without adding)")
-for state in ("near", "far"):
-    for wire in ("shm", "tcp"):
-        names = [n + "_" + wire for n in ("weft", "mpi", "raw") if
-                 any((state, n + "_" + wire, b) in median for b in sizes)]
-        if "weft_" + wire not in names: continue
-        rounds = len(values[state, "weft_" + wire, sizes[0]])
-        print(f"\n{state} cores, {rounds} rounds\n{'bytes':>9}" +
-              "".join(f"{n:>10}" for n in names) + ("   mpi/weft" if len(names) > 1 else ""))
-        for b in sizes:
-            row = [median.get((state, n, b), float("nan")) for n in names]
-            line = f"{b:>9}" + "".join(f"{us:>10.2f}" for us in row)
-            print(line + (f"{row[1] / row[0]:>10.2f}x" if len(row) > 1 else ""))
-PY
+python3 "$root/bench/fabric_report.py" "$work"

@@ -2,12 +2,25 @@
 // they add in is part of the contract (coll/comm.h).
 #include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include "coll/comm_impl.h"
+#include "coll/sum.h"
 #include "coll/wire.h"
 
 namespace weft::coll {
 namespace {
+
+// sum[i] = data[i], unless they are the same.
+template <typename T, typename Out>
+void Round(std::span<const T> data, std::span<Out> sum) {
+    if constexpr (!std::is_same_v<T, Out>) RoundToFloat(data.data(), sum.data(), sum.size());
+}
+
+// A one-shot's pieces: small enough to stay in the second-level cache from the sender's copy to
+// the sum, large enough that announcing them costs little.
+constexpr size_t kPieceShm = size_t{32} << 10;
+constexpr size_t kPieceAcross = size_t{128} << 10;
 
 template <typename T>
 std::span<T> SegmentOf(std::span<T> data, size_t parts, size_t index) {
@@ -21,18 +34,28 @@ std::span<T> SegmentOf(std::span<T> data, size_t parts, size_t index) {
 }  // namespace
 
 Status CommImpl::AllReduce(std::span<float> data, const net::OpTag& tag, Choice choice) {
-    return Reduce(data, tag, choice);
+    return Reduce(data, data, tag, choice);
 }
 
 Status CommImpl::AllReduce(std::span<double> data, const net::OpTag& tag, Choice choice) {
-    return Reduce(data, tag, choice);
+    return Reduce(data, data, tag, choice);
 }
 
-template <typename T>
-Status CommImpl::Reduce(std::span<T> data, const net::OpTag& tag, Choice choice) {
+Status CommImpl::AllReduce(std::span<double> data, std::span<float> sum, const net::OpTag& tag,
+                           Choice choice) {
+    return Reduce(data, sum, tag, choice);
+}
+
+template <typename T, typename Out>
+Status CommImpl::Reduce(std::span<T> data, std::span<Out> sum, const net::OpTag& tag,
+                        Choice choice) {
+    WEFT_CHECK(sum.size() == data.size());
     if (!failed_.ok()) return failed_;
     Op op = Begin(data.size_bytes(), tag);
-    if (size_ == 1 || data.empty()) return End({});
+    if (size_ == 1 || data.empty()) {
+        Round<T, Out>(data, sum);
+        return End({});
+    }
     if (!hosts_known_) {
         const Status learned = LearnHosts(op);
         if (!learned.ok()) return End(learned);
@@ -43,43 +66,75 @@ Status CommImpl::Reduce(std::span<T> data, const net::OpTag& tag, Choice choice)
         if (choice.wire == Wire::kFull) choice.wire = tuned.wire;
     }
     op.wire = choice.wire;
+    return End(ReduceAll(data, sum, choice.algorithm, op));
+}
+
+// Cuts into what a message, or one from each rank, holds.
+template <typename T, typename Out>
+Status CommImpl::ReduceAll(std::span<T> data, std::span<Out> sum, Algorithm algorithm,
+                           const Op& op) {
     // Within a host the values always travel in full.
-    const Wire widest = choice.algorithm == Algorithm::kHierarchical ? Wire::kFull : op.wire;
+    const Wire widest = algorithm == Algorithm::kHierarchical ? Wire::kFull : op.wire;
     const size_t slot = WireValues(widest, payload_, sizeof(T)) / kQ8Block * kQ8Block;
-    const bool cut =
-        choice.algorithm == Algorithm::kTwoShot || choice.algorithm == Algorithm::kRing;
-    const size_t most = cut ? slot * static_cast<size_t>(size_) : slot;
-    Status status;
-    while (status.ok() && !data.empty()) {
-        const std::span<T> piece = data.first(std::min(most, data.size()));
-        data = data.subspan(piece.size());
-        status = ReducePiece(piece, choice.algorithm, op);
+    const Team everyone{everyone_, static_cast<size_t>(rank_)};
+    if (algorithm == Algorithm::kOneShot) {
+        const size_t piece = (across_hosts_ ? kPieceAcross : kPieceShm) / sizeof(T);
+        return OneShot(everyone, data, sum, std::min(slot, piece), op);
     }
-    return End(std::move(status));
+    const bool cut = algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kRing;
+    const size_t most = cut ? slot * everyone.size() : slot;
+    for (std::span<T> left = data; !left.empty();) {
+        const std::span<T> piece = left.first(std::min(most, left.size()));
+        left = left.subspan(piece.size());
+        WEFT_TRY(ReducePiece(everyone, piece, algorithm, op));
+    }
+    Round<T, Out>(data, sum);
+    return {};
 }
 
 template <typename T>
-Status CommImpl::ReducePiece(std::span<T> piece, Algorithm algorithm, const Op& op) {
-    const Team everyone{everyone_, static_cast<size_t>(rank_)};
+Status CommImpl::ReducePiece(const Team& team, std::span<T> piece, Algorithm algorithm,
+                             const Op& op) {
     switch (algorithm) {
         case Algorithm::kAuto:
-        case Algorithm::kOneShot: return OneShot(everyone, piece, op);
-        case Algorithm::kTwoShot: return TwoShot(everyone, piece, op);
-        case Algorithm::kRing: return Ring(everyone, piece, op);
-        case Algorithm::kRecursiveDoubling: return Doubling(everyone, piece, op);
+        case Algorithm::kOneShot: return OneShot(team, piece, piece, piece.size(), op);
+        case Algorithm::kTwoShot: return TwoShot(team, piece, op);
+        case Algorithm::kRing: return Ring(team, piece, op);
+        case Algorithm::kRecursiveDoubling: return Doubling(team, piece, op);
         case Algorithm::kHierarchical: return Hierarchical(piece, op);
     }
     return {};
 }
 
-// Everybody sends all to all, and adds up all.
-template <typename T>
-Status CommImpl::OneShot(const Team& team, std::span<T> data, const Op& op) {
-    const std::span<const std::byte> sent = OnWire(std::span<const T>(data), op.wire);
-    for (size_t step = 1; step < team.size(); step++) {
-        WEFT_TRY(Post(team.ahead(step), kOneShotSum, sent, op));
+// Everybody sends all to all, and adds up all: in pieces of at most `most` values, the next one on
+// its way while one is added up, so that both are still in the cache.
+template <typename T, typename Out>
+Status CommImpl::OneShot(const Team& team, std::span<T> data, std::span<Out> sum, size_t most,
+                         const Op& op) {
+    size_t posted = std::min(most, data.size());
+    std::span<const std::byte> sent;
+    WEFT_TRY(PostToAll<T>(team, kOneShotSum, data.first(posted), sent, op));
+    for (size_t done = 0; done < data.size();) {
+        const std::span<T> next = data.subspan(posted, std::min(most, data.size() - posted));
+        std::span<const std::byte> next_sent;
+        if (!next.empty()) WEFT_TRY(PostToAll<T>(team, kOneShotSum, next, next_sent, op));
+        WEFT_TRY(SumTeam<T>(team, kOneShotSum, sum.subspan(done, posted - done), sent, op));
+        done = posted;
+        posted += next.size();
+        sent = next_sent;
     }
-    return SumTeam(team, kOneShotSum, data, sent, op);
+    return {};
+}
+
+template <typename T>
+Status CommImpl::PostToAll(const Team& team, Kind kind, std::span<const T> values,
+                           std::span<const std::byte>& sent, const Op& op) {
+    sent = OnWire(values, op.wire);
+    for (size_t step = 1; step < team.size(); step++) To(team.ahead(step)).Expect(sent.size());
+    for (size_t step = 1; step < team.size(); step++) {
+        WEFT_TRY(Post(team.ahead(step), kind, sent, op));
+    }
+    return {};
 }
 
 // Everybody adds up one segment, then tells the sum to all.
@@ -91,7 +146,7 @@ Status CommImpl::TwoShot(const Team& team, std::span<T> data, const Op& op) {
         WEFT_TRY(PostValues(team.ahead(step), kScatter, theirs, op));
     }
     const std::span<T> own = SegmentOf(data, n, team.me);
-    WEFT_TRY(SumTeam(team, kScatter, own, OnWire(std::span<const T>(own), op.wire), op));
+    WEFT_TRY(SumTeam<T>(team, kScatter, own, OnWire(std::span<const T>(own), op.wire), op));
     const std::span<const std::byte> sum = OnWire(std::span<const T>(own), op.wire);
     for (size_t step = 1; step < n; step++) WEFT_TRY(Post(team.ahead(step), kGather, sum, op));
     if (op.wire != Wire::kFull) Decode(op.wire, sum.data(), own);
@@ -159,14 +214,15 @@ Status CommImpl::Doubling(const Team& team, std::span<T> data, const Op& op) {
     }
     if (team.me < extra) {
         const int pair[] = {rank_, rank(team.me + pairs)};
-        WEFT_TRY(SumTeam({pair, 0}, kFold, data, OnWire(std::span<const T>(data), op.wire), op));
+        WEFT_TRY(
+            SumTeam<T>(Team{pair, 0}, kFold, data, OnWire(std::span<const T>(data), op.wire), op));
     }
     for (size_t bit = 1; bit < pairs; bit *= 2) {
         const size_t above = (team.me & bit) != 0;
         const int pair[] = {rank(team.me & ~bit), rank(team.me | bit)};
         const std::span<const std::byte> sent = OnWire(std::span<const T>(data), op.wire);
         WEFT_TRY(Post(pair[1 - above], kDoubling, sent, op));
-        WEFT_TRY(SumTeam({pair, above}, kDoubling, data, sent, op));
+        WEFT_TRY(SumTeam<T>(Team{pair, above}, kDoubling, data, sent, op));
     }
     if (extra == 0) return {};
     // What the extra ranks get is rounded to the wire once more, so all round.
@@ -189,8 +245,9 @@ Status CommImpl::Hierarchical(std::span<T> data, const Op& op) {
         return TakeValues(leader, kFromLeader, data, inside);
     }
     const std::span<const std::byte> bytes = std::as_bytes(data);
-    if (host.size() > 1) WEFT_TRY(SumTeam(host, kToLeader, data, bytes, inside));
-    if (leaders_.size() > 1) WEFT_TRY(OneShot({leaders_, my_host_}, data, op));
+    if (host.size() > 1) WEFT_TRY(SumTeam<T>(host, kToLeader, data, bytes, inside));
+    if (leaders_.size() > 1)
+        WEFT_TRY(OneShot(Team{leaders_, my_host_}, data, data, data.size(), op));
     for (size_t step = 1; step < host.size(); step++) {
         WEFT_TRY(Post(host.ahead(step), kFromLeader, bytes, inside));
     }
@@ -218,7 +275,7 @@ Status CommImpl::ReduceScatter(std::span<float> data, std::span<const size_t> co
             }
             const std::span<float> own = piece(rank_, done);
             if (!own.empty()) {
-                WEFT_TRY(SumTeam(everyone, kReducePart, own, std::as_bytes(own), op));
+                WEFT_TRY(SumTeam<float>(everyone, kReducePart, own, std::as_bytes(own), op));
             }
         }
         return {};
@@ -229,9 +286,11 @@ Status CommImpl::ReduceScatter(std::span<float> data, std::span<const size_t> co
 template <typename T>
 std::span<const std::byte> CommImpl::OnWire(std::span<const T> values, Wire wire) {
     if (wire == Wire::kFull) return std::as_bytes(values);
-    if (on_wire_.empty()) on_wire_.resize(payload_);
-    Encode(wire, values, on_wire_.data());
-    return {on_wire_.data(), WireBytes(wire, values.size(), sizeof(T))};
+    if (on_wire_.empty()) on_wire_.resize(2 * payload_);
+    on_wire_half_ ^= 1;
+    std::byte* const out = on_wire_.data() + on_wire_half_ * payload_;
+    Encode(wire, values, out);
+    return {out, WireBytes(wire, values.size(), sizeof(T))};
 }
 
 template <typename T>
@@ -253,17 +312,22 @@ Status CommImpl::TakeValues(int from, Kind kind, std::span<T> out, const Op& op)
     return Release(from, op);
 }
 
-template <typename T>
-Status CommImpl::SumTeam(const Team& team, Kind kind, std::span<T> own,
+template <typename T, typename Out>
+Status CommImpl::SumTeam(const Team& team, Kind kind, std::span<Out> sum,
                          std::span<const std::byte> sent, const Op& op) {
     const size_t n = team.size();
     for (size_t place = 0; place < n; place++) {
         const std::byte*& addend = addends_[place];
         addend = sent.data();
         if (place == team.me) continue;
-        WEFT_TRY(AwaitValues<T>(team.ranks[place], kind, own.size(), addend, op));
+        WEFT_TRY(AwaitValues<T>(team.ranks[place], kind, sum.size(), addend, op));
     }
-    SumEncoded(op.wire, std::span<const std::byte* const>(addends_).first(n), own);
+    const auto addends = std::span<const std::byte* const>(addends_).first(n);
+    if constexpr (std::is_same_v<T, Out>) {
+        SumEncoded(op.wire, addends, sum);
+    } else {
+        SumEncodedRounded(op.wire, addends, sum);
+    }
     for (size_t place = 0; place < n; place++) {
         if (place != team.me) WEFT_TRY(Release(team.ranks[place], op));
     }

@@ -108,16 +108,22 @@ Status CommImpl::LearnHosts(const Op& op) {
 }
 
 CommImpl::Op CommImpl::Begin(size_t bytes, const net::OpTag& tag) {
-    timing_.begin_ns = NowNs();
-    timing_.last_arrival_ns = timing_.begin_ns;
-    timing_.bytes = bytes;
-    return {tag, Deadline::From(timing_.begin_ns, timeout_ms_)};
+    begin_ = last_arrival_ = clock_.Now();
+    bytes_ = bytes;
+    return {tag, CoarseDeadline(timeout_ms_)};
 }
 
 Status CommImpl::End(Status status) {
-    timing_.end_ns = NowNs();
+    end_ = clock_.Now();
     if (!status.ok()) failed_ = status;
     return status;
+}
+
+Timing CommImpl::last_timing() const {
+    // A rank of another host has another clock: what it says is no more than a hint.
+    int64_t times[] = {begin_, std::clamp(last_arrival_, begin_, std::max(begin_, end_)), end_};
+    clock_.ToNs(times);
+    return {times[0], times[1], times[2], bytes_};
 }
 
 Status CommImpl::Take(int from, Kind kind, std::span<std::byte> out, const Op& op) {
@@ -248,7 +254,7 @@ Status CommImpl::Send(std::span<const std::byte> data, int to, const net::OpTag&
     while (status.ok() && !data.empty()) {
         const std::span<const std::byte> piece = data.first(std::min(send_payload_, data.size()));
         data = data.subspan(piece.size());
-        status = stream.Post(kSent, timing_.begin_ns, piece, op.tag, op.deadline);
+        status = stream.Post(kSent, begin_, piece, op.tag, op.deadline);
     }
     return End(std::move(status));
 }
@@ -263,8 +269,8 @@ Status CommImpl::Recv(std::span<std::byte> data, int from, const net::OpTag& tag
             const std::span<std::byte> piece = data.first(std::min(send_payload_, data.size()));
             data = data.subspan(piece.size());
             const std::byte* payload;
-            WEFT_TRY(stream.Await(kSent, piece.size(), payload, timing_.last_arrival_ns, op.tag,
-                                  op.deadline));
+            WEFT_TRY(
+                stream.Await(kSent, piece.size(), payload, last_arrival_, op.tag, op.deadline));
             std::memcpy(piece.data(), payload, piece.size());
             WEFT_TRY(stream.Release(op.tag, op.deadline));
         }

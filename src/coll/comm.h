@@ -76,6 +76,9 @@ class Comm {
     // wire takes the algorithm only.
     virtual Status AllReduce(std::span<float> data, const net::OpTag& tag, Choice choice = {}) = 0;
     virtual Status AllReduce(std::span<double> data, const net::OpTag& tag, Choice choice = {}) = 0;
+    // The same sum of doubles, rounded to float in the pass that adds up. data out: anything.
+    virtual Status AllReduce(std::span<double> data, std::span<float> sum, const net::OpTag& tag,
+                             Choice choice = {}) = 0;
     // data: size() parts one after another, part r being counts[r] values (0 is fine). In: this
     // rank's addends to all parts; out: its own part holds the sum in rank order, the others are as
     // they were.
@@ -100,7 +103,7 @@ class Comm {
     virtual size_t max_send_bytes() const = 0;
     virtual Status Barrier(const net::OpTag& tag) = 0;
 
-    virtual const Timing& last_timing() const = 0;
+    virtual Timing last_timing() const = 0;
 };
 
 }  // namespace weft::coll

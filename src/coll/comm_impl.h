@@ -8,6 +8,7 @@
 
 #include "coll/comm.h"
 #include "coll/stream.h"
+#include "coll/ticks.h"
 
 namespace weft::coll {
 
@@ -39,13 +40,15 @@ class CommImpl final : public Comm {
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     size_t max_send_bytes() const override { return send_payload_; }
-    const Timing& last_timing() const override { return timing_; }
+    Timing last_timing() const override;
     const Tuning& tuning() const override { return tuning_; }
     void SetTuning(Tuning tuning) override;
     Status SetHosts(std::span<const int> host_of_rank) override;
 
     Status AllReduce(std::span<float> data, const net::OpTag& tag, Choice choice) override;
     Status AllReduce(std::span<double> data, const net::OpTag& tag, Choice choice) override;
+    Status AllReduce(std::span<double> data, std::span<float> sum, const net::OpTag& tag,
+                     Choice choice) override;
     Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
                          const net::OpTag& tag) override;
     Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,
@@ -88,12 +91,16 @@ class CommImpl final : public Comm {
     Status LearnHosts(const Op& op);
     void UseHosts(std::span<const int> host_of_rank);
 
+    // Out: T, or float where doubles are to be rounded. `sum` may be `data`.
+    template <typename T, typename Out>
+    Status Reduce(std::span<T> data, std::span<Out> sum, const net::OpTag& tag, Choice choice);
+    template <typename T, typename Out>
+    Status ReduceAll(std::span<T> data, std::span<Out> sum, Algorithm algorithm, const Op& op);
     template <typename T>
-    Status Reduce(std::span<T> data, const net::OpTag& tag, Choice choice);
-    template <typename T>
-    Status ReducePiece(std::span<T> piece, Algorithm algorithm, const Op& op);
-    template <typename T>
-    Status OneShot(const Team& team, std::span<T> data, const Op& op);
+    Status ReducePiece(const Team& team, std::span<T> piece, Algorithm algorithm, const Op& op);
+    template <typename T, typename Out>
+    Status OneShot(const Team& team, std::span<T> data, std::span<Out> sum, size_t most,
+                   const Op& op);
     template <typename T>
     Status TwoShot(const Team& team, std::span<T> data, const Op& op);
     template <typename T>
@@ -107,9 +114,12 @@ class CommImpl final : public Comm {
     template <typename T>
     Status Hierarchical(std::span<T> data, const Op& op);
 
-    // Sends values in the form of the wire. What was sent is valid until the next such call.
+    // Sends values in the form of the wire. What was sent is valid until the next but one.
     template <typename T>
     Status PostValues(int to, Kind kind, std::span<const T> values, const Op& op);
+    template <typename T>
+    Status PostToAll(const Team& team, Kind kind, std::span<const T> values,
+                     std::span<const std::byte>& sent, const Op& op);
     template <typename T>
     std::span<const std::byte> OnWire(std::span<const T> values, Wire wire);
     // Awaits such values. They lie in the window, until Release.
@@ -118,19 +128,19 @@ class CommImpl final : public Comm {
     // Awaits such values, copies them out, and releases them.
     template <typename T>
     Status TakeValues(int from, Kind kind, std::span<T> out, const Op& op);
-    // Awaits the same message from all others of the team, and sums all in team order into `own`,
-    // which holds this rank's addend. `sent`: that addend on the wire.
-    template <typename T>
-    Status SumTeam(const Team& team, Kind kind, std::span<T> own, std::span<const std::byte> sent,
+    // Awaits the same message of values of type T from all others of the team, and sums all in team
+    // order into `sum`. `sent`: this rank's addend on the wire.
+    template <typename T, typename Out>
+    Status SumTeam(const Team& team, Kind kind, std::span<Out> sum, std::span<const std::byte> sent,
                    const Op& op);
 
     Stream& To(int rank) { return *collective_[static_cast<size_t>(rank)]; }
     int Ahead(int steps) const { return (rank_ + steps) % size_; }
     Status Post(int to, Kind kind, std::span<const std::byte> payload, const Op& op) {
-        return To(to).Post(kind, timing_.last_arrival_ns, payload, op.tag, op.deadline);
+        return To(to).Post(kind, last_arrival_, payload, op.tag, op.deadline);
     }
     Status Await(int from, Kind kind, size_t bytes, const std::byte*& payload, const Op& op) {
-        return To(from).Await(kind, bytes, payload, timing_.last_arrival_ns, op.tag, op.deadline);
+        return To(from).Await(kind, bytes, payload, last_arrival_, op.tag, op.deadline);
     }
     // Awaits a message and copies it out.
     Status Take(int from, Kind kind, std::span<std::byte> out, const Op& op);
@@ -145,7 +155,8 @@ class CommImpl final : public Comm {
     std::vector<std::optional<Stream>> collective_;  // by rank of the group; none for ourselves
     std::vector<std::optional<Stream>> sends_;
     std::vector<const std::byte*> addends_;  // by place in a team: where its addend lies
-    std::vector<std::byte> on_wire_;         // our values in a narrow wire type
+    std::vector<std::byte> on_wire_;         // our values in a narrow wire type, two messages
+    size_t on_wire_half_ = 0;
     std::vector<int> everyone_;
     bool hosts_known_ = false;
     int host_mark_ = 0;         // the lowest rank that is joined to us by shm, or ourselves
@@ -154,7 +165,10 @@ class CommImpl final : public Comm {
     size_t my_place_ = 0, my_host_ = 0;
     Tuning tuning_;
     bool tuning_given_ = false;
-    Timing timing_;
+    // Of the last collective: Timing, in ticks.
+    TickClock clock_;
+    int64_t begin_ = 0, last_arrival_ = 0, end_ = 0;
+    size_t bytes_ = 0;
     Status failed_;
 };
 

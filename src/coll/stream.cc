@@ -28,7 +28,7 @@ Stream::Stream(net::Link& link, uint64_t epoch, size_t window_begin, size_t wind
       credit_flag_(flag + 1),
       told_how_(told) {}
 
-Status Stream::Post(uint64_t kind, int64_t last_arrival_ns, std::span<const std::byte> payload,
+Status Stream::Post(uint64_t kind, int64_t last_arrival, std::span<const std::byte> payload,
                     const net::OpTag& tag, const Deadline& deadline) {
     WEFT_CHECK(payload.size() + sizeof(MessageHead) <= slot_bytes_);
     const uint64_t message = sent_ + 1;
@@ -44,7 +44,7 @@ Status Stream::Post(uint64_t kind, int64_t last_arrival_ns, std::span<const std:
     MessageHead head;
     head.bytes = payload.size();
     head.kind = kind;
-    head.last_arrival_ns = last_arrival_ns;
+    head.last_arrival = last_arrival;
     head.sequence = message;
     head.epoch = epoch_;
     if (told_how_ == Told::kInMessages) head.released = told_ = released_;
@@ -54,8 +54,9 @@ Status Stream::Post(uint64_t kind, int64_t last_arrival_ns, std::span<const std:
     return {};
 }
 
-Status Stream::Await(uint64_t kind, size_t bytes, const std::byte*& payload,
-                     int64_t& last_arrival_ns, const net::OpTag& tag, const Deadline& deadline) {
+Status Stream::Await(uint64_t kind, size_t bytes, const std::byte*& payload, int64_t& last_arrival,
+                     const net::OpTag& tag, const Deadline& deadline) {
+    Expect(bytes);
     WEFT_TRY(link_.Wait(data_flag_, awaited_ + 1, tag, deadline));
     const MessageHead head = HeadOf(awaited_ + 1);
     if (head.sequence != awaited_ + 1 || head.epoch != epoch_) {
@@ -70,7 +71,7 @@ Status Stream::Await(uint64_t kind, size_t bytes, const std::byte*& payload,
     }
     awaited_++;
     if (told_how_ == Told::kInMessages) peer_released_ = std::max(peer_released_, head.released);
-    last_arrival_ns = std::max(last_arrival_ns, head.last_arrival_ns);
+    last_arrival = std::max(last_arrival, head.last_arrival);
     payload = window_ + SlotAt(awaited_) + sizeof head;
     return {};
 }

@@ -29,10 +29,10 @@ enum class Told { kInMessages, kByFlag };
 // The first cache line of a slot.
 struct alignas(64) MessageHead {
     uint64_t bytes = 0;
-    uint64_t kind = 0;            // which operation: both sides must mean the same
-    uint64_t released = 0;        // messages of the receiver's that the sender has done with
-    int64_t last_arrival_ns = 0;  // the latest arrival at this operation known to the sender
-    uint64_t sequence = 0;        // the first message of a stream is 1
+    uint64_t kind = 0;         // which operation: both sides must mean the same
+    uint64_t released = 0;     // messages of the receiver's that the sender has done with
+    int64_t last_arrival = 0;  // the latest one at this operation that the sender knows of
+    uint64_t sequence = 0;     // the first message of a stream is 1
     uint64_t epoch = 0;
 };
 static_assert(sizeof(MessageHead) == 64);
@@ -50,11 +50,16 @@ class Stream {
 
     const net::PeerName& peer() const { return link_.peer(); }
     // Sends a message. Waits only if the peer is kSlots messages behind.
-    Status Post(uint64_t kind, int64_t last_arrival_ns, std::span<const std::byte> payload,
+    Status Post(uint64_t kind, int64_t last_arrival, std::span<const std::byte> payload,
                 const net::OpTag& tag, const Deadline& deadline);
+    // The next message awaited will have a payload of `bytes`: said early, it may arrive faster.
+    void Expect(size_t bytes) {
+        if (link_.flag(data_flag_) > awaited_) return;  // it is here
+        link_.Expect(SlotAt(awaited_ + 1), sizeof(MessageHead) + bytes);
+    }
     // Waits for the next message, which must be of this kind and length (else kCorrupt).
-    // payload: in the window, until Release. last_arrival_ns: raised to what the message knows.
-    Status Await(uint64_t kind, size_t bytes, const std::byte*& payload, int64_t& last_arrival_ns,
+    // payload: in the window, until Release. last_arrival: raised to what the message knows.
+    Status Await(uint64_t kind, size_t bytes, const std::byte*& payload, int64_t& last_arrival,
                  const net::OpTag& tag, const Deadline& deadline);
     // The awaited message's slot may be written again. An error (kCorrupt) if it was already: what
     // was read since Await is not to be trusted.

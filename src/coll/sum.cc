@@ -9,35 +9,40 @@ namespace {
 // Sums of more than two are kept in the first-level cache while the addends pass by.
 constexpr size_t kBlock = 512;
 
-template <typename T>
-[[gnu::always_inline]] inline void AddLoop(const T* a, const T* b, T* out, size_t count) {
+template <typename T, typename Out>
+[[gnu::always_inline]] inline void AddLoop(const T* a, const T* b, Out* out, size_t count) {
 #pragma GCC ivdep
-    for (size_t i = 0; i < count; i++) out[i] = a[i] + b[i];
+    for (size_t i = 0; i < count; i++) out[i] = static_cast<Out>(a[i] + b[i]);
+}
+
+[[gnu::always_inline]] inline void RoundLoop(const double* values, float* out, size_t count) {
+    for (size_t i = 0; i < count; i++) out[i] = static_cast<float>(values[i]);
 }
 
 #if defined(__x86_64__)
 // Wider vectors add the same numbers: only the speed differs.
-template <typename T>
-__attribute__((target("avx2"))) void AddWide(const T* a, const T* b, T* out, size_t count) {
+template <typename T, typename Out>
+__attribute__((target("avx2"))) void AddWide(const T* a, const T* b, Out* out, size_t count) {
     AddLoop(a, b, out, count);
+}
+
+__attribute__((target("avx2"))) void RoundWide(const double* values, float* out, size_t count) {
+    RoundLoop(values, out, count);
 }
 #endif
 
-template <typename T>
-void Add(const T* a, const T* b, T* out, size_t count) {
+template <typename T, typename Out>
+void Add(const T* a, const T* b, Out* out, size_t count) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) return AddWide(a, b, out, count);
 #endif
     AddLoop(a, b, out, count);
 }
 
-template <typename T>
-void SumAll(std::span<const std::byte* const> addends, T* out, size_t count) {
+// Out is T, or float where doubles are rounded.
+template <typename T, typename Out>
+void SumAll(std::span<const std::byte* const> addends, Out* out, size_t count) {
     const auto addend = [&](size_t k) { return reinterpret_cast<const T*>(addends[k]); };
-    if (addends.size() == 1) {
-        if (addend(0) != out) std::memcpy(out, addend(0), count * sizeof(T));
-        return;
-    }
     if (addends.size() == 2) return Add(addend(0), addend(1), out, count);
     T sums[kBlock];
     const size_t last = addends.size() - 1;
@@ -49,14 +54,33 @@ void SumAll(std::span<const std::byte* const> addends, T* out, size_t count) {
     }
 }
 
+template <typename T>
+void SumSame(std::span<const std::byte* const> addends, T* out, size_t count) {
+    if (addends.size() > 1) return SumAll<T>(addends, out, count);
+    const T* only = reinterpret_cast<const T*>(addends[0]);
+    if (only != out) std::memcpy(out, only, count * sizeof(T));
+}
+
 }  // namespace
 
 void SumInOrder(std::span<const std::byte* const> addends, float* out, size_t count) {
-    SumAll(addends, out, count);
+    SumSame(addends, out, count);
 }
 
 void SumInOrder(std::span<const std::byte* const> addends, double* out, size_t count) {
-    SumAll(addends, out, count);
+    SumSame(addends, out, count);
+}
+
+void SumInOrderRounded(std::span<const std::byte* const> addends, float* out, size_t count) {
+    if (addends.size() > 1) return SumAll<double>(addends, out, count);
+    RoundToFloat(reinterpret_cast<const double*>(addends[0]), out, count);
+}
+
+void RoundToFloat(const double* values, float* out, size_t count) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) return RoundWide(values, out, count);
+#endif
+    RoundLoop(values, out, count);
 }
 
 }  // namespace weft::coll

@@ -11,5 +11,8 @@ namespace weft::coll {
 // them.
 void SumInOrder(std::span<const std::byte* const> addends, float* out, size_t count);
 void SumInOrder(std::span<const std::byte* const> addends, double* out, size_t count);
+// The sum of doubles, each rounded to float.
+void SumInOrderRounded(std::span<const std::byte* const> addends, float* out, size_t count);
+void RoundToFloat(const double* values, float* out, size_t count);
 
 }  // namespace weft::coll

@@ -107,18 +107,24 @@ void DecodeAll(Wire wire, const std::byte* bytes, std::span<T> out) {
     }
 }
 
+// The sums of values `begin` and on, as many as there is room for, at most kBlock.
+template <typename T>
+void SumBlock(Wire wire, std::span<const std::byte* const> addends, size_t begin,
+              std::span<T> sums) {
+    T decoded[kBlock];
+    const size_t at = WireBytes(wire, begin, sizeof(T));
+    DecodeAll(wire, addends[0] + at, sums);
+    for (size_t k = 1; k < addends.size(); k++) {
+        DecodeAll(wire, addends[k] + at, std::span(decoded, sums.size()));
+        for (size_t i = 0; i < sums.size(); i++) sums[i] += decoded[i];
+    }
+}
+
 template <typename T>
 void SumAll(Wire wire, std::span<const std::byte* const> addends, std::span<T> out) {
     if (wire == Wire::kFull) return SumInOrder(addends, out.data(), out.size());
-    T decoded[kBlock];
     for (size_t begin = 0; begin < out.size(); begin += kBlock) {
-        const size_t at = WireBytes(wire, begin, sizeof(T));
-        const std::span<T> sums = out.subspan(begin, std::min(kBlock, out.size() - begin));
-        DecodeAll(wire, addends[0] + at, sums);
-        for (size_t k = 1; k < addends.size(); k++) {
-            DecodeAll(wire, addends[k] + at, std::span(decoded, sums.size()));
-            for (size_t i = 0; i < sums.size(); i++) sums[i] += decoded[i];
-        }
+        SumBlock(wire, addends, begin, out.subspan(begin, std::min(kBlock, out.size() - begin)));
     }
 }
 
@@ -173,6 +179,15 @@ void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<
 }
 void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<double> out) {
     SumAll(wire, addends, out);
+}
+void SumEncodedRounded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out) {
+    if (wire == Wire::kFull) return SumInOrderRounded(addends, out.data(), out.size());
+    double sums[kBlock];
+    for (size_t begin = 0; begin < out.size(); begin += kBlock) {
+        const size_t count = std::min(kBlock, out.size() - begin);
+        SumBlock(wire, addends, begin, std::span(sums, count));
+        RoundToFloat(sums, out.data() + begin, count);
+    }
 }
 void AddEncoded(Wire wire, const std::byte* bytes, std::span<float> out) {
     AddAll(wire, bytes, out);

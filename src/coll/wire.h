@@ -36,6 +36,8 @@ void Decode(Wire wire, const std::byte* bytes, std::span<double> out);
 // out[i] = (decoded[0][i] + decoded[1][i]) + ...
 void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out);
 void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<double> out);
+// The sum of doubles, rounded to float.
+void SumEncodedRounded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out);
 // out[i] = decoded[i] + out[i]
 void AddEncoded(Wire wire, const std::byte* bytes, std::span<float> out);
 void AddEncoded(Wire wire, const std::byte* bytes, std::span<double> out);

@@ -2,18 +2,28 @@
 //
 // A plain store first fetches the line from the reader's cache, where it lies since the last
 // message, and the reader then fetches it back: two trips a line. Streaming stores go past the
-// caches. All-reduce of two ranks on far cores of a 2-core EPYC VM, 2.3 / 8 / 64 / 256 KiB: plain
-// 1.2 / 4.3 / 33 / 123 us, streaming 0.75 / 1.3 / 5.6 / 20 us; on near cores 8 / 64 KiB: 1.1 / 9.1
-// and 1.2 / 6.6 us. Below kStreamBytes plain stores win.
+// caches to memory. Between far cores (of a virtual machine whose cores lie on two sockets, say)
+// streaming wins from 2 KiB on: all-reduce of two ranks, 2.3 / 8 / 64 / 256 KiB, plain 1.2 / 4.3 /
+// 33 / 123 us, streaming 0.75 / 1.3 / 5.6 / 20 us. Between cores that share a cache plain copies
+// win. Which of them it is may change while it runs, so a PeerCopy watches what its plain copies
+// cost.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace weft::net {
 
-inline constexpr size_t kStreamBytes = 2048;
+class PeerCopy {
+  public:
+    // memcpy, complete before any later store is seen by others.
+    void Copy(std::byte* to, const std::byte* from, size_t bytes);
+    bool far() const { return far_; }
 
-// memcpy, complete before any later store is seen by others.
-void CopyForPeer(std::byte* to, const std::byte* from, size_t bytes);
+  private:
+    bool far_ = false;     // plain copies took long lately
+    uint32_t streak_ = 0;  // how many in a row said otherwise
+    uint32_t streamed_ = 0;
+};
 
 }  // namespace weft::net

@@ -13,6 +13,11 @@ static_assert(std::endian::native == std::endian::little, "frames are written as
 // copying 16 KiB from the cache costs less than a second call.
 constexpr size_t kStagingBytes = size_t{20} << 10;
 constexpr size_t kBinBytes = size_t{16} << 10;
+// The largest payload that is read in place by being expected, and what may follow it.
+constexpr size_t kMostExpected = size_t{144} << 10;
+constexpr size_t kTailBytes = 2048;
+constexpr size_t kStagingCapacity =
+    std::max(kStagingBytes, sizeof(FrameHeader) + kMostExpected + kTailBytes);
 
 }  // namespace
 
@@ -42,10 +47,26 @@ Status CheckRaise(const FrameHeader& header, std::span<const uint64_t, kFlags> f
 }
 
 FrameReader::FrameReader(uint64_t epoch, std::span<std::byte> window)
-    : epoch_(epoch), window_(window), staging_(kStagingBytes) {}
+    : epoch_(epoch),
+      window_(window),
+      staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingCapacity)) {}
 
-int FrameReader::Targets(std::array<iovec, 2>& out) {
-    const iovec rest{staging_.data() + staged_, staging_.size() - staged_};
+void FrameReader::Expect(size_t offset, size_t bytes) {
+    if (payload_left_ > 0 || bytes > kMostExpected) return;
+    if (offset > window_.size() || bytes > window_.size() - offset) return;
+    expected_offset_ = offset;
+    expected_bytes_ = bytes;
+}
+
+int FrameReader::Targets(std::array<iovec, kTargets>& out) {
+    if (expected_bytes_ > 0) {
+        // What does not fit the guess is moved together into the staging buffer: hence the gap.
+        out[0] = {staging_.get() + staged_, sizeof(FrameHeader) - staged_};
+        out[1] = {window_.data() + expected_offset_, expected_bytes_};
+        out[2] = {staging_.get() + sizeof(FrameHeader) + expected_bytes_, kTailBytes};
+        return 3;
+    }
+    const iovec rest{staging_.get() + staged_, kStagingBytes - staged_};
     if (payload_left_ == 0) {
         out[0] = rest;
         return 1;
@@ -62,17 +83,45 @@ int FrameReader::Targets(std::array<iovec, 2>& out) {
     return 2;
 }
 
-Status FrameReader::Consume(size_t bytes) {
-    std::array<iovec, 2> targets;
-    if (payload_left_ > 0) {
-        Targets(targets);
-        const size_t in_place = std::min(bytes, targets[0].iov_len);
+// The first bytes of a frame have come in where it was expected; `at`: where in the staging buffer
+// the bytes after it begin.
+Status FrameReader::ConsumeExpected(size_t bytes, size_t& at) {
+    const size_t in_all = staged_ + bytes;
+    const size_t expected = expected_bytes_;
+    WEFT_CHECK(in_all <= sizeof(FrameHeader) + expected + kTailBytes);
+    staged_ = in_all;
+    if (in_all < sizeof(FrameHeader)) return {};
+    expected_bytes_ = 0;
+    FrameHeader header;
+    std::memcpy(&header, staging_.get(), sizeof header);
+    const size_t in_place = std::min(in_all - sizeof header, expected);
+    if (header.epoch == epoch_ && header.flag != kGoodbyeFlag &&
+        header.offset == expected_offset_ && header.length == expected) {
+        WEFT_TRY(Begin(header));
         Advance(in_place);
-        bytes -= in_place;
+        at = sizeof header + expected;
+        if (in_all <= at) at = staged_ = 0;
+        return {};
     }
-    WEFT_CHECK(bytes <= staging_.size() - staged_);
-    staged_ += bytes;
+    std::memcpy(staging_.get() + sizeof header, window_.data() + expected_offset_, in_place);
+    return {};
+}
+
+Status FrameReader::Consume(size_t bytes) {
     size_t at = 0;
+    if (expected_bytes_ > 0) {
+        WEFT_TRY(ConsumeExpected(bytes, at));
+    } else {
+        if (payload_left_ > 0) {
+            std::array<iovec, kTargets> targets;
+            Targets(targets);
+            const size_t in_place = std::min(bytes, targets[0].iov_len);
+            Advance(in_place);
+            bytes -= in_place;
+        }
+        WEFT_CHECK(bytes <= kStagingBytes - staged_);
+        staged_ += bytes;
+    }
     for (;;) {
         const size_t left = staged_ - at;
         if (payload_left_ > 0) {
@@ -80,7 +129,7 @@ Status FrameReader::Consume(size_t bytes) {
             if (take == 0) break;
             if (!dropping_) {
                 std::memcpy(window_.data() + frame_.offset + (frame_.length - payload_left_),
-                            staging_.data() + at, take);
+                            staging_.get() + at, take);
             }
             Advance(take);
             at += take;
@@ -88,12 +137,12 @@ Status FrameReader::Consume(size_t bytes) {
         }
         if (left < sizeof(FrameHeader)) break;
         FrameHeader header;
-        std::memcpy(&header, staging_.data() + at, sizeof header);
+        std::memcpy(&header, staging_.get() + at, sizeof header);
         at += sizeof header;
         WEFT_TRY(Begin(header));
     }
     // What is left is less than a header.
-    if (at > 0 && at < staged_) std::memmove(staging_.data(), staging_.data() + at, staged_ - at);
+    if (at > 0 && at < staged_) std::memmove(staging_.get(), staging_.get() + at, staged_ - at);
     staged_ -= at;
     return {};
 }

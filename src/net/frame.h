@@ -5,6 +5,8 @@
 // FrameReader takes the byte stream of one connection apart. It never owns a socket, so that a
 // test or a fuzzer can feed it: it says where the next bytes should be read to (payloads go
 // straight into the window, all else into a small staging buffer) and then what was read.
+// Where the next frame is expected to go may be said in advance (Expect): then its payload is read
+// in place, without a detour through the staging buffer.
 // The stream is hostile: a frame outside the window, of an unknown flag, or that lowers a flag is
 // kCorrupt, and the connection is to be closed. A frame of another epoch is skipped.
 #pragma once
@@ -14,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -47,8 +50,13 @@ class FrameReader {
     // `window` is what the peer may write; it outlives the reader.
     FrameReader(uint64_t epoch, std::span<std::byte> window);
 
-    // Where the next bytes of the stream belong: one or two non-empty pieces.
-    int Targets(std::array<iovec, 2>& out);
+    // The next frame will carry `bytes` to `offset`, which nobody reads until its flag is raised. A
+    // guess: where it is wrong, only those bytes of the window are written to no purpose. Holds for
+    // one frame; does nothing while a frame's payload is being read.
+    void Expect(size_t offset, size_t bytes);
+    // Where the next bytes of the stream belong: one to kTargets non-empty pieces.
+    static constexpr size_t kTargets = 3;
+    int Targets(std::array<iovec, kTargets>& out);
     // `bytes` have been read into the targets. After an error the reader takes nothing more.
     Status Consume(size_t bytes);
 
@@ -57,6 +65,7 @@ class FrameReader {
     uint64_t dropped_frames() const { return dropped_frames_; }
 
   private:
+    Status ConsumeExpected(size_t bytes, size_t& at);
     Status Begin(const FrameHeader& header);
     void Advance(size_t bytes);
 
@@ -68,8 +77,10 @@ class FrameReader {
     bool dropping_ = false;  // that payload goes nowhere
     bool goodbye_ = false;
     uint64_t dropped_frames_ = 0;
-    std::vector<std::byte> staging_;  // bytes that are not read in place
+    std::unique_ptr<std::byte[]> staging_;  // bytes that are not read in place
     size_t staged_ = 0;
+    size_t expected_offset_ = 0;
+    size_t expected_bytes_ = 0;   // 0: nothing is expected
     std::vector<std::byte> bin_;  // where dropped payloads go
 };
 

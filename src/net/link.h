@@ -80,6 +80,9 @@ class Link {
     virtual Status Put(size_t offset, std::span<const std::byte> head,
                        std::span<const std::byte> data, int flag, uint64_t value, const OpTag& tag,
                        const Deadline& deadline) = 0;
+    // A hint: the next thing that the peer puts will be `bytes` at byte `offset` of our window,
+    // where nobody reads until then.
+    virtual void Expect([[maybe_unused]] size_t offset, [[maybe_unused]] size_t bytes) {}
     // Returns once our flag is at least `value`. Spins, then yields, then sleeps.
     // Errors: kPeerLost (names the rank), kTimeout.
     virtual Status Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) = 0;

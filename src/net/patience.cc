@@ -13,10 +13,14 @@ namespace {
 constexpr int64_t kSpinNs = 20'000;
 // A decode step's longest op; beyond it a wake-up (about 50 us) no longer matters.
 constexpr int64_t kYieldNs = 2'000'000;
-constexpr int64_t kCrowdedSpinNs = 2'000;
-constexpr int64_t kCrowdedYieldNs = 20'000;
-// A yield that took this long gave the core to somebody.
+// Where others want the core: long enough for each of a few ranks on it to have its turn.
+constexpr int64_t kCrowdedYieldNs = 100'000;
+// A yield that took this long gave the core to somebody ...
 constexpr int64_t kTakenNs = 20'000;
+// ... who yields it back sooner once all know that they share it ...
+constexpr int64_t kSharedNs = 1'000;
+// ... or who has work to do: better sleep until there is something for us.
+constexpr int64_t kBusyNs = 200'000;
 constexpr int64_t kCrowdedForNs = 100'000'000;
 constexpr int64_t kLongestSleepMs = 20;
 // After the peer's end was seen, one more look for what it sent before.
@@ -71,13 +75,16 @@ const BaseLink* Progress::FirstDead() {
 }
 
 void Progress::SetCrowded(int64_t now_ns) {
+    crowded_ = true;
     crowded_until_ns_ = now_ns + kCrowdedForNs;
 }
 
 Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline)
     : progress_(progress), link_(link), tag_(tag), deadline_(deadline), begin_ns_(NowNs()) {
-    const bool crowded = progress_.crowded(begin_ns_);
-    yield_ns_ = begin_ns_ + (crowded ? kCrowdedSpinNs : kSpinNs);
+    progress_.ForgetCrowd(begin_ns_);
+    const bool crowded = progress_.crowded();
+    if (crowded) stage_ = Stage::kYield;
+    yield_ns_ = begin_ns_ + (crowded ? 0 : kSpinNs);
     asleep_ns_ = begin_ns_ + (crowded ? kCrowdedYieldNs : kYieldNs);
 }
 
@@ -102,9 +109,10 @@ void Patience::Yield() {
     const int64_t before = NowNs();
     sched_yield();
     const int64_t after = NowNs();
-    if (after - before < kTakenNs) return;
-    progress_.SetCrowded(after);
-    asleep_ns_ = std::min(asleep_ns_, after);
+    if (after - before >= (progress_.crowded() ? kSharedNs : kTakenNs)) {
+        progress_.SetCrowded(after);
+    }
+    if (after - before >= kBusyNs) asleep_ns_ = std::min(asleep_ns_, after);
 }
 
 // The peer is gone. The monitor may know better who was first; so may another link of ours.

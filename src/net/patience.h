@@ -68,15 +68,18 @@ class Progress final : public FabricState {
     // Looks at every link; the one whose peer died first, null if none died.
     const BaseLink* FirstDead();
 
-    // Other threads wanted our core lately: spin little.
-    bool crowded(int64_t now_ns) const { return now_ns < crowded_until_ns_; }
+    // Other threads wanted our core lately: yield at once.
+    bool crowded() const { return crowded_; }
     void SetCrowded(int64_t now_ns);
+    // Call now and then: whether they still do must be found out anew.
+    void ForgetCrowd(int64_t now_ns) { crowded_ = crowded_ && now_ns < crowded_until_ns_; }
 
   private:
     PeerMonitor* monitor_ = nullptr;
     std::vector<BaseLink*> links_;
     std::vector<BaseLink*> sockets_;  // whose data must be read
     std::vector<BaseLink*> wakers_;   // whose sockets end a sleep
+    bool crowded_ = false;
     int64_t crowded_until_ns_ = 0;
 };
 

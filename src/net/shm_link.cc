@@ -91,7 +91,7 @@ class ShmLink final : public BaseLink {
                    data.size() <= window_bytes() - offset - head.size());
         std::byte* to = out_window_ + offset;
         if (!head.empty()) std::memcpy(to, head.data(), head.size());
-        if (!data.empty()) CopyForPeer(to + head.size(), data.data(), data.size());
+        if (!data.empty()) copy_.Copy(to + head.size(), data.data(), data.size());
         out_->flags[flag].value.store(value, std::memory_order_release);
         // The reader's membarrier stands for the fence between this store and the load.
         std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -101,7 +101,8 @@ class ShmLink final : public BaseLink {
 
     Status Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) override {
         const std::atomic<uint64_t>& word = in_->flags[flag].value;
-        for (int look = 0; look < kLooksABurst; look++) {
+        const int looks = progress_.crowded() ? 1 : kLooksABurst;
+        for (int look = 0; look < looks; look++) {
             if (word.load(std::memory_order_acquire) >= value) return {};
             SpinPause();
         }
@@ -167,6 +168,7 @@ class ShmLink final : public BaseLink {
     ShmRegion region_;
     Fd socket_;
     bool membarrier_;
+    PeerCopy copy_;
     Direction* in_;
     Direction* out_;
     std::byte* in_window_;

@@ -196,6 +196,23 @@ void WireKeepsItsBound(Comm& comm, std::mt19937& random) {
         << AlgorithmName(choice.algorithm) << " of " << count << " as " << WireName(choice.wire);
 }
 
+TEST_P(CollectivesTest, RoundedSumsAreTheSumsRounded) {
+    OnRanks(5, [](Comm& comm, std::mt19937& random) {
+        for (int round = 0; round < 40; round++) {
+            const Choice choice{kAlgorithms[random() % kAlgorithms.size()], kWires[random() % 3]};
+            const size_t count = random() % 5 == 0 ? random() % 20'000 : random() % 400;
+            std::vector<double> data = Addends<double>(comm.rank(), count), wide = data;
+            std::vector<float> sum(count);
+            ASSERT_TRUE(comm.AllReduce(wide, Tag(round), choice).ok());
+            ASSERT_TRUE(comm.AllReduce(data, sum, Tag(round), choice).ok());
+            size_t wrong = 0;
+            for (size_t i = 0; i < count; i++) wrong += !(sum[i] == static_cast<float>(wide[i]));
+            ASSERT_EQ(0u, wrong) << AlgorithmName(choice.algorithm) << " of " << count << " as "
+                                 << WireName(choice.wire);
+        }
+    });
+}
+
 TEST_P(CollectivesTest, NarrowWiresKeepTheirBoundAndAllRanksHoldTheSameBits) {
     OnRanks(17, [](Comm& comm, std::mt19937& random) {
         std::vector<int> hosts(static_cast<size_t>(comm.size()));
@@ -261,6 +278,57 @@ TEST_P(CollectivesTest, AllToAllBringsEveryPartToItsRank) {
             const Status moved = comm.AllToAll(out, out_counts, in, in_counts, Tag(round));
             ASSERT_TRUE(moved.ok()) << moved.error().message;
             ASSERT_TRUE(in == expected) << "round " << round;
+        }
+    });
+}
+
+// Ranks joined by shm are one host, whatever else joins them to the others: all ranks find that out
+// from their own links, and go by hierarchy.
+TEST(Hosts, AreFoundFromTheLinks) {
+    for (const std::vector<int>& hosts : std::vector<std::vector<int>>{
+             {0, 0, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 1}, {0, 1, 2, 2, 0}, {0, 1, 2}}) {
+        const int n = static_cast<int>(hosts.size());
+        auto fabrics = net::MakeLocalFabrics(n, Transport::kShm, kWindow).value();
+        auto others = net::MakeLocalFabrics(n, Transport::kTcp, kWindow).value();
+        for (size_t r = 0; r < hosts.size(); r++) {
+            for (size_t p = 0; p < hosts.size(); p++) {
+                if (hosts[p] != hosts[r]) std::swap(fabrics[r].links[p], others[r].links[p]);
+            }
+        }
+        const bool shared = *std::max_element(hosts.begin(), hosts.end()) + 1 < n;
+        test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+            auto comm = World(fabric);
+            for (size_t count : {5, 600}) {
+                std::vector<float> data = Addends<float>(fabric.rank, count);
+                ASSERT_TRUE(comm->AllReduce(data, Tag(0)).ok());
+                const Algorithm used =
+                    comm->tuning().For(Collective::kAllReduce, count * sizeof(float)).algorithm;
+                EXPECT_EQ(shared, used == Algorithm::kHierarchical);
+                for (size_t i = 0; i < count; i++) {
+                    ASSERT_EQ(Naive<float>(used, hosts, i, count), data[i]);
+                }
+            }
+        });
+    }
+}
+
+// Ranks that do not agree on a part's size find out, whatever the collective.
+TEST(Faults, PartsOfDifferentSizesAreFoundOut) {
+    auto fabrics = net::MakeLocalFabrics(2, Transport::kShm, kWindow).value();
+    test::OnThreads(fabrics, [](net::Fabric& fabric) {
+        auto comm = World(fabric);
+        const size_t me = static_cast<size_t>(fabric.rank);
+        // Rank 0 sends 8 bytes where rank 1 expects 9.
+        const std::vector<size_t> out_counts =
+            me == 0 ? std::vector<size_t>{0, 8} : std::vector<size_t>{8, 0};
+        const std::vector<size_t> in_counts =
+            me == 0 ? std::vector<size_t>{0, 8} : std::vector<size_t>{9, 0};
+        const std::vector<std::byte> out(8);
+        std::vector<std::byte> in(me == 0 ? 8 : 9);
+        const Status moved = comm->AllToAll(out, out_counts, in, in_counts, Tag(4));
+        EXPECT_EQ(me == 0, moved.ok());
+        if (!moved.ok()) {
+            EXPECT_EQ(ErrorCode::kCorrupt, moved.error().code);
         }
     });
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <random>
@@ -259,7 +260,9 @@ TEST_P(CommTest, TimingKnowsTheSlowestRank) {
             if (fabric.rank == 1) slowest = comm->last_timing().begin_ns;
         });
         for (const Timing& timing : timings) {
-            EXPECT_EQ(slowest, timing.last_arrival_ns) << AlgorithmName(algorithm);
+            // Ranks turn ticks into nanoseconds each by its own reading of the clocks.
+            EXPECT_LE(std::abs(slowest - timing.last_arrival_ns), 100'000)
+                << AlgorithmName(algorithm);
             EXPECT_LE(timing.last_arrival_ns, timing.end_ns);
             EXPECT_EQ(8192u, timing.bytes);
         }

@@ -274,8 +274,8 @@ Status CpuExecutable::Communicate(const Call& call) {
 Status CpuExecutable::Communicate(const Call& call, const AllReduceCall& args) {
     const size_t count = static_cast<size_t>(args.rows * args.cols);
     if (args.wide != nullptr) {
-        WEFT_TRY(groups_.tensor->AllReduce(std::span(args.wide, count), Tag(call, "all_reduce")));
-        for (size_t i = 0; i < count; ++i) args.y[i] = static_cast<float>(args.wide[i]);
+        WEFT_TRY(groups_.tensor->AllReduce(std::span(args.wide, count), std::span(args.y, count),
+                                           Tag(call, "all_reduce")));
     } else {
         std::memcpy(args.y, args.x, count * sizeof(float));
         WEFT_TRY(groups_.tensor->AllReduce(std::span(args.y, count), Tag(call, "all_reduce")));
