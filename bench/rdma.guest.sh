@@ -1,4 +1,4 @@
-# Inside the guest, for bench/rdma.sh: prints lines of "perftest SIZE US" and of "weft JSON".
+# Inside the guest, for bench/rdma.sh: prints lines of "perftest SIZE MIN_US TYPICAL_US" and of "weft JSON".
 #
 #   rdma.guest.sh ROUNDS SIZE...
 rounds=$1
@@ -22,7 +22,7 @@ net() {
 
 for round in $(seq "$rounds"); do
     for size in "$@"; do
-        echo "perftest $size $(write_lat "$size" 300 | awk '{print $5}')"
+        echo "perftest $size $(write_lat "$size" 300 | awk '{print $3, $5}')"
     done
     for transport in verbs tcp; do
         net lat $transport
