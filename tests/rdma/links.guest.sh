@@ -8,7 +8,7 @@ two_hosts
 rdma resource show > before
 echo "ib_write_lat: $(write_lat 64 200 | awk '{print $5}') us for 64 B"
 
-# Two tests hold waiting to microseconds of a processor that is not emulated.
+# Where a test limits time, it means a processor that is not emulated.
 export WEFT_TEST_SLOWNESS=20
 tests='*/verbs*:Verbs*'
 for program in net_tests coll_tests; do
