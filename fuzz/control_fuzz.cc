@@ -31,6 +31,7 @@ void Decode(FrameType type, View payload) {
         case FrameType::kResult: return MustBeSame(DecodeResult(payload), payload);
         case FrameType::kFailure:
         case FrameType::kVerdict: return MustBeSame(DecodeVerdict(payload), payload);
+        case FrameType::kReady: return MustBeSame(DecodeReady(payload), payload);
         case FrameType::kEnd:
         case FrameType::kEndAck: break;
     }

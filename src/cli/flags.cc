@@ -118,6 +118,17 @@ void AddEngineFlags(CLI::App& app, CommonFlags& flags) {
     AddJson(app, flags.json);
 }
 
+void AddRecoveryFlags(CLI::App& app, CommonFlags& flags) {
+    app.add_option("--rejoin-ms", flags.cluster.rejoin_ms,
+                   "When a rank is lost, go on once it is back: it is started again, or its "
+                   "host's worker is called for so long (0: the job ends)")
+        ->check(CLI::Range(0, 3'600'000))
+        ->group(kCluster);
+    app.add_flag("--elastic", flags.cluster.elastic,
+                 "When a rank is lost (and not back within --rejoin-ms), go on with fewer")
+        ->group(kCluster);
+}
+
 Status ResolveHosts(CommonFlags& flags) {
     flags.cluster.hosts = Pieces(flags.hosts, ",");
     if (flags.hostfile.empty()) return {};

@@ -26,7 +26,8 @@ struct CommonFlags {
 // Adds MODEL and the shared flags to a subcommand.
 void AddModel(CLI::App& app, std::string& model);
 void AddClusterFlags(CLI::App& app, CommonFlags& flags);
-void AddLayoutFlags(CLI::App& app, CommonFlags& flags);  // --tp, --pp, --transport
+void AddLayoutFlags(CLI::App& app, CommonFlags& flags);    // --tp, --pp, --transport
+void AddRecoveryFlags(CLI::App& app, CommonFlags& flags);  // --rejoin-ms, --elastic
 void AddEngineFlags(CLI::App& app, CommonFlags& flags);
 void AddJson(CLI::App& app, bool& json);
 

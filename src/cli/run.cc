@@ -53,10 +53,23 @@ Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWord
 struct Outcome {
     engine::Generation generation;
     std::vector<engine::RankReport> reports;
+    std::vector<engine::Recovery> recoveries;
     AllReduceCost all_reduce;
     double load_s = 0;
     std::string transport;
 };
+
+Json ToJson(const std::vector<engine::Recovery>& recoveries) {
+    Json list = Json::array();
+    for (const engine::Recovery& r : recoveries) {
+        list.push_back({{"lost_ranks", r.lost},
+                        {"epoch", r.epoch},
+                        {"ranks", r.ranks},
+                        {"seconds", r.seconds},
+                        {"text", r.text}});
+    }
+    return list;
+}
 
 void PrintOutcome(const Outcome& outcome, bool json) {
     const engine::Generation& g = outcome.generation;
@@ -68,7 +81,8 @@ void PrintOutcome(const Outcome& outcome, bool json) {
                    {"decode_tok_s", g.decode_tok_s()},
                    {"load_s", outcome.load_s},
                    {"ranks", RanksToJson(outcome.reports)},
-                   {"all_reduce", ToJson(outcome.all_reduce)}});
+                   {"all_reduce", ToJson(outcome.all_reduce)},
+                   {"recoveries", ToJson(outcome.recoveries)}});
         return;
     }
     Stream("\n");
@@ -76,8 +90,7 @@ void PrintOutcome(const Outcome& outcome, bool json) {
                "\nprefill: {} tokens, {:.1f} tok/s\ndecode: {} tokens ({}), {:.1f} tok/s\n"
                "load: {:.2f} s\n{}",
                g.prompt_tokens, g.prefill_tok_s(), g.tokens.size(), g.finish, g.decode_tok_s(),
-               outcome.load_s,
-               RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
+               outcome.load_s, RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
 }
 
 Status Run(RunFlags& flags) {
@@ -95,8 +108,8 @@ Status Run(RunFlags& flags) {
         ProgressLine progress;
         progress.Show(fmt::format("loading {} ...", job.model));
         const int64_t begin_ns = NowNs();
-        WEFT_ASSIGN(engine, engine::Engine::Start(flags.common.cluster, job,
-                                                  std::move(words.tokenizer)));
+        WEFT_ASSIGN(engine,
+                    engine::Engine::Start(flags.common.cluster, job, std::move(words.tokenizer)));
         outcome.load_s = static_cast<double>(NowNs() - begin_ns) * 1e-9;
     }
     std::string shown;
@@ -114,6 +127,7 @@ Status Run(RunFlags& flags) {
     outcome.transport = engine->cluster().fabric().transport;
     const model::Layout layout = engine->rank().layout();
     WEFT_ASSIGN(outcome.reports, engine->Finish());
+    outcome.recoveries = engine->recoveries();
     outcome.all_reduce = CostOf(outcome.reports, layout);
     PrintOutcome(outcome, json);
     if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, outcome.reports));
@@ -158,6 +172,7 @@ void AddRun(CLI::App& app, int& status) {
     AddSampling(*run, flags->request);
     AddClusterFlags(*run, flags->common);
     AddLayoutFlags(*run, flags->common);
+    AddRecoveryFlags(*run, flags->common);
     AddEngineFlags(*run, flags->common);
     SetCallback(run, flags, flags->common.json, status, Run);
 }

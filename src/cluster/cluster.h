@@ -11,6 +11,11 @@
 // within timeout_ms + 1 s of the fault. A rank that loses rank 0 says so by itself. The first
 // verdict of an epoch stands; a report of a failure (ReportFailure) becomes one.
 //
+// Epochs. Where recovery was asked for, the loss of a rank other than 0 ends an epoch, not the job:
+// the survivors go on to the next with NextEpoch, with the lost rank's place taken by a new process
+// (started here, or by the worker that listens on its host) or with fewer ranks. Rank 0 can't be
+// lost: it is the one that the user talks to.
+//
 // A process whose main thread does not end by itself after a verdict is ended by its control
 // thread (watchdog_ms), with the verdict's exit status: nobody hangs.
 //
@@ -56,6 +61,9 @@ struct ClusterOptions {
     size_t window_bytes = 0;         // of each link, one way; 0: the default of net/
     // Rank 0 ends itself so long after a verdict that its main thread did not take; 0: never.
     int64_t watchdog_ms = 700;
+    // Recovery. With one of these, the loss of a rank other than 0 ends the epoch, not the job.
+    int64_t rejoin_ms = 0;  // a lost rank is started or called again, for so long; 0: it is not
+    bool elastic = false;   // go on without a rank that does not come back
     // Set by a signal handler, it asks all ranks to end, like RequestStop (within 200 ms). Outlives
     // the Cluster.
     const std::atomic<bool>* stop = nullptr;
@@ -75,6 +83,14 @@ struct HostInfo {
     std::string boot_id;        // equal: the same running kernel, so shared memory is possible
     std::vector<int> cores;     // that the rank's process may use
     uint64_t memory_bytes = 0;  // available when the rank started
+};
+
+// How the job goes on after a loss.
+struct EpochInfo {
+    int64_t epoch = 0;
+    bool same_place = true;  // this rank has the number that it had, and there are as many
+    std::vector<int> lost;   // rank 0: who was lost, by the numbers of the old epoch
+    std::string why;         // rank 0: "rank 1 (host b, tcp) was lost during decode: ..."
 };
 
 class Cluster {
@@ -140,6 +156,19 @@ class Cluster {
     // Whether this process prints failures: rank 0, a rank of another host, and every rank when
     // it is rank 0 that was lost.
     virtual bool should_report() const = 0;
+
+    // Whether a loss may be got over (ClusterOptions::rejoin_ms, elastic), on every rank.
+    virtual bool recovers() const = 0;
+    // Every rank calls it after an error of a step, a link or a collective call, in place of
+    // ReportFailure, once nothing uses fabric() any more. Where the verdict is the loss of a rank
+    // other than 0, the survivors form the next epoch: rank(), size(), job(), host(), cores() and
+    // fabric() are those of the next one, and no message of an older one is believed. A loss on the
+    // way starts it again, a few times. Otherwise the job is over: the error is as ReportFailure's.
+    //
+    // replan: on rank 0, called where there are fewer ranks than before: kept[i] is the old number
+    // of the new rank i. Returns the job for them; its error ends the job.
+    using Replan = std::function<Result<std::string>(const std::vector<int>& kept)>;
+    virtual Result<EpochInfo> NextEpoch(Error error, const Replan& replan) = 0;
 
     // Asks all ranks to end: monitor()->Failed() becomes true with kCancelled. May be called from
     // a signal handler.

@@ -98,13 +98,14 @@ int Control::Wait(Lock& lock) {
 }
 
 void Control::Turn(int64_t now_ns) {
-    const bool wish = options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
-    if (stop_requested_.exchange(false) || wish) {
+    // Under a verdict the wish is kept: what comes next may be another epoch.
+    if (!verdict_.has_value() && stop_wished()) {
+        stop_requested_.store(false);
         if (is_root()) {
             Fail({ErrorCode::kCancelled, -1, "stopped by the user", ""});
         } else if (!peers_.empty()) {
             const VerdictMessage report{ErrorCode::kCancelled, -1, "stopped by the user", ""};
-            peers_[0].channel.Send(FrameType::kFailure, Encode(report));
+            peers_[0].channel.Send(FrameType::kFailure, Encode(Stamped(report)));
         }
     }
     for (Peer& peer : peers_) {
@@ -115,6 +116,7 @@ void Control::Turn(int64_t now_ns) {
         if (!status.ok()) Broken(peer, status.error().message, false);
     }
     for (Peer& peer : peers_) CheckPeer(peer, now_ns);
+    ReapBuried();
     if (now_ns - beat_ns_ >= BeatNs(options_.timeout_ms)) Beat(now_ns);
     Watch(now_ns);
     changed_.notify_all();
@@ -139,6 +141,7 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
     }
     if (type == FrameType::kValue) {
         WEFT_ASSIGN(ValueMessage value, DecodeValue(payload));
+        if (value.epoch < epoch_) return {};
         if (peer.value.has_value()) {
             return MakeError(ErrorCode::kCorrupt, "it sent '{}' before '{}' was answered",
                              value.name, peer.value->name);
@@ -148,7 +151,13 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
     }
     if (type == FrameType::kFailure) {
         WEFT_ASSIGN(VerdictMessage report, DecodeVerdict(payload));
+        if (report.epoch < epoch_) return {};
         OnReport(peer, std::move(report));
+        return {};
+    }
+    if (type == FrameType::kReady) {
+        WEFT_ASSIGN(const ReadyMessage ready, DecodeReady(payload));
+        if (ready.epoch == epoch_) peer.ready = true;
         return {};
     }
     if (type == FrameType::kEndAck) {
@@ -166,18 +175,23 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         return {};
     }
     if (type == FrameType::kAssign && !assignment_.has_value()) {
-        WEFT_ASSIGN(assignment_, DecodeAssign(payload));
-        hosts_ = assignment_->hosts;
-        options_.rank = assignment_->rank;
+        WEFT_ASSIGN(AssignMessage assignment, DecodeAssign(payload));
+        if (assignment.epoch <= epoch_) return {};
+        epoch_ = assignment.epoch;
+        hosts_ = assignment.hosts;
+        options_.rank = assignment.rank;
+        assignment_ = std::move(assignment);
         return {};
     }
     if (type == FrameType::kResult) {
-        WEFT_ASSIGN(result_, DecodeResult(payload));
+        WEFT_ASSIGN(ResultMessage result, DecodeResult(payload));
+        if (result.epoch == epoch_) result_ = std::move(result);
         return {};
     }
     if (type == FrameType::kVerdict) {
         WEFT_ASSIGN(VerdictMessage verdict, DecodeVerdict(payload));
-        Fail(std::move(verdict));
+        if (verdict.epoch < epoch_) return {};
+        if (!verdict.recover || !waiting_) Fail(std::move(verdict));
         return {};
     }
     if (type == FrameType::kEnd) {
@@ -194,6 +208,7 @@ void Control::OnReport(const Peer& peer, VerdictMessage report) {
                                report.code == ErrorCode::kTimeout ||
                                report.code == ErrorCode::kCancelled;
     if (!about_cluster) report.text = WhoLocked(peer.rank) + ": " + report.text;
+    report.recover = report.code == ErrorCode::kPeerLost && CanRecover();
     Fail(std::move(report));
 }
 
@@ -217,36 +232,51 @@ void Control::CheckPeer(Peer& peer, int64_t now_ns) {
     if (peer.channel.open()) {
         const int64_t silent_ms = (now_ns - peer.heard_ns) / kMs;
         if (silent_ms < options_.timeout_ms) return;
+        const std::string why = fmt::format(
+            "silent for {} ms: its process is stopped, or its host or the link to it is down",
+            silent_ms);
+        if (CanRecover()) Exclude(peer, fmt::format("silent for {} ms", silent_ms));
         peer.channel.Close(true);
-        Lost(peer, fmt::format("silent for {} ms: its process is stopped, or its host or the link "
-                               "to it is down",
-                               silent_ms));
+        Lost(peer, why);
         return;
     }
     std::string how;
     if (peer.pid > 0 && ReapChild(peer.pid, &how)) {
         peer.pid = 0;
         Lost(peer, how);
-    } else if (now_ns - peer.ended_ns > kReapNs && !peer.acked && !verdict_.has_value()) {
+    } else if (now_ns - peer.ended_ns > kReapNs && !peer.acked &&
+               (!verdict_.has_value() || verdict_->recover)) {
         Lost(peer, peer.reason);
     }
 }
 
 void Control::Lost(Peer& peer, const std::string& reason) {
-    // A child that closed its connection is gone only once it is reaped.
     peer.gone = true;
-    if (peer.pid > 0) ::kill(peer.pid, SIGKILL);
+    if (peer.pid > 0) {
+        ::kill(peer.pid, SIGKILL);
+        buried_.push_back(peer.pid);
+        peer.pid = 0;
+    }
     if (peer.acked || (ended_ && !is_root())) return;
     std::string why = reason;
     if (paused_ms_ > 0 && NowNs() - resumed_ns_ < 1000 * kMs) {
         why += fmt::format(", after this process had not run for {} ms", paused_ms_);
     }
-    Fail({ErrorCode::kPeerLost, peer.rank, WhoLocked(peer.rank) + " was lost", std::move(why)});
+    Fail({ErrorCode::kPeerLost, peer.rank, WhoLocked(peer.rank) + " was lost", std::move(why),
+          epoch_, CanRecover()});
 }
 
 void Control::Fail(VerdictMessage verdict) {
-    if (verdict_.has_value()) return;
+    // An epoch has one verdict. What ends the job as well comes on top, but on rank 0, whose main
+    // thread decides that.
+    const bool on_top = !is_root() && !verdict.recover && verdict_.has_value() && verdict_->recover;
+    if (!verdict_.has_value() || on_top) Supersede(std::move(verdict));
+}
+
+// The verdict that stands from now on.
+void Control::Supersede(VerdictMessage verdict) {
     verdict_ = std::move(verdict);
+    verdict_->epoch = epoch_;
     failed_ns_ = NowNs();
     failed_.store(true, std::memory_order_release);
     if (is_root()) {
@@ -282,8 +312,10 @@ void Control::Beat(int64_t now_ns) {
 
 // Ends a process whose main thread does not see that the job is over.
 void Control::Watch(int64_t now_ns) {
-    if (!verdict_.has_value() || options_.watchdog_ms == 0) return;
+    if (!verdict_.has_value() || options_.watchdog_ms == 0 || recovering_) return;
     int64_t patience_ms = options_.watchdog_ms;
+    // A survivor may have a long op to end before it can leave the epoch.
+    if (verdict_->recover) patience_ms = std::max(patience_ms, options_.timeout_ms);
     if (taken_) patience_ms += 5000;  // it is leaving; large models take a while to free
     if (ended_) patience_ms = options_.timeout_ms;
     if (now_ns - failed_ns_ > patience_ms * kMs) Leave();

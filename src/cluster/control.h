@@ -4,6 +4,11 @@
 // heartbeats, notices who is gone or silent, and carries the frames of collective calls. Whatever
 // fails becomes a *verdict* (VerdictMessage): rank 0 makes it and tells all; the first one stands.
 //
+// Epochs. A verdict ends the job, or, where it says so (VerdictMessage::recover), only the epoch:
+// the main threads of the survivors then leave it (EndEpoch, LeaveEpoch), rank 0 puts others in the
+// place of the lost or does without them, and BeginEpoch starts the next. Whatever still comes from
+// an older epoch carries its number and is dropped.
+//
 // Threads: the control thread and one main thread, under one lock; Failed() and RequestStop() from
 // any. Construct, add peers, Start, use, Stop (or destroy).
 #pragma once
@@ -32,6 +37,7 @@ class Control final : public net::PeerMonitor {
         int64_t watchdog_ms = 700;
         bool local = true;                        // workers are children of rank 0
         const std::atomic<bool>* stop = nullptr;  // rank 0: the user's wish, besides RequestStop
+        bool recover = false;  // rank 0: the loss of another rank ends the epoch, not the job
     };
     explicit Control(const Options& options) : options_(options) {}
     ~Control() override { Stop(); }
@@ -53,6 +59,33 @@ class Control final : public net::PeerMonitor {
     using Combine = std::function<Result<std::string>(const std::vector<std::string>&)>;
     Result<std::string> Round(const std::string& name, const std::string& mine,
                               const Combine& combine, const Deadline& deadline);
+
+    // ---- From one epoch to the next (control_epoch.cc) ----
+    // Both: what went wrong is `error`; waits for the verdict, and makes one. OK: it ends the epoch
+    // alone. Else the job is over, and the error says why.
+    Status EndEpoch(Error error);
+    // Worker: tells rank 0 that nothing of the old epoch is in use any more. Then
+    // WaitForAssignment.
+    void LeaveEpoch();
+    // Rank 0: waits until all survivors have done so; who has not by then is lost, too. The lost
+    // ranks. Errors: kCancelled (the user's wish).
+    Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
+    // Rank 0: another process takes the place of a lost rank. Any thread.
+    void Replace(int rank, Fd fd, const Session& session, pid_t pid);
+    // Rank 0: returns once all lost children are gone from the system, or at the deadline.
+    void AwaitReaped(const Deadline& deadline);
+    // Rank 0: begins the next epoch with itself and the ranks of `kept` (ascending, rank 0 first),
+    // which are numbered anew. False: one of them is gone by now.
+    bool BeginEpoch(const std::vector<int>& kept, AssignMessage message);
+    // Rank 0: there is no next epoch; tells the others. Returns `error`.
+    Error GiveUp(Error error);
+    // "rank 2 (host b, tcp) was lost during decode: its process was killed by signal 9 (Killed)".
+    std::string LossText() const;
+    // Rank 0: the address of this host that each rank reaches it by.
+    std::vector<std::string> OwnAddresses() const;
+    bool stop_wished() const {
+        return stop_requested_.load() || (options_.stop != nullptr && options_.stop->load());
+    }
 
     // As in cluster.h.
     Error ReportFailure(Error error);
@@ -81,6 +114,7 @@ class Control final : public net::PeerMonitor {
         std::string reason{};  // why
         bool gone = false;     // ended, and what there is to know of it is known
         bool acked = false;    // said goodbye
+        bool ready = false;    // has left the epoch that is over
         int64_t progress = 0;
         int64_t moved_ns = 0;
         std::optional<ValueMessage> value{};
@@ -106,6 +140,14 @@ class Control final : public net::PeerMonitor {
     void Broken(Peer& peer, std::string reason, bool reset);
     void Lost(Peer& peer, const std::string& reason);
     void Fail(VerdictMessage verdict);
+    void Supersede(VerdictMessage verdict);
+    void Finalise();
+    void Exclude(Peer& peer, const std::string& why);
+    void ReapBuried();
+    VerdictMessage Stamped(VerdictMessage verdict) const;
+    bool CanRecover() const { return options_.recover && is_root() && !ended_ && !ending_; }
+    void Settle(Lock& lock, Error& error, bool recover);
+    std::string LossLocked(const net::OpTag& tag) const;
     void Wake() const;
     std::string WhoLocked(int rank) const;
     Error Tell(const net::OpTag& tag) const;
@@ -133,6 +175,7 @@ class Control final : public net::PeerMonitor {
     std::atomic<const char*> phase_{nullptr};
 
     std::vector<Peer> peers_;
+    std::vector<pid_t> buried_;  // children that were lost, and are not reaped yet
     std::vector<std::string> hosts_;
     std::string transport_;
     std::function<int64_t()> progress_;
@@ -142,6 +185,9 @@ class Control final : public net::PeerMonitor {
     std::optional<VerdictMessage> verdict_;
     int64_t failed_ns_ = 0;
     mutable std::string told_;  // the last text that a data wait was given
+    int64_t epoch_ = 0;         // 0: no assignment yet
+    bool recovering_ = false;   // the main thread is on the way to the next epoch
+    bool waiting_ = false;      // worker: it has left the old one
     bool taken_ = false;        // the main thread has the verdict in hand
     bool ending_ = false;       // the main thread is in End
     bool ended_ = false;        // rank 0 said that the job is over

@@ -12,7 +12,7 @@ constexpr size_t kMostName = 255;
 
 bool KnownType(uint8_t type) {
     return type >= static_cast<uint8_t>(FrameType::kHello) &&
-           type <= static_cast<uint8_t>(FrameType::kEndAck);
+           type <= static_cast<uint8_t>(FrameType::kReady);
 }
 
 class Writer {
@@ -225,7 +225,7 @@ Bytes Encode(const AssignMessage& message) {
     writer.Text(message.rdma_device).Int(message.gid_index);
     writer.Int(static_cast<uint32_t>(message.hosts.size()));
     for (const std::string& host : message.hosts) writer.Text(host);
-    return writer.Text(message.job).Take();
+    return writer.Text(message.job).Int(message.recover_ms).Take();
 }
 
 Result<AssignMessage> DecodeAssign(View payload) {
@@ -240,6 +240,11 @@ Result<AssignMessage> DecodeAssign(View payload) {
     message.hosts.resize(reader.Count(4, kMostRanks));
     for (std::string& host : message.hosts) host = reader.Text(kMostName);
     message.job = reader.Text();
+    message.recover_ms = reader.Int<int64_t>();
+    if (message.epoch < 1) reader.Fail("has an impossible epoch");
+    if (message.recover_ms < 0 || message.recover_ms > 86'400'000) {
+        reader.Fail("has an impossible time for recovery");
+    }
     if (message.rank < 1 || static_cast<size_t>(message.rank) >= message.hosts.size()) {
         reader.Fail("has a rank outside the cluster");
     }
@@ -276,7 +281,12 @@ Result<RelayMessage> DecodeRelay(View payload) {
 }
 
 Bytes Encode(const ValueMessage& message) {
-    return Writer().Int(message.number).Text(message.name).Text(message.value).Take();
+    return Writer()
+        .Int(message.number)
+        .Text(message.name)
+        .Text(message.value)
+        .Int(message.epoch)
+        .Take();
 }
 
 Result<ValueMessage> DecodeValue(View payload) {
@@ -285,11 +295,12 @@ Result<ValueMessage> DecodeValue(View payload) {
     message.number = reader.Int<int64_t>();
     message.name = reader.Text(kMostName);
     message.value = reader.Text();
+    message.epoch = reader.Int<int64_t>();
     return Finish(reader, std::move(message));
 }
 
 Bytes Encode(const ResultMessage& message) {
-    return Writer().Int(message.number).Text(message.value).Take();
+    return Writer().Int(message.number).Text(message.value).Int(message.epoch).Take();
 }
 
 Result<ResultMessage> DecodeResult(View payload) {
@@ -297,6 +308,7 @@ Result<ResultMessage> DecodeResult(View payload) {
     ResultMessage message;
     message.number = reader.Int<int64_t>();
     message.value = reader.Text();
+    message.epoch = reader.Int<int64_t>();
     return Finish(reader, std::move(message));
 }
 
@@ -306,6 +318,8 @@ Bytes Encode(const VerdictMessage& message) {
         .Int(message.lost_rank)
         .Text(message.text)
         .Text(message.reason)
+        .Int(message.epoch)
+        .Int(uint8_t{message.recover})
         .Take();
 }
 
@@ -321,7 +335,20 @@ Result<VerdictMessage> DecodeVerdict(View payload) {
     }
     message.text = reader.Text();
     message.reason = reader.Text();
+    message.epoch = reader.Int<int64_t>();
+    const auto recover = reader.Int<uint8_t>();
+    if (recover > 1) reader.Fail("has an impossible flag");
+    message.recover = recover == 1;
     return Finish(reader, std::move(message));
+}
+
+Bytes Encode(const ReadyMessage& message) {
+    return Writer().Int(message.epoch).Take();
+}
+
+Result<ReadyMessage> DecodeReady(View payload) {
+    Reader reader("ready", payload);
+    return Finish(reader, ReadyMessage{reader.Int<int64_t>()});
 }
 
 std::string PackStrings(const std::vector<std::string>& strings) {

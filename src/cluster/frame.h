@@ -26,7 +26,7 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 1;
+inline constexpr uint32_t kProtocol = 2;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
@@ -47,6 +47,7 @@ enum class FrameType : uint8_t {
     kVerdict = 12,   // rank 0 -> worker: the job has failed, and why
     kEnd = 13,       // rank 0 -> worker: the job is over
     kEndAck = 14,    // worker -> rank 0: goodbye
+    kReady = 15,     // worker -> rank 0: this rank has left a failed epoch, and awaits the next
 };
 
 struct Frame {
@@ -92,6 +93,7 @@ struct AssignMessage {
     int32_t gid_index = -1;
     std::vector<std::string> hosts;  // names by rank; its length is the size
     std::string job;
+    int64_t recover_ms = 0;  // how long a survivor waits for the next epoch; 0: a loss ends the job
 };
 struct HeartbeatMessage {
     int64_t progress = 0;
@@ -107,19 +109,27 @@ struct ValueMessage {
     int64_t number = 0;  // of the collective call, from 1
     std::string name;
     std::string value;
+    int64_t epoch = 1;
 };
 struct ResultMessage {
     int64_t number = 0;
     std::string value;
+    int64_t epoch = 1;
+};
+struct ReadyMessage {
+    int64_t epoch = 1;  // that is over
 };
 // Why the job fails. `text` is whole but for what the rank that prints it was doing, which goes
 // between `text` and `reason`: "rank 2 (host b, tcp) was lost" + " during load" + ": silent for
 // 5012 ms ...". An empty reason: `text` says it all.
+// recover: only this epoch is over, and the survivors go on to the next.
 struct VerdictMessage {
     ErrorCode code = ErrorCode::kPeerLost;
     int32_t lost_rank = -1;  // -1: none was lost
     std::string text;
     std::string reason;
+    int64_t epoch = 1;
+    bool recover = false;
 };
 
 Bytes Encode(const HelloMessage& message);
@@ -132,6 +142,7 @@ Bytes Encode(const RelayMessage& message);
 Bytes Encode(const ValueMessage& message);
 Bytes Encode(const ResultMessage& message);
 Bytes Encode(const VerdictMessage& message);
+Bytes Encode(const ReadyMessage& message);
 
 // Errors: kCorrupt, naming the message and what is wrong with it.
 Result<HelloMessage> DecodeHello(View payload);
@@ -144,6 +155,7 @@ Result<RelayMessage> DecodeRelay(View payload);
 Result<ValueMessage> DecodeValue(View payload);
 Result<ResultMessage> DecodeResult(View payload);
 Result<VerdictMessage> DecodeVerdict(View payload);
+Result<ReadyMessage> DecodeReady(View payload);
 
 // A list of strings in one string, and back: how AllGather's values travel.
 std::string PackStrings(const std::vector<std::string>& strings);

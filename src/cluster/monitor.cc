@@ -69,18 +69,24 @@ std::string Control::Who(int rank) const {
     return WhoLocked(rank);
 }
 
+// The verdict, with what this rank was doing.
+std::string Control::LossLocked(const net::OpTag& tag) const {
+    std::string text = verdict_->text;
+    if (verdict_->reason.empty()) return text;
+    const char* phase = phase_.load(std::memory_order_relaxed);
+    if (tag.op[0] != '\0') {
+        text += " during " + tag.Text();
+    } else if (phase != nullptr) {
+        text += fmt::format(" during {}", phase);
+    }
+    return text + ": " + verdict_->reason;
+}
+
 Error Control::Tell(const net::OpTag& tag) const {
     WEFT_CHECK(verdict_.has_value());
     const VerdictMessage& verdict = *verdict_;
-    std::string text = verdict.text;
+    std::string text = LossLocked(tag);
     if (!verdict.reason.empty()) {
-        const char* phase = phase_.load(std::memory_order_relaxed);
-        if (tag.op[0] != '\0') {
-            text += " during " + tag.Text();
-        } else if (phase != nullptr) {
-            text += fmt::format(" during {}", phase);
-        }
-        text += ": " + verdict.reason;
         text += ". The job has ended on all ranks; mend the cause and start it again.";
     }
     if (tag.op[0] != '\0') told_ = text;
@@ -141,6 +147,7 @@ Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadli
 
 void Control::Assign(const AssignMessage& message) {
     const Lock lock(mutex_);
+    epoch_ = message.epoch;
     for (Peer& peer : peers_) {
         if (peer.rank == message.rank) peer.channel.Send(FrameType::kAssign, Encode(message));
     }
@@ -149,7 +156,10 @@ void Control::Assign(const AssignMessage& message) {
 
 Result<AssignMessage> Control::WaitForAssignment(const Deadline& deadline) {
     Lock lock(mutex_);
-    if (WaitFor(lock, deadline, [&] { return assignment_.has_value(); })) return *assignment_;
+    if (WaitFor(lock, deadline, [&] { return assignment_.has_value(); })) {
+        waiting_ = false;
+        return *assignment_;
+    }
     if (verdict_.has_value()) return Tell({});
     return MakeError(ErrorCode::kTimeout, "rank 0 gave no job within {} ms", deadline.length_ms());
 }
@@ -205,7 +215,7 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
         return Tell({});
     }
     if (verdict_.has_value()) return Tell({});
-    const Bytes payload = Encode(ResultMessage{rounds_, *result});
+    const Bytes payload = Encode(ResultMessage{rounds_, *result, epoch_});
     for (Peer& peer : peers_) peer.channel.Send(FrameType::kResult, payload);
     Wake();
     return result;
@@ -215,7 +225,7 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
                                            const std::string& mine, const Deadline& deadline) {
     if (verdict_.has_value()) return Tell({});
     result_.reset();
-    peers_[0].channel.Send(FrameType::kValue, Encode(ValueMessage{rounds_, name, mine}));
+    peers_[0].channel.Send(FrameType::kValue, Encode(ValueMessage{rounds_, name, mine, epoch_}));
     Wake();
     // Rank 0's own deadline comes first: its verdict says who was missing.
     const Deadline later = Deadline::In(deadline.left_ms() + kAnswerWaitMs);
@@ -228,20 +238,26 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
 
 // ---- Failure and end ----------------------------------------------------------------------------
 
-Error Control::ReportFailure(Error error) {
-    Lock lock(mutex_);
+// What this rank could not go on for becomes the verdict, unless there is a better one.
+void Control::Settle(Lock& lock, Error& error, bool recover) {
     const bool secondary = error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout;
     if (secondary && error.message != told_) {
         WaitFor(lock, Deadline::In(kReportWaitMs), [] { return false; });
     }
     if (error.message.size() > kMostReport) error.message.resize(kMostReport);
-    const VerdictMessage report{error.code, -1, error.message, ""};
+    const VerdictMessage report{error.code, -1, error.message, "", epoch_, recover};
     if (!verdict_.has_value() && is_root()) Fail(report);
     if (!verdict_.has_value()) {
         peers_[0].channel.Send(FrameType::kFailure, Encode(report));
         Wake();
         WaitFor(lock, Deadline::In(kAnswerWaitMs), [] { return false; });
     }
+}
+
+Error Control::ReportFailure(Error error) {
+    Lock lock(mutex_);
+    Settle(lock, error, false);
+    Finalise();
     taken_ = true;
     if (ended_ && !is_root()) peers_[0].channel.Send(FrameType::kEndAck, {});
     if (!verdict_.has_value()) return error;
@@ -316,8 +332,9 @@ void Control::Stop() {
             if (is_root())
                 Fail(left);
             else
-                peers_[0].channel.Send(FrameType::kFailure, Encode(left));
+                peers_[0].channel.Send(FrameType::kFailure, Encode(Stamped(left)));
         }
+        Finalise();
         Linger(lock, kLingerMs);
         stopping_ = true;
         Wake();
@@ -336,6 +353,11 @@ void Control::KillChildren() {
         const Deadline deadline = Deadline::In(1000);
         while (!ReapChild(peer.pid, &how) && !deadline.expired()) ::usleep(500);
         peer.pid = 0;
+    }
+    const Deadline deadline = Deadline::In(1000);
+    while (!buried_.empty() && !deadline.expired()) {
+        ReapBuried();
+        if (!buried_.empty()) ::usleep(500);
     }
 }
 

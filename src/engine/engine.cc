@@ -6,6 +6,7 @@
 #include <random>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/log.h"
 #include "engine/stop.h"
 #include "formats/tokenizer_read.h"
 #include "formats/tokenizer_stream.h"
@@ -18,8 +19,12 @@ constexpr int64_t kShutdownMs = 5000;
 // A prefill step of fewer rows would be bound by reading the weights.
 constexpr size_t kLeastChunk = 64;
 constexpr size_t kChunksPerStage = 4;
+// Losses in a row, without one token between, that Generate gets over.
+constexpr int kMostReplays = 5;
 
-double SecondsSince(int64_t begin_ns) { return static_cast<double>(NowNs() - begin_ns) * 1e-9; }
+double SecondsSince(int64_t begin_ns) {
+    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
+}
 
 // -log softmax(logits)[target], in double.
 double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
@@ -64,13 +69,21 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
     std::unique_ptr<Engine> engine(new Engine());
     WEFT_ASSIGN(engine->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
     cluster::Cluster& cluster = *engine->cluster_;
-    auto rank = Rank::Open(job, cluster);
-    if (!rank.ok()) return cluster.ReportFailure(rank.error());
-    engine->rank_ = std::move(rank).value();
+    engine->job_ = std::move(job);
+    const auto fail = [&](Error error) {
+        engine->finished_ = true;
+        return error;
+    };
+    Status opened = OpenRank(engine->job_, cluster, engine->rank_);
+    if (!opened.ok() && cluster.recovers()) {
+        opened = Recover(engine->job_, cluster, engine->rank_, opened.error(), engine->recoveries_);
+        if (!opened.ok()) return fail(opened.error());
+    }
+    if (!opened.ok()) return fail(cluster.ReportFailure(opened.error()));
     engine->tokenizer_ = std::move(tokenizer);
     if (engine->tokenizer_ == nullptr) {
         auto loaded = formats::LoadTokenizer(engine->rank_->source());
-        if (!loaded.ok()) return cluster.ReportFailure(loaded.error());
+        if (!loaded.ok()) return fail(cluster.ReportFailure(loaded.error()));
         engine->tokenizer_ = std::move(loaded).value();
     }
     engine->pages_.resize(static_cast<size_t>(engine->rank_->kv_pages()));
@@ -81,15 +94,17 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
 
 Engine::~Engine() {
     // After an error the cluster has its verdict; otherwise the ranks are told to end.
-    if (rank_ != nullptr && !finished_) [[maybe_unused]] auto ignored = Finish();
+    if (rank_ != nullptr && !finished_) [[maybe_unused]]
+        auto ignored = Finish();
     rank_.reset();
 }
 
 template <typename T>
 Result<T> Engine::Explain(Result<T> result) {
-    rank_->SetIdle(true);
+    if (rank_ != nullptr) rank_->SetIdle(true);
     if (result.ok()) return result;
     finished_ = true;
+    if (over_) return result;
     return cluster_->ReportFailure(result.error());
 }
 
@@ -174,9 +189,8 @@ Result<Generation> Engine::Generate(const GenerateRequest& request, const TextSi
     const int64_t most = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
     const auto run = [&]() -> Result<Generation> {
         const int64_t prefill_ns = NowNs();
-        WEFT_TRY(Prefill(request.prompt));
+        WEFT_TRY(Replay(request.prompt, Prefill(request.prompt)));
         g.prefill_s = SecondsSince(prefill_ns);
-        cluster_->SetPhase("decode");
         WEFT_TRY(Decode(request, most, sink, g));
         return std::move(g);
     };
@@ -196,6 +210,7 @@ Status Engine::Decode(const GenerateRequest& request, int64_t most, const TextSi
     };
     const int64_t begin_ns = NowNs();
     if (most == 0) g.finish = "length";
+    cluster_->SetPhase("decode");
     while (g.finish.empty()) {
         WEFT_ASSIGN(const int32_t token, sampler.Sample(logits_, history));
         g.tokens.push_back(token);
@@ -210,13 +225,30 @@ Status Engine::Decode(const GenerateRequest& request, int64_t most, const TextSi
         } else if (static_cast<int64_t>(g.tokens.size()) >= most) {
             g.finish = most == request.max_tokens ? "length" : "context";
         } else {
-            WEFT_TRY(RunRows({&history.back(), 1}, static_cast<int64_t>(history.size()) - 1, true));
+            const auto last = static_cast<int64_t>(history.size()) - 1;
+            WEFT_TRY(Replay(history, RunRows({&history.back(), 1}, last, true)));
         }
     }
     g.decode_s = SecondsSince(begin_ns);
     emit(stop.Push(decoder.Flush()));
     emit(stop.Flush());
     return {};
+}
+
+// Rows do not depend on how tokens were cut into steps, so the logits have the bits that the lost
+// step would have given.
+Status Engine::Replay(std::span<const int32_t> tokens, Status outcome) {
+    for (int replay = 0; !outcome.ok() && replay < kMostReplays; ++replay) {
+        rank_->SetIdle(true);
+        const Status recovered = Recover(job_, *cluster_, rank_, outcome.error(), recoveries_);
+        if (!recovered.ok()) {
+            over_ = cluster_->recovers();
+            return recovered;
+        }
+        outcome = Prefill(tokens);
+        if (outcome.ok()) cluster_->SetPhase("decode");
+    }
+    return outcome;
 }
 
 Result<std::vector<float>> Engine::Logits(std::span<const int32_t> tokens, bool all) {
@@ -246,9 +278,8 @@ Status Engine::RunAll(std::span<const int32_t> tokens, int64_t position, size_t 
     wanted_rows_.resize(tokens.size() - first);
     std::iota(wanted_rows_.begin(), wanted_rows_.end(), static_cast<int32_t>(first));
     WEFT_TRY(RunStep(tokens, position, wanted_rows_));
-    return wanted_rows_.empty()
-               ? Status()
-               : rank_->ReadLogits(static_cast<int64_t>(wanted_rows_.size()), out);
+    return wanted_rows_.empty() ? Status()
+                                : rank_->ReadLogits(static_cast<int64_t>(wanted_rows_.size()), out);
 }
 
 Result<Perplexity> Engine::ScoreText(std::string_view text, int64_t ctx, const Progress& progress) {
@@ -341,15 +372,27 @@ Result<std::vector<RankReport>> Engine::Finish() {
         return reports;
     };
     auto result = run();
-    if (!result.ok()) return cluster_->ReportFailure(result.error());
-    return result;
+    if (result.ok()) return result;
+    const Error error = cluster_->ReportFailure(result.error());
+    // Who recovers from losses has all that was asked for by now.
+    if (!cluster_->recovers() || error.code != ErrorCode::kPeerLost || rank_ == nullptr) {
+        return error;
+    }
+    Log(LogLevel::kWarning, "at the end: {}", error.message);
+    return std::vector<RankReport>{rank_->Report()};
 }
 
 Status Work(cluster::Cluster& cluster) {
     const auto run = [&]() -> Status {
-        WEFT_ASSIGN(const Job job, JobFromJson(cluster.job()));
-        WEFT_ASSIGN(const std::unique_ptr<Rank> rank, Rank::Open(job, cluster));
-        WEFT_TRY(RunWorker(*rank));
+        WEFT_ASSIGN(Job job, JobFromJson(cluster.job()));
+        std::unique_ptr<Rank> rank;
+        std::vector<Recovery> recoveries;
+        Status status = OpenRank(job, cluster, rank);
+        if (status.ok()) status = RunWorker(*rank);
+        while (!status.ok()) {
+            WEFT_TRY(Recover(job, cluster, rank, status.error(), recoveries));
+            status = RunWorker(*rank);
+        }
         auto reports = rank->GatherReports();
         return reports.ok() ? Status() : Status(reports.error());
     };

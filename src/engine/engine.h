@@ -7,6 +7,8 @@
 // The prompt is prefilled in chunks (in every layout); KV lives in pages that a step names, so
 // that a step may carry several sequences.
 // Errors: those of the ranks, worded by the cluster, once.
+// Where the cluster recovers, Generate gets over the loss of a rank: the KV cache is rebuilt from
+// the tokens so far, and the answer goes on after a pause, the same to the token.
 // ClusterOptions::stop ends what runs with kCancelled, with one rank, too.
 // Thread: one caller.
 #pragma once
@@ -23,6 +25,7 @@
 #include "cluster/cluster.h"
 #include "engine/job.h"
 #include "engine/rank.h"
+#include "engine/recovery.h"
 #include "engine/sampler.h"
 #include "formats/tokenizer.h"
 
@@ -66,6 +69,8 @@ class Engine {
     const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
     Rank& rank() { return *rank_; }
     cluster::Cluster& cluster() { return *cluster_; }
+    // Losses that were got over, in order.
+    const std::vector<Recovery>& recoveries() const { return recoveries_; }
 
     using TextSink = std::function<void(std::string_view)>;
     Result<Generation> Generate(const GenerateRequest& request, const TextSink& sink = nullptr);
@@ -97,6 +102,9 @@ class Engine {
     Status RunRows(std::span<const int32_t> tokens, int64_t position, bool want_logits);
     size_t ChunkFor(size_t prompt_tokens) const;
     Status Prefill(std::span<const int32_t> tokens);
+    // After a step with that outcome: where it failed by a loss that can be got over, `tokens` (all
+    // so far) are run again. In the end the logits of the last one are there.
+    Status Replay(std::span<const int32_t> tokens, Status outcome);
     Status CheckTokens(std::span<const int32_t> tokens, int64_t more) const;
     template <typename T>
     Result<T> Explain(Result<T> result);
@@ -104,11 +112,14 @@ class Engine {
     std::unique_ptr<cluster::Cluster> cluster_;
     std::unique_ptr<Rank> rank_;
     std::unique_ptr<formats::Tokenizer> tokenizer_;
+    Job job_;
+    std::vector<Recovery> recoveries_;
     StepData step_;
     std::vector<int32_t> pages_;
     std::vector<float> logits_;
     std::vector<int32_t> wanted_rows_;
     bool finished_ = false;
+    bool over_ = false;  // recovery failed: its error has the last word
 };
 
 // A worker's whole life: reads the job, opens its rank, follows rank 0 to the end.

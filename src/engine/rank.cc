@@ -41,8 +41,8 @@ backend::CpuOptions CpuOptionsOf(const Job& job, const cluster::Cluster& cluster
     backend::CpuOptions options;
     options.cores = cluster.cores();
     options.threads = job.threads > 0 ? job.threads : static_cast<int>(options.cores.size());
-    options.cores_shared = cluster.cores_shared() ||
-                           options.threads > static_cast<int>(options.cores.size());
+    options.cores_shared =
+        cluster.cores_shared() || options.threads > static_cast<int>(options.cores.size());
     if (options.cores_shared) options.cores.clear();
     options.level = job.reference ? CpuLevel::kReference : BestCpuLevel(DetectCpu());
     return options;
@@ -50,7 +50,7 @@ backend::CpuOptions CpuOptionsOf(const Job& job, const cluster::Cluster& cluster
 
 }  // namespace
 
-Result<std::unique_ptr<Rank>> Rank::Open(const Job& job, cluster::Cluster& cluster) {
+Result<std::unique_ptr<Rank>> Rank::Make(const Job& job, cluster::Cluster& cluster) {
     std::unique_ptr<Rank> rank(new Rank(job, cluster));
     cluster.SetPhase("load");
     cluster.SetProgress([r = rank.get()] {
@@ -60,16 +60,31 @@ Result<std::unique_ptr<Rank>> Rank::Open(const Job& job, cluster::Cluster& clust
         return steps + r->loaded_.load() + r->idle_ticks_.load();
     });
     WEFT_TRY(rank->Plan());
-    WEFT_ASSIGN(const std::string fingerprint, rank->source_->Fingerprint());
-    WEFT_TRY(cluster.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
-    WEFT_TRY(rank->CheckMemory());
-    WEFT_TRY(rank->JoinGroups());
-    WEFT_TRY(rank->Load());
-    WEFT_TRY(cluster.Barrier("loaded", Deadline::In(kAgreeMs)));
     return rank;
 }
 
-Rank::~Rank() { cluster_.SetProgress(nullptr); }
+Status Rank::Enter() {
+    cluster_.SetPhase("load");
+    WEFT_ASSIGN(const std::string fingerprint, source_->Fingerprint());
+    WEFT_TRY(cluster_.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
+    WEFT_TRY(CheckMemory());
+    entered_ = true;
+    WEFT_TRY(JoinGroups());
+    WEFT_TRY(Load());
+    WEFT_TRY(cluster_.Barrier("loaded", Deadline::In(kAgreeMs)));
+    cluster_.SetPhase(nullptr);
+    return {};
+}
+
+void Rank::LeaveEpoch() {
+    steps_ = StepChannel(nullptr);
+    tensor_.reset();
+    world_.reset();
+}
+
+Rank::~Rank() {
+    cluster_.SetProgress(nullptr);
+}
 
 Status Rank::Plan() {
     WEFT_ASSIGN(source_, formats::OpenModel(job_.model));
@@ -111,9 +126,12 @@ Status Rank::Plan() {
 // anything is read. Every rank comes to the same answer.
 Status Rank::CheckMemory() {
     const backend::MemoryUse use = executable_->memory();
-    const uint64_t mine = use.weight_bytes + use.kv_bytes + use.arena_bytes + kOverheadBytes;
+    uint64_t mine = use.weight_bytes + use.kv_bytes + use.arena_bytes + kOverheadBytes;
+    // From one epoch to the next, a rank has most of it already.
+    if (entered_) mine -= std::min(mine, ResidentBytes());
     WEFT_ASSIGN(const std::vector<std::string> all,
-                cluster_.AllGather("memory", std::to_string(mine), Deadline::In(kAgreeMs)));
+                cluster_.AllGather("memory", fmt::format("{} {}", mine, AvailableMemoryBytes()),
+                                   Deadline::In(kAgreeMs)));
     struct Machine {
         uint64_t needed = 0, available = 0;
         std::string name, sum;
@@ -122,10 +140,12 @@ Status Rank::CheckMemory() {
     for (int rank = 0; rank < cluster_.size(); ++rank) {
         const cluster::HostInfo& host = cluster_.host(rank);
         Machine& machine = machines[host.boot_id];
-        const uint64_t needed = std::strtoull(all[static_cast<size_t>(rank)].c_str(), nullptr, 10);
+        char* end = nullptr;
+        const uint64_t needed = std::strtoull(all[static_cast<size_t>(rank)].c_str(), &end, 10);
+        const uint64_t available = std::strtoull(end, nullptr, 10);
         machine.name = host.name;
         machine.needed += needed;
-        machine.available = std::max(machine.available, host.memory_bytes);
+        machine.available = std::max(machine.available, available);
         machine.sum += fmt::format("{}rank {}: {:.0f} MiB", machine.sum.empty() ? "" : " + ", rank,
                                    static_cast<double>(needed) / kMiB);
     }
@@ -167,8 +187,9 @@ Status Rank::JoinGroups() {
 Status Rank::Load() {
     const int64_t begin_ns = NowNs();
     std::vector<program::ValueId> weights;
+    is_loaded_.resize(program_.values.size());
     for (size_t i = 0; i < program_.values.size(); ++i) {
-        if (program_.values[i].storage == program::Storage::kWeight) {
+        if (program_.values[i].storage == program::Storage::kWeight && is_loaded_[i] == 0) {
             weights.push_back(static_cast<program::ValueId>(i));
         }
     }
@@ -193,29 +214,41 @@ Status Rank::Load() {
     for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
     work();
     for (std::thread& thread : threads) thread.join();
-    load_s_ = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    load_s_ += static_cast<double>(NowNs() - begin_ns) * 1e-9;
     return first_error;
 }
 
-Status Rank::LoadOne(program::ValueId id) {
+// Why loading should end.
+Status Rank::CheckStop() const {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    const net::PeerMonitor* monitor = cluster_.monitor();
+    if (monitor != nullptr && monitor->Failed()) return monitor->Failure();
+    return {};
+}
+
+Status Rank::LoadOne(program::ValueId id) {
+    WEFT_TRY(CheckStop());
     const program::Value& value = program_.value(id);
     const formats::TensorInfo* tensor = source_->FindTensor(value.slice.name);
     WEFT_CHECK(tensor != nullptr);
     const bool vector = value.shape.rank == 1;
     const auto read = [&](int64_t row, int64_t count, std::span<std::byte> out) -> Status {
+        // A weight that is half read would have to be read again in the next epoch.
+        if (!cluster_.recovers()) WEFT_TRY(CheckStop());
         uint64_t bytes = 0;
         // A vector is one row of the file; a slice of it is a slice of columns.
-        Status status = vector ? source_->ReadRows(*tensor, 0, 1, value.slice.row_begin + row,
-                                                   count, out, &bytes)
-                               : source_->ReadRows(*tensor, value.slice.row_begin + row, count,
-                                                   value.slice.col_begin, value.shape[1], out,
-                                                   &bytes);
+        Status status =
+            vector
+                ? source_->ReadRows(*tensor, 0, 1, value.slice.row_begin + row, count, out, &bytes)
+                : source_->ReadRows(*tensor, value.slice.row_begin + row, count,
+                                    value.slice.col_begin, value.shape[1], out, &bytes);
         read_bytes_.fetch_add(bytes, std::memory_order_relaxed);
         loaded_.fetch_add(1, std::memory_order_relaxed);
         return status;
     };
-    return executable_->LoadWeight(id, read);
+    WEFT_TRY(executable_->LoadWeight(id, read));
+    is_loaded_[static_cast<size_t>(id)] = 1;
+    return {};
 }
 
 Status Rank::Run(const StepData& step) {
@@ -314,9 +347,9 @@ Result<std::vector<RankReport>> Rank::GatherReports() {
 
 // A trace is larger than a control frame: every rank sends a piece a round, until all are through.
 Status Rank::GatherTraces(std::vector<RankReport>& reports) {
-    WEFT_ASSIGN(const std::vector<std::string> sizes,
-                cluster_.AllGather("trace size", std::to_string(trace_.size()),
-                                   Deadline::In(kReportMs)));
+    WEFT_ASSIGN(
+        const std::vector<std::string> sizes,
+        cluster_.AllGather("trace size", std::to_string(trace_.size()), Deadline::In(kReportMs)));
     size_t most = 0;
     for (const std::string& size : sizes) {
         most = std::max<size_t>(most, std::strtoull(size.c_str(), nullptr, 10));

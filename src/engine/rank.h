@@ -1,10 +1,11 @@
 // Rank: one rank's share of a model, loaded and ready to run steps. The same on every rank; rank 0
 // has an Engine (engine.h) on top that decides the steps, the others follow (RunWorker).
 //
-// Open: reads the model's header, refuses what can't work (architecture, layout, memory) before
-// any weight is read, agrees with the other ranks that all hold the same file, reads this rank's
-// shard in parallel, and joins the groups that the collectives run over.
-// Thread: one caller; loading uses the rank's threads.
+// Make: reads the model's header, refuses what can't work (architecture, layout), makes the
+// Program. Enter, once an epoch: agrees with the other ranks that all hold the same file and that
+// memory suffices, before any weight is read; joins the groups that the collectives run over; reads
+// this rank's shard in parallel. What it has read stays from one epoch to the next (recovery.h), as
+// long as the shard is the same. Thread: one caller; loading uses the rank's threads.
 #pragma once
 
 #include <atomic>
@@ -45,8 +46,12 @@ Result<RankReport> ReportFromJson(const std::string& text);
 class Rank {
   public:
     // The cluster outlives the Rank. Log lines about moved cuts go out on rank 0 only.
-    static Result<std::unique_ptr<Rank>> Open(const Job& job, cluster::Cluster& cluster);
+    static Result<std::unique_ptr<Rank>> Make(const Job& job, cluster::Cluster& cluster);
     ~Rank();
+    // Collective. After an error it may be called again, in another epoch.
+    Status Enter();
+    // Lets go of the cluster's links, which end with the epoch.
+    void LeaveEpoch();
 
     // Runs one step. On rank 0 it is first sent to the others.
     Status Run(const StepData& step);
@@ -77,6 +82,7 @@ class Rank {
     Status JoinGroups();
     Status Load();
     Status LoadOne(program::ValueId id);
+    Status CheckStop() const;
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
     Status GatherTraces(std::vector<RankReport>& reports);
@@ -90,6 +96,8 @@ class Rank {
     program::Program program_;
     program::ValueId logits_ = program::kNoValue;
     int64_t kv_pages_ = 0;
+    bool entered_ = false;            // Enter was called before
+    std::vector<uint8_t> is_loaded_;  // by ValueId; of different weights by different threads
     std::unique_ptr<backend::Backend> backend_;
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<coll::Comm> tensor_, world_;

@@ -69,7 +69,7 @@ TEST(Frame, RefusesImpossibleLengthsAndTypesAtOnce) {
     EXPECT_FALSE(refused({252, 15, 0, 0}, false));  // 4092 + 4
     EXPECT_TRUE(refused({16, 0, 0, 0}, true));      // no place for a type and a tag
     EXPECT_TRUE(refused({9, 0, 0, 0, 0}, false));   // type 0
-    EXPECT_TRUE(refused({9, 0, 0, 0, 15}, false));  // a type after the last
+    EXPECT_TRUE(refused({9, 0, 0, 0, 16}, false));  // a type after the last
     EXPECT_TRUE(refused({'G', 'E', 'T', ' ', '/'}, false));
     EXPECT_TRUE(refused({'G', 'E', 'T', ' '}, true));
 }

@@ -127,7 +127,8 @@ TEST_F(Listener, SaysWhichVersionsDiffer) {
         DialWorker(address, key_, 1000, Deadline::In(2000), Identity{99, WEFT_VERSION});
     ASSERT_FALSE(protocol.ok());
     EXPECT_EQ(protocol.error().code, ErrorCode::kDenied);
-    EXPECT_NE(protocol.error().message.find("speaks control protocol 1"), std::string::npos);
+    const std::string words = fmt::format("speaks control protocol {}", kProtocol);
+    EXPECT_NE(protocol.error().message.find(words), std::string::npos);
 }
 
 TEST_F(Listener, HangsUpOnGarbage) {

@@ -32,7 +32,8 @@ inline std::vector<pid_t> ChildrenOf(pid_t pid, bool zombies = false) {
         const pid_t child = std::atoi(entry->d_name);
         if (child <= 0) continue;
         std::ifstream file("/proc/" + std::string(entry->d_name) + "/stat");
-        std::string text((std::istreambuf_iterator<char>(file)), {});
+        std::string text;
+        std::getline(file, text);  // a process that is gone by now gives an empty one
         const size_t end = text.rfind(')');
         if (end == std::string::npos) continue;
         std::istringstream rest(text.substr(end + 1));
@@ -55,7 +56,8 @@ inline std::vector<pid_t> ChildrenOf(pid_t pid, bool zombies = false) {
 // Runs (or waits to be reaped) no more.
 inline bool IsGone(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text((std::istreambuf_iterator<char>(file)), {});
+    std::string text;
+    std::getline(file, text);
     const size_t end = text.rfind(')');
     return end == std::string::npos || text[end + 2] == 'Z';
 }

@@ -1,0 +1,125 @@
+// What is behind Cluster: one object a process, over its Control and its Fabric.
+//
+// Launch and Join are in cluster.cc, what a rank does once it knows its place in rendezvous.cc, and
+// the way from one epoch to the next in epoch.cc. Thread: as Cluster.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/cluster.h"
+#include "cluster/control.h"
+#include "net/fabric.h"
+
+namespace weft::cluster {
+
+inline constexpr int64_t kFirstEpoch = 1;
+
+std::string SystemHostName();
+// "A,B,C" -> its words; "" is one empty word.
+std::vector<std::string> DeviceWords(const std::string& devices);
+// The device of one rank: `devices` names one for all ranks, or one for each. Errors: kUsage.
+Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size);
+// Starts ranks of this machine, as children (cluster.cc). Main thread.
+struct LocalRank {
+    Fd control;
+    Session session;
+    pid_t pid = 0;
+};
+Result<LocalRank> StartLocalRank(const ClusterOptions& options);
+
+class ClusterImpl final : public Cluster {
+  public:
+    ClusterImpl(int rank, int size, std::string job, int64_t timeout_ms)
+        : rank_(rank), size_(size), job_(std::move(job)), timeout_ms_(timeout_ms) {}
+    // Rank 0: with what it was launched.
+    void SetOptions(const ClusterOptions& options, Bytes key) {
+        options_ = options;
+        key_ = std::move(key);
+        addresses_ = options.hosts;
+        addresses_.insert(addresses_.begin(), "");
+    }
+    // What other processes of the job see this one as, where that is the same for all.
+    void SetOwnHost(std::string host) { own_host_ = std::move(host); }
+    void SetControl(std::unique_ptr<Control> control) { control_ = std::move(control); }
+    ~ClusterImpl() override {
+        // The data links first: their ends tell nothing that the control plane has not said.
+        if (control_ != nullptr) control_->Stop();
+    }
+
+    void SetMpi(net::MpiLibrary* mpi) { mpi_ = mpi; }
+    // One rank: nothing to talk to.
+    void BeAlone();
+    // All ranks, once each knows its place: host records, data links, and all are ready.
+    Status Rendezvous(const AssignMessage& assignment);
+
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+    const std::string& job() const override { return job_; }
+    const HostInfo& host(int rank) const override { return hosts_[static_cast<size_t>(rank)]; }
+    const std::vector<int>& cores() const override { return cores_; }
+    bool cores_shared() const override { return cores_shared_; }
+    int64_t timeout_ms() const override { return timeout_ms_; }
+    net::Fabric& fabric() override { return fabric_; }
+    net::PeerMonitor* monitor() override { return size_ == 1 ? nullptr : control_.get(); }
+    void SetProgress(std::function<int64_t()> progress) override {
+        if (control_ != nullptr) control_->SetProgress(std::move(progress));
+    }
+    void SetPhase(const char* phase) override {
+        if (control_ != nullptr) control_->SetPhase(phase);
+    }
+    Status Agree(const std::string& name, const std::string& value,
+                 const Deadline& deadline) override;
+    Result<std::vector<std::string>> AllGather(const std::string& name, const std::string& mine,
+                                               const Deadline& deadline) override;
+    Status Barrier(const std::string& name, const Deadline& deadline) override;
+    Status Shutdown(const Deadline& deadline) override;
+    Error ReportFailure(Error error) override {
+        return control_ == nullptr ? error : control_->ReportFailure(std::move(error));
+    }
+    bool should_report() const override { return control_ == nullptr || control_->ShouldReport(); }
+    void RequestStop() override {
+        stop_requested_.store(true);
+        if (control_ != nullptr) control_->RequestStop();
+    }
+    bool stop_requested() const override {
+        return stop_requested_.load() || (options_.stop != nullptr && options_.stop->load());
+    }
+    bool recovers() const override { return recover_ms_ > 0; }
+    Result<EpochInfo> NextEpoch(Error error, const Replan& replan) override;
+
+  private:
+    Status GatherHosts(const std::vector<std::string>& names);
+    Status JoinLinks(const AssignMessage& assignment);
+    void ShareCores();
+
+    // One attempt (epoch.cc). kPeerLost: a rank was lost on the way, so there may be another.
+    Status FormEpoch(const Replan& replan, const Deadline& rejoin, EpochInfo& info);
+    Status AwaitEpoch();
+    void CallBack(const std::vector<int>& lost, const Deadline& rejoin);
+    void CallBackHosts(const std::vector<int>& lost, const Deadline& rejoin);
+    Result<AssignMessage> PlanEpoch(const std::vector<int>& kept, const Replan& replan);
+    Error NotBack(const std::string& why, const std::vector<int>& lost) const;
+
+    int rank_;
+    int size_;
+    std::string job_;
+    int64_t timeout_ms_;
+    int64_t recover_ms_ = 0;  // as in AssignMessage
+    ClusterOptions options_;  // rank 0
+    Bytes key_;
+    std::vector<std::string> addresses_;  // rank 0: of the workers, by rank, as the user wrote them
+    std::string own_host_;
+    AssignMessage assignment_;  // of this epoch
+    std::vector<HostInfo> hosts_;
+    std::vector<int> cores_;
+    bool cores_shared_ = false;
+    std::atomic<bool> stop_requested_{false};
+    net::MpiLibrary* mpi_ = nullptr;    // outlives the fabric
+    std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
+    net::Fabric fabric_;
+};
+
+}  // namespace weft::cluster

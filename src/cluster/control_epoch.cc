@@ -1,0 +1,174 @@
+// From one epoch to the next: the main thread's side of Control after a rank was lost.
+#include <algorithm>
+#include <csignal>
+
+#include "cluster/control.h"
+#include "cluster/spawn.h"
+
+namespace weft::cluster {
+namespace {
+
+Clock::time_point TimeOf(const Deadline& deadline) {
+    return Clock::time_point(std::chrono::nanoseconds(deadline.at_ns()));
+}
+
+}  // namespace
+
+VerdictMessage Control::Stamped(VerdictMessage verdict) const {
+    verdict.epoch = epoch_;
+    return verdict;
+}
+
+std::string Control::LossText() const {
+    const Lock lock(mutex_);
+    return verdict_.has_value() ? LossLocked({}) : std::string();
+}
+
+Status Control::EndEpoch(Error error) {
+    Lock lock(mutex_);
+    Settle(lock, error, error.code == ErrorCode::kPeerLost && CanRecover());
+    if (verdict_.has_value() && verdict_->recover && !ended_) {
+        recovering_ = true;
+        return {};
+    }
+    taken_ = true;
+    if (ended_ && !is_root()) peers_[0].channel.Send(FrameType::kEndAck, {});
+    if (!verdict_.has_value() || error.message == told_) return error;
+    return Tell({});
+}
+
+void Control::LeaveEpoch() {
+    const Lock lock(mutex_);
+    // What rank 0 said last still holds where it said that the job is over.
+    if (verdict_.has_value() && verdict_->recover) {
+        verdict_.reset();
+        failed_.store(false, std::memory_order_release);
+    }
+    waiting_ = true;
+    recovering_ = false;
+    told_.clear();
+    transport_.clear();
+    rounds_ = 0;
+    result_.reset();
+    assignment_.reset();
+    peers_[0].channel.Send(FrameType::kReady, Encode(ReadyMessage{epoch_}));
+    Wake();
+}
+
+// Tells a rank that it is no longer one, in case it hears of it.
+void Control::Exclude(Peer& peer, const std::string& why) {
+    const VerdictMessage verdict{
+        ErrorCode::kPeerLost,
+        peer.rank,
+        fmt::format("{} was given up by rank 0 ({}): the others go on without it, and it ends",
+                    WhoLocked(peer.rank), why),
+        "",
+        epoch_,
+        false};
+    peer.channel.Send(FrameType::kVerdict, Encode(verdict));
+    peer.channel.Close(false);
+}
+
+Result<std::vector<int>> Control::WaitForSurvivors(const Deadline& deadline) {
+    Lock lock(mutex_);
+    const auto settled = [](const Peer& peer) { return peer.gone || peer.ready; };
+    const auto done = [&] { return std::all_of(peers_.begin(), peers_.end(), settled); };
+    while (!done() && !deadline.expired() && !stop_wished()) {
+        const Deadline nap = Deadline::In(std::min<int64_t>(50, deadline.left_ms()));
+        changed_.wait_until(lock, TimeOf(nap), done);
+    }
+    if (stop_wished()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    std::vector<int> lost;
+    for (Peer& peer : peers_) {
+        if (!settled(peer)) {
+            const std::string why =
+                fmt::format("it did not leave epoch {} within {} ms", epoch_, deadline.length_ms());
+            if (peer.channel.open()) Exclude(peer, why);
+            Lost(peer, why);
+        }
+        if (peer.gone) lost.push_back(peer.rank);
+    }
+    return lost;
+}
+
+void Control::Replace(int rank, Fd fd, const Session& session, pid_t pid) {
+    const Lock lock(mutex_);
+    const int64_t now = NowNs();
+    for (Peer& peer : peers_) {
+        if (peer.rank != rank) continue;
+        peer = Peer{.rank = rank,
+                    .channel = Channel(std::move(fd), session),
+                    .pid = pid,
+                    .heard_ns = now,
+                    .ready = true,
+                    .moved_ns = now};
+    }
+    Wake();
+}
+
+void Control::AwaitReaped(const Deadline& deadline) {
+    Lock lock(mutex_);
+    while (!buried_.empty() && !deadline.expired()) {
+        Wake();
+        changed_.wait_until(lock, TimeOf(Deadline::In(5)), [&] { return buried_.empty(); });
+    }
+}
+
+bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
+    const Lock lock(mutex_);
+    const auto place = [&](int rank) { return std::find(kept.begin(), kept.end(), rank); };
+    for (const Peer& peer : peers_) {
+        if (place(peer.rank) != kept.end() && (peer.gone || !peer.ready)) return false;
+    }
+    std::erase_if(peers_, [&](const Peer& peer) { return place(peer.rank) == kept.end(); });
+    verdict_.reset();
+    failed_.store(false, std::memory_order_release);
+    recovering_ = taken_ = false;
+    told_.clear();
+    transport_.clear();
+    rounds_ = 0;
+    epoch_ = message.epoch;
+    hosts_ = message.hosts;
+    for (Peer& peer : peers_) {
+        peer.rank = static_cast<int>(place(peer.rank) - kept.begin());
+        peer.ready = false;
+        peer.value.reset();
+        peer.moved_ns = NowNs();
+        message.rank = peer.rank;
+        peer.channel.Send(FrameType::kAssign, Encode(message));
+    }
+    Wake();
+    return true;
+}
+
+// A verdict that the others may take for the end of an epoch alone ends the job after all.
+void Control::Finalise() {
+    if (!is_root() || !verdict_.has_value() || !verdict_->recover) return;
+    VerdictMessage verdict = std::move(*verdict_);
+    verdict.recover = false;
+    Supersede(std::move(verdict));
+}
+
+Error Control::GiveUp(Error error) {
+    const Lock lock(mutex_);
+    recovering_ = false;
+    taken_ = true;
+    Supersede({error.code, -1, error.message, ""});
+    told_ = error.message;
+    return error;
+}
+
+std::vector<std::string> Control::OwnAddresses() const {
+    const Lock lock(mutex_);
+    std::vector<std::string> addresses(1);
+    for (const Peer& peer : peers_) addresses.push_back(LocalHost(peer.channel.fd()));
+    return addresses;
+}
+
+// Waits for no one: children that were killed end in their own time.
+void Control::ReapBuried() {
+    std::string how;
+    std::erase_if(buried_, [&](pid_t pid) { return ReapChild(pid, &how); });
+}
+
+}  // namespace weft::cluster

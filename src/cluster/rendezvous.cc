@@ -1,0 +1,228 @@
+// What every rank does once it knows its place in an epoch: host records, data links, all ready.
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "cluster/cluster_impl.h"
+#include "hw/cpu.h"
+
+namespace weft::cluster {
+namespace {
+
+// ---- What a host is -----------------------------------------------------------------------------
+
+HostInfo ThisHost() {
+    HostInfo info;
+    info.name = SystemHostName();
+    info.cores = AllowedCores();
+    info.memory_bytes = AvailableMemoryBytes();
+    // Files of /proc have no size, so they are not ReadTextFile's.
+    if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
+        char text[64] = "";
+        if (std::fgets(text, sizeof text, file) != nullptr) info.boot_id.assign(text, 0, 36);
+        std::fclose(file);
+    }
+    return info;
+}
+
+std::string PackHost(const HostInfo& info) {
+    return PackStrings({info.name, info.boot_id, std::to_string(info.memory_bytes),
+                        fmt::format("{}", fmt::join(info.cores, ","))});
+}
+
+Result<HostInfo> UnpackHost(const std::string& packed) {
+    WEFT_ASSIGN(const std::vector<std::string> fields, UnpackStrings(packed));
+    const auto broken = [] { return MakeError(ErrorCode::kCorrupt, "a malformed host record"); };
+    if (fields.size() != 4) return broken();
+    HostInfo info{fields[0], fields[1], {}, 0};
+    const char* at = fields[2].data();
+    if (std::from_chars(at, at + fields[2].size(), info.memory_bytes).ec != std::errc()) {
+        return broken();
+    }
+    at = fields[3].data();
+    const char* end = at + fields[3].size();
+    while (at < end) {
+        int core = -1;
+        const auto parsed = std::from_chars(at, end, core);
+        if (parsed.ec != std::errc() || core < 0) return broken();
+        info.cores.push_back(core);
+        at = parsed.ptr + 1;  // over the comma
+    }
+    return info;
+}
+
+}  // namespace
+
+std::string SystemHostName() {
+    char name[256] = "";
+    if (::gethostname(name, sizeof name - 1) != 0) return "localhost";
+    return name;
+}
+
+std::vector<std::string> DeviceWords(const std::string& devices) {
+    std::vector<std::string> words(1);
+    for (const char letter : devices) {
+        if (letter == ',')
+            words.emplace_back();
+        else
+            words.back() += letter;
+    }
+    return words;
+}
+
+Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size) {
+    const std::vector<std::string> words = DeviceWords(devices);
+    if (words.size() == 1) return words[0];
+    if (words.size() == static_cast<size_t>(size)) return words[static_cast<size_t>(rank)];
+    return MakeError(ErrorCode::kUsage,
+                     "--rdma-device {}: {} devices for {} ranks; expected 1 or {}", devices,
+                     words.size(), size, size);
+}
+
+void ClusterImpl::BeAlone() {
+    hosts_ = {ThisHost()};
+    cores_ = hosts_[0].cores;
+    fabric_.links.resize(1);
+}
+
+// The cores of this rank: those that its host's ranks share, in consecutive parts.
+void ClusterImpl::ShareCores() {
+    const HostInfo& mine = hosts_[static_cast<size_t>(rank_)];
+    size_t count = 0, index = 0;
+    for (int rank = 0; rank < size_; ++rank) {
+        const HostInfo& other = hosts_[static_cast<size_t>(rank)];
+        if (other.boot_id != mine.boot_id || other.cores != mine.cores) continue;
+        if (rank == rank_) index = count;
+        ++count;
+    }
+    const size_t cores = mine.cores.size();
+    cores_shared_ = count > cores;
+    const auto begin = mine.cores.begin();
+    if (cores_shared_) {
+        cores_ = mine.cores;
+    } else {
+        cores_.assign(begin + static_cast<ptrdiff_t>(cores * index / count),
+                      begin + static_cast<ptrdiff_t>(cores * (index + 1) / count));
+    }
+}
+
+Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
+    hosts_.clear();
+    // A rank that is silent is noticed by the heartbeats, a little before this deadline.
+    WEFT_ASSIGN(const auto packed,
+                AllGather("host", PackHost(ThisHost()), Deadline::In(timeout_ms_ + 300)));
+    for (size_t rank = 0; rank < packed.size(); ++rank) {
+        WEFT_ASSIGN(HostInfo info, UnpackHost(packed[rank]));
+        info.name = names[rank];
+        hosts_.push_back(std::move(info));
+    }
+    ShareCores();
+    return {};
+}
+
+Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
+    if (size_ == 1) {  // the others were lost
+        fabric_ = {};
+        fabric_.links.resize(1);
+        return {};
+    }
+    // How each peer reaches this rank: by the address that it reached it by before.
+    std::vector<std::string> advertise(static_cast<size_t>(size_), own_host_);
+    if (rank_ == 0) advertise = control_->OwnAddresses();
+    net::FabricOptions options;
+    options.rank = rank_;
+    options.size = size_;
+    options.hosts = assignment.hosts;
+    WEFT_ASSIGN(options.transport, net::ParseTransport(assignment.transport));
+    WEFT_ASSIGN(options.rdma_device, RdmaDeviceOf(assignment.rdma_device, rank_, size_));
+    options.gid_index = assignment.gid_index;
+    if (assignment.window_bytes != 0) options.window_bytes = assignment.window_bytes;
+    options.epoch = static_cast<uint64_t>(assignment.epoch);
+    options.mpi = mpi_;
+    options.monitor = control_.get();
+    WEFT_ASSIGN(auto builder, net::FabricBuilder::Make(options));
+    std::vector<std::string> mine(static_cast<size_t>(size_));
+    for (int peer = 0; peer < size_; ++peer) {
+        const auto index = static_cast<size_t>(peer);
+        if (peer != rank_) mine[index] = builder->OfferTo(peer, advertise[index]);
+    }
+    WEFT_ASSIGN(const auto packed,
+                AllGather("offers", PackStrings(mine), Deadline::In(timeout_ms_ + 300)));
+    std::vector<std::string> offers;
+    for (const std::string& text : packed) {
+        WEFT_ASSIGN(const auto of_rank, UnpackStrings(text));
+        if (of_rank.size() != static_cast<size_t>(size_)) {
+            return MakeError(ErrorCode::kCorrupt, "an offer for {} ranks; the cluster has {}",
+                             of_rank.size(), size_);
+        }
+        offers.push_back(of_rank[static_cast<size_t>(rank_)]);
+    }
+    WEFT_ASSIGN(fabric_, builder->Connect(offers, Deadline::In(timeout_ms_)));
+    control_->SetTransport(fabric_.transport);
+    return {};
+}
+
+Status ClusterImpl::Rendezvous(const AssignMessage& assignment) {
+    rank_ = assignment.rank;
+    size_ = static_cast<int>(assignment.hosts.size());
+    job_ = assignment.job;
+    recover_ms_ = assignment.recover_ms;
+    assignment_ = assignment;
+    control_->SetPhase("rendezvous");
+    WEFT_TRY(GatherHosts(assignment.hosts));
+    WEFT_TRY(JoinLinks(assignment));
+    WEFT_TRY(Barrier("ready", Deadline::In(timeout_ms_ + 300)));
+    control_->SetPhase(nullptr);
+    return {};
+}
+
+Status ClusterImpl::Agree(const std::string& name, const std::string& value,
+                          const Deadline& deadline) {
+    if (control_ == nullptr) return {};
+    const auto compare = [&](const std::vector<std::string>& values) -> Result<std::string> {
+        for (size_t rank = 1; rank < values.size(); ++rank) {
+            if (values[rank] == values[0]) continue;
+            return MakeError(ErrorCode::kDenied,
+                             "{}: the {} differs from rank 0's: '{}' there, '{}' on {}. All ranks "
+                             "must have the same",
+                             control_->Who(static_cast<int>(rank)), name, values[rank], values[0],
+                             control_->Who(0));
+        }
+        return std::string();
+    };
+    WEFT_TRY(control_->Round(name, value, compare, deadline));
+    return {};
+}
+
+Result<std::vector<std::string>> ClusterImpl::AllGather(const std::string& name,
+                                                        const std::string& mine,
+                                                        const Deadline& deadline) {
+    if (control_ == nullptr) return std::vector<std::string>{mine};
+    const auto pack = [](const std::vector<std::string>& values) -> Result<std::string> {
+        return PackStrings(values);
+    };
+    WEFT_ASSIGN(const std::string packed, control_->Round(name, mine, pack, deadline));
+    WEFT_ASSIGN(auto values, UnpackStrings(packed));
+    if (values.size() != static_cast<size_t>(size_)) {
+        return MakeError(ErrorCode::kCorrupt, "'{}': values of {} ranks, {} were expected", name,
+                         values.size(), size_);
+    }
+    return values;
+}
+
+Status ClusterImpl::Barrier(const std::string& name, const Deadline& deadline) {
+    WEFT_TRY(AllGather(name, "", deadline));
+    return {};
+}
+
+Status ClusterImpl::Shutdown(const Deadline& deadline) {
+    if (control_ == nullptr) return {};
+    const Status status = control_->End(deadline);
+    control_->Stop();
+    return status;
+}
+
+}  // namespace weft::cluster

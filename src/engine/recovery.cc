@@ -1,0 +1,105 @@
+#include "engine/recovery.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "model/shard.h"
+
+namespace weft::engine {
+namespace {
+
+// Attempts to get over one loss, each ended by another.
+constexpr int kMostAttempts = 5;
+
+std::string Names(const std::vector<int>& ranks) {
+    std::string text;
+    for (int rank : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
+    return text;
+}
+
+// What rank 0 says of it.
+std::string Line(const Recovery& recovery, const std::string& why) {
+    const std::string more =
+        recovery.lost.size() > 1 ? fmt::format(" (lost in all: {})", Names(recovery.lost)) : "";
+    return fmt::format("{}{}; epoch {} with {} rank{} after {:.2f} s", why, more, recovery.epoch,
+                       recovery.ranks, recovery.ranks == 1 ? "" : "s", recovery.seconds);
+}
+
+}  // namespace
+
+Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept) {
+    WEFT_ASSIGN(const model::Layout before, model::MakeLayout(ranks, job.tp, job.pp, job.split));
+    const int left = static_cast<int>(kept.size());
+    Job next = job;
+    next.split.clear();
+    if (before.tp == 1) {
+        next.tp = 1;
+        next.pp = left;
+    } else if (before.pp == 1 || left % before.tp != 0) {
+        next.tp = left;
+        next.pp = 1;
+    } else {
+        next.tp = before.tp;
+        next.pp = left / before.tp;
+    }
+    // Shares stay with their ranks, where each rank has its own.
+    const bool own =
+        job.split.size() == static_cast<size_t>(ranks) && (before.tp == 1 || before.pp == 1);
+    if (own) {
+        for (int rank : kept) next.split.push_back(job.split[static_cast<size_t>(rank)]);
+    }
+    return next;
+}
+
+Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank) {
+    if (rank == nullptr) {
+        WEFT_ASSIGN(rank, Rank::Make(job, cluster));
+    }
+    return rank->Enter();
+}
+
+Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank, Error error,
+               std::vector<Recovery>& recoveries) {
+    if (!cluster.recovers()) return error;
+    const int64_t begin_ns = NowNs();
+    const int ranks = cluster.size();
+    Recovery recovery;
+    std::string why;
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+        if (rank != nullptr) rank->LeaveEpoch();
+        auto next = cluster.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
+            WEFT_ASSIGN(const Job replanned, ReplanJob(job, cluster.size(), kept));
+            return JobToJson(replanned);
+        });
+        if (!next.ok()) {
+            error = next.error();
+            break;
+        }
+        WEFT_ASSIGN(job, JobFromJson(cluster.job()));
+        if (!next->same_place) rank.reset();
+        if (why.empty()) why = next->why;
+        recovery.lost.insert(recovery.lost.end(), next->lost.begin(), next->lost.end());
+        const Status status = OpenRank(job, cluster, rank);
+        if (status.ok()) {
+            recovery.epoch = next->epoch;
+            recovery.ranks = cluster.size();
+            recovery.seconds = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+            if (cluster.rank() != 0) {
+                SetLog(LogLevel::kInfo, cluster.rank());
+                return {};
+            }
+            recovery.text = Line(recovery, why);
+            LogLine(LogLevel::kWarning, recovery.text);
+            recoveries.push_back(std::move(recovery));
+            return {};
+        }
+        error = status.error();
+    }
+    error = cluster.ReportFailure(std::move(error));
+    // A user's wish is no failure; and a loss that nothing was done about speaks for itself.
+    if (why.empty() || cluster.rank() != 0 || error.code == ErrorCode::kCancelled) return error;
+    return MakeError(ErrorCode::kPeerLost, "{}. The job could not go on, with {} of {} ranks: {}",
+                     why, cluster.size(), ranks, error.message);
+}
+
+}  // namespace weft::engine

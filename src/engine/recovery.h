@@ -1,0 +1,45 @@
+// How a rank outlives the loss of others: from a failed step to a rank that is ready again.
+//
+// Every rank that fails in a step or in loading calls Recover. Where the cluster was told to get
+// over a loss (ClusterOptions::rejoin_ms, elastic) it joins the next epoch (Cluster::NextEpoch). A
+// rank whose place is the same keeps its weights; one that is new, or whose shard changed because
+// there are fewer ranks, loads. The KV cache is empty afterwards: rank 0 replays the tokens.
+// Thread: as Rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "engine/job.h"
+#include "engine/rank.h"
+
+namespace weft::engine {
+
+// One loss that was got over.
+struct Recovery {
+    std::vector<int> lost;  // by the numbers of the epoch that ended
+    int64_t epoch = 0;      // that began
+    int ranks = 0;          // in it
+    double seconds = 0;     // from the failed step until all ranks were ready
+    std::string text;       // the line that says all this
+};
+
+// Makes and enters a rank, for `rank` to hold. Errors: those of Rank; then Recover may help.
+Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank);
+
+// Gets over `error`, if it is a loss: `rank` is ready again, `job` is that of the new epoch. A loss
+// meanwhile starts it again, a few times. On rank 0 a line says what happened, and `recoveries`
+// grows. Errors: `error` itself where the cluster does not recover; else why the job is over, which
+// the cluster knows already.
+Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank, Error error,
+               std::vector<Recovery>& recoveries);
+
+// The job for the ranks of `kept` (old numbers, ascending) out of `ranks` ranks: the same layout if
+// it can be, with their shares. Errors: kUsage.
+Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept);
+
+}  // namespace weft::engine

@@ -1,0 +1,373 @@
+// The weft program when a rank is lost and recovery was asked for: the answer is, to the token,
+// that of a run that nothing disturbed; survivors read no weight twice; and nothing is left behind.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kTimeoutMs = 4000;
+constexpr size_t kAtOnce = 1;
+#else
+constexpr int64_t kTimeoutMs = 1500;
+constexpr size_t kAtOnce = 2;
+#endif
+constexpr int kRanks = 3;
+constexpr int64_t kPatienceMs = 60'000;
+
+struct Loss {
+    std::string phase, transport;
+    int signal = SIGKILL;
+    int victim = 1;
+    std::string Text() const {
+        return fmt::format("{} of rank {} in {} over {}", signal == SIGKILL ? "kill" : "stop",
+                           victim, phase, transport);
+    }
+};
+
+template <typename Ready>
+bool Until(const Ready& ready) {
+    const Deadline deadline = Deadline::In(kPatienceMs);
+    while (!ready() && !deadline.expired()) ::usleep(500);
+    return ready();
+}
+
+uint64_t ResidentKb(pid_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/status", pid));
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("VmRSS:")) return std::strtoull(line.c_str() + 6, nullptr, 10);
+    }
+    return 0;
+}
+
+int64_t CpuTicks(pid_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    std::string text;
+    std::getline(file, text);
+    std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+    std::string word;
+    int64_t ticks = 0;
+    for (int field = 3; field <= 15 && rest >> word; ++field) {
+        if (field >= 14) ticks += std::atoll(word.c_str());
+    }
+    return ticks;
+}
+
+// "read 30.8 MiB" of the rank's line in the summary.
+std::string ReadOf(const std::string& text, int rank) {
+    const size_t line = text.rfind(fmt::format("\nrank {} (", rank));
+    const size_t read = text.find("; read ", line);
+    if (line == std::string::npos || read == std::string::npos) return "none";
+    return text.substr(read, text.find('\n', read) - read);
+}
+
+class Recovery : public testing::Test {
+  protected:
+    void SetUp() override {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans would come to us
+        model_ = dir_ / "tiny.gguf";
+        model::Hyper hyper = OddHyper();
+        hyper.context = 1 << 20;
+        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kQ8_0});
+        std::ofstream file(dir_ / "prompt.txt");
+        for (int i = 0; i < 250; ++i) file << "0123456789";
+    }
+    void TearDown() override { EXPECT_TRUE(test::ChildrenOf(::getpid()).empty()); }
+
+    Words CommandFor(const std::string& phase, int tokens = 500) const {
+        // Making this one up takes a moment, in which it can be struck.
+        if (phase == "load")
+            return {"run", "synthetic:smollm2-135m", "-p", "hi", "-n", "8", "-t", "1"};
+        if (phase == "prefill") {
+            return {"run", model_, "-f", dir_ / "prompt.txt", "--chunk", "4", "-n",
+                    "20",  "-t",   "1",  "--ignore-eos"};
+        }
+        return {"run", model_, "-p",          "hello", "-n", std::to_string(tokens),
+                "-t",  "1",    "--ignore-eos"};
+    }
+    Words Cluster(const std::string& transport, int ranks = kRanks) const {
+        return {"--tp",    std::to_string(ranks), "--transport",
+                transport, "--timeout-ms",        std::to_string(kTimeoutMs)};
+    }
+
+    static std::vector<pid_t> Workers(const Weft& weft, size_t count) {
+        std::vector<pid_t> pids;
+        Until([&] { return (pids = test::ChildrenOf(weft.pid())).size() >= count; });
+        return pids;
+    }
+    static bool WaitForPhase(const std::string& phase, const Weft& weft, pid_t victim) {
+        return Until([&] {
+            if (phase == "load") return ResidentKb(victim) > 20'000;
+            if (phase == "decode") return weft.Out().size() > 20;
+            return CpuTicks(weft.pid()) >= 10;
+        });
+    }
+
+    void Inflict(const Loss& loss, const Ran& undisturbed) {
+        SCOPED_TRACE(loss.Text());
+        Weft weft(CommandFor(loss.phase) + Cluster(loss.transport) + Words{"--rejoin-ms", "20000"});
+        const std::vector<pid_t> pids = Workers(weft, kRanks - 1);
+        ASSERT_EQ(pids.size(), size_t{kRanks - 1}) << weft.Err();
+        const pid_t victim = pids[static_cast<size_t>(loss.victim - 1)];
+        ASSERT_TRUE(WaitForPhase(loss.phase, weft, victim)) << weft.Err();
+        ::kill(victim, loss.signal);
+        const Ran ran = weft.Wait(kPatienceMs);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
+        EXPECT_TRUE(test::IsGone(victim));
+        EXPECT_NE(ran.err.find(fmt::format("rank {} (host ", loss.victim)), std::string::npos);
+        EXPECT_NE(ran.err.find("was lost during "), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
+        // Those that were not lost have read each of their weights once.
+        for (int rank = 0; rank < kRanks; ++rank) {
+            EXPECT_EQ(ReadOf(ran.err, rank), ReadOf(undisturbed.err, rank)) << ran.err;
+        }
+    }
+
+    void InflictAll(const std::string& phase) {
+        const Ran undisturbed = RunWeft(CommandFor(phase) + Cluster("shm"));
+        ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
+        std::vector<Loss> losses;
+        for (const char* transport : {"shm", "tcp"}) {
+            for (int victim : {1, 2}) losses.push_back({phase, transport, SIGKILL, victim});
+            // A stopped one is only noticed at the deadline.
+            losses.push_back({phase, transport, SIGSTOP, transport == losses[0].transport ? 1 : 2});
+        }
+        for (size_t begin = 0; begin < losses.size(); begin += kAtOnce) {
+            std::vector<std::thread> threads;
+            for (size_t i = begin; i < std::min(begin + kAtOnce, losses.size()); ++i) {
+                threads.emplace_back([&, i] { Inflict(losses[i], undisturbed); });
+            }
+            for (std::thread& thread : threads) thread.join();
+        }
+    }
+
+    test::TempDir dir_;
+    std::string model_;
+};
+
+TEST_F(Recovery, InLoad) {
+    InflictAll("load");
+}
+TEST_F(Recovery, InPrefill) {
+    InflictAll("prefill");
+}
+TEST_F(Recovery, InDecode) {
+    InflictAll("decode");
+}
+
+// Three ranks, two, one: the same words.
+TEST_F(Recovery, ElasticDownToOneRank) {
+    const Ran undisturbed = RunWeft(CommandFor("decode") + Cluster("shm"));
+    Weft weft(CommandFor("decode") + Cluster("shm") + Words{"--elastic"});
+    const std::vector<pid_t> pids = Workers(weft, 2);
+    ASSERT_EQ(pids.size(), 2u) << weft.Err();
+    ASSERT_TRUE(WaitForPhase("decode", weft, pids[0]));
+    ::kill(pids[0], SIGKILL);
+    ASSERT_TRUE(Until([&] { return weft.Err().find("epoch 2 with 2 ranks") != std::string::npos; }))
+        << weft.Err();
+    ::kill(pids[1], SIGKILL);
+    const Ran ran = weft.Wait(kPatienceMs);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
+    EXPECT_NE(ran.err.find("epoch 3 with 1 rank after"), std::string::npos) << ran.err;
+    // What was rank 2 is rank 1 of two.
+    EXPECT_NE(ran.err.rfind("rank 1 (host "), ran.err.find("rank 1 (host ")) << ran.err;
+}
+
+// The rank that comes back is killed before it is ready; so is the next one.
+TEST_F(Recovery, FromALossDuringRecovery) {
+    const Ran undisturbed = RunWeft(CommandFor("decode") + Cluster("tcp"));
+    Weft weft(CommandFor("decode") + Cluster("tcp") + Words{"--rejoin-ms", "20000"});
+    const std::vector<pid_t> pids = Workers(weft, 2);
+    ASSERT_EQ(pids.size(), 2u) << weft.Err();
+    ASSERT_TRUE(WaitForPhase("decode", weft, pids[0]));
+    ::kill(pids[0], SIGKILL);
+    pid_t last = pids[1];
+    for (int again = 0; again < 2; ++again) {
+        pid_t next = last;
+        ASSERT_TRUE(Until([&] {
+            const std::vector<pid_t> now = test::ChildrenOf(weft.pid());
+            next = now.empty() ? last : now.back();
+            return next != last;
+        }));
+        ::usleep(again * 5'000);
+        ::kill(next, SIGKILL);
+        last = next;
+    }
+    const Ran ran = weft.Wait(kPatienceMs);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
+}
+
+// A rank that dies whenever it is started: the job ends, and says what it tried.
+TEST_F(Recovery, GivesUpAfterManyLosses) {
+    Weft weft(CommandFor("decode", 100'000) + Cluster("shm", 2) + Words{"--rejoin-ms", "20000"});
+    pid_t last = 0;
+    ASSERT_TRUE(WaitForPhase("decode", weft, 0));
+    const Deadline deadline = Deadline::In(kPatienceMs);
+    while (!test::IsGone(weft.pid()) && !deadline.expired()) {
+        for (pid_t pid : test::ChildrenOf(weft.pid())) {
+            if (pid != last) ::kill(last = pid, SIGKILL);
+        }
+    }
+    const Ran ran = weft.Wait(1000);
+    EXPECT_EQ(ran.status, 3) << ran.err;
+    EXPECT_NE(ran.err.find("was lost"), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("attempts to go on failed"), std::string::npos) << ran.err;
+}
+
+TEST_F(Recovery, RankZeroIsTheJob) {
+    Weft weft(CommandFor("decode", 100'000) + Cluster("shm") + Words{"--elastic"});
+    const std::vector<pid_t> pids = Workers(weft, 2);
+    ASSERT_EQ(pids.size(), 2u) << weft.Err();
+    ASSERT_TRUE(WaitForPhase("decode", weft, pids[0]));
+    ::kill(weft.pid(), SIGKILL);
+    const int64_t begin_ns = NowNs();
+    EXPECT_TRUE(Until([&] { return test::IsGone(pids[0]) && test::IsGone(pids[1]); }));
+    EXPECT_LE(NowNs() - begin_ns, (kTimeoutMs + 1000) * 1'000'000);
+    EXPECT_EQ(weft.Wait(1000).status, 128 + SIGKILL);
+    for (pid_t pid : pids) ::waitpid(pid, nullptr, WNOHANG);
+}
+
+TEST_F(Recovery, IsToldInJson) {
+    Weft weft(CommandFor("prefill") + Cluster("shm") + Words{"--rejoin-ms", "20000", "--json"});
+    const std::vector<pid_t> pids = Workers(weft, 2);
+    ASSERT_EQ(pids.size(), 2u) << weft.Err();
+    ASSERT_TRUE(WaitForPhase("prefill", weft, pids[1]));
+    ::kill(pids[1], SIGKILL);
+    const Ran ran = weft.Wait(kPatienceMs);
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const nlohmann::json recoveries = ran.Json()["recoveries"];
+    ASSERT_EQ(recoveries.size(), 1u);
+    EXPECT_EQ(recoveries[0]["lost_ranks"], std::vector<int>{2});
+    EXPECT_EQ(recoveries[0]["epoch"], 2);
+    EXPECT_EQ(recoveries[0]["ranks"], 3);
+    EXPECT_GT(recoveries[0]["seconds"].get<double>(), 0.0);
+    const nlohmann::json none =
+        RunWeft(CommandFor("decode") + Cluster("shm") + Words{"--json"}).Json()["recoveries"];
+    EXPECT_TRUE(none.is_array() && none.empty());
+}
+
+// ---- Ranks of other hosts ----------------------------------------------------------------------
+
+class RecoveryOverHosts : public Recovery {
+  protected:
+    void SetUp() override {
+        Recovery::SetUp();
+        key_ = dir_ / "key";
+        std::ofstream(key_) << "a key for these tests only";
+        ::chmod(key_.c_str(), 0600);
+    }
+    std::unique_ptr<Weft> Listen(int port = 0) const {
+        return std::make_unique<Weft>(
+            Words{"worker", "--listen", fmt::format("127.0.0.1:{}", port), "--key-file", key_});
+    }
+    static int PortOf(const Weft& worker) {
+        const std::string before = "(port ";
+        Until([&] { return worker.Err().find(before) != std::string::npos; });
+        const std::string text = worker.Err();
+        const size_t at = text.find(before);
+        return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + before.size());
+    }
+    Words Hosts(int first, int second) const {
+        return {"--hosts",      fmt::format("127.0.0.1:{},127.0.0.1:{}", first, second),
+                "--key-file",   key_,
+                "--timeout-ms", std::to_string(kTimeoutMs),
+                "--transport",  "tcp"};
+    }
+
+    std::string key_;
+};
+
+// A host goes down with all that runs on it, and its worker is started again.
+TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
+    const Ran undisturbed = RunWeft(CommandFor("decode") + Cluster("tcp"));
+    auto first = Listen();
+    auto second = Listen();
+    const int port = PortOf(*first);
+    Weft weft(CommandFor("decode") + Hosts(port, PortOf(*second)) + Words{"--rejoin-ms", "20000"});
+    ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
+    const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
+    ASSERT_EQ(rank.size(), 1u);
+    ::kill(first->pid(), SIGKILL);
+    ::kill(rank[0], SIGKILL);
+    EXPECT_EQ(first->Wait(1000).status, 128 + SIGKILL);
+    ::usleep(300'000);
+    auto again = Listen(port);
+    const Ran ran = weft.Wait(kPatienceMs);
+    EXPECT_EQ(ran.status, 0) << ran.err << again->Err();
+    EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
+    EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
+    EXPECT_EQ(ReadOf(ran.err, 2), ReadOf(undisturbed.err, 2));
+    ::kill(again->pid(), SIGTERM);
+    ::kill(second->pid(), SIGTERM);
+    EXPECT_EQ(again->Wait(5000).status, 0);
+    EXPECT_EQ(second->Wait(5000).status, 0);
+    ::waitpid(rank[0], nullptr, 0);
+}
+
+// A host that sleeps beyond the deadline finds that the others went on without it.
+TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
+    const Ran undisturbed = RunWeft(CommandFor("decode") + Cluster("tcp"));
+    auto first = Listen();
+    auto second = Listen();
+    Weft weft(CommandFor("decode") + Hosts(PortOf(*first), PortOf(*second)) + Words{"--elastic"});
+    ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
+    const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
+    ASSERT_EQ(rank.size(), 1u);
+    ::kill(first->pid(), SIGSTOP);
+    ::kill(rank[0], SIGSTOP);
+    ASSERT_TRUE(Until([&] { return weft.Err().find("; epoch 2 with 2") != std::string::npos; }))
+        << weft.Err();
+    // Its late words go nowhere, while the others work.
+    ::kill(rank[0], SIGCONT);
+    EXPECT_TRUE(Until([&] { return test::IsGone(rank[0]); }));
+    ::kill(first->pid(), SIGCONT);
+    const Ran ran = weft.Wait(kPatienceMs);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
+    EXPECT_NE(first->Err().find("rank 1 (host 127.0.0.1:"), std::string::npos) << first->Err();
+    EXPECT_NE(first->Err().find("the others go on without it"), std::string::npos) << first->Err();
+    for (auto* worker : {first.get(), second.get()}) ::kill(worker->pid(), SIGTERM);
+    EXPECT_EQ(first->Wait(5000).status, 0);
+    EXPECT_EQ(second->Wait(5000).status, 0);
+}
+
+TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
+    auto first = Listen();
+    auto second = Listen();
+    Weft weft(CommandFor("decode", 100'000) + Hosts(PortOf(*first), PortOf(*second)) +
+              Words{"--rejoin-ms", "600"});
+    ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
+    const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
+    ::kill(first->pid(), SIGKILL);
+    for (pid_t pid : rank) ::kill(pid, SIGKILL);
+    const int64_t begin_ns = NowNs();
+    const Ran ran = weft.Wait(kPatienceMs);
+    EXPECT_LE(NowNs() - begin_ns, (600 + kTimeoutMs + 1500) * 1'000'000);
+    EXPECT_EQ(ran.status, 3);
+    EXPECT_NE(ran.err.find("Within 600 ms (--rejoin-ms) these did not come back: rank 1 (host "),
+              std::string::npos)
+        << ran.err;
+    // The one that was left is free for the next job.
+    EXPECT_TRUE(Until([&] { return test::ChildrenOf(second->pid()).empty(); }));
+    ::kill(second->pid(), SIGTERM);
+    EXPECT_EQ(second->Wait(5000).status, 0);
+    first->Wait(1000);
+    for (pid_t pid : rank) ::waitpid(pid, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace weft::support
