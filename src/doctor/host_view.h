@@ -46,6 +46,9 @@ class HostView {
     virtual ~HostView() = default;
 
     virtual std::string host() const = 0;
+    // Whether what is not in it is not there: true of a live machine and of a snapshot that Weft
+    // saved, false of one made by hand, which need not hold everything.
+    virtual bool Complete() const = 0;
     virtual Reading Read(const std::string& path) = 0;
     virtual Reading Link(const std::string& path) = 0;
     virtual std::vector<std::string> List(const std::string& path) = 0;

@@ -72,6 +72,7 @@ class LiveView : public HostView {
           host_(RunProbe("hostname").text) {}
 
     std::string host() const override { return host_; }
+    bool Complete() const override { return true; }
     Reading Read(const std::string& path) override {
         const auto [kept, fresh] = kept_.try_emplace(path);
         if (fresh) kept->second = ReadFile("/" + path);

@@ -13,9 +13,12 @@
 #include <cstring>
 
 #include "doctor/measure.h"
+#include "net/verbs_trial.h"
 
 namespace weft::doctor {
 namespace {
+
+constexpr size_t kLockedBytes = size_t{64} << 20;
 
 std::string HostName() {
     std::array<char, 256> name{};
@@ -38,18 +41,24 @@ Reading MemlockLimit() {
 // Locks what an RDMA window of a few peers needs. The pages are never written, but mlock brings
 // them in, as registering memory does.
 Reading LockMemory() {
-    constexpr size_t kBytes = size_t{64} << 20;
     void* memory =
-        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        ::mmap(nullptr, kLockedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return {ReadState::kRefused, std::strerror(errno)};
     Reading reading{ReadState::kFound, ""};
-    if (::mlock(memory, kBytes) == 0) {
-        reading.text = fmt::format("locked {}\n", kBytes);
+    if (::mlock(memory, kLockedBytes) == 0) {
+        reading.text = fmt::format("locked {}\n", kLockedBytes);
     } else {
-        reading.text = fmt::format("refused at {}: {}\n", kBytes, std::strerror(errno));
+        reading.text = fmt::format("refused at {}: {}\n", kLockedBytes, std::strerror(errno));
     }
-    ::munmap(memory, kBytes);
+    ::munmap(memory, kLockedBytes);
     return reading;
+}
+
+Reading RegisterMemory(const std::string& device) {
+    const Status tried = net::TryRegisterMemory(device, kLockedBytes);
+    if (tried.ok()) return {ReadState::kFound, fmt::format("registered {}\n", kLockedBytes)};
+    if (tried.error().code == ErrorCode::kUnsupported) return {};
+    return {ReadState::kFound, fmt::format("refused: {}\n", tried.error().message)};
 }
 
 Reading Access(const std::string& path) {
@@ -88,6 +97,7 @@ Reading RunProbe(const std::string& name) {
     if (name == "cpus") return Processors();
     if (name == "measure/shm") return Measure(net::Transport::kShm);
     if (name == "measure/tcp") return Measure(net::Transport::kTcp);
+    if (name.starts_with("register_memory/")) return RegisterMemory(name.substr(16));
     if (name.starts_with("access/")) return Access(name.substr(7));
     return {};
 }

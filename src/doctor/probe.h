@@ -4,6 +4,7 @@
 //     clock            nanoseconds since 1970, when it was asked
 //     memlock          "soft BYTES hard BYTES" (or "unlimited"): the limit of this process
 //     lock_memory      "locked BYTES", or "refused at BYTES: why": what mlock(2) really gave
+//     register_memory/DEVICE  "registered BYTES" or "refused: why", with an RDMA device
 //     access/PATH      "rw", or why /PATH can't be opened for reading and writing
 //     measure/shm      "SIZE P50_US P99_US" a line: an exchange between two threads over shared
 //     measure/tcp      memory or TCP on this host; with SIZE "all_reduce", of 8 KiB

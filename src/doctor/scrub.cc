@@ -63,11 +63,11 @@ bool HasAny(std::string_view line, const std::array<std::string_view, N>& parts)
 
 constexpr std::array<std::string_view, 7> kSerialWords = {
     "serial number", "[sn]", "asset tag", "uuid", "guid", "[v0]", "[vu]"};
-constexpr std::array<std::string_view, 21> kLogWords = {
-    "mlx",         "pcie",       "aer:",         "amdgpu",          "rdma",     "infiniband",
-    "thunderbolt", "iommu",      " ice 0000:",   "irdma",           "bnxt",     "i40e",
-    "ixgbe",       " igc 0000:", "r8169",        "netdev watchdog", "nic link", "thermal",
-    "rxe",         "link is",    "out of memory"};
+constexpr std::array<std::string_view, 23> kLogWords = {
+    "mlx",         "pcie",       "aer:",          "amdgpu",          "rdma",       "infiniband",
+    "thunderbolt", "iommu",      " ice 0000:",    "irdma",           "bnxt",       "i40e",
+    "ixgbe",       " igc 0000:", "r8169",         "netdev watchdog", "nic link",   "thermal",
+    "rxe",         "link is",    "out of memory", "hardware error",  "temperature"};
 constexpr std::array<std::string_view, 19> kParameters = {"iommu",
                                                           "intel_iommu",
                                                           "amd_iommu",

@@ -8,7 +8,8 @@
 //
 // A symbolic link stands for the words that it points to, and is never followed. What could not be
 // read when the snapshot was made is in "unread", a line each: "PATH: why". The host's name is in
-// "probe/hostname", else it is the snapshot's own.
+// "probe/hostname", else it is the snapshot's own. With "probe/complete" in it, what it does not
+// hold was not there (Weft saves it so).
 //
 // A snapshot is hostile input: at most 20,000 entries, 4 MiB each and 64 MiB in all; names that
 // climb out ("..") or are not plain are refused. Errors: kNotFound, kIo, kCorrupt, kUnsupported.
@@ -47,6 +48,7 @@ class RecordingView : public HostView {
   public:
     explicit RecordingView(HostView& view) : view_(view) {}
     std::string host() const override { return view_.host(); }
+    bool Complete() const override { return view_.Complete(); }
     Reading Read(const std::string& path) override;
     Reading Link(const std::string& path) override;
     std::vector<std::string> List(const std::string& path) override;

@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kUnread = "unread";
 constexpr const char* kHostName = "probe/hostname";
+constexpr const char* kComplete = "probe/complete";
 
 class SnapshotView : public HostView {
   public:
@@ -28,6 +29,7 @@ class SnapshotView : public HostView {
         }
     }
     std::string host() const override { return host_; }
+    bool Complete() const override { return files_.contains(kComplete); }
     Reading Read(const std::string& path) override {
         if (const auto found = files_.find(path); found != files_.end()) {
             return {ReadState::kFound, found->second};
@@ -112,6 +114,7 @@ Reading RecordingView::Later(const std::string& path) {
 
 SnapshotFiles RecordingView::Take() {
     Keep(kHostName, {ReadState::kFound, view_.host() + "\n"});
+    if (view_.Complete()) files_[kComplete] = "yes\n";
     std::string unread;
     for (const auto& [path, why] : unread_) {
         unread += path + ": ";

@@ -47,10 +47,14 @@ TEST(Doctor, JsonIsAContract) {
     EXPECT_EQ(Worst(j, "pcie-link"), "fail");
 }
 
-TEST(Doctor, ThisMachineHasNoAlarm) {
+// Whatever this machine is like.
+TEST(Doctor, StatusFollowsFromTheFindings) {
     const Ran ran = RunWeft({"doctor", "--json"});
-    EXPECT_EQ(ran.status, 0) << ran.out;
-    EXPECT_NE(Worst(ran.Json(), "measured"), "") << ran.out;
+    const json j = ran.Json();
+    const bool fails = std::ranges::any_of(
+        j["findings"], [](const json& finding) { return finding["severity"] == "fail"; });
+    EXPECT_EQ(ran.status, fails ? 1 : 0) << ran.out;
+    EXPECT_NE(Worst(j, "measured"), "") << ran.out;
     EXPECT_LE(ran.seconds, 60);
 }
 
@@ -63,7 +67,7 @@ TEST(Doctor, SaveAndLookAgain) {
     EXPECT_EQ(to_stdout.status, 0) << to_stdout.err;
     EXPECT_EQ(to_stdout.out.size() % 512, 0u);
     const Ran looked = RunWeft({"doctor", "--from", tar, "--json"});
-    EXPECT_EQ(looked.status, 0) << looked.out;
+    EXPECT_LE(looked.status, 1) << looked.err;
     EXPECT_GT(looked.Json()["findings"].size(), 3u);
 }
 
@@ -94,7 +98,9 @@ TEST(Doctor, TextNamesWhatWasRead) {
 TEST(Doctor, ListExplainsAll) {
     const Ran ran = RunWeft({"doctor", "--list"});
     EXPECT_EQ(ran.status, 0);
-    for (const json& check : RunWeft({"doctor", "--list", "--json"}).Json()["checks"]) {
+    const json list = RunWeft({"doctor", "--list", "--json"}).Json();
+    EXPECT_GE(list["checks"].size(), 50u);
+    for (const json& check : list["checks"]) {
         EXPECT_NE(ran.out.find(check["check"].get<std::string>()), std::string::npos);
     }
 }
@@ -165,7 +171,8 @@ TEST_F(DoctorHosts, ThatDoNotAnswerAreNamed) {
     EXPECT_EQ(ran.status, 1);
     EXPECT_LE(ran.seconds, 15);
     std::set<std::string> hosts;
-    for (const json& finding : ran.Json()["findings"]) {
+    const json j = ran.Json();
+    for (const json& finding : j["findings"]) {
         if (finding["check"] == "reachable") hosts.insert(finding["host"]);
     }
     EXPECT_EQ(hosts, (std::set<std::string>{"down", "stuck", "garbage"})) << ran.out;

@@ -175,6 +175,7 @@ TEST(DoctorSnapshot, WhatCannotBeReadIsRemembered) {
     class Refusing : public HostView {
       public:
         std::string host() const override { return "h"; }
+        bool Complete() const override { return false; }
         Reading Read(const std::string&) override { return {ReadState::kRefused, "why: two\nx"}; }
         Reading Link(const std::string&) override { return {}; }
         std::vector<std::string> List(const std::string&) override { return {}; }

@@ -33,6 +33,7 @@ extern const Check kGpuRocm;
 extern const Check kGpuFirmware;
 extern const Check kGpuMemory;
 extern const Check kKernelParameters;
+extern const Check kKernelLog;
 extern const Check kIommu;
 extern const Check kCpuGovernor;
 extern const Check kNumaBalancing;

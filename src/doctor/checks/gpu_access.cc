@@ -31,6 +31,7 @@ void Run(HostView& view, Findings& out) {
     const bool amd = !AmdGpus(view).empty();
     if (!gpu && !amd) return;
     const std::vector<std::string> nodes = Numbered(view, "dev/dri", "renderD");
+    if (!view.Complete() && view.List("dev").empty()) return;  // a snapshot that looked elsewhere
     if (nodes.empty()) {
         return out.Fail("a GPU, but no /dev/dri/renderD*", "/dev/dri/renderD128", kWhy,
                         "sudo modprobe amdgpu, and dmesg | grep -i amdgpu for what it lacks "

@@ -31,10 +31,12 @@ void Run(HostView& view, Findings& out) {
         }
         return out.Ok(read);
     }
+    const bool known = view.Complete() || view.Has("sys/class/infiniband");
     for (const NetDevice& device : NetDevices(view)) {
         const char* module = RdmaModule(device.driver);
         if (module == nullptr) continue;
-        return out.Warn(
+        return out.Add(
+            known ? Severity::kWarn : Severity::kNote,
             fmt::format("{}: driver {}, but no RDMA device", device.name, device.driver),
             "a device under /sys/class/infiniband",
             "the card could do RDMA, 2 us a message; without its module Weft uses TCP, 10 to 50 us",
