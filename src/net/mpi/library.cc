@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <mutex>
 #include <thread>
@@ -30,6 +33,28 @@ std::vector<std::string> PluginFolders() {
     if (error) return {};
     const auto folder = program.parent_path();
     return {folder.string(), (folder.parent_path() / "lib" / "weft").string()};
+}
+
+// An MPI library that loses a peer may end the whole process, by abort or exit, before anybody has
+// said which rank it was. The control thread is about to say it, and ends the process itself:
+// it is given so long. (A signal handler reaches nothing but globals.)
+constexpr int kLastWordsMs = 2000;
+std::atomic<bool> g_in_use{false};
+
+void AwaitLastWords() {
+    if (!g_in_use.load()) return;
+    const timespec pause{kLastWordsMs / 1000, kLastWordsMs % 1000 * 1'000'000};
+    ::nanosleep(&pause, nullptr);
+}
+
+void OnAbort(int) {
+    AwaitLastWords();
+}
+
+void GuardLastWords() {
+    if (g_in_use.exchange(true)) return;
+    ::signal(SIGABRT, OnAbort);
+    std::atexit(AwaitLastWords);
 }
 
 // Ends this process if a call that blocks does not return in time: nobody may hang.
@@ -115,6 +140,8 @@ MpiLibrary::~MpiLibrary() {
 Status MpiLibrary::Start(const Deadline& deadline) {
     char library[128] = "";
     int error;
+    // Of a lost peer we have our own words; a backtrace of UCX says no more.
+    ::setenv("UCX_HANDLE_ERRORS", "none", 0);
     {
         const Watchdog watchdog(
             deadline, fmt::format("MPI_Init did not return within {} ms: a rank of the launcher "
@@ -128,6 +155,7 @@ Status MpiLibrary::Start(const Deadline& deadline) {
                          ErrorText(error));
     }
     started_ = true;
+    GuardLastWords();
     name_ = library;
     std::array<std::byte, kJobIdBytes> id;
     RandomBytes(id);
@@ -141,6 +169,7 @@ Status MpiLibrary::Start(const Deadline& deadline) {
 Status MpiLibrary::Finish(const Deadline& deadline) {
     if (!started_) return {};
     started_ = false;
+    g_in_use = false;
     const Watchdog watchdog(
         deadline, fmt::format("MPI_Finalize did not return within {} ms: another rank did not come "
                               "to its end",

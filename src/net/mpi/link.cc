@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <optional>
 #include <utility>
 
@@ -26,8 +27,10 @@ constexpr int kMessageTag = 0;
 constexpr int kOwnLooks = 8;
 // Looks for messages between two at the connection, which cost a system call.
 constexpr uint32_t kLooksAConnection = 256;
-// There is nothing to sleep on: a nap is a guess, and may not be longer than what was waited for.
-constexpr int64_t kLongestNapMs = 5;
+// There is nothing to sleep on. A nap is a tenth of what was waited so far, within these bounds:
+// as late as that is what comes in it, and as idle as that is who waits for long.
+constexpr int64_t kShortestNapNs = 20'000;
+constexpr int64_t kLongestNapNs = 5'000'000;
 // For our last messages to leave, at the end.
 constexpr int64_t kLeaveMs = 200;
 // The end of the connection may overtake the messages that were sent before it.
@@ -197,6 +200,7 @@ class MpiLink final : public BaseLink {
     // Receives from everybody until `over`.
     template <typename Over>
     Status WaitUntil(const Over& over, const OpTag& tag, const Deadline& deadline) {
+        const int64_t begin_ns = NowNs();
         Patience patience(progress_, *this, tag, deadline);
         for (;;) {
             progress_.ReceiveAll();
@@ -209,9 +213,13 @@ class MpiLink final : public BaseLink {
             switch (patience.Next()) {
                 case Stage::kSpin: break;
                 case Stage::kYield: patience.Yield(); break;
-                case Stage::kSleep:
-                    progress_.SleepOnSockets(-1, std::min(patience.sleep_ms(), kLongestNapMs));
+                case Stage::kSleep: {
+                    const int64_t nap_ns =
+                        std::clamp((NowNs() - begin_ns) / 10, kShortestNapNs, kLongestNapNs);
+                    const timespec nap{0, nap_ns};
+                    ::nanosleep(&nap, nullptr);
                     break;
+                }
             }
         }
     }
