@@ -1,0 +1,225 @@
+// The program under real launchers: mpirun of Open MPI and of MPICH, and torchrun's variables.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "base/file.h"
+#include "net/socket.h"
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::cluster {
+namespace {
+
+using support::operator+;
+using support::RunWeft;
+using support::Words;
+
+std::string Slurp(const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Runs one rank: keeps its pid, and then its exit status, in files.
+constexpr const char* kRankScript = R"(#!/bin/sh
+trap '' TERM
+export ASAN_OPTIONS=detect_leaks=0
+rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+"$@" & echo $! >"$0.pid.$rank.part"; mv "$0.pid.$rank.part" "$0.pid.$rank"
+wait $!; echo $? >"$0.status.$rank.part"; mv "$0.status.$rank.part" "$0.status.$rank"
+)";
+
+class Launch : public testing::Test {
+  protected:
+    void SetUp() override {
+        model_ = dir_ / "tiny.gguf";
+        support::WriteTinyGguf(model_, {.hyper = support::OddHyper(), .dtype = DType::kQ8_0});
+    }
+    void Write(const std::string& path, std::string_view text, mode_t mode) {
+        ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+        ::chmod(path.c_str(), mode);
+    }
+    Words Run(int tokens) const {
+        return {"run",          model_, "-p", "Hello there", "-n", std::to_string(tokens),
+                "--ignore-eos", "-t",   "1"};
+    }
+    test::TempDir dir_;
+    std::string model_;
+};
+
+class Mpi : public Launch, public testing::WithParamInterface<const char*> {
+  protected:
+    void SetUp() override {
+#if defined(__SANITIZE_THREAD__)
+        GTEST_SKIP() << "the thread sanitizer does not see into MPI libraries";
+#endif
+        Launch::SetUp();
+        const std::string flavour = GetParam();
+        mpirun_ = "mpirun." + flavour;
+        const std::string which = "command -v " + mpirun_ + " >/dev/null 2>&1";
+        if (std::system(which.c_str()) != 0 || WeftPlugin().empty()) {
+            GTEST_SKIP() << "no " << mpirun_ << ", or no plug-in for it: install "
+                         << (flavour == "openmpi" ? "libopenmpi-dev openmpi-bin"
+                                                  : "libmpich-dev mpich");
+        }
+    }
+    // Beside the program, not beside this test.
+    std::string WeftPlugin() const {
+        const std::string program = WEFT_PROGRAM;
+        const std::string path =
+            program.substr(0, program.rfind('/')) + "/weft_mpi_" + std::string(GetParam()) + ".so";
+        return ::access(path.c_str(), R_OK) == 0 ? path : "";
+    }
+    // The launcher's words before the program's.
+    Words Launcher(int ranks) const {
+        Words words = {mpirun_};
+        if (std::string(GetParam()) == "openmpi") {
+            words = words + Words{"--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
+        }
+        return words + Words{"-n", std::to_string(ranks)};
+    }
+    // A shell that keeps standard output and error apart.
+    test::Process Start(int ranks, const Words& arguments, const std::string& rank_script = "") {
+        std::string line = "export ASAN_OPTIONS=detect_leaks=0; exec";
+        for (const std::string& word : Launcher(ranks)) line += " '" + word + "'";
+        if (!rank_script.empty()) line += " '" + rank_script + "'";
+        line += " '" WEFT_PROGRAM "'";
+        for (const std::string& word : arguments) line += " '" + word + "'";
+        return test::Process(
+            {"sh", "-c", line + " >'" + (dir_ / "out") + "' 2>'" + (dir_ / "err") + "'"});
+    }
+    int RunMpi(int ranks, const Words& arguments) {
+        test::Process mpirun = Start(ranks, arguments);
+        const int status = mpirun.Wait(Deadline::In(30'000));
+        out_ = Slurp(dir_ / "out");
+        err_ = Slurp(dir_ / "err");
+        return status;
+    }
+    void LoseRank(int victim, int signal);
+    std::string mpirun_, out_, err_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Launchers, Mpi, testing::Values("openmpi", "mpich"),
+                         [](const auto& made) { return std::string(made.param); });
+
+TEST_P(Mpi, TheTextIsThatOfLocalRanks) {
+    for (int ranks : {2, 3}) {
+        const support::Ran local = RunWeft(Run(12) + Words{"--local", std::to_string(ranks)});
+        ASSERT_EQ(local.status, 0) << local.err;
+        ASSERT_EQ(RunMpi(ranks, Run(12) + Words{"--transport", "mpi"}), 0) << err_;
+        EXPECT_EQ(out_, local.out);  // of rank 0 alone
+        EXPECT_NE(err_.find("over mpi"), std::string::npos) << err_;
+        EXPECT_EQ(err_.find("error"), std::string::npos) << err_;
+    }
+}
+
+TEST_P(Mpi, OtherTransportsNeedTheLauncherOnly) {
+    const support::Ran one = RunWeft(Run(12) + Words{"--local", "2"});
+    ASSERT_EQ(RunMpi(2, Run(12)), 0) << err_;
+    EXPECT_EQ(out_, one.out);
+    EXPECT_NE(err_.find("over shm"), std::string::npos) << err_;
+    ASSERT_EQ(RunMpi(2, Run(12) + Words{"--transport", "tcp"}), 0) << err_;
+    EXPECT_EQ(out_, one.out);
+    EXPECT_NE(err_.find("over tcp"), std::string::npos) << err_;
+}
+
+// Long prompts go as bulk messages; several jobs follow each other on the same ranks.
+TEST_P(Mpi, LargeMessagesAndSeveralJobsOfOneLaunch) {
+    const Words bench = {"bench", model_, "-p", "200",         "-n",      "4",  "-r",
+                         "1",     "-t",   "1",  "--transport", "mpi,shm", "-o", "jsonl"};
+    ASSERT_EQ(RunMpi(2, bench), 0) << err_;
+    EXPECT_EQ(std::ranges::count(out_, '\n'), 4) << out_;
+    EXPECT_NE(out_.find("\"mpi\""), std::string::npos) << out_;
+}
+
+TEST_P(Mpi, WrongWordsAreSaidOnce) {
+    EXPECT_NE(RunMpi(2, Run(4) + Words{"--local", "2"}), 0);
+    const size_t first = err_.find("weft: error: mpirun");
+    ASSERT_NE(first, std::string::npos) << err_;
+    EXPECT_EQ(err_.find("weft: error", first + 1), std::string::npos) << err_;
+    EXPECT_NE(RunMpi(2, Words{"run", dir_ / "none.gguf", "-p", "x", "--transport", "mpi"}), 0);
+    EXPECT_NE(err_.find("none.gguf"), std::string::npos) << err_;
+}
+
+// The others end within the deadline, and name it.
+void Mpi::LoseRank(int victim, int signal) {
+    const std::string script = dir_ / "rank.sh";
+    Write(script, kRankScript, 0755);
+    test::Process mpirun =
+        Start(3, Run(400) + Words{"--timeout-ms", "1000", "--transport", "mpi"}, script);
+    const Deadline begins = Deadline::In(20'000);
+    while (Slurp(dir_ / "out").empty() && !begins.expired()) ::usleep(2000);
+    const pid_t pid = std::atoi(Slurp(script + ".pid." + std::to_string(victim)).c_str());
+    ASSERT_GT(pid, 0) << Slurp(dir_ / "err");
+    const int64_t begin_ns = NowNs();
+    ::kill(pid, signal);
+    for (int rank = 0; rank < 3; ++rank) {
+        if (rank == victim) continue;
+        const std::string status = script + ".status." + std::to_string(rank);
+        const Deadline ends = Deadline::In(5000);
+        while (Slurp(status).empty() && !ends.expired()) ::usleep(2000);
+        EXPECT_EQ(Slurp(status), "3\n") << "rank " << rank << "\n" << Slurp(dir_ / "err");
+    }
+    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 1.0 + 1.5);
+    ::kill(pid, SIGKILL);
+    mpirun.Wait(Deadline::In(10'000));
+    const std::string err = Slurp(dir_ / "err");
+    EXPECT_NE(err.find(fmt::format("error: rank {} (host ", victim)), std::string::npos) << err;
+    EXPECT_NE(err.find(", mpi) was lost"), std::string::npos) << err;
+}
+
+TEST_P(Mpi, AKilledRankIsNamed) {
+    LoseRank(1, SIGKILL);
+}
+
+TEST_P(Mpi, AKilledRankZeroIsNamed) {
+    LoseRank(0, SIGKILL);
+}
+
+TEST_P(Mpi, AStoppedRankIsNamed) {
+    LoseRank(2, SIGSTOP);
+}
+
+// ---- Without MPI --------------------------------------------------------------------------------
+
+TEST_F(Launch, RanksOfVariablesMeetByAddressAndKey) {
+    const std::string key = dir_ / "key";
+    Write(key, "a-shared-key-of-the-tests", 0600);
+    const uint16_t port = [] {
+        const net::Fd free = net::ListenTcp("127.0.0.1", 0).value();
+        return net::BoundPort(free.get()).value();
+    }();
+    const support::Ran one = RunWeft(Run(12) + Words{"--local", "2"});
+    const auto variables = [&](const char* rank) {
+        return Words{std::string("RANK=") + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                     fmt::format("MASTER_PORT={}", port), "WEFT_KEY_FILE=" + key};
+    };
+    support::Weft follower(Run(12), variables("1"));
+    const support::Ran ran = RunWeft(Run(12), variables("0"));
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.out, one.out);
+    const support::Ran followed = follower.Wait(5000);
+    EXPECT_EQ(followed.status, 0) << followed.err;
+    EXPECT_EQ(followed.out, "");
+}
+
+TEST_F(Launch, WhatIsMissingIsSaid) {
+    const Words variables = {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"};
+    const support::Ran keyless = RunWeft(Run(4), variables);
+    EXPECT_EQ(keyless.status, 2);
+    EXPECT_NE(keyless.err.find("--key-file"), std::string::npos) << keyless.err;
+    const support::Ran by_hand = RunWeft(Run(4) + Words{"--local", "2", "--transport", "mpi"});
+    EXPECT_EQ(by_hand.status, 2);
+    EXPECT_NE(by_hand.err.find("mpirun -n 2 weft run"), std::string::npos) << by_hand.err;
+    const support::Ran no_plugin =
+        RunWeft(Run(4), {"PMI_RANK=0", "PMI_SIZE=2", "WEFT_PLUGIN_DIR=" + (dir_ / "")});
+    EXPECT_EQ(no_plugin.status, 1);
+    EXPECT_NE(no_plugin.err.find("weft_mpi_mpich.so"), std::string::npos) << no_plugin.err;
+}
+
+}  // namespace
+}  // namespace weft::cluster
