@@ -8,13 +8,13 @@ cd /tmp
 two_hosts
 head -c 32 /dev/urandom | base64 > key
 chmod 600 key
-taskset 2 /weft/weft worker --listen 10.77.0.2:7000 --key-file key > worker.log 2>&1 &
+/weft/weft worker --listen 10.77.0.2:7000 --key-file key > worker.log 2>&1 &
 worker=$!
 wait_for listening worker.log
 
 net() {
     local json
-    json=$(on_a timeout 60 /weft/weft net "$1" --hosts 10.77.0.2:7000 --key-file key \
+    json=$(timeout 60 /weft/weft net "$1" --hosts 10.77.0.2:7000 --key-file key \
         --transport "$2" --sizes "$sizes" --iters 300 --timeout-ms 20000 --json 2> errors) ||
         { cat errors worker.log; fail "weft net $1 --transport $2"; }
     echo "weft $(echo "$json" | tr -d '\n')"
