@@ -25,10 +25,7 @@ struct OtherType {
     std::string_view name;
 };
 constexpr OtherType kOtherTypes[] = {
-    {6, "Q5_0"},   {7, "Q5_1"},     {9, "Q8_1"},    {10, "Q2_K"},    {11, "Q3_K"},  {13, "Q5_K"},
-    {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"},
-    {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"}, {24, "I8"},      {25, "I16"},   {27, "I64"},
-    {28, "F64"},   {29, "IQ1_M"},   {34, "TQ1_0"},  {35, "TQ2_0"},   {39, "MXFP4"}, {40, "NVFP4"},
+    {9, "Q8_1"}, {15, "Q8_K"}, {24, "I8"}, {25, "I16"}, {27, "I64"}, {28, "F64"}, {40, "NVFP4"},
 };
 
 std::string SupportedTypes() {

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "tensor/half.h"
+#include "tensor/quant_parts.h"
 
 namespace weft::formats {
 namespace {
@@ -55,6 +56,48 @@ void BlockQ4_1(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     PutHalf(out + 2, -7.5f * scale);
 }
 
+// The f16 fields that scale a whole block: where they stand. IQ1_M's is in four parts.
+void SetScale(DType dtype, std::byte* block, float scale) {
+    const auto put = [&](int at) { PutHalf(block + at, scale); };
+    switch (dtype) {
+        case DType::kQ5_1:
+        case DType::kQ5_K: put(0), put(2); break;
+        case DType::kQ2_K: put(80), put(82); break;
+        case DType::kQ3_K: put(108); break;
+        case DType::kTQ1_0: put(52); break;
+        case DType::kTQ2_0: put(64); break;
+        case DType::kIQ1_M:
+            for (int i = 0; i < 4; ++i) {
+                std::byte& top = block[48 + 2 * i + 1];
+                const int part = F32ToF16(scale) >> 4 * i & 15;
+                top = (top & std::byte{15}) | static_cast<std::byte>(part << 4);
+            }
+            break;
+        case DType::kMXFP4:  // 2^(e - 128)
+            block[0] = static_cast<std::byte>(std::ilogb(std::fabs(scale)) + 128);
+            break;
+        case DType::kQ5_0:
+        case DType::kIQ1_S:
+        case DType::kIQ2_XXS:
+        case DType::kIQ2_XS:
+        case DType::kIQ2_S:
+        case DType::kIQ3_XXS:
+        case DType::kIQ3_S:
+        case DType::kIQ4_NL:
+        case DType::kIQ4_XS: put(0); break;
+        case DType::kF32:
+        case DType::kF16:
+        case DType::kBF16:
+        case DType::kQ4_0:
+        case DType::kQ4_1:
+        case DType::kQ8_0:
+        case DType::kQ4_K:
+        case DType::kQ6_K:
+        case DType::kI32:
+        case DType::kF64: WEFT_CHECK(!"made otherwise");
+    }
+}
+
 // w = d q, q in -128..127: E[q^2] = 5461.5.
 void BlockQ8_0(uint64_t key, uint64_t block, float deviation, std::byte* out) {
     const float sign = FillBlock(key, block, out + 2, 32);
@@ -91,6 +134,38 @@ float NearlyNormal(uint64_t word) {
     return static_cast<float>(sum - 131070) * (1.0f / 37837.2f);
 }
 
+// One of the two powers of two around `scale`, so chosen by `word` that the mean of its square is
+// that of `scale`: with probability ((scale / low)^2 - 1) / 3 the higher one.
+float PowerNear(float scale, uint64_t word) {
+    const float low = std::ldexp(1.0f, std::ilogb(scale));
+    const float ratio = scale / low;
+    const float draw = static_cast<float>(word >> 40) * 0x1p-24f;
+    return draw < (ratio * ratio - 1) / 3 ? 2 * low : low;
+}
+
+// Any other type: random bits, and then the one f16 (or exponent) that scales the block is set so
+// that the root of the mean square of this very block is `deviation`.
+template <DType kDType>
+void BlockOf(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    const auto bytes = static_cast<size_t>(Info(kDType).block_bytes);
+    const float sign = FillBlock(key, block, out, bytes);
+    SetScale(kDType, out, 1.0f);
+    BlockParts parts;
+    SplitBlock(kDType, out, parts);
+    double squares = 0;
+    const auto count = static_cast<int>(Info(kDType).block_elements);
+    for (int i = 0; i < count; ++i) {
+        const float scale = parts.scale[i / kPartElements],
+                    offset = parts.offset[i / kPartElements];
+        const double w = static_cast<double>(parts.q[i]) * scale + offset;
+        squares += w * w;
+    }
+    const double root = std::sqrt(std::max(squares / count, 1e-6));
+    float scale = deviation / static_cast<float>(root);
+    if (kDType == DType::kMXFP4) scale = PowerNear(scale, RandomWord(~key, block));
+    SetScale(kDType, out, sign * scale);
+}
+
 using BlockMaker = void (*)(uint64_t key, uint64_t block, float deviation, std::byte* out);
 
 BlockMaker MakerOf(DType dtype) {
@@ -100,6 +175,23 @@ BlockMaker MakerOf(DType dtype) {
         case DType::kQ8_0: return BlockQ8_0;
         case DType::kQ4_K: return BlockQ4_K;
         case DType::kQ6_K: return BlockQ6_K;
+        case DType::kQ5_0: return BlockOf<DType::kQ5_0>;
+        case DType::kQ5_1: return BlockOf<DType::kQ5_1>;
+        case DType::kQ2_K: return BlockOf<DType::kQ2_K>;
+        case DType::kQ3_K: return BlockOf<DType::kQ3_K>;
+        case DType::kQ5_K: return BlockOf<DType::kQ5_K>;
+        case DType::kIQ1_S: return BlockOf<DType::kIQ1_S>;
+        case DType::kIQ1_M: return BlockOf<DType::kIQ1_M>;
+        case DType::kIQ2_XXS: return BlockOf<DType::kIQ2_XXS>;
+        case DType::kIQ2_XS: return BlockOf<DType::kIQ2_XS>;
+        case DType::kIQ2_S: return BlockOf<DType::kIQ2_S>;
+        case DType::kIQ3_XXS: return BlockOf<DType::kIQ3_XXS>;
+        case DType::kIQ3_S: return BlockOf<DType::kIQ3_S>;
+        case DType::kIQ4_NL: return BlockOf<DType::kIQ4_NL>;
+        case DType::kIQ4_XS: return BlockOf<DType::kIQ4_XS>;
+        case DType::kTQ1_0: return BlockOf<DType::kTQ1_0>;
+        case DType::kTQ2_0: return BlockOf<DType::kTQ2_0>;
+        case DType::kMXFP4: return BlockOf<DType::kMXFP4>;
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:

@@ -53,6 +53,23 @@ constexpr FieldList FieldsOf(DType dtype) {
                 }
             }
             break;
+        case DType::kQ5_0:
+        case DType::kQ5_1:
+        case DType::kQ2_K:
+        case DType::kQ3_K:
+        case DType::kQ5_K:
+        case DType::kIQ1_S:
+        case DType::kIQ1_M:
+        case DType::kIQ2_XXS:
+        case DType::kIQ2_XS:
+        case DType::kIQ2_S:
+        case DType::kIQ3_XXS:
+        case DType::kIQ3_S:
+        case DType::kIQ4_NL:
+        case DType::kIQ4_XS:
+        case DType::kTQ1_0:
+        case DType::kTQ2_0:
+        case DType::kMXFP4: list.Add(0, static_cast<int>(Info(dtype).block_bytes), 1); break;
         case DType::kI32:
         case DType::kF64: break;
     }
@@ -150,6 +167,23 @@ void ForType(DType dtype, const Call& call) {
         case DType::kQ8_0: return call.template operator()<DType::kQ8_0>();
         case DType::kQ4_K: return call.template operator()<DType::kQ4_K>();
         case DType::kQ6_K: return call.template operator()<DType::kQ6_K>();
+        case DType::kQ5_0: return call.template operator()<DType::kQ5_0>();
+        case DType::kQ5_1: return call.template operator()<DType::kQ5_1>();
+        case DType::kQ2_K: return call.template operator()<DType::kQ2_K>();
+        case DType::kQ3_K: return call.template operator()<DType::kQ3_K>();
+        case DType::kQ5_K: return call.template operator()<DType::kQ5_K>();
+        case DType::kIQ1_S: return call.template operator()<DType::kIQ1_S>();
+        case DType::kIQ1_M: return call.template operator()<DType::kIQ1_M>();
+        case DType::kIQ2_XXS: return call.template operator()<DType::kIQ2_XXS>();
+        case DType::kIQ2_XS: return call.template operator()<DType::kIQ2_XS>();
+        case DType::kIQ2_S: return call.template operator()<DType::kIQ2_S>();
+        case DType::kIQ3_XXS: return call.template operator()<DType::kIQ3_XXS>();
+        case DType::kIQ3_S: return call.template operator()<DType::kIQ3_S>();
+        case DType::kIQ4_NL: return call.template operator()<DType::kIQ4_NL>();
+        case DType::kIQ4_XS: return call.template operator()<DType::kIQ4_XS>();
+        case DType::kTQ1_0: return call.template operator()<DType::kTQ1_0>();
+        case DType::kTQ2_0: return call.template operator()<DType::kTQ2_0>();
+        case DType::kMXFP4: return call.template operator()<DType::kMXFP4>();
         case DType::kI32:
         case DType::kF64: break;
     }

@@ -15,6 +15,7 @@
 //   Q6_K      per 256: d f16[16], scale i8[16][16], then for each half of 128 and i = 0..7:
 //             low nibbles u32[16] of bytes 4i.. of its first 32, of its second 32, and the high
 //             pairs u32[16] of bytes 4i.. (read in this order: a plain stream)
+// All other quantized types: the file's blocks of the 16 rows, one after another (decoded.h).
 #pragma once
 
 #include "kernels/kernels.h"

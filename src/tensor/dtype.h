@@ -17,34 +17,81 @@
 
 namespace weft {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K, kI32, kF64 };
+enum class DType : uint8_t {
+    kF32,
+    kF16,
+    kBF16,
+    kQ4_0,
+    kQ4_1,
+    kQ5_0,
+    kQ5_1,
+    kQ8_0,
+    kQ2_K,
+    kQ3_K,
+    kQ4_K,
+    kQ5_K,
+    kQ6_K,
+    kIQ1_S,
+    kIQ1_M,
+    kIQ2_XXS,
+    kIQ2_XS,
+    kIQ2_S,
+    kIQ3_XXS,
+    kIQ3_S,
+    kIQ4_NL,
+    kIQ4_XS,
+    kTQ1_0,
+    kTQ2_0,
+    kMXFP4,
+    kI32,
+    kF64
+};
 
 struct DTypeInfo {
     DType dtype;
     std::string_view name;   // as llama.cpp and GGUF tools print it
     int64_t block_elements;  // a row's length must be a multiple of this
     int64_t block_bytes;
-    int gguf_type;           // ggml_type in a GGUF tensor info; -1: not read from files
+    int gguf_type;  // ggml_type in a GGUF tensor info; -1: not read from files
     bool quantized;
 };
 
-inline constexpr std::array<DTypeInfo, 10> kDTypes = {{
+inline constexpr std::array<DTypeInfo, 27> kDTypes = {{
     {DType::kF32, "F32", 1, 4, 0, false},
     {DType::kF16, "F16", 1, 2, 1, false},
     {DType::kBF16, "BF16", 1, 2, 30, false},
     {DType::kQ4_0, "Q4_0", 32, 18, 2, true},
     {DType::kQ4_1, "Q4_1", 32, 20, 3, true},
+    {DType::kQ5_0, "Q5_0", 32, 22, 6, true},
+    {DType::kQ5_1, "Q5_1", 32, 24, 7, true},
     {DType::kQ8_0, "Q8_0", 32, 34, 8, true},
+    {DType::kQ2_K, "Q2_K", 256, 84, 10, true},
+    {DType::kQ3_K, "Q3_K", 256, 110, 11, true},
     {DType::kQ4_K, "Q4_K", 256, 144, 12, true},
+    {DType::kQ5_K, "Q5_K", 256, 176, 13, true},
     {DType::kQ6_K, "Q6_K", 256, 210, 14, true},
+    {DType::kIQ1_S, "IQ1_S", 256, 50, 19, true},
+    {DType::kIQ1_M, "IQ1_M", 256, 56, 29, true},
+    {DType::kIQ2_XXS, "IQ2_XXS", 256, 66, 16, true},
+    {DType::kIQ2_XS, "IQ2_XS", 256, 74, 17, true},
+    {DType::kIQ2_S, "IQ2_S", 256, 82, 22, true},
+    {DType::kIQ3_XXS, "IQ3_XXS", 256, 98, 18, true},
+    {DType::kIQ3_S, "IQ3_S", 256, 110, 21, true},
+    {DType::kIQ4_NL, "IQ4_NL", 32, 18, 20, true},
+    {DType::kIQ4_XS, "IQ4_XS", 256, 136, 23, true},
+    {DType::kTQ1_0, "TQ1_0", 256, 54, 34, true},
+    {DType::kTQ2_0, "TQ2_0", 256, 66, 35, true},
+    {DType::kMXFP4, "MXFP4", 32, 17, 39, true},
     {DType::kI32, "I32", 1, 4, 26, false},
     {DType::kF64, "F64", 1, 8, -1, false},  // partial sums on their way; never in a file
 }};
 
 // Those that a model file may hold: all but F64, the last.
-inline constexpr std::span<const DTypeInfo> kFileDTypes = std::span(kDTypes).first(9);
+inline constexpr std::span<const DTypeInfo> kFileDTypes = std::span(kDTypes).first(26);
 
-constexpr const DTypeInfo& Info(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
+constexpr const DTypeInfo& Info(DType dtype) {
+    return kDTypes[static_cast<size_t>(dtype)];
+}
 
 // Bytes of `elements` in a row; `elements` must be a multiple of the block.
 constexpr int64_t RowBytes(DType dtype, int64_t elements) {

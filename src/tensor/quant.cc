@@ -1,29 +1,19 @@
 #include "tensor/quant.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "base/check.h"
-#include "tensor/half.h"
+#include "tensor/quant_bytes.h"
 
 namespace weft {
 namespace {
 
-uint8_t ByteAt(const std::byte* p, int i) {
-    return std::to_integer<uint8_t>(p[i]);
-}
-
-uint16_t LoadU16(const std::byte* p) {
-    uint16_t value;
-    std::memcpy(&value, p, sizeof value);
-    return value;
-}
-
-float LoadF16(const std::byte* p) {
-    return F16ToF32(LoadU16(p));
-}
+using namespace quant;
 
 // Stores `value` as f16 and gives back what the f16 holds: quantizers must divide by that.
 float StoreF16(std::byte* p, float value) {
@@ -71,16 +61,7 @@ void EncodeF32(const float* src, std::byte* dst) {
     std::memcpy(dst, src, sizeof *src);
 }
 
-// ---- Q4_0: f16 scale, 16 bytes; byte i holds elements i (low nibble) and i + 16 -----------------
-
-void DecodeQ4_0(const std::byte* src, float* dst) {
-    const float d = LoadF16(src);
-    for (int i = 0; i < 16; ++i) {
-        const int q = ByteAt(src, 2 + i);
-        dst[i] = static_cast<float>((q & 15) - 8) * d;
-        dst[i + 16] = static_cast<float>((q >> 4) - 8) * d;
-    }
-}
+// ---- Rounding to blocks of 32 (layouts: quant_parts.cc) -----------------------------------------
 
 void EncodeQ4_0(const float* src, std::byte* dst) {
     const float inverse = Inverse(StoreF16(dst, SignedPeak(src, 32) / -8));
@@ -88,18 +69,6 @@ void EncodeQ4_0(const float* src, std::byte* dst) {
         const int low = RoundClamped(src[i] * inverse + 8, 0, 15);
         const int high = RoundClamped(src[i + 16] * inverse + 8, 0, 15);
         dst[2 + i] = static_cast<std::byte>(low | high << 4);
-    }
-}
-
-// ---- Q4_1: f16 scale, f16 minimum, 16 bytes as in Q4_0 ------------------------------------------
-
-void DecodeQ4_1(const std::byte* src, float* dst) {
-    const float d = LoadF16(src);
-    const float m = LoadF16(src + 2);
-    for (int i = 0; i < 16; ++i) {
-        const int q = ByteAt(src, 4 + i);
-        dst[i] = static_cast<float>(q & 15) * d + m;
-        dst[i + 16] = static_cast<float>(q >> 4) * d + m;
     }
 }
 
@@ -114,13 +83,30 @@ void EncodeQ4_1(const float* src, std::byte* dst) {
     }
 }
 
-// ---- Q8_0: f16 scale, 32 int8 -------------------------------------------------------------------
-
-void DecodeQ8_0(const std::byte* src, float* dst) {
-    const float d = LoadF16(src);
-    for (int i = 0; i < 32; ++i) {
-        dst[i] = static_cast<float>(static_cast<int8_t>(ByteAt(src, 2 + i))) * d;
+// The 5-bit codes of 32 elements: nibbles, and a u32 of the fifth bits.
+void StoreFiveBits(const int (&codes)[32], std::byte* high, std::byte* nibbles) {
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; ++i) bits |= static_cast<uint32_t>(codes[i] >> 4) << i;
+    std::memcpy(high, &bits, sizeof bits);
+    for (int i = 0; i < 16; ++i) {
+        nibbles[i] = static_cast<std::byte>((codes[i] & 15) | (codes[i + 16] & 15) << 4);
     }
+}
+
+void EncodeQ5_0(const float* src, std::byte* dst) {
+    const float inverse = Inverse(StoreF16(dst, SignedPeak(src, 32) / -16));
+    int codes[32];
+    for (int i = 0; i < 32; ++i) codes[i] = RoundClamped(src[i] * inverse + 16, 0, 31);
+    StoreFiveBits(codes, dst + 2, dst + 6);
+}
+
+void EncodeQ5_1(const float* src, std::byte* dst) {
+    const auto [low_at, high_at] = std::minmax_element(src, src + 32);
+    const float inverse = Inverse(StoreF16(dst, (*high_at - *low_at) / 31));
+    const float m = StoreF16(dst + 2, *low_at);
+    int codes[32];
+    for (int i = 0; i < 32; ++i) codes[i] = RoundClamped((src[i] - m) * inverse, 0, 31);
+    StoreFiveBits(codes, dst + 4, dst + 8);
 }
 
 void EncodeQ8_0(const float* src, std::byte* dst) {
@@ -130,93 +116,222 @@ void EncodeQ8_0(const float* src, std::byte* dst) {
     }
 }
 
-// ---- Q4_K: 256 elements in 8 sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum ------
-// f16 d, f16 dmin, 12 bytes of packed scales and minima, 128 bytes: byte i of chunk c (32 bytes)
-// holds element i of sub-block 2c (low nibble) and of sub-block 2c + 1.
-
-void DecodeQ4_K(const std::byte* src, float* dst) {
-    const float d = LoadF16(src);
-    const float dmin = LoadF16(src + 2);
-    for (int j = 0; j < 8; ++j) {
-        const Q4KScale sub = LoadQ4KScale(src + 4, j);
-        const float scale = d * static_cast<float>(sub.scale);
-        const float min = dmin * static_cast<float>(sub.min);
-        const std::byte* quants = src + 16 + (j / 2) * 32;
-        for (int i = 0; i < 32; ++i) {
-            const int q = (ByteAt(quants, i) >> (j % 2) * 4) & 15;
-            dst[j * 32 + i] = scale * static_cast<float>(q) - min;
-        }
+// The code whose value is nearest to x.
+int Nearest(const std::array<int8_t, 16>& values, float x) {
+    int best = 0;
+    for (int code = 1; code < 16; ++code) {
+        const float off = std::fabs(x - static_cast<float>(values[static_cast<size_t>(code)]));
+        if (off < std::fabs(x - static_cast<float>(values[static_cast<size_t>(best)]))) best = code;
     }
+    return best;
+}
+
+void StoreNearest(const std::array<int8_t, 16>& values, const float* src, float inverse,
+                  std::byte* dst) {
+    for (int i = 0; i < 16; ++i) {
+        const int low = Nearest(values, src[i] * inverse);
+        const int high = Nearest(values, src[i + 16] * inverse);
+        dst[i] = static_cast<std::byte>(low | high << 4);
+    }
+}
+
+void EncodeIq4Nl(const float* src, std::byte* dst) {
+    const float inverse = Inverse(StoreF16(dst, SignedPeak(src, 32) / kIq4Values[0]));
+    StoreNearest(kIq4Values, src, inverse, dst + 2);
+}
+
+// The exponent puts the peak between 4 and 8 of E2M1, as the MX specification has it (6.3).
+void EncodeMxfp4(const float* src, std::byte* dst) {
+    const float peak = std::fabs(SignedPeak(src, 32));
+    int exponent = 0;
+    if (peak > 0 && std::isfinite(peak)) {
+        exponent = std::clamp(std::ilogb(peak) - 2 + 127, 0, 254);
+    }
+    dst[0] = static_cast<std::byte>(exponent);
+    StoreNearest(kMxfp4Values, src, std::ldexp(1.0f, 128 - exponent), dst + 1);
+}
+
+// ---- Rounding to blocks of 256 ------------------------------------------------------------------
+
+// ORs a code into the field that holds element i (fields: quant_parts.cc).
+void AddBitPair(std::byte* p, int i, int code) {
+    p[i / 128 * 32 + i % 32] |= static_cast<std::byte>(code << i % 128 / 32 * 2);
+}
+void AddNibbleOf64(std::byte* p, int i, int code) {
+    p[i / 64 * 32 + i % 32] |= static_cast<std::byte>(code << i % 64 / 32 * 4);
+}
+void AddBit(std::byte* p, int i, int code) {
+    p[i % 32] |= static_cast<std::byte>(code << i / 32);
+}
+
+// Scales and minima of sub-blocks, as codes of so many bits under a common d and dmin.
+struct SubScales {
+    float d = 0, dmin = 0;
+    int scale[16] = {}, min[16] = {};
+    // The code of x in sub-block s.
+    int Code(float x, int s, int most) const {
+        const float inverse = Inverse(d * static_cast<float>(scale[s]));
+        return RoundClamped((x + dmin * static_cast<float>(min[s])) * inverse, 0, most);
+    }
+};
+
+SubScales FitMinMax(const float* src, int subs, int most_code, int most_scale, std::byte* d_at,
+                    std::byte* dmin_at) {
+    SubScales fit;
+    float scales[16], mins[16], top_scale = 0, top_min = 0;
+    const int each = 256 / subs;
+    for (int s = 0; s < subs; ++s) {
+        const auto [low, high] = std::minmax_element(src + s * each, src + (s + 1) * each);
+        mins[s] = std::max(0.0f, -*low);
+        scales[s] = std::max(0.0f, *high + mins[s]) / static_cast<float>(most_code);
+        top_scale = std::max(top_scale, scales[s]);
+        top_min = std::max(top_min, mins[s]);
+    }
+    fit.d = StoreF16(d_at, top_scale / static_cast<float>(most_scale));
+    fit.dmin = StoreF16(dmin_at, top_min / static_cast<float>(most_scale));
+    for (int s = 0; s < subs; ++s) {
+        fit.scale[s] = RoundClamped(scales[s] * Inverse(fit.d), 0, most_scale);
+        fit.min[s] = RoundClamped(mins[s] * Inverse(fit.dmin), 0, most_scale);
+    }
+    return fit;
+}
+
+void EncodeQ2_K(const float* src, std::byte* dst) {
+    std::fill(dst, dst + 84, std::byte{0});
+    const SubScales fit = FitMinMax(src, 16, 3, 15, dst + 80, dst + 82);
+    for (int s = 0; s < 16; ++s) dst[s] = static_cast<std::byte>(fit.scale[s] | fit.min[s] << 4);
+    for (int i = 0; i < 256; ++i) AddBitPair(dst + 16, i, fit.Code(src[i], i / 16, 3));
 }
 
 void EncodeQ4_K(const float* src, std::byte* dst) {
-    float scales[8], mins[8], top_scale = 0, top_min = 0;
-    for (int j = 0; j < 8; ++j) {
-        const auto [low, high] = std::minmax_element(src + j * 32, src + j * 32 + 32);
-        mins[j] = std::max(0.0f, -*low);
-        scales[j] = std::max(0.0f, *high + mins[j]) / 15;
-        top_scale = std::max(top_scale, scales[j]);
-        top_min = std::max(top_min, mins[j]);
-    }
     std::fill(dst, dst + 144, std::byte{0});
-    const float d = StoreF16(dst, top_scale / 63);
-    const float dmin = StoreF16(dst + 2, top_min / 63);
-    for (int j = 0; j < 8; ++j) {
-        const Q4KScale sub{RoundClamped(scales[j] * Inverse(d), 0, 63),
-                           RoundClamped(mins[j] * Inverse(dmin), 0, 63)};
-        StoreQ4KScale(dst + 4, j, sub);
-        const float inverse = Inverse(d * static_cast<float>(sub.scale));
-        const float min = dmin * static_cast<float>(sub.min);
-        for (int i = 0; i < 32; ++i) {
-            const int q = RoundClamped((src[j * 32 + i] + min) * inverse, 0, 15);
-            dst[16 + (j / 2) * 32 + i] |= static_cast<std::byte>(q << (j % 2) * 4);
-        }
+    const SubScales fit = FitMinMax(src, 8, 15, 63, dst, dst + 2);
+    for (int s = 0; s < 8; ++s) StoreQ4KScale(dst + 4, s, {fit.scale[s], fit.min[s]});
+    for (int i = 0; i < 256; ++i) AddNibbleOf64(dst + 16, i, fit.Code(src[i], i / 32, 15));
+}
+
+void EncodeQ5_K(const float* src, std::byte* dst) {
+    std::fill(dst, dst + 176, std::byte{0});
+    const SubScales fit = FitMinMax(src, 8, 31, 63, dst, dst + 2);
+    for (int s = 0; s < 8; ++s) StoreQ4KScale(dst + 4, s, {fit.scale[s], fit.min[s]});
+    for (int i = 0; i < 256; ++i) {
+        const int code = fit.Code(src[i], i / 32, 31);
+        AddNibbleOf64(dst + 48, i, code & 15);
+        AddBit(dst + 16, i, code >> 4);
     }
 }
 
-// ---- Q6_K: 256 elements in 16 sub-blocks of 16, each with an int8 scale -------------------------
-// 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 int8 scales, f16 d. Per half of 128:
-// element 32g + l has its low nibble in byte 32(g % 2) + l, upper nibble of it for g >= 2, and its
-// high pair in bits 2g of byte l.
+// Signed scales of sub-blocks as codes in [-most, most) under a common d; returns d.
+float FitPeaks(const float* src, int subs, int most_code, int most_scale, std::byte* d_at,
+               int (&scale)[16]) {
+    float scales[16], top = 0;
+    const int each = 256 / subs;
+    for (int s = 0; s < subs; ++s) {
+        scales[s] = SignedPeak(src + s * each, each) / static_cast<float>(-most_code);
+        if (std::fabs(scales[s]) > std::fabs(top)) top = scales[s];
+    }
+    const float d = StoreF16(d_at, top / static_cast<float>(-most_scale));
+    for (int s = 0; s < subs; ++s) {
+        scale[s] = RoundClamped(scales[s] * Inverse(d), -most_scale, most_scale - 1);
+    }
+    return d;
+}
 
-void DecodeQ6_K(const std::byte* src, float* dst) {
-    const float d = LoadF16(src + 208);
+void EncodeQ3_K(const float* src, std::byte* dst) {
+    std::fill(dst, dst + 110, std::byte{0});
+    int scale[16];
+    const float d = FitPeaks(src, 16, 4, 32, dst + 108, scale);
+    for (int s = 0; s < 16; ++s) {
+        const int code = scale[s] + 32;
+        dst[96 + s % 8] |= static_cast<std::byte>((code & 15) << s / 8 * 4);
+        dst[104 + s % 4] |= static_cast<std::byte>((code >> 4) << s / 4 * 2);
+    }
     for (int i = 0; i < 256; ++i) {
-        const int half = i / 128, g = (i / 32) % 4, l = i % 32;
-        const int low = (ByteAt(src, half * 64 + (g % 2) * 32 + l) >> (g / 2) * 4) & 15;
-        const int high = (ByteAt(src, 128 + half * 32 + l) >> 2 * g) & 3;
-        const auto scale = static_cast<int8_t>(ByteAt(src, 192 + i / 16));
-        dst[i] = d * static_cast<float>(scale) * static_cast<float>((low | high << 4) - 32);
+        const float inverse = Inverse(d * static_cast<float>(scale[i / 16]));
+        const int code = RoundClamped(src[i] * inverse, -4, 3) + 4;
+        AddBitPair(dst + 32, i, code & 3);
+        AddBit(dst, i, code >> 2);
     }
 }
 
 void EncodeQ6_K(const float* src, std::byte* dst) {
-    float scales[16], top = 0;
-    for (int j = 0; j < 16; ++j) {
-        scales[j] = SignedPeak(src + j * 16, 16) / -32;
-        if (std::fabs(scales[j]) > std::fabs(top)) top = scales[j];
-    }
     std::fill(dst, dst + 210, std::byte{0});
-    const float d = StoreF16(dst + 208, top / -128);
+    int scale[16];
+    const float d = FitPeaks(src, 16, 32, 128, dst + 208, scale);
+    for (int s = 0; s < 16; ++s) dst[192 + s] = static_cast<std::byte>(scale[s]);
     for (int i = 0; i < 256; ++i) {
-        const int scale = RoundClamped(scales[i / 16] * Inverse(d), -128, 127);
-        dst[192 + i / 16] = static_cast<std::byte>(scale);
-        const float inverse = Inverse(d * static_cast<float>(scale));
+        const float inverse = Inverse(d * static_cast<float>(scale[i / 16]));
         const int q = RoundClamped(src[i] * inverse, -32, 31) + 32;
-        const int half = i / 128, g = (i / 32) % 4, l = i % 32;
-        dst[half * 64 + (g % 2) * 32 + l] |= static_cast<std::byte>((q & 15) << (g / 2) * 4);
-        dst[128 + half * 32 + l] |= static_cast<std::byte>((q >> 4) << 2 * g);
+        const int half = i / 128, g = i / 32 % 4, l = i % 32;
+        dst[half * 64 + g % 2 * 32 + l] |= static_cast<std::byte>((q & 15) << g / 2 * 4);
+        AddBitPair(dst + 128, i, q >> 4);
     }
+}
+
+void EncodeIq4Xs(const float* src, std::byte* dst) {
+    std::fill(dst, dst + 136, std::byte{0});
+    int scale[16];
+    const float d = FitPeaks(src, 8, -kIq4Values[0], 32, dst, scale);
+    uint16_t high = 0;
+    for (int s = 0; s < 8; ++s) {
+        const int code = scale[s] + 32;
+        dst[4 + s / 2] |= static_cast<std::byte>((code & 15) << s % 2 * 4);
+        high = static_cast<uint16_t>(high | (code >> 4) << 2 * s);
+        StoreNearest(kIq4Values, src + 32 * s, Inverse(d * static_cast<float>(scale[s])),
+                     dst + 8 + 16 * s);
+    }
+    std::memcpy(dst + 2, &high, sizeof high);
+}
+
+// Ternary weights are given as such: the peak is their size, everything is rounded to -1, 0, 1.
+int Trit(float x, float inverse) {
+    return RoundClamped(x * inverse, -1, 1) + 1;
+}
+
+void EncodeTq1_0(const float* src, std::byte* dst) {
+    const float inverse = Inverse(StoreF16(dst + 52, std::fabs(SignedPeak(src, 256))));
+    struct Run {
+        int at, bytes, digits;
+    };
+    for (const Run run : {Run{0, 32, 5}, Run{32, 16, 5}, Run{48, 4, 4}}) {
+        for (int i = 0; i < run.bytes; ++i) {
+            int number = 0;
+            for (int n = 0; n < 5; ++n) {
+                number = number * 3 + (n < run.digits ? Trit(src[n * run.bytes + i], inverse) : 0);
+            }
+            dst[run.at + i] = static_cast<std::byte>((number * 256 + 242) / 243);
+        }
+        src += run.bytes * run.digits;
+    }
+}
+
+void EncodeTq2_0(const float* src, std::byte* dst) {
+    std::fill(dst, dst + 66, std::byte{0});
+    const float inverse = Inverse(StoreF16(dst + 64, std::fabs(SignedPeak(src, 256))));
+    for (int i = 0; i < 256; ++i) AddBitPair(dst, i, Trit(src[i], inverse));
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------
 
 template <void (*kDecode)(const std::byte*, float*)>
-void DecodeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst) {
+void DecodeFloats(DType dtype, std::span<const std::byte> src, std::span<float> dst) {
+    const int64_t bytes = Info(dtype).block_bytes;
+    for (size_t i = 0; i < dst.size(); ++i) {
+        kDecode(src.data() + static_cast<int64_t>(i) * bytes, &dst[i]);
+    }
+}
+
+void DecodeBlocks(DType dtype, std::span<const std::byte> src, std::span<float> dst) {
     const DTypeInfo& info = Info(dtype);
-    const int64_t blocks = static_cast<int64_t>(dst.size()) / info.block_elements;
-    for (int64_t b = 0; b < blocks; ++b) {
-        kDecode(src.data() + b * info.block_bytes, dst.data() + b * info.block_elements);
+    const auto elements = static_cast<size_t>(info.block_elements);
+    BlockParts parts;
+    for (size_t b = 0; b < dst.size() / elements; ++b) {
+        SplitBlock(dtype, src.data() + static_cast<int64_t>(b) * info.block_bytes, parts);
+        float* out = dst.data() + b * elements;
+        for (size_t i = 0; i < elements; ++i) {
+            out[i] = static_cast<float>(parts.q[i]) * parts.scale[i / kPartElements] +
+                     parts.offset[i / kPartElements];
+        }
     }
 }
 
@@ -237,38 +352,46 @@ void CheckSizes(DType dtype, size_t bytes, size_t elements) {
 
 }  // namespace
 
-Q4KScale LoadQ4KScale(const std::byte* packed, int j) {
-    if (j < 4) return {ByteAt(packed, j) & 63, ByteAt(packed, j + 4) & 63};
-    return {(ByteAt(packed, j + 4) & 15) | (ByteAt(packed, j - 4) >> 6) << 4,
-            (ByteAt(packed, j + 4) >> 4) | (ByteAt(packed, j) >> 6) << 4};
-}
-
-void StoreQ4KScale(std::byte* packed, int j, Q4KScale value) {
-    if (j < 4) {
-        packed[j] |= static_cast<std::byte>(value.scale);
-        packed[j + 4] |= static_cast<std::byte>(value.min);
-        return;
-    }
-    packed[j + 4] |= static_cast<std::byte>((value.scale & 15) | (value.min & 15) << 4);
-    packed[j - 4] |= static_cast<std::byte>((value.scale >> 4) << 6);
-    packed[j] |= static_cast<std::byte>((value.min >> 4) << 6);
-}
-
 void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst) {
     CheckSizes(dtype, src.size(), dst.size());
+    if (Info(dtype).quantized) return DecodeBlocks(dtype, src, dst);
+    if (dtype == DType::kF32) return DecodeFloats<DecodeF32>(dtype, src, dst);
+    if (dtype == DType::kF16) return DecodeFloats<DecodeHalf<F16ToF32>>(dtype, src, dst);
+    if (dtype == DType::kBF16) return DecodeFloats<DecodeHalf<BF16ToF32>>(dtype, src, dst);
+    WEFT_CHECK(!"I32 and F64 are not rows of floats");
+}
+
+bool CanQuantize(DType dtype) {
     switch (dtype) {
-        case DType::kF32: return DecodeRow<DecodeF32>(dtype, src, dst);
-        case DType::kF16: return DecodeRow<DecodeHalf<F16ToF32>>(dtype, src, dst);
-        case DType::kBF16: return DecodeRow<DecodeHalf<BF16ToF32>>(dtype, src, dst);
-        case DType::kQ4_0: return DecodeRow<DecodeQ4_0>(dtype, src, dst);
-        case DType::kQ4_1: return DecodeRow<DecodeQ4_1>(dtype, src, dst);
-        case DType::kQ8_0: return DecodeRow<DecodeQ8_0>(dtype, src, dst);
-        case DType::kQ4_K: return DecodeRow<DecodeQ4_K>(dtype, src, dst);
-        case DType::kQ6_K: return DecodeRow<DecodeQ6_K>(dtype, src, dst);
+        case DType::kIQ1_S:
+        case DType::kIQ1_M:
+        case DType::kIQ2_XXS:
+        case DType::kIQ2_XS:
+        case DType::kIQ2_S:
+        case DType::kIQ3_XXS:
+        case DType::kIQ3_S:
         case DType::kI32:
-        case DType::kF64: break;
+        case DType::kF64: return false;
+        case DType::kF32:
+        case DType::kF16:
+        case DType::kBF16:
+        case DType::kQ4_0:
+        case DType::kQ4_1:
+        case DType::kQ5_0:
+        case DType::kQ5_1:
+        case DType::kQ8_0:
+        case DType::kQ2_K:
+        case DType::kQ3_K:
+        case DType::kQ4_K:
+        case DType::kQ5_K:
+        case DType::kQ6_K:
+        case DType::kIQ4_NL:
+        case DType::kIQ4_XS:
+        case DType::kTQ1_0:
+        case DType::kTQ2_0:
+        case DType::kMXFP4: return true;
     }
-    WEFT_CHECK(!"I32 holds no floats");
+    return false;
 }
 
 void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst) {
@@ -279,13 +402,30 @@ void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> d
         case DType::kBF16: return EncodeRow<EncodeHalf<F32ToBF16>>(dtype, src, dst);
         case DType::kQ4_0: return EncodeRow<EncodeQ4_0>(dtype, src, dst);
         case DType::kQ4_1: return EncodeRow<EncodeQ4_1>(dtype, src, dst);
+        case DType::kQ5_0: return EncodeRow<EncodeQ5_0>(dtype, src, dst);
+        case DType::kQ5_1: return EncodeRow<EncodeQ5_1>(dtype, src, dst);
         case DType::kQ8_0: return EncodeRow<EncodeQ8_0>(dtype, src, dst);
+        case DType::kQ2_K: return EncodeRow<EncodeQ2_K>(dtype, src, dst);
+        case DType::kQ3_K: return EncodeRow<EncodeQ3_K>(dtype, src, dst);
         case DType::kQ4_K: return EncodeRow<EncodeQ4_K>(dtype, src, dst);
+        case DType::kQ5_K: return EncodeRow<EncodeQ5_K>(dtype, src, dst);
         case DType::kQ6_K: return EncodeRow<EncodeQ6_K>(dtype, src, dst);
+        case DType::kIQ4_NL: return EncodeRow<EncodeIq4Nl>(dtype, src, dst);
+        case DType::kIQ4_XS: return EncodeRow<EncodeIq4Xs>(dtype, src, dst);
+        case DType::kTQ1_0: return EncodeRow<EncodeTq1_0>(dtype, src, dst);
+        case DType::kTQ2_0: return EncodeRow<EncodeTq2_0>(dtype, src, dst);
+        case DType::kMXFP4: return EncodeRow<EncodeMxfp4>(dtype, src, dst);
+        case DType::kIQ1_S:
+        case DType::kIQ1_M:
+        case DType::kIQ2_XXS:
+        case DType::kIQ2_XS:
+        case DType::kIQ2_S:
+        case DType::kIQ3_XXS:
+        case DType::kIQ3_S:
         case DType::kI32:
         case DType::kF64: break;
     }
-    WEFT_CHECK(!"I32 holds no floats");
+    WEFT_CHECK(!"CanQuantize says which types there are");
 }
 
 }  // namespace weft

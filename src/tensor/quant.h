@@ -15,8 +15,10 @@ namespace weft {
 // src: RowBytes(dtype, dst.size()) bytes of whole blocks. dst: the floats.
 void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst);
 
+// Whether QuantizeRow knows the type: not the code books of IQ1, IQ2 and IQ3.
+bool CanQuantize(DType dtype);
 // Rounds a row of floats to `dtype` the plain way (absmax or min/max per block, no importance
-// weights). Used for synthetic models, KV rows and tests. Every DType but kI32 is supported.
+// weights). Used for synthetic models, KV rows and tests.
 void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> dst);
 
 // Sub-block j of the 8 in a Q4_K block: its 6-bit scale and minimum, packed in 12 bytes.

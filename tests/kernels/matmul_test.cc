@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "formats/synthetic_weights.h"
 #include "kernels/kernels.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
@@ -25,8 +26,11 @@ struct Aligned {
 };
 
 std::vector<DType> WeightTypes() {
-    return {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0,
-            DType::kQ4_1, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
+    std::vector<DType> types;
+    for (const DTypeInfo& info : kFileDTypes) {
+        if (info.dtype != DType::kI32) types.push_back(info.dtype);
+    }
+    return types;
 }
 
 std::vector<CpuLevel> Levels() {
@@ -51,7 +55,11 @@ struct Weight {
         const std::vector<float> values = RandomFloats(random, rows * cols);
         blocks.resize(static_cast<size_t>(rows * RowBytes(dtype, cols)));
         floats.resize(values.size());
-        QuantizeRow(dtype, values, blocks);
+        if (CanQuantize(dtype)) {
+            QuantizeRow(dtype, values, blocks);
+        } else {
+            formats::RandomRow(dtype, random(), rows * cols, 0, 0, rows * cols, blocks);
+        }
         DequantizeRow(dtype, blocks, floats);
     }
     DType dtype;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/avx2/blocks.h"
+#include "kernels/avx2/decoded.h"
 #include "kernels/avx2/floats.h"
 #include "kernels/avx2/store.h"
 
@@ -95,6 +96,23 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
         case DType::kQ8_0: return Strips<BlockQ8_0>(args, rows);
         case DType::kQ4_K: return Strips<BlockQ4_K>(args, rows);
         case DType::kQ6_K: return Strips<BlockQ6_K>(args, rows);
+        case DType::kQ5_0:
+        case DType::kQ5_1:
+        case DType::kQ2_K:
+        case DType::kQ3_K:
+        case DType::kQ5_K:
+        case DType::kIQ1_S:
+        case DType::kIQ1_M:
+        case DType::kIQ2_XXS:
+        case DType::kIQ2_XS:
+        case DType::kIQ2_S:
+        case DType::kIQ3_XXS:
+        case DType::kIQ3_S:
+        case DType::kIQ4_NL:
+        case DType::kIQ4_XS:
+        case DType::kTQ1_0:
+        case DType::kTQ2_0:
+        case DType::kMXFP4: return MatMulDecoded(args, rows);
         case DType::kI32:
         case DType::kF64: break;
     }
