@@ -55,6 +55,12 @@ void AddJson(CLI::App& app, bool& json) {
 }
 
 void AddClusterFlags(CLI::App& app, CommonFlags& flags) {
+    AddRankFlags(app, flags);
+    app.add_option("--split", flags.split, "Shares of the ranks or stages, such as 3,2,1")
+        ->group(kCluster);
+}
+
+void AddRankFlags(CLI::App& app, CommonFlags& flags) {
     app.add_option("--local", flags.cluster.local, "Ranks on this machine (default: as --tp, --pp)")
         ->check(CLI::Range(1, 1024))
         ->group(kCluster);
@@ -77,7 +83,10 @@ void AddClusterFlags(CLI::App& app, CommonFlags& flags) {
                    "Entry of the RDMA port's GID table (default: RoCE v2 with its IPv4 address)")
         ->check(CLI::Range(0, 1023))
         ->group(kCluster);
-    app.add_option("--split", flags.split, "Shares of the ranks or stages, such as 3,2,1")
+    app.add_option("--net-table", flags.net_table,
+                   "Measured table of the fabric: auto (cached or measured), off (built in) or "
+                   "remeasure")
+        ->check(CLI::IsMember({"auto", "off", "remeasure"}))
         ->group(kCluster);
 }
 
@@ -139,6 +148,12 @@ Status ResolveHosts(CommonFlags& flags) {
     return {};
 }
 
+void CatchStop(CommonFlags& flags) {
+    // A launcher that ends all ranks because one is lost shall not hide which one it was.
+    const bool launched = flags.cluster.launched != nullptr;
+    flags.cluster.stop = CatchInterrupts(launched ? kLauncherGraceMs : 0);
+}
+
 Status Resolve(CommonFlags& flags) {
     WEFT_TRY(ResolveHosts(flags));
     const bool hosts = !flags.cluster.hosts.empty();
@@ -156,8 +171,8 @@ Status Resolve(CommonFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--kv {}: expected f16, bf16, q8_0 or f32", flags.kv);
     }
     flags.job.kv_dtype = *dtype;
-    // A launcher that ends all ranks because one is lost shall not hide which one it was.
-    flags.cluster.stop = CatchInterrupts(launched ? kLauncherGraceMs : 0);
+    WEFT_ASSIGN(flags.job.net_table, engine::ParseNetTable(flags.net_table));
+    CatchStop(flags);
     flags.job.trace = !flags.trace_file.empty();
     return {};
 }

@@ -19,13 +19,14 @@ namespace weft::cli {
 struct CommonFlags {
     cluster::ClusterOptions cluster;
     engine::Job job;
-    std::string hosts, hostfile, split, kv = "f16", trace_file;
+    std::string hosts, hostfile, split, kv = "f16", trace_file, net_table = "auto";
     bool json = false;
 };
 
 // Adds MODEL and the shared flags to a subcommand.
 void AddModel(CLI::App& app, std::string& model);
-void AddClusterFlags(CLI::App& app, CommonFlags& flags);
+void AddRankFlags(CLI::App& app, CommonFlags& flags);      // where ranks run, and --net-table
+void AddClusterFlags(CLI::App& app, CommonFlags& flags);   // that, and --split
 void AddLayoutFlags(CLI::App& app, CommonFlags& flags);    // --tp, --pp, --transport
 void AddRecoveryFlags(CLI::App& app, CommonFlags& flags);  // --rejoin-ms, --elastic
 void AddEngineFlags(CLI::App& app, CommonFlags& flags);
@@ -35,6 +36,8 @@ void AddJson(CLI::App& app, bool& json);
 Status Resolve(CommonFlags& flags);
 // The part of it that is about --hosts and --hostfile.
 Status ResolveHosts(CommonFlags& flags);
+// From here on Ctrl-C ends the ranks; part of Resolve, too.
+void CatchStop(CommonFlags& flags);
 
 // Prints `error` on standard error (as JSON on standard output too where asked) and returns the
 // exit status.

@@ -31,6 +31,15 @@ void ExpandTrace(std::vector<std::string>& words) {
     if (!named) words.insert(words.end(), {"--trace", "weft-trace.json"});
 }
 
+// `weft net --local 2` is `weft net table --local 2`.
+void ExpandNet(std::vector<std::string>& words) {
+    if (words.empty() || words[0] != "net") return;
+    const bool flag = words.size() > 1 && words[1].starts_with("-");
+    if (words.size() == 1 || (flag && words[1] != "-h" && words[1] != "--help")) {
+        words.insert(words.begin() + 1, "table");
+    }
+}
+
 int Main(std::vector<std::string> words) {
     CLI::App app("Weft runs a large language model across several ordinary machines.", "weft");
     int status = 0;
@@ -44,10 +53,12 @@ int Main(std::vector<std::string> words) {
     AddPerplexity(app, status);
     AddTokenize(app, status);
     AddInspect(app, status);
+    AddNet(app, status);
     AddTrace(app);
     AddWorker(app, status);
     AddDoctor(app, status);
     ExpandTrace(words);
+    ExpandNet(words);
     const bool wants_json = Has(words, "--json");
     try {
         std::ranges::reverse(words);  // as the parser wants them

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
+#include "engine/net.h"
 #include "engine/stop.h"
 #include "formats/tokenizer_read.h"
 #include "formats/tokenizer_stream.h"
@@ -384,6 +385,7 @@ Result<std::vector<RankReport>> Engine::Finish() {
 
 Status Work(cluster::Cluster& cluster) {
     const auto run = [&]() -> Status {
+        if (IsNetJob(cluster.job())) return WorkNet(cluster);
         WEFT_ASSIGN(Job job, JobFromJson(cluster.job()));
         std::unique_ptr<Rank> rank;
         std::vector<Recovery> recoveries;

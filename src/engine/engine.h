@@ -122,7 +122,8 @@ class Engine {
     bool over_ = false;  // recovery failed: its error has the last word
 };
 
-// A worker's whole life: reads the job, opens its rank, follows rank 0 to the end.
+// A worker's whole life: reads the job, opens its rank, follows rank 0 to the end; or measures the
+// fabric (net.h).
 Status Work(cluster::Cluster& cluster);
 
 }  // namespace weft::engine

@@ -45,6 +45,7 @@ std::string JobToJson(const Job& job) {
         {"reference", job.reference},
         {"trace", job.trace},
         {"verify", job.verify},
+        {"net_table", NetTableName(job.net_table)},
     }
         .dump();
 }
@@ -64,6 +65,9 @@ Result<Job> JobFromJson(const std::string& text) {
         json.at("reference").get_to(job.reference);
         json.at("trace").get_to(job.trace);
         json.at("verify").get_to(job.verify);
+        const auto table = ParseNetTable(json.at("net_table").get<std::string>());
+        if (!table.ok()) return MakeError(ErrorCode::kCorrupt, "job: {}", table.error().message);
+        job.net_table = *table;
         const auto dtype = DTypeOfName(json.at("kv_dtype").get<std::string>());
         if (!dtype) return MakeError(ErrorCode::kCorrupt, "job: kv_dtype is not known");
         job.kv_dtype = *dtype;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/net_table.h"
 #include "tensor/dtype.h"
 
 namespace weft::engine {
@@ -22,6 +23,7 @@ struct Job {
     DType kv_dtype = DType::kF16;
     bool reference = false;        // reference kernels, float32 KV cache
     bool trace = false;            // record op timings
+    NetTable net_table = NetTable::kAuto;
     bool verify = false;           // compare checksums of replicated state at every step
 };
 

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
+#include "coll/autotune.h"
 #include "engine/trace.h"
 #include "hw/cpu.h"
 
@@ -24,6 +25,10 @@ constexpr int64_t kAgreeMs = 600'000;
 constexpr size_t kMostCosts = 1'000'000;
 constexpr size_t kQuantiles = 512;
 constexpr int64_t kReportMs = 5000;
+// A table is wrong where the median of at least so many decode steps' sums is so many times off: in
+// a step caches are cold, and the other rank may be about its own work.
+constexpr size_t kLeastToJudge = 200;
+constexpr double kWrongTable = 10;
 // All ranks together send so much of their traces in one round of the control plane.
 constexpr size_t kTraceRoundBytes = 512 << 10;
 
@@ -181,7 +186,26 @@ Status Rank::JoinGroups() {
     for (int t = 0; t < shard_.layout.tp; ++t) peers.push_back(shard_.stage * shard_.layout.tp + t);
     const coll::Channel first{0, half, 0, net::kFlags / 2};
     WEFT_ASSIGN(tensor_, coll::Comm::Make(fabric, peers, first, cluster_.timeout_ms()));
+    WEFT_ASSIGN(table_, TuneGroup(cluster_, *tensor_, peers, job_.net_table));
     return {};
+}
+
+// A cached table whose times this run has not seen is no use to the next.
+void Rank::CheckTable() const {
+    if (tensor_ == nullptr || table_.path.empty()) return;
+    if (all_reduce_us_.size() < kLeastToJudge) return;
+    std::vector<float> costs = all_reduce_us_;
+    const auto middle = costs.begin() + static_cast<ptrdiff_t>(costs.size() / 2);
+    std::ranges::nth_element(costs, middle);
+    const size_t bytes = static_cast<size_t>(hyper_.hidden) * sizeof(double);
+    const double expected_us = coll::PredictedUs(tensor_->tuning(), bytes);
+    const double seen_us = static_cast<double>(*middle);
+    if (expected_us <= 0 || seen_us <= kWrongTable * expected_us) return;
+    Log(LogLevel::kDebug,
+        "all-reduces of {} bytes took {:.1f} us, the fabric's table says {:.1f} us: the next run "
+        "measures again",
+        bytes, seen_us, expected_us);
+    ForgetTable(table_);
 }
 
 Status Rank::Load() {
@@ -334,6 +358,7 @@ RankReport Rank::Report() const {
 }
 
 Result<std::vector<RankReport>> Rank::GatherReports() {
+    CheckTable();
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster_.AllGather("report", ReportToJson(Report()), Deadline::In(kReportMs)));
     std::vector<RankReport> reports;

@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "engine/job.h"
+#include "engine/net_table.h"
 #include "engine/step_message.h"
 #include "formats/model_file.h"
 #include "model/model.h"
@@ -80,6 +81,7 @@ class Rank {
     Status Plan();
     Status CheckMemory();
     Status JoinGroups();
+    void CheckTable() const;
     Status Load();
     Status LoadOne(program::ValueId id);
     Status CheckStop() const;
@@ -101,6 +103,7 @@ class Rank {
     std::unique_ptr<backend::Backend> backend_;
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<coll::Comm> tensor_, world_;
+    NetTableSource table_;  // of tensor_
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;
 

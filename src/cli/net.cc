@@ -1,0 +1,246 @@
+// weft net: what the fabric between the ranks does. `lat` and `bw` measure links, `allreduce` and
+// its kin collectives, `table` shows what the autotuner chose. One start of the ranks for each
+// transport.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/net_print.h"
+#include "cli/output.h"
+#include "cli/plot.h"
+#include "cli/sizes.h"
+#include "engine/net.h"
+#include "net/fabric.h"
+
+namespace weft::cli {
+namespace {
+
+using engine::NetOp;
+using engine::NetReport;
+using engine::NetRow;
+
+constexpr const char* kFooter =
+    "Give --local N for ranks on this machine, or --hosts and --key-file for workers on others.\n"
+    "Data are checked at every size: bytes or sums that come out wrong are counted as errors.\n\n"
+    "Examples:\n"
+    "  weft net lat --hosts 10.0.0.2:7000 --key-file weft.key\n"
+    "  weft net bw --local 3 --transport shm,tcp\n"
+    "  weft net allreduce --local 2 --transport shm --sizes 64,8192,65536 --json\n"
+    "  weft net allreduce --local 2 --algorithm all --plot curves.svg\n"
+    "  weft net --local 2        the table that all commands use";
+
+constexpr const char* kPairSizes = "8,64,512,4K,8K,64K,1M";
+constexpr const char* kVectorSizes = "64,256,1K,4K,8K,16K,64K,256K,1M,4M";
+constexpr int64_t kShownSync = 8192;
+
+struct NetFlags {
+    CommonFlags common;
+    NetOp op = NetOp::kTable;
+    std::vector<std::string> transports = {"auto"};
+    std::string sizes, plot;
+    std::vector<std::string> algorithms = {"auto"}, wires = {"full"};
+    int64_t iterations = 0;
+    double seconds = 0.1;
+};
+
+const char* DefaultSizes(NetOp op) {
+    if (op == NetOp::kTable) return "8K";
+    return engine::IsOfPairs(op) ? kPairSizes : kVectorSizes;
+}
+
+Result<engine::NetJob> JobOf(const NetFlags& flags) {
+    engine::NetJob job;
+    job.op = flags.op;
+    WEFT_ASSIGN(job.sizes, ParseSizes(flags.sizes.empty() ? DefaultSizes(flags.op) : flags.sizes, 1,
+                                      engine::kMostNetBytes));
+    job.algorithms = flags.algorithms;
+    job.wires = flags.wires;
+    if (job.algorithms == std::vector<std::string>{"all"}) {
+        job.algorithms = {"one_shot", "two_shot", "ring", "recursive_doubling"};
+        if (!flags.common.cluster.hosts.empty()) job.algorithms.push_back("hierarchical");
+    }
+    for (const std::string& name : job.algorithms) WEFT_TRY(coll::ParseAlgorithm(name));
+    for (const std::string& name : job.wires) WEFT_TRY(coll::ParseWire(name));
+    WEFT_ASSIGN(job.net_table, engine::ParseNetTable(flags.common.net_table));
+    job.budget.iterations = flags.iterations;
+    job.budget.seconds = flags.seconds;
+    return job;
+}
+
+// ---- Tables -------------------------------------------------------------------------------------
+
+void PrintRows(const NetReport& report, int from, int to) {
+    int shown = -2;
+    for (const NetRow& row : report.rows) {
+        if (from >= 0 && (row.from != from || row.to != to)) continue;
+        // Both directions of one pair are two tables.
+        if (shown != row.from) {
+            if (row.from >= 0) fmt::print("# rank {} to rank {}\n", row.from, row.to);
+            fmt::print("{}", NetHeading(report.op));
+            shown = row.from;
+        }
+        fmt::print("{}", NetRowText(report.op, report.ranks(), row));
+    }
+}
+
+// Of several pairs: all at one size, and the slowest at every size.
+void PrintPairs(const NetReport& report) {
+    int64_t small = report.rows.front().size, large = small;
+    for (const NetRow& row : report.rows) {
+        small = std::min(small, row.size);
+        large = std::max(large, row.size);
+    }
+    const int64_t telling = report.op == NetOp::kLatency ? small : large;
+    fmt::print("{}", NetMatrix(report, telling));
+    const NetRow worst = SlowestPair(report, telling);
+    fmt::print("\nThe slowest of them ({}):\n",
+               report.links[static_cast<size_t>(worst.from)][static_cast<size_t>(worst.to)]);
+    PrintRows(report, worst.from, worst.to);
+}
+
+// What an all-reduce of 8 KB costs, if it was measured.
+double SyncUs(const NetReport& report) {
+    const bool sums = report.op == NetOp::kAllReduce || report.op == NetOp::kTable;
+    double best = 0;
+    for (const NetRow& row : report.rows) {
+        if (!sums || row.size != kShownSync) continue;
+        const double us = row.timings.typical_us;
+        if (best == 0 || us < best) best = us;
+    }
+    return best;
+}
+
+void PrintReport(const NetReport& report) {
+    fmt::print("{}", NetTitle(report));
+    const double sync_us = SyncUs(report);
+    if (report.op == NetOp::kTable) {
+        fmt::print("{}\n{}", NetTableText(report), NetHints(report, sync_us));
+    } else if (!engine::IsOfPairs(report.op) || report.ranks() == 2) {
+        PrintRows(report, -1, -1);
+    } else {
+        PrintPairs(report);
+    }
+    if (sync_us > 0) fmt::print("{}", TokenWords(sync_us, report.ranks(), report.transport));
+    fmt::print("\n");
+}
+
+// ---- The command --------------------------------------------------------------------------------
+
+Result<NetReport> RunTransport(const NetFlags& flags, const engine::NetJob& job,
+                               const std::string& transport) {
+    cluster::ClusterOptions options = flags.common.cluster;
+    options.transport = transport;
+    ProgressLine progress;
+    progress.Show(fmt::format("starting the ranks ({}) ...", transport));
+    return engine::RunNet(options, job, [&](size_t done, size_t all, const NetRow& row) {
+        const std::string pair =
+            row.from < 0 ? "" : fmt::format(", rank {} and {}", row.from, row.to);
+        progress.Show(fmt::format("{} over {}: {} of {} ({} bytes{})", engine::NetOpName(job.op),
+                                  transport, done, all, row.size, pair));
+    });
+}
+
+Status Run(NetFlags& flags) {
+    WEFT_TRY(ResolveHosts(flags.common));
+    CatchStop(flags.common);
+    WEFT_ASSIGN(const engine::NetJob job, JobOf(flags));
+    for (const std::string& name : flags.transports) WEFT_TRY(net::ParseTransport(name));
+    std::vector<NetReport> reports;
+    int64_t errors = 0;
+    for (const std::string& name : flags.transports) {
+        WEFT_ASSIGN(NetReport report, RunTransport(flags, job, name));
+        if (!flags.common.json) PrintReport(report);
+        std::fflush(stdout);
+        for (const NetRow& row : report.rows) errors += row.errors;
+        reports.push_back(std::move(report));
+    }
+    if (flags.common.json) {
+        Json all = Json::array();
+        for (const NetReport& report : reports) all.push_back(NetToJson(report));
+        PrintJson(all.size() == 1 ? all[0] : all);
+    }
+    if (!flags.plot.empty()) {
+        const std::string svg = PlotSvg(NetPlot(reports));
+        WEFT_TRY(WriteFile(flags.plot, std::as_bytes(std::span(svg))));
+    }
+    if (errors == 0) return {};
+    return MakeError(ErrorCode::kCorrupt,
+                     "{} values came out wrong: the fabric (or the memory) corrupts data, and no "
+                     "answer over it can be trusted. 'weft doctor' looks for the cause.",
+                     errors);
+}
+
+void AddMeasuring(CLI::App& command, NetOp op, NetFlags& flags) {
+    command
+        .add_option(
+            "--sizes", flags.sizes,
+            fmt::format("Bytes: 64,8K,1M or ranges 64:1M:x4 (default {})", DefaultSizes(op)))
+        ->allow_extra_args(false);
+    command.add_option("--iters", flags.iterations, "Iterations of each row (default: by time)")
+        ->check(CLI::Range(int64_t{1}, coll::kMostIterations));
+    command
+        .add_option("--seconds", flags.seconds,
+                    "Time for each row (0.1), in at most 100000 iterations")
+        ->check(CLI::Range(1e-4, 3600.0));
+    command.add_option("--plot", flags.plot, "Write the curves as a picture (SVG)");
+    if (op != NetOp::kAllReduce) return;
+    command
+        .add_option("--algorithm", flags.algorithms,
+                    "auto, all, or some of one_shot, two_shot, ring, recursive_doubling, "
+                    "hierarchical")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    command
+        .add_option("--wire", flags.wires,
+                    "What travels: full (f32), bf16 or q8, or several with commas")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+}
+
+void AddRanks(CLI::App& command, NetFlags& flags) {
+    AddRankFlags(command, flags.common);
+    command
+        .add_option(
+            "--transport", flags.transports,
+            fmt::format("{}, or several with commas", fmt::join(net::TransportNames(), ", ")))
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->group("Cluster");
+    AddJson(command, flags.common.json);
+    command.footer(kFooter);
+}
+
+void AddOp(CLI::App& net, std::shared_ptr<NetFlags> flags, NetOp op, const char* help,
+           int& status) {
+    CLI::App* command = net.add_subcommand(engine::NetOpName(op), help);
+    if (op != NetOp::kTable) AddMeasuring(*command, op, *flags);
+    AddRanks(*command, *flags);
+    SetCallback(command, flags, flags->common.json, status, [op](NetFlags& all) {
+        all.op = op;
+        return Run(all);
+    });
+}
+
+}  // namespace
+
+void AddNet(CLI::App& app, int& status) {
+    auto flags = std::make_shared<NetFlags>();
+    CLI::App* net = app.add_subcommand(
+        "net", "Measure the fabric between the ranks; alone: the table that is used over it");
+    net->footer(kFooter);
+    net->require_subcommand(1);
+    AddOp(*net, flags, NetOp::kLatency, "One-way latency of every link (as ib_write_lat)", status);
+    AddOp(*net, flags, NetOp::kBandwidth, "Bandwidth of every link (as ib_write_bw)", status);
+    AddOp(*net, flags, NetOp::kAllReduce, "All-reduce over all ranks, size by size", status);
+    AddOp(*net, flags, NetOp::kAllGather, "All-gather over all ranks, size by size", status);
+    AddOp(*net, flags, NetOp::kReduceScatter, "Reduce-scatter over all ranks, size by size",
+          status);
+    AddOp(*net, flags, NetOp::kAllToAll, "All-to-all over all ranks, size by size", status);
+    AddOp(*net, flags, NetOp::kTable, "Which algorithm is used at which size, and why", status);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,320 @@
+#include "cli/net_print.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cli/sizes.h"
+
+namespace weft::cli {
+namespace {
+
+using engine::NetOp;
+using engine::NetReport;
+using engine::NetRow;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+// A link is called slow where it is so many times worse than the median of its kind.
+constexpr double kSlow = 1.5;
+
+// A deep model of today: DeepSeek-V3 has 61 layers.
+constexpr int kExampleLayers = 61;
+constexpr int kExampleSyncs = 2 * kExampleLayers + 1;
+
+const char* LongName(NetOp op) {
+    switch (op) {
+        case NetOp::kLatency: return "latency of a put, one way";
+        case NetOp::kBandwidth: return "bandwidth of puts";
+        case NetOp::kAllReduce: return "all-reduce (f32, sum)";
+        case NetOp::kAllGather: return "all-gather";
+        case NetOp::kReduceScatter: return "reduce-scatter (f32, sum)";
+        case NetOp::kAllToAll: return "all-to-all";
+        case NetOp::kTable: return "the fabric's table";
+    }
+    return "?";
+}
+
+// What the matrix shows: microseconds, or MiB a second.
+double MatrixValue(NetOp op, const NetRow& row) {
+    return op == NetOp::kLatency ? row.timings.typical_us : row.average_bytes_s / kMiB;
+}
+
+// How many times worse than `usual`.
+double Slowness(NetOp op, double value, double usual) {
+    if (value <= 0 || usual <= 0) return 1;
+    return op == NetOp::kLatency ? value / usual : usual / value;
+}
+
+struct Cell {
+    double value = 0;
+    std::string transport;
+};
+
+std::vector<std::vector<Cell>> Cells(const NetReport& report, int64_t size) {
+    const auto ranks = static_cast<size_t>(report.ranks());
+    std::vector<std::vector<Cell>> cells(ranks, std::vector<Cell>(ranks));
+    for (const NetRow& row : report.rows) {
+        if (row.size != size) continue;
+        const auto from = static_cast<size_t>(row.from), to = static_cast<size_t>(row.to);
+        cells[from][to] = {MatrixValue(report.op, row), report.links[from][to]};
+        if (report.op == NetOp::kLatency) cells[to][from] = cells[from][to];
+    }
+    return cells;
+}
+
+// The median of links of one kind.
+double UsualValue(const std::vector<std::vector<Cell>>& cells, const std::string& transport) {
+    std::vector<double> values;
+    for (const auto& line : cells) {
+        for (const Cell& cell : line) {
+            if (cell.value > 0 && cell.transport == transport) values.push_back(cell.value);
+        }
+    }
+    if (values.empty()) return 0;
+    std::ranges::sort(values);
+    return values[values.size() / 2];
+}
+
+double RoundTo(double value, double a_unit) {
+    return std::round(value * a_unit) / a_unit;
+}
+
+const char* SourceName(const engine::NetTableSource& source) {
+    switch (source.kind) {
+        case engine::NetTableSource::kBuiltIn: return "built_in";
+        case engine::NetTableSource::kCached: return "cached";
+        case engine::NetTableSource::kMeasured: return "measured";
+    }
+    return "?";
+}
+
+Json RowToJson(const NetReport& report, const NetRow& row) {
+    Json json;
+    if (engine::IsOfPairs(report.op)) {
+        json["from"] = row.from;
+        json["to"] = row.to;
+    }
+    json["size"] = row.size;
+    json["algorithm"] = row.algorithm;
+    json["wire"] = row.wire;
+    json["p50_us"] = RoundTo(row.timings.typical_us, 1e4);
+    json["p99_us"] = RoundTo(row.timings.p99_us, 1e4);
+    json["algbw_gbps"] = RoundTo(engine::AlgorithmBandwidth(row) * 1e-9, 1e6);
+    json["errors"] = row.errors;
+    if (report.op == NetOp::kLatency) {
+        const coll::Timings& t = row.timings;
+        json["iterations"] = t.iterations;
+        json["t_min_us"] = RoundTo(t.min_us, 1e4);
+        json["t_max_us"] = RoundTo(t.max_us, 1e4);
+        json["t_typical_us"] = RoundTo(t.typical_us, 1e4);
+        json["t_avg_us"] = RoundTo(t.average_us, 1e4);
+        json["t_stdev_us"] = RoundTo(t.stdev_us, 1e4);
+        json["t_p999_us"] = RoundTo(t.p999_us, 1e4);
+    } else if (report.op == NetOp::kBandwidth) {
+        json["iterations"] = row.timings.iterations;
+        json["bw_peak_mib_s"] = RoundTo(row.peak_bytes_s / kMiB, 1e3);
+        json["bw_average_mib_s"] = RoundTo(row.average_bytes_s / kMiB, 1e3);
+        json["msg_rate_mpps"] = RoundTo(row.messages_s * 1e-6, 1e6);
+    }
+    return json;
+}
+
+}  // namespace
+
+Json NetToJson(const NetReport& report) {
+    Json rows = Json::array();
+    for (const NetRow& row : report.rows) rows.push_back(RowToJson(report, row));
+    Json json = {{"transport", report.transport},
+                 {"ranks", report.ranks()},
+                 {"op", engine::NetOpName(report.op)},
+                 {"rows", std::move(rows)}};
+    if (report.op == NetOp::kTable && report.table) {
+        json["source"] = SourceName(report.source);
+        json["took_ms"] = RoundTo(report.source.took_ms, 1e3);
+        json["table"] = Json::parse(report.table->ToJson(), nullptr, false);
+    }
+    return json;
+}
+
+std::string NetTitle(const NetReport& report) {
+    if (std::ranges::count(report.hosts, report.hosts[0]) == report.ranks()) {
+        return fmt::format("# {}, {} ranks over {} on {}\n", LongName(report.op), report.ranks(),
+                           report.transport, report.hosts[0]);
+    }
+    std::string hosts;
+    for (int rank = 0; rank < report.ranks(); ++rank) {
+        const std::string& host = report.hosts[static_cast<size_t>(rank)];
+        hosts += fmt::format("{}rank {} on {}", rank == 0 ? "" : ", ", rank, host);
+    }
+    return fmt::format("# {}, {} ranks over {}: {}\n", LongName(report.op), report.ranks(),
+                       report.transport, hosts);
+}
+
+std::string NetHeading(NetOp op) {
+    switch (op) {
+        case NetOp::kLatency:
+            return fmt::format("{:>10} {:>11} {:>12} {:>12} {:>16} {:>12} {:>14} {:>21} {:>23}\n",
+                               "#bytes", "#iterations", "t_min[usec]", "t_max[usec]",
+                               "t_typical[usec]", "t_avg[usec]", "t_stdev[usec]",
+                               "99% percentile[usec]", "99.9% percentile[usec]");
+        case NetOp::kBandwidth:
+            return fmt::format("{:>10} {:>11} {:>17} {:>20} {:>14}\n", "#bytes", "#iterations",
+                               "BW peak[MiB/sec]", "BW average[MiB/sec]", "MsgRate[Mpps]");
+        case NetOp::kAllReduce:
+        case NetOp::kAllGather:
+        case NetOp::kReduceScatter:
+        case NetOp::kAllToAll:
+        case NetOp::kTable:
+            return fmt::format(
+                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n"
+                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n",
+                "size", "count", "type", "algorithm", "wire", "time", "99%", "algbw", "busbw",
+                "#wrong", "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
+    }
+    return "";
+}
+
+std::string NetRowText(NetOp op, int ranks, const NetRow& row) {
+    const coll::Timings& t = row.timings;
+    switch (op) {
+        case NetOp::kLatency: {
+            const std::string wrong =
+                row.errors == 0 ? "" : fmt::format("  {} WRONG BYTES", row.errors);
+            return fmt::format(
+                "{:>10} {:>11} {:>12.2f} {:>12.2f} {:>16.2f} {:>12.2f} {:>14.2f} {:>21.2f} "
+                "{:>23.2f}{}\n",
+                row.size, t.iterations, t.min_us, t.max_us, t.typical_us, t.average_us, t.stdev_us,
+                t.p99_us, t.p999_us, wrong);
+        }
+        case NetOp::kBandwidth: {
+            const std::string wrong =
+                row.errors == 0 ? "" : fmt::format("  {} WRONG BYTES", row.errors);
+            return fmt::format("{:>10} {:>11} {:>17.2f} {:>20.2f} {:>14.6f}{}\n", row.size,
+                               t.iterations, row.peak_bytes_s / kMiB, row.average_bytes_s / kMiB,
+                               row.messages_s * 1e-6, wrong);
+        }
+        case NetOp::kAllReduce:
+        case NetOp::kAllGather:
+        case NetOp::kReduceScatter:
+        case NetOp::kAllToAll:
+        case NetOp::kTable: {
+            const double bandwidth = engine::AlgorithmBandwidth(row) * 1e-9;
+            return fmt::format(
+                " {:>11} {:>11} {:>6} {:>18} {:>5} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7}\n",
+                row.size, row.size / 4, "float", row.algorithm, row.wire, t.typical_us, t.p99_us,
+                bandwidth, bandwidth * engine::BusFactor(op, ranks), row.errors);
+        }
+    }
+    return "";
+}
+
+std::string NetMatrix(const NetReport& report, int64_t size) {
+    const auto cells = Cells(report, size);
+    const size_t ranks = cells.size();
+    if (ranks <= 2) return "";
+    std::string text =
+        fmt::format("\n{} of {} bytes, every pair ({}):\n{:>10}",
+                    report.op == NetOp::kLatency ? "One-way latency" : "Bandwidth", size,
+                    report.op == NetOp::kLatency ? "us, typical" : "MiB/s, row to column", "");
+    for (size_t to = 0; to < ranks; ++to) text += fmt::format("{:>11}", fmt::format("rank {}", to));
+    text += "\n";
+    std::string notes;
+    for (size_t from = 0; from < ranks; ++from) {
+        text += fmt::format("{:>10}", fmt::format("rank {}", from));
+        for (size_t to = 0; to < ranks; ++to) {
+            const Cell& cell = cells[from][to];
+            if (from == to) {
+                text += fmt::format("{:>11}", "-");
+                continue;
+            }
+            const double usual = UsualValue(cells, cell.transport);
+            const double times = Slowness(report.op, cell.value, usual);
+            const bool slow = times >= kSlow;
+            text += fmt::format("{:>10.2f}{}", cell.value, slow ? '*' : ' ');
+            const bool once = report.op == NetOp::kBandwidth || from < to;
+            if (!slow || !once) continue;
+            notes += fmt::format(
+                "* rank {} ({}) {} rank {} ({}) over {}: {:.1f} times worse than the other links "
+                "({:.2f}). 'weft doctor' on both hosts looks for the cause.\n",
+                from, report.hosts[from], report.op == NetOp::kLatency ? "-" : "to", to,
+                report.hosts[to], cell.transport, times, usual);
+        }
+        text += fmt::format("  {}\n", report.hosts[from]);
+    }
+    return text + notes;
+}
+
+NetRow SlowestPair(const NetReport& report, int64_t size) {
+    NetRow worst;
+    for (const NetRow& row : report.rows) {
+        if (row.size != size) continue;
+        const bool worse = worst.from < 0 || Slowness(report.op, MatrixValue(report.op, row),
+                                                      MatrixValue(report.op, worst)) > 1;
+        if (worse) worst = row;
+    }
+    return worst;
+}
+
+std::string NetTableText(const NetReport& report) {
+    const engine::NetTableSource& source = report.source;
+    std::string text;
+    switch (source.kind) {
+        case engine::NetTableSource::kBuiltIn:
+            text = fmt::format("# built in ({})\n", source.why);
+            break;
+        case engine::NetTableSource::kCached:
+            text = fmt::format("# from {}, checked in {:.0f} ms\n", source.path, source.took_ms);
+            break;
+        case engine::NetTableSource::kMeasured:
+            text = fmt::format("# measured in {:.0f} ms{}{}\n", source.took_ms,
+                               source.why.empty() ? "" : ": ", source.why);
+            break;
+    }
+    text += fmt::format("{:<14} {:>12} {:>18} {:>5} {:>10}\n", "collective", "up to bytes",
+                        "algorithm", "wire", "us");
+    for (coll::Collective collective : coll::kCollectives) {
+        for (const coll::TuningRow& row : report.table->rows(collective)) {
+            const bool any = row.max_bytes == std::numeric_limits<size_t>::max();
+            text += fmt::format(
+                "{:<14} {:>12} {:>18} {:>5} {:>10}\n", coll::CollectiveName(collective),
+                any ? "any" : std::to_string(row.max_bytes),
+                coll::AlgorithmName(row.choice.algorithm), coll::WireName(row.choice.wire),
+                row.p50_us > 0 ? fmt::format("{:.2f}", row.p50_us) : "-");
+        }
+    }
+    return text;
+}
+
+std::string NetHints(const NetReport& report, double sync_us) {
+    const int ranks = report.ranks();
+    const double loss_ms = sync_us * kExampleSyncs * 1e-3;
+    const double even_ms = loss_ms * ranks / (ranks - 1);
+    std::string text = fmt::format(
+        "Tensor parallelism over these {} ranks pays for a deep model that takes more than {:.{}f} "
+        "ms a token on one of them; below that use --pp {}, or fewer ranks.\n",
+        ranks, even_ms, even_ms < 1 ? 2 : 1, ranks);
+    if (ranks == 2) return text;
+    const coll::Choice large = report.table->For(coll::Collective::kAllReduce, size_t{4} << 20);
+    if (large.algorithm == coll::Algorithm::kRing) {
+        return text +
+               "Large vectors go around a ring: each link carries the same, so a chain of "
+               "direct cables between neighbours does.\n";
+    }
+    return text + fmt::format(
+                      "Large vectors go straight between all ranks ({}): that wants a switch, or "
+                      "a cable between every pair.\n",
+                      coll::AlgorithmName(large.algorithm));
+}
+
+std::string TokenWords(double sync_us, int ranks, const std::string& transport) {
+    return fmt::format(
+        "A sync of 8 KB costs {:.{}f} us; a {}-layer model at TP={} loses {:.2f} ms a token to the "
+        "wire ({} syncs over {}: two a layer, one for the embedding).\n",
+        sync_us, sync_us < 10 ? 2 : 1, kExampleLayers, ranks, sync_us * kExampleSyncs * 1e-3,
+        kExampleSyncs, transport);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,37 @@
+// What `weft net` prints: perftest's columns for links, nccl-tests' for collectives, a matrix of
+// all pairs with the slow link marked, the same as JSON, and a line of what it means for tokens.
+#pragma once
+
+#include <string>
+
+#include "cli/output.h"
+#include "engine/net_job.h"
+
+namespace weft::cli {
+
+// {"transport","ranks","op","rows":[{"size","algorithm","wire","p50_us","p99_us","algbw_gbps",
+// "errors"}]}: a contract; `table` adds "source", "took_ms" and "table". algbw_gbps is in 10^9
+// bytes a second, as nccl-tests has it. Rows of pairs have also "from", "to" and perftest's
+// figures.
+Json NetToJson(const engine::NetReport& report);
+
+// "# all-reduce, 2 ranks over shm: a (rank 0), b (rank 1)".
+std::string NetTitle(const engine::NetReport& report);
+// The heading of a table, and one row of it.
+std::string NetHeading(engine::NetOp op);
+std::string NetRowText(engine::NetOp op, int ranks, const engine::NetRow& row);
+// Rank by rank; "" for two ranks. The rows of `size` only.
+std::string NetMatrix(const engine::NetReport& report, int64_t size);
+// The pair whose link is slowest at `size`: its rows are worth a look.
+engine::NetRow SlowestPair(const engine::NetReport& report, int64_t size);
+
+// The table of `weft net table`, and what its figures say: whether tensor parallelism pays, and
+// whether the fabric wants a ring or a mesh. sync_us as below.
+std::string NetTableText(const engine::NetReport& report);
+std::string NetHints(const engine::NetReport& report, double sync_us);
+
+// "a sync of 8 KB costs 4.9 us; a 61-layer model at TP=2 loses 0.60 ms a token to the wire", and
+// what was assumed. sync_us: of an all-reduce of 8 KB over `ranks`.
+std::string TokenWords(double sync_us, int ranks, const std::string& transport);
+
+}  // namespace weft::cli

@@ -1,0 +1,30 @@
+// A plot as SVG: lines over two logarithmic axes, with a grid, labels, and names at the lines'
+// ends.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/net_job.h"
+
+namespace weft::cli {
+
+struct Curve {
+    std::string name;
+    std::vector<std::pair<double, double>> points;  // ascending x; both above 0
+};
+
+struct Plot {
+    std::string title, x_label, y_label;
+    bool x_is_bytes = false;  // ticks at powers of 2, with K and M
+    std::vector<Curve> curves;
+};
+
+std::string PlotSvg(const Plot& plot);
+
+// Time (bandwidth for `bw`) over size, a line for each transport, algorithm, wire type; of pairs,
+// the slowest.
+Plot NetPlot(const std::vector<engine::NetReport>& reports);
+
+}  // namespace weft::cli

@@ -1,0 +1,19 @@
+// Lists of sizes as users write them: "64,8192,1M", ranges "64:1M:x4" and "64:512:+64".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft::cli {
+
+// In the order given. K, M and G are powers of 1024; a range without a step doubles.
+// Errors: kUsage (words that are no size, a size outside least..most, more than 256 sizes).
+Result<std::vector<int64_t>> ParseSizes(const std::string& text, int64_t least, int64_t most);
+
+// "64", "8K", "1M": exact, or the plain number.
+std::string SizeText(int64_t bytes);
+
+}  // namespace weft::cli

@@ -1,0 +1,201 @@
+#include "coll/autotune.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+namespace weft::coll {
+namespace {
+
+const net::OpTag kTag;
+
+constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
+// The sizes of a token's sums first; the largest only where they fit into the time.
+constexpr std::array<size_t, 8> kSizes{8192, 65536, 1024, 256, 16384, 262144, 1048576, 4194304};
+// Another algorithm must be so much faster than the one in the table to replace it.
+constexpr double kClearly = 0.9;
+constexpr int kRounds = 2;
+constexpr int64_t kMostCalls = 200;
+constexpr int64_t kLeastCalls = 3;
+// Calls of a check of an old table, and how often it is given another chance.
+constexpr int64_t kCheckCalls = 31;
+constexpr int kCheckTries = 3;
+constexpr std::array<size_t, 2> kCheckSizes{8192, 65536};
+
+double SecondsSince(int64_t begin_ns) {
+    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
+}
+
+std::vector<Algorithm> Candidates(int ranks, bool several_hosts) {
+    // Of two ranks, recursive doubling is one-shot and a ring is two-shot.
+    if (ranks == 2) return {Algorithm::kOneShot, Algorithm::kTwoShot};
+    std::vector<Algorithm> all = {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing,
+                                  Algorithm::kRecursiveDoubling};
+    if (several_hosts) all.push_back(Algorithm::kHierarchical);
+    return all;
+}
+
+// Repeats all_reduce; the first rank has the median.
+class Trial {
+  public:
+    Trial(Comm& comm, const net::PeerMonitor* monitor, size_t most_bytes)
+        : comm_(comm), monitor_(monitor), data_(most_bytes / sizeof(float)) {}
+
+    Result<double> MedianUs(size_t bytes, Choice choice, int64_t calls) {
+        us_.clear();
+        const auto data = std::span(data_).first(bytes / sizeof(float));
+        for (int64_t i = 0; i < calls; ++i) {
+            const int64_t begin_ns = NowNs();
+            WEFT_TRY(comm_.AllReduce(data, kTag, choice));
+            us_.push_back(static_cast<double>(NowNs() - begin_ns) * 1e-3);
+        }
+        if (monitor_ != nullptr && monitor_->Failed()) return monitor_->FailureDuring(kTag);
+        if (us_.empty()) return 0.0;
+        const auto middle = us_.begin() + static_cast<std::ptrdiff_t>(us_.size() / 2);
+        std::nth_element(us_.begin(), middle, us_.end());
+        return *middle;
+    }
+
+    // What the first rank says, on all.
+    template <typename T>
+    Status Agree(std::span<T> values) {
+        return comm_.Broadcast(std::as_writable_bytes(values), 0, kTag);
+    }
+    template <typename T>
+    Status Agree(T& value) {
+        return Agree(std::span(&value, 1));
+    }
+
+  private:
+    Comm& comm_;
+    const net::PeerMonitor* monitor_;
+    std::vector<float> data_;
+    std::vector<double> us_;
+};
+
+struct Best {
+    Algorithm algorithm = Algorithm::kAuto;
+    double us = 0;  // 0: not measured
+};
+
+// One size within `seconds`. On the first rank the result is right; it tells the others later.
+Result<Best> MeasureSize(Trial& trial, size_t bytes, Algorithm usual,
+                         const std::vector<Algorithm>& candidates, double seconds) {
+    std::vector<double> us(candidates.size(), std::numeric_limits<double>::infinity());
+    const int64_t begin_ns = NowNs();
+    const double each_s = seconds / static_cast<double>(candidates.size() * kRounds);
+    for (int round = 0; round < kRounds; ++round) {
+        for (size_t c = 0; c < candidates.size(); ++c) {
+            const Choice choice{candidates[c], Wire::kFull};
+            WEFT_ASSIGN(const double first_us, trial.MedianUs(bytes, choice, 1));
+            const double fit = each_s / std::max(first_us * 1e-6, 1e-8);
+            int64_t calls =
+                std::clamp(static_cast<int64_t>(std::min(fit, 1e6)), kLeastCalls, kMostCalls);
+            // A busy machine may take far longer than was thought.
+            if (round > 0 && SecondsSince(begin_ns) > seconds) calls = 0;
+            WEFT_TRY(trial.Agree(calls));
+            if (calls == 0) continue;
+            // A first call is often slow: the time that the rest takes is what counts.
+            WEFT_ASSIGN(const double some_us, trial.MedianUs(bytes, choice, calls));
+            us[c] = std::min(us[c], some_us);
+        }
+    }
+    Best best;
+    for (size_t c = 0; c < candidates.size(); ++c) {
+        if (candidates[c] == usual) best = {usual, us[c]};
+    }
+    const double limit = best.us > 0 ? best.us * kClearly : std::numeric_limits<double>::infinity();
+    const size_t fastest = static_cast<size_t>(std::ranges::min_element(us) - us.begin());
+    if (us[fastest] < limit) best = {candidates[fastest], us[fastest]};
+    return best;
+}
+
+// The rows of the first rank, on all.
+Result<Tuning> Share(Trial& trial, const Tuning& tuning) {
+    std::string text = tuning.ToJson();
+    uint64_t length = text.size();
+    WEFT_TRY(trial.Agree(length));
+    if (length > (size_t{1} << 20)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "a tuning table of {} bytes from the group's first "
+                         "rank",
+                         length);
+    }
+    text.resize(length);
+    WEFT_TRY(trial.Agree(std::span(text)));
+    return Tuning::FromJson(text);
+}
+
+}  // namespace
+
+Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
+    Tuning tuning = comm.tuning();
+    if (comm.size() == 1) return tuning;
+    const int64_t begin_ns = NowNs();
+    Trial trial(comm, options.monitor, *std::ranges::max_element(kSizes));
+    const std::vector<Algorithm> candidates = Candidates(comm.size(), options.several_hosts);
+    std::vector<TuningRow> rows;
+    double byte_us = 0;  // of the last size
+    for (size_t i = 0; i < kSizes.size(); ++i) {
+        const double left_s = options.seconds - SecondsSince(begin_ns);
+        // What one call by every candidate, as often as need be, would take at this size.
+        const double least_s = byte_us * 1e-6 * static_cast<double>(kSizes[i]) *
+                               static_cast<double>(candidates.size()) * kRounds * (1 + kLeastCalls);
+        uint64_t go_on = left_s > 0 && least_s < left_s ? 1 : 0;
+        WEFT_TRY(trial.Agree(go_on));
+        if (go_on == 0) continue;
+        const double part_s = left_s / static_cast<double>(kSizes.size() - i);
+        const Algorithm usual = tuning.For(Collective::kAllReduce, kSizes[i]).algorithm;
+        WEFT_ASSIGN(const Best best,
+                    MeasureSize(trial, kSizes[i], usual, candidates, std::max(0.0, part_s)));
+        rows.push_back({kSizes[i], {best.algorithm, Wire::kFull}, best.us});
+        byte_us = best.us / static_cast<double>(kSizes[i]);
+    }
+    std::ranges::sort(rows, {}, &TuningRow::max_bytes);
+    // Beyond what was measured the table stays as it was.
+    const size_t largest = rows.empty() ? 0 : rows.back().max_bytes;
+    for (const TuningRow& row : tuning.rows(Collective::kAllReduce)) {
+        if (row.max_bytes > largest) rows.push_back({row.max_bytes, row.choice, 0});
+    }
+    if (rows.back().max_bytes != kAnySize) rows.push_back({kAnySize, rows.back().choice, 0});
+    WEFT_TRY(tuning.Set(Collective::kAllReduce, std::move(rows)));
+    return Share(trial, tuning);
+}
+
+Result<bool> TuningHolds(Comm& comm, const Tuning& tuning, const net::PeerMonitor* monitor) {
+    if (comm.size() == 1) return true;
+    Trial trial(comm, monitor, *std::ranges::max_element(kCheckSizes));
+    uint64_t holds = 1;
+    for (size_t bytes : kCheckSizes) {
+        const double expected_us = PredictedUs(tuning, bytes);
+        if (expected_us <= 0) continue;
+        uint64_t good = 0;
+        for (int i = 0; i < kCheckTries && good == 0; ++i) {
+            const Choice choice = tuning.For(Collective::kAllReduce, bytes);
+            WEFT_ASSIGN(const double us, trial.MedianUs(bytes, choice, kCheckCalls));
+            good = us <= expected_us * kStaleFactor && us >= expected_us / kStaleFactor ? 1 : 0;
+            WEFT_TRY(trial.Agree(good));
+        }
+        holds &= good;
+    }
+    return holds == 1;
+}
+
+double PredictedUs(const Tuning& tuning, size_t bytes) {
+    const TuningRow* below = nullptr;
+    for (const TuningRow& row : tuning.rows(Collective::kAllReduce)) {
+        if (row.p50_us <= 0) continue;
+        if (row.max_bytes >= bytes) {
+            if (below == nullptr) return row.p50_us;
+            const double part = static_cast<double>(bytes - below->max_bytes) /
+                                static_cast<double>(row.max_bytes - below->max_bytes);
+            return below->p50_us + part * (row.p50_us - below->p50_us);
+        }
+        below = &row;
+    }
+    if (below == nullptr) return 0;
+    return below->p50_us * static_cast<double>(bytes) / static_cast<double>(below->max_bytes);
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,42 @@
+// The autotuner: measures a group and fills its Tuning.
+//
+// All ranks of the group call the same function at the same time; the first rank of the group
+// measures, decides and tells the others over the group itself, so that all hold the same table.
+// What is chosen changes no bits for two ranks; for more ranks algorithms add in different orders
+// (coll/comm.h), so a table that came out differently may round a sum differently. To keep that
+// rare, an algorithm must beat the built-in choice clearly to replace it.
+// Wire types that lose something are never chosen here.
+// Thread: the Comm's. Errors: those of the Comm; the monitor's.
+#pragma once
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "coll/comm.h"
+#include "coll/tuning.h"
+
+namespace weft::coll {
+
+// At most so long does MeasureTuning take where a call takes less than a tenth of it.
+inline constexpr double kTuneS = 0.2;
+
+struct TuneOptions {
+    double seconds = kTuneS;
+    bool several_hosts = false;  // with more than one rank on some of them: try kHierarchical
+    const net::PeerMonitor* monitor = nullptr;  // may be null
+};
+
+// Times all_reduce by every algorithm at sizes from 256 bytes to 4 MiB, as far as the time goes;
+// what it doesn't reach keeps the choice of comm.tuning(). Rows have the times measured.
+Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
+
+// Whether the times of a table still hold: two of its sizes are measured again (a few
+// milliseconds) and must not be off by more than kStaleFactor. A table without times holds.
+inline constexpr double kStaleFactor = 3;
+Result<bool> TuningHolds(Comm& comm, const Tuning& tuning, const net::PeerMonitor* monitor);
+
+// What the table says an all_reduce of `bytes` costs; between measured sizes a straight line, above
+// the largest in proportion. 0: not measured.
+double PredictedUs(const Tuning& tuning, size_t bytes);
+
+}  // namespace weft::coll

@@ -1,0 +1,80 @@
+// What one link costs: latency and bandwidth of puts between two ranks, as perftest's ib_write_lat
+// and ib_write_bw measure them over verbs.
+//
+// Both ranks of a link make a LinkProbe over it and call the same methods in the same order with
+// the same size, one of them as the leader; the leader has the figures. A probe owns the whole
+// window and all flags of its link for the life of the Fabric: no Comm may use that link.
+// Before anything is timed, puts with known bytes are checked by the rank that gets them.
+// Errors: those of the link; kCancelled and the like from the monitor, asked now and then.
+// Thread: the one that drives communication.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "coll/timings.h"
+#include "net/link.h"
+
+namespace weft::coll {
+
+struct Bandwidth {
+    int64_t iterations = 0;
+    double average_bytes_s = 0;
+    double peak_bytes_s = 0;  // of the best stretch of puts that was in flight at once
+    double messages_s = 0;
+    Timings timings;  // of one put, by stretches
+};
+
+class LinkProbe {
+  public:
+    // The largest size that a window takes.
+    static size_t MostBytes(size_t window_bytes);
+
+    // monitor: null, or asked now and then whether to stop. timeout_ms: of every single wait.
+    LinkProbe(net::Link& link, const net::PeerMonitor* monitor, int64_t timeout_ms);
+
+    // One way of a put: half of there and back. Zeros on the rank that does not lead.
+    Result<Timings> Latency(size_t bytes, const Budget& budget, bool lead);
+    // The leader puts with many puts in flight. Zeros on the other rank.
+    Result<Bandwidth> Stream(size_t bytes, const Budget& budget, bool lead);
+    // Bytes that arrived here with a wrong value since the last call.
+    int64_t TakeErrors();
+
+  private:
+    enum class Order : uint64_t { kEnd, kCheck, kRun };
+    // When the first put of each group of puts was begun, and when its credit came.
+    struct Marks {
+        std::vector<int64_t> posted_ns, credited_ns;
+    };
+    struct Request {
+        Order order = Order::kEnd;
+        uint64_t count = 0;
+    };
+
+    Status Put(size_t offset, size_t bytes, int flag, uint64_t value);
+    Status Wait(int flag, uint64_t value);
+    Status Ask(const Request& request);
+    Result<Request> Take();
+    Status StillWanted() const;
+    Status Reserve(size_t bytes);
+
+    Status PingPong(size_t bytes, uint64_t count, bool lead, bool check, std::vector<float>* us);
+    Status Flow(size_t bytes, uint64_t count, bool lead, bool check, Marks* marks);
+    static void AddStretches(const Marks& marks, uint64_t a_credit, size_t bytes,
+                             Bandwidth& result);
+    void Fill(size_t bytes, uint64_t message);
+    void Check(size_t offset, size_t bytes, uint64_t message);
+    uint64_t SlotsFor(size_t bytes) const;
+
+    net::Link& link_;
+    const net::PeerMonitor* monitor_;
+    int64_t timeout_ms_;
+    std::vector<std::byte> source_;
+    // What the flags stand at, here and there.
+    uint64_t asked_ = 0, pings_ = 0, flowed_ = 0, credited_ = 0;
+    int64_t errors_ = 0;
+};
+
+}  // namespace weft::coll

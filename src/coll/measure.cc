@@ -1,0 +1,184 @@
+#include "coll/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/check.h"
+#include "coll/wire.h"
+
+namespace weft::coll {
+namespace {
+
+// Without a name: errors then tell the phase of the job.
+const net::OpTag kTag;
+
+constexpr int64_t kFirstCalls = 2;
+constexpr int64_t kCalibrationCalls = 50;
+constexpr double kCalibrationS = 0.02;
+// Calls between two looks at the monitor.
+constexpr int64_t kCallsALook = 256;
+
+// Small integers, so that sums over any ranks in any order are exact: what rank `rank` gives.
+float ValueOf(size_t at, int rank) {
+    return static_cast<float>((at * 7 + static_cast<size_t>(rank) * 5) % 31) - 15.0f;
+}
+
+// Repeats `call` on all ranks of the group as often as the first rank finds fit.
+template <typename Call>
+Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* monitor,
+                     const Call& call) {
+    const auto repeat = [&](int64_t calls, std::vector<float>* us) -> Status {
+        int64_t last_ns = NowNs();
+        for (int64_t i = 0; i < calls; ++i) {
+            WEFT_TRY(call());
+            if (us != nullptr) {
+                const int64_t now_ns = NowNs();
+                us->push_back(static_cast<float>(now_ns - last_ns) * 1e-3f);
+                last_ns = now_ns;
+            }
+            const bool look = i % kCallsALook == 0 && monitor != nullptr;
+            if (look && monitor->Failed()) return monitor->FailureDuring(kTag);
+        }
+        return {};
+    };
+    // The seconds that a call takes, and from that how many more; the same on all ranks.
+    const auto agree = [&](int64_t& number) {
+        return comm.Broadcast(std::as_writable_bytes(std::span(&number, 1)), 0, kTag);
+    };
+    const auto time = [&](int64_t calls) -> Result<int64_t> {
+        const int64_t begin_ns = NowNs();
+        WEFT_TRY(repeat(calls, nullptr));
+        int64_t each_ns = (NowNs() - begin_ns) / calls;
+        WEFT_TRY(agree(each_ns));
+        return each_ns;
+    };
+    WEFT_ASSIGN(int64_t each_ns, time(kFirstCalls));
+    if (static_cast<double>(each_ns) * 1e-9 * kCalibrationCalls < kCalibrationS) {
+        WEFT_ASSIGN(each_ns, time(kCalibrationCalls));
+    }
+    const double each_s = static_cast<double>(each_ns) * 1e-9;
+    const int64_t calls = IterationsFor(budget, each_s);
+    if (each_s < 1e-3) WEFT_TRY(repeat(calls / 4 + 1, nullptr));
+    std::vector<float> us;
+    us.reserve(static_cast<size_t>(calls));
+    WEFT_TRY(comm.Barrier(kTag));
+    WEFT_TRY(repeat(calls, &us));
+    return Summarize(us);
+}
+
+// How far off a sum of `ranks` such values may be: nothing is lost by a full wire; else every
+// rank's addend and every partial sum is rounded at most once, and none is larger than all
+// together.
+double Tolerance(Wire wire, int ranks) {
+    const double most = 15.0 * ranks;
+    switch (wire) {
+        case Wire::kFull: return 0;
+        case Wire::kBF16: return std::ldexp(most, -8) * (2 * ranks);
+        case Wire::kQ8: return kQ8Error * most * (2 * ranks);
+    }
+    return 0;
+}
+
+// One collective over a vector of floats: what to call, and what must come out.
+class Subject {
+  public:
+    Subject(Comm& comm, const Question& question)
+        : comm_(comm),
+          question_(question),
+          part_(question.bytes / sizeof(float) / static_cast<size_t>(comm.size())),
+          data_(question.bytes / sizeof(float)),
+          counts_(static_cast<size_t>(comm.size()), part_) {
+        if (question.collective == Collective::kAllToAll) taken_.resize(data_.size());
+        const bool bytes = question.collective == Collective::kAllGather ||
+                           question.collective == Collective::kAllToAll;
+        for (size_t& count : counts_) count *= bytes ? sizeof(float) : 1;
+    }
+
+    // This rank's part in it.
+    void Fill() {
+        for (size_t i = 0; i < data_.size(); ++i) {
+            const bool mine = question_.collective != Collective::kAllGather || OwnerOf(i) == Me();
+            data_[i] = mine ? ValueOf(i, comm_.rank()) : 0;
+        }
+    }
+    // Zeros stay small however often they are added up.
+    void Clear() { std::ranges::fill(data_, 0.0f); }
+
+    Status Call() {
+        const auto bytes = std::as_writable_bytes(std::span(data_));
+        switch (question_.collective) {
+            case Collective::kAllReduce:
+                return comm_.AllReduce(std::span(data_), kTag, question_.choice);
+            case Collective::kAllGather: return comm_.AllGather(bytes, counts_, kTag);
+            case Collective::kReduceScatter:
+                return comm_.ReduceScatter(std::span(data_), counts_, kTag);
+            case Collective::kAllToAll:
+                return comm_.AllToAll(bytes, counts_, std::as_writable_bytes(std::span(taken_)),
+                                      counts_, kTag);
+            case Collective::kBroadcast: return comm_.Broadcast(bytes, 0, kTag);
+        }
+        return {};
+    }
+
+    int64_t Errors() const {
+        const std::vector<float>& got = taken_.empty() ? data_ : taken_;
+        const double tolerance = Tolerance(question_.choice.wire, comm_.size());
+        int64_t errors = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+            const double off = std::abs(static_cast<double>(got[i]) - Expected(i));
+            errors += !(off <= tolerance) ? 1 : 0;
+        }
+        return errors;
+    }
+
+  private:
+    size_t Me() const { return static_cast<size_t>(comm_.rank()); }
+    size_t OwnerOf(size_t at) const { return part_ == 0 ? 0 : at / part_; }
+    double SumAt(size_t at) const {
+        double sum = 0;
+        for (int rank = 0; rank < comm_.size(); ++rank) sum += ValueOf(at, rank);
+        return sum;
+    }
+    double Expected(size_t at) const {
+        switch (question_.collective) {
+            case Collective::kAllReduce: return SumAt(at);
+            case Collective::kAllGather: return ValueOf(at, static_cast<int>(OwnerOf(at)));
+            case Collective::kReduceScatter:
+                return OwnerOf(at) == Me() ? SumAt(at) : ValueOf(at, comm_.rank());
+            case Collective::kAllToAll:
+                return ValueOf(Me() * part_ + at % part_, static_cast<int>(OwnerOf(at)));
+            case Collective::kBroadcast: return ValueOf(at, 0);
+        }
+        return 0;
+    }
+
+    Comm& comm_;
+    Question question_;
+    size_t part_;  // floats of one rank
+    std::vector<float> data_, taken_;
+    std::vector<size_t> counts_;
+};
+
+}  // namespace
+
+size_t WholeBytes(Collective collective, int ranks) {
+    const bool whole = collective == Collective::kAllReduce || collective == Collective::kBroadcast;
+    return sizeof(float) * (whole ? 1 : static_cast<size_t>(ranks));
+}
+
+Result<Figures> Measure(Comm& comm, const Question& question, const Budget& budget,
+                        const net::PeerMonitor* monitor) {
+    WEFT_CHECK(question.bytes > 0 &&
+               question.bytes % WholeBytes(question.collective, comm.size()) == 0);
+    Figures figures;
+    Subject subject(comm, question);
+    subject.Fill();
+    WEFT_TRY(subject.Call());
+    figures.errors = subject.Errors();
+    subject.Clear();
+    WEFT_ASSIGN(figures.timings, Time(comm, budget, monitor, [&] { return subject.Call(); }));
+    return figures;
+}
+
+}  // namespace weft::coll

@@ -1,0 +1,269 @@
+// weft net: its JSON (a contract), its tables, its cache, and its ends.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+
+std::set<std::string> Keys(const json& object) {
+    std::set<std::string> keys;
+    for (const auto& [key, value] : object.items()) keys.insert(key);
+    return keys;
+}
+
+class Net : public testing::Test {
+  protected:
+    // The cache of tables is this test's own.
+    Words Environment() const { return {"XDG_CACHE_HOME=" + (dir_ / "cache")}; }
+    Ran Run(const Words& words) const { return RunWeft(Words{"net"} + words, Environment()); }
+    std::vector<std::string> CacheFiles() const {
+        std::vector<std::string> files;
+        std::error_code none;
+        for (const auto& entry :
+             std::filesystem::recursive_directory_iterator(dir_ / "cache", none)) {
+            if (entry.is_regular_file()) files.push_back(entry.path());
+        }
+        return files;
+    }
+    test::TempDir dir_;
+};
+
+const Words kShort = {"--iters", "3", "--net-table", "off"};
+
+TEST_F(Net, AllReduceJson) {
+    const Ran ran = Run(
+        {"allreduce", "--local", "2", "--transport", "shm", "--sizes", "64,8192,65536", "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(std::ranges::count(ran.out, '\n'), 1);
+    const json j = ran.Json();
+    EXPECT_EQ(Keys(j), (std::set<std::string>{"transport", "ranks", "op", "rows"}));
+    EXPECT_EQ(j["transport"], "shm");
+    EXPECT_EQ(j["ranks"], 2);
+    EXPECT_EQ(j["op"], "allreduce");
+    ASSERT_EQ(j["rows"].size(), 3u);
+    const int sizes[] = {64, 8192, 65536};
+    for (size_t i = 0; i < 3; ++i) {
+        const json& row = j["rows"][i];
+        EXPECT_EQ(Keys(row), (std::set<std::string>{"size", "algorithm", "wire", "p50_us", "p99_us",
+                                                    "algbw_gbps", "errors"}));
+        EXPECT_EQ(row["size"], sizes[i]);
+        EXPECT_NE(row["algorithm"], "auto");
+        EXPECT_EQ(row["wire"], "full");
+        EXPECT_EQ(row["errors"], 0);
+        const double p50 = row["p50_us"], p99 = row["p99_us"], bandwidth = row["algbw_gbps"];
+        EXPECT_GT(p50, 0.0);
+        EXPECT_GE(p99, p50);
+        EXPECT_LE(std::abs(bandwidth - sizes[i] / p50 * 1e-3), 1e-3 * bandwidth + 1e-5);
+    }
+}
+
+TEST_F(Net, EveryOpOverSeveralTransports) {
+    for (const char* op : {"allreduce", "allgather", "reducescatter", "alltoall"}) {
+        const Ran ran = Run(Words{op, "--local", "3", "--transport", "shm,tcp", "--sizes",
+                                  "12:1200:x10,4", "--json"} +
+                            kShort);
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const json j = ran.Json();
+        ASSERT_EQ(j.size(), 2u);
+        EXPECT_EQ(j[0]["transport"], "shm");
+        EXPECT_EQ(j[1]["transport"], "tcp");
+        for (const json& report : j) {
+            EXPECT_EQ(report["op"], op);
+            EXPECT_EQ(report["ranks"], 3);
+            ASSERT_EQ(report["rows"].size(), 4u);
+            EXPECT_EQ(report["rows"][2]["size"], 1200);
+            // Ranks have equal parts of whole numbers.
+            EXPECT_EQ(report["rows"][3]["size"], std::string(op) == "allreduce" ? 4 : 12);
+            for (const json& row : report["rows"]) EXPECT_EQ(row["errors"], 0);
+        }
+    }
+}
+
+TEST_F(Net, AlgorithmsAndWires) {
+    const json j = Run(Words{"allreduce", "--local", "2", "--sizes", "4K", "--algorithm", "all",
+                             "--wire", "full,q8", "--json"} +
+                       kShort)
+                       .Json();
+    ASSERT_EQ(j["rows"].size(), 8u);
+    std::set<std::string> algorithms, wires;
+    for (const json& row : j["rows"]) {
+        algorithms.insert(row["algorithm"]);
+        wires.insert(row["wire"]);
+        EXPECT_EQ(row["errors"], 0);
+    }
+    EXPECT_EQ(algorithms,
+              (std::set<std::string>{"one_shot", "two_shot", "ring", "recursive_doubling"}));
+    EXPECT_EQ(wires, (std::set<std::string>{"full", "q8"}));
+}
+
+TEST_F(Net, PairsAsJson) {
+    for (const std::string op : {"lat", "bw"}) {
+        const json j = Run(Words{op, "--local", "3", "--sizes", "8,1M", "--json"} + kShort).Json();
+        EXPECT_EQ(j["op"], op);
+        ASSERT_EQ(j["rows"].size(), op == "lat" ? 6u : 12u);
+        std::set<std::pair<int, int>> pairs;
+        for (const json& row : j["rows"]) {
+            pairs.emplace(row["from"].get<int>(), row["to"].get<int>());
+            EXPECT_NE(row["from"], row["to"]);
+            EXPECT_EQ(row["algorithm"], "put");
+            EXPECT_EQ(row["errors"], 0);
+            EXPECT_GT(row["p50_us"], 0.0);
+            EXPECT_GE(row["p99_us"], row["p50_us"]);
+            EXPECT_GT(row["algbw_gbps"], 0.0);
+            EXPECT_EQ(row["iterations"], 3);
+        }
+        EXPECT_EQ(pairs.size(), op == "lat" ? 3u : 6u);
+    }
+}
+
+TEST_F(Net, TablesHaveTheColumnsOfTheirPeers) {
+    const auto expect = [](const Ran& ran, const Words& words) {
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        for (const std::string& word : words) {
+            EXPECT_NE(ran.out.find(word), std::string::npos) << word << "\n" << ran.out;
+        }
+        EXPECT_TRUE(ran.err.empty()) << ran.err;
+    };
+    expect(Run(Words{"lat", "--local", "2", "--sizes", "8"} + kShort),
+           {"#bytes", "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]", "t_avg[usec]",
+            "t_stdev[usec]", "99% percentile[usec]", "99.9% percentile[usec]"});
+    expect(Run(Words{"bw", "--local", "3", "--sizes", "8,4K"} + kShort),
+           {"BW peak[MiB/sec]", "BW average[MiB/sec]", "MsgRate[Mpps]", "rank 2",
+            "Bandwidth of 4096 bytes, every pair", "The slowest of them"});
+    expect(Run(Words{"allreduce", "--local", "2", "--sizes", "8K"} + kShort),
+           {"size", "count", "type", "algbw", "busbw", "#wrong", "2048", "A sync of 8 KB costs",
+            "61-layer model at TP=2", "ms a token to the wire"});
+}
+
+TEST_F(Net, Plot) {
+    const std::string path = dir_ / "curves.svg";
+    ASSERT_EQ(Run(Words{"allreduce", "--local", "2", "--sizes", "64,4K", "--algorithm", "all",
+                        "--plot", path} +
+                  kShort)
+                  .status,
+              0);
+    std::ifstream file(path);
+    const std::string svg{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+    size_t lines = 0;
+    for (size_t at = 0; (at = svg.find("<polyline", at)) != std::string::npos; ++at) ++lines;
+    EXPECT_EQ(lines, 4u);
+    EXPECT_EQ(svg.find("nan"), std::string::npos);
+    EXPECT_EQ(svg.find("inf"), std::string::npos);
+}
+
+TEST_F(Net, TheTableIsMeasuredThenKept) {
+    const Words command = {"--local", "2", "--transport", "shm", "--json"};
+    const json first = Run(command).Json();
+    EXPECT_EQ(first["op"], "table");
+    ASSERT_EQ(first["table"]["all_reduce"].is_array(), true);
+    if (first["source"] == "built_in") GTEST_SKIP() << "more ranks than cores here";
+    EXPECT_EQ(first["source"], "measured");
+    ASSERT_EQ(CacheFiles().size(), 1u);
+    const std::string path = CacheFiles()[0];
+    const auto size = std::filesystem::file_size(path);
+    // A busy machine may make it doubt the table, but then it is measured, not believed.
+    const json second = Run(Words{"table"} + command).Json();
+    EXPECT_TRUE(second["source"] == "cached" || second["source"] == "measured");
+    EXPECT_EQ(Run(command + Words{"--net-table", "remeasure"}).Json()["source"], "measured");
+    EXPECT_EQ(Run(command + Words{"--net-table", "off"}).Json()["source"], "built_in");
+
+    // Times that are a thousand times off: stale.
+    json cache = json::parse(std::ifstream(path));
+    for (json& row : cache["table"]["all_reduce"]) {
+        row["p50_us"] = row["p50_us"].get<double>() * 1e5;
+    }
+    std::ofstream(path) << cache;
+    EXPECT_EQ(Run(command).Json()["source"], "measured");
+
+    // Whatever stands in the file: it is no table, and is replaced by one.
+    json lossy = cache, negative = cache, strange = cache;
+    lossy["table"]["all_reduce"][0]["wire"] = "q8";
+    negative["table"]["all_reduce"][0]["p50_us"] = -1;
+    strange["fingerprint"] = "another machine";
+    for (const std::string& text :
+         {std::string(), std::string("{"), std::string("[1,2]"), std::string(300'000, 'x'),
+          std::string("{\"fingerprint\":1,\"table\":[]}"), std::string("\xff\xfe\0\x01", 4),
+          lossy.dump(), negative.dump(), strange.dump(), std::string(5'000, '[')}) {
+        std::ofstream(path) << text;
+        const Ran ran = Run(command);
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        EXPECT_EQ(ran.Json()["source"], "measured") << text.substr(0, 100);
+        EXPECT_GT(std::filesystem::file_size(path), size / 2);
+    }
+    // No place for a cache is no error.
+    std::ofstream(dir_ / "file") << "x";
+    const Ran nowhere = RunWeft(Words{"net"} + command, {"XDG_CACHE_HOME=" + (dir_ / "file")});
+    EXPECT_EQ(nowhere.status, 0) << nowhere.err;
+    EXPECT_EQ(nowhere.Json()["source"], "measured");
+}
+
+TEST_F(Net, Refusals) {
+    const auto refused = [&](const Words& words, const std::string& word) {
+        const Ran ran = Run(words);
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+        EXPECT_NE(ran.err.find(word), std::string::npos) << ran.err;
+    };
+    refused({"lat"}, "--local 2");
+    refused({"lat", "--local", "2", "--sizes", "8,x"}, "'x'");
+    refused({"lat", "--local", "2", "--sizes", "0"}, "0 bytes");
+    refused({"lat", "--local", "2", "--sizes", "64:8"}, "64:8");
+    refused({"lat", "--local", "2", "--sizes", "8:16:x1"}, "8:16:x1");
+    refused({"lat", "--local", "2", "--sizes", "1:1000:+1"}, "256");
+    refused({"lat", "--local", "2", "--sizes", "300M"}, "expected 1 to");
+    refused({"lat", "--local", "2", "--transport", "shm,pigeon"}, "pigeon");
+    refused({"allreduce", "--local", "2", "--algorithm", "magic"}, "magic");
+    refused({"allreduce", "--local", "2", "--wire", "f8"}, "f8");
+    refused({"nothing"}, "subcommand");
+    refused({"lat", "--hosts", "127.0.0.1:1"}, "--key-file");
+}
+
+TEST_F(Net, ALostRankIsNamed) {
+    for (const char* op : {"lat", "bw", "allreduce"}) {
+        Weft weft(Words{"net", op, "--local", "3", "--seconds", "600", "--sizes", "1M",
+                        "--transport", "shm", "--timeout-ms", "800"},
+                  Environment());
+        std::vector<pid_t> children;
+        const Deadline deadline = Deadline::In(20'000);
+        while (children.size() < 2 && !deadline.expired()) {
+            children = test::ChildrenOf(weft.pid());
+        }
+        ASSERT_EQ(children.size(), 2u);
+        ::usleep(300'000);
+        ::kill(children[0], SIGKILL);
+        const Ran ran = weft.Wait(10'000);
+        EXPECT_EQ(ran.status, 3) << ran.err;
+        EXPECT_NE(ran.err.find("rank 1 (host "), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("was lost"), std::string::npos) << ran.err;
+        for (pid_t pid : children) EXPECT_TRUE(test::IsGone(pid));
+    }
+}
+
+TEST_F(Net, InterruptEndsAllRanks) {
+    for (const char* op : {"lat", "bw", "allreduce"}) {
+        Weft weft(Words{"net", op, "--local", "2", "--seconds", "600", "--sizes", "1M",
+                        "--transport", "shm"},
+                  Environment());
+        ::usleep(500'000);
+        const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
+        ::kill(weft.pid(), SIGINT);
+        const Ran ran = weft.Wait(10'000);
+        EXPECT_EQ(ran.status, 130) << ran.err;
+        for (pid_t pid : children) EXPECT_TRUE(test::IsGone(pid));
+    }
+}
+
+}  // namespace
+}  // namespace weft::support
