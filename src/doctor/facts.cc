@@ -4,8 +4,19 @@
 
 namespace weft::doctor {
 
+Reading CommandLike(HostView& view, const std::string& words) {
+    Reading reading = view.Command(words);
+    if (reading.state != ReadState::kAbsent || view.Complete()) return reading;
+    const std::string path = CommandPath(words);
+    for (const std::string& name : view.List("cmd")) {
+        if (("cmd/" + name).starts_with(path)) return view.Read("cmd/" + name);
+    }
+    return reading;
+}
+
 bool HasRdma(HostView& view) {
-    return !view.List("sys/class/infiniband").empty();
+    return !view.List("sys/class/infiniband").empty() ||
+           Contains(view.Command("ibstat").text, "CA '");
 }
 
 bool IsVirtualMachine(HostView& view) {
@@ -17,8 +28,17 @@ bool IsVirtualMachine(HostView& view) {
     return false;
 }
 
+std::string KernelRelease(HostView& view) {
+    std::string release = view.Text("proc/sys/kernel/osrelease");
+    if (!release.empty() || view.Complete()) return release;
+    const Reading uname = view.Command("uname -r");
+    if (uname.found()) return std::string(Trim(uname.text));
+    const Reading version = view.Read("proc/version");
+    return std::string(After(version.text, "Linux version ", " "));
+}
+
 std::optional<Version> KernelVersion(HostView& view) {
-    return ParseVersion(view.Text("proc/sys/kernel/osrelease"));
+    return ParseVersion(KernelRelease(view));
 }
 
 std::optional<double> MemInfo(HostView& view, const std::string& name) {

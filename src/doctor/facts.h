@@ -10,10 +10,14 @@
 
 namespace weft::doctor {
 
+// The output of `words`; in a snapshot made by hand also that of the same program with a few more
+// flags ("cmd/lspci_-vv_-nn" for "lspci -vv").
+Reading CommandLike(HostView& view, const std::string& words);
 // Whether the kernel has an RDMA device, so that limits on locked memory matter.
 bool HasRdma(HostView& view);
 // Whether the processor says that it is a virtual one: much of the hardware is then hidden.
 bool IsVirtualMachine(HostView& view);
+std::string KernelRelease(HostView& view);  // "6.14.0-37-generic"; "" where not known
 std::optional<Version> KernelVersion(HostView& view);
 // A value of /proc/meminfo in bytes.
 std::optional<double> MemInfo(HostView& view, const std::string& name);

@@ -60,6 +60,8 @@ std::vector<AmdGpu> AmdGpus(HostView& view) {
         gpus.push_back(std::move(gpu));
     }
     if (!gpus.empty()) return gpus;
+    const Reading cpu = view.Read("proc/cpuinfo");
+    const bool named = Contains(cpu.text, "RYZEN AI MAX") || Contains(cpu.text, "Ryzen AI Max");
     for (const PciDevice& device : PciDevices(view)) {
         const bool halo = Contains(device.name, "Strix Halo") || Contains(device.name, "8060S") ||
                           Contains(device.name, "8050S");
@@ -71,6 +73,13 @@ std::vector<AmdGpu> AmdGpus(HostView& view) {
         gpu.target = halo                      ? "gfx1151"
                      : known != kUnified.end() ? std::string(known->target)
                                                : target;
+        gpus.push_back(std::move(gpu));
+    }
+    // A snapshot that holds nothing of PCI: the processor's name tells of its GPU too.
+    if (gpus.empty() && !view.Complete() && (named || !target.empty())) {
+        AmdGpu gpu;
+        gpu.target = named ? "gfx1151" : target;
+        gpu.unified = named;
         gpus.push_back(std::move(gpu));
     }
     return gpus;

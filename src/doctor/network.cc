@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "doctor/text.h"
+#include "doctor/facts.h"
 
 namespace weft::doctor {
 namespace {
@@ -68,6 +68,16 @@ void ReadEthtool(HostView& view, NetDevice& device) {
         device.pci = std::string(bus);
         device.physical = true;
     }
+}
+
+// What the link negotiated, as `ethtool` has it ("Speed: 100000Mb/s"), where sysfs has not told.
+void ReadSpeed(HostView& view, NetDevice& device) {
+    if (device.megabits > 0 || view.Complete()) return;
+    const Reading settings = view.Command("ethtool " + device.name);
+    if (!settings.found()) return;
+    device.megabits = LeadingNumber(After(settings.text, "Speed:")).value_or(0);
+    if (device.duplex.empty() && Contains(settings.text, "Duplex: Half")) device.duplex = "half";
+    if (Contains(settings.text, "Link detected: yes")) device.up = device.physical = true;
 }
 
 void ReadAddresses(const Json& link, NetDevice& device) {
@@ -133,7 +143,7 @@ std::vector<NetDevice> NetDevices(HostView& view) {
         devices.push_back(ReadSysfs(view, name));
         if (devices.back().physical) ReadEthtool(view, devices.back());
     }
-    for (const Json& link : Objects(view.Command("ip -j addr"))) {
+    for (const Json& link : Objects(CommandLike(view, "ip -j addr"))) {
         const std::string name = TextOf(link, "ifname");
         if (name == "lo" || !IsPlainName(name)) continue;
         auto found = std::ranges::find(devices, name, &NetDevice::name);
@@ -145,6 +155,7 @@ std::vector<NetDevice> NetDevices(HostView& view) {
         }
         ReadAddresses(link, *found);
     }
+    for (NetDevice& device : devices) ReadSpeed(view, device);
     return devices;
 }
 
@@ -155,7 +166,7 @@ const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std:
 
 std::vector<Route> Routes(HostView& view) {
     std::vector<Route> routes;
-    for (const Json& item : Objects(view.Command("ip -j route"))) {
+    for (const Json& item : Objects(CommandLike(view, "ip -j route"))) {
         const std::string to = TextOf(item, "dst");
         const auto parsed = ParseIpv4(to == "default" ? "0.0.0.0/0" : to);
         if (!parsed) continue;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "doctor/facts.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -50,7 +51,7 @@ class Reader {
     explicit Reader(HostView& view) : view_(view) {}
     std::vector<PciDevice> Take() {
         ReadSysfs();
-        const Reading lspci = view_.Command("lspci -vv");
+        const Reading lspci = CommandLike(view_, "lspci -vv");
         if (lspci.found()) ReadLspci(lspci.text);
         FindBridges();
         std::vector<PciDevice> devices;

@@ -6,6 +6,7 @@
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
+#include "doctor/pci.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -28,12 +29,29 @@ std::string Vendor(const std::string& driver) {
     return driver;
 }
 
+// Of a snapshot that holds lspci but no interfaces: the card that can do RDMA, else the first.
+std::string DriverByPci(HostView& view) {
+    std::string first;
+    for (const PciDevice& card : PciDevices(view)) {
+        if (!card.IsNetwork() || card.driver.empty()) continue;
+        if (card.driver.starts_with("mlx") || card.driver == "ice") return card.driver;
+        if (first.empty()) first = card.driver;
+    }
+    return first;
+}
+
 void Across(Hosts hosts, Findings& out) {
     std::map<std::string, std::vector<std::string>> vendors, drivers, firmware, speeds;
     for (const auto& host : hosts) {
         const std::vector<NetDevice> devices = NetDevices(*host);
         const NetDevice* card = Fastest(devices);
-        if (card == nullptr) continue;
+        if (card == nullptr) {
+            const std::string driver = DriverByPci(*host);
+            if (driver.empty()) continue;
+            vendors[Vendor(driver)].push_back(host->host());
+            drivers[driver].push_back(host->host());
+            continue;
+        }
         vendors[Vendor(card->driver)].push_back(host->host());
         drivers[card->driver].push_back(host->host());
         if (!card->firmware.empty()) firmware[card->firmware].push_back(host->host());

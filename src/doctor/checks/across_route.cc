@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
+#include "doctor/facts.h"
 #include "doctor/network.h"
 
 namespace weft::doctor::checks {
@@ -71,7 +72,7 @@ void Across(Hosts hosts, Findings& out) {
     std::vector<Host> known;
     for (const auto& view : hosts) {
         Host host{view->host(), NetDevices(*view), Routes(*view),
-                  view->Command("ip -j addr").found()};
+                  CommandLike(*view, "ip -j addr").found()};
         known.push_back(std::move(host));
     }
     for (Host& host : known) {

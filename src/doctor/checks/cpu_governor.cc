@@ -7,7 +7,21 @@
 namespace weft::doctor::checks {
 namespace {
 
-constexpr const char* kFolder = "sys/devices/system/cpu/cpufreq";
+constexpr std::string_view kCpus = "sys/devices/system/cpu/";
+
+// The folders of the clocks' settings: one a policy, or (the same by another name) one a core.
+std::vector<std::string> Policies(HostView& view) {
+    std::vector<std::string> folders;
+    const std::string cpus(kCpus);
+    for (const std::string& name : Numbered(view, cpus + "cpufreq", "policy")) {
+        folders.push_back(cpus + "cpufreq/" + name);
+    }
+    if (!folders.empty() || view.Complete()) return folders;
+    for (const std::string& name : Numbered(view, cpus.substr(0, cpus.size() - 1), "cpu")) {
+        if (view.Has(cpus + name + "/cpufreq")) folders.push_back(cpus + name + "/cpufreq");
+    }
+    return folders;
+}
 
 // Whether the hardware chooses the clock, so that "powersave" is a name for "automatic".
 bool HardwareDecides(std::string_view driver) {
@@ -23,9 +37,9 @@ std::string ClockText(HostView& view, const std::string& policy) {
 }
 
 void Run(HostView& view, Findings& out) {
-    const std::vector<std::string> policies = Numbered(view, kFolder, "policy");
-    for (const std::string& name : policies) {
-        const std::string policy = std::string(kFolder) + "/" + name;
+    const std::vector<std::string> policies = Policies(view);
+    for (const std::string& policy : policies) {
+        const std::string name = policy.substr(kCpus.size());
         const std::string governor = view.Text(policy + "/scaling_governor");
         const std::string driver = view.Text(policy + "/scaling_driver");
         const std::string preference = view.Text(policy + "/energy_performance_preference");
@@ -47,8 +61,7 @@ void Run(HostView& view, Findings& out) {
     }
     if (!policies.empty()) {
         out.Ok(fmt::format("governor {} on {} policies",
-                           view.Text(std::string(kFolder) + "/policy0/scaling_governor"),
-                           policies.size()));
+                           view.Text(policies.front() + "/scaling_governor"), policies.size()));
     }
 }
 

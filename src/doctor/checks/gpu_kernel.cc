@@ -21,7 +21,7 @@ void Run(HostView& view, Findings& out) {
     for (const AmdGpu& gpu : AmdGpus(view)) halo = halo || gpu.IsStrixHalo();
     const auto kernel = KernelVersion(view);
     if (!halo || !kernel) return;
-    const std::string release = view.Text("proc/sys/kernel/osrelease");
+    const std::string release = KernelRelease(view);
     const std::string rocm = RocmVersion(view);
     const std::string read = fmt::format("Strix Halo (gfx1151) with kernel {}{}", release,
                                          rocm.empty() ? "" : ", ROCm " + rocm);

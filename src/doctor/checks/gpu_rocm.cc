@@ -22,9 +22,8 @@ void Run(HostView& view, Findings& out) {
     const auto kernel = KernelVersion(view);
     if (!version || !kernel) return;
     const std::string dkms = view.Text("sys/module/amdgpu/version");
-    const std::string read =
-        fmt::format("ROCm {}, kernel {}{}", rocm, view.Text("proc/sys/kernel/osrelease"),
-                    dkms.empty() ? "" : ", amdgpu-dkms " + dkms);
+    const std::string read = fmt::format("ROCm {}, kernel {}{}", rocm, KernelRelease(view),
+                                         dkms.empty() ? "" : ", amdgpu-dkms " + dkms);
     for (const Pair& pair : kOldest) {
         if (*version < pair.rocm) continue;
         if (*kernel >= pair.kernel || !dkms.empty()) return out.Ok(read);

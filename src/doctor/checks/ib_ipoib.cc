@@ -43,7 +43,8 @@ void Run(HostView& view, Findings& out) {
     const std::vector<NetDevice> devices = NetDevices(view);
     for (const NetDevice& device : devices) {
         // ARPHRD_INFINIBAND
-        if (view.Text("sys/class/net/" + device.name + "/type") != "32") continue;
+        const std::string type = view.Text("sys/class/net/" + device.name + "/type");
+        if (type.empty() ? !device.name.starts_with("ib") : type != "32") continue;
         any = true;
         if (infiniband) Look(view, device, out);
     }

@@ -45,7 +45,7 @@ void Run(HostView& view, Findings& out) {
                  "add iommu=pt to the kernel's command line (GRUB_CMDLINE_LINUX in "
                  "/etc/default/grub, then sudo update-grub), and boot");
     }
-    const Reading lspci = view.Command("lspci -vv");
+    const Reading lspci = CommandLike(view, "lspci -vv");
     if (rdma && gpu && lspci.found() && RedirectsPeers(lspci.text)) {
         out.Note("ACS redirects requests between cards (ReqRedir+ on a bridge)",
                  "ReqRedir- on the bridges between the card and the GPU",

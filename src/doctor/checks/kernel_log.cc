@@ -4,7 +4,7 @@
 #include <array>
 
 #include "doctor/checks/checks.h"
-#include "doctor/text.h"
+#include "doctor/facts.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -38,7 +38,7 @@ constexpr std::array<Hint, 7> kHints = {{
 }};
 
 void Run(HostView& view, Findings& out) {
-    const Reading log = view.Command("dmesg");
+    const Reading log = CommandLike(view, "dmesg");
     if (!log.found()) return;  // nic-log says why
     for (const Hint& hint : kHints) {
         size_t count = 0;

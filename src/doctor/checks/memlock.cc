@@ -34,8 +34,26 @@ bool LookAtDevices(HostView& view, std::string_view soft, Findings& out) {
     return tried;
 }
 
+// "soft BYTES ...": as the probe has it, or out of /proc/self/limits or `ulimit -l` (KiB) of a
+// snapshot made by hand.
+Reading Limit(HostView& view) {
+    Reading limit = view.Probe("memlock");
+    if (limit.found() || view.Complete()) return limit;
+    const Reading limits = view.Read("proc/self/limits");
+    const auto words = Words(After(limits.text, "Max locked memory"));
+    if (!words.empty()) return {ReadState::kFound, "soft " + std::string(words[0])};
+    const Reading ulimit = view.Command("ulimit -l");
+    const std::string_view value = Trim(ulimit.text);
+    if (value == "unlimited") return {ReadState::kFound, "soft unlimited"};
+    const auto kib = Integer(value);
+    if (kib && *kib >= 0 && *kib < int64_t{1} << 50) {
+        return {ReadState::kFound, fmt::format("soft {}", *kib * 1024)};
+    }
+    return limit;
+}
+
 void Run(HostView& view, Findings& out) {
-    const Reading limit = view.Probe("memlock");
+    const Reading limit = Limit(view);
     const Reading tried = view.Probe("lock_memory");
     if (!limit.found() && !tried.found()) return;
     const std::string_view soft = After(limit.text, "soft ", " ");

@@ -1,6 +1,7 @@
 // Counters of network cards, read twice.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "doctor/checks/checks.h"
@@ -67,15 +68,27 @@ double ValueOf(std::string_view statistics, std::string_view name) {
     return 0;
 }
 
+// Of a snapshot with one reading only: whether more than one packet in ten thousand was lost.
+bool LookAtTotal(const NetDevice& device, const Counter& counter, double count, double packets,
+                 Findings& out) {
+    if (counter.severity != Severity::kWarn || count < 100 || count < packets * 1e-4) return false;
+    out.Warn(fmt::format("{}: {} is {:.0f} of {:.0f} packets", device.name, counter.name, count,
+                         packets),
+             "less than 1 in 10,000", counter.why, counter.fix);
+    return true;
+}
+
 void Look(HostView& view, const NetDevice& device, Findings& out) {
     const std::string words = "ethtool -S " + device.name;
     const Reading first = view.Command(words);
     if (!first.found()) return;
     const Reading second = view.Later(CommandPath(words));
+    const double packets = std::max(ValueOf(first.text, "rx_packets"), 1.0);
     bool good = true;
     for (const Counter& counter : kCounters) {
         const double now = ValueOf(first.text, counter.name);
         const double grown = second.found() ? ValueOf(second.text, counter.name) - now : 0;
+        if (!second.found() && LookAtTotal(device, counter, now, packets, out)) good = false;
         if (!(grown > counter.bearable)) continue;
         good = false;
         std::string fix = counter.fix;

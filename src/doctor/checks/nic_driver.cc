@@ -4,6 +4,7 @@
 #include <array>
 
 #include "doctor/checks/checks.h"
+#include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/pci.h"
 #include "doctor/text.h"
@@ -54,7 +55,7 @@ void Run(HostView& view, Findings& out) {
         if (!card.IsNetwork() || !card.driver.empty()) continue;
         // Only a reading that shows drivers at all can say that one is missing.
         const bool shown = view.Link("sys/bus/pci/devices/" + card.address).found() ||
-                           Contains(view.Command("lspci -vv").text, "Kernel driver in use");
+                           Contains(CommandLike(view, "lspci -vv").text, "Kernel driver in use");
         if (!shown) continue;
         out.Warn(fmt::format("{}: no driver", card.Text()), "a driver in use",
                  "the card is there but the kernel does not use it: no interface, no RDMA",

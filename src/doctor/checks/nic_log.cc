@@ -5,7 +5,7 @@
 #include <array>
 
 #include "doctor/checks/checks.h"
-#include "doctor/text.h"
+#include "doctor/facts.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -84,7 +84,7 @@ void LookAtBandwidth(std::string_view line, Findings& out) {
 }
 
 void Run(HostView& view, Findings& out) {
-    const Reading log = view.Command("dmesg");
+    const Reading log = CommandLike(view, "dmesg");
     if (log.refused()) {
         return out.Note("dmesg: " + log.text, "the kernel's log",
                         "drivers tell there of narrow slots, cables and heat",

@@ -66,8 +66,10 @@ void Look(HostView& view, const RdmaPort& port, Findings& out) {
                     "no growth while it was watched", counter.why, counter.fix);
         } else if (now >= kManyEver && counter.severity == Severity::kWarn) {
             good = false;
-            out.Note(fmt::format("{}: {} is {}, none of it now", port.Text(), name, now), "0",
-                     counter.why, counter.fix);
+            out.Add(again.found() ? Severity::kNote : Severity::kWarn,
+                    fmt::format("{}: {} is {}{}", port.Text(), name, now,
+                                again.found() ? ", none of it now" : ""),
+                    "0", counter.why, counter.fix);
         }
     }
     if (any && good) out.Ok(fmt::format("{}: no error counter grew", port.Text()));

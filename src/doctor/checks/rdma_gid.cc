@@ -45,7 +45,8 @@ void Look(HostView& view, const RdmaPort& port, Findings& out) {
 void Run(HostView& view, Findings& out) {
     for (const RdmaPort& port : RdmaPorts(view)) {
         const bool listed = !port.path.empty() && !view.List(port.path + "/gids").empty();
-        if (port.ethernet() && port.active() && listed) Look(view, port, out);
+        if (port.ethernet() && (port.active() || port.state.empty()) && listed)
+            Look(view, port, out);
     }
 }
 
