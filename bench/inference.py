@@ -230,8 +230,8 @@ def print_roof(samples, weight_bytes):
     for label in ("weft tp2 shm", "weft tp2 tcp"):
         ratios = [taken[label][1] / taken["weft 1t"][1] for taken in samples
                   if wide(taken, label, "weft 1t")]
-        print(f"{label} / one rank, decode, in the {len(ratios)} of {len(samples)} rounds where two "
-              f"threads read {WIDE} times as much as one: "
+        print(f"{label} / one rank, decode, in the {len(ratios)} of {len(samples)} rounds where "
+              f"two threads read {WIDE} times as much as one: "
               + (spread(ratios) if ratios else "none to tell from"))
 
 
