@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -109,9 +110,12 @@ void Patience::Yield() {
     const int64_t before = NowNs();
     sched_yield();
     const int64_t after = NowNs();
-    if (after - before >= (progress_.crowded() ? kSharedNs : kTakenNs)) {
-        progress_.SetCrowded(after);
-    }
+    if (after - before < (progress_.crowded() ? kSharedNs : kTakenNs)) return;
+    // Long, and yet nobody else ran: an interrupt, or a virtual machine that was held up.
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    if (!progress_.SwitchesChanged(usage.ru_nivcsw)) return;
+    progress_.SetCrowded(after);
     if (after - before >= kBusyNs) asleep_ns_ = std::min(asleep_ns_, after);
 }
 

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
@@ -71,6 +72,11 @@ class Progress final : public FabricState {
     // Other threads wanted our core lately: yield at once.
     bool crowded() const { return crowded_; }
     void SetCrowded(int64_t now_ns);
+    // Whether our thread's count of context switches grew since last time.
+    bool SwitchesChanged(int64_t switches) {
+        const int64_t before = std::exchange(switches_, switches);
+        return before >= 0 && before != switches;
+    }
     // Call now and then: whether they still do must be found out anew.
     void ForgetCrowd(int64_t now_ns) { crowded_ = crowded_ && now_ns < crowded_until_ns_; }
 
@@ -81,6 +87,7 @@ class Progress final : public FabricState {
     std::vector<BaseLink*> wakers_;   // whose sockets end a sleep
     bool crowded_ = false;
     int64_t crowded_until_ns_ = 0;
+    int64_t switches_ = -1;  // -1: never asked
 };
 
 enum class Stage { kSpin, kYield, kSleep };

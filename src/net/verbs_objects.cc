@@ -301,7 +301,7 @@ std::string VerbsEndImpl::TroubleNow() {
         return fmt::format("RDMA port {} of this host does not answer", name_);
     }
     if (port.state != IBV_PORT_ACTIVE) {
-        return fmt::format("RDMA port {} of this host is down ({})", name_,
+        return fmt::format("RDMA port {} of this host is not active ({})", name_,
                            ibv_port_state_str(port.state));
     }
     ibv_gid gid{};
