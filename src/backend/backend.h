@@ -85,6 +85,11 @@ class Executable {
     // step, which must be the same on all ranks of the tensor group.
     virtual void SetChecking(bool on) = 0;
     virtual uint64_t ReplicaChecksum() const = 0;
+    // Calls `probe` after each op, with what it left in its first output, float32 [rows, columns]
+    // (null: with none; outputs of other types are left out). All threads wait meanwhile: for
+    // checks, not for speed. On the thread that calls Run.
+    using Probe = std::function<void(int32_t op, std::span<const float> data, int64_t rows)>;
+    virtual void SetProbe(Probe probe) = 0;
     // Counts ops that finished, over all steps: what a heartbeat reports as progress.
     virtual int64_t progress() const = 0;
 };

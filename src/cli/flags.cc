@@ -121,6 +121,9 @@ void AddEngineFlags(CLI::App& app, CommonFlags& flags) {
     app.add_flag("--reference", flags.job.reference,
                  "Reference kernels, float32 activations and KV cache: slow, for checking")
         ->group(kEngine);
+    app.add_flag("!--no-proof", flags.job.proof,
+                 "Start without the proof that several ranks compute what one rank does")
+        ->group(kEngine);
     app.add_flag("--verify", flags.job.verify,
                  "Compare checksums between tensor ranks at every step")
         ->group(kEngine);

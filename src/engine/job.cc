@@ -46,6 +46,7 @@ std::string JobToJson(const Job& job) {
         {"trace", job.trace},
         {"verify", job.verify},
         {"net_table", NetTableName(job.net_table)},
+        {"proof", job.proof},
     }
         .dump();
 }
@@ -68,6 +69,7 @@ Result<Job> JobFromJson(const std::string& text) {
         const auto table = ParseNetTable(json.at("net_table").get<std::string>());
         if (!table.ok()) return MakeError(ErrorCode::kCorrupt, "job: {}", table.error().message);
         job.net_table = *table;
+        json.at("proof").get_to(job.proof);
         const auto dtype = DTypeOfName(json.at("kv_dtype").get<std::string>());
         if (!dtype) return MakeError(ErrorCode::kCorrupt, "job: kv_dtype is not known");
         job.kv_dtype = *dtype;

@@ -13,18 +13,19 @@
 namespace weft::engine {
 
 struct Job {
-    std::string model;             // path or synthetic:NAME[:dtype]; the same words on every host
-    int tp = 0, pp = 0;            // 0: chosen from the number of ranks
-    std::vector<double> split;     // shares; empty: even
-    int threads = 0;               // per rank; 0: all cores of the rank
-    int64_t ctx = 0;               // tokens of KV cache; 0: what the command needs
-    int64_t chunk = 512;           // most rows of a step
-    int64_t max_outputs = 1;       // most output rows of a step
+    std::string model;          // path or synthetic:NAME[:dtype]; the same words on every host
+    int tp = 0, pp = 0;         // 0: chosen from the number of ranks
+    std::vector<double> split;  // shares; empty: even
+    int threads = 0;            // per rank; 0: all cores of the rank
+    int64_t ctx = 0;            // tokens of KV cache; 0: what the command needs
+    int64_t chunk = 512;        // most rows of a step
+    int64_t max_outputs = 1;    // most output rows of a step
     DType kv_dtype = DType::kF16;
-    bool reference = false;        // reference kernels, float32 KV cache
-    bool trace = false;            // record op timings
+    bool reference = false;  // reference kernels, float32 KV cache
+    bool trace = false;      // record op timings
+    bool proof = true;       // more than one rank: prove the cluster before it serves
+    bool verify = false;     // compare checksums of replicated state at every step
     NetTable net_table = NetTable::kAuto;
-    bool verify = false;           // compare checksums of replicated state at every step
 };
 
 std::string JobToJson(const Job& job);

@@ -77,6 +77,8 @@ Status Rank::Enter() {
     WEFT_TRY(JoinGroups());
     WEFT_TRY(Load());
     WEFT_TRY(cluster_.Barrier("loaded", Deadline::In(kAgreeMs)));
+    cluster_.SetPhase("proof");
+    WEFT_TRY(Prove(fingerprint));
     cluster_.SetPhase(nullptr);
     return {};
 }

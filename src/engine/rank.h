@@ -4,8 +4,9 @@
 // Make: reads the model's header, refuses what can't work (architecture, layout), makes the
 // Program. Enter, once an epoch: agrees with the other ranks that all hold the same file and that
 // memory suffices, before any weight is read; joins the groups that the collectives run over; reads
-// this rank's shard in parallel. What it has read stays from one epoch to the next (recovery.h), as
-// long as the shard is the same. Thread: one caller; loading uses the rank's threads.
+// this rank's shard in parallel; proves that the cluster computes what it should (proof.h). What it
+// has read stays from one epoch to the next (recovery.h), as long as the shard is the same.
+// Thread: one caller; loading uses the rank's threads.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,7 @@
 #include "cluster/cluster.h"
 #include "engine/job.h"
 #include "engine/net_table.h"
+#include "engine/proof.h"
 #include "engine/step_message.h"
 #include "formats/model_file.h"
 #include "model/model.h"
@@ -87,6 +89,14 @@ class Rank {
     Status CheckStop() const;
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
+    // The start-up proof (prove.cc).
+    Status Prove(const std::string& fingerprint);
+    std::string ProofPath(const std::string& fingerprint) const;
+    Result<std::vector<OpDigest>> RunProof(int64_t tokens, bool blocks);
+    Status ExplainReplicas(const std::vector<OpDigest>& digests);
+    Status ExplainRecord(int64_t tokens, ProofRecord& record, double distance);
+    Status RefuseToServe(Error error);
+    std::string OpText(size_t stage, size_t index) const;
     Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
 

@@ -64,6 +64,8 @@ class Weft {
         ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
         ::dup2(out_, STDOUT_FILENO);
         ::dup2(err_, STDERR_FILENO);
+        // Tests leave no record of their models in the user's cache.
+        ::setenv("XDG_CACHE_HOME", "/dev/null", 1);
         for (const std::string& entry : environment) ::putenv(::strdup(entry.c_str()));
         std::vector<char*> argv;
         for (std::string& word : words) argv.push_back(word.data());

@@ -26,6 +26,11 @@ class CpuExecutable final : public Executable {
     Status Prepare() {
         WEFT_ASSIGN(buffers_, AllocateBuffers(program_, options_, kernels_));
         WEFT_ASSIGN(calls_, Lower(program_, options_, kernels_, team_.size(), buffers_));
+        // An op may take several calls.
+        last_of_op_.assign(calls_.size(), true);
+        for (size_t i = 0; i + 1 < calls_.size(); ++i) {
+            last_of_op_[i] = calls_[i].op != calls_[i + 1].op;
+        }
         return {};
     }
 
@@ -36,8 +41,7 @@ class CpuExecutable final : public Executable {
     MemoryUse memory() const override {
         return {static_cast<uint64_t>(buffers_.weights.size_bytes()),
                 static_cast<uint64_t>(buffers_.kv.size_bytes()),
-                static_cast<uint64_t>(buffers_.arena.size_bytes() +
-                                      buffers_.scratch.size_bytes())};
+                static_cast<uint64_t>(buffers_.arena.size_bytes() + buffers_.scratch.size_bytes())};
     }
     void SetTracing(bool on) override {
         tracing_ = on;
@@ -47,6 +51,7 @@ class CpuExecutable final : public Executable {
     std::span<const float> all_reduce_us() const override { return all_reduce_us_; }
     void SetChecking(bool on) override { checking_ = on; }
     uint64_t ReplicaChecksum() const override { return checksum_; }
+    void SetProbe(Probe probe) override { probe_ = std::move(probe); }
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
   private:
@@ -60,6 +65,7 @@ class CpuExecutable final : public Executable {
     void AddToChecksum(std::span<const float> data) {
         if (checking_) checksum_ = Checksum64(std::as_bytes(data), checksum_);
     }
+    void ShowToProbe(const Call& call);
     int64_t LastArrival(const Call& call) const;
     net::OpTag Tag(const Call& call, const char* name) const {
         return {name, call.op, step_->number};
@@ -91,6 +97,8 @@ class CpuExecutable final : public Executable {
     std::vector<float> all_reduce_us_;
     bool checking_ = false;
     uint64_t checksum_ = 0;
+    Probe probe_;
+    std::vector<bool> last_of_op_;
 };
 
 // ---- Loading ------------------------------------------------------------------------------------
@@ -107,8 +115,7 @@ Status CpuExecutable::LoadVector(const program::Value& value, std::byte* out,
     const int64_t count = value.shape[0];
     std::vector<std::byte> raw(static_cast<size_t>(RowBytes(value.dtype, count)));
     WEFT_TRY(source(0, count, raw));
-    DequantizeRow(value.dtype, raw,
-                  {reinterpret_cast<float*>(out), static_cast<size_t>(count)});
+    DequantizeRow(value.dtype, raw, {reinterpret_cast<float*>(out), static_cast<size_t>(count)});
     return {};
 }
 
@@ -140,8 +147,7 @@ Status CpuExecutable::Run(const Step& step, const Groups& groups) {
     all_reduce_us_.clear();
     checksum_ = 0;
     Bind(step);
-    team_.Run([](void* self, int part) { static_cast<CpuExecutable*>(self)->RunPart(part); },
-              this);
+    team_.Run([](void* self, int part) { static_cast<CpuExecutable*>(self)->RunPart(part); }, this);
     return std::move(status_);
 }
 
@@ -215,6 +221,12 @@ void CpuExecutable::RunPart(int part) {
         if (call.per_output && no_outputs) continue;
         const int64_t begin = tracing_ && part == 0 ? NowNs() : 0;
         RunCall(i, part);
+        if (probe_ && last_of_op_[i]) {
+            team_.Barrier();
+            if (failed_call_.load(std::memory_order_relaxed) <= i) return;
+            if (part == 0) ShowToProbe(call);
+            team_.Barrier();
+        }
         if (part != 0) continue;
         progress_.fetch_add(1, std::memory_order_relaxed);
         if (tracing_) timings_.push_back({call.op, begin, NowNs(), LastArrival(call)});
@@ -292,8 +304,8 @@ Status CpuExecutable::Communicate(const Call& call, const AllGatherCall& args) {
         std::memcpy(all + args.begin, args.x + row * args.mine,
                     static_cast<size_t>(args.mine) * sizeof(float));
         WEFT_TRY(groups_.tensor->AllGather(
-            std::as_writable_bytes(std::span(all, static_cast<size_t>(args.cols))),
-            args.part_bytes, Tag(call, "all_gather")));
+            std::as_writable_bytes(std::span(all, static_cast<size_t>(args.cols))), args.part_bytes,
+            Tag(call, "all_gather")));
     }
     AddToChecksum({args.y, static_cast<size_t>(args.rows * args.cols)});
     return {};
@@ -307,6 +319,18 @@ Status CpuExecutable::Communicate(const Call& call, const SendCall& args) {
 Status CpuExecutable::Communicate(const Call& call, const RecvCall& args) {
     const std::span<float> data(args.y, static_cast<size_t>(args.rows * args.cols));
     return groups_.world->Recv(std::as_writable_bytes(data), args.peer, Tag(call, "recv"));
+}
+
+void CpuExecutable::ShowToProbe(const Call& call) {
+    const program::Op& op = program_.ops[static_cast<size_t>(call.op)];
+    if (op.outputs.empty()) return;
+    const program::Value& value = program_.value(op.outputs[0]);
+    const std::byte* data = buffers_.values[static_cast<size_t>(op.outputs[0])];
+    if (data == nullptr || value.dtype != DType::kF32 || value.shape.rank != 2) return;
+    const size_t rows = call.per_output ? step_->output_rows.size() : step_->tokens.size();
+    const auto columns = static_cast<size_t>(value.shape[1]);
+    probe_(call.op, {reinterpret_cast<const float*>(data), rows * columns},
+           static_cast<int64_t>(rows));
 }
 
 // When the slowest rank arrived, for calls that wait for others in the tensor group.

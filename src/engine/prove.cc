@@ -1,0 +1,236 @@
+// The start-up proof of a rank: see proof.h.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <numeric>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "engine/proof.h"
+#include "engine/rank.h"
+#include "hw/cpu.h"
+
+namespace weft::engine {
+namespace {
+
+// As layouts are held to by the tests: 8-bit activations round differently now and then.
+constexpr double kQuantizedTolerance = 5e-3;
+constexpr double kFloatTolerance = 1e-4;
+// Of a record, in one round of the control plane.
+constexpr size_t kPieceBytes = 256 << 10;
+
+double ToleranceOf(const program::Program& program) {
+    const bool quantized = std::ranges::any_of(program.values, [](const program::Value& value) {
+        return value.storage == program::Storage::kWeight && value.shape.rank == 2 &&
+               Info(value.dtype).block_elements > 1;
+    });
+    return quantized ? kQuantizedTolerance : kFloatTolerance;
+}
+
+std::string RankNames(const cluster::Cluster& cluster, const std::vector<int>& ranks) {
+    std::string text;
+    for (int rank : ranks) {
+        text += fmt::format("{}rank {} (host {})", text.empty() ? "" : ", ", rank,
+                            cluster.host(rank).name);
+    }
+    return text;
+}
+
+constexpr const char* kNext =
+    "This cluster would give wrong answers: check the memory, the files and the weft of these "
+    "hosts. --no-proof starts without this check.";
+
+}  // namespace
+
+// "" where there is to be no record: a model that is made up is no file.
+std::string Rank::ProofPath(const std::string& fingerprint) const {
+    if (job_.model.starts_with("synthetic:")) return "";
+    const CpuLevel level = job_.reference ? CpuLevel::kReference : BestCpuLevel(DetectCpu());
+    const DType kv = job_.reference ? DType::kF32 : job_.kv_dtype;
+    return RecordPath(
+        fmt::format("{}-{}-{}-{}", fingerprint, WEFT_VERSION, CpuLevelName(level), Info(kv).name));
+}
+
+// Runs the prompt, on all ranks. blocks: for a comparison with a record, or to make one.
+Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
+    StepData step;
+    step.tokens = ProofPrompt(hyper_.vocab);
+    step.tokens.resize(static_cast<size_t>(tokens));
+    step.positions.resize(step.tokens.size());
+    std::iota(step.positions.begin(), step.positions.end(), 0);
+    step.output_rows = {static_cast<int32_t>(tokens) - 1};
+    step.sequences.resize(1);
+    step.sequences[0].row_count = static_cast<int32_t>(tokens);
+    step.sequences[0].pages = {0};
+    const auto places = PlacesOf(program_);
+    std::vector<OpDigest> digests;
+    executable_->SetProbe([&](int32_t op, std::span<const float> data, int64_t rows) {
+        const auto& place = places[static_cast<size_t>(op)];
+        if (!place.has_value() || (!blocks && !place->whole)) return;
+        digests.push_back(Digest(*place, op, data, rows, blocks));
+    });
+    const Status status = executable_->Run(step.View(views_), {tensor_.get(), world_.get()});
+    executable_->SetProbe(nullptr);
+    WEFT_TRY(status);
+    return digests;
+}
+
+Status Rank::Prove(const std::string& fingerprint) {
+    if (!job_.proof) return {};
+    const int64_t tokens = std::min({kProofTokens, job_.chunk, job_.ctx});
+    const std::string path = tokens == kProofTokens ? ProofPath(fingerprint) : "";
+    const bool alone = cluster_.size() == 1;
+    std::error_code ignored;
+    if (alone && (path.empty() || std::filesystem::exists(path, ignored))) return {};
+    if (alone) {  // only where there is a place for the record
+        const auto folder = std::filesystem::path(path).parent_path();
+        std::filesystem::create_directories(folder, ignored);
+        if (!std::filesystem::is_directory(folder, ignored)) return {};
+    }
+    const int64_t begin_ns = NowNs();
+    WEFT_ASSIGN(const std::vector<OpDigest> digests, RunProof(tokens, alone));
+    ProofRecord record;
+    std::vector<float> logits;
+    if (cluster_.rank() == 0) {
+        logits.resize(static_cast<size_t>(hyper_.vocab));
+        WEFT_TRY(ReadLogits(1, logits));
+    }
+    if (alone) {
+        // A folder that cannot be written is no reason not to work.
+        const Status written = WriteRecord(path, {digests, logits});
+        if (!written.ok())
+            Log(LogLevel::kDebug, "no record of the proof: {}", written.error().message);
+        return {};
+    }
+    double distance = 0;
+    if (cluster_.rank() == 0 && !path.empty()) {
+        if (auto found = ReadRecord(path); found.ok()) {
+            record = std::move(*found);
+            distance = Distance(logits, record.logits);
+        }
+    }
+    uint64_t sum = 0;
+    for (const OpDigest& digest : digests) {
+        if (!digest.whole) continue;
+        sum = Checksum64(std::as_bytes(std::span(&digest.checksum, 1)), sum);
+    }
+    const bool differs = !(distance <= ToleranceOf(program_));
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("proof", fmt::format("{:016x} {}", sum, differs ? 1 : 0),
+                                   Deadline::In(cluster_.timeout_ms())));
+    const int tp = shard_.layout.tp;
+    bool same = true;
+    for (int rank = 0; rank < cluster_.size(); ++rank) {
+        const std::string& first = all[static_cast<size_t>(rank / tp * tp)];
+        same = same && all[static_cast<size_t>(rank)].substr(0, 16) == first.substr(0, 16);
+    }
+    if (!same) return ExplainReplicas(digests);
+    if (all[0].ends_with("1")) return ExplainRecord(tokens, record, distance);
+    Log(LogLevel::kDebug, "proof: {:.1f} ms", static_cast<double>(NowNs() - begin_ns) * 1e-6);
+    return {};
+}
+
+// Rank 0 has the error; the others get it as the cluster's verdict.
+Status Rank::RefuseToServe(Error error) {
+    if (cluster_.rank() == 0) return error;
+    WEFT_TRY(cluster_.Barrier("proof refused", Deadline::In(cluster_.timeout_ms())));
+    return error;
+}
+
+// Some tensor ranks hold other bits than others: which op was the first?
+Status Rank::ExplainReplicas(const std::vector<OpDigest>& digests) {
+    std::string mine;
+    for (const OpDigest& digest : digests) {
+        if (digest.whole) mine += fmt::format("{:016x}\n", digest.checksum);
+    }
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("proof ops", mine, Deadline::In(cluster_.timeout_ms())));
+    constexpr size_t kLine = 17;
+    const auto tp = static_cast<size_t>(shard_.layout.tp);
+    for (size_t stage = 0; stage < all.size() / tp; ++stage) {
+        const auto group = std::span(all).subspan(stage * tp, tp);
+        for (size_t at = 0; at + kLine <= group[0].size(); at += kLine) {
+            std::map<std::string, std::vector<int>> holders;
+            for (size_t t = 0; t < tp; ++t) {
+                holders[group[t].substr(std::min(at, group[t].size()), kLine - 1)].push_back(
+                    static_cast<int>(stage * tp + t));
+            }
+            if (holders.size() == 1) continue;
+            std::vector<std::string> sides;
+            for (const auto& [sum, ranks] : holders) {
+                sides.push_back(fmt::format("{} has {}", RankNames(cluster_, ranks), sum));
+            }
+            return RefuseToServe(MakeError(
+                ErrorCode::kCorrupt,
+                "start-up proof: the tensor ranks do not hold the same bits. The first op that "
+                "differs is {}: {}. {}",
+                OpText(stage, at / kLine), fmt::join(sides, ", "), kNext));
+        }
+    }
+    return RefuseToServe(MakeError(ErrorCode::kCorrupt, "start-up proof: ranks differ. {}", kNext));
+}
+
+// "op #12 (rms_norm l1.attn_norm)" of the whole values of a stage; names are those of this rank's
+// own Program where the stage is its own.
+std::string Rank::OpText(size_t stage, size_t index) const {
+    if (static_cast<int>(stage) != shard_.stage) {
+        return fmt::format("whole value {} of stage {}", index, stage);
+    }
+    const auto places = PlacesOf(program_);
+    for (size_t op = 0; op < places.size(); ++op) {
+        if (!places[op].has_value() || !places[op]->whole) continue;
+        if (index-- > 0) continue;
+        return fmt::format("op #{} ({} {})", op, program::OpName(program_.ops[op].kind()),
+                           places[op]->name);
+    }
+    return "unknown";
+}
+
+// The logits are not those of one rank: which op was the first, and where?
+Status Rank::ExplainRecord(int64_t tokens, ProofRecord& record, double distance) {
+    record.logits.clear();
+    const std::string text = cluster_.rank() == 0 ? EncodeRecord(record) : "";
+    const auto gather = [&](const char* name, const std::string& mine) {
+        return cluster_.AllGather(name, mine, Deadline::In(cluster_.timeout_ms()));
+    };
+    std::string whole;
+    WEFT_ASSIGN(const auto sizes, gather("proof size", std::to_string(text.size())));
+    const size_t size = std::strtoull(sizes[0].c_str(), nullptr, 10);
+    while (whole.size() < size) {
+        const size_t at = std::min(whole.size(), text.size());
+        WEFT_ASSIGN(const auto pieces, gather("proof record", text.substr(at, kPieceBytes)));
+        if (pieces[0].empty()) break;
+        whole += pieces[0];
+    }
+    WEFT_ASSIGN(record, DecodeRecord(whole));
+    WEFT_ASSIGN(const std::vector<OpDigest> mine, RunProof(tokens, true));
+    const int64_t first = FirstDifference(record.ops, mine, ToleranceOf(program_));
+    WEFT_ASSIGN(const auto all, gather("proof first", std::to_string(first)));
+    int64_t least = -1;
+    std::vector<int> ranks;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        const int64_t theirs = std::atoll(all[rank].c_str());
+        if (theirs < 0 || theirs >= static_cast<int64_t>(record.ops.size())) continue;
+        if (least < 0 || theirs < least) ranks.clear();
+        if (least < 0 || theirs <= least) {
+            least = theirs;
+            ranks.push_back(static_cast<int>(rank));
+        }
+    }
+    std::string where = "no single op stands out";
+    if (least >= 0) {
+        const OpDigest& op = record.ops[static_cast<size_t>(least)];
+        where = fmt::format("the first op that differs is #{} of one rank's ({}), on {}", op.op,
+                            op.name, RankNames(cluster_, ranks));
+    }
+    return RefuseToServe(
+        MakeError(ErrorCode::kCorrupt,
+                  "start-up proof: with this file, one rank alone got other logits than this "
+                  "cluster: the distance is {:.2g}, at most {:.0g} is expected; {}. {}",
+                  distance, ToleranceOf(program_), where, kNext));
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,229 @@
+// Epochs of the control plane, against a hand-made other end: what still comes from an epoch that
+// is over is dropped, and never taken for the next one's.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cluster/control.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr int64_t kTimeoutMs = 5000;
+
+AssignMessage Assignment(int rank, int64_t epoch, std::vector<std::string> hosts) {
+    AssignMessage message;
+    message.rank = rank;
+    message.epoch = epoch;
+    message.hosts = std::move(hosts);
+    message.recover_ms = 10'000;
+    return message;
+}
+
+// The far end of a control connection, by hand.
+class FarEnd {
+  public:
+    FarEnd(Fd fd, const Session& session) : channel_(std::move(fd), session) {}
+    void Send(FrameType type, const Bytes& payload) { channel_.Send(type, payload); }
+    void Close() { channel_.Close(false); }
+    // The next frame of that type; others are passed over.
+    Bytes Await(FrameType type) {
+        const Deadline deadline = Deadline::In(kTimeoutMs);
+        while (!deadline.expired()) {
+            const Status status = channel_.Receive([&](FrameType got, View payload) {
+                frames_.emplace_back(got, Bytes(payload.begin(), payload.end()));
+            });
+            while (!frames_.empty()) {
+                const auto frame = std::move(frames_.front());
+                frames_.erase(frames_.begin());
+                if (frame.first == type) return frame.second;
+            }
+            if (!status.ok()) break;
+            ::usleep(500);
+        }
+        ADD_FAILURE() << "no frame of type " << static_cast<int>(type);
+        return {};
+    }
+
+  private:
+    Channel channel_;
+    std::vector<std::pair<FrameType, Bytes>> frames_;
+};
+
+struct Pair {
+    std::unique_ptr<FarEnd> far;
+    Fd near;
+    Session session;
+};
+
+Pair Connect() {
+    auto ends = MakeSocketPair();
+    WEFT_CHECK(ends.ok());
+    const auto sessions = MakeSessionPair(kTimeoutMs);
+    return {std::make_unique<FarEnd>(std::move(ends->second), sessions.second),
+            std::move(ends->first), sessions.first};
+}
+
+class RootEpoch : public testing::Test {
+  protected:
+    void SetUp() override {
+        Control::Options options;
+        options.timeout_ms = kTimeoutMs;
+        options.local = false;
+        options.recover = true;
+        control_ = std::make_unique<Control>(options);
+        for (int rank : {1, 2}) {
+            Pair pair = Connect();
+            control_->AddPeer(rank, std::move(pair.near), pair.session, 0);
+            (rank == 1 ? one_ : two_) = std::move(pair.far);
+        }
+        control_->SetHosts({"a", "b", "c"});
+        ASSERT_TRUE(control_->Start().ok());
+        for (int rank : {1, 2}) control_->Assign(Assignment(rank, 1, {"a", "b", "c"}));
+    }
+
+    std::unique_ptr<FarEnd> one_, two_;
+    std::unique_ptr<Control> control_;
+};
+
+TEST_F(RootEpoch, BelievesNothingOfAnOlderOne) {
+    two_->Close();
+    const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+    ASSERT_TRUE(verdict.ok());
+    EXPECT_EQ(verdict->lost_rank, 2);
+    EXPECT_EQ(verdict->epoch, 1);
+    EXPECT_TRUE(verdict->recover);
+    ASSERT_TRUE(control_->EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
+    EXPECT_NE(control_->LossText().find("rank 2 (host c) was lost"), std::string::npos);
+
+    one_->Send(FrameType::kValue, Encode(ValueMessage{1, "sum", "of the old epoch", 1}));
+    one_->Send(FrameType::kReady, Encode(ReadyMessage{1}));
+    const auto lost = control_->WaitForSurvivors(Deadline::In(kTimeoutMs));
+    ASSERT_TRUE(lost.ok());
+    EXPECT_EQ(*lost, std::vector<int>{2});
+    ASSERT_TRUE(control_->BeginEpoch({0, 1}, Assignment(0, 2, {"a", "b"})));
+    const auto assigned = DecodeAssign(one_->Await(FrameType::kAssign));
+    // The first one it got was of epoch 1.
+    const auto next = DecodeAssign(one_->Await(FrameType::kAssign));
+    ASSERT_TRUE(assigned.ok() && next.ok());
+    EXPECT_EQ(next->epoch, 2);
+    EXPECT_EQ(next->rank, 1);
+    EXPECT_EQ(next->hosts.size(), 2u);
+
+    one_->Send(FrameType::kReady, Encode(ReadyMessage{1}));
+    one_->Send(FrameType::kValue, Encode(ValueMessage{1, "sum", "late", 1}));
+    one_->Send(FrameType::kFailure,
+               Encode(VerdictMessage{ErrorCode::kIo, -1, "late trouble", "", 1}));
+    one_->Send(FrameType::kValue, Encode(ValueMessage{1, "sum", "new", 2}));
+    const auto pick = [](const std::vector<std::string>& all) -> Result<std::string> {
+        return all[1];
+    };
+    const auto result = control_->Round("sum", "mine", pick, Deadline::In(kTimeoutMs));
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(*result, "new");
+    EXPECT_FALSE(control_->Failed());
+}
+
+// Who does not leave an epoch in time is no part of the next, and is told so.
+TEST_F(RootEpoch, GoesOnWithoutWhoDoesNotLeave) {
+    two_->Close();
+    one_->Await(FrameType::kVerdict);
+    ASSERT_TRUE(control_->EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
+    const auto lost = control_->WaitForSurvivors(Deadline::In(100));
+    ASSERT_TRUE(lost.ok());
+    EXPECT_EQ(*lost, (std::vector<int>{1, 2}));
+    const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+    ASSERT_TRUE(verdict.ok());
+    EXPECT_EQ(verdict->lost_rank, 1);
+    EXPECT_FALSE(verdict->recover);
+    EXPECT_NE(verdict->text.find("the others go on without it"), std::string::npos);
+    EXPECT_FALSE(control_->BeginEpoch({0, 1}, Assignment(0, 2, {"a", "b"})));
+}
+
+// Whoever reports the end of the job instead, ends it for all.
+TEST_F(RootEpoch, IsTheLastWhereNobodyRecovers) {
+    two_->Close();
+    EXPECT_TRUE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
+    const Error error = control_->ReportFailure({ErrorCode::kPeerLost, "a step failed"});
+    EXPECT_NE(error.message.find("The job has ended on all ranks"), std::string::npos);
+    EXPECT_FALSE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
+}
+
+TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
+    Pair pair = Connect();
+    FarEnd& root = *pair.far;
+    Control::Options options;
+    options.rank = -1;
+    options.timeout_ms = kTimeoutMs;
+    options.local = false;
+    Control control(options);
+    control.AddPeer(0, std::move(pair.near), pair.session, 0);
+    ASSERT_TRUE(control.Start().ok());
+    root.Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
+    ASSERT_TRUE(control.WaitForAssignment(Deadline::In(kTimeoutMs)).ok());
+
+    VerdictMessage loss{ErrorCode::kPeerLost, 1, "rank 1 was lost", "killed", 1, true};
+    root.Send(FrameType::kVerdict, Encode(loss));
+    ASSERT_TRUE(control.EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
+    control.LeaveEpoch();
+    const auto ready = DecodeReady(root.Await(FrameType::kReady));
+    ASSERT_TRUE(ready.ok());
+    EXPECT_EQ(ready->epoch, 1);
+    root.Send(FrameType::kVerdict, Encode(loss));  // once more
+    root.Send(FrameType::kAssign, Encode(Assignment(1, 1, {"a", "b"})));
+    root.Send(FrameType::kAssign, Encode(Assignment(1, 2, {"a", "b"})));
+    const auto next = control.WaitForAssignment(Deadline::In(kTimeoutMs));
+    ASSERT_TRUE(next.ok()) << next.error().message;
+    EXPECT_EQ(next->epoch, 2);
+
+    loss.recover = false;
+    root.Send(FrameType::kVerdict, Encode(loss));
+    root.Send(FrameType::kResult, Encode(ResultMessage{1, "late", 1}));
+    root.Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
+    std::thread answer([&] {
+        const auto value = DecodeValue(root.Await(FrameType::kValue));
+        EXPECT_TRUE(value.ok() && value->epoch == 2 && value->number == 1);
+        root.Send(FrameType::kResult, Encode(ResultMessage{1, "late", 1}));
+        root.Send(FrameType::kResult, Encode(ResultMessage{1, "new", 2}));
+    });
+    const auto result = control.Round("sum", "mine", nullptr, Deadline::In(kTimeoutMs));
+    answer.join();
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(*result, "new");
+    EXPECT_FALSE(control.Failed());
+}
+
+// While it waits for the next epoch, rank 0 may go, or say that there is none.
+TEST(WorkerEpoch, EndsWithRankZero) {
+    for (const bool says : {true, false}) {
+        Pair pair = Connect();
+        Control::Options options;
+        options.timeout_ms = kTimeoutMs;
+        options.rank = -1;
+        options.local = false;
+        Control control(options);
+        control.AddPeer(0, std::move(pair.near), pair.session, 0);
+        ASSERT_TRUE(control.Start().ok());
+        pair.far->Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
+        ASSERT_TRUE(control.WaitForAssignment(Deadline::In(kTimeoutMs)).ok());
+        VerdictMessage verdict{ErrorCode::kPeerLost, 1, "rank 1 was lost", "killed", 1, true};
+        pair.far->Send(FrameType::kVerdict, Encode(verdict));
+        ASSERT_TRUE(control.EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
+        control.LeaveEpoch();
+        verdict.recover = false;
+        verdict.text = "there is no next epoch";
+        if (says) {
+            pair.far->Send(FrameType::kVerdict, Encode(verdict));
+        } else {
+            pair.far->Close();
+        }
+        const auto next = control.WaitForAssignment(Deadline::In(kTimeoutMs));
+        ASSERT_FALSE(next.ok());
+        const char* words = says ? "there is no next epoch" : "rank 0 (host a) was lost";
+        EXPECT_NE(next.error().message.find(words), std::string::npos) << next.error().message;
+    }
+}
+
+}  // namespace
+}  // namespace weft::cluster

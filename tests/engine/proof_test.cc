@@ -1,0 +1,179 @@
+// The start-up proof: a sound cluster passes in every layout, and a weight that is wrong on one
+// rank is found, with the first op that it spoils and the rank that holds it.
+#include "engine/proof.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "engine/rank.h"
+#include "net/local.h"
+#include "support/fake_cluster.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::engine {
+namespace {
+
+class Proof : public testing::Test {
+  protected:
+    void SetUp() override {
+        ::setenv("XDG_CACHE_HOME", (dir_ / "cache").c_str(), 1);
+        support::WriteTinyGguf(dir_ / "good.gguf",
+                               {.hyper = support::OddHyper(), .dtype = DType::kQ8_0});
+    }
+    void TearDown() override { ::unsetenv("XDG_CACHE_HOME"); }
+
+    // A copy of the model in which row `row` of a tensor is another.
+    void Spoil(const std::string& tensor, int64_t row) {
+        const auto source = formats::OpenModel(dir_ / "good.gguf");
+        ASSERT_TRUE(source.ok());
+        const formats::TensorInfo* info = (*source)->FindTensor(tensor);
+        ASSERT_NE(info, nullptr);
+        std::filesystem::copy_file(dir_ / "good.gguf", dir_ / "bad.gguf",
+                                   std::filesystem::copy_options::overwrite_existing);
+        std::fstream file(dir_ / "bad.gguf", std::ios::in | std::ios::out | std::ios::binary);
+        if (info->rows == 1) {  // one number of a vector
+            const float other = 3;
+            file.seekp(static_cast<std::streamoff>(info->offset + 4 * static_cast<uint64_t>(row)));
+            file.write(reinterpret_cast<const char*>(&other), sizeof other);
+            return;
+        }
+        const auto row_bytes = static_cast<uint64_t>(RowBytes(info->dtype, info->cols));
+        for (uint64_t block = 0; block < row_bytes; block += 34) {
+            const uint64_t at = info->offset + static_cast<uint64_t>(row) * row_bytes + block;
+            file.seekp(static_cast<std::streamoff>(at + 2));  // behind the block's scale
+            file.write(std::string(32, '\x55').data(), 32);
+        }
+    }
+
+    Job JobFor(const std::string& file, int tp, int pp) const {
+        Job job;
+        job.model = dir_ / file;
+        job.tp = tp;
+        job.pp = pp;
+        job.threads = 1;
+        job.ctx = 64;
+        job.chunk = 16;
+        return job;
+    }
+
+    // Opens all ranks; what each of them says. The rank `bad`, not 0, which has the record of its
+    // own file, reads the spoilt one.
+    std::vector<Status> Open(int tp, int pp, int bad) {
+        const int size = tp * pp;
+        test::FakeHub hub(size);
+        std::vector<net::Fabric> fabrics(1);
+        if (size > 1) fabrics = *net::MakeLocalFabrics(size, net::Transport::kShm, 4 << 20);
+        std::vector<Status> results(static_cast<size_t>(size));
+        std::vector<std::thread> threads;
+        for (int rank = 0; rank < size; ++rank) {
+            threads.emplace_back([&, rank] {
+                const auto index = static_cast<size_t>(rank);
+                test::FakeCluster cluster(hub, rank, size, std::move(fabrics[index]));
+                const Job job = JobFor(rank == bad ? "bad.gguf" : "good.gguf", tp, pp);
+                auto made = Rank::Make(job, cluster);
+                Status status = made.ok() ? (*made)->Enter() : Status(made.error());
+                if (!status.ok()) status = cluster.ReportFailure(status.error());
+                results[index] = status;
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        return results;
+    }
+    void ExpectGood(int tp, int pp) {
+        for (const Status& status : Open(tp, pp, -1)) {
+            EXPECT_TRUE(status.ok()) << status.error().message;
+        }
+    }
+    // Every rank refuses, in the same words, which hold all of `parts`.
+    static void ExpectRefusal(const std::vector<Status>& results,
+                              const std::vector<std::string>& parts) {
+        for (const Status& status : results) {
+            ASSERT_FALSE(status.ok()) << "none of: " << parts.back();
+            EXPECT_EQ(status.error().code, ErrorCode::kCorrupt);
+            EXPECT_EQ(status.error().message, results[0].error().message);
+        }
+        for (const std::string& part : parts) {
+            EXPECT_NE(results[0].error().message.find(part), std::string::npos)
+                << part << " in:\n"
+                << results[0].error().message;
+        }
+    }
+
+    test::TempDir dir_;
+};
+
+TEST_F(Proof, ASoundClusterPassesInEveryLayout) {
+    ExpectGood(2, 1);  // no record yet
+    ExpectGood(1, 1);  // makes it
+    EXPECT_FALSE(std::filesystem::is_empty(dir_ / "cache/weft/proof"));
+    for (const auto& [tp, pp] : {std::pair{2, 1}, {3, 1}, {1, 2}, {2, 2}, {1, 1}}) {
+        SCOPED_TRACE(std::to_string(tp) + " x " + std::to_string(pp));
+        ExpectGood(tp, pp);
+    }
+}
+
+// What is on both ranks is not the same on both: seen without any record.
+TEST_F(Proof, AReplicaThatDiffersIsNamed) {
+    Spoil("blk.1.ffn_norm.weight", 7);
+    ExpectRefusal(Open(2, 1, 1),
+                  {"the tensor ranks do not hold the same bits", "(rms_norm l1.ffn_norm)",
+                   "rank 0 (host a) has ", "rank 1 (host b) has ", "--no-proof"});
+}
+
+// A part that only one rank holds: all ranks agree on a wrong sum, and the record shows it.
+TEST_F(Proof, APartThatDiffersIsNamedByTheRecord) {
+    ExpectGood(1, 1);
+    Spoil("blk.1.attn_q.weight", 200);  // heads 5 to 8 are rank 1's
+    ExpectRefusal(Open(2, 1, 1),
+                  {"one rank alone got other logits", "(l1.attn_q), on rank 1 (host b)"});
+    ExpectRefusal(Open(3, 1, 2), {"(l1.attn_q), on rank 2 (host c)"});
+    // In a pipeline, too.
+    Spoil("blk.2.ffn_up.weight", 5);
+    ExpectRefusal(Open(1, 2, 1), {"(l2.ffn_up), on rank 1 (host b)"});
+    // Where the wrong row is another rank's, nothing is wrong.
+    Spoil("blk.1.attn_q.weight", 5);
+    for (const Status& status : Open(2, 1, 1)) EXPECT_TRUE(status.ok());
+}
+
+TEST_F(Proof, ABrokenRecordIsNone) {
+    ExpectGood(1, 1);
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ / "cache/weft/proof")) {
+        std::ofstream(entry.path(), std::ios::trunc) << "weft proof 1\n garbage";
+    }
+    ExpectGood(2, 1);
+    EXPECT_TRUE(std::filesystem::is_empty(dir_ / "cache/weft/proof"));
+}
+
+TEST(ProofRecord, SurvivesTheWayAndNothingElseDoes) {
+    ProofRecord record;
+    record.ops.push_back({"l0.attn_q", 4, false, 0, 2, {1, -2, 3}});
+    record.ops.push_back({"logits", 9, true, 0, 0, {}});
+    record.logits = {0.5f, 1.5f};
+    const std::string text = EncodeRecord(record);
+    const auto back = DecodeRecord(text);
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(EncodeRecord(*back), text);
+    EXPECT_EQ(back->ops[0].blocks, record.ops[0].blocks);
+    for (size_t i = 0; i < text.size(); ++i) {
+        EXPECT_FALSE(DecodeRecord(text.substr(0, i)).ok());
+        std::string other = text;
+        other[i] = static_cast<char>(other[i] ^ 0x40);
+        EXPECT_FALSE(DecodeRecord(other).ok());
+    }
+}
+
+TEST(Distance, CountsWhatIsNoNumberAsFar) {
+    const float nan = std::nanf("");
+    EXPECT_EQ(Distance(std::vector<float>{1, 2}, std::vector<float>{1, 2}), 0);
+    EXPECT_NEAR(Distance(std::vector<float>{1, 0}, std::vector<float>{1, 1}), std::sqrt(0.5), 1e-9);
+    EXPECT_TRUE(std::isinf(Distance(std::vector<float>{1, nan}, std::vector<float>{1, 1})));
+    EXPECT_TRUE(std::isinf(Distance(std::vector<float>{1}, std::vector<float>{1, 1})));
+}
+
+}  // namespace
+}  // namespace weft::engine
