@@ -17,9 +17,8 @@ void Round(std::span<const T> data, std::span<Out> sum) {
     if constexpr (!std::is_same_v<T, Out>) RoundToFloat(data.data(), sum.data(), sum.size());
 }
 
-// A one-shot's pieces: small enough to stay in the second-level cache from the sender's copy to
-// the sum, large enough that announcing them costs little.
-constexpr size_t kPieceShm = size_t{32} << 10;
+// Between hosts a one-shot goes in pieces that stay in the cache from the socket to the sum. Over
+// shared memory pieces only cost (256 KB in pieces of 32 KB: 37 against 30 us).
 constexpr size_t kPieceAcross = size_t{128} << 10;
 
 template <typename T>
@@ -78,8 +77,8 @@ Status CommImpl::ReduceAll(std::span<T> data, std::span<Out> sum, Algorithm algo
     const size_t slot = WireValues(widest, payload_, sizeof(T)) / kQ8Block * kQ8Block;
     const Team everyone{everyone_, static_cast<size_t>(rank_)};
     if (algorithm == Algorithm::kOneShot) {
-        const size_t piece = (across_hosts_ ? kPieceAcross : kPieceShm) / sizeof(T);
-        return OneShot(everyone, data, sum, std::min(slot, piece), op);
+        const size_t most = across_hosts_ ? std::min(slot, kPieceAcross / sizeof(T)) : slot;
+        return OneShot(everyone, data, sum, most, op);
     }
     const bool cut = algorithm == Algorithm::kTwoShot || algorithm == Algorithm::kRing;
     const size_t most = cut ? slot * everyone.size() : slot;

@@ -20,6 +20,7 @@ size_t Stream::PayloadBytes(size_t window_bytes) {
 Stream::Stream(net::Link& link, uint64_t epoch, size_t window_begin, size_t window_bytes, int flag,
                Told told)
     : link_(link),
+      least_expected_(link.least_expected_bytes()),
       window_(link.window().data()),
       epoch_(epoch),
       begin_(window_begin),

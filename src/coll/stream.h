@@ -54,7 +54,7 @@ class Stream {
                 const net::OpTag& tag, const Deadline& deadline);
     // The next message awaited will have a payload of `bytes`: said early, it may arrive faster.
     void Expect(size_t bytes) {
-        if (link_.flag(data_flag_) > awaited_) return;  // it is here
+        if (bytes < least_expected_ || link_.flag(data_flag_) > awaited_) return;
         link_.Expect(SlotAt(awaited_ + 1), sizeof(MessageHead) + bytes);
     }
     // Waits for the next message, which must be of this kind and length (else kCorrupt).
@@ -71,6 +71,7 @@ class Stream {
     Error OutOfStep(const MessageHead& head, uint64_t expected, const net::OpTag& tag) const;
 
     net::Link& link_;
+    size_t least_expected_;
     const std::byte* window_;
     uint64_t epoch_;
     size_t begin_;

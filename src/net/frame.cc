@@ -13,11 +13,9 @@ static_assert(std::endian::native == std::endian::little, "frames are written as
 // copying 16 KiB from the cache costs less than a second call.
 constexpr size_t kStagingBytes = size_t{20} << 10;
 constexpr size_t kBinBytes = size_t{16} << 10;
-// The largest payload that is read in place by being expected, and what may follow it.
+// The largest payload that is read in place by being expected.
 constexpr size_t kMostExpected = size_t{144} << 10;
-constexpr size_t kTailBytes = 2048;
-constexpr size_t kStagingCapacity =
-    std::max(kStagingBytes, sizeof(FrameHeader) + kMostExpected + kTailBytes);
+constexpr size_t kStagingCapacity = std::max(kStagingBytes, sizeof(FrameHeader) + kMostExpected);
 
 }  // namespace
 
@@ -60,11 +58,9 @@ void FrameReader::Expect(size_t offset, size_t bytes) {
 
 int FrameReader::Targets(std::array<iovec, kTargets>& out) {
     if (expected_bytes_ > 0) {
-        // What does not fit the guess is moved together into the staging buffer: hence the gap.
         out[0] = {staging_.get() + staged_, sizeof(FrameHeader) - staged_};
         out[1] = {window_.data() + expected_offset_, expected_bytes_};
-        out[2] = {staging_.get() + sizeof(FrameHeader) + expected_bytes_, kTailBytes};
-        return 3;
+        return 2;
     }
     const iovec rest{staging_.get() + staged_, kStagingBytes - staged_};
     if (payload_left_ == 0) {
@@ -83,24 +79,23 @@ int FrameReader::Targets(std::array<iovec, kTargets>& out) {
     return 2;
 }
 
-// The first bytes of a frame have come in where it was expected; `at`: where in the staging buffer
-// the bytes after it begin.
-Status FrameReader::ConsumeExpected(size_t bytes, size_t& at) {
+// The first bytes of a frame have come in where it was expected; otherwise they are moved together
+// into the staging buffer.
+Status FrameReader::ConsumeExpected(size_t bytes) {
     const size_t in_all = staged_ + bytes;
     const size_t expected = expected_bytes_;
-    WEFT_CHECK(in_all <= sizeof(FrameHeader) + expected + kTailBytes);
+    WEFT_CHECK(in_all <= sizeof(FrameHeader) + expected);
     staged_ = in_all;
     if (in_all < sizeof(FrameHeader)) return {};
     expected_bytes_ = 0;
     FrameHeader header;
     std::memcpy(&header, staging_.get(), sizeof header);
-    const size_t in_place = std::min(in_all - sizeof header, expected);
+    const size_t in_place = in_all - sizeof header;
     if (header.epoch == epoch_ && header.flag != kGoodbyeFlag &&
         header.offset == expected_offset_ && header.length == expected) {
+        staged_ = 0;
         WEFT_TRY(Begin(header));
         Advance(in_place);
-        at = sizeof header + expected;
-        if (in_all <= at) at = staged_ = 0;
         return {};
     }
     std::memcpy(staging_.get() + sizeof header, window_.data() + expected_offset_, in_place);
@@ -108,9 +103,8 @@ Status FrameReader::ConsumeExpected(size_t bytes, size_t& at) {
 }
 
 Status FrameReader::Consume(size_t bytes) {
-    size_t at = 0;
     if (expected_bytes_ > 0) {
-        WEFT_TRY(ConsumeExpected(bytes, at));
+        WEFT_TRY(ConsumeExpected(bytes));
     } else {
         if (payload_left_ > 0) {
             std::array<iovec, kTargets> targets;
@@ -122,6 +116,7 @@ Status FrameReader::Consume(size_t bytes) {
         WEFT_CHECK(bytes <= kStagingBytes - staged_);
         staged_ += bytes;
     }
+    size_t at = 0;
     for (;;) {
         const size_t left = staged_ - at;
         if (payload_left_ > 0) {

@@ -54,8 +54,8 @@ class FrameReader {
     // guess: where it is wrong, only those bytes of the window are written to no purpose. Holds for
     // one frame; does nothing while a frame's payload is being read.
     void Expect(size_t offset, size_t bytes);
-    // Where the next bytes of the stream belong: one to kTargets non-empty pieces.
-    static constexpr size_t kTargets = 3;
+    // Where the next bytes of the stream belong: one or two non-empty pieces.
+    static constexpr size_t kTargets = 2;
     int Targets(std::array<iovec, kTargets>& out);
     // `bytes` have been read into the targets. After an error the reader takes nothing more.
     Status Consume(size_t bytes);
@@ -65,7 +65,7 @@ class FrameReader {
     uint64_t dropped_frames() const { return dropped_frames_; }
 
   private:
-    Status ConsumeExpected(size_t bytes, size_t& at);
+    Status ConsumeExpected(size_t bytes);
     Status Begin(const FrameHeader& header);
     void Advance(size_t bytes);
 

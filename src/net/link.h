@@ -83,6 +83,8 @@ class Link {
     // A hint: the next thing that the peer puts will be `bytes` at byte `offset` of our window,
     // where nobody reads until then.
     virtual void Expect([[maybe_unused]] size_t offset, [[maybe_unused]] size_t bytes) {}
+    // From how many bytes on such hints are of use; never, unless a transport says otherwise.
+    virtual size_t least_expected_bytes() const { return SIZE_MAX; }
     // Returns once our flag is at least `value`. Spins, then yields, then sleeps.
     // Errors: kPeerLost (names the rank), kTimeout.
     virtual Status Wait(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) = 0;

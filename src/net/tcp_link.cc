@@ -19,28 +19,24 @@ namespace {
 
 // Looks at the own socket for one look at all others, while spinning.
 constexpr int kOwnLooks = 8;
+// Smaller messages are read together with their header, and copied to where they belong.
+constexpr size_t kLeastExpected = 4096;
+// Frames up to this size are sent from one piece of memory: a second piece costs 0.2 us.
+constexpr size_t kSentWhole = size_t{8} << 10;
 // Messages up to this size have their place in the window fetched into the cache in advance.
 constexpr size_t kMostPrefetched = size_t{32} << 10;
 constexpr size_t kLineBytes = 64;
 // What is read and thrown away at the end, so that closing does not reset the connection.
 constexpr int kLastReads = 64;
 
-// What is still to be sent of header, head and data. A short head travels beside the header.
+// What is still to be sent of header, head and data.
 class Outgoing {
   public:
     Outgoing(const FrameHeader& header, std::span<const std::byte> head,
-             std::span<const std::byte> data) {
-        std::memcpy(front_.data(), &header, sizeof header);
-        size_t front = sizeof header;
-        if (!head.empty() && head.size() <= front_.size() - front) {
-            std::memcpy(front_.data() + front, head.data(), head.size());
-            front += head.size();
-            head = {};
-        }
-        pieces_ = {std::span<const std::byte>(front_).first(front), head, data};
-    }
-    Outgoing(const Outgoing&) = delete;
-    Outgoing& operator=(const Outgoing&) = delete;
+             std::span<const std::byte> data)
+        : pieces_{std::as_bytes(std::span(&header, 1)), head, data} {}
+    // The same as one piece of memory, of which `sent` bytes are on their way.
+    Outgoing(std::span<const std::byte> whole, size_t sent) : pieces_{whole.subspan(sent)} {}
 
     bool done() const { return pieces_[0].empty() && pieces_[1].empty() && pieces_[2].empty(); }
 
@@ -66,8 +62,6 @@ class Outgoing {
     }
 
   private:
-    // Room for the header and a message's first cache line.
-    std::array<std::byte, sizeof(FrameHeader) + 64> front_;
     std::array<std::span<const std::byte>, 3> pieces_;
 };
 
@@ -104,6 +98,7 @@ class TcpLink final : public BaseLink {
     std::span<std::byte> window() override { return pages_.span(); }
     uint64_t flag(int index) const override { return reader_.flag(index); }
 
+    size_t least_expected_bytes() const override { return kLeastExpected; }
     void Expect(size_t offset, size_t bytes) override {
         reader_.Expect(offset, bytes);
         // In a decode step the weights have gone through the caches since the last message.
@@ -123,6 +118,9 @@ class TcpLink final : public BaseLink {
                                  .offset = offset,
                                  .length = head.size() + data.size(),
                                  .value = value};
+        if (sizeof header + header.length <= whole_.size()) {
+            return PutWhole(header, head, data, tag, deadline);
+        }
         Outgoing outgoing(header, head, data);
         if (Send(outgoing)) return {};
         return SendRest(outgoing, tag, deadline);
@@ -182,6 +180,21 @@ class TcpLink final : public BaseLink {
     }
 
   private:
+    Status PutWhole(const FrameHeader& header, std::span<const std::byte> head,
+                    std::span<const std::byte> data, const OpTag& tag, const Deadline& deadline) {
+        std::byte* at = whole_.data();
+        std::memcpy(at, &header, sizeof header);
+        at += sizeof header;
+        if (!head.empty()) std::memcpy(at, head.data(), head.size());
+        at += head.size();
+        if (!data.empty()) std::memcpy(at, data.data(), data.size());
+        const auto frame = std::span<const std::byte>(whole_).first(sizeof header + header.length);
+        const ssize_t sent = ::send(socket_, frame.data(), frame.size(), MSG_NOSIGNAL);
+        if (sent == static_cast<ssize_t>(frame.size())) return {};
+        Outgoing outgoing(frame, sent > 0 ? static_cast<size_t>(sent) : 0);
+        return SendRest(outgoing, tag, deadline);
+    }
+
     // Sends what the socket takes now; true once all is sent. An error waits for Receive to tell.
     bool Send(Outgoing& outgoing) {
         std::array<iovec, 3> pieces;
@@ -232,6 +245,7 @@ class TcpLink final : public BaseLink {
     int socket_;
     int send_error_ = 0;
     int failed_sends_ = 0;
+    std::array<std::byte, kSentWhole + 256> whole_;
     uint64_t epoch_;
     Pages pages_;
     FrameReader reader_;
