@@ -8,8 +8,14 @@ namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
+// Simulations point this at their own clock, for their thread; null: the real one. Reading it costs
+// a load from the thread's own memory, against some 25 ns for the real clock.
+inline constinit thread_local const int64_t* virtual_clock_ns = nullptr;
+
 // Monotonic time in nanoseconds, the same clock in all processes of one host.
 inline int64_t NowNs() {
+    if (virtual_clock_ns != nullptr) [[unlikely]]
+        return *virtual_clock_ns;
     return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
         .count();
 }

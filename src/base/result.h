@@ -19,16 +19,16 @@
 namespace weft {
 
 enum class ErrorCode {
-    kUsage,          // the user's words are wrong: exit 2
-    kNotFound,       // a file, device or name does not exist
-    kCorrupt,        // input breaks its format's rules
-    kUnsupported,    // well-formed, but not something Weft does
-    kIo,             // the operating system refused
-    kOutOfMemory,    // would not fit, or did not
-    kTimeout,        // a deadline passed
-    kPeerLost,       // another rank is gone: exit 3
-    kDenied,         // wrong key, wrong version, wrong model on a peer
-    kCancelled,      // the user asked to stop
+    kUsage,        // the user's words are wrong: exit 2
+    kNotFound,     // a file, device or name does not exist
+    kCorrupt,      // input breaks its format's rules
+    kUnsupported,  // well-formed, but not something Weft does
+    kIo,           // the operating system refused
+    kOutOfMemory,  // would not fit, or did not
+    kTimeout,      // a deadline passed
+    kPeerLost,     // another rank is gone: exit 3
+    kDenied,       // wrong key, wrong version, wrong model on a peer
+    kCancelled,    // the user asked to stop
 };
 
 struct Error {
@@ -52,8 +52,8 @@ inline int ExitStatus(ErrorCode code) {
 template <typename T = void>
 class [[nodiscard]] Result {
   public:
-    Result(T value) : value_(std::move(value)) {}              // NOLINT: implicit on purpose
-    Result(Error error) : error_(std::move(error)) {}          // NOLINT: implicit on purpose
+    Result(T value) : value_(std::move(value)) {}      // NOLINT: implicit on purpose
+    Result(Error error) : error_(std::move(error)) {}  // NOLINT: implicit on purpose
 
     bool ok() const { return value_.has_value(); }
     explicit operator bool() const { return ok(); }
@@ -76,7 +76,7 @@ template <>
 class [[nodiscard]] Result<void> {
   public:
     Result() = default;
-    Result(Error error) : error_(std::move(error)) {}          // NOLINT: implicit on purpose
+    Result(Error error) : error_(std::move(error)) {}  // NOLINT: implicit on purpose
 
     bool ok() const { return !error_.has_value(); }
     explicit operator bool() const { return ok(); }
@@ -94,15 +94,15 @@ using Status = Result<void>;
 #define WEFT_CONCAT(a, b) WEFT_CONCAT_(a, b)
 
 // Returns the error of `expression` to the caller, if it has one.
-#define WEFT_TRY(expression)                                              \
-    do {                                                                  \
+#define WEFT_TRY(expression)                                                          \
+    do {                                                                              \
         if (auto weft_try_ = (expression); !weft_try_.ok()) return weft_try_.error(); \
     } while (0)
 
 // Declares or assigns `target` from a Result<T>, or returns its error to the caller.
 #define WEFT_ASSIGN(target, expression) \
     WEFT_ASSIGN_(WEFT_CONCAT(weft_result_, __LINE__), target, expression)
-#define WEFT_ASSIGN_(temporary, target, expression)         \
-    auto temporary = (expression);                          \
-    if (!temporary.ok()) return temporary.error();          \
+#define WEFT_ASSIGN_(temporary, target, expression) \
+    auto temporary = (expression);                  \
+    if (!temporary.ok()) return temporary.error();  \
     target = std::move(temporary).value()

@@ -78,6 +78,7 @@ int Control::Wait(Lock& lock) {
     std::vector<pollfd> fds;
     fds.push_back({wake_.get(), POLLIN, 0});
     int64_t due_ns = std::min(beat_ns_ + BeatNs(options_.timeout_ms), NowNs() + 200 * kMs);
+    if (stalled_ >= 0 && !verdict_.has_value()) due_ns = std::min(due_ns, stall_end_ns_);
     for (const Peer& peer : peers_) {
         if (peer.channel.open()) {
             const short want = peer.channel.wants_write() ? POLLIN | POLLOUT : POLLIN;
@@ -117,6 +118,7 @@ void Control::Turn(int64_t now_ns) {
     }
     for (Peer& peer : peers_) CheckPeer(peer, now_ns);
     ReapBuried();
+    JudgeStall(now_ns);
     if (now_ns - beat_ns_ >= BeatNs(options_.timeout_ms)) Beat(now_ns);
     Watch(now_ns);
     changed_.notify_all();
@@ -137,6 +139,8 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
         WEFT_ASSIGN(const HeartbeatMessage beat, DecodeHeartbeat(payload));
         if (beat.progress != peer.progress) peer.moved_ns = NowNs();
         peer.progress = beat.progress;
+        peer.wait = beat.wait;
+        if (beat.stalled_ms > 0) Stalled(peer.rank, beat.stalled_ms);
         return {};
     }
     if (type == FrameType::kValue) {
@@ -297,9 +301,7 @@ void Control::Beat(int64_t now_ns) {
         own_progress_ = progress;
     }
     if (!is_root()) {
-        for (Peer& peer : peers_) {
-            peer.channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{own_progress_}));
-        }
+        SendBeat(0);
         return;
     }
     RelayMessage relay;

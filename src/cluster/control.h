@@ -99,6 +99,8 @@ class Control final : public net::PeerMonitor {
     Error Failure() const override { return FailureDuring({}); }
     Error FailureDuring(const net::OpTag& tag) const override;
     int64_t SilentMs(int rank) const override;
+    int64_t StillMs() const override;
+    void OnLongWait(int rank, const net::OpTag& tag) override;
     Error OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) override;
 
     // "rank 2 (host b, tcp)".
@@ -117,6 +119,7 @@ class Control final : public net::PeerMonitor {
         bool ready = false;    // has left the epoch that is over
         int64_t progress = 0;
         int64_t moved_ns = 0;
+        LongWait wait{};
         std::optional<ValueMessage> value{};
     };
     using Lock = std::unique_lock<std::mutex>;
@@ -133,10 +136,16 @@ class Control final : public net::PeerMonitor {
     void OnEnd();
     void CheckPeer(Peer& peer, int64_t now_ns);
     void Beat(int64_t now_ns);
+    void SendBeat(int64_t stalled_ms);
+    // stall.cc
+    void Stalled(int rank, int64_t still_ms);
+    void JudgeStall(int64_t now_ns);
+    int SilentTooLong(int64_t now_ns) const;
     void Watch(int64_t now_ns);
     [[noreturn]] void Leave();
 
     // Under the lock, from either thread.
+    int64_t SilentLocked(int rank) const;
     void Broken(Peer& peer, std::string reason, bool reset);
     void Lost(Peer& peer, const std::string& reason);
     void Fail(VerdictMessage verdict);
@@ -196,6 +205,10 @@ class Control final : public net::PeerMonitor {
     std::optional<AssignMessage> assignment_;
     int64_t rounds_ = 0;
     std::optional<ResultMessage> result_;
+    LongWait wait_;     // of our main thread
+    int stalled_ = -1;  // rank 0: whose wait ran out first; -1: nobody's
+    int64_t stall_end_ns_ = 0;
+    int64_t still_ms_ = 0;
     RelayMessage relay_;
     int64_t relay_ns_ = 0;
     int64_t turn_ns_ = 0;

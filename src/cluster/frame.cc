@@ -252,12 +252,27 @@ Result<AssignMessage> DecodeAssign(View payload) {
 }
 
 Bytes Encode(const HeartbeatMessage& message) {
-    return Writer().Int(message.progress).Take();
+    const LongWait& wait = message.wait;
+    Writer writer;
+    writer.Int(message.progress).Int(int32_t{wait.on}).Int(wait.step).Int(wait.index);
+    return writer.Int(wait.place).Text(wait.op).Int(message.stalled_ms).Take();
 }
 
 Result<HeartbeatMessage> DecodeHeartbeat(View payload) {
     Reader reader("heartbeat", payload);
-    return Finish(reader, HeartbeatMessage{reader.Int<int64_t>()});
+    HeartbeatMessage message;
+    message.progress = reader.Int<int64_t>();
+    message.wait.on = reader.Int<int32_t>();
+    message.wait.step = reader.Int<int64_t>();
+    message.wait.index = reader.Int<int64_t>();
+    message.wait.place = reader.Int<int64_t>();
+    message.wait.op = reader.Text(kMostName);
+    message.stalled_ms = reader.Int<int64_t>();
+    if (message.wait.on < -1 || message.wait.on >= static_cast<int>(kMostRanks) ||
+        message.stalled_ms < 0) {
+        reader.Fail("has a number out of its range");
+    }
+    return Finish(reader, std::move(message));
 }
 
 Bytes Encode(const RelayMessage& message) {

@@ -20,6 +20,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "cluster/blame.h"
 
 namespace weft::cluster {
 
@@ -97,6 +98,8 @@ struct AssignMessage {
 };
 struct HeartbeatMessage {
     int64_t progress = 0;
+    LongWait wait{};         // of its main thread
+    int64_t stalled_ms = 0;  // not 0: that wait ran out, and for so long nobody has moved
 };
 struct RelayMessage {
     struct Rank {

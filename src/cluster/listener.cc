@@ -24,6 +24,7 @@ namespace weft::cluster {
 namespace {
 
 constexpr size_t kMostCallers = 16;      // whoever calls beyond that drops the oldest
+constexpr int kCallersATurn = 8;         // fewer: who talks at once is heard before it is dropped
 constexpr int64_t kHandshakeMs = 2000;   // to prove the key
 constexpr int64_t kRefusalLogMs = 1000;  // at most one line of refusals in that time
 
@@ -34,6 +35,7 @@ struct Caller {
     ServerHandshake handshake;
     Bytes in{};
     Deadline deadline = Deadline::In(kHandshakeMs);
+    bool spoke = false;  // a greeting that makes sense
 };
 
 // The child that runs a job.
@@ -59,6 +61,7 @@ class Listener final : public WorkerListener {
     Status Serve(const Fd& signals);
     bool TakeSignals(const Fd& signals);
     void Accept();
+    void DropACaller();
     // False: the caller is done with (dropped, or its job runs).
     bool Hear(Caller& caller);
     bool Step(Caller& caller, const Frame& frame);
@@ -128,19 +131,26 @@ bool Listener::TakeSignals(const Fd& signals) {
 
 // ---- Callers ------------------------------------------------------------------------------------
 
+// Some at a time: a crowd at the door keeps nobody from being heard who is in.
 void Listener::Accept() {
-    while (true) {
+    for (int i = 0; i < kCallersATurn; ++i) {
         Fd fd(::accept4(port_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!fd.valid()) return;
         SetNoDelay(fd.get());
-        if (callers_.size() >= kMostCallers) {
-            Refused(callers_.front().from, "too many unproved connections");
-            SetResetOnClose(callers_.front().fd.get());
-            callers_.erase(callers_.begin());
-        }
+        if (callers_.size() >= kMostCallers) DropACaller();
         std::string from = PeerText(fd.get());
         callers_.push_back({std::move(fd), std::move(from), ServerHandshake(key_)});
     }
+}
+
+// The oldest of those that have said nothing; where all talk, the oldest.
+void Listener::DropACaller() {
+    auto oldest = std::find_if(callers_.begin(), callers_.end(),
+                               [](const Caller& caller) { return !caller.spoke; });
+    if (oldest == callers_.end()) oldest = callers_.begin();
+    Refused(oldest->from, "too many unproved connections");
+    SetResetOnClose(oldest->fd.get());
+    callers_.erase(oldest);
 }
 
 bool Listener::Hear(Caller& caller) {
@@ -179,6 +189,7 @@ bool Listener::Step(Caller& caller, const Frame& frame) {
         return false;
     }
     if (put != static_cast<ssize_t>(step.send.size())) return false;
+    caller.spoke = true;
     if (step.done) StartJob(caller);
     return !step.done;
 }

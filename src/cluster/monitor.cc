@@ -110,6 +110,10 @@ std::string Control::Missing(const std::function<bool(const Peer&)>& is_missing)
 
 int64_t Control::SilentMs(int rank) const {
     const Lock lock(mutex_);
+    return SilentLocked(rank);
+}
+
+int64_t Control::SilentLocked(int rank) const {
     const int64_t now = NowNs();
     if (is_root()) {
         for (const Peer& peer : peers_) {
@@ -125,8 +129,14 @@ int64_t Control::SilentMs(int rank) const {
 Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) {
     const bool expired = deadline.expired();
     Lock lock(mutex_);
+    wait_ = {rank, tag.step, tag.index, tag.place, tag.op};
+    if (expired && is_root()) Stalled(0, deadline.length_ms());
+    if (expired && !is_root()) SendBeat(deadline.length_ms());
+    Wake();
     WaitFor(lock, Deadline::In(kVerdictWaitMs), [] { return false; });
     if (verdict_.has_value()) return Tell(tag);
+    // Rank 0 would have said so by now, unless it is the one that is out of reach.
+    if (!is_root() && SilentTooLong(NowNs()) == 0) rank = 0;
     std::string text;
     if (expired) {
         text = fmt::format(

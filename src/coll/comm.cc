@@ -40,9 +40,9 @@ CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Cha
         const bool near = link.peer().transport == "shm";
         if (near) nearest = std::min(nearest, static_cast<int>(r));
         across_hosts_ = across_hosts_ || !near;
-        collective_[r].emplace(link, fabric.epoch, channel.window_begin, half, channel.flag_begin,
-                               Told::kInMessages);
-        sends_[r].emplace(link, fabric.epoch, channel.window_begin + half, half,
+        collective_[r].emplace(link, fabric.epoch, fabric.checksum, channel.window_begin, half,
+                               channel.flag_begin, Told::kInMessages);
+        sends_[r].emplace(link, fabric.epoch, fabric.checksum, channel.window_begin + half, half,
                           channel.flag_begin + 2, Told::kByFlag);
     }
     host_mark_ = nearest;
@@ -110,7 +110,9 @@ Status CommImpl::LearnHosts(const Op& op) {
 CommImpl::Op CommImpl::Begin(size_t bytes, const net::OpTag& tag) {
     begin_ = last_arrival_ = clock_.Now();
     bytes_ = bytes;
-    return {tag, CoarseDeadline(timeout_ms_)};
+    tag_ = tag;
+    tag_.place = 0;
+    return {tag_, CoarseDeadline(timeout_ms_)};
 }
 
 Status CommImpl::End(Status status) {

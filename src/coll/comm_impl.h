@@ -64,7 +64,7 @@ class CommImpl final : public Comm {
   private:
     // One collective: its name in errors, its deadline, what its values travel as.
     struct Op {
-        const net::OpTag& tag;
+        const net::OpTag& tag;  // ours, whose `place` moves on
         Deadline deadline;
         Wire wire = Wire::kFull;
     };
@@ -140,6 +140,7 @@ class CommImpl final : public Comm {
         return To(to).Post(kind, last_arrival_, payload, op.tag, op.deadline);
     }
     Status Await(int from, Kind kind, size_t bytes, const std::byte*& payload, const Op& op) {
+        tag_.place++;
         return To(from).Await(kind, bytes, payload, last_arrival_, op.tag, op.deadline);
     }
     // Awaits a message and copies it out.
@@ -169,6 +170,7 @@ class CommImpl final : public Comm {
     TickClock clock_;
     int64_t begin_ = 0, last_arrival_ = 0, end_ = 0;
     size_t bytes_ = 0;
+    net::OpTag tag_;  // of the operation that is under way
     Status failed_;
 };
 

@@ -3,11 +3,18 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/crc32c.h"
+
 namespace weft::coll {
 namespace {
 
 size_t SlotBytes(size_t window_bytes) {
     return window_bytes / Stream::kSlots / 64 * 64;
+}
+
+uint64_t ChecksumOf(MessageHead head, std::span<const std::byte> payload) {
+    head.checksum = 0;
+    return Crc32c(payload, Crc32c(std::as_bytes(std::span(&head, 1))));
 }
 
 }  // namespace
@@ -17,12 +24,13 @@ size_t Stream::PayloadBytes(size_t window_bytes) {
     return slot <= sizeof(MessageHead) ? 0 : slot - sizeof(MessageHead);
 }
 
-Stream::Stream(net::Link& link, uint64_t epoch, size_t window_begin, size_t window_bytes, int flag,
-               Told told)
+Stream::Stream(net::Link& link, uint64_t epoch, bool checksum, size_t window_begin,
+               size_t window_bytes, int flag, Told told)
     : link_(link),
       least_expected_(link.least_expected_bytes()),
       window_(link.window().data()),
       epoch_(epoch),
+      checksum_(checksum),
       begin_(window_begin),
       slot_bytes_(SlotBytes(window_bytes)),
       data_flag_(flag),
@@ -49,6 +57,7 @@ Status Stream::Post(uint64_t kind, int64_t last_arrival, std::span<const std::by
     head.sequence = message;
     head.epoch = epoch_;
     if (told_how_ == Told::kInMessages) head.released = told_ = released_;
+    if (checksum_) head.checksum = ChecksumOf(head, payload);
     WEFT_TRY(link_.Put(SlotAt(message), std::as_bytes(std::span(&head, 1)), payload, data_flag_,
                        message, tag, deadline));
     sent_ = message;
@@ -70,10 +79,18 @@ Status Stream::Await(uint64_t kind, size_t bytes, const std::byte*& payload, int
                          "and layout on all hosts?",
                          peer().Text(), head.bytes, head.kind, tag.Text(), bytes, kind);
     }
+    const std::span data(window_ + SlotAt(awaited_ + 1) + sizeof head, bytes);
+    if (checksum_ && head.checksum != ChecksumOf(head, data)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: message {} for {} has checksum {:#010x}, expected {:#010x}: its {} "
+                         "bytes were changed on the way. 'weft doctor' checks the link.",
+                         peer().Text(), head.sequence, tag.Text(), head.checksum,
+                         ChecksumOf(head, data), bytes);
+    }
     awaited_++;
     if (told_how_ == Told::kInMessages) peer_released_ = std::max(peer_released_, head.released);
     last_arrival = std::max(last_arrival, head.last_arrival);
-    payload = window_ + SlotAt(awaited_) + sizeof head;
+    payload = data.data();
     return {};
 }
 

@@ -34,6 +34,7 @@ struct alignas(64) MessageHead {
     int64_t last_arrival = 0;  // the latest one at this operation that the sender knows of
     uint64_t sequence = 0;     // the first message of a stream is 1
     uint64_t epoch = 0;
+    uint64_t checksum = 0;  // of head (this being 0) and payload; 0: none
 };
 static_assert(sizeof(MessageHead) == 64);
 
@@ -44,9 +45,9 @@ class Stream {
     static size_t PayloadBytes(size_t window_bytes);
 
     // Owns flags `flag` (data) and `flag + 1` (credit), and the window from `window_begin` on.
-    // epoch: the Fabric's.
-    Stream(net::Link& link, uint64_t epoch, size_t window_begin, size_t window_bytes, int flag,
-           Told told);
+    // epoch and checksum: the Fabric's.
+    Stream(net::Link& link, uint64_t epoch, bool checksum, size_t window_begin, size_t window_bytes,
+           int flag, Told told);
 
     const net::PeerName& peer() const { return link_.peer(); }
     // Sends a message. Waits only if the peer is kSlots messages behind.
@@ -74,6 +75,7 @@ class Stream {
     size_t least_expected_;
     const std::byte* window_;
     uint64_t epoch_;
+    bool checksum_;
     size_t begin_;
     size_t slot_bytes_;
     int data_flag_;

@@ -38,6 +38,7 @@ void TickClock::ToNs(std::span<int64_t> ticks) const {
 }
 
 Deadline CoarseDeadline(int64_t ms) {
+    if (virtual_clock_ns != nullptr) return Deadline::In(ms);
     timespec coarse;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &coarse);
     return Deadline::From(coarse.tv_sec * 1'000'000'000 + coarse.tv_nsec + kCoarseLagNs, ms);

@@ -13,7 +13,8 @@
 // Ends: a peer that destroys its Fabric says so, one that dies does not; a wait on either fails
 // with kPeerLost at once, and names the rank that died if this rank saw one die.
 // Deadlines: a wait that runs out asks the monitor. A peer that showed progress within the
-// deadline's length is slow, not dead: the wait goes on. Otherwise the monitor words the error.
+// deadline's length is slow, not dead, and while any rank shows some, the peer may be waiting for
+// that one: the wait goes on. Otherwise the monitor words the error.
 // Thread: one thread at a time per Fabric (the thread that drives communication).
 #pragma once
 
@@ -44,6 +45,7 @@ struct OpTag {
     const char* op = "";
     int64_t index = 0;  // running number of the op in its Program
     int64_t step = 0;
+    int64_t place = 0;  // how far the op has got: messages awaited so far
     std::string Text() const;
 };
 
@@ -60,6 +62,11 @@ class PeerMonitor {
     // Milliseconds since `rank` last showed progress (its progress counter moved), so that a slow
     // peer is told from a dead one. -1: not known.
     virtual int64_t SilentMs(int rank) const = 0;
+    // Milliseconds since any rank of the cluster did. -1: not known, SilentMs decides alone.
+    virtual int64_t StillMs() const { return -1; }
+    // A wait on `rank` has lasted for some milliseconds, or such a wait is over (rank -1): so the
+    // cluster can tell who holds up whom.
+    virtual void OnLongWait([[maybe_unused]] int rank, [[maybe_unused]] const OpTag& tag) {}
     // Called when a data wait on `rank` ran out: waits a short while for a better verdict (the
     // rank that is really lost), else returns an error that names `rank` and `tag`.
     virtual Error OnTimeout(int rank, const OpTag& tag, const Deadline& deadline) = 0;
@@ -102,7 +109,10 @@ class FabricState {
 struct Fabric {
     int rank = 0;
     int size = 1;
-    uint64_t epoch = 0;     // the same on all ranks; collectives check it message by message
+    // The same on all ranks: collectives check the epoch of each message, and with `checksum` every
+    // byte of it.
+    uint64_t epoch = 0;
+    bool checksum = false;
     std::string transport;  // of the links, as "shm" or "shm+tcp"; "none" for one rank
     std::unique_ptr<FabricState> state;
     std::vector<std::unique_ptr<Link>> links;

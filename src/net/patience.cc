@@ -89,6 +89,10 @@ Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const D
     asleep_ns_ = begin_ns_ + (crowded ? kCrowdedYieldNs : kYieldNs);
 }
 
+Patience::~Patience() {
+    if (told_ && progress_.monitor() != nullptr) progress_.monitor()->OnLongWait(-1, tag_);
+}
+
 Status Patience::Check() {
     PeerMonitor* monitor = progress_.monitor();
     if (monitor != nullptr && monitor->Failed()) return monitor->FailureDuring(tag_);
@@ -98,6 +102,8 @@ Status Patience::Check() {
     if (now >= asleep_ns_) {
         // The longer it lasted, the longer it may last: a tenth of the time waited so far.
         stage_ = Stage::kSleep;
+        if (!told_ && monitor != nullptr) monitor->OnLongWait(link_.peer().rank, tag_);
+        told_ = true;
         sleep_ms_ = std::clamp<int64_t>((now - begin_ns_) / 10'000'000, 1, kLongestSleepMs);
         sleep_ms_ = std::clamp<int64_t>((deadline_.at_ns() - now) / 1'000'000 + 1, 1, sleep_ms_);
     } else if (now >= yield_ns_) {
@@ -136,7 +142,7 @@ Error Patience::Ended() {
                      (NowNs() - begin_ns_) / 1'000'000, link_.peer().rank);
 }
 
-// The deadline has passed: gives a slow peer more time, or names the silent one.
+// The deadline has passed: gives more time where somebody is slow, or names the silent one.
 Status Patience::Expired() {
     PeerMonitor* monitor = progress_.monitor();
     const int64_t length_ms = deadline_.length_ms();
@@ -147,11 +153,12 @@ Status Patience::Expired() {
                          link_.peer().Text(), tag_.Text(), length_ms,
                          (NowNs() - begin_ns_) / 1'000'000);
     }
-    const int64_t silent_ms = monitor->SilentMs(link_.peer().rank);
-    if (silent_ms < 0 || silent_ms >= length_ms) {
+    int64_t quiet_ms = monitor->StillMs();
+    if (quiet_ms < 0) quiet_ms = monitor->SilentMs(link_.peer().rank);
+    if (quiet_ms < 0 || quiet_ms >= length_ms) {
         return monitor->OnTimeout(link_.peer().rank, tag_, deadline_);
     }
-    deadline_ = Deadline::In(length_ms);
+    deadline_ = Deadline::From(NowNs() - quiet_ms * 1'000'000, length_ms);
     return {};
 }
 

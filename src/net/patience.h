@@ -95,6 +95,9 @@ enum class Stage { kSpin, kYield, kSleep };
 class Patience {
   public:
     Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline);
+    ~Patience();
+    Patience(const Patience&) = delete;
+    Patience& operator=(const Patience&) = delete;
     // Call after a look in vain. An error: the wait is over.
     Status Check();
     Stage Next() const { return stage_; }
@@ -117,6 +120,7 @@ class Patience {
     int64_t sleep_ms_ = 1;
     Stage stage_ = Stage::kSpin;
     int looks_after_end_ = 0;
+    bool told_ = false;  // the monitor, that this wait is long
 };
 
 // One turn of a spin loop.

@@ -59,6 +59,7 @@ class HeldLink final : public net::Link {
 // Rank 0 sends, rank 1 receives, or as the test has it.
 class StreamTest : public ::testing::Test {
   protected:
+    explicit StreamTest(bool checksum = false) : checksum_(checksum) {}
     Status Post(uint8_t fill) {
         const std::vector<std::byte> payload(100, static_cast<std::byte>(fill));
         return sender_.Post(7, 0, payload, kTag, Deadline::In(1));
@@ -78,10 +79,11 @@ class StreamTest : public ::testing::Test {
         EXPECT_NE(std::string::npos, status.error().message.find(kTag.Text()));
     }
 
+    bool checksum_;
     HeldLink here_{1};
     HeldLink there_{0};
-    Stream sender_{here_, 9, 0, kWindow, 0, Told::kByFlag};
-    Stream receiver_{there_, 9, 0, kWindow, 0, Told::kByFlag};
+    Stream sender_{here_, 9, checksum_, 0, kWindow, 0, Told::kByFlag};
+    Stream receiver_{there_, 9, checksum_, 0, kWindow, 0, Told::kByFlag};
     const std::byte* payload_ = nullptr;
     int64_t arrival_ = 0;
 };
@@ -131,7 +133,7 @@ TEST_F(StreamTest, ASlotThatChangesWhileItIsReadIsFound) {
 }
 
 TEST_F(StreamTest, AMessageOfAnotherEpochIsFound) {
-    Stream old(here_, 8, 0, kWindow, 0, Told::kByFlag);
+    Stream old(here_, 8, false, 0, kWindow, 0, Told::kByFlag);
     const std::vector<std::byte> payload(100);
     ASSERT_TRUE(old.Post(7, 0, payload, kTag, Deadline::In(1)).ok());
     Arrive(1);
@@ -145,6 +147,30 @@ TEST_F(StreamTest, MoreCreditThanMessagesIsFound) {
     ASSERT_FALSE(fifth.ok());
     EXPECT_EQ(ErrorCode::kCorrupt, fifth.error().code);
     EXPECT_EQ(0u, fifth.error().message.find("rank 1 (host b, held): released 5 messages"));
+}
+
+class StreamChecksumTest : public StreamTest {
+  protected:
+    StreamChecksumTest() : StreamTest(true) {}
+};
+
+TEST_F(StreamChecksumTest, AnyChangedBitIsFound) {
+    for (uint8_t n = 1; n <= 2; n++) ASSERT_TRUE(Post(n).ok());
+    Arrive(1);
+    ASSERT_TRUE(Await().ok());
+    ASSERT_TRUE(Release().ok());
+    const size_t bytes = here_.puts[1].bytes.size();
+    ASSERT_EQ(sizeof(MessageHead) + 100, bytes);
+    for (size_t bit = 0; bit < 8 * bytes; bit++) {
+        coll::Put changed = here_.puts[1];
+        changed.bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+        there_.Arrive(changed);
+        const Status got = Await();
+        ASSERT_FALSE(got.ok()) << "bit " << bit;
+        EXPECT_EQ(ErrorCode::kCorrupt, got.error().code);
+    }
+    Arrive(2);
+    EXPECT_TRUE(Await().ok());
 }
 
 }  // namespace

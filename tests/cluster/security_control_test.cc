@@ -1,0 +1,220 @@
+// What somebody without the key gets from a listening worker: nothing, however hard he knocks; and
+// what a dialler gets from somebody who is no worker: an error in time that names the address.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "base/file.h"
+#include "cluster/cluster.h"
+#include "cluster/dial.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+
+namespace weft::cluster {
+namespace {
+
+using test::Process;
+
+class SecurityControl : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        const std::string path = folder_ / "key";
+        const std::string_view text = "a-shared-key-of-the-tests";
+        ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+        ::chmod(path.c_str(), 0600);
+        key_ = ReadKeyFile(path).value();
+        worker_ = std::make_unique<Process>(
+            std::vector<std::string>{CLUSTER_RANK, "listen", "127.0.0.1:0", path});
+        ASSERT_TRUE(worker_->ReadUntil("listening on port ", Deadline::In(10'000)));
+        ASSERT_TRUE(worker_->ReadUntil("\n", Deadline::In(10'000)));
+        port_ = std::atoi(worker_->output().c_str() + 18);
+    }
+    void TearDown() override {
+        worker_->Signal(SIGTERM);
+        EXPECT_EQ(worker_->Wait(Deadline::In(5000)), 0) << worker_->output();
+    }
+
+    std::string Address() const { return fmt::format("127.0.0.1:{}", port_); }
+    Fd Knock() const {
+        return net::DialTcp("127.0.0.1", static_cast<uint16_t>(port_), Deadline::In(2000)).value();
+    }
+    static void Send(const Fd& fd, View bytes) {
+        [[maybe_unused]] const ssize_t put =
+            ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    }
+    // What comes back until the worker hangs up, or for so long.
+    static Bytes Answer(const Fd& fd, int64_t ms) {
+        Bytes all;
+        const Deadline deadline = Deadline::In(ms);
+        pollfd entry{fd.get(), POLLIN, 0};
+        while (::poll(&entry, 1, static_cast<int>(deadline.left_ms())) > 0) {
+            std::byte buffer[4096];
+            const ssize_t got = ::recv(fd.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+            if (got <= 0) break;
+            all.insert(all.end(), buffer, buffer + got);
+        }
+        return all;
+    }
+    size_t FdsOfWorker() const {
+        size_t count = 0;
+        const std::string path = fmt::format("/proc/{}/fd", worker_->pid());
+        for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(path)) {
+            count++;
+        }
+        return count;
+    }
+    size_t KibOfWorker() const {
+        std::ifstream file(fmt::format("/proc/{}/status", worker_->pid()));
+        std::string word;
+        size_t kib = 0;
+        while (file >> word) {
+            if (word == "VmRSS:") file >> kib;
+        }
+        return kib;
+    }
+    // A caller with the key is heard: its handshake ends well.
+    void ExpectServes(int64_t ms) const {
+        const auto dialled = DialWorker(Address(), key_, 1000, Deadline::In(ms));
+        EXPECT_TRUE(dialled.ok()) << dialled.error().message;
+    }
+
+    test::TempDir folder_;
+    Bytes key_;
+    std::unique_ptr<Process> worker_;
+    int port_ = 0;
+};
+
+TEST_F(SecurityControl, TenThousandSilentConnectionsKeepNoJobOut) {
+    constexpr size_t kWanted = 10'000;
+    rlimit limit;
+    ASSERT_EQ(0, ::getrlimit(RLIMIT_NOFILE, &limit));
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, kWanted + 200);
+    ASSERT_EQ(0, ::setrlimit(RLIMIT_NOFILE, &limit));
+    const size_t count = std::min<size_t>(kWanted, limit.rlim_cur - 100);
+    const size_t kib_before = KibOfWorker();
+    {
+        std::vector<Fd> silent;
+        silent.reserve(count);
+        std::atomic<size_t> open = 0;
+        std::thread crowd([&] {
+            sockaddr_in to{};
+            to.sin_family = AF_INET;
+            to.sin_port = htons(static_cast<uint16_t>(port_));
+            to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+            for (size_t i = 0; i < count; i++) {
+                silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+                // The rest of a crowd that the port cannot take at once waits in the kernel.
+                if (i % 64 != 0) net::SetBlocking(silent.back().get(), false);
+                ::connect(silent.back().get(), reinterpret_cast<sockaddr*>(&to), sizeof to);
+                open++;
+            }
+        });
+        while (open < count / 10) std::this_thread::yield();
+        ExpectServes(10'000);  // amid the crowd
+        crowd.join();
+        EXPECT_LE(FdsOfWorker(), 40u);
+        EXPECT_LE(KibOfWorker(), kib_before + 8192);
+        if (count < kWanted) fmt::print("only {} files may be open here\n", count);
+    }
+    limit.rlim_cur = before;
+    ASSERT_EQ(0, ::setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+// Frames of every type, well formed and not, before the key is proved: no word about version, host
+// or job, and nothing but a challenge to who greets in order.
+TEST_F(SecurityControl, NothingIsSaidBeforeTheKeyIsProved) {
+    std::mt19937 random(11);
+    for (int type = 0; type <= 20; type++) {
+        for (size_t size : {size_t{0}, size_t{44}, size_t{900}}) {
+            Bytes payload(size);
+            for (std::byte& byte : payload) byte = static_cast<std::byte>(random());
+            Bytes bytes;
+            AppendFrame(bytes, static_cast<FrameType>(type), payload);
+            const Fd fd = Knock();
+            Send(fd, bytes);
+            const Bytes answer = Answer(fd, 500);
+            EXPECT_LE(answer.size(), 32u) << "type " << type << " of " << size;
+            const std::string text(reinterpret_cast<const char*>(answer.data()), answer.size());
+            EXPECT_EQ(std::string::npos, text.find(WEFT_VERSION)) << type;
+        }
+    }
+    ExpectServes(5000);
+}
+
+TEST_F(SecurityControl, AWrongProofLearnsNothingMore) {
+    Bytes other = key_;
+    other.back() ^= std::byte{1};
+    ClientHandshake handshake("w", other, 1000);
+    const Fd fd = Knock();
+    Send(fd, handshake.First());
+    pollfd entry{fd.get(), POLLIN, 0};
+    ASSERT_EQ(1, ::poll(&entry, 1, 2000));
+    Bytes in(4096);
+    const ssize_t got = ::recv(fd.get(), in.data(), in.size(), 0);
+    ASSERT_GT(got, 0);
+    size_t consumed = 0;
+    const auto frame = ParseFrame(View(in).first(static_cast<size_t>(got)), false, &consumed);
+    ASSERT_TRUE(frame.ok() && frame->has_value());
+    EXPECT_EQ(FrameType::kChallenge, (*frame)->type);
+    EXPECT_EQ(static_cast<size_t>(got), consumed);
+    Send(fd, handshake.On(**frame).value());
+    const Bytes answer = Answer(fd, 2000);
+    const auto refusal = ParseFrame(answer, false, &consumed);
+    ASSERT_TRUE(refusal.ok() && refusal->has_value());
+    ASSERT_EQ(FrameType::kRefuse, (*refusal)->type);
+    const RefuseMessage why = DecodeRefuse((*refusal)->payload).value();
+    EXPECT_EQ(Refusal::kWrongKey, why.reason);
+    EXPECT_EQ("", why.version);
+    EXPECT_EQ(answer.size(), consumed) << "something behind the refusal";
+    ExpectServes(5000);
+}
+
+// Somebody at the worker's address who takes the connection, and stops at each stage in turn.
+TEST_F(SecurityControl, ADiallerGivesUpOnWhoeverStallsOrTalksNonsense) {
+    enum Stage { kSilent, kHalf, kChallenge, kGarbage, kHuge, kClosed };
+    for (const Stage stage : {kSilent, kHalf, kChallenge, kGarbage, kHuge, kClosed}) {
+        const Fd port = net::ListenTcp("127.0.0.1", 0).value();
+        net::SetBlocking(port.get(), true);
+        const std::string address = fmt::format("127.0.0.1:{}", net::BoundPort(port.get()).value());
+        std::thread impostor([&] {
+            const Fd fd = net::Accept(port.get());
+            net::SetBlocking(fd.get(), true);
+            Bytes hello(4096);
+            const ssize_t got = ::recv(fd.get(), hello.data(), hello.size(), 0);
+            ServerHandshake handshake(key_);
+            size_t consumed = 0;
+            const auto frame =
+                ParseFrame(View(hello).first(static_cast<size_t>(got)), false, &consumed);
+            Bytes answer = handshake.On(**frame, false).send;
+            if (stage == kSilent || stage == kClosed) answer.clear();
+            if (stage == kHalf) answer.resize(answer.size() / 2);
+            if (stage == kGarbage) answer.assign(300, std::byte{'x'});
+            if (stage == kHuge) answer.assign(8, std::byte{0xff});
+            Send(fd, answer);
+            if (stage == kClosed) return;
+            while (::recv(fd.get(), hello.data(), hello.size(), 0) > 0) continue;
+        });
+        const int64_t begin = NowNs();
+        const auto dialled = DialWorker(address, key_, 1000, Deadline::In(300));
+        const int64_t ms = (NowNs() - begin) / 1'000'000;
+        impostor.join();
+        ASSERT_FALSE(dialled.ok()) << stage;
+        EXPECT_LE(ms, 2000) << stage;
+        EXPECT_NE(std::string::npos, dialled.error().message.find(address))
+            << dialled.error().message;
+        const bool in_time = stage == kSilent || stage == kHalf || stage == kChallenge;
+        EXPECT_EQ(in_time, dialled.error().code == ErrorCode::kTimeout)
+            << stage << ": " << dialled.error().message;
+    }
+}
+
+}  // namespace
+}  // namespace weft::cluster
