@@ -63,7 +63,8 @@ int Control::SilentTooLong(int64_t now_ns) const {
 }
 
 void Control::JudgeStall(int64_t now_ns) {
-    if (stalled_ < 0 || verdict_.has_value() || now_ns < stall_end_ns_) return;
+    if (verdict_.has_value()) stalled_ = -1;  // of an epoch that is over
+    if (stalled_ < 0 || now_ns < stall_end_ns_) return;
     const int first = std::exchange(stalled_, -1);
     const int silent = SilentTooLong(now_ns);
     if (silent >= 0) {

@@ -2,6 +2,8 @@
 // what a dialler gets from somebody who is no worker: an error in time that names the address.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -14,6 +16,7 @@
 #include "base/file.h"
 #include "cluster/cluster.h"
 #include "cluster/dial.h"
+#include "net/socket.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
 
@@ -112,7 +115,7 @@ TEST_F(SecurityControl, TenThousandSilentConnectionsKeepNoJobOut) {
             for (size_t i = 0; i < count; i++) {
                 silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
                 // The rest of a crowd that the port cannot take at once waits in the kernel.
-                if (i % 64 != 0) net::SetBlocking(silent.back().get(), false);
+                if (i % 32 != 0) net::SetBlocking(silent.back().get(), false);
                 ::connect(silent.back().get(), reinterpret_cast<sockaddr*>(&to), sizeof to);
                 open++;
             }
