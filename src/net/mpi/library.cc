@@ -110,10 +110,8 @@ Result<std::unique_ptr<MpiLibrary>> MpiLibrary::Load(std::string_view flavour) {
                          "again ('weft --version' lists the plug-ins it finds)",
                          kPrefix, flavour, kSuffix, flavour);
     }
-    // UCX, below many MPI libraries, would log to standard output, which is the answer's; and of a
-    // lost peer we have our own words. It reads these while it is loaded.
+    // UCX, below many MPI libraries, would log to standard output, which is the answer's.
     ::setenv("UCX_LOG_FILE", "stderr", 0);
-    ::setenv("UCX_HANDLE_ERRORS", "none", 0);
     // Global: MPI libraries load parts of their own that look for their symbols.
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (handle == nullptr) {
