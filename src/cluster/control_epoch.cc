@@ -124,6 +124,8 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
     verdict_.reset();
     failed_.store(false, std::memory_order_release);
     recovering_ = taken_ = false;
+    stalled_ = -1;
+    wait_ = {};
     told_.clear();
     transport_.clear();
     rounds_ = 0;
