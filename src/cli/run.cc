@@ -53,6 +53,7 @@ Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWord
 struct Outcome {
     engine::Generation generation;
     std::vector<engine::RankReport> reports;
+    bool recovers = false;  // --rejoin-ms or --elastic was given
     std::vector<engine::Recovery> recoveries;
     AllReduceCost all_reduce;
     double load_s = 0;
@@ -74,15 +75,16 @@ Json ToJson(const std::vector<engine::Recovery>& recoveries) {
 void PrintOutcome(const Outcome& outcome, bool json) {
     const engine::Generation& g = outcome.generation;
     if (json) {
-        PrintJson({{"text", g.text},
-                   {"tokens", g.tokens},
-                   {"prompt_tokens", g.prompt_tokens},
-                   {"prefill_tok_s", g.prefill_tok_s()},
-                   {"decode_tok_s", g.decode_tok_s()},
-                   {"load_s", outcome.load_s},
-                   {"ranks", RanksToJson(outcome.reports)},
-                   {"all_reduce", ToJson(outcome.all_reduce)},
-                   {"recoveries", ToJson(outcome.recoveries)}});
+        Json result{{"text", g.text},
+                    {"tokens", g.tokens},
+                    {"prompt_tokens", g.prompt_tokens},
+                    {"prefill_tok_s", g.prefill_tok_s()},
+                    {"decode_tok_s", g.decode_tok_s()},
+                    {"load_s", outcome.load_s},
+                    {"ranks", RanksToJson(outcome.reports)},
+                    {"all_reduce", ToJson(outcome.all_reduce)}};
+        if (outcome.recovers) result["recoveries"] = ToJson(outcome.recoveries);
+        PrintJson(result);
         return;
     }
     Stream("\n");
@@ -127,6 +129,7 @@ Status Run(RunFlags& flags) {
     outcome.transport = engine->cluster().fabric().transport;
     const model::Layout layout = engine->rank().layout();
     WEFT_ASSIGN(outcome.reports, engine->Finish());
+    outcome.recovers = flags.common.cluster.rejoin_ms > 0 || flags.common.cluster.elastic;
     outcome.recoveries = engine->recoveries();
     outcome.all_reduce = CostOf(outcome.reports, layout);
     PrintOutcome(outcome, json);

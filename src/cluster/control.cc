@@ -25,6 +25,11 @@ int64_t BeatNs(int64_t timeout_ms) {
     return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kMs;
 }
 
+Error OutOfTurn(FrameType type) {
+    return MakeError(ErrorCode::kCorrupt, "it sent a control frame of type {} out of turn",
+                     static_cast<int>(type));
+}
+
 }  // namespace
 
 // ---- The thread ---------------------------------------------------------------------------------
@@ -178,9 +183,10 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         relay_ns_ = NowNs();
         return {};
     }
-    if (type == FrameType::kAssign && !assignment_.has_value()) {
+    if (type == FrameType::kAssign) {
         WEFT_ASSIGN(AssignMessage assignment, DecodeAssign(payload));
         if (assignment.epoch <= epoch_) return {};
+        if (assignment_.has_value()) return OutOfTurn(type);
         epoch_ = assignment.epoch;
         hosts_ = assignment.hosts;
         options_.rank = assignment.rank;
@@ -202,8 +208,7 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         OnEnd();
         return {};
     }
-    return MakeError(ErrorCode::kCorrupt, "it sent a control frame of type {} out of turn",
-                     static_cast<int>(type));
+    return OutOfTurn(type);
 }
 
 // A worker cannot go on. What is about the cluster already says whom it is about.

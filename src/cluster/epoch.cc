@@ -71,7 +71,10 @@ Status ClusterImpl::FormEpoch(const Replan& replan, const Deadline& rejoin, Epoc
         lost = await();
         if (!lost.ok()) return control_->GiveUp(lost.error());
     }
-    if (!lost->empty() && !options_.elastic) return control_->GiveUp(NotBack(info.why, *lost));
+    if (!lost->empty() && !options_.elastic) {
+        if (rejoin.expired()) return control_->GiveUp(NotBack(info.why, *lost));
+        return MakeError(ErrorCode::kPeerLost, "a rank that had come back was lost again");
+    }
     std::vector<int> kept;
     for (int rank = 0; rank < size_; ++rank) {
         if (std::count(lost->begin(), lost->end(), rank) == 0) kept.push_back(rank);

@@ -306,16 +306,16 @@ TEST_F(Contract, RefusedBeforeLoading) {
 }
 
 TEST_F(Contract, RefusesQuantizationsItLacks) {
-    // The type of the first matrix becomes Q5_K (13), which is not in the table.
+    // The type of the first matrix becomes Q8_1 (9), which is not in the table.
     std::ifstream in(model_, std::ios::binary);
     std::string bytes{std::istreambuf_iterator<char>(in), {}};
     const std::string name = "token_embd.weight";
     const size_t at = bytes.find(name) + name.size() + 4 + 2 * 8;
     ASSERT_LT(at, bytes.size());
-    bytes[at] = 13;
-    std::ofstream(dir_ / "q5.gguf", std::ios::binary) << bytes;
-    ExpectRefused({"run", dir_ / "q5.gguf", "-p", "a"}, 1,
-                  {"token_embd.weight", "Q4_K", dir_ / "q5.gguf"});
+    bytes[at] = 9;
+    std::ofstream(dir_ / "q8_1.gguf", std::ios::binary) << bytes;
+    ExpectRefused({"run", dir_ / "q8_1.gguf", "-p", "a"}, 1,
+                  {"token_embd.weight", "Q4_K", dir_ / "q8_1.gguf"});
 }
 
 TEST_F(Contract, InterruptEndsAllRanksAndKeepsTheText) {
