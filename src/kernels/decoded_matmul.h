@@ -43,8 +43,8 @@ class DecodedMatMul {
         const std::byte* w =
             args_.weight.data +
             row / kStripRows * strips::StripBytes(args_.weight.dtype, args_.weight.cols);
-        std::memset(sums_, 0, sizeof sums_);
-        std::memset(wide_, 0, sizeof wide_);
+        std::memset(sums_, 0, static_cast<size_t>(tokens) * sizeof sums_[0]);
+        std::memset(wide_, 0, static_cast<size_t>(tokens) * sizeof wide_[0]);
         for (int64_t unit = 0; unit < end; unit += units) {
             DecodeStripBlock(args_.weight.dtype, w, units_);
             w += info.block_bytes * kStripRows;

@@ -33,18 +33,17 @@ struct FieldList {
 
 constexpr FieldList FieldsOf(DType dtype) {
     FieldList list;
-    switch (dtype) {
-        case DType::kF32: list.Add(0, 4, 1); break;
-        case DType::kF16: list.Add(0, 2, 1); break;
-        case DType::kBF16: list.Add(0, 2, 1); break;
-        case DType::kQ4_0: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
-        case DType::kQ4_1: list.Add(4, 4, 4), list.Add(0, 2, 1), list.Add(2, 2, 1); break;
-        case DType::kQ8_0: list.Add(2, 4, 8), list.Add(0, 2, 1); break;
-        case DType::kQ4_K:  // the widened block: d, dmin, 8 scales, 8 minima, quants
+    switch (FormOf(dtype)) {
+        case Form::kFloats:
+        case Form::kPlainBlocks: list.Add(0, static_cast<int>(Info(dtype).block_bytes), 1); break;
+        case Form::kQ4_0: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
+        case Form::kQ4_1: list.Add(4, 4, 4), list.Add(0, 2, 1), list.Add(2, 2, 1); break;
+        case Form::kQ8_0: list.Add(2, 4, 8), list.Add(0, 2, 1); break;
+        case Form::kQ4_K:  // the widened block: d, dmin, 8 scales, 8 minima, quants
             list.Add(0, 2, 1), list.Add(2, 2, 1), list.Add(4, 1, 8), list.Add(12, 1, 8);
             list.Add(20, 4, 32);
             break;
-        case DType::kQ6_K:
+        case Form::kQ6_K:
             list.Add(208, 2, 1), list.Add(192, 1, 16);
             for (int half = 0; half < 2; ++half) {
                 for (int i = 0; i < 32; i += 4) {
@@ -53,25 +52,6 @@ constexpr FieldList FieldsOf(DType dtype) {
                 }
             }
             break;
-        case DType::kQ5_0:
-        case DType::kQ5_1:
-        case DType::kQ2_K:
-        case DType::kQ3_K:
-        case DType::kQ5_K:
-        case DType::kIQ1_S:
-        case DType::kIQ1_M:
-        case DType::kIQ2_XXS:
-        case DType::kIQ2_XS:
-        case DType::kIQ2_S:
-        case DType::kIQ3_XXS:
-        case DType::kIQ3_S:
-        case DType::kIQ4_NL:
-        case DType::kIQ4_XS:
-        case DType::kTQ1_0:
-        case DType::kTQ2_0:
-        case DType::kMXFP4: list.Add(0, static_cast<int>(Info(dtype).block_bytes), 1); break;
-        case DType::kI32:
-        case DType::kF64: break;
     }
     return list;
 }

@@ -22,6 +22,43 @@
 
 namespace weft::kernels::strips {
 
+// What multiplies a type's strips: a kernel of its own, or the one for plain blocks.
+enum class Form { kFloats, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K, kPlainBlocks };
+
+constexpr Form FormOf(DType dtype) {
+    switch (dtype) {
+        case DType::kF32:
+        case DType::kF16:
+        case DType::kBF16: return Form::kFloats;
+        case DType::kQ4_0: return Form::kQ4_0;
+        case DType::kQ4_1: return Form::kQ4_1;
+        case DType::kQ8_0: return Form::kQ8_0;
+        case DType::kQ4_K: return Form::kQ4_K;
+        case DType::kQ6_K: return Form::kQ6_K;
+        case DType::kQ5_0:
+        case DType::kQ5_1:
+        case DType::kQ2_K:
+        case DType::kQ3_K:
+        case DType::kQ5_K:
+        case DType::kIQ1_S:
+        case DType::kIQ1_M:
+        case DType::kIQ2_XXS:
+        case DType::kIQ2_XS:
+        case DType::kIQ2_S:
+        case DType::kIQ3_XXS:
+        case DType::kIQ3_S:
+        case DType::kIQ4_NL:
+        case DType::kIQ4_XS:
+        case DType::kTQ1_0:
+        case DType::kTQ2_0:
+        case DType::kMXFP4: return Form::kPlainBlocks;
+        case DType::kI32:
+        case DType::kF64: break;
+    }
+    WEFT_CHECK(!"neither I32 nor F64 holds weights");
+    return Form::kFloats;
+}
+
 // Bytes of one packed block: 16 rows of one block of the type.
 constexpr int64_t BlockBytes(DType dtype) {
     const int64_t native = dtype == DType::kQ4_K ? 148 : Info(dtype).block_bytes;

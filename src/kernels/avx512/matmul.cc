@@ -90,36 +90,15 @@ void Strips(const MatMulArgs& args, Range rows) {
 
 void MatMul(const MatMulArgs& args, int part, int parts) {
     const Range rows = Share(args.weight.rows, kStripRows, part, parts);
-    switch (args.weight.dtype) {
-        case DType::kF32: return MatMulFloats(args, rows);
-        case DType::kF16: return MatMulFloats(args, rows);
-        case DType::kBF16: return MatMulFloats(args, rows);
-        case DType::kQ4_0: return Strips<BlockQ4_0>(args, rows);
-        case DType::kQ4_1: return Strips<BlockQ4_1>(args, rows);
-        case DType::kQ8_0: return Strips<BlockQ8_0>(args, rows);
-        case DType::kQ4_K: return Strips<BlockQ4_K>(args, rows);
-        case DType::kQ6_K: return Strips<BlockQ6_K>(args, rows);
-        case DType::kQ5_0:
-        case DType::kQ5_1:
-        case DType::kQ2_K:
-        case DType::kQ3_K:
-        case DType::kQ5_K:
-        case DType::kIQ1_S:
-        case DType::kIQ1_M:
-        case DType::kIQ2_XXS:
-        case DType::kIQ2_XS:
-        case DType::kIQ2_S:
-        case DType::kIQ3_XXS:
-        case DType::kIQ3_S:
-        case DType::kIQ4_NL:
-        case DType::kIQ4_XS:
-        case DType::kTQ1_0:
-        case DType::kTQ2_0:
-        case DType::kMXFP4: return MatMulDecoded(args, rows);
-        case DType::kI32:
-        case DType::kF64: break;
+    switch (strips::FormOf(args.weight.dtype)) {
+        case strips::Form::kFloats: return MatMulFloats(args, rows);
+        case strips::Form::kQ4_0: return Strips<BlockQ4_0>(args, rows);
+        case strips::Form::kQ4_1: return Strips<BlockQ4_1>(args, rows);
+        case strips::Form::kQ8_0: return Strips<BlockQ8_0>(args, rows);
+        case strips::Form::kQ4_K: return Strips<BlockQ4_K>(args, rows);
+        case strips::Form::kQ6_K: return Strips<BlockQ6_K>(args, rows);
+        case strips::Form::kPlainBlocks: return MatMulDecoded(args, rows);
     }
-    WEFT_CHECK(!"I32 weights");
 }
 
 }  // namespace weft::kernels::avx512
