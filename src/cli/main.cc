@@ -16,7 +16,9 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
     "  weft run model.gguf -p \"Once upon a time\" --local 2\n"
-    "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1";
+    "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1\n"
+    "  weft net allreduce --local 2\n"
+    "  weft doctor";
 
 bool Has(const std::vector<std::string>& words, const char* word) {
     return std::ranges::find(words, word) != words.end();
