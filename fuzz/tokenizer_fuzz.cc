@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "formats/tokenizer.h"
-#include "formats/tokenizer_stream.h"
+#include "formats/tokenizer/stream.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "formats/utf8.h"
 #include "support/tiny_vocabulary.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/cpu_backend.h"
-#include "formats/tokenizer_read.h"
+#include "formats/tokenizer/read_gguf.h"
 
 namespace weft::cli {
 namespace {

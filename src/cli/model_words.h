@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "formats/model_file.h"
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "model/hyper.h"
 
 namespace weft::cli {

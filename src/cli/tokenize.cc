@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
-#include "formats/tokenizer_read.h"
+#include "formats/tokenizer/read_gguf.h"
 
 namespace weft::cli {
 namespace {

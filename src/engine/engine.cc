@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "engine/net.h"
 #include "engine/stop.h"
-#include "formats/tokenizer_read.h"
-#include "formats/tokenizer_stream.h"
+#include "formats/tokenizer/read_gguf.h"
+#include "formats/tokenizer/stream.h"
 
 namespace weft::engine {
 namespace {

@@ -27,7 +27,7 @@
 #include "engine/rank.h"
 #include "engine/recovery.h"
 #include "engine/sampler.h"
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 namespace weft::engine {
 

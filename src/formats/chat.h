@@ -19,7 +19,7 @@
 
 #include "base/result.h"
 #include "formats/metadata.h"
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 namespace weft::formats {
 

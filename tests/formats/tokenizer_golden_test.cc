@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "formats/tokenizer.h"
-#include "formats/tokenizer_read.h"
-#include "formats/tokenizer_stream.h"
+#include "formats/tokenizer/read_gguf.h"
+#include "formats/tokenizer/stream.h"
+#include "formats/tokenizer/tokenizer.h"
 
 namespace weft::formats {
 namespace {

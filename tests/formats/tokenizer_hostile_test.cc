@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "support/tiny_vocabulary.h"
 
 namespace weft::formats {

@@ -1,10 +1,10 @@
-#include "formats/tokenizer_split.h"
+#include "formats/tokenizer/split.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "support/tiny_vocabulary.h"
 
 namespace weft::formats {

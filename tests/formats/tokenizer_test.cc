@@ -1,10 +1,10 @@
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "formats/tokenizer_stream.h"
+#include "formats/tokenizer/stream.h"
 #include "support/tiny_vocabulary.h"
 
 namespace weft::formats {

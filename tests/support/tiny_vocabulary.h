@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 namespace weft::formats {
 

@@ -1,7 +1,7 @@
 // The checks between a file's idea of a vocabulary and one that the rest can rely on.
 #include <cmath>
 
-#include "formats/tokenizer_model.h"
+#include "formats/tokenizer/model.h"
 
 namespace weft::formats {
 namespace {

@@ -1,4 +1,4 @@
-#include "formats/tokenizer_read.h"
+#include "formats/tokenizer/read_gguf.h"
 
 #include <limits>
 #include <string>

@@ -1,11 +1,11 @@
 // Tokenizers: text to token ids and back, for the two families that GGUF files carry.
 //
-// "gpt2"   byte-level BPE: a pre-tokenizer (see tokenizer_split.h) cuts the text into words, and
+// "gpt2"   byte-level BPE: a pre-tokenizer (see split.h) cuts the text into words, and
 //          the merge list joins bytes inside each word, lowest rank first, leftmost first.
 // "llama"  SentencePiece BPE ("SPM"): spaces become U+2581, the whole text is one word, neighbours
 //          join into the token of the best score, and what has no token falls back to bytes.
 //
-// The vocabulary comes from `tokenizer.ggml.*` metadata (tokenizer_read.h) as a TokenizerData, and
+// The vocabulary comes from `tokenizer.ggml.*` metadata (read_gguf.h) as a TokenizerData, and
 // is hostile input: Make checks every id, every merge and every type, and names what is wrong.
 //
 // Text is bytes. Invalid UTF-8 is encoded byte by byte, nothing is replaced: with a vocabulary
@@ -88,7 +88,7 @@ class Tokenizer {
     bool IsSpecial(int32_t id) const;           // control or unknown: not shown to users
     bool IsEog(int32_t id) const;               // ends a generation: eos, eot, eom and their like
     int32_t Find(std::string_view text) const;  // the token with exactly this raw text, or -1
-    const TokenizerData& data() const;  // as given, without the merges
+    const TokenizerData& data() const;          // as given, without the merges
 
   private:
     Tokenizer();

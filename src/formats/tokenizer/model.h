@@ -1,5 +1,5 @@
 // Inside of a Tokenizer: the checked vocabulary and the interface of the two families.
-// Only the files tokenizer*.cc include this; users take tokenizer.h.
+// Only the files of this folder include it; users take tokenizer.h.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 namespace weft::formats {
 

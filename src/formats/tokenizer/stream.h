@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 namespace weft::formats {
 

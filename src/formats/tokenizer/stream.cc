@@ -1,4 +1,4 @@
-#include "formats/tokenizer_stream.h"
+#include "formats/tokenizer/stream.h"
 
 #include "formats/utf8.h"
 

@@ -1,4 +1,4 @@
-#include "formats/tokenizer_special.h"
+#include "formats/tokenizer/special.h"
 
 #include <algorithm>
 

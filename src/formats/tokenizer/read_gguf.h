@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "formats/metadata.h"
 #include "formats/model_file.h"
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 namespace weft::formats {
 

@@ -1,9 +1,9 @@
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 #include <algorithm>
 
-#include "formats/tokenizer_model.h"
-#include "formats/tokenizer_special.h"
+#include "formats/tokenizer/model.h"
+#include "formats/tokenizer/special.h"
 
 namespace weft::formats {
 namespace {

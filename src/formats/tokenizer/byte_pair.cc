@@ -7,8 +7,8 @@
 #include <array>
 #include <queue>
 
-#include "formats/tokenizer_model.h"
-#include "formats/tokenizer_split.h"
+#include "formats/tokenizer/model.h"
+#include "formats/tokenizer/split.h"
 #include "formats/utf8.h"
 
 namespace weft::formats {

@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "formats/tokenizer_split.h"
+#include "formats/tokenizer/split.h"
 
 #include <pcre2.h>
 

@@ -1,0 +1,31 @@
+// The tokenizer of a Hugging Face folder, or of one of its files.
+//
+// Looked for in this order, the first that is there counts:
+//   tokenizer.json                  Hugging Face tokenizers: BPE, Unigram
+//   tiktoken.model, *.tiktoken      tiktoken: a token in base64 and its rank a line
+//   tokenizer.model                 SentencePiece (or tiktoken, by its contents): BPE, Unigram
+// Beside it, where they are there: tokenizer_config.json (added tokens, names of bos and eos,
+// add_bos_token), special_tokens_map.json (names), generation_config.json and config.json (ids that
+// end a generation, model_type).
+//
+// Errors: kNotFound: no such folder or none of the files; kUnsupported: a part of a known format
+// that Weft does not know, by name; kCorrupt: anything wrong inside a file, which is named.
+// Files above 512 MB are refused.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "formats/tokenizer/tokenizer.h"
+
+namespace weft::formats {
+
+Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder);
+
+// The chat template of a folder as its author wrote it (Jinja): chat_template.jinja, else
+// tokenizer_config.json's `chat_template` (of a list the one named "default"), else
+// chat_template.json. kNotFound where there is none.
+Result<std::string> ReadChatTemplate(const std::string& folder);
+
+}  // namespace weft::formats
