@@ -1,5 +1,6 @@
 // weft doctor: checks of hosts, here, over ssh and out of snapshots.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -15,9 +16,11 @@
 #include "cli/output.h"
 #include "doctor/check.h"
 #include "doctor/collect.h"
+#include "doctor/fabric.h"
 #include "doctor/live_view.h"
 #include "doctor/report.h"
 #include "doctor/snapshot.h"
+#include "net/fabric.h"
 
 namespace weft::cli {
 namespace {
@@ -26,6 +29,7 @@ struct DoctorFlags {
     std::vector<std::string> from, hosts, checks, ignored;
     std::string save;
     doctor::CollectOptions collect;
+    cluster::ClusterOptions fabric;  // its hosts: --workers
     bool list = false, markdown = false, json = false, verbose = false, no_measure = false;
 };
 
@@ -136,13 +140,31 @@ void PrintFindings(const DoctorFlags& flags, const std::vector<doctor::Finding>&
     PrintJson({{"findings", list}});
 }
 
+// What --workers asks for; a measurement that fails is a finding, not the end of all others.
+std::vector<doctor::Finding> Measure(const DoctorFlags& flags) {
+    const auto here = doctor::MakeLiveView({.measure = false});
+    auto found = doctor::MeasureFabric(*here, flags.fabric);
+    if (found.ok()) return std::move(*found);
+    return {{"across-measured", doctor::Severity::kFail, here->host(), found.error().message,
+             "messages to every worker and back", "no model can run over these hosts",
+             "weft worker --listen HOST:PORT --key-file FILE on each of them"}};
+}
+
 Status Run(const DoctorFlags& flags, int& status) {
     if (flags.list) return PrintList(flags), Status();
     if (!flags.save.empty()) return Save(flags);
+    const bool chosen = flags.checks.empty() ||
+                        std::ranges::find(flags.checks, "across-measured") != flags.checks.end();
+    const bool fabric = chosen && !flags.fabric.hosts.empty();
+    if (fabric) WEFT_TRY(cluster::CheckOptions(flags.fabric));
     std::vector<doctor::Finding> findings;
     WEFT_ASSIGN(const Views views, Open(flags, findings));
     WEFT_ASSIGN(const auto found, doctor::RunChecks(views, flags.checks));
     findings.insert(findings.end(), found.begin(), found.end());
+    if (fabric) {
+        const auto measured = Measure(flags);
+        findings.insert(findings.end(), measured.begin(), measured.end());
+    }
     for (doctor::Finding& finding : findings) {
         const bool bad = finding.severity > doctor::Severity::kNote;
         if (bad && std::ranges::find(flags.ignored, finding.check) != flags.ignored.end()) {
@@ -173,6 +195,14 @@ void AddDoctor(CLI::App& app, int& status) {
     command->add_flag("--list", flags->list, "Explain every check");
     command->add_flag("--markdown", flags->markdown, "With --list: as the page docs/doctor.md");
     command->add_flag("--no-measure", flags->no_measure, "Leave out the measurements");
+    command
+        ->add_option("--workers", flags->fabric.hosts,
+                     "Measure the links to these workers, as a:7000,b:7000")
+        ->delimiter(',');
+    command->add_option("--key-file", flags->fabric.key_file, "The key shared with the workers");
+    command->add_option(
+        "--transport", flags->fabric.transport,
+        "Of --workers: " + fmt::format("{}", fmt::join(net::TransportNames(), ", ")));
     command->add_option("--remote", flags->collect.program, "The weft program on the hosts");
     command->add_option("--timeout-ms", flags->collect.timeout_ms, "For each host (30000)")
         ->check(CLI::Range(200, 3'600'000));
@@ -184,6 +214,7 @@ void AddDoctor(CLI::App& app, int& status) {
         "Examples:\n"
         "  weft doctor\n"
         "  weft doctor --hosts a,b\n"
+        "  weft doctor --workers a:7000,b:7000 --key-file weft.key\n"
         "  weft doctor --save a.tar        (there)\n"
         "  weft doctor --from a.tar --from b.tar");
     command->callback([flags, &status] {

@@ -20,7 +20,8 @@ struct Check {
     const char* what;   // what it looks at, one sentence
     const char* reads;  // the files and commands
     const char* why;    // what the fault costs
-    // One of the two. A check that says nothing has nothing to look at on this host.
+    // One of the two (none: it needs ranks, doctor/fabric.h). A check that says nothing has nothing
+    // to look at on this host.
     void (*run)(HostView& view, Findings& out) = nullptr;
     void (*across)(Hosts hosts, Findings& out) = nullptr;  // called with two hosts or more
 };

@@ -27,7 +27,7 @@ constexpr std::array kChecks = {
     &checks::kRdmaCounters,    &checks::kTcpRetransmits,  &checks::kCpuThrottling,
     &checks::kAcrossRoute,     &checks::kAcrossAddress,   &checks::kAcrossMtu,
     &checks::kAcrossPath,      &checks::kAcrossCards,     &checks::kAcrossClock,
-    &checks::kAcrossKernel,    &checks::kIbOneManager,
+    &checks::kAcrossKernel,    &checks::kIbOneManager,    &checks::kAcrossMeasured,
 };
 
 const std::vector<Check>& Table() {

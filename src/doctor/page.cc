@@ -18,6 +18,7 @@ weft doctor                              # this machine
 weft doctor --hosts a,b,c                # these, by ssh, and across them
 weft doctor --save mine.tar              # a snapshot, to look at elsewhere or to show to others
 weft doctor --from a.tar --from b.tar    # checks snapshots, alone and across each other
+weft doctor --workers b:7000 --key-file weft.key    # measures the links to these
 weft doctor --check pcie-link --json     # one check, for programs
 ```
 

@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 
+#include "base/deadline.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 
@@ -178,6 +181,44 @@ TEST_F(DoctorHosts, ThatDoNotAnswerAreNamed) {
     EXPECT_EQ(hosts, (std::set<std::string>{"down", "stuck", "garbage"})) << ran.out;
     EXPECT_NE(ran.out.find("No route to host"), std::string::npos);
     EXPECT_EQ(Run({"--hosts", "-oProxyCommand=x"}).status, 2);
+}
+
+// ---- Links to workers --------------------------------------------------------------------------
+
+TEST(DoctorWorkers, LinksAreMeasuredAndAWorkerThatIsAwayFails) {
+    test::TempDir dir;
+    const std::string key = dir / "key";
+    std::ofstream(key) << "a key for these tests only";
+    ::chmod(key.c_str(), 0600);
+    const Words measure = {"doctor", "--json", "--check", "across-measured", "--key-file", key};
+    int port = 0;
+    {
+        Weft worker(Words{"worker", "--listen", "127.0.0.1:0", "--key-file", key});
+        const std::string before = "(port ";
+        const Deadline deadline = Deadline::In(10'000);
+        while (worker.Err().find(before) == std::string::npos && !deadline.expired())
+            ::usleep(1000);
+        const std::string said = worker.Err();
+        ASSERT_NE(said.find(before), std::string::npos) << said;
+        port = std::atoi(said.c_str() + said.find(before) + before.size());
+        const Ran ran = RunWeft(
+            measure + Words{"--workers", fmt::format("127.0.0.1:{}", port), "--transport", "tcp"});
+        // A loaded machine may be slow; its bytes are right, and both figures are there.
+        EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+        const json j = ran.Json();
+        ASSERT_EQ(j["findings"].size(), 1u) << j;
+        for (const json& finding : j["findings"]) {
+            EXPECT_EQ(finding["check"], "across-measured");
+            EXPECT_NE(finding["read"].get<std::string>().find("tcp: 8 KiB one way"),
+                      std::string::npos)
+                << j;
+        }
+        ::kill(worker.pid(), SIGTERM);
+    }
+    const Ran gone = RunWeft(measure + Words{"--workers", fmt::format("127.0.0.1:{}", port)});
+    EXPECT_EQ(gone.status, 1) << gone.err;
+    EXPECT_EQ(Worst(gone.Json(), "across-measured"), "fail") << gone.out;
+    EXPECT_EQ(RunWeft({"doctor", "--workers", "127.0.0.1:1"}).status, 2);
 }
 
 }  // namespace

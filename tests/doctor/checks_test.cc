@@ -111,11 +111,14 @@ TEST(DoctorChecks, EachHasAGoodAndABadSnapshot) {
         (one.severity == "ok" ? good : bad).insert(one.check);
         EXPECT_EQ(one.name.starts_with("good"), one.severity == "ok") << one.check << one.name;
     }
+    size_t of_snapshots = 0;
     for (const Check& check : AllChecks()) {
+        if (check.run == nullptr && check.across == nullptr) continue;  // see fabric_test.cc
+        of_snapshots++;
         EXPECT_TRUE(good.contains(check.name)) << check.name;
         EXPECT_TRUE(bad.contains(check.name)) << check.name;
     }
-    EXPECT_EQ(good.size(), AllChecks().size());
+    EXPECT_EQ(good.size(), of_snapshots);
 }
 
 // The same snapshot as a folder, as a tar and as text gives the same findings.

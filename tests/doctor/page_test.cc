@@ -23,7 +23,9 @@ TEST(DoctorPage, EveryCheckExplainsItself) {
         EXPECT_GE(std::string(check.what).size(), 10u);
         EXPECT_GE(std::string(check.reads).size(), 5u);
         EXPECT_GE(std::string(check.why).size(), 20u);
-        EXPECT_NE(check.run == nullptr, check.across == nullptr);
+        // The one that starts ranks is no function of views (doctor/fabric.h).
+        const int ways = (check.run != nullptr) + (check.across != nullptr);
+        EXPECT_EQ(ways, std::string(check.name) == "across-measured" ? 0 : 1);
     }
 }
 

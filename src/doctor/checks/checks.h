@@ -59,5 +59,6 @@ extern const Check kAcrossCards;
 extern const Check kAcrossClock;
 extern const Check kAcrossKernel;
 extern const Check kIbOneManager;
+extern const Check kAcrossMeasured;
 
 }  // namespace weft::doctor::checks

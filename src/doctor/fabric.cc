@@ -1,0 +1,204 @@
+#include "doctor/fabric.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "doctor/checks/checks.h"
+#include "doctor/network.h"
+#include "doctor/rdma.h"
+#include "doctor/text.h"
+#include "engine/net.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr double kSecondsEach = 0.1;
+// A token of a model with 32 layers.
+constexpr double kSyncs = 65;
+// Of the card's speed: what frames, headers and the slot leave. TCP above 10 Gb/s is bound by a
+// core.
+constexpr double kShareOfCard = 0.8, kShareOfFastTcp = 0.4;
+constexpr double kFastMegabits = 10'000;
+// A link that has less than this share of its fastest kin is the slow one.
+constexpr double kShareOfKin = 0.5;
+
+// One way of 8 KB on an idle pair with a cable or a switch between. TCP: some 30 us for the two
+// stacks, interrupts and wake-ups, and 65 us on the wire of 1 Gb/s.
+double LatencyBound(std::string_view transport, double megabits) {
+    if (transport == "verbs") return 12;
+    if (transport == "shm") return 20;
+    return megabits >= kFastMegabits ? 60 : 180;
+}
+
+struct Pair {
+    int from = 0, to = 0;
+    double us = 0, p99_us = 0;
+    double bytes_s = 0;
+    int64_t errors = 0;
+};
+
+const engine::NetRow* RowOf(const engine::NetReport& report, const Pair& pair) {
+    const auto row = std::ranges::find_if(report.rows, [&](const engine::NetRow& r) {
+        return r.from == pair.from && r.to == pair.to;
+    });
+    return row == report.rows.end() ? nullptr : &*row;
+}
+
+std::vector<Pair> PairsOf(const engine::NetReport& latency, const engine::NetReport& bandwidth) {
+    std::vector<Pair> pairs;
+    for (const engine::NetRow& row : latency.rows) {
+        Pair pair{row.from, row.to, row.timings.typical_us, row.timings.p99_us, 0, row.errors};
+        if (const engine::NetRow* large = RowOf(bandwidth, pair)) {
+            pair.bytes_s = large->average_bytes_s;
+            pair.errors += large->errors;
+        }
+        pairs.push_back(pair);
+    }
+    return pairs;
+}
+
+// Speed of the card that this machine reaches `worker` by; 0: not known.
+double MegabitsTo(HostView& here, const std::string& worker) {
+    const auto address = ParseIpv4(worker.substr(0, worker.find(':')));
+    if (!address || address->IsLoopback()) return 0;
+    const std::vector<Route> routes = Routes(here);
+    const Route* route = RouteTo(routes, *address);
+    if (route == nullptr) return 0;
+    const std::vector<NetDevice> devices = NetDevices(here);
+    const NetDevice* device = FindNetDevice(devices, route->device);
+    return device == nullptr ? 0 : device->megabits;
+}
+
+bool HasRdma(HostView& here) {
+    return std::ranges::any_of(RdmaPorts(here), [](const RdmaPort& port) { return port.active(); });
+}
+
+class Judge {
+  public:
+    Judge(HostView& here, const std::vector<std::string>& workers, const engine::NetReport& latency,
+          std::vector<Pair> pairs)
+        : here_(here), workers_(workers), latency_(latency), pairs_(std::move(pairs)) {}
+
+    std::vector<Finding> All() {
+        std::vector<Finding> all;
+        for (const Pair& pair : pairs_) {
+            Findings out(checks::kAcrossMeasured.name, Names(pair));
+            One(pair, out);
+            for (Finding& finding : out.Take()) all.push_back(std::move(finding));
+        }
+        return all;
+    }
+
+  private:
+    void One(const Pair& pair, Findings& out) {
+        const std::string& transport = TransportOf(pair);
+        const double megabits = MegabitsOf(pair);
+        const std::string read =
+            fmt::format("{}: 8 KiB one way in {:.1f} us (99 %: {:.1f}), {:.2f} GB/s", transport,
+                        pair.us, pair.p99_us, pair.bytes_s / 1e9);
+        const double bound_us = LatencyBound(transport, megabits);
+        const double least = LeastBytes(transport, megabits);
+        std::string expected = fmt::format("below {:g} us", bound_us);
+        if (least > 0) expected += fmt::format(", above {:.2f} GB/s", least / 1e9);
+        if (pair.errors > 0) {
+            return out.Fail(fmt::format("{}; {} wrong bytes", read, pair.errors), expected,
+                            "the link changes data",
+                            "another cable, slot or card; weft doctor on "
+                            "both hosts (pcie-errors, nic-counters)");
+        }
+        const size_t before = out.Count();
+        if (pair.us > bound_us) Slow(pair, read, expected, out);
+        if (pair.bytes_s < least) Narrow(read, expected, megabits, out);
+        if (transport == "tcp" && pair.from == 0 && HasRdma(here_)) NotRdma(pair, read, out);
+        if (BehindKin(pair)) {
+            out.Warn(read, "about what the other links of this kind have",
+                     "every sync waits for the slowest link",
+                     "cable, slot and port of these two hosts; weft doctor on each");
+        }
+        if (out.Count() == before) out.Ok(read, expected);
+    }
+
+    void Slow(const Pair& pair, const std::string& read, const std::string& expected,
+              Findings& out) const {
+        out.Warn(read, expected,
+                 fmt::format("a token of a model with 32 layers has {:g} syncs: {:.1f} ms", kSyncs,
+                             kSyncs * pair.us / 1e3),
+                 "weft doctor on both hosts (cpu-governor, nic-coalescing, pcie-power), and run it "
+                 "again while they are idle");
+    }
+
+    static void Narrow(const std::string& read, const std::string& expected, double megabits,
+                       Findings& out) {
+        out.Warn(read, expected,
+                 fmt::format("the card says {:g} Gb/s: loading and prefill wait for the rest",
+                             megabits / 1e3),
+                 "weft doctor on both hosts (pcie-link, across-mtu); weft net bw shows each size");
+    }
+
+    void NotRdma(const Pair& pair, const std::string& read, Findings& out) const {
+        out.Warn(read, "verbs: this machine has an RDMA port",
+                 "TCP takes ten times as long for a small message",
+                 fmt::format("weft net lat --transport verbs --hosts {} says why it can't be used",
+                             workers_.at(static_cast<size_t>(pair.to) - 1)));
+    }
+
+    // A pair of the same transport has more than twice the bandwidth, and a card of unknown speed
+    // can't explain it.
+    bool BehindKin(const Pair& pair) const {
+        double best = 0;
+        for (const Pair& other : pairs_) {
+            if (TransportOf(other) == TransportOf(pair)) best = std::max(best, other.bytes_s);
+        }
+        return pair.bytes_s < kShareOfKin * best;
+    }
+
+    double MegabitsOf(const Pair& pair) const {
+        if (pair.from != 0 || TransportOf(pair) == "shm") return 0;
+        const auto worker = static_cast<size_t>(pair.to) - 1;
+        return worker < workers_.size() ? MegabitsTo(here_, workers_[worker]) : 0;
+    }
+
+    static double LeastBytes(const std::string& transport, double megabits) {
+        const bool fast_tcp = transport == "tcp" && megabits > kFastMegabits;
+        return megabits * 1e6 / 8 * (fast_tcp ? kShareOfFastTcp : kShareOfCard);
+    }
+
+    const std::string& TransportOf(const Pair& pair) const {
+        return latency_.links.at(static_cast<size_t>(pair.from)).at(static_cast<size_t>(pair.to));
+    }
+
+    std::string Names(const Pair& pair) const {
+        return fmt::format("{} to {}", latency_.hosts.at(static_cast<size_t>(pair.from)),
+                           latency_.hosts.at(static_cast<size_t>(pair.to)));
+    }
+
+    HostView& here_;
+    const std::vector<std::string>& workers_;
+    const engine::NetReport& latency_;
+    std::vector<Pair> pairs_;
+};
+
+}  // namespace
+
+std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>& workers,
+                                 const engine::NetReport& latency,
+                                 const engine::NetReport& bandwidth) {
+    return Judge(here, workers, latency, PairsOf(latency, bandwidth)).All();
+}
+
+Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::ClusterOptions& options) {
+    engine::NetJob job;
+    job.budget.seconds = kSecondsEach;
+    job.op = engine::NetOp::kLatency;
+    job.sizes = {kFabricSmall};
+    WEFT_ASSIGN(const engine::NetReport latency, engine::RunNet(options, job));
+    job.op = engine::NetOp::kBandwidth;
+    job.sizes = {kFabricLarge};
+    WEFT_ASSIGN(const engine::NetReport bandwidth, engine::RunNet(options, job));
+    return JudgeFabric(here, options.hosts, latency, bandwidth);
+}
+
+}  // namespace weft::doctor
