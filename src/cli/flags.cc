@@ -83,6 +83,9 @@ void AddRankFlags(CLI::App& app, CommonFlags& flags) {
                    "Entry of the RDMA port's GID table (default: RoCE v2 with its IPv4 address)")
         ->check(CLI::Range(0, 1023))
         ->group(kCluster);
+    app.add_flag("--checksum", flags.cluster.checksum,
+                 "Check every message of the collectives for changed bytes (CRC-32C)")
+        ->group(kCluster);
     app.add_option("--net-table", flags.net_table,
                    "Measured table of the fabric: auto (cached or measured), off (built in) or "
                    "remeasure")

@@ -14,8 +14,9 @@
 
 namespace weft::cli {
 
-// --local, --hosts, --hostfile, --transport, --rdma-device, --gid-index, --timeout-ms, --key-file,
-// --tp, --pp, --split, -t, --ctx, --chunk, --kv, --reference, --trace, --verify; and --json.
+// --local, --hosts, --hostfile, --transport, --rdma-device, --gid-index, --checksum, --timeout-ms,
+// --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --reference, --trace, --verify;
+// and --json.
 struct CommonFlags {
     cluster::ClusterOptions cluster;
     engine::Job job;

@@ -215,6 +215,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     assignment.transport = options.transport;
     assignment.rdma_device = options.rdma_device;
     assignment.gid_index = options.gid_index;
+    assignment.checksum = options.checksum;
     assignment.job = std::move(job);
     assignment.recover_ms = RecoverMs(options);
     auto control = std::make_unique<Control>(

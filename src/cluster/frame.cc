@@ -222,7 +222,7 @@ Result<RefuseMessage> DecodeRefuse(View payload) {
 Bytes Encode(const AssignMessage& message) {
     Writer writer;
     writer.Int(message.rank).Int(message.epoch).Int(message.window_bytes).Text(message.transport);
-    writer.Text(message.rdma_device).Int(message.gid_index);
+    writer.Text(message.rdma_device).Int(message.gid_index).Int(uint8_t{message.checksum});
     writer.Int(static_cast<uint32_t>(message.hosts.size()));
     for (const std::string& host : message.hosts) writer.Text(host);
     return writer.Text(message.job).Int(message.recover_ms).Take();
@@ -237,6 +237,9 @@ Result<AssignMessage> DecodeAssign(View payload) {
     message.transport = reader.Text(kMostName);
     message.rdma_device = reader.Text();
     message.gid_index = reader.Int<int32_t>();
+    const uint8_t checksum = reader.Int<uint8_t>();
+    if (checksum > 1) reader.Fail("asks for checksums neither on nor off");
+    message.checksum = checksum == 1;
     message.hosts.resize(reader.Count(4, kMostRanks));
     for (std::string& host : message.hosts) host = reader.Text(kMostName);
     message.job = reader.Text();

@@ -92,6 +92,7 @@ struct AssignMessage {
     std::string transport;
     std::string rdma_device;
     int32_t gid_index = -1;
+    bool checksum = false;  // of every message of the collectives
     std::vector<std::string> hosts;  // names by rank; its length is the size
     std::string job;
     int64_t recover_ms = 0;  // how long a survivor waits for the next epoch; 0: a loss ends the job

@@ -139,6 +139,7 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     WEFT_ASSIGN(options.transport, net::ParseTransport(assignment.transport));
     WEFT_ASSIGN(options.rdma_device, RdmaDeviceOf(assignment.rdma_device, rank_, size_));
     options.gid_index = assignment.gid_index;
+    options.checksum = assignment.checksum;
     if (assignment.window_bytes != 0) options.window_bytes = assignment.window_bytes;
     options.epoch = static_cast<uint64_t>(assignment.epoch);
     options.mpi = mpi_;

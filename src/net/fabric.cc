@@ -168,6 +168,7 @@ const Offer& Builder::MyOfferTo(int peer, std::string_view advertise_host) {
     offer.epoch = options_.epoch;
     offer.window_bytes = options_.window_bytes;
     offer.transport = options_.transport;
+    offer.checksum = options_.checksum;
     offer.token = tokens_[static_cast<size_t>(peer)];
     offer.boot_id = BootId();
     offer.network = NetworkNamespace();
@@ -229,6 +230,7 @@ Result<Fabric> Builder::Connect(const std::vector<std::string>& offers, const De
     fabric.rank = options_.rank;
     fabric.size = options_.size;
     fabric.epoch = options_.epoch;
+    fabric.checksum = options_.checksum;
     fabric.transport = TransportsOf(links_);
     fabric.state = std::move(progress_);
     fabric.links = std::move(links_);
@@ -255,6 +257,12 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
                              NameOf(peer).Text(), offer.from, offer.size, offer.to, offer.epoch,
                              offer.window_bytes, peer, options_.size, options_.rank, options_.epoch,
                              options_.window_bytes);
+        }
+        if (offer.checksum != options_.checksum) {
+            return MakeError(ErrorCode::kUsage,
+                             "{} {} checksums, rank {} {}. Give all ranks --checksum, or none.",
+                             NameOf(peer).Text(), offer.checksum ? "sends" : "sends no",
+                             options_.rank, options_.checksum ? "does" : "does not");
         }
         const Offer& mine = MyOfferTo(peer, {});
         WEFT_ASSIGN(chosen_.back(), ChooseTransport(mine, offer));

@@ -55,6 +55,7 @@ struct FabricOptions {
     std::string advertise_host;      // how peers reach this rank; "": listen_host, else 127.0.0.1
     std::string rdma_device;         // verbs: "mlx5_0" or "mlx5_0:1"; "": by the peer's address
     int gid_index = -1;              // verbs: of the port's table; -1: chosen
+    bool checksum = false;           // collectives check every message; the same on all ranks
     MpiLibrary* mpi = nullptr;       // where an MPI launcher started us; outlives the Fabric
     PeerMonitor* monitor = nullptr;  // outlives the Fabric; may also be set later
 };

@@ -112,6 +112,7 @@ std::string EncodeOffer(const Offer& offer) {
     AppendInt(out, offer.epoch, 8);
     AppendInt(out, offer.window_bytes, 8);
     AppendInt(out, static_cast<uint64_t>(offer.transport), 1);
+    AppendInt(out, offer.checksum ? 1 : 0, 1);
     out.append(reinterpret_cast<const char*>(offer.token.data()), offer.token.size());
     AppendString(out, offer.boot_id);
     AppendString(out, offer.network);
@@ -134,6 +135,7 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     offer.epoch = in.Int(8);
     offer.window_bytes = in.Int(8);
     const uint64_t transport = in.Int(1);
+    const uint64_t checksum = in.Int(1);
     const std::string_view token = in.Take(offer.token.size());
     offer.boot_id = in.String();
     offer.network = in.String();
@@ -144,7 +146,7 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     offer.mpi_job = in.String();
     const uint64_t mpi_rank = in.Int(4);
     if (!known || !verbs || !in.ok() || !in.at_end() || size > kMostRanks || from >= size ||
-        to >= size || mpi_rank > kMostMpiRank ||
+        to >= size || mpi_rank > kMostMpiRank || checksum > 1 ||
         transport > static_cast<uint64_t>(Transport::kMpi)) {
         return MakeError(ErrorCode::kCorrupt,
                          "an offer of {} bytes for a data link is malformed. Do all hosts run the "
@@ -156,6 +158,7 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     offer.mpi_rank = static_cast<int>(mpi_rank);
     offer.size = static_cast<int>(size);
     offer.transport = static_cast<Transport>(transport);
+    offer.checksum = checksum == 1;
     std::memcpy(offer.token.data(), token.data(), offer.token.size());
     return offer;
 }

@@ -26,6 +26,7 @@ struct Offer {
     uint64_t epoch = 0;
     uint64_t window_bytes = 0;
     Transport transport = Transport::kAuto;
+    bool checksum = false;
     Token token{};        // what `to` must show
     std::string boot_id;  // of the host, and of the network as this process sees it
     std::string network;

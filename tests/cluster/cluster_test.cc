@@ -54,6 +54,17 @@ TEST(Cluster, OneToFiveRanksMeetWorkAndEnd) {
     }
 }
 
+TEST(Cluster, ChecksumsAreOnForAllRanksOrForNone) {
+    for (const char* transport : {"shm", "tcp"}) {
+        for (int on : {0, 1}) {
+            Process root(Launch(
+                fmt::format("local=3 transport={} checksum={} steps=20 pace_us=0", transport, on)));
+            ASSERT_EQ(root.Wait(Deadline::In(20'000)), 0) << root.output();
+            EXPECT_EQ(Count(root.output(), " with checksums"), on == 1 ? 3u : 0u) << root.output();
+        }
+    }
+}
+
 TEST(Cluster, RanksOfOneHostShareItsCoresOut) {
     const std::vector<int> cores = AllowedCores();
     const size_t size = std::min<size_t>(2, cores.size());

@@ -23,6 +23,7 @@ AssignMessage SomeAssignment() {
     message.transport = "tcp";
     message.rdma_device = "mlx5_0:1,rxe0";
     message.gid_index = 3;
+    message.checksum = true;
     message.hosts = {"a", "b", "c"};
     message.job = R"({"model": "x.gguf"})";
     return message;
@@ -113,6 +114,7 @@ TEST(Message, HoldsWhatItWasGiven) {
     EXPECT_EQ(back->epoch, 7);
     EXPECT_EQ(back->window_bytes, 4096u);
     EXPECT_EQ(back->transport, "tcp");
+    EXPECT_TRUE(back->checksum);
     EXPECT_EQ(back->hosts, (std::vector<std::string>{"a", "b", "c"}));
     EXPECT_EQ(back->job, R"({"model": "x.gguf"})");
     auto verdict = DecodeVerdict(Encode(VerdictMessage{ErrorCode::kDenied, -1, "t", "r"}));

@@ -8,7 +8,8 @@
 //
 // Words of a job: load=MS (how long loading takes), deaf=1 (loading does not look at the monitor),
 // prefill=STEPS, steps=STEPS, differ=RANK (whose model differs), error=RANK (who runs out of
-// memory), gone=RANK (who exits without a word), fail_at=PHASE (load, prefill, decode).
+// memory), checksum=1 (of every message), gone=RANK (who exits without a word),
+// fail_at=PHASE (load, prefill, decode).
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -146,9 +147,10 @@ int Drive(weft::Result<std::unique_ptr<Cluster>> made, bool worker) {
         std::signal(SIGINT, [](int) { g_cluster->RequestStop(); });
     }
     weft::SetLog(weft::LogLevel::kInfo, cluster.rank());
-    Say(fmt::format("rank {} of {} host {} over {} cores {}{}", cluster.rank(), cluster.size(),
+    Say(fmt::format("rank {} of {} host {} over {} cores {}{}{}", cluster.rank(), cluster.size(),
                     cluster.host(cluster.rank()).name, cluster.fabric().transport,
-                    fmt::join(cluster.cores(), ","), cluster.cores_shared() ? " shared" : ""));
+                    fmt::join(cluster.cores(), ","), cluster.cores_shared() ? " shared" : "",
+                    cluster.fabric().checksum ? " with checksums" : ""));
     Run run(cluster);
     Status status = run.All();
     if (status.ok()) status = cluster.Shutdown(Deadline::In(cluster.timeout_ms()));
@@ -167,6 +169,7 @@ weft::cluster::ClusterOptions OptionsOf(const Words& words) {
     options.local = static_cast<int>(Number(words, "local", 1));
     options.timeout_ms = Number(words, "timeout", 500);
     options.window_bytes = size_t{1} << 20;
+    options.checksum = Number(words, "checksum", 0) == 1;
     if (words.contains("transport")) options.transport = words.at("transport");
     if (words.contains("key")) options.key_file = words.at("key");
     if (words.contains("hosts")) {

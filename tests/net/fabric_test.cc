@@ -100,6 +100,21 @@ TEST(Fabric, AutoTakesTcpBetweenHostsAndShmIsRefused) {
     EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value()) << "nothing known: not one";
 }
 
+TEST(Fabric, RanksThatDisagreeOnChecksumsAreNotJoined) {
+    auto builders = Builders(2, Transport::kTcp);
+    std::vector<std::vector<std::string>> offers;
+    for (int r = 0; r < 2; r++) offers.push_back(OffersTo(builders, r));
+    Offer offer = DecodeOffer(offers[1][0]).value();
+    offer.checksum = true;
+    offers[1][0] = EncodeOffer(offer);
+    auto made = ConnectAll(builders, offers, 300);
+    ASSERT_FALSE(made[1].ok());
+    EXPECT_EQ(
+        "rank 0 (host localhost, auto) sends checksums, rank 1 does not. Give all ranks "
+        "--checksum, or none.",
+        made[1].error().message);
+}
+
 TEST(Fabric, MixedTransportsServeBoth) {
     // Ranks 0 and 1 share a host, rank 2 is elsewhere: its offers are given another network.
     auto builders = Builders(3, Transport::kAuto);
