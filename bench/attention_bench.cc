@@ -174,11 +174,11 @@ void Rows(const Kernels& kernels) {
     std::vector<float> x = Random(16384), y = Random(16384), out(16384);
     for (int64_t cols : {576, 2048, 8192}) {
         const RmsNormArgs norm{x.data(), cols, y.data(), 1e-5f, 1, cols, cols, out.data(), cols};
-        const SwiGluArgs gate{x.data(), y.data(), 1, cols, cols, cols, out.data(), cols};
+        const GluArgs gate{x.data(), y.data(), 1, cols, cols, cols, out.data(), cols};
         const AddArgs add{x.data(), y.data(), out.data(), cols};
-        fmt::print("{:6} columns: rms_norm {:7.0f}, swiglu {:7.0f}, add {:7.0f}\n", cols,
+        fmt::print("{:6} columns: rms_norm {:7.0f}, glu {:7.0f}, add {:7.0f}\n", cols,
                    1e9 * Seconds([&] { kernels.rms_norm(norm, 0, 1); }),
-                   1e9 * Seconds([&] { kernels.swiglu(gate, 0, 1); }),
+                   1e9 * Seconds([&] { kernels.glu(gate, 0, 1); }),
                    1e9 * Seconds([&] { kernels.add(add, 0, 1); }));
     }
     const int32_t position = 1000;

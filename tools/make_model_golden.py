@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Writes tests/data/model_logits.safetensors: logits of tiny models, by transformers.
 
-The models are LlamaForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM in float64 (their norms and
-RoPE compute in float32 even so). Weights and tokens come from the formula of
-tests/support/tiny_model.h; there is no other randomness. For a case with Llama 3's RoPE scaling the
-factors that a GGUF file holds for it are written, too.
+The models are those of transformers in float64 (their norms and RoPE compute in float32 even so).
+Weights and tokens come from the formula of tests/support/tiny_model.h; there is no other
+randomness. RoPE factors that a GGUF file holds as tensors are written, too.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_model_golden.py tests/data/model_logits.safetensors
 """
 
+import copy
 import math
 import sys
 
@@ -19,7 +19,7 @@ import safetensors.numpy
 import torch
 import transformers
 
-LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 3, 144, 96, 9, 3, 16, 267
+HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 144, 96, 9, 3, 16, 267
 EPS, ROWS = 1e-5, 24
 
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
@@ -27,14 +27,60 @@ LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 
-# name: architecture, tied, RoPE
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+        "original_max_position_embeddings": 64}
+SHORT = [1.0 + 0.125 * i for i in range(HEAD_DIM // 4)]  # half of each head is rotated
+LONG = [2.0 + 0.5 * i for i in range(HEAD_DIM // 4)]
+
+
+def longrope(original):
+    return {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": SHORT,
+            "long_factor": LONG, "original_max_position_embeddings": original,
+            "partial_rotary_factor": 0.5}
+
+
+def phi3(original):
+    return {"sliding_window": None, "original_max_position_embeddings": original}
+
+
+WINDOW = {"sliding_window": 7}
+GRANITE = {"embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,
+           "logits_scaling": 3.0}
+GEMMA2 = {"sliding_window": 6, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0,
+          "query_pre_attn_scalar": HEAD_DIM}
+GEMMA3 = {"sliding_window": 6, "query_pre_attn_scalar": HEAD_DIM}
+GEMMA3_ROPE = {"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+               "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0}}
+GEMMA4 = {"sliding_window": 6, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
+          "global_head_dim": 2 * HEAD_DIM, "num_global_key_value_heads": 1,
+          "final_logit_softcapping": 2.0,
+          "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}
+GEMMA4_ROPE = {"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+               "full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0,
+                                  "partial_rotary_factor": 0.25}}
+OLMO3_ROPE = {"sliding_attention": PLAIN, "full_attention": YARN}
+OLMO3 = {"sliding_window": 7,
+         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+
+# name: architecture, model class of transformers, layers, tied, RoPE, other settings
 CASES = {
-    "llama": ("llama", False, PLAIN),
-    "llamaTied": ("llama", True, PLAIN),
-    "llamaLinear": ("llama", False, LINEAR),
-    "llama3Rope": ("llama", False, LLAMA3),
-    "qwen2": ("qwen2", False, PLAIN),
-    "qwen3Tied": ("qwen3", True, PLAIN),
+    "llama": ("llama", "Llama", 3, False, PLAIN, {}),
+    "llamaTied": ("llama", "Llama", 3, True, PLAIN, {}),
+    "llamaLinear": ("llama", "Llama", 3, False, LINEAR, {}),
+    "llama3Rope": ("llama", "Llama", 3, False, LLAMA3, {}),
+    "mistral": ("llama", "Mistral", 3, False, PLAIN, WINDOW),
+    "qwen2": ("qwen2", "Qwen2", 3, False, PLAIN, {}),
+    "qwen2Yarn": ("qwen2", "Qwen2", 3, False, YARN, {}),
+    "qwen3Tied": ("qwen3", "Qwen3", 3, True, PLAIN, {}),
+    "granite": ("granite", "Granite", 3, False, PLAIN, GRANITE),
+    "olmo2": ("olmo2", "Olmo2", 3, False, PLAIN, {}),
+    "olmo3": ("olmo2", "Olmo3", 3, False, OLMO3_ROPE, OLMO3),
+    "smollm3": ("smollm3", "SmolLM3", 4, True, PLAIN, {}),
+    "phi3Short": ("phi3", "Phi3", 3, False, longrope(64), phi3(64)),
+    "phi3Long": ("phi3", "Phi3", 3, False, longrope(16), phi3(16) | WINDOW),
+    "gemma2": ("gemma2", "Gemma2", 3, True, PLAIN, GEMMA2),
+    "gemma3": ("gemma3", "Gemma3", 6, True, GEMMA3_ROPE, GEMMA3),
+    "gemma4": ("gemma4", "Gemma4", 3, True, GEMMA4_ROPE, GEMMA4),
 }
 
 
@@ -68,48 +114,61 @@ NAMES = {
     "model.norm.weight": "output_norm.weight", "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }
 
 
-def gguf_name(name):
+# The norm after attention stands before the MLP in most models.
+POST_NORMS = ("gemma2", "gemma3", "gemma4", "olmo2")
+
+
+def gguf_name(name, architecture):
     if name in NAMES:
         return NAMES[name]
     _, _, layer, rest = name.split(".", 3)
     stem, kind = rest.rsplit(".", 1)
+    if stem == "post_attention_layernorm" and architecture in POST_NORMS:
+        return f"blk.{layer}.post_attention_norm.{kind}"
     return f"blk.{layer}.{NAMES[stem]}.{kind}"
 
 
-def make(architecture, tied, rope):
-    config_class, model_class = {
-        "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
-        "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
-        "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
-    }[architecture]
-    config = config_class(
-        hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=LAYERS,
+def make(family, layers, tied, rope, more):
+    name = family + "Text" if family in ("Gemma3", "Gemma4") else family
+    config = getattr(transformers, name + "Config")(
+        hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=layers,
         num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM,
         vocab_size=VOCAB, rms_norm_eps=EPS, tie_word_embeddings=tied,
-        max_position_embeddings=512, attn_implementation="eager", rope_parameters=dict(rope))
-    return model_class(config).double().eval()
+        max_position_embeddings=512, attn_implementation="eager",
+        pad_token_id=0, rope_parameters=copy.deepcopy(rope), **copy.deepcopy(more))
+    return getattr(transformers, family + "ForCausalLM")(config).double().eval()
 
 
-def run(architecture, tied, rope):
-    model = make(architecture, tied, rope)
+def run(architecture, family, layers, tied, rope, more):
+    model = make(family, layers, tied, rope, more)
     for name, parameter in model.named_parameters():
-        target = gguf_name(name)
+        target = gguf_name(name, architecture)
         value = tensor(target, tuple(parameter.shape))
         heads = {"attn_q.weight": HEADS, "attn_k.weight": KV_HEADS}.get(target.split(".", 2)[-1])
-        if heads and architecture == "llama":
+        if heads and architecture in ("llama", "granite", "smollm3"):
             value = to_halves(value, heads)
+        if "norm" in target and architecture in ("gemma2", "gemma3"):
+            value = value - 1  # theirs add it
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(value))
+    if architecture == "gemma4":
+        for i, layer in enumerate(model.model.layers):
+            scale = tensor(f"blk.{i}.layer_output_scale.weight", (1,))
+            layer.layer_scalar.copy_(torch.from_numpy(scale))
     tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * VOCAB).astype(np.int64)
     with torch.no_grad():
         logits = model(torch.from_numpy(tokens)[None]).logits[0]
     result = {"logits": logits.numpy(), "tokens": tokens}
-    if rope["rope_type"] == "llama3":
+    if rope.get("rope_type") == "longrope":
+        result |= {"rope_short": np.array(SHORT), "rope_long": np.array(LONG)}
+    if rope.get("rope_type") == "llama3":
         plain = rope["rope_theta"] ** (-np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
         result["rope_factors"] = plain / model.model.rotary_emb.inv_freq.double().numpy()
     return result

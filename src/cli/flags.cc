@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <memory>
 #include <sstream>
 
 #include "base/file.h"
@@ -46,8 +47,20 @@ Result<std::vector<std::string>> ReadHostFile(const std::string& path) {
 void AddModel(CLI::App& app, std::string& model) {
     app.add_option("MODEL", model,
                    "A GGUF file, or synthetic:NAME[:dtype] (random weights of a known shape: "
-                   "smollm2-135m, llama-3.2-1b, llama-3.1-8b, qwen3-0.6b, qwen3-8b)")
+                   "smollm2-135m, llama-3.2-1b, llama-3.1-8b, llama-3.1-70b, llama-3.1-405b, "
+                   "qwen3-0.6b, qwen3-8b)")
         ->required();
+    const auto layers = std::make_shared<int>(0);
+    app.add_option("--layers", *layers, "Only the first N layers of a synthetic model")
+        ->check(CLI::PositiveNumber)
+        ->type_name("N");
+    app.parse_complete_callback([layers, &model] {
+        if (*layers == 0) return;
+        if (!model.starts_with("synthetic:")) {
+            throw CLI::ValidationError("--layers", "only a synthetic model can be cut");
+        }
+        model += fmt::format(":layers={}", *layers);
+    });
 }
 
 void AddJson(CLI::App& app, bool& json) {

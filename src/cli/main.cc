@@ -55,6 +55,7 @@ int Main(std::vector<std::string> words) {
     AddPerplexity(app, status);
     AddTokenize(app, status);
     AddInspect(app, status);
+    AddModels(app);
     AddNet(app, status);
     AddTrace(app);
     AddWorker(app, status);

@@ -125,7 +125,8 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
         if (!op.inputs.empty()) mine = columns[static_cast<size_t>(op.inputs[0])];
         if (const auto* a = std::get_if<program::MatMul>(&op.attributes)) {
             const bool rows = a->cut == program::Cut::kRows;
-            mine = {rows ? program.value(op.inputs[1]).slice.row_begin : 0, rows};
+            const program::WeightSlice& slice = program.value(op.inputs[1]).slice;
+            mine = {rows ? slice.row_begin - slice.home_row : 0, rows};
         } else if (const auto* attention = std::get_if<program::Attention>(&op.attributes)) {
             mine.begin = attention->first_head * attention->head_dim;
         } else if (op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kAllGather) {

@@ -104,13 +104,14 @@ Status Rank::Plan() {
         for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
     }
     model::BuildOptions build;
+    build.context = job_.ctx;
     build.kv_dtype = job_.reference ? DType::kF32 : job_.kv_dtype;
-    if (hyper_.head_dim % Info(build.kv_dtype).block_elements != 0) {
+    const int64_t block = Info(build.kv_dtype).block_elements;
+    if (hyper_.head_dim % block != 0 || hyper_.windowed_heads.head_dim % block != 0) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: a {} KV cache needs heads of a multiple of {} dims; this model has "
                          "{}. Use --kv f16.",
-                         source_->name(), Info(build.kv_dtype).name,
-                         Info(build.kv_dtype).block_elements, hyper_.head_dim);
+                         source_->name(), Info(build.kv_dtype).name, block, hyper_.head_dim);
     }
     WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
     logits_ = program_.Find("logits");

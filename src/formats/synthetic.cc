@@ -1,6 +1,7 @@
 #include "formats/synthetic.h"
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -25,21 +26,42 @@ struct Shape {
 };
 
 // From the models' config.json.
-constexpr std::array<Shape, 5> kShapes = {{
+constexpr std::array<Shape, 7> kShapes = {{
     {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5f, 0, 1e-5f, true},
     {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5f, 32, 1e-5f, true},
     {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 5e5f, 8, 1e-5f, false},
+    {"llama-3.1-70b", "llama", 80, 8192, 28672, 64, 8, 128, 128256, 131072, 5e5f, 8, 1e-5f, false},
+    {"llama-3.1-405b", "llama", 126, 16384, 53248, 128, 8, 128, 128256, 131072, 5e5f, 8, 1e-5f,
+     false},
     {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6f, 0, 1e-6f, true},
     {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6f, 0, 1e-6f, false},
 }};
 
 struct Spec {
-    const Shape* shape;
+    Shape shape;
     DType dtype;
 };
 
+// Takes ":layers=N" off the end of `rest`; 0 where there is none.
+Result<int> TakeLayers(const std::string& spec, std::string_view& rest, int most) {
+    constexpr std::string_view kMark = ":layers=";
+    const size_t at = rest.find(kMark);
+    if (at == rest.npos) return 0;
+    const std::string_view number = rest.substr(at + kMark.size());
+    int layers = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layers);
+    if (error != std::errc() || end != number.data() + number.size() || layers < 1 ||
+        layers > most) {
+        return MakeError(ErrorCode::kUsage, "{}: '{}' layers; expected 1 to {}", spec, number,
+                         most);
+    }
+    rest = rest.substr(0, at);
+    return layers;
+}
+
 Result<Spec> ParseSpec(const std::string& spec) {
     std::string_view rest = std::string_view(spec).substr(kPrefix.size());
+    WEFT_ASSIGN(const int layers, TakeLayers(spec, rest, 4096));
     const size_t colon = rest.find(':');
     const std::string_view name = rest.substr(0, colon);
     const std::string_view type = colon == rest.npos ? "q4_0" : rest.substr(colon + 1);
@@ -62,7 +84,13 @@ Result<Spec> ParseSpec(const std::string& spec) {
         return MakeError(ErrorCode::kUsage, "{}: no weights of type '{}'; known are {}", spec, type,
                          types);
     }
-    return Spec{shape, *dtype};
+    Spec found{*shape, *dtype};
+    if (layers > shape->layers) {
+        return MakeError(ErrorCode::kUsage, "{}: {} layers; {} has {}", spec, layers, name,
+                         shape->layers);
+    }
+    if (layers > 0) found.shape.layers = layers;
+    return found;
 }
 
 void AppendUtf8(std::string& out, unsigned code) {  // two bytes are enough here
@@ -232,13 +260,13 @@ Result<Synthetic> Synthetic::Make(const std::string& spec, uint64_t seed) {
     WEFT_CHECK(IsSpec(spec));
     WEFT_ASSIGN(const Spec wanted, ParseSpec(spec));
     GgufWriter writer;
-    WriteHyperParameters(writer, *wanted.shape, spec);
-    WriteTokenizer(writer, *wanted.shape);
-    WriteTensors(writer, *wanted.shape, wanted.dtype);
+    WriteHyperParameters(writer, wanted.shape, spec);
+    WriteTokenizer(writer, wanted.shape);
+    WriteTensors(writer, wanted.shape, wanted.dtype);
     std::vector<std::byte> bytes = writer.Header();
     const uint64_t file_bytes = bytes.size() + writer.DataBytes();
     WEFT_ASSIGN(GgufHeader header, ParseGguf(bytes, file_bytes, spec));
-    return Synthetic(spec, seed, std::move(bytes), std::move(header), RopeFactors(*wanted.shape));
+    return Synthetic(spec, seed, std::move(bytes), std::move(header), RopeFactors(wanted.shape));
 }
 
 Synthetic::Synthetic(std::string spec, uint64_t seed, std::vector<std::byte> header_bytes,

@@ -1,8 +1,10 @@
 // Synthetic models: the shape of a real model with random weights, made up as they are read, so
 // that speed, memory and layouts can be tried without a download.
 //
-//     synthetic:NAME[:dtype]     NAME: smollm2-135m, llama-3.2-1b, llama-3.1-8b, qwen3-0.6b,
-//                                qwen3-8b; dtype: any of tensor/dtype.h but I32; q4_0 if unsaid
+//     synthetic:NAME[:dtype][:layers=N]
+//         NAME: smollm2-135m, llama-3.2-1b, llama-3.1-8b, llama-3.1-70b, llama-3.1-405b,
+//         qwen3-0.6b, qwen3-8b; dtype: any of tensor/dtype.h but I32; q4_0 if unsaid;
+//         layers: only the first N, so that one layer of a large model can be tried
 //
 // Hyper-parameters and tensor names are those of the real GGUF files (scaled RoPE as the tensor
 // rope_freqs.weight, tied embeddings where the real model ties them). Matrices have mean 0 and
@@ -15,7 +17,8 @@
 // sees the same model. The tokenizer is byte-level BPE without merges: 256 byte tokens, the chat
 // special tokens of the family, and made-up words (" bebaba") up to the real vocabulary's size: no
 // text is cut into those, but the model says them.
-// Errors of Make: kUsage for an unknown name or dtype; the message lists the known ones.
+// Errors of Make: kUsage for an unknown name or dtype, or more layers than there are; the message
+// lists the known ones.
 #pragma once
 
 #include <string>

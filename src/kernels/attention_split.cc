@@ -8,22 +8,27 @@ namespace {
 // What a query costs beside its keys, in keys.
 constexpr int64_t kQueryCost = 32;
 
-// Of the first `rows` rows of a sequence, for one head.
-int64_t RowsCost(const Sequence& sequence, int64_t rows) {
-    return rows * (sequence.position + 1 + kQueryCost) + rows * (rows - 1) / 2;
+// Of the first `rows` rows of a sequence, for one head. Beyond the window (0: none) a row sees no
+// more keys than the one before.
+int64_t RowsCost(const Sequence& sequence, int64_t rows, int64_t window) {
+    const int64_t most = window == 0 ? rows : window - sequence.position;
+    const int64_t growing = std::clamp<int64_t>(most, 0, rows);
+    return rows * kQueryCost + growing * (sequence.position + 1) + growing * (growing - 1) / 2 +
+           (rows - growing) * window;
 }
 
 // The first query whose predecessors cost at least `cost` (all queries where none does).
-int64_t QueryAt(const Sequence& sequence, int64_t heads, int64_t cost) {
+int64_t QueryAt(const Sequence& sequence, int64_t heads, int64_t window, int64_t cost) {
     int64_t low = 0, high = sequence.row_count;  // the row: RowsCost(low) * heads <= cost
     if (cost <= 0) return 0;
-    if (cost >= RowsCost(sequence, high) * heads) return high * heads;
+    if (cost >= RowsCost(sequence, high, window) * heads) return high * heads;
     while (high - low > 1) {
         const int64_t middle = (low + high) / 2;
-        (RowsCost(sequence, middle) * heads <= cost ? low : high) = middle;
+        (RowsCost(sequence, middle, window) * heads <= cost ? low : high) = middle;
     }
-    const int64_t row_cost = RowsCost(sequence, low + 1) - RowsCost(sequence, low);
-    const int64_t left = cost - RowsCost(sequence, low) * heads;
+    const int64_t before = RowsCost(sequence, low, window);
+    const int64_t row_cost = RowsCost(sequence, low + 1, window) - before;
+    const int64_t left = cost - before * heads;
     return low * heads + (left + row_cost - 1) / row_cost;
 }
 
@@ -32,7 +37,7 @@ int64_t QueryAt(const Sequence& sequence, int64_t heads, int64_t cost) {
 AttentionShare::AttentionShare(const AttentionArgs& args, int part, int parts) : args_(args) {
     int64_t total = 0;
     for (const Sequence& sequence : args.sequences) {
-        total += RowsCost(sequence, sequence.row_count) * args.heads;
+        total += RowsCost(sequence, sequence.row_count, args.window) * args.heads;
     }
     begin_cost_ = total * part / parts;
     end_cost_ = total * (part + 1) / parts;
@@ -55,9 +60,9 @@ bool AttentionShare::Next(AttentionRun* run) {
                 group - args_.first_kv_head,
                 head,
                 heads,
-                QueryAt(sequence, heads, begin_cost_ - passed_cost_),
-                QueryAt(sequence, heads, end_cost_ - passed_cost_)};
-        passed_cost_ += RowsCost(sequence, sequence.row_count) * heads;
+                QueryAt(sequence, heads, args_.window, begin_cost_ - passed_cost_),
+                QueryAt(sequence, heads, args_.window, end_cost_ - passed_cost_)};
+        passed_cost_ += RowsCost(sequence, sequence.row_count, args_.window) * heads;
         if (++kv_head_ == KvHeads()) {
             kv_head_ = 0;
             ++sequence_;

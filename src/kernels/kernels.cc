@@ -20,13 +20,17 @@ constexpr Kernels kReference = {
     .matmul = reference::MatMul,
     .embedding = reference::Embedding,
     .rms_norm = reference::RmsNorm,
+    .sum_squares = reference::SumSquares,
     .rope_table = reference::RopeTable,
     .rope = reference::Rope,
     .kv_write = reference::KvWrite,
     .attention = reference::Attention,
     .attention_scratch = reference::AttentionScratch,
-    .swiglu = reference::SwiGlu,
+    .glu = reference::Glu,
     .add = reference::Add,
+    .add_bias = reference::AddBias,
+    .scale = reference::Scale,
+    .soft_cap = reference::SoftCap,
 };
 
 constexpr Kernels kAvx2 = {
@@ -38,13 +42,17 @@ constexpr Kernels kAvx2 = {
     .matmul = avx2::MatMul,
     .embedding = strips::Embedding,
     .rms_norm = avx2::RmsNorm,
+    .sum_squares = reference::SumSquares,
     .rope_table = reference::RopeTable,
     .rope = avx2::Rope,
     .kv_write = avx2::KvWrite,
     .attention = avx2::Attention,
     .attention_scratch = avx2::AttentionScratch,
-    .swiglu = avx2::SwiGlu,
+    .glu = avx2::Glu,
     .add = avx2::Add,
+    .add_bias = avx2::AddBias,
+    .scale = avx2::Scale,
+    .soft_cap = avx2::SoftCap,
 };
 
 constexpr Kernels kAvx512 = {
@@ -56,13 +64,17 @@ constexpr Kernels kAvx512 = {
     .matmul = avx512::MatMul,
     .embedding = strips::Embedding,
     .rms_norm = avx512::RmsNorm,
+    .sum_squares = reference::SumSquares,
     .rope_table = reference::RopeTable,
     .rope = avx512::Rope,
     .kv_write = avx512::KvWrite,
     .attention = avx512::Attention,
     .attention_scratch = avx512::AttentionScratch,
-    .swiglu = avx512::SwiGlu,
+    .glu = avx512::Glu,
     .add = avx512::Add,
+    .add_bias = avx512::AddBias,
+    .scale = avx512::Scale,
+    .soft_cap = avx512::SoftCap,
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <span>
 
 #include "hw/cpu.h"
+#include "tensor/activation.h"
 #include "tensor/dtype.h"
 
 namespace weft::kernels {
@@ -65,8 +66,10 @@ struct MatMulArgs {
 
 // ---- Everything else ---------------------------------------------------------------------------
 
-// y = x / sqrt(mean(x^2) + eps) * weight, over groups of `group` columns (group == cols: whole
-// rows; group == head_dim: QK norm, weight then is [group]). Zhang and Sennrich 2019.
+// y = x / sqrt(mean(x^2) + eps) * weight (null: ones), over groups of `group` columns (group ==
+// cols: whole rows; group == head_dim: QK norm, weight then is [group]). Zhang and Sennrich 2019.
+// With `squares`, x is a part of rows of `whole` columns (group == cols), and the mean is
+// squares[row * squares_stride] / whole.
 struct RmsNormArgs {
     const float* x = nullptr;
     int64_t x_stride = 0;
@@ -75,15 +78,27 @@ struct RmsNormArgs {
     int64_t rows = 0, cols = 0, group = 0;
     float* y = nullptr;  // may be x
     int64_t y_stride = 0;
+    const float* squares = nullptr;
+    int64_t squares_stride = 0, whole = 0;
 };
 
-// cos and sin of position * inverse_frequency[i], the angle taken in double: once for each step,
-// shared by all layers (and by q and k).
+// The sum of squares of each row of x [rows, cols], in double: y or wide [rows], one of them null.
+struct SumSquaresArgs {
+    const float* x = nullptr;
+    int64_t x_stride = 0, rows = 0, cols = 0;
+    float* y = nullptr;
+    double* wide = nullptr;
+    int64_t y_stride = 0;
+};
+
+// magnitude * cos and sin of position * inverse_frequency[i], the angle taken in double: once for
+// each step, shared by all layers (and by q and k).
 struct RopeTableArgs {
     const int32_t* positions = nullptr;        // [rows]
     const float* inverse_frequency = nullptr;  // [rotary_dim / 2]
     int64_t rows = 0, rotary_dim = 0;
     float* out = nullptr;  // [rows, rotary_dim]: a row holds the cosines, then the sines
+    float magnitude = 1;
 };
 
 // Rotates pairs of each head's first `rotary_dim` dims by the angles of the row's table
@@ -141,6 +156,11 @@ struct KvWriteArgs {
 // in it). Query head h of this rank is head `first_head + h` of the model; it reads KV head
 // (first_head + h) / group - first_kv_head of the cache. Softmax in float32, online (Milakov and
 // Gimelshein 2018; Dao et al. 2022).
+//   window    not 0: a query sees its own key and the window - 1 before it; no tile of keys that
+//             no query of a block sees is read
+//   soft_cap  not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, 2024)
+//   sinks     not null: [heads], a score for each head that takes part in the softmax with a value
+//             of zeros (gpt-oss, 2025)
 struct AttentionArgs {
     std::span<const Sequence> sequences;
     const float* q = nullptr;
@@ -152,15 +172,23 @@ struct AttentionArgs {
     int64_t scratch_floats = 0;      // per part
     float* out = nullptr;            // [rows, heads * head_dim]
     int64_t out_stride = 0;
+    int64_t window = 0;
+    float soft_cap = 0;
+    const float* sinks = nullptr;
+    // Position of the first key that the query at `position` sees.
+    int64_t FirstKey(int64_t position) const {
+        return window == 0 || position < window ? 0 : position - window + 1;
+    }
 };
 
-// out = silu(gate) * up, silu(a) = a / (1 + exp(-a)). Shazeer 2020.
-struct SwiGluArgs {
+// out = act(gate) * up. Shazeer 2020; tensor/activation.h has the formulas.
+struct GluArgs {
     const float* gate = nullptr;
     const float* up = nullptr;
     int64_t rows = 0, cols = 0, gate_stride = 0, up_stride = 0;
     float* out = nullptr;
     int64_t out_stride = 0;
+    Activation activation = Activation::kSilu;
 };
 
 struct AddArgs {
@@ -168,6 +196,30 @@ struct AddArgs {
     const float* b = nullptr;
     float* out = nullptr;  // may be a or b
     int64_t count = 0;
+};
+
+// y = x + bias, for each row.
+struct AddBiasArgs {
+    const float* x = nullptr;     // [rows, cols]
+    const float* bias = nullptr;  // [cols]
+    float* y = nullptr;           // may be x
+    int64_t rows = 0, cols = 0;
+};
+
+// y = factor * x.
+struct ScaleArgs {
+    const float* x = nullptr;
+    float* y = nullptr;  // may be x
+    int64_t rows = 0, cols = 0;
+    float factor = 1;
+};
+
+// y = cap * tanh(x / cap).
+struct SoftCapArgs {
+    const float* x = nullptr;
+    float* y = nullptr;  // may be x
+    int64_t rows = 0, cols = 0;
+    float cap = 1;
 };
 
 // Rows `tokens[i] - first_row` of a packed matrix as floats; zeros where that row is not in it
@@ -195,13 +247,17 @@ struct Kernels {
     void (*matmul)(const MatMulArgs& args, int part, int parts);
     void (*embedding)(const EmbeddingArgs& args, int part, int parts);
     void (*rms_norm)(const RmsNormArgs& args, int part, int parts);
+    void (*sum_squares)(const SumSquaresArgs& args, int part, int parts);
     void (*rope_table)(const RopeTableArgs& args, int part, int parts);
     void (*rope)(const RopeArgs& args, int part, int parts);
     void (*kv_write)(const KvWriteArgs& args, int part, int parts);
     void (*attention)(const AttentionArgs& args, int part, int parts);
     int64_t (*attention_scratch)(int64_t head_dim, int64_t group);  // floats per part
-    void (*swiglu)(const SwiGluArgs& args, int part, int parts);
+    void (*glu)(const GluArgs& args, int part, int parts);
     void (*add)(const AddArgs& args, int part, int parts);
+    void (*add_bias)(const AddBiasArgs& args, int part, int parts);
+    void (*scale)(const ScaleArgs& args, int part, int parts);
+    void (*soft_cap)(const SoftCapArgs& args, int part, int parts);
 };
 
 // The table for `level`; a level that this build lacks gives the next lower one.

@@ -8,8 +8,8 @@
 //
 // The bits of a query's result depend on that query alone: tiles begin at multiples of 64
 // positions whatever the step holds, a score is one chain of FMAs over dims, an output one chain
-// over keys, and what a mask leaves out adds an exact zero. So one row gives the same bits as that
-// row among many, in any chunk and on any number of parts.
+// over keys, and what a mask leaves out adds an exact zero; tiles outside a window are not read. So
+// one row gives the same bits as that row among many, in any chunk and on any number of parts.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 
 namespace weft::kernels {
 
+inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kMicroRows = 6;           // queries whose sums are in registers at a time
 inline constexpr int64_t kDirectQueries = 12;  // up to here the cache is read without converting
 
@@ -68,8 +69,11 @@ struct Block {
     float* sums = nullptr;     // [count][16], of weights, by lane
     float* largest = nullptr;  // [count], score so far
     float* shrink = nullptr;   // [count], what the last change of `largest` does to the sums
-    int64_t* last = nullptr;   // [count], position of the last key that a query sees
+    int64_t* first = nullptr;  // [count], positions of the first and last key that a query sees
+    int64_t* last = nullptr;
 
+    // Of the tiles that any query of the block sees.
+    int64_t Begin() const { return first[0] / kTileKeys * kTileKeys; }
     int64_t End() const { return last[count - 1] + 1; }
 };
 
@@ -124,6 +128,30 @@ inline void Scores(const Block& block, const Tile& tile, int64_t query, int64_t 
 
 // ---- Softmax -----------------------------------------------------------------------------------
 
+// `fill` in the lanes of vector `c` of a tile that lie outside keys [skipped, seen) of it.
+template <typename Simd>
+inline typename Simd::Float Masked(typename Simd::Float x, int64_t c, int64_t skipped, int64_t seen,
+                                   typename Simd::Float fill) {
+    const int64_t before = skipped - c * Simd::kLanes, left = seen - c * Simd::kLanes;
+    if (left < Simd::kLanes) x = Simd::Select(std::max<int64_t>(left, 0), x, fill);
+    if (before > 0) x = Simd::Select(std::min<int64_t>(before, Simd::kLanes), fill, x);
+    return x;
+}
+
+// Scores were made with queries that are scaled by 1 / soft_cap, and not by log2 e.
+template <typename Simd>
+inline void CapScores(const Block& block, float soft_cap, int64_t query, int64_t rows,
+                      int64_t columns) {
+    const auto cap = Simd::Set(soft_cap * kLog2E);
+    for (int64_t i = query; i < query + rows; ++i) {
+        float* scores = block.scores + i * kTileKeys;
+        for (int64_t c = 0; c < columns; ++c) {
+            float* at = scores + c * Simd::kLanes;
+            Simd::Store(at, Simd::Mul(cap, Tanh<Simd>(Simd::Load(at))));
+        }
+    }
+}
+
 // Turns the scores of queries [query, query + rows) into weights and brings maxima and sums up to
 // date. `columns`: vectors of the tile that any of them sees.
 template <typename Simd>
@@ -133,13 +161,12 @@ inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows,
     const Float nothing = Simd::Set(-std::numeric_limits<float>::infinity());
     for (int64_t i = query; i < query + rows; ++i) {
         const int64_t seen = block.last[i] + 1 - tile.begin;
+        const int64_t skipped = block.first[i] - tile.begin;
         const float* scores = block.scores + i * kTileKeys;
         Float most = nothing;
         for (int64_t c = 0; c < columns; ++c) {
-            Float score = Simd::Load(scores + c * kLanes);
-            const int64_t left = seen - c * kLanes;
-            if (left < kLanes) score = Simd::Select(std::max<int64_t>(left, 0), score, nothing);
-            most = Simd::Max(most, score);
+            const Float score = Simd::Load(scores + c * kLanes);
+            most = Simd::Max(most, Masked<Simd>(score, c, skipped, seen, nothing));
         }
         const float largest = std::max(block.largest[i], Simd::Largest(most));
         block.shrink[i] = block.largest[i] - largest;
@@ -150,16 +177,14 @@ inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows,
     Simd::StoreFirst(block.shrink + query, shrink, rows);
     for (int64_t i = query; i < query + rows; ++i) {
         const int64_t seen = block.last[i] + 1 - tile.begin;
+        const int64_t skipped = block.first[i] - tile.begin;
         float* scores = block.scores + i * kTileKeys;
         float* sums = block.sums + i * 16;
         const Float largest = Simd::Set(block.largest[i]);
         Float sum = Simd::Mul(Simd::Load(sums), Simd::Set(block.shrink[i]));
         for (int64_t c = 0; c < columns; ++c) {
             Float weight = Exp2<Simd>(Simd::Sub(Simd::Load(scores + c * kLanes), largest));
-            const int64_t left = seen - c * kLanes;
-            if (left < kLanes) {
-                weight = Simd::Select(std::max<int64_t>(left, 0), weight, Simd::Zero());
-            }
+            weight = Masked<Simd>(weight, c, skipped, seen, Simd::Zero());
             Simd::Store(scores + c * kLanes, weight);
             sum = Simd::Add(sum, weight);
         }
@@ -234,23 +259,25 @@ inline void WithRows(int64_t rows, Function function) {
 
 // All queries of the block that see anything of the tile.
 template <typename Simd, DType dtype>
-void AttendTile(Block& block, const Tile& tile) {
-    int64_t first = 0;
+void AttendTile(Block& block, const Tile& tile, float soft_cap) {
+    int64_t first = 0, end = block.count;
     while (block.last[first] < tile.begin) ++first;
+    while (block.first[end - 1] >= tile.begin + tile.keys) --end;
     // Rows ascend, so the last query of a micro-block sees the most.
     const auto seen = [&](int64_t query, int64_t rows) {
         return std::min(tile.keys, block.last[query + rows - 1] + 1 - tile.begin);
     };
-    for (int64_t query = first; query < block.count; query += kMicroRows) {
-        const int64_t rows = std::min<int64_t>(kMicroRows, block.count - query);
+    for (int64_t query = first; query < end; query += kMicroRows) {
+        const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
         const int64_t columns = (seen(query, rows) + Simd::kLanes - 1) / Simd::kLanes;
         WithRows(rows, [&](auto constant) {
             Scores<Simd, dtype, decltype(constant)::value>(block, tile, query, 0, columns);
         });
+        if (soft_cap != 0) CapScores<Simd>(block, soft_cap, query, rows, columns);
         Softmax<Simd>(block, tile, query, rows, columns);
     }
-    for (int64_t query = first; query < block.count; query += kMicroRows) {
-        const int64_t rows = std::min<int64_t>(kMicroRows, block.count - query);
+    for (int64_t query = first; query < end; query += kMicroRows) {
+        const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
         WithRows(rows, [&](auto constant) {
             Values<Simd, dtype, decltype(constant)::value>(block, tile, query, seen(query, rows), 0,
                                                            block.padded / Simd::kLanes);
@@ -347,7 +374,8 @@ Tile ConvertTile(const Block& block, DType dtype, const Tile& tile, float* k, fl
 template <typename Simd>
 void BeginBlock(const AttentionArgs& args, const Block& block) {
     const AttentionRun& run = block.run;
-    const auto scale = Simd::Set(args.scale * 1.44269504f);  // log2 e
+    const bool capped = args.soft_cap != 0;
+    const auto scale = Simd::Set(capped ? args.scale / args.soft_cap : args.scale * kLog2E);
     for (int64_t i = 0; i < block.count; ++i) {
         const int64_t row = (block.begin + i) / run.heads;
         const int64_t head = run.first_head + (block.begin + i) % run.heads;
@@ -361,10 +389,15 @@ void BeginBlock(const AttentionArgs& args, const Block& block) {
                 Simd::Store(to + d, Simd::Mul(Simd::LoadFirst(q + d, left), scale));
             });
         block.last[i] = run.sequence->position + row;
+        block.first[i] = args.FirstKey(block.last[i]);
+        // A sink is a score that came before all others, with a value of zeros.
+        const bool sink = args.sinks != nullptr;
+        block.largest[i] =
+            sink ? args.sinks[head] * kLog2E : -std::numeric_limits<float>::infinity();
+        std::fill_n(block.sums + i * 16, 16, 0.0f);
+        if (sink) block.sums[i * 16] = 1.0f;
     }
-    std::fill_n(block.largest, block.count, -std::numeric_limits<float>::infinity());
     std::fill_n(block.out, block.count * block.padded, 0.0f);
-    std::fill_n(block.sums, block.count * 16, 0.0f);
 }
 
 template <typename Simd>
@@ -420,19 +453,22 @@ class Bundle {
                              sums_ + used_ * 16,
                              largest_ + used_,
                              shrink_ + used_,
+                             first_ + used_,
                              last_ + used_};
         used_ += count;
     }
     // Computes all that was added, and is empty again.
     void Attend() {
-        int64_t end = 0;
+        int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
         for (int64_t i = 0; i < blocks_; ++i) {
             BeginBlock<Simd>(args_, block_[i]);
+            begin = std::min(begin, block_[i].Begin());
             end = std::max(end, block_[i].End());
         }
-        for (int64_t position = 0; position < end; position += kTileKeys) {
+        for (int64_t position = begin; position < end; position += kTileKeys) {
             for (int64_t i = 0; i < blocks_; ++i) {
-                if (position < block_[i].End()) AttendAt(i, position);
+                const bool seen = block_[i].Begin() <= position && position < block_[i].End();
+                if (seen) AttendAt(i, position);
             }
         }
         for (int64_t i = 0; i < blocks_; ++i) EndBlock<Simd>(args_, block_[i]);
@@ -454,14 +490,14 @@ class Bundle {
         tile.next_v = next_tile.v;
         if (dtype == DType::kQ8_0 || head_dim_ % 16 != 0 ||
             (block.count > kDirectQueries && dtype != DType::kF32)) {
-            AttendTile<Simd, DType::kF32>(block,
-                                          ConvertTile<Simd>(block, dtype, tile, k_tile_, v_tile_));
+            tile = ConvertTile<Simd>(block, dtype, tile, k_tile_, v_tile_);
+            AttendTile<Simd, DType::kF32>(block, tile, args_.soft_cap);
         } else if (dtype == DType::kF16) {
-            AttendTile<Simd, DType::kF16>(block, tile);
+            AttendTile<Simd, DType::kF16>(block, tile, args_.soft_cap);
         } else if (dtype == DType::kBF16) {
-            AttendTile<Simd, DType::kBF16>(block, tile);
+            AttendTile<Simd, DType::kBF16>(block, tile, args_.soft_cap);
         } else {
-            AttendTile<Simd, DType::kF32>(block, tile);
+            AttendTile<Simd, DType::kF32>(block, tile, args_.soft_cap);
         }
     }
 
@@ -470,6 +506,7 @@ class Bundle {
     float *q_, *out_, *scores_, *sums_, *k_tile_, *v_tile_;
     float largest_[kBlockQueries];
     float shrink_[kBlockQueries];
+    int64_t first_[kBlockQueries];
     int64_t last_[kBlockQueries];
     Block block_[kMostBlocks];
     int64_t blocks_ = 0, used_ = 0;

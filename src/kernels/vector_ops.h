@@ -48,6 +48,23 @@ inline typename Simd::Float Exp(typename Simd::Float x) {
     return Simd::Scale(Simd::Add(y, Simd::Set(1.0f)), whole);
 }
 
+// tanh(x), relative error below 4e-7: an odd polynomial where |x| < 0.625 (minimax; Moshier's
+// Cephes library has the same form), 1 - 2 / (e^2x + 1) beyond.
+template <typename Simd>
+inline typename Simd::Float Tanh(typename Simd::Float x) {
+    const auto one = Simd::Set(1.0f);
+    const auto z = Simd::Mul(x, x);
+    auto p = Simd::Set(-5.70498872745e-3f);
+    p = Simd::Fma(p, z, Simd::Set(2.06390887954e-2f));
+    p = Simd::Fma(p, z, Simd::Set(-5.37397155531e-2f));
+    p = Simd::Fma(p, z, Simd::Set(1.33314422036e-1f));
+    p = Simd::Fma(p, z, Simd::Set(-3.33332819422e-1f));
+    const auto small = Simd::Fma(Simd::Mul(p, z), x, x);
+    const auto e = Exp<Simd>(Simd::Add(x, x));
+    const auto large = Simd::Sub(one, Simd::Div(Simd::Set(2.0f), Simd::Add(e, one)));
+    return Simd::WhereLess(Simd::Abs(x), Simd::Set(0.625f), small, large);
+}
+
 // Calls on_vector(i) for each whole vector of [begin, end), then on_tail(i, count) for the rest.
 template <typename Simd, typename OnVector, typename OnTail>
 inline void ForVectors(int64_t begin, int64_t end, OnVector on_vector, OnTail on_tail) {
@@ -82,6 +99,17 @@ inline float SumOfSquares(const float* x, int64_t count) {
     return Simd::Sum(Simd::Add(Simd::Add(sums[0], sums[1]), Simd::Add(sums[2], sums[3])));
 }
 
+// y[i] = map(x[i]) over a part of `count` elements.
+template <typename Simd, typename Map>
+inline void MapElements(const float* x, float* y, int64_t count, int part, int parts, Map map) {
+    const Range share = Share(count, 16, part, parts);
+    ForVectors<Simd>(
+        share.begin, share.end, [&](int64_t i) { Simd::Store(y + i, map(Simd::Load(x + i))); },
+        [&](int64_t i, int64_t left) {
+            Simd::StoreFirst(y + i, map(Simd::LoadFirst(x + i, left)), left);
+        });
+}
+
 template <typename Simd>
 void RmsNormRows(const RmsNormArgs& args, int part, int parts) {
     const int64_t groups = args.cols / args.group;
@@ -91,8 +119,16 @@ void RmsNormRows(const RmsNormArgs& args, int part, int parts) {
         const int64_t column = unit % groups * args.group;
         const float* x = args.x + row * args.x_stride + column;
         float* y = args.y + row * args.y_stride + column;
-        const float mean = SumOfSquares<Simd>(x, args.group) / static_cast<float>(args.group);
+        const float mean =
+            args.squares == nullptr
+                ? SumOfSquares<Simd>(x, args.group) / static_cast<float>(args.group)
+                : args.squares[row * args.squares_stride] / static_cast<float>(args.whole);
         const auto scale = Simd::Set(1.0f / __builtin_sqrtf(mean + args.eps));
+        if (args.weight == nullptr) {
+            MapElements<Simd>(x, y, args.group, 0, 1,
+                              [&](typename Simd::Float value) { return Simd::Mul(value, scale); });
+            continue;
+        }
         ForVectors<Simd>(
             0, args.group,
             [&](int64_t i) {
@@ -195,13 +231,29 @@ void RopeRows(const RopeArgs& args, int part, int parts) {
     }
 }
 
-template <typename Simd>
-void SwiGluRows(const SwiGluArgs& args, int part, int parts) {
+// One gated unit; `u` of tensor/activation.h goes through the same sigmoid for all of them.
+template <typename Simd, Activation activation>
+inline typename Simd::Float Gated(typename Simd::Float gate, typename Simd::Float up) {
     using Float = typename Simd::Float;
-    const auto gated = [](Float gate, Float up) {
-        const Float below = Simd::Add(Simd::Set(1.0f), Exp<Simd>(Simd::Sub(Simd::Zero(), gate)));
-        return Simd::Mul(Simd::Div(gate, below), up);
-    };
+    Float minus_u = Simd::Sub(Simd::Zero(), gate);
+    if constexpr (activation == Activation::kGeluTanh) {
+        const Float cube = Simd::Mul(Simd::Mul(gate, gate), gate);
+        minus_u = Simd::Mul(Simd::Set(-1.5957691216f), Simd::Fma(Simd::Set(0.044715f), cube, gate));
+    }
+    if constexpr (activation == Activation::kClampedSilu) {
+        gate = Simd::Min(Simd::Set(7.0f), gate);
+        minus_u = Simd::Mul(Simd::Set(-1.702f), gate);
+        up =
+            Simd::Add(Simd::Min(Simd::Set(7.0f), Simd::Max(Simd::Set(-7.0f), up)), Simd::Set(1.0f));
+    }
+    const Float below = Simd::Add(Simd::Set(1.0f), Exp<Simd>(minus_u));
+    return Simd::Mul(Simd::Div(gate, below), up);
+}
+
+template <typename Simd, Activation activation>
+void GluRowsOf(const GluArgs& args, int part, int parts) {
+    using Float = typename Simd::Float;
+    const auto gated = Gated<Simd, activation>;
     const Range share = Share(args.rows * args.cols, 16, part, parts);
     for (int64_t at = share.begin; at < share.end;) {
         const int64_t row = at / args.cols;
@@ -221,6 +273,54 @@ void SwiGluRows(const SwiGluArgs& args, int part, int parts) {
                 Simd::StoreFirst(out + i, value, left);
             });
         at += end - begin;
+    }
+}
+
+template <typename Simd>
+void GluRows(const GluArgs& args, int part, int parts) {
+    switch (args.activation) {
+        case Activation::kSilu: return GluRowsOf<Simd, Activation::kSilu>(args, part, parts);
+        case Activation::kGeluTanh:
+            return GluRowsOf<Simd, Activation::kGeluTanh>(args, part, parts);
+        case Activation::kClampedSilu:
+            return GluRowsOf<Simd, Activation::kClampedSilu>(args, part, parts);
+    }
+}
+
+template <typename Simd>
+void ScaleRows(const ScaleArgs& args, int part, int parts) {
+    const auto factor = Simd::Set(args.factor);
+    MapElements<Simd>(args.x, args.y, args.rows * args.cols, part, parts,
+                      [&](typename Simd::Float x) { return Simd::Mul(factor, x); });
+}
+
+template <typename Simd>
+void SoftCapRows(const SoftCapArgs& args, int part, int parts) {
+    const auto cap = Simd::Set(args.cap);
+    MapElements<Simd>(
+        args.x, args.y, args.rows * args.cols, part, parts,
+        [&](typename Simd::Float x) { return Simd::Mul(cap, Tanh<Simd>(Simd::Div(x, cap))); });
+}
+
+template <typename Simd>
+void AddBiasRows(const AddBiasArgs& args, int part, int parts) {
+    const Range share = Share(args.rows * args.cols, 16, part, parts);
+    for (int64_t at = share.begin; at < share.end;) {
+        const int64_t column = at % args.cols;
+        const int64_t count = std::min(args.cols - column, share.end - at);
+        const float *x = args.x + at, *bias = args.bias + column;
+        float* y = args.y + at;
+        ForVectors<Simd>(
+            0, count,
+            [&](int64_t i) {
+                Simd::Store(y + i, Simd::Add(Simd::Load(x + i), Simd::Load(bias + i)));
+            },
+            [&](int64_t i, int64_t left) {
+                const auto sum =
+                    Simd::Add(Simd::LoadFirst(x + i, left), Simd::LoadFirst(bias + i, left));
+                Simd::StoreFirst(y + i, sum, left);
+            });
+        at += count;
     }
 }
 
@@ -257,14 +357,14 @@ inline void RoundRow(DType dtype, const float* row, int64_t count, int64_t eleme
         });
 }
 
-// F32, F16 and BF16 caches; head_dim at most 256.
+// F32, F16 and BF16 caches; head_dim at most 512.
 template <typename Simd>
 void KvWriteRows(const KvWriteArgs& args, int part, int parts) {
     const KvCache& keys = args.k_cache;
     const KvCache& values = args.v_cache;
     const int64_t head_dim = keys.head_dim;
     const int64_t element = keys.dtype == DType::kF32 ? 4 : 2;
-    alignas(64) std::byte rounded[(256 + Simd::kLanes) * 4];
+    alignas(64) std::byte rounded[(512 + Simd::kLanes) * 4];
     for (const Sequence& sequence : args.sequences) {
         const Range share = Share(sequence.row_count * keys.kv_heads, 1, part, parts);
         for (int64_t unit = share.begin; unit < share.end; ++unit) {

@@ -1,7 +1,11 @@
 #include "model/builder.h"
 
+#include <algorithm>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <numeric>
+#include <unordered_set>
 
 namespace weft::model {
 
@@ -47,8 +51,9 @@ ValueId Builder::Enter() {
         return program_.Emit(program::Recv{shard_.rank - shard_.layout.tp}, {}, "received", shape);
     }
     const ValueId table = Weight("token_embd.weight", RowsOf(shard_.vocab, hyper_.vocab));
-    return AllReduce(
+    const ValueId embedded = AllReduce(
         program_.Emit(program::Embedding{shard_.vocab.begin}, {tokens_, table}, "embedded", shape));
+    return Scale(embedded, hyper_.embedding_scale);
 }
 
 void Builder::Leave(ValueId x) {
@@ -65,10 +70,21 @@ void Builder::Logits(ValueId x) {
     x = program_.Emit(program::SelectRows{}, {x, output_rows_}, "selected",
                       {kOutputs, hyper_.hidden});
     x = Norm(x, "output_norm", hyper_.hidden);
+    // "logits" is the last value of the way there.
     const bool gather = shard_.layout.tp > 1;
+    const bool scaled = hyper_.logit_scale != 1, capped = hyper_.logit_cap != 0;
+    const std::string end = gather ? ".part" : "";
     ValueId logits =
         MatMul(x, hyper_.tied ? "token_embd" : "output", RowsOf(shard_.vocab, hyper_.vocab),
-               {Cut::kRows}, false, gather ? "logits.part" : "logits");
+               {Cut::kRows}, false, (scaled || capped ? "logits.raw" : "logits") + end);
+    const Shape part = program_.value(logits).shape;
+    if (scaled) {
+        logits = program_.Emit(program::Scale{hyper_.logit_scale}, {logits},
+                               (capped ? "logits.scaled" : "logits") + end, part);
+    }
+    if (capped) {
+        logits = program_.Emit(program::SoftCap{hyper_.logit_cap}, {logits}, "logits" + end, part);
+    }
     if (gather) {
         logits = program_.Emit(
             program::AllGather{program::Group::kTensor, shard_.vocab_parts, shard_.vocab.begin},
@@ -89,26 +105,62 @@ ValueId Builder::Norm(ValueId x, const std::string& weight, int64_t group) {
     return program_.Emit(program::RmsNorm{hyper_.rms_eps, group}, {x, w}, Local(weight), shape);
 }
 
+// On one rank, and in training, a plain norm would do; but sums in float64 hide where ranks cut.
+Builder::QueryAndKey Builder::NormHeads(const QueryAndKey& x) {
+    const int64_t q_columns = hyper_.heads * Heads().head_dim;
+    const int64_t k_columns = Heads().kv_heads * Heads().head_dim;
+    if (!options_.cache && shard_.layout.tp == 1) {
+        return {Norm(x.q, "attn_q_norm", q_columns), Norm(x.k, "attn_k_norm", k_columns)};
+    }
+    // Of KV heads that several ranks hold, the one whose query heads begin with the group's adds.
+    const int64_t group = hyper_.heads / Heads().kv_heads;
+    const Span own{(shard_.heads.begin + group - 1) / group,
+                   (shard_.heads.end + group - 1) / group};
+    const Span mine = Columns(own), held = Columns(KvHeads());
+    program::SumSquares sum;
+    sum.columns = {{0, Columns(shard_.heads).size()}, {mine.begin - held.begin, mine.size()}};
+    if (mine.size() == 0) sum.columns[1] = {};
+    ValueId squares =
+        program_.Emit(std::move(sum), {x.q, x.k}, Local("attn_qk_squares"), {kTokens, 2});
+    if (shard_.layout.tp > 1) {
+        program_.values[static_cast<size_t>(squares)].dtype = DType::kF64;
+        squares = AllReduce(squares);
+    }
+    const auto norm = [&](ValueId part, const std::string& weight, const Span& columns,
+                          int64_t whole, int64_t square) {
+        const ValueId w = Weight(Tensor(weight) + ".weight", {columns, {}, whole, 0});
+        const Shape shape = program_.value(part).shape;
+        return program_.Emit(program::RmsNorm{hyper_.rms_eps, columns.size(), whole, square},
+                             {part, w, squares}, Local(weight), shape);
+    };
+    return {norm(x.q, "attn_q_norm", Columns(shard_.heads), q_columns, 0),
+            norm(x.k, "attn_k_norm", held, k_columns, 1)};
+}
+
 ValueId Builder::ToHeads(ValueId x, const std::string& weight, bool bias) {
-    const int64_t all = hyper_.heads * hyper_.head_dim;
-    return MatMul(x, Tensor(weight), RowsOf(Columns(shard_.heads), all), {Cut::kRows}, bias,
-                  Local(weight));
+    const int64_t all = hyper_.heads * Heads().head_dim;
+    return FromHome(x, weight, HomeOfHeads(weight, 0, all), Columns(shard_.heads), {Cut::kRows},
+                    bias);
 }
 
 ValueId Builder::ToKvHeads(ValueId x, const std::string& weight, bool bias) {
-    const int64_t all = hyper_.kv_heads * hyper_.head_dim;
-    return MatMul(x, Tensor(weight), RowsOf(Columns(shard_.kv_heads), all),
-                  {Cut::kRows, shard_.kv_replicated ? all : 0}, bias, Local(weight));
+    const HeadShape shape = Heads();
+    const int64_t all = shape.kv_heads * shape.head_dim;
+    const int64_t begin = hyper_.heads * shape.head_dim + (weight == "attn_v" ? all : 0);
+    const Home home = HomeOfHeads(weight, begin, all);
+    // Where this layer's KV heads are not those that the shard was planned for, any may be shared.
+    const bool shared = shape.kv_heads == hyper_.kv_heads ? shard_.kv_replicated : true;
+    return FromHome(x, weight, home, Columns(KvHeads()), {Cut::kRows, shared ? home.all_rows : 0},
+                    bias);
 }
 
 ValueId Builder::ToFfn(ValueId x, const std::string& weight) {
-    return MatMul(x, Tensor(weight), RowsOf(shard_.ffn, hyper_.ffn), {Cut::kRows}, false,
-                  Local(weight));
+    return FromHome(x, weight, HomeOfFfn(weight), shard_.ffn, {Cut::kRows}, false);
 }
 
 ValueId Builder::FromHeads(ValueId x, const std::string& weight) {
-    const int64_t all = hyper_.heads * hyper_.head_dim;
-    return FromColumns(x, weight, ColumnsOf(Columns(shard_.heads), all), hyper_.head_dim);
+    const int64_t all = hyper_.heads * Heads().head_dim;
+    return FromColumns(x, weight, ColumnsOf(Columns(shard_.heads), all), Heads().head_dim);
 }
 
 ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
@@ -117,27 +169,40 @@ ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
 
 ValueId Builder::Rope(ValueId x, bool neighbours) {
     const program::Value value = program_.value(x);
-    return program_.Emit(
-        program::Rope{hyper_.head_dim, hyper_.rotary_dim, neighbours, 1, hyper_.inverse_frequency},
-        {x, positions_}, value.name + ".rope", value.shape);
+    const Ropes& ropes = hyper_.ropes;
+    const bool beyond = options_.context > ropes.original_context && ropes.original_context > 0;
+    const model::Rope& rope = beyond && ropes.far != ropes.all ? ropes.far
+                              : hyper_.IsWindowed(layer_)      ? ropes.windowed
+                                                               : ropes.all;
+    return program_.Emit(program::Rope{Heads().head_dim, Heads().rotary_dim, neighbours, 1,
+                                       rope.inverse_frequency, rope.magnitude},
+                         {x, positions_}, value.name + ".rope", value.shape);
 }
 
 ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
     program::Attention attributes;
     attributes.heads = shard_.heads.size();
-    attributes.kv_heads = shard_.kv_heads.size();
-    attributes.head_dim = hyper_.head_dim;
+    attributes.kv_heads = KvHeads().size();
+    attributes.head_dim = Heads().head_dim;
     attributes.first_head = shard_.heads.begin;
-    attributes.first_kv_head = shard_.kv_heads.begin;
-    attributes.group = hyper_.group();
-    attributes.scale = 1.0f / std::sqrt(static_cast<float>(hyper_.head_dim));
+    attributes.first_kv_head = KvHeads().begin;
+    attributes.group = hyper_.heads / Heads().kv_heads;
+    attributes.scale = hyper_.attention_scale != 0
+                           ? hyper_.attention_scale
+                           : 1.0f / std::sqrt(static_cast<float>(Heads().head_dim));
+    attributes.soft_cap = hyper_.attention_cap;
+    if (hyper_.IsWindowed(layer_)) attributes.window = hyper_.window;
     std::vector<ValueId> inputs = {q, k, v};
+    attributes.sinks = Has("attn_sinks.weight");
+    if (attributes.sinks) {
+        inputs.push_back(Weight(Tensor("attn_sinks.weight"), {shard_.heads, {}, hyper_.heads, 0}));
+    }
     for (const char* name : {"k_cache", "v_cache"}) {
         if (!options_.cache) break;
         program::Value state;
         state.name = Local(name);
         state.dtype = options_.kv_dtype;
-        state.shape = {attributes.kv_heads, hyper_.head_dim};
+        state.shape = {attributes.kv_heads, attributes.head_dim};
         state.storage = Storage::kState;
         inputs.push_back(program_.AddValue(std::move(state)));
     }
@@ -145,9 +210,15 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
     return program_.Emit(attributes, std::move(inputs), Local("attention"), shape);
 }
 
-ValueId Builder::SwiGlu(ValueId gate, ValueId up) {
+ValueId Builder::Mlp(ValueId x) {
+    const ValueId gate = ToFfn(x, "ffn_gate");
+    const ValueId up = ToFfn(x, "ffn_up");
+    return FromFfn(Gated(gate, up), "ffn_down");
+}
+
+ValueId Builder::Gated(ValueId gate, ValueId up) {
     const Shape shape = program_.value(gate).shape;
-    return program_.Emit(program::SwiGlu{}, {gate, up}, Local("swiglu"), shape);
+    return program_.Emit(program::Glu{hyper_.activation}, {gate, up}, Local("gated"), shape);
 }
 
 ValueId Builder::Add(ValueId a, ValueId b) {
@@ -155,10 +226,60 @@ ValueId Builder::Add(ValueId a, ValueId b) {
     return program_.Emit(program::Add{}, {a, b}, value.name + ".add", value.shape);
 }
 
+ValueId Builder::NormPlain(ValueId x, int64_t group) {
+    const program::Value value = program_.value(x);
+    return program_.Emit(program::RmsNorm{hyper_.rms_eps, group}, {x}, value.name + ".norm",
+                         value.shape);
+}
+
+ValueId Builder::ScaleBy(ValueId x, const std::string& weight) {
+    const std::string name = Tensor(weight) + ".weight";
+    const formats::TensorInfo* info = source_.FindTensor(name);
+    if (info == nullptr) return x;
+    read_.insert(info->name);
+    const auto values = source_.ReadFloats(*info);
+    if (!values.ok() || values->size() != 1) {
+        Fail(values.ok()
+                 ? MakeError(ErrorCode::kCorrupt, "{}: tensor {} has {} elements; expected 1",
+                             source_.name(), name, values->size())
+                 : values.error());
+        return x;
+    }
+    return Scale(x, values->front());
+}
+
+ValueId Builder::Scale(ValueId x, float factor) {
+    if (factor == 1) return x;
+    const program::Value value = program_.value(x);
+    return program_.Emit(program::Scale{factor}, {x}, value.name + ".scaled", value.shape);
+}
+
 Result<program::Program> Builder::Finish() && {
     WEFT_TRY(std::move(status_));
+    WEFT_TRY(CheckAllUsed());
     WEFT_TRY(program::CheckShapes(program_));
     return std::move(program_);
+}
+
+// A tensor of a layer that nothing reads would change the model's numbers if it were read.
+Status Builder::CheckAllUsed() const {
+    std::unordered_set<std::string_view> used(read_.begin(), read_.end());
+    for (const program::Value& value : program_.values) used.insert(value.slice.name);
+    for (const formats::TensorInfo& info : source_.tensors()) {
+        int64_t layer = -1;
+        int name = 0;
+        if (std::sscanf(info.name.c_str(), "blk.%" SCNd64 ".%n", &layer, &name) != 1 || name == 0 ||
+            layer < shard_.layers.begin || layer >= shard_.layers.end || used.contains(info.name)) {
+            continue;
+        }
+        const std::string_view rest = std::string_view(info.name).substr(static_cast<size_t>(name));
+        if (rest.starts_with("attn_rot_embd") || rest.starts_with("rope_f")) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: tensor {} is not known for architecture '{}': without it the model's "
+                         "answers would be wrong",
+                         source_.name(), info.name, hyper_.architecture);
+    }
+    return {};
 }
 
 void Builder::Fail(Error error) {
@@ -182,14 +303,52 @@ Slice Builder::ColumnsOf(const Span& cols, int64_t all_cols) const {
 }
 
 Span Builder::Columns(const Span& heads) const {
-    return {heads.begin * hyper_.head_dim, heads.end * hyper_.head_dim};
+    return {heads.begin * Heads().head_dim, heads.end * Heads().head_dim};
 }
 
-ValueId Builder::Weight(const std::string& tensor, const Slice& slice) {
-    if (const ValueId known = program_.Find(tensor); known != kNoValue) return known;
+HeadShape Builder::Heads() const {
+    return hyper_.HeadsOf(std::max<int64_t>(layer_, 0));
+}
+
+Span Builder::KvHeads() const {
+    const int64_t group = hyper_.heads / Heads().kv_heads;
+    return {shard_.heads.begin / group, (shard_.heads.end - 1) / group + 1};
+}
+
+Builder::Home Builder::HomeOfHeads(const std::string& weight, int64_t begin, int64_t rows) const {
+    if (Has(weight + ".weight") || !Has("attn_qkv.weight")) return {Tensor(weight), 0, rows};
+    const int64_t all = (hyper_.heads + 2 * Heads().kv_heads) * Heads().head_dim;
+    return {Tensor("attn_qkv"), begin, all};
+}
+
+Builder::Home Builder::HomeOfFfn(const std::string& weight) const {
+    if (Has("ffn_gate.weight") || !Has("ffn_up.weight")) return {Tensor(weight), 0, hyper_.ffn};
+    return {Tensor("ffn_up"), weight == "ffn_up" ? hyper_.ffn : 0, 2 * hyper_.ffn};
+}
+
+ValueId Builder::FromHome(ValueId x, const std::string& weight, const Home& home, const Span& rows,
+                          program::MatMul attributes, bool bias) {
+    const Span there{home.begin + rows.begin, home.begin + rows.end};
+    std::vector<ValueId> inputs = {x, Weight(home.tensor + ".weight", RowsOf(there, home.all_rows),
+                                             Tensor(weight) + ".weight")};
+    if (bias || source_.FindTensor(home.tensor + ".bias") != nullptr) {
+        inputs.push_back(
+            Weight(home.tensor + ".bias", {there, {}, home.all_rows, 0}, Tensor(weight) + ".bias"));
+    }
+    for (size_t i = 1; i < inputs.size(); ++i) {
+        program_.values[static_cast<size_t>(inputs[i])].slice.home_row = home.begin;
+    }
+    if (shard_.layout.tp == 1) attributes = {};
+    return program_.Emit(attributes, std::move(inputs), Local(weight),
+                         {program_.value(x).shape[0], rows.size()});
+}
+
+ValueId Builder::Weight(const std::string& tensor, const Slice& slice, std::string name) {
+    if (name.empty()) name = tensor;
+    if (const ValueId known = program_.Find(name); known != kNoValue) return known;
     const bool vector = slice.cols.size() == 0;
     program::Value value;
-    value.name = tensor;
+    value.name = std::move(name);
     value.storage = Storage::kWeight;
     value.shape = vector ? Shape{slice.rows.size()} : Shape{slice.rows.size(), slice.cols.size()};
     value.slice = {tensor, slice.rows.begin, slice.cols.begin};
@@ -235,7 +394,11 @@ ValueId Builder::FromColumns(ValueId x, const std::string& weight, const Slice& 
     if (attributes.segment_cols != 0 && shard_.layout.tp > 1) {
         program_.values[static_cast<size_t>(x)].dtype = DType::kF64;
     }
-    return AllReduce(x);
+    x = AllReduce(x);
+    if (!Has(weight + ".bias")) return x;
+    const ValueId b = Weight(Tensor(weight) + ".bias", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
+    return program_.Emit(program::AddBias{}, {x, b}, Local(weight) + ".bias",
+                         program_.value(x).shape);
 }
 
 ValueId Builder::AllReduce(ValueId x) {

@@ -9,6 +9,7 @@
 // Errors (a tensor that is missing or too small) are kept and returned by Finish().
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "formats/model_file.h"
@@ -23,6 +24,8 @@ struct BuildOptions {
     // false (training): no KV cache, attention is within the step's own rows, and all ranks of the
     // last stage keep the logits, where the loss is, instead of sending them to rank 0.
     bool cache = true;
+    // Positions that a job may use: chooses LongRoPE's factors. 0: no more than it was made for.
+    int64_t context = 0;
 };
 
 // Which rows and columns of a file's tensor a weight holds, and the whole tensor's shape, which the
@@ -44,7 +47,16 @@ class Builder {
 
     void BeginLayer(int64_t layer);
     program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
-    // Projections to this rank's query heads, KV heads or MLP columns. `bias` adds its bias.
+    // Without a weight.
+    program::ValueId NormPlain(program::ValueId x, int64_t group);
+    // q and k normed over all heads at once (OLMo 2): the sums of squares meet in one all-reduce.
+    struct QueryAndKey {
+        program::ValueId q, k;
+    };
+    QueryAndKey NormHeads(const QueryAndKey& x);
+    // Projections to this rank's query heads, KV heads or MLP columns. `bias`: the file must have
+    // one; it is added wherever there is one. A file may hold attn_q, attn_k and attn_v as one
+    // tensor attn_qkv, and ffn_gate before ffn_up in the latter (Phi-3).
     program::ValueId ToHeads(program::ValueId x, const std::string& weight, bool bias);
     program::ValueId ToKvHeads(program::ValueId x, const std::string& weight, bool bias);
     program::ValueId ToFfn(program::ValueId x, const std::string& weight);
@@ -52,9 +64,18 @@ class Builder {
     program::ValueId FromHeads(program::ValueId x, const std::string& weight);
     program::ValueId FromFfn(program::ValueId x, const std::string& weight);
     program::ValueId Rope(program::ValueId x, bool neighbours);
+    // With this layer's window, and its sinks where the file has any.
     program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v);
-    program::ValueId SwiGlu(program::ValueId gate, program::ValueId up);
+    // The gated MLP of this layer, summed over the tensor ranks.
+    program::ValueId Mlp(program::ValueId x);
+    program::ValueId Gated(program::ValueId gate, program::ValueId up);
     program::ValueId Add(program::ValueId a, program::ValueId b);
+    // x times this layer's tensor of one element, where the file has one.
+    program::ValueId ScaleBy(program::ValueId x, const std::string& weight);
+    bool Has(const std::string& tensor) const {  // of this layer: "attn_sinks.weight"
+        return source_.FindTensor(Tensor(tensor)) != nullptr;
+    }
+    program::ValueId Scale(program::ValueId x, float factor);  // x itself where the factor is 1
 
     const Hyper& hyper() const { return hyper_; }
     const Shard& shard() const { return shard_; }
@@ -65,8 +86,21 @@ class Builder {
     std::string Tensor(const std::string& name) const;  // "blk.3.attn_q"
     Slice RowsOf(const Span& rows, int64_t all_rows) const;     // of a [all_rows, hidden]
     Slice ColumnsOf(const Span& cols, int64_t all_cols) const;  // of a [hidden, all_cols]
+    HeadShape Heads() const;                                    // of this layer
+    Span KvHeads() const;                                       // of this layer, on this rank
     Span Columns(const Span& heads) const;                      // of those heads
-    program::ValueId Weight(const std::string& tensor, const Slice& slice);
+    // A tensor that a file may hold as rows [begin, ...) of a larger one.
+    struct Home {
+        std::string tensor;
+        int64_t begin = 0, all_rows = 0;
+    };
+    Home HomeOfHeads(const std::string& weight, int64_t begin, int64_t rows) const;
+    Home HomeOfFfn(const std::string& weight) const;
+    // name: of the value; empty: the tensor's.
+    program::ValueId Weight(const std::string& tensor, const Slice& slice, std::string name = "");
+    program::ValueId FromHome(program::ValueId x, const std::string& weight, const Home& home,
+                              const Span& rows, program::MatMul attributes, bool bias);
+    Status CheckAllUsed() const;
     program::ValueId MatMul(program::ValueId x, const std::string& tensor, const Slice& slice,
                             program::MatMul attributes, bool bias, const std::string& name);
     // The partial sums of a projection back to the residual stream, summed over the tensor ranks.
@@ -85,6 +119,7 @@ class Builder {
     program::ValueId tokens_ = program::kNoValue, positions_ = program::kNoValue,
                      output_rows_ = program::kNoValue;
     int64_t layer_ = -1;
+    std::set<std::string> read_;  // tensors whose numbers are in the Program itself
     Result<void> status_;
 };
 

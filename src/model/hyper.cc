@@ -8,80 +8,180 @@ namespace weft::model {
 namespace {
 
 constexpr int64_t kMostLayers = 4096, kMostColumns = 1 << 20, kMostHeads = 4096;
+constexpr int64_t kMostHeadDim = 512;  // that the attention kernels take
 
-// llama.cpp scales RoPE linearly by positions / factor; "none" and an absent key change nothing.
-// Llama 3's scaling comes as a tensor of factors instead (rope_freqs.weight).
-Result<double> RopeFactor(const formats::ModelSource& source, const std::string& prefix) {
-    WEFT_ASSIGN(const std::string type,
-                source.meta().StringOr(prefix + "rope.scaling.type", "none"));
-    if (type == "none") return 1.0;
-    if (type != "linear") {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: RoPE scaling '{}' is not supported. Supported: none, linear, and "
-                         "Llama 3's factors (tensor rope_freqs.weight).",
-                         source.name(), type);
-    }
-    WEFT_ASSIGN(const double factor, source.meta().F64Or(prefix + "rope.scaling.factor", 1.0));
-    if (!(factor >= 1e-3 && factor <= 1e6)) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: {}rope.scaling.factor is {}; expected 0.001 to 1e6", source.name(),
-                         prefix, factor);
-    }
-    return factor;
+// A number that a file may leave out.
+Result<float> Number(const formats::ModelSource& source, const std::string& key, double least,
+                     double most, double fallback) {
+    WEFT_ASSIGN(const double value, source.meta().F64Or(key, fallback));
+    if (value >= least && value <= most) return static_cast<float>(value);
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected {} to {}", source.name(), key,
+                     value, least, most);
 }
 
-Status ReadRope(const formats::ModelSource& source, const std::string& prefix, Hyper& hyper) {
-    WEFT_ASSIGN(const double base, source.meta().F64Or(prefix + "rope.freq_base", 10000.0));
-    if (!(base > 1.0 && base < 1e12)) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {}rope.freq_base is {}; expected 1 to 1e12",
-                         source.name(), prefix, base);
-    }
-    WEFT_ASSIGN(const double factor, RopeFactor(source, prefix));
-    const int64_t pairs = hyper.rotary_dim / 2;
-    std::vector<float> divisors(static_cast<size_t>(pairs), 1.0f);
-    if (const auto* tensor = source.FindTensor("rope_freqs.weight"); tensor != nullptr) {
-        if (tensor->cols * tensor->rows != pairs) {
-            return MakeError(ErrorCode::kCorrupt,
-                             "{}: rope_freqs.weight has {} factors; expected {} (half of the {} "
-                             "rotated dims)",
-                             source.name(), tensor->cols * tensor->rows, pairs, hyper.rotary_dim);
+// Which layers have a window where the file names no pattern: all but each n-th; 0: all.
+int64_t UsualPattern(const std::string& architecture) {
+    if (architecture == "gemma2" || architecture == "gpt-oss") return 2;
+    if (architecture == "gemma3") return 6;
+    if (architecture == "olmo2") return 4;
+    return 0;
+}
+
+Status ReadWindow(const formats::ModelSource& source, const std::string& prefix, Hyper& hyper) {
+    const formats::Metadata& meta = source.meta();
+    const int64_t usual = hyper.architecture == "gemma2" ? 4096 : 0;
+    WEFT_ASSIGN(hyper.window, meta.IntOr(prefix + "attention.sliding_window", 0, 1ll << 31, usual));
+    if (hyper.window == 0) return {};
+    const std::string key = prefix + "attention.sliding_window_pattern";
+    const formats::MetaEntry* entry = meta.Find(key);
+    std::vector<int64_t> layers;
+    if (entry != nullptr && entry->type == formats::MetaType::kArray) {
+        WEFT_ASSIGN(layers, meta.Ints(key));
+        if (static_cast<int64_t>(layers.size()) < hyper.layers) {
+            return MakeError(ErrorCode::kCorrupt, "{}: {} names {} layers; the model has {}",
+                             source.name(), key, layers.size(), hyper.layers);
         }
-        WEFT_ASSIGN(divisors, source.ReadFloats(*tensor));
-    }
-    for (int64_t i = 0; i < pairs; ++i) {
-        const double exponent =
-            -2.0 * static_cast<double>(i) / static_cast<double>(hyper.rotary_dim);
-        const double divisor = static_cast<double>(divisors[static_cast<size_t>(i)]) * factor;
-        hyper.inverse_frequency.push_back(static_cast<float>(std::pow(base, exponent) / divisor));
-        if (!std::isfinite(hyper.inverse_frequency.back())) {
-            return MakeError(ErrorCode::kCorrupt, "{}: RoPE frequency {} is not a finite number",
-                             source.name(), i);
+    } else {
+        WEFT_ASSIGN(const int64_t pattern,
+                    meta.IntOr(key, 0, kMostLayers, UsualPattern(hyper.architecture)));
+        for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+            layers.push_back(pattern == 0 || layer % pattern < pattern - 1);
         }
     }
+    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+        hyper.windowed.push_back(layers[static_cast<size_t>(layer)] != 0);
+    }
+    return {};
+}
+
+// Factors and caps that some families put on scores, logits and the residual stream.
+Status ReadScales(const formats::ModelSource& source, const std::string& prefix, Hyper& hyper) {
+    const std::string& name = hyper.architecture;
+    const bool gemma = name.starts_with("gemma");
+    const double root = std::sqrt(static_cast<double>(hyper.hidden));
+    // The largest Gemma 2 and 3 scale by their hidden size; no key of their files says so.
+    const bool by_hidden =
+        (name == "gemma2" && hyper.layers == 46) || (name == "gemma3" && hyper.layers == 62);
+    // Gemma 4 norms query and key heads, and scales no more.
+    const double query_dim = name == "gemma4" ? 1.0
+                             : by_hidden      ? static_cast<double>(hyper.hidden / hyper.heads)
+                                              : static_cast<double>(hyper.head_dim);
+    WEFT_ASSIGN(hyper.attention_scale,
+                Number(source, prefix + "attention.scale", 0, 1e6, 1.0 / std::sqrt(query_dim)));
+    WEFT_ASSIGN(hyper.attention_cap, Number(source, prefix + "attn_logit_softcapping", 0, 1e6,
+                                            name == "gemma2" ? 50.0 : 0.0));
+    WEFT_ASSIGN(hyper.logit_cap, Number(source, prefix + "final_logit_softcapping", 0, 1e6,
+                                        name == "gemma2" ? 30.0 : 0.0));
+    if (gemma) {
+        hyper.embedding_scale = static_cast<float>(root);
+        hyper.activation = Activation::kGeluTanh;
+    }
+    if (name != "granite") return {};
+    WEFT_ASSIGN(hyper.embedding_scale, Number(source, prefix + "embedding_scale", 1e-6, 1e6, 1.0));
+    WEFT_ASSIGN(hyper.residual_scale, Number(source, prefix + "residual_scale", 1e-6, 1e6, 1.0));
+    WEFT_ASSIGN(const float divisor, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
+    hyper.logit_scale = 1.0f / divisor;
+    return {};
+}
+
+// What changes a model's numbers and isn't known here: better refused than ignored.
+Status RefuseUnknownScales(const formats::ModelSource& source, const std::string& prefix,
+                           const Hyper& hyper) {
+    std::vector<const char*> unknown = {"attention.temperature_scale", "attention.clamp_kqv",
+                                        "attention.max_alibi_bias"};
+    if (hyper.architecture != "granite") {
+        for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) {
+            unknown.push_back(key);
+        }
+    }
+    // Gemma 4's small models: zeros stand in the files of the others.
+    for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
+        WEFT_ASSIGN(const int64_t value, source.meta().IntOr(prefix + key, 0, 1ll << 31, 0));
+        if (value != 0) unknown.push_back(key);
+    }
+    for (const char* key : unknown) {
+        if (!source.meta().Has(prefix + key)) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {}{} is set, which is not supported for architecture '{}'",
+                         source.name(), prefix, key, hyper.architecture);
+    }
+    WEFT_ASSIGN(const bool rotates, source.meta().BoolOr(prefix + "rope.scaling.finetuned", true));
+    if (rotates || hyper.architecture != "granite") return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: {}rope.scaling.finetuned is false: Granite without RoPE is not supported",
+                     source.name(), prefix);
+}
+
+Status CheckHeads(const formats::ModelSource& source, int64_t heads, const HeadShape& shape,
+                  int64_t value_dim) {
+    if (heads % shape.kv_heads != 0) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} query heads over {} KV heads is uneven",
+                         source.name(), heads, shape.kv_heads);
+    }
+    if (value_dim == shape.head_dim && shape.head_dim <= kMostHeadDim && shape.head_dim % 2 == 0 &&
+        shape.rotary_dim <= shape.head_dim && shape.rotary_dim % 2 == 0) {
+        return {};
+    }
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: head dims (key {}, value {}, rotary {}) are not supported: key and value "
+                     "must be equal, even and at most {}",
+                     source.name(), shape.head_dim, value_dim, shape.rotary_dim, kMostHeadDim);
+}
+
+// KV heads: one number, or one for each layer, which then must be the same for all layers that
+// have a window, and for all that have none.
+Status ReadKvHeads(const formats::ModelSource& source, const std::string& key, Hyper& hyper,
+                   int64_t& windowed) {
+    const formats::MetaEntry* entry = source.meta().Find(key);
+    if (entry == nullptr || entry->type != formats::MetaType::kArray) {
+        WEFT_ASSIGN(hyper.kv_heads, source.meta().IntOr(key, 1, kMostHeads, hyper.heads));
+        windowed = hyper.kv_heads;
+        return {};
+    }
+    WEFT_ASSIGN(const std::vector<int64_t> list, source.meta().Ints(key));
+    hyper.kv_heads = windowed = 0;
+    for (int64_t layer = 0; layer < hyper.layers; ++layer) {
+        int64_t& known = hyper.IsWindowed(layer) ? windowed : hyper.kv_heads;
+        const size_t at = static_cast<size_t>(layer);
+        const int64_t here = at < list.size() ? list[at] : 0;
+        if (here < 1 || here > kMostHeads || (known != 0 && known != here)) {
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "{}: {} names {} KV heads for layer {}; expected as many in all layers "
+                "with a window, and in all without",
+                source.name(), key, here, layer);
+        }
+        known = here;
+    }
+    if (hyper.kv_heads == 0) hyper.kv_heads = windowed;
+    if (windowed == 0) windowed = hyper.kv_heads;
     return {};
 }
 
 Status ReadHeads(const formats::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const formats::Metadata& meta = source.meta();
     WEFT_ASSIGN(hyper.heads, meta.Int(prefix + "attention.head_count", 1, kMostHeads));
-    WEFT_ASSIGN(hyper.kv_heads,
-                meta.IntOr(prefix + "attention.head_count_kv", 1, kMostHeads, hyper.heads));
-    if (hyper.heads % hyper.kv_heads != 0) {
-        return MakeError(ErrorCode::kCorrupt, "{}: {} query heads over {} KV heads is uneven",
-                         source.name(), hyper.heads, hyper.kv_heads);
-    }
+    HeadShape windowed;
+    WEFT_TRY(ReadKvHeads(source, prefix + "attention.head_count_kv", hyper, windowed.kv_heads));
     WEFT_ASSIGN(hyper.head_dim,
                 meta.IntOr(prefix + "attention.key_length", 1, 1024, hyper.hidden / hyper.heads));
     WEFT_ASSIGN(const int64_t value_dim,
                 meta.IntOr(prefix + "attention.value_length", 1, 1024, hyper.head_dim));
     WEFT_ASSIGN(hyper.rotary_dim,
                 meta.IntOr(prefix + "rope.dimension_count", 2, 1024, hyper.head_dim));
-    if (value_dim != hyper.head_dim || hyper.head_dim > 256 || hyper.head_dim % 2 != 0 ||
-        hyper.rotary_dim > hyper.head_dim || hyper.rotary_dim % 2 != 0) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: head dims (key {}, value {}, rotary {}) are not supported: key and "
-                         "value must be equal, even and at most 256",
-                         source.name(), hyper.head_dim, value_dim, hyper.rotary_dim);
+    WEFT_TRY(CheckHeads(source, hyper.heads, {hyper.kv_heads, hyper.head_dim, hyper.rotary_dim},
+                        value_dim));
+    WEFT_ASSIGN(windowed.head_dim,
+                meta.IntOr(prefix + "attention.key_length_swa", 1, 1024, hyper.head_dim));
+    WEFT_ASSIGN(const int64_t windowed_value_dim,
+                meta.IntOr(prefix + "attention.value_length_swa", 1, 1024, windowed.head_dim));
+    const bool same_dim = windowed.head_dim == hyper.head_dim;
+    WEFT_ASSIGN(windowed.rotary_dim, meta.IntOr(prefix + "rope.dimension_count_swa", 2, 1024,
+                                                same_dim ? hyper.rotary_dim : windowed.head_dim));
+    WEFT_TRY(CheckHeads(source, hyper.heads, windowed, windowed_value_dim));
+    if (!same_dim || windowed.kv_heads != hyper.kv_heads ||
+        windowed.rotary_dim != hyper.rotary_dim) {
+        hyper.windowed_heads = windowed;
     }
     return {};
 }
@@ -117,8 +217,12 @@ Result<Hyper> ReadHyper(const formats::ModelSource& source) {
                          source.name(), eps);
     }
     hyper.rms_eps = static_cast<float>(eps);
+    WEFT_TRY(ReadWindow(source, prefix, hyper));
     WEFT_TRY(ReadHeads(source, prefix, hyper));
-    WEFT_TRY(ReadRope(source, prefix, hyper));
+    WEFT_TRY(ReadScales(source, prefix, hyper));
+    WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));
+    WEFT_ASSIGN(hyper.ropes, ReadRopes(source, hyper.architecture, hyper.rotary_dim,
+                                       hyper.windowed_heads.rotary_dim, hyper.context));
     WEFT_ASSIGN(const formats::TensorInfo* table, source.NeedTensor("token_embd.weight"));
     hyper.vocab = table->rows;
     hyper.tied = source.FindTensor("output.weight") == nullptr;

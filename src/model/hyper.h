@@ -10,11 +10,18 @@
 
 #include "base/result.h"
 #include "formats/model_file.h"
+#include "model/rope.h"
+#include "tensor/activation.h"
 
 namespace weft::model {
 
+// Heads of one layer.
+struct HeadShape {
+    int64_t kv_heads = 0, head_dim = 0, rotary_dim = 0;
+};
+
 struct Hyper {
-    std::string architecture;   // "llama", "qwen2", "qwen3"
+    std::string architecture;   // "llama", "qwen2", "gemma3", ...
     int64_t layers = 0;
     int64_t hidden = 0;         // columns of the residual stream
     int64_t ffn = 0;            // columns of the MLP
@@ -25,9 +32,24 @@ struct Hyper {
     int64_t vocab = 0;          // rows of the embedding table
     int64_t context = 0;        // tokens the model was trained for
     float rms_eps = 1e-5f;
-    std::vector<float> inverse_frequency;  // [rotary_dim / 2], RoPE scaling applied
+    HeadShape windowed_heads;   // of windowed layers, where theirs differ (Gemma 4); else all 0
+    Ropes ropes;
+    int64_t window = 0;         // keys that a query of a windowed layer sees, its own included
+    std::vector<bool> windowed; // by layer; empty where no layer is
+    float attention_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
+    float attention_cap = 0;    // soft caps of scores and logits; 0: none
+    float logit_cap = 0;
+    float embedding_scale = 1, residual_scale = 1, logit_scale = 1;  // factors
+    Activation activation = Activation::kSilu;
     bool tied = false;          // the output matrix is the embedding table
     int64_t group() const { return heads / kv_heads; }
+    bool IsWindowed(int64_t layer) const {
+        return !windowed.empty() && windowed[static_cast<size_t>(layer)];
+    }
+    HeadShape HeadsOf(int64_t layer) const {
+        if (windowed_heads.head_dim != 0 && IsWindowed(layer)) return windowed_heads;
+        return {kv_heads, head_dim, rotary_dim};
+    }
 };
 
 // Reads and checks the hyper-parameters. Errors: kUnsupported (names the architecture or feature

@@ -16,10 +16,7 @@ ValueId BuildLlama(Builder& b, ValueId x) {
         const ValueId v = b.ToKvHeads(h, "attn_v", false);
         x = b.Add(x, b.FromHeads(b.Attention(q, k, v), "attn_output"));
 
-        const ValueId m = b.Norm(x, "ffn_norm", b.hyper().hidden);
-        const ValueId gate = b.ToFfn(m, "ffn_gate");
-        const ValueId up = b.ToFfn(m, "ffn_up");
-        x = b.Add(x, b.FromFfn(b.SwiGlu(gate, up), "ffn_down"));
+        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", b.hyper().hidden)));
     }
     return x;
 }

@@ -8,18 +8,35 @@ namespace weft::model {
 namespace {
 
 struct Architecture {
-    std::string_view name;
+    Family family;
     program::ValueId (*build)(Builder&, program::ValueId);
 };
 
+// `tested`: what tests/cli/golden_test.cc compares with transformers, in every layout.
 constexpr std::array kArchitectures = {
-    Architecture{"llama", BuildLlama},
-    Architecture{"qwen2", BuildQwen2},
-    Architecture{"qwen3", BuildQwen3},
+    Architecture{{"gemma2", "Gemma 2", "windows, soft caps", "gemma2"}, BuildGemma2},
+    Architecture{{"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3"}, BuildGemma3},
+    Architecture{
+        {"gemma4", "Gemma 4 (text, dense: 31B)", "heads that differ by layer, V from K", "gemma4"},
+        BuildGemma4},
+    Architecture{{"granite", "Granite 3 (dense)", "scales", "granite"}, BuildGranite},
+    Architecture{
+        {"llama", "Llama 1-3.x, Mistral, SmolLM 1-2", "linear, Llama 3's and YaRN RoPE; windows",
+         "llama, llamaTied, llamaLinear, llama3Rope, mistral"},
+        BuildLlama},
+    Architecture{{"olmo2", "OLMo 2, OLMo 3", "norms over all heads, windows, YaRN", "olmo2, olmo3"},
+                 BuildOlmo2},
+    Architecture{{"phi3", "Phi-3, Phi-3.5-mini, Phi-4", "fused tensors, LongRoPE, partial RoPE",
+                  "phi3Short, phi3Long"},
+                 BuildPhi3},
+    Architecture{{"qwen2", "Qwen 1.5 to 2.5", "biases, YaRN", "qwen2, qwen2Yarn"}, BuildQwen2},
+    Architecture{{"qwen3", "Qwen 3 (dense)", "normed heads", "qwen3Tied"}, BuildQwen3},
+    Architecture{{"smollm3", "SmolLM 3", "layers without positions", "smollm3"}, BuildSmolLm3},
 };
 
 const Architecture* FindArchitecture(std::string_view name) {
-    const auto found = std::ranges::find(kArchitectures, name, &Architecture::name);
+    const auto found = std::ranges::find_if(
+        kArchitectures, [&](const Architecture& a) { return a.family.architecture == name; });
     return found == kArchitectures.end() ? nullptr : &*found;
 }
 
@@ -28,9 +45,17 @@ const Architecture* FindArchitecture(std::string_view name) {
 std::string SupportedArchitectures() {
     std::string list;
     for (const Architecture& architecture : kArchitectures) {
-        list += (list.empty() ? "" : ", ") + std::string(architecture.name);
+        list += (list.empty() ? "" : ", ") + std::string(architecture.family.architecture);
     }
     return list;
+}
+
+std::vector<Family> Families() {
+    std::vector<Family> families;
+    for (const Architecture& architecture : kArchitectures) {
+        families.push_back(architecture.family);
+    }
+    return families;
 }
 
 bool IsSupported(const std::string& architecture) {

@@ -1,16 +1,27 @@
 // Models: which architectures Weft knows, and the Program of one rank's share of one.
 //
-// One file an architecture (llama.cc, qwen2.cc, qwen3.cc), each a function that reads like the
+// One file a family (llama.cc, qwen2.cc, gemma.cc, ...), each a function that reads like the
 // paper; kArchitectures in model.cc is the list of them.
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "model/builder.h"
 
 namespace weft::model {
 
-// The architectures that BuildProgram takes, as "llama, qwen2, qwen3".
+// What is known of an architecture: a row of docs/models.md.
+struct Family {
+    std::string_view architecture;  // general.architecture of its files
+    std::string_view models;        // "Llama 1-3.x, Mistral"
+    std::string_view features;      // beyond attention and a gated MLP
+    std::string_view tested;        // cases compared with an independent implementation
+};
+std::vector<Family> Families();
+
+// The architectures that BuildProgram takes, as "gemma2, gemma3, ...".
 std::string SupportedArchitectures();
 bool IsSupported(const std::string& architecture);
 
@@ -25,5 +36,12 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
 program::ValueId BuildLlama(Builder& b, program::ValueId x);
 program::ValueId BuildQwen2(Builder& b, program::ValueId x);
 program::ValueId BuildQwen3(Builder& b, program::ValueId x);
+program::ValueId BuildGemma2(Builder& b, program::ValueId x);
+program::ValueId BuildGemma3(Builder& b, program::ValueId x);
+program::ValueId BuildGemma4(Builder& b, program::ValueId x);
+program::ValueId BuildGranite(Builder& b, program::ValueId x);
+program::ValueId BuildOlmo2(Builder& b, program::ValueId x);
+program::ValueId BuildPhi3(Builder& b, program::ValueId x);
+program::ValueId BuildSmolLm3(Builder& b, program::ValueId x);
 
 }  // namespace weft::model

@@ -18,10 +18,7 @@ ValueId BuildQwen3(Builder& b, ValueId x) {
         const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
         x = b.Add(x, b.FromHeads(a, "attn_output"));
 
-        const ValueId m = b.Norm(x, "ffn_norm", b.hyper().hidden);
-        const ValueId gate = b.ToFfn(m, "ffn_gate");
-        const ValueId up = b.ToFfn(m, "ffn_up");
-        x = b.Add(x, b.FromFfn(b.SwiGlu(gate, up), "ffn_down"));
+        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", b.hyper().hidden)));
     }
     return x;
 }

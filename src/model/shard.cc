@@ -123,7 +123,10 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const formats::ModelSource& so
         return TensorCuts{{{0, hyper.heads}}, {{0, hyper.ffn}}, {{0, hyper.vocab}}};
     }
     const int64_t head_block = LargestBlock(source, hyper, "attn_output.weight");
-    const int64_t head_unit = std::lcm(hyper.head_dim, head_block) / hyper.head_dim;
+    const int64_t other_dim =
+        hyper.windowed_heads.head_dim != 0 ? hyper.windowed_heads.head_dim : hyper.head_dim;
+    const int64_t head_unit = std::lcm(std::lcm(hyper.head_dim, head_block) / hyper.head_dim,
+                                       std::lcm(other_dim, head_block) / other_dim);
     const int64_t ffn_block = LargestBlock(source, hyper, "ffn_down.weight");
     const int64_t ffn_ideal = FfnUnit(hyper);
     TensorCuts cuts;

@@ -108,8 +108,27 @@ class Checker {
                Out(op, 0) == Shape{In(op, 0)[0], In(op, 1)[1]};
     }
     bool Check(const Op& op, const RmsNorm& a) const {
-        return Counts(op, 2, 1) && Matrix(In(op, 0)) && In(op, 0) == Out(op, 0) && a.group > 0 &&
-               In(op, 0)[1] % a.group == 0 && In(op, 1) == Shape{a.group};
+        const bool squares = a.whole != 0;
+        if (squares && !(Counts(op, 3, 1) && Matrix(In(op, 2)) && In(op, 2)[0] == In(op, 0)[0] &&
+                         a.square >= 0 && a.square < In(op, 2)[1] && a.group == In(op, 0)[1] &&
+                         a.whole >= a.group)) {
+            return false;
+        }
+        const bool plain = op.inputs.size() == 1;
+        return (squares || plain || Counts(op, 2, 1)) && op.outputs.size() == 1 &&
+               Matrix(In(op, 0)) && In(op, 0) == Out(op, 0) && a.group > 0 &&
+               In(op, 0)[1] % a.group == 0 && (plain || In(op, 1) == Shape{a.group});
+    }
+    bool Check(const Op& op, const SumSquares& a) const {
+        if (!Counts(op, a.columns.size(), 1) || a.columns.empty()) return false;
+        for (size_t i = 0; i < a.columns.size(); ++i) {
+            const auto [begin, count] = a.columns[i];
+            if (!Matrix(In(op, i)) || In(op, i)[0] != In(op, 0)[0] || begin < 0 || count < 0 ||
+                begin > In(op, i)[1] - count) {
+                return false;
+            }
+        }
+        return Out(op, 0) == Shape{In(op, 0)[0], static_cast<int64_t>(a.columns.size())};
     }
     bool Check(const Op& op, const MatMul& a) const {
         const bool bias = op.inputs.size() == 3;
@@ -139,15 +158,24 @@ class Checker {
                k == Shape{q[0], a.kv_heads * a.head_dim} && v == k && q[1] == a.heads * a.head_dim;
     }
     bool Check(const Op& op, const Attention& a) const {
-        if (!(Counts(op, 3, 1) || Counts(op, 5, 1))) return false;
-        for (size_t i = 3; i < op.inputs.size(); ++i) {
+        const size_t first = a.sinks ? 4 : 3;  // of the caches
+        if (!(Counts(op, first, 1) || Counts(op, first + 2, 1))) return false;
+        if (a.sinks && !(In(op, 3) == Shape{a.heads})) return false;
+        if (a.window < 0 || !(a.soft_cap >= 0)) return false;
+        for (size_t i = first; i < op.inputs.size(); ++i) {
             if (program_.value(op.inputs[i]).storage != Storage::kState) return false;
             if (!(In(op, i) == Shape{a.kv_heads, a.head_dim})) return false;
         }
         return HeadsFit(a, In(op, 0), In(op, 1), In(op, 2)) && Out(op, 0) == In(op, 0);
     }
-    bool Check(const Op& op, const SwiGlu&) const { return SameShapes(op, 2, 1); }
+    bool Check(const Op& op, const Glu&) const { return SameShapes(op, 2, 1); }
     bool Check(const Op& op, const Add&) const { return SameShapes(op, 2, 1); }
+    bool Check(const Op& op, const AddBias&) const {
+        return Counts(op, 2, 1) && Matrix(In(op, 0)) && In(op, 1) == Shape{In(op, 0)[1]} &&
+               Out(op, 0) == In(op, 0);
+    }
+    bool Check(const Op& op, const Scale&) const { return SameShapes(op, 1, 1); }
+    bool Check(const Op& op, const SoftCap& a) const { return SameShapes(op, 1, 1) && a.cap > 0; }
     bool Check(const Op& op, const SelectRows&) const {
         return Counts(op, 2, 1) && IsIndex(op, 1) && Matrix(In(op, 0)) &&
                Out(op, 0) == Shape{In(op, 1)[0], In(op, 0)[1]};
@@ -218,7 +246,7 @@ class Checker {
                HeadsFit(a.forward, In(op, 1), In(op, 2), In(op, 3)) && Out(op, 0) == In(op, 1) &&
                Out(op, 1) == In(op, 2) && Out(op, 2) == In(op, 3);
     }
-    bool Check(const Op& op, const SwiGluGrad&) const { return SameShapes(op, 3, 2); }
+    bool Check(const Op& op, const GluGrad&) const { return SameShapes(op, 3, 2); }
     bool Check(const Op& op, const EmbeddingGrad&) const {
         return Counts(op, 3, 1) && op.inputs[2] == op.outputs[0] && IsIndex(op, 1) &&
                Matrix(In(op, 2)) && In(op, 0) == Shape{In(op, 1)[0], In(op, 2)[1]};

@@ -1,5 +1,7 @@
 #include "program/cost.h"
 
+#include <algorithm>
+
 namespace weft::program {
 namespace {
 
@@ -31,7 +33,13 @@ class Coster {
         const Shape& shape = program_.value(id).shape;
         return shape[shape.rank - 1];
     }
-    int64_t Pairs(int64_t context) const { return tokens_ * context + tokens_ * (tokens_ + 1) / 2; }
+    // Keys that all rows see together, each at most `window` of them (0: all before it).
+    int64_t Pairs(int64_t context, int64_t window = 0) const {
+        const int64_t all = tokens_ * context + tokens_ * (tokens_ + 1) / 2;
+        if (window == 0 || context + tokens_ <= window) return all;
+        const int64_t growing = std::clamp<int64_t>(window - context, 0, tokens_);
+        return growing * context + growing * (growing + 1) / 2 + (tokens_ - growing) * window;
+    }
 
     // Only the rows that are named are read of a table.
     void Count(const Embedding&) {
@@ -40,22 +48,33 @@ class Coster {
         cost_.read_bytes += In(0) * RowBytes(program_.value(table).dtype, Columns(table));
     }
     void Count(const RmsNorm&) { cost_.flops = 4 * Out(); }
+    void Count(const SumSquares& a) {
+        for (const auto& columns : a.columns) cost_.flops += 2 * tokens_ * columns.count;
+    }
     void Count(const MatMul&) {
         cost_.flops = 2 * Out() * Columns(op_->inputs[0]) + (op_->inputs.size() == 3 ? Out() : 0);
     }
     void Count(const Rope& a) { cost_.flops = 3 * Out() / a.head_dim * a.rotary_dim; }
     void Count(const Attention& a) {
-        const bool cached = op_->inputs.size() == 5;
-        cost_.flops = (4 * a.head_dim + 4) * a.heads * Pairs(cached ? context_ : 0);
-        for (size_t i = 3; i < op_->inputs.size(); ++i) {
+        const bool cached = a.cached(op_->inputs.size());
+        const int64_t each = 4 * a.head_dim + (a.soft_cap > 0 ? 16 : 4);
+        cost_.flops = each * a.heads * Pairs(cached ? context_ : 0, a.window);
+        // The rows' windows together cover at most the window before the first, and the rows.
+        const int64_t before = a.window == 0 ? context_ : std::min(context_, a.window - 1);
+        for (size_t i = a.sinks ? 4 : 3; i < op_->inputs.size(); ++i) {
             const int64_t position =
                 a.kv_heads * RowBytes(program_.value(op_->inputs[i]).dtype, a.head_dim);
-            cost_.read_bytes += (tokens_ + context_) * position;
+            cost_.read_bytes += (tokens_ + before) * position;
             cost_.written_bytes += tokens_ * position;
         }
     }
-    void Count(const SwiGlu&) { cost_.flops = 5 * Out(); }
+    void Count(const Glu& a) {
+        cost_.flops = (a.activation == Activation::kGeluTanh ? 9 : 5) * Out();
+    }
     void Count(const Add&) { cost_.flops = Out(); }
+    void Count(const AddBias&) { cost_.flops = Out(); }
+    void Count(const Scale&) { cost_.flops = Out(); }
+    void Count(const SoftCap&) { cost_.flops = 12 * Out(); }
     // Only the selected rows are read.
     void Count(const SelectRows&) {
         cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
@@ -79,7 +98,7 @@ class Coster {
     void Count(const AttentionGrad& a) {
         cost_.flops = (10 * a.forward.head_dim + 8) * a.forward.heads * Pairs(0);
     }
-    void Count(const SwiGluGrad&) { cost_.flops = 11 * Out(); }
+    void Count(const GluGrad&) { cost_.flops = 11 * Out(); }
     // Only the rows that tokens name are read and written.
     void Count(const EmbeddingGrad&) {
         cost_.flops = In(0);

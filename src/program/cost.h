@@ -11,11 +11,14 @@
 //     mat_mul [T, k] x [n, k]^T         2 T n k  (+ T n with a bias); each of its two gradients the
 //                                       same, bias_grad T n
 //     attention, h heads of d           (4 d + 4) h pairs: scores, weighted values, softmax
+//       with a soft cap                 (4 d + 16) h pairs; with a window a row attends to no more
+//                                       positions than that, and no more of the cache is read
 //     attention_grad                    (10 d + 8) h pairs: scores again, dp, dv, dq, dk, softmax
 //     rms_norm                          4 an element; its gradients 8 and 6
 //     rope                              3 a rotated element
-//     swi_glu 5 an element, its gradient 11; add, embedding_grad and select_rows_grad 1
-//     softmax_cross_entropy and its gradient  3 a logit
+//     sum_squares                       2 an element that it adds
+//     glu 5 an element (GELU 9), its gradient 11; soft_cap 12; add, add_bias, scale, embedding_grad
+//     and select_rows_grad 1 softmax_cross_entropy and its gradient  3 a logit
 // Bytes read: each operand once, weights in their own dtype, activations in float32; of a table
 // only the rows that tokens name; of the KV cache all T + context positions of K and V. Gradients
 // of weights are read and written. Bytes written: each output, and T positions of K and V.

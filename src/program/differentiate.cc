@@ -138,10 +138,26 @@ class Walk {
         if (dout != kNoValue) ContributeToAll(AttentionGrad{a}, {dout, In(0), In(1), In(2)});
     }
 
-    void Back(const SwiGlu&) {
+    void Back(const Glu& a) {
         const ValueId dout = OutputGradient();
-        if (dout != kNoValue) ContributeToAll(SwiGluGrad{}, {dout, In(0), In(1)});
+        if (dout != kNoValue) ContributeToAll(GluGrad{a.activation}, {dout, In(0), In(1)});
     }
+
+    void Back(const AddBias&) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        if (Needed(0)) Record(In(0), dy);
+        AccumulateWeight(In(1), false, BiasGrad{}, {dy});
+    }
+
+    void Back(const Scale& a) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, Scale{a.factor}, {dy});
+    }
+
+    // Place() has refused these.
+    void Back(const SumSquares&) { WEFT_CHECK(false); }
+    void Back(const SoftCap&) { WEFT_CHECK(false); }
 
     void Back(const Add&) {
         const ValueId dy = OutputGradient();
@@ -323,7 +339,8 @@ class Walk {
 Program WithoutCaches(const Program& forward) {
     Program program = forward;
     for (Op& op : program.ops) {
-        if (op.kind() == OpKind::kAttention && op.inputs.size() > 3) op.inputs.resize(3);
+        if (op.kind() != OpKind::kAttention) continue;
+        if (op.as<Attention>().cached(op.inputs.size())) op.inputs.resize(op.inputs.size() - 2);
     }
     return program;
 }

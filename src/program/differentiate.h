@@ -8,9 +8,10 @@
 //
 // The rule of each op is reverse-mode differentiation (Griewank and Walther 2008):
 //   mat_mul         dx = dy . W, dW += dy^T . x, db += column sums of dy
-//   rms_norm, swi_glu, embedding, attention, select_rows, softmax_cross_entropy: their *_grad op
+//   rms_norm, glu, embedding, attention, select_rows, softmax_cross_entropy: their *_grad op
 //   rope            rope with the other sign (a rotation's transpose is its inverse)
-//   add             dy to both operands
+//   add             dy to both operands; add_bias: column sums of dy to the bias, too
+//   scale           scale
 //   a value that is read several times: the sum of its readers' gradients
 // Attention's caches are left out: a training step holds whole sequences, from position 0.
 //
@@ -34,9 +35,10 @@
 // weight (MatMul::shared_rows: KV heads that are replicated), dy of those rows is summed over the
 // ranks for dW and db only; dx still takes the rank's own dy.
 //
-// Refused (kUnsupported, naming op and value): ops that only Differentiate writes, collectives of
-// the pipeline group, a cut or partial value where only a whole one makes sense, and an all_reduce
-// whose operand is no partial sum.
+// Refused (kUnsupported, naming op and value): ops that only Differentiate writes, attention with a
+// window, soft cap or sinks, soft_cap, clamped SiLU, norms over rows that are cut over ranks,
+// collectives of the pipeline group, a cut or partial value where only a whole one makes sense, and
+// an all_reduce whose operand is no partial sum.
 //
 // Not known here: one tensor held as two values (tied embeddings on two pipeline stages) has two
 // gradients; the caller adds them.

@@ -44,11 +44,32 @@ class Placer {
         return joined;
     }
 
+    Error NoGradient(const char* what) const {
+        return MakeError(ErrorCode::kUnsupported,
+                         "differentiate: op {} ({}): no gradient {} is known: this model can be "
+                         "run, but not trained",
+                         index_, OpName(op_->kind()), what);
+    }
+
     Placed Output(const Embedding&) const { return Placement::kWhole; }
-    Placed Output(const RmsNorm&) const { return Join(1); }
+    Placed Output(const RmsNorm& a) const {
+        if (op_->inputs.size() == 1) return NoGradient("without a weight");
+        return a.whole == 0 ? Join(1) : NoGradient("over rows that are cut over ranks");
+    }
+    Placed Output(const SumSquares&) const { return NoGradient("at all"); }
     Placed Output(const Rope&) const { return Join(1); }
-    Placed Output(const Attention&) const { return Join(3); }
-    Placed Output(const SwiGlu&) const { return Join(2); }
+    Placed Output(const Attention& a) const {
+        if (a.window != 0) return NoGradient("with a sliding window");
+        if (a.soft_cap != 0) return NoGradient("with a soft cap");
+        if (a.sinks) return NoGradient("with sinks");
+        return Join(3);
+    }
+    Placed Output(const Glu& a) const {
+        return a.activation == Activation::kClampedSilu ? NoGradient("of clamped SiLU") : Join(2);
+    }
+    Placed Output(const AddBias&) const { return Join(1); }
+    Placed Output(const Scale&) const { return Join(1); }
+    Placed Output(const SoftCap&) const { return NoGradient("at all"); }
     Placed Output(const SelectRows&) const { return Join(1); }
     Placed Output(const Recv&) const { return Placement::kWhole; }
     Placed Output(const Send&) const { return Join(1); }

@@ -22,7 +22,7 @@ concept kOnlyBackward = std::is_same_v<T, SliceColumns> || std::is_same_v<T, Pad
     std::is_same_v<T, MatMulGradInput> || std::is_same_v<T, MatMulGradWeight> ||
     std::is_same_v<T, BiasGrad> || std::is_same_v<T, RmsNormGradInput> ||
     std::is_same_v<T, RmsNormGradWeight> || std::is_same_v<T, AttentionGrad> ||
-    std::is_same_v<T, SwiGluGrad> || std::is_same_v<T, EmbeddingGrad> ||
+    std::is_same_v<T, GluGrad> || std::is_same_v<T, EmbeddingGrad> ||
     std::is_same_v<T, SelectRowsGrad> || std::is_same_v<T, SoftmaxCrossEntropyGrad>;
 
 // The placement of each value of a forward Program that passes CheckShapes, by ValueId. Inputs,

@@ -15,13 +15,21 @@ const char* CutName(Cut cut) {
     return "";
 }
 
-const char* GroupName(Group group) { return group == Group::kTensor ? "tensor" : "pipeline"; }
+const char* GroupName(Group group) {
+    return group == Group::kTensor ? "tensor" : "pipeline";
+}
 
 std::string Text(const Attention& a) {
-    return fmt::format("heads={} kv_heads={} head_dim={} first_head={} first_kv_head={} group={} "
-                       "scale={:.6g}",
-                       a.heads, a.kv_heads, a.head_dim, a.first_head, a.first_kv_head, a.group,
-                       a.scale);
+    std::string text = fmt::format(
+        "heads={} kv_heads={} head_dim={} first_head={} first_kv_head={} group={} scale={:.6g}",
+        a.heads, a.kv_heads, a.head_dim, a.first_head, a.first_kv_head, a.group, a.scale);
+    if (a.window != 0) text += fmt::format(" window={}", a.window);
+    if (a.soft_cap != 0) text += fmt::format(" soft_cap={:.6g}", a.soft_cap);
+    return text + (a.sinks ? " sinks" : "");
+}
+
+std::string Text(Activation activation) {
+    return fmt::format("activation={}", ActivationName(activation));
 }
 
 // The attributes of an op as "key=value ...": an overload for each struct that has any.
@@ -30,7 +38,15 @@ struct AttributeText {
         return fmt::format("first_row={}", a.first_row);
     }
     std::string operator()(const RmsNorm& a) const {
-        return fmt::format("eps={:.3g} group={}", a.eps, a.group);
+        const std::string text = fmt::format("eps={:.3g} group={}", a.eps, a.group);
+        return a.whole == 0 ? text : fmt::format("{} whole={} square={}", text, a.whole, a.square);
+    }
+    std::string operator()(const SumSquares& a) const {
+        std::string text = "columns=";
+        for (const auto& [begin, count] : a.columns) {
+            text += fmt::format("{}{}+{}", text.back() == '=' ? "" : ",", begin, count);
+        }
+        return text;
     }
     std::string operator()(const MatMul& a) const {
         std::string text = a.cut == Cut::kNone ? "" : fmt::format("cut={}", CutName(a.cut));
@@ -39,10 +55,16 @@ struct AttributeText {
         return fmt::format("{}{}segment_cols={}", text, text.empty() ? "" : " ", a.segment_cols);
     }
     std::string operator()(const Rope& a) const {
-        return fmt::format("head_dim={} rotary_dim={} pairs={} sign={}", a.head_dim, a.rotary_dim,
+        const std::string text =
+            fmt::format("head_dim={} rotary_dim={} pairs={} sign={}", a.head_dim, a.rotary_dim,
                            a.neighbours ? "neighbours" : "halves", a.sign);
+        return a.magnitude == 1 ? text : fmt::format("{} magnitude={:.6g}", text, a.magnitude);
     }
     std::string operator()(const Attention& a) const { return Text(a); }
+    std::string operator()(const Glu& a) const { return Text(a.activation); }
+    std::string operator()(const GluGrad& a) const { return Text(a.activation); }
+    std::string operator()(const Scale& a) const { return fmt::format("factor={:.6g}", a.factor); }
+    std::string operator()(const SoftCap& a) const { return fmt::format("cap={:.6g}", a.cap); }
     std::string operator()(const AllReduce& a) const {
         return fmt::format("group={}", GroupName(a.group));
     }

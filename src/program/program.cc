@@ -32,11 +32,15 @@ const char* OpName(OpKind kind) {
     switch (kind) {
         case OpKind::kEmbedding: return "embedding";
         case OpKind::kRmsNorm: return "rms_norm";
+        case OpKind::kSumSquares: return "sum_squares";
         case OpKind::kMatMul: return "mat_mul";
         case OpKind::kRope: return "rope";
         case OpKind::kAttention: return "attention";
-        case OpKind::kSwiGlu: return "swi_glu";
+        case OpKind::kGlu: return "glu";
         case OpKind::kAdd: return "add";
+        case OpKind::kAddBias: return "add_bias";
+        case OpKind::kScale: return "scale";
+        case OpKind::kSoftCap: return "soft_cap";
         case OpKind::kSelectRows: return "select_rows";
         case OpKind::kAllReduce: return "all_reduce";
         case OpKind::kAllGather: return "all_gather";
@@ -52,7 +56,7 @@ const char* OpName(OpKind kind) {
         case OpKind::kRmsNormGradInput: return "rms_norm_grad_input";
         case OpKind::kRmsNormGradWeight: return "rms_norm_grad_weight";
         case OpKind::kAttentionGrad: return "attention_grad";
-        case OpKind::kSwiGluGrad: return "swi_glu_grad";
+        case OpKind::kGluGrad: return "glu_grad";
         case OpKind::kEmbeddingGrad: return "embedding_grad";
         case OpKind::kSelectRowsGrad: return "select_rows_grad";
         case OpKind::kSoftmaxCrossEntropyGrad: return "softmax_cross_entropy_grad";

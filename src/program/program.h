@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "tensor/activation.h"
 #include "tensor/dtype.h"
 
 namespace weft::program {
@@ -58,6 +59,7 @@ struct WeightSlice {
     std::string name;
     int64_t row_begin = 0;
     int64_t col_begin = 0;
+    int64_t home_row = 0;  // where the matrix begins that this is a part of (Q, K, V in one tensor)
 };
 
 struct Value {
@@ -80,9 +82,18 @@ enum class Cut { kNone, kRows, kColumns };  // kRows: outputs are shared out; kC
 struct Embedding {        // tokens [T] i32, table [n, d] -> [T, d]; rows outside it give zeros
     int64_t first_row = 0;
 };
-struct RmsNorm {          // x [T, n], weight [group] -> [T, n]
+struct RmsNorm {  // x [T, n], (weight [group]), (squares [T, m]) -> [T, n]
     float eps = 1e-5f;
     int64_t group = 0;    // columns per group: n, or head_dim for QK norm
+    // With squares (group is n then): x is this rank's part of rows of `whole` columns, whose sum
+    // of squares is column `square` of squares.
+    int64_t whole = 0, square = 0;
+};
+struct SumSquares {  // x_0 [T, n_0], x_1 [T, n_1], ... -> [T, inputs], f32 or f64
+    struct Columns {
+        int64_t begin = 0, count = 0;
+    };
+    std::vector<Columns> columns;  // of each input: those that this rank adds to the sum
 };
 struct MatMul {           // x [T, k], weight [n, k], (bias [n]) -> [T, n] = x . weight^T + bias
     Cut cut = Cut::kNone;    // kNone on one rank; a bias under kColumns stands on one rank only
@@ -99,17 +110,32 @@ struct Rope {             // x [T, heads * head_dim], positions [T] i32 -> same 
     bool neighbours = false;
     float sign = 1;
     std::vector<float> inverse_frequency;  // [rotary_dim / 2], scaling already applied
+    float magnitude = 1;                   // of cosines and sines (YaRN, LongRoPE)
 };
-struct Attention {        // q [T, h*hd], k [T, kv*hd], v as k, (k_cache, v_cache) -> [T, h*hd]
+// q [T, h*hd], k [T, kv*hd], v as k, (sinks [h]), (k_cache, v_cache) -> [T, h*hd]
+struct Attention {
     // With caches: k and v are appended to the pages, then q attends through the pages. Without
     // (training): q attends causally to the rows of its own sequence in this step.
     int64_t heads = 0, kv_heads = 0, head_dim = 0;
     int64_t first_head = 0, first_kv_head = 0;  // of the model, where this rank's heads begin
     int64_t group = 1;                          // query heads per KV head of the model
     float scale = 1;
+    int64_t window = 0;  // keys that a query sees, its own the last of them; 0: all before it
+    float soft_cap = 0;  // not 0: scaled scores s become soft_cap * tanh(s / soft_cap)
+    bool sinks = false;  // each head has one score more, its sink, with a value of zeros
+    bool cached(size_t inputs) const { return inputs == (sinks ? 6u : 5u); }
 };
-struct SwiGlu {};         // gate [T, n], up [T, n] -> [T, n]
+struct Glu {  // gate [T, n], up [T, n] -> act(gate) * up
+    Activation activation = Activation::kSilu;
+};
 struct Add {};            // a [T, n], b [T, n] -> [T, n]
+struct AddBias {};  // x [T, n], bias [n] -> [T, n]
+struct Scale {      // x -> factor * x
+    float factor = 1;
+};
+struct SoftCap {  // x -> cap * tanh(x / cap)
+    float cap = 1;
+};
 struct SelectRows {};     // x [T, n], output rows [R] i32 -> [R, n]
 struct AllReduce {        // x (f32 or f64) -> x summed over the group, f32
     Group group = Group::kTensor;
@@ -152,7 +178,9 @@ struct RmsNormGradWeight {   // dy, x, dw -> dw +=
 struct AttentionGrad {       // dout, q, k, v -> dq, dk, dv
     Attention forward;
 };
-struct SwiGluGrad {};        // dout, gate, up -> dgate, dup
+struct GluGrad {  // dout, gate, up -> dgate, dup
+    Activation activation = Activation::kSilu;
+};
 struct EmbeddingGrad {       // dy [T, d], tokens [T], dtable [n, d] -> dtable +=
     int64_t first_row = 0;
 };
@@ -160,17 +188,18 @@ struct SelectRowsGrad {};    // dy [R, n], output rows [R] -> dx [T, n]: zeros e
 struct SoftmaxCrossEntropyGrad {};  // dloss [1], logits [R, V], targets [R] -> dlogits [R, V]
 
 using OpAttributes =
-    std::variant<Embedding, RmsNorm, MatMul, Rope, Attention, SwiGlu, Add, SelectRows, AllReduce,
-                 AllGather, Send, Recv, Zero, SliceColumns, PadColumns, SoftmaxCrossEntropy,
-                 MatMulGradInput, MatMulGradWeight, BiasGrad, RmsNormGradInput, RmsNormGradWeight,
-                 AttentionGrad, SwiGluGrad, EmbeddingGrad, SelectRowsGrad,
-                 SoftmaxCrossEntropyGrad>;
+    std::variant<Embedding, RmsNorm, SumSquares, MatMul, Rope, Attention, Glu, Add, AddBias, Scale,
+                 SoftCap, SelectRows, AllReduce, AllGather, Send, Recv, Zero, SliceColumns,
+                 PadColumns, SoftmaxCrossEntropy, MatMulGradInput, MatMulGradWeight, BiasGrad,
+                 RmsNormGradInput, RmsNormGradWeight, AttentionGrad, GluGrad, EmbeddingGrad,
+                 SelectRowsGrad, SoftmaxCrossEntropyGrad>;
 
 enum class OpKind {  // in the variant's order
-    kEmbedding, kRmsNorm, kMatMul, kRope, kAttention, kSwiGlu, kAdd, kSelectRows, kAllReduce,
-    kAllGather, kSend, kRecv, kZero, kSliceColumns, kPadColumns, kSoftmaxCrossEntropy,
-    kMatMulGradInput, kMatMulGradWeight, kBiasGrad, kRmsNormGradInput, kRmsNormGradWeight,
-    kAttentionGrad, kSwiGluGrad, kEmbeddingGrad, kSelectRowsGrad, kSoftmaxCrossEntropyGrad,
+    kEmbedding, kRmsNorm, kSumSquares, kMatMul, kRope, kAttention, kGlu, kAdd, kAddBias, kScale,
+    kSoftCap, kSelectRows, kAllReduce, kAllGather, kSend, kRecv, kZero, kSliceColumns, kPadColumns,
+    kSoftmaxCrossEntropy, kMatMulGradInput, kMatMulGradWeight, kBiasGrad, kRmsNormGradInput,
+    kRmsNormGradWeight, kAttentionGrad, kGluGrad, kEmbeddingGrad, kSelectRowsGrad,
+    kSoftmaxCrossEntropyGrad,
 };
 const char* OpName(OpKind kind);  // "mat_mul"
 

@@ -257,11 +257,25 @@ TEST_F(Contract, Version) {
 
 TEST_F(Contract, HelpHasExamples) {
     for (const char* command :
-         {"run", "bench", "logits", "tokenize", "perplexity", "inspect", "trace", "worker"}) {
+         {"run", "bench", "logits", "tokenize", "perplexity", "inspect", "models", "trace",
+          "worker"}) {
         const Ran ran = RunWeft({command, "--help"});
         EXPECT_EQ(ran.status, 0) << command;
         EXPECT_NE(ran.out.find("Examples:"), std::string::npos) << command;
         EXPECT_NE(RunWeft({"--help"}).out.find(std::string("  ") + command), std::string::npos);
+    }
+}
+
+// The table in docs/models.md is what the program prints.
+TEST_F(Contract, ModelsAreDocumented) {
+    std::ifstream file(WEFT_TEST_DATA "/../../docs/models.md");
+    const std::string page{std::istreambuf_iterator<char>(file), {}};
+    const Ran ran = RunWeft({"models"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_GT(ran.out.size(), 500u);
+    EXPECT_NE(page.find(ran.out), std::string::npos) << "docs/models.md lacks this:\n" << ran.out;
+    for (const json& family : RunWeft({"models", "--json"}).Json()) {
+        EXPECT_NE(page.find(family["architecture"].get<std::string>()), std::string::npos);
     }
 }
 

@@ -24,11 +24,11 @@ std::unique_ptr<ModelSource> Open(const std::string& spec) {
 
 // Parameter counts as published with the models (RoPE factors are not counted there).
 TEST(Synthetic, HasTheRealModelsSizes) {
-    const std::pair<const char*, int64_t> sizes[] = {{"smollm2-135m", 134515008},
-                                                     {"llama-3.2-1b", 1235814400},
-                                                     {"llama-3.1-8b", 8030261248},
-                                                     {"qwen3-0.6b", 596049920},
-                                                     {"qwen3-8b", 8190735360}};
+    const std::pair<const char*, int64_t> sizes[] = {
+        {"smollm2-135m", 134515008},      {"llama-3.2-1b", 1235814400},
+        {"llama-3.1-8b", 8030261248},     {"llama-3.1-70b", 70553706496},
+        {"llama-3.1-405b", 405853388800}, {"qwen3-0.6b", 596049920},
+        {"qwen3-8b", 8190735360}};
     for (const auto& [name, parameters] : sizes) {
         const auto model = Open(std::string("synthetic:") + name);
         int64_t count = 0;
@@ -44,6 +44,25 @@ TEST(Synthetic, HasTheRealModelsSizes) {
         EXPECT_EQ(model->FindTensor("token_embd.weight")->rows,
                   static_cast<int64_t>(tokens->size()));
         EXPECT_EQ(model->meta().Ints("tokenizer.ggml.token_type")->size(), tokens->size());
+    }
+}
+
+// A cut model is the first layers of the whole one, byte by byte.
+TEST(Synthetic, KeepsAsManyLayersAsAskedFor) {
+    const auto whole = Open("synthetic:smollm2-135m:q8_0");
+    const auto cut = Open("synthetic:smollm2-135m:q8_0:layers=2");
+    EXPECT_EQ(*cut->meta().U64("llama.block_count"), 2u);
+    EXPECT_EQ(cut->FindTensor("blk.2.attn_q.weight"), nullptr);
+    const TensorInfo* tensor = cut->FindTensor("blk.1.attn_q.weight");
+    ASSERT_NE(tensor, nullptr);
+    EXPECT_EQ(cut->ReadFloats(*tensor).value(),
+              whole->ReadFloats(*whole->FindTensor("blk.1.attn_q.weight")).value());
+    EXPECT_EQ(*Open("synthetic:llama-3.1-405b:layers=1")->meta().U64("llama.block_count"), 1u);
+    for (const char* spec : {"synthetic:smollm2-135m:q8_0:layers=", "synthetic:qwen3-8b:layers=0",
+                             "synthetic:smollm2-135m:layers=31", "synthetic:qwen3-8b:layers=2x"}) {
+        const Result<std::unique_ptr<ModelSource>> model = OpenModel(spec);
+        ASSERT_FALSE(model.ok()) << spec;
+        EXPECT_EQ(model.error().code, ErrorCode::kUsage);
     }
 }
 

@@ -193,18 +193,19 @@ TEST(Backward, AttentionAndItsGradients) {
     });
 }
 
-TEST(Backward, SwiGluGradient) {
+TEST(Backward, GluGradient) {
     ForSeeds([](Random& random) {
         const int64_t rows = random.Int(1, 6), cols = random.Int(1, 20);
         Both dout(random, rows, cols), gate(random, rows, cols), up(random, rows, cols);
         Both dgate(random, rows, cols), dup(random, rows, cols);
         Clear(dgate);
         Clear(dup);
-        const SwiGluGradArgs args{dout.data(),  gate.data(), up.data(),    rows,
-                                  cols,         dout.stride, gate.stride,  up.stride,
-                                  dgate.data(), dup.data(),  dgate.stride, dup.stride};
-        InParts(random, [&](int part, int parts) { SwiGluGrad(args, part, parts); });
-        Naive(program::SwiGluGrad{}, {dout.matrix(), gate.matrix(), up.matrix()},
+        const auto activation = random.Int(0, 1) == 0 ? Activation::kSilu : Activation::kGeluTanh;
+        const GluGradArgs args{dout.data(),  gate.data(), up.data(), rows,         cols,
+                               dout.stride,  gate.stride, up.stride, dgate.data(), dup.data(),
+                               dgate.stride, dup.stride,  activation};
+        InParts(random, [&](int part, int parts) { GluGrad(args, part, parts); });
+        Naive(program::GluGrad{activation}, {dout.matrix(), gate.matrix(), up.matrix()},
               {dgate.matrix(), dup.matrix()});
         dgate.ExpectClose(4, "dgate");
         dup.ExpectClose(4, "dup");

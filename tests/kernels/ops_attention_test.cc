@@ -28,6 +28,8 @@ std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
                        std::to_string(shape.head_dim) + " heads " + std::to_string(shape.heads) +
                        " from " + std::to_string(shape.first_head) + " group " +
                        std::to_string(shape.group) + " page " + std::to_string(shape.page_tokens);
+    text += " window " + std::to_string(shape.window) + " cap " + std::to_string(shape.soft_cap) +
+            (shape.sinks ? " sinks" : "");
     for (auto [position, rows] : shape.sequences) {
         text += " [" + std::to_string(position) + "+" + std::to_string(rows) + "]";
     }
@@ -37,12 +39,13 @@ std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
 TEST(OpsAttention, EqualsThePlainFormula) {
     for (const Ops& ops : OpLevels()) {
         Random random(1);
-        for (int number = 0; number < 40; ++number) {
+        for (int number = 0; number < 80; ++number) {
             const AttentionShape shape = RandomShape(random);
-            const AttentionCase problem(shape, static_cast<uint32_t>(number));
+            AttentionCase problem(shape, static_cast<uint32_t>(number));
             problem.WriteAll(ops);
             std::vector<double> expected, bound;
             problem.Expected(&expected, &bound);
+            problem.HidePagesOutsideWindow();
             const auto parts = static_cast<int>(random.Int(1, 5));
             ExpectWithin(problem.Attend(ops, problem.sequences(), parts), expected, bound,
                          Describe(ops, shape, number));

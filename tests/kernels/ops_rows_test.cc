@@ -83,6 +83,86 @@ TEST(OpsRmsNorm, EqualsTheFormula) {
     }
 }
 
+// A part of a row, whose whole sum of squares is given.
+TEST(OpsRmsNorm, NoWeightIsAWeightOfOnes) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(19);
+        for (int number = 0; number < 50; ++number) {
+            const int64_t group = random.Int(1, 300), groups = random.Int(1, 4);
+            Matrix x(random, random.Int(1, 5), group * groups), y(random, x.rows, x.cols);
+            Matrix with = y;
+            const std::vector<float> ones(static_cast<size_t>(group), 1.0f);
+            RmsNormArgs args{x.values.data(), x.stride, nullptr,         1e-5f,   x.rows,
+                             x.cols,          group,    y.values.data(), y.stride};
+            RunParts(ops.rms_norm, args, static_cast<int>(random.Int(1, 5)));
+            args.weight = ones.data();
+            args.y = with.values.data();
+            RunParts(ops.rms_norm, args, 1);
+            ASSERT_TRUE(SameBits(with.values.data(), y.values.data(), x.rows * x.stride))
+                << ops.name;
+        }
+    }
+}
+
+TEST(OpsRmsNorm, TakesTheSumOfSquaresOfWholeRows) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(17);
+        for (int number = 0; number < 100; ++number) {
+            const int64_t cols = random.Int(1, 200), whole = cols + random.Int(0, 300);
+            Matrix x(random, random.Int(1, 5), cols), y(random, x.rows, cols);
+            const std::vector<float> weight = random.Normals(cols);
+            const int64_t stride = random.Int(1, 3);
+            std::vector<float> squares = random.Normals(x.rows * stride);
+            for (float& square : squares) square = std::fabs(square) * static_cast<float>(whole);
+            RmsNormArgs args{x.values.data(), x.stride, weight.data(),   1e-5f,   x.rows,
+                             x.cols,          cols,     y.values.data(), y.stride};
+            args.squares = squares.data();
+            args.squares_stride = stride;
+            args.whole = whole;
+            RunParts(ops.rms_norm, args, static_cast<int>(random.Int(1, 5)));
+            ASSERT_TRUE(y.Intact()) << ops.name;
+            for (int64_t unit = 0; unit < x.rows * cols; ++unit) {
+                const int64_t row = unit / cols, i = unit % cols;
+                const double mean = double(squares[static_cast<size_t>(row * stride)]) / whole;
+                const double expected =
+                    x.Row(row)[i] / std::sqrt(mean + 1e-5f) * weight[static_cast<size_t>(i)];
+                ASSERT_LE(std::fabs(y.Row(row)[i] - expected), std::fabs(expected) * 8 * kUlp)
+                    << ops.name;
+            }
+        }
+    }
+}
+
+TEST(OpsSumSquares, AddsInDouble) {
+    Random random(18);
+    for (int number = 0; number < 100; ++number) {
+        Matrix x(random, random.Int(1, 5), random.Int(0, 100), random.Pick({1.0f, 1e-15f, 1e15f}));
+        const int64_t stride = random.Int(1, 3);
+        std::vector<float> y(static_cast<size_t>(x.rows * stride), kUntouched);
+        std::vector<double> wide(y.size(), kUntouched);
+        SumSquaresArgs args{x.values.data(), x.stride, x.rows, x.cols, y.data(), nullptr, stride};
+        RunParts(reference::SumSquares, args, static_cast<int>(random.Int(1, 5)));
+        args.y = nullptr;
+        args.wide = wide.data();
+        RunParts(reference::SumSquares, args, static_cast<int>(random.Int(1, 5)));
+        for (int64_t i = 0; i < x.rows * stride; ++i) {
+            const auto at = static_cast<size_t>(i);
+            if (i % stride != 0) {
+                ASSERT_EQ(y[at], kUntouched);
+                ASSERT_EQ(wide[at], kUntouched);
+                continue;
+            }
+            long double sum = 0;
+            for (int64_t j = 0; j < x.cols; ++j) {
+                const long double value = x.Row(i / stride)[j];
+                sum += value * value;
+            }
+            ASSERT_LE(std::fabs(wide[at] - double(sum)), double(sum) * 1e-14);
+            ASSERT_EQ(y[at], static_cast<float>(wide[at]));
+        }
+    }
+}
+
 TEST(OpsRope, TableIsCosAndSinOfTheAngle) {
     for (const Ops& ops : OpLevels()) {
         Random random(12);
@@ -98,17 +178,20 @@ TEST(OpsRope, TableIsCosAndSinOfTheAngle) {
                     static_cast<float>(std::pow(1e5, -static_cast<double>(i) / double(pairs)));
             }
             std::vector<float> out(static_cast<size_t>(rows * pairs * 2), kUntouched);
+            const float magnitude = random.Pick({1.0f, 1.0f, 1.1902f, 0.5f});
             RunParts(ops.rope_table,
-                     RopeTableArgs{positions.data(), frequency.data(), rows, 2 * pairs, out.data()},
+                     RopeTableArgs{positions.data(), frequency.data(), rows, 2 * pairs, out.data(),
+                                   magnitude},
                      static_cast<int>(random.Int(1, 5)));
             for (int64_t row = 0; row < rows; ++row) {
                 for (int64_t i = 0; i < pairs; ++i) {
                     const double angle = double(positions[static_cast<size_t>(row)]) *
                                          double(frequency[static_cast<size_t>(i)]);
                     const auto at = static_cast<size_t>(row * 2 * pairs + i);
-                    ASSERT_LE(std::fabs(out[at] - std::cos(angle)), 2 * kUlp) << ops.name << angle;
-                    ASSERT_LE(std::fabs(out[at + static_cast<size_t>(pairs)] - std::sin(angle)),
-                              2 * kUlp)
+                    const double sine = out[at + static_cast<size_t>(pairs)];
+                    ASSERT_LE(std::fabs(out[at] - magnitude * std::cos(angle)), 2 * kUlp)
+                        << ops.name << angle;
+                    ASSERT_LE(std::fabs(sine - magnitude * std::sin(angle)), 2 * kUlp)
                         << ops.name << angle;
                 }
             }
@@ -174,7 +257,29 @@ TEST(OpsRope, RotatesPairsAndBackAgain) {
     }
 }
 
-TEST(OpsSwiGlu, EqualsTheFormula) {
+// `size`: what a rounding of the way there may be multiplied with.
+double Gated(Activation activation, double gate, double up, double* size) {
+    double slope =
+        0;  // of the sigmoid's argument u, relative: an error of u changes e^-u by as much
+    double u = gate;
+    if (activation == Activation::kGeluTanh) {
+        u = 2 * std::sqrt(2 / 3.14159265358979323846) * (gate + 0.044715 * gate * gate * gate);
+        slope = std::fabs(u);
+    }
+    if (activation == Activation::kClampedSilu) {
+        gate = std::min(gate, 7.0);
+        up = std::clamp(up, -7.0, 7.0) + 1;
+        u = 1.702 * gate;
+        slope = std::fabs(u);
+        *size = std::fabs(gate) * 8;  // up + 1 may cancel
+    }
+    const double expected = gate / (1 + std::exp(-u)) * up;
+    if (activation != Activation::kClampedSilu) *size = 0;
+    *size = *size / (1 + std::exp(-u)) * (1 + slope) + std::fabs(expected) * (1 + slope);
+    return expected;
+}
+
+TEST(OpsGlu, EqualsTheFormula) {
     for (const Ops& ops : OpLevels()) {
         Random random(14);
         for (int number = 0; number < 200; ++number) {
@@ -183,34 +288,37 @@ TEST(OpsSwiGlu, EqualsTheFormula) {
             const float deviation = random.Pick({1.0f, 1e-6f, 1e-39f, 30.0f, 300.0f, 1e20f});
             Matrix gate(random, rows, cols, deviation), up(random, rows, cols);
             Matrix out(random, rows, cols);
-            SwiGluArgs args{gate.values.data(), up.values.data(),  rows,      cols, gate.stride,
-                            up.stride,          out.values.data(), out.stride};
-            RunParts(ops.swiglu, args, static_cast<int>(random.Int(1, 5)));
+            const auto activation =
+                random.Pick({Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSilu});
+            GluArgs args{gate.values.data(), up.values.data(),  rows,       cols,      gate.stride,
+                         up.stride,          out.values.data(), out.stride, activation};
+            RunParts(ops.glu, args, static_cast<int>(random.Int(1, 5)));
             ASSERT_TRUE(out.Intact()) << ops.name;
             for (int64_t unit = 0; unit < rows * cols; ++unit) {
                 const int64_t row = unit / cols, column = unit % cols;
                 const double a = gate.Row(row)[column], b = up.Row(row)[column];
-                const double expected = a / (1 + std::exp(-a)) * b;
+                double size = 0;
+                const double expected = Gated(activation, a, b, &size);
                 // exp is good to 2 ulp; a float's exp overflows beyond 88.7, where all is ~0.
                 ASSERT_LE(std::fabs(out.Row(row)[column] - expected),
-                          std::fabs(expected) * 10 * kUlp + std::fabs(b) * 1e-36 + 1e-44)
+                          size * 10 * kUlp + (std::fabs(b) + 1) * 1e-36)
                     << ops.name << " gate " << a << " up " << b;
             }
             Matrix again = out;
             args.out = again.values.data();
-            RunParts(ops.swiglu, args, 7);
+            RunParts(ops.glu, args, 7);
             ASSERT_TRUE(SameBits(again.values.data(), out.values.data(), rows * out.stride));
             for (int64_t row = 0; row < rows; ++row) {
-                SwiGluArgs one{gate.Row(row), up.Row(row),    1,   cols, cols,
-                               cols,          again.Row(row), cols};
-                RunParts(ops.swiglu, one, 2);
+                GluArgs one{gate.Row(row), up.Row(row),    1,    cols,      cols,
+                            cols,          again.Row(row), cols, activation};
+                RunParts(ops.glu, one, 2);
             }
             ASSERT_TRUE(SameBits(again.values.data(), out.values.data(), rows * out.stride));
         }
     }
 }
 
-TEST(OpsSwiGlu, ExtremesDoNotTurnIntoNan) {
+TEST(OpsGlu, ExtremesDoNotTurnIntoNan) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const std::vector<float> gate = {0.0f,      -0.0f,   88.0f,  89.0f,   1e4f,  3e38f,
                                      kInfinity, -88.0f,  -89.0f, -104.0f, -1e4f, -3e38f,
@@ -220,8 +328,7 @@ TEST(OpsSwiGlu, ExtremesDoNotTurnIntoNan) {
         for (size_t count = 1; count <= gate.size(); ++count) {
             std::vector<float> out(gate.size(), kUntouched);
             const auto cols = static_cast<int64_t>(count);
-            RunParts(ops.swiglu, SwiGluArgs{gate.data(), up.data(), 1, cols, 0, 0, out.data(), 0},
-                     1);
+            RunParts(ops.glu, GluArgs{gate.data(), up.data(), 1, cols, 0, 0, out.data(), 0}, 1);
             for (size_t i = 0; i < gate.size(); ++i) {
                 if (i >= count) {
                     ASSERT_EQ(out[i], kUntouched) << ops.name;
@@ -235,8 +342,44 @@ TEST(OpsSwiGlu, ExtremesDoNotTurnIntoNan) {
         }
         float out = 0;
         const float nan = std::nanf("");
-        RunParts(ops.swiglu, SwiGluArgs{&nan, up.data(), 1, 1, 0, 0, &out, 0}, 1);
+        RunParts(ops.glu, GluArgs{&nan, up.data(), 1, 1, 0, 0, &out, 0}, 1);
         EXPECT_TRUE(std::isnan(out)) << ops.name << ": a NaN must stay visible";
+    }
+}
+
+TEST(OpsMaps, BiasScaleAndSoftCapEqualTheirFormulas) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(16);
+        for (int number = 0; number < 200; ++number) {
+            const int64_t rows = random.Int(1, 5), cols = random.Int(1, 100);
+            const auto parts = static_cast<int>(random.Int(1, 5));
+            const float deviation = random.Pick({1.0f, 30.0f, 1e-6f, 1e-39f, 1e20f});
+            const std::vector<float> x = random.Normals(rows * cols, deviation);
+            const std::vector<float> bias = random.Normals(cols);
+            const float cap = random.Pick({30.0f, 50.0f, 0.5f});
+            std::vector<float> biased = x, scaled = x, capped = x, alone(x.size() + 1, kUntouched);
+            RunParts(ops.add_bias, AddBiasArgs{x.data(), bias.data(), biased.data(), rows, cols},
+                     parts);
+            RunParts(ops.scale, ScaleArgs{x.data(), scaled.data(), rows, cols, cap}, parts);
+            RunParts(ops.soft_cap, SoftCapArgs{capped.data(), capped.data(), rows, cols, cap},
+                     parts);
+            for (int64_t row = 0; row < rows; ++row) {
+                const auto at = row * cols;
+                RunParts(ops.soft_cap, SoftCapArgs{x.data() + at, alone.data() + at, 1, cols, cap},
+                         1);
+            }
+            ASSERT_EQ(alone.back(), kUntouched) << ops.name;
+            ASSERT_TRUE(SameBits(alone.data(), capped.data(), rows * cols)) << ops.name;
+            for (size_t i = 0; i < x.size(); ++i) {
+                ASSERT_EQ(biased[i], x[i] + bias[i % static_cast<size_t>(cols)]) << ops.name;
+                ASSERT_EQ(scaled[i], cap * x[i]) << ops.name;
+                const double expected = cap * std::tanh(double{x[i]} / cap);
+                // A denormal quotient is off by half of the smallest float.
+                ASSERT_LE(std::fabs(capped[i] - expected),
+                          std::fabs(expected) * 8 * kUlp + (cap + 1) * 1.5e-45)
+                    << ops.name << " " << x[i] << " cap " << cap;
+            }
+        }
     }
 }
 

@@ -88,7 +88,7 @@ TEST(Cost, ADecodedTokenReadsEachWeightOnceAndTheCache) {
 }
 
 bool IsShared(OpKind kind) {
-    return kind == OpKind::kMatMul || kind == OpKind::kAttention || kind == OpKind::kSwiGlu;
+    return kind == OpKind::kMatMul || kind == OpKind::kAttention || kind == OpKind::kGlu;
 }
 
 TEST(Cost, TwoTensorRanksShareTheWorkAndPayOnTheWire) {

@@ -98,7 +98,7 @@ TEST(Differentiate, AValueReadByManyOpsSumsTheirGradients) {
     const ValueId tokens = s.Ints(kTokens);
     const ValueId x = s.Rows(tokens, 4);
     const ValueId twice = s.Emit(Add{}, {x, x}, {kTokens, 4});
-    const ValueId gated = s.Emit(SwiGlu{}, {x, twice}, {kTokens, 4});
+    const ValueId gated = s.Emit(Glu{}, {x, twice}, {kTokens, 4});
     ExpectGradients(s, s.Emit(Add{}, {gated, x}, {kTokens, 4}));
 }
 

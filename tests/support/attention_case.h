@@ -24,12 +24,15 @@ struct AttentionShape {
     int64_t head_dim = 64, heads = 3, first_head = 0, group = 3, page_tokens = 64;
     std::vector<std::pair<int64_t, int64_t>> sequences{{0, 1}};  // (position, rows)
     float deviation = 1;
+    int64_t window = 0;
+    float soft_cap = 0;
+    bool sinks = false;
 };
 
 inline AttentionShape RandomShape(Random& random) {
     AttentionShape shape;
     shape.dtype = random.Pick({DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0});
-    shape.head_dim = random.Pick<int64_t>({32, 64, 64, 96, 128, 160, 256});
+    shape.head_dim = random.Pick<int64_t>({32, 64, 64, 96, 128, 160, 256, 512});
     if (shape.dtype != DType::kQ8_0 && random.Int(0, 1) == 0) shape.head_dim = random.Int(1, 256);
     shape.group = random.Pick<int64_t>({1, 2, 3, 4, random.Int(1, 9)});
     shape.heads = random.Int(1, shape.group + 2);
@@ -42,6 +45,9 @@ inline AttentionShape RandomShape(Random& random) {
             random.Pick<int64_t>({1, random.Int(1, 12), random.Int(1, 90)}));
     }
     shape.deviation = random.Pick({1e-3f, 1.0f, 1.0f, 1.0f, 4.0f});
+    shape.window = random.Pick<int64_t>({0, 0, random.Int(1, 100), 64});
+    shape.soft_cap = random.Pick({0.0f, 0.0f, 2.0f, 50.0f});
+    shape.sinks = random.Int(0, 2) == 0;
     return shape;
 }
 
@@ -75,6 +81,20 @@ class AttentionCase {
             keys_.push_back(random_.Normals((position + rows) * width, shape.deviation));
             values_.push_back(random_.Normals((position + rows) * width));
         }
+        sinks_ = random_.Normals(shape.heads, 2 * shape.deviation);
+    }
+
+    // Pages that lie before every row's window become the one that nobody may read.
+    void HidePagesOutsideWindow() {
+        for (size_t s = 0; s < sequences_.size(); ++s) {
+            const int64_t first = FirstKey(sequences_[s].position);
+            for (int64_t page = 0; page < first / shape_.page_tokens; ++page) {
+                pages_[s][static_cast<size_t>(page)] = unread_page_;
+            }
+        }
+    }
+    int64_t FirstKey(int64_t position) const {
+        return shape_.window == 0 ? 0 : std::max<int64_t>(0, position + 1 - shape_.window);
     }
 
     // Writes the K and V of tokens [begin, end) of a sequence.
@@ -111,6 +131,9 @@ class AttentionCase {
         args.group = shape_.group;
         args.first_kv_head = first_kv_head_;
         args.scale = scale();
+        args.window = shape_.window;
+        args.soft_cap = shape_.soft_cap;
+        if (shape_.sinks) args.sinks = sinks_.data();
         args.scratch_floats = (ops.attention_scratch(shape_.head_dim, shape_.group) + 15) / 16 * 16;
         std::vector<float> scratch(static_cast<size_t>(args.scratch_floats * parts + 16),
                                    std::numeric_limits<float>::quiet_NaN());
@@ -179,6 +202,7 @@ class AttentionCase {
                                 order.begin() + static_cast<int64_t>(next) + pages);
             next += static_cast<size_t>(pages);
         }
+        unread_page_ = order.back();
         for (size_t s = 0; s < sequences_.size(); ++s) sequences_[s].pages = pages_[s];
     }
 
@@ -196,26 +220,40 @@ class AttentionCase {
         const int64_t head_dim = shape_.head_dim;
         const int64_t row = sequences_[s].row_begin + index;
         const int64_t count = sequences_[s].position + index + 1;
+        const int64_t first = FirstKey(count - 1);
         const int64_t kv_head = (shape_.first_head + head) / shape_.group - first_kv_head_;
         const float* q = q_.data() + row * q_stride_ + head * head_dim;
         const int64_t width = kv_heads_ * head_dim, column = kv_head * head_dim;
         std::vector<double> scores(static_cast<size_t>(count));
         double most_score = 0, most_value = 0, largest = -1e300, sum = 0;
-        for (int64_t j = 0; j < count; ++j) {
+        for (int64_t j = first; j < count; ++j) {
             double score = 0, magnitude = 0;
             for (int64_t d = 0; d < head_dim; ++d) {
                 const double product = double{q[d]} * keys[j * width + column + d];
                 score += product;
                 magnitude += std::fabs(product);
             }
-            scores[static_cast<size_t>(j)] = score * scale();
+            score *= scale();
+            if (shape_.soft_cap != 0) score = shape_.soft_cap * std::tanh(score / shape_.soft_cap);
+            scores[static_cast<size_t>(j)] = score;
             most_score = std::max(most_score, magnitude * scale());
-            largest = std::max(largest, score * scale());
+            largest = std::max(largest, score);
         }
-        for (double& score : scores) sum += score = std::exp(score - largest);
+        // The hyperbolic tangent is good to some roundings of its result, which the cap scales.
+        most_score += 8.0 * shape_.soft_cap / static_cast<double>(head_dim + 4);
+        if (shape_.sinks) {
+            const double sink = sinks_[static_cast<size_t>(head)];
+            most_score = std::max(most_score, std::fabs(sink));
+            largest = std::max(largest, sink);
+            sum = std::exp(sink - largest);
+        }
+        for (int64_t j = first; j < count; ++j) {
+            double& score = scores[static_cast<size_t>(j)];
+            sum += score = std::exp(score - largest);
+        }
         for (int64_t d = 0; d < head_dim; ++d) {
             double value = 0;
-            for (int64_t j = 0; j < count; ++j) {
+            for (int64_t j = first; j < count; ++j) {
                 const double v = values[j * width + column + d];
                 most_value = std::max(most_value, std::fabs(v));
                 value += scores[static_cast<size_t>(j)] * v;
@@ -233,7 +271,8 @@ class AttentionCase {
     std::vector<std::vector<int32_t>> pages_;
     std::vector<std::byte> k_bytes_, v_bytes_;
     KvCache k_cache_, v_cache_;
-    std::vector<float> q_;
+    std::vector<float> q_, sinks_;
+    int32_t unread_page_ = 0;
     std::vector<std::vector<float>> keys_,
         values_;  // of each sequence: [tokens, kv_heads * head_dim]
 };

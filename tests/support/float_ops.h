@@ -104,21 +104,22 @@ inline void Do(const program::RmsNormGradWeight& a, Call& c) {
     InParts([&](int part, int parts) { ref::RmsNormGradWeight(args, part, parts); });
 }
 
-inline void Do(const program::SwiGluGrad&, Call& c) {
+inline void Do(const program::GluGrad& a, Call& c) {
     const int64_t cols = c.in[0].cols();
-    const ref::SwiGluGradArgs args{c.in[0].data.data(),
-                                   c.in[1].data.data(),
-                                   c.in[2].data.data(),
-                                   c.in[0].rows,
-                                   cols,
-                                   cols,
-                                   cols,
-                                   cols,
-                                   c.out[0].data.data(),
-                                   c.out[1].data.data(),
-                                   cols,
-                                   cols};
-    InParts([&](int part, int parts) { ref::SwiGluGrad(args, part, parts); });
+    const ref::GluGradArgs args{c.in[0].data.data(),
+                                c.in[1].data.data(),
+                                c.in[2].data.data(),
+                                c.in[0].rows,
+                                cols,
+                                cols,
+                                cols,
+                                cols,
+                                c.out[0].data.data(),
+                                c.out[1].data.data(),
+                                cols,
+                                cols,
+                                a.activation};
+    InParts([&](int part, int parts) { ref::GluGrad(args, part, parts); });
 }
 
 inline void Do(const program::EmbeddingGrad& a, Call& c) {

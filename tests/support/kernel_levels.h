@@ -24,8 +24,11 @@ struct Ops {
     decltype(&reference::KvWrite) kv_write;
     decltype(&reference::Attention) attention;
     decltype(&reference::AttentionScratch) attention_scratch;
-    decltype(&reference::SwiGlu) swiglu;
+    decltype(&reference::Glu) glu;
     decltype(&reference::Add) add;
+    decltype(&reference::AddBias) add_bias;
+    decltype(&reference::Scale) scale;
+    decltype(&reference::SoftCap) soft_cap;
 };
 
 inline std::vector<Ops> OpLevels() {
@@ -33,18 +36,18 @@ inline std::vector<Ops> OpLevels() {
     {
         using namespace reference;
         levels.push_back({"reference", RmsNorm, RopeTable, Rope, KvWrite, Attention,
-                          AttentionScratch, SwiGlu, Add});
+                          AttentionScratch, Glu, Add, AddBias, Scale, SoftCap});
     }
     const CpuLevel best = BestCpuLevel(DetectCpu());
     if (best >= CpuLevel::kAvx2) {
         using namespace avx2;
         levels.push_back({"avx2", RmsNorm, reference::RopeTable, Rope, KvWrite, Attention,
-                          AttentionScratch, SwiGlu, Add});
+                          AttentionScratch, Glu, Add, AddBias, Scale, SoftCap});
     }
     if (best >= CpuLevel::kAvx512) {
         using namespace avx512;
         levels.push_back({"avx512", RmsNorm, reference::RopeTable, Rope, KvWrite, Attention,
-                          AttentionScratch, SwiGlu, Add});
+                          AttentionScratch, Glu, Add, AddBias, Scale, SoftCap});
     }
     return levels;
 }

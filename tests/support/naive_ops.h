@@ -55,8 +55,27 @@ void Do(const program::RmsNorm& a, OpCall<Real>& c) {
     const Matrix<Real>& x = c.in[0];
     for (int64_t i = 0; i < x.rows; ++i) {
         for (int64_t j = 0; j < x.cols(); ++j) {
-            const Real s = InverseRms(x, i, j / a.group * a.group, a.group, a.eps);
-            c.out[0](i, j) = x(i, j) * s * c.in[1](j % a.group, 0);
+            Real s = 0;
+            if (a.whole == 0) {
+                s = InverseRms(x, i, j / a.group * a.group, a.group, a.eps);
+            } else {
+                const Real mean = c.in[2](i, a.square) / static_cast<Real>(a.whole);
+                s = 1 / std::sqrt(mean + static_cast<Real>(a.eps));
+            }
+            const Real weight = c.in.size() > 1 ? c.in[1](j % a.group, 0) : Real{1};
+            c.out[0](i, j) = x(i, j) * s * weight;
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::SumSquares& a, OpCall<Real>& c) {
+    for (size_t n = 0; n < a.columns.size(); ++n) {
+        const auto [begin, count] = a.columns[n];
+        for (int64_t i = 0; i < c.in[n].rows; ++i) {
+            for (int64_t j = begin; j < begin + count; ++j) {
+                c.out[0](i, static_cast<int64_t>(n)) += c.in[n](i, j) * c.in[n](i, j);
+            }
         }
     }
 }
@@ -85,7 +104,8 @@ void Do(const program::Rope& a, OpCall<Real>& c) {
                 const int64_t two = base + (a.neighbours ? 2 * p + 1 : p + a.rotary_dim / 2);
                 const Real angle = static_cast<Real>(c.in[1].Int(i)) *
                                    static_cast<Real>(a.inverse_frequency[static_cast<size_t>(p)]);
-                const Real cosine = std::cos(angle), sine = std::sin(angle) * Real{a.sign};
+                const Real cosine = std::cos(angle) * Real{a.magnitude};
+                const Real sine = std::sin(angle) * Real{a.sign} * Real{a.magnitude};
                 const Real first = x(i, one), second = x(i, two);
                 c.out[0](i, one) = first * cosine - second * sine;
                 c.out[0](i, two) = first * sine + second * cosine;
@@ -94,10 +114,11 @@ void Do(const program::Rope& a, OpCall<Real>& c) {
     }
 }
 
-// Softmax of one query row of one head over rows [begin, row] of k.
+// Softmax of one query row of one head over rows [begin, row] of k: zeros outside the window.
 template <typename Real>
 std::vector<Real> Probabilities(const program::Attention& a, const Matrix<Real>& q,
-                                const Matrix<Real>& k, int64_t begin, int64_t row, int64_t head) {
+                                const Matrix<Real>& k, int64_t begin, int64_t row, int64_t head,
+                                const Real* sink = nullptr) {
     const int64_t kv = (a.first_head + head) / a.group - a.first_kv_head;
     std::vector<Real> p;
     for (int64_t at = begin; at <= row; ++at) {
@@ -105,11 +126,18 @@ std::vector<Real> Probabilities(const program::Attention& a, const Matrix<Real>&
         for (int64_t d = 0; d < a.head_dim; ++d) {
             score += q(row, head * a.head_dim + d) * k(at, kv * a.head_dim + d);
         }
-        p.push_back(score * Real{a.scale});
+        score *= Real{a.scale};
+        if (a.soft_cap != 0) score = Real{a.soft_cap} * std::tanh(score / Real{a.soft_cap});
+        p.push_back(score);
     }
-    const Real largest = *std::max_element(p.begin(), p.end());
-    Real sum = 0;
-    for (Real& value : p) sum += value = std::exp(value - largest);
+    Real largest = *std::max_element(p.begin(), p.end());
+    if (sink != nullptr) largest = std::max(largest, *sink);
+    Real sum = sink == nullptr ? Real{0} : std::exp(*sink - largest);
+    for (size_t n = 0; n < p.size(); ++n) {
+        const int64_t keys_after = row - begin - static_cast<int64_t>(n);
+        const bool seen = a.window == 0 || keys_after < a.window;
+        sum += p[n] = seen ? std::exp(p[n] - largest) : Real{0};
+    }
     for (Real& value : p) value /= sum;
     return p;
 }
@@ -120,7 +148,8 @@ void Do(const program::Attention& a, OpCall<Real>& c) {
         for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
             for (int64_t head = 0; head < a.heads; ++head) {
                 const int64_t kv = (a.first_head + head) / a.group - a.first_kv_head;
-                const auto p = Probabilities(a, c.in[0], c.in[1], s.row_begin, row, head);
+                const Real* sink = a.sinks ? &c.in[3](head, 0) : nullptr;
+                const auto p = Probabilities(a, c.in[0], c.in[1], s.row_begin, row, head, sink);
                 for (int64_t at = s.row_begin; at <= row; ++at) {
                     for (int64_t d = 0; d < a.head_dim; ++d) {
                         c.out[0](row, head * a.head_dim + d) +=
@@ -167,17 +196,41 @@ void Do(const program::AttentionGrad& grad, OpCall<Real>& c) {
 }
 
 template <typename Real>
-void Do(const program::SwiGlu&, OpCall<Real>& c) {
+Real Activate(Activation activation, Real gate, Real up) {
+    switch (activation) {
+        case Activation::kSilu: return gate / (1 + std::exp(-gate)) * up;
+        case Activation::kGeluTanh: {
+            const Real u = std::sqrt(2 / Real(3.14159265358979323846)) *
+                           (gate + Real(0.044715) * gate * gate * gate);
+            return gate * (1 + std::tanh(u)) / 2 * up;
+        }
+        case Activation::kClampedSilu:
+            gate = std::min(gate, Real{7});
+            up = std::clamp(up, Real{-7}, Real{7});
+            return gate / (1 + std::exp(Real(-1.702) * gate)) * (up + 1);
+    }
+    return 0;
+}
+
+template <typename Real>
+void Do(const program::Glu& a, OpCall<Real>& c) {
     for (size_t i = 0; i < c.out[0].data.size(); ++i) {
-        const Real gate = c.in[0].data[i];
-        c.out[0].data[i] = gate / (1 + std::exp(-gate)) * c.in[1].data[i];
+        c.out[0].data[i] = Activate(a.activation, c.in[0].data[i], c.in[1].data[i]);
     }
 }
 
 template <typename Real>
-void Do(const program::SwiGluGrad&, OpCall<Real>& c) {
+void Do(const program::GluGrad& a, OpCall<Real>& c) {
     for (size_t i = 0; i < c.out[0].data.size(); ++i) {
         const Real dout = c.in[0].data[i], gate = c.in[1].data[i], up = c.in[2].data[i];
+        if (a.activation != Activation::kSilu) {  // by differences: the unit itself is the rule
+            const Real h = std::is_same_v<Real, double> ? Real(1e-5) : Real(1e-2);
+            const Real more = Activate(a.activation, gate + h, Real{1});
+            const Real less = Activate(a.activation, gate - h, Real{1});
+            c.out[0].data[i] = dout * up * (more - less) / (2 * h);
+            c.out[1].data[i] = dout * Activate(a.activation, gate, Real{1});
+            continue;
+        }
         const Real sigmoid = 1 / (1 + std::exp(-gate));
         c.out[0].data[i] = dout * up * (sigmoid + gate * sigmoid * (1 - sigmoid));
         c.out[1].data[i] = dout * gate * sigmoid;
@@ -188,6 +241,29 @@ template <typename Real>
 void Do(const program::Add&, OpCall<Real>& c) {
     for (size_t i = 0; i < c.out[0].data.size(); ++i) {
         c.out[0].data[i] = c.in[0].data[i] + c.in[1].data[i];
+    }
+}
+
+template <typename Real>
+void Do(const program::AddBias&, OpCall<Real>& c) {
+    for (int64_t i = 0; i < c.out[0].rows; ++i) {
+        for (int64_t j = 0; j < c.out[0].cols(); ++j) {
+            c.out[0](i, j) = c.in[0](i, j) + c.in[1](j, 0);
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::Scale& a, OpCall<Real>& c) {
+    for (size_t i = 0; i < c.out[0].data.size(); ++i) {
+        c.out[0].data[i] = Real{a.factor} * c.in[0].data[i];
+    }
+}
+
+template <typename Real>
+void Do(const program::SoftCap& a, OpCall<Real>& c) {
+    for (size_t i = 0; i < c.out[0].data.size(); ++i) {
+        c.out[0].data[i] = Real{a.cap} * std::tanh(c.in[0].data[i] / Real{a.cap});
     }
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,8 +22,12 @@ struct TinyFile {
     bool dequantized = false;        // the numbers that `dtype` rounds to, written as F32
     double rope_base = 10000;
     double rope_linear = 0;          // factor of linear scaling; 0: none
-    std::vector<float> rope_factors{}; // Llama 3's, [head_dim / 2]; empty: none
-    std::string architecture{};       // as the file says it; empty: hyper's
+    std::map<std::string, std::vector<float>> vectors{};  // more tensors: RoPE's factors
+    // More keys behind the architecture's name; whole numbers become u32.
+    std::map<std::string, double> numbers{};
+    std::map<std::string, std::string> strings{};
+    std::vector<bool> windowed{};             // attention.sliding_window_pattern; empty: none
+    std::string architecture{};               // as the file says it; empty: hyper's
 };
 
 // Nine query heads over three KV heads of 32 dims, nothing a power of two but what K-quants need.
@@ -92,15 +98,38 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     u32("embedding_length", h.hidden);
     u32("feed_forward_length", h.ffn);
     u32("attention.head_count", h.heads);
-    u32("attention.head_count_kv", h.kv_heads);
+    if (h.windowed_heads.head_dim == 0) {
+        u32("attention.head_count_kv", h.kv_heads);
+    } else {
+        std::vector<int32_t> kv_heads;
+        for (int64_t layer = 0; layer < h.layers; ++layer) {
+            kv_heads.push_back(static_cast<int32_t>(h.HeadsOf(layer).kv_heads));
+        }
+        writer.I32s(name + ".attention.head_count_kv", kv_heads);
+        u32("attention.key_length_swa", h.windowed_heads.head_dim);
+        u32("attention.value_length_swa", h.windowed_heads.head_dim);
+        u32("rope.dimension_count_swa", h.windowed_heads.rotary_dim);
+    }
     u32("attention.key_length", h.head_dim);
     u32("attention.value_length", h.head_dim);
-    u32("rope.dimension_count", h.head_dim);
+    u32("rope.dimension_count", h.rotary_dim);
     writer.F32(name + ".attention.layer_norm_rms_epsilon", h.rms_eps);
     writer.F32(name + ".rope.freq_base", static_cast<float>(file.rope_base));
     if (file.rope_linear > 0) {
         writer.String(name + ".rope.scaling.type", "linear");
         writer.F32(name + ".rope.scaling.factor", static_cast<float>(file.rope_linear));
+    }
+    for (const auto& [key, value] : file.numbers) {
+        if (value == std::floor(value)) {
+            u32(key.c_str(), static_cast<int64_t>(value));
+        } else {
+            writer.F32(name + "." + key, static_cast<float>(value));
+        }
+    }
+    for (const auto& [key, value] : file.strings) writer.String(name + "." + key, value);
+    if (!file.windowed.empty()) {
+        const std::vector<int32_t> layers(file.windowed.begin(), file.windowed.end());
+        writer.I32s(name + ".attention.sliding_window_pattern", layers);
     }
     WriteVocabulary(writer, h.vocab);
     const TinySource source(h);
@@ -113,10 +142,12 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
         writer.Tensor(info.name, file.dequantized ? DType::kF32 : dtype, dims,
                       TensorBytes(tensor, dtype, file.dequantized));
     }
-    if (!file.rope_factors.empty()) {
-        const auto bytes = std::as_bytes(std::span(file.rope_factors));
-        const int64_t dims[] = {static_cast<int64_t>(file.rope_factors.size())};
-        writer.Tensor("rope_freqs.weight", DType::kF32, dims, {bytes.begin(), bytes.end()});
+    for (const auto& [tensor, values] : file.vectors) {
+        const auto bytes = std::as_bytes(std::span(values));
+        const int64_t dims[] = {static_cast<int64_t>(values.size())};
+        if (!values.empty()) {
+            writer.Tensor(tensor, DType::kF32, dims, {bytes.begin(), bytes.end()});
+        }
     }
     const Status status = WriteFile(path, writer.File());
     WEFT_CHECK(status.ok());

@@ -62,7 +62,7 @@ class TinySource final : public formats::ModelSource {
         if (!h.tied) Add("output.weight", h.vocab, h.hidden);
         Add("output_norm.weight", 1, h.hidden);
         for (int64_t layer = 0; layer < h.layers; ++layer) {
-            AddLayer(h, "blk." + std::to_string(layer) + ".");
+            AddLayer(h, layer, "blk." + std::to_string(layer) + ".");
         }
     }
 
@@ -107,25 +107,42 @@ class TinySource final : public formats::ModelSource {
         if (!dtype_) data_[tensor] = MakeTensor(tensor, rows, cols);
     }
 
-    void AddLayer(const model::Hyper& h, const std::string& p) {
-        const int64_t q_rows = h.heads * h.head_dim, kv_rows = h.kv_heads * h.head_dim;
-        Add(p + "attn_norm.weight", 1, h.hidden);
-        Add(p + "ffn_norm.weight", 1, h.hidden);
-        Add(p + "attn_q.weight", q_rows, h.hidden);
-        Add(p + "attn_k.weight", kv_rows, h.hidden);
-        Add(p + "attn_v.weight", kv_rows, h.hidden);
+    void AddLayer(const model::Hyper& h, int64_t layer, const std::string& p) {
+        const model::HeadShape heads = h.HeadsOf(layer);
+        const int64_t q_rows = h.heads * heads.head_dim, kv_rows = heads.kv_heads * heads.head_dim;
+        const std::string& name = h.architecture;
+        const bool fused = name == "phi3", post = name.starts_with("gemma") || name == "olmo2";
+        for (const char* norm : {"attn_norm.weight", "ffn_norm.weight"}) {
+            if (name != "olmo2") Add(p + norm, 1, h.hidden);
+        }
+        for (const char* norm : {"post_attention_norm.weight", "post_ffw_norm.weight"}) {
+            if (post) Add(p + norm, 1, h.hidden);
+        }
+        if (fused) {
+            Add(p + "attn_qkv.weight", q_rows + 2 * kv_rows, h.hidden);
+        } else {
+            Add(p + "attn_q.weight", q_rows, h.hidden);
+            Add(p + "attn_k.weight", kv_rows, h.hidden);
+            const bool k_is_v = name == "gemma4" && !h.IsWindowed(layer);
+            if (!k_is_v) Add(p + "attn_v.weight", kv_rows, h.hidden);
+            Add(p + "ffn_gate.weight", h.ffn, h.hidden);
+        }
         Add(p + "attn_output.weight", h.hidden, q_rows);
-        Add(p + "ffn_gate.weight", h.ffn, h.hidden);
-        Add(p + "ffn_up.weight", h.ffn, h.hidden);
+        Add(p + "ffn_up.weight", (fused ? 2 : 1) * h.ffn, h.hidden);
         Add(p + "ffn_down.weight", h.hidden, h.ffn);
         if (h.architecture == "qwen2") {
             Add(p + "attn_q.bias", 1, q_rows);
             Add(p + "attn_k.bias", 1, kv_rows);
             Add(p + "attn_v.bias", 1, kv_rows);
         }
-        if (h.architecture == "qwen3") {
-            Add(p + "attn_q_norm.weight", 1, h.head_dim);
-            Add(p + "attn_k_norm.weight", 1, h.head_dim);
+        if (name == "qwen3" || name == "gemma3" || name == "gemma4") {
+            Add(p + "attn_q_norm.weight", 1, heads.head_dim);
+            Add(p + "attn_k_norm.weight", 1, heads.head_dim);
+        }
+        if (name == "gemma4") Add(p + "layer_output_scale.weight", 1, 1);
+        if (name == "olmo2") {
+            Add(p + "attn_q_norm.weight", 1, q_rows);
+            Add(p + "attn_k_norm.weight", 1, kv_rows);
         }
     }
 
@@ -140,11 +157,12 @@ class TinySource final : public formats::ModelSource {
 
 inline void SetRope(model::Hyper& h, double base) {
     h.rotary_dim = h.head_dim;
-    h.inverse_frequency.clear();
+    model::Rope rope;
     for (int64_t i = 0; i < h.rotary_dim / 2; ++i) {
         const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(h.rotary_dim);
-        h.inverse_frequency.push_back(static_cast<float>(std::pow(base, exponent)));
+        rope.inverse_frequency.push_back(static_cast<float>(std::pow(base, exponent)));
     }
+    h.ropes.all = h.ropes.far = h.ropes.windowed = rope;
 }
 
 // Two layers, 6 query heads over 3 KV heads, and columns that do not equal heads * head_dim.

@@ -46,6 +46,12 @@ struct Touch {
     void operator()(const kernels::RmsNormArgs& a) {
         Reads(a.x, a.x_stride);
         Writes(a.y, a.y_stride);
+        if (a.squares != nullptr) Reads(a.squares, a.squares_stride);
+    }
+    void operator()(const kernels::SumSquaresArgs& a) {
+        Reads(a.x, a.x_stride);
+        if (a.wide != nullptr) writes.push_back({a.wide, rows * a.y_stride * 8});
+        if (a.y != nullptr) Writes(a.y, a.y_stride);
     }
     void operator()(const kernels::RopeTableArgs& a) { Writes(a.out, a.rotary_dim); }
     void operator()(const kernels::RopeArgs& a) {
@@ -65,10 +71,22 @@ struct Touch {
         reads.push_back({a.v_cache.data, 1});
         Writes(a.out, a.out_stride);
     }
-    void operator()(const kernels::SwiGluArgs& a) {
+    void operator()(const kernels::GluArgs& a) {
         Reads(a.gate, a.gate_stride);
         Reads(a.up, a.up_stride);
         Writes(a.out, a.out_stride);
+    }
+    void operator()(const kernels::AddBiasArgs& a) {
+        Reads(a.x, a.cols);
+        Writes(a.y, a.cols);
+    }
+    void operator()(const kernels::ScaleArgs& a) {
+        Reads(a.x, a.cols);
+        Writes(a.y, a.cols);
+    }
+    void operator()(const kernels::SoftCapArgs& a) {
+        Reads(a.x, a.cols);
+        Writes(a.y, a.cols);
     }
     void operator()(const AddCall& a) {
         Reads(a.add.a, a.cols);

@@ -180,6 +180,7 @@ struct StepBinder {
         a.count = rows;
     }
     void operator()(kernels::RmsNormArgs& a) const { a.rows = rows; }
+    void operator()(kernels::SumSquaresArgs& a) const { a.rows = rows; }
     void operator()(kernels::RopeTableArgs& a) const {
         a.positions = step.positions.data();
         a.rows = rows;
@@ -187,7 +188,10 @@ struct StepBinder {
     void operator()(kernels::RopeArgs& a) const { a.rows = rows; }
     void operator()(kernels::KvWriteArgs& a) const { a.sequences = sequences; }
     void operator()(kernels::AttentionArgs& a) const { a.sequences = sequences; }
-    void operator()(kernels::SwiGluArgs& a) const { a.rows = rows; }
+    void operator()(kernels::GluArgs& a) const { a.rows = rows; }
+    void operator()(kernels::AddBiasArgs& a) const { a.rows = rows; }
+    void operator()(kernels::ScaleArgs& a) const { a.rows = rows; }
+    void operator()(kernels::SoftCapArgs& a) const { a.rows = rows; }
     void operator()(AddCall& a) const { a.add.count = rows * a.cols; }
     void operator()(SelectRowsCall& a) const {
         a.row_ids = step.output_rows.data();
@@ -244,11 +248,15 @@ struct CallRunner {
     void operator()(const kernels::MatMulArgs& a) const { kernels.matmul(a, part, parts); }
     void operator()(const kernels::EmbeddingArgs& a) const { kernels.embedding(a, part, parts); }
     void operator()(const kernels::RmsNormArgs& a) const { kernels.rms_norm(a, part, parts); }
+    void operator()(const kernels::SumSquaresArgs& a) const { kernels.sum_squares(a, part, parts); }
     void operator()(const kernels::RopeTableArgs& a) const { kernels.rope_table(a, part, parts); }
     void operator()(const kernels::RopeArgs& a) const { kernels.rope(a, part, parts); }
     void operator()(const kernels::KvWriteArgs& a) const { kernels.kv_write(a, part, parts); }
     void operator()(const kernels::AttentionArgs& a) const { kernels.attention(a, part, parts); }
-    void operator()(const kernels::SwiGluArgs& a) const { kernels.swiglu(a, part, parts); }
+    void operator()(const kernels::GluArgs& a) const { kernels.glu(a, part, parts); }
+    void operator()(const kernels::AddBiasArgs& a) const { kernels.add_bias(a, part, parts); }
+    void operator()(const kernels::ScaleArgs& a) const { kernels.scale(a, part, parts); }
+    void operator()(const kernels::SoftCapArgs& a) const { kernels.soft_cap(a, part, parts); }
     void operator()(const AddCall& a) const { kernels.add(a.add, part, parts); }
     void operator()(const SelectRowsCall& a) const {
         const kernels::Range range = kernels::Share(a.rows, 1, part, parts);

@@ -45,7 +45,7 @@ class Lowerer {
                 attention = std::max(attention, kernels_.attention_scratch(a.head_dim, a.group));
             } else if (op.kind() == OpKind::kRope) {
                 const auto& a = op.as<program::Rope>();
-                if (tables_.emplace(a.inverse_frequency, nullptr).second) rotary += a.rotary_dim;
+                if (tables_.emplace(TableKey(a), nullptr).second) rotary += a.rotary_dim;
             }
         }
         const int64_t rows = std::max(options_.max_tokens, options_.max_outputs);
@@ -69,6 +69,10 @@ class Lowerer {
         return {};
     }
 
+    // Ropes with the same angles and magnitude share a table.
+    using Angles = std::pair<std::vector<float>, float>;
+    static Angles TableKey(const program::Rope& a) { return {a.inverse_frequency, a.magnitude}; }
+
     static int64_t Align(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
     bool Prepares(const program::Op& op) const {
@@ -81,11 +85,15 @@ class Lowerer {
         switch (op.kind()) {
             case OpKind::kEmbedding: return LowerEmbedding(op);
             case OpKind::kRmsNorm: return LowerRmsNorm(op);
+            case OpKind::kSumSquares: return LowerSumSquares(op);
             case OpKind::kMatMul: return LowerMatMul(op);
             case OpKind::kRope: return LowerRope(op);
             case OpKind::kAttention: return LowerAttention(op);
-            case OpKind::kSwiGlu: return LowerSwiGlu(op);
+            case OpKind::kGlu: return LowerGlu(op);
             case OpKind::kAdd: return LowerAdd(op);
+            case OpKind::kAddBias: return LowerAddBias(op);
+            case OpKind::kScale: return LowerScale(op);
+            case OpKind::kSoftCap: return LowerSoftCap(op);
             case OpKind::kSelectRows: return LowerSelectRows(op);
             case OpKind::kAllReduce: return LowerAllReduce(op);
             case OpKind::kAllGather: return LowerAllGather(op);
@@ -101,7 +109,7 @@ class Lowerer {
             case OpKind::kRmsNormGradInput:
             case OpKind::kRmsNormGradWeight:
             case OpKind::kAttentionGrad:
-            case OpKind::kSwiGluGrad:
+            case OpKind::kGluGrad:
             case OpKind::kEmbeddingGrad:
             case OpKind::kSelectRowsGrad:
             case OpKind::kSoftmaxCrossEntropyGrad: break;
@@ -125,12 +133,36 @@ class Lowerer {
         const auto& a = op.as<program::RmsNorm>();
         kernels::RmsNormArgs args;
         args.x = Floats(op.inputs[0]);
-        args.weight = Floats(op.inputs[1]);
+        if (op.inputs.size() > 1) args.weight = Floats(op.inputs[1]);
         args.y = Floats(op.outputs[0]);
         args.eps = a.eps;
         args.group = a.group;
         args.cols = args.x_stride = args.y_stride = Cols(op.outputs[0]);
+        if (a.whole != 0) {
+            args.squares = Floats(op.inputs[2]) + a.square;
+            args.squares_stride = Cols(op.inputs[2]);
+            args.whole = a.whole;
+        }
         Push(args, op.outputs[0]);
+        return {};
+    }
+
+    // A call for each input.
+    Status LowerSumSquares(const program::Op& op) {
+        const auto& a = op.as<program::SumSquares>();
+        for (size_t i = 0; i < a.columns.size(); ++i) {
+            kernels::SumSquaresArgs args;
+            args.x = Floats(op.inputs[i]) + a.columns[i].begin;
+            args.x_stride = Cols(op.inputs[i]);
+            args.cols = a.columns[i].count;
+            if (IsWide(op.outputs[0])) {
+                args.wide = Doubles(op.outputs[0]) + i;
+            } else {
+                args.y = Floats(op.outputs[0]) + i;
+            }
+            args.y_stride = Cols(op.outputs[0]);
+        Push(args, op.outputs[0]);
+        }
         return {};
     }
 
@@ -170,12 +202,13 @@ class Lowerer {
 
     Status LowerRope(const program::Op& op) {
         const auto& a = op.as<program::Rope>();
-        float* table = tables_.at(a.inverse_frequency);
+        float* table = tables_.at(TableKey(a));
         if (std::ranges::find(tables_made_, table) == tables_made_.end()) {
             tables_made_.push_back(table);
             kernels::RopeTableArgs make;
             make.inverse_frequency = a.inverse_frequency.data();
             make.rotary_dim = a.rotary_dim;
+            make.magnitude = a.magnitude;
             make.out = table;
             Push(make, op.outputs[0]);
         }
@@ -194,19 +227,20 @@ class Lowerer {
     }
 
     Status LowerAttention(const program::Op& op) {
-        if (op.inputs.size() != 5) {
+        const auto& a = op.as<program::Attention>();
+        if (!a.cached(op.inputs.size())) {
             return MakeError(ErrorCode::kUnsupported,
                              "program op {} (attention) has no KV cache: that is for training",
                              op_);
         }
-        const auto& a = op.as<program::Attention>();
+        const size_t caches = op.inputs.size() - 2;
         kernels::KvWriteArgs write;
         write.k = Floats(op.inputs[1]);
         write.v = Floats(op.inputs[2]);
         write.k_stride = Cols(op.inputs[1]);
         write.v_stride = Cols(op.inputs[2]);
-        write.k_cache = buffers_.caches[Index(op.inputs[3])];
-        write.v_cache = buffers_.caches[Index(op.inputs[4])];
+        write.k_cache = buffers_.caches[Index(op.inputs[caches])];
+        write.v_cache = buffers_.caches[Index(op.inputs[caches + 1])];
         Push(write, op.outputs[0]);
         kernels::AttentionArgs args;
         args.q = Floats(op.inputs[0]);
@@ -218,6 +252,9 @@ class Lowerer {
         args.group = a.group;
         args.first_kv_head = a.first_kv_head;
         args.scale = a.scale;
+        args.window = a.window;
+        args.soft_cap = a.soft_cap;
+        if (a.sinks) args.sinks = Floats(op.inputs[3]);
         args.scratch = attention_scratch_;
         args.scratch_floats = scratch_floats_;
         args.out = Floats(op.outputs[0]);
@@ -225,12 +262,41 @@ class Lowerer {
         return {};
     }
 
-    Status LowerSwiGlu(const program::Op& op) {
-        kernels::SwiGluArgs args;
+    Status LowerGlu(const program::Op& op) {
+        kernels::GluArgs args;
         args.gate = Floats(op.inputs[0]);
         args.up = Floats(op.inputs[1]);
         args.out = Floats(op.outputs[0]);
         args.cols = args.gate_stride = args.up_stride = args.out_stride = Cols(op.outputs[0]);
+        args.activation = op.as<program::Glu>().activation;
+        Push(args, op.outputs[0]);
+        return {};
+    }
+
+    Status LowerAddBias(const program::Op& op) {
+        kernels::AddBiasArgs args;
+        args.bias = Floats(op.inputs[1]);
+        return PushMap(op, args);
+    }
+
+    Status LowerScale(const program::Op& op) {
+        kernels::ScaleArgs args;
+        args.factor = op.as<program::Scale>().factor;
+        return PushMap(op, args);
+    }
+
+    Status LowerSoftCap(const program::Op& op) {
+        kernels::SoftCapArgs args;
+        args.cap = op.as<program::SoftCap>().cap;
+        return PushMap(op, args);
+    }
+
+    // x [rows, cols] -> y of the same shape.
+    template <typename Args>
+    Status PushMap(const program::Op& op, Args args) {
+        args.x = Floats(op.inputs[0]);
+        args.y = Floats(op.outputs[0]);
+        args.cols = Cols(op.outputs[0]);
         Push(args, op.outputs[0]);
         return {};
     }
@@ -310,9 +376,7 @@ class Lowerer {
     }
 
     static size_t Index(ValueId id) { return static_cast<size_t>(id); }
-    float* Floats(ValueId id) const {
-        return reinterpret_cast<float*>(buffers_.values[Index(id)]);
-    }
+    float* Floats(ValueId id) const { return reinterpret_cast<float*>(buffers_.values[Index(id)]); }
     double* Doubles(ValueId id) const {
         return reinterpret_cast<double*>(buffers_.values[Index(id)]);
     }
@@ -334,7 +398,7 @@ class Lowerer {
     int next_prepared_ = 0;
     float* attention_scratch_ = nullptr;
     int64_t scratch_floats_ = 0;
-    std::map<std::vector<float>, float*> tables_;
+    std::map<Angles, float*> tables_;
     std::vector<float*> tables_made_;
 };
 

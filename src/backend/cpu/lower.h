@@ -51,10 +51,10 @@ struct RecvCall {
 
 using CallArgs =
     std::variant<kernels::PrepareArgs, kernels::MatMulArgs, kernels::EmbeddingArgs,
-                 kernels::RmsNormArgs, kernels::RopeTableArgs, kernels::RopeArgs,
-                 kernels::KvWriteArgs, kernels::AttentionArgs, kernels::SwiGluArgs,
-                 AddCall, SelectRowsCall, AllReduceCall, AllGatherCall, SendCall,
-                 RecvCall>;
+                 kernels::RmsNormArgs, kernels::SumSquaresArgs, kernels::RopeTableArgs,
+                 kernels::RopeArgs, kernels::KvWriteArgs, kernels::AttentionArgs, kernels::GluArgs,
+                 kernels::AddBiasArgs, kernels::ScaleArgs, kernels::SoftCapArgs, AddCall,
+                 SelectRowsCall, AllReduceCall, AllGatherCall, SendCall, RecvCall>;
 
 struct Call {
     CallArgs args;

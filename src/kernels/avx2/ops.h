@@ -11,7 +11,10 @@ void Rope(const RopeArgs& args, int part, int parts);
 void KvWrite(const KvWriteArgs& args, int part, int parts);
 void Attention(const AttentionArgs& args, int part, int parts);
 int64_t AttentionScratch(int64_t head_dim, int64_t group);
-void SwiGlu(const SwiGluArgs& args, int part, int parts);
+void Glu(const GluArgs& args, int part, int parts);
 void Add(const AddArgs& args, int part, int parts);
+void AddBias(const AddBiasArgs& args, int part, int parts);
+void Scale(const ScaleArgs& args, int part, int parts);
+void SoftCap(const SoftCapArgs& args, int part, int parts);
 
 }  // namespace weft::kernels::avx2

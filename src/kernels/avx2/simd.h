@@ -76,6 +76,11 @@ struct Simd {
     static Float Fnma(Float x, Float y, Float z) { return _mm256_fnmadd_ps(x, y, z); }  // z - x*y
     static Float Max(Float x, Float y) { return _mm256_max_ps(x, y); }  // y where one is NaN
     static Float Min(Float x, Float y) { return _mm256_min_ps(x, y); }  // y where one is NaN
+    // Lanes of x where a < b, of y elsewhere (and where one is NaN).
+    static Float WhereLess(Float a, Float b, Float x, Float y) {
+        return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+    }
+    static Float Abs(Float x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
     static Float Round(Float x) {
         return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     }

@@ -19,12 +19,24 @@ void KvWrite(const KvWriteArgs& args, int part, int parts) {
     KvWriteRows<Simd>(args, part, parts);
 }
 
-void SwiGlu(const SwiGluArgs& args, int part, int parts) {
-    SwiGluRows<Simd>(args, part, parts);
+void Glu(const GluArgs& args, int part, int parts) {
+    GluRows<Simd>(args, part, parts);
 }
 
 void Add(const AddArgs& args, int part, int parts) {
     AddRows<Simd>(args, part, parts);
+}
+
+void AddBias(const AddBiasArgs& args, int part, int parts) {
+    AddBiasRows<Simd>(args, part, parts);
+}
+
+void Scale(const ScaleArgs& args, int part, int parts) {
+    ScaleRows<Simd>(args, part, parts);
+}
+
+void SoftCap(const SoftCapArgs& args, int part, int parts) {
+    SoftCapRows<Simd>(args, part, parts);
 }
 
 }  // namespace weft::kernels::avx512

@@ -70,6 +70,11 @@ struct Simd {
     static Float Fnma(Float x, Float y, Float z) { return _mm512_fnmadd_ps(x, y, z); }  // z - x*y
     static Float Max(Float x, Float y) { return _mm512_max_ps(x, y); }  // y where one is NaN
     static Float Min(Float x, Float y) { return _mm512_min_ps(x, y); }  // y where one is NaN
+    // Lanes of x where a < b, of y elsewhere (and where one is NaN).
+    static Float WhereLess(Float a, Float b, Float x, Float y) {
+        return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+    }
+    static Float Abs(Float x) { return _mm512_abs_ps(x); }
     static Float Round(Float x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
     // x * 2^n for whole n.
     static Float Scale(Float x, Float n) { return _mm512_scalef_ps(x, n); }

@@ -7,24 +7,25 @@
 namespace weft::kernels::reference {
 namespace {
 
-// One query against the keys at positions 0..last: the running maximum, the running sum of
-// exponentials, and `out` as the sum of values under those weights, rescaled when the maximum
-// grows.
+// One query against the keys that it sees, up to position `last`: the running maximum, the running
+// sum of exponentials, and `out` as the sum of values under those weights, rescaled when the
+// maximum grows.
 void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head, int64_t last,
-            const float* q, float* scratch, float* out) {
+            const float* q, const float* sink, float* scratch, float* out) {
     const KvCache& keys = args.k_cache;
     const int64_t head_dim = keys.head_dim;
     float* row = scratch;
-    float largest = -std::numeric_limits<float>::infinity();
-    float sum = 0;
+    float largest = sink == nullptr ? -std::numeric_limits<float>::infinity() : *sink;
+    float sum = sink == nullptr ? 0.0f : 1.0f;
     std::fill(out, out + head_dim, 0.0f);
-    for (int64_t position = 0; position <= last; ++position) {
+    for (int64_t position = args.FirstKey(last); position <= last; ++position) {
         const int64_t page = sequence.pages[static_cast<size_t>(position / keys.page_tokens)];
         const int64_t slot = position % keys.page_tokens;
         ReadKey(keys, page, kv_head, slot, row);
         float score = 0;
         for (int64_t d = 0; d < head_dim; ++d) score += q[d] * row[d];
         score *= args.scale;
+        if (args.soft_cap != 0) score = args.soft_cap * std::tanh(score / args.soft_cap);
         if (score > largest) {
             const float shrink = std::exp(largest - score);
             sum *= shrink;
@@ -56,7 +57,8 @@ void Attention(const AttentionArgs& args, int part, int parts) {
             const int64_t row = sequence.row_begin + index;
             const int64_t kv_head = (args.first_head + head) / args.group - args.first_kv_head;
             Attend(args, sequence, kv_head, sequence.position + index,
-                   args.q + row * args.q_stride + head * head_dim, scratch,
+                   args.q + row * args.q_stride + head * head_dim,
+                   args.sinks == nullptr ? nullptr : args.sinks + head, scratch,
                    args.out + row * args.out_stride + head * head_dim);
         }
     }

@@ -198,17 +198,23 @@ void CausalAttentionGrad(const CausalAttentionGradArgs& args, int part, int part
     }
 }
 
-void SwiGluGrad(const SwiGluGradArgs& args, int part, int parts) {
+void GluGrad(const GluGradArgs& args, int part, int parts) {
+    WEFT_CHECK(args.activation != Activation::kClampedSilu);
+    const bool gelu = args.activation == Activation::kGeluTanh;
     const Range rows = Share(args.rows, 1, part, parts);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
         for (int64_t i = 0; i < args.cols; ++i) {
             const float dout = args.dout[row * args.dout_stride + i];
             const float gate = args.gate[row * args.gate_stride + i];
             const float up = args.up[row * args.up_stride + i];
-            const float sigmoid = 1.0f / (1.0f + std::exp(-gate));
+            const float root = 0.7978845608f;  // sqrt(2 / pi)
+            const float square = 0.044715f * gate * gate;
+            const float u = gelu ? 2.0f * root * gate * (1.0f + square) : gate;
+            const float slope = gelu ? 2.0f * root * (1.0f + 3.0f * square) : 1.0f;  // of u
+            const float sigmoid = 1.0f / (1.0f + std::exp(-u));
             args.dup[row * args.dup_stride + i] = dout * gate * sigmoid;
             args.dgate[row * args.dgate_stride + i] =
-                dout * up * sigmoid * (1.0f + gate * (1.0f - sigmoid));
+                dout * up * sigmoid * (1.0f + gate * slope * (1.0f - sigmoid));
         }
     }
 }

@@ -87,9 +87,9 @@ struct CausalAttentionGradArgs {
 void CausalAttentionGrad(const CausalAttentionGradArgs& args, int part, int parts);
 
 // Of out = silu(gate) * up, with sig = 1 / (1 + exp(-gate)):
-//   dup = dout * gate * sig, dgate = dout * up * sig * (1 + gate * (1 - sig)). Parts share out
-//   rows.
-struct SwiGluGradArgs {
+//   dup = dout * gate * sig, dgate = dout * up * sig * (1 + gate * (1 - sig));
+// of GELU sig = 1 / (1 + exp(-2 u)), and 2 u' gate takes the place of gate. Parts share out rows.
+struct GluGradArgs {
     const float* dout = nullptr;
     const float* gate = nullptr;
     const float* up = nullptr;
@@ -97,8 +97,9 @@ struct SwiGluGradArgs {
     float* dgate = nullptr;
     float* dup = nullptr;
     int64_t dgate_stride = 0, dup_stride = 0;
+    Activation activation = Activation::kSilu;  // or kGeluTanh; no other has a gradient
 };
-void SwiGluGrad(const SwiGluGradArgs& args, int part, int parts);
+void GluGrad(const GluGradArgs& args, int part, int parts);
 
 // dtable [table_rows, cols] row `tokens[i] - first_row` += row i of dy; tokens outside the table
 // add nothing. Parts share out columns.

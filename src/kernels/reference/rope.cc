@@ -12,8 +12,9 @@ void RopeTable(const RopeTableArgs& args, int part, int parts) {
         for (int64_t i = 0; i < pairs; ++i) {
             const double angle = static_cast<double>(args.positions[row]) *
                                  static_cast<double>(args.inverse_frequency[i]);
-            out[i] = static_cast<float>(std::cos(angle));
-            out[pairs + i] = static_cast<float>(std::sin(angle));
+            const double magnitude = static_cast<double>(args.magnitude);
+            out[i] = static_cast<float>(magnitude * std::cos(angle));
+            out[pairs + i] = static_cast<float>(magnitude * std::sin(angle));
         }
     }
 }

@@ -1,0 +1,46 @@
+// Gemma 2 (Gemma Team 2024) and 3 (2025), text: norms before and after both halves of a layer,
+// GeGLU, RoPE over halves, the embedding times sqrt(hidden); windows in every second layer and soft
+// caps on scores and logits (2), or windows in five of six layers, with a faster RoPE, and
+// normalised query and key heads in place of the caps (3). GGUF files hold norm weights with the 1
+// already added.
+#include "model/model.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+namespace {
+
+ValueId BuildLayers(Builder& b, ValueId x, bool normed_heads) {
+    const Span layers = b.shard().layers;
+    const int64_t hidden = b.hyper().hidden, head_dim = b.hyper().head_dim;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        const ValueId h = b.Norm(x, "attn_norm", hidden);
+        ValueId q = b.ToHeads(h, "attn_q", false);
+        ValueId k = b.ToKvHeads(h, "attn_k", false);
+        if (normed_heads) {
+            q = b.Norm(q, "attn_q_norm", head_dim);
+            k = b.Norm(k, "attn_k_norm", head_dim);
+        }
+        const ValueId v = b.ToKvHeads(h, "attn_v", false);
+        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
+        x = b.Add(x, b.Norm(b.FromHeads(a, "attn_output"), "post_attention_norm", hidden));
+
+        const ValueId m = b.Mlp(b.Norm(x, "ffn_norm", hidden));
+        x = b.Add(x, b.Norm(m, "post_ffw_norm", hidden));
+    }
+    return x;
+}
+
+}  // namespace
+
+ValueId BuildGemma2(Builder& b, ValueId x) {
+    return BuildLayers(b, x, false);
+}
+
+ValueId BuildGemma3(Builder& b, ValueId x) {
+    return BuildLayers(b, x, true);
+}
+
+}  // namespace weft::model

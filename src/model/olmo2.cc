@@ -1,0 +1,26 @@
+// OLMo 2 (OLMo Team 2024) and 3: no norm before attention and MLP but one after each, Q and K
+// RMS-normalised over all heads at once, RoPE over halves. OLMo 3 has windows in three of four
+// layers.
+#include "model/model.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+ValueId BuildOlmo2(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const int64_t hidden = b.hyper().hidden;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        const auto [q, k] =
+            b.NormHeads({b.ToHeads(x, "attn_q", false), b.ToKvHeads(x, "attn_k", false)});
+        const ValueId v = b.ToKvHeads(x, "attn_v", false);
+        const ValueId a = b.Attention(b.Rope(q, false), b.Rope(k, false), v);
+        x = b.Add(x, b.Norm(b.FromHeads(a, "attn_output"), "post_attention_norm", hidden));
+
+        x = b.Add(x, b.Norm(b.Mlp(x), "post_ffw_norm", hidden));
+    }
+    return x;
+}
+
+}  // namespace weft::model

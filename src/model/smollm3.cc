@@ -1,0 +1,28 @@
+// SmolLM3 (Hugging Face 2025): Llama's block, but every fourth layer knows no positions (NoPE,
+// Kazemnejad et al. 2023).
+#include "model/model.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+ValueId BuildSmolLm3(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        const ValueId h = b.Norm(x, "attn_norm", b.hyper().hidden);
+        ValueId q = b.ToHeads(h, "attn_q", false);
+        ValueId k = b.ToKvHeads(h, "attn_k", false);
+        if ((layer + 1) % 4 != 0) {
+            q = b.Rope(q, true);
+            k = b.Rope(k, true);
+        }
+        const ValueId v = b.ToKvHeads(h, "attn_v", false);
+        x = b.Add(x, b.FromHeads(b.Attention(q, k, v), "attn_output"));
+
+        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", b.hyper().hidden)));
+    }
+    return x;
+}
+
+}  // namespace weft::model

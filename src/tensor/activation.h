@@ -1,0 +1,23 @@
+// The activations of gated linear units (Shazeer 2020): out = act(gate) * up. One list for programs
+// and kernels.
+#pragma once
+
+namespace weft {
+
+enum class Activation {
+    kSilu,      // a / (1 + exp(-a)); the unit is SwiGLU
+    kGeluTanh,  // a / (1 + exp(-2 u)), u = sqrt(2 / pi) (a + 0.044715 a^3): GELU by tanh; GeGLU
+    // gpt-oss: gate at most 7, up within +-7; gate / (1 + exp(-1.702 gate)) * (up + 1).
+    kClampedSilu,
+};
+
+inline const char* ActivationName(Activation activation) {
+    switch (activation) {
+        case Activation::kSilu: return "silu";
+        case Activation::kGeluTanh: return "gelu_tanh";
+        case Activation::kClampedSilu: return "clamped_silu";
+    }
+    return "";
+}
+
+}  // namespace weft

@@ -1,0 +1,100 @@
+// Every architecture's Programs against transformers, in every layout: what the models compute, run
+// by the interpreter in double, so that nothing is left but how the Program was built.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "support/golden_models.h"
+#include "support/interpreter.h"
+#include "support/temp_dir.h"
+
+namespace weft::support {
+namespace {
+
+using program::Storage;
+using program::ValueId;
+
+class GoldenModel : public testing::TestWithParam<GoldenCase> {
+  protected:
+    void SetUp() override {
+        const std::string path = dir_ / "golden.gguf";
+        WriteGolden(GetParam(), path);
+        source_ = formats::OpenModel(path).value();
+        tokens_ = GoldenTokens(GetParam());
+        expected_ = Golden(GetParam().name + std::string("/logits"));
+    }
+
+    // The weights, tokens and positions of one rank.
+    void Bind(World<double>& world, size_t rank) {
+        const program::Program& program = world.program(rank);
+        for (size_t i = 0; i < program.values.size(); ++i) {
+            const program::Value& value = program.values[i];
+            std::vector<double>& to = world.at(rank, static_cast<ValueId>(i));
+            if (value.storage == Storage::kWeight) to = Read(value);
+            if (value.name == "tokens") to.assign(tokens_.begin(), tokens_.end());
+            if (value.name != "positions" && value.name != "output_rows") continue;
+            for (size_t row = 0; row < tokens_.size(); ++row) {
+                to.push_back(static_cast<double>(row));
+            }
+        }
+    }
+
+    std::vector<double> Read(const program::Value& value) const {
+        const formats::TensorInfo* info = source_->FindTensor(value.slice.name);
+        const std::vector<float> all = source_->ReadFloats(*info).value();
+        const bool vector = value.shape.rank == 1;
+        const int64_t rows = vector ? 1 : value.shape[0];
+        const int64_t cols = vector ? value.shape[0] : value.shape[1];
+        const int64_t first_row = vector ? 0 : value.slice.row_begin;
+        const int64_t first_col = vector ? value.slice.row_begin : value.slice.col_begin;
+        std::vector<double> part;
+        for (int64_t row = first_row; row < first_row + rows; ++row) {
+            const auto begin = all.begin() + row * info->cols + first_col;
+            part.insert(part.end(), begin, begin + cols);
+        }
+        return part;
+    }
+
+    void Check(const model::Layout& layout) {
+        const auto hyper = model::ReadHyper(*source_);
+        ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+        model::BuildOptions options;
+        options.context = 64;  // the page that the tokens take
+        World<double> world(Build(*hyper, *source_, layout, options), layout.tp);
+        for (size_t rank = 0; rank < world.size(); ++rank) Bind(world, rank);
+        const auto rows = static_cast<int32_t>(tokens_.size());
+        ASSERT_EQ(world.Run(rows, rows, {{0, rows, 0, {}}}), "");
+        const ValueId id = world.program(0).Find("logits");
+        ASSERT_NE(id, program::kNoValue);
+        const std::vector<double>& logits = world.at(0, id);
+        ASSERT_EQ(logits.size(), expected_.size());
+        double difference = 0, size = 0;
+        for (size_t i = 0; i < logits.size(); ++i) {
+            difference += (logits[i] - expected_[i]) * (logits[i] - expected_[i]);
+            size += double{expected_[i]} * expected_[i];
+        }
+        // RoPE and norms of transformers are in float32, and so is the file.
+        EXPECT_LE(std::sqrt(difference / size), 2e-6) << layout.tp << " x " << layout.pp;
+    }
+
+    test::TempDir dir_;
+    std::unique_ptr<formats::ModelSource> source_;
+    std::vector<int> tokens_;
+    std::vector<float> expected_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenModel, testing::ValuesIn(GoldenCases()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(GoldenModel, OnOneRank) {
+    Check({});
+}
+TEST_P(GoldenModel, InEveryLayout) {
+    for (int tp : {1, 2, 3}) {
+        for (int pp : {1, 2}) Check({tp, pp, {}, {}});
+    }
+    Check({3, 1, {5, 1, 2}, {}});
+    Check({2, 3, {1, 3}, {}});
+}
+
+}  // namespace
+}  // namespace weft::support
