@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "formats/gguf.h"
+#include "formats/hf/folder.h"
 #include "formats/synthetic.h"
 #include "tensor/quant.h"
 
@@ -59,6 +60,7 @@ Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& spec) {
         WEFT_ASSIGN(Synthetic synthetic, Synthetic::Make(spec));
         return std::unique_ptr<ModelSource>(std::make_unique<Synthetic>(std::move(synthetic)));
     }
+    if (hf::IsFolder(spec)) return hf::OpenFolder(spec);
     WEFT_ASSIGN(Gguf gguf, Gguf::Open(spec));
     return std::unique_ptr<ModelSource>(std::make_unique<Gguf>(std::move(gguf)));
 }

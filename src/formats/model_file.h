@@ -1,7 +1,8 @@
 // A model as the rest of Weft sees it: metadata, a table of tensors, and reads of parts of them.
 //
-// A model comes from a GGUF file (formats/gguf.h) or is made up in memory (formats/synthetic.h);
-// OpenModel takes the words of the command line and returns either.
+// A model comes from a GGUF file (formats/gguf.h), from a Hugging Face folder (formats/hf/folder.h)
+// or is made up in memory (formats/synthetic.h); OpenModel takes the words of the command line and
+// returns any of them.
 //
 // Shapes. A tensor is a matrix of `rows` rows of `cols` elements; a row is contiguous and made of
 // whole blocks of its dtype. `dims` keeps the file's order (dims[0] = cols comes first), `rows` is
@@ -45,6 +46,8 @@ class ModelSource {
     // The path, or "synthetic:NAME:dtype": for messages.
     virtual const std::string& name() const = 0;
     virtual const Metadata& meta() const = 0;
+    // The folder that the tokenizer's files are in; empty: the metadata has the tokenizer.
+    virtual std::string folder() const { return {}; }
     virtual const std::vector<TensorInfo>& tensors() const = 0;
     // nullptr when there is none of that name.
     virtual const TensorInfo* FindTensor(std::string_view tensor) const = 0;
@@ -87,7 +90,8 @@ class FingerprintMaker {
     std::vector<std::byte> digests_;
 };
 
-// `spec`: a path of a GGUF file (any part of a split one), or `synthetic:NAME[:dtype]`.
+// `spec`: a path of a GGUF file (any part of a split one) or of a Hugging Face folder, or
+// `synthetic:NAME[:dtype]`.
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& spec);
 
 }  // namespace weft::formats

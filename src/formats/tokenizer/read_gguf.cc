@@ -3,6 +3,8 @@
 #include <limits>
 #include <string>
 
+#include "formats/tokenizer/open.h"
+
 namespace weft::formats {
 namespace {
 
@@ -74,6 +76,7 @@ Result<TokenizerData> ReadTokenizer(const Metadata& meta) {
 }
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const ModelSource& source) {
+    if (!source.folder().empty()) return OpenTokenizerFolder(source.folder());
     WEFT_ASSIGN(TokenizerData data, ReadTokenizer(source.meta()));
     auto made = Tokenizer::Make(std::move(data));
     if (made.ok()) return made;

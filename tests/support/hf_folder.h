@@ -1,0 +1,163 @@
+// Tiny Hugging Face folders, as tools/make_hf_golden.py wrote and transformers ran them.
+//
+// The golden file's metadata has each case's config.json and the names, dtypes and shapes of its
+// tensors; their values come from the formula of tiny_model.h.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "support/tiny_model.h"
+#include "tensor/half.h"
+
+namespace weft::support {
+
+// A tensor of a safetensors file that a test writes.
+struct SafeBytes {
+    std::string dtype;
+    std::vector<int64_t> shape;
+    std::vector<std::byte> data;
+};
+
+template <typename T>
+std::vector<std::byte> BytesOfValues(const std::vector<T>& values) {
+    std::vector<std::byte> bytes(values.size() * sizeof(T));
+    if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+}
+
+// One file with these tensors, in order of their names.
+inline std::vector<std::byte> SafetensorsFile(const std::map<std::string, SafeBytes>& tensors) {
+    nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};
+    std::vector<std::byte> data;
+    for (const auto& [name, tensor] : tensors) {
+        header[name] = {{"dtype", tensor.dtype},
+                        {"shape", tensor.shape},
+                        {"data_offsets", {data.size(), data.size() + tensor.data.size()}}};
+        data.insert(data.end(), tensor.data.begin(), tensor.data.end());
+    }
+    std::string text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const uint64_t length = text.size();
+    std::vector<std::byte> file(8 + text.size());
+    std::memcpy(file.data(), &length, 8);
+    std::memcpy(file.data() + 8, text.data(), text.size());
+    file.insert(file.end(), data.begin(), data.end());
+    return file;
+}
+
+inline void WriteText(const std::string& path, const std::string& text) {
+    ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+}
+
+// model.safetensors, or `shards` files and their index.
+inline void WriteTensors(const std::string& folder, const std::map<std::string, SafeBytes>& tensors,
+                         int shards = 1) {
+    if (shards == 1) {
+        ASSERT_TRUE(WriteFile(folder + "/model.safetensors", SafetensorsFile(tensors)).ok());
+        return;
+    }
+    std::vector<std::map<std::string, SafeBytes>> parts(static_cast<size_t>(shards));
+    nlohmann::json map;
+    size_t next = 0;
+    for (const auto& [name, tensor] : tensors) {
+        const size_t part = next++ % parts.size();
+        parts[part][name] = tensor;
+        map[name] = fmt::format("model-{:05}-of-{:05}.safetensors", part + 1, shards);
+    }
+    for (size_t part = 0; part < parts.size(); ++part) {
+        const std::string name =
+            fmt::format("{}/model-{:05}-of-{:05}.safetensors", folder, part + 1, shards);
+        ASSERT_TRUE(WriteFile(name, SafetensorsFile(parts[part])).ok());
+    }
+    const nlohmann::json index = {{"metadata", {{"total_size", 0}}}, {"weight_map", map}};
+    WriteText(folder + "/model.safetensors.index.json", index.dump());
+}
+
+class HfGolden {
+  public:
+    explicit HfGolden(const std::string& path = WEFT_TEST_DATA "/hf_golden.safetensors") {
+        std::ifstream file(path, std::ios::binary);
+        bytes_ = {std::istreambuf_iterator<char>(file), {}};
+        EXPECT_GT(bytes_.size(), 8u) << "no golden file";
+        uint64_t length = 0;
+        std::memcpy(&length, bytes_.data(), 8);
+        header_ = nlohmann::json::parse(bytes_.substr(8, length));
+        data_ = 8 + length;
+    }
+
+    std::vector<float> Floats(const std::string& name) const {
+        const size_t begin = header_.at(name)["data_offsets"][0];
+        const size_t end = header_.at(name)["data_offsets"][1];
+        std::vector<float> values((end - begin) / sizeof(float));
+        std::memcpy(values.data(), bytes_.data() + data_ + begin, end - begin);
+        return values;
+    }
+    std::vector<int32_t> Tokens(const std::string& name) const {
+        const std::vector<float> floats = Floats(name + "/tokens");
+        return {floats.begin(), floats.end()};
+    }
+    std::string Text(const std::string& key) const {
+        return header_.at("__metadata__").at(key).get<std::string>();
+    }
+    std::vector<std::string> Cases() const {
+        std::vector<std::string> cases;
+        for (const auto& [key, value] : header_.at("__metadata__").items()) {
+            if (key.ends_with("/config")) cases.push_back(key.substr(0, key.find('/')));
+        }
+        return cases;
+    }
+
+    // The tensors of a case, by the formula.
+    std::map<std::string, SafeBytes> Tensors(const std::string& name) const {
+        const double norm_base = std::stod(Text(name + "/norm_base"));
+        std::map<std::string, SafeBytes> tensors;
+        const auto table = nlohmann::json::parse(Text(name + "/tensors"));
+        for (const auto& [tensor, entry] : table.items()) {
+            const auto shape = entry[1].get<std::vector<int64_t>>();
+            tensors[tensor] = Make(tensor, entry[0], shape, norm_base);
+        }
+        return tensors;
+    }
+
+    void Write(const std::string& name, const std::string& folder, int shards = 1) const {
+        std::filesystem::create_directories(folder);
+        WriteText(folder + "/config.json", Text(name + "/config"));
+        WriteTensors(folder, Tensors(name), shards);
+    }
+
+  private:
+    static SafeBytes Make(const std::string& name, const std::string& dtype,
+                          const std::vector<int64_t>& shape, double norm_base) {
+        int64_t count = 1;
+        for (const int64_t dim : shape) count *= dim;
+        const double scale =
+            shape.size() == 1 ? 0.25 : std::sqrt(3.0 / static_cast<double>(shape.back()));
+        const double base = name.find("norm") != name.npos ? norm_base : 0.0;
+        std::vector<float> values(static_cast<size_t>(count));
+        for (size_t i = 0; i < values.size(); ++i) {
+            values[i] = static_cast<float>(base + Formula(name, static_cast<uint32_t>(i)) * scale);
+        }
+        if (dtype == "F32") return {dtype, shape, BytesOfValues(values)};
+        std::vector<uint16_t> halves;
+        for (const float value : values) {
+            halves.push_back(dtype == "F16" ? F32ToF16(value) : F32ToBF16(value));
+        }
+        return {dtype, shape, BytesOfValues(halves)};
+    }
+
+    std::string bytes_;
+    nlohmann::json header_;
+    size_t data_ = 0;
+};
+
+}  // namespace weft::support

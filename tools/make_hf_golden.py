@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Writes tests/data/hf_golden.safetensors: tiny Hugging Face folders and their logits.
+
+A folder's files are not kept but made again: config.json and the names, dtypes and shapes of its
+tensors are in the file's metadata as transformers saves them ("CASE/config", "CASE/tensors"), values
+come from the formula of tests/support/tiny_model.h. The folder is written, loaded by transformers
+and run in float64 ("CASE/tokens", "CASE/logits").
+
+Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
+    python3 tools/make_hf_golden.py tests/data/hf_golden.safetensors
+"""
+
+import json
+import math
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+import torch
+import transformers
+
+ROWS = 12
+SIZES = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=6,
+             num_key_value_heads=2, head_dim=16, vocab_size=83, max_position_embeddings=256,
+             rms_norm_eps=1e-5, attn_implementation="eager", bos_token_id=1, eos_token_id=2,
+             pad_token_id=0)
+LEFT_OUT = object()  # a key of SIZES that a config must not have
+LATENT = dict(head_dim=LEFT_OUT, num_key_value_heads=6, kv_lora_rank=24, qk_rope_head_dim=8,
+              qk_nope_head_dim=12, v_head_dim=10, n_routed_experts=4, num_experts_per_tok=2,
+              n_shared_experts=1, moe_intermediate_size=32, first_k_dense_replace=1)
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+
+# name: model_type, dtype of the file, what config.json says beside SIZES
+CASES = {
+    "llama": ("llama", "F32", {}),
+    "llamaBf16Tied": ("llama", "BF16", {"tie_word_embeddings": True}),
+    "llama3Rope": ("llama", "F16", {"rope_parameters": LLAMA3}),
+    "mistral": ("mistral", "F32", {"sliding_window": None}),
+    "qwen2": ("qwen2", "BF16", {"head_dim": LEFT_OUT, "hidden_size": 96}),
+    "qwen3": ("qwen3", "F32", {"tie_word_embeddings": True}),
+    "granite": ("granite", "F32", {"head_dim": LEFT_OUT, "hidden_size": 96,
+                                   "attention_multiplier": 0.2, "embedding_multiplier": 3.0,
+                                   "residual_multiplier": 0.4, "logits_scaling": 2.0}),
+    "smollm3": ("smollm3", "F32", {"head_dim": LEFT_OUT, "hidden_size": 96,
+                                   "num_hidden_layers": 4}),
+    "olmo2": ("olmo2", "F32", {"head_dim": LEFT_OUT, "hidden_size": 96}),
+    "phi3": ("phi3", "F32", {"head_dim": LEFT_OUT, "hidden_size": 96,
+                             "original_max_position_embeddings": 256}),
+    "phi3LongRope": ("phi3", "F32", {
+        "head_dim": LEFT_OUT, "hidden_size": 96, "original_max_position_embeddings": 64,
+        "rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0,
+                            "long_factor": [1 + i / 4 for i in range(8)],
+                            "short_factor": [1 + i / 16 for i in range(8)]}}),
+    "gemma2": ("gemma2", "F32", {"sliding_window": 6, "query_pre_attn_scalar": 24,
+                                 "hidden_activation": "gelu_pytorch_tanh"}),
+    "gemma3": ("gemma3_text", "BF16", {"sliding_window": 5, "query_pre_attn_scalar": 24,
+                                       "num_hidden_layers": 7}),
+    "mixtral": ("mixtral", "F32", {"num_local_experts": 4, "num_experts_per_tok": 2,
+                                   "sliding_window": None}),
+    "qwen2moe": ("qwen2_moe", "F32", {"head_dim": LEFT_OUT, "hidden_size": 96, "num_experts": 4,
+                                      "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                                      "shared_expert_intermediate_size": 48}),
+    "qwen3moe": ("qwen3_moe", "F32", {"num_experts": 6, "num_experts_per_tok": 3,
+                                      "moe_intermediate_size": 32, "norm_topk_prob": True}),
+    "deepseekV2": ("deepseek_v2", "F32", LATENT | {
+        "q_lora_rank": None, "n_group": 1, "topk_group": 1, "topk_method": "greedy",
+        "norm_topk_prob": False, "routed_scaling_factor": 1.0}),
+    "deepseekV3": ("deepseek_v3", "F32", LATENT | {
+        "q_lora_rank": 20, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 2.5,
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                            "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+                            "mscale_all_dim": 1.0, "original_max_position_embeddings": 64}}),
+    "gptOss": ("gpt_oss", "F32", {"num_local_experts": 4, "num_experts_per_tok": 2,
+                                  "sliding_window": 5}),
+    "glm4moe": ("glm4_moe", "F32", {
+        "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1,
+        "moe_intermediate_size": 32, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+        "attention_bias": True, "use_qk_norm": True}),
+    "minimaxM2": ("minimax_m2", "F32", {"num_local_experts": 4, "num_experts_per_tok": 2,
+                                        "rotary_dim": 8}),
+}
+TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def formula(name, count):
+    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
+    mask = np.uint64(0xFFFFFFFF)
+    seed = 2166136261
+    for byte in name.encode():
+        seed = ((seed ^ byte) * 16777619) & 0xFFFFFFFF
+    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed)) & mask
+    h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & mask
+    h = ((h ^ (h >> np.uint64(13))) * np.uint64(3266489917)) & mask
+    return ((h ^ (h >> np.uint64(16))) >> np.uint64(8)).astype(np.float64) / 8388608.0 - 1.0
+
+
+def tensor(name, shape, norm_base):
+    """Vectors are +- 1/4, those of norms around norm_base; matrices have variance 1 / columns."""
+    norm = "norm" in name
+    scale = 0.25 if len(shape) == 1 else math.sqrt(3.0 / shape[-1])
+    values = (norm_base if norm else 0.0) + formula(name, math.prod(shape)) * scale
+    return torch.from_numpy(values.astype(np.float32).reshape(shape))
+
+
+def run(case):
+    model_type, dtype, more = CASES[case]
+    sizes = {k: v for k, v in (SIZES | more).items() if v is not LEFT_OUT}
+    config = transformers.AutoConfig.for_model(model_type, **sizes)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with tempfile.TemporaryDirectory() as folder:
+        model.to(TYPES[dtype]).save_pretrained(folder)
+        file = pathlib.Path(folder) / "model.safetensors"
+        shapes = {}
+        with safetensors.safe_open(file, "pt") as opened:
+            for name in opened.keys():
+                shapes[name] = list(opened.get_slice(name).get_shape())
+        norm_base = 0.0 if model_type.startswith("gemma") else 1.0
+        values = {n: tensor(n, s, norm_base).to(TYPES[dtype]) for n, s in shapes.items()}
+        safetensors.torch.save_file(values, file, metadata={"format": "pt"})
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float64, attn_implementation="eager",
+            experts_implementation="eager").eval()
+        text = (pathlib.Path(folder) / "config.json").read_text()
+    tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
+    with torch.no_grad():
+        logits = loaded(torch.from_numpy(tokens)[None]).logits[0]
+    kept = json.loads(text)
+    meta = {"config": json.dumps(kept), "tensors": json.dumps({n: [dtype, s] for n, s in shapes.items()}),
+            "norm_base": str(norm_base)}
+    return meta, {"tokens": tokens.astype(np.float32), "logits": logits.numpy().astype(np.float32)}
+
+
+def main():
+    tensors, metadata = {}, {"torch": torch.__version__, "transformers": transformers.__version__,
+                             "safetensors": safetensors.__version__, "numpy": np.__version__,
+                             "seed": "none: tests/support/tiny_model.h's formula"}
+    for case in CASES:
+        print(case, file=sys.stderr)
+        meta, arrays = run(case)
+        metadata |= {f"{case}/{key}": value for key, value in meta.items()}
+        tensors |= {f"{case}/{key}": np.ascontiguousarray(a) for key, a in arrays.items()}
+        print(case, np.abs(arrays["logits"]).max(), file=sys.stderr)
+    safetensors.numpy.save_file(tensors, sys.argv[1], metadata=metadata)
+
+
+main()
