@@ -76,6 +76,13 @@ void SetScale(DType dtype, std::byte* block, float scale) {
         case DType::kMXFP4:  // 2^(e - 128)
             block[0] = static_cast<std::byte>(std::ilogb(std::fabs(scale)) + 128);
             break;
+        case DType::kW4:
+        case DType::kW8: {  // with the zero point that stands for none
+            const uint32_t zero = dtype == DType::kW4 ? 8 : 128;
+            const uint32_t head = (std::bit_cast<uint32_t>(scale) & 0xffff0000u) | zero;
+            std::memcpy(block, &head, sizeof head);
+            break;
+        }
         case DType::kQ5_0:
         case DType::kIQ1_S:
         case DType::kIQ2_XXS:
@@ -192,6 +199,8 @@ BlockMaker MakerOf(DType dtype) {
         case DType::kTQ1_0: return BlockOf<DType::kTQ1_0>;
         case DType::kTQ2_0: return BlockOf<DType::kTQ2_0>;
         case DType::kMXFP4: return BlockOf<DType::kMXFP4>;
+        case DType::kW4: return BlockOf<DType::kW4>;
+        case DType::kW8: return BlockOf<DType::kW8>;
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:

@@ -164,6 +164,8 @@ void ForType(DType dtype, const Call& call) {
         case DType::kTQ1_0: return call.template operator()<DType::kTQ1_0>();
         case DType::kTQ2_0: return call.template operator()<DType::kTQ2_0>();
         case DType::kMXFP4: return call.template operator()<DType::kMXFP4>();
+        case DType::kW4: return call.template operator()<DType::kW4>();
+        case DType::kW8: return call.template operator()<DType::kW8>();
         case DType::kI32:
         case DType::kF64: break;
     }

@@ -51,7 +51,9 @@ constexpr Form FormOf(DType dtype) {
         case DType::kIQ4_XS:
         case DType::kTQ1_0:
         case DType::kTQ2_0:
-        case DType::kMXFP4: return Form::kPlainBlocks;
+        case DType::kMXFP4:
+        case DType::kW4:
+        case DType::kW8: return Form::kPlainBlocks;
         case DType::kI32:
         case DType::kF64: break;
     }

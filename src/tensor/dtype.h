@@ -1,4 +1,5 @@
-// Element types of tensors, the quantized block types of GGUF included.
+// Element types of tensors: the quantized block types of GGUF, and Weft's own for the packed
+// integers of Hugging Face folders.
 //
 // Every fact about a type stands in one table (kDTypes): its name, how many elements share a
 // block, how many bytes a block takes, and its number in a GGUF file. A new type is a new row
@@ -44,7 +45,9 @@ enum class DType : uint8_t {
     kTQ2_0,
     kMXFP4,
     kI32,
-    kF64
+    kF64,
+    kW4,
+    kW8
 };
 
 struct DTypeInfo {
@@ -56,7 +59,7 @@ struct DTypeInfo {
     bool quantized;
 };
 
-inline constexpr std::array<DTypeInfo, 27> kDTypes = {{
+inline constexpr std::array<DTypeInfo, 29> kDTypes = {{
     {DType::kF32, "F32", 1, 4, 0, false},
     {DType::kF16, "F16", 1, 2, 1, false},
     {DType::kBF16, "BF16", 1, 2, 30, false},
@@ -84,9 +87,14 @@ inline constexpr std::array<DTypeInfo, 27> kDTypes = {{
     {DType::kMXFP4, "MXFP4", 32, 17, 39, true},
     {DType::kI32, "I32", 1, 4, 26, false},
     {DType::kF64, "F64", 1, 8, -1, false},  // partial sums on their way; never in a file
+    // AWQ, GPTQ and pack-quantized weights, made at load (formats/hf/packed.h). A block is a u32,
+    // an f32 scale whose low 8 bits are the zero point instead, then 32 codes: nibbles (byte i of
+    // 16 holds elements i and i + 16), or bytes. A weight is (code - zero) * scale.
+    {DType::kW4, "W4", 32, 20, -1, true},
+    {DType::kW8, "W8", 32, 36, -1, true},
 }};
 
-// Those that a model file may hold: all but F64, the last.
+// Those that a GGUF file may hold.
 inline constexpr std::span<const DTypeInfo> kFileDTypes = std::span(kDTypes).first(26);
 
 constexpr const DTypeInfo& Info(DType dtype) {

@@ -371,7 +371,9 @@ bool CanQuantize(DType dtype) {
         case DType::kIQ3_XXS:
         case DType::kIQ3_S:
         case DType::kI32:
-        case DType::kF64: return false;
+        case DType::kF64:
+        case DType::kW4:
+        case DType::kW8: return false;
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:
@@ -423,7 +425,9 @@ void QuantizeRow(DType dtype, std::span<const float> src, std::span<std::byte> d
         case DType::kIQ3_XXS:
         case DType::kIQ3_S:
         case DType::kI32:
-        case DType::kF64: break;
+        case DType::kF64:
+        case DType::kW4:
+        case DType::kW8: break;
     }
     WEFT_CHECK(!"CanQuantize says which types there are");
 }

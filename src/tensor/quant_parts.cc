@@ -70,6 +70,24 @@ void SplitMxfp4(const std::byte* block, BlockParts& parts) {
     }
 }
 
+// f32 scale with the zero point in its low 8 bits; nibbles.
+void SplitW4(const std::byte* block, BlockParts& parts) {
+    const uint32_t head = LoadU32(block);
+    const int zero = static_cast<int>(head & 0xff);
+    SetScale(parts, 0, 2, std::bit_cast<float>(head & ~0xffu));
+    for (int i = 0; i < 32; ++i) parts.q[i] = static_cast<int8_t>(Nibble(block + 4, i) - zero);
+}
+
+// The same, bytes. code - zero does not fit 8 bits: the rest of the zero point is an offset, and
+// nothing is rounded where the scale has at most 15 bits, as f16 and bf16 have.
+void SplitW8(const std::byte* block, BlockParts& parts) {
+    const uint32_t head = LoadU32(block);
+    const float scale = std::bit_cast<float>(head & ~0xffu);
+    const int rest = 128 - static_cast<int>(head & 0xff);
+    SetScale(parts, 0, 2, scale, rest == 0 ? 0.0f : static_cast<float>(rest) * scale);
+    for (int i = 0; i < 32; ++i) parts.q[i] = static_cast<int8_t>(ByteAt(block + 4, i) - 128);
+}
+
 // ---- Blocks of 256 ------------------------------------------------------------------------------
 // Two-bit fields: of each 128 elements, 32 g + l lies in bits 2g of byte l of 32.
 
@@ -213,6 +231,8 @@ void SplitBlock(DType dtype, const std::byte* block, BlockParts& parts) {
         case DType::kTQ1_0: return SplitTq1_0(block, parts);
         case DType::kTQ2_0: return SplitTq2_0(block, parts);
         case DType::kMXFP4: return SplitMxfp4(block, parts);
+        case DType::kW4: return SplitW4(block, parts);
+        case DType::kW8: return SplitW8(block, parts);
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:

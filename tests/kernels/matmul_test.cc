@@ -30,6 +30,8 @@ std::vector<DType> WeightTypes() {
     for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype != DType::kI32) types.push_back(info.dtype);
     }
+    types.push_back(DType::kW4);
+    types.push_back(DType::kW8);
     return types;
 }
 

@@ -88,6 +88,8 @@ double ErrorBound(DType dtype, double peak, double range) {
         case DType::kIQ3_XXS:
         case DType::kIQ3_S:
         case DType::kF64:
+        case DType::kW4:
+        case DType::kW8:
         case DType::kI32: break;
     }
     return 0;
