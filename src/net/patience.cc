@@ -80,13 +80,14 @@ void Progress::SetCrowded(int64_t now_ns) {
     crowded_until_ns_ = now_ns + kCrowdedForNs;
 }
 
-Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline)
+Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
+                   int64_t awake_ns)
     : progress_(progress), link_(link), tag_(tag), deadline_(deadline), begin_ns_(NowNs()) {
     progress_.ForgetCrowd(begin_ns_);
     const bool crowded = progress_.crowded();
     if (crowded) stage_ = Stage::kYield;
     yield_ns_ = begin_ns_ + (crowded ? 0 : kSpinNs);
-    asleep_ns_ = begin_ns_ + (crowded ? kCrowdedYieldNs : kYieldNs);
+    asleep_ns_ = begin_ns_ + (crowded ? std::clamp(awake_ns, kCrowdedYieldNs, kYieldNs) : kYieldNs);
 }
 
 Patience::~Patience() {

@@ -94,13 +94,18 @@ enum class Stage { kSpin, kYield, kSleep };
 
 class Patience {
   public:
-    Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline);
+    // awake_ns: so long the wait stays awake even where others want the core, for links whose
+    // sleep costs more than that of a socket. Never longer than it stays awake anyway.
+    Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
+             int64_t awake_ns = 0);
     ~Patience();
     Patience(const Patience&) = delete;
     Patience& operator=(const Patience&) = delete;
     // Call after a look in vain. An error: the wait is over.
     Status Check();
     Stage Next() const { return stage_; }
+    // How long the wait has lasted.
+    int64_t waited_ns() const { return NowNs() - begin_ns_; }
     // How long a sleep may last before the next Check.
     int64_t sleep_ms() const { return sleep_ms_; }
     // Yields the core; notices whether somebody else wanted it.

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -44,6 +45,12 @@ struct DeviceList {
         if (devices != nullptr) ibv_free_device_list(devices);
     }
 };
+
+// What troubles one host is read on others.
+std::string HostName() {
+    std::array<char, 256> name{};
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
 
 uint64_t MemlockLimit() {
     rlimit limit{};
@@ -85,7 +92,13 @@ Result<std::shared_ptr<VerbsDevice>> VerbsDevice::Open(const std::string& name) 
                          std::strerror(errno));
     }
     SetBlocking(device->context()->async_fd, false);
+    device->node_ = device->context()->device->dev_path;
+    if (!device->NodeExists()) device->node_ = "";
     return device;
+}
+
+bool VerbsDevice::NodeExists() const {
+    return ::access(node_.c_str(), F_OK) == 0;
 }
 
 void VerbsDevice::TakeEvents() {
@@ -96,6 +109,7 @@ void VerbsDevice::TakeEvents() {
         changes_++;
         ibv_ack_async_event(&event);
     }
+    if (!gone_ && !node_.empty()) gone_ = !NodeExists();
 }
 
 // ---- Memory -------------------------------------------------------------------------------------
@@ -281,7 +295,8 @@ Status VerbsEndImpl::ToReadyToSend() {
 
 std::string VerbsEndImpl::Trouble() {
     device_->TakeEvents();
-    if (device_->gone()) return fmt::format("RDMA device {} of this host is gone", path_.device);
+    if (device_->gone())
+        return fmt::format("RDMA device {} of host {} is gone", path_.device, HostName());
     if (device_->changes() == seen_changes_) return "";
     const std::string trouble = TroubleNow();
     const int64_t now = NowNs();
@@ -298,10 +313,10 @@ std::string VerbsEndImpl::TroubleNow() {
     ibv_port_attr port{};
     const uint8_t number = static_cast<uint8_t>(path_.port);
     if (ibv_query_port(device_->context(), number, &port) != 0) {
-        return fmt::format("RDMA port {} of this host does not answer", name_);
+        return fmt::format("RDMA port {} of host {} does not answer", name_, HostName());
     }
     if (port.state != IBV_PORT_ACTIVE) {
-        return fmt::format("RDMA port {} of this host is not active ({})", name_,
+        return fmt::format("RDMA port {} of host {} is not active ({})", name_, HostName(),
                            ibv_port_state_str(port.state));
     }
     ibv_gid gid{};
@@ -309,9 +324,9 @@ std::string VerbsEndImpl::TroubleNow() {
         (ibv_query_gid(device_->context(), number, path_.gid_index, &gid) != 0 ||
          std::memcmp(gid.raw, path_.gid.data(), path_.gid.size()) != 0)) {
         return fmt::format(
-            "RDMA port {} of this host has lost its GID {} (index {}): was the "
+            "RDMA port {} of host {} has lost its GID {} (index {}): was the "
             "address taken from the interface?",
-            name_, GidText(path_.gid), path_.gid_index);
+            name_, HostName(), GidText(path_.gid), path_.gid_index);
     }
     return "";
 }

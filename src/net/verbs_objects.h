@@ -42,7 +42,9 @@ class VerbsDevice {
     ibv_context* context() const { return context_.get(); }
     ibv_pd* pd() const { return pd_.get(); }
     const std::string& name() const { return name_; }
-    // Takes what the device has to tell, without blocking.
+    // Takes what the device has to tell, without blocking. A driver that can part from its users
+    // tells them of its removal; one that can't (Soft-RoCE) takes its node away and waits, with all
+    // still working, until they have let go.
     void TakeEvents();
     bool gone() const { return gone_; }
     // How often ports went down, or addresses changed: whoever sees it grow looks at its own.
@@ -50,7 +52,10 @@ class VerbsDevice {
 
   private:
     VerbsDevice() = default;
+    bool NodeExists() const;
+
     std::string name_;
+    std::string node_;  // in sysfs; "": not seen at the start either
     Context context_;
     ProtectionDomain pd_;
     bool gone_ = false;

@@ -1,14 +1,16 @@
-// Writes the tests' tiny model, for the guest: tiny_model FILE.
+// Writes the tests' tiny model, for the guest: tiny_model FILE [LAYERS].
 #include <cstdio>
+#include <cstdlib>
 
 #include "support/tiny_gguf.h"
 
 int main(int argc, char** argv) {
-    if (argc != 2) {
-        std::fprintf(stderr, "usage: tiny_model FILE\n");
+    if (argc != 2 && argc != 3) {
+        std::fprintf(stderr, "usage: tiny_model FILE [LAYERS]\n");
         return 2;
     }
     weft::model::Hyper hyper = weft::support::OddHyper();
     hyper.context = 1 << 20;  // more than any run waits for
+    if (argc == 3) hyper.layers = std::atoi(argv[2]);
     weft::support::WriteTinyGguf(argv[1], {.hyper = hyper, .dtype = weft::DType::kQ8_0});
 }
