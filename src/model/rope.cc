@@ -76,19 +76,17 @@ class Reader {
         WEFT_ASSIGN(ropes_.yarn_log_multiplier,
                     Number("scaling.yarn_log_multiplier", -1e3, 1e3, 0.0));
         ropes_.yarn_factor = factor_;
-        // m(1), or m(mscale) / m(mscale_all_dim) where the file names the latter. DeepSeek's files
-        // hold a tenth of it, and their mscale is the same, so that the quotient is 1.
-        const double all = ropes_.yarn_log_multiplier;
-        const bool equal = architecture_.starts_with("deepseek") && all != 0;
-        const double usual = equal ? 1.0 : Mscale(1.0) / (all == 0 ? 1.0 : Mscale(all));
+        // gpt-oss leaves the ends of the ramp as they are, and its GGUF files don't say so.
+        WEFT_ASSIGN(truncate_, source_.meta().BoolOr(prefix_ + "scaling.yarn_truncate",
+                                                     architecture_ != "gpt-oss"));
+        // m(1); or m(mscale) / m(mscale_all_dim) where a file names the latter, and that is 1,
+        // since no model has two that differ.
+        const double usual =
+            ropes_.yarn_log_multiplier != 0 || factor_ <= 1 ? 1.0 : 0.1 * std::log(factor_) + 1.0;
         WEFT_ASSIGN(const double given, Number("scaling.yarn_attn_factor", 1e-3, 1e3, usual));
         magnitude_ *= given;
         return {};
     }
-    double Mscale(double multiplier) const {
-        return factor_ <= 1 ? 1.0 : 0.1 * multiplier * std::log(factor_) + 1.0;
-    }
-
     // A tensor of rotary_dim / 2 divisors; empty where the file has none of that name.
     Result<std::vector<float>> Factors(const std::string& name) {
         const formats::TensorInfo* tensor = source_.FindTensor(name);
@@ -128,16 +126,14 @@ class Reader {
     }
 
     // YaRN: the share of pair i that is not interpolated, 1 for fast pairs down to 0 for slow ones.
-    // gpt-oss leaves the ends of the ramp as they are; all others take whole pairs.
     double Kept(int64_t dim, double base, int64_t i) const {
-        const bool whole = architecture_ != "gpt-oss";
         const auto pair = [&](double turns) {
             const double length = static_cast<double>(ropes_.original_context);
             return static_cast<double>(dim) * std::log(length / (turns * 2 * std::numbers::pi)) /
                    (2 * std::log(base));
         };
         double low = pair(beta_fast_), high = pair(beta_slow_);
-        if (whole) {
+        if (truncate_) {
             low = std::floor(low);
             high = std::ceil(high);
         }
@@ -152,6 +148,7 @@ class Reader {
     const std::string prefix_;
     const int64_t dim_, windowed_dim_, context_;
     std::string type_;
+    bool truncate_ = true;  // the ends of YaRN's ramp are whole pairs
     double factor_ = 1, magnitude_ = 1, beta_fast_ = 32, beta_slow_ = 1;
     Ropes ropes_;
 };
