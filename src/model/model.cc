@@ -12,7 +12,7 @@ struct Architecture {
     program::ValueId (*build)(Builder&, program::ValueId);
 };
 
-// `tested`: what tests/cli/golden_test.cc compares with transformers, in every layout.
+// `tested`: cases of tests/support/golden_models.h, compared with transformers in every layout.
 constexpr std::array kArchitectures = {
     Architecture{{"gemma2", "Gemma 2", "windows, soft caps", "gemma2"}, BuildGemma2},
     Architecture{{"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3"}, BuildGemma3},

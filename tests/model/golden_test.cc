@@ -89,11 +89,9 @@ TEST_P(GoldenModel, OnOneRank) {
     Check({});
 }
 TEST_P(GoldenModel, InEveryLayout) {
-    for (int tp : {1, 2, 3}) {
-        for (int pp : {1, 2}) Check({tp, pp, {}, {}});
-    }
-    Check({3, 1, {5, 1, 2}, {}});
-    Check({2, 3, {1, 3}, {}});
+    for (int tp : {1, 2}) Check({tp, 2, {}, {}});
+    Check({3, 2, {5, 1, 2}, {}});
+    for (int tp : {2, 3}) Check({tp, 1, {}, {}});
 }
 
 }  // namespace

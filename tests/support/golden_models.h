@@ -60,7 +60,10 @@ inline const Numbers kGemma2 = {
     {"attention.sliding_window", 6}, {"attn_logit_softcapping", 3}, {"final_logit_softcapping", 2}};
 inline const Numbers kGemma3 = {{"attention.sliding_window", 6}, {"rope.scaling.factor", 8}};
 
-inline const Numbers kGemma4 = {{"attention.sliding_window", 6}, {"final_logit_softcapping", 2}};
+inline const Numbers kGemma4 = {{"attention.sliding_window", 6},
+                                {"final_logit_softcapping", 2},
+                                {"attention.shared_kv_layers", 0},
+                                {"embedding_length_per_layer_input", 0}};
 
 inline Numbers With(Numbers numbers, const char* key, double value) {
     numbers[key] = value;

@@ -23,7 +23,7 @@ struct TinyFile {
     double rope_base = 10000;
     double rope_linear = 0;          // factor of linear scaling; 0: none
     std::map<std::string, std::vector<float>> vectors{};  // more tensors: RoPE's factors
-    // More keys behind the architecture's name; whole numbers become u32.
+    // More keys behind the architecture's name: u32 where they count something, else f32.
     std::map<std::string, double> numbers{};
     std::map<std::string, std::string> strings{};
     std::vector<bool> windowed{};             // attention.sliding_window_pattern; empty: none
@@ -120,7 +120,9 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
         writer.F32(name + ".rope.scaling.factor", static_cast<float>(file.rope_linear));
     }
     for (const auto& [key, value] : file.numbers) {
-        if (value == std::floor(value)) {
+        const bool counts = key.ends_with("_window") || key.ends_with("_length") ||
+                            key.ends_with("_layers") || key.ends_with("_input");
+        if (counts) {
             u32(key.c_str(), static_cast<int64_t>(value));
         } else {
             writer.F32(name + "." + key, static_cast<float>(value));
@@ -128,8 +130,11 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     }
     for (const auto& [key, value] : file.strings) writer.String(name + "." + key, value);
     if (!file.windowed.empty()) {
-        const std::vector<int32_t> layers(file.windowed.begin(), file.windowed.end());
-        writer.I32s(name + ".attention.sliding_window_pattern", layers);
+        std::vector<std::byte> array(12);
+        array[0] = static_cast<std::byte>(formats::MetaType::kBool);
+        array[4] = static_cast<std::byte>(file.windowed.size());
+        for (bool layer : file.windowed) array.push_back(static_cast<std::byte>(layer));
+        writer.Raw(name + ".attention.sliding_window_pattern", formats::MetaType::kArray, array);
     }
     WriteVocabulary(writer, h.vocab);
     const TinySource source(h);
