@@ -85,6 +85,23 @@ inline void WriteVocabulary(formats::GgufWriter& writer, int64_t size) {
     writer.U32("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(data.eos));
 }
 
+// One number, or one for each layer.
+inline void WriteKvHeads(formats::GgufWriter& writer, const std::string& name,
+                         const model::Hyper& h) {
+    const auto u32 = [&](const char* key, int64_t value) {
+        writer.U32(name + "." + key, static_cast<uint32_t>(value));
+    };
+    if (h.windowed_heads.head_dim == 0) return u32("attention.head_count_kv", h.kv_heads);
+    std::vector<int32_t> kv_heads;
+    for (int64_t layer = 0; layer < h.layers; ++layer) {
+        kv_heads.push_back(static_cast<int32_t>(h.HeadsOf(layer).kv_heads));
+    }
+    writer.I32s(name + ".attention.head_count_kv", kv_heads);
+    u32("attention.key_length_swa", h.windowed_heads.head_dim);
+    u32("attention.value_length_swa", h.windowed_heads.head_dim);
+    u32("rope.dimension_count_swa", h.windowed_heads.rotary_dim);
+}
+
 inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     const model::Hyper& h = file.hyper;
     const std::string name = file.architecture.empty() ? h.architecture : file.architecture;
@@ -98,18 +115,7 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     u32("embedding_length", h.hidden);
     u32("feed_forward_length", h.ffn);
     u32("attention.head_count", h.heads);
-    if (h.windowed_heads.head_dim == 0) {
-        u32("attention.head_count_kv", h.kv_heads);
-    } else {
-        std::vector<int32_t> kv_heads;
-        for (int64_t layer = 0; layer < h.layers; ++layer) {
-            kv_heads.push_back(static_cast<int32_t>(h.HeadsOf(layer).kv_heads));
-        }
-        writer.I32s(name + ".attention.head_count_kv", kv_heads);
-        u32("attention.key_length_swa", h.windowed_heads.head_dim);
-        u32("attention.value_length_swa", h.windowed_heads.head_dim);
-        u32("rope.dimension_count_swa", h.windowed_heads.rotary_dim);
-    }
+    WriteKvHeads(writer, name, h);
     u32("attention.key_length", h.head_dim);
     u32("attention.value_length", h.head_dim);
     u32("rope.dimension_count", h.rotary_dim);
