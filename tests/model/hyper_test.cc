@@ -1,0 +1,128 @@
+// What a file says beyond the usual: read into Hyper, or refused by name before anything is loaded.
+#include "model/hyper.h"
+
+#include <gtest/gtest.h>
+
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+class HyperTest : public testing::Test {
+  protected:
+    Result<model::Hyper> Read(const TinyFile& file) {
+        const std::string path = dir_ / "model.gguf";
+        WriteTinyGguf(path, file);
+        source_ = formats::OpenModel(path).value();
+        return model::ReadHyper(*source_);
+    }
+    TinyFile File(const std::string& architecture) const {
+        model::Hyper hyper = OddHyper(architecture);
+        hyper.hidden = hyper.ffn = 64;
+        return {.hyper = hyper};
+    }
+    void ExpectRefused(const TinyFile& file, ErrorCode code, const std::string& what) {
+        const auto hyper = Read(file);
+        ASSERT_FALSE(hyper.ok()) << what;
+        EXPECT_EQ(hyper.error().code, code) << hyper.error().message;
+        EXPECT_NE(hyper.error().message.find(what), std::string::npos) << hyper.error().message;
+    }
+
+    test::TempDir dir_;
+    std::unique_ptr<formats::ModelSource> source_;
+};
+
+TEST_F(HyperTest, WindowsFollowThePatternOrTheArchitecture) {
+    TinyFile file = File("llama");
+    EXPECT_FALSE(Read(file)->IsWindowed(0));
+    file.numbers["attention.sliding_window"] = 7;
+    EXPECT_EQ(Read(file)->windowed, (std::vector<bool>{true, true, true}));
+    file.windowed = {false, true, false};
+    EXPECT_EQ(Read(file)->windowed, file.windowed);
+    EXPECT_EQ(Read(file)->window, 7);
+    file.windowed = {false, true};
+    ExpectRefused(file, ErrorCode::kCorrupt, "sliding_window_pattern");
+    file = File("gemma2");
+    EXPECT_EQ(Read(file)->windowed, (std::vector<bool>{true, false, true}));
+    EXPECT_EQ(Read(file)->window, 4096);
+    EXPECT_EQ(Read(file)->logit_cap, 30.0f);
+}
+
+// Peng et al. 2023: fast pairs stay, slow ones are divided by the factor; magnitude 0.1 ln 4 + 1.
+TEST_F(HyperTest, YarnBlendsBothEnds) {
+    TinyFile file = File("qwen2");
+    file.numbers = {{"rope.scaling.factor", 4}, {"rope.scaling.original_context_length", 256}};
+    file.strings = {{"rope.scaling.type", "yarn"}};
+    const model::Ropes ropes = Read(file)->ropes;
+    EXPECT_NEAR(ropes.all.magnitude, 0.1 * std::log(4.0) + 1, 1e-6);
+    const std::vector<float>& angles = ropes.all.inverse_frequency;
+    EXPECT_EQ(angles.front(), 1.0f);
+    EXPECT_NEAR(angles.back(), std::pow(10000.0, -30.0 / 32) / 4, 1e-9);
+    file.numbers["rope.scaling.yarn_log_multiplier"] = 0.1;  // mscale_all_dim 1, as mscale
+    EXPECT_EQ(Read(file)->ropes.all.magnitude, 1.0f);
+    EXPECT_EQ(Read(file)->ropes.yarn_factor, 4);
+}
+
+TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
+    TinyFile file = File("llama");
+    file.strings = {{"rope.scaling.type", "dynamic"}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "'dynamic'");
+    file = File("phi3");
+    file.strings = {{"rope.scaling.type", "longrope"}};
+    ExpectRefused(file, ErrorCode::kCorrupt, "rope_factors_short.weight");
+    file.vectors["rope_factors_long.weight"] = {1, 2};
+    ExpectRefused(file, ErrorCode::kCorrupt, "2 factors; expected 16");
+    file = File("llama");
+    file.numbers = {{"logit_scale", 2}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "llama.logit_scale");
+    file.numbers = {{"attention.temperature_scale", 0.1}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "temperature_scale");
+    file = File("gemma4");
+    file.numbers = {{"attention.shared_kv_layers", 2}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "shared_kv_layers");
+    file.numbers = {{"embedding_length_per_layer_input", 256}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "per_layer_input");
+}
+
+// Without its bias, norm or scale a model's answers would be wrong, not missing.
+TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
+    TinyFile file = File("llama");
+    file.vectors["blk.1.attn_strange.weight"] = {1, 2, 3};
+    const model::Hyper hyper = Read(file).value();
+    const auto plan = model::PlanShards(hyper, *source_, {1, 3, {}, {}});
+    for (const model::Shard& shard : plan->shards) {
+        const auto program = model::BuildProgram(hyper, shard, *source_, {});
+        EXPECT_EQ(program.ok(), shard.layers.begin != 1);
+        if (program.ok()) continue;
+        EXPECT_EQ(program.error().code, ErrorCode::kUnsupported);
+        EXPECT_NE(program.error().message.find("blk.1.attn_strange.weight"), std::string::npos);
+    }
+    // Layers beyond the last (multi-token prediction) are no part of the model.
+    file.vectors = {{"blk.3.attn_strange.weight", {1}}};
+    const model::Hyper whole = Read(file).value();
+    const auto one = model::PlanShards(whole, *source_, {});
+    EXPECT_TRUE(model::BuildProgram(whole, one->shards[0], *source_, {}).ok());
+}
+
+// A bias is added wherever the file has one: llama with attention_bias.
+TEST_F(HyperTest, BiasesAreOptional) {
+    TinyFile file = File("llama");
+    const model::Hyper& h = file.hyper;
+    file.vectors["blk.0.attn_q.bias"] = std::vector<float>(static_cast<size_t>(9 * 32), 0.5f);
+    file.vectors["blk.0.attn_output.bias"] =
+        std::vector<float>(static_cast<size_t>(h.hidden), 0.5f);
+    const model::Hyper hyper = Read(file).value();
+    const auto plan = model::PlanShards(hyper, *source_, {2, 1, {}, {}});
+    for (const model::Shard& shard : plan->shards) {
+        const auto program = model::BuildProgram(hyper, shard, *source_, {});
+        ASSERT_TRUE(program.ok()) << program.error().message;
+        const std::string text = program::Print(*program);
+        EXPECT_NE(text.find("blk.0.attn_q.bias)  cut=rows"), std::string::npos);
+        EXPECT_NE(text.find("add_bias(l0.attn_output.sum, blk.0.attn_output.bias)"),
+                  std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace weft::support
