@@ -228,8 +228,8 @@ ValueId Builder::Add(ValueId a, ValueId b) {
 
 ValueId Builder::NormPlain(ValueId x, int64_t group) {
     const program::Value value = program_.value(x);
-    return program_.Emit(program::RmsNorm{hyper_.rms_eps, group}, {x}, value.name + ".norm",
-                         value.shape);
+    return program_.Emit(program::RmsNorm{hyper_.rms_eps, group, 0, 0, true}, {x},
+                         value.name + ".norm", value.shape);
 }
 
 ValueId Builder::ScaleBy(ValueId x, const std::string& weight) {

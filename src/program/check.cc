@@ -109,15 +109,14 @@ class Checker {
     }
     bool Check(const Op& op, const RmsNorm& a) const {
         const bool squares = a.whole != 0;
-        if (squares && !(Counts(op, 3, 1) && Matrix(In(op, 2)) && In(op, 2)[0] == In(op, 0)[0] &&
-                         a.square >= 0 && a.square < In(op, 2)[1] && a.group == In(op, 0)[1] &&
-                         a.whole >= a.group)) {
+        if (squares && !(!a.plain && Counts(op, 3, 1) && Matrix(In(op, 2)) &&
+                         In(op, 2)[0] == In(op, 0)[0] && a.square >= 0 && a.square < In(op, 2)[1] &&
+                         a.group == In(op, 0)[1] && a.whole >= a.group)) {
             return false;
         }
-        const bool plain = op.inputs.size() == 1;
-        return (squares || plain || Counts(op, 2, 1)) && op.outputs.size() == 1 &&
-               Matrix(In(op, 0)) && In(op, 0) == Out(op, 0) && a.group > 0 &&
-               In(op, 0)[1] % a.group == 0 && (plain || In(op, 1) == Shape{a.group});
+        if (!squares && !Counts(op, a.plain ? 1 : 2, 1)) return false;
+        return Matrix(In(op, 0)) && In(op, 0) == Out(op, 0) && a.group > 0 &&
+               In(op, 0)[1] % a.group == 0 && (a.plain || In(op, 1) == Shape{a.group});
     }
     bool Check(const Op& op, const SumSquares& a) const {
         if (!Counts(op, a.columns.size(), 1) || a.columns.empty()) return false;

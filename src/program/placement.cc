@@ -53,7 +53,7 @@ class Placer {
 
     Placed Output(const Embedding&) const { return Placement::kWhole; }
     Placed Output(const RmsNorm& a) const {
-        if (op_->inputs.size() == 1) return NoGradient("without a weight");
+        if (a.plain) return NoGradient("without a weight");
         return a.whole == 0 ? Join(1) : NoGradient("over rows that are cut over ranks");
     }
     Placed Output(const SumSquares&) const { return NoGradient("at all"); }

@@ -38,7 +38,8 @@ struct AttributeText {
         return fmt::format("first_row={}", a.first_row);
     }
     std::string operator()(const RmsNorm& a) const {
-        const std::string text = fmt::format("eps={:.3g} group={}", a.eps, a.group);
+        const std::string text =
+            fmt::format("eps={:.3g} group={}{}", a.eps, a.group, a.plain ? " plain" : "");
         return a.whole == 0 ? text : fmt::format("{} whole={} square={}", text, a.whole, a.square);
     }
     std::string operator()(const SumSquares& a) const {

@@ -88,6 +88,7 @@ struct RmsNorm {  // x [T, n], (weight [group]), (squares [T, m]) -> [T, n]
     // With squares (group is n then): x is this rank's part of rows of `whole` columns, whose sum
     // of squares is column `square` of squares.
     int64_t whole = 0, square = 0;
+    bool plain = false;  // has no weight
 };
 struct SumSquares {  // x_0 [T, n_0], x_1 [T, n_1], ... -> [T, inputs], f32 or f64
     struct Columns {

@@ -30,6 +30,20 @@ std::vector<Program> ManyPrograms() {
             }
         }
     }
+    // What runs, but is not trained.
+    for (const char* architecture : {"gemma2", "gemma4", "olmo2", "phi3"}) {
+        model::Hyper hyper = TinyHyper(architecture, true);
+        hyper.window = 3;
+        hyper.windowed = {true, false};
+        hyper.logit_cap = hyper.attention_cap = 30;
+        hyper.embedding_scale = 4;
+        const TinySource source(hyper);
+        for (const model::Layout& layout : {model::Layout{}, {3, 1, {}, {}}, {2, 2, {}, {}}}) {
+            for (Program& program : support::Build(hyper, source, layout, {DType::kF16, true})) {
+                programs.push_back(std::move(program));
+            }
+        }
+    }
     return programs;
 }
 

@@ -49,6 +49,29 @@ TEST(Cost, ALlamaStepByItsClosedForm) {
     }
 }
 
+// Keys that the rows of a windowed layer see, one by one.
+TEST(Cost, AWindowBoundsPairsAndTheCacheThatIsRead) {
+    model::Hyper h = TinyHyper("llama", false);
+    h.window = 6;
+    h.windowed = {true, true};
+    const Program windowed = OneRank(h), all = OneRank(TinyHyper("llama", false));
+    const int64_t each = h.layers * (4 * h.head_dim + 4) * h.heads;
+    for (const int64_t tokens : {1, 4, 9}) {
+        for (const int64_t context : {0, 3, 5, 6, 40}) {
+            int64_t fewer = 0;
+            for (int64_t row = 0; row < tokens; ++row) {
+                fewer += std::max<int64_t>(0, context + row + 1 - h.window);
+            }
+            const OpCost some = TotalOf(windowed, tokens, 1, context);
+            const OpCost most = TotalOf(all, tokens, 1, context);
+            EXPECT_EQ(most.flops - some.flops, each * fewer) << tokens << " at " << context;
+            const int64_t position = 2 * h.layers * h.kv_heads * h.head_dim * 2;
+            EXPECT_EQ(most.read_bytes - some.read_bytes,
+                      std::max<int64_t>(0, context - h.window + 1) * position);
+        }
+    }
+}
+
 TEST(Cost, SmolLm2TakesTwoFlopsAParameterAndToken) {
     const model::Hyper h = SmolLm2Hyper();
     const int64_t parameters =

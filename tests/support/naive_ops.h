@@ -62,7 +62,7 @@ void Do(const program::RmsNorm& a, OpCall<Real>& c) {
                 const Real mean = c.in[2](i, a.square) / static_cast<Real>(a.whole);
                 s = 1 / std::sqrt(mean + static_cast<Real>(a.eps));
             }
-            const Real weight = c.in.size() > 1 ? c.in[1](j % a.group, 0) : Real{1};
+            const Real weight = !a.plain ? c.in[1](j % a.group, 0) : Real{1};
             c.out[0](i, j) = x(i, j) * s * weight;
         }
     }

@@ -133,7 +133,7 @@ class Lowerer {
         const auto& a = op.as<program::RmsNorm>();
         kernels::RmsNormArgs args;
         args.x = Floats(op.inputs[0]);
-        if (op.inputs.size() > 1) args.weight = Floats(op.inputs[1]);
+        if (!a.plain) args.weight = Floats(op.inputs[1]);
         args.y = Floats(op.outputs[0]);
         args.eps = a.eps;
         args.group = a.group;
