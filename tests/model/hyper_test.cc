@@ -19,7 +19,8 @@ class HyperTest : public testing::Test {
     }
     TinyFile File(const std::string& architecture) const {
         model::Hyper hyper = OddHyper(architecture);
-        hyper.hidden = hyper.ffn = 64;
+        hyper.hidden = 64;
+        hyper.ffn = 128;  // for two ranks
         return {.hyper = hyper};
     }
     void ExpectRefused(const TinyFile& file, ErrorCode code, const std::string& what) {
