@@ -72,6 +72,47 @@ std::string MakePiece(const Vocabulary& vocabulary, const TokenModel& model, int
     return {};
 }
 
+// Special tokens from left to right: user-defined ones anywhere, the others only outside of `plain`.
+class SpecialWalk {
+  public:
+    SpecialWalk(std::string_view text, const SpecialScanner& always,
+                const SpecialScanner& on_request, std::span<const TextRange> plain)
+        : text_(text), always_(always), on_request_(on_request), plain_(plain) {}
+
+    // The first token at or after `from`, which never goes back; of two, the longer.
+    SpecialScanner::Found Next(size_t from) {
+        if (plain_.empty()) return on_request_.Next(text_, from);
+        if (anywhere_.at < from || !begun_) anywhere_ = always_.Next(text_, from);
+        if (outside_.at < from || !begun_) outside_ = NextOutside(from);
+        begun_ = true;
+        if (outside_.at != anywhere_.at) {
+            return outside_.at < anywhere_.at ? outside_ : anywhere_;
+        }
+        return outside_.size > anywhere_.size ? outside_ : anywhere_;
+    }
+
+  private:
+    SpecialScanner::Found NextOutside(size_t from) {
+        for (; range_ < plain_.size(); ++range_) {
+            const TextRange& range = plain_[range_];
+            if (from < range.begin) {
+                const auto found = on_request_.Next(text_.substr(0, range.begin), from);
+                if (found.id >= 0) return found;
+            }
+            from = std::max(from, range.end);
+        }
+        return on_request_.Next(text_, from);
+    }
+
+    std::string_view text_;
+    const SpecialScanner& always_;
+    const SpecialScanner& on_request_;
+    std::span<const TextRange> plain_;
+    size_t range_ = 0;
+    bool begun_ = false;
+    SpecialScanner::Found anywhere_{}, outside_{};
+};
+
 }  // namespace
 
 Tokenizer::Tokenizer() = default;
@@ -108,9 +149,10 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions opti
     std::vector<int32_t> ids;
     const TokenizerData& data = vocabulary_->data();
     if (options.add_special && data.add_bos) ids.push_back(data.bos);
-    const SpecialScanner& scanner = options.parse_special ? *on_request_ : *always_;
+    SpecialWalk walk(text, *always_, options.parse_special ? *on_request_ : *always_,
+                     options.plain);
     for (size_t at = 0; at < text.size();) {
-        const SpecialScanner::Found found = scanner.Next(text, at);
+        const SpecialScanner::Found found = walk.Next(at);
         if (found.at > at) model_->Encode(text.substr(at, found.at - at), ids);
         if (found.id >= 0) ids.push_back(found.id);
         at = found.at + found.size;

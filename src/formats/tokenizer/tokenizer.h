@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "formats/text_range.h"
 
 namespace weft::formats {
 
@@ -58,6 +59,9 @@ struct TokenizerData {
 struct EncodeOptions {
     bool add_special = true;     // bos and eos where the model wants them
     bool parse_special = false;  // "<|im_end|>" in the text becomes its token. Never for user text
+    // Parts of the text, in order and apart, in which (and across whose borders) parse_special
+    // finds nothing: words of a user inside a text of ours.
+    std::span<const TextRange> plain = {};
 };
 
 class Vocabulary;
