@@ -10,7 +10,7 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
-#include "formats/chat.h"
+#include "formats/chat/chat.h"
 
 namespace weft::cli {
 namespace {
@@ -25,7 +25,7 @@ constexpr const char* kFooter =
 
 struct RunFlags {
     CommonFlags common;
-    std::string prompt, file;
+    std::string prompt, file, system;
     bool chat = false;
     engine::GenerateRequest request;
 };
@@ -43,11 +43,13 @@ Result<std::string> PromptText(const RunFlags& flags) {
 
 Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWords& words) {
     WEFT_ASSIGN(const std::string text, PromptText(flags));
+    if (!flags.chat && !flags.system.empty()) {
+        return MakeError(ErrorCode::kUsage, "--system is a message of a chat: give --chat, too");
+    }
     if (!flags.chat) return words.tokenizer->Encode(text, {.parse_special = true});
-    WEFT_ASSIGN(const formats::ChatFormat format,
-                formats::DetectChat(words.source->meta(), *words.tokenizer));
-    const formats::ChatMessage message{"user", text};
-    return formats::EncodeChat(*words.tokenizer, format, {&message, 1}, true);
+    WEFT_ASSIGN(const formats::Chat chat,
+                formats::Chat::Load(words.source->meta(), *words.tokenizer));
+    return chat.Encode(formats::OneQuestion(flags.system, text));
 }
 
 struct Outcome {
@@ -167,7 +169,8 @@ void AddRun(CLI::App& app, int& status) {
     run->add_option("-p,--prompt", flags->prompt, "The prompt");
     run->add_option("-f,--file", flags->file, "A file with the prompt");
     run->add_flag("--chat", flags->chat,
-                  "The prompt is a user's message: put it into the model's chat form");
+                  "The prompt is a user's message: put it into the model's chat template");
+    run->add_option("--system", flags->system, "With --chat: the system message before it");
     run->add_option("-n,--predict", flags->request.max_tokens,
                     "Most tokens to generate (128); -1: until the model or the context ends")
         ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30));

@@ -132,7 +132,8 @@ class Taken {
     }
     void End() const {
         const bool tuple = values_.Is(Kind::kList) && values_.list()->tuple;
-        const bool rest = tuple ? at_ < values_.items().size() : at_ == 0 && !values_.Is(Kind::kDict);
+        const bool rest =
+            tuple ? at_ < values_.items().size() : at_ == 0 && !values_.Is(Kind::kDict);
         if (rest) meter_.Fail(ErrorCode::kCorrupt, "more values than places in a format");
     }
 
@@ -203,8 +204,8 @@ Value FormatPercent(Meter& meter, const Text& format, const Value& values) {
             at = static_cast<size_t>(read.ptr - text.data());
         }
         const char type = at < text.size() ? text[at] : '\0';
-        const bool known = type == '%' || type == 's' || type == 'r' || type == 'd' ||
-                           type == 'i' || type == 'f';
+        const bool known =
+            type == '%' || type == 's' || type == 'r' || type == 'd' || type == 'i' || type == 'f';
         const bool plain_type = at == percent + 1 || type == 'f';
         if (!known || !plain_type || digits < 0 || digits > kMostDigits) {
             meter.Fail(ErrorCode::kUnsupported, "the format '{}'",

@@ -82,7 +82,7 @@ struct CompareExpr {
 struct ConcatExpr {  // a ~ b ~ c
     std::vector<ExprPtr> parts;
 };
-struct ConditionalExpr {  // then if test else otherwise
+struct ConditionalExpr {            // then if test else otherwise
     ExprPtr test, then, otherwise;  // otherwise may be null
 };
 

@@ -205,8 +205,7 @@ bool Interpreter::Compare(CompareOp op, const Value& left, const Value& right) {
         case CompareOp::kNotEqual: return !Equal(meter_, left, right);
         case CompareOp::kLess: return Less(meter_, left, right);
         case CompareOp::kGreater: return Less(meter_, right, left);
-        case CompareOp::kLessEqual:
-            return Less(meter_, left, right) || Equal(meter_, left, right);
+        case CompareOp::kLessEqual: return Less(meter_, left, right) || Equal(meter_, left, right);
         case CompareOp::kGreaterEqual:
             return Less(meter_, right, left) || Equal(meter_, left, right);
         case CompareOp::kIn: return Contains(meter_, right, left);

@@ -158,9 +158,9 @@ ExprPtr ExpressionParser::Not() {
 
 std::optional<CompareOp> ExpressionParser::SkipComparison() {
     static constexpr std::pair<std::string_view, CompareOp> kOps[] = {
-        {"==", CompareOp::kEqual},      {"!=", CompareOp::kNotEqual},
-        {"<", CompareOp::kLess},        {"<=", CompareOp::kLessEqual},
-        {">", CompareOp::kGreater},     {">=", CompareOp::kGreaterEqual},
+        {"==", CompareOp::kEqual},  {"!=", CompareOp::kNotEqual},
+        {"<", CompareOp::kLess},    {"<=", CompareOp::kLessEqual},
+        {">", CompareOp::kGreater}, {">=", CompareOp::kGreaterEqual},
     };
     for (const auto& [text, op] : kOps) {
         if (SkipOperator(text)) return op;
@@ -378,8 +378,7 @@ ExprPtr ExpressionParser::Subscript(ExprPtr expr) {
     }
     if (AtOperator(",")) Unsupported("an index of several values");
     NeedOperator("]");
-    const int depth =
-        Deepest({expr.get(), slice.start.get(), slice.stop.get(), slice.step.get()});
+    const int depth = Deepest({expr.get(), slice.start.get(), slice.stop.get(), slice.step.get()});
     if (part == 0) {
         if (slice.start == nullptr) Fail("an empty index");
         return Make(token.line, depth, ItemExpr{std::move(expr), std::move(slice.start)});
@@ -413,7 +412,7 @@ Arguments ExpressionParser::CallArguments() {
 FilterExpr ExpressionParser::Filter() {
     FilterExpr filter;
     filter.name = NeedName();
-    while (SkipOperator(".")) filter.name += "." + NeedName();
+    while (SkipOperator(".")) filter.name.append(".").append(NeedName());
     if (AtOperator("(")) filter.arguments = CallArguments();
     return filter;
 }

@@ -117,8 +117,8 @@ Value JsonFilter(Interpreter& in, const Value& of, const CallValues& values) {
     if (bound.Has(2) && !bound.At(2).Is(Kind::kNone)) {
         const auto parts = Iterate(meter, bound.At(2));
         const auto text = [](const Value& value) { return value.Is(Kind::kText); };
-        const bool two = parts->items.size() == 2 &&
-                         std::all_of(parts->items.begin(), parts->items.end(), text);
+        const bool two =
+            parts->items.size() == 2 && std::all_of(parts->items.begin(), parts->items.end(), text);
         if (!two) meter.Fail(ErrorCode::kCorrupt, "tojson: separators are not two strings");
         style.item_separator = parts->items[0].text().bytes();
         style.key_separator = parts->items[1].text().bytes();
@@ -408,6 +408,7 @@ const Text& NameAt(Meter& meter, std::string_view what, const CallValues& values
 
 Value Map(Interpreter& in, const Value& of, const CallValues& values) {
     ListBuilder list(in.meter());
+    if (!of.truth()) return std::move(list).Finish();  // none, too
     const auto items = Iterate(in.meter(), of);
     if (values.positional.empty()) {
         const Bound bound(in.meter(), "map", values, {"attribute", "default"});
@@ -435,6 +436,7 @@ Value Select(Interpreter& in, const Value& of, const CallValues& values) {
     const bool tests = values.positional.size() > kTest;
     const CallValues rest = Rest(values, tests ? kTest + 1 : kTest);
     ListBuilder list(meter);
+    if (!of.truth()) return std::move(list).Finish();  // none, too
     const auto items = Iterate(meter, of);
     for (const Value& item : items->items) {
         meter.Step();

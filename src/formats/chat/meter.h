@@ -15,10 +15,10 @@
 namespace weft::formats {
 
 struct RenderLimits {
-    int64_t steps = 20'000'000;            // expressions and statements, work on long values
-    int depth = 1000;                      // of evaluation, macros that call macros included
-    size_t live_bytes = size_t{1} << 29;   // of all values at one time
-    size_t made_bytes = size_t{1} << 33;   // of all values ever made
+    int64_t steps = 20'000'000;           // expressions and statements, work on long values
+    int depth = 1000;                     // of evaluation, macros that call macros included
+    size_t live_bytes = size_t{1} << 29;  // of all values at one time
+    size_t made_bytes = size_t{1} << 33;  // of all values ever made
     size_t output_bytes = size_t{1} << 28;
 };
 

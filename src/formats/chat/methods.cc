@@ -47,7 +47,8 @@ Value StartsMethod(Meter& meter, const Text& self, const CallValues& values) {
         return kStart ? self.view().starts_with(part) : self.view().ends_with(part);
     };
     const Value& parts = bound.Need(0);
-    if (!parts.Is(Kind::kList) || !parts.list()->tuple) return Value(fits(bound.NeedText(0).view()));
+    if (!parts.Is(Kind::kList) || !parts.list()->tuple)
+        return Value(fits(bound.NeedText(0).view()));
     return Value(std::any_of(parts.items().begin(), parts.items().end(), [&](const Value& part) {
         return part.Is(Kind::kText) && fits(part.text().view());
     }));
@@ -211,7 +212,7 @@ constexpr std::string_view kListMethods[] = {"index", "count", "copy"};
 constexpr std::string_view kLoopMethods[] = {"cycle"};
 // Would change a dict or a list: jinja2's immutable sandbox has them, and refuses the call.
 constexpr std::string_view kDictChanges[] = {"pop", "popitem", "update", "setdefault", "clear"};
-constexpr std::string_view kListChanges[] = {"append", "extend", "insert", "pop",
+constexpr std::string_view kListChanges[] = {"append", "extend", "insert",  "pop",
                                              "remove", "sort",   "reverse", "clear"};
 
 template <size_t kSize>

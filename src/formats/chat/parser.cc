@@ -76,9 +76,8 @@ class Parser {
             if (name == "break") return body.push_back({line, Break{}});
             return body.push_back({line, Continue{}});
         }
-        static constexpr std::string_view kKnown[] = {"include", "import",  "from",
-                                                      "extends", "block",   "do",
-                                                      "trans",   "autoescape", "debug"};
+        static constexpr std::string_view kKnown[] = {
+            "include", "import", "from", "extends", "block", "do", "trans", "autoescape", "debug"};
         if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) {
             in_.Unsupported(fmt::format("the tag '{}'", name));
         }

@@ -18,7 +18,7 @@ std::string FloatText(double value);
 
 struct JsonStyle {
     std::optional<std::string> indent;  // one level's; none: all on one line
-    bool own_separators = false;         // else ",": with an indent, ", ": without
+    bool own_separators = false;        // else ",": with an indent, ", ": without
     std::string item_separator = ", ";
     std::string key_separator = ": ";
     bool ascii = false;

@@ -44,8 +44,8 @@ bool BeginsWord(Case to, int32_t before, bool first) {
     if (first) return true;
     if (to == Case::kTitle) return !IsAlpha(before);
     const std::string_view openers = "-({[<";
-    return IsSpace(before) || (before < 128 && openers.find(static_cast<char>(before)) !=
-                                                   std::string_view::npos);
+    return IsSpace(before) ||
+           (before < 128 && openers.find(static_cast<char>(before)) != std::string_view::npos);
 }
 
 int32_t Changed(int32_t point, Case to, int32_t before, bool first) {
@@ -296,8 +296,7 @@ Value SplitLines(Meter& meter, const Text& text, bool keep_ends) {
     return std::move(lines).Finish();
 }
 
-Value Replace(Meter& meter, const Text& text, std::string_view from, const Text& to,
-              int64_t most) {
+Value Replace(Meter& meter, const Text& text, std::string_view from, const Text& to, int64_t most) {
     TextBuilder builder(meter);
     const std::string_view bytes = text.view();
     size_t begin = 0, at = 0;

@@ -244,7 +244,11 @@ bool Contains(Meter& meter, const Value& place, const Value& needle) {
         case Kind::kList:
             return std::any_of(place.items().begin(), place.items().end(),
                                [&](const Value& item) { return Equal(meter, item, needle); });
-        case Kind::kDict: return Lookup(meter, place, needle) != nullptr;
+        case Kind::kDict:
+            if (needle.Is(Kind::kDict) || (needle.Is(Kind::kList) && !needle.list()->tuple)) {
+                meter.Fail(ErrorCode::kCorrupt, "{} is no key of a dict", needle.type_name());
+            }
+            return Lookup(meter, place, needle) != nullptr;
         case Kind::kNone:
         case Kind::kBool:
         case Kind::kInt:
@@ -306,9 +310,7 @@ std::shared_ptr<const ListData> Iterate(Meter& meter, const Value& value) {
 size_t Length(Meter& meter, const Value& value) {
     switch (value.kind()) {
         case Kind::kUndefined: return 0;
-        case Kind::kText:
-            meter.Read(value.text().size());
-            return CountPoints(value.text().view());
+        case Kind::kText: meter.Read(value.text().size()); return CountPoints(value.text().view());
         case Kind::kList: return value.items().size();
         case Kind::kDict: return value.entries().size();
         case Kind::kLoop: return value.loop().items->items.size();

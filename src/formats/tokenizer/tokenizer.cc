@@ -72,7 +72,8 @@ std::string MakePiece(const Vocabulary& vocabulary, const TokenModel& model, int
     return {};
 }
 
-// Special tokens from left to right: user-defined ones anywhere, the others only outside of `plain`.
+// Special tokens from left to right: user-defined ones anywhere, the others only outside of
+// `plain`.
 class SpecialWalk {
   public:
     SpecialWalk(std::string_view text, const SpecialScanner& always,
