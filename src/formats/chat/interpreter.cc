@@ -236,7 +236,8 @@ Value Interpreter::CallMacro(const Macro& macro, const CallValues& values) {
     }
     const ScopeGuard scope(*this, around);
     for (size_t i = 0; i < parameters.size(); ++i) {
-        const auto& [name, fallback] = parameters[i];
+        const std::string& name = parameters[i].first;
+        const ExprPtr& fallback = parameters[i].second;
         const auto named = std::find_if(values.named.begin(), values.named.end(),
                                         [&](const auto& each) { return each.first == name; });
         if (i < values.positional.size()) {
@@ -247,14 +248,15 @@ Value Interpreter::CallMacro(const Macro& macro, const CallValues& values) {
             scope_->Set(name, fallback ? Evaluate(*fallback) : Value(Undefined{name}));
         }
     }
-    for (const auto& [name, value] : values.named) {
+    for (const auto& named : values.named) {
+        const std::string_view name = named.first;
         const bool known = std::any_of(parameters.begin(), parameters.end(),
                                        [&](const auto& each) { return each.first == name; });
         if (!known && name != "caller") {
             meter_.Fail(ErrorCode::kCorrupt, "macro '{}' has no parameter '{}'", macro.body->name,
                         name);
         }
-        if (!known) scope_->Set("caller", value);
+        if (!known) scope_->Set("caller", named.second);
     }
     const int loops = std::exchange(loops_, 0);
     TextBuilder text(meter_);
