@@ -98,7 +98,7 @@ TEST(OpsRmsNorm, NoWeightIsAWeightOfOnes) {
             args.weight = ones.data();
             args.y = with.values.data();
             RunParts(ops.rms_norm, args, 1);
-            ASSERT_TRUE(SameBits(with.values.data(), y.values.data(), x.rows * x.stride))
+            ASSERT_TRUE(SameBits(with.values.data(), y.values.data(), y.rows * y.stride))
                 << ops.name;
         }
     }
