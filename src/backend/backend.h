@@ -62,7 +62,8 @@ struct MemoryUse {
 };
 
 // Gives rows [row_begin, row_begin + count) of one weight, in the dtype of its Value, packed one
-// after another into `out`.
+// after another into `out`. The rows of a stack of matrices are counted through; one call asks for
+// rows of one matrix.
 using RowSource =
     std::function<Status(int64_t row_begin, int64_t count, std::span<std::byte> out)>;
 

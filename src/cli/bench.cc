@@ -218,6 +218,8 @@ void AddBench(CLI::App& app, int& status) {
     AddList(*bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
     AddList(*bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
     AddList(*bench, "--pp", flags->pp, "Pipeline stages (1)");
+    bench->add_option("--ep", flags->common.job.ep, "Expert groups of the tensor ranks (1)")
+        ->check(CLI::Range(1, 1024));
     AddList(*bench, "--transport", flags->transports, "auto, shm, tcp, verbs or mpi");
     bench->add_option("-r,--repetitions", flags->repetitions, "How often each test runs (5)")
         ->check(CLI::Range(1, 1000));

@@ -110,6 +110,11 @@ void AddLayoutFlags(CLI::App& app, CommonFlags& flags) {
     app.add_option("--tp", flags.job.tp, "Tensor-parallel ranks (default: all ranks)")
         ->check(CLI::Range(1, 1024))
         ->group(kCluster);
+    app.add_option("--ep", flags.job.ep,
+                   "Expert groups of the tensor ranks: each holds whole experts (default: 1, or as "
+                   "many as the quantization needs)")
+        ->check(CLI::Range(1, 1024))
+        ->group(kCluster);
     app.add_option("--pp", flags.job.pp, "Pipeline stages (default: 1)")
         ->check(CLI::Range(1, 1024))
         ->group(kCluster);

@@ -22,7 +22,7 @@ constexpr const char* kFooter =
 
 struct InspectFlags {
     std::string model, split;
-    int tp = 1, pp = 1, rank = 0;
+    int tp = 1, pp = 1, ep = 0, rank = 0;
     bool program = false, json = false;
 };
 
@@ -51,7 +51,8 @@ Result<Planned> Plan(const InspectFlags& flags, const formats::ModelSource& sour
         return MakeError(ErrorCode::kUsage, "--rank {}: the layout has ranks 0 to {}", flags.rank,
                          ranks - 1);
     }
-    WEFT_ASSIGN(const model::Layout layout, model::MakeLayout(ranks, flags.tp, flags.pp, shares));
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(ranks, flags.tp, flags.pp, shares, flags.ep));
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper, source, layout));
     WEFT_ASSIGN(const program::Program program,
                 model::BuildProgram(hyper, plan.shards[static_cast<size_t>(flags.rank)], source,
@@ -179,6 +180,9 @@ void AddInspect(CLI::App& app, int& status) {
                       "The Program of one rank instead, and what a step of it costs")
         ->group(group);
     command->add_option("--tp", flags->tp, "Tensor-parallel ranks (1)")
+        ->check(CLI::Range(1, 1024))
+        ->group(group);
+    command->add_option("--ep", flags->ep, "Expert groups of the tensor ranks")
         ->check(CLI::Range(1, 1024))
         ->group(group);
     command->add_option("--pp", flags->pp, "Pipeline stages (1)")

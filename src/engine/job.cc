@@ -13,10 +13,13 @@ Status CheckRanges(const Job& job) {
         const char* name;
         int64_t value, least, most;
     };
-    const Field fields[] = {
-        {"tp", job.tp, 0, 1024},           {"pp", job.pp, 0, 1024},
-        {"threads", job.threads, 0, 1024}, {"ctx", job.ctx, 0, int64_t{1} << 31},
-        {"chunk", job.chunk, 1, 65536},    {"max_outputs", job.max_outputs, 1, 65536}};
+    const Field fields[] = {{"tp", job.tp, 0, 1024},
+                            {"pp", job.pp, 0, 1024},
+                            {"ep", job.ep, 0, 1024},
+                            {"threads", job.threads, 0, 1024},
+                            {"ctx", job.ctx, 0, int64_t{1} << 31},
+                            {"chunk", job.chunk, 1, 65536},
+                            {"max_outputs", job.max_outputs, 1, 65536}};
     for (const Field& field : fields) {
         if (field.value >= field.least && field.value <= field.most) continue;
         return MakeError(ErrorCode::kCorrupt, "job from rank 0: {} is {}; expected {} to {}",
@@ -36,6 +39,7 @@ std::string JobToJson(const Job& job) {
         {"model", job.model},
         {"tp", job.tp},
         {"pp", job.pp},
+        {"ep", job.ep},
         {"split", job.split},
         {"threads", job.threads},
         {"ctx", job.ctx},
@@ -58,6 +62,7 @@ Result<Job> JobFromJson(const std::string& text) {
         json.at("model").get_to(job.model);
         json.at("tp").get_to(job.tp);
         json.at("pp").get_to(job.pp);
+        json.at("ep").get_to(job.ep);
         json.at("split").get_to(job.split);
         json.at("threads").get_to(job.threads);
         json.at("ctx").get_to(job.ctx);

@@ -15,6 +15,7 @@ namespace weft::engine {
 struct Job {
     std::string model;          // path or synthetic:NAME[:dtype]; the same words on every host
     int tp = 0, pp = 0;         // 0: chosen from the number of ranks
+    int ep = 0;                 // expert groups of the tensor ranks; 0: chosen by the model
     std::vector<double> split;  // shares; empty: even
     int threads = 0;            // per rank; 0: all cores of the rank
     int64_t ctx = 0;            // tokens of KV cache; 0: what the command needs

@@ -129,6 +129,12 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
             mine = {rows ? slice.row_begin - slice.home_row : 0, rows};
         } else if (const auto* attention = std::get_if<program::Attention>(&op.attributes)) {
             mine.begin = attention->first_head * attention->head_dim;
+        } else if (op.kind() == OpKind::kHeadMatMul) {
+            const program::Value& weight = program.value(op.inputs[1]);
+            mine.begin = weight.slice.first_matrix * weight.shape[1];
+        } else if (const auto* pick = std::get_if<program::PickColumns>(&op.attributes)) {
+            const int64_t all = program.value(op.inputs[0]).shape[1] / pick->heads;
+            mine.begin = mine.begin / all * (value.shape[1] / pick->heads);
         } else if (op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kAllGather) {
             mine = {};
         }

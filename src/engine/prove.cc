@@ -24,7 +24,7 @@ constexpr size_t kPieceBytes = 256 << 10;
 
 double ToleranceOf(const program::Program& program) {
     const bool quantized = std::ranges::any_of(program.values, [](const program::Value& value) {
-        return value.storage == program::Storage::kWeight && value.shape.rank == 2 &&
+        return value.storage == program::Storage::kWeight && value.shape.rank >= 2 &&
                Info(value.dtype).block_elements > 1;
     });
     return quantized ? kQuantizedTolerance : kFloatTolerance;

@@ -12,6 +12,7 @@
 #include "coll/autotune.h"
 #include "engine/trace.h"
 #include "hw/cpu.h"
+#include "model/load.h"
 
 namespace weft::engine {
 namespace {
@@ -97,7 +98,7 @@ Status Rank::Plan() {
     WEFT_ASSIGN(source_, formats::OpenModel(job_.model));
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     WEFT_ASSIGN(const model::Layout layout,
-                model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split));
+                model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split, job_.ep));
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
     shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
     if (cluster_.rank() == 0) {
@@ -256,19 +257,11 @@ Status Rank::CheckStop() const {
 Status Rank::LoadOne(program::ValueId id) {
     WEFT_TRY(CheckStop());
     const program::Value& value = program_.value(id);
-    const formats::TensorInfo* tensor = source_->FindTensor(value.slice.name);
-    WEFT_CHECK(tensor != nullptr);
-    const bool vector = value.shape.rank == 1;
     const auto read = [&](int64_t row, int64_t count, std::span<std::byte> out) -> Status {
         // A weight that is half read would have to be read again in the next epoch.
         if (!cluster_.recovers()) WEFT_TRY(CheckStop());
         uint64_t bytes = 0;
-        // A vector is one row of the file; a slice of it is a slice of columns.
-        Status status =
-            vector
-                ? source_->ReadRows(*tensor, 0, 1, value.slice.row_begin + row, count, out, &bytes)
-                : source_->ReadRows(*tensor, value.slice.row_begin + row, count,
-                                    value.slice.col_begin, value.shape[1], out, &bytes);
+        Status status = model::ReadWeight(*source_, value, row, count, out, &bytes);
         read_bytes_.fetch_add(bytes, std::memory_order_relaxed);
         loaded_.fetch_add(1, std::memory_order_relaxed);
         return status;

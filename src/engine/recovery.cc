@@ -28,7 +28,8 @@ std::string Line(const Recovery& recovery, const std::string& why) {
 }  // namespace
 
 Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept) {
-    WEFT_ASSIGN(const model::Layout before, model::MakeLayout(ranks, job.tp, job.pp, job.split));
+    WEFT_ASSIGN(const model::Layout before,
+                model::MakeLayout(ranks, job.tp, job.pp, job.split, job.ep));
     const int left = static_cast<int>(kept.size());
     Job next = job;
     next.split.clear();
@@ -42,6 +43,7 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept) {
         next.tp = before.tp;
         next.pp = left / before.tp;
     }
+    if (next.ep > 0 && next.tp % next.ep != 0) next.ep = 0;
     // Shares stay with their ranks, where each rank has its own.
     const bool own =
         job.split.size() == static_cast<size_t>(ranks) && (before.tp == 1 || before.pp == 1);

@@ -14,6 +14,21 @@ namespace {
 
 constexpr std::string_view kPrefix = "synthetic:";
 
+// Columns of a mixture of experts, and how its gate chooses; all layers have one but the first
+// `dense`.
+struct Experts {
+    int count = 0, used = 0, feed_forward = 0, shared = 0, dense = 0;
+    int groups = 1, groups_used = 1;
+    bool sigmoid = false;
+    float scale = 1;
+};
+
+// Latent attention and its YaRN.
+struct Latent {
+    int rank = 0, q_rank = 0, plain = 0, rotated = 0, value = 0;
+    float yarn_factor = 1, yarn_beta_fast = 32;
+};
+
 struct Shape {
     std::string_view name;
     std::string_view architecture;
@@ -23,10 +38,12 @@ struct Shape {
     float rope_factor;  // of the llama3 scaling; 0: none
     float norm_epsilon;
     bool tied;
+    Experts experts = {};
+    Latent latent = {};
 };
 
 // From the models' config.json.
-constexpr std::array<Shape, 7> kShapes = {{
+constexpr std::array<Shape, 12> kShapes = {{
     {"smollm2-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5f, 0, 1e-5f, true},
     {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5f, 32, 1e-5f, true},
     {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 5e5f, 8, 1e-5f, false},
@@ -35,6 +52,16 @@ constexpr std::array<Shape, 7> kShapes = {{
      false},
     {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6f, 0, 1e-6f, true},
     {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6f, 0, 1e-6f, false},
+    {"mixtral-8x7b", "llama", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 1e6f, 0, 1e-5f, false,
+     Experts{8, 2, 14336}},
+    {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6f, 0, 1e-6f, false,
+     Experts{128, 8, 768}},
+    {"qwen3-235b-a22b", "qwen3moe", 94, 4096, 12288, 64, 4, 128, 151936, 40960, 1e6f, 0, 1e-6f,
+     false, Experts{128, 8, 1536}},
+    {"deepseek-r1", "deepseek2", 61, 7168, 18432, 128, 1, 192, 129280, 163840, 1e4f, 0, 1e-6f,
+     false, Experts{256, 8, 2048, 2048, 3, 8, 4, true, 2.5f}, Latent{512, 1536, 128, 64, 128, 40}},
+    {"kimi-k2", "deepseek2", 61, 7168, 18432, 64, 1, 192, 163840, 131072, 5e4f, 0, 1e-6f, false,
+     Experts{384, 8, 2048, 2048, 1, 1, 1, true, 2.827f}, Latent{512, 1536, 128, 64, 128, 32, 1}},
 }};
 
 struct Spec {
@@ -170,6 +197,43 @@ void WriteTokenizer(GgufWriter& writer, const Shape& shape) {
     writer.String("tokenizer.chat_template", llama3 ? kLlama3 : kChatMl);
 }
 
+void WriteExpertKeys(GgufWriter& writer, const Shape& shape) {
+    const Experts& e = shape.experts;
+    if (e.count == 0) return;
+    const std::string prefix = std::string(shape.architecture) + ".expert_";
+    const auto u32 = [&](std::string_view rest, int value) {
+        if (value > 0) writer.U32(prefix + std::string(rest), static_cast<uint32_t>(value));
+    };
+    u32("count", e.count);
+    u32("used_count", e.used);
+    u32("feed_forward_length", e.feed_forward);
+    u32("shared_count", e.shared / e.feed_forward);
+    if (!e.sigmoid) return;
+    constexpr int kSigmoid = 2;
+    u32("group_count", e.groups);
+    u32("group_used_count", e.groups_used);
+    u32("gating_func", kSigmoid);
+    writer.Bool(prefix + "weights_norm", true);
+    writer.F32(prefix + "weights_scale", e.scale);
+}
+
+void WriteLatentKeys(GgufWriter& writer, const Shape& shape) {
+    const Latent& m = shape.latent;
+    if (m.rank == 0) return;
+    const std::string prefix = std::string(shape.architecture) + ".";
+    writer.U32(prefix + "leading_dense_block_count", static_cast<uint32_t>(shape.experts.dense));
+    writer.U32(prefix + "attention.q_lora_rank", static_cast<uint32_t>(m.q_rank));
+    writer.U32(prefix + "attention.kv_lora_rank", static_cast<uint32_t>(m.rank));
+    // What is cached counts as a head, and the real one has keys of its own.
+    writer.U32(prefix + "attention.key_length_mla", static_cast<uint32_t>(m.plain + m.rotated));
+    writer.U32(prefix + "attention.value_length_mla", static_cast<uint32_t>(m.value));
+    writer.String(prefix + "rope.scaling.type", "yarn");
+    writer.F32(prefix + "rope.scaling.factor", m.yarn_factor);
+    writer.U32(prefix + "rope.scaling.original_context_length", 4096);
+    writer.F32(prefix + "rope.scaling.yarn_log_multiplier", 0.1f);
+    writer.F32(prefix + "rope.scaling.yarn_beta_fast", m.yarn_beta_fast);
+}
+
 void WriteHyperParameters(GgufWriter& writer, const Shape& shape, const std::string& spec) {
     const auto key = [&](std::string_view rest) {
         return fmt::format("{}.{}", shape.architecture, rest);
@@ -186,9 +250,12 @@ void WriteHyperParameters(GgufWriter& writer, const Shape& shape, const std::str
     u32("feed_forward_length", shape.feed_forward);
     u32("attention.head_count", shape.heads);
     u32("attention.head_count_kv", shape.kv_heads);
-    u32("attention.key_length", shape.head_size);
-    u32("attention.value_length", shape.head_size);
-    u32("rope.dimension_count", shape.head_size);
+    u32("attention.key_length",
+        shape.latent.rank > 0 ? shape.latent.rank + shape.latent.rotated : shape.head_size);
+    u32("attention.value_length", shape.latent.rank > 0 ? shape.latent.rank : shape.head_size);
+    u32("rope.dimension_count", shape.latent.rank > 0 ? shape.latent.rotated : shape.head_size);
+    WriteExpertKeys(writer, shape);
+    WriteLatentKeys(writer, shape);
     u32("vocab_size", shape.vocabulary);
     writer.F32(key("rope.freq_base"), shape.rope_base);
     writer.F32(key("attention.layer_norm_rms_epsilon"), shape.norm_epsilon);
@@ -199,39 +266,91 @@ DType FittingType(DType dtype, int64_t cols) {
     return cols % Info(dtype).block_elements == 0 ? dtype : DType::kQ8_0;
 }
 
-void WriteTensors(GgufWriter& writer, const Shape& shape, DType dtype) {
-    const bool four_bit = dtype == DType::kQ4_0 || dtype == DType::kQ4_1 || dtype == DType::kQ4_K;
-    const DType output_dtype = four_bit ? DType::kQ6_K : dtype;
-    const auto matrix = [&](const std::string& name, DType wanted, int64_t cols, int64_t rows) {
-        const std::array<int64_t, 2> dims = {cols, rows};
-        writer.Tensor(name, FittingType(wanted, cols), dims);
-    };
-    const auto vector = [&](const std::string& name, int64_t size) {
-        writer.Tensor(name, DType::kF32, std::span(&size, 1));
-    };
-    const int64_t q_rows = int64_t{shape.heads} * shape.head_size;
-    const int64_t kv_rows = int64_t{shape.kv_heads} * shape.head_size;
-    matrix("token_embd.weight", shape.tied ? output_dtype : dtype, shape.hidden, shape.vocabulary);
-    vector("output_norm.weight", shape.hidden);
-    if (!shape.tied) matrix("output.weight", output_dtype, shape.hidden, shape.vocabulary);
-    if (shape.rope_factor > 0) vector("rope_freqs.weight", shape.head_size / 2);
-    for (int layer = 0; layer < shape.layers; ++layer) {
-        const std::string block = fmt::format("blk.{}.", layer);
-        vector(block + "attn_norm.weight", shape.hidden);
-        matrix(block + "attn_q.weight", dtype, shape.hidden, q_rows);
-        matrix(block + "attn_k.weight", dtype, shape.hidden, kv_rows);
-        matrix(block + "attn_v.weight", dtype, shape.hidden, kv_rows);
-        matrix(block + "attn_output.weight", dtype, q_rows, shape.hidden);
-        if (shape.architecture == "qwen3") {
-            vector(block + "attn_q_norm.weight", shape.head_size);
-            vector(block + "attn_k_norm.weight", shape.head_size);
+// Adds the tensors of a model in the type that it was asked for in.
+class TensorWriter {
+  public:
+    TensorWriter(GgufWriter& writer, const Shape& shape, DType dtype)
+        : writer_(writer), shape_(shape), dtype_(dtype) {}
+
+    void Run() {
+        const bool four_bit =
+            dtype_ == DType::kQ4_0 || dtype_ == DType::kQ4_1 || dtype_ == DType::kQ4_K;
+        const DType output = four_bit ? DType::kQ6_K : dtype_;
+        Matrix("token_embd", shape_.tied ? output : dtype_, shape_.hidden, shape_.vocabulary);
+        Vector("output_norm.weight", shape_.hidden);
+        if (!shape_.tied) Matrix("output", output, shape_.hidden, shape_.vocabulary);
+        if (shape_.rope_factor > 0) Vector("rope_freqs.weight", shape_.head_size / 2);
+        for (int layer = 0; layer < shape_.layers; ++layer) {
+            block_ = fmt::format("blk.{}.", layer);
+            Vector("attn_norm.weight", shape_.hidden);
+            shape_.latent.rank > 0 ? LatentAttention() : Attention();
+            Vector("ffn_norm.weight", shape_.hidden);
+            const bool dense = shape_.experts.count == 0 || layer < shape_.experts.dense;
+            dense ? Mlp("", shape_.feed_forward) : Experts();
         }
-        vector(block + "ffn_norm.weight", shape.hidden);
-        matrix(block + "ffn_gate.weight", dtype, shape.hidden, shape.feed_forward);
-        matrix(block + "ffn_up.weight", dtype, shape.hidden, shape.feed_forward);
-        matrix(block + "ffn_down.weight", dtype, shape.feed_forward, shape.hidden);
     }
-}
+
+  private:
+    void Matrix(const std::string& name, DType wanted, int64_t cols, int64_t rows) {
+        const std::array<int64_t, 2> dims = {cols, rows};
+        writer_.Tensor(block_ + name + ".weight", FittingType(wanted, cols), dims);
+    }
+    void Matrix(const std::string& name, int64_t cols, int64_t rows) {
+        Matrix(name, dtype_, cols, rows);
+    }
+    void Stack(const std::string& name, int64_t cols, int64_t rows, int64_t matrices) {
+        const std::array<int64_t, 3> dims = {cols, rows, matrices};
+        writer_.Tensor(block_ + name + ".weight", FittingType(dtype_, cols), dims);
+    }
+    void Vector(const std::string& name, int64_t size) {
+        writer_.Tensor(block_ + name, DType::kF32, std::span(&size, 1));
+    }
+
+    void Attention() {
+        const int64_t q_rows = int64_t{shape_.heads} * shape_.head_size;
+        const int64_t kv_rows = int64_t{shape_.kv_heads} * shape_.head_size;
+        Matrix("attn_q", shape_.hidden, q_rows);
+        Matrix("attn_k", shape_.hidden, kv_rows);
+        Matrix("attn_v", shape_.hidden, kv_rows);
+        Matrix("attn_output", q_rows, shape_.hidden);
+        if (!shape_.architecture.starts_with("qwen3")) return;
+        Vector("attn_q_norm.weight", shape_.head_size);
+        Vector("attn_k_norm.weight", shape_.head_size);
+    }
+
+    void LatentAttention() {
+        const Latent& m = shape_.latent;
+        Matrix("attn_q_a", shape_.hidden, m.q_rank);
+        Vector("attn_q_a_norm.weight", m.q_rank);
+        Matrix("attn_q_b", m.q_rank, int64_t{shape_.heads} * (m.plain + m.rotated));
+        Matrix("attn_kv_a_mqa", shape_.hidden, m.rank + m.rotated);
+        Vector("attn_kv_a_norm.weight", m.rank);
+        Stack("attn_k_b", m.plain, m.rank, shape_.heads);
+        Stack("attn_v_b", m.rank, m.value, shape_.heads);
+        Matrix("attn_output", int64_t{shape_.heads} * m.value, shape_.hidden);
+    }
+
+    void Mlp(const std::string& suffix, int64_t columns) {
+        Matrix("ffn_gate" + suffix, shape_.hidden, columns);
+        Matrix("ffn_up" + suffix, shape_.hidden, columns);
+        Matrix("ffn_down" + suffix, columns, shape_.hidden);
+    }
+
+    void Experts() {
+        const auto& e = shape_.experts;
+        Matrix("ffn_gate_inp", DType::kF32, shape_.hidden, e.count);
+        if (e.sigmoid) Vector("exp_probs_b.bias", e.count);
+        Stack("ffn_gate_exps", shape_.hidden, e.feed_forward, e.count);
+        Stack("ffn_up_exps", shape_.hidden, e.feed_forward, e.count);
+        Stack("ffn_down_exps", e.feed_forward, shape_.hidden, e.count);
+        if (e.shared > 0) Mlp("_shexp", e.shared);
+    }
+
+    GgufWriter& writer_;
+    const Shape& shape_;
+    const DType dtype_;
+    std::string block_;
+};
 
 // What each RoPE frequency is divided by in Llama 3.1 and later: 1 for the fast ones, the factor
 // for those slower than the original context, blended in between.
@@ -262,7 +381,7 @@ Result<Synthetic> Synthetic::Make(const std::string& spec, uint64_t seed) {
     GgufWriter writer;
     WriteHyperParameters(writer, wanted.shape, spec);
     WriteTokenizer(writer, wanted.shape);
-    WriteTensors(writer, wanted.shape, wanted.dtype);
+    TensorWriter(writer, wanted.shape, wanted.dtype).Run();
     std::vector<std::byte> bytes = writer.Header();
     const uint64_t file_bytes = bytes.size() + writer.DataBytes();
     WEFT_ASSIGN(GgufHeader header, ParseGguf(bytes, file_bytes, spec));

@@ -3,7 +3,8 @@
 //
 //     synthetic:NAME[:dtype][:layers=N]
 //         NAME: smollm2-135m, llama-3.2-1b, llama-3.1-8b, llama-3.1-70b, llama-3.1-405b,
-//         qwen3-0.6b, qwen3-8b; dtype: any of tensor/dtype.h but I32; q4_0 if unsaid;
+//         qwen3-0.6b, qwen3-8b, qwen3-30b-a3b, qwen3-235b-a22b, mixtral-8x7b,
+//         deepseek-r1, kimi-k2; dtype: any of tensor/dtype.h but I32; q4_0 if unsaid;
 //         layers: only the first N, so that one layer of a large model can be tried
 //
 // Hyper-parameters and tensor names are those of the real GGUF files (scaled RoPE as the tensor

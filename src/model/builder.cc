@@ -17,18 +17,6 @@ using program::Shape;
 using program::Storage;
 using program::ValueId;
 
-namespace {
-
-// Columns that a segmented mat_mul adds in float32 before float64: as many as no cut divides, 64 at
-// the most (float64 costs time), where cuts fall on multiples of `unit` and of the dtype's block.
-int64_t SegmentColumns(DType dtype, int64_t unit) {
-    constexpr int64_t kMost = 64, kLeast = 16;
-    const int64_t columns = std::gcd(std::lcm(unit, Info(dtype).block_elements), kMost);
-    return columns < kLeast ? kMost : columns;
-}
-
-}  // namespace
-
 Builder::Builder(const Hyper& hyper, const Shard& shard, const formats::ModelSource& source,
                  const BuildOptions& options)
     : hyper_(hyper), shard_(shard), source_(source), options_(options) {
@@ -164,7 +152,7 @@ ValueId Builder::FromHeads(ValueId x, const std::string& weight) {
 }
 
 ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
-    return FromColumns(x, weight, ColumnsOf(shard_.ffn, hyper_.ffn), FfnUnit(hyper_));
+    return FromColumns(x, weight, ColumnsOf(shard_.ffn, hyper_.ffn), ColumnUnit(hyper_.ffn));
 }
 
 ValueId Builder::Rope(ValueId x, bool neighbours) {
@@ -211,6 +199,7 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
 }
 
 ValueId Builder::Mlp(ValueId x) {
+    if (HasExperts(source_, layer_)) return Experts(x);
     const ValueId gate = ToFfn(x, "ffn_gate");
     const ValueId up = ToFfn(x, "ffn_up");
     return FromFfn(Gated(gate, up), "ffn_down");
@@ -274,6 +263,8 @@ Status Builder::CheckAllUsed() const {
         }
         const std::string_view rest = std::string_view(info.name).substr(static_cast<size_t>(name));
         if (rest.starts_with("attn_rot_embd") || rest.starts_with("rope_f")) continue;
+        if (rest == "ffn_down_exps.bias") continue;  // stands on one rank of an expert group
+        if (rest == "attn_kv_b.weight") continue;    // beside attn_k_b and attn_v_b: the same
         return MakeError(ErrorCode::kUnsupported,
                          "{}: tensor {} is not known for architecture '{}': without it the model's "
                          "answers would be wrong",
@@ -381,24 +372,37 @@ ValueId Builder::MatMul(ValueId x, const std::string& tensor, const Slice& slice
     return program_.Emit(attributes, std::move(inputs), name, {rows, slice.rows.size()});
 }
 
-// For inference the sums are segmented, on one rank too: then any split gives the same bits but for
-// the rarest rounding, and 8-bit activations after it round the same way. Training stays in f32.
+// Columns that a segmented mat_mul adds in float32 before float64: as many as no cut divides, 64 at
+// the most (float64 costs time), where cuts fall on multiples of `unit` and of the dtype's block.
+int64_t Builder::SegmentColumns(DType dtype, int64_t unit) {
+    constexpr int64_t kMost = 64, kLeast = 16;
+    const int64_t columns = std::gcd(std::lcm(unit, Info(dtype).block_elements), kMost);
+    return columns < kLeast ? kMost : columns;
+}
+
 ValueId Builder::FromColumns(ValueId x, const std::string& weight, const Slice& slice,
                              int64_t unit) {
-    program::MatMul attributes;
-    attributes.cut = Cut::kColumns;
-    const formats::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
-    if (options_.cache && info != nullptr)
-        attributes.segment_cols = SegmentColumns(info->dtype, unit);
-    x = MatMul(x, Tensor(weight), slice, attributes, false, Local(weight));
-    if (attributes.segment_cols != 0 && shard_.layout.tp > 1) {
-        program_.values[static_cast<size_t>(x)].dtype = DType::kF64;
+    x = PartialFromColumns(x, weight, slice, unit);
+    if (program_.ops.back().as<program::MatMul>().segment_cols != 0 && shard_.layout.tp > 1) {
+        SetWide(x);
     }
     x = AllReduce(x);
     if (!Has(weight + ".bias")) return x;
     const ValueId b = Weight(Tensor(weight) + ".bias", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
     return program_.Emit(program::AddBias{}, {x, b}, Local(weight) + ".bias",
                          program_.value(x).shape);
+}
+
+// For inference the sums are segmented, on one rank too: then any split gives the same bits but for
+// the rarest rounding, and 8-bit activations after it round the same way. Training stays in f32.
+ValueId Builder::PartialFromColumns(ValueId x, const std::string& weight, const Slice& slice,
+                                    int64_t unit) {
+    program::MatMul attributes;
+    attributes.cut = Cut::kColumns;
+    const formats::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
+    if (options_.cache && info != nullptr)
+        attributes.segment_cols = SegmentColumns(info->dtype, unit);
+    return MatMul(x, Tensor(weight), slice, attributes, false, Local(weight));
 }
 
 ValueId Builder::AllReduce(ValueId x) {

@@ -66,9 +66,12 @@ class Builder {
     program::ValueId Rope(program::ValueId x, bool neighbours);
     // With this layer's window, and its sinks where the file has any.
     program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v);
-    // The gated MLP of this layer, summed over the tensor ranks.
+    // The gated MLP of this layer, summed over the tensor ranks: dense, or (moe.cc) experts where
+    // the file has them.
     program::ValueId Mlp(program::ValueId x);
     program::ValueId Gated(program::ValueId gate, program::ValueId up);
+    // Latent attention (latent.cc) of normed rows, summed over the tensor ranks.
+    program::ValueId LatentAttention(program::ValueId x);
     program::ValueId Add(program::ValueId a, program::ValueId b);
     // x times this layer's tensor of one element, where the file has one.
     program::ValueId ScaleBy(program::ValueId x, const std::string& weight);
@@ -82,8 +85,8 @@ class Builder {
     Result<program::Program> Finish() &&;
 
   private:
-    std::string Local(const std::string& name) const;   // "l3.attn_q"
-    std::string Tensor(const std::string& name) const;  // "blk.3.attn_q"
+    std::string Local(const std::string& name) const;           // "l3.attn_q"
+    std::string Tensor(const std::string& name) const;          // "blk.3.attn_q"
     Slice RowsOf(const Span& rows, int64_t all_rows) const;     // of a [all_rows, hidden]
     Slice ColumnsOf(const Span& cols, int64_t all_cols) const;  // of a [hidden, all_cols]
     HeadShape Heads() const;                                    // of this layer
@@ -107,7 +110,38 @@ class Builder {
     // unit: columns that a cut never divides.
     program::ValueId FromColumns(program::ValueId x, const std::string& weight, const Slice& slice,
                                  int64_t unit);
+    // The same before the sum over ranks.
+    program::ValueId PartialFromColumns(program::ValueId x, const std::string& weight,
+                                        const Slice& slice, int64_t unit);
+    static int64_t SegmentColumns(DType dtype, int64_t unit);
     program::ValueId AllReduce(program::ValueId x);
+    void SetWide(program::ValueId id) {
+        program_.values[static_cast<size_t>(id)].dtype = DType::kF64;
+    }
+    // Mixtures of experts (moe.cc).
+    struct Routed {
+        program::ValueId ids, weights;
+    };
+    program::ValueId Experts(program::ValueId x);
+    Routed Route(program::ValueId x);
+    program::ValueId ToExperts(program::ValueId x, const Routed& routed, const std::string& weight);
+    program::ValueId FromExperts(program::ValueId x, const Routed& routed,
+                                 const std::string& weight, program::ValueId base);
+    program::ValueId SharedExpert(program::ValueId x);
+    // The slice of each of a tensor's matrices (or, of one row, vectors): this rank's experts, or
+    // `matrices` of all_matrices.
+    program::ValueId Stack(const std::string& tensor, const Slice& slice);
+    program::ValueId Stack(const std::string& tensor, const Slice& slice, const Span& matrices,
+                           int64_t all_matrices);
+
+    // Latent attention (latent.cc).
+    program::ValueId LatentQuery(program::ValueId x);
+    program::ValueId HeadMatrices(const std::string& own, int64_t rows, int64_t cols,
+                                  bool transposed);
+    program::ValueId Pick(program::ValueId x, int64_t heads, int64_t begin, int64_t size,
+                          const std::string& name);
+    program::ValueId EachHead(program::ValueId x, program::ValueId matrices,
+                              const std::string& name);
     void Logits(program::ValueId x);
     void Fail(Error error);
 

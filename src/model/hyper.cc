@@ -76,6 +76,7 @@ Status ReadScales(const formats::ModelSource& source, const std::string& prefix,
         hyper.embedding_scale = static_cast<float>(root);
         hyper.activation = Activation::kGeluTanh;
     }
+    if (name == "gpt-oss") hyper.activation = Activation::kClampedSilu;
     if (name != "granite") return {};
     WEFT_ASSIGN(hyper.embedding_scale, Number(source, prefix + "embedding_scale", 1e-6, 1e6, 1.0));
     WEFT_ASSIGN(hyper.residual_scale, Number(source, prefix + "residual_scale", 1e-6, 1e6, 1.0));
@@ -161,6 +162,13 @@ Status ReadKvHeads(const formats::ModelSource& source, const std::string& key, H
 Status ReadHeads(const formats::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const formats::Metadata& meta = source.meta();
     WEFT_ASSIGN(hyper.heads, meta.Int(prefix + "attention.head_count", 1, kMostHeads));
+    WEFT_ASSIGN(hyper.latent, ReadLatent(source, hyper.architecture));
+    if (hyper.latent.rank > 0) {
+        hyper.kv_heads = hyper.heads;
+        hyper.head_dim = hyper.latent.nope + hyper.latent.rope;
+        hyper.rotary_dim = hyper.latent.rope;
+        return {};
+    }
     HeadShape windowed;
     WEFT_TRY(ReadKvHeads(source, prefix + "attention.head_count_kv", hyper, windowed.kv_heads));
     WEFT_ASSIGN(hyper.head_dim,
@@ -186,14 +194,6 @@ Status ReadHeads(const formats::ModelSource& source, const std::string& prefix, 
     return {};
 }
 
-Status RefuseExperts(const formats::ModelSource& source, const std::string& prefix) {
-    WEFT_ASSIGN(const int64_t experts, source.meta().IntOr(prefix + "expert_count", 0, 1 << 20, 0));
-    if (experts == 0) return {};
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: a mixture of {} experts is not supported; dense models are",
-                     source.name(), experts);
-}
-
 }  // namespace
 
 Result<Hyper> ReadHyper(const formats::ModelSource& source) {
@@ -206,10 +206,14 @@ Result<Hyper> ReadHyper(const formats::ModelSource& source) {
                          hyper.architecture, SupportedArchitectures());
     }
     const std::string prefix = hyper.architecture + ".";
-    WEFT_TRY(RefuseExperts(source, prefix));
     WEFT_ASSIGN(hyper.layers, meta.Int(prefix + "block_count", 1, kMostLayers));
+    // What predicts tokens beyond the next stands behind the layers, and is left out.
+    WEFT_ASSIGN(const int64_t beyond,
+                meta.IntOr(prefix + "nextn_predict_layers", 0, hyper.layers - 1, 0));
+    hyper.layers -= beyond;
     WEFT_ASSIGN(hyper.hidden, meta.Int(prefix + "embedding_length", 1, kMostColumns));
     WEFT_ASSIGN(hyper.ffn, meta.Int(prefix + "feed_forward_length", 1, kMostColumns));
+    WEFT_ASSIGN(hyper.moe, ReadMoe(source, hyper.architecture, hyper.ffn));
     WEFT_ASSIGN(hyper.context, meta.IntOr(prefix + "context_length", 1, 1ll << 31, 4096));
     WEFT_ASSIGN(const double eps, meta.F64Or(prefix + "attention.layer_norm_rms_epsilon", 1e-5));
     if (!(eps >= 0 && eps < 1)) {
@@ -223,6 +227,11 @@ Result<Hyper> ReadHyper(const formats::ModelSource& source) {
     WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));
     WEFT_ASSIGN(hyper.ropes, ReadRopes(source, hyper.architecture, hyper.rotary_dim,
                                        hyper.windowed_heads.rotary_dim, hyper.context));
+    if (hyper.latent.rank > 0) {  // YaRN sharpens the softmax, by m(mscale_all_dim) squared
+        const double sharper =
+            1 + hyper.ropes.yarn_log_multiplier * std::log(hyper.ropes.yarn_factor);
+        hyper.attention_scale *= static_cast<float>(sharper * sharper);
+    }
     WEFT_ASSIGN(const formats::TensorInfo* table, source.NeedTensor("token_embd.weight"));
     hyper.vocab = table->rows;
     hyper.tied = source.FindTensor("output.weight") == nullptr;

@@ -10,6 +10,8 @@
 
 #include "base/result.h"
 #include "formats/model_file.h"
+#include "model/latent.h"
+#include "model/moe.h"
 #include "model/rope.h"
 #include "tensor/activation.h"
 
@@ -33,6 +35,8 @@ struct Hyper {
     int64_t context = 0;        // tokens the model was trained for
     float rms_eps = 1e-5f;
     HeadShape windowed_heads;   // of windowed layers, where theirs differ (Gemma 4); else all 0
+    Latent latent;              // latent attention, where the model has it
+    Moe moe;                    // experts, where the model has any
     Ropes ropes;
     int64_t window = 0;         // keys that a query of a windowed layer sees, its own included
     std::vector<bool> windowed; // by layer; empty where no layer is
@@ -43,6 +47,8 @@ struct Hyper {
     Activation activation = Activation::kSilu;
     bool tied = false;          // the output matrix is the embedding table
     int64_t group() const { return heads / kv_heads; }
+    // Columns of a head that the output projection takes.
+    int64_t value_dim() const { return latent.rank > 0 ? latent.value : head_dim; }
     bool IsWindowed(int64_t layer) const {
         return !windowed.empty() && windowed[static_cast<size_t>(layer)];
     }

@@ -10,27 +10,49 @@ namespace {
 struct Architecture {
     Family family;
     program::ValueId (*build)(Builder&, program::ValueId);
+    bool experts = false;  // has a form with experts
 };
 
 // `tested`: cases of tests/support/golden_models.h, compared with transformers in every layout.
 constexpr std::array kArchitectures = {
+    Architecture{{"deepseek2", "DeepSeek V2 (and Lite), V3, R1, Kimi-K2",
+                  "latent attention, YaRN, leading dense layers, groups of experts",
+                  "deepseekV2, deepseekV3, kimiK2"},
+                 BuildDeepSeek2,
+                 true},
     Architecture{{"gemma2", "Gemma 2", "windows, soft caps", "gemma2"}, BuildGemma2},
     Architecture{{"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3"}, BuildGemma3},
     Architecture{
         {"gemma4", "Gemma 4 (text, dense: 31B)", "heads that differ by layer, V from K", "gemma4"},
         BuildGemma4},
+    Architecture{{"glm4moe", "GLM 4.5 to 4.7", "normed heads, partial RoPE, leading dense layers",
+                  "glm4moe"},
+                 BuildGlm4Moe,
+                 true},
+    Architecture{{"gpt-oss", "gpt-oss", "windows, sinks, biases, clamped SwiGLU, YaRN", "gptOss"},
+                 BuildGptOss,
+                 true},
     Architecture{{"granite", "Granite 3 (dense)", "scales", "granite"}, BuildGranite},
-    Architecture{
-        {"llama", "Llama 1-3.x, Mistral, SmolLM 1-2", "linear, Llama 3's and YaRN RoPE; windows",
-         "llama, llamaTied, llamaLinear, llama3Rope, mistral"},
-        BuildLlama},
+    Architecture{{"llama", "Llama 1-3.x, Mistral, Mixtral, SmolLM 1-2",
+                  "linear, Llama 3's and YaRN RoPE; windows; experts",
+                  "llama, llamaTied, llamaLinear, llama3Rope, mistral, mixtral"},
+                 BuildLlama,
+                 true},
+    Architecture{{"minimax-m2", "MiniMax M2", "norms over all heads, partial RoPE", "minimaxM2"},
+                 BuildMiniMaxM2,
+                 true},
     Architecture{{"olmo2", "OLMo 2, OLMo 3", "norms over all heads, windows, YaRN", "olmo2, olmo3"},
                  BuildOlmo2},
     Architecture{{"phi3", "Phi-3, Phi-3.5-mini, Phi-4", "fused tensors, LongRoPE, partial RoPE",
                   "phi3Short, phi3Long"},
                  BuildPhi3},
     Architecture{{"qwen2", "Qwen 1.5 to 2.5", "biases, YaRN", "qwen2, qwen2Yarn"}, BuildQwen2},
+    Architecture{
+        {"qwen2moe", "Qwen 1.5 and 2 with experts", "biases, a gated shared expert", "qwen2moe"},
+        BuildQwen2,
+        true},
     Architecture{{"qwen3", "Qwen 3 (dense)", "normed heads", "qwen3Tied"}, BuildQwen3},
+    Architecture{{"qwen3moe", "Qwen 3 with experts", "normed heads", "qwen3moe"}, BuildQwen3, true},
     Architecture{{"smollm3", "SmolLM 3", "layers without positions", "smollm3"}, BuildSmolLm3},
 };
 
@@ -70,6 +92,11 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
         return MakeError(ErrorCode::kUnsupported,
                          "{}: architecture '{}' is not supported. Supported: {}.", source.name(),
                          hyper.architecture, SupportedArchitectures());
+    }
+    if (hyper.moe.experts > 0 && !architecture->experts) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: a mixture of {} experts is not supported for architecture '{}'",
+                         source.name(), hyper.moe.experts, hyper.architecture);
     }
     Builder builder(hyper, shard, source, options);
     builder.Leave(architecture->build(builder, builder.Enter()));

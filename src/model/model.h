@@ -34,8 +34,12 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
 
 // Each builder emits the layers of this stage from residual stream to residual stream.
 program::ValueId BuildLlama(Builder& b, program::ValueId x);
+program::ValueId BuildDeepSeek2(Builder& b, program::ValueId x);
 program::ValueId BuildQwen2(Builder& b, program::ValueId x);
 program::ValueId BuildQwen3(Builder& b, program::ValueId x);
+program::ValueId BuildGlm4Moe(Builder& b, program::ValueId x);
+program::ValueId BuildGptOss(Builder& b, program::ValueId x);
+program::ValueId BuildMiniMaxM2(Builder& b, program::ValueId x);
 program::ValueId BuildGemma2(Builder& b, program::ValueId x);
 program::ValueId BuildGemma3(Builder& b, program::ValueId x);
 program::ValueId BuildGemma4(Builder& b, program::ValueId x);

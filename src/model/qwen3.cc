@@ -1,5 +1,5 @@
-// Qwen3, dense (Yang et al. 2025): no biases; each query and key head is RMS-normalised before RoPE
-// over halves; head_dim is given explicitly.
+// Qwen3, dense and with experts (Yang et al. 2025): no biases; each query and key head is
+// RMS-normalised before RoPE over halves; head_dim is given explicitly.
 #include "model/model.h"
 
 namespace weft::model {

@@ -76,9 +76,9 @@ std::vector<double> SharesOrEven(const std::vector<double>& shares, int parts) {
     return shares.empty() ? std::vector<double>(static_cast<size_t>(parts), 1.0) : shares;
 }
 
-// The largest block of the tensor's dtype over all layers (files mix types).
+// The largest block of the tensor's dtype over all layers (files mix types); 0: none has it.
 int64_t LargestBlock(const formats::ModelSource& source, const Hyper& hyper, const char* suffix) {
-    int64_t block = 1;
+    int64_t block = 0;
     for (int64_t layer = 0; layer < hyper.layers; ++layer) {
         const auto* tensor = source.FindTensor(fmt::format("blk.{}.{}", layer, suffix));
         if (tensor != nullptr) block = std::max(block, Info(tensor->dtype).block_elements);
@@ -96,7 +96,10 @@ Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
     if (!layout.pp_shares.empty()) return CutUnits(hyper.layers, layout.pp_shares);
     const double attention = static_cast<double>(hyper.hidden * hyper.head_dim) *
                              static_cast<double>(2 * hyper.heads + 2 * hyper.kv_heads);
-    const double mlp = 3.0 * static_cast<double>(hyper.hidden * hyper.ffn);
+    const int64_t columns = hyper.moe.experts > 0
+                                ? hyper.moe.experts * hyper.moe.ffn + hyper.moe.shared_ffn
+                                : hyper.ffn;
+    const double mlp = 3.0 * static_cast<double>(hyper.hidden * columns);
     const double head = static_cast<double>(hyper.hidden * hyper.vocab) / (attention + mlp);
     const double each = (static_cast<double>(hyper.layers) + head) / layout.pp;
     std::vector<Span> spans;
@@ -113,30 +116,113 @@ Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
 
 // The cuts over the tensor ranks, the same in every stage.
 struct TensorCuts {
-    std::vector<Span> heads, ffn, vocab;
+    std::vector<Span> heads, ffn, vocab, experts, expert_ffn, shared_ffn;
 };
+
+// Cuts the columns of MLPs whose down projection is `suffix`; nothing where no layer has one.
+Result<std::vector<Span>> CutMlp(const char* what, int64_t columns, const char* suffix,
+                                 const char* reason, const Hyper& hyper,
+                                 const formats::ModelSource& source,
+                                 const std::vector<double>& shares,
+                                 std::vector<std::string>& notes) {
+    const int64_t block = LargestBlock(source, hyper, suffix);
+    if (block == 0) return std::vector<Span>(shares.size());
+    const int64_t ideal = ColumnUnit(columns);
+    return Cut({what, columns, std::max(block, ideal), ideal, reason}, shares, notes);
+}
+
+// Whole experts to each expert group, by the sum of its ranks' shares; in a group, columns.
+Status CutExperts(const Hyper& hyper, const formats::ModelSource& source, const Layout& layout,
+                  const std::vector<double>& shares, TensorCuts& cuts,
+                  std::vector<std::string>& notes) {
+    const int64_t ranks = layout.tp / layout.ep;  // of one group
+    const auto group = [&](int64_t g) { return shares.begin() + g * ranks; };
+    std::vector<double> sums;
+    for (int64_t g = 0; g < layout.ep; ++g) {
+        sums.push_back(std::accumulate(group(g), group(g + 1), 0.0));
+    }
+    if (hyper.moe.experts < layout.ep) {
+        return MakeError(hyper.moe.experts == 0 ? ErrorCode::kUsage : ErrorCode::kUnsupported,
+                         "--ep {} needs a model with at least so many experts; {} has {}",
+                         layout.ep, source.name(), hyper.moe.experts);
+    }
+    if (hyper.moe.experts == 0) {
+        cuts.experts = cuts.expert_ffn = cuts.shared_ffn = std::vector<Span>(shares.size());
+        return {};
+    }
+    const std::vector<Span> experts = CutUnits(hyper.moe.experts, sums);
+    for (int64_t g = 0; g < layout.ep; ++g) {
+        const std::vector<double> own(group(g), group(g + 1));
+        WEFT_ASSIGN(const std::vector<Span> columns,
+                    CutMlp("columns of an expert", hyper.moe.ffn, "ffn_down_exps.weight",
+                           " (the quantization block of ffn_down_exps; --ep keeps experts whole)",
+                           hyper, source, own, notes));
+        for (const Span& span : columns) {
+            cuts.experts.push_back(experts[static_cast<size_t>(g)]);
+            cuts.expert_ffn.push_back(span);
+        }
+    }
+    WEFT_ASSIGN(
+        cuts.shared_ffn,
+        CutMlp("columns of the shared expert", hyper.moe.shared_ffn, "ffn_down_shexp.weight",
+               " (the quantization block of ffn_down_shexp)", hyper, source, shares, notes));
+    return {};
+}
 
 Result<TensorCuts> CutTensors(const Hyper& hyper, const formats::ModelSource& source,
                               const Layout& layout, std::vector<std::string>& notes) {
     const std::vector<double> shares = SharesOrEven(layout.tp_shares, layout.tp);
     if (layout.tp == 1) {
-        return TensorCuts{{{0, hyper.heads}}, {{0, hyper.ffn}}, {{0, hyper.vocab}}};
+        return TensorCuts{{{0, hyper.heads}},   {{0, hyper.ffn}},
+                          {{0, hyper.vocab}},   {{0, hyper.moe.experts}},
+                          {{0, hyper.moe.ffn}}, {{0, hyper.moe.shared_ffn}}};
     }
-    const int64_t head_block = LargestBlock(source, hyper, "attn_output.weight");
+    const int64_t head_block =
+        std::max<int64_t>(1, LargestBlock(source, hyper, "attn_output.weight"));
     const int64_t other_dim =
-        hyper.windowed_heads.head_dim != 0 ? hyper.windowed_heads.head_dim : hyper.head_dim;
-    const int64_t head_unit = std::lcm(std::lcm(hyper.head_dim, head_block) / hyper.head_dim,
+        hyper.windowed_heads.head_dim != 0 ? hyper.windowed_heads.head_dim : hyper.value_dim();
+    const int64_t head_unit = std::lcm(std::lcm(hyper.value_dim(), head_block) / hyper.value_dim(),
                                        std::lcm(other_dim, head_block) / other_dim);
-    const int64_t ffn_block = LargestBlock(source, hyper, "ffn_down.weight");
-    const int64_t ffn_ideal = FfnUnit(hyper);
     TensorCuts cuts;
     WEFT_ASSIGN(cuts.heads, Cut({"query heads", hyper.heads, head_unit, 1,
                                  " (the quantization block of attn_output)"},
                                 shares, notes));
-    WEFT_ASSIGN(cuts.ffn, Cut({"MLP columns", hyper.ffn, std::max(ffn_block, ffn_ideal), ffn_ideal,
-                               " (the quantization block of ffn_down)"},
-                              shares, notes));
+    WEFT_ASSIGN(cuts.ffn,
+                CutMlp("MLP columns", hyper.ffn, "ffn_down.weight",
+                       " (the quantization block of ffn_down)", hyper, source, shares, notes));
+    WEFT_TRY(CutExperts(hyper, source, layout, shares, cuts, notes));
     WEFT_ASSIGN(cuts.vocab, Cut({"vocabulary rows", hyper.vocab, 16, 16, ""}, shares, notes));
+    return cuts;
+}
+
+// The cuts with the layout's expert groups, or with the fewest that work where it leaves them open.
+Result<TensorCuts> ChooseCuts(const Hyper& hyper, const formats::ModelSource& source,
+                              Layout& layout, std::vector<std::string>& notes) {
+    const bool open = layout.ep == 0;
+    layout.ep = std::max(1, layout.ep);
+    Result<TensorCuts> cuts = CutTensors(hyper, source, layout, notes);
+    if (open && !cuts.ok() && hyper.moe.experts > 0) {
+        for (Layout other = layout; ++other.ep <= other.tp;) {
+            std::vector<std::string> own;
+            if (other.tp % other.ep != 0) continue;
+            Result<TensorCuts> found = CutTensors(hyper, source, other, own);
+            if (!found.ok()) continue;
+            layout = other;
+            notes = std::move(own);
+            cuts = std::move(found);
+            break;
+        }
+    }
+    if (cuts.ok() && layout.ep > 1) {
+        std::string text;
+        for (int g = 0; g < layout.ep; ++g) {
+            const Span& held = cuts->experts[static_cast<size_t>(g * (layout.tp / layout.ep))];
+            text += fmt::format("{}{}-{}", text.empty() ? "" : ", ", held.begin, held.end - 1);
+        }
+        notes.push_back(fmt::format("{} experts whole in {} groups of {} tensor rank{}: {}",
+                                    hyper.moe.experts, layout.ep, layout.tp / layout.ep,
+                                    layout.tp == layout.ep ? "" : "s", text));
+    }
     return cuts;
 }
 
@@ -161,7 +247,7 @@ Result<std::vector<double>> ParseShares(const std::string& text) {
     }
 }
 
-Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares) {
+Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares, int ep) {
     Layout layout;
     layout.tp = tp > 0 ? tp : pp > 0 ? ranks / pp : ranks;
     layout.pp = pp > 0 ? pp : tp > 0 ? ranks / tp : 1;
@@ -170,6 +256,12 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
                          "{} ranks do not make --tp {} x --pp {}: start tp x pp ranks (with "
                          "--local or --hosts), or change the layout",
                          ranks, std::max(tp, layout.tp), std::max(pp, layout.pp));
+    }
+    layout.ep = ep;
+    if (ep > 0 && layout.tp % ep != 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "--ep {} does not divide --tp {}: expert groups are made of tensor ranks",
+                         layout.ep, layout.tp);
     }
     if (shares.empty()) return layout;
     const size_t tensor_ranks = static_cast<size_t>(layout.tp);
@@ -191,17 +283,18 @@ Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& 
     return layout;
 }
 
-int64_t FfnUnit(const Hyper& hyper) {
+int64_t ColumnUnit(int64_t columns) {
     for (int64_t unit : {64, 32}) {
-        if (hyper.ffn % unit == 0) return unit;
+        if (columns % unit == 0) return unit;
     }
     return 1;
 }
 
 Result<ShardPlan> PlanShards(const Hyper& hyper, const formats::ModelSource& source,
-                             const Layout& layout) {
+                             const Layout& wanted) {
+    Layout layout = wanted;
     ShardPlan plan;
-    WEFT_ASSIGN(const TensorCuts cuts, CutTensors(hyper, source, layout, plan.notes));
+    WEFT_ASSIGN(const TensorCuts cuts, ChooseCuts(hyper, source, layout, plan.notes));
     WEFT_ASSIGN(const std::vector<Span> layers, CutLayers(hyper, layout));
     int64_t kv_held = 0;
     for (int rank = 0; rank < layout.size(); ++rank) {
@@ -216,6 +309,9 @@ Result<ShardPlan> PlanShards(const Hyper& hyper, const formats::ModelSource& sou
         shard.kv_heads = {shard.heads.begin / hyper.group(),
                           (shard.heads.end - 1) / hyper.group() + 1};
         shard.ffn = cuts.ffn[t];
+        shard.experts = cuts.experts[t];
+        shard.expert_ffn = cuts.expert_ffn[t];
+        shard.shared_ffn = cuts.shared_ffn[t];
         shard.vocab = cuts.vocab[t];
         for (const Span& part : cuts.vocab) shard.vocab_parts.push_back(part.size());
         kv_held += shard.stage == 0 ? shard.kv_heads.size() : 0;

@@ -6,6 +6,9 @@
 //               a rank holds every KV head that its query heads read (so KV heads are replicated
 //               where a cut falls inside a group, or where there are more ranks than KV heads)
 //   MLP         columns, in multiples of the quantization block of the down projection
+//   experts     columns of each, as the MLP's, over the tensor ranks of one expert group: `--ep E`
+//               makes E groups of the tensor ranks, each with whole experts (any number) of its
+//               own. Unsaid: one group, or the fewest with which the columns can be cut
 //   vocabulary  rows, in multiples of 16
 //   pipeline    whole layers; the output matrix counts as the layers that it weighs
 // Where a block forbids the cut that the shares ask for, the nearest allowed one is taken and a
@@ -26,6 +29,7 @@ struct Layout {
     int pp = 1;
     std::vector<double> tp_shares;  // [tp], empty: even
     std::vector<double> pp_shares;  // [pp], empty: even
+    int ep = 0;                     // expert groups of the tp ranks, divides tp; 0: as needed
     int size() const { return tp * pp; }
 };
 
@@ -41,8 +45,9 @@ struct Shard {
     int rank = 0, stage = 0, tensor_rank = 0;
     Layout layout;
     Span layers, heads, kv_heads, ffn, vocab;
-    std::vector<int64_t> vocab_parts;  // rows of each tensor rank, for the all-gather of logits
-    bool kv_replicated = false;        // some KV head is on several ranks
+    Span experts, expert_ffn, shared_ffn;  // experts held, columns of each, of the shared one
+    std::vector<int64_t> vocab_parts;      // rows of each tensor rank, for the all-gather of logits
+    bool kv_replicated = false;            // some KV head is on several ranks
     bool first_stage() const { return stage == 0; }
     bool last_stage() const { return stage == layout.pp - 1; }
 };
@@ -52,12 +57,13 @@ Result<std::vector<double>> ParseShares(const std::string& text);
 
 // tp, pp and shares as the user gave them -> a layout for `ranks` ranks. Both 0: tp = ranks. One
 // 0: ranks / the other. Shares: one a tensor rank, or one a stage (where tp is 1), or both in a
-// row. kUsage where they don't fit.
-Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares);
+// row. ep: expert groups of the tensor ranks, 0: as many as the model needs. kUsage where they
+// don't fit.
+Result<Layout> MakeLayout(int ranks, int tp, int pp, const std::vector<double>& shares, int ep = 0);
 
 // MLP columns that a cut never divides, the down projection's quantization block apart: as many as
 // a segmented mat_mul adds up at a time, so that its segments are the same on any number of ranks.
-int64_t FfnUnit(const Hyper& hyper);
+int64_t ColumnUnit(int64_t columns);
 
 struct ShardPlan {
     std::vector<Shard> shards;       // by world rank

@@ -27,8 +27,8 @@ class Checker {
             const Op& op = program_.ops[index_];
             for (ValueId id : op.inputs) {
                 WEFT_TRY(CheckOperand(id, true));
-                if (IsWide(id) && op.kind() != OpKind::kAllReduce) {
-                    return Wrong("only all_reduce takes float64 sums");
+                if (IsWide(id) && !TakesWide(op)) {
+                    return Wrong("only all_reduce and expert_sum take float64 sums");
                 }
             }
             for (ValueId id : op.outputs) {
@@ -182,6 +182,9 @@ class Checker {
     bool Check(const Op& op, const AllReduce&) const {
         return SameShapes(op, 1, 1) && !IsWide(op.outputs[0]);
     }
+    static bool TakesWide(const Op& op) {
+        return op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kExpertSum;
+    }
     bool IsWide(ValueId id) const { return program_.value(id).dtype == DType::kF64; }
     bool Check(const Op& op, const AllGather& a) const {
         int64_t columns = 0;
@@ -215,6 +218,75 @@ class Checker {
     bool Check(const Op& op, const SoftmaxCrossEntropyGrad&) const {
         return Counts(op, 3, 1) && IsLoss(In(op, 1), In(op, 2), InType(op, 2), In(op, 0)) &&
                Out(op, 0) == In(op, 1);
+    }
+    bool Check(const Op& op, const Route& a) const {
+        if (op.inputs.empty() || op.inputs.size() > 2 || op.outputs.size() != 2) return false;
+        const Shape &logits = In(op, 0), &ids = Out(op, 0);
+        if (!Matrix(logits) || !Matrix(ids) || ids[0] != logits[0] || !(Out(op, 1) == ids)) {
+            return false;
+        }
+        const int64_t experts = logits[1], used = ids[1];
+        if (a.groups < 1 || a.groups_used < 1 || a.groups_used > a.groups || a.group_best < 1 ||
+            experts % a.groups != 0 || a.group_best > experts / a.groups) {
+            return false;
+        }
+        return used >= 1 && used <= experts / a.groups * a.groups_used &&
+               program_.value(op.outputs[0]).dtype == DType::kI32 && !IsWide(op.outputs[1]) &&
+               (op.inputs.size() == 1 || In(op, 1) == Shape{experts});
+    }
+    static bool Stack(const Shape& s) { return s.rank == 3; }
+    // Ids [T, K] beside x [T, k] or [T, K, k].
+    bool IsRouted(const Op& op, const Shape& x, size_t ids) const {
+        const Shape& k = In(op, ids);
+        return InType(op, ids) == DType::kI32 && Matrix(k) && k[0] == x[0] &&
+               (Matrix(x) || (Stack(x) && x[1] == k[1]));
+    }
+    bool Check(const Op& op, const ExpertMatMul& a) const {
+        const size_t inputs = op.inputs.size();
+        if ((inputs != 3 && inputs != 4) || op.outputs.size() != 1 || a.first_expert < 0) {
+            return false;
+        }
+        const Shape &x = In(op, 0), &weight = In(op, 2);
+        return IsRouted(op, x, 1) && Stack(weight) && x[x.rank - 1] == weight[2] &&
+               Out(op, 0) == Shape{x[0], In(op, 1)[1], weight[1]} && !IsWide(op.outputs[0]) &&
+               (inputs == 3 || In(op, 3) == Shape{weight[0], 1, weight[1]});
+    }
+    bool Check(const Op& op, const ExpertSum& a) const {
+        const size_t inputs = 4 + size_t{a.bias} + size_t{a.base};
+        if (!Counts(op, inputs, 1) || a.first_expert < 0 || a.segment_cols < 0) return false;
+        const Shape &x = In(op, 0), &weight = In(op, 3);
+        for (size_t i = 0; i < inputs - size_t{a.base}; ++i) {
+            if (IsWide(op.inputs[i])) return false;
+        }
+        return Stack(x) && IsRouted(op, x, 1) && In(op, 2) == In(op, 1) && Stack(weight) &&
+               x[2] == weight[2] && Out(op, 0) == Shape{x[0], weight[1]} &&
+               (!a.bias || In(op, 4) == Shape{weight[0], 1, weight[1]}) &&
+               (!a.base || In(op, inputs - 1) == Out(op, 0));
+    }
+    bool Check(const Op& op, const GateRows&) const {
+        return Counts(op, 2, 1) && Matrix(In(op, 0)) && Out(op, 0) == In(op, 0) &&
+               In(op, 1) == Shape{In(op, 0)[0], 1};
+    }
+    bool Check(const Op& op, const HeadMatMul&) const {
+        if (!Counts(op, 2, 1) || !Matrix(In(op, 0)) || !Stack(In(op, 1))) return false;
+        const Shape &x = In(op, 0), &weight = In(op, 1);
+        return x[1] == weight[0] * weight[2] && Out(op, 0) == Shape{x[0], weight[0] * weight[1]};
+    }
+    bool Check(const Op& op, const PickColumns& a) const {
+        if (!Counts(op, 1, 1) || !Matrix(In(op, 0)) || !Matrix(Out(op, 0))) return false;
+        const Shape &x = In(op, 0), &y = Out(op, 0);
+        return a.heads > 0 && x[0] == y[0] && x[1] % a.heads == 0 && y[1] % a.heads == 0 &&
+               a.begin >= 0 && a.begin <= (x[1] - y[1]) / a.heads;
+    }
+    bool Check(const Op& op, const LatentAttention& a) const {
+        if (!Counts(op, 5, 1)) return false;
+        for (size_t i = 0; i < 4; ++i) {
+            if (!Matrix(In(op, i)) || In(op, i)[0] != In(op, 0)[0]) return false;
+        }
+        const int64_t rank = In(op, 2)[1], rope = In(op, 3)[1];
+        return a.heads > 0 && In(op, 0)[1] == a.heads * rank && In(op, 1)[1] == a.heads * rope &&
+               program_.value(op.inputs[4]).storage == Storage::kState &&
+               In(op, 4) == Shape{1, rank + rope} && Out(op, 0) == In(op, 0);
     }
     bool Check(const Op& op, const Send& a) const { return Counts(op, 1, 0) && a.peer >= 0; }
     bool Check(const Op& op, const Recv& a) const { return Counts(op, 0, 1) && a.peer >= 0; }

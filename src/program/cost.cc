@@ -88,6 +88,34 @@ class Coster {
         cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
     }
     void Count(const PadColumns&) {}
+    void Count(const Route&) { cost_.flops = 8 * In(0); }
+    // Of a stack only the matrices that some token chose are read: no more than rows that choose.
+    void ReadTouched(ValueId stack, int64_t rows) {
+        const int64_t all = program_.value(stack).shape[0];
+        cost_.read_bytes -= Bytes(stack) / all * (all - std::min(all, rows));
+    }
+    void Count(const ExpertMatMul&) {
+        cost_.flops = 2 * Out() * Columns(op_->inputs[0]) + (op_->inputs.size() == 4 ? Out() : 0);
+        for (size_t i = 2; i < op_->inputs.size(); ++i) ReadTouched(op_->inputs[i], In(1));
+    }
+    void Count(const ExpertSum& a) {
+        const int64_t products = In(0) * program_.value(op_->inputs[3]).shape[1];
+        cost_.flops = 2 * products + 2 * In(1) * Columns(op_->outputs[0]);
+        ReadTouched(op_->inputs[3], In(1));
+        if (a.bias) ReadTouched(op_->inputs[4], In(1));
+    }
+    void Count(const GateRows&) { cost_.flops = Out() + 4 * In(1); }
+    void Count(const HeadMatMul&) { cost_.flops = 2 * Out() * Columns(op_->inputs[1]); }
+    void Count(const PickColumns&) {
+        cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
+    }
+    void Count(const LatentAttention& a) {
+        const Value& cache = program_.value(op_->inputs[4]);
+        const int64_t rank = Columns(op_->inputs[2]), width = cache.shape[1];
+        cost_.flops = (2 * (width + rank) + 4) * a.heads * Pairs(context_);
+        cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, width);
+        cost_.written_bytes += tokens_ * RowBytes(cache.dtype, width);
+    }
     void Count(const SoftmaxCrossEntropy&) { cost_.flops = 3 * In(0); }
 
     void Count(const MatMulGradInput&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }

@@ -201,8 +201,7 @@ class Walk {
 
     // Place() has refused these.
     template <typename T>
-    requires kOnlyBackward<T>
-    void Back(const T&) { WEFT_CHECK(false); }
+    requires(kOnlyBackward<T> || kOnlyForward<T>) void Back(const T&) { WEFT_CHECK(false); }
 
     // ---- Gradients of activations -----------------------------------------------------------
 

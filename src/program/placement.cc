@@ -120,6 +120,15 @@ class Placer {
                          OpName(op_->kind()));
     }
 
+    template <typename T>
+    requires kOnlyForward<T> Placed Output(const T&)
+    const {
+        return MakeError(ErrorCode::kUnsupported,
+                         "differentiate: op {} ({}) has no gradient yet: models with experts or "
+                         "latent attention cannot be trained",
+                         index_, OpName(op_->kind()));
+    }
+
     const Program& program_;
     std::vector<Placement> placements_;
     std::vector<const Op*> writer_;  // of each value

@@ -25,6 +25,12 @@ concept kOnlyBackward = std::is_same_v<T, SliceColumns> || std::is_same_v<T, Pad
     std::is_same_v<T, GluGrad> || std::is_same_v<T, EmbeddingGrad> ||
     std::is_same_v<T, SelectRowsGrad> || std::is_same_v<T, SoftmaxCrossEntropyGrad>;
 
+// Ops that run forward only, so far.
+template <typename T>
+concept kOnlyForward = std::is_same_v<T, Route> || std::is_same_v<T, ExpertMatMul> ||
+    std::is_same_v<T, ExpertSum> || std::is_same_v<T, GateRows> || std::is_same_v<T, HeadMatMul> ||
+    std::is_same_v<T, PickColumns> || std::is_same_v<T, LatentAttention>;
+
 // The placement of each value of a forward Program that passes CheckShapes, by ValueId. Inputs,
 // received values and outputs of Embedding count as whole (an all_reduce of a cut table's rows
 // changes no gradient); weights are not placed: the op that reads one says how it is cut.

@@ -15,6 +15,23 @@ const char* CutName(Cut cut) {
     return "";
 }
 
+const char* ScoreName(GateScore score) {
+    switch (score) {
+        case GateScore::kSoftmax: return "softmax";
+        case GateScore::kSigmoid: return "sigmoid";
+    }
+    return "";
+}
+
+std::string SliceText(const Value& weight) {
+    const WeightSlice& slice = weight.slice;
+    const bool stack = weight.shape.rank == 3;
+    return fmt::format("{}[{}{}:, {}:]", slice.name,
+                       stack ? fmt::format("{}:, ", slice.first_matrix) : "", slice.row_begin,
+                       slice.col_begin) +
+           (slice.transposed ? " transposed" : "");
+}
+
 const char* GroupName(Group group) {
     return group == Group::kTensor ? "tensor" : "pipeline";
 }
@@ -58,7 +75,7 @@ struct AttributeText {
     std::string operator()(const Rope& a) const {
         const std::string text =
             fmt::format("head_dim={} rotary_dim={} pairs={} sign={}", a.head_dim, a.rotary_dim,
-                           a.neighbours ? "neighbours" : "halves", a.sign);
+                        a.neighbours ? "neighbours" : "halves", a.sign);
         return a.magnitude == 1 ? text : fmt::format("{} magnitude={:.6g}", text, a.magnitude);
     }
     std::string operator()(const Attention& a) const { return Text(a); }
@@ -75,6 +92,28 @@ struct AttributeText {
     }
     std::string operator()(const SliceColumns& a) const { return fmt::format("begin={}", a.begin); }
     std::string operator()(const PadColumns& a) const { return fmt::format("begin={}", a.begin); }
+    std::string operator()(const Route& a) const {
+        std::string text = fmt::format("score={}", ScoreName(a.score));
+        if (a.groups > 1) {
+            text += fmt::format(" groups={} groups_used={} group_best={}", a.groups, a.groups_used,
+                                a.group_best);
+        }
+        return fmt::format("{}{} scale={:.6g}", text, a.renormalise ? " renormalise" : "", a.scale);
+    }
+    std::string operator()(const ExpertMatMul& a) const {
+        return fmt::format("first_expert={} cut={}", a.first_expert, CutName(a.cut));
+    }
+    std::string operator()(const ExpertSum& a) const {
+        return fmt::format("first_expert={} cut={} segment_cols={}{}{}", a.first_expert,
+                           CutName(a.cut), a.segment_cols, a.bias ? " bias" : "",
+                           a.base ? " base" : "");
+    }
+    std::string operator()(const PickColumns& a) const {
+        return fmt::format("heads={} begin={}", a.heads, a.begin);
+    }
+    std::string operator()(const LatentAttention& a) const {
+        return fmt::format("heads={} scale={:.6g}", a.heads, a.scale);
+    }
     std::string operator()(const Send& a) const { return fmt::format("peer={}", a.peer); }
     std::string operator()(const Recv& a) const { return fmt::format("peer={}", a.peer); }
     std::string operator()(const RmsNormGradInput& a) const {
@@ -135,8 +174,7 @@ std::string Print(const Program& program) {
         text += fmt::format("{} {} {} {}", StorageName(value.storage), value.name,
                             Info(value.dtype).name, value.shape.Text());
         if (value.storage == Storage::kWeight) {
-            text += fmt::format(" = {}[{}:, {}:]", value.slice.name, value.slice.row_begin,
-                                value.slice.col_begin);
+            text += " = " + SliceText(value);
         }
         text += '\n';
     }

@@ -28,6 +28,13 @@ std::string Shape::Text() const {
     return text + "]";
 }
 
+int64_t FileRow(const Value& weight, int64_t row) {
+    const WeightSlice& slice = weight.slice;
+    if (weight.shape.rank < 3) return slice.row_begin + row;
+    const int64_t matrix = slice.first_matrix + row / weight.shape[1];
+    return matrix * slice.matrix_rows + slice.row_begin + row % weight.shape[1];
+}
+
 const char* OpName(OpKind kind) {
     switch (kind) {
         case OpKind::kEmbedding: return "embedding";
@@ -49,6 +56,13 @@ const char* OpName(OpKind kind) {
         case OpKind::kZero: return "zero";
         case OpKind::kSliceColumns: return "slice_columns";
         case OpKind::kPadColumns: return "pad_columns";
+        case OpKind::kRoute: return "route";
+        case OpKind::kExpertMatMul: return "expert_mat_mul";
+        case OpKind::kExpertSum: return "expert_sum";
+        case OpKind::kGateRows: return "gate_rows";
+        case OpKind::kHeadMatMul: return "head_mat_mul";
+        case OpKind::kPickColumns: return "pick_columns";
+        case OpKind::kLatentAttention: return "latent_attention";
         case OpKind::kSoftmaxCrossEntropy: return "softmax_cross_entropy";
         case OpKind::kMatMulGradInput: return "mat_mul_grad_input";
         case OpKind::kMatMulGradWeight: return "mat_mul_grad_weight";

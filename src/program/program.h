@@ -54,12 +54,17 @@ enum class Storage {
 };
 
 // Which part of a tensor of the file a weight value holds: rows [row_begin, row_begin + dims[0])
-// and columns [col_begin, col_begin + dims[1]) of the tensor `name`.
+// and columns [col_begin, col_begin + dims[1]) of the tensor `name`. A stack of matrices [m, n, k]
+// holds those rows and columns of m matrices of the file, which has them one below the other; a
+// stack [m, 1, n] is m vectors.
 struct WeightSlice {
     std::string name;
     int64_t row_begin = 0;
     int64_t col_begin = 0;
     int64_t home_row = 0;  // where the matrix begins that this is a part of (Q, K, V in one tensor)
+    int64_t first_matrix = 0;  // stacks: the first matrix, and the rows that each has in the file
+    int64_t matrix_rows = 0;
+    bool transposed = false;   // stacks: the file holds each matrix turned, rows as columns
 };
 
 struct Value {
@@ -69,6 +74,10 @@ struct Value {
     Storage storage = Storage::kActivation;
     WeightSlice slice{};  // kWeight only
 };
+
+// The row of the file's tensor that holds row `row` of a weight; a stack's rows are counted
+// through.
+int64_t FileRow(const Value& weight, int64_t row);
 
 // How a collective's group is named: the ranks of one TP group, or neighbours in the pipeline.
 enum class Group { kTensor, kPipeline };
@@ -159,6 +168,51 @@ struct SliceColumns {     // x [T, n] -> [T, m]: columns [begin, begin + m)
 struct PadColumns {       // x [T, m] -> [T, n]: x at columns [begin, begin + m), zeros elsewhere
     int64_t begin = 0;
 };
+
+// Mixtures of experts. A value [T, K, n] has a row for each of a token's K experts; which row lies
+// where in memory is the backend's own business.
+enum class GateScore { kSoftmax, kSigmoid };
+struct Route {            // logits [T, E], (bias [E]) -> ids [T, K] i32, weights [T, K]
+    // The K experts of the highest score + bias; the bias chooses, and weighs nothing. Equal ones:
+    // the lower id. Weights are the scores of the chosen, in the order of choice.
+    GateScore score = GateScore::kSoftmax;
+    // Experts stand in `groups` of equal size, of which only `groups_used` can be chosen from:
+    // those with the highest sums of their best `group_best` experts.
+    int64_t groups = 1, groups_used = 1, group_best = 1;
+    bool renormalise = false;  // weights of a token add up to 1 (before scale)
+    float scale = 1;
+};
+// x [T, k] or [T, K, k], ids [T, K], weight [m, n, k], (bias [m, 1, n]) -> [T, K, n]: each row
+// times the matrix of its expert. This rank holds experts [first_expert, first_expert + m): rows of
+// others are left out by all that follows.
+struct ExpertMatMul {
+    int64_t first_expert = 0;
+    Cut cut = Cut::kNone;
+};
+// x [T, K, k], ids [T, K], weights [T, K], weight [m, n, k], (bias [m, 1, n]), (base [T, n]) ->
+// [T, n]: base + the sum over a token's experts of weight * (x . expert^T + bias), added up in
+// float64 in the order of the experts' ids. Output and base are f32 or f64.
+struct ExpertSum {
+    int64_t first_expert = 0;
+    Cut cut = Cut::kNone;     // kColumns: a bias stands on one rank only
+    int64_t segment_cols = 0; // as in MatMul
+    bool bias = false, base = false;
+};
+struct GateRows {};       // x [T, n], gate [T, 1] -> x * sigmoid(gate)
+// x [T, m * k], weight [m, n, k] -> [T, m * n]: each head's columns times the matrix of the head.
+struct HeadMatMul {};
+// x [T, heads * m] -> [T, heads * n]: columns [begin, begin + n) of each head's.
+struct PickColumns {
+    int64_t heads = 1, begin = 0;
+};
+// Latent attention, absorbed: q_latent [T, h * rank], q_key [T, h * rope], latent [T, rank],
+// key [T, rope], cache [1, rank + rope] -> [T, h * rank]. A position's latent and key are one row
+// of the cache, which all heads read: as key both, as value the latent.
+struct LatentAttention {
+    int64_t heads = 0;
+    float scale = 1;
+};
+
 // logits [R, V], targets [R] i32 -> [1]: the sum over rows of -log softmax(logits)[target]. A row
 // with a negative target counts nothing. The mean over tokens is the caller's: it scales dloss.
 struct SoftmaxCrossEntropy {};
@@ -191,13 +245,15 @@ struct SoftmaxCrossEntropyGrad {};  // dloss [1], logits [R, V], targets [R] -> 
 using OpAttributes =
     std::variant<Embedding, RmsNorm, SumSquares, MatMul, Rope, Attention, Glu, Add, AddBias, Scale,
                  SoftCap, SelectRows, AllReduce, AllGather, Send, Recv, Zero, SliceColumns,
-                 PadColumns, SoftmaxCrossEntropy, MatMulGradInput, MatMulGradWeight, BiasGrad,
+                 PadColumns, Route, ExpertMatMul, ExpertSum, GateRows, HeadMatMul, PickColumns,
+                 LatentAttention, SoftmaxCrossEntropy, MatMulGradInput, MatMulGradWeight, BiasGrad,
                  RmsNormGradInput, RmsNormGradWeight, AttentionGrad, GluGrad, EmbeddingGrad,
                  SelectRowsGrad, SoftmaxCrossEntropyGrad>;
 
 enum class OpKind {  // in the variant's order
     kEmbedding, kRmsNorm, kSumSquares, kMatMul, kRope, kAttention, kGlu, kAdd, kAddBias, kScale,
     kSoftCap, kSelectRows, kAllReduce, kAllGather, kSend, kRecv, kZero, kSliceColumns, kPadColumns,
+    kRoute, kExpertMatMul, kExpertSum, kGateRows, kHeadMatMul, kPickColumns, kLatentAttention,
     kSoftmaxCrossEntropy, kMatMulGradInput, kMatMulGradWeight, kBiasGrad, kRmsNormGradInput,
     kRmsNormGradWeight, kAttentionGrad, kGluGrad, kEmbeddingGrad, kSelectRowsGrad,
     kSoftmaxCrossEntropyGrad,

@@ -22,16 +22,6 @@ const char* const kLayouts[] = {"--tp 2",
                                 "--tp 3 --split 1,4,2",
                                 "--pp 2 --split 2,1"};
 
-Words SplitWords(const std::string& text) {
-    Words words;
-    for (size_t at = 0; at < text.size();) {
-        const size_t end = std::min(text.find(' ', at), text.size());
-        words.push_back(text.substr(at, end - at));
-        at = end + 1;
-    }
-    return words;
-}
-
 std::string Text(const std::string& layout, const char* flags) {
     return layout + " " + flags;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "model/load.h"
 #include "model/model.h"
 
 namespace weft::support {
@@ -64,16 +65,10 @@ class LoadedRank {
 
     void Load(const formats::ModelSource& source, size_t index) {
         const program::Value& value = program_.values[index];
-        const formats::TensorInfo* tensor = source.FindTensor(value.slice.name);
-        ASSERT_NE(tensor, nullptr);
         const Status status = executable_->LoadWeight(
             static_cast<program::ValueId>(index),
             [&](int64_t row, int64_t count, std::span<std::byte> out) {
-                return value.shape.rank == 1
-                           ? source.ReadRows(*tensor, 0, 1, value.slice.row_begin + row, count, out,
-                                             nullptr)
-                           : source.ReadRows(*tensor, value.slice.row_begin + row, count,
-                                             value.slice.col_begin, value.shape[1], out, nullptr);
+                return model::ReadWeight(source, value, row, count, out, nullptr);
             });
         ASSERT_TRUE(status.ok());
     }

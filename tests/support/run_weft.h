@@ -129,6 +129,17 @@ inline Words operator+(Words words, const Words& more) {
     return words;
 }
 
+// The words between blanks.
+inline Words SplitWords(const std::string& text) {
+    Words words;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find(' ', at), text.size());
+        words.push_back(text.substr(at, end - at));
+        at = end + 1;
+    }
+    return words;
+}
+
 struct Matrix {
     size_t rows = 0, cols = 0;
     std::vector<float> data;

@@ -19,15 +19,16 @@ namespace weft::support {
 struct TinyFile {
     model::Hyper hyper;
     DType dtype = DType::kF32;
-    bool dequantized = false;        // the numbers that `dtype` rounds to, written as F32
+    bool dequantized = false;  // the numbers that `dtype` rounds to, written as F32
     double rope_base = 10000;
-    double rope_linear = 0;          // factor of linear scaling; 0: none
+    double rope_linear = 0;                               // factor of linear scaling; 0: none
     std::map<std::string, std::vector<float>> vectors{};  // more tensors: RoPE's factors
     // More keys behind the architecture's name: u32 where they count something, else f32.
     std::map<std::string, double> numbers{};
     std::map<std::string, std::string> strings{};
-    std::vector<bool> windowed{};             // attention.sliding_window_pattern; empty: none
-    std::string architecture{};               // as the file says it; empty: hyper's
+    std::vector<bool> windowed{};  // attention.sliding_window_pattern; empty: none
+    std::string architecture{};    // as the file says it; empty: hyper's
+    TinyForm form{};
 };
 
 // Nine query heads over three KV heads of 32 dims, nothing a power of two but what K-quants need.
@@ -55,8 +56,7 @@ inline DType FittingType(DType dtype, int64_t cols, int64_t rows) {
     return cols % 32 == 0 ? DType::kQ8_0 : DType::kF32;
 }
 
-inline std::vector<std::byte> TensorBytes(const TinyTensor& tensor, DType dtype,
-                                          bool dequantized) {
+inline std::vector<std::byte> TensorBytes(const TinyTensor& tensor, DType dtype, bool dequantized) {
     const auto cols = static_cast<size_t>(tensor.cols);
     const auto row_bytes = static_cast<size_t>(RowBytes(dtype, tensor.cols));
     std::vector<std::byte> bytes(static_cast<size_t>(tensor.rows) * row_bytes);
@@ -102,6 +102,42 @@ inline void WriteKvHeads(formats::GgufWriter& writer, const std::string& name,
     u32("rope.dimension_count_swa", h.windowed_heads.rotary_dim);
 }
 
+inline void WriteExpertKeys(formats::GgufWriter& writer, const model::Moe& moe,
+                            const std::string& prefix) {
+    const auto u32 = [&](const char* key, int64_t value) {
+        if (value > 0) writer.U32(prefix + key, static_cast<uint32_t>(value));
+    };
+    const bool sigmoid = moe.route.score == program::GateScore::kSigmoid;
+    u32("expert_count", moe.experts);
+    u32("expert_used_count", moe.used);
+    u32("expert_feed_forward_length", moe.ffn);
+    u32("expert_shared_feed_forward_length", moe.shared_ffn);
+    u32("expert_gating_func", sigmoid ? 2 : 0);
+    if (moe.route.groups > 1) {
+        u32("expert_group_count", moe.route.groups);
+        u32("expert_group_used_count", moe.route.groups_used);
+    }
+    if (moe.route.scale != 1) writer.F32(prefix + "expert_weights_scale", moe.route.scale);
+    if (sigmoid) writer.Bool(prefix + "expert_weights_norm", moe.route.renormalise);
+}
+
+// Files with latent attention name what is cached as a head, and the real one besides.
+template <typename U32>
+void WriteHeadKeys(const U32& u32, const model::Hyper& h) {
+    const model::Latent& m = h.latent;
+    if (m.rank == 0) {
+        u32("attention.key_length", h.head_dim);
+        u32("attention.value_length", h.head_dim);
+        return;
+    }
+    u32("attention.kv_lora_rank", m.rank);
+    if (m.q_rank > 0) u32("attention.q_lora_rank", m.q_rank);
+    u32("attention.key_length", m.rank + m.rope);
+    u32("attention.value_length", m.rank);
+    u32("attention.key_length_mla", m.nope + m.rope);
+    u32("attention.value_length_mla", m.value);
+}
+
 inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     const model::Hyper& h = file.hyper;
     const std::string name = file.architecture.empty() ? h.architecture : file.architecture;
@@ -115,11 +151,11 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     u32("embedding_length", h.hidden);
     u32("feed_forward_length", h.ffn);
     u32("attention.head_count", h.heads);
-    WriteKvHeads(writer, name, h);
-    u32("attention.key_length", h.head_dim);
-    u32("attention.value_length", h.head_dim);
+    h.latent.rank > 0 ? u32("attention.head_count_kv", 1) : WriteKvHeads(writer, name, h);
+    WriteHeadKeys(u32, h);
     u32("rope.dimension_count", h.rotary_dim);
     writer.F32(name + ".attention.layer_norm_rms_epsilon", h.rms_eps);
+    if (h.moe.experts > 0) WriteExpertKeys(writer, h.moe, name + ".");
     writer.F32(name + ".rope.freq_base", static_cast<float>(file.rope_base));
     if (file.rope_linear > 0) {
         writer.String(name + ".rope.scaling.type", "linear");
@@ -143,13 +179,11 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
         writer.Raw(name + ".attention.sliding_window_pattern", formats::MetaType::kArray, array);
     }
     WriteVocabulary(writer, h.vocab);
-    const TinySource source(h);
+    const TinySource source(h, std::nullopt, file.form);
     for (const formats::TensorInfo& info : source.tensors()) {
         const TinyTensor& tensor = source.data().at(info.name);
         const DType dtype = FittingType(file.dtype, tensor.cols, tensor.rows);
-        const std::vector<int64_t> dims = tensor.rows == 1
-                                              ? std::vector<int64_t>{tensor.cols}
-                                              : std::vector<int64_t>{tensor.cols, tensor.rows};
+        const std::vector<int64_t> dims(info.dims.begin(), info.dims.begin() + info.dim_count);
         writer.Tensor(info.name, file.dequantized ? DType::kF32 : dtype, dims,
                       TensorBytes(tensor, dtype, file.dequantized));
     }

@@ -52,12 +52,19 @@ inline TinyTensor MakeTensor(const std::string& name, int64_t rows, int64_t cols
 
 // ---- The source ---------------------------------------------------------------------------------
 
+// What hyper-parameters do not say of a source's tensors.
+struct TinyForm {
+    int64_t dense_layers = 0;  // leading layers without experts
+    bool split_latent = true;  // attn_k_b and attn_v_b; else attn_kv_b
+};
+
 // Float32 tensors by the formula; given a dtype, only the table of tensors of that type, with
 // nothing to read.
 class TinySource final : public formats::ModelSource {
   public:
-    explicit TinySource(const model::Hyper& h, std::optional<DType> dtype = std::nullopt)
-        : dtype_(dtype), meta_(name_, {}) {
+    explicit TinySource(const model::Hyper& h, std::optional<DType> dtype = std::nullopt,
+                        const TinyForm& form = {})
+        : form_(form), dtype_(dtype), meta_(name_, {}) {
         Add("token_embd.weight", h.vocab, h.hidden);
         if (!h.tied) Add("output.weight", h.vocab, h.hidden);
         Add("output_norm.weight", 1, h.hidden);
@@ -93,14 +100,18 @@ class TinySource final : public formats::ModelSource {
     std::map<std::string, TinyTensor>& data() { return data_; }
 
   private:
-    void Add(const std::string& tensor, int64_t rows, int64_t cols) {
+    // matrices: as many of them, one below the other.
+    void Add(const std::string& tensor, int64_t rows, int64_t cols, int64_t matrices = 1) {
         const DType dtype = rows == 1 ? DType::kF32 : dtype_.value_or(DType::kF32);
+        const int dims = matrices > 1 ? 3 : rows == 1 ? 1 : 2;
+        const int64_t each = rows;
+        rows *= matrices;
         infos_.push_back({tensor,
                           dtype,
                           cols,
                           rows,
-                          rows == 1 ? 1 : 2,
-                          {cols, rows, 1, 1},
+                          dims,
+                          {cols, each, matrices, 1},
                           0,
                           0,
                           static_cast<uint64_t>(rows * RowBytes(dtype, cols))});
@@ -112,40 +123,99 @@ class TinySource final : public formats::ModelSource {
         const int64_t q_rows = h.heads * heads.head_dim, kv_rows = heads.kv_heads * heads.head_dim;
         const std::string& name = h.architecture;
         const bool fused = name == "phi3", post = name.starts_with("gemma") || name == "olmo2";
+        const bool other_norm = name == "gpt-oss" || name == "glm4moe";
         for (const char* norm : {"attn_norm.weight", "ffn_norm.weight"}) {
-            if (name != "olmo2") Add(p + norm, 1, h.hidden);
+            const bool other = other_norm && std::string(norm).starts_with("ffn");
+            if (name != "olmo2")
+                Add(p + (other ? "post_attention_norm.weight" : norm), 1, h.hidden);
         }
         for (const char* norm : {"post_attention_norm.weight", "post_ffw_norm.weight"}) {
             if (post) Add(p + norm, 1, h.hidden);
         }
-        if (fused) {
+        if (h.latent.rank > 0) {
+            AddLatent(h, p);
+        } else if (fused) {
             Add(p + "attn_qkv.weight", q_rows + 2 * kv_rows, h.hidden);
         } else {
             Add(p + "attn_q.weight", q_rows, h.hidden);
             Add(p + "attn_k.weight", kv_rows, h.hidden);
             const bool k_is_v = name == "gemma4" && !h.IsWindowed(layer);
             if (!k_is_v) Add(p + "attn_v.weight", kv_rows, h.hidden);
-            Add(p + "ffn_gate.weight", h.ffn, h.hidden);
         }
-        Add(p + "attn_output.weight", h.hidden, q_rows);
-        Add(p + "ffn_up.weight", (fused ? 2 : 1) * h.ffn, h.hidden);
-        Add(p + "ffn_down.weight", h.hidden, h.ffn);
-        if (h.architecture == "qwen2") {
+        Add(p + "attn_output.weight", h.hidden,
+            h.latent.rank > 0 ? h.heads * h.value_dim() : q_rows);
+        if (h.moe.experts > 0 && layer >= form_.dense_layers) {
+            AddExperts(h, p);
+        } else {
+            if (!fused) Add(p + "ffn_gate.weight", h.ffn, h.hidden);
+            Add(p + "ffn_up.weight", (fused ? 2 : 1) * h.ffn, h.hidden);
+            Add(p + "ffn_down.weight", h.hidden, h.ffn);
+        }
+        if (name == "qwen2" || name == "qwen2moe" || other_norm) {
             Add(p + "attn_q.bias", 1, q_rows);
             Add(p + "attn_k.bias", 1, kv_rows);
             Add(p + "attn_v.bias", 1, kv_rows);
         }
-        if (name == "qwen3" || name == "gemma3" || name == "gemma4") {
+        if (name == "qwen3" || name == "qwen3moe" || name == "glm4moe" || name == "gemma3" ||
+            name == "gemma4") {
             Add(p + "attn_q_norm.weight", 1, heads.head_dim);
             Add(p + "attn_k_norm.weight", 1, heads.head_dim);
         }
         if (name == "gemma4") Add(p + "layer_output_scale.weight", 1, 1);
-        if (name == "olmo2") {
+        if (name == "gpt-oss") {
+            Add(p + "attn_output.bias", 1, h.hidden);
+            Add(p + "attn_sinks.weight", 1, h.heads);
+        }
+        if (name == "olmo2" || name == "minimax-m2") {
             Add(p + "attn_q_norm.weight", 1, q_rows);
             Add(p + "attn_k_norm.weight", 1, kv_rows);
         }
     }
 
+    // attn_k_b and attn_v_b, or (older files) both in attn_kv_b.
+    void AddLatent(const model::Hyper& h, const std::string& p) {
+        const model::Latent& m = h.latent;
+        const int64_t q_rows = h.heads * (m.nope + m.rope);
+        if (m.q_rank > 0) {
+            Add(p + "attn_q_a.weight", m.q_rank, h.hidden);
+            Add(p + "attn_q_a_norm.weight", 1, m.q_rank);
+            Add(p + "attn_q_b.weight", q_rows, m.q_rank);
+        } else {
+            Add(p + "attn_q.weight", q_rows, h.hidden);
+        }
+        Add(p + "attn_kv_a_mqa.weight", m.rank + m.rope, h.hidden);
+        Add(p + "attn_kv_a_norm.weight", 1, m.rank);
+        if (form_.split_latent) {
+            Add(p + "attn_k_b.weight", m.rank, m.nope, h.heads);
+            Add(p + "attn_v_b.weight", m.value, m.rank, h.heads);
+        } else {
+            Add(p + "attn_kv_b.weight", h.heads * (m.nope + m.value), m.rank);
+        }
+    }
+
+    void AddExperts(const model::Hyper& h, const std::string& p) {
+        const model::Moe& moe = h.moe;
+        Add(p + "ffn_gate_inp.weight", moe.experts, h.hidden);
+        if (moe.route.score == program::GateScore::kSigmoid) {
+            Add(p + "exp_probs_b.bias", 1, moe.experts);
+        }
+        Add(p + "ffn_gate_exps.weight", moe.ffn, h.hidden, moe.experts);
+        Add(p + "ffn_up_exps.weight", moe.ffn, h.hidden, moe.experts);
+        Add(p + "ffn_down_exps.weight", h.hidden, moe.ffn, moe.experts);
+        if (h.architecture == "gpt-oss") {
+            Add(p + "ffn_gate_inp.bias", 1, moe.experts);
+            Add(p + "ffn_gate_exps.bias", moe.experts, moe.ffn);
+            Add(p + "ffn_up_exps.bias", moe.experts, moe.ffn);
+            Add(p + "ffn_down_exps.bias", moe.experts, h.hidden);
+        }
+        if (moe.shared_ffn == 0) return;
+        Add(p + "ffn_gate_shexp.weight", moe.shared_ffn, h.hidden);
+        Add(p + "ffn_up_shexp.weight", moe.shared_ffn, h.hidden);
+        Add(p + "ffn_down_shexp.weight", h.hidden, moe.shared_ffn);
+        if (h.architecture == "qwen2moe") Add(p + "ffn_gate_inp_shexp.weight", 1, h.hidden);
+    }
+
+    TinyForm form_;
     std::optional<DType> dtype_;
     std::string name_ = "tiny";
     formats::Metadata meta_;

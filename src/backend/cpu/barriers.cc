@@ -88,6 +88,69 @@ struct Touch {
         Reads(a.x, a.cols);
         Writes(a.y, a.cols);
     }
+    void operator()(const kernels::RouteArgs& a) {
+        Reads(a.logits, a.experts);
+        Writes(a.weights, a.used);
+        writes.push_back({a.ids, rows * a.used * 4});
+    }
+    void ReadsPlan(const kernels::ExpertPlan& plan, int64_t count, int64_t used) {
+        reads.push_back({plan.begin, (count + 1) * 4});
+        reads.push_back({plan.slots, rows * used * 4});
+    }
+    // The left operand of an expert's matmul: `times` rows for each token.
+    void ReadsRows(const float* x, int64_t x_stride, const std::byte* prepared, int64_t cols,
+                   int64_t times) {
+        if (prepared == nullptr) return Reads(x, times * x_stride);
+        reads.push_back({prepared, rows * times * kernels.prepared_bytes(cols)});
+    }
+    void operator()(const kernels::PlanExpertsArgs& a) {
+        reads.push_back({a.ids, rows * a.used * 4});
+        writes.push_back({a.plan.begin, (a.count + 1) * 4});
+        writes.push_back({a.plan.slots, rows * a.used * 4});
+    }
+    void operator()(const kernels::ExpertMatMulArgs& a) {
+        ReadsPlan(a.plan, a.weight.count, a.used);
+        ReadsRows(a.x, a.x_stride, a.prepared, a.weight.cols, a.by_token ? 1 : a.used);
+        Writes(a.y, a.used * a.y_stride);
+    }
+    void operator()(const kernels::ExpertSumArgs& a) {
+        ReadsPlan(a.plan, a.weight.count, a.used);
+        ReadsRows(a.x, a.x_stride, a.prepared, a.weight.cols, a.used);
+        Reads(a.weights, a.used);
+        if (a.base != nullptr) Reads(a.base, a.weight.rows);
+        if (a.wide_base != nullptr) reads.push_back({a.wide_base, rows * a.weight.rows * 8});
+        writes.push_back({a.wide, rows * a.weight.rows * 8});
+        if (a.y != nullptr) Writes(a.y, a.weight.rows);
+    }
+    void operator()(const kernels::HeadMatMulArgs& a) {
+        ReadsRows(a.x, a.weight.cols, a.prepared, a.weight.cols, a.weight.count);
+        Writes(a.y, a.weight.count * a.weight.rows);
+    }
+    void operator()(const kernels::GateRowsArgs& a) {
+        Reads(a.x, a.cols);
+        Reads(a.gate, 1);
+        Writes(a.y, a.cols);
+    }
+    void operator()(const kernels::PickColumnsArgs& a) {
+        Reads(a.x, a.heads * a.head_cols);
+        Writes(a.y, a.heads * a.size);
+    }
+    void operator()(const kernels::LatentWriteArgs& a) {
+        Reads(a.latent, a.rank);
+        Reads(a.key, a.rope);
+        writes.push_back({a.cache.data, 1});
+    }
+    void operator()(const kernels::LatentAttentionArgs& a) {
+        Reads(a.q_latent, a.heads * a.rank);
+        Reads(a.q_key, a.heads * a.rope);
+        reads.push_back({a.cache.data, 1});
+        Writes(a.out, a.heads * a.rank);
+    }
+    template <typename Args>
+    void operator()(const OfExperts<Args>& a) {
+        reads.push_back({a.rows, 4});
+        (*this)(a.args);
+    }
     void operator()(const AddCall& a) {
         Reads(a.add.a, a.cols);
         Reads(a.add.b, a.cols);
@@ -131,7 +194,8 @@ void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options,
     std::vector<Range> read, written;
     bool after_communication = false;
     for (Call& call : calls) {
-        const int64_t rows = call.per_output ? options.max_outputs : options.max_tokens;
+        const int64_t rows =
+            (call.per_output ? options.max_outputs : options.max_tokens) * call.row_factor;
         Touch touch{{}, {}, rows, options.max_tokens, kernels};
         std::visit(touch, call.args);
         call.barrier = after_communication || AnyOverlap(touch.reads, written) ||

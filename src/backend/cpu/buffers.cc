@@ -17,6 +17,18 @@ struct Allotter {
     }
 };
 
+// A stack of vectors [m, 1, n] holds floats, as vectors do.
+bool IsVectors(const program::Shape& shape) {
+    return shape.rank == 1 || (shape.rank == 3 && shape[1] == 1);
+}
+
+int64_t WeightBytes(const program::Value& value, const kernels::Kernels& kernels) {
+    const program::Shape& shape = value.shape;
+    if (IsVectors(shape)) return shape.Elements(0, 0) * static_cast<int64_t>(sizeof(float));
+    if (shape.rank == 2) return kernels.packed_bytes(value.dtype, shape[0], shape[1]);
+    return shape[0] * kernels::StackStride(kernels, value.dtype, shape[1], shape[2]);
+}
+
 }  // namespace
 
 Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOptions& options,
@@ -25,6 +37,7 @@ Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOp
     const size_t count = program.values.size();
     buffers.values.assign(count, nullptr);
     buffers.matrices.resize(count);
+    buffers.stacks.resize(count);
     buffers.caches.resize(count);
     const program::ArenaPlan plan =
         program::PlanArena(program, options.max_tokens, options.max_outputs, options.keep);
@@ -34,11 +47,7 @@ Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOp
     for (size_t i = 0; i < count; ++i) {
         const program::Value& value = program.values[i];
         if (value.storage == program::Storage::kWeight) {
-            const program::Shape& shape = value.shape;
-            const int64_t bytes = shape.rank == 1
-                                      ? shape[0] * static_cast<int64_t>(sizeof(float))
-                                      : kernels.packed_bytes(value.dtype, shape[0], shape[1]);
-            offsets[i] = weights.Take(bytes);
+            offsets[i] = weights.Take(WeightBytes(value, kernels));
         } else if (value.storage == program::Storage::kState) {
             offsets[i] = kv.Take(options.kv_pages * kPageTokens * value.shape[0] *
                                  RowBytes(value.dtype, value.shape[1]));
@@ -54,6 +63,14 @@ Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOp
             buffers.values[i] = data;
             if (value.shape.rank == 2) {
                 buffers.matrices[i] = {value.dtype, value.shape[0], value.shape[1], data};
+            } else if (!IsVectors(value.shape)) {
+                const program::Shape& s = value.shape;
+                buffers.stacks[i] = {value.dtype,
+                                     s[0],
+                                     s[1],
+                                     s[2],
+                                     kernels::StackStride(kernels, value.dtype, s[1], s[2]),
+                                     data};
             }
         } else if (value.storage == program::Storage::kState) {
             buffers.caches[i] = {value.dtype, buffers.kv.data() + offsets[i], value.shape[0],

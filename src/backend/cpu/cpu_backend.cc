@@ -56,7 +56,9 @@ class CpuExecutable final : public Executable {
 
   private:
     Status LoadVector(const program::Value& value, std::byte* out, const RowSource& source) const;
-    Status LoadMatrix(const kernels::PackedMatrix& matrix, const RowSource& source) const;
+    Status LoadVectors(const program::Value& value, std::byte* out, const RowSource& source) const;
+    Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
+                      const RowSource& source) const;
     Status CheckStep(const Step& step) const;
     void Bind(const Step& step);
     void RunPart(int part);
@@ -106,8 +108,15 @@ class CpuExecutable final : public Executable {
 Status CpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
     const program::Value& value = program_.value(id);
     const size_t index = static_cast<size_t>(id);
-    if (value.shape.rank == 1) return LoadVector(value, buffers_.values[index], source);
-    return LoadMatrix(buffers_.matrices[index], source);
+    const program::Shape& shape = value.shape;
+    if (shape.rank == 1) return LoadVector(value, buffers_.values[index], source);
+    if (shape.rank == 2) return LoadMatrix(buffers_.matrices[index], 0, source);
+    if (shape[1] == 1) return LoadVectors(value, buffers_.values[index], source);
+    const kernels::PackedStack& stack = buffers_.stacks[index];
+    for (int64_t i = 0; i < stack.count; ++i) {
+        WEFT_TRY(LoadMatrix(stack.Matrix(i), i * stack.rows, source));
+    }
+    return {};
 }
 
 Status CpuExecutable::LoadVector(const program::Value& value, std::byte* out,
@@ -119,7 +128,21 @@ Status CpuExecutable::LoadVector(const program::Value& value, std::byte* out,
     return {};
 }
 
-Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix,
+// Each row of a stack [m, 1, n] is a vector.
+Status CpuExecutable::LoadVectors(const program::Value& value, std::byte* out,
+                                  const RowSource& source) const {
+    const int64_t count = value.shape[2];
+    std::vector<std::byte> raw(static_cast<size_t>(RowBytes(value.dtype, count)));
+    for (int64_t i = 0; i < value.shape[0]; ++i) {
+        WEFT_TRY(source(i, 1, raw));
+        DequantizeRow(value.dtype, raw,
+                      {reinterpret_cast<float*>(out) + i * count, static_cast<size_t>(count)});
+    }
+    return {};
+}
+
+// first_row: of the weight, for the matrix's own first.
+Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
                                  const RowSource& source) const {
     const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
     const int64_t strips =
@@ -129,7 +152,7 @@ Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix,
     for (int64_t row = 0; row < matrix.rows; row += piece) {
         const int64_t count = std::min(piece, matrix.rows - row);
         const std::span<std::byte> rows(raw.data(), static_cast<size_t>(count * row_bytes));
-        WEFT_TRY(source(row, count, rows));
+        WEFT_TRY(source(first_row + row, count, rows));
         kernels_.pack(matrix, row, count, rows.data(), row_bytes);
     }
     return {};
@@ -192,6 +215,17 @@ struct StepBinder {
     void operator()(kernels::AddBiasArgs& a) const { a.rows = rows; }
     void operator()(kernels::ScaleArgs& a) const { a.rows = rows; }
     void operator()(kernels::SoftCapArgs& a) const { a.rows = rows; }
+    void operator()(kernels::RouteArgs& a) const { a.rows = rows; }
+    void operator()(kernels::PlanExpertsArgs& a) const { a.rows = rows; }
+    void operator()(kernels::ExpertMatMulArgs&) const {}
+    void operator()(kernels::ExpertSumArgs& a) const { a.rows = rows; }
+    void operator()(kernels::HeadMatMulArgs& a) const { a.rows = rows; }
+    void operator()(kernels::GateRowsArgs& a) const { a.rows = rows; }
+    void operator()(kernels::PickColumnsArgs& a) const { a.rows = rows; }
+    void operator()(kernels::LatentWriteArgs& a) const { a.sequences = sequences; }
+    void operator()(kernels::LatentAttentionArgs& a) const { a.sequences = sequences; }
+    template <typename Args>
+    void operator()(OfExperts<Args>&) const {}
     void operator()(AddCall& a) const { a.add.count = rows * a.cols; }
     void operator()(SelectRowsCall& a) const {
         a.row_ids = step.output_rows.data();
@@ -210,7 +244,8 @@ void CpuExecutable::Bind(const Step& step) {
     }
     for (Call& call : calls_) {
         const size_t rows = call.per_output ? step.output_rows.size() : step.tokens.size();
-        std::visit(StepBinder{step, sequences_, static_cast<int64_t>(rows)}, call.args);
+        std::visit(StepBinder{step, sequences_, static_cast<int64_t>(rows) * call.row_factor},
+                   call.args);
     }
 }
 
@@ -257,6 +292,35 @@ struct CallRunner {
     void operator()(const kernels::AddBiasArgs& a) const { kernels.add_bias(a, part, parts); }
     void operator()(const kernels::ScaleArgs& a) const { kernels.scale(a, part, parts); }
     void operator()(const kernels::SoftCapArgs& a) const { kernels.soft_cap(a, part, parts); }
+    void operator()(const kernels::RouteArgs& a) const { kernels::Route(a, part, parts); }
+    void operator()(const kernels::PlanExpertsArgs& a) const {
+        kernels::PlanExperts(a, part, parts);
+    }
+    void operator()(const kernels::ExpertMatMulArgs& a) const {
+        kernels::ExpertMatMul(kernels, a, part, parts);
+    }
+    void operator()(const kernels::ExpertSumArgs& a) const {
+        kernels::ExpertSum(kernels, a, part, parts);
+    }
+    void operator()(const kernels::HeadMatMulArgs& a) const {
+        kernels::HeadMatMul(kernels, a, part, parts);
+    }
+    void operator()(const kernels::GateRowsArgs& a) const { kernels::GateRows(a, part, parts); }
+    void operator()(const kernels::PickColumnsArgs& a) const {
+        kernels::PickColumns(a, part, parts);
+    }
+    void operator()(const kernels::LatentWriteArgs& a) const {
+        kernels::LatentWrite(a, part, parts);
+    }
+    void operator()(const kernels::LatentAttentionArgs& a) const {
+        kernels::LatentAttentionFor(kernels.level)(a, part, parts);
+    }
+    template <typename Args>
+    void operator()(const OfExperts<Args>& a) const {
+        Args args = a.args;
+        args.rows = *a.rows;
+        (*this)(args);
+    }
     void operator()(const AddCall& a) const { kernels.add(a.add, part, parts); }
     void operator()(const SelectRowsCall& a) const {
         const kernels::Range range = kernels::Share(a.rows, 1, part, parts);

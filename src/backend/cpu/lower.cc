@@ -32,39 +32,84 @@ class Lowerer {
     }
 
   private:
-    // One table a distinct set of RoPE frequencies, two buffers of prepared activations (so that
-    // the next one does not wait for the readers of the last), and attention scratch a thread.
-    Status AllocateScratch() {
-        int64_t prepared = 0, attention = 0, rotary = 0;
+    // What of the scratch memory the ops need, at the most.
+    struct Needs {
+        int64_t prepared = 0;   // bytes of one buffer of prepared activations
+        int64_t attention = 0;  // floats a thread
+        int64_t rotary = 0;
+        int64_t slots = 0, experts = 0, group = 0, wide = 0;  // of mixtures of experts
+    };
+
+    Needs NeedsOf() {
+        Needs needs;
+        const int64_t rows = std::max(options_.max_tokens, options_.max_outputs);
+        const auto raise = [](int64_t& most, int64_t value) { most = std::max(most, value); };
+        const auto prepares = [&](const program::Op& op, int64_t times) {
+            const int64_t cols = Cols(WeightOf(op));
+            if (Prepares(op)) raise(needs.prepared, rows * times * kernels_.prepared_bytes(cols));
+        };
         for (const program::Op& op : program_.ops) {
             if (op.kind() == OpKind::kMatMul) {
-                const int64_t cols = program_.value(op.inputs[1]).shape[1];
-                if (Prepares(op)) prepared = std::max(prepared, kernels_.prepared_bytes(cols));
+                prepares(op, 1);
             } else if (op.kind() == OpKind::kAttention) {
                 const auto& a = op.as<program::Attention>();
-                attention = std::max(attention, kernels_.attention_scratch(a.head_dim, a.group));
+                raise(needs.attention, kernels_.attention_scratch(a.head_dim, a.group));
+            } else if (op.kind() == OpKind::kLatentAttention) {
+                raise(needs.attention,
+                      kernels::LatentScratch(Cols(op.inputs[2]), Cols(op.inputs[3])));
             } else if (op.kind() == OpKind::kRope) {
                 const auto& a = op.as<program::Rope>();
-                if (tables_.emplace(TableKey(a), nullptr).second) rotary += a.rotary_dim;
+                if (tables_.emplace(TableKey(a), nullptr).second) needs.rotary += a.rotary_dim;
+            } else if (op.kind() == OpKind::kExpertMatMul || op.kind() == OpKind::kExpertSum) {
+                const program::Shape& weight = program_.value(WeightOf(op)).shape;
+                const int64_t used = Cols(op.inputs[1]);
+                prepares(op, IsSlots(op.inputs[0]) ? used : 1);
+                raise(needs.slots, rows * used);
+                raise(needs.experts, weight[0]);
+                raise(needs.group, kernels::GroupScratchBytes(kernels_, weight[2]));
+                if (op.kind() == OpKind::kExpertSum) raise(needs.wide, rows * weight[1]);
+            } else if (op.kind() == OpKind::kHeadMatMul) {
+                const program::Shape& weight = program_.value(WeightOf(op)).shape;
+                prepares(op, weight[0]);
+                raise(needs.group, kernels::GroupScratchBytes(kernels_, weight[2]));
             }
         }
-        const int64_t rows = std::max(options_.max_tokens, options_.max_outputs);
-        const int64_t prepared_bytes = Align(prepared * rows);
-        scratch_floats_ = Align(attention * 4) / 4;
-        const int64_t table_bytes = Align(rotary * options_.max_tokens * 4);
-        const int64_t total =
-            2 * prepared_bytes + scratch_floats_ * 4 * threads_ +
-            table_bytes * static_cast<int64_t>(std::max<size_t>(1, tables_.size()));
+        return needs;
+    }
+
+    // One table a distinct set of RoPE frequencies, two buffers of prepared activations (so that
+    // the next one does not wait for the readers of the last), attention and expert scratch a
+    // thread, and the plan of a mixture of experts.
+    Status AllocateScratch() {
+        const Needs needs = NeedsOf();
+        int64_t total = 0;
+        const auto take = [&](int64_t bytes) {
+            const int64_t at = total;
+            total += Align(bytes);
+            return at;
+        };
+        const int64_t prepared[] = {take(needs.prepared), take(needs.prepared)};
+        scratch_floats_ = Align(needs.attention * 4) / 4;
+        const int64_t attention = take(scratch_floats_ * 4 * threads_);
+        group_scratch_bytes_ = Align(needs.group);
+        const int64_t group = take(group_scratch_bytes_ * threads_);
+        const int64_t begin = take((needs.experts + 1) * 4), slots = take(needs.slots * 4);
+        const int64_t wide = take(needs.wide * 8);
+        std::vector<int64_t> tables;
+        for (size_t i = 0; i < tables_.size(); ++i) {
+            tables.push_back(take(needs.rotary * options_.max_tokens * 4));
+        }
         WEFT_ASSIGN(buffers_.scratch, Memory::Allocate(total, "scratch"));
-        std::byte* at = buffers_.scratch.data();
-        prepared_[0] = at;
-        prepared_[1] = at + prepared_bytes;
-        at += 2 * prepared_bytes;
-        attention_scratch_ = reinterpret_cast<float*>(at);
-        at += scratch_floats_ * 4 * threads_;
+        std::byte* data = buffers_.scratch.data();
+        for (size_t i : {0, 1}) prepared_[i] = data + prepared[i];
+        attention_scratch_ = reinterpret_cast<float*>(data + attention);
+        group_scratch_ = data + group;
+        plan_.begin = reinterpret_cast<int32_t*>(data + begin);
+        plan_.slots = reinterpret_cast<int32_t*>(data + slots);
+        wide_ = reinterpret_cast<double*>(data + wide);
+        size_t next = 0;
         for (auto& [frequencies, table] : tables_) {
-            table = reinterpret_cast<float*>(at);
-            at += table_bytes;
+            table = reinterpret_cast<float*>(data + tables[next++]);
         }
         return {};
     }
@@ -77,8 +122,14 @@ class Lowerer {
 
     bool Prepares(const program::Op& op) const {
         return kernels_.level != CpuLevel::kReference &&
-               Info(program_.value(op.inputs[1]).dtype).quantized;
+               Info(program_.value(WeightOf(op)).dtype).quantized;
     }
+    static ValueId WeightOf(const program::Op& op) {
+        if (op.kind() == OpKind::kExpertSum) return op.inputs[3];
+        return op.inputs[op.kind() == OpKind::kExpertMatMul ? 2 : 1];
+    }
+    // A value with a row for each token and expert.
+    bool IsSlots(ValueId id) const { return program_.value(id).shape.rank == 3; }
 
     // No default: a new op does not compile until it is lowered or refused here.
     Status LowerOp(const program::Op& op) {
@@ -99,6 +150,13 @@ class Lowerer {
             case OpKind::kAllGather: return LowerAllGather(op);
             case OpKind::kSend: return LowerSend(op);
             case OpKind::kRecv: return LowerRecv(op);
+            case OpKind::kRoute: return LowerRoute(op);
+            case OpKind::kExpertMatMul: return LowerExpertMatMul(op);
+            case OpKind::kExpertSum: return LowerExpertSum(op);
+            case OpKind::kGateRows: return LowerGateRows(op);
+            case OpKind::kHeadMatMul: return LowerHeadMatMul(op);
+            case OpKind::kPickColumns: return LowerPickColumns(op);
+            case OpKind::kLatentAttention: return LowerLatentAttention(op);
             case OpKind::kZero:
             case OpKind::kSliceColumns:
             case OpKind::kPadColumns:
@@ -161,7 +219,7 @@ class Lowerer {
                 args.y = Floats(op.outputs[0]) + i;
             }
             args.y_stride = Cols(op.outputs[0]);
-        Push(args, op.outputs[0]);
+            Push(args, op.outputs[0]);
         }
         return {};
     }
@@ -196,8 +254,184 @@ class Lowerer {
         args.x = Floats(x);
         args.cols = args.x_stride = Cols(x);
         args.out = prepared_[next_prepared_];
-        Push(args, x);
+        PushRowWise(args, x);
         return args.out;
+    }
+
+    // A row-wise call over rows like those of `rows_like`.
+    template <typename Args>
+    void PushRowWise(const Args& args, ValueId rows_like) {
+        if (!IsSlots(rows_like)) return Push(args, rows_like);
+        Push(OfExperts<Args>{args, plan_.begin + planned_.count}, rows_like);
+        calls_.back().row_factor = program_.value(rows_like).shape[1];
+    }
+
+    Status LowerRoute(const program::Op& op) {
+        const auto& a = op.as<program::Route>();
+        kernels::RouteArgs args;
+        args.logits = Floats(op.inputs[0]);
+        if (op.inputs.size() == 2) args.bias = Floats(op.inputs[1]);
+        args.experts = Cols(op.inputs[0]);
+        args.used = Cols(op.outputs[0]);
+        args.sigmoid = a.score == program::GateScore::kSigmoid;
+        args.groups = a.groups;
+        args.groups_used = a.groups_used;
+        args.group_best = a.group_best;
+        args.renormalise = a.renormalise;
+        args.scale = a.scale;
+        args.ids = reinterpret_cast<int32_t*>(buffers_.values[Index(op.outputs[0])]);
+        args.weights = Floats(op.outputs[1]);
+        if (args.experts > kernels::kMostExperts) {
+            return MakeError(ErrorCode::kUnsupported, "program op {} (route): {} experts; most: {}",
+                             op_, args.experts, kernels::kMostExperts);
+        }
+        Push(args, op.outputs[0]);
+        return {};
+    }
+
+    // Makes the plan of the experts that the op's weight holds, if it is not the one at hand: ops
+    // that share ids follow one another.
+    Status Plan(const program::Op& op, int64_t first_expert) {
+        const ValueId ids = op.inputs[1];
+        const int64_t count = program_.value(WeightOf(op)).shape[0];
+        const bool at_hand =
+            planned_ids_ == ids && planned_.first_expert == first_expert && planned_.count == count;
+        if (at_hand) return {};
+        if (IsSlots(op.inputs[0])) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} ({}): its rows stand in the order of other experts",
+                             op_, program::OpName(op.kind()));
+        }
+        planned_ids_ = ids;
+        planned_ = {};
+        planned_.ids = Ids(ids);
+        planned_.used = Cols(ids);
+        planned_.first_expert = first_expert;
+        planned_.count = count;
+        planned_.plan = plan_;
+        Push(planned_, ids);
+        return {};
+    }
+
+    Status LowerExpertMatMul(const program::Op& op) {
+        WEFT_TRY(Plan(op, op.as<program::ExpertMatMul>().first_expert));
+        const ValueId x = op.inputs[0];
+        kernels::ExpertMatMulArgs args;
+        args.weight = buffers_.stacks[Index(op.inputs[2])];
+        if (op.inputs.size() == 4) args.bias = Floats(op.inputs[3]);
+        args.plan = plan_;
+        args.used = planned_.used;
+        args.by_token = !IsSlots(x);
+        args.x = Floats(x);
+        args.x_stride = Cols(x);
+        if (Prepares(op)) args.prepared = Prepared(x);
+        args.y = Floats(op.outputs[0]);
+        args.y_stride = Cols(op.outputs[0]);
+        args.scratch = group_scratch_;
+        args.scratch_bytes = group_scratch_bytes_;
+        Push(args, op.outputs[0]);
+        return {};
+    }
+
+    Status LowerExpertSum(const program::Op& op) {
+        const auto& a = op.as<program::ExpertSum>();
+        WEFT_TRY(Plan(op, a.first_expert));
+        const ValueId x = op.inputs[0], y = op.outputs[0];
+        kernels::ExpertSumArgs args;
+        args.weight = buffers_.stacks[Index(op.inputs[3])];
+        if (a.bias) args.bias = Floats(op.inputs[4]);
+        args.plan = plan_;
+        args.used = planned_.used;
+        args.weights = Floats(op.inputs[2]);
+        args.x = Floats(x);
+        args.x_stride = Cols(x);
+        if (Prepares(op)) args.prepared = Prepared(x);
+        args.segment_cols = a.segment_cols;
+        if (a.base) {
+            const ValueId base = op.inputs.back();
+            IsWide(base) ? void(args.wide_base = Doubles(base)) : void(args.base = Floats(base));
+        }
+        args.wide = IsWide(y) ? Doubles(y) : wide_;
+        if (!IsWide(y)) args.y = Floats(y);
+        args.scratch = group_scratch_;
+        args.scratch_bytes = group_scratch_bytes_;
+        Push(args, y);
+        return {};
+    }
+
+    Status LowerGateRows(const program::Op& op) {
+        kernels::GateRowsArgs args;
+        args.x = Floats(op.inputs[0]);
+        args.gate = Floats(op.inputs[1]);
+        args.cols = Cols(op.outputs[0]);
+        args.y = Floats(op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
+    }
+
+    Status LowerPickColumns(const program::Op& op) {
+        const auto& a = op.as<program::PickColumns>();
+        kernels::PickColumnsArgs args;
+        args.x = Floats(op.inputs[0]);
+        args.heads = a.heads;
+        args.head_cols = Cols(op.inputs[0]) / a.heads;
+        args.begin = a.begin;
+        args.size = Cols(op.outputs[0]) / a.heads;
+        args.y = Floats(op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
+    }
+
+    Status LowerLatentAttention(const program::Op& op) {
+        const auto& a = op.as<program::LatentAttention>();
+        kernels::LatentWriteArgs write;
+        write.latent = Floats(op.inputs[2]);
+        write.key = Floats(op.inputs[3]);
+        write.rank = Cols(op.inputs[2]);
+        write.rope = Cols(op.inputs[3]);
+        write.cache = buffers_.caches[Index(op.inputs[4])];
+        if (write.rank + write.rope > kernels::kMostLatentColumns) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} (latent_attention): {} columns are cached; most: {}",
+                             op_, write.rank + write.rope, kernels::kMostLatentColumns);
+        }
+        Push(write, op.outputs[0]);
+        kernels::LatentAttentionArgs args;
+        args.q_latent = Floats(op.inputs[0]);
+        args.q_key = Floats(op.inputs[1]);
+        args.heads = a.heads;
+        args.rank = write.rank;
+        args.rope = write.rope;
+        args.cache = write.cache;
+        args.scale = a.scale;
+        args.scratch = attention_scratch_;
+        args.scratch_floats = scratch_floats_;
+        args.out = Floats(op.outputs[0]);
+        Push(args, op.outputs[0]);
+        return {};
+    }
+
+    // Prepared as rows of one head each.
+    Status LowerHeadMatMul(const program::Op& op) {
+        kernels::HeadMatMulArgs args;
+        args.weight = buffers_.stacks[Index(op.inputs[1])];
+        args.x = Floats(op.inputs[0]);
+        if (Prepares(op)) {
+            next_prepared_ ^= 1;
+            prepared_value_[next_prepared_] = program::kNoValue;
+            kernels::PrepareArgs prepare;
+            prepare.x = args.x;
+            prepare.cols = prepare.x_stride = args.weight.cols;
+            prepare.out = prepared_[next_prepared_];
+            args.prepared = prepare.out;
+            Push(prepare, op.inputs[0]);
+            calls_.back().row_factor = args.weight.count;
+        }
+        args.y = Floats(op.outputs[0]);
+        args.scratch = group_scratch_;
+        args.scratch_bytes = group_scratch_bytes_;
+        Push(args, op.outputs[0]);
+        return {};
     }
 
     Status LowerRope(const program::Op& op) {
@@ -269,7 +503,7 @@ class Lowerer {
         args.out = Floats(op.outputs[0]);
         args.cols = args.gate_stride = args.up_stride = args.out_stride = Cols(op.outputs[0]);
         args.activation = op.as<program::Glu>().activation;
-        Push(args, op.outputs[0]);
+        PushRowWise(args, op.outputs[0]);
         return {};
     }
 
@@ -376,6 +610,9 @@ class Lowerer {
     }
 
     static size_t Index(ValueId id) { return static_cast<size_t>(id); }
+    const int32_t* Ids(ValueId id) const {
+        return reinterpret_cast<const int32_t*>(buffers_.values[Index(id)]);
+    }
     float* Floats(ValueId id) const { return reinterpret_cast<float*>(buffers_.values[Index(id)]); }
     double* Doubles(ValueId id) const {
         return reinterpret_cast<double*>(buffers_.values[Index(id)]);
@@ -398,6 +635,12 @@ class Lowerer {
     int next_prepared_ = 0;
     float* attention_scratch_ = nullptr;
     int64_t scratch_floats_ = 0;
+    std::byte* group_scratch_ = nullptr;
+    int64_t group_scratch_bytes_ = 0;
+    kernels::ExpertPlan plan_;
+    kernels::PlanExpertsArgs planned_;  // what plan_ holds
+    ValueId planned_ids_ = program::kNoValue;
+    double* wide_ = nullptr;
     std::map<Angles, float*> tables_;
     std::vector<float*> tables_made_;
 };

@@ -11,7 +11,9 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/memory.h"
+#include "kernels/experts.h"
 #include "kernels/kernels.h"
+#include "kernels/latent.h"
 
 namespace weft::backend {
 
@@ -49,11 +51,23 @@ struct RecvCall {
     int peer = 0;
 };
 
+// A row-wise kernel over a value with a row for each token and expert: as many rows as experts of
+// this rank were chosen, which is known when the plan (kernels/experts.h) is made.
+template <typename Args>
+struct OfExperts {
+    Args args;
+    const int32_t* rows = nullptr;
+};
+
 using CallArgs =
     std::variant<kernels::PrepareArgs, kernels::MatMulArgs, kernels::EmbeddingArgs,
                  kernels::RmsNormArgs, kernels::SumSquaresArgs, kernels::RopeTableArgs,
                  kernels::RopeArgs, kernels::KvWriteArgs, kernels::AttentionArgs, kernels::GluArgs,
-                 kernels::AddBiasArgs, kernels::ScaleArgs, kernels::SoftCapArgs, AddCall,
+                 kernels::AddBiasArgs, kernels::ScaleArgs, kernels::SoftCapArgs, kernels::RouteArgs,
+                 kernels::PlanExpertsArgs, kernels::ExpertMatMulArgs, kernels::ExpertSumArgs,
+                 kernels::HeadMatMulArgs, kernels::GateRowsArgs, kernels::PickColumnsArgs,
+                 kernels::LatentWriteArgs, kernels::LatentAttentionArgs,
+                 OfExperts<kernels::PrepareArgs>, OfExperts<kernels::GluArgs>, AddCall,
                  SelectRowsCall, AllReduceCall, AllGatherCall, SendCall, RecvCall>;
 
 struct Call {
@@ -61,6 +75,7 @@ struct Call {
     int32_t op = 0;           // of the Program
     bool barrier = false;     // wait for the team before it
     bool per_output = false;  // its rows are R, not T
+    int64_t row_factor = 1;   // rows of its operands for each T or R
 };
 
 // True for calls that communicate: only thread 0 makes them.
@@ -70,6 +85,7 @@ bool Communicates(const Call& call);
 struct Buffers {
     std::vector<std::byte*> values;               // by ValueId: activations, vectors
     std::vector<kernels::PackedMatrix> matrices;  // by ValueId: rank-2 weights
+    std::vector<kernels::PackedStack> stacks;     // by ValueId: rank-3 weights
     std::vector<kernels::KvCache> caches;         // by ValueId: KV states
     Memory weights, kv, arena, scratch;
 };

@@ -108,6 +108,10 @@ void ReadValue(const KvCache& cache, int64_t page, int64_t head, int64_t slot, f
     ReadRow(cache, LayoutOf(cache, false, 0), cache.Row(page, head, slot), out);
 }
 
+void WriteValue(const KvCache& cache, int64_t page, int64_t head, int64_t slot, const float* row) {
+    WriteRow(cache, LayoutOf(cache, false, 0), row, cache.Row(page, head, slot));
+}
+
 void KvWrite(const KvWriteArgs& args, int part, int parts) {
     const KvCache& keys = args.k_cache;
     const KvCache& values = args.v_cache;

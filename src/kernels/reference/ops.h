@@ -22,5 +22,7 @@ void SoftCap(const SoftCapArgs& args, int part, int parts);
 // One head's K and V of one slot, as floats: what any kernel means by the contents of a cache.
 void ReadKey(const KvCache& cache, int64_t page, int64_t head, int64_t slot, float* out);
 void ReadValue(const KvCache& cache, int64_t page, int64_t head, int64_t slot, float* out);
+// Writes one plain row.
+void WriteValue(const KvCache& cache, int64_t page, int64_t head, int64_t slot, const float* row);
 
 }  // namespace weft::kernels::reference

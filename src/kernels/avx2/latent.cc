@@ -1,0 +1,10 @@
+#include "kernels/avx2/simd.h"
+#include "kernels/latent_attention.h"
+
+namespace weft::kernels::avx2 {
+
+void LatentAttention(const LatentAttentionArgs& args, int part, int parts) {
+    LatentTiles<Simd>(args, part).Run(part, parts);
+}
+
+}  // namespace weft::kernels::avx2

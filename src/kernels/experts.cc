@@ -1,0 +1,242 @@
+#include "kernels/experts.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::kernels {
+namespace {
+
+// Rows of one group that are multiplied at a time are gathered first, where they do not stand one
+// after another: as many as stay in L2, in whole tiles.
+constexpr int64_t kGatherBytes = 384 * 1024;
+constexpr int64_t kTile = 12;
+constexpr int64_t kMostGathered = 96;
+// ExpertSum: sums that wait together to be weighed.
+constexpr int64_t kSumTokens = 96;
+constexpr int64_t kSumRows = 256;
+// Reading a strip of weights takes about as long as multiplying it with so many rows.
+constexpr int64_t kStripCost = 6;
+
+constexpr int64_t AlignUp(int64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+constexpr int64_t GatheredRows(int64_t row_bytes) {
+    return std::clamp(kGatherBytes / row_bytes / kTile * kTile, kTile, kMostGathered);
+}
+
+// Rows [begin, end) of a packed matrix; begin is a multiple of kStripRows.
+PackedMatrix RowsOf(const Kernels& kernels, PackedMatrix matrix, Range rows) {
+    matrix.data += kernels.packed_bytes(matrix.dtype, rows.begin, matrix.cols);
+    matrix.rows = rows.end - rows.begin;
+    return matrix;
+}
+
+// The left operand: plain rows or prepared ones.
+struct Rows {
+    const float* x = nullptr;
+    const std::byte* prepared = nullptr;
+    int64_t stride_bytes = 0, row_bytes = 0;
+
+    Rows(const Kernels& kernels, const float* plain, int64_t x_stride, const std::byte* ready,
+         int64_t cols)
+        : x(plain), prepared(ready) {
+        row_bytes = ready != nullptr ? kernels.prepared_bytes(cols) : cols * int64_t{4};
+        stride_bytes = ready != nullptr ? row_bytes : x_stride * 4;
+    }
+    const std::byte* At(int64_t row) const {
+        const auto* base = prepared != nullptr ? prepared : reinterpret_cast<const std::byte*>(x);
+        return base + row * stride_bytes;
+    }
+    // Makes rows from `first` on the operand of a matmul.
+    void SetIn(MatMulArgs& args, const std::byte* first, int64_t stride) const {
+        if (prepared != nullptr) {
+            args.prepared = first;
+        } else {
+            args.x = reinterpret_cast<const float*>(first);
+            args.x_stride = stride / 4;
+        }
+    }
+};
+
+// Calls with(first row, MatMulArgs) for pieces of `count` rows, row i of which is source(i).
+template <typename Source, typename With>
+void ForGathered(const Rows& x, int64_t count, const Source& source, std::byte* scratch,
+                 const With& with) {
+    const int64_t piece = count == 1 ? 1 : GatheredRows(x.row_bytes);
+    for (int64_t begin = 0; begin < count; begin += piece) {
+        MatMulArgs args;
+        args.rows = std::min(piece, count - begin);
+        if (args.rows == 1) {
+            x.SetIn(args, x.At(source(begin)), x.stride_bytes);
+        } else {
+            for (int64_t i = 0; i < args.rows; ++i) {
+                std::memcpy(scratch + i * x.row_bytes, x.At(source(begin + i)),
+                            static_cast<size_t>(x.row_bytes));
+            }
+            x.SetIn(args, scratch, x.row_bytes);
+        }
+        with(begin, args);
+    }
+}
+
+// Shares the strips of all groups' matrices by what they cost: with(group, rows of its matrix) for
+// what is this part's. count(group): rows that are to be multiplied with it.
+template <typename Count, typename With>
+void ShareStrips(int64_t groups, int64_t matrix_rows, const Count& count, int part, int parts,
+                 const With& with) {
+    const int64_t strips = (matrix_rows + kStripRows - 1) / kStripRows;
+    const auto cost = [&](int64_t g) { return count(g) == 0 ? 0 : count(g) + kStripCost; };
+    int64_t total = 0;
+    for (int64_t g = 0; g < groups; ++g) total += strips * cost(g);
+    const int64_t begin = total * part / parts, end = total * (part + 1) / parts;
+    int64_t at = 0;  // cost of all before this group
+    for (int64_t g = 0; g < groups && at < end; at += strips * cost(g), ++g) {
+        if (cost(g) == 0) continue;
+        // A strip belongs to the part in which its cost begins.
+        const auto first = [&](int64_t unit) {
+            return std::clamp<int64_t>((unit - at + cost(g) - 1) / cost(g), 0, strips);
+        };
+        const int64_t from = begin <= at ? 0 : first(begin);
+        const Range rows{from * kStripRows, std::min(first(end) * kStripRows, matrix_rows)};
+        if (rows.begin < rows.end) with(g, rows);
+    }
+}
+
+}  // namespace
+
+int64_t StackStride(const Kernels& kernels, DType dtype, int64_t rows, int64_t cols) {
+    return AlignUp(kernels.packed_bytes(dtype, rows, cols));
+}
+
+int64_t GroupScratchBytes(const Kernels& kernels, int64_t cols) {
+    int64_t bytes = kSumTokens * kSumRows * static_cast<int64_t>(sizeof(double));
+    for (const int64_t row_bytes : {kernels.prepared_bytes(cols), cols * int64_t{4}}) {
+        bytes = std::max(bytes, GatheredRows(row_bytes) * row_bytes);
+    }
+    return AlignUp(bytes);
+}
+
+void ExpertMatMul(const Kernels& kernels, const ExpertMatMulArgs& args, int part, int parts) {
+    const int32_t* begin = args.plan.begin;
+    const Rows x(kernels, args.x, args.x_stride, args.prepared, args.weight.cols);
+    std::byte* scratch = args.scratch + part * args.scratch_bytes;
+    const auto count = [&](int64_t e) { return int64_t{begin[e + 1]} - begin[e]; };
+    ShareStrips(args.weight.count, args.weight.rows, count, part, parts,
+                [&](int64_t e, Range rows) {
+                    const auto multiply = [&](int64_t row, MatMulArgs& m) {
+                        m.weight = RowsOf(kernels, args.weight.Matrix(e), rows);
+                        if (args.bias != nullptr)
+                            m.bias = args.bias + e * args.weight.rows + rows.begin;
+                        m.y = args.y + (begin[e] + row) * args.y_stride + rows.begin;
+                        m.y_stride = args.y_stride;
+                        kernels.matmul(m, 0, 1);
+                    };
+                    if (args.by_token) {
+                        const auto token = [&](int64_t i) {
+                            return args.plan.slots[begin[e] + i] / args.used;
+                        };
+                        ForGathered(x, count(e), token, scratch, multiply);
+                    } else {
+                        MatMulArgs m;
+                        m.rows = count(e);
+                        x.SetIn(m, x.At(begin[e]), x.stride_bytes);
+                        multiply(0, m);
+                    }
+                });
+}
+
+namespace {
+
+// Rows [begin, begin + count) of the plan, all of expert e, into the sums of their tokens: columns
+// `rows` of the output.
+void AddExpert(const Kernels& kernels, const ExpertSumArgs& args, int64_t e, int64_t begin,
+               int64_t count, Range rows, std::byte* scratch) {
+    const Rows x(kernels, args.x, args.x_stride, args.prepared, args.weight.cols);
+    const int64_t cols = rows.end - rows.begin;
+    MatMulArgs m;
+    m.weight = RowsOf(kernels, args.weight.Matrix(e), rows);
+    m.rows = count;
+    m.segment_cols = args.segment_cols;
+    m.y_stride = cols;
+    const bool wide = args.segment_cols != 0;
+    auto* doubles = reinterpret_cast<double*>(scratch);
+    auto* floats = reinterpret_cast<float*>(scratch);
+    if (wide) {
+        m.wide = doubles;
+    } else {
+        m.y = floats;
+    }
+    x.SetIn(m, x.At(begin), x.stride_bytes);
+    kernels.matmul(m, 0, 1);
+    const float* bias =
+        args.bias != nullptr ? args.bias + e * args.weight.rows + rows.begin : nullptr;
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t slot = args.plan.slots[begin + i];
+        const double weight = args.weights[slot];
+        double* sum = args.wide + slot / args.used * args.weight.rows + rows.begin;
+        if (wide) {
+            for (int64_t c = 0; c < cols; ++c) sum[c] += weight * doubles[i * cols + c];
+        } else {
+            for (int64_t c = 0; c < cols; ++c) sum[c] += weight * double{floats[i * cols + c]};
+        }
+        for (int64_t c = 0; bias != nullptr && c < cols; ++c) sum[c] += weight * double{bias[c]};
+    }
+}
+
+// Columns `rows` of the output, before any expert.
+void StartSums(const ExpertSumArgs& args, Range rows) {
+    const int64_t stride = args.weight.rows;
+    for (int64_t t = 0; t < args.rows; ++t) {
+        for (int64_t c = t * stride + rows.begin; c < t * stride + rows.end; ++c) {
+            args.wide[c] = args.base != nullptr        ? double{args.base[c]}
+                           : args.wide_base != nullptr ? args.wide_base[c]
+                                                       : 0.0;
+        }
+    }
+}
+
+}  // namespace
+
+// Each part has columns of the output of its own, and takes all experts' rows of weights for them:
+// so no two add to the same sum, and a token's sum has the order of the experts.
+void ExpertSum(const Kernels& kernels, const ExpertSumArgs& args, int part, int parts) {
+    const Range mine = Share(args.weight.rows, kStripRows, part, parts);
+    std::byte* scratch = args.scratch + part * args.scratch_bytes;
+    const int32_t* begin = args.plan.begin;
+    StartSums(args, mine);
+    for (int64_t e = 0; e < args.weight.count; ++e) {
+        for (int64_t row = mine.begin; row < mine.end; row += kSumRows) {
+            const Range rows{row, std::min(row + kSumRows, mine.end)};
+            for (int64_t i = begin[e]; i < begin[e + 1]; i += kSumTokens) {
+                const int64_t count = std::min<int64_t>(kSumTokens, begin[e + 1] - i);
+                AddExpert(kernels, args, e, i, count, rows, scratch);
+            }
+        }
+    }
+    if (args.y == nullptr) return;
+    for (int64_t t = 0; t < args.rows; ++t) {
+        for (int64_t c = t * args.weight.rows + mine.begin; c < t * args.weight.rows + mine.end;
+             ++c) {
+            args.y[c] = static_cast<float>(args.wide[c]);
+        }
+    }
+}
+
+void HeadMatMul(const Kernels& kernels, const HeadMatMulArgs& args, int part, int parts) {
+    const int64_t heads = args.weight.count;
+    const Rows x(kernels, args.x, args.weight.cols, args.prepared, args.weight.cols);
+    std::byte* scratch = args.scratch + part * args.scratch_bytes;
+    const auto count = [&](int64_t) { return args.rows; };
+    ShareStrips(heads, args.weight.rows, count, part, parts, [&](int64_t head, Range rows) {
+        const auto source = [&](int64_t token) { return token * heads + head; };
+        ForGathered(x, args.rows, source, scratch, [&](int64_t token, MatMulArgs& m) {
+            m.weight = RowsOf(kernels, args.weight.Matrix(head), rows);
+            m.y_stride = heads * args.weight.rows;
+            m.y = args.y + token * m.y_stride + head * args.weight.rows + rows.begin;
+            kernels.matmul(m, 0, 1);
+        });
+    });
+}
+
+}  // namespace weft::kernels

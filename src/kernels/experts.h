@@ -1,0 +1,125 @@
+// Kernels for mixtures of experts, and for projections that each head has its own matrix for.
+//
+// They are loops around the matmul of a kernel table, so that each table has them: the tokens of a
+// step are sorted by expert, and an expert's weights are read once for all tokens that chose it
+// (one token: once for each expert that it chose). A row has the bits that the table's matmul
+// gives it alone, whichever other rows there are, and on any number of parts.
+//
+// As in kernels.h every kernel takes (args, part, parts), allocates nothing and keeps no state.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace weft::kernels {
+
+// Matrices of one shape in the packed form of one table, one after another.
+struct PackedStack {
+    DType dtype = DType::kF32;
+    int64_t count = 0, rows = 0, cols = 0;
+    int64_t stride_bytes = 0;   // of one matrix, a multiple of 64
+    std::byte* data = nullptr;  // 64-byte aligned
+    PackedMatrix Matrix(int64_t i) const { return {dtype, rows, cols, data + i * stride_bytes}; }
+};
+int64_t StackStride(const Kernels& kernels, DType dtype, int64_t rows, int64_t cols);
+
+inline constexpr int64_t kMostExperts = 1024;
+
+// Chooses `used` of `experts` for each row of logits. Scores are the softmax or the sigmoids of the
+// logits; score + bias ranks them, and equal ones rank by id. Experts stand in `groups`; only the
+// `groups_used` groups whose best `group_best` add up highest are open. Weights are the scores of
+// the chosen (over their sum, where `renormalise`) times `scale`, in the order of choice.
+// DeepSeek-V2 and V3 (DeepSeek-AI 2024), Mixtral (Jiang et al. 2024).
+struct RouteArgs {
+    const float* logits = nullptr;            // [rows, experts]
+    const float* bias = nullptr;              // [experts] or null
+    int64_t rows = 0, experts = 0, used = 0;  // experts: at most kMostExperts
+    bool sigmoid = false;                     // else softmax
+    int64_t groups = 1, groups_used = 1, group_best = 1;
+    bool renormalise = false;
+    float scale = 1;
+    int32_t* ids = nullptr;    // [rows, used]
+    float* weights = nullptr;  // [rows, used]
+};
+void Route(const RouteArgs& args, int part, int parts);
+
+// The slots (row * used + k) whose expert this rank holds, sorted by expert, then by slot: slots
+// [begin[e], begin[e + 1]) chose expert first_expert + e. Values with a row for each token and
+// expert stand in this order.
+struct ExpertPlan {
+    int32_t* begin = nullptr;  // [count + 1]
+    int32_t* slots = nullptr;  // [rows * used]
+};
+struct PlanExpertsArgs {
+    const int32_t* ids = nullptr;  // [rows, used]
+    int64_t rows = 0, used = 0;
+    int64_t first_expert = 0, count = 0;
+    ExpertPlan plan;
+};
+// All of it by part 0.
+void PlanExperts(const PlanExpertsArgs& args, int part, int parts);
+
+// Floats for each part's own use that ExpertMatMul, ExpertSum and HeadMatMul take, for inputs of
+// `cols` columns.
+int64_t GroupScratchBytes(const Kernels& kernels, int64_t cols);
+
+// y[i] = x[...] times the matrix of the expert of slot plan.slots[i], + bias.
+struct ExpertMatMulArgs {
+    PackedStack weight;
+    const float* bias = nullptr;  // [count, weight.rows] or null
+    ExpertPlan plan;
+    int64_t used = 0;
+    bool by_token = false;     // x has a row for each token, else one for each i
+    const float* x = nullptr;  // where the weight is not quantized, or by the reference
+    int64_t x_stride = 0;
+    const std::byte* prepared = nullptr;  // where it is
+    float* y = nullptr;
+    int64_t y_stride = 0;
+    std::byte* scratch = nullptr;  // [parts, scratch_bytes], 64-byte aligned
+    int64_t scratch_bytes = 0;
+};
+void ExpertMatMul(const Kernels& kernels, const ExpertMatMulArgs& args, int part, int parts);
+
+// out[t] = base[t] + the sum over the slots i of token t, in the order of the plan, of
+// weights[slot] * (x[i] times the matrix of its expert + bias), added up in float64.
+struct ExpertSumArgs {
+    PackedStack weight;
+    const float* bias = nullptr;  // [count, weight.rows] or null
+    ExpertPlan plan;
+    int64_t used = 0;
+    const float* weights = nullptr;  // [rows, used], by slot
+    const float* x = nullptr;        // or prepared: a row for each i
+    int64_t x_stride = 0;
+    const std::byte* prepared = nullptr;
+    int64_t rows = 0;             // tokens
+    int64_t segment_cols = 0;     // as in MatMulArgs
+    const float* base = nullptr;  // [rows, weight.rows], or wide_base, or neither
+    const double* wide_base = nullptr;
+    double* wide = nullptr;  // [rows, weight.rows]: the sums
+    float* y = nullptr;      // may be null: the same rounded
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+void ExpertSum(const Kernels& kernels, const ExpertSumArgs& args, int part, int parts);
+
+// y[t, head * n ...] = x[t, head * k ...] times the matrix of each head.
+struct HeadMatMulArgs {
+    PackedStack weight;                   // a matrix [n, k] for each head
+    const float* x = nullptr;             // [rows, heads * k]
+    const std::byte* prepared = nullptr;  // of rows * heads rows of k
+    int64_t rows = 0;
+    float* y = nullptr;  // [rows, heads * n]
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+void HeadMatMul(const Kernels& kernels, const HeadMatMulArgs& args, int part, int parts);
+
+// y = x * sigmoid(gate of the row).
+struct GateRowsArgs {
+    const float* x = nullptr;     // [rows, cols]
+    const float* gate = nullptr;  // [rows]
+    int64_t rows = 0, cols = 0;
+    float* y = nullptr;  // may be x
+};
+void GateRows(const GateRowsArgs& args, int part, int parts);
+
+}  // namespace weft::kernels

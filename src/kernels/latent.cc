@@ -1,0 +1,52 @@
+#include "kernels/latent.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/reference/ops.h"
+
+namespace weft::kernels {
+
+LatentAttentionKernel LatentAttentionFor(CpuLevel level) {
+    switch (level) {
+        case CpuLevel::kReference: return reference::LatentAttention;
+        case CpuLevel::kAvx2: return avx2::LatentAttention;
+        case CpuLevel::kAvx512: return avx512::LatentAttention;
+    }
+    return reference::LatentAttention;
+}
+
+// Queries, a tile of keys, their scores, sums, and the state of each softmax; see
+// latent_attention.h. Rows are padded to whole vectors.
+int64_t LatentScratch(int64_t rank, int64_t rope) {
+    const int64_t cols = (rank + rope + 15) / 16 * 16, sums = (rank + 15) / 16 * 16;
+    const int64_t floats = (kLatentQueries + kLatentTile) * cols + kLatentQueries * kLatentTile +
+                           kLatentQueries * sums + 2 * kLatentQueries;
+    return (floats + 15) / 16 * 16;
+}
+
+void LatentWrite(const LatentWriteArgs& args, int part, int parts) {
+    WEFT_CHECK(args.rank + args.rope <= kMostLatentColumns);
+    float row[kMostLatentColumns];
+    for (const Sequence& sequence : args.sequences) {
+        const Range share = Share(sequence.row_count, 1, part, parts);
+        for (int64_t i = share.begin; i < share.end; ++i) {
+            const int64_t at = sequence.row_begin + i, position = sequence.position + i;
+            std::copy_n(args.latent + at * args.rank, args.rank, row);
+            std::copy_n(args.key + at * args.rope, args.rope, row + args.rank);
+            const auto page = static_cast<size_t>(position / args.cache.page_tokens);
+            reference::WriteValue(args.cache, sequence.pages[page], 0,
+                                  position % args.cache.page_tokens, row);
+        }
+    }
+}
+
+void PickColumns(const PickColumnsArgs& args, int part, int parts) {
+    const Range share = Share(args.rows * args.heads, 1, part, parts);
+    for (int64_t unit = share.begin; unit < share.end; ++unit) {
+        std::memcpy(args.y + unit * args.size, args.x + unit * args.head_cols + args.begin,
+                    static_cast<size_t>(args.size) * sizeof(float));
+    }
+}
+
+}  // namespace weft::kernels

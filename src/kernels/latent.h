@@ -1,0 +1,64 @@
+// Multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"), in the absorbed form: all heads
+// read one cached row for each position, [latent (rank) | rotated key (rope)], as their key, and
+// the latent part of it as their value. A query head's own key and value matrices are applied to
+// the query before and to the result after (HeadMatMul in kernels/experts.h).
+//
+// The cache holds plain rows of rank + rope elements, one "KV head" a page (KvCache's layout of V).
+// As in kernels.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace weft::kernels {
+
+// Queries that are worked on together, and positions of a tile.
+inline constexpr int64_t kLatentQueries = 32;
+inline constexpr int64_t kLatentTile = 64;
+
+struct LatentWriteArgs {
+    std::span<const Sequence> sequences;
+    const float* latent = nullptr;  // [rows, rank]
+    const float* key = nullptr;     // [rows, rope], rotated
+    int64_t rank = 0, rope = 0;
+    KvCache cache;  // head_dim = rank + rope, at most kMostLatentColumns; kv_heads = 1
+};
+inline constexpr int64_t kMostLatentColumns = 1024;
+void LatentWrite(const LatentWriteArgs& args, int part, int parts);
+
+// out = softmax(scale * (q_latent . latent + q_key . key)) . latent, causal, for each head.
+struct LatentAttentionArgs {
+    std::span<const Sequence> sequences;
+    const float* q_latent = nullptr;  // [rows, heads * rank]
+    const float* q_key = nullptr;     // [rows, heads * rope]
+    int64_t heads = 0, rank = 0, rope = 0;
+    KvCache cache;
+    float scale = 1;
+    float* scratch = nullptr;    // [parts, scratch_floats]
+    int64_t scratch_floats = 0;  // LatentScratch(rank, rope)
+    float* out = nullptr;        // [rows, heads * rank]
+};
+int64_t LatentScratch(int64_t rank, int64_t rope);
+
+// The kernel of a level.
+using LatentAttentionKernel = void (*)(const LatentAttentionArgs& args, int part, int parts);
+LatentAttentionKernel LatentAttentionFor(CpuLevel level);
+
+// Columns [begin, begin + size) of each of `heads` groups of `head_cols` columns.
+struct PickColumnsArgs {
+    const float* x = nullptr;  // [rows, heads * head_cols]
+    int64_t rows = 0, heads = 0, head_cols = 0, begin = 0, size = 0;
+    float* y = nullptr;  // [rows, heads * size]
+};
+void PickColumns(const PickColumnsArgs& args, int part, int parts);
+
+namespace reference {
+void LatentAttention(const LatentAttentionArgs& args, int part, int parts);
+}
+namespace avx2 {
+void LatentAttention(const LatentAttentionArgs& args, int part, int parts);
+}
+namespace avx512 {
+void LatentAttention(const LatentAttentionArgs& args, int part, int parts);
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,52 @@
+#include "kernels/latent.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/reference/ops.h"
+
+namespace weft::kernels::reference {
+namespace {
+
+float Dot(const float* a, const float* b, int64_t count) {
+    float sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+// One head of one row over positions [0, keys).
+void OneQuery(const LatentAttentionArgs& args, const Sequence& sequence, int64_t keys,
+              const float* latent, const float* key, float* out) {
+    float row[kMostLatentColumns];
+    float peak = -std::numeric_limits<float>::infinity(), total = 0;
+    std::fill_n(out, args.rank, 0.0f);
+    for (int64_t p = 0; p < keys; ++p) {
+        const int32_t page = sequence.pages[static_cast<size_t>(p / args.cache.page_tokens)];
+        ReadValue(args.cache, page, 0, p % args.cache.page_tokens, row);
+        const float score =
+            args.scale * (Dot(latent, row, args.rank) + Dot(key, row + args.rank, args.rope));
+        const float above = std::fmax(peak, score);
+        const float fade = std::exp(peak - above), weight = std::exp(score - above);
+        for (int64_t d = 0; d < args.rank; ++d) out[d] = out[d] * fade + weight * row[d];
+        total = total * fade + weight;
+        peak = above;
+    }
+    for (int64_t d = 0; d < args.rank; ++d) out[d] /= total;
+}
+
+}  // namespace
+
+void LatentAttention(const LatentAttentionArgs& args, int part, int parts) {
+    for (const Sequence& sequence : args.sequences) {
+        const Range share = Share(sequence.row_count * args.heads, 1, part, parts);
+        for (int64_t unit = share.begin; unit < share.end; ++unit) {
+            const int64_t row = unit / args.heads;
+            const int64_t at = (sequence.row_begin + row) * args.heads + unit % args.heads;
+            OneQuery(args, sequence, sequence.position + row + 1, args.q_latent + at * args.rank,
+                     args.q_key + at * args.rope, args.out + at * args.rank);
+        }
+    }
+}
+
+}  // namespace weft::kernels::reference

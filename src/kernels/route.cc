@@ -1,0 +1,121 @@
+// The gate of a mixture of experts: which experts a token goes to, and with which weights.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/experts.h"
+
+namespace weft::kernels {
+namespace {
+
+constexpr float kClosed = -std::numeric_limits<float>::infinity();
+
+void SoftmaxScores(const float* logits, int64_t count, float* scores) {
+    const float peak = *std::max_element(logits, logits + count);
+    float sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += scores[i] = std::exp(logits[i] - peak);
+    for (int64_t i = 0; i < count; ++i) scores[i] /= sum;
+}
+
+void SigmoidScores(const float* logits, int64_t count, float* scores) {
+    for (int64_t i = 0; i < count; ++i) scores[i] = 1.0f / (1.0f + std::exp(-logits[i]));
+}
+
+// The best that is open, and closes it: the lowest index where several are equal.
+int64_t TakeBest(float* ranking, int64_t count) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < count; ++i) {
+        if (ranking[i] > ranking[best]) best = i;
+    }
+    ranking[best] = kClosed;
+    return best;
+}
+
+float SumOfBest(const float* ranking, int64_t count, int64_t best) {
+    float own[kMostExperts];
+    std::copy(ranking, ranking + count, own);
+    float sum = 0;
+    for (int64_t i = 0; i < best; ++i) {
+        const float most = *std::max_element(own, own + count);
+        sum += most;
+        TakeBest(own, count);
+    }
+    return sum;
+}
+
+// Closes every group but the best groups_used.
+void CloseGroups(const RouteArgs& args, float* ranking) {
+    const int64_t size = args.experts / args.groups;
+    float groups[kMostExperts];
+    bool open[kMostExperts] = {};
+    for (int64_t g = 0; g < args.groups; ++g) {
+        groups[g] = SumOfBest(ranking + g * size, size, args.group_best);
+    }
+    for (int64_t i = 0; i < args.groups_used; ++i) open[TakeBest(groups, args.groups)] = true;
+    for (int64_t g = 0; g < args.groups; ++g) {
+        if (!open[g]) std::fill_n(ranking + g * size, size, kClosed);
+    }
+}
+
+void RouteRow(const RouteArgs& args, const float* logits, int32_t* ids, float* weights) {
+    float scores[kMostExperts], ranking[kMostExperts];
+    args.sigmoid ? SigmoidScores(logits, args.experts, scores)
+                 : SoftmaxScores(logits, args.experts, scores);
+    for (int64_t e = 0; e < args.experts; ++e) {
+        // A score that is not a number ranks last, so that ids are always sound.
+        const float rank = scores[e] + (args.bias != nullptr ? args.bias[e] : 0.0f);
+        ranking[e] = std::isnan(rank) ? std::numeric_limits<float>::lowest() : rank;
+    }
+    if (args.groups > 1) CloseGroups(args, ranking);
+    float sum = 0;
+    for (int64_t k = 0; k < args.used; ++k) {
+        const int64_t expert = TakeBest(ranking, args.experts);
+        ids[k] = static_cast<int32_t>(expert);
+        weights[k] = scores[expert];
+        sum += weights[k];
+    }
+    const float factor = args.renormalise ? args.scale / (sum + 1e-20f) : args.scale;
+    for (int64_t k = 0; k < args.used; ++k) weights[k] *= factor;
+}
+
+}  // namespace
+
+void Route(const RouteArgs& args, int part, int parts) {
+    WEFT_CHECK(args.experts <= kMostExperts);
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        RouteRow(args, args.logits + row * args.experts, args.ids + row * args.used,
+                 args.weights + row * args.used);
+    }
+}
+
+// A counting sort.
+void PlanExperts(const PlanExpertsArgs& args, int part, int) {
+    if (part != 0) return;
+    const int64_t slots = args.rows * args.used;
+    int32_t* begin = args.plan.begin;
+    std::fill_n(begin, args.count + 1, 0);
+    const auto held = [&](int64_t slot) { return args.ids[slot] - args.first_expert; };
+    const auto is_held = [&](int64_t expert) { return expert >= 0 && expert < args.count; };
+    for (int64_t slot = 0; slot < slots; ++slot) {
+        if (is_held(held(slot))) ++begin[held(slot) + 1];
+    }
+    for (int64_t e = 0; e < args.count; ++e) begin[e + 1] += begin[e];
+    for (int64_t slot = 0; slot < slots; ++slot) {
+        if (is_held(held(slot))) args.plan.slots[begin[held(slot)]++] = static_cast<int32_t>(slot);
+    }
+    for (int64_t e = args.count; e > 0; --e) begin[e] = begin[e - 1];
+    begin[0] = 0;
+}
+
+void GateRows(const GateRowsArgs& args, int part, int parts) {
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        const float factor = 1.0f / (1.0f + std::exp(-args.gate[row]));
+        const float* x = args.x + row * args.cols;
+        float* y = args.y + row * args.cols;
+        for (int64_t i = 0; i < args.cols; ++i) y[i] = x[i] * factor;
+    }
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,245 @@
+#include "model/moe.h"
+
+#include "kernels/experts.h"
+#include "model/builder.h"
+
+namespace weft::model {
+
+using program::Cut;
+using program::kNoValue;
+using program::kTokens;
+using program::Shape;
+using program::Storage;
+using program::ValueId;
+
+namespace {
+
+constexpr int64_t kMostColumns = 1 << 20;
+
+// What an architecture's gate does where the file's keys don't say it: as the models of that name
+// were trained.
+struct GateDefaults {
+    program::GateScore score;
+    bool renormalise;
+};
+GateDefaults DefaultsOf(const std::string& architecture) {
+    const bool sigmoid = architecture == "glm4moe" || architecture == "minimax-m2";
+    const bool as_scored = architecture == "qwen2moe" || architecture == "deepseek2";
+    return {sigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax, !as_scored};
+}
+
+Status ReadScore(const formats::ModelSource& source, const std::string& prefix,
+                 program::Route& route) {
+    constexpr int64_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3;
+    WEFT_ASSIGN(const int64_t kind,
+                source.meta().IntOr(prefix + "expert_gating_func", 0, 1 << 20, 0));
+    if (kind == 0) return {};
+    if (kind != kSoftmax && kind != kSigmoid && kind != kSoftmaxOfChosen) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {}expert_gating_func is {}. Supported: 1 (softmax), 2 (sigmoid), 3 "
+                         "(softmax of the chosen).",
+                         source.name(), prefix, kind);
+    }
+    route.score = kind == kSigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax;
+    // The softmax of the chosen logits is the softmax of all, renormalised.
+    if (kind == kSoftmaxOfChosen) route.renormalise = true;
+    return {};
+}
+
+Status ReadGroups(const formats::ModelSource& source, const std::string& prefix, Moe& moe) {
+    const formats::Metadata& meta = source.meta();
+    program::Route& route = moe.route;
+    WEFT_ASSIGN(route.groups, meta.IntOr(prefix + "expert_group_count", 0, moe.experts, 1));
+    WEFT_ASSIGN(route.groups_used,
+                meta.IntOr(prefix + "expert_group_used_count", 0, moe.experts, 1));
+    if (route.groups <= 1) {
+        route.groups = route.groups_used = 1;
+        return {};
+    }
+    // DeepSeek-V3 adds up the best two of a group; V2, whose scores are a softmax, takes the best.
+    route.group_best = route.score == program::GateScore::kSigmoid ? 2 : 1;
+    const int64_t size = moe.experts / route.groups;
+    if (moe.experts % route.groups == 0 && route.groups_used >= 1 &&
+        route.groups_used <= route.groups && size >= route.group_best &&
+        moe.used <= size * route.groups_used) {
+        return {};
+    }
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: {}expert_group_count is {} and expert_group_used_count {}; {} of {} "
+                     "experts cannot be chosen so",
+                     source.name(), prefix, route.groups, route.groups_used, moe.used, moe.experts);
+}
+
+bool HasTensor(const formats::ModelSource& source, int64_t layer, const char* name) {
+    return source.FindTensor(fmt::format("blk.{}.{}.weight", layer, name)) != nullptr;
+}
+
+}  // namespace
+
+bool HasExperts(const formats::ModelSource& source, int64_t layer) {
+    return HasTensor(source, layer, "ffn_gate_inp");
+}
+
+bool HasDenseMlp(const formats::ModelSource& source, int64_t layer) {
+    return HasTensor(source, layer, "ffn_down");
+}
+
+Result<Moe> ReadMoe(const formats::ModelSource& source, const std::string& architecture,
+                    int64_t ffn) {
+    Moe moe;
+    const formats::Metadata& meta = source.meta();
+    const std::string prefix = architecture + ".";
+    WEFT_ASSIGN(moe.experts, meta.IntOr(prefix + "expert_count", 0, kernels::kMostExperts, 0));
+    if (moe.experts == 0) return moe;
+    WEFT_ASSIGN(moe.used, meta.Int(prefix + "expert_used_count", 1, moe.experts));
+    WEFT_ASSIGN(moe.ffn, meta.IntOr(prefix + "expert_feed_forward_length", 1, kMostColumns, ffn));
+    WEFT_ASSIGN(const int64_t shared, meta.IntOr(prefix + "expert_shared_count", 0, 64, 0));
+    WEFT_ASSIGN(moe.shared_ffn, meta.IntOr(prefix + "expert_shared_feed_forward_length", 0,
+                                           kMostColumns, shared * moe.ffn));
+    const GateDefaults defaults = DefaultsOf(architecture);
+    moe.route.score = defaults.score;
+    WEFT_ASSIGN(moe.route.renormalise,
+                meta.BoolOr(prefix + "expert_weights_norm", defaults.renormalise));
+    WEFT_TRY(ReadScore(source, prefix, moe.route));
+    WEFT_TRY(ReadGroups(source, prefix, moe));
+    WEFT_ASSIGN(const double scale, meta.F64Or(prefix + "expert_weights_scale", 1.0));
+    if (!(scale >= 0 && scale < 1e4)) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {}expert_weights_scale is {}; expected 0 to 1e4",
+                         source.name(), prefix, scale);
+    }
+    moe.route.scale = scale == 0 ? 1.0f : static_cast<float>(scale);
+    return moe;
+}
+
+// ---- The MLP of a layer -------------------------------------------------------------------------
+
+Builder::Routed Builder::Route(ValueId x) {
+    const Moe& moe = hyper_.moe;
+    const ValueId logits = MatMul(x, Tensor("ffn_gate_inp"), RowsOf({0, moe.experts}, moe.experts),
+                                  {Cut::kNone}, Has("ffn_gate_inp.bias"), Local("ffn_gate_inp"));
+    const Shape shape{program_.value(x).shape[0], moe.used};
+    program::Value ids, weights;
+    ids.name = Local("experts");
+    ids.dtype = DType::kI32;
+    weights.name = Local("expert_weights");
+    ids.shape = weights.shape = shape;
+    const Routed routed{program_.AddValue(std::move(ids)), program_.AddValue(std::move(weights))};
+    program::Op op{moe.route, {logits}, {routed.ids, routed.weights}};
+    if (Has("exp_probs_b.bias")) {
+        op.inputs.push_back(
+            Weight(Tensor("exp_probs_b.bias"), {{0, moe.experts}, {}, moe.experts, 0}));
+    }
+    program_.ops.push_back(std::move(op));
+    return routed;
+}
+
+// Columns of experts that this rank holds whole or in part.
+ValueId Builder::ToExperts(ValueId x, const Routed& routed, const std::string& weight) {
+    const int64_t columns = shard_.expert_ffn.size();
+    std::vector<ValueId> inputs = {
+        x, routed.ids,
+        Stack(Tensor(weight) + ".weight", RowsOf(shard_.expert_ffn, hyper_.moe.ffn))};
+    if (Has(weight + ".bias")) {
+        inputs.push_back(
+            Stack(Tensor(weight) + ".bias", {{0, 1}, shard_.expert_ffn, 1, hyper_.moe.ffn}));
+    }
+    const program::ExpertMatMul attributes{shard_.experts.begin,
+                                           shard_.layout.tp == 1 ? Cut::kNone : Cut::kRows};
+    const Shape shape{program_.value(x).shape[0], hyper_.moe.used, columns};
+    return program_.Emit(attributes, std::move(inputs), Local(weight), shape);
+}
+
+ValueId Builder::FromExperts(ValueId x, const Routed& routed, const std::string& weight,
+                             ValueId base) {
+    program::ExpertSum a;
+    a.first_expert = shard_.experts.begin;
+    a.cut = shard_.layout.tp == 1 ? Cut::kNone : Cut::kColumns;
+    // Of the ranks that hold parts of the same experts, the first has their biases.
+    a.bias = Has(weight + ".bias") && shard_.expert_ffn.begin == 0;
+    a.base = base != kNoValue;
+    const formats::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
+    if (options_.cache && info != nullptr) {
+        a.segment_cols = SegmentColumns(info->dtype, ColumnUnit(hyper_.moe.ffn));
+    }
+    std::vector<ValueId> inputs = {
+        x, routed.ids, routed.weights,
+        Stack(Tensor(weight) + ".weight", ColumnsOf(shard_.expert_ffn, hyper_.moe.ffn))};
+    if (a.bias) {
+        inputs.push_back(
+            Stack(Tensor(weight) + ".bias", {{0, 1}, {0, hyper_.hidden}, 1, hyper_.hidden}));
+    }
+    if (a.base) inputs.push_back(base);
+    const Shape shape{program_.value(x).shape[0], hyper_.hidden};
+    const ValueId sum = program_.Emit(a, std::move(inputs), Local(weight), shape);
+    if (a.segment_cols != 0 && shard_.layout.tp > 1) SetWide(sum);
+    return AllReduce(sum);
+}
+
+// What the shared expert adds to this rank's sum.
+ValueId Builder::SharedExpert(ValueId x) {
+    const int64_t all = hyper_.moe.shared_ffn;
+    const auto to = [&](const char* weight) {
+        return MatMul(x, Tensor(weight), RowsOf(shard_.shared_ffn, all), {Cut::kRows}, false,
+                      Local(weight));
+    };
+    const ValueId gate = to("ffn_gate_shexp"), up = to("ffn_up_shexp");
+    const Shape shape = program_.value(gate).shape;
+    ValueId y =
+        program_.Emit(program::Glu{hyper_.activation}, {gate, up}, Local("swiglu_shexp"), shape);
+    if (Has("ffn_gate_inp_shexp.weight")) {
+        const ValueId open = MatMul(x, Tensor("ffn_gate_inp_shexp"), RowsOf({0, 1}, 1),
+                                    {Cut::kNone}, false, Local("ffn_gate_inp_shexp"));
+        y = program_.Emit(program::GateRows{}, {y, open}, Local("gated_shexp"), shape);
+    }
+    const ValueId sum =
+        PartialFromColumns(y, "ffn_down_shexp", ColumnsOf(shard_.shared_ffn, all), ColumnUnit(all));
+    if (options_.cache) SetWide(sum);
+    return sum;
+}
+
+ValueId Builder::Experts(ValueId x) {
+    const ValueId base = hyper_.moe.shared_ffn > 0 ? SharedExpert(x) : kNoValue;
+    const Routed routed = Route(x);
+    const ValueId gate = ToExperts(x, routed, "ffn_gate_exps");
+    const ValueId up = ToExperts(x, routed, "ffn_up_exps");
+    const Shape shape = program_.value(gate).shape;
+    const ValueId y =
+        program_.Emit(program::Glu{hyper_.activation}, {gate, up}, Local("swiglu_exps"), shape);
+    return FromExperts(y, routed, "ffn_down_exps", base);
+}
+
+ValueId Builder::Stack(const std::string& tensor, const Slice& slice) {
+    return Stack(tensor, slice, shard_.experts, hyper_.moe.experts);
+}
+
+ValueId Builder::Stack(const std::string& tensor, const Slice& slice, const Span& matrices,
+                       int64_t all_matrices) {
+    program::Value value;
+    value.name = tensor;
+    value.storage = Storage::kWeight;
+    value.shape = Shape{matrices.size(), slice.rows.size(), slice.cols.size()};
+    value.slice = {tensor, slice.rows.begin, slice.cols.begin};
+    value.slice.first_matrix = matrices.begin;
+    value.slice.matrix_rows = slice.all_rows;
+    const formats::TensorInfo* info = source_.FindTensor(tensor);
+    if (info == nullptr) {
+        Fail(MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing; a {} model needs it",
+                       source_.name(), tensor, hyper_.architecture));
+        return program_.AddValue(std::move(value));
+    }
+    value.dtype = info->dtype;
+    // One file's row of a tensor of vectors is one vector.
+    const bool vectors = slice.all_rows == 1;
+    const int64_t rows = vectors ? 1 : info->dims[1], count = vectors ? info->rows : info->dims[2];
+    if (info->cols != slice.all_cols || rows != slice.all_rows || count != all_matrices ||
+        info->rows != rows * count) {
+        Fail(MakeError(ErrorCode::kCorrupt,
+                       "{}: tensor {} is [{}, {}, {}]; by the model's hyper-parameters it should "
+                       "be [{}, {}, {}]",
+                       source_.name(), tensor, count, rows, info->cols, all_matrices,
+                       slice.all_rows, slice.all_cols));
+    }
+    return program_.AddValue(std::move(value));
+}
+
+}  // namespace weft::model

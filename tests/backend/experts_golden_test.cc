@@ -1,0 +1,232 @@
+// Models with experts and with latent attention against transformers' logits
+// (tests/data/moe_logits.safetensors, made by tools/make_moe_golden.py), from a file's metadata to
+// logits, with every kernel table, in every layout of the tensor ranks.
+#include <gtest/gtest.h>
+
+#include "coll/comm.h"
+#include "support/golden_file.h"
+#include "support/loaded_rank.h"
+#include "support/ranks.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+TinyFile BaseFile(const std::string& architecture) {
+    TinyFile file;
+    model::Hyper& h = file.hyper;
+    h = OddHyper(architecture);
+    h.hidden = 144;
+    h.ffn = 96;
+    h.head_dim = h.rotary_dim = 16;
+    h.moe.experts = 10;
+    h.moe.used = 3;
+    h.moe.ffn = 96;
+    return file;
+}
+
+TinyFile LatentFile(double log_multiplier) {
+    TinyFile file = BaseFile("deepseek2");
+    model::Hyper& h = file.hyper;
+    h.rms_eps = 1e-6f;
+    h.latent = {.rank = 64, .q_rank = 0, .nope = 32, .rope = 16, .value = 24};
+    h.head_dim = 48;
+    h.moe.experts = 12;
+    h.moe.shared_ffn = 192;
+    file.form.dense_layers = 1;
+    file.strings["rope.scaling.type"] = "yarn";
+    file.numbers["rope.scaling.factor"] = 40;
+    file.numbers["rope.scaling.original_context_length"] = 64;
+    file.numbers["rope.scaling.yarn_log_multiplier"] = log_multiplier;
+    return file;
+}
+
+TinyFile SigmoidFile() {
+    TinyFile file = LatentFile(0.1);
+    model::Hyper& h = file.hyper;
+    h.latent.q_rank = 48;
+    h.moe.shared_ffn = 96;
+    h.moe.route.score = program::GateScore::kSigmoid;
+    h.moe.route.renormalise = true;
+    h.moe.route.scale = 2.5f;
+    return file;
+}
+
+TinyFile FileOf(const std::string& name) {
+    if (name == "mixtral") return BaseFile("llama");
+    if (name == "kimiK2") {
+        TinyFile file = SigmoidFile();
+        file.numbers["rope.scaling.yarn_beta_fast"] = 1;
+        return file;
+    }
+    if (name == "deepseekV3") {
+        TinyFile file = SigmoidFile();
+        file.hyper.moe.route.groups = 4;
+        file.hyper.moe.route.groups_used = 2;
+        return file;
+    }
+    if (name == "deepseekV2") {
+        TinyFile file = LatentFile(0.0707);
+        file.form.split_latent = false;
+        file.hyper.moe.route.groups = 4;
+        file.hyper.moe.route.groups_used = 2;
+        file.hyper.moe.route.scale = 1.5f;
+        return file;
+    }
+    if (name == "gptOss") {
+        TinyFile file = BaseFile("gpt-oss");
+        file.strings["rope.scaling.type"] = "yarn";
+        file.numbers["rope.scaling.factor"] = 32;
+        file.numbers["rope.scaling.original_context_length"] = 64;
+        file.numbers["attention.sliding_window"] = 6;
+        return file;
+    }
+    if (name == "glm4moe" || name == "minimaxM2") {
+        const bool glm = name == "glm4moe";
+        TinyFile file = BaseFile(glm ? name : "minimax-m2");
+        model::Hyper& h = file.hyper;
+        h.rotary_dim = 8;
+        h.moe.route.score = program::GateScore::kSigmoid;
+        h.moe.route.renormalise = true;
+        if (!glm) return file;
+        h.moe.route.scale = 1.5f;
+        h.moe.shared_ffn = 96;
+        file.form.dense_layers = 1;
+        return file;
+    }
+    TinyFile file = BaseFile(name);
+    if (name == "qwen2moe") file.hyper.moe.shared_ffn = 192;
+    return file;
+}
+
+struct LayoutCase {
+    int tp, ep;
+    std::vector<double> shares;
+};
+
+class ExpertModels : public testing::TestWithParam<const char*> {
+  protected:
+    void SetUp() override {
+        const std::string path = dir_ / "golden.gguf", name = GetParam();
+        WriteTinyGguf(path, FileOf(name));
+        source_ = formats::OpenModel(path).value();
+        const auto hyper = model::ReadHyper(*source_);
+        ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+        hyper_ = *hyper;
+        const support::GoldenFile golden(WEFT_TEST_DATA "/moe_logits.safetensors");
+        expected_ = golden.Tensor(name + "/logits");
+        for (float token : golden.Tensor(name + "/tokens")) {
+            tokens_.push_back(static_cast<int32_t>(token));
+        }
+        ASSERT_FALSE(expected_.empty());
+    }
+
+    // Each rank's logits.
+    std::vector<std::vector<float>> Logits(const LayoutCase& c, CpuLevel level, DType kv,
+                                           size_t piece) {
+        const auto layout = model::MakeLayout(c.tp, c.tp, 1, c.shares, c.ep).value();
+        const auto plan = model::PlanShards(hyper_, *source_, layout);
+        EXPECT_TRUE(plan.ok()) << plan.error().message;
+        if (!plan.ok()) return {};
+        model::BuildOptions build;
+        build.kv_dtype = kv;
+        std::vector<program::Program> programs;
+        for (const model::Shard& shard : plan->shards) {
+            auto program = model::BuildProgram(hyper_, shard, *source_, build);
+            EXPECT_TRUE(program.ok()) << program.error().message;
+            if (!program.ok()) return {};
+            programs.push_back(std::move(*program));
+        }
+        if (c.tp == 1) {
+            return {LoadedRank(programs[0], *source_, {1, {}, true, level}).Logits(tokens_, piece)};
+        }
+        auto fabrics = net::MakeLocalFabrics(c.tp, net::Transport::kShm, size_t{1} << 20).value();
+        std::vector<std::vector<float>> got(programs.size());
+        test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+            std::vector<int> ranks(static_cast<size_t>(c.tp));
+            std::iota(ranks.begin(), ranks.end(), 0);
+            const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+            const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
+            const auto r = static_cast<size_t>(fabric.rank);
+            LoadedRank rank(programs[r], *source_, {1, {}, true, level});
+            got[r] = rank.Logits(tokens_, piece, {comm.get(), comm.get()});
+        });
+        return got;
+    }
+
+    void Check(const LayoutCase& c, CpuLevel level, double bound, DType kv = DType::kF32,
+               size_t piece = 64) {
+        SCOPED_TRACE(
+            fmt::format("tp {} ep {} {} pieces of {}", c.tp, c.ep, CpuLevelName(level), piece));
+        const auto got = Logits(c, level, kv, piece);
+        for (const std::vector<float>& logits : got) {
+            ASSERT_EQ(logits.size(), expected_.size());
+            EXPECT_EQ(logits, got[0]) << "tensor ranks differ";
+        }
+        if (got.empty()) return;
+        const size_t vocab = expected_.size() / tokens_.size();
+        for (size_t row = 0; row < tokens_.size(); ++row) {
+            const auto golden = std::span(expected_).subspan(row * vocab, vocab);
+            double error = 0, size = 0;
+            for (size_t i = 0; i < vocab; ++i) {
+                const double d = double{got[0][row * vocab + i]} - golden[i];
+                error += d * d;
+                size += double{golden[i]} * golden[i];
+            }
+            EXPECT_LE(std::sqrt(error / size), bound) << "row " << row;
+        }
+    }
+
+    static std::vector<CpuLevel> FastLevels() {
+        std::vector<CpuLevel> levels;
+        for (CpuLevel level : {CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+            if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
+        }
+        return levels;
+    }
+
+    test::TempDir dir_;
+    std::unique_ptr<formats::ModelSource> source_;
+    model::Hyper hyper_;
+    std::vector<float> expected_;
+    std::vector<int32_t> tokens_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Golden, ExpertModels,
+                         testing::Values("mixtral", "qwen3moe", "qwen2moe", "deepseekV2",
+                                         "deepseekV3", "kimiK2", "glm4moe", "minimaxM2", "gptOss"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// Some 60 ops in a row, each a sum of at most 216 products in float32: 60 * sqrt(216) * 2^-24.
+constexpr double kFloat32 = 5.3e-5;
+
+TEST_P(ExpertModels, ReferenceKernels) {
+    Check({1, 0, {}}, CpuLevel::kReference, kFloat32);
+    Check({1, 0, {}}, CpuLevel::kReference, kFloat32, DType::kF32, 5);
+}
+
+TEST_P(ExpertModels, TensorRanks) {
+    Check({2, 0, {}}, CpuLevel::kReference, kFloat32);
+    Check({3, 0, {}}, CpuLevel::kReference, kFloat32);
+    Check({3, 0, {1, 2, 1}}, CpuLevel::kReference, kFloat32);
+}
+
+TEST_P(ExpertModels, ExpertGroups) {
+    Check({2, 2, {}}, CpuLevel::kReference, kFloat32);
+    Check({3, 3, {3, 2, 1}}, CpuLevel::kReference, kFloat32);
+    // The tiny shared experts and dense layers have columns for three ranks.
+    if (hyper_.moe.shared_ffn == 0) Check({4, 2, {2, 1, 1, 2}}, CpuLevel::kReference, kFloat32);
+}
+
+TEST_P(ExpertModels, FastKernels) {
+    for (CpuLevel level : FastLevels()) {
+        Check({1, 0, {}}, level, kFloat32);
+        Check({1, 0, {}}, level, 2e-3, DType::kF16, 1);  // the f16 cache rounds to 2^-11
+        Check({3, 0, {}}, level, kFloat32, DType::kF32, 7);
+        Check({2, 2, {}}, level, kFloat32);
+    }
+}
+
+}  // namespace
+}  // namespace weft::support

@@ -1,0 +1,45 @@
+// A golden file in safetensors form, read without the program's own code.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace weft::support {
+
+class GoldenFile {
+  public:
+    explicit GoldenFile(const std::string& path) {
+        std::ifstream file(path, std::ios::binary);
+        bytes_.assign(std::istreambuf_iterator<char>(file), {});
+        EXPECT_GT(bytes_.size(), 8u) << path;
+        if (bytes_.size() <= 8) return;
+        uint64_t header_bytes = 0;
+        std::memcpy(&header_bytes, bytes_.data(), 8);
+        header_ = nlohmann::json::parse(bytes_.substr(8, header_bytes));
+        data_begin_ = 8 + header_bytes;
+    }
+
+    // A float32 tensor; empty where there is none of that name.
+    std::vector<float> Tensor(const std::string& name) const {
+        if (!header_.contains(name)) return {};
+        const size_t begin = header_[name]["data_offsets"][0];
+        const size_t end = header_[name]["data_offsets"][1];
+        std::vector<float> data((end - begin) / sizeof(float));
+        std::memcpy(data.data(), bytes_.data() + data_begin_ + begin, end - begin);
+        return data;
+    }
+
+  private:
+    std::string bytes_;
+    nlohmann::json header_;
+    size_t data_begin_ = 0;
+};
+
+}  // namespace weft::support

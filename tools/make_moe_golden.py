@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Writes tests/data/moe_logits.safetensors: logits of tiny models with experts or latent attention.
+
+Computed by transformers in float64 (norms, RoPE and gates compute in float32 even so). Weights and
+tokens come from the formula of tests/support/tiny_model.h, under the tensor names of GGUF files;
+there is no other randomness.
+
+Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
+    python3 tools/make_moe_golden.py tests/data/moe_logits.safetensors
+"""
+
+import math
+import sys
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import torch
+import transformers
+
+VOCAB, ROWS = 267, 16
+COMMON = dict(hidden_size=144, intermediate_size=96, num_hidden_layers=3, num_attention_heads=9,
+              num_key_value_heads=3, head_dim=16, vocab_size=VOCAB, rms_norm_eps=1e-5,
+              tie_word_embeddings=False, max_position_embeddings=512, attn_implementation="eager", experts_implementation="eager",
+              rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+EXPERTS = dict(num_experts=10, num_experts_per_tok=3, moe_intermediate_size=96)
+
+LATENT = dict(num_key_value_heads=9, rms_norm_eps=1e-6, kv_lora_rank=64, qk_rope_head_dim=16,
+              qk_nope_head_dim=32, v_head_dim=24, n_routed_experts=12, num_experts_per_tok=3,
+              moe_intermediate_size=96, first_k_dense_replace=1)
+SIGMOID = dict(**LATENT, q_lora_rank=48, n_shared_experts=1, norm_topk_prob=True,
+               routed_scaling_factor=2.5)
+HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+
+
+def yarn(mscale, **more):
+    return {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "mscale": mscale,
+            "mscale_all_dim": mscale, "original_max_position_embeddings": 64, "beta_fast": 32.0,
+            "beta_slow": 1.0, **more}
+
+
+# name: the family, and what its config has beside COMMON
+CASES = {
+    "mixtral": ("Mixtral", dict(num_local_experts=10, num_experts_per_tok=3)),
+    "qwen3moe": ("Qwen3Moe", dict(**EXPERTS, norm_topk_prob=True)),
+    "qwen2moe": ("Qwen2Moe", dict(**EXPERTS, shared_expert_intermediate_size=192,
+                                  norm_topk_prob=False)),
+    "deepseekV2": ("DeepseekV2", dict(**LATENT, q_lora_rank=None, n_shared_experts=2, n_group=4,
+                                      topk_group=2, topk_method="group_limited_greedy",
+                                      routed_scaling_factor=1.5, rope_parameters=yarn(0.707))),
+    "deepseekV3": ("DeepseekV3", dict(**SIGMOID, n_group=4, topk_group=2,
+                                      rope_parameters=yarn(1.0))),
+    "kimiK2": ("DeepseekV3", dict(**SIGMOID, n_group=1, topk_group=1,
+                                  rope_parameters=yarn(1.0, beta_fast=1.0))),
+    "glm4moe": ("Glm4Moe", dict(
+        n_routed_experts=10, num_experts_per_tok=3, moe_intermediate_size=96, n_shared_experts=1,
+        n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5,
+        first_k_dense_replace=1, use_qk_norm=True, attention_bias=True, rope_parameters=HALF)),
+    "minimaxM2": ("MiniMaxM2", dict(num_local_experts=10, num_experts_per_tok=3,
+                                    rope_parameters=HALF)),
+    "gptOss": ("GptOss", dict(
+        num_local_experts=10, num_experts_per_tok=3, sliding_window=6, rope_parameters={
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 32.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64})),
+}
+# Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
+SPLIT = ("deepseekV3", "kimiK2")
+
+# Names of HF -> names of GGUF, for what follows "model.layers.N." or stands alone.
+NAMES = {
+    "model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
+    "model.norm.weight": "output_norm.weight", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_experts.gate_proj":
+    "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp", "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "self_attn.kv_b_proj": "attn_kv_b", "mlp.router": "ffn_gate_inp",
+}
+
+
+def formula(name, count):
+    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
+    mask = np.uint64(0xFFFFFFFF)
+    seed = 2166136261
+    for byte in name.encode():
+        seed = ((seed ^ byte) * 16777619) & 0xFFFFFFFF
+    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed)) & mask
+    h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & mask
+    h = ((h ^ (h >> np.uint64(13))) * np.uint64(3266489917)) & mask
+    return ((h ^ (h >> np.uint64(16))) >> np.uint64(8)).astype(np.float64) / 8388608.0 - 1.0
+
+
+def tensor(name, shape):
+    norm = "norm" in name
+    vector = norm or name.endswith(".bias")
+    scale = 0.25 if vector else math.sqrt(3.0 / shape[-1])
+    values = (1.0 if norm else 0.0) + formula(name, math.prod(shape)) * scale
+    return values.astype(np.float32).reshape(shape)
+
+
+def to_halves(w, heads, dim):
+    """Neighbouring pairs, as GGUF files of llama have Q and K -> halves, as HF has them."""
+    return w.reshape(heads, dim // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
+
+
+def kv_b(block, config):
+    """A head's key matrix, turned, over its value matrix."""
+    heads, rank = config.num_attention_heads, config.kv_lora_rank
+    keys = tensor(block + "attn_k_b.weight", (heads, rank, config.qk_nope_head_dim))
+    values = tensor(block + "attn_v_b.weight", (heads, config.v_head_dim, rank))
+    return np.concatenate([keys.swapaxes(1, 2), values], axis=1).reshape(-1, rank)
+
+
+GPT_OSS = ("mlp.experts.gate_up_proj", "mlp.experts.gate_up_proj_bias", "mlp.experts.down_proj",
+           "mlp.experts.down_proj_bias")
+
+
+def gpt_oss(block, rest, shape):
+    """Matrices are turned, and gate and up interleaved."""
+    kind = "bias" if rest.endswith("_bias") else "weight"
+    if rest.startswith("mlp.experts.down_proj"):
+        turned = shape if kind == "bias" else (shape[0], shape[2], shape[1])
+        value = tensor(f"{block}ffn_down_exps.{kind}", turned)
+        return value if kind == "bias" else value.swapaxes(1, 2)
+    half = (shape[0], shape[-1] // 2) + (() if kind == "bias" else (shape[1],))
+    both = [tensor(f"{block}ffn_{part}_exps.{kind}", half) for part in ("gate", "up")]
+    both = [part if kind == "bias" else part.swapaxes(1, 2) for part in both]
+    return np.stack(both, axis=-1).reshape(shape)
+
+
+def value_of(case, family, name, shape, config):
+    """The value of HF's parameter `name`."""
+    if name in NAMES:
+        return tensor(NAMES[name], shape)
+    _, _, layer, rest = name.split(".", 3)
+    block = f"blk.{layer}."
+    if family == "GptOss" and rest in GPT_OSS:
+        return gpt_oss(block, rest, shape)
+    if family in ("GptOss", "Glm4Moe") and rest == "post_attention_layernorm.weight":
+        return tensor(block + "post_attention_norm.weight", shape)
+    if rest == "self_attn.sinks":
+        return tensor(block + "attn_sinks.weight", shape)
+    if rest == "mlp.experts.gate_up_proj":
+        half = (shape[0], shape[1] // 2, shape[2])
+        return np.concatenate([tensor(block + "ffn_gate_exps.weight", half),
+                               tensor(block + "ffn_up_exps.weight", half)], axis=1)
+    if rest == "mlp.experts.down_proj":
+        return tensor(block + "ffn_down_exps.weight", shape)
+    if rest.endswith("e_score_correction_bias"):
+        return tensor(block + "exp_probs_b.bias", shape)
+    stem, kind = rest.rsplit(".", 1)
+    if stem == "self_attn.kv_b_proj" and case in SPLIT:
+        return kv_b(block, config)
+    value = tensor(f"{block}{NAMES[stem]}.{kind}", shape)
+    heads = {"self_attn.q_proj": config.num_attention_heads,
+             "self_attn.k_proj": config.num_key_value_heads}.get(stem)
+    if heads and family == "Mixtral":
+        value = to_halves(value, heads, config.head_dim)
+    return value
+
+
+def run(case, family, more):
+    config = getattr(transformers, family + "Config")(**{**COMMON, **more})
+    model = getattr(transformers, family + "ForCausalLM")(config).double().eval()
+    parameters = list(model.named_parameters())
+    parameters += [(n, b) for n, b in model.named_buffers() if n.endswith("correction_bias")]
+    with torch.no_grad():
+        for name, parameter in parameters:
+            value = value_of(case, family, name, tuple(parameter.shape), config)
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+        tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+        logits = model(torch.from_numpy(tokens)[None]).logits[0]
+    return {"logits": logits.numpy(), "tokens": tokens}
+
+
+def main():
+    tensors = {}
+    for name, case in CASES.items():
+        tensors |= {f"{name}/{key}": value for key, value in run(name, *case).items()}
+    tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
+    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
+                 "safetensors": safetensors.__version__, "numpy": np.__version__,
+                 "seed": "none: tests/support/tiny_model.h's formula"}
+    safetensors.numpy.save_file(tensors, sys.argv[1], metadata=made_with)
+
+
+main()
