@@ -21,6 +21,19 @@ std::vector<const Family*> AllFamilies() {
     return all;
 }
 
+// The cosines' factor where two multipliers of the magnitude differ; where they are equal it is 1,
+// which is what readers of mscale_all_dim take.
+Status WriteMagnitude(const RopeConfig& rope, double factor, MetaWriter& meta) {
+    const bool both = rope.params.Has("mscale") && rope.params.Has("mscale_all_dim");
+    if (!both || rope.params.Has("attention_factor") || factor <= 1) return {};
+    WEFT_ASSIGN(const double scale, rope.params.NeedF64({"mscale"}));
+    WEFT_ASSIGN(const double all, rope.params.NeedF64({"mscale_all_dim"}));
+    if (scale == 0 || all == 0 || scale == all) return {};
+    const auto magnitude = [&](double by) { return 0.1 * by * std::log(factor) + 1; };
+    meta.F32("rope.scaling.yarn_attn_factor", magnitude(scale) / magnitude(all));
+    return {};
+}
+
 Status WriteScaling(const Config& config, const RopeConfig& rope, MetaWriter& meta) {
     if (rope.type == "default" || rope.type == "llama3") return {};  // the latter is a tensor
     meta.String("rope.scaling.type", rope.type);
@@ -47,8 +60,9 @@ Status WriteScaling(const Config& config, const RopeConfig& rope, MetaWriter& me
         WEFT_ASSIGN(const double value, rope.params.NeedF64({from}));
         meta.F32(key, value * times);
     }
+    WEFT_TRY(WriteMagnitude(rope, factor, meta));
     WEFT_ASSIGN(const bool truncate, rope.params.BoolOr({"truncate"}, true));
-    if (!truncate) meta.Bool("rope.scaling.yarn_truncate", false);
+    meta.Bool("rope.scaling.yarn_truncate", truncate);
     return {};
 }
 
@@ -216,8 +230,10 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     if (ffn != 0) meta.Int("feed_forward_length", ffn);
     meta.Int("attention.head_count", heads);
     meta.Int("attention.head_count_kv", kv_heads);
-    meta.Int("attention.key_length", head_dim);
-    meta.Int("attention.value_length", head_dim);
+    if (!config.Has("kv_lora_rank")) {  // else of the latent vector: family_deepseek.cc
+        meta.Int("attention.key_length", head_dim);
+        meta.Int("attention.value_length", head_dim);
+    }
     meta.F32("attention.layer_norm_rms_epsilon", eps);
     meta.Int("rope.dimension_count", rotary);
     meta.F32("rope.freq_base", rope.theta);

@@ -18,13 +18,14 @@ Status LatentMeta(const Config& config, MetaWriter& meta) {
         meta.Int("attention.q_lora_rank", query);
     }
     meta.Int("attention.kv_lora_rank", latent);
+    meta.Int("attention.key_length", latent + rotary);
+    meta.Int("attention.value_length", latent);
     meta.Int("attention.key_length_mla", plain + rotary);
     meta.Int("attention.value_length_mla", value);
     return {};
 }
 
-// The config as WriteCommon shall see it: one KV head, as wide as the latent vector with its
-// rotated dims.
+// The config as WriteCommon shall see it: one KV head, and heads of the rotated dims alone.
 Result<Config> OneKvHead(const Config& config) {
     WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMost));
     const Json json = {{"num_key_value_heads", 1}, {"head_dim", rotary}};

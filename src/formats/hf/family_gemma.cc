@@ -38,6 +38,8 @@ Status Gemma3Meta(const Config& config, MetaWriter& meta) {
     if (step != 6 && !config.Has("layer_types")) {
         return config.Corrupt("sliding_window_pattern", "6, or layer_types beside it");
     }
+    WEFT_ASSIGN(const bool both_ways, config.BoolOr({"use_bidirectional_attention"}, false));
+    if (both_ways) return config.Corrupt("use_bidirectional_attention", "false");
     WEFT_TRY(GemmaMeta(config, meta, [](int64_t layer) { return (layer + 1) % 6 != 0; }));
     WEFT_ASSIGN(const Config rope, config.Sub({"rope_parameters"}));
     WEFT_ASSIGN(const Config local, rope.Sub({"sliding_attention"}));

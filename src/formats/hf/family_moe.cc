@@ -14,6 +14,10 @@ Status MixtralMeta(const Config& config, MetaWriter& meta) {
 Status GptOssMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_TRY(WriteExperts(config, meta, "softmax"));
+    WEFT_ASSIGN(const double limit, config.F64Or({"swiglu_limit"}, 7.0));
+    if (limit != 7.0) return config.Corrupt("swiglu_limit", "7");
+    WEFT_ASSIGN(const double alpha, config.F64Or({"swiglu_alpha"}, 1.702));
+    if (alpha != 1.702) return config.Corrupt("swiglu_alpha", "1.702");
     WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, 1ll << 31));
     return WriteWindow(config, meta, window, [](int64_t layer) { return layer % 2 == 0; });
 }
