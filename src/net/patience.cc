@@ -82,7 +82,12 @@ void Progress::SetCrowded(int64_t now_ns) {
 
 Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,
                    int64_t awake_ns)
-    : progress_(progress), link_(link), tag_(tag), deadline_(deadline), begin_ns_(NowNs()) {
+    : progress_(progress),
+      link_(link),
+      tag_(tag),
+      deadline_(deadline),
+      begin_ns_(NowNs()),
+      awake_ns_(awake_ns) {
     progress_.ForgetCrowd(begin_ns_);
     const bool crowded = progress_.crowded();
     if (crowded) stage_ = Stage::kYield;
@@ -123,7 +128,9 @@ void Patience::Yield() {
     ::getrusage(RUSAGE_THREAD, &usage);
     if (!progress_.SwitchesChanged(usage.ru_nivcsw)) return;
     progress_.SetCrowded(after);
-    if (after - before >= kBusyNs) asleep_ns_ = std::min(asleep_ns_, after);
+    if (after - before >= kBusyNs) {
+        asleep_ns_ = std::min(asleep_ns_, std::max(after, begin_ns_ + awake_ns_));
+    }
 }
 
 // The peer is gone. The monitor may know better who was first; so may another link of ours.

@@ -120,6 +120,7 @@ class Patience {
     const OpTag& tag_;
     Deadline deadline_;
     int64_t begin_ns_;
+    int64_t awake_ns_;
     int64_t yield_ns_;   // when yielding begins
     int64_t asleep_ns_;  // when sleeping begins
     int64_t sleep_ms_ = 1;
