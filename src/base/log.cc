@@ -3,13 +3,23 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <string>
 
 namespace weft {
 namespace {
 
+LogLevel LeastOfEnvironment() {
+    const char* text = std::getenv("WEFT_LOG");
+    const std::string_view word = text == nullptr ? "" : text;
+    if (word == "debug") return LogLevel::kDebug;
+    if (word == "warning") return LogLevel::kWarning;
+    if (word == "error") return LogLevel::kError;
+    return LogLevel::kInfo;
+}
+
 // The one process-wide setting: where a process' own log lines go is a property of the process.
-std::atomic<int> g_least{static_cast<int>(LogLevel::kInfo)};
+std::atomic<int> g_least{static_cast<int>(LeastOfEnvironment())};
 std::atomic<int> g_rank{-1};
 
 const char* Prefix(LogLevel level) {
@@ -24,12 +34,17 @@ const char* Prefix(LogLevel level) {
 
 }  // namespace
 
-void SetLog(LogLevel least, int rank) {
-    g_least = static_cast<int>(least);
+void SetLogRank(int rank) {
     g_rank = rank;
 }
 
-bool LogEnabled(LogLevel level) { return static_cast<int>(level) >= g_least.load(); }
+void SetLogLevel(LogLevel least) {
+    g_least = static_cast<int>(least);
+}
+
+bool LogEnabled(LogLevel level) {
+    return static_cast<int>(level) >= g_least.load();
+}
 
 void LogLine(LogLevel level, std::string_view message) {
     const int rank = g_rank.load();

@@ -1,5 +1,6 @@
 // Log lines on standard error, prefixed with the rank once it is known:
 //     [rank 1] loaded 61.2 MiB of weights in 0.31 s
+// WEFT_LOG=debug|info|warning|error sets the least level that is printed; info without.
 // Thread: any. One line is one write(2), so that lines of several ranks never mix.
 #pragma once
 
@@ -12,8 +13,10 @@ namespace weft {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Set once at start-up by the command line; rank -1 prints no prefix.
-void SetLog(LogLevel least, int rank);
+// Set by the command line, once the rank is known; -1 prints no prefix.
+void SetLogRank(int rank);
+// Tests: another level than the environment's.
+void SetLogLevel(LogLevel least);
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, std::string_view message);
 

@@ -31,7 +31,7 @@ void WarnOfBinding(const cluster::Launched& launched) {
 // One job of rank 0 after another.
 int Follow(cluster::Launched& launched) {
     ::dup2(STDERR_FILENO, STDOUT_FILENO);
-    SetLog(LogLevel::kInfo, launched.rank());
+    SetLogRank(launched.rank());
     while (true) {
         auto cluster = cluster::Cluster::JoinLaunched(launched);
         if (!cluster.ok()) return ExitStatus(cluster.error().code);

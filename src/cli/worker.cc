@@ -30,7 +30,7 @@ Status Listen(const WorkerFlags& flags) {
 int Join(const std::string& handle) {
     auto cluster = cluster::Cluster::Join(handle);
     if (!cluster.ok()) return ExitStatus(cluster.error().code);
-    SetLog(LogLevel::kInfo, (*cluster)->rank());
+    SetLogRank((*cluster)->rank());
     const Status status = engine::Work(**cluster);
     if (status.ok()) return 0;
     if ((*cluster)->should_report()) return Fail(status.error());

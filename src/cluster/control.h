@@ -48,7 +48,7 @@ class Control final : public net::PeerMonitor {
     void SetHosts(std::vector<std::string> names);
     void SetTransport(std::string transport);
     void SetProgress(std::function<int64_t()> progress);
-    void SetPhase(const char* phase) { phase_.store(phase, std::memory_order_relaxed); }
+    void SetPhase(const char* phase);
 
     // Rank 0: gives a worker its job. Worker: waits for it.
     void Assign(const AssignMessage& message);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/log.h"
 #include "cluster/control.h"
 #include "cluster/spawn.h"
 
@@ -164,6 +165,11 @@ void Control::Assign(const AssignMessage& message) {
     Wake();
 }
 
+void Control::SetPhase(const char* phase) {
+    const char* before = phase_.exchange(phase, std::memory_order_relaxed);
+    if (phase != before && phase != nullptr) Log(LogLevel::kDebug, "phase: {}", phase);
+}
+
 Result<AssignMessage> Control::WaitForAssignment(const Deadline& deadline) {
     Lock lock(mutex_);
     if (WaitFor(lock, deadline, [&] { return assignment_.has_value(); })) {
@@ -194,7 +200,7 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
     if (verdict_.has_value()) return Tell({});
     const std::string absent = Missing(missing);
     if (!absent.empty()) {
-        Fail({ErrorCode::kTimeout, -1,
+        Fail({ErrorCode::kPeerLost, -1,
               fmt::format("'{}' was not reached within {} ms by {}", name, deadline.length_ms(),
                           absent),
               ""});

@@ -87,7 +87,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             recovery.ranks = cluster.size();
             recovery.seconds = static_cast<double>(NowNs() - begin_ns) * 1e-9;
             if (cluster.rank() != 0) {
-                SetLog(LogLevel::kInfo, cluster.rank());
+                SetLogRank(cluster.rank());
                 return {};
             }
             recovery.text = Line(recovery, why);

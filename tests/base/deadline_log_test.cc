@@ -39,7 +39,7 @@ TEST(Deadline, WhatIsLeftIsRoundedUp) {
 
 class Log : public testing::Test {
   protected:
-    void TearDown() override { SetLog(LogLevel::kInfo, -1); }
+    void TearDown() override { SetLogRank(-1), SetLogLevel(LogLevel::kInfo); }
     template <typename Function>
     static std::string Printed(Function function) {
         testing::internal::CaptureStderr();
@@ -49,17 +49,17 @@ class Log : public testing::Test {
 };
 
 TEST_F(Log, LinesCarryTheRankAndTheLevel) {
-    SetLog(LogLevel::kInfo, -1);
+    SetLogRank(-1), SetLogLevel(LogLevel::kInfo);
     EXPECT_EQ(Printed([] { weft::Log(LogLevel::kInfo, "loaded {} MiB", 3); }),
               "weft: loaded 3 MiB\n");
-    SetLog(LogLevel::kInfo, 2);
+    SetLogRank(2);
     EXPECT_EQ(Printed([] { weft::Log(LogLevel::kInfo, "ready"); }), "[rank 2] ready\n");
     EXPECT_EQ(Printed([] { weft::Log(LogLevel::kError, "lost"); }), "[rank 2] error: lost\n");
     EXPECT_EQ(Printed([] { weft::Log(LogLevel::kWarning, "slow"); }), "[rank 2] warning: slow\n");
 }
 
 TEST_F(Log, LessThanTheLevelIsSilent) {
-    SetLog(LogLevel::kWarning, -1);
+    SetLogRank(-1), SetLogLevel(LogLevel::kWarning);
     EXPECT_EQ(Printed([] { weft::Log(LogLevel::kInfo, "no"); }), "");
     EXPECT_FALSE(LogEnabled(LogLevel::kDebug));
     EXPECT_TRUE(LogEnabled(LogLevel::kError));

@@ -38,14 +38,6 @@ struct Fault {
     }
 };
 
-uint64_t ResidentKb(pid_t pid) {
-    std::ifstream file(fmt::format("/proc/{}/status", pid));
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("VmRSS:")) return std::strtoull(line.c_str() + 6, nullptr, 10);
-    }
-    return 0;
-}
-
 // Sockets and shared memory with names.
 size_t CountLeftovers() {
     size_t count = 0;
@@ -84,8 +76,8 @@ class Faults : public testing::Test {
         } else {
             words = words + Words{"-p", "hello", "-n", "500000", "--ignore-eos"};
         }
-        return words + Words{"--tp", std::to_string(kRanks), "--transport", fault.transport,
-                             "--timeout-ms", std::to_string(kTimeoutMs)};
+        return words + Words{"--tp",          std::to_string(kRanks), "--transport",
+                             fault.transport, "--timeout-ms",         std::to_string(kTimeoutMs)};
     }
 
     // Waits until the ranks are where the fault shall strike.
@@ -98,12 +90,16 @@ class Faults : public testing::Test {
         };
         if (fault.phase == "rendezvous") return true;
         if (fault.phase == "load") {
-            const pid_t victim = pids[static_cast<size_t>(fault.victim)];
-            return until([&] { return ResidentKb(victim) > 40'000; });
+            return until([&] {
+                const std::string err = weft.Err();
+                return InPhase(err, 0, "load") && InPhase(err, fault.victim, "load");
+            });
         }
         if (fault.phase == "decode") return until([&] { return weft.Out().size() > 5; });
-        // Prefill says nothing: the processor time of steps tells it from what comes before.
-        return until([&] { return CpuTicks(pids[0]) >= 30; });
+        // Then into its steps.
+        if (!until([&] { return InPhase(weft.Err(), 0, "prefill"); })) return false;
+        const int64_t before = CpuTicks(pids[0]);
+        return until([&] { return CpuTicks(pids[0]) >= before + 10; });
     }
 
     static int64_t CpuTicks(pid_t pid) {
@@ -120,7 +116,7 @@ class Faults : public testing::Test {
 
     void Inflict(const Fault& fault) {
         SCOPED_TRACE(fault.Text());
-        Weft weft(CommandFor(fault));
+        Weft weft(CommandFor(fault), {"WEFT_LOG=debug"});
         std::vector<pid_t> children;
         const Deadline patience = Deadline::In(10'000);
         while (children.size() < kRanks - 1 && !patience.expired()) {
@@ -145,7 +141,7 @@ class Faults : public testing::Test {
         EXPECT_EQ(ran.status, killed ? 128 + SIGKILL : 3) << ran.err;
         for (pid_t pid : pids) EXPECT_TRUE(test::IsGone(pid));
         CheckOrphans(fault, children);
-        CheckWords(fault, ran.err);
+        CheckWords(fault, WithoutDebug(ran.err));
     }
 
     // Where rank 0 is gone, the others end by themselves, with status 3.
@@ -172,8 +168,8 @@ class Faults : public testing::Test {
                                        ? " of step "
                                        : "during " + fault.phase;
         // The fault meant for the rendezvous may find the ranks beyond it.
-        const bool later = fault.phase == "rendezvous" &&
-                           text.find("during load") != std::string::npos;
+        const bool later =
+            fault.phase == "rendezvous" && text.find("during load") != std::string::npos;
         EXPECT_TRUE(later || text.find(during) != std::string::npos) << text;
         if (fault.phase != "rendezvous") {
             EXPECT_NE(text.find(fault.transport), std::string::npos) << text;
@@ -197,14 +193,30 @@ class Faults : public testing::Test {
     std::string model_;
 };
 
-TEST_F(Faults, InRendezvousOverSharedMemory) { InflictAll("rendezvous", "shm"); }
-TEST_F(Faults, InRendezvousOverTcp) { InflictAll("rendezvous", "tcp"); }
-TEST_F(Faults, InLoadOverSharedMemory) { InflictAll("load", "shm"); }
-TEST_F(Faults, InLoadOverTcp) { InflictAll("load", "tcp"); }
-TEST_F(Faults, InPrefillOverSharedMemory) { InflictAll("prefill", "shm"); }
-TEST_F(Faults, InPrefillOverTcp) { InflictAll("prefill", "tcp"); }
-TEST_F(Faults, InDecodeOverSharedMemory) { InflictAll("decode", "shm"); }
-TEST_F(Faults, InDecodeOverTcp) { InflictAll("decode", "tcp"); }
+TEST_F(Faults, InRendezvousOverSharedMemory) {
+    InflictAll("rendezvous", "shm");
+}
+TEST_F(Faults, InRendezvousOverTcp) {
+    InflictAll("rendezvous", "tcp");
+}
+TEST_F(Faults, InLoadOverSharedMemory) {
+    InflictAll("load", "shm");
+}
+TEST_F(Faults, InLoadOverTcp) {
+    InflictAll("load", "tcp");
+}
+TEST_F(Faults, InPrefillOverSharedMemory) {
+    InflictAll("prefill", "shm");
+}
+TEST_F(Faults, InPrefillOverTcp) {
+    InflictAll("prefill", "tcp");
+}
+TEST_F(Faults, InDecodeOverSharedMemory) {
+    InflictAll("decode", "shm");
+}
+TEST_F(Faults, InDecodeOverTcp) {
+    InflictAll("decode", "tcp");
+}
 
 // Short runs, one after the other: WEFT_SOAK_RUNS of them (20).
 TEST_F(Faults, ManyRunsLeaveNothingBehind) {

@@ -146,7 +146,7 @@ int Drive(weft::Result<std::unique_ptr<Cluster>> made, bool worker) {
         g_cluster = &cluster;
         std::signal(SIGINT, [](int) { g_cluster->RequestStop(); });
     }
-    weft::SetLog(weft::LogLevel::kInfo, cluster.rank());
+    weft::SetLogRank(cluster.rank());
     Say(fmt::format("rank {} of {} host {} over {} cores {}{}{}", cluster.rank(), cluster.size(),
                     cluster.host(cluster.rank()).name, cluster.fabric().transport,
                     fmt::join(cluster.cores(), ","), cluster.cores_shared() ? " shared" : "",

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,21 @@ inline std::string ReadAll(int fd) {
     return text;
 }
 
+// What WEFT_LOG=debug adds to standard error: so a test sees where the ranks are.
+inline bool InPhase(const std::string& err, int rank, const std::string& phase) {
+    const std::string who = rank == 0 ? "weft: " : "[rank " + std::to_string(rank) + "] ";
+    return err.find(who + "debug: phase: " + phase + "\n") != std::string::npos;
+}
+// The rest.
+inline std::string WithoutDebug(const std::string& err) {
+    std::istringstream lines(err);
+    std::string rest;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find("debug: ") == std::string::npos) rest += line + "\n";
+    }
+    return rest;
+}
+
 // A weft that runs; killed with its children when the object goes.
 class Weft {
   public:
@@ -76,7 +92,8 @@ class Weft {
     Weft(const Weft&) = delete;
     Weft& operator=(const Weft&) = delete;
     ~Weft() {
-        if (pid_ > 0 && !waited_) [[maybe_unused]] const Ran ignored = Wait(0);
+        if (pid_ > 0 && !waited_) [[maybe_unused]]
+            const Ran ignored = Wait(0);
     }
 
     pid_t pid() const { return pid_; }
@@ -162,9 +179,9 @@ inline Matrix ReadNpy(const std::string& path) {
     EXPECT_NE(dictionary.find("'descr': '<f4'"), std::string::npos) << dictionary;
     EXPECT_NE(dictionary.find("'fortran_order': False"), std::string::npos) << dictionary;
     const size_t shape = dictionary.find("'shape': (");
-    EXPECT_EQ(std::sscanf(dictionary.c_str() + shape, "'shape': (%zu, %zu)", &matrix.rows,
-                          &matrix.cols),
-              2);
+    EXPECT_EQ(
+        std::sscanf(dictionary.c_str() + shape, "'shape': (%zu, %zu)", &matrix.rows, &matrix.cols),
+        2);
     matrix.data.resize((bytes.size() - 10 - head) / sizeof(float));
     EXPECT_EQ(matrix.data.size(), matrix.rows * matrix.cols);
     std::memcpy(matrix.data.data(), bytes.data() + 10 + head, matrix.data.size() * sizeof(float));
