@@ -43,11 +43,17 @@ struct Groups {
     coll::Comm* world = nullptr;  // for Send and Recv: ranks are those of the world
 };
 
+// Whether a step's rows may run in two halves, one of them computed while the other's sums are on
+// the wire: never, where coll::Comm::LeavesCpuIdle says that it is worth it, or in every step of
+// two rows and more (for tests). The same on all ranks of the tensor group. Changes no bits.
+enum class Overlap { kNever, kAuto, kAlways };
+
 struct CompileOptions {
     int64_t max_tokens = 512;    // most rows of a step (the prefill chunk)
     int64_t max_outputs = 1;     // most output rows of a step
     int64_t kv_pages = 0;        // pages in each layer's cache
     std::vector<program::ValueId> keep;  // values that Read() may ask for
+    Overlap overlap = Overlap::kNever;
 };
 
 // One op of a finished step, for traces and benchmarks.

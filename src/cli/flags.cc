@@ -142,6 +142,11 @@ void AddEngineFlags(CLI::App& app, CommonFlags& flags) {
     app.add_flag("--reference", flags.job.reference,
                  "Reference kernels, float32 activations and KV cache: slow, for checking")
         ->group(kEngine);
+    app.add_option("--overlap", flags.overlap,
+                   "Compute one half of a prompt's rows while the other's sums are on the wire: "
+                   "auto (where the wire is slow), off or on")
+        ->check(CLI::IsMember({"auto", "off", "on"}))
+        ->group(kEngine);
     app.add_flag("!--no-proof", flags.job.proof,
                  "Start without the proof that several ranks compute what one rank does")
         ->group(kEngine);
@@ -195,6 +200,7 @@ Status Resolve(CommonFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--kv {}: expected f16, bf16, q8_0 or f32", flags.kv);
     }
     flags.job.kv_dtype = *dtype;
+    WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
     WEFT_ASSIGN(flags.job.net_table, engine::ParseNetTable(flags.net_table));
     CatchStop(flags);
     flags.job.trace = !flags.trace_file.empty();

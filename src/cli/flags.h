@@ -21,6 +21,7 @@ struct CommonFlags {
     cluster::ClusterOptions cluster;
     engine::Job job;
     std::string hosts, hostfile, split, kv = "f16", trace_file, net_table = "auto";
+    std::string overlap = "auto";
     bool json = false;
 };
 

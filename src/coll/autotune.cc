@@ -183,20 +183,4 @@ Result<bool> TuningHolds(Comm& comm, const Tuning& tuning, const net::PeerMonito
     return holds == 1;
 }
 
-double PredictedUs(const Tuning& tuning, size_t bytes) {
-    const TuningRow* below = nullptr;
-    for (const TuningRow& row : tuning.rows(Collective::kAllReduce)) {
-        if (row.p50_us <= 0) continue;
-        if (row.max_bytes >= bytes) {
-            if (below == nullptr) return row.p50_us;
-            const double part = static_cast<double>(bytes - below->max_bytes) /
-                                static_cast<double>(row.max_bytes - below->max_bytes);
-            return below->p50_us + part * (row.p50_us - below->p50_us);
-        }
-        below = &row;
-    }
-    if (below == nullptr) return 0;
-    return below->p50_us * static_cast<double>(bytes) / static_cast<double>(below->max_bytes);
-}
-
 }  // namespace weft::coll

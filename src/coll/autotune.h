@@ -35,8 +35,4 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 inline constexpr double kStaleFactor = 3;
 Result<bool> TuningHolds(Comm& comm, const Tuning& tuning, const net::PeerMonitor* monitor);
 
-// What the table says an all_reduce of `bytes` costs; between measured sizes a straight line, above
-// the largest in proportion. 0: not measured.
-double PredictedUs(const Tuning& tuning, size_t bytes);
-
 }  // namespace weft::coll

@@ -79,6 +79,10 @@ class Comm {
     // The same sum of doubles, rounded to float in the pass that adds up. data out: anything.
     virtual Status AllReduce(std::span<double> data, std::span<float> sum, const net::OpTag& tag,
                              Choice choice = {}) = 0;
+    // Whether an all_reduce of so many bytes leaves the CPU idle for most of its time, so that it
+    // is worth the while to compute beside it: by the table, or where that has no times, wherever
+    // a group spans hosts. The same on all ranks between the same two collectives.
+    virtual bool LeavesCpuIdle(size_t bytes) const = 0;
     // data: size() parts one after another, part r being counts[r] values (0 is fine). In: this
     // rank's addends to all parts; out: its own part holds the sum in rank order, the others are as
     // they were.

@@ -41,6 +41,7 @@ class CommImpl final : public Comm {
     int size() const override { return size_; }
     size_t max_send_bytes() const override { return send_payload_; }
     Timing last_timing() const override;
+    bool LeavesCpuIdle(size_t bytes) const override;
     const Tuning& tuning() const override { return tuning_; }
     void SetTuning(Tuning tuning) override;
     Status SetHosts(std::span<const int> host_of_rank) override;

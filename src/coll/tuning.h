@@ -81,4 +81,8 @@ class Tuning {
     std::array<std::vector<TuningRow>, kCollectives.size()> rows_;
 };
 
+// What the table says an all_reduce of `bytes` costs; between measured sizes a straight line, above
+// the largest in proportion. 0: not measured.
+double PredictedUs(const Tuning& tuning, size_t bytes);
+
 }  // namespace weft::coll

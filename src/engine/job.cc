@@ -34,6 +34,23 @@ Status CheckRanges(const Job& job) {
 
 }  // namespace
 
+const char* OverlapName(backend::Overlap overlap) {
+    switch (overlap) {
+        case backend::Overlap::kNever: return "off";
+        case backend::Overlap::kAuto: return "auto";
+        case backend::Overlap::kAlways: return "on";
+    }
+    return "?";
+}
+
+Result<backend::Overlap> ParseOverlap(std::string_view name) {
+    for (const auto overlap :
+         {backend::Overlap::kNever, backend::Overlap::kAuto, backend::Overlap::kAlways}) {
+        if (name == OverlapName(overlap)) return overlap;
+    }
+    return MakeError(ErrorCode::kUsage, "--overlap {}: expected auto, off or on", name);
+}
+
 std::string JobToJson(const Job& job) {
     return nlohmann::json{
         {"model", job.model},
@@ -51,6 +68,7 @@ std::string JobToJson(const Job& job) {
         {"verify", job.verify},
         {"net_table", NetTableName(job.net_table)},
         {"proof", job.proof},
+        {"overlap", OverlapName(job.overlap)},
     }
         .dump();
 }
@@ -75,6 +93,10 @@ Result<Job> JobFromJson(const std::string& text) {
         if (!table.ok()) return MakeError(ErrorCode::kCorrupt, "job: {}", table.error().message);
         job.net_table = *table;
         json.at("proof").get_to(job.proof);
+        const auto overlap = ParseOverlap(json.at("overlap").get<std::string>());
+        if (!overlap.ok())
+            return MakeError(ErrorCode::kCorrupt, "job: {}", overlap.error().message);
+        job.overlap = *overlap;
         const auto dtype = DTypeOfName(json.at("kv_dtype").get<std::string>());
         if (!dtype) return MakeError(ErrorCode::kCorrupt, "job: kv_dtype is not known");
         job.kv_dtype = *dtype;

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/result.h"
 #include "engine/net_table.h"
 #include "tensor/dtype.h"
@@ -27,7 +29,12 @@ struct Job {
     bool proof = true;       // more than one rank: prove the cluster before it serves
     bool verify = false;     // compare checksums of replicated state at every step
     NetTable net_table = NetTable::kAuto;
+    backend::Overlap overlap = backend::Overlap::kAuto;
 };
+
+const char* OverlapName(backend::Overlap overlap);  // "off", "auto", "on"
+// Errors: kUsage.
+Result<backend::Overlap> ParseOverlap(std::string_view name);
 
 std::string JobToJson(const Job& job);
 // kCorrupt, naming the field, where the text is no job.

@@ -123,6 +123,11 @@ Status Rank::Plan() {
     compile.kv_pages = (job_.ctx + backend::kPageTokens - 1) / backend::kPageTokens;
     kv_pages_ = compile.kv_pages;
     if (logits_ != program::kNoValue) compile.keep.push_back(logits_);
+    // Over shared memory a sum is all the CPU's work.
+    const bool one_host = cluster_.fabric().transport == "shm";
+    const bool automatic = job_.overlap == backend::Overlap::kAuto;
+    compile.overlap = one_host && automatic ? backend::Overlap::kNever : job_.overlap;
+    if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
     backend_ = backend::MakeCpuBackend(CpuOptionsOf(job_, cluster_));
     WEFT_ASSIGN(executable_, backend_->Compile(program_, compile));
     running_.store(executable_.get(), std::memory_order_release);

@@ -1,5 +1,6 @@
 #include "net/copy.h"
 
+#include <algorithm>
 #include <cstring>
 
 #if defined(__SSE2__)
@@ -18,13 +19,16 @@ constexpr size_t kLine = 64;
 constexpr uint64_t kFarTicksALine = 30;
 // So many copies in a row must agree before the way of copying changes.
 constexpr uint32_t kAgree = 3;
-// Between far cores every so many copies are made plainly, to see whether they still are.
-constexpr uint32_t kProbeEvery = 64;
+// Between far cores the first bytes of kAgree in every so many copies are copied plainly, to see
+// whether they still are. Rare enough that they are not the slowest hundredth of the copies.
+constexpr uint32_t kProbeEvery = 1024;
+constexpr size_t kProbeBytes = 4096;
 
 #if defined(__SSE2__)
 void StreamCopy(std::byte* to, const std::byte* from, size_t bytes) {
     // Only whole lines stream well.
-    const size_t before = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
+    const size_t before =
+        std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
     std::memcpy(to, from, before);
     to += before;
     from += before;
@@ -53,13 +57,17 @@ void PeerCopy::Copy(std::byte* to, const std::byte* from, size_t bytes) {
     if (bytes >= kStreamBytes) {
         const bool probe = far_ && ++streamed_ % kProbeEvery < kAgree;
         if (far_ && !probe) return StreamCopy(to, from, bytes);
+        const bool was_far = far_;
+        const size_t plain = was_far ? std::min(bytes, kProbeBytes) : bytes;
         const uint64_t begin = __rdtsc();
-        std::memcpy(to, from, bytes);
-        const bool slow = __rdtsc() - begin > bytes / kLine * kFarTicksALine;
+        std::memcpy(to, from, plain);
+        const bool slow = __rdtsc() - begin > plain / kLine * kFarTicksALine;
         streak_ = slow == far_ ? 0 : streak_ + 1;
-        if (streak_ < kAgree) return;
-        far_ = slow;
-        streak_ = 0;
+        if (streak_ >= kAgree) {
+            far_ = slow;
+            streak_ = 0;
+        }
+        if (was_far) StreamCopy(to + plain, from + plain, bytes - plain);
         return;
     }
 #endif

@@ -16,12 +16,14 @@ namespace weft::net {
 
 class PeerCopy {
   public:
+    // far: what it takes the cores for at first.
+    explicit PeerCopy(bool far = false) : far_(far) {}
     // memcpy, complete before any later store is seen by others.
     void Copy(std::byte* to, const std::byte* from, size_t bytes);
     bool far() const { return far_; }
 
   private:
-    bool far_ = false;     // plain copies took long lately
+    bool far_;             // plain copies took long lately
     uint32_t streak_ = 0;  // how many in a row said otherwise
     uint32_t streamed_ = 0;
 };

@@ -46,6 +46,7 @@ struct OpTag {
     int64_t index = 0;  // running number of the op in its Program
     int64_t step = 0;
     int64_t place = 0;  // how far the op has got: messages awaited so far
+    bool aside = false;  // others compute on this core meanwhile: waits sleep at once
     std::string Text() const;
 };
 

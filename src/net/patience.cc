@@ -91,8 +91,10 @@ Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const D
     progress_.ForgetCrowd(begin_ns_);
     const bool crowded = progress_.crowded();
     if (crowded) stage_ = Stage::kYield;
+    if (tag.aside) stage_ = Stage::kSleep;
     yield_ns_ = begin_ns_ + (crowded ? 0 : kSpinNs);
     asleep_ns_ = begin_ns_ + (crowded ? std::clamp(awake_ns, kCrowdedYieldNs, kYieldNs) : kYieldNs);
+    if (tag.aside) asleep_ns_ = begin_ns_;
 }
 
 Patience::~Patience() {
@@ -108,8 +110,11 @@ Status Patience::Check() {
     if (now >= asleep_ns_) {
         // The longer it lasted, the longer it may last: a tenth of the time waited so far.
         stage_ = Stage::kSleep;
-        if (!told_ && monitor != nullptr) monitor->OnLongWait(link_.peer().rank, tag_);
-        told_ = true;
+        const bool is_long = now - begin_ns_ >= (tag_.aside ? kYieldNs : 0);
+        if (is_long && !told_ && monitor != nullptr) {
+            monitor->OnLongWait(link_.peer().rank, tag_);
+            told_ = true;
+        }
         sleep_ms_ = std::clamp<int64_t>((now - begin_ns_) / 10'000'000, 1, kLongestSleepMs);
         sleep_ms_ = std::clamp<int64_t>((deadline_.at_ns() - now) / 1'000'000 + 1, 1, sleep_ms_);
     } else if (now >= yield_ns_) {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "program/program.h"
+#include "program/arena.h"
 
 namespace weft::program {
 namespace {
@@ -24,8 +24,23 @@ struct Life {
     bool Overlaps(const Life& other) const { return first <= other.last && other.first <= last; }
 };
 
+// By op, the last op of the segment after its own; a segment ends with a sum.
+std::vector<int64_t> EndsOfNext(const Program& program) {
+    const int64_t count = static_cast<int64_t>(program.ops.size());
+    std::vector<int64_t> ends(program.ops.size());
+    int64_t end = count, end_of_next = count;
+    for (int64_t op = count - 1; op >= 0; --op) {
+        if (program.ops[static_cast<size_t>(op)].kind() == OpKind::kAllReduce) {
+            end_of_next = end;
+            end = op;
+        }
+        ends[static_cast<size_t>(op)] = end_of_next;
+    }
+    return ends;
+}
+
 std::vector<Life> Lives(const Program& program, int64_t tokens, int64_t outputs,
-                        const std::vector<ValueId>& keep) {
+                        const std::vector<ValueId>& keep, bool halves) {
     std::vector<Life> lives(program.values.size());
     const auto touch = [&](ValueId id, size_t op) {
         Life& life = lives[static_cast<size_t>(id)];
@@ -35,6 +50,12 @@ std::vector<Life> Lives(const Program& program, int64_t tokens, int64_t outputs,
     for (size_t op = 0; op < program.ops.size(); ++op) {
         for (ValueId id : program.ops[op].inputs) touch(id, op);
         for (ValueId id : program.ops[op].outputs) touch(id, op);
+    }
+    if (halves) {
+        const std::vector<int64_t> ends = EndsOfNext(program);
+        for (Life& life : lives) {
+            if (life.last >= 0) life.last = ends[static_cast<size_t>(life.last)];
+        }
     }
     for (ValueId id : keep) touch(id, program.ops.size());
     for (size_t i = 0; i < lives.size(); ++i) {
@@ -62,11 +83,7 @@ int64_t LowestOffset(const Life& life, std::vector<const Life*>& placed) {
     return offset;
 }
 
-}  // namespace
-
-ArenaPlan PlanArena(const Program& program, int64_t tokens, int64_t outputs,
-                    const std::vector<ValueId>& keep) {
-    std::vector<Life> lives = Lives(program, tokens, outputs, keep);
+ArenaPlan Plan(const Program& program, std::vector<Life> lives) {
     std::ranges::stable_sort(lives, std::greater<>{}, &Life::bytes);
     ArenaPlan plan;
     plan.offsets.assign(program.values.size(), -1);
@@ -78,6 +95,18 @@ ArenaPlan PlanArena(const Program& program, int64_t tokens, int64_t outputs,
         plan.size_bytes = std::max(plan.size_bytes, life.offset + life.bytes);
     }
     return plan;
+}
+
+}  // namespace
+
+ArenaPlan PlanArena(const Program& program, int64_t tokens, int64_t outputs,
+                    const std::vector<ValueId>& keep) {
+    return Plan(program, Lives(program, tokens, outputs, keep, false));
+}
+
+ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outputs,
+                            const std::vector<ValueId>& keep) {
+    return Plan(program, Lives(program, tokens, outputs, keep, true));
 }
 
 }  // namespace weft::program

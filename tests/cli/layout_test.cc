@@ -20,7 +20,9 @@ const char* const kLayouts[] = {"--tp 2",
                                 "--tp 2 --pp 2",
                                 "--tp 2 --split 3,1",
                                 "--tp 3 --split 1,4,2",
-                                "--pp 2 --split 2,1"};
+                                "--pp 2 --split 2,1",
+                                "--tp 3 --overlap on",
+                                "--tp 2 --pp 2 --overlap on"};
 
 std::string Text(const std::string& layout, const char* flags) {
     return layout + " " + flags;

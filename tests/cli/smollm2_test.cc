@@ -95,5 +95,18 @@ TEST_F(SmolLm2, GreedyTextIsTheSameInEveryLayout) {
     }
 }
 
+// The logits after a prompt of 300 tokens, sums on the wire while the other half is computed: the
+// bits of the layout without it.
+TEST_F(SmolLm2, OverlappedPromptsHaveTheSameBits) {
+    std::vector<int> tokens;
+    for (int i = 0; i < 300; ++i) tokens.push_back(500 + i * 37 % 9000);
+    for (const char* tp : {"2", "3"}) {
+        const Words layout = {"--tp", tp, "--transport", "tcp", "-t", "1", "--net-table", "off"};
+        const std::vector<float> off = Logits(tokens, layout + Words{"--overlap", "off"});
+        ASSERT_FALSE(off.empty());
+        EXPECT_EQ(Logits(tokens, layout + Words{"--overlap", "auto"}), off) << "tp " << tp;
+    }
+}
+
 }  // namespace
 }  // namespace weft::support

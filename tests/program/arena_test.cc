@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "program/arena.h"
 #include "program/differentiate.h"
 #include "support/tiny_model.h"
 
@@ -125,6 +126,86 @@ TEST(PlanArena, ForwardAndBackwardOfAModel) {
         const auto back = Differentiate(forward, {forward.Find("logits"), {}, true});
         ASSERT_TRUE(back.ok());
         ExpectGoodPlan(back->program, {forward.Find("logits")});
+    }
+}
+
+// Runs a program's rows in two halves, one sum apart, as backends do, and keeps track of whose the
+// bytes of the arena are. A sum that is under way has written its output at its start and still
+// reads its input at its end.
+class HalvesRun {
+  public:
+    HalvesRun(const Program& program, const ArenaPlan& plan)
+        : program_(program), plan_(plan), owners_(static_cast<size_t>(plan.size_bytes), kNoValue) {}
+
+    void Run() {
+        std::vector<size_t> begins = {0};
+        for (size_t i = 0; i < program_.ops.size(); ++i) {
+            if (IsSum(i)) begins.push_back(i + 1);
+        }
+        begins.push_back(program_.ops.size());
+        const size_t segments = begins.size() - 1;
+        for (size_t item = 0; item < 2 * segments; ++item) {
+            const size_t segment = item / 2;
+            const int64_t half = static_cast<int64_t>(item % 2);
+            for (size_t op = begins[segment]; op < begins[segment + 1] && !IsSum(op); ++op) {
+                for (ValueId id : program_.ops[op].inputs) Reads(id, half);
+                for (ValueId id : program_.ops[op].outputs) Writes(id, half);
+            }
+            FinishSum();
+            if (segment + 1 == segments) continue;
+            sum_ = begins[segment + 1] - 1;
+            sum_half_ = half;
+            Writes(program_.ops[sum_].outputs[0], half);
+        }
+    }
+    int64_t wrong() const { return wrong_; }
+
+  private:
+    bool IsSum(size_t op) const { return program_.ops[op].kind() == OpKind::kAllReduce; }
+    void FinishSum() {
+        if (sum_ == SIZE_MAX) return;
+        Reads(program_.ops[sum_].inputs[0], sum_half_);
+        Reads(program_.ops[sum_].outputs[0], sum_half_);
+        sum_ = SIZE_MAX;
+    }
+    // The bytes of one half's row; rows of outputs are made last, and are those of half 0.
+    template <typename Visit>
+    void Bytes(ValueId id, int64_t half, const Visit& visit) {
+        const Value& value = program_.value(id);
+        if (value.storage != Storage::kActivation) return;
+        const int64_t bytes = RowBytes(value.dtype, value.shape.Elements(1, 1));
+        int64_t at = plan_.offsets[static_cast<size_t>(id)] + half * bytes;
+        for (int64_t i = 0; i < bytes; ++i) visit(owners_[static_cast<size_t>(at + i)]);
+    }
+    void Writes(ValueId id, int64_t half) {
+        Bytes(id, half, [&](ValueId& owner) { owner = id; });
+    }
+    void Reads(ValueId id, int64_t half) {
+        Bytes(id, half, [&](ValueId& owner) { wrong_ += owner != id; });
+    }
+
+    const Program& program_;
+    const ArenaPlan& plan_;
+    std::vector<ValueId> owners_;
+    size_t sum_ = SIZE_MAX;
+    int64_t sum_half_ = 0;
+    int64_t wrong_ = 0;
+};
+
+TEST(PlanArena, HalvesOfTheRowsDoNotOverwriteEachOther) {
+    for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+        const model::Hyper hyper = support::TinyHyper(architecture, true);
+        const support::TinySource source(hyper);
+        for (const Program& program : support::Build(hyper, source, {2, 1, {}, {}}, {})) {
+            const std::vector<ValueId> keep = {program.Find("logits")};
+            for (bool halves : {false, true}) {
+                const ArenaPlan plan = halves ? PlanArenaInHalves(program, 2, 2, keep)
+                                              : PlanArena(program, 2, 2, keep);
+                HalvesRun run(program, plan);
+                run.Run();
+                EXPECT_EQ(run.wrong() == 0, halves) << architecture;
+            }
+        }
     }
 }
 

@@ -16,12 +16,14 @@ namespace weft::support {
 class LoadedRank {
   public:
     LoadedRank(const program::Program& program, const formats::ModelSource& source,
-               const backend::CpuOptions& options, int64_t chunk = 64)
+               const backend::CpuOptions& options, int64_t chunk = 64,
+               backend::Overlap overlap = backend::Overlap::kNever)
         : backend_(backend::MakeCpuBackend(options)), program_(program) {
         backend::CompileOptions compile;
         compile.max_tokens = chunk;
         compile.max_outputs = chunk;
         compile.kv_pages = kPages;
+        compile.overlap = overlap;
         logits_ = program.Find("logits");
         if (logits_ != program::kNoValue) compile.keep = {logits_};
         executable_ = backend_->Compile(program, compile).value();

@@ -211,4 +211,20 @@ void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options,
     }
 }
 
+void PlaceTails(std::vector<Call>& calls) {
+    for (size_t i = 0; i < calls.size(); ++i) {
+        if (!std::holds_alternative<AllReduceCall>(calls[i].args)) continue;
+        size_t end = i + 1;
+        while (end < calls.size() && calls[end].per_output == calls[i].per_output &&
+               (std::holds_alternative<AddCall>(calls[end].args) ||
+                std::holds_alternative<kernels::RmsNormArgs>(calls[end].args) ||
+                std::holds_alternative<kernels::PrepareArgs>(calls[end].args))) {
+            ++end;
+        }
+        // Barriers within a tail are left out: the one after it stands for them.
+        while (end > i + 1 && (end == calls.size() || !calls[end].barrier)) --end;
+        calls[i].tail = static_cast<int32_t>(end - i - 1);
+    }
+}
+
 }  // namespace weft::backend

@@ -1,6 +1,7 @@
 // Plans and allocates the memory of a Program on the CPU.
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/lower.h"
+#include "program/arena.h"
 
 namespace weft::backend {
 namespace {
@@ -39,8 +40,10 @@ Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOp
     buffers.matrices.resize(count);
     buffers.stacks.resize(count);
     buffers.caches.resize(count);
+    const auto plan_arena =
+        options.overlap == Overlap::kNever ? program::PlanArena : program::PlanArenaInHalves;
     const program::ArenaPlan plan =
-        program::PlanArena(program, options.max_tokens, options.max_outputs, options.keep);
+        plan_arena(program, options.max_tokens, options.max_outputs, options.keep);
 
     Allotter weights, kv;
     std::vector<int64_t> offsets(count, -1);

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstring>
 
+#include "backend/cpu/halves.h"
 #include "backend/cpu/lower.h"
+#include "backend/cpu/side_thread.h"
 #include "backend/cpu/thread_team.h"
 #include "base/hash.h"
 #include "tensor/quant.h"
@@ -16,12 +18,16 @@ using kernels::Sequence;
 // Rows of a weight are read and packed in pieces of about this size, so that loading needs little
 // memory beside the weights themselves.
 constexpr int64_t kLoadPieceBytes = 1 << 20;
+// Steps that run in halves: a half is still bound by arithmetic and not by reading weights, and its
+// sums take longer than handing them over (two wake-ups, some 0.1 ms).
+constexpr int64_t kLeastRowsInHalves = 128;
+constexpr int64_t kLeastSumInHalves = 512 << 10;
 
 class CpuExecutable final : public Executable {
   public:
     CpuExecutable(const program::Program& program, const CompileOptions& options,
-                  const kernels::Kernels& kernels, ThreadTeam& team)
-        : program_(program), options_(options), kernels_(kernels), team_(team) {}
+                  const kernels::Kernels& kernels, ThreadTeam& team, const std::vector<int>& cores)
+        : program_(program), options_(options), kernels_(kernels), team_(team), side_(cores) {}
 
     Status Prepare() {
         WEFT_ASSIGN(buffers_, AllocateBuffers(program_, options_, kernels_));
@@ -31,6 +37,7 @@ class CpuExecutable final : public Executable {
         for (size_t i = 0; i + 1 < calls_.size(); ++i) {
             last_of_op_[i] = calls_[i].op != calls_[i + 1].op;
         }
+        if (options_.overlap != Overlap::kNever) region_ = FindHalves(calls_, kernels_);
         return {};
     }
 
@@ -61,9 +68,23 @@ class CpuExecutable final : public Executable {
                       const RowSource& source) const;
     Status CheckStep(const Step& step) const;
     void Bind(const Step& step);
+    bool UsesHalves() const;
+    void BindHalves();
     void RunPart(int part);
-    void RunCall(size_t index, int part);
+    // These are false where the step has failed, on all threads alike.
+    bool RunCalls(size_t begin, size_t end, int part);
+    bool RunHalves(int part);
+    bool MeetBetweenHalves(size_t item, int part);
+    void RunSegment(size_t item, int part);
+    void StartSum(size_t item);
+    void FinishSum();
+    size_t TailOf(const Call& call) const;
+    void RunTimed(size_t index, int part, int parts);
+    void RunCall(size_t index, int part, int parts);
+    void Done(const Call& call, int64_t begin_ns);
     Status Communicate(const Call& call);
+    Status Sum(const AllReduceCall& args, const net::OpTag& tag);
+    void NoteSum(const AllReduceCall& args);
     void AddToChecksum(std::span<const float> data) {
         if (checking_) checksum_ = Checksum64(std::as_bytes(data), checksum_);
     }
@@ -85,6 +106,7 @@ class CpuExecutable final : public Executable {
     Buffers buffers_;
     std::vector<Call> calls_;
     std::vector<Sequence> sequences_;
+    HalvesRegion region_;
 
     // Of the step that runs.
     const Step* step_ = nullptr;
@@ -101,6 +123,18 @@ class CpuExecutable final : public Executable {
     uint64_t checksum_ = 0;
     Probe probe_;
     std::vector<bool> last_of_op_;
+
+    // Of a step that runs in halves: the calls of region_ for each, and the sum that is under way.
+    bool in_halves_ = false;
+    std::vector<Call> half_calls_[2];
+    std::vector<Sequence> half_sequences_[2];
+    struct {
+        const Call* call = nullptr;  // null: none
+        size_t index = 0;            // in calls_
+        int64_t begin_ns = 0, end_ns = 0;
+        Status status;
+    } sum_;
+    SideThread side_;
 };
 
 // ---- Loading ------------------------------------------------------------------------------------
@@ -247,31 +281,8 @@ void CpuExecutable::Bind(const Step& step) {
         std::visit(StepBinder{step, sequences_, static_cast<int64_t>(rows) * call.row_factor},
                    call.args);
     }
-}
-
-void CpuExecutable::RunPart(int part) {
-    const bool no_outputs = step_->output_rows.empty();
-    for (size_t i = 0; i < calls_.size(); ++i) {
-        Call& call = calls_[i];
-        if (call.barrier) {
-            team_.Barrier();
-            if (failed_call_.load(std::memory_order_relaxed) < i) return;
-        }
-        if (call.per_output && no_outputs) continue;
-        const int64_t begin = tracing_ && part == 0 ? NowNs() : 0;
-        RunCall(i, part);
-        if (probe_ && last_of_op_[i]) {
-            team_.Barrier();
-            if (failed_call_.load(std::memory_order_relaxed) <= i) return;
-            if (part == 0) ShowToProbe(call);
-            team_.Barrier();
-        }
-        if (part != 0) continue;
-        progress_.fetch_add(1, std::memory_order_relaxed);
-        if (tracing_) timings_.push_back({call.op, begin, NowNs(), LastArrival(call)});
-        // With one thread there may be no barrier to meet the failure at.
-        if (team_.size() == 1 && failed_call_.load(std::memory_order_relaxed) == i) return;
-    }
+    in_halves_ = UsesHalves();
+    if (in_halves_) BindHalves();
 }
 
 // Runs one part of a call.
@@ -335,9 +346,159 @@ struct CallRunner {
     void operator()(const RecvCall&) const {}
 };
 
-void CpuExecutable::RunCall(size_t index, int part) {
+bool CpuExecutable::UsesHalves() const {
+    const auto rows = static_cast<int64_t>(step_->tokens.size());
+    if (region_.sums.empty() || groups_.tensor == nullptr || probe_ || rows < 2) return false;
+    if (groups_.tensor->size() == 1) return false;
+    if (options_.overlap == Overlap::kAlways) return true;
+    const auto& sum = std::get<AllReduceCall>(calls_[region_.sums[0]].args);
+    const int64_t bytes =
+        rows * sum.cols *
+        static_cast<int64_t>(sum.wide != nullptr ? sizeof(double) : sizeof(float));
+    return rows >= kLeastRowsInHalves && bytes >= kLeastSumInHalves &&
+           groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
+}
+
+void CpuExecutable::BindHalves() {
+    const auto rows = static_cast<int64_t>(step_->tokens.size());
+    const int64_t middle = rows / 2;
+    for (int half : {0, 1}) {
+        const int64_t begin = half == 0 ? 0 : middle;
+        const int64_t count = half == 0 ? middle : rows - middle;
+        CutSequences(sequences_, begin, count, half_sequences_[half]);
+        std::vector<Call>& calls = half_calls_[half];
+        calls.assign(calls_.begin() + static_cast<ptrdiff_t>(region_.begin),
+                     calls_.begin() + static_cast<ptrdiff_t>(region_.end));
+        for (Call& call : calls) {
+            WEFT_CHECK(ShiftRows(call, begin, count, half_sequences_[half], kernels_));
+        }
+    }
+}
+
+void CpuExecutable::RunPart(int part) {
+    if (!in_halves_) {
+        RunCalls(0, calls_.size(), part);
+        return;
+    }
+    if (RunCalls(0, region_.begin, part) && RunHalves(part)) {
+        RunCalls(region_.end, calls_.size(), part);
+    }
+}
+
+bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
+    const bool no_outputs = step_->output_rows.empty();
+    for (size_t i = begin; i < end; ++i) {
+        Call& call = calls_[i];
+        if (call.barrier) {
+            team_.Barrier();
+            if (failed_call_.load(std::memory_order_relaxed) < i) return false;
+        }
+        if (call.per_output && no_outputs) continue;
+        const size_t tail = TailOf(call);
+        if (part == 0 || tail == 0) RunTimed(i, part, team_.size());
+        if (probe_ && last_of_op_[i]) {
+            team_.Barrier();
+            if (failed_call_.load(std::memory_order_relaxed) <= i) return false;
+            if (part == 0) ShowToProbe(call);
+            team_.Barrier();
+        }
+        const bool failed = part == 0 && failed_call_.load(std::memory_order_relaxed) == i;
+        // With one thread there may be no barrier to meet the failure at.
+        if (team_.size() == 1 && failed) return false;
+        for (size_t k = i + 1; part == 0 && !failed && k <= i + tail; ++k) RunTimed(k, 0, 1);
+        i += tail;
+    }
+    return true;
+}
+
+// How many calls after this one thread 0 makes by itself.
+size_t CpuExecutable::TailOf(const Call& call) const {
+    if (call.tail == 0 || probe_ || team_.size() == 1) return 0;
+    return std::get<AllReduceCall>(call.args).rows == 1 ? static_cast<size_t>(call.tail) : 0;
+}
+
+void CpuExecutable::RunTimed(size_t index, int part, int parts) {
+    const int64_t begin_ns = tracing_ && part == 0 ? NowNs() : 0;
+    RunCall(index, part, parts);
+    if (part == 0) Done(calls_[index], begin_ns);
+}
+
+void CpuExecutable::Done(const Call& call, int64_t begin_ns) {
+    progress_.fetch_add(1, std::memory_order_relaxed);
+    if (tracing_) timings_.push_back({call.op, begin_ns, NowNs(), LastArrival(call)});
+}
+
+// ---- In halves (halves.h) -----------------------------------------------------------------------
+
+// Items are segments of halves, in the order 0a 0b 1a 1b ...
+bool CpuExecutable::RunHalves(int part) {
+    const size_t items = 2 * (region_.sums.size() + 1);
+    for (size_t item = 0; item < items; ++item) {
+        if (!MeetBetweenHalves(item, part)) return false;
+        RunSegment(item, part);
+    }
+    return MeetBetweenHalves(items, part);
+}
+
+// Before an item: its rows are summed, and the sum of the item before goes off.
+bool CpuExecutable::MeetBetweenHalves(size_t item, int part) {
+    team_.Barrier();
+    if (part == 0) {
+        FinishSum();
+        if (item > 0 && status_.ok()) StartSum(item - 1);
+    }
+    team_.Barrier();
+    // Written before the second barrier, and not again before the next first one.
+    return failed_call_.load(std::memory_order_relaxed) == SIZE_MAX;
+}
+
+void CpuExecutable::RunSegment(size_t item, int part) {
+    const size_t segment = item / 2;
+    const std::vector<size_t>& sums = region_.sums;
+    const size_t begin = segment == 0 ? region_.begin : sums[segment - 1] + 1;
+    const size_t end = segment == sums.size() ? region_.end : sums[segment];
+    for (size_t i = begin; i < end; ++i) {
+        const Call& call = half_calls_[item % 2][i - region_.begin];
+        if (call.barrier && i > begin) team_.Barrier();
+        const int64_t begin_ns = tracing_ && part == 0 ? NowNs() : 0;
+        std::visit(CallRunner{kernels_, part, team_.size()}, call.args);
+        if (part == 0) Done(call, begin_ns);
+    }
+}
+
+void CpuExecutable::StartSum(size_t item) {
+    if (item / 2 == region_.sums.size()) return;  // the last segments end without one
+    sum_.index = region_.sums[item / 2];
+    sum_.call = &half_calls_[item % 2][sum_.index - region_.begin];
+    side_.Start([this] {
+        net::OpTag tag = Tag(*sum_.call, "all_reduce");
+        tag.aside = true;
+        sum_.begin_ns = NowNs();
+        sum_.status = Sum(std::get<AllReduceCall>(sum_.call->args), tag);
+        sum_.end_ns = NowNs();
+    });
+}
+
+// The deadlines of the sum bound the wait for it.
+void CpuExecutable::FinishSum() {
+    if (sum_.call == nullptr) return;
+    side_.Wait();
+    const Call& call = *std::exchange(sum_.call, nullptr);
+    if (!sum_.status.ok()) {
+        status_ = std::move(sum_.status);
+        failed_call_.store(sum_.index, std::memory_order_relaxed);
+        return;
+    }
+    NoteSum(std::get<AllReduceCall>(call.args));
+    progress_.fetch_add(1, std::memory_order_relaxed);
+    if (tracing_) {
+        timings_.push_back({call.op, sum_.begin_ns, sum_.end_ns, LastArrival(call)});
+    }
+}
+
+void CpuExecutable::RunCall(size_t index, int part, int parts) {
     Call& call = calls_[index];
-    std::visit(CallRunner{kernels_, part, team_.size()}, call.args);
+    std::visit(CallRunner{kernels_, part, parts}, call.args);
     if (part != 0 || !Communicates(call)) return;
     if (Status status = Communicate(call); !status.ok()) {
         status_ = std::move(status);
@@ -356,18 +517,25 @@ Status CpuExecutable::Communicate(const Call& call) {
 }
 
 Status CpuExecutable::Communicate(const Call& call, const AllReduceCall& args) {
+    WEFT_TRY(Sum(args, Tag(call, "all_reduce")));
+    NoteSum(args);
+    return {};
+}
+
+Status CpuExecutable::Sum(const AllReduceCall& args, const net::OpTag& tag) {
     const size_t count = static_cast<size_t>(args.rows * args.cols);
+    const std::span<float> sum(args.y, count);
     if (args.wide != nullptr) {
-        WEFT_TRY(groups_.tensor->AllReduce(std::span(args.wide, count), std::span(args.y, count),
-                                           Tag(call, "all_reduce")));
-    } else {
-        std::memcpy(args.y, args.x, count * sizeof(float));
-        WEFT_TRY(groups_.tensor->AllReduce(std::span(args.y, count), Tag(call, "all_reduce")));
+        return groups_.tensor->AllReduce(std::span(args.wide, count), sum, tag);
     }
+    std::memcpy(args.y, args.x, count * sizeof(float));
+    return groups_.tensor->AllReduce(sum, tag);
+}
+
+void CpuExecutable::NoteSum(const AllReduceCall& args) {
     const coll::Timing& timing = groups_.tensor->last_timing();
     all_reduce_us_.push_back(static_cast<float>(timing.end_ns - timing.last_arrival_ns) * 1e-3f);
-    AddToChecksum({args.y, count});
-    return {};
+    AddToChecksum({args.y, static_cast<size_t>(args.rows * args.cols)});
 }
 
 Status CpuExecutable::Communicate(const Call& call, const AllGatherCall& args) {
@@ -423,17 +591,20 @@ class CpuBackend final : public Backend {
   public:
     explicit CpuBackend(const CpuOptions& options)
         : kernels_(kernels::KernelsFor(options.level)),
+          cores_(options.cores),
           team_({options.threads, options.cores, options.cores_shared}) {}
 
     Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                 const CompileOptions& options) override {
-        auto executable = std::make_unique<CpuExecutable>(program, options, kernels_, team_);
+        auto executable =
+            std::make_unique<CpuExecutable>(program, options, kernels_, team_, cores_);
         WEFT_TRY(executable->Prepare());
         return std::unique_ptr<Executable>(std::move(executable));
     }
 
   private:
     const kernels::Kernels& kernels_;
+    std::vector<int> cores_;
     ThreadTeam team_;
 };
 

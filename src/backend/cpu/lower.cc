@@ -28,6 +28,7 @@ class Lowerer {
             WEFT_TRY(LowerOp(program_.ops[i]));
         }
         PlaceBarriers(calls_, options_, kernels_);
+        PlaceTails(calls_);
         return std::move(calls_);
     }
 
@@ -564,6 +565,8 @@ class Lowerer {
         args.y = Floats(op.outputs[0]);
         args.cols = Cols(op.outputs[0]);
         Push(args, op.outputs[0]);
+        // In halves (halves.h), the other half may have gone over it by then.
+        std::ranges::fill(prepared_value_, program::kNoValue);
         return {};
     }
 

@@ -76,6 +76,10 @@ struct Call {
     bool barrier = false;     // wait for the team before it
     bool per_output = false;  // its rows are R, not T
     int64_t row_factor = 1;   // rows of its operands for each T or R
+    // Of an all_reduce: the calls after it that finish the same rows (residual, norm, prepared
+    // form) while they are in the first-level cache. Thread 0 makes them with it where there is
+    // one row, and the team meets once after them in place of once for each.
+    int32_t tail = 0;
 };
 
 // True for calls that communicate: only thread 0 makes them.
@@ -103,5 +107,7 @@ Result<std::vector<Call>> Lower(const program::Program& program, const CompileOp
 // what it read. Part of Lower; apart for its test.
 void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options,
                    const kernels::Kernels& kernels);
+// Then sets `tail`.
+void PlaceTails(std::vector<Call>& calls);
 
 }  // namespace weft::backend

@@ -1,0 +1,180 @@
+// Steps in halves: the same bits as in one piece, over any transport, number of ranks, threads and
+// sequences; a lost peer ends them.
+#include "backend/cpu/halves.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "coll/comm.h"
+#include "net/local.h"
+#include "support/loaded_rank.h"
+#include "support/ranks.h"
+#include "support/tiny_model.h"
+
+namespace weft::backend {
+namespace {
+
+using support::LoadedRank;
+
+constexpr size_t kWindow = size_t{1} << 20;
+
+std::vector<int32_t> Tokens(size_t count) {
+    std::vector<int32_t> tokens(count);
+    for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<int32_t>((i * 37 + 11) % 64);
+    return tokens;
+}
+
+struct Model {
+    model::Hyper hyper = support::TinyHyper("qwen3", false);
+    support::TinySource source{hyper};
+    std::vector<program::Program> Programs(int tp) const {
+        model::Layout layout;
+        layout.tp = tp;
+        model::BuildOptions options;
+        options.kv_dtype = DType::kF32;
+        return support::Build(hyper, source, layout, options);
+    }
+};
+
+// What each rank's `body` returns, with the group's Comm.
+using Body = std::function<std::vector<float>(size_t rank, coll::Comm& comm)>;
+std::vector<std::vector<float>> OnRanks(int tp, net::Transport transport, const Body& body) {
+    auto fabrics = net::MakeLocalFabrics(tp, transport, kWindow).value();
+    std::vector<std::vector<float>> got(static_cast<size_t>(tp));
+    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        std::vector<int> ranks(static_cast<size_t>(tp));
+        std::iota(ranks.begin(), ranks.end(), 0);
+        const auto comm =
+            coll::Comm::Make(fabric, ranks, {0, kWindow, 0, net::kFlags}, 10'000).value();
+        const auto rank = static_cast<size_t>(fabric.rank);
+        got[rank] = body(rank, *comm);
+    });
+    return got;
+}
+
+// How many sums the last step made.
+int64_t Sums(LoadedRank& rank, const program::Program& program) {
+    return std::ranges::count_if(rank.executable().timings(), [&](const OpTiming& timing) {
+        return program.ops[static_cast<size_t>(timing.op)].kind() == program::OpKind::kAllReduce;
+    });
+}
+
+TEST(Halves, GiveTheSameBits) {
+    const Model model;
+    const CpuLevel best = BestCpuLevel(DetectCpu());
+    for (int tp : {2, 3}) {
+        const std::vector<program::Program> programs = model.Programs(tp);
+        std::vector<float> first;
+        for (net::Transport transport : {net::Transport::kShm, net::Transport::kTcp}) {
+            for (Overlap overlap : {Overlap::kNever, Overlap::kAlways}) {
+                for (int threads : {1, 2}) {
+                    const auto got = OnRanks(tp, transport, [&](size_t r, coll::Comm& comm) {
+                        LoadedRank rank(programs[r], model.source, {threads, {}, true, best}, 90,
+                                        overlap);
+                        rank.executable().SetTracing(true);
+                        // Even and odd steps, and steps of one row, which has no halves.
+                        std::vector<float> logits = rank.Logits(Tokens(84), 42, {&comm, &comm});
+                        const int64_t whole =
+                            std::ranges::count_if(programs[r].ops, [](const program::Op& op) {
+                                return op.kind() == program::OpKind::kAllReduce;
+                            });
+                        EXPECT_EQ(Sums(rank, programs[r]),
+                                  overlap == Overlap::kAlways ? 2 * whole : whole);
+                        EXPECT_EQ(rank.Logits(Tokens(84), 31, {&comm, &comm}), logits);
+                        const auto few = rank.Logits(Tokens(3), 1, {&comm, &comm});
+                        EXPECT_TRUE(std::equal(few.begin(), few.end(), logits.begin()));
+                        return logits;
+                    });
+                    if (first.empty()) first = got[0];
+                    for (const std::vector<float>& logits : got) {
+                        EXPECT_EQ(logits, first) << tp << " ranks, " << threads << " threads";
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Three sequences, one of them on both sides of the cut, and outputs of some rows.
+TEST(Halves, CutSequences) {
+    const Model model;
+    const std::vector<program::Program> programs = model.Programs(2);
+    const std::vector<int32_t> tokens = Tokens(41);
+    const std::vector<int32_t> pages[] = {{1}, {3, 0}, {2}};
+    std::vector<int32_t> positions;
+    std::vector<StepSequence> sequences;
+    int32_t row = 0;
+    for (int32_t count : {5, 30, 6}) {
+        sequences.push_back({row, count, 0, pages[sequences.size()]});
+        for (int32_t i = 0; i < count; ++i) positions.push_back(i);
+        row += count;
+    }
+    const std::vector<int32_t> outputs = {4, 19, 20, 34, 40};
+    const auto run = [&](Overlap overlap) {
+        return OnRanks(2, net::Transport::kTcp, [&](size_t r, coll::Comm& comm) {
+            LoadedRank rank(programs[r], model.source, {2, {}, true, CpuLevel::kReference}, 64,
+                            overlap);
+            const Step step{1, tokens, positions, sequences, outputs};
+            EXPECT_TRUE(rank.executable().Run(step, {&comm, &comm}).ok());
+            std::vector<float> logits(outputs.size() * static_cast<size_t>(model.hyper.vocab));
+            EXPECT_TRUE(rank.executable().Read(programs[r].Find("logits"), logits).ok());
+            return logits;
+        });
+    };
+    EXPECT_EQ(run(Overlap::kAlways), run(Overlap::kNever));
+}
+
+TEST(Halves, ALostPeerEndsTheStepOnAllThreads) {
+    const Model model;
+    for (net::Transport transport : {net::Transport::kShm, net::Transport::kTcp}) {
+        auto fabrics = net::MakeLocalFabrics(2, transport, kWindow).value();
+        test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+            const auto comm =
+                coll::Comm::Make(fabric, {0, 1}, {0, kWindow, 0, net::kFlags}, 500).value();
+            LoadedRank rank(model.Programs(2)[static_cast<size_t>(fabric.rank)], model.source,
+                            {3, {}, true, CpuLevel::kReference}, 64, Overlap::kAlways);
+            EXPECT_TRUE(rank.Run(Tokens(20), 0, {comm.get(), comm.get()}).ok());
+            if (fabric.rank == 1) {
+                fabric.links.clear();
+                return;
+            }
+            for (int step = 0; step < 2; ++step) {
+                const Status status = rank.Run(Tokens(20), 20, {comm.get(), comm.get()});
+                ASSERT_FALSE(status.ok());
+                EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+                EXPECT_NE(status.error().message.find("rank 1"), std::string::npos);
+            }
+        });
+    }
+}
+
+// After each sum but those of the last layer's outputs: residual, norm, and its prepared form where
+// weights are quantized. Without the embedding's residual.
+TEST(Tails, FollowEachSum) {
+    const Model model;
+    const program::Program program = model.Programs(2)[0];
+    CompileOptions options;
+    options.max_tokens = 4;
+    options.kv_pages = 1;
+    const kernels::Kernels& kernels = kernels::KernelsFor(CpuLevel::kReference);
+    Buffers buffers = AllocateBuffers(program, options, kernels).value();
+    const std::vector<Call> calls = Lower(program, options, kernels, 3, buffers).value();
+    int sums = 0, tails = 0;
+    for (size_t i = 0; i < calls.size(); ++i) {
+        if (!std::holds_alternative<AllReduceCall>(calls[i].args)) {
+            EXPECT_EQ(calls[i].tail, 0);
+            continue;
+        }
+        ++sums;
+        tails += calls[i].tail;
+        const size_t after = i + static_cast<size_t>(calls[i].tail) + 1;
+        EXPECT_TRUE(calls[i].tail == 0 || (after < calls.size() && calls[after].barrier));
+    }
+    EXPECT_GE(sums, 3);
+    // The first has a norm, those within the layers a residual and a norm, the last a residual.
+    EXPECT_GE(tails, 2 * sums - 3);
+}
+
+}  // namespace
+}  // namespace weft::backend
