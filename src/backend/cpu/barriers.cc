@@ -217,6 +217,8 @@ void PlaceTails(std::vector<Call>& calls) {
         size_t end = i + 1;
         while (end < calls.size() && calls[end].per_output == calls[i].per_output &&
                (std::holds_alternative<AddCall>(calls[end].args) ||
+                std::holds_alternative<kernels::AddBiasArgs>(calls[end].args) ||
+                std::holds_alternative<kernels::ScaleArgs>(calls[end].args) ||
                 std::holds_alternative<kernels::RmsNormArgs>(calls[end].args) ||
                 std::holds_alternative<kernels::PrepareArgs>(calls[end].args))) {
             ++end;

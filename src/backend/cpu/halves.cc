@@ -18,6 +18,14 @@ struct RowShift {
         if (data != nullptr) data += begin * stride;
     }
 
+    template <typename Args>
+    bool EachValue(Args& a) const {
+        Move(a.x, a.cols);
+        Move(a.y, a.cols);
+        a.rows = count;
+        return true;
+    }
+
     bool operator()(kernels::PrepareArgs& a) const {
         Move(a.x, a.x_stride);
         Move(a.out, kernels.prepared_bytes(a.cols));
@@ -40,7 +48,15 @@ struct RowShift {
     }
     bool operator()(kernels::RmsNormArgs& a) const {
         Move(a.x, a.x_stride);
+        Move(a.squares, a.squares_stride);
         Move(a.y, a.y_stride);
+        a.rows = count;
+        return true;
+    }
+    bool operator()(kernels::SumSquaresArgs& a) const {
+        Move(a.x, a.x_stride);
+        Move(a.y, a.y_stride);
+        Move(a.wide, a.y_stride);
         a.rows = count;
         return true;
     }
@@ -66,13 +82,16 @@ struct RowShift {
         a.sequences = sequences;
         return true;
     }
-    bool operator()(kernels::SwiGluArgs& a) const {
+    bool operator()(kernels::GluArgs& a) const {
         Move(a.gate, a.gate_stride);
         Move(a.up, a.up_stride);
         Move(a.out, a.out_stride);
         a.rows = count;
         return true;
     }
+    bool operator()(kernels::AddBiasArgs& a) const { return EachValue(a); }
+    bool operator()(kernels::ScaleArgs& a) const { return EachValue(a); }
+    bool operator()(kernels::SoftCapArgs& a) const { return EachValue(a); }
     bool operator()(AddCall& a) const {
         Move(a.add.a, a.cols);
         Move(a.add.b, a.cols);
