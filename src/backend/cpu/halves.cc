@@ -118,7 +118,7 @@ struct RowShift {
 HalvesRegion FindHalves(const std::vector<Call>& calls, const kernels::Kernels& kernels) {
     HalvesRegion best, run;
     const auto cut = [&](Call call) {
-        return !call.per_output && ShiftRows(call, 0, 0, {}, kernels);
+        return !call.per_output && call.row_factor == 1 && ShiftRows(call, 0, 0, {}, kernels);
     };
     for (size_t i = 0; i <= calls.size(); ++i) {
         if (i < calls.size() && cut(calls[i])) {
@@ -129,7 +129,10 @@ HalvesRegion FindHalves(const std::vector<Call>& calls, const kernels::Kernels& 
         if (run.sums.size() > best.sums.size()) best = run;
         run = {i + 1, i + 1, {}};
     }
-    return best;
+    // A few sums of many (where layers have calls that can't be cut) are not worth the while.
+    const auto sums = std::ranges::count_if(
+        calls, [](const Call& call) { return std::holds_alternative<AllReduceCall>(call.args); });
+    return 2 * best.sums.size() >= static_cast<size_t>(sums) ? best : HalvesRegion{};
 }
 
 bool ShiftRows(Call& call, int64_t begin, int64_t count, std::span<const Sequence> sequences,
