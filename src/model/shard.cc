@@ -141,7 +141,7 @@ Status CutExperts(const Hyper& hyper, const formats::ModelSource& source, const 
     for (int64_t g = 0; g < layout.ep; ++g) {
         sums.push_back(std::accumulate(group(g), group(g + 1), 0.0));
     }
-    if (hyper.moe.experts < layout.ep) {
+    if (layout.ep > 1 && hyper.moe.experts < layout.ep) {
         return MakeError(hyper.moe.experts == 0 ? ErrorCode::kUsage : ErrorCode::kUnsupported,
                          "--ep {} needs a model with at least so many experts; {} has {}",
                          layout.ep, source.name(), hyper.moe.experts);
