@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "formats/tokenizer/families.h"
 #include "formats/tokenizer/read_gguf.h"
 #include "formats/tokenizer/stream.h"
 #include "formats/tokenizer/tokenizer.h"
@@ -53,6 +54,26 @@ void ExpectGolden(const Tokenizer& tokenizer, const json& golden) {
         EXPECT_EQ(tokenizer.Encode(texts[i], {.add_special = false, .parse_special = true}),
                   parsed.get<std::vector<int32_t>>())
             << "text " << i << " with special tokens: " << json(texts[i]);
+    }
+}
+
+// Where words end, for each way to cut (tools/make_tokenizer_files.py).
+TEST(GoldenSplits, EveryFamily) {
+    const json hashes = Read("splits");
+    const auto texts = Read("texts").get<std::vector<std::string>>();
+    EXPECT_GE(hashes.size(), 29u);
+    for (const auto& [name, expected] : hashes.items()) {
+        const auto family = MakeFamily(name);
+        ASSERT_TRUE(family.ok()) << name;
+        ASSERT_EQ(expected.size(), texts.size());
+        for (size_t i = 0; i < texts.size(); ++i) {
+            WordList list(texts[i]);
+            family->words.Split(list);
+            uint64_t hash = 0;
+            for (const WordList::Word word : list.words) hash = (hash * 31 + word.end) % (1u << 31);
+            EXPECT_EQ(hash, expected[i].get<uint64_t>())
+                << name << ", text " << i << ": " << json(texts[i]);
+        }
     }
 }
 

@@ -1,30 +1,21 @@
-// Byte-level BPE: words of the pre-tokenizer, bytes as first symbols, merges by rank.
+// BPE: words of the pre-tokenizer, bytes or code points as first symbols, merges by rank.
 //
-// In the vocabulary each byte is written as one printable code point (GPT-2's table). Encoding
-// does not go through that spelling: merges are pairs of ids, and words are merged with a heap, so
-// that a word of n bytes takes O(n log n).
+// In a byte-level vocabulary each byte is written as one printable code point (byte_spelling.h).
+// Encoding does not go through that spelling: merges are pairs of ids, and words are merged with a
+// heap, so that a word of n bytes takes O(n log n).
 #include <algorithm>
 #include <array>
 #include <queue>
 
+#include "formats/tokenizer/byte_spelling.h"
 #include "formats/tokenizer/model.h"
-#include "formats/tokenizer/split.h"
 #include "formats/utf8.h"
 
 namespace weft::formats {
 namespace {
 
-// GPT-2's spelling of a byte as a code point below U+0144: printable Latin-1 stands for itself,
-// the others follow from U+0100 in order.
-std::array<uint16_t, 256> ByteSpelling() {
-    std::array<uint16_t, 256> spelling{};
-    uint16_t next = 0x100;
-    for (uint16_t byte = 0; byte < 256; ++byte) {
-        const bool itself = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
-        spelling[byte] = itself ? byte : next++;
-    }
-    return spelling;
-}
+// No longer token can be the result of merges by id: each would be looked up at all its places.
+constexpr size_t kMostSplitBytes = 2048;
 
 // Merges by pair of ids: open addressing, at most half full.
 class MergeTable {
@@ -34,15 +25,13 @@ class MergeTable {
         int32_t id;  // of the joined token
     };
 
-    explicit MergeTable(size_t count) {
+    explicit MergeTable(const std::vector<PairMerge>& merges) {
         size_t slots = 16;
-        while (slots < 2 * count) slots *= 2;
+        while (slots < 2 * merges.size()) slots *= 2;
         slots_.resize(slots);
-    }
-    // Keeps what was added first.
-    void Add(int32_t left, int32_t right, Merge merge) {
-        Slot& slot = slots_[Position(Key(left, right))];
-        if (slot.key == kEmpty) slot = {Key(left, right), merge};
+        for (const PairMerge& merge : merges) {
+            Add(merge.left, merge.right, {merge.rank, merge.joined});
+        }
     }
     const Merge* Find(int32_t left, int32_t right) const {
         if (left < 0 || right < 0) return nullptr;
@@ -57,6 +46,11 @@ class MergeTable {
         Merge merge{};
     };
 
+    // Keeps what was added first.
+    void Add(int32_t left, int32_t right, Merge merge) {
+        Slot& slot = slots_[Position(Key(left, right))];
+        if (slot.key == kEmpty) slot = {Key(left, right), merge};
+    }
     static uint64_t Key(int32_t left, int32_t right) {
         return (static_cast<uint64_t>(left) << 32) | static_cast<uint32_t>(right);
     }
@@ -78,13 +72,14 @@ class WordMerger {
   public:
     explicit WordMerger(const MergeTable& merges) : merges_(merges) {}
 
-    void Encode(std::string_view word, const std::array<int32_t, 256>& byte_ids,
-                std::vector<int32_t>& ids) {
-        symbols_.clear();
-        for (size_t i = 0; i < word.size(); ++i) {
-            const auto at = static_cast<int32_t>(i);
-            symbols_.push_back({byte_ids[static_cast<uint8_t>(word[i])], at - 1, at + 1});
-        }
+    // A new word: Add its symbols, then Finish.
+    void Begin() { symbols_.clear(); }
+    void Add(int32_t id) {
+        const auto at = static_cast<int32_t>(symbols_.size());
+        symbols_.push_back({id, at - 1, at + 1});
+    }
+    // Appends the ids of the tokens that the word's symbols become.
+    void Finish(std::vector<int32_t>& ids) {
         if (symbols_.empty()) return;
         symbols_.back().next = -1;
         for (int32_t left = 0; symbols_[Index(left)].next >= 0; ++left) Offer(left);
@@ -94,14 +89,14 @@ class WordMerger {
             Join(best);
         }
         for (int32_t at = 0; at >= 0; at = symbols_[Index(at)].next) {
-            // A byte that the vocabulary has no token for leaves no trace.
+            // What the vocabulary has no token for leaves no trace.
             if (symbols_[Index(at)].id >= 0) ids.push_back(symbols_[Index(at)].id);
         }
     }
 
   private:
     struct Symbol {
-        int32_t id;    // -1: a byte without a token
+        int32_t id;    // -1: no token
         int32_t prev;  // neighbours, -1 at the ends
         int32_t next;
     };
@@ -145,129 +140,175 @@ class WordMerger {
     std::priority_queue<Candidate> heap_;
 };
 
-class BytePairModel : public TokenModel {
+class BytePairModel : public WordModel {
   public:
-    static Result<std::unique_ptr<const TokenModel>> Make(const Vocabulary& vocabulary) {
-        WEFT_ASSIGN(PreTokenizer words, PreTokenizer::Make(vocabulary.data().pre));
-        std::unique_ptr<BytePairModel> model(new BytePairModel(vocabulary, std::move(words)));
-        WEFT_TRY(model->FindBytes());
-        WEFT_TRY(model->ReadMerges());
-        return std::unique_ptr<const TokenModel>(std::move(model));
+    BytePairModel(const Vocabulary& vocabulary, const std::vector<PairMerge>& merges,
+                  bool whole_words)
+        : vocabulary_(vocabulary), merges_(merges), whole_words_(whole_words) {}
+
+    Status FindBytes() {
+        bool any = false;
+        for (size_t byte = 0; byte < 256; ++byte) {
+            byte_ids_[byte] = vocabulary_.FindPlain(SpelledByte(static_cast<uint8_t>(byte)));
+            any |= byte_ids_[byte] >= 0;
+        }
+        if (any) return {};
+        return MakeError(ErrorCode::kCorrupt,
+                         "tokenizer: the vocabulary has no byte tokens among {} tokens; "
+                         "byte-level BPE needs them. Was the file converted whole?",
+                         vocabulary_.size());
     }
 
-    void Encode(std::string_view text, std::vector<int32_t>& ids) const override {
+    void Encode(const WordList& list, std::vector<int32_t>& ids) const override {
         WordMerger merger(merges_);
-        std::string spelled;
-        size_t begin = 0;
-        for (const size_t end : words_.Split(text)) {
-            const std::string_view word = text.substr(begin, end - begin);
-            begin = end;
-            const int32_t whole = whole_words_ ? FindWord(word, spelled) : -1;
-            if (whole >= 0) {
-                ids.push_back(whole);
-            } else {
-                merger.Encode(word, byte_ids_, ids);
+        std::string other;
+        for (const WordList::Word word : list.words) {
+            std::string_view text = list.Text(word);
+            if (whole_words_) {
+                other.clear();
+                if (!list.spelled) AppendSpelled(text, other);
+                const int32_t whole = vocabulary_.FindPlain(list.spelled ? text : other);
+                if (whole >= 0) {
+                    ids.push_back(whole);
+                    continue;
+                }
             }
+            if (list.spelled) {
+                other.clear();
+                text = AppendUnspelled(text, other) ? std::string_view(other) : text;
+            }
+            merger.Begin();
+            for (const char c : text) merger.Add(byte_ids_[static_cast<uint8_t>(c)]);
+            merger.Finish(ids);
         }
     }
 
     std::string Bytes(std::string_view text) const override {
         std::string bytes;
-        for (size_t at = 0; at < text.size();) {
-            const size_t length = CodePointLength(text, at);
-            const int byte = ByteAt(text, at, length);
-            if (byte < 0) return std::string(text);  // not in the spelling: stands for itself
-            bytes += static_cast<char>(byte);
-            at += length;
-        }
-        return bytes;
+        // What is not in the spelling stands for itself.
+        return AppendUnspelled(text, bytes) ? bytes : std::string(text);
     }
 
   private:
-    BytePairModel(const Vocabulary& vocabulary, PreTokenizer words)
+    const Vocabulary& vocabulary_;
+    MergeTable merges_;
+    bool whole_words_;
+    std::array<int32_t, 256> byte_ids_{};  // the token of a byte, -1: none
+};
+
+class CodePointPairModel : public WordModel {
+  public:
+    CodePointPairModel(const Vocabulary& vocabulary, const std::vector<PairMerge>& merges,
+                       CodePointOptions options)
         : vocabulary_(vocabulary),
-          words_(std::move(words)),
-          merges_(vocabulary.data().merges.size()),
-          // Llama 3 takes a word that is a token as it is, whatever the merges say.
-          whole_words_(vocabulary.data().pre == "llama-bpe") {
-        const auto spelling = ByteSpelling();
-        byte_of_.fill(-1);
-        for (size_t byte = 0; byte < 256; ++byte) {
-            const uint16_t point = spelling[byte];
-            byte_of_[point] = static_cast<int16_t>(byte);
-            spelling_[byte] = point < 0x80 ? std::string(1, static_cast<char>(point))
-                                           : std::string{static_cast<char>(0xC0 | (point >> 6)),
-                                                         static_cast<char>(0x80 | (point & 0x3F))};
-        }
-    }
+          merges_(merges),
+          options_(options),
+          byte_ids_(FindByteTokens(vocabulary)) {}
 
-    Status FindBytes() {
-        bool any = false;
-        for (size_t byte = 0; byte < 256; ++byte) {
-            const int32_t id = vocabulary_.Find(spelling_[byte]);
-            byte_ids_[byte] = id >= 0 && IsPlain(vocabulary_.Type(id)) ? id : -1;
-            any |= byte_ids_[byte] >= 0;
-        }
-        if (any) return {};
-        return MakeError(ErrorCode::kCorrupt,
-                         "tokenizer: tokenizer.ggml.tokens has no byte tokens among {} tokens; "
-                         "byte-level BPE needs them. Was the file converted whole?",
-                         vocabulary_.size());
-    }
-
-    Status ReadMerges() {
-        const auto& merges = vocabulary_.data().merges;
-        for (size_t rank = 0; rank < merges.size(); ++rank) {
-            const std::string_view merge = merges[rank];
-            const size_t space = merge.find(' ', 1);  // a token may be a lone space
-            const bool split = space != merge.npos && space + 1 < merge.size();
-            const std::string_view left = split ? merge.substr(0, space) : merge;
-            const std::string_view right = split ? merge.substr(space + 1) : "";
-            const int32_t left_id = vocabulary_.Find(left);
-            const int32_t right_id = vocabulary_.Find(right);
-            const int32_t id = vocabulary_.Find(std::string(left) + std::string(right));
-            if (!split || left_id < 0 || right_id < 0 || id < 0) {
-                return MakeError(ErrorCode::kCorrupt,
-                                 "tokenizer: tokenizer.ggml.merges[{}] is '{}': expected two "
-                                 "tokens of the vocabulary that join into a third",
-                                 rank, merge.substr(0, 80));
+    void Encode(const WordList& list, std::vector<int32_t>& ids) const override {
+        WordMerger merger(merges_);
+        for (const WordList::Word word : list.words) {
+            const std::string_view text = list.Text(word);
+            const int32_t whole = IsWhole(text) ? vocabulary_.FindPlain(text) : -1;
+            if (whole >= 0) {
+                ids.push_back(whole);
+                continue;
             }
-            // A merge into a control or unused token is left out: text never becomes one.
-            if (!IsPlain(vocabulary_.Type(id))) continue;
-            merges_.Add(left_id, right_id, {static_cast<uint32_t>(rank), id});
+            merger.Begin();
+            bool unknown = false;
+            for (size_t at = 0; at < text.size();) {
+                const size_t length = std::max<size_t>(CodePointLength(text, at), 1);
+                unknown = Add(text.substr(at, length), unknown, merger);
+                at += length;
+            }
+            merger.Finish(ids);
         }
-        return {};
     }
 
-    int32_t FindWord(std::string_view word, std::string& spelled) const {
-        spelled.clear();
-        for (const char c : word) spelled += spelling_[static_cast<uint8_t>(c)];
-        const int32_t id = vocabulary_.Find(spelled);
-        return id >= 0 && IsPlain(vocabulary_.Type(id)) ? id : -1;
+    std::string Bytes(std::string_view text) const override { return UnmarkSpaces(text); }
+
+  private:
+    bool IsWhole(std::string_view word) const {
+        return options_.whole_words ||
+               (options_.whole_newlines && word.find_first_not_of('\n') == word.npos);
     }
 
-    // The byte that the code point of `length` bytes at text[at] spells, or -1.
-    int ByteAt(std::string_view text, size_t at, size_t length) const {
-        const auto lead = static_cast<uint8_t>(text[at]);
-        if (length == 1) return byte_of_[lead];
-        if (length != 2) return -1;
-        const size_t point = (static_cast<size_t>(lead & 0x1F) << 6) | (text[at + 1] & 0x3F);
-        return point < byte_of_.size() ? byte_of_[point] : -1;
+    // One code point (or bad byte); returns whether it became the unknown token.
+    bool Add(std::string_view symbol, bool after_unknown, WordMerger& merger) const {
+        const int32_t id = vocabulary_.FindPlain(symbol);
+        if (id >= 0) {
+            merger.Add(id);
+            return false;
+        }
+        const auto token = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
+        if (options_.byte_fallback &&
+            std::all_of(symbol.begin(), symbol.end(), [&](char c) { return token(c) >= 0; })) {
+            for (const char c : symbol) merger.Add(token(c));
+            return false;
+        }
+        if (options_.unknown >= 0 && !(after_unknown && options_.fuse_unknown)) {
+            merger.Add(options_.unknown);
+        }
+        return options_.unknown >= 0;
     }
 
     const Vocabulary& vocabulary_;
-    PreTokenizer words_;
     MergeTable merges_;
-    bool whole_words_;
-    std::array<std::string, 256> spelling_;  // of a byte, as UTF-8
-    std::array<int16_t, 0x144> byte_of_{};   // by code point, -1: spells no byte
-    std::array<int32_t, 256> byte_ids_{};    // the token of a byte, -1: none
+    CodePointOptions options_;
+    std::vector<int32_t> byte_ids_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<const TokenModel>> MakeBytePairModel(const Vocabulary& vocabulary) {
-    return BytePairModel::Make(vocabulary);
+Result<std::vector<PairMerge>> ReadMerges(const Vocabulary& vocabulary) {
+    const auto& merges = vocabulary.data().merges;
+    std::vector<PairMerge> read;
+    read.reserve(merges.size());
+    for (size_t rank = 0; rank < merges.size(); ++rank) {
+        const std::string_view merge = merges[rank];
+        const size_t space = merge.find(' ', 1);  // a token may be a lone space
+        const bool split = space != merge.npos && space + 1 < merge.size();
+        const std::string_view left = split ? merge.substr(0, space) : merge;
+        const std::string_view right = split ? merge.substr(space + 1) : "";
+        const int32_t left_id = vocabulary.Find(left);
+        const int32_t right_id = vocabulary.Find(right);
+        const int32_t id = vocabulary.Find(std::string(left) + std::string(right));
+        if (!split || left_id < 0 || right_id < 0 || id < 0) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "tokenizer: tokenizer.ggml.merges[{}] is '{}': expected two "
+                             "tokens of the vocabulary that join into a third",
+                             rank, merge.substr(0, 80));
+        }
+        // A merge into a control or unused token is left out: text never becomes one.
+        if (!IsPlain(vocabulary.Type(id))) continue;
+        read.push_back({static_cast<uint32_t>(rank), left_id, right_id, id});
+    }
+    return read;
+}
+
+void AppendSplits(const Vocabulary& vocabulary, int32_t id, std::vector<PairMerge>& merges) {
+    const std::string_view text = vocabulary.Text(id);
+    if (text.empty() || text.size() > kMostSplitBytes) return;
+    for (size_t at = CodePointLength(text, 0); at > 0 && at < text.size();) {
+        const int32_t left = vocabulary.FindPlain(text.substr(0, at));
+        const int32_t right = left < 0 ? -1 : vocabulary.FindPlain(text.substr(at));
+        if (right >= 0) merges.push_back({static_cast<uint32_t>(id), left, right, id});
+        at += std::max<size_t>(CodePointLength(text, at), 1);
+    }
+}
+
+Result<std::unique_ptr<const WordModel>> MakeBytePairModel(const Vocabulary& vocabulary,
+                                                           const std::vector<PairMerge>& merges,
+                                                           bool whole_words) {
+    auto model = std::make_unique<BytePairModel>(vocabulary, merges, whole_words);
+    WEFT_TRY(model->FindBytes());
+    return std::unique_ptr<const WordModel>(std::move(model));
+}
+
+std::unique_ptr<const WordModel> MakeCodePointPairModel(const Vocabulary& vocabulary,
+                                                        const std::vector<PairMerge>& merges,
+                                                        CodePointOptions options) {
+    return std::make_unique<CodePointPairModel>(vocabulary, merges, options);
 }
 
 }  // namespace weft::formats

@@ -1,9 +1,11 @@
 // The tokenizer of a Hugging Face folder, or of one of its files.
 //
 // Looked for in this order, the first that is there counts:
-//   tokenizer.json                  Hugging Face tokenizers: BPE, Unigram
-//   tiktoken.model, *.tiktoken      tiktoken: a token in base64 and its rank a line
-//   tokenizer.model                 SentencePiece (or tiktoken, by its contents): BPE, Unigram
+//   tokenizer.json                  Hugging Face tokenizers: BPE, Unigram (read_json.h)
+//   tiktoken.model                  tiktoken (read_tiktoken.h)
+//   tokenizer.model, spiece.model   SentencePiece (read_sentencepiece.h) or, by what it begins
+//                                   with, tiktoken
+//   *.tiktoken                      tiktoken
 // Beside it, where they are there: tokenizer_config.json (added tokens, names of bos and eos,
 // add_bos_token), special_tokens_map.json (names), generation_config.json and config.json (ids that
 // end a generation, model_type).
@@ -22,6 +24,9 @@
 namespace weft::formats {
 
 Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder);
+
+// The same for a folder or for one of these files, with the files beside it.
+Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path);
 
 // The chat template of a folder as its author wrote it (Jinja): chat_template.jinja, else
 // tokenizer_config.json's `chat_template` (of a list the one named "default"), else

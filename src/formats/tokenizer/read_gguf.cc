@@ -3,7 +3,11 @@
 #include <limits>
 #include <string>
 
+#include "formats/tokenizer/families.h"
+#include "formats/tokenizer/normalize.h"
 #include "formats/tokenizer/open.h"
+#include "formats/tokenizer/parts.h"
+#include "formats/tokenizer/pipeline.h"
 
 namespace weft::formats {
 namespace {
@@ -19,11 +23,13 @@ std::vector<std::string> Copy(const std::vector<std::string_view>& views) {
 Status ReadArrays(const Metadata& meta, TokenizerData& data) {
     WEFT_ASSIGN(const std::vector<std::string_view> tokens, meta.Strings(Key("tokens")));
     data.tokens = Copy(tokens);
-    if (data.model == "gpt2") {
+    // Kimi-K2's files of some converters have none: ranks by id, as in tiktoken.
+    const bool merged = data.model == "gpt2" || data.model == "gemma4";
+    if (merged && (data.pre != "kimi-k2" || meta.Has(Key("merges")))) {
         WEFT_ASSIGN(const std::vector<std::string_view> merges, meta.Strings(Key("merges")));
         data.merges = Copy(merges);
     }
-    if (data.model == "llama" || meta.Has(Key("scores"))) {
+    if (data.model == "llama" || data.model == "t5" || meta.Has(Key("scores"))) {
         WEFT_ASSIGN(data.scores, meta.Floats(Key("scores")));
     }
     if (!meta.Has(Key("token_type"))) return {};
@@ -37,17 +43,24 @@ Status ReadArrays(const Metadata& meta, TokenizerData& data) {
 }
 
 Status ReadIds(const Metadata& meta, TokenizerData& data) {
-    const bool spm = data.model == "llama";
+    const bool spm = data.model == "llama", unigram = data.model == "t5";
+    const bool gemma = data.model == "gemma4";
     const struct {
         const char* name;
         int32_t* id;
         int32_t fallback;
     } named[] = {
         {"bos_token_id", &data.bos, spm ? 1 : -1},
-        {"eos_token_id", &data.eos, spm ? 2 : -1},
+        {"eos_token_id", &data.eos,
+         spm       ? 2
+         : unigram ? 1
+                   : -1},
         {"eot_token_id", &data.eot, -1},
         {"eom_token_id", &data.eom, -1},
-        {"unknown_token_id", &data.unk, spm ? 0 : -1},
+        {"unknown_token_id", &data.unk,
+         spm       ? 0
+         : unigram ? 2
+                   : -1},
         {"padding_token_id", &data.pad, -1},
     };
     for (const auto& [name, id, fallback] : named) {
@@ -56,22 +69,106 @@ Status ReadIds(const Metadata& meta, TokenizerData& data) {
         WEFT_ASSIGN(const int64_t value, meta.IntOr(Key(name), 0, most, fits ? fallback : -1));
         *id = static_cast<int32_t>(value);
     }
-    WEFT_ASSIGN(data.add_bos, meta.BoolOr(Key("add_bos_token"),
-                                          spm || (data.pre == "llama-bpe" && data.bos >= 0)));
-    WEFT_ASSIGN(data.add_eos, meta.BoolOr(Key("add_eos_token"), false));
-    WEFT_ASSIGN(data.add_space_prefix, meta.BoolOr(Key("add_space_prefix"), spm));
+    const bool family = data.model == "gpt2" && TraitsOf(data.pre).adds_bos;
+    WEFT_ASSIGN(data.add_bos, meta.BoolOr(Key("add_bos_token"), spm || (family && data.bos >= 0)));
+    data.add_bos |= gemma && data.bos >= 0;  // files that say no are wrong about it
+    WEFT_ASSIGN(data.add_eos, meta.BoolOr(Key("add_eos_token"), unigram));
+    WEFT_ASSIGN(data.add_space_prefix, meta.BoolOr(Key("add_space_prefix"), spm || unigram));
     return {};
+}
+
+Status ReadUnigram(const Metadata& meta, TokenizerData& data) {
+    WEFT_ASSIGN(data.remove_extra_spaces, meta.BoolOr(Key("remove_extra_whitespaces"), false));
+    const std::string key = Key("precompiled_charsmap");
+    if (!meta.Has(key)) return {};
+    WEFT_ASSIGN(const std::vector<int64_t> bytes, meta.Ints(key));
+    data.charsmap.reserve(bytes.size());
+    for (const int64_t byte : bytes) data.charsmap += static_cast<char>(byte);
+    return {};
+}
+
+bool IsKnown(std::string_view model) {
+    return model == "gpt2" || model == "gemma4" || model == "llama" || model == "t5";
+}
+
+// Neighbours join where their text is a token, the one of the lowest id first.
+std::vector<PairMerge> MergesById(const Vocabulary& vocabulary) {
+    std::vector<PairMerge> merges;
+    for (int32_t id = 0; id < vocabulary.size(); ++id) {
+        if (!IsPlain(vocabulary.Type(id))) continue;
+        AppendSplits(vocabulary, id, merges);
+    }
+    return merges;
+}
+
+Result<std::unique_ptr<const TokenModel>> MakePairs(const Vocabulary& vocabulary) {
+    const TokenizerData& data = vocabulary.data();
+    WEFT_ASSIGN(Family family, MakeFamily(data.model == "gemma4" ? "gemma4" : data.pre));
+    WEFT_ASSIGN(std::vector<PairMerge> merges, ReadMerges(vocabulary));
+    if (merges.empty() && data.pre == "kimi-k2") merges = MergesById(vocabulary);
+    PipelineParts parts;
+    parts.words = std::move(family.words);
+    if (family.traits.code_points) {
+        NormalizeSteps steps;
+        WEFT_ASSIGN(Regex space, Regex::Make(" "));
+        steps.push_back(Replace(std::move(space), std::string(kSpaceMark)));
+        parts.normalizer = Normalizer(std::move(steps));
+        parts.model = MakeCodePointPairModel(
+            vocabulary, merges,
+            {.whole_newlines = true, .byte_fallback = true, .unknown = data.unk});
+    } else {
+        WEFT_ASSIGN(parts.model, MakeBytePairModel(vocabulary, merges, family.traits.whole_words));
+    }
+    return MakePipeline(std::move(parts));
+}
+
+Result<std::unique_ptr<const TokenModel>> MakeUnigram(const Vocabulary& vocabulary) {
+    const TokenizerData& data = vocabulary.data();
+    PipelineParts parts;
+    SentencePieceRules rules;
+    WEFT_ASSIGN(rules.charsmap, Charsmap::Read(data.charsmap));
+    rules.add_dummy_prefix = data.add_space_prefix;
+    rules.remove_extra_spaces = data.remove_extra_spaces;
+    NormalizeSteps steps;
+    steps.push_back(SentencePiece(std::move(rules)));
+    parts.normalizer = Normalizer(std::move(steps));
+    WEFT_ASSIGN(parts.model, MakeSentencePieceUnigram(vocabulary, false));
+    return MakePipeline(std::move(parts));
+}
+
+Result<std::unique_ptr<const TokenModel>> MakeModel(const Vocabulary& vocabulary) {
+    if (vocabulary.data().model == "llama") return MakeSpmModel(vocabulary);
+    if (vocabulary.data().model == "t5") return MakeUnigram(vocabulary);
+    return MakePairs(vocabulary);
 }
 
 }  // namespace
 
+Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(TokenizerData data) {
+    if (!IsKnown(data.model)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "tokenizer: tokenizer.ggml.model '{}' is not supported; supported: gpt2 "
+                         "(byte-level BPE), gemma4 (BPE), llama (SentencePiece BPE), t5 "
+                         "(SentencePiece Unigram)",
+                         data.model.substr(0, 80));
+    }
+    TypeEndTokens(data);
+    TokenizerParts parts;
+    WEFT_ASSIGN(parts.vocabulary, Vocabulary::Make(std::move(data)));
+    WEFT_ASSIGN(parts.model, MakeModel(*parts.vocabulary));
+    parts.always = SpecialEntries(*parts.vocabulary, false);
+    parts.on_request = SpecialEntries(*parts.vocabulary, true);
+    return Assemble(std::move(parts));
+}
+
 Result<TokenizerData> ReadTokenizer(const Metadata& meta) {
     TokenizerData data;
     WEFT_ASSIGN(data.model, meta.String(Key("model")));
-    if (data.model != "gpt2" && data.model != "llama") return data;  // Make refuses it by name
+    if (!IsKnown(data.model)) return data;  // Make refuses it by name
     WEFT_ASSIGN(data.pre, meta.StringOr(Key("pre"), ""));
     WEFT_TRY(ReadArrays(meta, data));
     WEFT_TRY(ReadIds(meta, data));
+    if (data.model == "t5") WEFT_TRY(ReadUnigram(meta, data));
     return data;
 }
 

@@ -1,7 +1,8 @@
 // The tokenizer of a model, from its `tokenizer.ggml.*` metadata.
 //
 // Defaults for what a file leaves out are those of the GGUF convention: SPM has bos 1, eos 2,
-// unknown 0, adds bos and the space prefix; "llama-bpe" adds bos; nothing else adds anything.
+// unknown 0, adds bos and the space prefix; Unigram ("t5") has eos 1, unknown 2, adds eos and the
+// space prefix; "gemma4" and some pre-tokenizers (families.h) add bos; nothing else adds anything.
 #pragma once
 
 #include <memory>

@@ -1,187 +1,295 @@
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "formats/tokenizer/split.h"
 
-#include <pcre2.h>
-
 #include <algorithm>
-#include <cstdint>
-#include <string>
 
+#include "formats/tokenizer/byte_spelling.h"
 #include "formats/utf8.h"
 
 namespace weft::formats {
 namespace {
 
-// The inside of a character class: white space as Unicode's White_Space has it. PCRE2's own \s
-// adds U+180E, which the tokenizers do not.
-#define SPACES \
-    R"(\t-\r\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})"
-// What all "modern" families end with: symbols, line ends, and runs of white space that leave
-// their last character to the word after them.
-#define TAIL                                                                       \
-    R"(| ?[^)" SPACES R"(\p{L}\p{N}]++[\r\n]*+|[)" SPACES R"(]*[\r\n]++|[)" SPACES \
-    R"(]+(?![^)" SPACES R"(])|[)" SPACES R"(]+)"
-#define ANY_CASE_CONTRACTION R"('(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|)"
+using Word = WordList::Word;
 
-constexpr const char* kGpt2 =
-    R"('(?:[stmd]|re|ve|ll)| ?\p{L}++| ?\p{N}++| ?[^)" SPACES R"(\p{L}\p{N}]++|[)" SPACES
-    R"(]+(?![^)" SPACES R"(])|[)" SPACES R"(]+)";
-constexpr const char* kLlama3 =
-    ANY_CASE_CONTRACTION R"([^\r\n\p{L}\p{N}]?\p{L}++|\p{N}{1,3}+)" TAIL;
-constexpr const char* kQwen2 = ANY_CASE_CONTRACTION R"([^\r\n\p{L}\p{N}]?\p{L}++|\p{N})" TAIL;
-
-// DeepSeek LLM: letters of the cased scripts, punctuation, and the CJK blocks, by code point.
-constexpr const char* kDeepSeekLetters =
-    "[" SPACES
-    "]?["
-    R"(A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293})"
-    R"(\x{295}-\x{2AF}\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A})"
-    R"(\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481}\x{48A}-\x{52F}\x{531}-\x{556})"
-    R"(\x{10A0}-\x{10C5}\x{13A0}-\x{13F5}\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA}\x{1CBD}-\x{1CBF})"
-    R"(\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77}\x{1D79}-\x{1D9A}\x{1E00}-\x{1F15}\x{1F18}-\x{1F1D})"
-    R"(\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D}\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}\x{1F5D})"
-    R"(\x{1F5F}-\x{1F7D}\x{1F80}-\x{1FB4}\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4})"
-    R"(\x{1FC6}-\x{1FCC}\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}\x{1FF2}-\x{1FF4})"
-    R"(\x{1FF6}-\x{1FFC}\x{2102}\x{2107}\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124})"
-    R"(\x{2126}\x{2128}\x{212A}-\x{212D}\x{212F}-\x{2134}\x{2139}\x{213C}-\x{213F})"
-    R"(\x{2145}-\x{2149}\x{214E}\x{2183}\x{2184}\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4})"
-    R"(\x{2CEB}-\x{2CEE}\x{2CF2}\x{2CF3}\x{A640}-\x{A66D}\x{A680}-\x{A69B}\x{A722}-\x{A76F})"
-    R"(\x{A771}-\x{A787}\x{A78B}-\x{A78E}\x{AB70}-\x{ABBF}\x{FB00}-\x{FB06}\x{FB13}-\x{FB17})"
-    R"(\x{FF21}-\x{FF3A}\x{FF41}-\x{FF5A}\x{10400}-\x{1044F}\x{104B0}-\x{104D3})"
-    R"(\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF})"
-    R"(\x{1E900}-\x{1E943})"
-    "]++";
-constexpr const char* kDeepSeekPunctuation =
-    "[" SPACES
-    R"(]?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]++)";
-// White space up to the end of the word. The look-behind lets only the start of a run try: from
-// every start a long run in mid-word would cost its length squared.
-constexpr const char* kSpacesAtEnd = "(?<![" SPACES "])[" SPACES R"(]++\z)";
-constexpr const char* kDeepSeekCjk = R"([\x{800}-\x{9FA5}\x{AC00}-\x{D7FF}]++)";
-
-struct Family {
-    std::string_view name;
-    std::vector<const char*> passes;
+// A stretch of a word: a match of an expression or what lies between two.
+struct Stretch {
+    Word word;
+    bool match;
 };
 
-const std::vector<Family>& Families() {
-    static const std::vector<Family> families = {
-        {"default", {R"([\p{P}$+<=>^~|]++)", kGpt2, R"(\p{N}++)", R"([0-9][0-9][0-9])"}},
-        {"deepseek-llm",
-         {R"([\r\n])", kDeepSeekLetters, kDeepSeekPunctuation, kSpacesAtEnd, kDeepSeekCjk,
-          R"(\p{N}++)"}},
-        {"gpt-2", {kGpt2}},
-        {"llama-bpe", {kLlama3}},
-        {"qwen2", {kQwen2}},
-        {"smollm", {R"(\p{N})", kGpt2}},
-    };
-    return families;
+size_t Length(std::string_view text, size_t at) {
+    return std::max<size_t>(CodePointLength(text, at), 1);
 }
 
-struct FreeMatch {
-    void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
-    void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
-};
-using Match = std::unique_ptr<pcre2_match_data, FreeMatch>;
-using MatchContext = std::unique_ptr<pcre2_match_context, FreeMatch>;
+class RegexStep : public SplitStep {
+  public:
+    RegexStep(Regex regex, SplitBehavior behavior, bool invert)
+        : regex_(std::move(regex)), behavior_(behavior), invert_(invert) {}
 
-// Appends the ends of the words that `code` cuts text[begin, end) into.
-void SplitWord(const pcre2_code* code, pcre2_match_data* match, pcre2_match_context* context,
-               std::string_view text, size_t begin, size_t end, std::vector<size_t>& ends) {
-    const auto* word = reinterpret_cast<PCRE2_SPTR>(text.data() + begin);
-    const size_t size = end - begin;
-    for (size_t at = 0; at < size;) {
-        // No match, or a limit was hit: the rest stays one word.
-        if (pcre2_match(code, word, size, at, PCRE2_NO_UTF_CHECK, match, context) < 0) break;
-        const size_t* range = pcre2_get_ovector_pointer(match);
-        if (range[1] <= at) break;
-        if (range[0] > at) ends.push_back(begin + range[0]);
-        ends.push_back(begin + range[1]);
-        at = range[1];
-    }
-    if (ends.empty() || ends.back() != end) ends.push_back(end);
-}
-
-// Valid UTF-8 with one U+FFFD for each byte of `text` that is not; bad[i] are the offsets of the
-// bad bytes, ascending.
-std::string Sanitize(std::string_view text, std::vector<size_t>& bad) {
-    std::string valid;
-    valid.reserve(text.size() + 16);
-    for (size_t at = 0; at < text.size();) {
-        const size_t length = CodePointLength(text, at);
-        if (length > 0) {
-            valid.append(text, at, length);
-        } else {
-            bad.push_back(at);
-            valid += "\xEF\xBF\xBD";
+    void Apply(WordList& list) const override {
+        RegexRun run(list.text.size());
+        std::vector<Word> cut;
+        cut.reserve(list.words.size() + list.text.size() / 8);
+        std::vector<Stretch> stretches;
+        for (const Word word : list.words) {
+            stretches.clear();
+            Find(run, list.Text(word), word.begin, stretches);
+            Put(stretches, cut);
         }
-        at += std::max<size_t>(length, 1);
+        list.words = std::move(cut);
     }
-    return valid;
-}
+
+  private:
+    // Matches from left to right and what lies between them, together the whole word.
+    void Find(RegexRun& run, std::string_view word, size_t offset,
+              std::vector<Stretch>& stretches) const {
+        size_t done = 0;
+        RegexRun::Range found{};
+        for (size_t at = 0; at <= word.size();) {
+            // No match, or a limit was hit: the rest stays one word.
+            if (!run.Next(regex_, word, at, found)) break;
+            Add(done, found.begin, false, offset, stretches);
+            Add(found.begin, found.end, true, offset, stretches);
+            done = at = found.end;
+            if (found.begin < found.end) continue;
+            at += at < word.size() ? Length(word, at) : 1;  // an empty match: a cut, and on
+        }
+        Add(done, word.size(), false, offset, stretches);
+    }
+
+    void Add(size_t begin, size_t end, bool match, size_t offset,
+             std::vector<Stretch>& stretches) const {
+        if (begin < end) stretches.push_back({{offset + begin, offset + end}, match != invert_});
+    }
+
+    void Put(std::vector<Stretch>& stretches, std::vector<Word>& cut) const {
+        const auto before = static_cast<ptrdiff_t>(cut.size());
+        bool previous = false;
+        switch (behavior_) {
+            case SplitBehavior::kIsolated:
+                for (const Stretch& s : stretches) cut.push_back(s.word);
+                return;
+            case SplitBehavior::kRemoved:
+                for (const Stretch& s : stretches) {
+                    if (!s.match) cut.push_back(s.word);
+                }
+                return;
+            case SplitBehavior::kContiguous:
+                for (const Stretch& s : stretches) {
+                    const bool joins = std::ssize(cut) > before && s.match == previous;
+                    joins ? void(cut.back().end = s.word.end) : cut.push_back(s.word);
+                    previous = s.match;
+                }
+                return;
+            case SplitBehavior::kMergedWithPrevious:
+                for (const Stretch& s : stretches) {
+                    const bool joins = std::ssize(cut) > before && s.match && !previous;
+                    joins ? void(cut.back().end = s.word.end) : cut.push_back(s.word);
+                    previous = s.match;
+                }
+                return;
+            case SplitBehavior::kMergedWithNext:
+                for (size_t i = stretches.size(); i-- > 0;) {
+                    const Stretch& s = stretches[i];
+                    const bool joins = std::ssize(cut) > before && s.match && !previous;
+                    joins ? void(cut.back().begin = s.word.begin) : cut.push_back(s.word);
+                    previous = s.match;
+                }
+                std::reverse(cut.begin() + before, cut.end());
+                return;
+        }
+    }
+
+    Regex regex_;
+    SplitBehavior behavior_;
+    bool invert_;
+};
+
+// What the expressions say takes the square of a run's length, so runs are found by one expression
+// and cut by counting.
+class DigitStep : public SplitStep {
+  public:
+    explicit DigitStep(DigitRule rule) : rule_(rule), digits_(Regex::Make(Pattern(rule)).value()) {}
+
+    void Apply(WordList& list) const override {
+        RegexRun run(list.text.size());
+        std::vector<Word> cut;
+        for (const Word word : list.words) {
+            const std::string_view text = list.Text(word);
+            size_t done = 0;
+            RegexRun::Range found{};
+            for (size_t at = 0; at < text.size() && run.Next(digits_, text, at, found);) {
+                at = found.end;
+                if (rule_ != DigitRule::kSeams) Add(word, done, found.begin, cut);
+                if (rule_ != DigitRule::kSeams) done = found.begin;
+                Groups(text, word, found, done, cut);
+                if (rule_ != DigitRule::kSeams) Add(word, done, found.end, cut);
+                if (rule_ != DigitRule::kSeams) done = found.end;
+            }
+            Add(word, done, text.size(), cut);
+        }
+        list.words = std::move(cut);
+    }
+
+  private:
+    static std::string_view Pattern(DigitRule rule) {
+        switch (rule) {
+            case DigitRule::kRuns: return R"(\p{N}++)";
+            // Only a run that nothing goes on: no letter, mark, number or connector behind it.
+            case DigitRule::kWholeWords:
+                return R"((?<!\p{Nd})\p{Nd}++(?![\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})"
+                       R"(\xB2\xB3\xB9\xBC-\xBE]))";
+            case DigitRule::kSeams: return R"(\p{Nd}++)";
+        }
+        return {};
+    }
+
+    static void Add(Word word, size_t begin, size_t end, std::vector<Word>& cut) {
+        if (begin < end) cut.push_back({word.begin + begin, word.begin + end});
+    }
+
+    // Puts the words that end before the run's last three digits, before its last six and so on.
+    static void Groups(std::string_view text, Word word, RegexRun::Range run, size_t& done,
+                       std::vector<Word>& cut) {
+        size_t count = 0;
+        for (size_t at = run.begin; at < run.end; at += Length(text, at)) ++count;
+        for (size_t at = run.begin; at < run.end; at += Length(text, at), --count) {
+            if (count % 3 != 0) continue;
+            Add(word, done, at, cut);
+            done = at;
+        }
+    }
+
+    DigitRule rule_;
+    Regex digits_;
+};
+
+// A search for white space in front of the end would begin at each of a run's characters.
+class SpacesAtEndStep : public SplitStep {
+  public:
+    SpacesAtEndStep()
+        : spaces_(
+              Regex::Make("(?<![" WEFT_REGEX_SPACES "])[" WEFT_REGEX_SPACES R"(]++\z)").value()) {}
+
+    void Apply(WordList& list) const override {
+        RegexRun run(list.text.size());
+        std::vector<Word> cut;
+        for (const Word word : list.words) {
+            RegexRun::Range found{};
+            const bool any = run.Next(spaces_, list.Text(word), 0, found) && found.begin > 0;
+            if (any) cut.push_back({word.begin, word.begin + found.begin});
+            cut.push_back({any ? word.begin + found.begin : word.begin, word.end});
+        }
+        list.words = std::move(cut);
+    }
+
+  private:
+    Regex spaces_;
+};
+
+class PrependSpaceStep : public SplitStep {
+  public:
+    void Apply(WordList& list) const override {
+        const bool needed = std::any_of(list.words.begin(), list.words.end(),
+                                        [&](Word word) { return list.text[word.begin] != ' '; });
+        if (!needed) return;
+        std::string text;
+        std::vector<Word> cut;
+        for (const Word word : list.words) {
+            const size_t begin = text.size();
+            if (list.text[word.begin] != ' ') text += ' ';
+            text += list.Text(word);
+            cut.push_back({begin, text.size()});
+        }
+        list.Rewrite(std::move(text), std::move(cut));
+    }
+};
+
+class SpellBytesStep : public SplitStep {
+  public:
+    void Apply(WordList& list) const override {
+        if (list.spelled) return;
+        std::string text;
+        text.reserve(list.text.size() + list.text.size() / 4);
+        std::vector<Word> cut;
+        for (const Word word : list.words) {
+            const size_t begin = text.size();
+            AppendSpelled(list.Text(word), text);
+            cut.push_back({begin, text.size()});
+        }
+        list.Rewrite(std::move(text), std::move(cut));
+        list.spelled = true;
+    }
+};
+
+class MarkSpacesStep : public SplitStep {
+  public:
+    MarkSpacesStep(std::string mark, PrependMark prepend, bool split)
+        : mark_(std::move(mark)), prepend_(prepend), split_(split) {}
+
+    void Apply(WordList& list) const override {
+        std::string text;
+        text.reserve(list.text.size() + list.text.size() / 4 + mark_.size());
+        std::vector<Word> cut;
+        for (size_t i = 0; i < list.words.size(); ++i) {
+            const size_t begin = text.size();
+            Rewrite(list.Text(list.words[i]), i == 0 && list.first, text);
+            if (split_) Cut(text, begin, cut);
+            if (!split_ && begin < text.size()) cut.push_back({begin, text.size()});
+        }
+        list.Rewrite(std::move(text), std::move(cut));
+    }
+
+  private:
+    void Rewrite(std::string_view word, bool first, std::string& text) const {
+        const bool has = word.starts_with(' ') || word.starts_with(mark_);
+        const bool wanted =
+            prepend_ == PrependMark::kAlways || (prepend_ == PrependMark::kFirst && first);
+        if (wanted && !has) text += mark_;
+        for (const char c : word) c == ' ' ? text += mark_ : text += c;
+    }
+
+    // Words that begin at each mark, and at `begin`.
+    void Cut(std::string_view text, size_t begin, std::vector<Word>& cut) const {
+        while (begin < text.size()) {
+            const size_t end = std::min(text.find(mark_, begin + 1), text.size());
+            cut.push_back({begin, end});
+            begin = end;
+        }
+    }
+
+    std::string mark_;
+    PrependMark prepend_;
+    bool split_;
+};
 
 }  // namespace
 
-void PreTokenizer::FreeCode::operator()(pcre2_real_code_8* code) const {
-    pcre2_code_free(code);
+std::unique_ptr<const SplitStep> SplitByRegex(Regex regex, SplitBehavior behavior, bool invert) {
+    return std::make_unique<RegexStep>(std::move(regex), behavior, invert);
 }
 
-Result<PreTokenizer> PreTokenizer::Make(std::string_view name) {
-    if (name.empty()) name = "default";
-    PreTokenizer made;
-    std::string known;
-    for (const Family& family : Families()) {
-        known += (known.empty() ? "" : ", ") + std::string(family.name);
-        if (family.name != name) continue;
-        for (const char* pattern : family.passes) {
-            int error = 0;
-            size_t offset = 0;
-            made.passes_.emplace_back(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern),
-                                                    PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error,
-                                                    &offset, nullptr));
-            WEFT_CHECK(made.passes_.back() != nullptr);
-            // Without a JIT (no executable memory) PCRE2 interprets: slower, same result.
-            pcre2_jit_compile(made.passes_.back().get(), PCRE2_JIT_COMPLETE);
-        }
-        return made;
-    }
-    return MakeError(ErrorCode::kUnsupported,
-                     "tokenizer: pre-tokenizer '{}' is not supported; supported: {}", name, known);
+std::unique_ptr<const SplitStep> SplitDigitsFromRight(DigitRule rule) {
+    return std::make_unique<DigitStep>(rule);
 }
 
-std::vector<size_t> PreTokenizer::Split(std::string_view text) const {
-    if (text.empty()) return {};
-    std::vector<size_t> bad;
-    std::string valid;
-    std::string_view subject = text;
-    if (!IsUtf8(text)) subject = valid = Sanitize(text, bad);
+std::unique_ptr<const SplitStep> SplitSpacesAtEnd() {
+    return std::make_unique<SpacesAtEndStep>();
+}
 
-    const MatchContext context(pcre2_match_context_create(nullptr));
-    const Match match(pcre2_match_data_create(1, nullptr));
-    WEFT_CHECK(context != nullptr && match != nullptr);
-    // The expressions take a few steps a character; anything beyond would be a mistake in them.
-    const size_t steps = 1'000'000 + 16 * subject.size();
-    pcre2_set_match_limit(context.get(),
-                          static_cast<uint32_t>(std::min<size_t>(steps, UINT32_MAX)));
+std::unique_ptr<const SplitStep> PrependSpace() {
+    return std::make_unique<PrependSpaceStep>();
+}
 
-    std::vector<size_t> ends = {subject.size()};
-    for (const auto& code : passes_) {
-        std::vector<size_t> finer;
-        finer.reserve(ends.size() + subject.size() / 8);
-        size_t begin = 0;
-        for (const size_t end : ends) {
-            SplitWord(code.get(), match.get(), context.get(), subject, begin, end, finer);
-            begin = end;
-        }
-        ends = std::move(finer);
-    }
-    // Back to offsets of `text`: each bad byte took three bytes in `subject`.
-    size_t passed = 0;
-    for (size_t& end : ends) {
-        while (passed < bad.size() && bad[passed] + 2 * passed < end) ++passed;
-        end -= 2 * passed;
-    }
-    return ends;
+std::unique_ptr<const SplitStep> SpellBytes() {
+    return std::make_unique<SpellBytesStep>();
+}
+
+std::unique_ptr<const SplitStep> MarkSpaces(std::string mark, PrependMark prepend, bool split) {
+    return std::make_unique<MarkSpacesStep>(std::move(mark), prepend, split);
+}
+
+void PreTokenizer::Split(WordList& list) const {
+    for (const auto& step : steps_) step->Apply(list);
 }
 
 }  // namespace weft::formats

@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <queue>
+#include <unordered_map>
 
 #include "formats/tokenizer/model.h"
+#include "formats/tokenizer/special.h"
 #include "formats/utf8.h"
 
 namespace weft::formats {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 std::string MarkSpaces(std::string_view text, bool prefix) {
     std::string marked;
@@ -30,26 +30,41 @@ std::string MarkSpaces(std::string_view text, bool prefix) {
     return marked;
 }
 
-class SpmModel : public TokenModel {
+// Merges one word. What it needs is in the vocabulary; a word has no memory of the last one.
+class SpmMerger {
   public:
-    static Result<std::unique_ptr<const TokenModel>> Make(const Vocabulary& vocabulary) {
-        std::unique_ptr<SpmModel> model(new SpmModel(vocabulary));
-        WEFT_TRY(model->FindBytes());
-        return std::unique_ptr<const TokenModel>(std::move(model));
-    }
-
-    void Encode(std::string_view text, std::vector<int32_t>& ids) const override {
-        Merge(MarkSpaces(text, vocabulary_.data().add_space_prefix), ids);
-    }
-
-    std::string Bytes(std::string_view text) const override {
-        std::string bytes;
-        for (size_t at = 0; at < text.size();) {
-            const bool space = text.compare(at, kSpaceMark.size(), kSpaceMark) == 0;
-            bytes += space ? ' ' : text[at];
-            at += space ? kSpaceMark.size() : 1;
+    explicit SpmMerger(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
+        for (int32_t id = 0; id < vocabulary.size(); ++id) {
+            longest_ = std::max(longest_, vocabulary.Text(id).size());
         }
-        return bytes;
+    }
+
+    // Calls `append` for each symbol that is left, from left to right: the token, or -1, and text.
+    template <typename Append>
+    void Merge(std::string_view text, Append append) const {
+        std::vector<Symbol> symbols = Symbols(text);
+        if (symbols.empty()) return;
+        Splits splits;
+        Heap heap;
+        for (int32_t i = 0; symbols[Index(i)].next >= 0; ++i) {
+            Offer(text, symbols, i, heap, splits);
+        }
+        while (!heap.empty()) {
+            const Candidate best = heap.top();
+            heap.pop();
+            Symbol& left = symbols[Index(best.left)];
+            Symbol& right = symbols[Index(best.right)];
+            if (left.size == 0 || right.size == 0 || left.size + right.size != best.size) continue;
+            left.size += right.size;
+            right.size = 0;
+            left.next = right.next;
+            if (left.next >= 0) symbols[Index(left.next)].prev = best.left;
+            if (left.prev >= 0) Offer(text, symbols, left.prev, heap, splits);
+            Offer(text, symbols, best.left, heap, splits);
+        }
+        for (int32_t at = 0; at >= 0; at = symbols[Index(at)].next) {
+            Leave(text.substr(symbols[Index(at)].begin, symbols[Index(at)].size), splits, append);
+        }
     }
 
   private:
@@ -68,12 +83,70 @@ class SpmModel : public TokenModel {
         }
     };
     using Heap = std::priority_queue<Candidate>;
+    // Unused tokens that merges went through, and the size of their left part: what is left as one
+    // of them in the end is taken apart again.
+    using Splits = std::unordered_map<std::string_view, size_t>;
 
-    explicit SpmModel(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
-        for (int32_t id = 0; id < vocabulary.size(); ++id) {
-            longest_ = std::max(longest_, vocabulary.Text(id).size());
+    static size_t Index(int32_t at) { return static_cast<size_t>(at); }
+
+    static std::vector<Symbol> Symbols(std::string_view text) {
+        std::vector<Symbol> symbols;
+        symbols.reserve(text.size());
+        for (size_t at = 0; at < text.size();) {
+            const size_t length = std::max<size_t>(CodePointLength(text, at), 1);
+            const auto index = static_cast<int32_t>(symbols.size());
+            symbols.push_back({at, length, index - 1, index + 1});
+            at += length;
+        }
+        if (!symbols.empty()) symbols.back().next = -1;
+        return symbols;
+    }
+
+    // The token of `text` that ordinary text may become, or an unused one, or -1.
+    int32_t FindMergeable(std::string_view text) const {
+        if (text.size() > longest_) return -1;
+        const int32_t id = vocabulary_.Find(text);
+        const TokenType type = vocabulary_.Type(id);
+        return IsPlain(type) || (id >= 0 && type == TokenType::kUnused) ? id : -1;
+    }
+
+    void Offer(std::string_view text, const std::vector<Symbol>& symbols, int32_t left, Heap& heap,
+               Splits& splits) const {
+        const Symbol& first = symbols[Index(left)];
+        if (first.next < 0) return;
+        const size_t size = first.size + symbols[Index(first.next)].size;
+        const std::string_view joined = text.substr(first.begin, size);
+        const int32_t id = FindMergeable(joined);
+        if (id < 0) return;
+        heap.push({vocabulary_.data().scores[Index(id)], left, first.next, size});
+        if (vocabulary_.Type(id) == TokenType::kUnused) splits.insert_or_assign(joined, first.size);
+    }
+
+    template <typename Append>
+    void Leave(std::string_view symbol, const Splits& splits, Append& append) const {
+        std::vector<std::string_view> open = {symbol};
+        while (!open.empty()) {
+            const std::string_view part = open.back();
+            open.pop_back();
+            const int32_t id = vocabulary_.FindPlain(part);
+            const auto split = id >= 0 ? splits.end() : splits.find(part);
+            if (split == splits.end()) {
+                append(id, part);
+            } else {
+                open.push_back(part.substr(split->second));
+                open.push_back(part.substr(0, split->second));
+            }
         }
     }
+
+    const Vocabulary& vocabulary_;
+    size_t longest_ = 0;  // bytes of the longest token
+};
+
+class SpmModel : public TokenModel {
+  public:
+    explicit SpmModel(const Vocabulary& vocabulary)
+        : vocabulary_(vocabulary), merger_(vocabulary) {}
 
     Status FindBytes() {
         byte_ids_.fill(vocabulary_.data().unk);
@@ -97,76 +170,103 @@ class SpmModel : public TokenModel {
                          found);
     }
 
-    // The token of `text` that ordinary text may become, or -1.
-    int32_t FindPlain(std::string_view text) const {
-        if (text.size() > longest_) return -1;
-        const int32_t id = vocabulary_.Find(text);
-        return id >= 0 && IsPlain(vocabulary_.Type(id)) ? id : -1;
+    void Encode(std::string_view text, bool, std::vector<int32_t>& ids) const override {
+        const std::string marked = MarkSpaces(text, vocabulary_.data().add_space_prefix);
+        merger_.Merge(marked, [&](int32_t id, std::string_view symbol) {
+            if (id >= 0) {
+                ids.push_back(id);
+            } else {
+                for (const char c : symbol) ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+            }
+        });
     }
 
-    void Merge(std::string_view text, std::vector<int32_t>& ids) const {
-        std::vector<Symbol> symbols;
-        symbols.reserve(text.size());
-        for (size_t at = 0; at < text.size();) {
-            const size_t length = std::max<size_t>(CodePointLength(text, at), 1);
-            const auto index = static_cast<int32_t>(symbols.size());
-            symbols.push_back({at, length, index - 1, index + 1});
-            at += length;
-        }
-        if (symbols.empty()) return;
-        symbols.back().next = -1;
+    std::string Bytes(std::string_view text) const override { return UnmarkSpaces(text); }
 
-        Heap heap;
-        for (int32_t i = 0; symbols[Index(i)].next >= 0; ++i) Offer(text, symbols, i, heap);
-        while (!heap.empty()) {
-            const Candidate best = heap.top();
-            heap.pop();
-            Symbol& left = symbols[Index(best.left)];
-            Symbol& right = symbols[Index(best.right)];
-            if (left.size == 0 || right.size == 0 || left.size + right.size != best.size) continue;
-            left.size += right.size;
-            right.size = 0;
-            left.next = right.next;
-            if (left.next >= 0) symbols[Index(left.next)].prev = best.left;
-            if (left.prev >= 0) Offer(text, symbols, left.prev, heap);
-            Offer(text, symbols, best.left, heap);
-        }
-        for (int32_t at = 0; at >= 0; at = symbols[Index(at)].next) {
-            Append(text.substr(symbols[Index(at)].begin, symbols[Index(at)].size), ids);
-        }
-    }
+  private:
+    const Vocabulary& vocabulary_;
+    SpmMerger merger_;
+    std::array<int32_t, 256> byte_ids_{};  // by byte; the unknown token where there is none
+};
 
-    static size_t Index(int32_t at) { return static_cast<size_t>(at); }
+class SpmWordModel : public WordModel {
+  public:
+    SpmWordModel(const Vocabulary& vocabulary, bool byte_fallback)
+        : vocabulary_(vocabulary),
+          merger_(vocabulary),
+          byte_fallback_(byte_fallback),
+          byte_ids_(FindByteTokens(vocabulary)),
+          user_defined_(UserDefined(vocabulary)) {}
 
-    void Offer(std::string_view text, const std::vector<Symbol>& symbols, int32_t left,
-               Heap& heap) const {
-        const Symbol& first = symbols[Index(left)];
-        if (first.next < 0) return;
-        const size_t size = first.size + symbols[Index(first.next)].size;
-        const int32_t id = FindPlain(text.substr(first.begin, size));
-        if (id >= 0) {
-            heap.push({vocabulary_.data().scores[Index(id)], left, first.next, size});
+    void Encode(const WordList& list, std::vector<int32_t>& ids) const override {
+        bool after_unknown = false;
+        const auto append = [&](int32_t id, std::string_view symbol) {
+            Append(id, symbol, after_unknown, ids);
+        };
+        for (const WordList::Word word : list.words) {
+            const std::string_view text = list.Text(word);
+            for (size_t at = 0; at < text.size();) {
+                const SpecialScanner::Found found = user_defined_.Next(text, at);
+                merger_.Merge(text.substr(at, found.at - at), append);
+                if (found.id >= 0) append(found.id, {});
+                at = found.at + found.size;
+            }
         }
     }
 
-    void Append(std::string_view symbol, std::vector<int32_t>& ids) const {
-        const int32_t id = FindPlain(symbol);
-        if (id >= 0) {
+    std::string Bytes(std::string_view text) const override { return UnmarkSpaces(text); }
+
+  private:
+    static std::vector<SpecialScanner::Entry> UserDefined(const Vocabulary& vocabulary) {
+        std::vector<SpecialScanner::Entry> entries;
+        for (int32_t id = 0; id < vocabulary.size(); ++id) {
+            if (vocabulary.Type(id) != TokenType::kUserDefined) continue;
+            if (!vocabulary.Text(id).empty()) entries.push_back({vocabulary.Text(id), id});
+        }
+        return entries;
+    }
+
+    // What has no token becomes its bytes; without these, one unknown token for all in a row.
+    void Append(int32_t id, std::string_view symbol, bool& after_unknown,
+                std::vector<int32_t>& ids) const {
+        const auto token = [&](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
+        const bool unknown = id < 0;
+        if (!unknown) {
             ids.push_back(id);
-            return;
+        } else if (byte_fallback_ && std::all_of(symbol.begin(), symbol.end(),
+                                                 [&](char c) { return token(c) >= 0; })) {
+            for (const char c : symbol) ids.push_back(token(c));
+        } else if (!after_unknown) {
+            ids.push_back(vocabulary_.data().unk);
         }
-        for (const char c : symbol) ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+        after_unknown = unknown;
     }
 
     const Vocabulary& vocabulary_;
-    size_t longest_ = 0;                   // bytes of the longest token
-    std::array<int32_t, 256> byte_ids_{};  // by byte; the unknown token where there is none
+    SpmMerger merger_;
+    bool byte_fallback_;
+    std::vector<int32_t> byte_ids_;
+    SpecialScanner user_defined_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<const TokenModel>> MakeSpmModel(const Vocabulary& vocabulary) {
-    return SpmModel::Make(vocabulary);
+    auto model = std::make_unique<SpmModel>(vocabulary);
+    WEFT_TRY(model->FindBytes());
+    return std::unique_ptr<const TokenModel>(std::move(model));
+}
+
+Result<std::unique_ptr<const WordModel>> MakeSpmWordModel(const Vocabulary& vocabulary,
+                                                          bool byte_fallback) {
+    if (vocabulary.data().unk < 0) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "tokenizer: a SentencePiece model of {} tokens "
+                         "without an unknown token",
+                         vocabulary.size());
+    }
+    return std::unique_ptr<const WordModel>(
+        std::make_unique<SpmWordModel>(vocabulary, byte_fallback));
 }
 
 }  // namespace weft::formats

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/tokenizer/model.h"
+#include "formats/tokenizer/parts.h"
 #include "formats/tokenizer/special.h"
 
 namespace weft::formats {
@@ -11,7 +12,7 @@ namespace {
 // Texts that end a generation in the model families around, whatever the file's ids say. The first
 // kSureEndTexts are control tokens even where a file calls them normal; the others are found in
 // the text of web pages, and count only where the file says that they are control tokens.
-constexpr size_t kSureEndTexts = 12;
+constexpr size_t kSureEndTexts = 16;
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>",
     "<|eom_id|>",
@@ -24,11 +25,18 @@ constexpr std::string_view kEndTexts[] = {
     "<end_of_turn>",
     "<end_of_utterance>",
     "_<EOT>",
+    "<|flush|>",
+    "<|calls|>",
+    "<turn|>",
+    "[e~[",
     "<\xEF\xBD\x9C"  // DeepSeek's wide bars and SPM spaces
     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
     "</s>",
     "<eos>",
     "<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|tool_response>",
 };
 
 bool IsEndText(std::string_view text, bool control) {
@@ -36,33 +44,14 @@ bool IsEndText(std::string_view text, bool control) {
     return std::find(std::begin(kEndTexts), end, text) != end;
 }
 
-void TypeEndTokens(TokenizerData& data) {
-    for (size_t id = 0; id < data.tokens.size() && id < data.types.size(); ++id) {
-        const bool normal = data.types[id] == static_cast<int32_t>(TokenType::kNormal);
-        if (normal && IsEndText(data.tokens[id], false)) {
-            data.types[id] = static_cast<int32_t>(TokenType::kControl);
-        }
-    }
-}
-
-std::unique_ptr<const SpecialScanner> MakeScanner(const Vocabulary& vocabulary, bool all) {
-    std::vector<SpecialScanner::Entry> entries;
-    for (int32_t id = 0; id < vocabulary.size(); ++id) {
-        const TokenType type = vocabulary.Type(id);
-        const bool wanted = type == TokenType::kUserDefined ||
-                            (all && (type == TokenType::kControl || type == TokenType::kUnknown));
-        if (wanted && !vocabulary.Text(id).empty()) entries.push_back({vocabulary.Text(id), id});
-    }
-    return std::make_unique<SpecialScanner>(std::move(entries));
-}
-
-std::string MakePiece(const Vocabulary& vocabulary, const TokenModel& model, int32_t id) {
+std::string MakePiece(const Vocabulary& vocabulary, const TokenModel& model, bool user_by_model,
+                      int32_t id) {
     const std::string& text = vocabulary.Text(id);
     switch (vocabulary.Type(id)) {
         case TokenType::kNormal: return model.Bytes(text);
         case TokenType::kUnknown:
-        case TokenType::kControl:
-        case TokenType::kUserDefined: return text;
+        case TokenType::kControl: return text;
+        case TokenType::kUserDefined: return user_by_model ? model.Bytes(text) : text;
         case TokenType::kUnused: return {};
         case TokenType::kByte: {
             const int byte = ByteOfHexToken(text);
@@ -81,10 +70,11 @@ class SpecialWalk {
         : text_(text), always_(always), on_request_(on_request), plain_(plain) {}
 
     // The first token at or after `from`, which never goes back; of two, the longer.
-    SpecialScanner::Found Next(size_t from) {
-        if (plain_.empty()) return on_request_.Next(text_, from);
-        if (anywhere_.at < from || !begun_) anywhere_ = always_.Next(text_, from);
-        if (outside_.at < from || !begun_) outside_ = NextOutside(from);
+    // What a token takes of the white space in front of it begins at or after `floor`.
+    SpecialScanner::Found Next(size_t from, size_t floor) {
+        if (plain_.empty()) return on_request_.Next(text_, from, floor);
+        if (anywhere_.at < from || !begun_) anywhere_ = always_.Next(text_, from, floor);
+        if (outside_.at < from || !begun_) outside_ = NextOutside(from, floor);
         begun_ = true;
         if (outside_.at != anywhere_.at) {
             return outside_.at < anywhere_.at ? outside_ : anywhere_;
@@ -93,16 +83,17 @@ class SpecialWalk {
     }
 
   private:
-    SpecialScanner::Found NextOutside(size_t from) {
+    SpecialScanner::Found NextOutside(size_t from, size_t floor) {
         for (; range_ < plain_.size(); ++range_) {
             const TextRange& range = plain_[range_];
             if (from < range.begin) {
-                const auto found = on_request_.Next(text_.substr(0, range.begin), from);
+                const auto found = on_request_.Next(text_.substr(0, range.begin), from, floor);
                 if (found.id >= 0) return found;
             }
             from = std::max(from, range.end);
+            floor = std::max(floor, range.end);
         }
-        return on_request_.Next(text_, from);
+        return on_request_.Next(text_, from, floor);
     }
 
     std::string_view text_;
@@ -116,31 +107,47 @@ class SpecialWalk {
 
 }  // namespace
 
+void TypeEndTokens(TokenizerData& data) {
+    for (size_t id = 0; id < data.tokens.size() && id < data.types.size(); ++id) {
+        const bool normal = data.types[id] == static_cast<int32_t>(TokenType::kNormal);
+        if (normal && IsEndText(data.tokens[id], false)) {
+            data.types[id] = static_cast<int32_t>(TokenType::kControl);
+        }
+    }
+}
+
+std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary, bool all) {
+    std::vector<SpecialScanner::Entry> entries;
+    for (int32_t id = 0; id < vocabulary.size(); ++id) {
+        const TokenType type = vocabulary.Type(id);
+        const bool wanted = type == TokenType::kUserDefined ||
+                            (all && (type == TokenType::kControl || type == TokenType::kUnknown));
+        if (wanted && !vocabulary.Text(id).empty()) entries.push_back({vocabulary.Text(id), id});
+    }
+    return entries;
+}
+
 Tokenizer::Tokenizer() = default;
 Tokenizer::~Tokenizer() = default;
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(TokenizerData data) {
+std::unique_ptr<Tokenizer> Tokenizer::Assemble(TokenizerParts parts) {
     std::unique_ptr<Tokenizer> made(new Tokenizer);
-    if (data.model != "gpt2" && data.model != "llama") {
-        return MakeError(ErrorCode::kUnsupported,
-                         "tokenizer: tokenizer.ggml.model '{}' is not supported; supported: gpt2 "
-                         "(byte-level BPE), llama (SentencePiece BPE)",
-                         data.model.substr(0, 80));
-    }
-    TypeEndTokens(data);
-    WEFT_ASSIGN(made->vocabulary_, Vocabulary::Make(std::move(data)));
+    parts.vocabulary->DropMerges();
+    made->vocabulary_ = std::move(parts.vocabulary);
+    made->model_ = std::move(parts.model);
+    made->always_ = std::make_unique<SpecialScanner>(std::move(parts.always));
+    made->on_request_ = std::make_unique<SpecialScanner>(std::move(parts.on_request));
     const Vocabulary& vocabulary = *made->vocabulary_;
-    const bool bytes = vocabulary.data().model == "gpt2";
-    WEFT_ASSIGN(made->model_, bytes ? MakeBytePairModel(vocabulary) : MakeSpmModel(vocabulary));
-    made->vocabulary_->DropMerges();
-    made->always_ = MakeScanner(vocabulary, false);
-    made->on_request_ = MakeScanner(vocabulary, true);
     made->pieces_.reserve(vocabulary.data().tokens.size());
     const TokenizerData& known = vocabulary.data();
     for (int32_t id = 0; id < vocabulary.size(); ++id) {
-        made->pieces_.push_back(MakePiece(vocabulary, *made->model_, id));
+        made->pieces_.push_back(
+            MakePiece(vocabulary, *made->model_, parts.user_bytes_by_model, id));
         made->eog_.push_back(id == known.eos || id == known.eot || id == known.eom ||
                              IsEndText(vocabulary.Text(id), made->IsSpecial(id)));
+    }
+    for (const int32_t id : known.ends) {
+        if (vocabulary.Has(id)) made->eog_[static_cast<size_t>(id)] = true;
     }
     return made;
 }
@@ -149,16 +156,24 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions opti
     WEFT_CHECK(text.size() <= size_t{1} << 30);
     std::vector<int32_t> ids;
     const TokenizerData& data = vocabulary_->data();
-    if (options.add_special && data.add_bos) ids.push_back(data.bos);
+    const bool framed = !data.prefix.empty() || !data.suffix.empty();
+    if (options.add_special) {
+        if (!framed && data.add_bos) ids.push_back(data.bos);
+        ids.insert(ids.end(), data.prefix.begin(), data.prefix.end());
+    }
     SpecialWalk walk(text, *always_, options.parse_special ? *on_request_ : *always_,
                      options.plain);
-    for (size_t at = 0; at < text.size();) {
-        const SpecialScanner::Found found = walk.Next(at);
-        if (found.at > at) model_->Encode(text.substr(at, found.at - at), ids);
+    for (size_t at = 0, from = 0; at < text.size();) {
+        const SpecialScanner::Found found = walk.Next(from, at);
+        if (found.at > at) model_->Encode(text.substr(at, found.at - at), at == 0, ids);
         if (found.id >= 0) ids.push_back(found.id);
-        at = found.at + found.size;
+        at = std::max(at, found.at + found.size);
+        from = found.next;
     }
-    if (options.add_special && data.add_eos) ids.push_back(data.eos);
+    if (options.add_special) {
+        if (!framed && data.add_eos) ids.push_back(data.eos);
+        ids.insert(ids.end(), data.suffix.begin(), data.suffix.end());
+    }
     return ids;
 }
 

@@ -1,12 +1,17 @@
-// Tokenizers: text to token ids and back, for the two families that GGUF files carry.
+// Tokenizers: text to token ids and back.
 //
-// "gpt2"   byte-level BPE: a pre-tokenizer (see split.h) cuts the text into words, and
-//          the merge list joins bytes inside each word, lowest rank first, leftmost first.
+// Where they come from: `tokenizer.ggml.*` metadata (read_gguf.h), or the files of a Hugging Face
+// folder (open.h). The families of GGUF files, by `tokenizer.ggml.model`:
+//
+// "gpt2"   BPE: a pre-tokenizer (families.h) cuts the text into words, and the merge list joins
+//          bytes inside each word, lowest rank first, leftmost first.
+// "gemma4" The same over code points, with U+2581 for spaces.
 // "llama"  SentencePiece BPE ("SPM"): spaces become U+2581, the whole text is one word, neighbours
 //          join into the token of the best score, and what has no token falls back to bytes.
+// "t5"     SentencePiece Unigram: the tokens whose scores have the best sum.
 //
-// The vocabulary comes from `tokenizer.ggml.*` metadata (read_gguf.h) as a TokenizerData, and
-// is hostile input: Make checks every id, every merge and every type, and names what is wrong.
+// A vocabulary is hostile input: Make checks every id, every merge and every type, and names what
+// is wrong.
 //
 // Text is bytes. Invalid UTF-8 is encoded byte by byte, nothing is replaced: with a vocabulary
 // that has all 256 byte tokens Decode(Encode(x)) == x for any x. A byte without a token (SmolLM2
@@ -39,10 +44,10 @@ enum class TokenType : int32_t {
 
 // A tokenizer as a file describes it, nothing checked yet. Ids of -1 mean: there is none.
 struct TokenizerData {
-    std::string model;                // "gpt2" or "llama"
+    std::string model;                // "gpt2", "llama", ...
     std::string pre;                  // pre-tokenizer of "gpt2"; empty means "default"
     std::vector<std::string> tokens;  // raw vocabulary text by id
-    std::vector<float> scores;        // by id; needed by "llama", else may be empty
+    std::vector<float> scores;        // by id; needed by "llama" and "t5", else may be empty
     std::vector<int32_t> types;       // TokenType by id; empty means all normal
     std::vector<std::string> merges;  // "left right", best first; needed by "gpt2"
     int32_t bos = -1;                 // begin of sequence
@@ -53,7 +58,14 @@ struct TokenizerData {
     int32_t pad = -1;                 // padding
     bool add_bos = false;             // Encode with add_special puts bos in front
     bool add_eos = false;             // ... and eos at the end
-    bool add_space_prefix = false;    // "llama": a space before the text and after special tokens
+    // "llama", "t5": a space before the text and after special tokens.
+    bool add_space_prefix = false;
+    bool remove_extra_spaces = false;  // "t5": runs of spaces are one, and none at the ends
+    std::string charsmap;              // "t5": precompiled_charsmap (charsmap.h), may be empty
+    std::vector<int32_t> ends;         // more tokens that end a generation
+    // What Encode with add_special puts around a text, in place of bos and eos, where either is
+    // not empty.
+    std::vector<int32_t> prefix, suffix;
 };
 
 struct EncodeOptions {
@@ -67,12 +79,15 @@ struct EncodeOptions {
 class Vocabulary;
 class TokenModel;
 class SpecialScanner;
+struct TokenizerParts;
 
 class Tokenizer {
   public:
     // kUnsupported: a model or pre-tokenizer Weft does not know (named, with those it knows).
     // kCorrupt: ids out of range, duplicate tokens, merges of unknown tokens, no byte tokens, ...
     static Result<std::unique_ptr<Tokenizer>> Make(TokenizerData data);
+    // For readers of other formats (parts.h).
+    static std::unique_ptr<Tokenizer> Assemble(TokenizerParts parts);
     ~Tokenizer();
     Tokenizer(const Tokenizer&) = delete;
     Tokenizer& operator=(const Tokenizer&) = delete;

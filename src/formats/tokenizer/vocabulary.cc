@@ -24,6 +24,29 @@ int ByteOfHexToken(std::string_view text) {
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
+std::string UnmarkSpaces(std::string_view text) {
+    std::string bytes;
+    for (size_t at = 0; at < text.size();) {
+        const bool mark = text.substr(at).starts_with(kSpaceMark);
+        bytes += mark ? ' ' : text[at];
+        at += mark ? kSpaceMark.size() : 1;
+    }
+    return bytes;
+}
+
+std::vector<int32_t> FindByteTokens(const Vocabulary& vocabulary) {
+    static constexpr const char* kHex = "0123456789ABCDEF";
+    std::vector<int32_t> ids;
+    ids.reserve(256);
+    for (size_t byte = 0; byte < 256; ++byte) {
+        const char text[] = {'<', '0', 'x', kHex[byte / 16], kHex[byte % 16], '>'};
+        const int32_t id = vocabulary.Find(std::string_view(text, sizeof text));
+        const TokenType type = vocabulary.Type(id);
+        ids.push_back(IsPlain(type) || type == TokenType::kByte ? id : -1);
+    }
+    return ids;
+}
+
 Result<std::unique_ptr<Vocabulary>> Vocabulary::Make(TokenizerData data) {
     std::unique_ptr<Vocabulary> made(new Vocabulary(std::move(data)));
     const size_t count = made->data_.tokens.size();
@@ -32,6 +55,7 @@ Result<std::unique_ptr<Vocabulary>> Vocabulary::Make(TokenizerData data) {
                          "tokenizer: tokenizer.ggml.tokens has {} tokens; expected 1 to {}", count,
                          INT32_MAX);
     }
+    made->outside_.assign(count, false);
     WEFT_TRY(made->CheckTypesAndScores());
     WEFT_TRY(made->CheckIds());
     WEFT_TRY(made->IndexTokens());
@@ -48,6 +72,11 @@ int32_t Vocabulary::Find(std::string_view text) const {
     return found == ids_.end() ? -1 : found->second;
 }
 
+int32_t Vocabulary::FindPlain(std::string_view text) const {
+    const int32_t id = Find(text);
+    return id >= 0 && IsPlain(Type(id)) && !outside_[static_cast<size_t>(id)] ? id : -1;
+}
+
 Status Vocabulary::CheckTypesAndScores() {
     const size_t count = data_.tokens.size();
     if (data_.types.empty()) data_.types.assign(count, static_cast<int32_t>(TokenType::kNormal));
@@ -56,7 +85,7 @@ Status Vocabulary::CheckTypesAndScores() {
                          "tokenizer: tokenizer.ggml.token_type has {} entries for {} tokens",
                          data_.types.size(), count);
     }
-    const bool scored = data_.model == "llama" || !data_.scores.empty();
+    const bool scored = data_.model == "llama" || data_.model == "t5" || !data_.scores.empty();
     if (scored && data_.scores.size() != count) {
         return MakeError(ErrorCode::kCorrupt,
                          "tokenizer: tokenizer.ggml.scores has {} entries for {} tokens",
@@ -77,6 +106,15 @@ Status Vocabulary::CheckTypesAndScores() {
 }
 
 Status Vocabulary::CheckIds() const {
+    for (const auto* list : {&data_.ends, &data_.prefix, &data_.suffix}) {
+        for (const int32_t id : *list) {
+            if (Has(id)) continue;
+            return MakeError(ErrorCode::kCorrupt,
+                             "tokenizer: a special token has the id {}; the vocabulary has {} "
+                             "tokens",
+                             id, size());
+        }
+    }
     const struct {
         const char* key;
         int32_t id;
