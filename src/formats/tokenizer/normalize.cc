@@ -237,7 +237,7 @@ class SentencePieceStep : public NormalizeStep {
             if (!words.empty()) after_space = rules_.remove_extra_spaces && words.back() == ' ';
         }
         if (rules_.remove_extra_spaces) {
-            while (normal.ends_with(space)) normal.resize(normal.size() - space.size());
+            while (normal.ends_with(space)) normal.erase(normal.size() - space.size());
         }
         if (rules_.add_dummy_prefix && rules_.suffix) normal += space;
         return normal;
