@@ -15,7 +15,7 @@ model::Hyper ExpertHyper() {
     h.moe.experts = 6;
     h.moe.used = 2;
     h.moe.ffn = 32;
-    h.moe.shared_ffn = 64;
+    h.moe.shared_ffn = 128;  // two units
     h.moe.route.score = GateScore::kSigmoid;
     return h;
 }

@@ -2,6 +2,8 @@
 // Tensors are float32, their values a formula that tools/make_gradient_golden.py computes, too.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -277,8 +279,12 @@ inline std::vector<program::Program> Build(const model::Hyper& hyper,
                                            const model::BuildOptions& options) {
     const auto plan = model::PlanShards(hyper, source, layout);
     std::vector<program::Program> programs;
-    for (const model::Shard& shard : plan.value().shards) {
-        programs.push_back(model::BuildProgram(hyper, shard, source, options).value());
+    if (!plan.ok()) ADD_FAILURE() << plan.error().message;
+    if (!plan.ok()) return programs;
+    for (const model::Shard& shard : plan->shards) {
+        auto program = model::BuildProgram(hyper, shard, source, options);
+        if (!program.ok()) ADD_FAILURE() << program.error().message;
+        if (program.ok()) programs.push_back(std::move(*program));
     }
     return programs;
 }
