@@ -20,8 +20,8 @@ constexpr size_t kMostJsonBytes = size_t{1} << 20;
 constexpr size_t kExchangeShm = size_t{4} << 10;
 constexpr size_t kExchangeTcp = size_t{24} << 10;
 // Two ranks send as much either way; beyond the cache two-shot reads less (1 MiB: 63 against 82 us
-// over shm; over tcp 200 against 193).
-constexpr size_t kTwoRanksShm = size_t{512} << 10;
+// over shm; over tcp 198 against 273, and 118 against 132 at 512 KiB).
+constexpr size_t kTwoRanksShm = size_t{512} << 10, kTwoRanksTcp = size_t{256} << 10;
 // From here on every rank talks to its neighbours only, so that no port of a switch is flooded.
 constexpr size_t kRingBytes = size_t{4} << 20;
 constexpr int kRingRanks = 4;
@@ -34,8 +34,8 @@ std::vector<TuningRow> AllReduceRows(const GroupShape& shape) {
         return {row(kAnySize, Algorithm::kHierarchical)};
     }
     if (shape.ranks <= 2) {
-        if (shape.over_tcp) return {row(kAnySize, Algorithm::kOneShot)};
-        return {row(kTwoRanksShm, Algorithm::kOneShot), row(kAnySize, Algorithm::kTwoShot)};
+        const size_t most = shape.over_tcp ? kTwoRanksTcp : kTwoRanksShm;
+        return {row(most, Algorithm::kOneShot), row(kAnySize, Algorithm::kTwoShot)};
     }
     const size_t n = static_cast<size_t>(shape.ranks);
     const size_t exchange = shape.over_tcp ? kExchangeTcp : kExchangeShm;

@@ -17,7 +17,8 @@ TEST(Tuning, BuiltInTablesFollowTheGroup) {
     };
     EXPECT_EQ(Algorithm::kOneShot, choice({2, 1, false}, 8192));
     EXPECT_EQ(Algorithm::kTwoShot, choice({2, 1, false}, size_t{1} << 20));
-    EXPECT_EQ(Algorithm::kOneShot, choice({2, 2, true}, size_t{1} << 30));
+    EXPECT_EQ(Algorithm::kOneShot, choice({2, 2, true}, size_t{256} << 10));
+    EXPECT_EQ(Algorithm::kTwoShot, choice({2, 2, true}, size_t{1} << 20));
     EXPECT_EQ(Algorithm::kOneShot, choice({8, 8, true}, 64));
     EXPECT_EQ(Algorithm::kTwoShot, choice({8, 8, true}, size_t{1} << 20));
     EXPECT_EQ(Algorithm::kRing, choice({8, 8, true}, size_t{64} << 20));
