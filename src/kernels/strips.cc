@@ -38,10 +38,25 @@ constexpr FieldList FieldsOf(DType dtype) {
         case Form::kPlainBlocks: list.Add(0, static_cast<int>(Info(dtype).block_bytes), 1); break;
         case Form::kQ4_0: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
         case Form::kQ4_1: list.Add(4, 4, 4), list.Add(0, 2, 1), list.Add(2, 2, 1); break;
+        case Form::kQ5_0: list.Add(6, 4, 4), list.Add(2, 4, 1), list.Add(0, 2, 1); break;
+        case Form::kQ5_1:
+            list.Add(8, 4, 4), list.Add(4, 4, 1), list.Add(0, 2, 1), list.Add(2, 2, 1);
+            break;
         case Form::kQ8_0: list.Add(2, 4, 8), list.Add(0, 2, 1); break;
+        case Form::kIQ4_NL: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
+        case Form::kMXFP4: list.Add(1, 4, 4), list.Add(0, 1, 1); break;
+        case Form::kW4: list.Add(4, 4, 4), list.Add(0, 4, 1); break;
+        case Form::kW8: list.Add(4, 4, 8), list.Add(0, 4, 1); break;
         case Form::kQ4_K:  // the widened block: d, dmin, 8 scales, 8 minima, quants
             list.Add(0, 2, 1), list.Add(2, 2, 1), list.Add(4, 1, 8), list.Add(12, 1, 8);
             list.Add(20, 4, 32);
+            break;
+        case Form::kQ5_K:  // the same, with 32 bytes of fifth bits before the quants
+            list.Add(0, 2, 1), list.Add(2, 2, 1), list.Add(4, 1, 8), list.Add(12, 1, 8);
+            list.Add(20, 4, 8), list.Add(52, 4, 32);
+            break;
+        case Form::kIQ4_XS:  // the widened block: d, 8 scales, quants
+            list.Add(0, 2, 1), list.Add(2, 1, 8), list.Add(10, 4, 32);
             break;
         case Form::kQ6_K:
             list.Add(208, 2, 1), list.Add(192, 1, 16);
@@ -58,25 +73,94 @@ constexpr FieldList FieldsOf(DType dtype) {
 
 constexpr int kWidestBlock = 256;
 
-// Q4_K's block with its packed 6-bit scales and minima as bytes.
-void Widen(const std::byte* block, std::byte* wide) {
+// Types whose block is packed in another shape than the file's, below.
+template <DType kType>
+constexpr bool kReshaped =
+    kType == DType::kQ4_K || kType == DType::kQ5_K || kType == DType::kIQ4_XS ||
+    kType == DType::kQ5_0 || kType == DType::kQ5_1;
+
+// The packed 6-bit scales and minima of Q4_K and Q5_K as bytes; the `rest` follows.
+void WidenScales(const std::byte* block, size_t rest, std::byte* wide) {
     std::memcpy(wide, block, 4);
     for (int j = 0; j < 8; ++j) {
         const Q4KScale sub = LoadQ4KScale(block + 4, j);
         wide[4 + j] = static_cast<std::byte>(sub.scale);
         wide[12 + j] = static_cast<std::byte>(sub.min);
     }
-    std::memcpy(wide + 20, block + 16, 128);
+    std::memcpy(wide + 20, block + 16, rest);
 }
 
-void Narrow(const std::byte* wide, std::byte* block) {
+void NarrowScales(const std::byte* wide, size_t rest, std::byte* block) {
     std::fill(block, block + 16, std::byte{0});
     std::memcpy(block, wide, 4);
     for (int j = 0; j < 8; ++j) {
         StoreQ4KScale(block + 4, j,
                       {std::to_integer<int>(wide[4 + j]), std::to_integer<int>(wide[12 + j])});
     }
-    std::memcpy(block + 16, wide + 20, 128);
+    std::memcpy(block + 16, wide + 20, rest);
+}
+
+// IQ4_XS: f16 d, u16 of high pairs and 4 bytes of low nibbles of eight scales; 32 is zero.
+void WidenIq4Xs(const std::byte* block, std::byte* wide) {
+    std::memcpy(wide, block, 2);
+    uint16_t high;
+    std::memcpy(&high, block + 2, sizeof high);
+    for (int s = 0; s < 8; ++s) {
+        const int low = std::to_integer<int>(block[4 + s / 2]) >> s % 2 * 4 & 15;
+        wide[2 + s] = static_cast<std::byte>((low | (high >> 2 * s & 3) << 4) - 32);
+    }
+    std::memcpy(wide + 10, block + 8, 128);
+}
+
+void NarrowIq4Xs(const std::byte* wide, std::byte* block) {
+    std::fill(block, block + 8, std::byte{0});
+    std::memcpy(block, wide, 2);
+    uint16_t high = 0;
+    for (int s = 0; s < 8; ++s) {
+        const int scale = static_cast<int8_t>(wide[2 + s]) + 32;
+        block[4 + s / 2] |= static_cast<std::byte>((scale & 15) << s % 2 * 4);
+        high = static_cast<uint16_t>(high | (scale >> 4) << 2 * s);
+    }
+    std::memcpy(block + 2, &high, sizeof high);
+    std::memcpy(block + 8, wide + 10, 128);
+}
+
+// Fifth bits: bit k = 4g + i of the file is bit g of byte i here (kBack: the other way).
+template <bool kBack>
+void MoveFifthBits(std::byte* at) {
+    uint32_t from, to = 0;
+    std::memcpy(&from, at, sizeof from);
+    for (int k = 0; k < 32; ++k) {
+        const int here = k % 4 * 8 + k / 4;
+        to |= (from >> (kBack ? here : k) & 1) << (kBack ? k : here);
+    }
+    std::memcpy(at, &to, sizeof to);
+}
+
+template <DType kType>
+void Reshape(const std::byte* block, std::byte* shaped) {
+    constexpr auto kBytes = static_cast<size_t>(Info(kType).block_bytes);
+    if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
+        WidenScales(block, kBytes - 16, shaped);
+    } else if constexpr (kType == DType::kIQ4_XS) {
+        WidenIq4Xs(block, shaped);
+    } else {
+        std::memcpy(shaped, block, kBytes);
+        MoveFifthBits<false>(shaped + (kType == DType::kQ5_0 ? 2 : 4));
+    }
+}
+
+template <DType kType>
+void ShapeBack(const std::byte* shaped, std::byte* block) {
+    constexpr auto kBytes = static_cast<size_t>(Info(kType).block_bytes);
+    if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
+        NarrowScales(shaped, kBytes - 16, block);
+    } else if constexpr (kType == DType::kIQ4_XS) {
+        NarrowIq4Xs(shaped, block);
+    } else {
+        std::memcpy(block, shaped, kBytes);
+        MoveFifthBits<true>(block + (kType == DType::kQ5_0 ? 2 : 4));
+    }
 }
 
 // One field of one row's block into or out of lane `lane` of a packed block.
@@ -108,14 +192,14 @@ void PackStrip(const PackedMatrix& matrix, std::byte* strip, int64_t count, cons
                int64_t stride) {
     constexpr int64_t kElements = Info(kType).block_elements, kBytes = Info(kType).block_bytes;
     const int64_t blocks = matrix.cols / kElements;
-    [[maybe_unused]] std::byte wide[kWidestBlock];
+    [[maybe_unused]] std::byte shaped[kWidestBlock];
     for (int64_t b = 0; b < blocks; ++b, strip += BlockBytes(kType)) {
         if (count < kStripRows) std::memset(strip, 0, static_cast<size_t>(BlockBytes(kType)));
         for (int64_t lane = 0; lane < count; ++lane) {
             const std::byte* block = source + lane * stride + b * kBytes;
-            if constexpr (kType == DType::kQ4_K) {
-                Widen(block, wide);
-                block = wide;
+            if constexpr (kReshaped<kType>) {
+                Reshape<kType>(block, shaped);
+                block = shaped;
             }
             MoveLane<kType, false>(strip, lane, const_cast<std::byte*>(block));  // only read
         }
@@ -126,11 +210,12 @@ template <DType kType>
 void UnpackRow(const PackedMatrix& matrix, int64_t row, float* y) {
     constexpr int64_t kElements = Info(kType).block_elements;
     std::byte* strip = matrix.data + row / kStripRows * StripBytes(kType, matrix.cols);
-    std::byte block[kWidestBlock], narrow[kWidestBlock];
+    std::byte shaped[kWidestBlock];
+    [[maybe_unused]] std::byte block[kWidestBlock];
     for (int64_t k = 0; k < matrix.cols; k += kElements, strip += BlockBytes(kType)) {
-        MoveLane<kType, true>(strip, row % kStripRows, block);
-        if constexpr (kType == DType::kQ4_K) Narrow(block, narrow);
-        DequantizeRow(kType, kType == DType::kQ4_K ? narrow : block,
+        MoveLane<kType, true>(strip, row % kStripRows, shaped);
+        if constexpr (kReshaped<kType>) ShapeBack<kType>(shaped, block);
+        DequantizeRow(kType, kReshaped<kType> ? block : shaped,
                       {y + k, static_cast<size_t>(kElements)});
     }
 }

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "kernels/strips.h"
+#include "tensor/quant_bytes.h"
 
 namespace weft::kernels::avx512 {
 
@@ -126,6 +127,177 @@ struct BlockQ4_1 {
     }
 };
 
+// The nibbles with bit kBit of each byte of `bits` as the fifth.
+template <int kBit>
+WEFT_INLINE __m512i FiveBits(__m512i nibbles, __m512i bits) {
+    __m512i moved = bits;
+    if constexpr (kBit < 4) moved = _mm512_slli_epi16(bits, 4 - kBit);
+    if constexpr (kBit > 4) moved = _mm512_srli_epi16(bits, kBit - 4);
+    return _mm512_or_si512(nibbles, _mm512_and_si512(moved, _mm512_set1_epi8(16)));
+}
+
+// 32 weights of 5 bits, packed as those of Q5_0.
+template <int T, int kPart = 0>
+WEFT_INLINE void DotFiveBits(const std::byte* w, __m512i bits, const ActivationBlock* x,
+                             int64_t x_stride, __m512i (&dots)[T]) {
+    if constexpr (kPart < 4) {
+        const __m512i bytes = LoadBytes(w + 64 * kPart);
+        Dot<T>(FiveBits<kPart>(LowNibbles(bytes), bits), x, x_stride, 4 * kPart, dots);
+        Dot<T>(FiveBits<kPart + 4>(HighNibbles(bytes), bits), x, x_stride, 16 + 4 * kPart, dots);
+        DotFiveBits<T, kPart + 1>(w, bits, x, x_stride, dots);
+    }
+}
+
+struct BlockQ5_0 {
+    static constexpr DType kType = DType::kQ5_0;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+        __m512i dots[T];
+        StartAt<T>(
+            x, x_stride, [](const ActivationBlock& b) { return 2 * b.from_8; }, dots);
+        DotFiveBits<T>(w, LoadBytes(w + 256), x, x_stride, dots);
+        AddScaled<T>(LoadHalves(w + 320), x, x_stride, dots, sums);
+    }
+};
+
+struct BlockQ5_1 {
+    static constexpr DType kType = DType::kQ5_1;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+        __m512i dots[T];
+        StartAtZero<T>(dots);
+        DotFiveBits<T>(w, LoadBytes(w + 256), x, x_stride, dots);
+        AddScaled<T>(LoadHalves(w + 320), x, x_stride, dots, sums);
+        AddMin<T>(LoadHalves(w + 352), x, x_stride, sums);
+    }
+};
+
+// 16 int8, each plus 128, in every 128 bits: what nibbles choose from.
+WEFT_INLINE __m512i Table(const std::array<int8_t, 16>& values) {
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(values.data()));
+    return _mm512_broadcast_i32x4(_mm_xor_si128(table, _mm_set1_epi8(-128)));
+}
+
+// 32 weights that nibbles choose from `table`; the dots begin at from_128.
+template <int T>
+WEFT_INLINE void DotChosen(const std::byte* w, __m512i table, const ActivationBlock* x,
+                           int64_t x_stride, __m512i (&dots)[T]) {
+    StartAt<T>(
+        x, x_stride, [](const ActivationBlock& b) { return b.from_128; }, dots);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+        const __m512i bytes = LoadBytes(w + 64 * j);
+        Dot<T>(_mm512_shuffle_epi8(table, LowNibbles(bytes)), x, x_stride, 4 * j, dots);
+        Dot<T>(_mm512_shuffle_epi8(table, HighNibbles(bytes)), x, x_stride, 16 + 4 * j, dots);
+    }
+}
+
+struct BlockIQ4_NL {
+    static constexpr DType kType = DType::kIQ4_NL;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+        __m512i dots[T];
+        DotChosen<T>(w, Table(quant::kIq4Values), x, x_stride, dots);
+        AddScaled<T>(LoadHalves(w + 256), x, x_stride, dots, sums);
+    }
+};
+
+struct BlockIQ4_XS {
+    static constexpr DType kType = DType::kIQ4_XS;
+    static constexpr int64_t kUnits = 8;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+        const __m512 d = LoadHalves(w);
+        const __m512i table = Table(quant::kIq4Values);
+#pragma GCC unroll 1
+        for (int s = 0; s < 8; ++s) {
+            const auto* scales = reinterpret_cast<const __m128i*>(w + 32 + 16 * s);
+            const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(scales));
+            __m512i dots[T];
+            DotChosen<T>(w + 160 + 256 * s, table, x + s, x_stride, dots);
+            AddScaled<T>(_mm512_mul_ps(d, _mm512_cvtepi32_ps(wide)), x + s, x_stride, dots, sums);
+        }
+    }
+};
+
+// The scale is 2^(e - 128), for the table holds the values doubled; below e = 2 it is denormal.
+struct BlockMXFP4 {
+    static constexpr DType kType = DType::kMXFP4;
+    static constexpr int64_t kUnits = 1;
+    WEFT_INLINE __m512 Scale(const std::byte* p) {
+        const __m512i e =
+            _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+        const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+        const __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);
+        const __mmask16 is_small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+        return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, small));
+    }
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+        __m512i dots[T];
+        DotChosen<T>(w, Table(quant::kMxfp4Values), x, x_stride, dots);
+        AddScaled<T>(Scale(w + 256), x, x_stride, dots, sums);
+    }
+};
+
+// Heads of W4 and W8: a float scale with the zero point in its low 8 bits.
+struct Head {
+    __m512 scale;
+    __m512i zero;
+};
+WEFT_INLINE Head LoadHead(const std::byte* p) {
+    const __m512i head = LoadBytes(p), low = _mm512_set1_epi32(255);
+    return {_mm512_castsi512_ps(_mm512_andnot_si512(low, head)), _mm512_and_si512(head, low)};
+}
+
+// dots[t] = -zero * sum(q).
+template <int T>
+WEFT_INLINE void StartAtZeroPoint(__m512i zero, const ActivationBlock* x, int64_t x_stride,
+                                  __m512i (&dots)[T]) {
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+        const int32_t minus_sum = x[t * x_stride].from_8 / 8;
+        dots[t] = _mm512_mullo_epi32(zero, _mm512_set1_epi32(minus_sum));
+    }
+}
+
+struct BlockW4 {
+    static constexpr DType kType = DType::kW4;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+        const Head head = LoadHead(w + 256);
+        __m512i dots[T];
+        StartAtZeroPoint<T>(head.zero, x, x_stride, dots);
+        DotNibbles<T>(w, x, x_stride, dots);
+        AddScaled<T>(head.scale, x, x_stride, dots, sums);
+    }
+};
+
+struct BlockW8 {
+    static constexpr DType kType = DType::kW8;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+        const Head head = LoadHead(w + 512);
+        __m512i dots[T];
+        StartAtZeroPoint<T>(head.zero, x, x_stride, dots);
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; ++j) Dot<T>(LoadBytes(w + 64 * j), x, x_stride, 4 * j, dots);
+        AddScaled<T>(head.scale, x, x_stride, dots, sums);
+    }
+};
+
 struct BlockQ8_0 {
     static constexpr DType kType = DType::kQ8_0;
     static constexpr int64_t kUnits = 1;
@@ -144,9 +316,13 @@ struct BlockQ8_0 {
     }
 };
 
-struct BlockQ4_K {
-    static constexpr DType kType = DType::kQ4_K;
+// Q4_K, and Q5_K with kFive: its fifth bits lie before the quants, bit j of dword i for sub-block
+// j.
+template <bool kFive>
+struct BlockOfScalesAndMinima {
+    static constexpr DType kType = kFive ? DType::kQ5_K : DType::kQ4_K;
     static constexpr int64_t kUnits = 8;
+    static constexpr int64_t kQuants = kFive ? 832 : 320;
     WEFT_INLINE __m512 LoadU8(const std::byte* p) {
         const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
         return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
@@ -155,13 +331,19 @@ struct BlockQ4_K {
     template <int T, bool kHigh>
     WEFT_INLINE void TimesSub(const std::byte* w, int j, __m512 d, __m512 minus_dmin,
                               const ActivationBlock* x, int64_t x_stride, __m512 (&sums)[T]) {
-        const std::byte* quants = w + 320 + j / 2 * 512;
+        const std::byte* quants = w + kQuants + j / 2 * 512;
+        [[maybe_unused]] const __m512i bit = _mm512_set1_epi8(static_cast<char>(1 << j));
         __m512i dots[T];
         StartAtZero<T>(dots);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; ++i) {
             const __m512i bytes = LoadBytes(quants + 64 * i);
-            Dot<T>(kHigh ? HighNibbles(bytes) : LowNibbles(bytes), x + j, x_stride, 4 * i, dots);
+            __m512i weights = kHigh ? HighNibbles(bytes) : LowNibbles(bytes);
+            if constexpr (kFive) {
+                const __mmask64 fifth = _mm512_test_epi8_mask(LoadBytes(w + 320 + 64 * i), bit);
+                weights = _mm512_mask_add_epi8(weights, fifth, weights, _mm512_set1_epi8(16));
+            }
+            Dot<T>(weights, x + j, x_stride, 4 * i, dots);
         }
         AddScaled<T>(_mm512_mul_ps(d, LoadU8(w + 64 + 16 * j)), x + j, x_stride, dots, sums);
         AddMin<T>(_mm512_mul_ps(minus_dmin, LoadU8(w + 192 + 16 * j)), x + j, x_stride, sums);
@@ -178,6 +360,8 @@ struct BlockQ4_K {
         }
     }
 };
+using BlockQ4_K = BlockOfScalesAndMinima<false>;
+using BlockQ5_K = BlockOfScalesAndMinima<true>;
 
 // Element 128h + 32g + 4i + n of a block: its low nibble is in byte n of dword 2(8h + i) + g % 2,
 // in the upper half for g >= 2; its high pair in bits 2g of byte n of the dword that follows those.

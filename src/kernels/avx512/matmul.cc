@@ -94,8 +94,16 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
         case strips::Form::kFloats: return MatMulFloats(args, rows);
         case strips::Form::kQ4_0: return Strips<BlockQ4_0>(args, rows);
         case strips::Form::kQ4_1: return Strips<BlockQ4_1>(args, rows);
+        case strips::Form::kQ5_0: return Strips<BlockQ5_0>(args, rows);
+        case strips::Form::kQ5_1: return Strips<BlockQ5_1>(args, rows);
         case strips::Form::kQ8_0: return Strips<BlockQ8_0>(args, rows);
+        case strips::Form::kIQ4_NL: return Strips<BlockIQ4_NL>(args, rows);
+        case strips::Form::kIQ4_XS: return Strips<BlockIQ4_XS>(args, rows);
+        case strips::Form::kMXFP4: return Strips<BlockMXFP4>(args, rows);
+        case strips::Form::kW4: return Strips<BlockW4>(args, rows);
+        case strips::Form::kW8: return Strips<BlockW8>(args, rows);
         case strips::Form::kQ4_K: return Strips<BlockQ4_K>(args, rows);
+        case strips::Form::kQ5_K: return Strips<BlockQ5_K>(args, rows);
         case strips::Form::kQ6_K: return Strips<BlockQ6_K>(args, rows);
         case strips::Form::kPlainBlocks: return MatMulDecoded(args, rows);
     }
