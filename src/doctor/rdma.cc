@@ -139,7 +139,7 @@ std::vector<std::string> RdmaInterfaces(HostView& view, const RdmaPort& port) {
         names = view.List(fmt::format("{}/{}/device/net", kFolder, port.device));
     }
     std::ranges::sort(names);
-    names.erase(std::ranges::unique(names).begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
     return names;
 }
 

@@ -50,7 +50,7 @@ class SnapshotView : public HostView {
             if (!name.empty()) names.push_back(std::move(name));
         }
         std::ranges::sort(names);  // "a.b" sorts between "a" and "a/b"
-        names.erase(std::ranges::unique(names).begin(), names.end());
+        names.erase(std::unique(names.begin(), names.end()), names.end());
         if (names.size() > kMostListed) names.resize(kMostListed);
         return names;
     }
