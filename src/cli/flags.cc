@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "cli/output.h"
+#include "formats/synthetic.h"
 #include "net/fabric.h"
 
 namespace weft::cli {
@@ -46,9 +47,9 @@ Result<std::vector<std::string>> ReadHostFile(const std::string& path) {
 
 void AddModel(CLI::App& app, std::string& model) {
     app.add_option("MODEL", model,
-                   "A GGUF file, or synthetic:NAME[:dtype] (random weights of a known shape: "
-                   "smollm2-135m, llama-3.2-1b, llama-3.1-8b, llama-3.1-70b, llama-3.1-405b, "
-                   "qwen3-0.6b, qwen3-8b)")
+                   fmt::format("A GGUF file, a Hugging Face folder, or synthetic:NAME[:dtype] "
+                               "(random weights of a known shape: {})",
+                               formats::Synthetic::Names()))
         ->required();
     const auto layers = std::make_shared<int>(0);
     app.add_option("--layers", *layers, "Only the first N layers of a synthetic model")

@@ -11,7 +11,9 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "A model is a GGUF file, or synthetic:NAME[:dtype] (random weights of a known shape).\n"
+    "A model is a GGUF file, a Hugging Face folder, or synthetic:NAME[:dtype] (random weights of "
+    "a\n"
+    "known shape).\n"
     "Exit status: 0 done, 1 failed, 2 bad usage, 3 a rank was lost, 130 stopped by the user.\n\n"
     "Examples:\n"
     "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"

@@ -93,14 +93,13 @@ Result<Spec> ParseSpec(const std::string& spec) {
     const std::string_view name = rest.substr(0, colon);
     const std::string_view type = colon == rest.npos ? "q4_0" : rest.substr(colon + 1);
     const Shape* shape = nullptr;
-    std::string names, types;
+    std::string types;
     for (const Shape& known : kShapes) {
         if (known.name == name) shape = &known;
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
     }
     if (shape == nullptr) {
         return MakeError(ErrorCode::kUsage, "{}: no synthetic model is named '{}'; known are {}",
-                         spec, name, names);
+                         spec, name, Synthetic::Names());
     }
     const std::optional<DType> dtype = DTypeOfName(type);
     if (!dtype || *dtype == DType::kI32) {
@@ -370,6 +369,14 @@ std::vector<float> RopeFactors(const Shape& shape) {
 }
 
 }  // namespace
+
+std::string Synthetic::Names() {
+    std::string names;
+    for (const Shape& known : kShapes) {
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
+    }
+    return names;
+}
 
 bool Synthetic::IsSpec(std::string_view spec) {
     return spec.starts_with(kPrefix);

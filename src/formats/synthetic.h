@@ -36,6 +36,8 @@ class Synthetic final : public ModelSource {
   public:
     // True when `spec` begins with "synthetic:".
     static bool IsSpec(std::string_view spec);
+    // The known shapes: "smollm2-135m, llama-3.2-1b, ...".
+    static std::string Names();
     static Result<Synthetic> Make(const std::string& spec, uint64_t seed = 1);
 
     const std::string& name() const override { return spec_; }
