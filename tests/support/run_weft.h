@@ -72,6 +72,9 @@ class Weft {
         words.insert(words.end(), arguments.begin(), arguments.end());
         out_ = ::memfd_create("out", MFD_CLOEXEC);
         err_ = ::memfd_create("err", MFD_CLOEXEC);
+        // All ranks write to these, and a memfd has no lock of its position as files have: of two
+        // lines written at once, one would lie over the other.
+        for (int fd : {out_, err_}) WEFT_CHECK(::fcntl(fd, F_SETFL, O_APPEND) == 0);
         begin_ns_ = NowNs();
         pid_ = ::fork();
         WEFT_CHECK(pid_ >= 0 && out_ >= 0 && err_ >= 0);
