@@ -2,7 +2,7 @@
 """Writes the seeds of the control-frame fuzz target to fuzz/corpus/control: one file a message.
 
 Usage: tools/make_control_seeds.py [FOLDER]. Standard library of Python 3.11 only; deterministic.
-The layout follows src/cluster/frame.h (protocol 1).
+The layout follows src/cluster/frame.h (protocol 2).
 """
 import pathlib
 import struct
@@ -22,24 +22,32 @@ def frame(kind: int, payload: bytes, tag: bytes = b"") -> bytes:
 
 
 NONCE = bytes(range(32))
-HELLO = text(b"weft") + struct.pack("<Iq", 1, 5000) + NONCE + text(b"0.1.0")
+HELLO = text(b"weft") + struct.pack("<Iq", 2, 5000) + NONCE + text(b"0.1.0")
+# Progress, then the wait: on, step, index, place, op; then stalled_ms.
+HEARTBEAT = struct.pack("<qiqqq", 42, 1, 7, 30, 2) + text(b"all-reduce") + struct.pack("<q", 0)
+ASSIGN = (struct.pack("<iqQ", 1, 1, 4096) + text(b"verbs") + text(b"mlx5_0:1")
+          + struct.pack("<iB", 3, 1) + strings([b"a", b"b", b"c"]) + text(b'{"model": "x.gguf"}')
+          + struct.pack("<q", 20_000))
 PAYLOADS = {
     "hello": (1, HELLO),
-    "challenge": (2, struct.pack("<I", 1) + NONCE),
+    "challenge": (2, struct.pack("<I", 2) + NONCE),
     "proof": (3, NONCE),
     "welcome": (4, NONCE),
     "refuse": (5, b"\x02" + text(b"0.2.0")),
-    "assign": (6, struct.pack("<iqQ", 1, 1, 4096) + text(b"tcp") + strings([b"a", b"b", b"c"])
-               + text(b'{"model": "x.gguf"}')),
-    "heartbeat": (7, struct.pack("<q", 42)),
+    "assign": (6, ASSIGN),
+    "heartbeat": (7, HEARTBEAT),
     "relay": (8, struct.pack("<I", 2) + struct.pack("<4q", 1, 2, 3, 4)),
-    "value": (9, struct.pack("<q", 1) + text(b"model") + text(b"abc")),
-    "result": (10, struct.pack("<q", 1) + text(b"abc")),
-    "failure": (11, struct.pack("<Bi", 5, -1) + text(b"9 GiB needed") + text(b"")),
-    "verdict": (12, struct.pack("<Bi", 7, 2) + text(b"rank 2 was lost") + text(b"silent")),
+    "value": (9, struct.pack("<q", 1) + text(b"model") + text(b"abc")
+              + struct.pack("<q", 1)),
+    "result": (10, struct.pack("<q", 1) + text(b"abc") + struct.pack("<q", 1)),
+    "failure": (11, struct.pack("<Bi", 5, -1) + text(b"9 GiB needed") + text(b"")
+                + struct.pack("<qB", 1, 0)),
+    "verdict": (12, struct.pack("<Bi", 7, 2) + text(b"rank 2 was lost") + text(b"silent")
+                + struct.pack("<qB", 1, 1)),
     "end": (13, b""),
     "end_strings": (13, strings([b"one", b"two"])),
     "end_ack": (14, b""),
+    "ready": (15, struct.pack("<q", 1)),
 }
 
 
@@ -51,7 +59,7 @@ def main() -> None:
     every = b"".join(frame(kind, payload) for kind, payload in PAYLOADS.values())
     (folder / "all").write_bytes(b"\0" + every)
     (folder / "handshake").write_bytes(b"\0" + frame(1, HELLO) + frame(3, NONCE))
-    (folder / "sealed").write_bytes(b"\1" + frame(7, struct.pack("<q", 42), bytes(16)))
+    (folder / "sealed").write_bytes(b"\1" + frame(7, HEARTBEAT, bytes(16)))
 
 
 if __name__ == "__main__":
