@@ -1,0 +1,52 @@
+#include "tensor/encode.h"
+
+#include "base/check.h"
+#include "tensor/encode/level.h"
+#include "tensor/half.h"
+#include "tensor/quant.h"
+#include "tensor/quant_bytes.h"
+
+namespace weft {
+namespace {
+
+const encode::Level& LevelOf(CpuLevel level) {
+    switch (level) {
+        case CpuLevel::kReference: return encode::kBaseLevel;
+        case CpuLevel::kAvx2: return encode::kAvx2Level;
+        case CpuLevel::kAvx512: return encode::kAvx512Level;
+    }
+    return encode::kBaseLevel;
+}
+
+}  // namespace
+
+bool CanEncode(DType dtype) {
+    return CanQuantize(dtype);
+}
+
+void Encode(const EncodeArgs& args, CpuLevel level) {
+    WEFT_CHECK(CanEncode(args.dtype) && args.cols > 0);
+    WEFT_CHECK(args.cols % Info(args.dtype).block_elements == 0);
+    const auto count = static_cast<int64_t>(args.src.size());
+    WEFT_CHECK(count % args.cols == 0);
+    WEFT_CHECK(static_cast<int64_t>(args.dst.size()) == RowBytes(args.dtype, count));
+    WEFT_CHECK(args.importance.empty() ||
+               static_cast<int64_t>(args.importance.size()) == args.cols);
+    LevelOf(level).encode(args);
+}
+
+void Decode(DType dtype, std::span<const std::byte> src, std::span<float> dst, CpuLevel level) {
+    WEFT_CHECK(static_cast<int64_t>(src.size()) ==
+               RowBytes(dtype, static_cast<int64_t>(dst.size())));
+    if (dtype == DType::kF16) {
+        LevelOf(level).f16_to_f32(src.data(), dst.data(), dst.size());
+    } else if (dtype == DType::kBF16) {
+        for (size_t i = 0; i < dst.size(); ++i) {
+            dst[i] = BF16ToF32(quant::LoadU16(src.data() + 2 * i));
+        }
+    } else {
+        DequantizeRow(dtype, src, dst);
+    }
+}
+
+}  // namespace weft

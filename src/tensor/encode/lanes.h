@@ -1,0 +1,74 @@
+// As many floats as a register of this CPU level has, with which as many groups of weights are
+// searched side by side: element i of each group stands in one vector. Only for the files of
+// encode/level_*.cc, each of which compiles these headers for its own level and name space.
+//
+// No operation here is fused or reordered, so that all levels give the same bits.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#ifndef WEFT_ENCODE_LEVEL
+#error "include it through encode/level_*.cc"
+#endif
+
+#define WEFT_INLINE [[gnu::always_inline]] static inline
+
+namespace weft::encode::WEFT_ENCODE_LEVEL {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float Lanes __attribute__((vector_size(kLanes * 4)));
+typedef int32_t Ints __attribute__((vector_size(kLanes * 4)));
+typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+
+WEFT_INLINE Lanes Splat(float value) {
+    return Lanes{} + value;
+}
+WEFT_INLINE Lanes Load(const float* p) {
+    Lanes value;
+    std::memcpy(&value, p, sizeof value);
+    return value;
+}
+WEFT_INLINE void Store(float* p, Lanes value) {
+    std::memcpy(p, &value, sizeof value);
+}
+// Where a is NaN: b.
+WEFT_INLINE Lanes Max(Lanes a, Lanes b) {
+    return a > b ? a : b;
+}
+WEFT_INLINE Lanes Min(Lanes a, Lanes b) {
+    return a < b ? a : b;
+}
+WEFT_INLINE Lanes Abs(Lanes a) {
+    return Max(a, -a);
+}
+// To the nearest integer, halves to even; |a| < 2^22.
+WEFT_INLINE Lanes Round(Lanes a) {
+    return (a + 12582912.0f) - 12582912.0f;
+}
+WEFT_INLINE Lanes RoundClamped(Lanes a, float low, float high) {
+    return Round(Min(Max(a, Splat(low)), Splat(high)));
+}
+// 1 / a, and 0 where a is 0 or so small that its inverse would be infinite.
+WEFT_INLINE Lanes Inverse(Lanes a) {
+    const Lanes safe = Abs(a) > 1e-37f ? a : Splat(1.0f);
+    return Abs(a) > 1e-37f ? 1.0f / safe : Splat(0.0f);
+}
+// a / b, and 0 where b is not positive.
+WEFT_INLINE Lanes Ratio(Lanes a, Lanes b) {
+    const Lanes safe = b > 0.0f ? b : Splat(1.0f);
+    return b > 0.0f ? a / safe : Splat(0.0f);
+}
+WEFT_INLINE void StoreBytes(int8_t* p, Lanes integers) {
+    const Bytes bytes = __builtin_convertvector(__builtin_convertvector(integers, Ints), Bytes);
+    std::memcpy(p, &bytes, sizeof bytes);
+}
+
+}  // namespace weft::encode::WEFT_ENCODE_LEVEL

@@ -1,0 +1,8 @@
+#define WEFT_ENCODE_LEVEL avx512
+#include "tensor/encode/rows.h"
+
+namespace weft::encode {
+
+const Level kAvx512Level = {avx512::EncodeRows, avx512::HalvesToFloats};
+
+}  // namespace weft::encode

@@ -1,0 +1,8 @@
+#define WEFT_ENCODE_LEVEL base
+#include "tensor/encode/rows.h"
+
+namespace weft::encode {
+
+const Level kBaseLevel = {base::EncodeRows, base::HalvesToFloats};
+
+}  // namespace weft::encode
