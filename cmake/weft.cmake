@@ -9,6 +9,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # the fuzz preset; pragmas and flags
 endif()
 target_include_directories(weft_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(weft_options INTERFACE WEFT_VERSION="${PROJECT_VERSION}")
+# No test may take longer: a hang ends as a failure. The thread sanitizer slows down by 10 to 50.
+set(WEFT_TEST_SECONDS 240)
+if(WEFT_SANITIZE STREQUAL "thread")
+  set(WEFT_TEST_SECONDS 900)
+endif()
+
 if(WEFT_SANITIZE)
   target_compile_options(weft_options INTERFACE -fsanitize=${WEFT_SANITIZE}
     -fno-sanitize-recover=all -fno-omit-frame-pointer)
@@ -49,5 +55,5 @@ function(weft_tests folder)
     set(alone ON)
   endif()
   gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST
-    PROPERTIES TIMEOUT 240 LABELS ${folder} RUN_SERIAL ${alone})
+    PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} LABELS ${folder} RUN_SERIAL ${alone})
 endfunction()

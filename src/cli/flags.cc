@@ -148,6 +148,11 @@ void AddEngineFlags(CLI::App& app, CommonFlags& flags) {
                    "auto (where the wire is slow), off or on")
         ->check(CLI::IsMember({"auto", "off", "on"}))
         ->group(kEngine);
+    app.add_option("--weights-from", flags.weights_from,
+                   "0: only rank 0 reads the model; the others get their shards from it over the "
+                   "network, and need no copy of the file")
+        ->check(CLI::Range(0, 0))
+        ->group(kEngine);
     app.add_flag("!--no-proof", flags.job.proof,
                  "Start without the proof that several ranks compute what one rank does")
         ->group(kEngine);
@@ -202,6 +207,7 @@ Status Resolve(CommonFlags& flags) {
     }
     flags.job.kv_dtype = *dtype;
     WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
+    flags.job.feed = flags.weights_from == 0;
     WEFT_ASSIGN(flags.job.net_table, engine::ParseNetTable(flags.net_table));
     CatchStop(flags);
     flags.job.trace = !flags.trace_file.empty();

@@ -22,6 +22,7 @@ struct CommonFlags {
     engine::Job job;
     std::string hosts, hostfile, split, kv = "f16", trace_file, net_table = "auto";
     std::string overlap = "auto";
+    int weights_from = -1;
     bool json = false;
 };
 

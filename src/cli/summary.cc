@@ -32,7 +32,8 @@ Json RanksToJson(const std::vector<engine::RankReport>& reports) {
                          {"rss_bytes", r.rss_bytes},
                          {"weight_bytes", r.weight_bytes},
                          {"kv_bytes", r.kv_bytes},
-                         {"read_bytes", r.read_bytes}});
+                         {"read_bytes", r.read_bytes},
+                         {"received_bytes", r.received_bytes}});
     }
     return ranks;
 }
@@ -46,9 +47,10 @@ std::string RanksText(const std::vector<engine::RankReport>& reports, const AllR
     std::string text;
     for (const engine::RankReport& r : reports) {
         fmt::format_to(std::back_inserter(text),
-                       "rank {} ({}): {} in memory: weights {}, KV {}; read {}\n", r.rank, r.host,
+                       "rank {} ({}): {} in memory: weights {}, KV {}; {} {}\n", r.rank, r.host,
                        BytesText(r.rss_bytes), BytesText(r.weight_bytes), BytesText(r.kv_bytes),
-                       BytesText(r.read_bytes));
+                       r.received_bytes > 0 ? "received" : "read",
+                       BytesText(std::max(r.read_bytes, r.received_bytes)));
     }
     if (cost.per_token > 0) {
         fmt::format_to(std::back_inserter(text),

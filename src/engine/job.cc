@@ -69,6 +69,7 @@ std::string JobToJson(const Job& job) {
         {"net_table", NetTableName(job.net_table)},
         {"proof", job.proof},
         {"overlap", OverlapName(job.overlap)},
+        {"feed", job.feed},
     }
         .dump();
 }
@@ -93,6 +94,7 @@ Result<Job> JobFromJson(const std::string& text) {
         if (!table.ok()) return MakeError(ErrorCode::kCorrupt, "job: {}", table.error().message);
         job.net_table = *table;
         json.at("proof").get_to(job.proof);
+        json.at("feed").get_to(job.feed);
         const auto overlap = ParseOverlap(json.at("overlap").get<std::string>());
         if (!overlap.ok())
             return MakeError(ErrorCode::kCorrupt, "job: {}", overlap.error().message);

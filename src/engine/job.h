@@ -30,6 +30,7 @@ struct Job {
     bool verify = false;     // compare checksums of replicated state at every step
     NetTable net_table = NetTable::kAuto;
     backend::Overlap overlap = backend::Overlap::kAuto;
+    bool feed = false;  // only rank 0 has the model; the others get their shards from it
 };
 
 const char* OverlapName(backend::Overlap overlap);  // "off", "auto", "on"

@@ -10,6 +10,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
 #include "coll/autotune.h"
+#include "engine/feed.h"
 #include "engine/trace.h"
 #include "hw/cpu.h"
 #include "model/load.h"
@@ -56,8 +57,10 @@ backend::CpuOptions CpuOptionsOf(const Job& job, const cluster::Cluster& cluster
 
 }  // namespace
 
-Result<std::unique_ptr<Rank>> Rank::Make(const Job& job, cluster::Cluster& cluster) {
+Result<std::unique_ptr<Rank>> Rank::Make(const Job& job, cluster::Cluster& cluster,
+                                         std::unique_ptr<formats::ModelSource> source) {
     std::unique_ptr<Rank> rank(new Rank(job, cluster));
+    rank->source_ = std::move(source);
     cluster.SetPhase("load");
     cluster.SetProgress([r = rank.get()] {
         if (r->idle_.load(std::memory_order_relaxed)) r->idle_ticks_.fetch_add(1);
@@ -95,7 +98,9 @@ Rank::~Rank() {
 }
 
 Status Rank::Plan() {
-    WEFT_ASSIGN(source_, formats::OpenModel(job_.model));
+    if (source_ == nullptr) {
+        WEFT_ASSIGN(source_, formats::OpenModel(job_.model));
+    }
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     WEFT_ASSIGN(const model::Layout layout,
                 model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split, job_.ep));
@@ -230,6 +235,29 @@ Status Rank::Load() {
     std::ranges::stable_sort(weights, std::greater<>{}, [&](program::ValueId id) {
         return program_.value(id).shape.Elements(0, 0);
     });
+    const Status status = IsFed() ? LoadFed(weights) : LoadAll(weights);
+    load_s_ += static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    return status;
+}
+
+// Rank 0 loads its own and serves the others; these have no file to read.
+Status Rank::LoadFed(const std::vector<program::ValueId>& weights) {
+    if (cluster_.rank() != 0) {
+        auto& fed = static_cast<FedSource&>(*source_);
+        fed.Connect(world_.get());
+        WEFT_TRY(LoadAll(weights));
+        return fed.SayDone();
+    }
+    std::atomic<bool> stop{false};
+    Status served;
+    std::thread server([&] { served = FeedOthers(*world_, *source_, stop, fed_bytes_); });
+    Status own = LoadAll(weights);
+    if (!own.ok()) stop = true;
+    server.join();
+    return own.ok() ? served : own;
+}
+
+Status Rank::LoadAll(const std::vector<program::ValueId>& weights) {
     std::atomic<size_t> next{0};
     std::mutex mutex;
     Status first_error;
@@ -247,7 +275,6 @@ Status Rank::Load() {
     for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
     work();
     for (std::thread& thread : threads) thread.join();
-    load_s_ += static_cast<double>(NowNs() - begin_ns) * 1e-9;
     return first_error;
 }
 
@@ -351,7 +378,9 @@ RankReport Rank::Report() const {
     report.rss_bytes = ResidentBytes();
     report.weight_bytes = use.weight_bytes;
     report.kv_bytes = use.kv_bytes;
-    report.read_bytes = read_bytes_.load();
+    const bool fed = IsFed() && cluster_.rank() != 0;
+    report.read_bytes = fed ? 0 : read_bytes_.load() + fed_bytes_.load();
+    report.received_bytes = fed ? read_bytes_.load() : 0;
     report.load_s = load_s_;
     report.all_reduces = all_reduces();
     report.all_reduce_us = Quantiles(all_reduce_us_);
@@ -397,6 +426,7 @@ std::string ReportToJson(const RankReport& r) {
                           {"weight_bytes", r.weight_bytes},
                           {"kv_bytes", r.kv_bytes},
                           {"read_bytes", r.read_bytes},
+                          {"received_bytes", r.received_bytes},
                           {"load_s", r.load_s},
                           {"all_reduces", r.all_reduces},
                           {"all_reduce_us", r.all_reduce_us}}
@@ -413,6 +443,7 @@ Result<RankReport> ReportFromJson(const std::string& text) {
         json.at("weight_bytes").get_to(r.weight_bytes);
         json.at("kv_bytes").get_to(r.kv_bytes);
         json.at("read_bytes").get_to(r.read_bytes);
+        json.at("received_bytes").get_to(r.received_bytes);
         json.at("load_s").get_to(r.load_s);
         json.at("all_reduces").get_to(r.all_reduces);
         json.at("all_reduce_us").get_to(r.all_reduce_us);

@@ -36,6 +36,7 @@ struct RankReport {
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
     uint64_t read_bytes = 0;
+    uint64_t received_bytes = 0;  // of its weights, from rank 0
     double load_s = 0;
     int all_reduces = 0;               // of this rank in one step
     std::vector<float> all_reduce_us;  // quantiles of their costs, ascending, evenly spaced;
@@ -48,8 +49,11 @@ Result<RankReport> ReportFromJson(const std::string& text);
 
 class Rank {
   public:
-    // The cluster outlives the Rank. Log lines about moved cuts go out on rank 0 only.
-    static Result<std::unique_ptr<Rank>> Make(const Job& job, cluster::Cluster& cluster);
+    // The cluster outlives the Rank. Log lines about moved cuts go out on rank 0 only. source: the
+    // model, opened already (feed.h); null: job.model is opened here.
+    static Result<std::unique_ptr<Rank>> Make(
+        const Job& job, cluster::Cluster& cluster,
+        std::unique_ptr<formats::ModelSource> source = nullptr);
     ~Rank();
     // Collective. After an error it may be called again, in another epoch.
     Status Enter();
@@ -84,7 +88,10 @@ class Rank {
     Status CheckMemory();
     Status JoinGroups();
     void CheckTable() const;
+    bool IsFed() const { return job_.feed && cluster_.size() > 1; }
     Status Load();
+    Status LoadAll(const std::vector<program::ValueId>& weights);
+    Status LoadFed(const std::vector<program::ValueId>& weights);
     Status LoadOne(program::ValueId id);
     Status CheckStop() const;
     Status CheckStepRows(const StepData& step) const;
@@ -123,6 +130,7 @@ class Rank {
     std::atomic<int64_t> idle_ticks_{0};  // progress while idle
     std::atomic<bool> idle_{false};
     std::atomic<uint64_t> read_bytes_{0};
+    std::atomic<uint64_t> fed_bytes_{0};  // sent to other ranks
     double load_s_ = 0;
     std::vector<float> all_reduce_us_;
     std::string trace_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/feed.h"
 #include "model/shard.h"
 
 namespace weft::engine {
@@ -54,8 +55,14 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept) {
 }
 
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank) {
+    std::unique_ptr<formats::ModelSource> source;
+    if (job.feed && cluster.size() > 1) {
+        // Every rank takes part, also one that has its weights already.
+        cluster.SetPhase("load");
+        WEFT_ASSIGN(source, OpenFed(job.model, cluster));
+    }
     if (rank == nullptr) {
-        WEFT_ASSIGN(rank, Rank::Make(job, cluster));
+        WEFT_ASSIGN(rank, Rank::Make(job, cluster, std::move(source)));
     }
     return rank->Enter();
 }

@@ -19,11 +19,13 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kTimeoutMs = 4000;
 constexpr size_t kAtOnce = 1;
-constexpr int64_t kPatienceMs = 240'000;
+constexpr int64_t kMostMs = 240'000;
+constexpr int kPromptLines = 300;
 #else
 constexpr int64_t kTimeoutMs = 1500;
 constexpr size_t kAtOnce = 2;
-constexpr int64_t kPatienceMs = 60'000;
+constexpr int64_t kMostMs = 60'000;
+constexpr int kPromptLines = 800;
 #endif
 constexpr int kRanks = 3;
 
@@ -39,7 +41,7 @@ struct Loss {
 
 template <typename Ready>
 bool Until(const Ready& ready) {
-    const Deadline deadline = Deadline::In(kPatienceMs);
+    const Deadline deadline = Deadline::In(kMostMs);
     while (!ready() && !deadline.expired()) ::usleep(500);
     return ready();
 }
@@ -74,7 +76,7 @@ class Recovery : public testing::Test {
         hyper.context = 1 << 20;
         WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kQ8_0});
         std::ofstream file(dir_ / "prompt.txt");
-        for (int i = 0; i < 800; ++i) file << "0123456789";
+        for (int i = 0; i < kPromptLines; ++i) file << "0123456789";
     }
     void TearDown() override { EXPECT_TRUE(test::ChildrenOf(::getpid()).empty()); }
 
@@ -119,7 +121,7 @@ class Recovery : public testing::Test {
         const pid_t victim = pids[static_cast<size_t>(loss.victim - 1)];
         ASSERT_TRUE(WaitForPhase(loss.phase, weft, loss.victim)) << weft.Err();
         ::kill(victim, loss.signal);
-        const Ran ran = weft.Wait(kPatienceMs);
+        const Ran ran = weft.Wait(kMostMs);
         EXPECT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
         EXPECT_TRUE(test::IsGone(victim));
@@ -175,7 +177,7 @@ TEST_F(Recovery, ElasticDownToOneRank) {
     ASSERT_TRUE(Until([&] { return weft.Err().find("epoch 2 with 2 ranks") != std::string::npos; }))
         << weft.Err();
     ::kill(pids[1], SIGKILL);
-    const Ran ran = weft.Wait(kPatienceMs);
+    const Ran ran = weft.Wait(kMostMs);
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
     EXPECT_NE(ran.err.find("epoch 3 with 1 rank after"), std::string::npos) << ran.err;
@@ -203,7 +205,7 @@ TEST_F(Recovery, FromALossDuringRecovery) {
         ::kill(next, SIGKILL);
         last = next;
     }
-    const Ran ran = weft.Wait(kPatienceMs);
+    const Ran ran = weft.Wait(kMostMs);
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
 }
@@ -213,7 +215,7 @@ TEST_F(Recovery, GivesUpAfterManyLosses) {
     Weft weft(CommandFor("decode", 100'000) + Cluster("shm", 2) + Words{"--rejoin-ms", "20000"});
     pid_t last = 0;
     ASSERT_TRUE(WaitForPhase("decode", weft, 0));
-    const Deadline deadline = Deadline::In(kPatienceMs);
+    const Deadline deadline = Deadline::In(kMostMs);
     // Not beyond its last word: what looks for leaks then is a child too, and waited for.
     const auto over = [&] {
         return test::IsGone(weft.pid()) || weft.Err().find("error:") != std::string::npos;
@@ -251,7 +253,7 @@ TEST_F(Recovery, IsToldInJson) {
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
     ASSERT_TRUE(WaitForPhase("prefill", weft, 2));
     ::kill(pids[1], SIGKILL);
-    const Ran ran = weft.Wait(kPatienceMs);
+    const Ran ran = weft.Wait(kMostMs);
     ASSERT_EQ(ran.status, 0) << ran.err;
     const nlohmann::json recoveries = ran.Json()["recoveries"];
     ASSERT_EQ(recoveries.size(), 1u);
@@ -310,7 +312,7 @@ TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
     EXPECT_EQ(first->Wait(1000).status, 128 + SIGKILL);
     ::usleep(300'000);
     auto again = Listen(port);
-    const Ran ran = weft.Wait(kPatienceMs);
+    const Ran ran = weft.Wait(kMostMs);
     EXPECT_EQ(ran.status, 0) << ran.err << again->Err();
     EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
     EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
@@ -339,7 +341,7 @@ TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
     ::kill(rank[0], SIGCONT);
     EXPECT_TRUE(Until([&] { return test::IsGone(rank[0]); }));
     ::kill(first->pid(), SIGCONT);
-    const Ran ran = weft.Wait(kPatienceMs);
+    const Ran ran = weft.Wait(kMostMs);
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
     EXPECT_NE(first->Err().find("rank 1 (host 127.0.0.1:"), std::string::npos) << first->Err();
@@ -359,7 +361,7 @@ TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
     ::kill(first->pid(), SIGKILL);
     for (pid_t pid : rank) ::kill(pid, SIGKILL);
     const int64_t begin_ns = NowNs();
-    const Ran ran = weft.Wait(kPatienceMs);
+    const Ran ran = weft.Wait(kMostMs);
     EXPECT_LE(NowNs() - begin_ns, (600 + kTimeoutMs + 1500) * 1'000'000);
     EXPECT_EQ(ran.status, 3);
     EXPECT_NE(ran.err.find("Within 600 ms (--rejoin-ms) these did not come back: rank 1 (host "),

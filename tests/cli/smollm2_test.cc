@@ -52,8 +52,9 @@ class SmolLm2 : public testing::Test {
 TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
     constexpr double kLlamaCpp = 19.8140;
     for (const Words& layout : {Words{}, Words{"--tp", "2"}}) {
-        const Ran ran = RunWeft(Words{"perplexity", model_, WEFT_TEST_DATA "/prose.txt", "--ctx",
-                                      "512", "--json"} + layout);
+        const Ran ran = RunWeft(
+            Words{"perplexity", model_, WEFT_TEST_DATA "/prose.txt", "--ctx", "512", "--json"} +
+            layout);
         ASSERT_EQ(ran.status, 0) << ran.err;
         const auto json = ran.Json();
         EXPECT_EQ(json["chunks"], 2);
@@ -64,11 +65,16 @@ TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
 
 // Two layouts may part where the best two logits are nearer than what rounding moves them.
 TEST_F(SmolLm2, GreedyTextIsTheSameInEveryLayout) {
+#if defined(__SANITIZE_THREAD__)
+    constexpr size_t kTokens = 20;
+#else
+    constexpr size_t kTokens = 200;
+#endif
     const std::string prompt = "The history of the lighthouse begins";
-    const Words command = {"run", model_,         "-p",     prompt, "-n", "200",
-                           "-t",  "1", "--ignore-eos", "--json"};
+    const Words command = {"run", model_, "-p",           prompt,  "-n", std::to_string(kTokens),
+                           "-t",  "1",    "--ignore-eos", "--json"};
     const auto one = RunWeft(command).Json()["tokens"].get<std::vector<int>>();
-    ASSERT_EQ(one.size(), 200u);
+    ASSERT_EQ(one.size(), kTokens);
     const auto prompt_tokens = RunWeft({"tokenize", model_, "--text", prompt, "--json"})
                                    .Json()["tokens"]
                                    .get<std::vector<int>>();
@@ -79,7 +85,7 @@ TEST_F(SmolLm2, GreedyTextIsTheSameInEveryLayout) {
         const Ran ran = RunWeft(command + layout);
         ASSERT_EQ(ran.status, 0) << ran.err;
         const auto many = ran.Json()["tokens"].get<std::vector<int>>();
-        ASSERT_EQ(many.size(), 200u);
+        ASSERT_EQ(many.size(), kTokens);
         const auto parts = std::ranges::mismatch(one, many);
         if (parts.in1 == one.end()) continue;
         std::vector<int> history = prompt_tokens;

@@ -26,6 +26,12 @@ namespace weft::support {
 
 using Words = std::vector<std::string>;
 
+#if defined(__SANITIZE_THREAD__)
+inline constexpr int64_t kPatienceMs = 600'000;
+#else
+inline constexpr int64_t kPatienceMs = 120'000;
+#endif
+
 struct Ran {
     int status = -1;  // exit status, or 128 + signal
     std::string out, err;
@@ -105,7 +111,7 @@ class Weft {
     std::string Err() const { return Peek(err_); }
 
     // Its end; killed after `most_ms`.
-    Ran Wait(int64_t most_ms = 120'000) {
+    Ran Wait(int64_t most_ms = kPatienceMs) {
         const Deadline deadline = Deadline::In(most_ms);
         int status = 0;
         while (::waitpid(pid_, &status, WNOHANG) == 0) {

@@ -1,0 +1,85 @@
+// The header that rank 0 gives to ranks without a model file: what was packed comes back, and
+// whatever else arrives is refused. tests/cli/feed_test.cc has the whole program.
+#include "engine/feed.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "model/hyper.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::engine {
+namespace {
+
+class FeedHeaders : public testing::Test {
+  protected:
+    void SetUp() override {
+        support::WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = support::OddHyper()});
+        auto source = formats::OpenModel(dir_ / "tiny.gguf");
+        ASSERT_TRUE(source.ok());
+        source_ = std::move(*source);
+        auto header = FeedHeader(*source_);
+        ASSERT_TRUE(header.ok()) << header.error().message;
+        header_ = *header;
+    }
+
+    test::TempDir dir_;
+    std::unique_ptr<formats::ModelSource> source_;
+    std::string header_;
+};
+
+TEST_F(FeedHeaders, SayWhatTheFileSays) {
+    auto fed = FedSource::Parse(header_);
+    ASSERT_TRUE(fed.ok()) << fed.error().message;
+    EXPECT_EQ((*fed)->name(), source_->name());
+    EXPECT_EQ(*(*fed)->Fingerprint(), *source_->Fingerprint());
+    ASSERT_EQ((*fed)->tensors().size(), source_->tensors().size());
+    for (const formats::TensorInfo& tensor : source_->tensors()) {
+        const formats::TensorInfo* other = (*fed)->FindTensor(tensor.name);
+        ASSERT_NE(other, nullptr) << tensor.name;
+        EXPECT_EQ(other->dtype, tensor.dtype);
+        EXPECT_EQ(other->rows, tensor.rows);
+        EXPECT_EQ(other->dims, tensor.dims);
+        EXPECT_EQ(other->bytes, tensor.bytes);
+    }
+    EXPECT_EQ((*fed)->FindTensor("no.such.tensor"), nullptr);
+    for (const formats::MetaEntry& entry : source_->meta().entries()) {
+        const formats::MetaEntry* other = (*fed)->meta().Find(entry.key);
+        ASSERT_EQ(other == nullptr, entry.key.starts_with("tokenizer.")) << entry.key;
+        if (other == nullptr) continue;
+        EXPECT_EQ(other->type, entry.type);
+        EXPECT_TRUE(std::ranges::equal(other->bytes, entry.bytes)) << entry.key;
+    }
+    EXPECT_TRUE(model::ReadHyper(**fed).ok());
+}
+
+TEST_F(FeedHeaders, WhateverElseArrivesIsRefusedOrSound) {
+    EXPECT_FALSE(FedSource::Parse("").ok());
+    std::mt19937 random(7);
+    for (int i = 0; i < 20'000; ++i) {
+        std::string bytes = header_;
+        const int changes = 1 + static_cast<int>(random() % 3);
+        for (int c = 0; c < changes; ++c) {
+            bytes[random() % bytes.size()] = static_cast<char>(random());
+        }
+        if (i % 4 == 0) bytes.resize(random() % bytes.size());
+        auto fed = FedSource::Parse(bytes);
+        if (!fed.ok()) {
+            EXPECT_EQ(fed.error().code, ErrorCode::kCorrupt);
+            continue;
+        }
+        for (const formats::TensorInfo& tensor : (*fed)->tensors()) {
+            EXPECT_EQ(tensor.bytes,
+                      static_cast<uint64_t>(tensor.rows * RowBytes(tensor.dtype, tensor.cols)));
+        }
+        for (const formats::MetaEntry& entry : (*fed)->meta().entries()) {
+            EXPECT_FALSE(formats::Metadata::Text(entry).empty() && !entry.bytes.empty() &&
+                         entry.type != formats::MetaType::kString);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::engine
