@@ -33,7 +33,8 @@ Json RanksToJson(const std::vector<engine::RankReport>& reports) {
                          {"weight_bytes", r.weight_bytes},
                          {"kv_bytes", r.kv_bytes},
                          {"read_bytes", r.read_bytes},
-                         {"received_bytes", r.received_bytes}});
+                         {"received_bytes", r.received_bytes},
+                         {"load_s", r.load_s}});
     }
     return ranks;
 }

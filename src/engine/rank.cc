@@ -270,7 +270,9 @@ Status Rank::LoadAll(const std::vector<program::ValueId>& weights) {
             if (first_error.ok()) first_error = std::move(status);
         }
     };
-    const size_t count = std::max<size_t>(1, cluster_.cores().size());
+    // Of a rank that is fed, one thread packs while another waits for the wire.
+    const size_t least = IsFed() && cluster_.rank() != 0 ? 2 : 1;
+    const size_t count = std::max(least, cluster_.cores().size());
     std::vector<std::thread> threads;
     for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
     work();
