@@ -1,0 +1,201 @@
+// Models with experts and with latent attention through the whole program: any layout says what one
+// rank says, over shared memory and TCP; and a rank that is lost among expert groups is named.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+constexpr const char* kTokens =
+    "1,77,200,33,250,9,104,61,180,5,5,222,90,14,131,47,66,201,7,112,19,240,58,3,88";
+
+// Nine heads, ten experts of six blocks of 32 columns: nothing that two or three ranks share evenly
+// is a power of two.
+TinyFile ExpertFile(const std::string& architecture, DType dtype) {
+    TinyFile file{.hyper = OddHyper(architecture), .dtype = dtype};
+    model::Hyper& h = file.hyper;
+    h.ffn = 256;
+    h.moe.experts = 10;
+    h.moe.used = 3;
+    h.moe.ffn = 192;
+    if (architecture == "qwen2moe") h.moe.shared_ffn = 384;
+    return file;
+}
+
+// DeepSeek-V3's kind: latent attention, a dense layer first, a shared expert, groups of experts.
+TinyFile LatentFile(DType dtype) {
+    TinyFile file = ExpertFile("deepseek2", dtype);
+    model::Hyper& h = file.hyper;
+    h.latent = {.rank = 64, .q_rank = 64, .nope = 32, .rope = 32, .value = 32};
+    h.head_dim = 64;
+    h.moe.experts = 12;
+    h.moe.shared_ffn = 256;
+    h.moe.route.score = program::GateScore::kSigmoid;
+    h.moe.route.renormalise = true;
+    h.moe.route.scale = 2.5f;
+    h.moe.route.groups = 4;
+    h.moe.route.groups_used = 2;
+    file.form.dense_layers = 1;
+    return file;
+}
+
+TinyFile FileOf(const std::string& architecture, DType dtype) {
+    return architecture == "deepseek2" ? LatentFile(dtype) : ExpertFile(architecture, dtype);
+}
+
+class ExpertRuns : public testing::Test {
+  protected:
+    std::string Model(const std::string& architecture, DType dtype) {
+        const std::string path = dir_ / (architecture + std::string(Info(dtype).name) + ".gguf");
+        if (!std::filesystem::exists(path)) WriteTinyGguf(path, FileOf(architecture, dtype));
+        return path;
+    }
+
+    // The greedy answer as tokens.
+    static nlohmann::json Answer(const std::string& model, const std::string& flags) {
+        const Ran ran = RunWeft(Words{"run", model, "-p", "hello there", "-n", "10", "--temp", "0",
+                                      "--ignore-eos", "-t", "1", "--json"} +
+                                SplitWords(flags));
+        EXPECT_EQ(ran.status, 0) << model << " " << flags << ": " << ran.err;
+        return ran.status == 0 ? ran.Json()["tokens"] : nlohmann::json();
+    }
+
+    Matrix Logits(const std::string& model, const std::string& flags) {
+        const std::string npy = dir_ / "logits.npy";
+        const Words threads = flags.find("-t ") == flags.npos ? Words{"-t", "1"} : Words{};
+        std::filesystem::remove(npy);
+        const Ran ran =
+            RunWeft(Words{"logits", model, "--tokens", kTokens, "--npy", npy, "--all", "--verify"} +
+                    SplitWords(flags) + threads);
+        EXPECT_EQ(ran.status, 0) << model << " " << flags << ": " << ran.err;
+        return ran.status == 0 ? ReadNpy(npy) : Matrix();
+    }
+
+    void ExpectLogits(const std::string& model, const Matrix& one, const std::string& flags,
+                      double bound) {
+        SCOPED_TRACE(model + " " + flags);
+        const Matrix many = Logits(model, flags);
+        ASSERT_EQ(many.rows, one.rows);
+        for (size_t row = 0; row < one.rows; ++row) {
+            EXPECT_LE(RelativeL2(many.Row(row), one.Row(row)), bound) << "row " << row;
+        }
+    }
+
+    test::TempDir dir_;
+};
+
+const char* const kLayouts[] = {"--tp 2",
+                                "--tp 3",
+                                "--tp 3 --split 1,3,2",
+                                "--pp 2",
+                                "--tp 2 --pp 2",
+                                "--tp 2 --ep 2",
+                                "--tp 2 --ep 2 --split 3,1",
+                                "--tp 3 --ep 3 --split 1,1,2",
+                                "--tp 4 --ep 2",
+                                "--tp 2 --ep 2 --pp 2"};
+
+// What of a layout changes sums is rounded after float64 (layout_test.cc), so that greedy answers
+// stay the same.
+TEST_F(ExpertRuns, GreedyTextIsThatOfOneRank) {
+    for (const char* architecture : {"qwen3moe", "deepseek2"}) {
+        const std::string model = Model(architecture, DType::kQ4_0);
+        const nlohmann::json one = Answer(model, "");
+        ASSERT_EQ(one.size(), 10u) << architecture;
+        for (const char* layout : kLayouts) {
+            EXPECT_EQ(Answer(model, layout), one) << architecture << " " << layout;
+        }
+    }
+}
+
+TEST_F(ExpertRuns, GreedyTextOverTcp) {
+    for (const char* architecture : {"qwen3moe", "deepseek2"}) {
+        const std::string model = Model(architecture, DType::kQ8_0);
+        const nlohmann::json one = Answer(model, "");
+        for (const char* layout : {"--tp 3", "--tp 2 --ep 2 --pp 2", "--tp 4 --ep 2"}) {
+            EXPECT_EQ(Answer(model, layout + std::string(" --transport tcp")), one)
+                << architecture << " " << layout;
+        }
+    }
+}
+
+TEST_F(ExpertRuns, LogitsInEveryLayout) {
+    for (const char* architecture : {"qwen2moe", "deepseek2"}) {
+        const std::string model = Model(architecture, DType::kF32);
+        const Matrix one = Logits(model, "--kv f32");
+        ASSERT_EQ(one.rows, 25u);
+        for (const char* layout :
+             {"--tp 3 --split 1,3,2", "--tp 4 --ep 2", "--tp 2 --ep 2 --pp 2"}) {
+            ExpectLogits(model, one, layout + std::string(" --kv f32"), 1e-4);
+        }
+    }
+}
+
+// Experts whole on their ranks keep the blocks that a cut by columns would not (Q4_K: 192 columns
+// are none), and unsaid, --ep is what the file needs.
+TEST_F(ExpertRuns, AFileThatNeedsExpertGroupsGetsThem) {
+    TinyFile file = ExpertFile("qwen3moe", DType::kQ4_K);
+    file.hyper.moe.ffn = 256;
+    const std::string model = dir_ / "whole.gguf";
+    WriteTinyGguf(model, file);
+    const Matrix one = Logits(model, "");
+    ExpectLogits(model, one, "--tp 2", 5e-3);
+    const Ran refused = RunWeft({"logits", model, "--tokens", kTokens, "--tp", "2", "--ep", "1"});
+    EXPECT_EQ(refused.status, 1) << refused.err;
+    EXPECT_NE(refused.err.find("--ep keeps experts whole"), std::string::npos) << refused.err;
+}
+
+// A row's bits do not depend on the chunk in which it came, on the threads, or on the stages.
+TEST_F(ExpertRuns, ChunksThreadsAndStagesKeepTheBits) {
+    for (const char* architecture : {"qwen3moe", "deepseek2"}) {
+        const std::string model = Model(architecture, DType::kQ4_0);
+        const Matrix one = Logits(model, "");
+        for (const char* flags : {"--chunk 1", "--chunk 7", "-t 2", "--pp 2 --chunk 5"}) {
+            ExpectLogits(model, one, flags, 0);
+        }
+    }
+}
+
+// ---- Faults -------------------------------------------------------------------------------------
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSanitizerSeconds = 2.0;
+#else
+constexpr double kSanitizerSeconds = 0;
+#endif
+
+TEST_F(ExpertRuns, ARankKilledInDecodeIsNamedInTime) {
+    TinyFile file = LatentFile(DType::kQ8_0);
+    file.hyper.context = 1 << 20;
+    const std::string model = dir_ / "long.gguf";
+    WriteTinyGguf(model, file);
+    constexpr int64_t kTimeoutMs = 800;
+    for (const char* transport : {"shm", "tcp"}) {
+        SCOPED_TRACE(transport);
+        Weft weft({"run", model, "-p", "hello", "-n", "500000", "--ignore-eos", "-t", "1", "--tp",
+                   "3", "--ep", "3", "--transport", transport, "--timeout-ms",
+                   std::to_string(kTimeoutMs)});
+        const Deadline patience = Deadline::In(30'000);
+        while (weft.Out().size() <= 5 && !patience.expired()) ::usleep(500);
+        const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
+        ASSERT_EQ(ranks.size(), 2u) << weft.Err();
+        const int64_t begin_ns = NowNs();
+        ::kill(ranks[1], SIGKILL);
+        const Ran ran = weft.Wait(10'000);
+        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9,
+                  1e-3 * kTimeoutMs + 1.0 + kSanitizerSeconds);
+        EXPECT_EQ(ran.status, 3) << ran.err;
+        for (const char* words : {"rank 2 (host ", "was lost", " of step ", transport}) {
+            EXPECT_NE(ran.err.find(words), std::string::npos) << words << ": " << ran.err;
+        }
+        for (pid_t pid : ranks) EXPECT_TRUE(test::IsGone(pid));
+    }
+}
+
+}  // namespace
+}  // namespace weft::support
