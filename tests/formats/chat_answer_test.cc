@@ -92,6 +92,8 @@ std::vector<Case> OtherCases() {
     const ToolCall call = Call("weather", R"({"city": "Paris"})");
     const std::string llama = R"({"name": "weather", "parameters": {"city": "Paris"}})";
     return {
+        {kLlama3, "a <<|eom_id|>|eom_id|> b", "a <|eom_id|> b", "", {}},
+        {kLlama3, "<|eot_<|eom_id|>id|>", "<|eot_id|>", "", {}},
         {kLlama3, "Hello {\"name\"}", "Hello {\"name\"}", "", {}},
         {kLlama3, llama, "", "", {call}},
         {kLlama3, "<|python_tag|>" + llama + "; " + llama + "<|eom_id|>", "", "", {call, call}},

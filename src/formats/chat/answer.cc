@@ -247,7 +247,7 @@ class LlamaGrammar : public AnswerParser::Grammar {
         if (calls_ && held_.size() > AnswerParser::kMostHeldBytes) calls_ = false;
         if (!decided_ || calls_) return;
         const size_t known = held_.size() - BegunAtEnd(held_, Ends());
-        Show(held_.substr(0, known), delta);
+        Show(std::string_view(held_).substr(0, known), delta);
         held_.erase(0, known);
     }
 
@@ -282,9 +282,11 @@ class LlamaGrammar : public AnswerParser::Grammar {
         calls_ = text.starts_with('{') || text.starts_with(kTag);
     }
 
-    void Show(std::string text, AnswerDelta& delta) {
-        for (const std::string_view end : Ends()) {
-            for (size_t at; (at = text.find(end)) != text.npos;) text.erase(at, end.size());
+    // In one pass: what is left around a marker makes no new one, however the text comes.
+    static void Show(std::string_view text, AnswerDelta& delta) {
+        for (Found found; (found = FindFirst(text, Ends())).at != text.npos;) {
+            delta.content += text.substr(0, found.at);
+            text.remove_prefix(found.at + Ends()[found.marker].size());
         }
         delta.content += text;
     }
