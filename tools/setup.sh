@@ -3,11 +3,11 @@
 
 # What the build and the tests need, by Debian 12 name.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
-    libssl-dev libpcre2-dev libutf8proc-dev libarchive-dev libibverbs-dev libgtest-dev python3
-    python3-pip ca-certificates)
+    libssl-dev libpcre2-dev libutf8proc-dev libarchive-dev libcurl4-openssl-dev libibverbs-dev
+    libgtest-dev python3 python3-pip ca-certificates)
 # Each MPI library gives an `mpi` plug-in; neither is needed.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)
-TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2)
+TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl)
 # The virtual machine of tests/rdma (about 45 MB with what they need, and 70 MB of kernel).
 GUEST_PACKAGES=(qemu-system-x86 busybox-static dash kmod iproute2 ibverbs-providers ibverbs-utils
     perftest)

@@ -211,7 +211,7 @@ void AddBench(CLI::App& app, int& status) {
     auto flags = std::make_shared<BenchFlags>();
     CLI::App* bench = app.add_subcommand("bench", "How fast a model runs, over a sweep of layouts");
     bench->footer(kFooter);
-    AddModel(*bench, flags->common.job.model);
+    AddModel(*bench, flags->common.job.model, flags->common.pull);
     AddList(*bench, "-p,--n-prompt", flags->prompts,
             "Prompt tokens of a prefill test (512; 0: none)");
     AddList(*bench, "-n,--n-gen", flags->generates, "Tokens of a decode test (128; 0: none)");

@@ -15,6 +15,7 @@ void AddInspect(CLI::App& app, int& status);
 void AddModels(CLI::App& app);
 void AddNet(CLI::App& app, int& status);
 void AddTrace(CLI::App& app);
+void AddPull(CLI::App& app, int& status);
 void AddWorker(CLI::App& app, int& status);
 void AddDoctor(CLI::App& app, int& status);
 

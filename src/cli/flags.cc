@@ -45,12 +45,15 @@ Result<std::vector<std::string>> ReadHostFile(const std::string& path) {
 
 }  // namespace
 
-void AddModel(CLI::App& app, std::string& model) {
-    app.add_option("MODEL", model,
-                   fmt::format("A GGUF file, a Hugging Face folder, or synthetic:NAME[:dtype] "
-                               "(random weights of a known shape: {})",
-                               formats::Synthetic::Names()))
+void AddModel(CLI::App& app, std::string& model, bool& pull) {
+    app.add_option(
+           "MODEL", model,
+           fmt::format(
+               "A GGUF file, a Hugging Face folder, hf:OWNER/NAME[:TYPE] (fetched "
+               "by 'weft pull') or synthetic:NAME[:dtype] (random weights of a known shape: {})",
+               formats::Synthetic::Names()))
         ->required();
+    app.add_flag("--pull", pull, "With hf:...: fetch the model first if it isn't there");
     const auto layers = std::make_shared<int>(0);
     app.add_option("--layers", *layers, "Only the first N layers of a synthetic model")
         ->check(CLI::PositiveNumber)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/pull_model.h"
 #include "cluster/cluster.h"
 #include "engine/engine.h"
 
@@ -23,11 +24,12 @@ struct CommonFlags {
     std::string hosts, hostfile, split, kv = "f16", trace_file, net_table = "auto";
     std::string overlap = "auto";
     int weights_from = -1;
-    bool json = false;
+    bool json = false, pull = false;
 };
 
 // Adds MODEL and the shared flags to a subcommand.
-void AddModel(CLI::App& app, std::string& model);
+// pull: set by --pull, which SetCallback obeys.
+void AddModel(CLI::App& app, std::string& model, bool& pull);
 void AddRankFlags(CLI::App& app, CommonFlags& flags);      // where ranks run, and --net-table
 void AddClusterFlags(CLI::App& app, CommonFlags& flags);   // that, and --split
 void AddLayoutFlags(CLI::App& app, CommonFlags& flags);    // --tp, --pp, --transport
@@ -53,6 +55,20 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
 // Whether a launcher started this process as another rank than 0.
 bool IsFollower();
 
+// --pull, where the command has it and it was given.
+template <typename Flags>
+Status PullFirst(const Flags& flags) {
+    if constexpr (requires { flags.common.job.model; }) {
+        if (flags.common.pull) return PullModel(flags.common.job.model);
+    } else if constexpr (requires {
+                             flags.model;
+                             flags.pull;
+                         }) {
+        if (flags.pull) return PullModel(flags.model);
+    }
+    return {};
+}
+
 // What most commands do with flags: run(*flags) is the callback of `command`; its error is printed.
 // Commands of several ranks run on those of a launcher, if there is one.
 template <typename Flags, typename Function>
@@ -60,7 +76,8 @@ void SetCallback(CLI::App* command, std::shared_ptr<Flags> flags, const bool& js
                  Function run) {
     command->callback([flags, &json, &status, run] {
         const auto run_here = [&] {
-            const Status done = run(*flags);
+            Status done = PullFirst(*flags);
+            if (done.ok()) done = run(*flags);
             return done.ok() ? 0 : Fail(done.error(), json);
         };
         if constexpr (requires { flags->common.cluster; }) {

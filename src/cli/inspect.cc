@@ -23,7 +23,7 @@ constexpr const char* kFooter =
 struct InspectFlags {
     std::string model, split;
     int tp = 1, pp = 1, ep = 0, rank = 0;
-    bool program = false, json = false;
+    bool program = false, json = false, pull = false;
 };
 
 // One step of the cost walk.
@@ -54,10 +54,12 @@ Result<Planned> Plan(const InspectFlags& flags, const formats::ModelSource& sour
     WEFT_ASSIGN(const model::Layout layout,
                 model::MakeLayout(ranks, flags.tp, flags.pp, shares, flags.ep));
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper, source, layout));
-    WEFT_ASSIGN(const program::Program program,
-                model::BuildProgram(hyper, plan.shards[static_cast<size_t>(flags.rank)], source,
-                                    {}));
-    Planned planned{program::Print(program), plan.notes, static_cast<int64_t>(program.ops.size()),
+    WEFT_ASSIGN(
+        const program::Program program,
+        model::BuildProgram(hyper, plan.shards[static_cast<size_t>(flags.rank)], source, {}));
+    Planned planned{program::Print(program),
+                    plan.notes,
+                    static_cast<int64_t>(program.ops.size()),
                     {{"decode", 1, 512, {}}, {"prefill", 512, 0, {}}}};
     for (CostRow& row : planned.costs) {
         row.cost = program::Total(program::Cost(program, row.tokens, 1, row.context));
@@ -121,12 +123,9 @@ Json ToJson(const formats::ModelSource& source) {
                            {"bytes", tensor.bytes}});
     }
     for (const auto& [name, bytes] : BytesByType(source)) types[std::string(name)] = bytes;
-    return {{"model", source.name()},
-            {"parameters", Parameters(source)},
-            {"bytes", source.TotalBytes()},
-            {"bytes_by_type", types},
-            {"metadata", metadata},
-            {"tensors", tensors}};
+    return {{"model", source.name()},       {"parameters", Parameters(source)},
+            {"bytes", source.TotalBytes()}, {"bytes_by_type", types},
+            {"metadata", metadata},         {"tensors", tensors}};
 }
 
 void PrintModel(const formats::ModelSource& source) {
@@ -174,10 +173,11 @@ void AddInspect(CLI::App& app, int& status) {
     auto flags = std::make_shared<InspectFlags>();
     CLI::App* command = app.add_subcommand("inspect", "What is in a model: metadata and tensors");
     command->footer(kFooter);
-    AddModel(*command, flags->model);
+    AddModel(*command, flags->model, flags->pull);
     const char* group = "Program";
-    command->add_flag("--program", flags->program,
-                      "The Program of one rank instead, and what a step of it costs")
+    command
+        ->add_flag("--program", flags->program,
+                   "The Program of one rank instead, and what a step of it costs")
         ->group(group);
     command->add_option("--tp", flags->tp, "Tensor-parallel ranks (1)")
         ->check(CLI::Range(1, 1024))

@@ -114,7 +114,7 @@ void AddLogits(CLI::App& app, int& status) {
     auto flags = std::make_shared<LogitsFlags>();
     CLI::App* logits = app.add_subcommand("logits", "The logits after given tokens");
     logits->footer(kFooter);
-    AddModel(*logits, flags->common.job.model);
+    AddModel(*logits, flags->common.job.model, flags->common.pull);
     logits->add_option("--tokens", flags->tokens, "Token ids, as 1,2,3")
         ->delimiter(',')
         ->allow_extra_args(false)

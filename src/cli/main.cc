@@ -11,9 +11,9 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "A model is a GGUF file, a Hugging Face folder, or synthetic:NAME[:dtype] (random weights of "
-    "a\n"
-    "known shape).\n"
+    "A model is a GGUF file, a Hugging Face folder, hf:OWNER/NAME[:TYPE] (what 'weft pull' "
+    "fetched),\n"
+    "or synthetic:NAME[:dtype] (random weights of a known shape).\n"
     "Exit status: 0 done, 1 failed, 2 bad usage, 3 a rank was lost, 130 stopped by the user.\n\n"
     "Examples:\n"
     "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
@@ -60,6 +60,7 @@ int Main(std::vector<std::string> words) {
     AddModels(app);
     AddNet(app, status);
     AddTrace(app);
+    AddPull(app, status);
     AddWorker(app, status);
     AddDoctor(app, status);
     ExpandTrace(words);

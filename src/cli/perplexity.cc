@@ -67,7 +67,7 @@ void AddPerplexity(CLI::App& app, int& status) {
     auto flags = std::make_shared<PerplexityFlags>();
     CLI::App* command = app.add_subcommand("perplexity", "How well a model predicts a text");
     command->footer(kFooter);
-    AddModel(*command, flags->common.job.model);
+    AddModel(*command, flags->common.job.model, flags->common.pull);
     command->add_option("FILE", flags->file, "The text")->required();
     AddClusterFlags(*command, flags->common);
     AddLayoutFlags(*command, flags->common);

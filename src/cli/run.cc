@@ -165,7 +165,7 @@ void AddRun(CLI::App& app, int& status) {
     auto flags = std::make_shared<RunFlags>();
     CLI::App* run = app.add_subcommand("run", "Answer a prompt");
     run->footer(kFooter);
-    AddModel(*run, flags->common.job.model);
+    AddModel(*run, flags->common.job.model, flags->common.pull);
     run->add_option("-p,--prompt", flags->prompt, "The prompt");
     run->add_option("-f,--file", flags->file, "A file with the prompt");
     run->add_flag("--chat", flags->chat,

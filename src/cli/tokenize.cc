@@ -19,7 +19,7 @@ constexpr const char* kFooter =
 
 struct TokenizeFlags {
     std::string model, text, file;
-    bool no_bos = false, no_special = false, json = false;
+    bool no_bos = false, no_special = false, json = false, pull = false;
     CLI::Option* text_option = nullptr;
 };
 
@@ -55,7 +55,7 @@ void AddTokenize(CLI::App& app, int& status) {
     auto flags = std::make_shared<TokenizeFlags>();
     CLI::App* command = app.add_subcommand("tokenize", "A text as token ids and pieces");
     command->footer(kFooter);
-    AddModel(*command, flags->model);
+    AddModel(*command, flags->model, flags->pull);
     flags->text_option = command->add_option("--text", flags->text, "The text");
     command->add_option("--file", flags->file, "A file with the text");
     command->add_flag("--no-bos", flags->no_bos,

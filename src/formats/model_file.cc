@@ -5,6 +5,7 @@
 #include "formats/gguf.h"
 #include "formats/hf/folder.h"
 #include "formats/synthetic.h"
+#include "hub/cache.h"
 #include "tensor/quant.h"
 
 namespace weft::formats {
@@ -55,7 +56,11 @@ uint64_t ModelSource::TotalBytes() const {
     return total;
 }
 
-Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& spec) {
+Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word) {
+    std::string spec = word;
+    if (hub::IsSpec(word)) {
+        WEFT_ASSIGN(spec, hub::FindCached(word));
+    }
     if (Synthetic::IsSpec(spec)) {
         WEFT_ASSIGN(Synthetic synthetic, Synthetic::Make(spec));
         return std::unique_ptr<ModelSource>(std::make_unique<Synthetic>(std::move(synthetic)));

@@ -90,8 +90,9 @@ class FingerprintMaker {
     std::vector<std::byte> digests_;
 };
 
-// `spec`: a path of a GGUF file (any part of a split one) or of a Hugging Face folder, or
-// `synthetic:NAME[:dtype]`.
-Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& spec);
+// `word`: a path of a GGUF file (any part of a split one) or of a Hugging Face folder,
+// `hf:OWNER/NAME[@REVISION][:FILE or TYPE]` (what is in this machine's cache folder: hub/cache.h)
+// or `synthetic:NAME[:dtype]`.
+Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word);
 
 }  // namespace weft::formats

@@ -1,0 +1,170 @@
+// weft pull: a model from the Hugging Face Hub into the cache folder.
+#include "hub/pull.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "base/deadline.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/pull_model.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "NAME is [hf:]OWNER/NAME[@REVISION][:FILE or TYPE]. With a TYPE such as Q4_K_M, the GGUF file\n"
+    "that has it in its name; with a FILE, that one (all parts of a split one); with neither, the\n"
+    "safetensors with their settings and tokenizer, or the only GGUF file.\n\n"
+    "What comes is checked against the Hub's hashes and kept in the cache folder that\n"
+    "huggingface_hub uses ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub): what one has\n"
+    "fetched the other finds. After Ctrl-C, a cut or a kill the same command goes on from what is\n"
+    "there. For private and gated models set HF_TOKEN. HF_ENDPOINT names another Hub, https_proxy "
+    "a\n"
+    "proxy, SSL_CERT_FILE other certificates to trust.\n\n"
+    "Examples:\n"
+    "  weft pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
+    "  weft run hf:Qwen/Qwen3-8B-GGUF:Q4_K_M --chat -p \"Hello\"\n"
+    "  weft pull Qwen/Qwen3-8B\n"
+    "  weft pull owner/name@v1.0:model-q8.gguf --json";
+
+struct PullFlags {
+    std::string name, ca_file;
+    double timeout_s = 120;
+    int connections = 8;
+    bool json = false;
+};
+
+std::string Ascii(const std::string& text, size_t most) {
+    return text.size() <= most ? text : "..." + text.substr(text.size() - most + 3);
+}
+
+Json ToJson(const hub::RepoSpec& spec, const hub::Pulled& pulled) {
+    Json files = Json::array();
+    for (const hub::PulledFile& file : pulled.files) {
+        files.push_back({{"path", file.file.path},
+                         {"bytes", file.file.bytes},
+                         {file.file.large ? "sha256" : "git_sha1", file.file.hash},
+                         {"cached", file.cached},
+                         {"fetched_bytes", file.fetched_bytes},
+                         {"resumed_bytes", file.resumed_bytes}});
+    }
+    return {{"repository", spec.Repo()},   {"revision", spec.revision},
+            {"commit", pulled.commit},     {"model", pulled.path},
+            {"bytes", pulled.total_bytes}, {"fetched_bytes", pulled.fetched_bytes},
+            {"seconds", pulled.seconds},   {"files", files}};
+}
+
+Status Run(PullFlags& flags) {
+    WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(flags.name));
+    WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
+    if (!flags.ca_file.empty()) config.ca_file = flags.ca_file;
+    config.connections = flags.connections;
+    config.SetTimeout(static_cast<int64_t>(flags.timeout_s * 1000));
+    config.stop = CatchInterrupts();
+    WEFT_ASSIGN(const hub::Pulled pulled, PullShown(config, spec));
+    if (flags.json) {
+        PrintJson(ToJson(spec, pulled));
+        return {};
+    }
+    for (const hub::PulledFile& file : pulled.files) {
+        fmt::print("{:>12}  {}{}\n", BytesText(file.file.bytes), file.file.path,
+                   file.cached              ? "  (was there)"
+                   : file.resumed_bytes > 0 ? "  (resumed)"
+                                            : "");
+    }
+    fmt::print("{} in {:.1f} s ({:.1f} MB/s), commit {}\n{}\nweft run {} ...\n",
+               BytesText(pulled.fetched_bytes), pulled.seconds,
+               static_cast<double>(pulled.fetched_bytes) * 1e-6 / std::max(pulled.seconds, 1e-3),
+               pulled.commit, pulled.path, spec.Text());
+    return {};
+}
+
+// What the progress line says. Speed is that of the last seconds.
+class Progress {
+  public:
+    std::string Text(const hub::PullState& state) {
+        const std::string name = state.file == nullptr ? "" : Ascii(state.file->path, 32);
+        if (state.waiting) return fmt::format("{}: another program is fetching it ...", name);
+        const int64_t now_ns = NowNs();
+        seen_.emplace_back(now_ns, state.fetched_bytes);
+        while (seen_.size() > 2 && now_ns - seen_.front().first > kSpeedNs) seen_.pop_front();
+        const double seconds = static_cast<double>(now_ns - seen_.front().first) * 1e-9;
+        const auto gained = static_cast<double>(state.fetched_bytes - seen_.front().second);
+        const double speed = seconds > 0 ? gained / seconds : 0;
+        const double share = state.total_bytes > 0 ? static_cast<double>(state.there_bytes) /
+                                                         static_cast<double>(state.total_bytes)
+                                                   : 0;
+        const auto filled = static_cast<size_t>(std::clamp(share, 0.0, 1.0) * kBar);
+        std::string text =
+            fmt::format("{}/{} {} [{}{}] {:.1f}% of {}", state.file_number, state.file_count, name,
+                        std::string(filled, '#'), std::string(kBar - filled, '.'), share * 100,
+                        BytesText(state.total_bytes));
+        if (speed > 0) {
+            const auto left = static_cast<double>(state.total_bytes - state.there_bytes) / speed;
+            text += fmt::format(", {:.1f} MB/s, {}", speed * 1e-6, Left(left));
+        }
+        return text;
+    }
+
+  private:
+    static constexpr int64_t kSpeedNs = 5'000'000'000;
+    static constexpr size_t kBar = 20;
+
+    static std::string Left(double seconds) {
+        const auto s = static_cast<int64_t>(std::min(seconds, 1e7));
+        if (s >= 3600) return fmt::format("{}:{:02}:{:02} left", s / 3600, s / 60 % 60, s % 60);
+        return fmt::format("{}:{:02} left", s / 60, s % 60);
+    }
+
+    std::deque<std::pair<int64_t, uint64_t>> seen_;  // when, bytes
+};
+
+}  // namespace
+
+Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& spec) {
+    ProgressLine line;
+    Progress progress;
+    return hub::Pull(config, spec,
+                     [&](const hub::PullState& state) { line.Show(progress.Text(state)); });
+}
+
+Status PullModel(const std::string& model) {
+    if (!hub::IsSpec(model)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--pull: '{}' is not a model of the Hub; expected hf:OWNER/NAME[:TYPE]",
+                         model);
+    }
+    WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(model));
+    WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
+    if (hub::FindCached(config, spec).ok()) return {};
+    config.stop = CatchInterrupts();
+    WEFT_ASSIGN(const hub::Pulled pulled, PullShown(config, spec));
+    return {};
+}
+
+void AddPull(CLI::App& app, int& status) {
+    auto flags = std::make_shared<PullFlags>();
+    CLI::App* command = app.add_subcommand("pull", "Fetch a model from the Hugging Face Hub");
+    command->footer(kFooter);
+    command->add_option("NAME", flags->name, "What to fetch, such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M")
+        ->required();
+    command
+        ->add_option("--timeout", flags->timeout_s,
+                     "Seconds after which to give up when nothing comes (120)")
+        ->check(CLI::Range(1.0, 86400.0));
+    command->add_option("--connections", flags->connections, "Connections for one file (8)")
+        ->check(CLI::Range(1, 64));
+    command
+        ->add_option("--cacert", flags->ca_file, "Certificates to trust, in place of the system's")
+        ->check(CLI::ExistingFile);
+    AddJson(*command, flags->json);
+    SetCallback(command, flags, flags->json, status, Run);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,18 @@
+// Pulling a model with a progress line on standard error: for `weft pull`, and for `--pull` of the
+// commands that take a MODEL.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "hub/cache.h"
+#include "hub/pull.h"
+
+namespace weft::cli {
+
+// Errors: those of hub::Pull.
+Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& spec);
+// --pull: fetches `model` (hf:...) unless it is in the cache. kUsage for another kind of model.
+Status PullModel(const std::string& model);
+
+}  // namespace weft::cli

@@ -1,0 +1,237 @@
+#include "hub/cache.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/file.h"
+#include "hub/choose.h"
+#include "hub/http.h"
+
+namespace weft::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kLockPollMs = 50;
+constexpr uint64_t kMostIndexBytes = 64 << 20;
+
+Error PathError(const std::string& path, const char* what, int number) {
+    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(number));
+}
+
+std::string Parent(const std::string& path) {
+    return path.substr(0, path.rfind('/'));
+}
+
+std::string RepoName(const RepoSpec& spec) {
+    return "models--" + spec.owner + "--" + spec.name;
+}
+
+// Bytes on the disk of all that is unfinished of one content, ours or another program's.
+uint64_t PartialBytes(const std::string& repo_folder, const RepoFile& file) {
+    uint64_t bytes = 0;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(repo_folder + "/blobs", error)) {
+        const std::string name = entry.path().filename().string();
+        struct stat info {};
+        if (name.starts_with(file.hash) && ::stat(entry.path().c_str(), &info) == 0) {
+            bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+        }
+    }
+    return bytes;
+}
+
+// The files of a snapshot that are whole: links that lead nowhere are left out.
+std::vector<RepoFile> FilesIn(const std::string& folder) {
+    std::vector<RepoFile> files;
+    std::error_code error;
+    const auto follow = fs::directory_options::skip_permission_denied;
+    fs::recursive_directory_iterator it(folder, follow, error), end;
+    for (; !error && it != end && files.size() < kMostFiles; it.increment(error)) {
+        std::error_code gone;
+        if (!it->is_regular_file(gone) || gone) continue;
+        RepoFile file;
+        file.path = it->path().string().substr(folder.size() + 1);
+        file.bytes = it->file_size(gone);
+        if (!gone) files.push_back(std::move(file));
+    }
+    std::ranges::sort(files, {}, &RepoFile::path);
+    return files;
+}
+
+Error NotCached(const RepoSpec& spec, const std::string& why) {
+    return MakeError(ErrorCode::kNotFound,
+                     "{}: {}. 'weft pull {}' fetches it on this machine; --pull does so before it "
+                     "starts",
+                     spec.Text(), why, spec.Text());
+}
+
+Result<std::string> CommitOf(const std::string& repo_folder, const RepoSpec& spec) {
+    if (IsCommit(spec.revision)) return spec.revision;
+    auto text = ReadTextFile(repo_folder + "/refs/" + spec.revision, 4096);
+    if (!text.ok()) return NotCached(spec, "not in the cache folder " + Parent(repo_folder));
+    while (!text->empty() && (text->back() == '\n' || text->back() == ' ')) text->pop_back();
+    if (IsCommit(*text)) return *text;
+    return MakeError(ErrorCode::kCorrupt, "{}/refs/{}: not a commit: '{}'", repo_folder,
+                     spec.revision, Shown(*text));
+}
+
+}  // namespace
+
+std::string RepoFolder(const Config& config, const RepoSpec& spec) {
+    return config.cache + "/" + RepoName(spec);
+}
+
+std::string BlobPath(const std::string& repo_folder, const RepoFile& file) {
+    return repo_folder + "/blobs/" + file.hash;
+}
+
+std::string PartPath(const std::string& repo_folder, const RepoFile& file) {
+    return BlobPath(repo_folder, file) + ".weft.incomplete";
+}
+
+std::string SnapshotPath(const std::string& repo_folder, const std::string& commit) {
+    return repo_folder + "/snapshots/" + commit;
+}
+
+Status MakeFolder(const std::string& path) {
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (error) return PathError(path, "make this folder", error.value());
+    return {};
+}
+
+bool HasBlob(const std::string& repo_folder, const RepoFile& file) {
+    struct stat info {};
+    return ::stat(BlobPath(repo_folder, file).c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+           static_cast<uint64_t>(info.st_size) == file.bytes;
+}
+
+Status LinkBlob(const std::string& repo_folder, const std::string& commit, const RepoFile& file) {
+    const std::string path = SnapshotPath(repo_folder, commit) + "/" + file.path;
+    std::string target = "../../";
+    for (const char c : file.path) target += c == '/' ? "../" : "";
+    target += "blobs/" + file.hash;
+    std::error_code error;
+    if (fs::read_symlink(path, error) == target && !error) return {};
+    WEFT_TRY(MakeFolder(Parent(path)));
+    const std::string fresh = fmt::format("{}.{}.tmp", path, ::getpid());
+    ::unlink(fresh.c_str());
+    if (::symlink(target.c_str(), fresh.c_str()) != 0) return PathError(fresh, "link", errno);
+    if (::rename(fresh.c_str(), path.c_str()) != 0) return PathError(path, "link", errno);
+    return {};
+}
+
+Status WriteRef(const std::string& repo_folder, const RepoSpec& spec, const std::string& commit) {
+    if (IsCommit(spec.revision)) return {};
+    const std::string path = repo_folder + "/refs/" + spec.revision;
+    const auto there = ReadTextFile(path, 4096);
+    if (there.ok() && *there == commit) return {};
+    WEFT_TRY(MakeFolder(Parent(path)));
+    const std::string fresh = fmt::format("{}.{}.tmp", path, ::getpid());
+    WEFT_TRY(WriteFile(fresh, std::as_bytes(std::span(commit))));
+    if (::rename(fresh.c_str(), path.c_str()) != 0) return PathError(path, "rename to", errno);
+    return {};
+}
+
+void TagCache(const Config& config) {
+    const std::string path = config.cache + "/CACHEDIR.TAG";
+    std::error_code error;
+    if (fs::exists(path, error) || error) return;
+    constexpr std::string_view kTag =
+        "Signature: 8a477f597d28d172789f06886806bc55\n"
+        "# A cache of files from the Hugging Face Hub; https://bford.info/cachedir/\n";
+    [[maybe_unused]] const Status ignored = WriteFile(path, std::as_bytes(std::span(kTag)));
+}
+
+Status CheckSpace(const std::string& folder, uint64_t needed) {
+    struct statvfs info {};
+    if (::statvfs(folder.c_str(), &info) != 0) return PathError(folder, "ask for space", errno);
+    const uint64_t free = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+    if (needed <= free) return {};
+    return MakeError(ErrorCode::kIo,
+                     "{}: {:.2f} GB are still to come, {:.2f} GB are free there. Make room, or set "
+                     "HF_HUB_CACHE to a folder on a larger disk",
+                     folder, static_cast<double>(needed) * 1e-9, static_cast<double>(free) * 1e-9);
+}
+
+Result<BlobLock> BlobLock::Take(const Config& config, const RepoSpec& spec, const RepoFile& file,
+                                const std::function<void()>& on_wait) {
+    const std::string folder = config.cache + "/.locks/" + RepoName(spec);
+    WEFT_TRY(MakeFolder(folder));
+    const std::string path = folder + "/" + file.hash + ".lock";
+    const std::string repo_folder = RepoFolder(config, spec);
+    uint64_t seen_bytes = 0;
+    Deadline deadline = Deadline::In(config.timeout_ms);
+    for (bool first = true;; first = false) {
+        const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664);
+        if (fd < 0) return PathError(path, "open this lock", errno);
+        BlobLock lock(fd);
+        struct stat info {};
+        if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            // Its last holder may have removed the file between our open and our lock.
+            if (::fstat(fd, &info) == 0 && info.st_nlink > 0) return lock;
+            continue;
+        }
+        if (errno != EWOULDBLOCK && errno != EINTR) return PathError(path, "lock", errno);
+        if (first && on_wait) on_wait();
+        const uint64_t bytes = PartialBytes(repo_folder, file);
+        if (first || bytes != seen_bytes) deadline = Deadline::In(config.timeout_ms);
+        seen_bytes = bytes;
+        if (deadline.expired()) {
+            return MakeError(
+                ErrorCode::kTimeout,
+                "{}: another program holds the lock {}, and fetched nothing for {:.0f} "
+                "s. Is it stopped? It is one of those that 'fuser {}' lists",
+                file.path, path, static_cast<double>(config.timeout_ms) * 1e-3, path);
+        }
+        WEFT_TRY(Pause(config, kLockPollMs));
+    }
+}
+
+BlobLock::BlobLock(BlobLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+BlobLock::~BlobLock() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+Result<std::string> FindCached(const Config& config, const RepoSpec& spec) {
+    const std::string repo_folder = RepoFolder(config, spec);
+    WEFT_ASSIGN(const std::string commit, CommitOf(repo_folder, spec));
+    const std::string snapshot = SnapshotPath(repo_folder, commit);
+    const std::vector<RepoFile> files = FilesIn(snapshot);
+    if (files.empty()) return NotCached(spec, "not in the cache folder " + config.cache);
+    auto choice = Choose(files, spec);
+    if (!choice.ok()) {
+        if (choice.error().code != ErrorCode::kNotFound) return choice.error();
+        return NotCached(spec, "not whole in the cache folder " + snapshot);
+    }
+    if (!choice->index.empty()) {
+        WEFT_ASSIGN(const std::string index,
+                    ReadTextFile(snapshot + "/" + choice->index, kMostIndexBytes));
+        const Status whole = AddShards(*choice, files, index, spec);
+        if (!whole.ok() && whole.error().code != ErrorCode::kNotFound) return whole.error();
+        if (!whole.ok()) return NotCached(spec, "not whole in the cache folder " + snapshot);
+    }
+    return choice->model.empty() ? snapshot : snapshot + "/" + choice->model;
+}
+
+Result<std::string> FindCached(const std::string& word) {
+    WEFT_ASSIGN(const RepoSpec spec, ParseSpec(word));
+    WEFT_ASSIGN(const Config config, ConfigFromEnvironment());
+    return FindCached(config, spec);
+}
+
+}  // namespace weft::hub

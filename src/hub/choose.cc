@@ -1,0 +1,211 @@
+#include "hub/choose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+namespace weft::hub {
+namespace {
+
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr size_t kMostShown = 40;
+
+// The parts of one GGUF file: "x-00001-of-00003.gguf" and its fellows, or one alone.
+struct Group {
+    std::vector<RepoFile> parts;  // in order
+    size_t expected = 1;
+    uint64_t bytes = 0;
+};
+
+std::string Lower(std::string_view text) {
+    std::string lower(text);
+    for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return lower;
+}
+
+std::string_view BaseName(std::string_view path) {
+    return path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1);
+}
+
+bool IsGguf(std::string_view path) {
+    return Lower(path).ends_with(".gguf");
+}
+
+// Pictures' projections and importance matrices are no models.
+bool IsModelGguf(std::string_view path) {
+    const std::string name = Lower(BaseName(path));
+    return IsGguf(path) && name.find("mmproj") == name.npos && !name.starts_with("imatrix");
+}
+
+bool IsDigits(std::string_view text) {
+    return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// "x-00002-of-00003.gguf": cuts off all from the first dash; 1 and the whole path for others.
+std::pair<std::string, size_t> SplitName(const std::string& path) {
+    constexpr size_t kTail = 20;  // -00002-of-00003.gguf
+    if (path.size() <= kTail) return {path, 1};
+    const std::string_view tail = std::string_view(path).substr(path.size() - kTail);
+    const bool split = tail[0] == '-' && IsDigits(tail.substr(1, 5)) &&
+                       tail.substr(6, 4) == "-of-" && IsDigits(tail.substr(10, 5));
+    if (!split) return {path, 1};
+    const size_t count = std::stoul(std::string(tail.substr(10, 5)));
+    return {path.substr(0, path.size() - kTail) + "*" + std::string(tail.substr(6)), count};
+}
+
+std::map<std::string, Group> GgufGroups(const std::vector<RepoFile>& files) {
+    std::map<std::string, Group> groups;
+    for (const RepoFile& file : files) {
+        if (!IsModelGguf(file.path)) continue;
+        const auto [key, count] = SplitName(file.path);
+        Group& group = groups[key];
+        group.parts.push_back(file);
+        group.expected = count;
+        group.bytes += file.bytes;
+    }
+    for (auto& [key, group] : groups) {
+        std::ranges::sort(group.parts, {}, &RepoFile::path);
+    }
+    return groups;
+}
+
+// Whether `tag` stands in the path as a word: between '-', '.', '/' and the ends.
+bool HasTag(std::string_view path, std::string_view tag) {
+    const std::string lower = Lower(path), wanted = Lower(tag);
+    const auto is_border = [](char c) { return c == '-' || c == '.' || c == '/'; };
+    for (size_t at = 0; (at = lower.find(wanted, at)) != lower.npos; ++at) {
+        const size_t end = at + wanted.size();
+        if ((at == 0 || is_border(lower[at - 1])) && (end == lower.size() || is_border(lower[end])))
+            return true;
+    }
+    return false;
+}
+
+std::string SizeText(uint64_t bytes) {
+    const double mb = static_cast<double>(bytes) * 1e-6;
+    return mb >= 1000 ? fmt::format("{:.2f} GB", mb * 1e-3) : fmt::format("{:.1f} MB", mb);
+}
+
+// The GGUF files there are, one a line.
+std::string Shelf(const std::map<std::string, Group>& groups) {
+    std::string text;
+    size_t shown = 0;
+    for (const auto& [key, group] : groups) {
+        if (++shown > kMostShown) {
+            text += fmt::format("\n  ... and {} more", groups.size() - kMostShown);
+            break;
+        }
+        text += fmt::format("\n  {:>10}  {}{}", SizeText(group.bytes),
+                            Shown(group.parts.front().path, 160),
+                            group.parts.size() > 1 ? fmt::format(" ({} parts)", group.parts.size())
+                                                   : std::string());
+    }
+    return text;
+}
+
+Result<Choice> FromGroup(const Group& group, const RepoSpec& spec) {
+    if (group.parts.size() != group.expected) {
+        return MakeError(ErrorCode::kNotFound, "{}: {} has {} of its {} parts", spec.Text(),
+                         Shown(group.parts.front().path), group.parts.size(), group.expected);
+    }
+    return Choice{group.parts, group.parts.front().path, ""};
+}
+
+Result<Choice> ByTag(const std::map<std::string, Group>& groups, const RepoSpec& spec) {
+    std::map<std::string, Group> matching;
+    for (const auto& [key, group] : groups) {
+        if (HasTag(group.parts.front().path, spec.what)) matching.insert({key, group});
+    }
+    if (matching.size() == 1) return FromGroup(matching.begin()->second, spec);
+    if (matching.size() > 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "hf:{}: '{}' is in the name of several files; name one of them by its "
+                         "path:{}",
+                         spec.Repo(), spec.what, Shelf(matching));
+    }
+    if (groups.empty()) {
+        return MakeError(ErrorCode::kNotFound, "hf:{}: no file '{}', and no GGUF at all",
+                         spec.Repo(), spec.what);
+    }
+    return MakeError(ErrorCode::kNotFound,
+                     "hf:{}: no file '{}', and no GGUF of that type; there "
+                     "are:{}",
+                     spec.Repo(), spec.what, Shelf(groups));
+}
+
+bool IsSetting(const std::string& path) {
+    if (path.find('/') != path.npos) return false;
+    const std::string name = Lower(path);
+    if (name.ends_with(".index.json")) return name == kIndex;
+    return name.ends_with(".json") || name.ends_with(".model") || name.ends_with(".tiktoken") ||
+           name.ends_with(".jinja") || name == "merges.txt" || name == "vocab.txt";
+}
+
+bool IsShard(const std::string& path) {
+    return path.find('/') == path.npos && Lower(path).ends_with(".safetensors");
+}
+
+Result<Choice> Folder(const std::vector<RepoFile>& files) {
+    Choice choice;
+    const RepoFile* alone = nullptr;
+    for (const RepoFile& file : files) {
+        if (file.path == kIndex) choice.index = kIndex;
+        if (file.path == "model.safetensors") alone = &file;
+        if (IsSetting(file.path)) choice.files.push_back(file);
+    }
+    if (!choice.index.empty()) return choice;
+    for (const RepoFile& file : files) {
+        if (alone != nullptr ? &file == alone : IsShard(file.path)) choice.files.push_back(file);
+    }
+    return choice;
+}
+
+}  // namespace
+
+Result<Choice> Choose(const std::vector<RepoFile>& files, const RepoSpec& spec) {
+    const auto groups = GgufGroups(files);
+    const auto has = [&](const auto& is) {
+        return std::ranges::any_of(files, [&](const RepoFile& file) { return is(file.path); });
+    };
+    if (!spec.what.empty()) {
+        for (const RepoFile& file : files) {
+            if (file.path != spec.what) continue;
+            const auto group = groups.find(SplitName(file.path).first);
+            if (group != groups.end()) return FromGroup(group->second, spec);
+            return Choice{{file}, file.path, ""};
+        }
+        return ByTag(groups, spec);
+    }
+    const bool config = has([](const std::string& path) { return path == "config.json"; });
+    if (config && has(IsShard)) return Folder(files);
+    if (groups.size() == 1) return FromGroup(groups.begin()->second, spec);
+    if (groups.empty()) {
+        return MakeError(ErrorCode::kNotFound,
+                         "{}: neither safetensors with a config.json nor a GGUF among its {} "
+                         "files. A file of it can be named: hf:{}:FILE",
+                         spec.Text(), files.size(), spec.Repo());
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "{}: {} models in this repository; name one by its type, as in hf:{}:Q4_K_M, "
+                     "or by its path:{}",
+                     spec.Text(), groups.size(), spec.Repo(), Shelf(groups));
+}
+
+Status AddShards(Choice& choice, const std::vector<RepoFile>& files, std::string_view index,
+                 const RepoSpec& spec) {
+    WEFT_ASSIGN(const auto names, ParseShardIndex(index, spec.Text() + ": " + choice.index));
+    for (const std::string& name : names) {
+        const auto found = std::ranges::find(files, name, &RepoFile::path);
+        if (found == files.end()) {
+            return MakeError(ErrorCode::kNotFound, "{}: {} names {}, which is not there",
+                             spec.Text(), choice.index, Shown(name));
+        }
+        choice.files.push_back(*found);
+    }
+    choice.index.clear();
+    return {};
+}
+
+}  // namespace weft::hub

@@ -1,0 +1,535 @@
+#include "hub/download.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "hub/digest.h"
+#include "hub/part.h"
+
+namespace weft::hub {
+namespace {
+
+constexpr uint64_t kLeastPiece = 8 << 20, kMostPiece = 64 << 20;
+constexpr size_t kFlushBytes = 256 << 10;
+constexpr size_t kHashStep = 8 << 20;
+constexpr int kMostFailures = 10;  // of one connection, without a byte between
+constexpr int kMostStarts = 3;
+constexpr int64_t kNoteMs = 250, kProgressMs = 100, kTickMs = 20;
+constexpr uint64_t kLeastBytesPerSecond = 1024;
+constexpr uint64_t kMostNoteBytes = 8 << 20;
+
+Error FileError(const std::string& path, const char* what) {
+    const char* hint = errno == ENOSPC ? ". The disk is full: make room, and give the same command "
+                                         "again; what is there is kept"
+                                       : "";
+    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}{}", path, what, std::strerror(errno), hint);
+}
+
+// "bytes 10-19/200": [10, 20) of 200.
+bool ParseContentRange(const std::string& text, ByteRange& range, uint64_t& total) {
+    if (!text.starts_with("bytes ")) return false;
+    uint64_t last = 0;
+    const char* const end = text.data() + text.size();
+    auto part = std::from_chars(text.data() + 6, end, range.begin);
+    if (part.ec != std::errc() || part.ptr == end || *part.ptr != '-') return false;
+    part = std::from_chars(part.ptr + 1, end, last);
+    if (part.ec != std::errc() || part.ptr == end || *part.ptr != '/') return false;
+    part = std::from_chars(part.ptr + 1, end, total);
+    if (part.ec != std::errc() || part.ptr != end || last < range.begin || last >= total) {
+        return false;
+    }
+    range.end = last + 1;
+    return true;
+}
+
+// The partial file and its note.
+class PartFile {
+  public:
+    PartFile(std::string path, const RepoFile& file) : path_(std::move(path)), file_(file) {}
+    ~PartFile() { Close(); }
+    PartFile(const PartFile&) = delete;
+    PartFile& operator=(const PartFile&) = delete;
+
+    const std::string& path() const { return path_; }
+    int fd() const { return fd_; }
+
+    // Opens what is there and returns its note; an empty one where nothing of use is.
+    Result<PartNote> Open() {
+        fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        struct stat info {};
+        if (fd_ < 0 || ::fstat(fd_, &info) != 0) return FileError(path_, "open for writing");
+        const auto text = ReadTextFile(NotePath(), kMostNoteBytes);
+        if (text.ok()) {
+            auto note = ParseNote(*text);
+            const bool fits = note.ok() && note->hash == file_.hash && note->size == file_.bytes &&
+                              static_cast<uint64_t>(info.st_size) == file_.bytes;
+            if (fits) return note;
+            Log(LogLevel::kInfo, "{}: the partial file is of another content: starting anew",
+                file_.path);
+        }
+        if (::ftruncate(fd_, 0) != 0 || ::ftruncate(fd_, static_cast<off_t>(file_.bytes)) != 0) {
+            return FileError(path_, "give it its size");
+        }
+        PartNote note;
+        note.hash = file_.hash;
+        note.size = file_.bytes;
+        return note;
+    }
+    // The note replaces its forerunner whole: a kill leaves one of the two.
+    Status Save(const PartNote& note) const {
+        const std::string text = PrintNote(note), fresh = NotePath() + ".new";
+        WEFT_TRY(WriteFile(fresh, std::as_bytes(std::span(text))));
+        if (::rename(fresh.c_str(), NotePath().c_str()) != 0) return FileError(fresh, "rename");
+        return {};
+    }
+    Status Finish() {
+        if (::fdatasync(fd_) != 0) return FileError(path_, "write to the disk");
+        Close();
+        ::unlink(NotePath().c_str());
+        return {};
+    }
+    void Discard() {
+        Close();
+        ::unlink(path_.c_str());
+        ::unlink(NotePath().c_str());
+    }
+
+  private:
+    std::string NotePath() const { return path_ + ".json"; }
+    void Close() {
+        if (fd_ >= 0) ::close(fd_);
+        fd_ = -1;
+    }
+
+    const std::string path_;
+    const RepoFile& file_;
+    int fd_ = -1;
+};
+
+// One go at a file, from what is there to all of it.
+class Job {
+  public:
+    Job(const Config& config, const std::string& url, const RepoFile& file, PartFile& part,
+        bool mind_etag, const OnProgress& on_progress)
+        : config_(config),
+          url_(url),
+          file_(file),
+          part_(part),
+          mind_etag_(mind_etag),
+          on_progress_(on_progress),
+          digest_(file.large, file.bytes) {}
+
+    // Everything fetched; or the error, with the note saved.
+    Status Run(PartNote note) {
+        note_ = std::move(note);
+        resumed_ = note_.done.bytes();
+        hash_buffer_.resize(std::min<uint64_t>(kHashStep, file_.bytes));
+        RunThreads(config_.connections);
+        if (whole_ && !error_) {  // found out on the way
+            halt_ = false;
+            RunThreads(1);
+        }
+        if (error_) {
+            const Status saved = part_.Save(note_);
+            if (!saved.ok()) Log(LogLevel::kWarning, "{}", saved.error().message);
+            return *error_;
+        }
+        if (changed_) return {};
+        while (HashSome()) {
+        }
+        if (error_) return *error_;
+        Show();
+        return {};
+    }
+
+    bool changed() const { return changed_; }
+    std::string Hash() { return digest_.Finish(); }
+    Downloaded downloaded() const { return {fetched_, resumed_}; }
+
+  private:
+    class PieceSink;
+
+    void RunThreads(int connections) {
+        CutMissing(connections);
+        const auto count = std::min(static_cast<size_t>(std::max(connections, 1)), queue_.size());
+        active_ = static_cast<int>(count);
+        gain_ns_ = NowNs();
+        gain_bytes_ = note_.done.bytes();
+        std::vector<std::thread> threads;
+        for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { Work(); });
+        Supervise();
+        for (std::thread& thread : threads) thread.join();
+    }
+
+    void CutMissing(int connections) {
+        queue_.clear();
+        if (whole_) {
+            queue_.push_back({0, file_.bytes});
+            return;
+        }
+        const uint64_t missing = file_.bytes - note_.done.bytes();
+        const auto share = missing / static_cast<uint64_t>(std::max(connections, 1) * 4);
+        const uint64_t piece = std::clamp(share, kLeastPiece, kMostPiece);
+        for (const ByteRange& gap : note_.done.Missing(file_.bytes)) {
+            for (uint64_t at = gap.begin; at < gap.end; at += std::min(piece, gap.end - at)) {
+                queue_.push_back({at, at + std::min(piece, gap.end - at)});
+            }
+        }
+    }
+
+    // The calling thread, while others fetch.
+    void Supervise() {
+        int64_t note_ns = NowNs(), shown_ns = 0;
+        std::unique_lock lock(mutex_);
+        while (active_ > 0) {
+            lock.unlock();
+            const bool hashed = HashSome();
+            if (NowNs() - shown_ns > kProgressMs * 1'000'000) {
+                shown_ns = NowNs();
+                Show();
+            }
+            if (NowNs() - note_ns > kNoteMs * 1'000'000) {
+                note_ns = NowNs();
+                SaveNote();
+            }
+            lock.lock();
+            CheckGain();
+            if (!hashed && active_ > 0)
+                changed_state_.wait_for(lock, std::chrono::milliseconds(kTickMs));
+        }
+    }
+
+    void Show() {
+        std::unique_lock lock(mutex_);
+        const uint64_t there = note_.done.bytes(), fetched = fetched_;
+        lock.unlock();
+        if (on_progress_) on_progress_(there, fetched);
+    }
+
+    void SaveNote() {
+        std::unique_lock lock(mutex_);
+        const PartNote copy = note_;
+        lock.unlock();
+        if (copy.done.bytes() == noted_bytes_) return;
+        noted_bytes_ = copy.done.bytes();
+        const Status saved = part_.Save(copy);
+        if (!saved.ok()) Fail(saved.error());
+    }
+
+    // Under the lock: ends a job that gets nowhere.
+    void CheckGain() {
+        const uint64_t bytes = note_.done.bytes();
+        const auto timeout = static_cast<uint64_t>(config_.timeout_ms);
+        if (bytes - gain_bytes_ >= std::max<uint64_t>(1, timeout * kLeastBytesPerSecond / 1000)) {
+            gain_bytes_ = bytes;
+            gain_ns_ = NowNs();
+        }
+        if (NowNs() - gain_ns_ <= config_.timeout_ms * 1'000'000 || error_) return;
+        error_ = MakeError(
+            ErrorCode::kTimeout,
+            "{}: {} bytes came in {:.0f} s, less than 1 KiB/s: given up{}{}. What is "
+            "there is kept; the same command goes on from it",
+            file_.path, bytes - gain_bytes_, static_cast<double>(config_.timeout_ms) * 1e-3,
+            last_trouble_.empty() ? "" : "; last trouble: ", last_trouble_);
+        halt_ = true;
+    }
+
+    // One step of what has come without a gap; false where there is nothing to do.
+    bool HashSome() {
+        std::unique_lock lock(mutex_);
+        const uint64_t prefix = note_.done.Prefix();
+        lock.unlock();
+        if (prefix <= hashed_) return false;
+        const size_t now = std::min<uint64_t>(prefix - hashed_, hash_buffer_.size());
+        for (size_t at = 0; at < now;) {
+            const ssize_t got = ::pread(part_.fd(), hash_buffer_.data() + at, now - at,
+                                        static_cast<off_t>(hashed_ + at));
+            if (got < 0 && errno == EINTR) continue;
+            if (got <= 0) {
+                Fail(FileError(part_.path(), "read back"));
+                return false;
+            }
+            at += static_cast<size_t>(got);
+        }
+        digest_.Add(std::span(hash_buffer_).first(now));
+        // The disk begins to write now what it would have to at the end.
+        ::sync_file_range(part_.fd(), static_cast<off_t>(hashed_), static_cast<off_t>(now),
+                          SYNC_FILE_RANGE_WRITE);
+        hashed_ += now;
+        return true;
+    }
+
+    void Fail(Error error) {
+        const std::lock_guard lock(mutex_);
+        if (!error_) error_ = std::move(error);
+        halt_ = true;
+    }
+
+    void Work() {
+        {
+            Connection connection(config_);
+            ByteRange piece;
+            while (Take(piece)) {
+                const Status fetched = Fetch(connection, piece);
+                if (!fetched.ok()) Fail(fetched.error());
+            }
+        }
+        const std::lock_guard lock(mutex_);
+        --active_;
+        changed_state_.notify_all();
+    }
+
+    bool Take(ByteRange& piece) {
+        const std::lock_guard lock(mutex_);
+        if (halt_ || queue_.empty()) return false;
+        piece = queue_.front();
+        queue_.pop_front();
+        return true;
+    }
+
+    // Where to ask: the Hub, or directly where it sent us the last time.
+    std::string CurrentUrl(bool& direct) {
+        const std::lock_guard lock(mutex_);
+        direct = !direct_url_.empty();
+        return direct ? direct_url_ : url_;
+    }
+
+    Status Fetch(Connection& connection, ByteRange piece);
+    Status Recover(Outcome& outcome, bool direct, int failures);
+
+    const Config& config_;
+    const std::string& url_;
+    const RepoFile& file_;
+    PartFile& part_;
+    const bool mind_etag_;
+    const OnProgress& on_progress_;
+
+    std::mutex mutex_;  // guards what follows, up to the blank line
+    std::condition_variable changed_state_;
+    PartNote note_;
+    std::deque<ByteRange> queue_;
+    std::optional<Error> error_;
+    std::string direct_url_, last_trouble_;
+    int active_ = 0;
+    uint64_t fetched_ = 0;
+    int64_t not_before_ns_ = 0;
+    bool whole_ = false;    // the server ignores Range
+    bool changed_ = false;  // its ETag did
+
+    std::atomic<bool> halt_{false};
+    // Of the calling thread alone:
+    uint64_t resumed_ = 0, hashed_ = 0, noted_bytes_ = 0, gain_bytes_ = 0;
+    int64_t gain_ns_ = 0;
+    Digest digest_;
+    std::vector<std::byte> hash_buffer_;
+};
+
+// Writes one piece where it belongs.
+class Job::PieceSink : public Sink {
+  public:
+    PieceSink(Job& job, ByteRange piece, bool ranged) : job_(job), piece_(piece), ranged_(ranged) {
+        buffer_.reserve(kFlushBytes + (64 << 10));
+    }
+    uint64_t at() const { return piece_.begin; }
+
+    Status Head(const Response& response) override {
+        const std::lock_guard lock(job_.mutex_);
+        const RepoFile& file = job_.file_;
+        if (!response.linked_etag.empty() && response.linked_etag != file.hash) {
+            return MakeError(
+                ErrorCode::kCorrupt,
+                "{}: the listing says its content is {}, the server {}. Was it changed "
+                "just now? Pull it again",
+                file.path, file.hash, response.linked_etag);
+        }
+        if (response.status == 206) {
+            WEFT_TRY(CheckRange(response));
+        } else {
+            if (response.content_length >= 0 &&
+                static_cast<uint64_t>(response.content_length) != file.bytes) {
+                return WrongSize(static_cast<uint64_t>(response.content_length));
+            }
+            if (ranged_) {
+                job_.whole_ = job_.halt_ = true;
+                return MakeError(ErrorCode::kUnsupported, "{}: Range is ignored", file.path);
+            }
+        }
+        if (job_.note_.etag.empty()) job_.note_.etag = response.etag;
+        if (job_.mind_etag_ && !response.etag.empty() && response.etag != job_.note_.etag) {
+            job_.changed_ = job_.halt_ = true;
+            return MakeError(ErrorCode::kCorrupt, "{}: its ETag changed", file.path);
+        }
+        if (response.url != job_.url_) job_.direct_url_ = response.url;
+        return {};
+    }
+
+    Status Data(std::span<const std::byte> bytes) override {
+        if (bytes.size() > piece_.end - piece_.begin - buffer_.size()) {
+            return MakeError(ErrorCode::kCorrupt, "{}: more bytes came than were asked for",
+                             job_.file_.path);
+        }
+        buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+        return buffer_.size() >= kFlushBytes ? Flush() : Status();
+    }
+
+    Status Flush() {
+        for (size_t at = 0; at < buffer_.size();) {
+            const ssize_t put = ::pwrite(job_.part_.fd(), buffer_.data() + at, buffer_.size() - at,
+                                         static_cast<off_t>(piece_.begin + at));
+            if (put < 0 && errno == EINTR) continue;
+            if (put < 0) return FileError(job_.part_.path(), "write");
+            at += static_cast<size_t>(put);
+        }
+        const std::lock_guard lock(job_.mutex_);
+        job_.note_.done.Add({piece_.begin, piece_.begin + buffer_.size()});
+        job_.fetched_ += buffer_.size();
+        piece_.begin += buffer_.size();
+        buffer_.clear();
+        return {};
+    }
+
+  private:
+    Status CheckRange(const Response& response) {
+        ByteRange range;
+        uint64_t total = 0;
+        const bool parsed = ParseContentRange(response.content_range, range, total);
+        if (parsed && total != job_.file_.bytes) return WrongSize(total);
+        if (!parsed || range.begin != piece_.begin || range.end > piece_.end) {
+            return MakeError(
+                ErrorCode::kCorrupt, "{}: asked for bytes {} to {}, the server answers with '{}'",
+                job_.file_.path, piece_.begin, piece_.end - 1, Shown(response.content_range));
+        }
+        return {};
+    }
+
+    Error WrongSize(uint64_t bytes) const {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: the listing says {} bytes, the server has {}. Was it changed just "
+                         "now? Pull it again",
+                         job_.file_.path, job_.file_.bytes, bytes);
+    }
+
+    Job& job_;
+    ByteRange piece_;
+    const bool ranged_;
+    std::vector<std::byte> buffer_;
+};
+
+Status Job::Fetch(Connection& connection, ByteRange piece) {
+    const uint64_t first = piece.begin;
+    for (int failures = 0; !halt_;) {
+        std::unique_lock lock(mutex_);
+        const bool whole = whole_;
+        const uint64_t before = note_.done.bytes();
+        const int64_t wait_ms = (not_before_ns_ - NowNs()) / 1'000'000;
+        lock.unlock();
+        if (wait_ms > 0) {
+            const Status paused = Pause(config_, wait_ms, &halt_);
+            if (halt_) return {};
+            WEFT_TRY(paused);
+        }
+        if (whole) piece.begin = first;
+        const bool ranged = !whole && (piece.begin > 0 || piece.end < file_.bytes);
+        bool direct = false;
+        const std::string url = CurrentUrl(direct);
+        PieceSink sink(*this, piece, ranged);
+        Outcome outcome =
+            connection.Get(url, ranged ? std::optional(piece) : std::nullopt, sink, &halt_);
+        WEFT_TRY(sink.Flush());
+        piece.begin = sink.at();
+        if (config_.Stopped()) return MakeError(ErrorCode::kCancelled, "stopped");
+        if (halt_) return {};  // another one's end, or found out that Range is ignored
+        if (piece.begin == piece.end) return {};
+        if (!outcome.error) {
+            outcome.error = MakeError(ErrorCode::kIo, "{}: ended early", file_.path);
+            outcome.may_retry = true;
+        }
+        lock.lock();
+        failures = note_.done.bytes() > before ? 1 : failures + 1;
+        lock.unlock();
+        WEFT_TRY(Recover(outcome, direct, failures));
+    }
+    return {};
+}
+
+// Waits until the next attempt makes sense; an error where none does.
+Status Job::Recover(Outcome& outcome, bool direct, int failures) {
+    const int status = outcome.response.status;
+    std::unique_lock lock(mutex_);
+    if (direct && (status == 401 || status == 403 || status == 404 || status == 410)) {
+        direct_url_.clear();  // its signature was for a while only
+        outcome.may_retry = true;
+    }
+    if (!outcome.may_retry) return *outcome.error;
+    last_trouble_ = outcome.error->message;
+    const int64_t wait_ms = outcome.wait_ms >= 0 ? outcome.wait_ms : BackoffMs(failures);
+    if (failures >= kMostFailures || wait_ms >= config_.timeout_ms) {
+        return MakeError(
+            outcome.error->code, "{}; given up after {} attempts{}. What is there is kept",
+            outcome.error->message, failures,
+            outcome.wait_ms > 0
+                ? fmt::format(" (the server asks to wait {} s, --timeout is {:.0f})",
+                              wait_ms / 1000, static_cast<double>(config_.timeout_ms) * 1e-3)
+                : std::string());
+    }
+    if (outcome.wait_ms > 0) {
+        not_before_ns_ = std::max(not_before_ns_, NowNs() + wait_ms * 1'000'000);
+    }
+    lock.unlock();
+    const Status paused = Pause(config_, wait_ms, &halt_);
+    if (halt_) return {};
+    return paused;
+}
+
+}  // namespace
+
+Result<Downloaded> Download(const Config& config, const std::string& url, const RepoFile& file,
+                            const std::string& part_path, const OnProgress& on_progress) {
+    PartFile part(part_path, file);
+    for (int start = 1;; ++start) {
+        WEFT_ASSIGN(PartNote note, part.Open());
+        Job job(config, url, file, part, start < kMostStarts, on_progress);
+        const Status run = job.Run(std::move(note));
+        const bool last = start == kMostStarts;
+        if (job.changed() && !last) {
+            Log(LogLevel::kInfo, "{}: changed on its server meanwhile: starting anew", file.path);
+            part.Discard();
+            continue;
+        }
+        if (!run.ok()) {
+            if (run.error().code == ErrorCode::kCorrupt) part.Discard();
+            return run.error();
+        }
+        const std::string hash = job.Hash();
+        if (hash == file.hash) {
+            WEFT_TRY(part.Finish());
+            return job.downloaded();
+        }
+        part.Discard();
+        if (job.downloaded().resumed_bytes > 0 && !last) {
+            Log(LogLevel::kInfo, "{}: what was there of it was wrong: starting anew", file.path);
+            continue;
+        }
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "{}: {} is {}, the listing says {}. The bytes were removed; pull it again, "
+            "and if it stays so, its server is broken",
+            file.path, file.large ? "its SHA-256" : "its hash as git has it", hash, file.hash);
+    }
+}
+
+}  // namespace weft::hub

@@ -1,0 +1,161 @@
+#include "hub/spec.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/file.h"
+
+namespace weft::hub {
+namespace {
+
+constexpr size_t kMostName = 96;
+constexpr size_t kMostPath = 1024;
+constexpr size_t kMostComponent = 240;  // leaves room for a suffix within the 255 of Linux
+constexpr size_t kMostToken = 4096;
+
+bool IsNameLetter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+}
+
+bool IsName(std::string_view name) {
+    if (name.empty() || name.size() > kMostName) return false;
+    if (name.front() == '.' || name.front() == '-' || name.find("..") != name.npos) return false;
+    // The cache folder joins owner and name by two dashes.
+    return name.find("--") == name.npos && std::ranges::all_of(name, IsNameLetter);
+}
+
+bool IsRevision(std::string_view revision) {
+    return IsSafePath(revision) && std::ranges::all_of(revision, [](char c) {
+               return IsNameLetter(c) || c == '/' || c == '+' || c == '#';
+           });
+}
+
+std::string Env(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+}
+
+std::string FirstOf(std::initializer_list<std::string> values) {
+    for (const std::string& value : values) {
+        if (!value.empty()) return value;
+    }
+    return {};
+}
+
+// "~/x" as shells have it.
+std::string Expanded(std::string path, const std::string& home) {
+    return path.starts_with("~/") ? home + path.substr(1) : path;
+}
+
+std::string Trimmed(const std::string& text) {
+    const size_t begin = text.find_first_not_of(" \t\r\n");
+    if (begin == text.npos) return {};
+    return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+// It becomes a header: nothing in it may end the line.
+Status CheckToken(const std::string& token, const std::string& source) {
+    const bool plain = std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; });
+    if (plain && token.size() <= kMostToken) return {};
+    return MakeError(ErrorCode::kUsage, "{}: not a token: blanks or odd characters in it", source);
+}
+
+Status FindToken(Config& config, const std::string& hf_home, const std::string& home) {
+    config.token = Trimmed(FirstOf({Env("HF_TOKEN"), Env("HUGGING_FACE_HUB_TOKEN")}));
+    if (!config.token.empty()) return CheckToken(config.token, "HF_TOKEN");
+    const std::string path = Expanded(FirstOf({Env("HF_TOKEN_PATH"), hf_home + "/token"}), home);
+    const auto text = ReadTextFile(path, kMostToken * 2);
+    if (!text.ok()) return {};  // most people have none
+    config.token = Trimmed(*text);
+    return CheckToken(config.token, path);
+}
+
+}  // namespace
+
+std::string RepoSpec::Text() const {
+    std::string text = "hf:" + Repo();
+    if (revision != "main") text += "@" + revision;
+    if (!what.empty()) text += ":" + what;
+    return text;
+}
+
+bool IsSpec(std::string_view word) {
+    return word.starts_with("hf:");
+}
+
+bool IsSafePath(std::string_view path) {
+    if (path.empty() || path.size() > kMostPath) return false;
+    for (const char c : path) {
+        if (static_cast<unsigned char>(c) < 32 || c == 127 || c == '\\') return false;
+    }
+    for (size_t at = 0; at <= path.size();) {
+        const size_t end = std::min(path.find('/', at), path.size());
+        const std::string_view part = path.substr(at, end - at);
+        if (part.empty() || part == "." || part == ".." || part.size() > kMostComponent)
+            return false;
+        at = end + 1;
+    }
+    return true;
+}
+
+bool IsCommit(std::string_view revision) {
+    return revision.size() == 40 && std::ranges::all_of(revision, [](char c) {
+               return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+           });
+}
+
+Result<RepoSpec> ParseSpec(std::string_view word) {
+    std::string_view rest = word;
+    if (IsSpec(rest)) rest.remove_prefix(3);
+    RepoSpec spec;
+    if (const size_t colon = rest.find(':'); colon != rest.npos) {
+        spec.what = rest.substr(colon + 1);
+        rest = rest.substr(0, colon);
+        if (!IsSafePath(spec.what)) rest = {};
+    }
+    if (const size_t at = rest.find('@'); at != rest.npos) {
+        spec.revision = rest.substr(at + 1);
+        rest = rest.substr(0, at);
+    }
+    const size_t slash = rest.find('/');
+    if (slash != rest.npos) {
+        spec.owner = rest.substr(0, slash);
+        spec.name = rest.substr(slash + 1);
+    }
+    if (IsName(spec.owner) && IsName(spec.name) && IsRevision(spec.revision)) return spec;
+    return MakeError(ErrorCode::kUsage,
+                     "'{}' names no model of the Hub; expected "
+                     "[hf:]OWNER/NAME[@REVISION][:FILE or QUANTIZATION], such as "
+                     "hf:Qwen/Qwen3-8B-GGUF:Q4_K_M",
+                     word.substr(0, 200));
+}
+
+void Config::SetTimeout(int64_t ms) {
+    timeout_ms = ms;
+    connect_ms = std::min<int64_t>(connect_ms, std::max<int64_t>(ms / 2, 100));
+    stall_ms = std::min<int64_t>(stall_ms, std::max<int64_t>(ms / 2, 100));
+}
+
+Result<Config> ConfigFromEnvironment() {
+    Config config;
+    const std::string home = FirstOf({Env("HOME"), "."});
+    const std::string caches = FirstOf({Env("XDG_CACHE_HOME"), home + "/.cache"});
+    const std::string hf_home = Expanded(FirstOf({Env("HF_HOME"), caches + "/huggingface"}), home);
+    config.cache = Expanded(
+        FirstOf({Env("HF_HUB_CACHE"), Env("HUGGINGFACE_HUB_CACHE"), hf_home + "/hub"}), home);
+    config.ca_file = FirstOf({Env("SSL_CERT_FILE"), Env("CURL_CA_BUNDLE")});
+    config.ca_folder = Env("SSL_CERT_DIR");
+    if (const std::string endpoint = Trimmed(Env("HF_ENDPOINT")); !endpoint.empty()) {
+        config.endpoint = endpoint;
+        while (config.endpoint.ends_with('/')) config.endpoint.pop_back();
+        if (!endpoint.starts_with("https://") && !endpoint.starts_with("http://")) {
+            return MakeError(ErrorCode::kUsage, "HF_ENDPOINT is '{}'; expected https://HOST[:PORT]",
+                             endpoint);
+        }
+    }
+    WEFT_TRY(FindToken(config, hf_home, home));
+    return config;
+}
+
+}  // namespace weft::hub

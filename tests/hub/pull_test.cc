@@ -1,0 +1,357 @@
+// Pulls from a Hub that misbehaves: tests/hub/server.py.
+#include "hub/pull.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/deadline.h"
+#include "base/file.h"
+#include "hub/cache.h"
+#include "support/hub_server.h"
+
+namespace weft::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PullTest : public HubTest {
+  protected:
+    Result<hub::Pulled> Pull(const std::string& word) {
+        auto spec = hub::ParseSpec(word);
+        EXPECT_TRUE(spec.ok()) << word;
+        const int64_t begin_ns = NowNs();
+        auto pulled = hub::Pull(config_, *spec, {});
+        seconds_ = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+        return pulled;
+    }
+    // The pull fails with `code`, and its message has `text` in it.
+    void ExpectError(const std::string& word, ErrorCode code, const std::string& text) {
+        const auto pulled = Pull(word);
+        ASSERT_FALSE(pulled.ok());
+        EXPECT_EQ(static_cast<int>(pulled.error().code), static_cast<int>(code))
+            << pulled.error().message;
+        EXPECT_NE(pulled.error().message.find(text), std::string::npos) << pulled.error().message;
+        EXPECT_EQ(pulled.error().message.find("sign=secret"), std::string::npos);
+    }
+    void ExpectWhole(const Result<hub::Pulled>& pulled) {
+        ASSERT_TRUE(pulled.ok()) << pulled.error().message;
+        for (const hub::PulledFile& file : pulled->files) {
+            const std::string path =
+                hub::SnapshotPath(Folder(), pulled->commit) + "/" + file.file.path;
+            ASSERT_TRUE(fs::is_symlink(path)) << path;
+            EXPECT_TRUE(fs::read_symlink(path).is_relative());
+            const auto text = ReadTextFile(path);
+            ASSERT_TRUE(text.ok()) << text.error().message;
+            EXPECT_EQ(text->size(), file.file.bytes);
+            if (file.file.large) {
+                EXPECT_EQ(Hex(Sha256(std::as_bytes(std::span(*text)))), file.file.hash);
+            }
+        }
+        for (const hub::PulledFile& file : pulled->files) {
+            EXPECT_FALSE(fs::exists(hub::PartPath(Folder(), file.file)));
+            EXPECT_FALSE(fs::exists(hub::PartPath(Folder(), file.file) + ".json"));
+        }
+    }
+    std::string Folder() const { return config_.cache + "/models--o--n"; }
+    uint64_t Sent() const { return server_->Counted()["sent"].get<uint64_t>(); }
+
+    double seconds_ = 0;
+};
+
+constexpr uint64_t kBig = 40 << 20;  // some pieces
+
+TEST_F(PullTest, OneFileOverSeveralConnections) {
+    server_->Set({{"files", {Large("x-Q4_0.gguf", kBig + 12345), Small("README.md", "hello")}}});
+    const auto pulled = Pull("o/n:Q4_0");
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
+    ASSERT_EQ(pulled->files.size(), 1u);
+    EXPECT_EQ(pulled->fetched_bytes, kBig + 12345);
+    EXPECT_EQ(Sent(), kBig + 12345);
+    EXPECT_EQ(*ReadTextFile(Folder() + "/refs/main"), kCommit);
+    EXPECT_EQ(pulled->path, Folder() + "/snapshots/" + kCommit + "/x-Q4_0.gguf");
+    // Once it is there, nothing of it is asked for again.
+    const auto again = Pull("o/n:Q4_0");
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(again));
+    EXPECT_EQ(again->fetched_bytes, 0u);
+    EXPECT_TRUE(again->files[0].cached);
+    EXPECT_EQ(Sent(), kBig + 12345);
+    const auto found = hub::FindCached(config_, *hub::ParseSpec("o/n:x-Q4_0.gguf"));
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(*found, pulled->path);
+}
+
+TEST_F(PullTest, FolderWithShardsOverPagesOfTheListing) {
+    const json index = {{"weight_map", {{"a", "m-1.safetensors"}, {"b", "m-2.safetensors"}}}};
+    server_->Set({{"page", 3},
+                  {"files",
+                   {Small("config.json", "{}"), Small("empty.json", ""),
+                    Small("tokenizer.json", "{\"t\":1}"), Large("pytorch_model.bin", 1000),
+                    Large("m-1.safetensors", 5000), Large("m-2.safetensors", 6000),
+                    Large("consolidated.safetensors", 7000), Small("sub/config.json", "{}"),
+                    Small("model.safetensors.index.json", index.dump())}}});
+    const auto pulled = Pull("hf:o/n");
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
+    std::vector<std::string> names;
+    for (const auto& file : pulled->files) names.push_back(file.file.path);
+    std::ranges::sort(names);
+    EXPECT_EQ(names, (std::vector<std::string>{"config.json", "empty.json", "m-1.safetensors",
+                                               "m-2.safetensors", "model.safetensors.index.json",
+                                               "tokenizer.json"}));
+    EXPECT_EQ(pulled->path, Folder() + "/snapshots/" + kCommit);
+    const auto found = hub::FindCached(config_, *hub::ParseSpec("o/n"));
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(*found, pulled->path);
+    // A shard that is gone makes it not whole.
+    fs::remove(pulled->path + "/m-2.safetensors");
+    const auto broken = hub::FindCached(config_, *hub::ParseSpec("o/n"));
+    ASSERT_FALSE(broken.ok());
+    EXPECT_NE(broken.error().message.find("weft pull hf:o/n"), std::string::npos);
+}
+
+TEST_F(PullTest, PathsInFolders) {
+    server_->Set({{"files",
+                   {Large("a/b/x-Q8_0-00001-of-00002.gguf", 70),
+                    Large("a/b/x-Q8_0-00002-of-00002.gguf", 80)}}});
+    const auto pulled = Pull("o/n@v1:q8_0");
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
+    EXPECT_EQ(pulled->files.size(), 2u);
+    EXPECT_TRUE(pulled->path.ends_with("a/b/x-Q8_0-00001-of-00002.gguf"));
+    EXPECT_EQ(*ReadTextFile(Folder() + "/refs/v1"), kCommit);
+}
+
+TEST_F(PullTest, CutConnections) {
+    json cuts = json::array();
+    for (const int cut : {100, 0, 1'000'000, 3'333'333, 1, 7'000'000, 65536, 2})
+        cuts.push_back(cut);
+    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"cuts", cuts}});
+    const auto pulled = Pull("o/n");
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
+    EXPECT_EQ(pulled->fetched_bytes, kBig);
+    EXPECT_LE(Sent(), kBig + (16 << 10));  // nothing comes twice
+}
+
+TEST_F(PullTest, BusyServers) {
+    server_->Set({{"files", {Large("x.gguf", 100'000)}},
+                  {"hub_refuse", {{503, 0}, {429, 1}}},
+                  {"refuse", {{429, 1}, {503, 0}, {500, 0}}}});
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));
+    EXPECT_GE(seconds_, 2.0);  // both were told to wait a second
+}
+
+TEST_F(PullTest, WaitsNoLongerThanItMay) {
+    config_.SetTimeout(1500);
+    server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"refuse", {{429, 3600}}}});
+    ExpectError("o/n", ErrorCode::kDenied, "asks to wait 3600 s");
+    server_->Set({{"hub_refuse", {{503, 3600}}}});
+    ExpectError("o/n", ErrorCode::kIo, "asks to wait 3600 s");
+    EXPECT_LE(seconds_, 2.0);
+}
+
+TEST_F(PullTest, TokenGoesToTheHubOnly) {
+    config_.token = "hf_secret";
+    server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"need_token", "hf_secret"}});
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));
+    const json tokens = server_->Counted()["tokens"];
+    ASSERT_FALSE(tokens["cdn"].empty());
+    for (const json& token : tokens["cdn"]) EXPECT_EQ(token, "");
+    for (const json& token : tokens["hub"]) EXPECT_EQ(token, "Bearer hf_secret");
+}
+
+TEST_F(PullTest, NoAccess) {
+    server_->Set({{"files", {Large("x.gguf", 10)}}, {"need_token", "right"}});
+    ExpectError("o/n", ErrorCode::kDenied, "set HF_TOKEN");
+    config_.token = "wrong";
+    ExpectError("o/n", ErrorCode::kDenied, "token that was sent");
+    server_->Set({{"gated", true}});
+    ExpectError("o/n", ErrorCode::kDenied, "Accept the licence at " + config_.endpoint + "/o/n");
+    server_->Set({{"files", {Large("x.gguf", 10)}}});
+    ExpectError("o/n@nothing", ErrorCode::kNotFound, "no such repository, revision or file");
+    ExpectError("x/y", ErrorCode::kNotFound, "404");
+    ExpectError("o/n:Q4_0", ErrorCode::kNotFound, "x.gguf");
+}
+
+TEST_F(PullTest, RedirectsInALoopOrToPlainHttp) {
+    server_->Set({{"files", {Large("x.gguf", 10)}}, {"loop", true}});
+    ExpectError("o/n", ErrorCode::kIo, "redirects");
+    server_->Set({{"files", {Large("x.gguf", 10)}}, {"downgrade", true}});
+    ExpectError("o/n", ErrorCode::kDenied, "redirects from https to http");
+}
+
+TEST_F(PullTest, UntrustedCertificate) {
+    config_.ca_file.clear();
+    config_.ca_folder = folder_.path();
+    server_->Set({{"files", {Large("x.gguf", 10)}}});
+    ExpectError("o/n", ErrorCode::kIo, "--cacert");
+    EXPECT_LE(seconds_, 2.0);  // it is not tried again
+}
+
+TEST_F(PullTest, WrongContent) {
+    json file = Large("x.gguf", 300'000);
+    file["flip"] = true;
+    server_->Set({{"files", {file}}});
+    ExpectError("o/n", ErrorCode::kCorrupt, "SHA-256");
+    EXPECT_TRUE(fs::is_empty(Folder() + "/blobs"));
+    file = {{"path", "x.gguf"}, {"text", std::string(200, 'x')}, {"flip", true}};
+    server_->Set({{"files", {file}}});
+    ExpectError("o/n", ErrorCode::kCorrupt, "hash as git has it");
+    file = Large("x.gguf", 300'000);
+    file["listed_hash"] = std::string(64, '1');
+    server_->Set({{"files", {file}}});
+    ExpectError("o/n", ErrorCode::kCorrupt, "SHA-256");
+    EXPECT_TRUE(fs::is_empty(Folder() + "/blobs"));
+}
+
+TEST_F(PullTest, WrongSize) {
+    for (const uint64_t size : {kBig / 2, kBig * 2, uint64_t{10}}) {
+        json file = Large("x.gguf", kBig);
+        file["listed_size"] = size;
+        server_->Set({{"files", {file}}});
+        ExpectError("o/n", ErrorCode::kCorrupt, "the listing says");
+    }
+    EXPECT_TRUE(fs::is_empty(Folder() + "/blobs"));
+}
+
+TEST_F(PullTest, ServerWithoutRanges) {
+    server_->Set(
+        {{"files", {Large("x.gguf", kBig)}}, {"no_range", true}, {"cuts", {0, 9'000'000}}});
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));
+}
+
+TEST_F(PullTest, Stalls) {
+    config_.SetTimeout(1200);
+    server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"silent", 30}});
+    ExpectError("o/n", ErrorCode::kTimeout, "given up");
+    EXPECT_LE(seconds_, 4.0);
+    server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"rate", 200}});
+    ExpectError("o/n", ErrorCode::kTimeout, "1 KiB/s");
+    EXPECT_LE(seconds_, 4.0);
+    server_->Set({{"files", {Large("x.gguf", 100'000)}}});
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));  // what came is right
+}
+
+TEST_F(PullTest, NobodyThere) {
+    config_.SetTimeout(1000);
+    config_.endpoint = "https://127.0.0.1:1";
+    ExpectError("o/n", ErrorCode::kIo, "127.0.0.1");
+    EXPECT_LE(seconds_, 3.0);
+}
+
+TEST_F(PullTest, HostileListings) {
+    json file = Small("x.gguf", "text");
+    for (const char* path : {"../x.gguf", "/etc/x", "a/../../x.gguf", "a//x", "", "x\ny", "."}) {
+        file["listed_path"] = path;
+        server_->Set({{"files", {file}}});
+        ExpectError("o/n", ErrorCode::kCorrupt, "refused");
+    }
+    server_->Set({{"huge_tree", true}});
+    ExpectError("o/n", ErrorCode::kUnsupported, "more than");
+    server_->Set({{"raw_tree", std::string(4 << 20, '[')}});
+    ExpectError("o/n", ErrorCode::kCorrupt, "not a list");
+    server_->Set({{"files", {Small("a", "a"), Small("b", "b")}},
+                  {"page", 1},
+                  {"next_host", "https://127.0.0.1:1"}});
+    ExpectError("o/n:a", ErrorCode::kDenied, "another host");
+    EXPECT_FALSE(fs::exists(folder_ / "x.gguf"));
+}
+
+TEST_F(PullTest, GoesOnFromWhatIsThere) {
+    std::atomic<bool> stop{false};
+    config_.stop = &stop;
+    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 6 << 20}});
+    const auto spec = hub::ParseSpec("o/n");
+    const auto first = hub::Pull(config_, *spec, [&](const hub::PullState& state) {
+        if (state.there_bytes > kBig / 4) stop = true;
+    });
+    ASSERT_FALSE(first.ok());
+    EXPECT_EQ(static_cast<int>(first.error().code), static_cast<int>(ErrorCode::kCancelled));
+    stop = false;
+    server_->Set({{"files", {Large("x.gguf", kBig)}}});
+    const auto pulled = Pull("o/n");
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
+    EXPECT_GE(pulled->files[0].resumed_bytes, kBig / 4);
+    EXPECT_EQ(pulled->files[0].resumed_bytes + pulled->fetched_bytes, kBig);
+    EXPECT_EQ(Sent(), pulled->fetched_bytes);
+}
+
+TEST_F(PullTest, StartsAnewWhenTheFileChanged) {
+    for (const bool content_too : {false, true}) {
+        json file = Large("x.gguf", kBig);
+        std::atomic<bool> stop{false};
+        config_.stop = &stop;
+        server_->Set({{"files", {file}}, {"rate", 6 << 20}});
+        const auto spec = hub::ParseSpec("o/n");
+        const auto first = hub::Pull(config_, *spec, [&](const hub::PullState& state) {
+            if (state.there_bytes > kBig / 8) stop = true;
+        });
+        ASSERT_FALSE(first.ok());
+        stop = false;
+        if (content_too) file["salt"] = "changed";
+        server_->Set({{"files", {file}}, {"etag", "\"cdn-2\""}});
+        const auto pulled = Pull("o/n");
+        ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
+        EXPECT_EQ(pulled->files[0].resumed_bytes, 0u);
+        EXPECT_GE(Sent(), kBig);
+        config_.stop = nullptr;
+        fs::remove_all(config_.cache);
+    }
+}
+
+// Bytes on the disk that are not what the note says: a crash of the machine can leave that.
+TEST_F(PullTest, StartsAnewWhenWhatIsThereIsWrong) {
+    std::atomic<bool> stop{false};
+    config_.stop = &stop;
+    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 6 << 20}});
+    const auto first = hub::Pull(config_, *hub::ParseSpec("o/n"), [&](const auto& state) {
+        if (state.there_bytes > kBig / 4) stop = true;
+    });
+    ASSERT_FALSE(first.ok());
+    stop = false;
+    for (const auto& entry : fs::directory_iterator(Folder() + "/blobs")) {
+        if (!entry.path().string().ends_with(".incomplete")) continue;
+        std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+        file.write("wrong", 5);
+    }
+    server_->Set({{"files", {Large("x.gguf", kBig)}}});
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));
+}
+
+TEST_F(PullTest, TwoAtOnceFetchOnce) {
+    server_->Set({{"files", {Large("x.gguf", 8 << 20)}}, {"rate", 4 << 20}});
+    Result<hub::Pulled> other = MakeError(ErrorCode::kIo, "not run");
+    hub::Config config = config_;
+    std::thread thread([&] { other = hub::Pull(config, *hub::ParseSpec("o/n"), {}); });
+    const auto pulled = Pull("o/n");
+    thread.join();
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
+    ASSERT_NO_FATAL_FAILURE(ExpectWhole(other));
+    EXPECT_EQ(Sent(), 8u << 20);
+}
+
+TEST_F(PullTest, ALockThatNobodyLetsGo) {
+    config_.SetTimeout(800);
+    server_->Set({{"files", {Large("x.gguf", 1000)}}});
+    const auto spec = hub::ParseSpec("o/n");
+    ASSERT_TRUE(Pull("o/n").ok());
+    const auto found = hub::FindCached(config_, *spec);
+    hub::RepoFile file;
+    file.hash = fs::read_symlink(*found).filename();
+    fs::remove(hub::BlobPath(Folder(), file));
+    const auto lock = hub::BlobLock::Take(config_, *spec, file, {});
+    ASSERT_TRUE(lock.ok());
+    ExpectError("o/n", ErrorCode::kTimeout, "holds the lock");
+}
+
+TEST_F(PullTest, NoRoom) {
+    json file = Large("x.gguf", 10);
+    file["listed_size"] = uint64_t{1} << 49;
+    server_->Set({{"files", {file}}});
+    ExpectError("o/n", ErrorCode::kIo, "free there");
+}
+
+}  // namespace
+}  // namespace weft::test
