@@ -78,10 +78,12 @@ Status Run(PullFlags& flags) {
                    : file.resumed_bytes > 0 ? "  (resumed)"
                                             : "");
     }
-    fmt::print("{} in {:.1f} s ({:.1f} MB/s), commit {}\n{}\nweft run {} ...\n",
-               BytesText(pulled.fetched_bytes), pulled.seconds,
-               static_cast<double>(pulled.fetched_bytes) * 1e-6 / std::max(pulled.seconds, 1e-3),
-               pulled.commit, pulled.path, spec.Text());
+    if (pulled.fetched_bytes > 0) {
+        fmt::print(
+            "{} in {:.1f} s ({:.1f} MB/s)\n", BytesText(pulled.fetched_bytes), pulled.seconds,
+            static_cast<double>(pulled.fetched_bytes) * 1e-6 / std::max(pulled.seconds, 1e-3));
+    }
+    fmt::print("commit {}\n{}\nweft run {} ...\n", pulled.commit, pulled.path, spec.Text());
     return {};
 }
 

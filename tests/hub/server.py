@@ -153,9 +153,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 {"rfilename": f["path"]} for f in words.get("files", [])]}).encode())
         if path == f"/api/models/o/n/tree/{COMMIT}":
             return self.tree(int(query.get("cursor", ["0"])[0]))
-        prefix = f"/o/n/resolve/{COMMIT}/"
-        if path.startswith(prefix):
-            return self.resolve(path[len(prefix):])
+        file = re.match(f"/o/n/resolve/(?:main|v1|{COMMIT})/", path)
+        if file:
+            return self.resolve(path[file.end():])
         return self.finish_with(404, b"{}", X_Error_Code="RepoNotFound")
 
     def do_HEAD(self):  # as huggingface_hub asks

@@ -1,0 +1,114 @@
+// `weft pull`, and `hf:` words elsewhere, as a user types them; killed and stopped in between.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "base/file.h"
+#include "support/hub_server.h"
+#include "support/run_weft.h"
+
+namespace weft::test {
+namespace {
+
+using support::Ran;
+using support::RunWeft;
+using support::Weft;
+using support::Words;
+
+class HubProgramTest : public HubTest {
+  protected:
+    Words Environment() const {
+        return {"HF_ENDPOINT=" + server_->endpoint(),
+                "HF_HUB_CACHE=" + config_.cache,
+                "SSL_CERT_FILE=" + config_.ca_file,
+                "HF_HOME=" + folder_.path(),
+                "HF_TOKEN=",
+                "HUGGING_FACE_HUB_TOKEN="};
+    }
+    Ran Run(const Words& words) const { return RunWeft(words, Environment()); }
+    uint64_t Sent() const { return server_->Counted()["sent"].get<uint64_t>(); }
+    // Until so many bytes have been sent.
+    void WaitForSent(uint64_t bytes) const {
+        const Deadline deadline = Deadline::In(10'000);
+        while (Sent() < bytes && !deadline.expired()) ::usleep(20'000);
+    }
+};
+
+constexpr uint64_t kBig = 24 << 20;
+
+TEST_F(HubProgramTest, KilledThenGoesOn) {
+    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 2 << 20}});
+    {
+        Weft weft({"pull", "o/n"}, Environment());
+        WaitForSent(kBig / 3);
+        ::kill(weft.pid(), SIGKILL);
+        EXPECT_EQ(weft.Wait().status, 128 + SIGKILL);
+    }
+    server_->Set({{"files", {Large("x.gguf", kBig)}}});
+    const Ran ran = Run({"pull", "o/n", "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const json file = ran.Json()["files"][0];
+    EXPECT_GT(file["resumed_bytes"], 0);
+    EXPECT_EQ(file["resumed_bytes"].get<uint64_t>() + file["fetched_bytes"].get<uint64_t>(), kBig);
+    // What the last quarter of a second before the kill brought may come again, and what was on
+    // its way; no more.
+    EXPECT_LE(Sent(), kBig - kBig / 6);
+    EXPECT_EQ(Sent(), file["fetched_bytes"]);
+}
+
+TEST_F(HubProgramTest, CtrlCThenGoesOn) {
+    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 2 << 20}});
+    Weft weft({"pull", "o/n"}, Environment());
+    WaitForSent(kBig / 3);
+    const int64_t begin_ns = NowNs();
+    ::kill(weft.pid(), SIGINT);
+    const Ran stopped = weft.Wait();
+    EXPECT_EQ(stopped.status, 130) << stopped.err;
+    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 2.0);
+    EXPECT_NE(stopped.err.find("goes on"), std::string::npos) << stopped.err;
+    server_->Set({{"files", {Large("x.gguf", kBig)}}});
+    const Ran ran = Run({"pull", "hf:o/n", "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_LE(Sent(), kBig - kBig / 6);
+}
+
+TEST_F(HubProgramTest, ModelWords) {
+    std::ofstream(folder_ / "tiny.gguf", std::ios::binary)
+        << std::ifstream(WEFT_TEST_DATA "/gguf_golden.gguf", std::ios::binary).rdbuf();
+    const auto bytes = ReadTextFile(folder_ / "tiny.gguf");
+    ASSERT_TRUE(bytes.ok());
+    json file = Large("tiny-F32.gguf", bytes->size());
+    file["from"] = folder_ / "tiny.gguf";
+    server_->Set({{"files", {file}}});
+    const Ran without = Run({"inspect", "hf:o/n:F32"});
+    EXPECT_EQ(without.status, 1);
+    EXPECT_NE(without.err.find("weft pull hf:o/n:F32"), std::string::npos) << without.err;
+    EXPECT_EQ(Sent(), 0u);
+    const Ran with = Run({"inspect", "hf:o/n:F32", "--pull"});
+    EXPECT_EQ(with.status, 0) << with.err;
+    EXPECT_EQ(Sent(), bytes->size());
+    const Ran again = Run({"inspect", "hf:o/n:F32", "--pull", "--json"});
+    EXPECT_EQ(again.status, 0) << again.err;
+    EXPECT_EQ(Sent(), bytes->size());
+    const Ran file_too = Run({"inspect", folder_ / "tiny.gguf", "--pull"});
+    EXPECT_EQ(file_too.status, 2) << file_too.err;
+}
+
+TEST_F(HubProgramTest, ErrorsAsJsonAndUsage) {
+    server_->Set({{"gated", true}});
+    const Ran gated = Run({"pull", "o/n", "--json"});
+    EXPECT_EQ(gated.status, 1);
+    EXPECT_TRUE(gated.Json().contains("error")) << gated.out;
+    EXPECT_EQ(Run({"pull", "nonsense"}).status, 2);
+    EXPECT_EQ(Run({"pull"}).status, 2);
+    EXPECT_EQ(Run({"pull", "o/n", "--timeout", "0"}).status, 2);
+    server_->Set({{"files", {Large("a-Q4_0.gguf", 1000), Large("a-Q8_0.gguf", 2000)}}});
+    const Ran several = Run({"pull", "o/n"});
+    EXPECT_EQ(several.status, 2);
+    EXPECT_NE(several.err.find("a-Q8_0.gguf"), std::string::npos) << several.err;
+}
+
+}  // namespace
+}  // namespace weft::test
