@@ -21,6 +21,8 @@ constexpr const char* kFooter =
     "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
     "  weft run model.gguf -f prompt.txt --temp 0.8 --top-p 0.95 --seed 7\n"
     "  weft run model.gguf -p \"Hello\" --local 2 -t 1 --json\n"
+    "  weft run model.gguf --chat -f article.txt --lookup\n"
+    "  weft run big.gguf -p \"Hello\" --draft small.gguf --tp 2\n"
     "  weft run model.gguf -p \"Hello\" --hosts b:7000,c:7000 --key-file weft.key";
 
 struct RunFlags {
@@ -28,6 +30,7 @@ struct RunFlags {
     std::string prompt, file, system;
     bool chat = false;
     engine::GenerateRequest request;
+    engine::DraftOptions draft;
 };
 
 Result<std::string> PromptText(const RunFlags& flags) {
@@ -55,6 +58,7 @@ Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWord
 struct Outcome {
     engine::Generation generation;
     std::vector<engine::RankReport> reports;
+    bool drafts = false;    // --lookup or --draft was given
     bool recovers = false;  // --rejoin-ms or --elastic was given
     std::vector<engine::Recovery> recoveries;
     AllReduceCost all_reduce;
@@ -74,6 +78,20 @@ Json ToJson(const std::vector<engine::Recovery>& recoveries) {
     return list;
 }
 
+Json DraftsToJson(const engine::Generation& g) {
+    return {{"drafted", g.drafted},
+            {"accepted", g.accepted},
+            {"acceptance", g.acceptance()},
+            {"steps", g.steps},
+            {"tokens_per_step", g.tokens_per_step()}};
+}
+
+std::string DraftsText(const engine::Generation& g) {
+    return fmt::format(
+        "drafts: {} of {} tokens accepted ({:.0f} %), {:.2f} tokens a step in {} steps\n",
+        g.accepted, g.drafted, 100 * g.acceptance(), g.tokens_per_step(), g.steps);
+}
+
 void PrintOutcome(const Outcome& outcome, bool json) {
     const engine::Generation& g = outcome.generation;
     if (json) {
@@ -85,6 +103,7 @@ void PrintOutcome(const Outcome& outcome, bool json) {
                     {"load_s", outcome.load_s},
                     {"ranks", RanksToJson(outcome.reports)},
                     {"all_reduce", ToJson(outcome.all_reduce)}};
+        if (outcome.drafts) result["speculation"] = DraftsToJson(g);
         if (outcome.recovers) result["recoveries"] = ToJson(outcome.recoveries);
         PrintJson(result);
         return;
@@ -92,14 +111,16 @@ void PrintOutcome(const Outcome& outcome, bool json) {
     Stream("\n");
     fmt::print(stderr,
                "\nprefill: {} tokens, {:.1f} tok/s\ndecode: {} tokens ({}), {:.1f} tok/s\n"
-               "load: {:.2f} s\n{}",
+               "{}load: {:.2f} s\n{}",
                g.prompt_tokens, g.prefill_tok_s(), g.tokens.size(), g.finish, g.decode_tok_s(),
-               outcome.load_s, RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
+               outcome.drafts ? DraftsText(g) : "", outcome.load_s,
+               RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
 }
 
 Status Run(RunFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     WEFT_TRY(engine::CheckSampler(flags.request.sampler));
+    WEFT_TRY(engine::CheckDraft(flags.draft));
     engine::Job& job = flags.common.job;
     const bool json = flags.common.json;
     WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
@@ -112,8 +133,8 @@ Status Run(RunFlags& flags) {
         ProgressLine progress;
         progress.Show(fmt::format("loading {} ...", job.model));
         const int64_t begin_ns = NowNs();
-        WEFT_ASSIGN(engine,
-                    engine::Engine::Start(flags.common.cluster, job, std::move(words.tokenizer)));
+        WEFT_ASSIGN(engine, engine::Engine::Start(flags.common.cluster, job,
+                                                  std::move(words.tokenizer), flags.draft));
         outcome.load_s = static_cast<double>(NowNs() - begin_ns) * 1e-9;
     }
     std::string shown;
@@ -131,6 +152,7 @@ Status Run(RunFlags& flags) {
     outcome.transport = engine->cluster().fabric().transport;
     const model::Layout layout = engine->rank().layout();
     WEFT_ASSIGN(outcome.reports, engine->Finish());
+    outcome.drafts = flags.draft.on();
     outcome.recovers = flags.common.cluster.rejoin_ms > 0 || flags.common.cluster.elastic;
     outcome.recoveries = engine->recoveries();
     outcome.all_reduce = CostOf(outcome.reports, layout);
@@ -159,6 +181,28 @@ void AddSampling(CLI::App& run, engine::GenerateRequest& request) {
         ->group(group);
 }
 
+void AddDrafts(CLI::App& run, engine::DraftOptions& draft) {
+    const char* group = "Drafts (several tokens a step)";
+    run.add_flag("--lookup", draft.lookup,
+                 "Guess that the text goes on as it did before: fast where the answer quotes or "
+                 "edits its prompt, harmless elsewhere")
+        ->group(group);
+    run.add_option("--draft", draft.model,
+                   "A small model with the same vocabulary, which guesses on rank 0 what MODEL "
+                   "then checks in one step")
+        ->type_name("MODEL")
+        ->group(group);
+    run.add_option("--draft-tokens", draft.tokens,
+                   "Most tokens guessed for a step (--lookup: 16, --draft: 8); fewer, or none, "
+                   "where guesses are seldom right")
+        ->check(CLI::Range(int64_t{1}, engine::kMostDraftTokens))
+        ->type_name("K")
+        ->group(group);
+    run.add_flag("--draft-always", draft.always,
+                 "Guess that many at every step, whether it pays or not (to measure)")
+        ->group(group);
+}
+
 }  // namespace
 
 void AddRun(CLI::App& app, int& status) {
@@ -176,6 +220,7 @@ void AddRun(CLI::App& app, int& status) {
         ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30));
     run->add_flag("--ignore-eos", flags->request.ignore_eos, "Go on after an end token");
     AddSampling(*run, flags->request);
+    AddDrafts(*run, flags->draft);
     AddClusterFlags(*run, flags->common);
     AddLayoutFlags(*run, flags->common);
     AddRecoveryFlags(*run, flags->common);

@@ -5,12 +5,11 @@
 #include <numeric>
 #include <random>
 
-#include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
+#include "engine/draft_model.h"
+#include "engine/lookup.h"
 #include "engine/net.h"
-#include "engine/stop.h"
 #include "formats/tokenizer/read_gguf.h"
-#include "formats/tokenizer/stream.h"
 
 namespace weft::engine {
 namespace {
@@ -20,8 +19,6 @@ constexpr int64_t kShutdownMs = 5000;
 // A prefill step of fewer rows would be bound by reading the weights.
 constexpr size_t kLeastChunk = 64;
 constexpr size_t kChunksPerStage = 4;
-// Losses in a row, without one token between, that Generate gets over.
-constexpr int kMostReplays = 5;
 
 double SecondsSince(int64_t begin_ns) {
     return static_cast<double>(NowNs() - begin_ns) * 1e-9;
@@ -52,6 +49,28 @@ Status CompleteJob(Job& job) {
     return {};
 }
 
+// What a drafter asks of the job: rows with logits, and on rank 0 memory for a draft model, whose
+// vocabulary is compared with the model's before anything is loaded.
+Status CompleteDraft(const DraftOptions& draft, Job& job,
+                     std::unique_ptr<formats::Tokenizer>& tokenizer) {
+    WEFT_TRY(CheckDraft(draft));
+    if (std::min(job.chunk, job.ctx) < 2) {
+        return MakeError(ErrorCode::kUsage,
+                         "a draft needs steps of two rows and more; --chunk is {}, the context {}",
+                         job.chunk, job.ctx);
+    }
+    const int64_t rows = std::min({draft.most() + 1, job.chunk, job.ctx});
+    job.max_outputs = std::max(job.max_outputs, rows);
+    if (draft.model.empty()) return {};
+    if (tokenizer == nullptr) {
+        WEFT_ASSIGN(const auto source, formats::OpenModel(job.model));
+        WEFT_ASSIGN(tokenizer, formats::LoadTokenizer(*source));
+    }
+    WEFT_TRY(CheckVocabulary(job.model, *tokenizer, draft.model));
+    WEFT_ASSIGN(job.draft_bytes, DraftModelBytes(draft.model, job));
+    return {};
+}
+
 }  // namespace
 
 double Generation::prefill_tok_s() const {
@@ -64,9 +83,11 @@ double Generation::decode_tok_s() const {
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& options, Job job,
-                                              std::unique_ptr<formats::Tokenizer> tokenizer) {
+                                              std::unique_ptr<formats::Tokenizer> tokenizer,
+                                              const DraftOptions& draft) {
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_TRY(CompleteJob(job));
+    if (draft.on()) WEFT_TRY(CompleteDraft(draft, job, tokenizer));
     std::unique_ptr<Engine> engine(new Engine());
     WEFT_ASSIGN(engine->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
     cluster::Cluster& cluster = *engine->cluster_;
@@ -87,9 +108,11 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
         if (!loaded.ok()) return fail(cluster.ReportFailure(loaded.error()));
         engine->tokenizer_ = std::move(loaded).value();
     }
-    engine->pages_.resize(static_cast<size_t>(engine->rank_->kv_pages()));
-    std::iota(engine->pages_.begin(), engine->pages_.end(), 0);
     engine->rank_->SetIdle(true);
+    if (draft.on()) {
+        const Status drafts = engine->MakeDrafter(draft, options);
+        if (!drafts.ok()) return fail(cluster.ReportFailure(drafts.error()));
+    }
     return engine;
 }
 
@@ -100,41 +123,33 @@ Engine::~Engine() {
     rank_.reset();
 }
 
-template <typename T>
-Result<T> Engine::Explain(Result<T> result) {
-    if (rank_ != nullptr) rank_->SetIdle(true);
-    if (result.ok()) return result;
-    finished_ = true;
-    if (over_) return result;
-    return cluster_->ReportFailure(result.error());
+Status Engine::MakeDrafter(const DraftOptions& draft, const cluster::ClusterOptions& options) {
+    most_drafts_ = std::min({draft.most(), job_.max_outputs - 1, job_.chunk - 1});
+    if (draft.lookup) {
+        drafter_ = std::make_unique<Lookup>(draft.always);
+        return {};
+    }
+    WEFT_ASSIGN(auto model, DraftModel::Open(draft, job_, *rank_, options.stop));
+    drafter_ = std::move(model);
+    return {};
 }
 
 Status Engine::RunStep(std::span<const int32_t> tokens, int64_t position,
                        std::span<const int32_t> output_rows) {
     if (cluster_->stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     rank_->SetIdle(false);
-    const auto count = static_cast<int32_t>(tokens.size());
-    step_.kind = StepKind::kRun;
-    ++step_.number;
-    step_.tokens.assign(tokens.begin(), tokens.end());
-    step_.positions.resize(tokens.size());
-    std::iota(step_.positions.begin(), step_.positions.end(), static_cast<int32_t>(position));
-    step_.output_rows.assign(output_rows.begin(), output_rows.end());
-    const int64_t pages = (position + count + backend::kPageTokens - 1) / backend::kPageTokens;
-    step_.sequences.resize(1);
-    StepData::Sequence& sequence = step_.sequences[0];
-    sequence.row_count = count;
-    sequence.position = static_cast<int32_t>(position);
-    sequence.pages.assign(pages_.begin(), pages_.begin() + static_cast<ptrdiff_t>(pages));
+    step_.OfOneSequence(tokens, position, output_rows);
     return rank_->Run(step_);
 }
 
-Status Engine::RunRows(std::span<const int32_t> tokens, int64_t position, bool want_logits) {
-    const int32_t last = static_cast<int32_t>(tokens.size()) - 1;
-    WEFT_TRY(RunStep(tokens, position, {&last, want_logits ? size_t{1} : size_t{0}}));
-    if (!want_logits) return {};
-    logits_.resize(static_cast<size_t>(rank_->hyper().vocab));
-    return rank_->ReadLogits(1, logits_);
+Status Engine::RunRows(std::span<const int32_t> tokens, int64_t position, size_t outputs) {
+    wanted_rows_.resize(outputs);
+    std::iota(wanted_rows_.begin(), wanted_rows_.end(),
+              static_cast<int32_t>(tokens.size() - outputs));
+    WEFT_TRY(RunStep(tokens, position, wanted_rows_));
+    if (outputs == 0) return {};
+    logits_.resize(outputs * static_cast<size_t>(rank_->hyper().vocab));
+    return rank_->ReadLogits(static_cast<int64_t>(outputs), logits_);
 }
 
 // Tokens of one prefill step. With pipeline stages a prompt goes in several, so that the first
@@ -149,16 +164,20 @@ size_t Engine::ChunkFor(size_t prompt_tokens) const {
     return std::min(chunk, std::max(share, kLeastChunk));
 }
 
-// The whole prompt in chunks; logits of its last token.
-Status Engine::Prefill(std::span<const int32_t> tokens) {
+// All tokens in chunks; logits of the last `outputs` of them, which are in one step.
+Status Engine::Prefill(std::span<const int32_t> tokens, size_t outputs) {
     cluster_->SetPhase("prefill");
     const size_t chunk = ChunkFor(tokens.size());
-    for (size_t at = 0; at < tokens.size(); at += chunk) {
-        const size_t count = std::min(chunk, tokens.size() - at);
+    const size_t head = tokens.size() - outputs;
+    // With one row of logits its chunk may be a whole one, too.
+    const size_t end = outputs == 1 ? tokens.size() : head;
+    for (size_t at = 0; at < end; at += chunk) {
+        const size_t count = std::min(chunk, end - at);
         const bool last = at + count == tokens.size();
-        WEFT_TRY(RunRows(tokens.subspan(at, count), static_cast<int64_t>(at), last));
+        WEFT_TRY(RunRows(tokens.subspan(at, count), static_cast<int64_t>(at), last ? 1 : 0));
     }
-    return {};
+    if (outputs == 1) return {};
+    return RunRows(tokens.subspan(head), static_cast<int64_t>(head), outputs);
 }
 
 // Refuses what the context cannot hold and ids that the model does not have, before any step.
@@ -181,83 +200,12 @@ Status Engine::CheckTokens(std::span<const int32_t> tokens, int64_t more) const 
     return {};
 }
 
-Result<Generation> Engine::Generate(const GenerateRequest& request, const TextSink& sink) {
-    WEFT_TRY(CheckSampler(request.sampler));
-    WEFT_TRY(CheckTokens(request.prompt, 1));
-    Generation g;
-    g.prompt_tokens = static_cast<int64_t>(request.prompt.size());
-    const int64_t room = rank_->job().ctx - g.prompt_tokens;
-    const int64_t most = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
-    const auto run = [&]() -> Result<Generation> {
-        const int64_t prefill_ns = NowNs();
-        WEFT_TRY(Replay(request.prompt, Prefill(request.prompt)));
-        g.prefill_s = SecondsSince(prefill_ns);
-        WEFT_TRY(Decode(request, most, sink, g));
-        return std::move(g);
-    };
-    return Explain(run());
-}
-
-Status Engine::Decode(const GenerateRequest& request, int64_t most, const TextSink& sink,
-                      Generation& g) {
-    Sampler sampler(request.sampler);
-    StopMatcher stop(request.stop);
-    formats::StreamDecoder decoder(*tokenizer_);
-    std::vector<int32_t> history = request.prompt;
-    const auto emit = [&](const std::string& text) {
-        if (text.empty()) return;
-        g.text += text;
-        if (sink) sink(text);
-    };
-    const int64_t begin_ns = NowNs();
-    if (most == 0) g.finish = "length";
-    cluster_->SetPhase("decode");
-    while (g.finish.empty()) {
-        WEFT_ASSIGN(const int32_t token, sampler.Sample(logits_, history));
-        g.tokens.push_back(token);
-        history.push_back(token);
-        if (tokenizer_->IsEog(token) && !request.ignore_eos) {
-            g.finish = "eos";
-            break;
-        }
-        emit(stop.Push(decoder.Push(token)));
-        if (stop.stopped()) {
-            g.finish = "stop";
-        } else if (static_cast<int64_t>(g.tokens.size()) >= most) {
-            g.finish = most == request.max_tokens ? "length" : "context";
-        } else {
-            const auto last = static_cast<int64_t>(history.size()) - 1;
-            WEFT_TRY(Replay(history, RunRows({&history.back(), 1}, last, true)));
-        }
-    }
-    g.decode_s = SecondsSince(begin_ns);
-    emit(stop.Push(decoder.Flush()));
-    emit(stop.Flush());
-    return {};
-}
-
-// Rows do not depend on how tokens were cut into steps, so the logits have the bits that the lost
-// step would have given.
-Status Engine::Replay(std::span<const int32_t> tokens, Status outcome) {
-    for (int replay = 0; !outcome.ok() && replay < kMostReplays; ++replay) {
-        rank_->SetIdle(true);
-        const Status recovered = Recover(job_, *cluster_, rank_, outcome.error(), recoveries_);
-        if (!recovered.ok()) {
-            over_ = cluster_->recovers();
-            return recovered;
-        }
-        outcome = Prefill(tokens);
-        if (outcome.ok()) cluster_->SetPhase("decode");
-    }
-    return outcome;
-}
-
 Result<std::vector<float>> Engine::Logits(std::span<const int32_t> tokens, bool all) {
     WEFT_TRY(CheckTokens(tokens, 0));
     const auto vocab = static_cast<size_t>(rank_->hyper().vocab);
     const auto run = [&]() -> Result<std::vector<float>> {
         if (!all) {
-            WEFT_TRY(Prefill(tokens));
+            WEFT_TRY(Prefill(tokens, 1));
             return logits_;
         }
         std::vector<float> result(tokens.size() * vocab);
@@ -341,7 +289,7 @@ Result<double> Engine::TimePrefill(int64_t count) {
     WEFT_TRY(CheckTokens(tokens, 0));
     const auto run = [&]() -> Result<double> {
         const int64_t begin_ns = NowNs();
-        WEFT_TRY(Prefill(tokens));
+        WEFT_TRY(Prefill(tokens, 1));
         return SecondsSince(begin_ns);
     };
     return Explain(run());
@@ -353,7 +301,7 @@ Result<double> Engine::TimeDecode(int64_t count, int64_t depth) {
     const auto run = [&]() -> Result<double> {
         const int64_t begin_ns = NowNs();
         for (int64_t i = 0; i < count; ++i) {
-            WEFT_TRY(RunRows({&tokens[static_cast<size_t>(i)], 1}, depth + i, true));
+            WEFT_TRY(RunRows({&tokens[static_cast<size_t>(i)], 1}, depth + i, 1));
         }
         return SecondsSince(begin_ns);
     };

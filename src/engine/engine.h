@@ -6,6 +6,11 @@
 //
 // The prompt is prefilled in chunks (in every layout); KV lives in pages that a step names, so
 // that a step may carry several sequences.
+// With a drafter (drafter.h) a step of decoding takes the last token and some guesses of what comes
+// after it, and as many tokens come out of it as the sampler agrees with, and one more. Rows do not
+// depend on the other rows of a step: greedy answers, and all with --lookup, are to the token those
+// without a drafter; answers that are drawn with a draft model have the same distribution. KV rows
+// of tokens that were refused are written over by the next step.
 // Errors: those of the ranks, worded by the cluster, once.
 // Where the cluster recovers, Generate gets over the loss of a rank: the KV cache is rebuilt from
 // the tokens so far, and the answer goes on after a pause, the same to the token.
@@ -23,6 +28,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "engine/drafter.h"
 #include "engine/job.h"
 #include "engine/rank.h"
 #include "engine/recovery.h"
@@ -44,10 +50,14 @@ struct Generation {
     std::vector<int32_t> tokens;
     int64_t prompt_tokens = 0;
     double prefill_s = 0, decode_s = 0;
-    std::string finish;  // "eos", "length", "stop" or "context"
+    std::string finish;                 // "eos", "length", "stop" or "context"
+    int64_t steps = 0;                  // of decoding
+    int64_t drafted = 0, accepted = 0;  // tokens, checked by these steps
     double prefill_tok_s() const;
     // The first token comes out of the prefill: decoding made the others.
     double decode_tok_s() const;
+    double acceptance() const;       // of drafted tokens; 0 without any
+    double tokens_per_step() const;  // of decoding; 0 without any
 };
 
 struct Perplexity {
@@ -60,10 +70,10 @@ struct Perplexity {
 class Engine {
   public:
     // job.ctx 0: the model's context, at most 4096. tokenizer: the model's, where the caller has
-    // read it already.
+    // read it already. draft: a draft model runs on rank 0 alone, on its threads.
     static Result<std::unique_ptr<Engine>> Start(
         const cluster::ClusterOptions& cluster, Job job,
-        std::unique_ptr<formats::Tokenizer> tokenizer = nullptr);
+        std::unique_ptr<formats::Tokenizer> tokenizer = nullptr, const DraftOptions& draft = {});
     ~Engine();
 
     const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -94,17 +104,20 @@ class Engine {
                    std::span<const int32_t> output_rows);
     Status RunAll(std::span<const int32_t> tokens, int64_t position, size_t first,
                   std::span<float> out);
-    Status Decode(const GenerateRequest& request, int64_t most, const TextSink& sink,
-                  Generation& generation);
+    Status MakeDrafter(const DraftOptions& draft, const cluster::ClusterOptions& options);
+    class Answer;
+    Status Decode(const GenerateRequest& request, Answer& answer, Generation& generation);
+    Status SayRows(Sampler& sampler, Answer& answer, Generation& generation);
+    Status NextRows(std::span<const int32_t> history, int64_t most, Generation& generation);
     Status ScoreChunk(std::span<const int32_t> chunk, double& sum, double& squares,
                       int64_t& scored);
-    // Runs tokens at `position` of the one sequence; the last row's logits where wanted.
-    Status RunRows(std::span<const int32_t> tokens, int64_t position, bool want_logits);
+    // Runs tokens at `position` of the one sequence; the logits of the last `outputs` of them.
+    Status RunRows(std::span<const int32_t> tokens, int64_t position, size_t outputs);
     size_t ChunkFor(size_t prompt_tokens) const;
-    Status Prefill(std::span<const int32_t> tokens);
+    Status Prefill(std::span<const int32_t> tokens, size_t outputs);
     // After a step with that outcome: where it failed by a loss that can be got over, `tokens` (all
-    // so far) are run again. In the end the logits of the last one are there.
-    Status Replay(std::span<const int32_t> tokens, Status outcome);
+    // so far) are run again. In the end the logits of the last `outputs` are there.
+    Status Replay(std::span<const int32_t> tokens, size_t outputs, Status outcome);
     Status CheckTokens(std::span<const int32_t> tokens, int64_t more) const;
     template <typename T>
     Result<T> Explain(Result<T> result);
@@ -115,12 +128,25 @@ class Engine {
     Job job_;
     std::vector<Recovery> recoveries_;
     StepData step_;
-    std::vector<int32_t> pages_;
     std::vector<float> logits_;
+    std::unique_ptr<Drafter> drafter_;  // a draft model counts as progress of rank_: it outlives it
+    int64_t most_drafts_ = 0;
+    Draft draft_;      // of the step whose logits are there
+    StepCosts costs_;  // of steps in decoding
+    std::vector<int32_t> rows_;
     std::vector<int32_t> wanted_rows_;
     bool finished_ = false;
     bool over_ = false;  // recovery failed: its error has the last word
 };
+
+template <typename T>
+Result<T> Engine::Explain(Result<T> result) {
+    if (rank_ != nullptr) rank_->SetIdle(true);
+    if (result.ok()) return result;
+    finished_ = true;
+    if (over_) return result;
+    return cluster_->ReportFailure(result.error());
+}
 
 // A worker's whole life: reads the job, opens its rank, follows rank 0 to the end; or measures the
 // fabric (net.h).

@@ -19,7 +19,8 @@ Status CheckRanges(const Job& job) {
                             {"threads", job.threads, 0, 1024},
                             {"ctx", job.ctx, 0, int64_t{1} << 31},
                             {"chunk", job.chunk, 1, 65536},
-                            {"max_outputs", job.max_outputs, 1, 65536}};
+                            {"max_outputs", job.max_outputs, 1, 65536},
+                            {"draft_bytes", job.draft_bytes, 0, int64_t{1} << 50}};
     for (const Field& field : fields) {
         if (field.value >= field.least && field.value <= field.most) continue;
         return MakeError(ErrorCode::kCorrupt, "job from rank 0: {} is {}; expected {} to {}",
@@ -63,6 +64,7 @@ std::string JobToJson(const Job& job) {
         {"chunk", job.chunk},
         {"max_outputs", job.max_outputs},
         {"kv_dtype", std::string(Info(job.kv_dtype).name)},
+        {"draft_bytes", job.draft_bytes},
         {"reference", job.reference},
         {"trace", job.trace},
         {"verify", job.verify},
@@ -87,6 +89,7 @@ Result<Job> JobFromJson(const std::string& text) {
         json.at("ctx").get_to(job.ctx);
         json.at("chunk").get_to(job.chunk);
         json.at("max_outputs").get_to(job.max_outputs);
+        json.at("draft_bytes").get_to(job.draft_bytes);
         json.at("reference").get_to(job.reference);
         json.at("trace").get_to(job.trace);
         json.at("verify").get_to(job.verify);

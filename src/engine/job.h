@@ -24,10 +24,11 @@ struct Job {
     int64_t chunk = 512;        // most rows of a step
     int64_t max_outputs = 1;    // most output rows of a step
     DType kv_dtype = DType::kF16;
-    bool reference = false;  // reference kernels, float32 KV cache
-    bool trace = false;      // record op timings
-    bool proof = true;       // more than one rank: prove the cluster before it serves
-    bool verify = false;     // compare checksums of replicated state at every step
+    int64_t draft_bytes = 0;  // that rank 0 needs beside its share, for a draft model
+    bool reference = false;   // reference kernels, float32 KV cache
+    bool trace = false;       // record op timings
+    bool proof = true;        // more than one rank: prove the cluster before it serves
+    bool verify = false;      // compare checksums of replicated state at every step
     NetTable net_table = NetTable::kAuto;
     backend::Overlap overlap = backend::Overlap::kAuto;
     bool feed = false;  // only rank 0 has the model; the others get their shards from it

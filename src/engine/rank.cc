@@ -58,18 +58,25 @@ backend::CpuOptions CpuOptionsOf(const Job& job, const cluster::Cluster& cluster
 }  // namespace
 
 Result<std::unique_ptr<Rank>> Rank::Make(const Job& job, cluster::Cluster& cluster,
-                                         std::unique_ptr<formats::ModelSource> source) {
+                                         std::unique_ptr<formats::ModelSource> source,
+                                         std::shared_ptr<backend::Backend> backend) {
     std::unique_ptr<Rank> rank(new Rank(job, cluster));
     rank->source_ = std::move(source);
+    rank->backend_ = std::move(backend);
     cluster.SetPhase("load");
     cluster.SetProgress([r = rank.get()] {
         if (r->idle_.load(std::memory_order_relaxed)) r->idle_ticks_.fetch_add(1);
-        const backend::Executable* running = r->running_.load(std::memory_order_acquire);
-        const int64_t steps = running == nullptr ? 0 : running->progress();
-        return steps + r->loaded_.load() + r->idle_ticks_.load();
+        const Rank* other = r->other_.load(std::memory_order_acquire);
+        return r->Progress() + (other == nullptr ? 0 : other->Progress());
     });
     WEFT_TRY(rank->Plan());
     return rank;
+}
+
+int64_t Rank::Progress() const {
+    const backend::Executable* running = running_.load(std::memory_order_acquire);
+    const int64_t steps = running == nullptr ? 0 : running->progress();
+    return steps + loaded_.load() + idle_ticks_.load();
 }
 
 Status Rank::Enter() {
@@ -133,7 +140,7 @@ Status Rank::Plan() {
     const bool automatic = job_.overlap == backend::Overlap::kAuto;
     compile.overlap = one_host && automatic ? backend::Overlap::kNever : job_.overlap;
     if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
-    backend_ = backend::MakeCpuBackend(CpuOptionsOf(job_, cluster_));
+    if (backend_ == nullptr) backend_ = backend::MakeCpuBackend(CpuOptionsOf(job_, cluster_));
     WEFT_ASSIGN(executable_, backend_->Compile(program_, compile));
     running_.store(executable_.get(), std::memory_order_release);
     executable_->SetTracing(job_.trace);
@@ -146,6 +153,7 @@ Status Rank::Plan() {
 Status Rank::CheckMemory() {
     const backend::MemoryUse use = executable_->memory();
     uint64_t mine = use.weight_bytes + use.kv_bytes + use.arena_bytes + kOverheadBytes;
+    if (cluster_.rank() == 0) mine += static_cast<uint64_t>(job_.draft_bytes);
     // From one epoch to the next, a rank has most of it already.
     if (entered_) mine -= std::min(mine, ResidentBytes());
     WEFT_ASSIGN(const std::vector<std::string> all,
@@ -173,10 +181,12 @@ Status Rank::CheckMemory() {
         return MakeError(
             ErrorCode::kOutOfMemory,
             "{} does not fit into the memory of {}: {} = {:.0f} MiB (weights, KV cache "
-            "of {} tokens, activations), but {:.0f} MiB are free. Use a smaller --ctx "
-            "or --chunk, a smaller quantization, or more hosts.",
+            "of {} tokens, activations{}), but {:.0f} MiB are free. Use a smaller --ctx "
+            "or --chunk, a smaller quantization{}, or more hosts.",
             source_->name(), machine.name, machine.sum, static_cast<double>(machine.needed) / kMiB,
-            job_.ctx, static_cast<double>(machine.available) / kMiB);
+            job_.ctx, job_.draft_bytes > 0 ? ", the draft model on rank 0" : "",
+            static_cast<double>(machine.available) / kMiB,
+            job_.draft_bytes > 0 ? ", no --draft" : "");
     }
     return {};
 }

@@ -50,10 +50,12 @@ Result<RankReport> ReportFromJson(const std::string& text);
 class Rank {
   public:
     // The cluster outlives the Rank. Log lines about moved cuts go out on rank 0 only. source: the
-    // model, opened already (feed.h); null: job.model is opened here.
+    // model, opened already (feed.h); null: job.model is opened here. backend: that of another Rank
+    // of this process, for both to run on one team of threads, one after the other; null: its own.
     static Result<std::unique_ptr<Rank>> Make(
         const Job& job, cluster::Cluster& cluster,
-        std::unique_ptr<formats::ModelSource> source = nullptr);
+        std::unique_ptr<formats::ModelSource> source = nullptr,
+        std::shared_ptr<backend::Backend> backend = nullptr);
     ~Rank();
     // Collective. After an error it may be called again, in another epoch.
     Status Enter();
@@ -74,6 +76,10 @@ class Rank {
     const model::Layout& layout() const { return shard_.layout; }
     int64_t kv_pages() const { return kv_pages_; }
     cluster::Cluster& cluster() { return cluster_; }
+    const std::shared_ptr<backend::Backend>& backend() const { return backend_; }
+    backend::MemoryUse memory() const { return executable_->memory(); }
+    // What `other` does, between this one's steps, is this one's progress, too. It outlives this.
+    void CountProgressOf(const Rank& other) { other_.store(&other, std::memory_order_release); }
     // All-reduces in one step with output rows.
     int all_reduces() const;
     RankReport Report() const;
@@ -84,6 +90,7 @@ class Rank {
 
   private:
     Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
+    int64_t Progress() const;
     Status Plan();
     Status CheckMemory();
     Status JoinGroups();
@@ -117,7 +124,7 @@ class Rank {
     int64_t kv_pages_ = 0;
     bool entered_ = false;            // Enter was called before
     std::vector<uint8_t> is_loaded_;  // by ValueId; of different weights by different threads
-    std::unique_ptr<backend::Backend> backend_;
+    std::shared_ptr<backend::Backend> backend_;  // of two Ranks, where there is a draft model
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<coll::Comm> tensor_, world_;
     NetTableSource table_;  // of tensor_
@@ -129,6 +136,7 @@ class Rank {
     std::atomic<int64_t> loaded_{0};      // weights so far: progress while loading
     std::atomic<int64_t> idle_ticks_{0};  // progress while idle
     std::atomic<bool> idle_{false};
+    std::atomic<const Rank*> other_{nullptr};
     std::atomic<uint64_t> read_bytes_{0};
     std::atomic<uint64_t> fed_bytes_{0};  // sent to other ranks
     double load_s_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace weft::engine {
 namespace {
@@ -43,12 +44,7 @@ Status CheckSampler(const SamplerOptions& o) {
 }
 
 Result<int32_t> Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history) {
-    WEFT_CHECK(!logits.empty());
-    if (options_.repeat_penalty != 1.0f && options_.repeat_last > 0) {
-        penalized_.assign(logits.begin(), logits.end());
-        Penalize(history);
-        logits = penalized_;
-    }
+    logits = Penalized(logits, history);
     WEFT_ASSIGN(const int32_t greedy, Greedy(logits));
     if (options_.temperature <= 0 || options_.top_k == 1) return greedy;
     const float best = logits[static_cast<size_t>(greedy)];
@@ -56,7 +52,11 @@ Result<int32_t> Sampler::Sample(std::span<const float> logits, std::span<const i
     return Draw(best);
 }
 
-void Sampler::Penalize(std::span<const int32_t> history) {
+std::span<const float> Sampler::Penalized(std::span<const float> logits,
+                                          std::span<const int32_t> history) {
+    WEFT_CHECK(!logits.empty());
+    if (options_.repeat_penalty == 1.0f || options_.repeat_last == 0) return logits;
+    penalized_.assign(logits.begin(), logits.end());
     const size_t last = std::min(history.size(), static_cast<size_t>(options_.repeat_last));
     const auto recent = history.last(last);
     recent_.assign(recent.begin(), recent.end());
@@ -67,6 +67,7 @@ void Sampler::Penalize(std::span<const int32_t> history) {
         float& logit = penalized_[static_cast<size_t>(id)];
         logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
     }
+    return penalized_;
 }
 
 bool Sampler::Better(const Candidate& a, const Candidate& b) {
@@ -127,8 +128,7 @@ int32_t Sampler::Draw(float best) {
         weights_.push_back(std::exp(above / options_.temperature));
         total += weights_.back();
     }
-    // 53 random bits as a number in [0, 1): the same on every standard library.
-    double left = static_cast<double>(random_() >> 11) * 0x1p-53 * total;
+    double left = Uniform() * total;
     size_t chosen = 0;  // with rounding, the last one that can be drawn at all
     for (size_t i = 0; i < weights_.size(); ++i) {
         if (weights_[i] == 0) continue;
@@ -137,6 +137,67 @@ int32_t Sampler::Draw(float best) {
         if (left < 0) break;
     }
     return candidates_[chosen].id;
+}
+
+Status Sampler::Distribute(std::span<const float> logits, std::span<const int32_t> history,
+                           Distribution& out) {
+    logits = Penalized(logits, history);
+    WEFT_ASSIGN(const int32_t greedy, Greedy(logits));
+    if (options_.temperature <= 0 || options_.top_k == 1) {
+        out.entries.assign(1, {greedy, 1.0});
+        return {};
+    }
+    const float best = logits[static_cast<size_t>(greedy)];
+    Select(logits, best);
+    double total = 0;
+    out.entries.clear();
+    for (const Candidate& candidate : candidates_) {
+        const double above = static_cast<double>(candidate.logit) - best;
+        const double weight = std::exp(above / options_.temperature);
+        if (weight == 0) continue;
+        out.entries.push_back({candidate.id, weight});
+        total += weight;
+    }
+    for (Distribution::Entry& entry : out.entries) entry.chance /= total;
+    return {};
+}
+
+// With rounding, chances may add up to a little less than what is asked for: then the last one.
+int32_t Sampler::DrawFrom(const Distribution& distribution) {
+    WEFT_CHECK(!distribution.entries.empty());
+    double total = 0;
+    for (const Distribution::Entry& entry : distribution.entries) total += entry.chance;
+    double left = Uniform() * total;
+    for (const Distribution::Entry& entry : distribution.entries) {
+        left -= entry.chance;
+        if (left < 0) return entry.id;
+    }
+    return distribution.entries.back().id;
+}
+
+Verdict Sampler::Judge(const Distribution& p, const Distribution& q, int32_t drafted) {
+    int32_t last = drafted;
+    for (const auto& entries : {std::cref(p.entries), std::cref(q.entries)}) {
+        for (const Distribution::Entry& entry : entries.get()) last = std::max(last, entry.id);
+    }
+    if (chances_.size() <= static_cast<size_t>(last))
+        chances_.resize(static_cast<size_t>(last) + 1);
+    for (const Distribution::Entry& entry : q.entries) {
+        chances_[static_cast<size_t>(entry.id)] = entry.chance;
+    }
+    const double drawn_with = chances_[static_cast<size_t>(drafted)];
+    WEFT_CHECK(drawn_with > 0);
+    double wanted_with = 0;
+    rest_.entries.clear();
+    for (const Distribution::Entry& entry : p.entries) {
+        if (entry.id == drafted) wanted_with = entry.chance;
+        const double more = entry.chance - chances_[static_cast<size_t>(entry.id)];
+        if (more > 0) rest_.entries.push_back({entry.id, more});
+    }
+    for (const Distribution::Entry& entry : q.entries) chances_[static_cast<size_t>(entry.id)] = 0;
+    if (Uniform() * drawn_with < wanted_with) return {true, drafted};
+    // p and q are the same but for rounding: then the draw that was refused says nothing, either.
+    return {false, DrawFrom(rest_.entries.empty() ? p : rest_)};
 }
 
 }  // namespace weft::engine

@@ -3,7 +3,8 @@
 // Order, as llama.cpp has it: repetition penalty, top-k, top-p, min-p, temperature, draw.
 // temperature <= 0 is greedy: the largest logit, the lowest id among equals.
 // Sources: top-k (Fan et al. 2018), nucleus sampling (Holtzman et al. 2020), min-p (Nguyen et al.
-// 2024), repetition penalty (Keskar et al. 2019).
+// 2024), repetition penalty (Keskar et al. 2019); Judge: speculative sampling (Leviathan et al.
+// 2023, "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023).
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,21 @@ struct SamplerOptions {
 // kUsage, naming the option, for values out of range or not a number.
 Status CheckSampler(const SamplerOptions& options);
 
+// The tokens that may be drawn, and how likely each is; chances add up to 1. In no order.
+struct Distribution {
+    struct Entry {
+        int32_t id;
+        double chance;
+    };
+    std::vector<Entry> entries;
+};
+
+// What became of a drafted token: itself, or the token that is said in its place.
+struct Verdict {
+    bool accepted = false;
+    int32_t token = 0;
+};
+
 // The same options, seed and logits give the same tokens on every machine with the same libm.
 // Cost: one pass over the logits for greedy and for top-k (a heap of k); nothing ever sorts the
 // whole vocabulary. Allocates only while its buffers grow. Thread: one caller.
@@ -38,6 +54,14 @@ class Sampler {
     // logits [vocab], at least one; history: the tokens so far, prompt included. -inf forbids a
     // token. kCorrupt where a logit is NaN or +inf, or all are -inf.
     Result<int32_t> Sample(std::span<const float> logits, std::span<const int32_t> history);
+    // What Sample draws from. Greedy: one token. Errors: as Sample.
+    Status Distribute(std::span<const float> logits, std::span<const int32_t> history,
+                      Distribution& out);
+    int32_t DrawFrom(const Distribution& distribution);
+    // Whether `drafted`, which was drawn from q (and has a chance there), stays where tokens are to
+    // come from p: with the probability min(1, p / q). If not, another one is drawn from
+    // max(0, p - q), normalised. So what comes out is distributed as p, whatever q is.
+    Verdict Judge(const Distribution& p, const Distribution& q, int32_t drafted);
 
   private:
     struct Candidate {
@@ -45,11 +69,14 @@ class Sampler {
         int32_t id;
     };
     static bool Better(const Candidate& a, const Candidate& b);
-    void Penalize(std::span<const int32_t> history);
+    std::span<const float> Penalized(std::span<const float> logits,
+                                     std::span<const int32_t> history);
     void Select(std::span<const float> logits, float best);
     void SelectTopK(std::span<const float> logits);
     void CutTopP(float best, double total);
     int32_t Draw(float best);
+    // In [0, 1), with 53 random bits: the same on every standard library.
+    double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
 
     SamplerOptions options_;
     std::mt19937_64 random_;
@@ -57,6 +84,8 @@ class Sampler {
     std::vector<double> weights_;   // of candidates_, not normalised
     std::vector<float> penalized_;  // a copy of the logits
     std::vector<int32_t> recent_;
+    std::vector<double> chances_;  // Judge: of q, by id; zeros between calls
+    Distribution rest_;            // Judge: max(0, p - q), not normalised
 };
 
 }  // namespace weft::engine

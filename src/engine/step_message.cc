@@ -1,6 +1,9 @@
 #include "engine/step_message.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "backend/cpu/cpu_backend.h"
 
 namespace weft::engine {
 namespace {
@@ -49,6 +52,24 @@ backend::Step StepData::View(std::vector<backend::StepSequence>& views) const {
     return {number, tokens, positions, views, output_rows};
 }
 
+void StepData::OfOneSequence(std::span<const int32_t> new_tokens, int64_t position,
+                             std::span<const int32_t> rows) {
+    const auto count = static_cast<int32_t>(new_tokens.size());
+    kind = StepKind::kRun;
+    ++number;
+    tokens.assign(new_tokens.begin(), new_tokens.end());
+    positions.resize(tokens.size());
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(position));
+    output_rows.assign(rows.begin(), rows.end());
+    const int64_t pages = (position + count + backend::kPageTokens - 1) / backend::kPageTokens;
+    sequences.resize(1);
+    Sequence& sequence = sequences[0];
+    sequence.row_count = count;
+    sequence.position = static_cast<int32_t>(position);
+    sequence.pages.resize(static_cast<size_t>(pages));
+    std::iota(sequence.pages.begin(), sequence.pages.end(), 0);
+}
+
 void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
     const auto size = [](const auto& list) { return static_cast<int32_t>(list.size()); };
     words.clear();
@@ -88,8 +109,7 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
         StepData::Sequence s;
         int32_t pages = 0;
         if (!reader.Take(s.row_begin) || !reader.Take(s.row_count) || !reader.Take(s.position) ||
-            !reader.Take(pages) || pages < 0 ||
-            !reader.Take(static_cast<size_t>(pages), s.pages)) {
+            !reader.Take(pages) || pages < 0 || !reader.Take(static_cast<size_t>(pages), s.pages)) {
             return BadStep("a sequence");
         }
         step.sequences.push_back(std::move(s));
@@ -113,8 +133,8 @@ Status StepChannel::Receive(StepData& step) {
     WEFT_TRY(world_->Broadcast(std::as_writable_bytes(std::span(inline_)), 0, tag));
     const size_t total = static_cast<uint32_t>(inline_[0]);
     if (total > kMostWords) return BadStep("its length");
-    words_.assign(inline_.begin(), inline_.begin() + static_cast<ptrdiff_t>(
-                                                         std::min(total, kInlineWords)));
+    words_.assign(inline_.begin(),
+                  inline_.begin() + static_cast<ptrdiff_t>(std::min(total, kInlineWords)));
     if (total > kInlineWords) {
         words_.resize(total);
         const auto rest = std::span(words_).subspan(kInlineWords);

@@ -32,6 +32,9 @@ struct StepData {
     std::vector<int32_t> tokens, positions, output_rows;
     std::vector<Sequence> sequences;
 
+    // The next step: rows of the one sequence there is, `position` its first; pages in order.
+    void OfOneSequence(std::span<const int32_t> new_tokens, int64_t position,
+                       std::span<const int32_t> rows);
     // Fills `views` and returns the step that refers to them and to this.
     backend::Step View(std::vector<backend::StepSequence>& views) const;
 };

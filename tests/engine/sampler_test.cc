@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
+
+#include "support/chi_square.h"
 
 namespace weft::engine {
 namespace {
@@ -97,36 +100,21 @@ std::vector<double> Exact(const SamplerOptions& o, const std::vector<float>& log
     return exact;
 }
 
-// Chi-square of the draws against the exact probabilities, as a normal deviate by Wilson and
-// Hilferty; 5 means one case in three million. What has no probability must not be drawn.
+// What has no probability must not be drawn.
 void ExpectDistribution(const SamplerOptions& options, const std::vector<float>& logits) {
-    const int draws = 20000;
     const auto exact = Exact(options, logits);
     std::vector<int> counts(logits.size());
     Sampler sampler(options);
-    for (int i = 0; i < draws; ++i) ++counts[static_cast<size_t>(*sampler.Sample(logits, {}))];
-    double chi = 0, rest_expected = 0, rest_seen = 0;
-    int freedom = -1;
-    const auto add = [&](double expected, double seen) {
-        chi += (seen - expected) * (seen - expected) / expected;
-        ++freedom;
-    };
-    for (size_t id = 0; id < logits.size(); ++id) {
-        const double expected = exact[id] * draws;
-        if (exact[id] == 0) {
-            EXPECT_EQ(counts[id], 0) << "token " << id;
-        } else if (expected < 10) {  // too few for the statistic: together
-            rest_expected += expected;
-            rest_seen += counts[id];
-        } else {
-            add(expected, counts[id]);
-        }
+    for (int i = 0; i < 20000; ++i) ++counts[static_cast<size_t>(*sampler.Sample(logits, {}))];
+    EXPECT_LE(support::Deviate(exact, counts), 5.0);
+    Distribution distribution;
+    ASSERT_TRUE(sampler.Distribute(logits, {}, distribution).ok());
+    std::vector<double> chances(logits.size(), 0.0);
+    for (const auto& entry : distribution.entries) {
+        chances[static_cast<size_t>(entry.id)] = entry.chance;
     }
-    if (rest_expected >= 10) add(rest_expected, rest_seen);
-    if (freedom < 1) return;
-    const double f = 2.0 / (9.0 * freedom);
-    const double deviate = (std::cbrt(chi / freedom) - (1 - f)) / std::sqrt(f);
-    EXPECT_LE(deviate, 5.0) << "chi-square " << chi << " with " << freedom << " degrees";
+    for (size_t id = 0; id < logits.size(); ++id)
+        EXPECT_LE(std::abs(chances[id] - exact[id]), 1e-12);
 }
 
 TEST(Sampler, DrawsTheRightDistribution) {
@@ -147,6 +135,119 @@ TEST(Sampler, DrawsTheRightDistribution) {
                      << options.min_p);
         ExpectDistribution(options, logits);
     }
+}
+
+TEST(Sampler, DistributesWhatItSamples) {
+    Distribution d;
+    Sampler greedy({});
+    ASSERT_TRUE(greedy.Distribute(std::vector<float>{0, 3, 1, 3}, {}, d).ok());
+    ASSERT_EQ(d.entries.size(), 1u);
+    EXPECT_EQ(d.entries[0].id, 1);
+    EXPECT_EQ(d.entries[0].chance, 1.0);
+    // The penalty comes first.
+    Sampler penalized({.temperature = 1, .top_k = 1, .repeat_penalty = 2});
+    const std::vector<int32_t> history = {0};
+    ASSERT_TRUE(penalized.Distribute(std::vector<float>{4, 3, 1}, history, d).ok());
+    EXPECT_EQ(d.entries[0].id, 1);
+    EXPECT_FALSE(greedy.Distribute(std::vector<float>{kNan, 1}, {}, d).ok());
+}
+
+// ---- Judging drafts
+// ------------------------------------------------------------------------------
+
+using Rule =
+    std::function<int32_t(Sampler&, const Distribution& p, const Distribution& q, int32_t drafted)>;
+
+double ChanceOf(const Distribution& distribution, int32_t id) {
+    for (const auto& entry : distribution.entries) {
+        if (entry.id == id) return entry.chance;
+    }
+    return 0;
+}
+
+// A random distribution over some of ten tokens.
+Distribution RandomDistribution(std::mt19937& random) {
+    Distribution made;
+    double total = 0;
+    for (int32_t id = 0; id < 10; ++id) {
+        if (random() % 4 == 0 && id != 3) continue;
+        const double weight = std::exp(std::normal_distribution<double>(0, 1.5)(random));
+        made.entries.push_back({id, weight});
+        total += weight;
+    }
+    for (auto& entry : made.entries) entry.chance /= total;
+    std::shuffle(made.entries.begin(), made.entries.end(), random);
+    return made;
+}
+
+// The largest deviate from p of what a rule makes of drafts from q, over many pairs of p and q.
+double WorstDeviate(const Rule& rule, bool point_masses) {
+    std::mt19937 random(11);
+    double worst = 0;
+    for (int round = 0; round < 30; ++round) {
+        const Distribution p = RandomDistribution(random);
+        Distribution q = RandomDistribution(random);
+        if (point_masses) q.entries = {{q.entries[0].id, 1.0}};
+        if (round == 0) q = p;
+        Sampler sampler({.temperature = 1, .seed = random()}), draft({.seed = random()});
+        std::vector<int> counts(10);
+        for (int i = 0; i < 5000; ++i) {
+            ++counts[static_cast<size_t>(rule(sampler, p, q, draft.DrawFrom(q)))];
+        }
+        std::vector<double> exact(10);
+        for (int32_t id = 0; id < 10; ++id) exact[static_cast<size_t>(id)] = ChanceOf(p, id);
+        worst = std::max(worst, support::Deviate(exact, counts));
+    }
+    return worst;
+}
+
+TEST(Judge, WhatComesOutIsDistributedAsWithoutADraft) {
+    const Rule rule = [](Sampler& sampler, const auto& p, const auto& q, int32_t drafted) {
+        const Verdict verdict = sampler.Judge(p, q, drafted);
+        EXPECT_TRUE(!verdict.accepted || verdict.token == drafted);
+        return verdict.token;
+    };
+    EXPECT_LE(WorstDeviate(rule, false), 5.0);
+    EXPECT_LE(WorstDeviate(rule, true), 5.0);
+    // A certain guess needs no judgement: it stays where it is what the sampler draws.
+    const Rule draw = [](Sampler& sampler, const auto& p, const auto&, int32_t) {
+        return sampler.DrawFrom(p);
+    };
+    EXPECT_LE(WorstDeviate(draw, true), 5.0);
+}
+
+// The statistic sees the mistakes that are easily made.
+TEST(Judge, WrongRulesAreFoundOut) {
+    std::mt19937_64 random(3);
+    const auto uniform = [&random] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+    const auto accepts = [&uniform](const auto& p, const auto& q, int32_t drafted) {
+        return uniform() * ChanceOf(q, drafted) < ChanceOf(p, drafted);
+    };
+    const Rule always = [](Sampler&, const auto&, const auto&, int32_t drafted) { return drafted; };
+    // Another draw from p where the draft is refused, not from what is left of it.
+    const Rule from_all = [&](Sampler& sampler, const auto& p, const auto& q, int32_t drafted) {
+        return accepts(p, q, drafted) ? drafted : sampler.DrawFrom(p);
+    };
+    // Accepts with p, not with p / q.
+    const Rule no_ratio = [&](Sampler& sampler, const auto& p, const auto& q, int32_t drafted) {
+        if (uniform() < ChanceOf(p, drafted)) return drafted;
+        return sampler.Judge(p, q, drafted).token;
+    };
+    for (const Rule& rule : {always, from_all, no_ratio}) {
+        EXPECT_GT(WorstDeviate(rule, false), 10.0);
+    }
+}
+
+TEST(Judge, ADraftOfTheModelItselfIsAlwaysAccepted) {
+    std::mt19937 random(12);
+    Sampler sampler({.temperature = 1, .seed = 5});
+    for (int i = 0; i < 10000; ++i) {
+        const Distribution p = RandomDistribution(random);
+        EXPECT_TRUE(sampler.Judge(p, p, sampler.DrawFrom(p)).accepted);
+    }
+    // What p never says is never accepted.
+    const Distribution p{{{1, 0.25}, {2, 0.75}}}, q{{{0, 0.9}, {1, 0.1}}};
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(sampler.Judge(p, q, 0).accepted);
 }
 
 TEST(Sampler, SeedsRepeatAndDiffer) {

@@ -1,0 +1,119 @@
+#include "engine/lookup.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace weft::engine {
+namespace {
+
+// The shortest match: one token says nothing.
+constexpr int64_t kLeastMatch = 2;
+// Longer ones are not told apart.
+constexpr int64_t kMostMatch = 64;
+constexpr int kMostCandidates = 48;
+// Drafts that gain less than this are left: the estimates are not that good.
+constexpr double kLeastGain = 1.03;
+// Matches up to these lengths are one kind, and so are longer ones; how often each comes true as
+// long as nothing was seen.
+constexpr std::array<int64_t, 5> kKindEnds = {2, 3, 5, 8, 15};
+constexpr std::array<double, 6> kPriors = {0.2, 0.3, 0.5, 0.65, 0.8, 0.9};
+
+uint64_t Pair(int32_t first, int32_t second) {
+    return uint64_t{static_cast<uint32_t>(first)} << 32 | static_cast<uint32_t>(second);
+}
+
+}  // namespace
+
+Lookup::Lookup(bool always) : always_(always) {
+    for (const double prior : kPriors) rates_.emplace_back(prior);
+}
+
+size_t Lookup::KindOf(int64_t length) {
+    return static_cast<size_t>(std::ranges::lower_bound(kKindEnds, length) - kKindEnds.begin());
+}
+
+Status Lookup::Begin(std::span<const int32_t> prompt, const SamplerOptions&) {
+    text_.clear();
+    earlier_.clear();
+    last_.clear();
+    match_ = {};
+    in_answer_ = false;
+    for (const int32_t token : prompt) Add(token);
+    Find();
+    in_answer_ = true;
+    return {};
+}
+
+// The pair that ends with the new token is known from here on.
+void Lookup::Add(int32_t token) {
+    if (in_answer_ && match_.length > 0) {
+        const bool hit = text_[static_cast<size_t>(match_.next)] == token;
+        rates_[KindOf(match_.length)].Learn(hit);
+        match_ = hit ? Match{match_.next + 1, match_.length + 1} : Match{};
+    }
+    const auto position = static_cast<int32_t>(text_.size());
+    text_.push_back(token);
+    earlier_.push_back(-1);
+    if (position == 0) return;
+    const auto [at, is_new] = last_.try_emplace(Pair(text_[text_.size() - 2], token), position);
+    if (!is_new) earlier_.back() = std::exchange(at->second, position);
+}
+
+// How many tokens that end at `end` are those at the end of the text.
+int64_t Lookup::Common(int32_t end) const {
+    int64_t length = 0;
+    const auto at = static_cast<size_t>(end);
+    while (length < kMostMatch && static_cast<size_t>(length) <= at &&
+           text_[at - static_cast<size_t>(length)] ==
+               text_[text_.size() - 1 - static_cast<size_t>(length)]) {
+        ++length;
+    }
+    return length;
+}
+
+// The longest match, the latest among equals; but one that is being followed stays unless another
+// is longer, since the way back to it may be too far.
+void Lookup::Find() {
+    if (text_.size() < static_cast<size_t>(kLeastMatch)) return;
+    Match best = match_;
+    best.length = std::min(best.length, kMostMatch);
+    int32_t end = earlier_.back();
+    for (int i = 0; i < kMostCandidates && end >= 0 && best.length < kMostMatch; ++i) {
+        const int64_t length = Common(end);
+        if (length >= kLeastMatch && length > best.length) best = {end + 1, length};
+        end = earlier_[static_cast<size_t>(end)];
+    }
+    match_ = best;
+}
+
+Status Lookup::Propose(std::span<const int32_t> history, int64_t most, const StepCosts& costs,
+                       Draft& draft) {
+    draft.Clear();
+    for (size_t i = text_.size(); i < history.size(); ++i) {
+        Add(history[i]);
+        Find();
+    }
+    if (match_.length == 0) return {};
+    // Follows the match to where the tokens a second are the most. What was drafted may itself be
+    // part of what is followed: the text repeats itself.
+    size_t best = 0;
+    double best_rate = 0, tokens = 1, chance = 1;
+    const auto next = static_cast<size_t>(match_.next);
+    for (size_t i = 0; i < static_cast<size_t>(most); ++i) {
+        const size_t at = next + i;
+        draft.tokens.push_back(at < text_.size() ? text_[at] : draft.tokens[at - text_.size()]);
+        const double one = costs.Of(1), many = costs.Of(static_cast<int64_t>(i) + 2);
+        chance *= rates_[KindOf(match_.length + static_cast<int64_t>(i))].value();
+        tokens += chance;
+        const double rate = many > 0 ? tokens / many * one : tokens;
+        if (rate > std::max(kLeastGain, best_rate) || always_) {
+            best = i + 1;
+            best_rate = rate;
+        }
+    }
+    draft.tokens.resize(best);
+    return {};
+}
+
+}  // namespace weft::engine

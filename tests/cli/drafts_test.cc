@@ -1,0 +1,182 @@
+// weft run --lookup and --draft: the text of a run without them in every layout, what is said about
+// drafts, what is refused, and what becomes of a rank that is lost meanwhile.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+
+#include <set>
+
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kTimeoutMs = 3000;
+constexpr double kSanitizerSeconds = 2.0;
+#else
+constexpr int64_t kTimeoutMs = 1000;
+constexpr double kSanitizerSeconds = 0;
+#endif
+
+class Drafts : public testing::Test {
+  protected:
+    void SetUp() override {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+        model::Hyper hyper = OddHyper();
+        hyper.context = 1 << 20;
+        model_ = dir_ / "model.gguf";
+        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kQ8_0});
+        // Another model of the same vocabulary, and one of another.
+        hyper.layers = 1;
+        hyper.hidden = 64;
+        hyper.ffn = 96;
+        hyper.heads = 2;
+        hyper.kv_heads = 1;
+        small_ = dir_ / "small.gguf";
+        WriteTinyGguf(small_, {.hyper = hyper});
+        hyper.vocab = 300;
+        foreign_ = dir_ / "foreign.gguf";
+        WriteTinyGguf(foreign_, {.hyper = hyper});
+    }
+    Words Command(int tokens = 60) const {
+        return {"run",         model_,
+                "-p",          "the hen, the cat, the hen, the c",
+                "-n",          std::to_string(tokens),
+                "-t",          "1",
+                "--ignore-eos"};
+    }
+    std::vector<Words> Kinds() const {
+        return {{"--lookup", "--draft-always", "--draft-tokens", "5"},
+                {"--lookup"},
+                {"--draft", model_, "--draft-always", "--draft-tokens", "3"},
+                {"--draft", small_, "--draft-always", "--draft-tokens", "3"},
+                {"--draft", small_}};
+    }
+
+    test::TempDir dir_;
+    std::string model_, small_, foreign_;
+};
+
+TEST_F(Drafts, TheTextIsTheSameInEveryLayout) {
+    for (const char* layout : {"--tp 1", "--tp 2 --transport shm", "--tp 2 --transport tcp",
+                               "--tp 3", "--tp 3 --split 1,3,2", "--pp 2 --transport shm",
+                               "--pp 2 --transport tcp", "--tp 2 --pp 2"}) {
+        const Words command = Command() + SplitWords(layout);
+        const auto expected = RunWeft(command + Words{"--json"}).Json();
+        ASSERT_EQ(expected["tokens"].size(), 60u);
+        EXPECT_FALSE(expected.contains("speculation"));
+        for (const Words& kind : Kinds()) {
+            SCOPED_TRACE(layout + testing::PrintToString(kind));
+            const auto got = RunWeft(command + kind + Words{"--json", "--verify"}).Json();
+            EXPECT_EQ(got["tokens"], expected["tokens"]);
+            EXPECT_EQ(got["text"], expected["text"]);
+        }
+    }
+}
+
+TEST_F(Drafts, AreToldInJsonAndText) {
+    const Words own = {"--draft", model_, "--draft-always", "--draft-tokens", "4"};
+    const auto told = RunWeft(Command(41) + own + Words{"--json"}).Json()["speculation"];
+    std::set<std::string> keys;
+    for (const auto& [key, value] : told.items()) keys.insert(key);
+    EXPECT_EQ(keys, (std::set<std::string>{"drafted", "accepted", "acceptance", "steps",
+                                           "tokens_per_step"}));
+    EXPECT_EQ(told["drafted"], 32);  // the model's own guesses: 8 steps, 4 and one more each
+    EXPECT_EQ(told["accepted"], 32);
+    EXPECT_EQ(told["acceptance"], 1.0);
+    EXPECT_EQ(told["steps"], 8);
+    EXPECT_EQ(told["tokens_per_step"], 5.0);
+    const Ran text = RunWeft(Command(41) + own);
+    EXPECT_NE(
+        text.err.find("drafts: 32 of 32 tokens accepted (100 %), 5.00 tokens a step in 8 steps\n"),
+        std::string::npos)
+        << text.err;
+}
+
+TEST_F(Drafts, DrawnAnswersFollowTheSeed) {
+    const Words draw = {"--temp", "1.2", "--top-k", "20", "--seed", "5", "--json"};
+    const auto plain = RunWeft(Command() + draw).Json();
+    // A look-up's guesses are certain: not even a drawn answer is another one.
+    EXPECT_EQ(RunWeft(Command() + draw + Words{"--lookup", "--draft-always"}).Json()["tokens"],
+              plain["tokens"]);
+    for (const Words& kind : {Words{"--draft", small_}, {"--draft", small_, "--draft-always"}}) {
+        const auto once = RunWeft(Command() + draw + kind).Json();
+        EXPECT_EQ(RunWeft(Command() + draw + kind).Json()["tokens"], once["tokens"]);
+        EXPECT_EQ(RunWeft(Command() + draw + kind + Words{"--tp", "2"}).Json()["tokens"].size(),
+                  60u);
+    }
+}
+
+TEST_F(Drafts, Refusals) {
+    const auto refused = [&](const Words& flags, const Words& parts) {
+        const Ran ran = RunWeft(Command() + flags);
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+        for (const std::string& part : parts) {
+            EXPECT_NE(ran.err.find(part), std::string::npos) << part << ": " << ran.err;
+        }
+    };
+    refused({"--draft", foreign_}, {"foreign.gguf: its vocabulary has 300 tokens, that of ",
+                                    "model.gguf has 267", "--lookup"});
+    refused({"--draft", small_, "--lookup"}, {"exclude each other"});
+    refused({"--draft-tokens", "4"}, {"needs --draft MODEL or --lookup"});
+    refused({"--lookup", "--chunk", "1"}, {"--chunk is 1"});
+    const Ran missing = RunWeft(Command() + Words{"--draft", dir_ / "none.gguf"});
+    EXPECT_EQ(missing.status, 1);
+    EXPECT_NE(missing.err.find("none.gguf"), std::string::npos) << missing.err;
+}
+
+// As long as a rank is there drafts go on; then all end in time, with the words of any other loss.
+TEST_F(Drafts, ALostRankEndsThemInTime) {
+    for (const Words& kind :
+         {Words{"--lookup", "--draft-always"}, Words{"--draft", model_, "--draft-always"}}) {
+        for (const char* transport : {"shm", "tcp"}) {
+            SCOPED_TRACE(transport + testing::PrintToString(kind));
+            Weft weft(Command(500'000) + kind +
+                      Words{"--tp", "2", "--transport", transport, "--timeout-ms",
+                            std::to_string(kTimeoutMs)});
+            const Deadline patience = Deadline::In(30'000);
+            while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
+            const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
+            ASSERT_EQ(children.size(), 1u) << weft.Err();
+            const int64_t begin_ns = NowNs();
+            ::kill(children[0], SIGKILL);
+            const Ran ran = weft.Wait(20'000);
+            EXPECT_EQ(ran.status, 3) << ran.err;
+            EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9,
+                      1e-3 * kTimeoutMs + 1.0 + kSanitizerSeconds);
+            EXPECT_NE(ran.err.find("rank 1 (host "), std::string::npos) << ran.err;
+            EXPECT_NE(ran.err.find("was lost during decode"), std::string::npos) << ran.err;
+            EXPECT_TRUE(test::IsGone(children[0]));
+        }
+    }
+}
+
+// Where losses are got over, the same drafts are judged again: drawn answers, too, are to the token
+// those of a run that nothing disturbed.
+TEST_F(Drafts, ALossChangesNoToken) {
+    const Words cluster = {"--tp", "3", "--timeout-ms", "3000", "--rejoin-ms", "20000"};
+    const Words draw = {"--temp", "1", "--top-k", "10"};
+    for (const Words& kind :
+         {Words{"--lookup", "--draft-always"}, Words{"--draft", small_, "--draft-always"} + draw}) {
+        SCOPED_TRACE(testing::PrintToString(kind));
+        const Ran undisturbed = RunWeft(Command(800) + kind + cluster);
+        Weft weft(Command(800) + kind + cluster);
+        const Deadline patience = Deadline::In(30'000);
+        while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
+        const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
+        ASSERT_EQ(children.size(), 2u) << weft.Err();
+        ::kill(children[1], SIGKILL);
+        const Ran ran = weft.Wait(60'000);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        EXPECT_NE(ran.err.find("; epoch 2 with 3 ranks after "), std::string::npos) << ran.err;
+        EXPECT_EQ(ran.out, undisturbed.out);
+    }
+}
+
+}  // namespace
+}  // namespace weft::support
