@@ -19,6 +19,7 @@ constexpr const char* kFooter =
     "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
     "  weft run model.gguf -p \"Once upon a time\" --local 2\n"
     "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1\n"
+    "  weft quantize model-f16.gguf model-q4.gguf Q4_K_M\n"
     "  weft net allreduce --local 2\n"
     "  weft doctor";
 
@@ -57,6 +58,7 @@ int Main(std::vector<std::string> words) {
     AddPerplexity(app, status);
     AddTokenize(app, status);
     AddInspect(app, status);
+    AddQuantize(app, status);
     AddModels(app);
     AddNet(app, status);
     AddTrace(app);

@@ -1,0 +1,235 @@
+// weft quantize: a model in another type, as one GGUF file.
+#include "formats/quantize/quantize.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "base/deadline.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "IN is a GGUF file (any part of a split one), a Hugging Face folder or synthetic:NAME; OUT\n"
+    "becomes one GGUF file, which llama.cpp loads, too. Mixes (Q4_K_M, Q3_K_L, ...) give the same\n"
+    "tensors more bits as llama-quantize does. Norms, biases and routers keep their type; rows "
+    "that\n"
+    "are no whole blocks of the type get one of about its size (docs/quantize.md).\n\n"
+    "OUT.part is renamed to OUT when all of it is on the disk: OUT is whole or not there.\n\n"
+    "Examples:\n"
+    "  weft quantize model-f16.gguf model-q4.gguf Q4_K_M\n"
+    "  weft quantize ~/models/Qwen3-8B qwen3-8b-q6.gguf Q6_K -t 8\n"
+    "  weft quantize model-f16.gguf out.gguf Q4_K_M --dry-run       # which tensor gets what\n"
+    "  weft quantize model-f16.gguf out.gguf Q3_K_M --imatrix model.imatrix.gguf\n"
+    "  weft quantize model-f16.gguf out.gguf Q4_K_S --tensor 'blk\\.[0-3]\\.ffn_down=Q6_K' \\\n"
+    "      --output-type Q8_0\n"
+    "  weft quantize model-q4.gguf model-f16.gguf F16 --allow-requantize";
+
+struct QuantizeFlags {
+    std::string in, out, type, imatrix, output_type, embedding_type;
+    std::vector<std::string> rules;
+    int threads = 0;
+    bool pure = false, allow_requantize = false, dry_run = false, force = false, json = false;
+};
+
+// "REGEX=TYPE", at the last '='.
+Result<formats::TensorRule> ParseRule(const std::string& words) {
+    const size_t at = words.rfind('=');
+    if (at == std::string::npos || at == 0) {
+        return MakeError(ErrorCode::kUsage, "--tensor '{}': expected REGEX=TYPE", words);
+    }
+    WEFT_ASSIGN(const DType type, formats::FindTensorType(words.substr(at + 1)));
+    return formats::TensorRule{words.substr(0, at), type};
+}
+
+Result<formats::QuantizeOptions> ParseOptions(const QuantizeFlags& flags) {
+    formats::QuantizeOptions options;
+    WEFT_ASSIGN(options.type, formats::FindFileType(flags.type));
+    for (const std::string& words : flags.rules) {
+        WEFT_ASSIGN(formats::TensorRule rule, ParseRule(words));
+        options.rules.push_back(std::move(rule));
+    }
+    if (!flags.output_type.empty()) {
+        WEFT_ASSIGN(options.output, formats::FindTensorType(flags.output_type));
+    }
+    if (!flags.embedding_type.empty()) {
+        WEFT_ASSIGN(options.embedding, formats::FindTensorType(flags.embedding_type));
+    }
+    options.pure = flags.pure;
+    options.allow_requantize = flags.allow_requantize;
+    return options;
+}
+
+std::map<std::string_view, uint64_t> BytesByType(const formats::QuantizePlan& plan) {
+    std::map<std::string_view, uint64_t> bytes;
+    for (const formats::PlannedTensor& tensor : plan.tensors) {
+        bytes[Info(tensor.to).name] += tensor.bytes;
+    }
+    return bytes;
+}
+
+// What becomes of the model: for --json.
+Json ToJson(const QuantizeFlags& flags, const formats::ModelSource& source,
+            const formats::QuantizePlan& plan) {
+    Json types = Json::object();
+    for (const auto& [name, bytes] : BytesByType(plan)) types[std::string(name)] = bytes;
+    Json json = {{"in", flags.in},
+                 {"out", flags.out},
+                 {"type", plan.type.name},
+                 {"tensors", plan.tensors.size()},
+                 {"bytes_in", source.TotalBytes()},
+                 {"bytes_out", plan.bytes},
+                 {"bytes_by_type", types},
+                 {"fallen_back", plan.fallen_back},
+                 {"without_importance", plan.without_importance}};
+    if (!flags.dry_run) return json;
+    Json tensors = Json::array();
+    for (const formats::PlannedTensor& tensor : plan.tensors) {
+        tensors.push_back({{"name", tensor.from->name},
+                           {"from", Info(tensor.from->dtype).name},
+                           {"to", Info(tensor.to).name},
+                           {"bytes", tensor.bytes},
+                           {"fell_back", tensor.fell_back}});
+    }
+    json["plan"] = std::move(tensors);
+    return json;
+}
+
+void PrintPlan(const formats::QuantizePlan& plan) {
+    for (const formats::PlannedTensor& tensor : plan.tensors) {
+        fmt::print("  {:<36} {:>7} x {:<7} {:<5} -> {:<7} {:>12}{}\n", tensor.from->name,
+                   tensor.from->cols, tensor.from->rows, Info(tensor.from->dtype).name,
+                   Info(tensor.to).name, tensor.bytes,
+                   tensor.fell_back ? "  (its rows are no whole blocks of the type)" : "");
+    }
+}
+
+void PrintSummary(const QuantizeFlags& flags, const formats::ModelSource& source,
+                  const formats::QuantizePlan& plan) {
+    fmt::print("{} -> {}: {} as {}", BytesText(source.TotalBytes()), BytesText(plan.bytes),
+               flags.in, plan.type.name);
+    const char* separator = " (";
+    for (const auto& [name, bytes] : BytesByType(plan)) {
+        fmt::print("{}{} {}", separator, name, BytesText(bytes));
+        separator = ", ";
+    }
+    fmt::print(")\n");
+    if (plan.fallen_back > 0) {
+        fmt::print(
+            "{} tensors have rows that are no whole blocks of their type and get another: "
+            "--dry-run lists them\n",
+            plan.fallen_back);
+    }
+    if (plan.without_importance > 0) {
+        fmt::print("{} tensors are not in the importance matrix and are rounded without\n",
+                   plan.without_importance);
+    }
+}
+
+Status CheckPaths(const QuantizeFlags& flags) {
+    std::error_code ignored;
+    if (!std::filesystem::equivalent(flags.in, flags.out, ignored)) return {};
+    return MakeError(ErrorCode::kUsage, "OUT is IN ({}): the model would replace itself",
+                     flags.out);
+}
+
+std::string ProgressText(uint64_t done, uint64_t all, double seconds) {
+    const double share = all == 0 ? 1 : static_cast<double>(done) / static_cast<double>(all);
+    constexpr int kWidth = 30;
+    const int filled = static_cast<int>(share * kWidth);
+    const double left = done == 0 ? 0 : seconds * (1 - share) / share;
+    return fmt::format("[{:<{}}] {:3.0f} %  {} of {}  {:.0f} MiB/s  {:.0f} s left",
+                       std::string(static_cast<size_t>(filled), '#'), kWidth, share * 100,
+                       BytesText(done), BytesText(all),
+                       static_cast<double>(done) / (1 << 20) / std::max(seconds, 1e-3), left);
+}
+
+double Since(int64_t begin_ns) {
+    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
+}
+
+Status Run(QuantizeFlags& flags) {
+    WEFT_ASSIGN(formats::QuantizeOptions options, ParseOptions(flags));
+    WEFT_TRY(CheckPaths(flags));
+    WEFT_ASSIGN(const auto source, formats::OpenModel(flags.in));
+    std::optional<formats::Importance> importance;
+    if (!flags.imatrix.empty()) {
+        WEFT_ASSIGN(importance, formats::Importance::Read(flags.imatrix));
+        options.importance = &*importance;
+    }
+    WEFT_ASSIGN(const formats::QuantizePlan plan, formats::PlanQuantize(*source, options));
+    if (!flags.json) {
+        if (flags.dry_run) PrintPlan(plan);
+        PrintSummary(flags, *source, plan);
+        std::fflush(stdout);
+    }
+    Json json = flags.json ? ToJson(flags, *source, plan) : Json();
+    if (flags.dry_run) {
+        if (flags.json) PrintJson(json);
+        return {};
+    }
+    ProgressLine line;
+    const int64_t begin_ns = NowNs();
+    formats::QuantizeRun run;
+    run.threads = flags.threads > 0 ? flags.threads : static_cast<int>(AllowedCores().size());
+    run.level = BestCpuLevel(DetectCpu());
+    run.replace = flags.force;
+    run.stop = CatchInterrupts();
+    run.importance_name = flags.imatrix;
+    run.progress = [&](uint64_t done, uint64_t all) {
+        line.Show(ProgressText(done, all, Since(begin_ns)));
+    };
+    WEFT_ASSIGN(const uint64_t bytes, formats::WriteQuantized(*source, plan, flags.out, run));
+    line.Clear();
+    const double seconds = Since(begin_ns);
+    if (flags.json) {
+        json["file_bytes"] = bytes;
+        json["threads"] = run.threads;
+        json["seconds"] = seconds;
+        PrintJson(json);
+    } else {
+        fmt::print("{}: {} in {:.1f} s with {} threads\n", flags.out, BytesText(bytes), seconds,
+                   run.threads);
+    }
+    return {};
+}
+
+}  // namespace
+
+void AddQuantize(CLI::App& app, int& status) {
+    auto flags = std::make_shared<QuantizeFlags>();
+    CLI::App* command = app.add_subcommand("quantize", "A model in another type, as a GGUF file");
+    command->footer(kFooter);
+    command->add_option("IN", flags->in, "GGUF file, Hugging Face folder, or synthetic:NAME")
+        ->required();
+    command->add_option("OUT", flags->out, "The GGUF file to write")->required();
+    command->add_option("TYPE", flags->type, "One of " + formats::FileTypeNames())->required();
+    command->add_option("-t,--threads", flags->threads, "Threads (default: all cores)")
+        ->check(CLI::Range(1, 1024));
+    command->add_option("--imatrix", flags->imatrix,
+                        "Importance matrix of llama-imatrix (GGUF or .dat): errors weigh by it");
+    command
+        ->add_option("--tensor", flags->rules,
+                     "REGEX=TYPE: tensors whose name holds this expression get that type; the "
+                     "first that fits counts; may be given again")
+        ->allow_extra_args(false);
+    command->add_option("--output-type", flags->output_type,
+                        "Type of output.weight (or of the embedding that stands for it)");
+    command->add_option("--embedding-type", flags->embedding_type, "Type of token_embd.weight");
+    command->add_flag("--pure", flags->pure, "The type alone, no mix");
+    command->add_flag("--allow-requantize", flags->allow_requantize,
+                      "Round tensors again that are quantized already, at the cost of quality");
+    command->add_flag("--dry-run", flags->dry_run, "Only say what each tensor would become");
+    command->add_flag("--force", flags->force, "Replace OUT if it is there");
+    AddJson(*command, flags->json);
+    SetCallback(command, flags, flags->json, status, Run);
+}
+
+}  // namespace weft::cli

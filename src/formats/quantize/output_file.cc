@@ -1,0 +1,121 @@
+#include "formats/quantize/output_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace weft::formats {
+namespace {
+
+std::string FolderOf(const std::string& path) {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
+}
+
+Error WriteError(const std::string& path, const char* what, int error) {
+    const bool full = error == ENOSPC || error == EDQUOT;
+    const bool large = error == EFBIG;
+    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}{}", path, what, std::strerror(error),
+                     full    ? ". Nothing is left of it; free some space, or write to another disk"
+                     : large ? ". Is there a limit of file sizes (ulimit -f)?"
+                             : "");
+}
+
+double Gib(uint64_t bytes) {
+    return static_cast<double>(bytes) / static_cast<double>(1 << 30);
+}
+
+Status CheckSpace(const std::string& path, uint64_t bytes) {
+    struct statvfs info {};
+    if (::statvfs(FolderOf(path).c_str(), &info) != 0) {
+        return WriteError(path, "look at its folder", errno);
+    }
+    const uint64_t free = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+    if (free >= bytes) return {};
+    return MakeError(
+        ErrorCode::kIo,
+        "{}: the disk is too full: {:.2f} GiB are needed and {:.2f} GiB are free. Free "
+        "some space, or write to another disk",
+        path, Gib(bytes), Gib(free));
+}
+
+}  // namespace
+
+Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, bool replace) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0) {
+        if (!S_ISREG(info.st_mode)) {
+            return MakeError(ErrorCode::kDenied, "{}: is there and no regular file", path);
+        }
+        if (!replace) {
+            return MakeError(ErrorCode::kDenied, "{}: is there already; --force replaces it", path);
+        }
+    }
+    WEFT_TRY(CheckSpace(path, bytes));
+    const std::string part = path + ".part";
+    const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return WriteError(part, "open for writing", errno);
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        ::close(fd);
+        return MakeError(ErrorCode::kDenied, "{}: another process writes it at this moment", part);
+    }
+    OutputFile file(path, fd);
+    if (::ftruncate(fd, 0) != 0) return WriteError(part, "empty it", errno);
+    // Space that is taken now can't be lacking later. Not every file system can do that.
+    const int reserved = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+    if (reserved != 0 && reserved != EOPNOTSUPP && reserved != ENOSYS && reserved != EINTR) {
+        return WriteError(part, "take its space", reserved);
+    }
+    if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+        return WriteError(part, "take its size", errno);
+    }
+    return file;
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+OutputFile::~OutputFile() {
+    if (fd_ < 0) return;
+    ::unlink(PartPath().c_str());
+    ::close(fd_);
+}
+
+Status OutputFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
+    const uint64_t begin = offset;
+    const size_t size = bytes.size();
+    while (!bytes.empty()) {
+        const ssize_t put = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return WriteError(PartPath(), "write", errno);
+        bytes = bytes.subspan(static_cast<size_t>(put));
+        offset += static_cast<uint64_t>(put);
+    }
+    // The disk begins now, so that little is left to wait for at the end. A hint, no more.
+    ::sync_file_range(fd_, static_cast<off_t>(begin), static_cast<off_t>(size),
+                      SYNC_FILE_RANGE_WRITE);
+    return {};
+}
+
+Status OutputFile::Finish() {
+    if (::fsync(fd_) != 0) return WriteError(PartPath(), "write it to the disk", errno);
+    if (::rename(PartPath().c_str(), path_.c_str()) != 0) {
+        return WriteError(path_, "take its name", errno);
+    }
+    ::close(std::exchange(fd_, -1));
+    const int folder = ::open(FolderOf(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) {
+        ::fsync(folder);
+        ::close(folder);
+    }
+    return {};
+}
+
+}  // namespace weft::formats

@@ -1,0 +1,23 @@
+// The tokenizer of a Hugging Face folder as `tokenizer.ggml.*` metadata.
+//
+// GGUF has no place for the rules of a tokenizer.json, only names of kinds of tokenizers. Which
+// name is right is found out, not guessed: of each kind (byte-level BPE with the pre-tokenizers of
+// families.h, SentencePiece BPE, BPE over code points) a tokenizer is made from what the metadata
+// would say, and the first one that gives the folder's ids for texts of many kinds is taken.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "formats/gguf_writer.h"
+#include "formats/tokenizer/tokenizer.h"
+
+namespace weft::formats {
+
+// `vocabulary`: rows of the model's embedding; tokens that are lacking become unused ones.
+// kUnsupported: no kind that GGUF has behaves like it; kCorrupt: more tokens than rows.
+Result<TokenizerData> TokenizerForGguf(const std::string& folder, int64_t vocabulary);
+
+void WriteTokenizer(const TokenizerData& data, GgufWriter& writer);
+
+}  // namespace weft::formats

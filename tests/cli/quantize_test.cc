@@ -1,0 +1,167 @@
+// weft quantize as users meet it: every type runs afterwards, nothing is left of what fails.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+class QuantizeCli : public testing::Test {
+  protected:
+    void SetUp() override {
+        model_ = dir_ / "tiny.gguf";
+        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+    }
+    Ran Quantize(const std::string& type, const Words& more = {}) {
+        return RunWeft(Words{"quantize", model_, out_, type, "--json"} + more);
+    }
+    // Logits of the last token of a fixed prompt.
+    Matrix Logits(const std::string& model) {
+        const std::string npy = dir_ / "logits.npy";
+        const Ran ran =
+            RunWeft({"logits", model, "--tokens", "72,101,108,108,111", "--npy", npy, "-t", "1"});
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return ran.status == 0 ? ReadNpy(npy) : Matrix();
+    }
+    void ExpectRefused(const Words& arguments, int status, const Words& words) {
+        SCOPED_TRACE(testing::PrintToString(arguments));
+        const Ran ran = RunWeft(Words{"quantize"} + arguments);
+        EXPECT_EQ(ran.status, status) << ran.err;
+        EXPECT_EQ(ran.err.rfind("weft: error: ", 0), 0u) << ran.err;
+        for (const std::string& word : words) {
+            EXPECT_NE(ran.err.find(word), std::string::npos) << word << ": " << ran.err;
+        }
+        EXPECT_FALSE(fs::exists(out_));
+        EXPECT_FALSE(fs::exists(out_ + ".part"));
+    }
+
+    test::TempDir dir_;
+    std::string model_;
+    std::string out_ = dir_ / "out.gguf";
+};
+
+TEST_F(QuantizeCli, EveryTypeRunsAndIsAboutTheSameModel) {
+    const Matrix exact = Logits(model_);
+    // How far logits may go: the types' own error, which grows by some two per bit; ternary types
+    // hold no such model at all.
+    const struct {
+        const char* type;
+        double most;
+    } types[] = {{"F32", 1e-2},   {"BF16", 3e-2},  {"F16", 1e-2},   {"Q8_0", 5e-2},
+                 {"Q6_K", 0.1},   {"Q5_K_M", 0.2}, {"Q5_1", 0.2},   {"Q5_0", 0.2},
+                 {"Q4_K_M", 0.3}, {"Q4_K_S", 0.3}, {"IQ4_NL", 0.3}, {"IQ4_XS", 0.3},
+                 {"Q4_1", 0.3},   {"Q4_0", 0.4},   {"MXFP4", 0.5},  {"Q3_K_L", 0.6},
+                 {"Q3_K_M", 0.6}, {"Q3_K_S", 0.7}, {"Q2_K", 1.0},   {"Q2_K_S", 1.2},
+                 {"TQ2_0", 20},   {"TQ1_0", 20}};
+    for (const auto& [type, most] : types) {
+        SCOPED_TRACE(type);
+        const Ran ran = Quantize(type, {"--force", "-t", "2"});
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const json j = ran.Json();
+        EXPECT_EQ(j["type"], type);
+        EXPECT_EQ(j["file_bytes"], fs::file_size(out_));
+        EXPECT_GT(j["tensors"], 20);
+        EXPECT_EQ(j["threads"], 2);
+        const Matrix logits = Logits(out_);
+        const double error = RelativeL2(logits.data, exact.data);
+        EXPECT_LE(error, most);
+    }
+}
+
+TEST_F(QuantizeCli, DryRunSaysWhatWouldBeAndWritesNothing) {
+    const Ran ran = Quantize("Q4_K_M", {"--dry-run"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_FALSE(fs::exists(out_));
+    const json j = ran.Json();
+    uint64_t bytes = 0;
+    for (const json& tensor : j["plan"]) bytes += tensor["bytes"].get<uint64_t>();
+    EXPECT_EQ(bytes, j["bytes_out"]);
+    EXPECT_EQ(j["plan"].size(), j["tensors"]);
+    const Ran text = RunWeft({"quantize", model_, out_, "Q4_K_M", "--dry-run"});
+    EXPECT_NE(text.out.find("blk.0.attn_q.weight"), std::string::npos) << text.out;
+    EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(QuantizeCli, RefusesByName) {
+    ExpectRefused({model_, out_, "IQ2_XXS"}, 2, {"IQ2_XXS", "Q2_K"});
+    ExpectRefused({model_, out_, "Q7"}, 2, {"Q7", "Q4_K_M"});
+    ExpectRefused({model_, out_, "Q4_0", "--tensor", "ffn_down"}, 2, {"REGEX=TYPE"});
+    ExpectRefused({model_, out_, "Q4_0", "--tensor", "ffn_down=Q7"}, 2, {"Q7"});
+    ExpectRefused({model_, out_, "Q4_0", "--tensor", "nothing=Q8_0"}, 2, {"nothing"});
+    ExpectRefused({model_, model_, "Q4_0", "--force"}, 2, {"replace itself"});
+    ExpectRefused({dir_ / "none.gguf", out_, "Q4_0"}, 1, {"none.gguf"});
+    ExpectRefused({model_, dir_ / "no/folder.gguf", "Q4_0"}, 1, {"no/folder.gguf"});
+    ExpectRefused({model_, out_, "Q4_0", "--imatrix", model_}, 1, {"importance"});
+    ASSERT_EQ(Quantize("Q8_0").status, 0);
+    const Ran there = Quantize("Q4_0");
+    EXPECT_EQ(there.status, 1);
+    EXPECT_NE(there.err.find("--force"), std::string::npos) << there.err;
+    const Ran again = RunWeft({"quantize", out_, dir_ / "again.gguf", "Q4_0"});
+    EXPECT_EQ(again.status, 1);
+    EXPECT_NE(again.err.find("--allow-requantize"), std::string::npos) << again.err;
+    EXPECT_EQ(RunWeft({"quantize", out_, dir_ / "again.gguf", "Q4_0", "--allow-requantize"}).status,
+              0);
+}
+
+TEST_F(QuantizeCli, SyntheticModelsAndRules) {
+    const Ran ran = RunWeft(
+        {"quantize", "synthetic:llama-3.2-1b:f16", out_, "Q4_K_M", "--layers", "1", "--json"});
+    EXPECT_EQ(ran.status, 2) << "no such flag here";
+    const Ran ruled = Quantize("Q4_K_S", {"--tensor", "ffn_down=Q8_0", "--tensor", "attn_v=Q6_K",
+                                          "--output-type", "Q5_K", "--dry-run"});
+    ASSERT_EQ(ruled.status, 0) << ruled.err;
+    for (const json& tensor : ruled.Json()["plan"]) {
+        const std::string name = tensor["name"];
+        if (name == "output.weight") {
+            EXPECT_EQ(tensor["to"], "Q5_K");
+        }
+        if (name.find("ffn_down") != name.npos) {
+            EXPECT_EQ(tensor["to"], "Q8_0");
+        }
+        if (name.find("attn_v.w") != name.npos) {
+            EXPECT_EQ(tensor["to"], "Q6_K");
+        }
+    }
+}
+
+// A limit of file sizes stands for a full disk.
+TEST_F(QuantizeCli, NothingIsLeftWhereTheDiskGivesOut) {
+    const std::string command = "trap '' XFSZ; ulimit -f 300; exec " + std::string(WEFT_PROGRAM) +
+                                " quantize " + model_ + " " + out_ + " F32 2> " + (dir_ / "err");
+    EXPECT_EQ(WEXITSTATUS(std::system(("bash -c \"" + command + "\"").c_str())), 1);
+    std::ifstream file(dir_ / "err");
+    const std::string err{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_NE(err.find("out.gguf.part"), std::string::npos) << err;
+    EXPECT_FALSE(fs::exists(out_));
+    EXPECT_FALSE(fs::exists(out_ + ".part"));
+}
+
+// Stopped and killed in the middle: a model of a size that takes a while, one thread.
+TEST_F(QuantizeCli, StoppedOrKilledThereIsNoFile) {
+    model::Hyper hyper = OddHyper();
+    hyper.ffn = 16384;
+    WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
+    for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+        Weft weft({"quantize", model_, out_, "IQ4_XS", "-t", "1"}, {"WEFT_CPU=reference"});
+        const Deadline deadline = Deadline::In(20'000);
+        while (!fs::exists(out_ + ".part") && !deadline.expired()) ::usleep(200);
+        ::kill(weft.pid(), signal);
+        const Ran ran = weft.Wait();
+        EXPECT_EQ(ran.status, signal == SIGKILL ? 128 + SIGKILL : 130) << ran.err;
+        EXPECT_FALSE(fs::exists(out_));
+        EXPECT_EQ(fs::exists(out_ + ".part"), signal == SIGKILL);
+    }
+    EXPECT_EQ(Quantize("Q8_0").status, 0) << "what a kill left is replaced";
+    EXPECT_TRUE(fs::exists(out_));
+    EXPECT_FALSE(fs::exists(out_ + ".part"));
+}
+
+}  // namespace
+}  // namespace weft::support
