@@ -23,7 +23,7 @@
 namespace weft::hub {
 namespace {
 
-constexpr uint64_t kLeastPiece = 8 << 20, kMostPiece = 64 << 20;
+constexpr uint64_t kLeastPiece = 4 << 20, kMostPiece = 64 << 20;
 constexpr size_t kFlushBytes = 256 << 10;
 constexpr size_t kHashStep = 8 << 20;
 constexpr int kMostFailures = 10;  // of one connection, without a byte between
@@ -168,7 +168,7 @@ class Job {
         const auto count = std::min(static_cast<size_t>(std::max(connections, 1)), queue_.size());
         active_ = static_cast<int>(count);
         gain_ns_ = NowNs();
-        gain_bytes_ = note_.done.bytes();
+        gain_bytes_ = fetched_;
         std::vector<std::thread> threads;
         for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { Work(); });
         Supervise();
@@ -232,7 +232,7 @@ class Job {
 
     // Under the lock: ends a job that gets nowhere.
     void CheckGain() {
-        const uint64_t bytes = note_.done.bytes();
+        const uint64_t bytes = fetched_;
         const auto timeout = static_cast<uint64_t>(config_.timeout_ms);
         if (bytes - gain_bytes_ >= std::max<uint64_t>(1, timeout * kLeastBytesPerSecond / 1000)) {
             gain_bytes_ = bytes;
@@ -443,6 +443,7 @@ Status Job::Fetch(Connection& connection, ByteRange piece) {
             WEFT_TRY(paused);
         }
         if (whole) piece.begin = first;
+        const uint64_t begin = piece.begin;
         const bool ranged = !whole && (piece.begin > 0 || piece.end < file_.bytes);
         bool direct = false;
         const std::string url = CurrentUrl(direct);
@@ -459,7 +460,9 @@ Status Job::Fetch(Connection& connection, ByteRange piece) {
             outcome.may_retry = true;
         }
         lock.lock();
-        failures = note_.done.bytes() > before ? 1 : failures + 1;
+        // Of a server without ranges the first bytes come again and again: they are no gain.
+        const bool gained = whole ? note_.done.bytes() > before : piece.begin > begin;
+        failures = gained ? 1 : failures + 1;
         lock.unlock();
         WEFT_TRY(Recover(outcome, direct, failures));
     }

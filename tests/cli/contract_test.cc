@@ -267,9 +267,8 @@ TEST_F(Contract, Version) {
 }
 
 TEST_F(Contract, HelpHasExamples) {
-    for (const char* command :
-         {"run", "bench", "logits", "tokenize", "perplexity", "inspect", "models", "trace",
-          "worker"}) {
+    for (const char* command : {"run", "bench", "logits", "tokenize", "perplexity", "inspect",
+                                "models", "trace", "pull", "worker"}) {
         const Ran ran = RunWeft({command, "--help"});
         EXPECT_EQ(ran.status, 0) << command;
         EXPECT_NE(ran.out.find("Examples:"), std::string::npos) << command;

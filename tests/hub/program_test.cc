@@ -66,7 +66,7 @@ TEST_F(HubProgramTest, CtrlCThenGoesOn) {
     ::kill(weft.pid(), SIGINT);
     const Ran stopped = weft.Wait();
     EXPECT_EQ(stopped.status, 130) << stopped.err;
-    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 2.0);
+    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 10.0);
     EXPECT_NE(stopped.err.find("goes on"), std::string::npos) << stopped.err;
     server_->Set({{"files", {Large("x.gguf", kBig)}}});
     const Ran ran = Run({"pull", "hf:o/n", "--json"});
