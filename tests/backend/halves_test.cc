@@ -25,8 +25,29 @@ std::vector<int32_t> Tokens(size_t count) {
     return tokens;
 }
 
+model::Hyper Dense() {
+    return support::TinyHyper("qwen3", false);
+}
+
+// Experts, one of them shared, and its gate.
+model::Hyper Experts() {
+    model::Hyper h = support::TinyHyper("qwen2moe", false);
+    h.moe.experts = 5;
+    h.moe.used = 2;
+    h.moe.ffn = h.moe.shared_ffn = 12;
+    return h;
+}
+
+// Experts behind latent attention.
+model::Hyper LatentExperts() {
+    model::Hyper h = Experts();
+    h.architecture = "deepseek2";
+    h.latent = {.rank = 8, .q_rank = 0, .nope = 6, .rope = 4, .value = 4};
+    return h;
+}
+
 struct Model {
-    model::Hyper hyper = support::TinyHyper("qwen3", false);
+    model::Hyper hyper = Dense();
     support::TinySource source{hyper};
     std::vector<program::Program> Programs(int tp) const {
         model::Layout layout;
@@ -60,8 +81,12 @@ int64_t Sums(LoadedRank& rank, const program::Program& program) {
     });
 }
 
-TEST(Halves, GiveTheSameBits) {
-    const Model model;
+class HalvesOf : public testing::TestWithParam<model::Hyper (*)()> {};
+
+INSTANTIATE_TEST_SUITE_P(Models, HalvesOf, testing::Values(Dense, Experts, LatentExperts));
+
+TEST_P(HalvesOf, GiveTheSameBits) {
+    const Model model{GetParam()()};
     const CpuLevel best = BestCpuLevel(DetectCpu());
     for (int tp : {2, 3}) {
         const std::vector<program::Program> programs = model.Programs(tp);

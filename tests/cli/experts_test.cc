@@ -161,6 +161,17 @@ TEST_F(ExpertRuns, ChunksThreadsAndStagesKeepTheBits) {
     }
 }
 
+// Experts' rows in two halves, so that sums go on beside them.
+TEST_F(ExpertRuns, OverlapKeepsTheBits) {
+    for (const char* architecture : {"qwen2moe", "deepseek2"}) {
+        const std::string model = Model(architecture, DType::kQ4_0);
+        for (const char* layout : {"--tp 3", "--tp 2 --ep 2"}) {
+            const Matrix whole = Logits(model, layout + std::string(" --overlap off"));
+            ExpectLogits(model, whole, layout + std::string(" --overlap on"), 0);
+        }
+    }
+}
+
 // ---- Faults -------------------------------------------------------------------------------------
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

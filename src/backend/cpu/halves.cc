@@ -7,8 +7,11 @@ namespace {
 
 using kernels::Sequence;
 
+// Values with several rows for each token (a head's, or one for each chosen expert) have their rows
+// counted by `factor`. The rows of experts stand in the order of a plan that each half makes of its
+// own rows, at the place of its first row.
 struct RowShift {
-    int64_t begin, count;
+    int64_t begin, count, factor;
     std::span<const Sequence> sequences;
     const kernels::Kernels& kernels;
 
@@ -27,9 +30,9 @@ struct RowShift {
     }
 
     bool operator()(kernels::PrepareArgs& a) const {
-        Move(a.x, a.x_stride);
-        Move(a.out, kernels.prepared_bytes(a.cols));
-        a.rows = count;
+        Move(a.x, factor * a.x_stride);
+        Move(a.out, factor * kernels.prepared_bytes(a.cols));
+        a.rows = factor * count;
         return true;
     }
     bool operator()(kernels::MatMulArgs& a) const {
@@ -83,10 +86,71 @@ struct RowShift {
         return true;
     }
     bool operator()(kernels::GluArgs& a) const {
-        Move(a.gate, a.gate_stride);
-        Move(a.up, a.up_stride);
-        Move(a.out, a.out_stride);
+        Move(a.gate, factor * a.gate_stride);
+        Move(a.up, factor * a.up_stride);
+        Move(a.out, factor * a.out_stride);
+        a.rows = factor * count;
+        return true;
+    }
+    bool operator()(kernels::RouteArgs& a) const {
+        Move(a.logits, a.experts);
+        Move(a.ids, a.used);
+        Move(a.weights, a.used);
         a.rows = count;
+        return true;
+    }
+    bool operator()(kernels::PlanExpertsArgs& a) const {
+        Move(a.ids, a.used);
+        a.rows = count;
+        return true;
+    }
+    bool operator()(kernels::ExpertMatMulArgs& a) const {
+        const int64_t inputs = a.by_token ? 1 : a.used;
+        Move(a.x, inputs * a.x_stride);
+        Move(a.prepared, inputs * kernels.prepared_bytes(a.weight.cols));
+        Move(a.y, a.used * a.y_stride);
+        return true;
+    }
+    bool operator()(kernels::ExpertSumArgs& a) const {
+        Move(a.weights, a.used);
+        Move(a.x, a.used * a.x_stride);
+        Move(a.prepared, a.used * kernels.prepared_bytes(a.weight.cols));
+        Move(a.base, a.weight.rows);
+        Move(a.wide_base, a.weight.rows);
+        Move(a.wide, a.weight.rows);
+        Move(a.y, a.weight.rows);
+        a.rows = count;
+        return true;
+    }
+    // How many rows there are, the plan says.
+    template <typename Args>
+    bool operator()(OfExperts<Args>& a) const {
+        return (*this)(a.args);
+    }
+    bool operator()(kernels::HeadMatMulArgs& a) const {
+        const int64_t heads = a.weight.count;
+        Move(a.x, heads * a.weight.cols);
+        Move(a.prepared, heads * kernels.prepared_bytes(a.weight.cols));
+        Move(a.y, heads * a.weight.rows);
+        a.rows = count;
+        return true;
+    }
+    bool operator()(kernels::GateRowsArgs& a) const {
+        Move(a.gate, 1);
+        return EachValue(a);
+    }
+    bool operator()(kernels::PickColumnsArgs& a) const {
+        Move(a.x, a.heads * a.head_cols);
+        Move(a.y, a.heads * a.size);
+        a.rows = count;
+        return true;
+    }
+    bool operator()(kernels::LatentWriteArgs& a) const {
+        a.sequences = sequences;
+        return true;
+    }
+    bool operator()(kernels::LatentAttentionArgs& a) const {
+        a.sequences = sequences;
         return true;
     }
     bool operator()(kernels::AddBiasArgs& a) const { return EachValue(a); }
@@ -118,7 +182,7 @@ struct RowShift {
 HalvesRegion FindHalves(const std::vector<Call>& calls, const kernels::Kernels& kernels) {
     HalvesRegion best, run;
     const auto cut = [&](Call call) {
-        return !call.per_output && call.row_factor == 1 && ShiftRows(call, 0, 0, {}, kernels);
+        return !call.per_output && ShiftRows(call, 0, 0, {}, kernels);
     };
     for (size_t i = 0; i <= calls.size(); ++i) {
         if (i < calls.size() && cut(calls[i])) {
@@ -137,7 +201,7 @@ HalvesRegion FindHalves(const std::vector<Call>& calls, const kernels::Kernels& 
 
 bool ShiftRows(Call& call, int64_t begin, int64_t count, std::span<const Sequence> sequences,
                const kernels::Kernels& kernels) {
-    return std::visit(RowShift{begin, count, sequences, kernels}, call.args);
+    return std::visit(RowShift{begin, count, call.row_factor, sequences, kernels}, call.args);
 }
 
 void CutSequences(std::span<const Sequence> sequences, int64_t begin, int64_t count,
