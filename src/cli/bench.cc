@@ -29,7 +29,7 @@ constexpr const char* kFooter =
 
 struct BenchFlags {
     CommonFlags common;
-    std::vector<int64_t> prompts = {512}, generates = {128};
+    std::vector<int64_t> prompts = {512}, generates = {128}, depths = {0};
     std::vector<int> threads = {0}, tp, pp = {1};
     std::vector<std::string> transports = {"auto"};
     int repetitions = 5;
@@ -71,8 +71,8 @@ Status CheckFlags(BenchFlags& flags) {
     }
     const auto sound = [](int64_t n) { return n >= 0 && n <= 1 << 20; };
     if (!std::ranges::all_of(flags.prompts, sound) ||
-        !std::ranges::all_of(flags.generates, sound)) {
-        return MakeError(ErrorCode::kUsage, "-p and -n take numbers from 0 to 1048576");
+        !std::ranges::all_of(flags.generates, sound) || !std::ranges::all_of(flags.depths, sound)) {
+        return MakeError(ErrorCode::kUsage, "-p, -n and -d take numbers from 0 to 1048576");
     }
     for (const Configuration& c : Sweep(flags)) {
         if (!fixed && (ranks == 1 || c.tp * c.pp <= ranks)) continue;
@@ -121,14 +121,17 @@ std::string TimeNow() {
 }
 
 Result<BenchRow> RunTest(const BenchFlags& flags, engine::Engine& engine, int64_t prompt,
-                         int64_t generate, BenchRow row, const std::function<void(int)>& show) {
+                         int64_t generate, int64_t depth, BenchRow row,
+                         const std::function<void(int)>& show) {
     row.prompt = prompt;
     row.generate = generate;
+    row.depth = depth;
+    if (depth > 0) WEFT_TRY(engine.TimePrefill(depth));
     row.time = TimeNow();
     for (int i = flags.no_warmup ? 0 : -1; i < flags.repetitions; ++i) {
         show(i);
         WEFT_ASSIGN(const double seconds,
-                    prompt > 0 ? engine.TimePrefill(prompt) : engine.TimeDecode(generate, 0));
+                    prompt > 0 ? engine.TimePrefill(prompt) : engine.TimeDecode(generate, depth));
         if (i >= 0) row.seconds.push_back(seconds);
     }
     return row;
@@ -145,8 +148,9 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     job.pp = c.pp;
     job.threads = c.threads;
     if (ranks == 1) job.split.clear();
-    const int64_t most = std::max({int64_t{1}, *std::ranges::max_element(flags.prompts),
-                                   *std::ranges::max_element(flags.generates)});
+    const int64_t most = std::max(
+        {int64_t{1}, *std::ranges::max_element(flags.prompts),
+         *std::ranges::max_element(flags.generates) + *std::ranges::max_element(flags.depths)});
     job.ctx = std::max(job.ctx, most);
     ProgressLine progress;
     progress.Show(label + "loading ...");
@@ -161,20 +165,23 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     std::ranges::transform(row.kv_type, row.kv_type.begin(),
                            [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });
     row.chunk = job.chunk;
-    const auto test = [&](int64_t prompt, int64_t generate) -> Status {
+    const auto test = [&](int64_t prompt, int64_t generate, int64_t depth) -> Status {
         if (prompt + generate == 0) return {};
         const auto show = [&](int i) {
             progress.Show(
                 fmt::format("{}{}{}: {}", label, prompt > 0 ? "pp" : "tg", prompt + generate,
                             i < 0 ? "warm-up" : fmt::format("{} of {}", i + 1, flags.repetitions)));
         };
-        WEFT_ASSIGN(const BenchRow done, RunTest(flags, *engine, prompt, generate, row, show));
+        WEFT_ASSIGN(const BenchRow done,
+                    RunTest(flags, *engine, prompt, generate, depth, row, show));
         progress.Clear();
         table.Row(done);
         return {};
     };
-    for (int64_t prompt : flags.prompts) WEFT_TRY(test(prompt, 0));
-    for (int64_t generate : flags.generates) WEFT_TRY(test(0, generate));
+    for (int64_t prompt : flags.prompts) WEFT_TRY(test(prompt, 0, 0));
+    for (int64_t depth : flags.depths) {
+        for (int64_t generate : flags.generates) WEFT_TRY(test(0, generate, depth));
+    }
     WEFT_TRY(engine->Finish());
     return {};
 }
@@ -215,6 +222,8 @@ void AddBench(CLI::App& app, int& status) {
     AddList(*bench, "-p,--n-prompt", flags->prompts,
             "Prompt tokens of a prefill test (512; 0: none)");
     AddList(*bench, "-n,--n-gen", flags->generates, "Tokens of a decode test (128; 0: none)");
+    AddList(*bench, "-d,--n-depth", flags->depths,
+            "Tokens in the KV cache before a decode test (0)");
     AddList(*bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
     AddList(*bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
     AddList(*bench, "--pp", flags->pp, "Pipeline stages (1)");

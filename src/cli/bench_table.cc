@@ -35,7 +35,9 @@ std::vector<double> RatesOf(const BenchRow& row) {
 }
 
 std::string TestName(const BenchRow& row) {
-    return row.prompt > 0 ? fmt::format("pp{}", row.prompt) : fmt::format("tg{}", row.generate);
+    const std::string depth = row.depth > 0 ? fmt::format(" @ d{}", row.depth) : "";
+    return row.prompt > 0 ? fmt::format("pp{}", row.prompt)
+                          : fmt::format("tg{}{}", row.generate, depth);
 }
 
 int64_t Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
@@ -68,7 +70,7 @@ Json ToJson(const BenchModel& model, const BenchRow& row) {
             {"transport", row.transport},
             {"n_prompt", row.prompt},
             {"n_gen", row.generate},
-            {"n_depth", 0},
+            {"n_depth", row.depth},
             {"test_time", row.time},
             {"avg_ns", Nanoseconds(seconds.mean)},
             {"stddev_ns", Nanoseconds(seconds.deviation)},

@@ -44,7 +44,7 @@ CpuFeatures DetectCpu() {
     features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
     features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512dq");
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi");
     features.avx512_vnni = __builtin_cpu_supports("avx512vnni");
     features.avx512_bf16 =
         __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5)) != 0 && features.avx512;

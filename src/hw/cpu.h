@@ -7,11 +7,11 @@
 
 namespace weft {
 
-enum class CpuLevel { kReference, kAvx2, kAvx512 };  // kAvx512: F, BW, VL, DQ, VNNI and BF16
+enum class CpuLevel { kReference, kAvx2, kAvx512 };  // kAvx512: with VNNI and BF16
 
 struct CpuFeatures {
     bool avx2 = false;         // with FMA and F16C
-    bool avx512 = false;       // F, BW, VL, DQ
+    bool avx512 = false;       // F, BW, VL, DQ, VBMI
     bool avx512_vnni = false;
     bool avx512_bf16 = false;
     std::string model;         // "AMD EPYC"

@@ -1,8 +1,8 @@
-// Weights decoded on the way: for the types that the AVX tables have no code of their own for.
+// Weights of the code-book types (IQ1, IQ2, IQ3), decoded on the way.
 //
-// Their strips hold the file's blocks as they are: block k of row 0, of row 1, ... of row 15, then
-// block k + 1 of row 0. DecodeStripBlock makes integers and scales of the 16 rows of one block, in
-// the order in which the dot products take them.
+// Their strips hold the file's bytes (strips.h). A Grid of avx2/grids.h or avx512/grids.h makes of
+// one block of 16 rows the integers and scales that the dot products take; decoded_matmul.h has the
+// loops.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,14 @@
 
 namespace weft::kernels {
 
-// 32 columns of 16 rows: row r's weight 4 j + n is q[j][r][n] * scale[h][r] + offset[h][r], where h
-// is its half of 16 columns.
+// 32 columns of 16 rows: row r's weight 4 j + n is q[j][r][n] * scale[h][r], where h is its half of
+// 16 columns (types with one scale for 32: h = 0). q is an int8: as it is for AVX2, plus 128 for
+// AVX-512.
 struct alignas(64) DecodedUnit {
-    int8_t q[8][kStripRows][4];
+    uint8_t q[8][kStripRows][4];
     float scale[2][kStripRows];
-    float offset[2][kStripRows];
 };
 
-inline constexpr int kMostUnits = 8;
-
-// packed: 16 blocks. units: one for each 32 columns of a block.
-void DecodeStripBlock(DType dtype, const std::byte* packed, DecodedUnit* units);
+inline constexpr int kUnitsPerBlock = 8;
 
 }  // namespace weft::kernels

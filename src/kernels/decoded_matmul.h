@@ -1,9 +1,13 @@
 // Weights that are decoded before use (decoded.h) times activations: the loops, for any vectors.
 //
+// A Grid has kType, kScales (scales for 32 columns: 1 or 2) and
+//   Decode(packed, units)   one block of 16 rows
 // An Isa has kTile, and
-//   Times<T>(unit, x, x_stride, sums)   sums[t][row] += unit times the activations x + t * x_stride
-//   StoreSums(args, row, token, sums)   sums: 16 floats of a strip, to y (or wide), with the bias
-//   StoreWide(args, row, token, sums)   the same of 16 doubles
+//   Times<T, kScales>(units, x, x_stride, sums)   sums[t][row] += the block's units times the
+//                                                 activations x + t * x_stride
+//   StoreSums(args, row, token, sums)             sums: 16 floats of a strip, to y (or wide), with
+//                                                 the bias
+//   StoreWide(args, row, token, sums)             the same of 16 doubles
 // One block of 16 rows is decoded for kMostTokens tokens. The order of a row's sums depends on
 // nothing but its columns.
 #pragma once
@@ -16,7 +20,7 @@
 
 namespace weft::kernels {
 
-template <typename Isa>
+template <typename Isa, typename Grid>
 class DecodedMatMul {
   public:
     explicit DecodedMatMul(const MatMulArgs& args) : args_(args) {}
@@ -36,20 +40,17 @@ class DecodedMatMul {
     using ActivationBlock = strips::ActivationBlock;
 
     void Strip(int64_t row, int64_t token, int64_t tokens) {
-        const DTypeInfo& info = Info(args_.weight.dtype);
-        const int64_t units = info.block_elements / 32;
-        const int64_t segment = std::max<int64_t>(args_.segment_cols / 32, units);
+        const int64_t segment = std::max<int64_t>(args_.segment_cols / 32, kUnitsPerBlock);
         const int64_t end = args_.weight.cols / 32;
-        const std::byte* w =
-            args_.weight.data +
-            row / kStripRows * strips::StripBytes(args_.weight.dtype, args_.weight.cols);
+        const std::byte* w = args_.weight.data +
+                             row / kStripRows * strips::StripBytes(Grid::kType, args_.weight.cols);
         std::memset(sums_, 0, static_cast<size_t>(tokens) * sizeof sums_[0]);
         std::memset(wide_, 0, static_cast<size_t>(tokens) * sizeof wide_[0]);
-        for (int64_t unit = 0; unit < end; unit += units) {
-            DecodeStripBlock(args_.weight.dtype, w, units_);
-            w += info.block_bytes * kStripRows;
-            AddBlock(unit, units, token, tokens);
-            const int64_t done = unit + units;
+        for (int64_t unit = 0; unit < end; unit += kUnitsPerBlock) {
+            grid_.Decode(w, units_);
+            w += strips::BlockBytes(Grid::kType);
+            AddBlock(unit, token, tokens);
+            const int64_t done = unit + kUnitsPerBlock;
             if (args_.segment_cols != 0 && (done % segment == 0 || done == end)) Widen(tokens);
         }
         for (int64_t t = 0; t < tokens; ++t) {
@@ -58,23 +59,21 @@ class DecodedMatMul {
         }
     }
 
-    void AddBlock(int64_t first_unit, int64_t units, int64_t token, int64_t tokens) {
+    void AddBlock(int64_t first_unit, int64_t token, int64_t tokens) {
         const int64_t x_stride = strips::PreparedBlocks(args_.weight.cols);
         const auto* x = reinterpret_cast<const ActivationBlock*>(args_.prepared) +
                         token * x_stride + first_unit;
         for (int64_t t = 0; t < tokens; t += Isa::kTile) {
             const int64_t tile = std::min<int64_t>(Isa::kTile, tokens - t);
-            for (int64_t u = 0; u < units; ++u) {
-                Tile<Isa::kTile>(units_[u], x + t * x_stride + u, x_stride, tile, sums_ + t);
-            }
+            Tile<Isa::kTile>(x + t * x_stride, x_stride, tile, sums_ + t);
         }
     }
 
     template <int T>
-    void Tile(const DecodedUnit& unit, const ActivationBlock* x, int64_t x_stride, int64_t tokens,
+    void Tile(const ActivationBlock* x, int64_t x_stride, int64_t tokens,
               float (*sums)[kStripRows]) {
-        if (tokens == T) return Isa::template Times<T>(unit, x, x_stride, sums);
-        if constexpr (T > 1) Tile<T - 1>(unit, x, x_stride, tokens, sums);
+        if (tokens == T) return Isa::template Times<T, Grid::kScales>(units_, x, x_stride, sums);
+        if constexpr (T > 1) Tile<T - 1>(x, x_stride, tokens, sums);
     }
 
     void Widen(int64_t tokens) {
@@ -87,7 +86,8 @@ class DecodedMatMul {
     }
 
     const MatMulArgs& args_;
-    DecodedUnit units_[kMostUnits];
+    const Grid grid_ = {};
+    DecodedUnit units_[kUnitsPerBlock];
     alignas(64) float sums_[kMostTokens][kStripRows];
     alignas(64) double wide_[kMostTokens][kStripRows];
 };

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tensor/half.h"
+#include "kernels/reshape.h"
 #include "tensor/quant.h"
 
 namespace weft::kernels::strips {
@@ -34,8 +34,7 @@ struct FieldList {
 constexpr FieldList FieldsOf(DType dtype) {
     FieldList list;
     switch (FormOf(dtype)) {
-        case Form::kFloats:
-        case Form::kPlainBlocks: list.Add(0, static_cast<int>(Info(dtype).block_bytes), 1); break;
+        case Form::kFloats: list.Add(0, static_cast<int>(Info(dtype).block_bytes), 1); break;
         case Form::kQ4_0: list.Add(2, 4, 4), list.Add(0, 2, 1); break;
         case Form::kQ4_1: list.Add(4, 4, 4), list.Add(0, 2, 1), list.Add(2, 2, 1); break;
         case Form::kQ5_0: list.Add(6, 4, 4), list.Add(2, 4, 1), list.Add(0, 2, 1); break;
@@ -58,6 +57,38 @@ constexpr FieldList FieldsOf(DType dtype) {
         case Form::kIQ4_XS:  // the widened block: d, 8 scales, quants
             list.Add(0, 2, 1), list.Add(2, 1, 8), list.Add(10, 4, 32);
             break;
+        case Form::kQ2_K:
+            list.Add(80, 2, 1), list.Add(82, 2, 1), list.Add(0, 1, 16), list.Add(16, 4, 16);
+            break;
+        case Form::kQ3_K:  // the widened block: d, 16 scales, a, b, c
+            list.Add(0, 2, 1), list.Add(2, 1, 16);
+            for (int i = 18; i < 50; i += 4) {
+                list.Add(i, 4, 1), list.Add(i + 32, 4, 1), list.Add(i + 64, 4, 1);
+            }
+            break;
+        case Form::kIQ1_S:
+            list.Add(0, 2, 1);
+            for (int u = 0; u < 8; ++u) list.Add(2 + 4 * u, 4, 1), list.Add(34 + 2 * u, 2, 1);
+            break;
+        case Form::kIQ1_M:
+            list.Add(48, 2, 4);
+            for (int u = 0; u < 8; ++u) list.Add(4 * u, 4, 1), list.Add(32 + 2 * u, 2, 1);
+            break;
+        case Form::kIQ2_XXS: list.Add(0, 2, 1), list.Add(2, 4, 16); break;
+        case Form::kIQ2_XS: list.Add(0, 2, 1), list.Add(2, 1, 8), list.Add(10, 4, 16); break;
+        case Form::kIQ2_S:
+            list.Add(0, 2, 1), list.Add(74, 1, 8), list.Add(66, 1, 8);
+            for (int u = 0; u < 8; ++u) list.Add(2 + 4 * u, 4, 1), list.Add(34 + 4 * u, 4, 1);
+            break;
+        case Form::kIQ3_XXS:
+            list.Add(0, 2, 1);
+            for (int u = 0; u < 8; ++u) list.Add(2 + 8 * u, 4, 2), list.Add(66 + 4 * u, 4, 1);
+            break;
+        case Form::kIQ3_S:
+            list.Add(0, 2, 1), list.Add(106, 1, 4), list.Add(66, 1, 8);
+            for (int u = 0; u < 8; ++u) list.Add(2 + 8 * u, 4, 2), list.Add(74 + 4 * u, 4, 1);
+            break;
+        case Form::kTernary: list.Add(64, 2, 1), list.Add(0, 4, 16); break;
         case Form::kQ6_K:
             list.Add(208, 2, 1), list.Add(192, 1, 16);
             for (int half = 0; half < 2; ++half) {
@@ -69,98 +100,6 @@ constexpr FieldList FieldsOf(DType dtype) {
             break;
     }
     return list;
-}
-
-constexpr int kWidestBlock = 256;
-
-// Types whose block is packed in another shape than the file's, below.
-template <DType kType>
-constexpr bool kReshaped =
-    kType == DType::kQ4_K || kType == DType::kQ5_K || kType == DType::kIQ4_XS ||
-    kType == DType::kQ5_0 || kType == DType::kQ5_1;
-
-// The packed 6-bit scales and minima of Q4_K and Q5_K as bytes; the `rest` follows.
-void WidenScales(const std::byte* block, size_t rest, std::byte* wide) {
-    std::memcpy(wide, block, 4);
-    for (int j = 0; j < 8; ++j) {
-        const Q4KScale sub = LoadQ4KScale(block + 4, j);
-        wide[4 + j] = static_cast<std::byte>(sub.scale);
-        wide[12 + j] = static_cast<std::byte>(sub.min);
-    }
-    std::memcpy(wide + 20, block + 16, rest);
-}
-
-void NarrowScales(const std::byte* wide, size_t rest, std::byte* block) {
-    std::fill(block, block + 16, std::byte{0});
-    std::memcpy(block, wide, 4);
-    for (int j = 0; j < 8; ++j) {
-        StoreQ4KScale(block + 4, j,
-                      {std::to_integer<int>(wide[4 + j]), std::to_integer<int>(wide[12 + j])});
-    }
-    std::memcpy(block + 16, wide + 20, rest);
-}
-
-// IQ4_XS: f16 d, u16 of high pairs and 4 bytes of low nibbles of eight scales; 32 is zero.
-void WidenIq4Xs(const std::byte* block, std::byte* wide) {
-    std::memcpy(wide, block, 2);
-    uint16_t high;
-    std::memcpy(&high, block + 2, sizeof high);
-    for (int s = 0; s < 8; ++s) {
-        const int low = std::to_integer<int>(block[4 + s / 2]) >> s % 2 * 4 & 15;
-        wide[2 + s] = static_cast<std::byte>((low | (high >> 2 * s & 3) << 4) - 32);
-    }
-    std::memcpy(wide + 10, block + 8, 128);
-}
-
-void NarrowIq4Xs(const std::byte* wide, std::byte* block) {
-    std::fill(block, block + 8, std::byte{0});
-    std::memcpy(block, wide, 2);
-    uint16_t high = 0;
-    for (int s = 0; s < 8; ++s) {
-        const int scale = static_cast<int8_t>(wide[2 + s]) + 32;
-        block[4 + s / 2] |= static_cast<std::byte>((scale & 15) << s % 2 * 4);
-        high = static_cast<uint16_t>(high | (scale >> 4) << 2 * s);
-    }
-    std::memcpy(block + 2, &high, sizeof high);
-    std::memcpy(block + 8, wide + 10, 128);
-}
-
-// Fifth bits: bit k = 4g + i of the file is bit g of byte i here (kBack: the other way).
-template <bool kBack>
-void MoveFifthBits(std::byte* at) {
-    uint32_t from, to = 0;
-    std::memcpy(&from, at, sizeof from);
-    for (int k = 0; k < 32; ++k) {
-        const int here = k % 4 * 8 + k / 4;
-        to |= (from >> (kBack ? here : k) & 1) << (kBack ? k : here);
-    }
-    std::memcpy(at, &to, sizeof to);
-}
-
-template <DType kType>
-void Reshape(const std::byte* block, std::byte* shaped) {
-    constexpr auto kBytes = static_cast<size_t>(Info(kType).block_bytes);
-    if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
-        WidenScales(block, kBytes - 16, shaped);
-    } else if constexpr (kType == DType::kIQ4_XS) {
-        WidenIq4Xs(block, shaped);
-    } else {
-        std::memcpy(shaped, block, kBytes);
-        MoveFifthBits<false>(shaped + (kType == DType::kQ5_0 ? 2 : 4));
-    }
-}
-
-template <DType kType>
-void ShapeBack(const std::byte* shaped, std::byte* block) {
-    constexpr auto kBytes = static_cast<size_t>(Info(kType).block_bytes);
-    if constexpr (kType == DType::kQ4_K || kType == DType::kQ5_K) {
-        NarrowScales(shaped, kBytes - 16, block);
-    } else if constexpr (kType == DType::kIQ4_XS) {
-        NarrowIq4Xs(shaped, block);
-    } else {
-        std::memcpy(block, shaped, kBytes);
-        MoveFifthBits<true>(block + (kType == DType::kQ5_0 ? 2 : 4));
-    }
 }
 
 // One field of one row's block into or out of lane `lane` of a packed block.
@@ -214,8 +153,10 @@ void UnpackRow(const PackedMatrix& matrix, int64_t row, float* y) {
     [[maybe_unused]] std::byte block[kWidestBlock];
     for (int64_t k = 0; k < matrix.cols; k += kElements, strip += BlockBytes(kType)) {
         MoveLane<kType, true>(strip, row % kStripRows, shaped);
-        if constexpr (kReshaped<kType>) ShapeBack<kType>(shaped, block);
-        DequantizeRow(kType, kReshaped<kType> ? block : shaped,
+        if constexpr (kShapedBack<kType>) ShapeBack<kType>(shaped, block);
+        // A block of TQ1_0 has become one of TQ2_0.
+        constexpr DType kAs = kType == DType::kTQ1_0 ? DType::kTQ2_0 : kType;
+        DequantizeRow(kAs, kShapedBack<kType> ? block : shaped,
                       {y + k, static_cast<size_t>(kElements)});
     }
 }

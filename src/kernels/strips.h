@@ -4,8 +4,9 @@
 // rows' blocks so that one vector lane is one row: each field of the file's block (4-byte groups
 // of quants, f16 scales, ...) becomes [count][16 rows] elements, in the order of the table in
 // strips.cc. Nothing is converted, so the packed bytes are those of the file, but for the 6-bit
-// sub-scales (and minima) of Q4_K, Q5_K and IQ4_XS, which become bytes (+2.8, 2.3, 1.5 %), and the
-// fifth bits of Q5_0 and Q5_1, which change places:
+// sub-scales (and minima) of Q3_K, Q4_K, Q5_K and IQ4_XS, which become bytes (+3.6, 2.8, 2.3,
+// 1.5 %), the fifth bits of Q5_0 and Q5_1 and the codes of Q3_K, which change places, and TQ1_0,
+// whose digits to base 3 become the bit pairs of TQ2_0 (+22 %):
 //
 //   F32       per k:   f32[16]
 //   F16 BF16  per k:   u16[16]
@@ -19,20 +20,43 @@
 //   MXFP4     per 32:  quants u32[4][16], exponent u8[16]
 //   W4        per 32:  quants u32[4][16], head u32[16]
 //   W8        per 32:  quants u32[8][16], head u32[16]
+//   Q2_K      per 256: d f16[16], dmin f16[16], scale and min nibbles u8[16][16], bit pairs
+//             u32[16][16]
+//   Q3_K      per 256: d f16[16], scale i8[16][16], then for i = 0..7 the dwords a, b, c u32[16] of
+//             bytes 4i..: a byte of a has the codes of elements g = 0 and 1 (of g * 32 + byte) in 3
+//             bits each and the lower two of g = 6, b of 2, 3 and 7, c of 4 and 5 and the third
+//             bits of 6 and 7
+//   TQ2_0     per 256: d f16[16], bit pairs u32[16][16]
 //   Q4_K      per 256: d f16[16], dmin f16[16], scale u8[8][16], min u8[8][16], quants u32[32][16]
 //   Q5_K      per 256: as Q4_K with fifth bits u32[8][16] before the quants
 //   IQ4_XS    per 256: d f16[16], scale i8[8][16], quants u32[32][16]
 //   Q6_K      per 256: d f16[16], scale i8[16][16], then for each half of 128 and i = 0..7:
 //             low nibbles u32[16] of bytes 4i.. of its first 32, of its second 32, and the high
 //             pairs u32[16] of bytes 4i.. (read in this order: a plain stream)
-// All other quantized types: the file's blocks of the 16 rows, one after another (decoded.h).
+//   IQ1_S     per 256: d f16[16], then per 32: index bytes u32[16], nibbles u16[16]: nibble g has
+//   the
+//             upper 3 bits of group g's index, and above them bit g of the scale (g < 3), or the
+//             sign
+//   IQ1_M     per 256: scale words u16[4][16], then per 32: index bytes u32[16], nibbles u16[16]:
+//   the
+//             upper 3 bits of group g's index and its sign
+//   IQ2_XXS   per 256: d f16[16], then per 32: index bytes u32[16], signs and scale u32[16]
+//   IQ2_XS    per 256: d f16[16], scale nibbles u8[8][16], then per 32: lower 8 bits of the indices
+//             u32[16], four times 7 signs and above them the four ninth bits u32[16]
+//   IQ2_S     per 256: d f16[16], scale nibbles u8[8][16], upper bits of the indices u8[8][16],
+//   then
+//             per 32: index bytes u32[16], signs u32[16]
+//   IQ3_XXS   per 256: d f16[16], then per 32: index bytes u32[2][16], signs and scale u32[16]
+//   IQ3_S     per 256: d f16[16], scale nibbles u8[4][16], ninth bits of the indices u8[8][16],
+//   then
+//             per 32: index bytes u32[2][16], signs u32[16]
 #pragma once
 
 #include "kernels/kernels.h"
 
 namespace weft::kernels::strips {
 
-// What multiplies a type's strips: a kernel of its own, or the one for plain blocks.
+// What multiplies a type's strips.
 enum class Form {
     kFloats,
     kQ4_0,
@@ -40,6 +64,8 @@ enum class Form {
     kQ5_0,
     kQ5_1,
     kQ8_0,
+    kQ2_K,
+    kQ3_K,
     kQ4_K,
     kQ5_K,
     kQ6_K,
@@ -48,7 +74,14 @@ enum class Form {
     kMXFP4,
     kW4,
     kW8,
-    kPlainBlocks
+    kTernary,
+    kIQ1_S,
+    kIQ1_M,
+    kIQ2_XXS,
+    kIQ2_XS,
+    kIQ2_S,
+    kIQ3_XXS,
+    kIQ3_S
 };
 
 constexpr Form FormOf(DType dtype) {
@@ -69,17 +102,17 @@ constexpr Form FormOf(DType dtype) {
         case DType::kMXFP4: return Form::kMXFP4;
         case DType::kW4: return Form::kW4;
         case DType::kW8: return Form::kW8;
-        case DType::kQ2_K:
-        case DType::kQ3_K:
-        case DType::kIQ1_S:
-        case DType::kIQ1_M:
-        case DType::kIQ2_XXS:
-        case DType::kIQ2_XS:
-        case DType::kIQ2_S:
-        case DType::kIQ3_XXS:
-        case DType::kIQ3_S:
+        case DType::kQ2_K: return Form::kQ2_K;
+        case DType::kQ3_K: return Form::kQ3_K;
         case DType::kTQ1_0:
-        case DType::kTQ2_0: return Form::kPlainBlocks;
+        case DType::kTQ2_0: return Form::kTernary;
+        case DType::kIQ1_S: return Form::kIQ1_S;
+        case DType::kIQ1_M: return Form::kIQ1_M;
+        case DType::kIQ2_XXS: return Form::kIQ2_XXS;
+        case DType::kIQ2_XS: return Form::kIQ2_XS;
+        case DType::kIQ2_S: return Form::kIQ2_S;
+        case DType::kIQ3_XXS: return Form::kIQ3_XXS;
+        case DType::kIQ3_S: return Form::kIQ3_S;
         case DType::kI32:
         case DType::kF64: break;
     }
@@ -89,10 +122,11 @@ constexpr Form FormOf(DType dtype) {
 
 // Bytes of one packed block: 16 rows of one block of the type.
 constexpr int64_t BlockBytes(DType dtype) {
-    const int64_t wider = dtype == DType::kQ4_K || dtype == DType::kQ5_K ? 4
-                          : dtype == DType::kIQ4_XS                      ? 2
-                                                                         : 0;
-    return (Info(dtype).block_bytes + wider) * kStripRows;
+    int64_t bytes = Info(dtype).block_bytes;
+    if (dtype == DType::kQ3_K || dtype == DType::kQ4_K || dtype == DType::kQ5_K) bytes += 4;
+    if (dtype == DType::kIQ4_XS) bytes += 2;
+    if (dtype == DType::kTQ1_0) bytes = Info(DType::kTQ2_0).block_bytes;
+    return bytes * kStripRows;
 }
 
 // Bytes of one strip of `cols` columns.
@@ -109,13 +143,13 @@ void Embedding(const EmbeddingArgs& args, int part, int parts);
 // A weight with zero point z needs sum((w - z) q) = sum(w q) - z sum(q): the accumulator starts
 // at `from_z`. One cache line.
 struct alignas(64) ActivationBlock {
-    int8_t q[32];        // in [-127, 127]
-    float scale;         // absmax / 127
-    float scaled_sum;    // scale * sum(q)
-    int32_t from_8;      // -8 sum(q)
-    int32_t from_128;    // -128 sum(q)
-    int32_t from_32[2];  // -32 sum(q) of each half of 16
-    int32_t unused[2];
+    int8_t q[32];          // in [-127, 127]
+    float scale;           // absmax / 127
+    float scaled_sum;      // scale * sum(q)
+    int32_t from_8;        // -8 sum(q)
+    int32_t from_128;      // -128 sum(q)
+    int32_t from_32[2];    // -32 sum(q) of each half of 16
+    float scaled_half[2];  // scale * sum(q) of each half
 };
 static_assert(sizeof(ActivationBlock) == 64);
 

@@ -6,14 +6,12 @@
 #include <fstream>
 
 #include "base/file.h"
-#include "hub/part.h"
 #include "support/hub_server.h"
 #include "support/run_weft.h"
 
 namespace weft::test {
 namespace {
 
-namespace fs = std::filesystem;
 using support::Ran;
 using support::RunWeft;
 using support::Weft;
@@ -31,22 +29,10 @@ class HubProgramTest : public HubTest {
     }
     Ran Run(const Words& words) const { return RunWeft(words, Environment()); }
     uint64_t Sent() const { return server_->Counted()["sent"].get<uint64_t>(); }
-    // Waits until the note of the partial file says that so many bytes are there; how many it says.
-    uint64_t WaitForNote(uint64_t bytes) const {
-        const Deadline deadline = Deadline::In(30'000);
-        uint64_t noted = 0;
-        for (; noted < bytes && !deadline.expired(); ::usleep(20'000)) {
-            std::error_code error;
-            const std::string blobs = config_.cache + "/models--o--n/blobs";
-            for (const auto& entry : fs::directory_iterator(blobs, error)) {
-                if (entry.path().extension() != ".json") continue;
-                const auto text = ReadTextFile(entry.path());
-                const auto note = hub::ParseNote(text.ok() ? *text : "");
-                if (note.ok()) noted = note->done.bytes();
-            }
-        }
-        EXPECT_GE(noted, bytes);
-        return noted;
+    // Until so many bytes have been sent.
+    void WaitForSent(uint64_t bytes) const {
+        const Deadline deadline = Deadline::In(10'000);
+        while (Sent() < bytes && !deadline.expired()) ::usleep(20'000);
     }
 };
 
@@ -54,10 +40,9 @@ constexpr uint64_t kBig = 24 << 20;
 
 TEST_F(HubProgramTest, KilledThenGoesOn) {
     server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 2 << 20}});
-    uint64_t noted = 0;
     {
         Weft weft({"pull", "o/n"}, Environment());
-        noted = WaitForNote(kBig / 4);
+        WaitForSent(kBig / 3);
         ::kill(weft.pid(), SIGKILL);
         EXPECT_EQ(weft.Wait().status, 128 + SIGKILL);
     }
@@ -65,15 +50,18 @@ TEST_F(HubProgramTest, KilledThenGoesOn) {
     const Ran ran = Run({"pull", "o/n", "--json"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     const json file = ran.Json()["files"][0];
-    EXPECT_GE(file["resumed_bytes"].get<uint64_t>(), noted);
+    EXPECT_GT(file["resumed_bytes"], 0);
     EXPECT_EQ(file["resumed_bytes"].get<uint64_t>() + file["fetched_bytes"].get<uint64_t>(), kBig);
-    EXPECT_EQ(Sent(), file["fetched_bytes"]);  // as the server counts it
+    // What the last quarter of a second before the kill brought may come again, and what was on
+    // its way; no more.
+    EXPECT_LE(Sent(), kBig - kBig / 6);
+    EXPECT_EQ(Sent(), file["fetched_bytes"]);
 }
 
 TEST_F(HubProgramTest, CtrlCThenGoesOn) {
     server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 2 << 20}});
     Weft weft({"pull", "o/n"}, Environment());
-    const uint64_t noted = WaitForNote(kBig / 4);
+    WaitForSent(kBig / 3);
     const int64_t begin_ns = NowNs();
     ::kill(weft.pid(), SIGINT);
     const Ran stopped = weft.Wait();
@@ -83,7 +71,7 @@ TEST_F(HubProgramTest, CtrlCThenGoesOn) {
     server_->Set({{"files", {Large("x.gguf", kBig)}}});
     const Ran ran = Run({"pull", "hf:o/n", "--json"});
     ASSERT_EQ(ran.status, 0) << ran.err;
-    EXPECT_LE(Sent(), kBig - noted);
+    EXPECT_LE(Sent(), kBig - kBig / 6);
 }
 
 TEST_F(HubProgramTest, ModelWords) {

@@ -330,7 +330,9 @@ TEST(MatMul, PackedSizeStaysNearTheFile) {
                 const auto native = static_cast<double>(2048 * RowBytes(dtype, cols));
                 const auto packed =
                     static_cast<double>(KernelsFor(level).packed_bytes(dtype, 2048, cols));
-                EXPECT_LE(packed, native * 1.03) << CpuLevelName(level) << " " << Info(dtype).name;
+                // TQ1_0 becomes TQ2_0; the 6-bit scales of others become bytes.
+                const double most = dtype == DType::kTQ1_0 ? 66.0 / 54 : 1.037;
+                EXPECT_LE(packed, native * most) << CpuLevelName(level) << " " << Info(dtype).name;
             }
         }
     }

@@ -1,11 +1,27 @@
-// Quantized weights of the types that have no kernel of their own here (kernels/decoded.h).
+// Matrix products of the code-book types (kernels/decoded.h).
 #pragma once
 
 #include "kernels/kernels.h"
 
 namespace weft::kernels::avx2 {
 
-// y of the weight's rows [rows.begin, rows.end) for every token. rows.begin: a strip's first row.
+// kType: one of the types IQ1, IQ2 and IQ3.
+template <DType kType>
 void MatMulDecoded(const MatMulArgs& args, Range rows);
+
+template <>
+void MatMulDecoded<DType::kIQ1_S>(const MatMulArgs& args, Range rows);
+template <>
+void MatMulDecoded<DType::kIQ1_M>(const MatMulArgs& args, Range rows);
+template <>
+void MatMulDecoded<DType::kIQ2_XXS>(const MatMulArgs& args, Range rows);
+template <>
+void MatMulDecoded<DType::kIQ2_XS>(const MatMulArgs& args, Range rows);
+template <>
+void MatMulDecoded<DType::kIQ2_S>(const MatMulArgs& args, Range rows);
+template <>
+void MatMulDecoded<DType::kIQ3_XXS>(const MatMulArgs& args, Range rows);
+template <>
+void MatMulDecoded<DType::kIQ3_S>(const MatMulArgs& args, Range rows);
 
 }  // namespace weft::kernels::avx2

@@ -5,6 +5,7 @@
 #include "kernels/avx2/blocks.h"
 #include "kernels/avx2/decoded.h"
 #include "kernels/avx2/floats.h"
+#include "kernels/avx2/low_bits.h"
 #include "kernels/avx2/store.h"
 
 namespace weft::kernels::avx2 {
@@ -99,10 +100,19 @@ void MatMul(const MatMulArgs& args, int part, int parts) {
         case strips::Form::kMXFP4: return Strips<BlockMXFP4>(args, rows);
         case strips::Form::kW4: return Strips<BlockW4>(args, rows);
         case strips::Form::kW8: return Strips<BlockW8>(args, rows);
+        case strips::Form::kTernary: return Strips<BlockTernary>(args, rows);
+        case strips::Form::kQ2_K: return Strips<BlockQ2_K>(args, rows);
+        case strips::Form::kQ3_K: return Strips<BlockQ3_K>(args, rows);
         case strips::Form::kQ4_K: return Strips<BlockQ4_K>(args, rows);
         case strips::Form::kQ5_K: return Strips<BlockQ5_K>(args, rows);
         case strips::Form::kQ6_K: return Strips<BlockQ6_K>(args, rows);
-        case strips::Form::kPlainBlocks: return MatMulDecoded(args, rows);
+        case strips::Form::kIQ1_S: return MatMulDecoded<DType::kIQ1_S>(args, rows);
+        case strips::Form::kIQ1_M: return MatMulDecoded<DType::kIQ1_M>(args, rows);
+        case strips::Form::kIQ2_XXS: return MatMulDecoded<DType::kIQ2_XXS>(args, rows);
+        case strips::Form::kIQ2_XS: return MatMulDecoded<DType::kIQ2_XS>(args, rows);
+        case strips::Form::kIQ2_S: return MatMulDecoded<DType::kIQ2_S>(args, rows);
+        case strips::Form::kIQ3_XXS: return MatMulDecoded<DType::kIQ3_XXS>(args, rows);
+        case strips::Form::kIQ3_S: return MatMulDecoded<DType::kIQ3_S>(args, rows);
     }
 }
 

@@ -39,6 +39,8 @@ void PrepareBlock(const float* x, ActivationBlock* out) {
     out->from_128 = -128 * (low + high);
     out->from_32[0] = -32 * low;
     out->from_32[1] = -32 * high;
+    out->scaled_half[0] = scale * static_cast<float>(low);
+    out->scaled_half[1] = scale * static_cast<float>(high);
 }
 
 }  // namespace

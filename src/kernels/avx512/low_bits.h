@@ -1,0 +1,269 @@
+// Blocks of two- and three-bit weights: the contract of blocks.h.
+//
+// Q2_K and Q3_K have a small whole scale for each 16 columns. The dots of both halves of a unit are
+// put together as integers, sc_0 * dot_0 + sc_1 * dot_1, so that floats are added once for each 32
+// columns. One token multiplies the dots, many tokens the weights: the same integer.
+#pragma once
+
+#include "kernels/avx512/blocks.h"
+
+namespace weft::kernels::avx512 {
+
+// 16 bytes as 32-bit lanes.
+WEFT_INLINE __m512i WideU8(const std::byte* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+WEFT_INLINE __m512i WideI8(const std::byte* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// The low half of each lane in both halves.
+WEFT_INLINE __m512i InBothHalves(__m512i v) {
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, v, _mm512_slli_epi32(v, 16));
+}
+
+// dots[t] = x's `member` (an int32) / 2^kShift.
+template <int kShift, int T, typename Member>
+WEFT_INLINE void StartAtPart(const ActivationBlock* x, int64_t x_stride, const Member& member,
+                             __m512i (&dots)[T]) {
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+        dots[t] = _mm512_srai_epi32(_mm512_set1_epi32(member(x[t * x_stride])), kShift);
+    }
+}
+
+// Bits 2 * kGroup of each byte.
+template <int kGroup>
+WEFT_INLINE __m512i BitPairs(__m512i bytes) {
+    const __m512i moved = kGroup == 0 ? bytes : _mm512_srli_epi16(bytes, 2 * kGroup);
+    return _mm512_and_si512(moved, _mm512_set1_epi8(3));
+}
+
+// Element 128h + 32g + 4i + n of a block: bits 2g of byte n of dword 8h + i.
+struct BlockQ2_K {
+    static constexpr DType kType = DType::kQ2_K;
+    static constexpr int64_t kUnits = 8;
+    static constexpr int64_t kQuants = 320;
+    // The scale, and minus the minimum, of 16 columns.
+    WEFT_INLINE __m512i Scale(const std::byte* w, int s) {
+        return _mm512_and_si512(WideU8(w + 64 + 16 * s), _mm512_set1_epi32(15));
+    }
+    WEFT_INLINE __m512 Min(const std::byte* w, int s) {
+        const __m512 minus_dmin = _mm512_sub_ps(_mm512_setzero_ps(), LoadHalves(w + 32));
+        const __m512i min = _mm512_srli_epi32(WideU8(w + 64 + 16 * s), 4);
+        return _mm512_mul_ps(minus_dmin, _mm512_cvtepi32_ps(min));
+    }
+    // Group g of a half, whose dots are whole.
+    template <int T>
+    WEFT_INLINE void Finish(const std::byte* w, int half, int g, const ActivationBlock* x,
+                            int64_t x_stride, const __m512i (&dots)[T], __m512 (&sums)[T]) {
+        AddScaled<T>(LoadHalves(w), x, x_stride, dots, sums);
+#pragma GCC unroll 2
+        for (int s = 0; s < 2; ++s) {
+            const __m512 min = Min(w, 8 * half + 2 * g + s);
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) {
+                const __m512 own = _mm512_set1_ps(x[t * x_stride].scaled_half[s]);
+                sums[t] = _mm512_fmadd_ps(min, own, sums[t]);
+            }
+        }
+    }
+    // One token: all groups of a dword at once, so that the weights are read as one stream.
+    WEFT_INLINE void TimesOne(const std::byte* w, int half, const ActivationBlock* x,
+                              __m512 (&sums)[1]) {
+        __m512i all[4][1];
+#pragma GCC unroll 2
+        for (int s = 0; s < 2; ++s) {
+            __m512i dots[4][1];
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; ++g) StartAtZero<1>(dots[g]);
+#pragma GCC unroll 4
+            for (int i = 4 * s; i < 4 * s + 4; ++i) {
+                const __m512i bytes = LoadBytes(w + kQuants + (8 * half + i) * 64);
+                Dot<1>(BitPairs<0>(bytes), x, 0, 4 * i, dots[0]);
+                Dot<1>(BitPairs<1>(bytes), x + 1, 0, 4 * i, dots[1]);
+                Dot<1>(BitPairs<2>(bytes), x + 2, 0, 4 * i, dots[2]);
+                Dot<1>(BitPairs<3>(bytes), x + 3, 0, 4 * i, dots[3]);
+            }
+#pragma GCC unroll 4
+            for (int g = 0; g < 4; ++g) {
+                const __m512i scaled =
+                    _mm512_mullo_epi32(dots[g][0], Scale(w, 8 * half + 2 * g + s));
+                all[g][0] = s == 0 ? scaled : _mm512_add_epi32(all[g][0], scaled);
+            }
+        }
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; ++g) Finish<1>(w, half, g, x + g, 0, all[g], sums);
+    }
+    // Many tokens: one group at a time; weights times scales are at most 3 * 15.
+    template <int T, int kGroup>
+    WEFT_INLINE void TimesGroup(const std::byte* w, int half, const ActivationBlock* x,
+                                int64_t x_stride, __m512 (&sums)[T]) {
+        __m512i dots[T];
+        StartAtZero<T>(dots);
+#pragma GCC unroll 2
+        for (int s = 0; s < 2; ++s) {
+            const __m512i scale = InBothHalves(Scale(w, 8 * half + 2 * kGroup + s));
+#pragma GCC unroll 4
+            for (int i = 4 * s; i < 4 * s + 4; ++i) {
+                const __m512i bytes = LoadBytes(w + kQuants + (8 * half + i) * 64);
+                const __m512i weights = _mm512_mullo_epi16(BitPairs<kGroup>(bytes), scale);
+                Dot<T>(weights, x + kGroup, x_stride, 4 * i, dots);
+            }
+        }
+        Finish<T>(w, half, kGroup, x + kGroup, x_stride, dots, sums);
+    }
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+#pragma GCC unroll 1
+        for (int half = 0; half < 2; ++half) {
+            if constexpr (T == 1) {
+                TimesOne(w, half, x + 4 * half, sums);
+            } else {
+                TimesGroup<T, 0>(w, half, x + 4 * half, x_stride, sums);
+                TimesGroup<T, 1>(w, half, x + 4 * half, x_stride, sums);
+                TimesGroup<T, 2>(w, half, x + 4 * half, x_stride, sums);
+                TimesGroup<T, 3>(w, half, x + 4 * half, x_stride, sums);
+            }
+        }
+    }
+};
+
+// Element 32g + 4i + n of a block: byte n of the three dwords a, b, c of step i; the codes, of
+// which 4 is zero, lie there as strips.h says.
+struct BlockQ3_K {
+    static constexpr DType kType = DType::kQ3_K;
+    static constexpr int64_t kUnits = 8;
+    static constexpr int64_t kQuants = 288;
+    template <int kGroup>
+    WEFT_INLINE __m512i Codes(const std::byte* step) {
+        const __m512i seven = _mm512_set1_epi8(7);
+        const __m512i own = LoadBytes(step + (kGroup < 6 ? kGroup / 2 : kGroup - 6) * 64);
+        if constexpr (kGroup < 6) {
+            const __m512i moved = kGroup % 2 == 0 ? own : _mm512_srli_epi16(own, 3);
+            return _mm512_and_si512(moved, seven);
+        } else {
+            const __m512i third = _mm512_srli_epi16(LoadBytes(step + 128), kGroup - 2);
+            const __m512i both = _mm512_ternarylogic_epi32(_mm512_set1_epi8(3),
+                                                           _mm512_srli_epi16(own, 6), third, 0xca);
+            return _mm512_and_si512(both, seven);
+        }
+    }
+    template <int kGroup>
+    WEFT_INLINE void DotOne(const std::byte* step, int i, const ActivationBlock* x,
+                            __m512i (&dots)[8][1]) {
+        Dot<1>(Codes<kGroup>(step), x + kGroup, 0, 4 * i, dots[kGroup]);
+        if constexpr (kGroup < 7) DotOne<kGroup + 1>(step, i, x, dots);
+    }
+    // One token: all groups of a step at once, so that the weights are read as one stream.
+    WEFT_INLINE void TimesOne(const std::byte* w, const ActivationBlock* x, __m512 (&sums)[1]) {
+        __m512i all[8][1];
+#pragma GCC unroll 2
+        for (int s = 0; s < 2; ++s) {
+            __m512i dots[8][1];
+#pragma GCC unroll 8
+            for (int g = 0; g < 8; ++g) {
+                StartAtPart<3, 1>(
+                    x + g, 0, [s](const ActivationBlock& b) { return b.from_32[s]; }, dots[g]);
+            }
+#pragma GCC unroll 4
+            for (int i = 4 * s; i < 4 * s + 4; ++i) DotOne<0>(w + kQuants + 192 * i, i, x, dots);
+#pragma GCC unroll 8
+            for (int g = 0; g < 8; ++g) {
+                const __m512i scaled =
+                    _mm512_mullo_epi32(dots[g][0], WideI8(w + 32 + 16 * (2 * g + s)));
+                all[g][0] = s == 0 ? scaled : _mm512_add_epi32(all[g][0], scaled);
+            }
+        }
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; ++g) AddScaled<1>(LoadHalves(w), x + g, 0, all[g], sums);
+    }
+    // Many tokens, one group: (code - 4) * scale is in [-124, 128], and 124 more in a byte. Two
+    // bytes are multiplied at once: what is carried between them goes away with 124 - 4 * scale.
+    template <int T, int kGroup>
+    WEFT_INLINE void TimesGroups(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                                 __m512 (&sums)[T]) {
+        __m512i dots[T];
+        StartAt<T>(
+            x + kGroup, x_stride,
+            [](const ActivationBlock& b) { return b.from_128 - (b.from_128 >> 5); }, dots);
+#pragma GCC unroll 2
+        for (int s = 0; s < 2; ++s) {
+            const __m512i scale = InBothHalves(WideI8(w + 32 + 16 * (2 * kGroup + s)));
+            const __m512i from =
+                _mm512_sub_epi16(_mm512_set1_epi16(124 * 257),
+                                 _mm512_mullo_epi16(scale, _mm512_set1_epi16(4 * 257)));
+#pragma GCC unroll 4
+            for (int i = 4 * s; i < 4 * s + 4; ++i) {
+                const __m512i codes = Codes<kGroup>(w + kQuants + 192 * i);
+                const __m512i weights = _mm512_add_epi16(_mm512_mullo_epi16(codes, scale), from);
+                Dot<T>(weights, x + kGroup, x_stride, 4 * i, dots);
+            }
+        }
+        AddScaled<T>(LoadHalves(w), x + kGroup, x_stride, dots, sums);
+        if constexpr (kGroup < 7) TimesGroups<T, kGroup + 1>(w, x, x_stride, sums);
+    }
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+        if constexpr (T == 1) {
+            TimesOne(w, x, sums);
+        } else {
+            TimesGroups<T, 0>(w, x, x_stride, sums);
+        }
+    }
+};
+
+// TQ2_0, and TQ1_0 that was packed as that: codes as in Q2_K, of which 1 is zero; one scale.
+struct BlockTernary {
+    static constexpr DType kType = DType::kTQ2_0;
+    static constexpr int64_t kUnits = 8;
+    template <int T>
+    WEFT_INLINE void Start(const ActivationBlock* x, int64_t x_stride, __m512i (&dots)[T]) {
+        StartAtPart<3, T>(
+            x, x_stride, [](const ActivationBlock& b) { return b.from_8; }, dots);
+    }
+    WEFT_INLINE void TimesOne(const std::byte* w, int half, const ActivationBlock* x,
+                              __m512 (&sums)[1]) {
+        __m512i dots[4][1];
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; ++g) Start<1>(x + g, 0, dots[g]);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) {
+            const __m512i bytes = LoadBytes(w + 32 + (8 * half + i) * 64);
+            Dot<1>(BitPairs<0>(bytes), x, 0, 4 * i, dots[0]);
+            Dot<1>(BitPairs<1>(bytes), x + 1, 0, 4 * i, dots[1]);
+            Dot<1>(BitPairs<2>(bytes), x + 2, 0, 4 * i, dots[2]);
+            Dot<1>(BitPairs<3>(bytes), x + 3, 0, 4 * i, dots[3]);
+        }
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; ++g) AddScaled<1>(LoadHalves(w), x + g, 0, dots[g], sums);
+    }
+    template <int T, int kGroup>
+    WEFT_INLINE void TimesGroups(const std::byte* w, int half, const ActivationBlock* x,
+                                 int64_t x_stride, __m512 (&sums)[T]) {
+        __m512i dots[T];
+        Start<T>(x + kGroup, x_stride, dots);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) {
+            const __m512i bytes = LoadBytes(w + 32 + (8 * half + i) * 64);
+            Dot<T>(BitPairs<kGroup>(bytes), x + kGroup, x_stride, 4 * i, dots);
+        }
+        AddScaled<T>(LoadHalves(w), x + kGroup, x_stride, dots, sums);
+        if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, half, x, x_stride, sums);
+    }
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
+                           __m512 (&sums)[T]) {
+#pragma GCC unroll 1
+        for (int half = 0; half < 2; ++half) {
+            if constexpr (T == 1) {
+                TimesOne(w, half, x + 4 * half, sums);
+            } else {
+                TimesGroups<T, 0>(w, half, x + 4 * half, x_stride, sums);
+            }
+        }
+    }
+};
+
+}  // namespace weft::kernels::avx512
