@@ -21,7 +21,8 @@ import transformers
 VOCAB, ROWS = 267, 16
 COMMON = dict(hidden_size=144, intermediate_size=96, num_hidden_layers=3, num_attention_heads=9,
               num_key_value_heads=3, head_dim=16, vocab_size=VOCAB, rms_norm_eps=1e-5,
-              tie_word_embeddings=False, max_position_embeddings=512, attn_implementation="eager", experts_implementation="eager",
+              tie_word_embeddings=False, max_position_embeddings=512, attn_implementation="eager",
+              experts_implementation="eager",
               rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
 EXPERTS = dict(num_experts=10, num_experts_per_tok=3, moe_intermediate_size=96)
 
@@ -30,6 +31,7 @@ LATENT = dict(num_key_value_heads=9, rms_norm_eps=1e-6, kv_lora_rank=64, qk_rope
               moe_intermediate_size=96, first_k_dense_replace=1)
 SIGMOID = dict(**LATENT, q_lora_rank=48, n_shared_experts=1, norm_topk_prob=True,
                routed_scaling_factor=2.5)
+EXPERTS_OF_GEMMA4 = dict(num_experts=10, top_k_experts=3, moe_intermediate_size=96)
 HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 
 
@@ -62,6 +64,15 @@ CASES = {
         num_local_experts=10, num_experts_per_tok=3, sliding_window=6, rope_parameters={
             "rope_type": "yarn", "rope_theta": 10000.0, "factor": 32.0, "beta_fast": 32.0,
             "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64})),
+    "gemma4Moe": ("Gemma4", dict(
+        **EXPERTS_OF_GEMMA4, intermediate_size=160, tie_word_embeddings=True, sliding_window=6,
+        attention_k_eq_v=True,
+        hidden_size_per_layer_input=0, global_head_dim=32, num_global_key_value_heads=1,
+        final_logit_softcapping=2.0, enable_moe_block=True,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"], rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            "full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0,
+                               "partial_rotary_factor": 0.25}})),
 }
 # Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
 SPLIT = ("deepseekV3", "kimiK2")
@@ -85,6 +96,21 @@ NAMES = {
 }
 
 
+# Where Gemma 4 means something else, or has more.
+GEMMA4 = {
+    "post_attention_layernorm.weight": "post_attention_norm.weight",
+    "pre_feedforward_layernorm.weight": "ffn_norm.weight",
+    "post_feedforward_layernorm.weight": "post_ffw_norm.weight",
+    "post_feedforward_layernorm_1.weight": "post_ffw_norm_1.weight",
+    "pre_feedforward_layernorm_2.weight": "pre_ffw_norm_2.weight",
+    "post_feedforward_layernorm_2.weight": "post_ffw_norm_2.weight",
+    "router.proj.weight": "ffn_gate_inp.weight", "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "experts.down_proj": "ffn_down_exps.weight", "layer_scalar": "layer_output_scale.weight",
+}
+
+
 def formula(name, count):
     """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
     mask = np.uint64(0xFFFFFFFF)
@@ -100,8 +126,10 @@ def formula(name, count):
 def tensor(name, shape):
     norm = "norm" in name
     vector = norm or name.endswith(".bias")
-    scale = 0.25 if vector else math.sqrt(3.0 / shape[-1])
-    values = (1.0 if norm else 0.0) + formula(name, math.prod(shape)) * scale
+    factor = name.endswith(".scale")
+    mean = 1.0 if norm else 8.0 if factor else 0.0
+    scale = 2.0 if factor else 0.25 if vector else math.sqrt(3.0 / shape[-1])
+    values = mean + formula(name, math.prod(shape)) * scale
     return values.astype(np.float32).reshape(shape)
 
 
@@ -141,6 +169,8 @@ def value_of(case, family, name, shape, config):
         return tensor(NAMES[name], shape)
     _, _, layer, rest = name.split(".", 3)
     block = f"blk.{layer}."
+    if family == "Gemma4" and rest in GEMMA4:
+        return tensor(block + GEMMA4[rest], shape)
     if family == "GptOss" and rest in GPT_OSS:
         return gpt_oss(block, rest, shape)
     if family in ("GptOss", "Glm4Moe") and rest == "post_attention_layernorm.weight":
@@ -159,18 +189,20 @@ def value_of(case, family, name, shape, config):
     if stem == "self_attn.kv_b_proj" and case in SPLIT:
         return kv_b(block, config)
     value = tensor(f"{block}{NAMES[stem]}.{kind}", shape)
-    heads = {"self_attn.q_proj": config.num_attention_heads,
-             "self_attn.k_proj": config.num_key_value_heads}.get(stem)
-    if heads and family == "Mixtral":
+    if family == "Mixtral" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
+        queries = stem == "self_attn.q_proj"
+        heads = config.num_attention_heads if queries else config.num_key_value_heads
         value = to_halves(value, heads, config.head_dim)
     return value
 
 
 def run(case, family, more):
-    config = getattr(transformers, family + "Config")(**{**COMMON, **more})
+    text = "Text" if family == "Gemma4" else ""
+    config = getattr(transformers, family + text + "Config")(**{**COMMON, **more})
     model = getattr(transformers, family + "ForCausalLM")(config).double().eval()
     parameters = list(model.named_parameters())
-    parameters += [(n, b) for n, b in model.named_buffers() if n.endswith("correction_bias")]
+    parameters += [(n, b) for n, b in model.named_buffers()
+                   if n.endswith(("correction_bias", "layer_scalar"))]
     with torch.no_grad():
         for name, parameter in parameters:
             value = value_of(case, family, name, tuple(parameter.shape), config)

@@ -27,11 +27,12 @@ inline constexpr int64_t kMostExperts = 1024;
 // Chooses `used` of `experts` for each row of logits. Scores are the softmax or the sigmoids of the
 // logits; score + bias ranks them, and equal ones rank by id. Experts stand in `groups`; only the
 // `groups_used` groups whose best `group_best` add up highest are open. Weights are the scores of
-// the chosen (over their sum, where `renormalise`) times `scale`, in the order of choice.
-// DeepSeek-V2 and V3 (DeepSeek-AI 2024), Mixtral (Jiang et al. 2024).
+// the chosen (over their sum, where `renormalise`) times `scale` and the expert's own factor, in
+// the order of choice. DeepSeek-V2 and V3 (DeepSeek-AI 2024), Mixtral (Jiang et al. 2024).
 struct RouteArgs {
     const float* logits = nullptr;            // [rows, experts]
     const float* bias = nullptr;              // [experts] or null
+    const float* factors = nullptr;           // [experts] or null
     int64_t rows = 0, experts = 0, used = 0;  // experts: at most kMostExperts
     bool sigmoid = false;                     // else softmax
     int64_t groups = 1, groups_used = 1, group_best = 1;

@@ -75,7 +75,9 @@ void RouteRow(const RouteArgs& args, const float* logits, int32_t* ids, float* w
         sum += weights[k];
     }
     const float factor = args.renormalise ? args.scale / (sum + 1e-20f) : args.scale;
-    for (int64_t k = 0; k < args.used; ++k) weights[k] *= factor;
+    for (int64_t k = 0; k < args.used; ++k) {
+        weights[k] *= args.factors == nullptr ? factor : factor * args.factors[ids[k]];
+    }
 }
 
 }  // namespace

@@ -88,9 +88,15 @@ void Builder::BeginLayer(int64_t layer) {
 }
 
 ValueId Builder::Norm(ValueId x, const std::string& weight, int64_t group) {
-    const ValueId w = Weight(Tensor(weight) + ".weight", {{0, group}, {}, group, 0});
+    return NormBy(x, weight, "weight", group);
+}
+
+ValueId Builder::NormBy(ValueId x, const std::string& weight, const std::string& part,
+                        int64_t group) {
+    const ValueId w = Weight(Tensor(weight) + "." + part, {{0, group}, {}, group, 0});
     const Shape shape = program_.value(x).shape;
-    return program_.Emit(program::RmsNorm{hyper_.rms_eps, group}, {x, w}, Local(weight), shape);
+    return program_.Emit(program::RmsNorm{hyper_.rms_eps, group}, {x, w},
+                         Local(part == "weight" ? weight : weight + "_" + part), shape);
 }
 
 // On one rank, and in training, a plain norm would do; but sums in float64 hide where ranks cut.
@@ -199,7 +205,10 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
 }
 
 ValueId Builder::Mlp(ValueId x) {
-    if (HasExperts(source_, layer_)) return Experts(x);
+    return HasExperts(source_, layer_) ? Experts(x, x) : DenseMlp(x);
+}
+
+ValueId Builder::DenseMlp(ValueId x) {
     const ValueId gate = ToFfn(x, "ffn_gate");
     const ValueId up = ToFfn(x, "ffn_up");
     return FromFfn(Gated(gate, up), "ffn_down");

@@ -47,6 +47,9 @@ class Builder {
 
     void BeginLayer(int64_t layer);
     program::ValueId Norm(program::ValueId x, const std::string& weight, int64_t group);
+    // By the tensor `weight`.`part`, where that isn't "weight".
+    program::ValueId NormBy(program::ValueId x, const std::string& weight, const std::string& part,
+                            int64_t group);
     // Without a weight.
     program::ValueId NormPlain(program::ValueId x, int64_t group);
     // q and k normed over all heads at once (OLMo 2): the sums of squares meet in one all-reduce.
@@ -69,6 +72,9 @@ class Builder {
     // The gated MLP of this layer, summed over the tensor ranks: dense, or (moe.cc) experts where
     // the file has them.
     program::ValueId Mlp(program::ValueId x);
+    program::ValueId DenseMlp(program::ValueId x);
+    // The layer's experts, chosen by what the router makes of `gate`.
+    program::ValueId Experts(program::ValueId x, program::ValueId gate);
     program::ValueId Gated(program::ValueId gate, program::ValueId up);
     // Latent attention (latent.cc) of normed rows, summed over the tensor ranks.
     program::ValueId LatentAttention(program::ValueId x);
@@ -122,8 +128,8 @@ class Builder {
     struct Routed {
         program::ValueId ids, weights;
     };
-    program::ValueId Experts(program::ValueId x);
     Routed Route(program::ValueId x);
+    Home HomeOfExperts(const std::string& weight) const;
     program::ValueId ToExperts(program::ValueId x, const Routed& routed, const std::string& weight);
     program::ValueId FromExperts(program::ValueId x, const Routed& routed,
                                  const std::string& weight, program::ValueId base);

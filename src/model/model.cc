@@ -23,8 +23,10 @@ constexpr std::array kArchitectures = {
     Architecture{{"gemma2", "Gemma 2", "windows, soft caps", "gemma2"}, BuildGemma2},
     Architecture{{"gemma3", "Gemma 3 (text)", "windows, RoPE of two bases", "gemma3"}, BuildGemma3},
     Architecture{
-        {"gemma4", "Gemma 4 (text, dense: 31B)", "heads that differ by layer, V from K", "gemma4"},
-        BuildGemma4},
+        {"gemma4", "Gemma 4 (text: 31B, 26B-A4B)",
+         "heads that differ by layer, V from K; experts beside a dense MLP", "gemma4, gemma4Moe"},
+        BuildGemma4,
+        true},
     Architecture{{"glm4moe", "GLM 4.5 to 4.7", "normed heads, partial RoPE, leading dense layers",
                   "glm4moe"},
                  BuildGlm4Moe,

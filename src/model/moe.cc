@@ -129,16 +129,32 @@ Builder::Routed Builder::Route(ValueId x) {
         op.inputs.push_back(
             Weight(Tensor("exp_probs_b.bias"), {{0, moe.experts}, {}, moe.experts, 0}));
     }
+    if (Has("ffn_down_exps.scale")) {
+        std::get<program::Route>(op.attributes).factors = true;
+        op.inputs.push_back(
+            Weight(Tensor("ffn_down_exps.scale"), {{0, moe.experts}, {}, moe.experts, 0}));
+    }
     program_.ops.push_back(std::move(op));
     return routed;
+}
+
+// ffn_gate_exps and ffn_up_exps may be one tensor, each expert's gate above its up (Gemma 4).
+Builder::Home Builder::HomeOfExperts(const std::string& weight) const {
+    const int64_t all = hyper_.moe.ffn;
+    if (Has(weight + ".weight") || !Has("ffn_gate_up_exps.weight")) return {weight, 0, all};
+    return {"ffn_gate_up_exps", weight == "ffn_up_exps" ? all : 0, 2 * all};
 }
 
 // Columns of experts that this rank holds whole or in part.
 ValueId Builder::ToExperts(ValueId x, const Routed& routed, const std::string& weight) {
     const int64_t columns = shard_.expert_ffn.size();
-    std::vector<ValueId> inputs = {
-        x, routed.ids,
-        Stack(Tensor(weight) + ".weight", RowsOf(shard_.expert_ffn, hyper_.moe.ffn))};
+    const Home home = HomeOfExperts(weight);
+    const Span rows{home.begin + shard_.expert_ffn.begin, home.begin + shard_.expert_ffn.end};
+    const ValueId matrices = Stack(Tensor(home.tensor) + ".weight", RowsOf(rows, home.all_rows));
+    program::Value& value = program_.values[static_cast<size_t>(matrices)];
+    value.name = Tensor(weight) + ".weight";
+    value.slice.home_row = home.begin;
+    std::vector<ValueId> inputs = {x, routed.ids, matrices};
     if (Has(weight + ".bias")) {
         inputs.push_back(
             Stack(Tensor(weight) + ".bias", {{0, 1}, shard_.expert_ffn, 1, hyper_.moe.ffn}));
@@ -197,9 +213,9 @@ ValueId Builder::SharedExpert(ValueId x) {
     return sum;
 }
 
-ValueId Builder::Experts(ValueId x) {
+ValueId Builder::Experts(ValueId x, ValueId gate_input) {
     const ValueId base = hyper_.moe.shared_ffn > 0 ? SharedExpert(x) : kNoValue;
-    const Routed routed = Route(x);
+    const Routed routed = Route(gate_input);
     const ValueId gate = ToExperts(x, routed, "ffn_gate_exps");
     const ValueId up = ToExperts(x, routed, "ffn_up_exps");
     const Shape shape = program_.value(gate).shape;

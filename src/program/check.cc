@@ -1,4 +1,5 @@
 // The shape check: every rule that an op's comment in program.h states, checked for each op.
+#include <algorithm>
 #include <string_view>
 #include <unordered_set>
 
@@ -220,7 +221,10 @@ class Checker {
                Out(op, 0) == In(op, 1);
     }
     bool Check(const Op& op, const Route& a) const {
-        if (op.inputs.empty() || op.inputs.size() > 2 || op.outputs.size() != 2) return false;
+        const size_t most = a.factors ? 3 : 2;
+        if (op.inputs.size() < most - 1 || op.inputs.size() > most || op.outputs.size() != 2) {
+            return false;
+        }
         const Shape &logits = In(op, 0), &ids = Out(op, 0);
         if (!Matrix(logits) || !Matrix(ids) || ids[0] != logits[0] || !(Out(op, 1) == ids)) {
             return false;
@@ -232,7 +236,8 @@ class Checker {
         }
         return used >= 1 && used <= experts / a.groups * a.groups_used &&
                program_.value(op.outputs[0]).dtype == DType::kI32 && !IsWide(op.outputs[1]) &&
-               (op.inputs.size() == 1 || In(op, 1) == Shape{experts});
+               std::all_of(op.inputs.begin() + 1, op.inputs.end(),
+                           [&](ValueId id) { return program_.value(id).shape == Shape{experts}; });
     }
     static bool Stack(const Shape& s) { return s.rank == 3; }
     // Ids [T, K] beside x [T, k] or [T, K, k].

@@ -98,7 +98,8 @@ struct AttributeText {
             text += fmt::format(" groups={} groups_used={} group_best={}", a.groups, a.groups_used,
                                 a.group_best);
         }
-        return fmt::format("{}{} scale={:.6g}", text, a.renormalise ? " renormalise" : "", a.scale);
+        return fmt::format("{}{}{} scale={:.6g}", text, a.renormalise ? " renormalise" : "",
+                           a.factors ? " factors" : "", a.scale);
     }
     std::string operator()(const ExpertMatMul& a) const {
         return fmt::format("first_expert={} cut={}", a.first_expert, CutName(a.cut));

@@ -172,7 +172,8 @@ struct PadColumns {       // x [T, m] -> [T, n]: x at columns [begin, begin + m)
 // Mixtures of experts. A value [T, K, n] has a row for each of a token's K experts; which row lies
 // where in memory is the backend's own business.
 enum class GateScore { kSoftmax, kSigmoid };
-struct Route {            // logits [T, E], (bias [E]) -> ids [T, K] i32, weights [T, K]
+// logits [T, E], (bias [E]), (factors [E]) -> ids [T, K] i32, weights [T, K]
+struct Route {
     // The K experts of the highest score + bias; the bias chooses, and weighs nothing. Equal ones:
     // the lower id. Weights are the scores of the chosen, in the order of choice.
     GateScore score = GateScore::kSoftmax;
@@ -181,6 +182,7 @@ struct Route {            // logits [T, E], (bias [E]) -> ids [T, K] i32, weight
     int64_t groups = 1, groups_used = 1, group_best = 1;
     bool renormalise = false;  // weights of a token add up to 1 (before scale)
     float scale = 1;
+    bool factors = false;      // the last input multiplies the weight of each chosen expert
 };
 // x [T, k] or [T, K, k], ids [T, K], weight [m, n, k], (bias [m, 1, n]) -> [T, K, n]: each row
 // times the matrix of its expert. This rank holds experts [first_expert, first_expert + m): rows of

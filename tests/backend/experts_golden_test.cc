@@ -82,6 +82,23 @@ TinyFile FileOf(const std::string& name) {
         file.numbers["attention.sliding_window"] = 6;
         return file;
     }
+    if (name == "gemma4Moe") {
+        TinyFile file = BaseFile("gemma4");
+        model::Hyper& h = file.hyper;
+        h.tied = true;
+        h.ffn = 160;
+        h.windowed = file.windowed = {true, true, false};
+        h.windowed_heads = {3, 16, 16};
+        h.kv_heads = 1;
+        h.head_dim = h.rotary_dim = 32;
+        h.moe.route.renormalise = true;
+        file.rope_base = 1e6;
+        file.numbers = {{"attention.sliding_window", 6}, {"final_logit_softcapping", 2}};
+        std::vector<float> factors(16, 1e30f);  // a quarter of the pairs turns
+        std::fill_n(factors.begin(), 4, 1.0f);
+        file.vectors["rope_freqs.weight"] = factors;
+        return file;
+    }
     if (name == "glm4moe" || name == "minimaxM2") {
         const bool glm = name == "glm4moe";
         TinyFile file = BaseFile(glm ? name : "minimax-m2");
@@ -200,7 +217,8 @@ class ExpertModels : public testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Golden, ExpertModels,
                          testing::Values("mixtral", "qwen3moe", "qwen2moe", "deepseekV2",
-                                         "deepseekV3", "kimiK2", "glm4moe", "minimaxM2", "gptOss"),
+                                         "deepseekV3", "kimiK2", "glm4moe", "minimaxM2", "gptOss",
+                                         "gemma4Moe"),
                          [](const auto& test) { return std::string(test.param); });
 
 // Some 60 ops in a row, each a sum of at most 216 products in float32: 60 * sqrt(216) * 2^-24.

@@ -50,6 +50,16 @@ TEST(Route, BiasChoosesAndWeighsNothing) {
     EXPECT_NEAR(routed.weights[1], 2.5 * 0.6 / 0.9, 1e-6);
 }
 
+TEST(Route, FactorsWeighTheChosenAndChooseNothing) {
+    const std::vector<float> factors = {100, 2, 0.5f, 3};
+    const RouteArgs args{
+        .factors = factors.data(), .experts = 4, .used = 2, .sigmoid = true, .renormalise = true};
+    const Routed routed = RouteAll(args, {Logit(0.1f), Logit(0.2f), Logit(0.6f), Logit(0.1f)});
+    EXPECT_EQ(routed.ids, (std::vector<int32_t>{2, 1}));
+    EXPECT_NEAR(routed.weights[0], 0.75f * 0.5f, 1e-5f);
+    EXPECT_NEAR(routed.weights[1], 0.25f * 2.0f, 1e-5f);
+}
+
 // Groups {0.9, 0.1} and {0.6, 0.5}: their best decides, or the sum of their best two.
 TEST(Route, GroupsByTheirBestOrBestTwo) {
     const std::vector<float> logits = {Logit(0.9f), Logit(0.1f), Logit(0.6f), Logit(0.5f)};

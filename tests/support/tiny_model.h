@@ -39,15 +39,17 @@ struct TinyTensor {
     std::vector<float> data;
 };
 
-// A matrix has variance 1 / cols, a norm's weight is 1 +- 1/4, a bias +- 1/4.
+// A matrix has variance 1 / cols, a norm's weight is 1 +- 1/4, a bias +- 1/4, a scale 8 +- 2.
 inline TinyTensor MakeTensor(const std::string& name, int64_t rows, int64_t cols) {
     TinyTensor tensor{rows, cols, std::vector<float>(static_cast<size_t>(rows * cols))};
     const bool norm = name.find("norm") != std::string::npos;
+    const bool factor = name.ends_with(".scale");
     const bool vector = norm || name.ends_with(".bias");
-    const double scale = vector ? 0.25 : std::sqrt(3.0 / static_cast<double>(cols));
+    const double mean = norm ? 1.0 : factor ? 8.0 : 0.0;
+    const double scale = factor ? 2.0 : vector ? 0.25 : std::sqrt(3.0 / static_cast<double>(cols));
     for (size_t i = 0; i < tensor.data.size(); ++i) {
         const double u = Formula(name, static_cast<uint32_t>(i));
-        tensor.data[i] = static_cast<float>((norm ? 1.0 : 0.0) + u * scale);
+        tensor.data[i] = static_cast<float>(mean + u * scale);
     }
     return tensor;
 }
@@ -146,9 +148,9 @@ class TinySource final : public formats::ModelSource {
         }
         Add(p + "attn_output.weight", h.hidden,
             h.latent.rank > 0 ? h.heads * h.value_dim() : q_rows);
-        if (h.moe.experts > 0 && layer >= form_.dense_layers) {
-            AddExperts(h, p);
-        } else {
+        const bool experts = h.moe.experts > 0 && layer >= form_.dense_layers;
+        if (experts) AddExperts(h, p);
+        if (!experts || name == "gemma4") {
             if (!fused) Add(p + "ffn_gate.weight", h.ffn, h.hidden);
             Add(p + "ffn_up.weight", (fused ? 2 : 1) * h.ffn, h.hidden);
             Add(p + "ffn_down.weight", h.hidden, h.ffn);
@@ -201,8 +203,17 @@ class TinySource final : public formats::ModelSource {
         if (moe.route.score == program::GateScore::kSigmoid) {
             Add(p + "exp_probs_b.bias", 1, moe.experts);
         }
-        Add(p + "ffn_gate_exps.weight", moe.ffn, h.hidden, moe.experts);
-        Add(p + "ffn_up_exps.weight", moe.ffn, h.hidden, moe.experts);
+        if (h.architecture == "gemma4") {
+            Add(p + "ffn_gate_up_exps.weight", 2 * moe.ffn, h.hidden, moe.experts);
+            Add(p + "ffn_gate_inp.scale", 1, h.hidden);
+            Add(p + "ffn_down_exps.scale", 1, moe.experts);
+            for (const char* norm : {"pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"}) {
+                Add(p + norm + ".weight", 1, h.hidden);
+            }
+        } else {
+            Add(p + "ffn_gate_exps.weight", moe.ffn, h.hidden, moe.experts);
+            Add(p + "ffn_up_exps.weight", moe.ffn, h.hidden, moe.experts);
+        }
         Add(p + "ffn_down_exps.weight", h.hidden, moe.ffn, moe.experts);
         if (h.architecture == "gpt-oss") {
             Add(p + "ffn_gate_inp.bias", 1, moe.experts);

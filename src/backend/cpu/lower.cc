@@ -271,7 +271,8 @@ class Lowerer {
         const auto& a = op.as<program::Route>();
         kernels::RouteArgs args;
         args.logits = Floats(op.inputs[0]);
-        if (op.inputs.size() == 2) args.bias = Floats(op.inputs[1]);
+        if (a.factors) args.factors = Floats(op.inputs.back());
+        if (op.inputs.size() == (a.factors ? 3u : 2u)) args.bias = Floats(op.inputs[1]);
         args.experts = Cols(op.inputs[0]);
         args.used = Cols(op.outputs[0]);
         args.sigmoid = a.score == program::GateScore::kSigmoid;
