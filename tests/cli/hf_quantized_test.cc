@@ -1,0 +1,83 @@
+// Hugging Face folders of 4- and 8-bit weights through the whole program: the logits of the same
+// numbers in F32, on one rank and on two, for a dense model and one with experts.
+#include <gtest/gtest.h>
+
+#include "support/hf_quantize.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+
+namespace weft::support {
+namespace {
+
+struct Case {
+    const char* name;
+    HfLayout layout;
+};
+void PrintTo(const Case& one, std::ostream* out) {
+    *out << one.name;
+}
+
+class HfQuantized : public testing::TestWithParam<Case> {
+  protected:
+    Matrix Logits(const std::string& folder, const std::string& flags) {
+        const std::string npy = dir_ / "logits.npy";
+        std::filesystem::remove(npy);
+        const Ran ran = RunWeft(Words{"logits", folder, "--tokens", "1,77,20,33,50,9,61,5,5,82,14",
+                                      "--npy", npy, "--all", "-t", "1"} +
+                                SplitWords(flags));
+        EXPECT_EQ(ran.status, 0) << flags << ": " << ran.err;
+        return ran.status == 0 ? ReadNpy(npy) : Matrix();
+    }
+
+    void Expect(const std::string& folder, const Matrix& expected, const std::string& flags,
+                double bound) {
+        SCOPED_TRACE(flags);
+        const Matrix got = Logits(folder, flags);
+        ASSERT_EQ(got.rows, expected.rows);
+        for (size_t row = 0; row < got.rows; ++row) {
+            EXPECT_LE(RelativeL2(got.Row(row), expected.Row(row)), bound) << "row " << row;
+        }
+    }
+
+    test::TempDir dir_;
+};
+
+// Some 60 ops in a row, each a sum of at most 96 products in float32: 60 * sqrt(96) * 2^-24.
+constexpr double kFloat32 = 3.5e-5;
+// Activations rounded to 8 bits in blocks of 32.
+constexpr double kInt8Rounding = 4e-2;
+// What a cut over ranks may change of that (layout_test.cc).
+constexpr double kQuantizedWeights = 5e-3;
+
+// qwen2moe's experts have 32 columns, one block: on two ranks each is whole on one of them.
+TEST_P(HfQuantized, LogitsAreThoseOfTheNumbers) {
+    for (const char* model : {"qwen2", "qwen2moe"}) {
+        SCOPED_TRACE(model);
+        const std::string quantized = dir_ / (std::string(model) + "-quantized");
+        const std::string floats = dir_ / (std::string(model) + "-floats");
+        WriteQuantized(model, GetParam().layout, quantized, floats);
+        const Matrix expected = Logits(floats, "--reference");
+        ASSERT_GT(expected.rows, 10u);
+        for (const char* layout : {"--tp 1", "--tp 2", "--tp 2 --split 2,1"}) {
+            Expect(quantized, expected, layout + std::string(" --reference"), kFloat32);
+        }
+        const Matrix one = Logits(quantized, "--kv f32");
+        ASSERT_EQ(one.rows, expected.rows);
+        for (size_t row = 0; row < one.rows; ++row) {
+            EXPECT_LE(RelativeL2(one.Row(row), expected.Row(row)), kInt8Rounding) << "row " << row;
+        }
+        Expect(quantized, one, "--kv f32 --tp 2", kQuantizedWeights);
+        Expect(quantized, one, "--kv f32 --tp 2 --pp 2", kQuantizedWeights);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, HfQuantized,
+                         testing::Values(Case{"awq", HfLayout::kAwq},
+                                         Case{"gptq4", HfLayout::kGptq4},
+                                         Case{"gptq8", HfLayout::kGptq8},
+                                         Case{"packed4", HfLayout::kPacked4},
+                                         Case{"packed8", HfLayout::kPacked8}),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+}  // namespace
+}  // namespace weft::support

@@ -1,0 +1,210 @@
+// Makes the folder of a float model one of 4- or 8-bit integers, as AWQ, GPTQ and
+// compressed-tensors lay them out, and beside it the same model in F32: (q - zero) * scale, a group
+// being 32 inputs.
+//
+// The layouts are written here from their descriptions (formats/hf/packed.h), without the code that
+// reads them.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "support/hf_folder.h"
+
+namespace weft::support {
+
+enum class HfLayout { kAwq, kGptq4, kGptq8, kPacked4, kPacked8 };
+
+inline int BitsOf(HfLayout layout) {
+    return layout == HfLayout::kGptq8 || layout == HfLayout::kPacked8 ? 8 : 4;
+}
+
+inline nlohmann::json QuantizationConfig(HfLayout layout) {
+    const int bits = BitsOf(layout);
+    switch (layout) {
+        case HfLayout::kAwq:
+            return {{"quant_method", "awq"},
+                    {"bits", bits},
+                    {"group_size", 32},
+                    {"zero_point", true},
+                    {"version", "gemm"}};
+        case HfLayout::kGptq4:
+        case HfLayout::kGptq8:
+            return {{"quant_method", "gptq"},
+                    {"bits", bits},
+                    {"group_size", 32},
+                    {"desc_act", false},
+                    {"sym", false}};
+        case HfLayout::kPacked4:
+        case HfLayout::kPacked8: break;
+    }
+    const nlohmann::json weights = {{"num_bits", bits},
+                                    {"type", "int"},
+                                    {"strategy", "group"},
+                                    {"group_size", 32},
+                                    {"symmetric", true}};
+    return {{"quant_method", "compressed-tensors"},
+            {"format", "pack-quantized"},
+            {"config_groups", {{"group_0", {{"weights", weights}, {"targets", {"Linear"}}}}}},
+            {"ignore", {"lm_head"}}};
+}
+
+// A matrix in integers: q [rows, cols], zero and scale [rows, groups].
+struct HfIntegers {
+    size_t rows = 0, cols = 0, groups = 0;
+    std::vector<uint32_t> q, zero;
+    std::vector<uint16_t> scale;  // f16
+    std::vector<float> values;
+};
+
+inline HfIntegers IntegersOf(const std::vector<float>& x, size_t rows, size_t cols,
+                             HfLayout layout) {
+    const bool symmetric = layout == HfLayout::kPacked4 || layout == HfLayout::kPacked8;
+    const auto most = static_cast<float>((1 << BitsOf(layout)) - 1);
+    HfIntegers m{rows, cols, cols / 32, {}, {}, {}, {}};
+    for (size_t row = 0; row < rows; ++row) {
+        for (size_t g = 0; g < m.groups; ++g) {
+            const float* group = x.data() + row * cols + g * 32;
+            const auto [low, high] = std::minmax_element(group, group + 32);
+            const float peak = std::max(std::abs(*low), std::abs(*high));
+            const float wide = symmetric ? 2 * peak : *high - *low;
+            const uint16_t scale = F32ToF16(wide / most);
+            const float s = F16ToF32(scale);
+            // GPTQ's first format stores zero - 1.
+            const float zero =
+                symmetric ? (most + 1) / 2 : std::clamp(std::round(-*low / s), 1.0f, most);
+            m.scale.push_back(scale);
+            m.zero.push_back(static_cast<uint32_t>(zero));
+            for (size_t i = 0; i < 32; ++i) {
+                const float q = std::clamp(std::round(group[i] / s) + zero, 0.0f, most);
+                m.q.push_back(static_cast<uint32_t>(q));
+                m.values.push_back((q - zero) * s);
+            }
+        }
+    }
+    return m;
+}
+
+// Words of 32 bits along the last of [lines, fields]: field order[i] of each word's lies at bit
+// i * bits. at(line, field) is a field.
+template <typename At>
+std::vector<uint32_t> Words32(size_t lines, size_t fields, int bits, bool awq, const At& at) {
+    constexpr std::array<size_t, 8> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
+    const auto per = static_cast<size_t>(32 / bits);
+    std::vector<uint32_t> words;
+    for (size_t line = 0; line < lines; ++line) {
+        for (size_t field = 0; field < fields; field += per) {
+            uint32_t word = 0;
+            for (size_t i = 0; i < per; ++i) {
+                word |= at(line, field + (awq ? kAwqOrder[i] : i))
+                        << (i * static_cast<size_t>(bits));
+            }
+            words.push_back(word);
+        }
+    }
+    return words;
+}
+
+template <typename T>
+std::vector<T> Turned(const std::vector<T>& x, size_t rows, size_t cols) {
+    std::vector<T> turned;
+    for (size_t c = 0; c < cols; ++c) {
+        for (size_t r = 0; r < rows; ++r) turned.push_back(x[r * cols + c]);
+    }
+    return turned;
+}
+
+// Adds the tensors of `module`.
+inline void AddIntegers(std::map<std::string, SafeBytes>& tensors, const std::string& module,
+                        const HfIntegers& m, HfLayout layout) {
+    const int bits = BitsOf(layout);
+    const auto per = static_cast<size_t>(32 / bits);
+    const auto add = [&](const char* name, const char* dtype, size_t rows, size_t cols,
+                         const auto& values) {
+        tensors[module + name] = {
+            dtype, {static_cast<int64_t>(rows), static_cast<int64_t>(cols)}, BytesOfValues(values)};
+    };
+    const auto by_row = [&](size_t row, size_t col) { return m.q[row * m.cols + col]; };
+    const auto by_input = [&](size_t col, size_t row) { return m.q[row * m.cols + col]; };
+    if (layout == HfLayout::kPacked4 || layout == HfLayout::kPacked8) {
+        add(".weight_packed", "I32", m.rows, m.cols / per,
+            Words32(m.rows, m.cols, bits, false, by_row));
+        add(".weight_scale", "F16", m.rows, m.groups, m.scale);
+        const std::vector<int64_t> shape = {static_cast<int64_t>(m.rows),
+                                            static_cast<int64_t>(m.cols)};
+        tensors[module + ".weight_shape"] = {"I64", {2}, BytesOfValues(shape)};
+        return;
+    }
+    const bool awq = layout == HfLayout::kAwq;
+    const auto zero = [&](size_t group, size_t row) {
+        return m.zero[row * m.groups + group] - (awq ? 0 : 1);
+    };
+    add(".qzeros", "I32", m.groups, m.rows / per, Words32(m.groups, m.rows, bits, awq, zero));
+    add(".scales", "F16", m.groups, m.rows, Turned(m.scale, m.rows, m.groups));
+    if (awq) {
+        add(".qweight", "I32", m.cols, m.rows / per, Words32(m.cols, m.rows, bits, true, by_input));
+        return;
+    }
+    add(".qweight", "I32", m.cols / per, m.rows,
+        Turned(Words32(m.rows, m.cols, bits, false, by_row), m.rows, m.cols / per));
+    std::vector<int32_t> group_of;
+    for (size_t i = 0; i < m.cols; ++i) group_of.push_back(static_cast<int32_t>(i / 32));
+    tensors[module + ".g_idx"] = {"I32", {static_cast<int64_t>(m.cols)}, BytesOfValues(group_of)};
+}
+
+// The projections of attention, of dense MLPs and of experts are quantized; routers, shared
+// experts, the embedding and the head are not.
+inline bool IsQuantizedModule(const std::string& name) {
+    return name.ends_with("_proj.weight") && name.find("shared_expert") == name.npos;
+}
+
+// A byte-level vocabulary that fits into the golden models' 83 tokens.
+inline std::string SmallTokenizer() {
+    nlohmann::json vocab = nlohmann::json::object();
+    for (int id = 0; id < 80; ++id) vocab[std::string(1, static_cast<char>(0x21 + id))] = id;
+    const nlohmann::json json = {
+        {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}},
+        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+        {"decoder", {{"type", "ByteLevel"}}}};
+    return json.dump();
+}
+
+// The golden models' dense MLPs have 64 columns, which two ranks do not share.
+inline int64_t Widened(int64_t size) {
+    return size == 64 ? 192 : size;
+}
+
+// Writes both folders of a golden case, with weights of its own and wider dense MLPs.
+inline void WriteQuantized(const std::string& name, HfLayout layout, const std::string& quantized,
+                           const std::string& floats) {
+    const HfGolden golden;
+    std::map<std::string, SafeBytes> packed, plain;
+    for (const auto& [tensor, bytes] : golden.Tensors(name)) {
+        if (!IsQuantizedModule(tensor)) {
+            packed[tensor] = plain[tensor] = bytes;
+            continue;
+        }
+        const int64_t rows = Widened(bytes.shape[0]), cols = Widened(bytes.shape[1]);
+        const std::vector<float> values = MakeTensor(tensor, rows, cols).data;
+        const HfIntegers integers =
+            IntegersOf(values, static_cast<size_t>(rows), static_cast<size_t>(cols), layout);
+        plain[tensor] = {"F32", {rows, cols}, BytesOfValues(integers.values)};
+        AddIntegers(packed, tensor.substr(0, tensor.rfind('.')), integers, layout);
+    }
+    auto config = nlohmann::json::parse(golden.Text(name + "/config"));
+    config["intermediate_size"] = Widened(config["intermediate_size"]);
+    std::filesystem::create_directories(floats);
+    WriteText(floats + "/tokenizer.json", SmallTokenizer());
+    WriteText(floats + "/config.json", config.dump());
+    WriteTensors(floats, plain);
+    config["quantization_config"] = QuantizationConfig(layout);
+    std::filesystem::create_directories(quantized);
+    WriteText(quantized + "/tokenizer.json", SmallTokenizer());
+    WriteText(quantized + "/config.json", config.dump());
+    WriteTensors(quantized, packed, 2);
+}
+
+}  // namespace weft::support
