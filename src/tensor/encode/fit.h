@@ -25,12 +25,14 @@ struct Pack {
     alignas(64) float q[N][kGroups];  // codes
     alignas(64) float scale[kGroups];
     alignas(64) float offset[kGroups];
+    bool weighed;  // by an importance
 };
 
 // `groups` of them are there, one after another; the others become zeros. Their first weight is in
 // column `col`, which the importance belongs to.
 template <int N>
 void LoadPack(const float* src, int groups, const float* importance, Pack<N>& pack) {
+    pack.weighed = importance != nullptr;
     for (int g = 0; g < groups; ++g) {
         for (int i = 0; i < N; ++i) pack.x[i][g] = src[g * N + i];
     }
@@ -219,17 +221,31 @@ WEFT_INLINE Sums LinearSums(const Pack<N>& pack, int at, Lanes inverse) {
     return sums;
 }
 
+// The value of largest magnitude, with its sign.
+template <int N>
+WEFT_INLINE Lanes PeakOf(const Pack<N>& pack, int at) {
+    Lanes peak = Splat(0);
+    for (int i = 0; i < N; ++i) {
+        const Lanes x = Load(pack.x[i] + at);
+        peak = Abs(x) > Abs(peak) ? x : peak;
+    }
+    return peak;
+}
+
+// Fills pack.scale without a search: the peak keeps its value.
+template <class Values, int N>
+void KeepPeaks(Pack<N>& pack) {
+    for (int at = 0; at < kGroups; at += kLanes) {
+        Store(pack.scale + at, PeakOf(pack, at) * (1.0f / Values::kPeak));
+    }
+}
+
 // Fills pack.scale. The value of largest magnitude goes to the values' peak, which is negative: a
 // scale may be negative, too.
 template <class Values, int N>
 void FitLinear(Pack<N>& pack, const Search& search) {
     for (int at = 0; at < kGroups; at += kLanes) {
-        Lanes peak = Splat(0);
-        for (int i = 0; i < N; ++i) {
-            const Lanes x = Load(pack.x[i] + at);
-            peak = Abs(x) > Abs(peak) ? x : peak;
-        }
-        const Lanes steps = Inverse(peak);
+        const Lanes steps = Inverse(PeakOf(pack, at));
         Linear best{Splat(0), Splat(0)};
         for (int c = 0; c < search.count; ++c) {
             const float cut = search.first + search.step * static_cast<float>(c);

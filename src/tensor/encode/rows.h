@@ -44,7 +44,7 @@ inline void EncodeRowsQ8_0(const EncodeArgs& args) {
         for (int v = 1; v < kVectors; ++v) most = Max(Abs(Load(src + v * kLanes)), most);
         float peak = 0;
         for (int k = 0; k < kLanes; ++k) peak = most[k] > peak ? most[k] : peak;
-        const float scale = AsF16(peak / 127);
+        const float scale = peak / 127;
         const float inverse = InverseOf(scale);
         PutF16(dst, scale);
         int8_t codes[32];
