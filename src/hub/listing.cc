@@ -12,6 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMostFileBytes = 1ull << 50;
+constexpr int kMostDepth = 32;
 
 bool IsHex(std::string_view text, size_t digits) {
     return text.size() == digits && std::ranges::all_of(text, [](char c) {
@@ -31,6 +32,27 @@ bool Size(const json& object, const char* key, uint64_t& size) {
     if (found == object.end() || !found->is_number_unsigned()) return false;
     size = found->get<uint64_t>();
     return size <= kMostFileBytes;
+}
+
+// Parsed, unless it is nested deeper than any of these documents: each level of "[[[[" would cost a
+// hundred bytes of memory for one that was sent.
+json Parsed(std::string_view text) {
+    int depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (quoted) {
+            if (c == '\\') ++i;
+            if (c == '"') quoted = false;
+        } else if (c == '"') {
+            quoted = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > kMostDepth) return json(json::value_t::discarded);
+        } else if (c == ']' || c == '}') {
+            --depth;
+        }
+    }
+    return json::parse(text, nullptr, false);
 }
 
 Error Bad(const std::string& source, std::string_view what, std::string_view shown) {
@@ -73,7 +95,7 @@ std::string Shown(std::string_view text, size_t most) {
 }
 
 Result<std::string> ParseCommit(std::string_view text, const std::string& source) {
-    const json parsed = json::parse(text, nullptr, false);
+    const json parsed = Parsed(text);
     const std::string* sha = parsed.is_object() ? Text(parsed, "sha") : nullptr;
     if (sha != nullptr && IsCommit(*sha)) return *sha;
     return Bad(source, "no commit in the answer", text.substr(0, 60));
@@ -81,7 +103,7 @@ Result<std::string> ParseCommit(std::string_view text, const std::string& source
 
 Status ParseTreePage(std::string_view text, const std::string& source,
                      std::vector<RepoFile>& files) {
-    const json parsed = json::parse(text, nullptr, false);
+    const json parsed = Parsed(text);
     if (!parsed.is_array()) return Bad(source, "not a list of files:", text.substr(0, 60));
     std::set<std::string_view> known;
     for (const RepoFile& file : files) known.insert(file.path);
@@ -121,7 +143,7 @@ std::string NextPage(std::string_view header) {
 }
 
 Result<std::vector<std::string>> ParseShardIndex(std::string_view text, const std::string& source) {
-    const json parsed = json::parse(text, nullptr, false);
+    const json parsed = Parsed(text);
     if (!parsed.is_object()) return Bad(source, "not an index of shards:", text.substr(0, 60));
     const auto map = parsed.find("weight_map");
     if (map == parsed.end() || !map->is_object()) return Bad(source, "no weight_map", "");

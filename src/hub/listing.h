@@ -14,7 +14,7 @@
 
 namespace weft::hub {
 
-constexpr uint64_t kMostPageBytes = 16 << 20;
+constexpr uint64_t kMostPageBytes = 8 << 20;
 constexpr size_t kMostFiles = 100'000;
 
 // A file of a repository. Its content is named by a hash: that of git ("blob SIZE\0" and the

@@ -137,6 +137,12 @@ TEST(HubNames, ListingsOfOtherTypes) {
     }
     EXPECT_TRUE(files.empty());
     EXPECT_FALSE(ParseCommit(R"({"sha":"../../x"})", "test").ok());
+    const auto nested = [](size_t depth) {
+        return R"({"sha":")" + std::string(40, 'a') + R"(","[[[":")" + std::string(99, '[') +
+               R"(\"[","x":)" + std::string(depth, '[') + std::string(depth, ']') + "}";
+    };
+    EXPECT_TRUE(ParseCommit(nested(20), "test").ok());
+    EXPECT_FALSE(ParseCommit(nested(40), "test").ok());
     EXPECT_FALSE(ParseShardIndex(R"({"weight_map":{"a":"../x"}})", "test").ok());
     EXPECT_FALSE(ParseShardIndex(R"({"weight_map":{"a":"x/y"}})", "test").ok());
 }

@@ -250,7 +250,7 @@ TEST_F(PullTest, HostileListings) {
     }
     server_->Set({{"huge_tree", true}});
     ExpectError("o/n", ErrorCode::kUnsupported, "more than");
-    server_->Set({{"raw_tree", std::string(4 << 20, '[')}});
+    server_->Set({{"raw_tree", std::string(1 << 20, '[')}});
     ExpectError("o/n", ErrorCode::kCorrupt, "not a list");
     server_->Set({{"files", {Small("a", "a"), Small("b", "b")}},
                   {"page", 1},
