@@ -68,7 +68,8 @@ TEST_F(Contract, Run) {
         for (size_t rank = 0; rank < j["ranks"].size(); ++rank) {
             const json& r = j["ranks"][rank];
             EXPECT_EQ(Keys(r), (std::set<std::string>{"rank", "host", "rss_bytes", "weight_bytes",
-                                                      "kv_bytes", "read_bytes"}));
+                                                      "kv_bytes", "read_bytes", "received_bytes",
+                                                      "load_s"}));
             EXPECT_EQ(r["rank"], rank);
             const uint64_t weights = r["weight_bytes"], kv = r["kv_bytes"];
             EXPECT_GT(weights, 100'000u);

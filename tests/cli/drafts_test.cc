@@ -150,7 +150,10 @@ TEST_F(Drafts, ALostRankEndsThemInTime) {
             EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9,
                       1e-3 * kTimeoutMs + 1.0 + kSanitizerSeconds);
             EXPECT_NE(ran.err.find("rank 1 (host "), std::string::npos) << ran.err;
-            EXPECT_NE(ran.err.find("was lost during decode"), std::string::npos) << ran.err;
+            // During a sum of a step, or in between while a draft is made.
+            EXPECT_TRUE(ran.err.find("was lost during decode") != std::string::npos ||
+                        ran.err.find(" of step ") != std::string::npos)
+                << ran.err;
             EXPECT_TRUE(test::IsGone(children[0]));
         }
     }

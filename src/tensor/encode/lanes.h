@@ -66,6 +66,10 @@ WEFT_INLINE Lanes Ratio(Lanes a, Lanes b) {
     const Lanes safe = b > 0.0f ? b : Splat(1.0f);
     return b > 0.0f ? a / safe : Splat(0.0f);
 }
+// Towards zero; |a| < 2^31.
+WEFT_INLINE Lanes Truncate(Lanes a) {
+    return __builtin_convertvector(__builtin_convertvector(a, Ints), Lanes);
+}
 WEFT_INLINE void StoreBytes(int8_t* p, Lanes integers) {
     const Bytes bytes = __builtin_convertvector(__builtin_convertvector(integers, Ints), Bytes);
     std::memcpy(p, &bytes, sizeof bytes);

@@ -49,8 +49,9 @@ inline void EncodeRowsQ8_0(const EncodeArgs& args) {
         PutF16(dst, scale);
         int8_t codes[32];
         for (int v = 0; v < kVectors; ++v) {
-            const Lanes q = RoundClamped(Load(src + v * kLanes) * inverse, -127, 127);
-            StoreBytes(codes + v * kLanes, q);
+            const Lanes q = Load(src + v * kLanes) * inverse;
+            const Lanes size = Truncate(Min(Abs(q), Splat(127)) + 0.5f);  // halves away from 0
+            StoreBytes(codes + v * kLanes, q < 0.0f ? -size : size);
         }
         std::memcpy(dst + 2, codes, 32);
     }
