@@ -66,6 +66,17 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
         ::close(fd);
         return MakeError(ErrorCode::kDenied, "{}: another process writes it at this moment", part);
     }
+    // Its last writer may have given it its name between our open and our lock.
+    struct stat opened {
+    }, named{};
+    if (::fstat(fd, &opened) != 0 || ::stat(part.c_str(), &named) != 0 ||
+        opened.st_ino != named.st_ino || opened.st_dev != named.st_dev) {
+        ::close(fd);
+        return MakeError(ErrorCode::kDenied,
+                         "{}: another process has just finished {}; try again with --force if it "
+                         "shall be replaced",
+                         part, path);
+    }
     OutputFile file(path, fd);
     if (::ftruncate(fd, 0) != 0) return WriteError(part, "empty it", errno);
     // Space that is taken now can't be lacking later. Not every file system can do that.
