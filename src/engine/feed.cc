@@ -63,7 +63,9 @@ bool IsSound(const TensorInfo& t) {
 }
 
 Error BadHeader(const std::string& what) {
-    return MakeError(ErrorCode::kCorrupt, "model header from rank 0: {}", what);
+    return MakeError(ErrorCode::kCorrupt,
+                     "model header from rank 0: {}. Do all hosts run the same version of weft?",
+                     what);
 }
 
 TensorInfo TensorOf(const nlohmann::json& json, DType dtype) {
@@ -218,8 +220,12 @@ Status FeedOthers(coll::Comm& world, const formats::ModelSource& source,
             WEFT_TRY(world.Recv(std::as_writable_bytes(std::span(&request, 1)), rank, kRequestTag));
             if (request.tensor == -1) continue;
             if (!Fits(request, source.tensors())) {
-                return MakeError(ErrorCode::kCorrupt, "rank {} asks for weights that are not in {}",
-                                 rank, source.name());
+                return MakeError(
+                    ErrorCode::kCorrupt,
+                    "rank {} asks for {} rows from {}, {} columns from {} of tensor {}, which are "
+                    "not in {} with its {} tensors. Do all hosts run the same version of weft?",
+                    rank, request.row_count, request.row_begin, request.col_count,
+                    request.col_begin, request.tensor, source.name(), source.tensors().size());
             }
             const TensorInfo& tensor = source.tensors()[static_cast<size_t>(request.tensor)];
             piece.resize(

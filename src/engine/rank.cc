@@ -253,10 +253,11 @@ Status Rank::Load() {
 // Rank 0 loads its own and serves the others; these have no file to read.
 Status Rank::LoadFed(const std::vector<program::ValueId>& weights) {
     if (cluster_.rank() != 0) {
-        auto& fed = static_cast<FedSource&>(*source_);
-        fed.Connect(world_.get());
+        auto* fed = dynamic_cast<FedSource*>(source_.get());
+        WEFT_CHECK(fed != nullptr);
+        fed->Connect(world_.get());
         WEFT_TRY(LoadAll(weights));
-        return fed.SayDone();
+        return fed->SayDone();
     }
     std::atomic<bool> stop{false};
     Status served;
