@@ -9,6 +9,7 @@
 #include <random>
 
 #include "model/hyper.h"
+#include "support/ranks.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -102,6 +103,33 @@ TEST_F(FeedHeaders, WhateverElseArrivesIsRefusedOrSound) {
         for (const formats::MetaEntry& entry : (*fed)->meta().entries()) CheckSound(entry);
     }
     EXPECT_GT(taken, 100) << "hardly any change was taken: nothing was tested";
+}
+
+// What another rank asks for is checked before it sizes or reads anything.
+TEST_F(FeedHeaders, RequestsOutsideOfATensorEndTheJob) {
+    const formats::TensorInfo& tensor = source_->tensors()[0];
+    const int64_t bad[][5] = {
+        {-2, 0, 1, 0, tensor.cols},          {int64_t{1} << 40, 0, 1, 0, tensor.cols},
+        {0, tensor.rows, 1, 0, tensor.cols}, {0, -1, 1, 0, tensor.cols},
+        {0, 0, 0, 0, tensor.cols},           {0, 1, INT64_MAX, 0, tensor.cols},
+        {0, 0, 1, tensor.cols, INT64_MAX}};
+    for (const auto& words : bad) {
+        auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, size_t{1} << 20).value();
+        test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+            const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+            const auto comm = coll::Comm::Make(fabric, {0, 1}, channel, 5'000).value();
+            if (fabric.rank == 1) {
+                EXPECT_TRUE(comm->Send(std::as_bytes(std::span(words)), 0, {}).ok());
+                return;
+            }
+            const std::atomic<bool> stop{false};
+            std::atomic<uint64_t> fed{0};
+            const Status served = FeedOthers(*comm, *source_, stop, fed);
+            ASSERT_FALSE(served.ok());
+            EXPECT_EQ(served.error().code, ErrorCode::kCorrupt);
+            EXPECT_EQ(fed.load(), 0u);
+        });
+    }
 }
 
 }  // namespace
