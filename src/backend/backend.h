@@ -81,6 +81,8 @@ class Executable {
     virtual Status Run(const Step& step, const Groups& groups) = 0;
     // The first out.size() elements of a kept value, as float32.
     virtual Status Read(program::ValueId id, std::span<float> out) = 0;
+    // The same in place, until the next Run; null where the caller can't read the device's memory.
+    virtual const float* View(program::ValueId id) const = 0;
     virtual MemoryUse memory() const = 0;
     // Timings of the last step where tracing is on, else empty.
     virtual void SetTracing(bool on) = 0;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 
+#include "backend/cpu/cpu_backend.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -25,11 +26,12 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  weft bench model.gguf -t 2\n"
     "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1 -r 3\n"
+    "  weft bench model.gguf --seqs 1,8,32 -p 256 -n 128\n"
     "  weft bench model.gguf --tp 2 --transport shm,tcp -t 1 -p 0 -n 128 -o json";
 
 struct BenchFlags {
     CommonFlags common;
-    std::vector<int64_t> prompts = {512}, generates = {128}, depths = {0};
+    std::vector<int64_t> prompts = {512}, generates = {128}, depths = {0}, seqs = {1};
     std::vector<int> threads = {0}, tp, pp = {1};
     std::vector<std::string> transports = {"auto"};
     int repetitions = 5;
@@ -73,6 +75,13 @@ Status CheckFlags(BenchFlags& flags) {
     if (!std::ranges::all_of(flags.prompts, sound) ||
         !std::ranges::all_of(flags.generates, sound) || !std::ranges::all_of(flags.depths, sound)) {
         return MakeError(ErrorCode::kUsage, "-p, -n and -d take numbers from 0 to 1048576");
+    }
+    const auto few = [](int64_t n) { return n >= 1 && n <= 1024; };
+    if (!std::ranges::all_of(flags.seqs, few) ||
+        *std::ranges::max_element(flags.seqs) > common.job.chunk) {
+        return MakeError(ErrorCode::kUsage,
+                         "--seqs takes numbers from 1 to 1024, and at most --chunk ({})",
+                         common.job.chunk);
     }
     for (const Configuration& c : Sweep(flags)) {
         if (!fixed && (ranks == 1 || c.tp * c.pp <= ranks)) continue;
@@ -121,20 +130,49 @@ std::string TimeNow() {
 }
 
 Result<BenchRow> RunTest(const BenchFlags& flags, engine::Engine& engine, int64_t prompt,
-                         int64_t generate, int64_t depth, BenchRow row,
+                         int64_t generate, int64_t depth, int64_t seqs, BenchRow row,
                          const std::function<void(int)>& show) {
     row.prompt = prompt;
     row.generate = generate;
     row.depth = depth;
-    if (depth > 0) WEFT_TRY(engine.TimePrefill(depth));
+    row.seqs = seqs;
+    if (depth > 0) WEFT_TRY(engine.TimePrefills(seqs, depth));
     row.time = TimeNow();
     for (int i = flags.no_warmup ? 0 : -1; i < flags.repetitions; ++i) {
         show(i);
-        WEFT_ASSIGN(const double seconds,
-                    prompt > 0 ? engine.TimePrefill(prompt) : engine.TimeDecode(generate, depth));
+        if (seqs == 1) {
+            WEFT_ASSIGN(const double seconds, prompt > 0 ? engine.TimePrefill(prompt)
+                                                         : engine.TimeDecode(generate, depth));
+            if (i >= 0) row.seconds.push_back(seconds);
+            continue;
+        }
+        WEFT_ASSIGN(const double seconds, prompt > 0 ? engine.TimePrefills(seqs, prompt)
+                                                     : engine.TimeDecodes(seqs, generate, depth));
         if (i >= 0) row.seconds.push_back(seconds);
     }
     return row;
+}
+
+struct BenchTest {
+    int64_t prompt, generate, depth, seqs;
+};
+
+// Runs a test and prints its row.
+Status ShowTest(const BenchFlags& flags, engine::Engine& engine, const BenchTest& t,
+                const BenchRow& row, const std::string& label, BenchTable& table) {
+    if (t.prompt + t.generate == 0) return {};
+    ProgressLine progress;
+    const auto show = [&](int i) {
+        progress.Show(
+            fmt::format("{}{}{}{}: {}", label, t.prompt > 0 ? "pp" : "tg", t.prompt + t.generate,
+                        t.seqs > 1 ? fmt::format(" x {}", t.seqs) : "",
+                        i < 0 ? "warm-up" : fmt::format("{} of {}", i + 1, flags.repetitions)));
+    };
+    WEFT_ASSIGN(const BenchRow done,
+                RunTest(flags, engine, t.prompt, t.generate, t.depth, t.seqs, row, show));
+    progress.Clear();
+    table.Row(done);
+    return {};
 }
 
 Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const std::string& label,
@@ -152,6 +190,10 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
         {int64_t{1}, *std::ranges::max_element(flags.prompts),
          *std::ranges::max_element(flags.generates) + *std::ranges::max_element(flags.depths)});
     job.ctx = std::max(job.ctx, most);
+    const int64_t seqs = *std::ranges::max_element(flags.seqs);
+    const int64_t page = backend::kPageTokens;
+    job.kv_tokens = seqs * ((most + page - 1) / page * page);
+    job.max_outputs = seqs;
     ProgressLine progress;
     progress.Show(label + "loading ...");
     WEFT_ASSIGN(const auto engine, engine::Engine::Start(cluster, job));
@@ -165,22 +207,15 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     std::ranges::transform(row.kv_type, row.kv_type.begin(),
                            [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });
     row.chunk = job.chunk;
-    const auto test = [&](int64_t prompt, int64_t generate, int64_t depth) -> Status {
-        if (prompt + generate == 0) return {};
-        const auto show = [&](int i) {
-            progress.Show(
-                fmt::format("{}{}{}: {}", label, prompt > 0 ? "pp" : "tg", prompt + generate,
-                            i < 0 ? "warm-up" : fmt::format("{} of {}", i + 1, flags.repetitions)));
-        };
-        WEFT_ASSIGN(const BenchRow done,
-                    RunTest(flags, *engine, prompt, generate, depth, row, show));
-        progress.Clear();
-        table.Row(done);
-        return {};
+    const auto test = [&](int64_t prompt, int64_t generate, int64_t depth, int64_t at_once) {
+        return ShowTest(flags, *engine, {prompt, generate, depth, at_once}, row, label, table);
     };
-    for (int64_t prompt : flags.prompts) WEFT_TRY(test(prompt, 0, 0));
-    for (int64_t depth : flags.depths) {
-        for (int64_t generate : flags.generates) WEFT_TRY(test(0, generate, depth));
+    progress.Clear();
+    for (const int64_t at_once : flags.seqs) {
+        for (int64_t prompt : flags.prompts) WEFT_TRY(test(prompt, 0, 0, at_once));
+        for (int64_t depth : flags.depths) {
+            for (int64_t generate : flags.generates) WEFT_TRY(test(0, generate, depth, at_once));
+        }
     }
     WEFT_TRY(engine->Finish());
     return {};
@@ -224,6 +259,8 @@ void AddBench(CLI::App& app, int& status) {
     AddList(*bench, "-n,--n-gen", flags->generates, "Tokens of a decode test (128; 0: none)");
     AddList(*bench, "-d,--n-depth", flags->depths,
             "Tokens in the KV cache before a decode test (0)");
+    AddList(*bench, "--seqs", flags->seqs,
+            "Sequences at once, each with -p or -n tokens of its own, as in serving (1)");
     AddList(*bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
     AddList(*bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
     AddList(*bench, "--pp", flags->pp, "Pipeline stages (1)");

@@ -29,15 +29,16 @@ Spread SpreadOf(const std::vector<double>& samples) {
 
 std::vector<double> RatesOf(const BenchRow& row) {
     std::vector<double> rates;
-    const double tokens = static_cast<double>(row.prompt + row.generate);
+    const double tokens = static_cast<double>(row.seqs * (row.prompt + row.generate));
     for (double s : row.seconds) rates.push_back(tokens / s);
     return rates;
 }
 
 std::string TestName(const BenchRow& row) {
     const std::string depth = row.depth > 0 ? fmt::format(" @ d{}", row.depth) : "";
-    return row.prompt > 0 ? fmt::format("pp{}", row.prompt)
-                          : fmt::format("tg{}{}", row.generate, depth);
+    const std::string seqs = row.seqs > 1 ? fmt::format(" x {}", row.seqs) : "";
+    return row.prompt > 0 ? fmt::format("pp{}{}", row.prompt, seqs)
+                          : fmt::format("tg{}{}{}", row.generate, depth, seqs);
 }
 
 int64_t Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
@@ -71,6 +72,7 @@ Json ToJson(const BenchModel& model, const BenchRow& row) {
             {"n_prompt", row.prompt},
             {"n_gen", row.generate},
             {"n_depth", row.depth},
+            {"n_seqs", row.seqs},
             {"test_time", row.time},
             {"avg_ns", Nanoseconds(seconds.mean)},
             {"stddev_ns", Nanoseconds(seconds.deviation)},

@@ -308,6 +308,51 @@ Result<double> Engine::TimeDecode(int64_t count, int64_t depth) {
     return Explain(run());
 }
 
+// A step with the same number of rows of each sequence, on pages of its own, and logits after the
+// last row of each.
+Status Engine::RunRowsOf(int64_t seqs, int64_t each, std::span<const int32_t> tokens,
+                         int64_t position) {
+    if (cluster_->stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    rank_->SetIdle(false);
+    step_.Clear();
+    const int64_t pages = rank_->kv_pages() / seqs;
+    for (int64_t s = 0; s < seqs; ++s) {
+        StepData::Sequence sequence;
+        sequence.pages.resize(static_cast<size_t>(pages));
+        std::iota(sequence.pages.begin(), sequence.pages.end(), static_cast<int32_t>(s * pages));
+        const auto rows = tokens.subspan(static_cast<size_t>(s * each), static_cast<size_t>(each));
+        step_.Append(rows, position, std::move(sequence));
+        step_.output_rows.push_back(static_cast<int32_t>(step_.tokens.size()) - 1);
+    }
+    return rank_->Run(step_);
+}
+
+Result<double> Engine::TimePrefills(int64_t seqs, int64_t count) {
+    const std::vector<int32_t> tokens = RandomTokens(seqs * count, rank_->hyper().vocab);
+    const int64_t at_once = std::clamp<int64_t>(rank_->job().step_rows() / seqs, 1, count);
+    const auto run = [&]() -> Result<double> {
+        const int64_t begin_ns = NowNs();
+        for (int64_t at = 0; at < count; at += at_once) {
+            const int64_t each = std::min(at_once, count - at);
+            const auto rows = std::span(tokens).subspan(static_cast<size_t>(at * seqs),
+                                                        static_cast<size_t>(each * seqs));
+            WEFT_TRY(RunRowsOf(seqs, each, rows, at));
+        }
+        return SecondsSince(begin_ns);
+    };
+    return Explain(run());
+}
+
+Result<double> Engine::TimeDecodes(int64_t seqs, int64_t count, int64_t depth) {
+    const std::vector<int32_t> tokens = RandomTokens(seqs, rank_->hyper().vocab);
+    const auto run = [&]() -> Result<double> {
+        const int64_t begin_ns = NowNs();
+        for (int64_t i = 0; i < count; ++i) WEFT_TRY(RunRowsOf(seqs, 1, tokens, depth + i));
+        return SecondsSince(begin_ns);
+    };
+    return Explain(run());
+}
+
 Result<std::vector<RankReport>> Engine::Finish() {
     finished_ = true;
     const auto run = [&]() -> Result<std::vector<RankReport>> {

@@ -94,6 +94,10 @@ class Engine {
     // position `depth`; the seconds they took. For benchmarks.
     Result<double> TimePrefill(int64_t count);
     Result<double> TimeDecode(int64_t count, int64_t depth);
+    // The same for `seqs` sequences at once: their prompts one after the other in whole steps, or
+    // `count` steps of a token of each.
+    Result<double> TimePrefills(int64_t seqs, int64_t count);
+    Result<double> TimeDecodes(int64_t seqs, int64_t count, int64_t depth);
 
     // Ends the job on all ranks and gathers their reports (those before the end, for a summary).
     Result<std::vector<RankReport>> Finish();
@@ -102,6 +106,7 @@ class Engine {
     Engine() = default;
     Status RunStep(std::span<const int32_t> tokens, int64_t position,
                    std::span<const int32_t> output_rows);
+    Status RunRowsOf(int64_t seqs, int64_t each, std::span<const int32_t> tokens, int64_t position);
     Status RunAll(std::span<const int32_t> tokens, int64_t position, size_t first,
                   std::span<float> out);
     Status MakeDrafter(const DraftOptions& draft, const cluster::ClusterOptions& options);

@@ -18,6 +18,7 @@ Status CheckRanges(const Job& job) {
                             {"ep", job.ep, 0, 1024},
                             {"threads", job.threads, 0, 1024},
                             {"ctx", job.ctx, 0, int64_t{1} << 31},
+                            {"kv_tokens", job.kv_tokens, 0, int64_t{1} << 31},
                             {"chunk", job.chunk, 1, 65536},
                             {"max_outputs", job.max_outputs, 1, 65536},
                             {"draft_bytes", job.draft_bytes, 0, int64_t{1} << 50}};
@@ -61,6 +62,7 @@ std::string JobToJson(const Job& job) {
         {"split", job.split},
         {"threads", job.threads},
         {"ctx", job.ctx},
+        {"kv_tokens", job.kv_tokens},
         {"chunk", job.chunk},
         {"max_outputs", job.max_outputs},
         {"kv_dtype", std::string(Info(job.kv_dtype).name)},
@@ -87,6 +89,7 @@ Result<Job> JobFromJson(const std::string& text) {
         json.at("split").get_to(job.split);
         json.at("threads").get_to(job.threads);
         json.at("ctx").get_to(job.ctx);
+        json.at("kv_tokens").get_to(job.kv_tokens);
         json.at("chunk").get_to(job.chunk);
         json.at("max_outputs").get_to(job.max_outputs);
         json.at("draft_bytes").get_to(job.draft_bytes);

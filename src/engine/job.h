@@ -20,7 +20,8 @@ struct Job {
     int ep = 0;                 // expert groups of the tensor ranks; 0: chosen by the model
     std::vector<double> split;  // shares; empty: even
     int threads = 0;            // per rank; 0: all cores of the rank
-    int64_t ctx = 0;            // tokens of KV cache; 0: what the command needs
+    int64_t ctx = 0;            // most tokens of a sequence; 0: what the command needs
+    int64_t kv_tokens = 0;      // of KV cache, for all sequences together; 0: ctx
     int64_t chunk = 512;        // most rows of a step
     int64_t max_outputs = 1;    // most output rows of a step
     DType kv_dtype = DType::kF16;
@@ -30,6 +31,8 @@ struct Job {
     bool proof = true;        // more than one rank: prove the cluster before it serves
     bool verify = false;      // compare checksums of replicated state at every step
     NetTable net_table = NetTable::kAuto;
+    int64_t cache_tokens() const { return kv_tokens > 0 ? kv_tokens : ctx; }
+    int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }
     backend::Overlap overlap = backend::Overlap::kAuto;
     bool feed = false;  // only rank 0 has the model; the others get their shards from it
 };

@@ -130,9 +130,10 @@ Status Rank::Plan() {
     logits_ = program_.Find("logits");
 
     backend::CompileOptions compile;
-    compile.max_tokens = std::min(job_.chunk, job_.ctx);
+    compile.max_tokens = job_.step_rows();
     compile.max_outputs = std::min(job_.max_outputs, compile.max_tokens);
-    compile.kv_pages = (job_.ctx + backend::kPageTokens - 1) / backend::kPageTokens;
+    compile.kv_pages =
+        (job_.cache_tokens() + backend::kPageTokens - 1) / backend::kPageTokens;
     kv_pages_ = compile.kv_pages;
     if (logits_ != program::kNoValue) compile.keep.push_back(logits_);
     // Over shared memory a sum is all the CPU's work.
@@ -184,7 +185,7 @@ Status Rank::CheckMemory() {
             "of {} tokens, activations{}), but {:.0f} MiB are free. Use a smaller --ctx "
             "or --chunk, a smaller quantization{}, or more hosts.",
             source_->name(), machine.name, machine.sum, static_cast<double>(machine.needed) / kMiB,
-            job_.ctx, job_.draft_bytes > 0 ? ", the draft model on rank 0" : "",
+            job_.cache_tokens(), job_.draft_bytes > 0 ? ", the draft model on rank 0" : "",
             static_cast<double>(machine.available) / kMiB,
             job_.draft_bytes > 0 ? ", no --draft" : "");
     }
@@ -329,7 +330,7 @@ Status Rank::Run(const StepData& step) {
 Status Rank::CheckStepRows(const StepData& step) const {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
     bool good =
-        tokens > 0 && tokens <= std::min(job_.chunk, job_.ctx) &&
+        tokens > 0 && tokens <= job_.step_rows() &&
         static_cast<int64_t>(step.output_rows.size()) <= std::min(job_.max_outputs, job_.chunk);
     for (int32_t row : step.output_rows) good = good && row >= 0 && row < tokens;
     for (const StepData::Sequence& s : step.sequences) {
@@ -348,6 +349,16 @@ Status Rank::ReadLogits(int64_t rows, std::span<float> out) {
     WEFT_CHECK(logits_ != program::kNoValue &&
                static_cast<int64_t>(out.size()) == rows * hyper_.vocab);
     return executable_->Read(logits_, out);
+}
+
+Result<std::span<const float>> Rank::Logits(int64_t rows, std::vector<float>& buffer) {
+    const auto size = static_cast<size_t>(rows * hyper_.vocab);
+    if (const float* seen = executable_->View(logits_); seen != nullptr) {
+        return std::span<const float>(seen, size);
+    }
+    buffer.resize(size);
+    WEFT_TRY(ReadLogits(rows, buffer));
+    return std::span<const float>(buffer);
 }
 
 int Rank::all_reduces() const {

@@ -68,6 +68,8 @@ class Rank {
     Status Receive(StepData& step) { return steps_.Receive(step); }
     // Logits of the last step's output rows, [rows, vocab] (rank 0).
     Status ReadLogits(int64_t rows, std::span<float> out);
+    // The same, valid until the next step; in `buffer` where the backend's memory can't be seen.
+    Result<std::span<const float>> Logits(int64_t rows, std::vector<float>& buffer);
 
     const Job& job() const { return job_; }
     const model::Hyper& hyper() const { return hyper_; }

@@ -7,21 +7,32 @@
 namespace weft::engine {
 namespace {
 
+// Lanes of the search for the largest logit, so that it runs at the speed of memory.
+constexpr size_t kLanes = 16;
+
 // The largest logit, the lowest id among equals.
 Result<int32_t> Greedy(std::span<const float> logits) {
-    size_t best = 0;
-    bool nan = false;
-    for (size_t i = 0; i < logits.size(); ++i) {
-        nan |= std::isnan(logits[i]);
-        if (logits[i] > logits[best]) best = i;
+    float most[kLanes];
+    uint32_t nans[kLanes] = {};
+    std::ranges::fill(most, -INFINITY);
+    const auto see = [&](size_t lane, float logit) {
+        most[lane] = logit > most[lane] ? logit : most[lane];
+        nans[lane] |= logit != logit ? 1u : 0u;
+    };
+    const size_t whole = logits.size() / kLanes * kLanes;
+    for (size_t i = 0; i < whole; i += kLanes) {
+        for (size_t lane = 0; lane < kLanes; ++lane) see(lane, logits[i + lane]);
     }
-    if (nan || std::isinf(logits[best])) {
+    for (size_t i = whole; i < logits.size(); ++i) see(0, logits[i]);
+    const float best = *std::ranges::max_element(most);
+    const bool nan = std::ranges::any_of(nans, [](uint32_t seen) { return seen != 0; });
+    if (nan || std::isinf(best)) {
         return MakeError(ErrorCode::kCorrupt,
                          "the model's logits are not finite numbers ({}): the file is damaged, or "
                          "its scales are. 'weft inspect' shows it; download it again",
                          nan ? "NaN" : "infinite");
     }
-    return static_cast<int32_t>(best);
+    return static_cast<int32_t>(std::ranges::find(logits, best) - logits.begin());
 }
 
 }  // namespace
@@ -40,11 +51,20 @@ Status CheckSampler(const SamplerOptions& o) {
         return wrong("repeat-penalty", o.repeat_penalty, "more than 0, at most 100");
     }
     if (o.repeat_last < 0) return wrong("repeat-last", o.repeat_last, "0 (no penalty) or more");
+    if (!(std::abs(o.presence_penalty) <= 100)) {
+        return wrong("presence-penalty", o.presence_penalty, "-100 to 100");
+    }
+    if (!(std::abs(o.frequency_penalty) <= 100)) {
+        return wrong("frequency-penalty", o.frequency_penalty, "-100 to 100");
+    }
+    for (const auto& [id, bias] : o.bias) {
+        if (!(std::abs(bias) <= 1e6f)) return wrong("bias", bias, "-1e6 to 1e6");
+    }
     return {};
 }
 
-Result<int32_t> Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history) {
-    logits = Penalized(logits, history);
+Result<int32_t> Sampler::Sample(std::span<const float> logits, const SampleContext& context) {
+    logits = Adjusted(logits, context);
     WEFT_ASSIGN(const int32_t greedy, Greedy(logits));
     if (options_.temperature <= 0 || options_.top_k == 1) return greedy;
     const float best = logits[static_cast<size_t>(greedy)];
@@ -52,22 +72,55 @@ Result<int32_t> Sampler::Sample(std::span<const float> logits, std::span<const i
     return Draw(best);
 }
 
-std::span<const float> Sampler::Penalized(std::span<const float> logits,
-                                          std::span<const int32_t> history) {
+// The logits as they are where nothing is asked that changes them, else a changed copy.
+std::span<const float> Sampler::Adjusted(std::span<const float> logits,
+                                         const SampleContext& context) {
     WEFT_CHECK(!logits.empty());
-    if (options_.repeat_penalty == 1.0f || options_.repeat_last == 0) return logits;
-    penalized_.assign(logits.begin(), logits.end());
+    const bool repeats = options_.repeat_penalty != 1.0f && options_.repeat_last > 0;
+    const bool counts = options_.presence_penalty != 0 || options_.frequency_penalty != 0;
+    if (!repeats && !counts && options_.bias.empty() && context.allowed.empty()) return logits;
+    adjusted_.assign(logits.begin(), logits.end());
+    for (const auto& [id, bias] : options_.bias) {
+        if (id >= 0 && static_cast<size_t>(id) < adjusted_.size()) {
+            adjusted_[static_cast<size_t>(id)] += bias;
+        }
+    }
+    if (!context.allowed.empty()) {
+        for (size_t i = 0; i < adjusted_.size(); ++i) {
+            const bool allowed =
+                i / 32 < context.allowed.size() && (context.allowed[i / 32] >> (i % 32) & 1u) != 0;
+            if (!allowed) adjusted_[i] = -INFINITY;
+        }
+    }
+    if (repeats) Repeat(context.history);
+    if (counts) Count(context.history.subspan(std::min(context.prompt, context.history.size())));
+    return adjusted_;
+}
+
+void Sampler::Repeat(std::span<const int32_t> history) {
     const size_t last = std::min(history.size(), static_cast<size_t>(options_.repeat_last));
     const auto recent = history.last(last);
     recent_.assign(recent.begin(), recent.end());
     std::sort(recent_.begin(), recent_.end());
     recent_.erase(std::unique(recent_.begin(), recent_.end()), recent_.end());
     for (const int32_t id : recent_) {
-        if (id < 0 || static_cast<size_t>(id) >= penalized_.size()) continue;
-        float& logit = penalized_[static_cast<size_t>(id)];
+        if (id < 0 || static_cast<size_t>(id) >= adjusted_.size()) continue;
+        float& logit = adjusted_[static_cast<size_t>(id)];
         logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
     }
-    return penalized_;
+}
+
+// As OpenAI's API has it: logit - presence - frequency * times.
+void Sampler::Count(std::span<const int32_t> said) {
+    recent_.assign(said.begin(), said.end());
+    std::sort(recent_.begin(), recent_.end());
+    for (size_t i = 0; i < recent_.size(); ++i) {
+        const int32_t id = recent_[i];
+        if (id < 0 || static_cast<size_t>(id) >= adjusted_.size()) continue;
+        float& logit = adjusted_[static_cast<size_t>(id)];
+        if (i == 0 || recent_[i - 1] != id) logit -= options_.presence_penalty;
+        logit -= options_.frequency_penalty;
+    }
 }
 
 bool Sampler::Better(const Candidate& a, const Candidate& b) {
@@ -139,9 +192,9 @@ int32_t Sampler::Draw(float best) {
     return candidates_[chosen].id;
 }
 
-Status Sampler::Distribute(std::span<const float> logits, std::span<const int32_t> history,
+Status Sampler::Distribute(std::span<const float> logits, const SampleContext& context,
                            Distribution& out) {
-    logits = Penalized(logits, history);
+    logits = Adjusted(logits, context);
     WEFT_ASSIGN(const int32_t greedy, Greedy(logits));
     if (options_.temperature <= 0 || options_.top_k == 1) {
         out.entries.assign(1, {greedy, 1.0});

@@ -1,15 +1,16 @@
 // Sampling: from logits to the next token.
 //
-// Order, as llama.cpp has it: repetition penalty, top-k, top-p, min-p, temperature, draw.
-// temperature <= 0 is greedy: the largest logit, the lowest id among equals.
-// Sources: top-k (Fan et al. 2018), nucleus sampling (Holtzman et al. 2020), min-p (Nguyen et al.
-// 2024), repetition penalty (Keskar et al. 2019); Judge: speculative sampling (Leviathan et al.
-// 2023, "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023).
+// Order, as llama.cpp has it: bias, what is forbidden, penalties, top-k, top-p, min-p, temperature,
+// draw. temperature <= 0 is greedy: the largest logit, the lowest id among equals. Sources: top-k
+// (Fan et al. 2018), nucleus sampling (Holtzman et al. 2020), min-p (Nguyen et al. 2024),
+// repetition penalty (Keskar et al. 2019); Judge: speculative sampling (Leviathan et al. 2023,
+// "Fast Inference from Transformers via Speculative Decoding"; Chen et al. 2023).
 #pragma once
 
 #include <cstdint>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -18,11 +19,14 @@ namespace weft::engine {
 
 struct SamplerOptions {
     float temperature = 0;
-    int top_k = 0;             // 0: all
-    float top_p = 1;           // smallest set of this probability
-    float min_p = 0;           // at least this share of the best token's probability
-    float repeat_penalty = 1;  // divides positive logits (multiplies negative) of recent tokens
-    int repeat_last = 64;      // how many tokens are recent
+    int top_k = 0;                // 0: all
+    float top_p = 1;              // smallest set of this probability
+    float min_p = 0;              // at least this share of the best token's probability
+    float repeat_penalty = 1;     // divides positive logits (multiplies negative) of recent tokens
+    int repeat_last = 64;         // how many tokens are recent
+    float presence_penalty = 0;   // taken from the logit of each token said so far
+    float frequency_penalty = 0;  // the same, for each time that it was said
+    std::vector<std::pair<int32_t, float>> bias{};  // added to these tokens' logits
     uint64_t seed = 0;
 };
 
@@ -44,6 +48,19 @@ struct Verdict {
     int32_t token = 0;
 };
 
+// What the next token follows.
+struct SampleContext {
+    std::span<const int32_t> history;     // the tokens so far, prompt included
+    size_t prompt = 0;                    // how many of them were not said but given
+    std::span<const uint32_t> allowed{};  // a bit for each token; empty: all are allowed
+
+    SampleContext() = default;
+    SampleContext(std::span<const int32_t> tokens)  // NOLINT: implicit on purpose
+        : history(tokens) {}
+    SampleContext(const std::vector<int32_t>& tokens)  // NOLINT: implicit on purpose
+        : history(tokens) {}
+};
+
 // The same options, seed and logits give the same tokens on every machine with the same libm.
 // Cost: one pass over the logits for greedy and for top-k (a heap of k); nothing ever sorts the
 // whole vocabulary. Allocates only while its buffers grow. Thread: one caller.
@@ -51,11 +68,11 @@ class Sampler {
   public:
     // `options` must have passed CheckSampler.
     explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
-    // logits [vocab], at least one; history: the tokens so far, prompt included. -inf forbids a
-    // token. kCorrupt where a logit is NaN or +inf, or all are -inf.
-    Result<int32_t> Sample(std::span<const float> logits, std::span<const int32_t> history);
+    // logits [vocab], at least one; -inf forbids a token. kCorrupt where a logit is NaN or +inf, or
+    // all are -inf.
+    Result<int32_t> Sample(std::span<const float> logits, const SampleContext& context);
     // What Sample draws from. Greedy: one token. Errors: as Sample.
-    Status Distribute(std::span<const float> logits, std::span<const int32_t> history,
+    Status Distribute(std::span<const float> logits, const SampleContext& context,
                       Distribution& out);
     int32_t DrawFrom(const Distribution& distribution);
     // Whether `drafted`, which was drawn from q (and has a chance there), stays where tokens are to
@@ -69,8 +86,9 @@ class Sampler {
         int32_t id;
     };
     static bool Better(const Candidate& a, const Candidate& b);
-    std::span<const float> Penalized(std::span<const float> logits,
-                                     std::span<const int32_t> history);
+    std::span<const float> Adjusted(std::span<const float> logits, const SampleContext& context);
+    void Repeat(std::span<const int32_t> history);
+    void Count(std::span<const int32_t> said);
     void Select(std::span<const float> logits, float best);
     void SelectTopK(std::span<const float> logits);
     void CutTopP(float best, double total);
@@ -81,8 +99,8 @@ class Sampler {
     SamplerOptions options_;
     std::mt19937_64 random_;
     std::vector<Candidate> candidates_;
-    std::vector<double> weights_;   // of candidates_, not normalised
-    std::vector<float> penalized_;  // a copy of the logits
+    std::vector<double> weights_;  // of candidates_, not normalised
+    std::vector<float> adjusted_;  // a copy of the logits
     std::vector<int32_t> recent_;
     std::vector<double> chances_;  // Judge: of q, by id; zeros between calls
     Distribution rest_;            // Judge: max(0, p - q), not normalised

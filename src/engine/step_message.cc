@@ -52,6 +52,26 @@ backend::Step StepData::View(std::vector<backend::StepSequence>& views) const {
     return {number, tokens, positions, views, output_rows};
 }
 
+void StepData::Clear() {
+    kind = StepKind::kRun;
+    ++number;
+    tokens.clear();
+    positions.clear();
+    output_rows.clear();
+    sequences.clear();
+}
+
+void StepData::Append(std::span<const int32_t> new_tokens, int64_t position, Sequence sequence) {
+    sequence.row_begin = static_cast<int32_t>(tokens.size());
+    sequence.row_count = static_cast<int32_t>(new_tokens.size());
+    sequence.position = static_cast<int32_t>(position);
+    tokens.insert(tokens.end(), new_tokens.begin(), new_tokens.end());
+    for (size_t i = 0; i < new_tokens.size(); ++i) {
+        positions.push_back(static_cast<int32_t>(position + static_cast<int64_t>(i)));
+    }
+    sequences.push_back(std::move(sequence));
+}
+
 void StepData::OfOneSequence(std::span<const int32_t> new_tokens, int64_t position,
                              std::span<const int32_t> rows) {
     const auto count = static_cast<int32_t>(new_tokens.size());

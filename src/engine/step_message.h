@@ -32,6 +32,10 @@ struct StepData {
     std::vector<int32_t> tokens, positions, output_rows;
     std::vector<Sequence> sequences;
 
+    // The next step, with no rows yet.
+    void Clear();
+    // Rows of one more sequence, whose first is at `position`; `sequence` has its pages.
+    void Append(std::span<const int32_t> new_tokens, int64_t position, Sequence sequence);
     // The next step: rows of the one sequence there is, `position` its first; pages in order.
     void OfOneSequence(std::span<const int32_t> new_tokens, int64_t position,
                        std::span<const int32_t> rows);

@@ -44,6 +44,7 @@ class CpuExecutable final : public Executable {
     Status LoadWeight(program::ValueId id, const RowSource& source) override;
     Status Run(const Step& step, const Groups& groups) override;
     Status Read(program::ValueId id, std::span<float> out) override;
+    const float* View(program::ValueId id) const override;
 
     MemoryUse memory() const override {
         return {static_cast<uint64_t>(buffers_.weights.size_bytes()),
@@ -585,6 +586,10 @@ Status CpuExecutable::Read(program::ValueId id, std::span<float> out) {
     WEFT_CHECK(data != nullptr);
     std::memcpy(out.data(), data, out.size_bytes());
     return {};
+}
+
+const float* CpuExecutable::View(program::ValueId id) const {
+    return reinterpret_cast<const float*>(buffers_.values[static_cast<size_t>(id)]);
 }
 
 class CpuBackend final : public Backend {

@@ -1,0 +1,420 @@
+#include "engine/batch/batch_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/log.h"
+#include "engine/stop.h"
+#include "formats/tokenizer/read_gguf.h"
+#include "formats/tokenizer/stream.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int64_t kDefaultContext = 4096;
+constexpr int64_t kShutdownMs = 5000;
+// How often an idle loop looks for a lost rank or a stop.
+constexpr auto kIdleTurn = std::chrono::milliseconds(50);
+// Losses in a row, without one token between, that are got over.
+constexpr int kMostLosses = 5;
+
+double Seconds(int64_t begin_ns, int64_t end_ns) {
+    return static_cast<double>(end_ns - begin_ns) * 1e-9;
+}
+
+// Logarithms of probabilities: the token's, and the `count` likeliest.
+SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
+    const float most = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - most));
+    const auto log_sum = static_cast<float>(std::log(sum)) + most;
+    SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
+    std::vector<int32_t> order(logits.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+    const auto better = [&](int32_t a, int32_t b) {
+        const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+        return x != y ? x > y : a < b;
+    };
+    const auto kept = std::min(order.size(), static_cast<size_t>(std::max(count, 0)));
+    std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(kept), order.end(),
+                      better);
+    for (size_t i = 0; i < kept; ++i) {
+        said.best.push_back({order[i], logits[static_cast<size_t>(order[i])] - log_sum});
+    }
+    return said;
+}
+
+}  // namespace
+
+// A request that waits or runs.
+struct BatchEngine::Active {
+    Active(BatchRequest r, std::shared_ptr<Listener> l, const formats::Tokenizer& tokenizer,
+           int64_t submitted)
+        : request(std::move(r)),
+          listener(std::move(l)),
+          sampler(request.sampler),
+          decoder(tokenizer),
+          stop(request.stop),
+          submitted_ns(submitted) {}
+
+    BatchRequest request;
+    std::shared_ptr<Listener> listener;
+    Sampler sampler;
+    formats::StreamDecoder decoder;
+    StopMatcher stop;
+    Sequence sequence;
+    int64_t most = 0;  // tokens to say
+    int64_t said = 0;
+    int64_t submitted_ns = 0, started_ns = 0, first_ns = 0;
+    bool over = false;
+};
+
+struct BatchEngine::Order {
+    int64_t id = 0;
+    std::unique_ptr<Active> added;  // null: the request is cancelled
+};
+
+Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
+    const cluster::ClusterOptions& options, Job job, const BatchOptions& batch,
+    std::unique_ptr<formats::Tokenizer> tokenizer) {
+    WEFT_TRY(cluster::CheckOptions(options));
+    if (job.ctx == 0) {
+        WEFT_ASSIGN(const auto source, formats::OpenModel(job.model));
+        WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+        job.ctx = std::min(hyper.context, kDefaultContext);
+    }
+    job.kv_tokens = std::max(job.kv_tokens, job.ctx);
+    if (batch.max_seqs < 1 || batch.max_seqs > job.step_rows()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--max-seqs {}: expected 1 to {}, the most rows of a step (--chunk)",
+                         batch.max_seqs, job.step_rows());
+    }
+    job.max_outputs = batch.max_seqs;
+    std::unique_ptr<BatchEngine> engine(new BatchEngine(batch));
+    WEFT_ASSIGN(engine->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
+    cluster::Cluster& cluster = *engine->cluster_;
+    engine->job_ = std::move(job);
+    const auto fail = [&](Error error) {
+        engine->finished_ = true;
+        return error;
+    };
+    Status opened = OpenRank(engine->job_, cluster, engine->rank_);
+    if (!opened.ok() && cluster.recovers()) {
+        opened = Recover(engine->job_, cluster, engine->rank_, opened.error(),
+                         engine->working_.recoveries);
+        if (!opened.ok()) return fail(opened.error());
+    }
+    if (!opened.ok()) return fail(cluster.ReportFailure(opened.error()));
+    engine->tokenizer_ = std::move(tokenizer);
+    if (engine->tokenizer_ == nullptr) {
+        auto loaded = formats::LoadTokenizer(engine->rank_->source());
+        if (!loaded.ok()) return fail(cluster.ReportFailure(loaded.error()));
+        engine->tokenizer_ = std::move(loaded).value();
+    }
+    engine->rank_->SetIdle(true);
+    engine->hyper_ = engine->rank_->hyper();
+    engine->context_ = engine->job_.ctx;
+    engine->scheduler_ = std::make_unique<Scheduler>(
+        ScheduleOptions{batch.max_seqs, engine->job_.step_rows(), engine->rank_->kv_pages(),
+                        backend::kPageTokens, batch.prefix_cache});
+    engine->Publish();
+    return engine;
+}
+
+BatchEngine::BatchEngine(const BatchOptions& options) : options_(options) {}
+
+BatchEngine::~BatchEngine() {
+    if (rank_ != nullptr && !finished_) [[maybe_unused]]
+        auto ignored = Finish();
+    rank_.reset();
+}
+
+Status BatchEngine::CheckRequest(const BatchRequest& request) const {
+    WEFT_TRY(CheckSampler(request.sampler));
+    if (request.prompt.empty()) {
+        return MakeError(ErrorCode::kUsage, "the prompt has no tokens: give some text");
+    }
+    const auto tokens = static_cast<int64_t>(request.prompt.size());
+    if (tokens + 1 > context_) {
+        return MakeError(ErrorCode::kUsage,
+                         "the prompt has {} tokens; with one for the answer the context of {} "
+                         "tokens is too short. Shorten the prompt, or start the server with a "
+                         "larger --ctx",
+                         tokens, context_);
+    }
+    for (const int32_t token : request.prompt) {
+        if (token >= 0 && token < hyper_.vocab) continue;
+        return MakeError(ErrorCode::kUsage, "token {} is not in the vocabulary (0 to {})", token,
+                         hyper_.vocab - 1);
+    }
+    return {};
+}
+
+Result<int64_t> BatchEngine::Submit(BatchRequest request, std::shared_ptr<Listener> listener) {
+    WEFT_TRY(CheckRequest(request));
+    auto active =
+        std::make_unique<Active>(std::move(request), std::move(listener), *tokenizer_, NowNs());
+    const int64_t room = context_ - static_cast<int64_t>(active->request.prompt.size());
+    const int64_t most = active->request.max_tokens;
+    active->most = most < 0 ? room : std::min(most, room);
+    Sequence& sequence = active->sequence;
+    sequence.tokens = active->request.prompt;
+    sequence.key = active->request.key;
+    sequence.priority = active->request.priority;
+    sequence.weight = active->request.weight;
+    sequence.cached = active->request.cached;
+    const std::lock_guard lock(mutex_);
+    if (published_.state == BatchState::kOver) {
+        return MakeError(ErrorCode::kPeerLost, "{}", published_.error);
+    }
+    if (draining_ || stopping_) {
+        return MakeError(ErrorCode::kCancelled, "the server is shutting down");
+    }
+    sequence.id = next_id_++;
+    const int64_t id = sequence.id;
+    orders_.push_back({id, std::move(active)});
+    ordered_.notify_one();
+    return id;
+}
+
+void BatchEngine::Cancel(int64_t id) {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back({id, nullptr});
+    ordered_.notify_one();
+}
+
+void BatchEngine::Drain() {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    if (published_.state == BatchState::kServing) published_.state = BatchState::kDraining;
+    ordered_.notify_one();
+}
+
+void BatchEngine::Stop() {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    ordered_.notify_one();
+}
+
+BatchStats BatchEngine::stats() const {
+    const std::lock_guard lock(mutex_);
+    BatchStats stats = published_;
+    // What was submitted and not yet taken in waits, too.
+    for (const Order& order : orders_) stats.schedule.waiting += order.added != nullptr ? 1 : 0;
+    return stats;
+}
+
+void BatchEngine::TakeOrders() {
+    std::vector<Order> orders;
+    {
+        const std::lock_guard lock(mutex_);
+        orders.swap(orders_);
+    }
+    for (Order& order : orders) {
+        if (order.added != nullptr) {
+            working_.prompt_tokens += static_cast<int64_t>(order.added->request.prompt.size());
+            scheduler_->Add(&order.added->sequence);
+            active_.emplace(order.id, std::move(order.added));
+        } else if (const auto it = active_.find(order.id); it != active_.end()) {
+            End(*it->second, MakeError(ErrorCode::kCancelled, "the request was cancelled"));
+        }
+    }
+    Sweep();
+}
+
+// With nothing to do: until something is asked for. A rank that is lost meanwhile is got over now,
+// not when the next request has to wait for it.
+Status BatchEngine::WaitForOrders() {
+    rank_->SetIdle(true);
+    {
+        std::unique_lock lock(mutex_);
+        ordered_.wait_for(lock, kIdleTurn, [&] {
+            return !orders_.empty() || stopping_ || (draining_ && active_.empty());
+        });
+    }
+    const net::PeerMonitor* monitor = cluster_->monitor();
+    if (monitor != nullptr && monitor->Failed()) return monitor->Failure();
+    return {};
+}
+
+bool BatchEngine::over() const {
+    const std::lock_guard lock(mutex_);
+    return stopping_ || (draining_ && active_.empty() && orders_.empty());
+}
+
+Status BatchEngine::Run() {
+    cluster_->SetPhase("serve");
+    Publish();
+    while (!over()) {
+        if (cluster_->stop_requested()) {
+            return FailAll(MakeError(ErrorCode::kCancelled, "stopped by the user"));
+        }
+        TakeOrders();
+        const int64_t begin_ns = NowNs();
+        const bool work = scheduler_->Plan(step_, planned_);
+        working_.plan_s += Seconds(begin_ns, NowNs());
+        Status outcome = work ? RunStep() : WaitForOrders();
+        if (outcome.ok() && work) outcome = SayAll();
+        if (!outcome.ok()) WEFT_TRY(GetOver(outcome.error()));
+        Publish();
+    }
+    rank_->SetIdle(true);
+    if (!active_.empty()) {
+        for (const auto& [id, active] : active_) {
+            End(*active, MakeError(ErrorCode::kCancelled, "the server is shutting down"));
+        }
+        Sweep();
+    }
+    return {};
+}
+
+Status BatchEngine::RunStep() {
+    rank_->SetIdle(false);
+    const int64_t begin_ns = NowNs();
+    for (const PlannedRows& plan : planned_) {
+        Active& active = *active_.at(plan.sequence->id);
+        if (active.started_ns == 0) active.started_ns = begin_ns;
+    }
+    WEFT_TRY(rank_->Run(step_));
+    working_.step_s += Seconds(begin_ns, NowNs());
+    ++working_.steps;
+    working_.step_rows += static_cast<int64_t>(step_.tokens.size());
+    scheduler_->Commit(planned_);
+    return {};
+}
+
+Status BatchEngine::SayAll() {
+    const int64_t begin_ns = NowNs();
+    const auto outputs = static_cast<int64_t>(step_.output_rows.size());
+    if (outputs > 0) {
+        WEFT_ASSIGN(const std::span<const float> logits, rank_->Logits(outputs, logits_));
+        const auto vocab = static_cast<size_t>(hyper_.vocab);
+        for (const PlannedRows& plan : planned_) {
+            if (plan.output < 0) continue;
+            Say(*active_.at(plan.sequence->id),
+                logits.subspan(static_cast<size_t>(plan.output) * vocab, vocab));
+        }
+        working_.last_token_ns = NowNs();
+        losses_ = 0;
+        Sweep();
+    }
+    working_.say_s += Seconds(begin_ns, NowNs());
+    return {};
+}
+
+// Draws the next token of one request and says it.
+void BatchEngine::Say(Active& active, std::span<const float> logits) {
+    SampleContext context(active.sequence.tokens);
+    context.prompt = active.request.prompt.size();
+    auto drawn = active.sampler.Sample(logits, context);
+    if (!drawn.ok()) return End(active, drawn.error());
+    const int32_t token = *drawn;
+    if (active.first_ns == 0) active.first_ns = NowNs();
+    active.sequence.tokens.push_back(token);
+    ++active.said;
+    ++working_.said_tokens;
+    SaidToken said{{token, 0}, {}};
+    if (active.request.logprobs >= 0) said = Chances(logits, token, active.request.logprobs);
+    const bool eos = tokenizer_->IsEog(token) && !active.request.ignore_eos;
+    const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
+    active.listener->OnToken(said, text);
+    std::string finish;
+    if (eos) {
+        finish = "eos";
+    } else if (active.stop.stopped()) {
+        finish = "stop";
+    } else if (active.said >= active.most) {
+        finish = active.most == active.request.max_tokens ? "length" : "context";
+    }
+    if (finish.empty()) return;
+    Ending ending{finish};
+    ending.prompt_tokens = static_cast<int64_t>(active.request.prompt.size());
+    ending.cached_tokens = active.sequence.from_cache;
+    ending.said_tokens = active.said;
+    ending.queue_s = Seconds(active.submitted_ns, active.started_ns);
+    ending.first_token_s = Seconds(active.submitted_ns, active.first_ns);
+    ending.total_s = Seconds(active.submitted_ns, NowNs());
+    End(active, ending);
+}
+
+void BatchEngine::End(Active& active, const Result<Ending>& ending) {
+    if (active.over) return;
+    active.over = true;
+    std::string rest;
+    if (ending.ok()) {
+        rest = active.stop.Push(active.decoder.Flush());
+        rest += active.stop.Flush();
+    }
+    const bool cancelled = !ending.ok() && ending.error().code == ErrorCode::kCancelled;
+    ++(ending.ok() ? working_.ended : cancelled ? working_.cancelled : working_.failed);
+    active.listener->OnEnd(rest, ending);
+    scheduler_->Remove(&active.sequence);
+    ended_.push_back(active.sequence.id);
+}
+
+void BatchEngine::Sweep() {
+    for (const int64_t id : ended_) active_.erase(id);
+    ended_.clear();
+}
+
+Status BatchEngine::GetOver(Error error) {
+    rank_->SetIdle(true);
+    if (++losses_ > kMostLosses || !cluster_->recovers()) {
+        return FailAll(cluster_->ReportFailure(std::move(error)));
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        published_.state = BatchState::kRecovering;
+    }
+    const Status recovered = Recover(job_, *cluster_, rank_, error, working_.recoveries);
+    if (!recovered.ok()) return FailAll(recovered.error());
+    scheduler_->Forget();
+    cluster_->SetPhase("serve");
+    rank_->SetIdle(true);
+    return {};
+}
+
+// The end: whoever waits gets the reason.
+Status BatchEngine::FailAll(Error error) {
+    finished_ = true;
+    {
+        const std::lock_guard lock(mutex_);
+        published_.state = BatchState::kOver;
+        published_.error = error.message;
+        working_.error = error.message;
+        working_.state = BatchState::kOver;
+    }
+    TakeOrders();
+    for (const auto& [id, active] : active_) End(*active, error);
+    Sweep();
+    return error;
+}
+
+void BatchEngine::Publish() {
+    working_.schedule = scheduler_->stats();
+    const std::lock_guard lock(mutex_);
+    working_.state = draining_ ? BatchState::kDraining : BatchState::kServing;
+    published_ = working_;
+}
+
+Result<std::vector<RankReport>> BatchEngine::Finish() {
+    if (finished_) return std::vector<RankReport>{};
+    finished_ = true;
+    const auto run = [&]() -> Result<std::vector<RankReport>> {
+        StepData stop;
+        stop.kind = StepKind::kStop;
+        stop.number = step_.number + 1;
+        WEFT_TRY(rank_->Run(stop));
+        WEFT_ASSIGN(std::vector<RankReport> reports, rank_->GatherReports());
+        rank_.reset();
+        WEFT_TRY(cluster_->Shutdown(Deadline::In(kShutdownMs)));
+        return reports;
+    };
+    auto result = run();
+    if (result.ok()) return result;
+    return cluster_->ReportFailure(result.error());
+}
+
+}  // namespace weft::engine

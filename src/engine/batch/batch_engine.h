@@ -1,0 +1,179 @@
+// BatchEngine: rank 0's side of serving. Many requests at once, a step after another.
+//
+//     WEFT_ASSIGN(auto engine, BatchEngine::Start(cluster_options, job, options));
+//     ... other threads: engine->Submit(request, listener), engine->Cancel(id), engine->stats()
+//     WEFT_TRY(engine->Run());    // the loop, until Drain() and the last answer, or Stop()
+//
+// Each turn of the loop takes in what was submitted and cancelled, asks the scheduler (scheduler.h)
+// for a step, runs it on all ranks, and draws a token for each sequence that has one coming. What a
+// request says does not depend on what else is in its steps: the kernels give a row the same bits
+// in any company, and each request has a sampler of its own.
+// A rank that is lost costs a pause: the cluster forms its next epoch (recovery.h), all sequences
+// are computed again from their tokens, and the answers go on, to the token the same. Where it
+// can't, every listener gets the reason, and so does every later Submit.
+//
+// Thread: Start, Run and the destructor: one thread, the main one (cluster.h). All others: any
+// thread. Listeners are called on the thread of Run and must not block.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "engine/batch/scheduler.h"
+#include "engine/job.h"
+#include "engine/rank.h"
+#include "engine/recovery.h"
+#include "engine/sampler.h"
+#include "formats/tokenizer/tokenizer.h"
+
+namespace weft::engine {
+
+struct BatchOptions {
+    int64_t max_seqs = 32;
+    bool prefix_cache = true;
+};
+
+struct BatchRequest {
+    std::vector<int32_t> prompt;
+    int64_t max_tokens = -1;  // -1: to the end of the context
+    bool ignore_eos = false;
+    std::vector<std::string> stop{};
+    SamplerOptions sampler{};
+    int logprobs = -1;  // how many of the likeliest tokens are reported beside each; -1: nothing is
+    std::string key{};  // see Sequence
+    int priority = 0;
+    double weight = 1;
+    bool cached = true;
+};
+
+struct TokenChance {
+    int32_t id = 0;
+    float logprob =
+        0;  // natural logarithm of the model's own probability, before any sampling rule
+};
+
+// A token that was said.
+struct SaidToken {
+    TokenChance chance;
+    std::vector<TokenChance> best{};  // the likeliest, best first, as many as were asked for
+};
+
+struct Ending {
+    std::string finish;  // "eos", "length", "stop", "context"
+    int64_t prompt_tokens = 0, cached_tokens = 0, said_tokens = 0;
+    double queue_s = 0, first_token_s = 0, total_s = 0;  // since Submit
+};
+
+// Who asked. Called on the engine's thread; must not block.
+class Listener {
+  public:
+    virtual ~Listener() = default;
+    // A token was said, and this text is new (whole code points; it may be empty, or belong to
+    // tokens before, which stop strings held back).
+    virtual void OnToken(const SaidToken& token, std::string_view text) = 0;
+    // The last call. `rest`: text that was held back. kCancelled: Cancel was called.
+    virtual void OnEnd(std::string_view rest, const Result<Ending>& ending) = 0;
+};
+
+enum class BatchState { kServing, kRecovering, kDraining, kOver };
+
+struct BatchStats {
+    ScheduleStats schedule;
+    BatchState state = BatchState::kServing;
+    int64_t steps = 0, step_rows = 0;
+    int64_t prompt_tokens = 0, said_tokens = 0;  // of requests that ended or run
+    int64_t ended = 0, failed = 0, cancelled = 0;
+    double step_s = 0;          // in steps, all ranks at work
+    double plan_s = 0;          // in the scheduler
+    double say_s = 0;           // in sampling, text and listeners
+    int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
+    std::vector<Recovery> recoveries{};
+    std::string error{};  // why it is over
+};
+
+class BatchEngine {
+  public:
+    // job.ctx: most tokens of a sequence (0: the model's context, at most 4096); job.kv_tokens: of
+    // all together (0: ctx); job.chunk: most rows of a step. tokenizer: where it is read already.
+    static Result<std::unique_ptr<BatchEngine>> Start(
+        const cluster::ClusterOptions& cluster, Job job, const BatchOptions& options,
+        std::unique_ptr<formats::Tokenizer> tokenizer = nullptr);
+    ~BatchEngine();
+
+    // Until Drain and the last answer, Stop, or a failure.
+    Status Run();
+
+    // The number of the request, for Cancel. kUsage: it can never run (too long: both numbers are
+    // named; tokens that the model does not have; sampling out of range). After an error of Run:
+    // that error.
+    Result<int64_t> Submit(BatchRequest request, std::shared_ptr<Listener> listener);
+    // Its pages are free before the next step. Nothing where it has ended.
+    void Cancel(int64_t id);
+    // No more requests; Run returns after the last answer.
+    void Drain();
+    // Ends everything now.
+    void Stop();
+
+    BatchStats stats() const;
+    const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
+    const model::Hyper& hyper() const { return hyper_; }
+    int64_t context() const { return context_; }
+    // On the thread of Run or before it.
+    Rank& rank() { return *rank_; }
+    cluster::Cluster& cluster() { return *cluster_; }
+    // Ends the job on all ranks and gathers their reports. After Run.
+    Result<std::vector<RankReport>> Finish();
+
+  private:
+    struct Active;
+    struct Order;
+    explicit BatchEngine(const BatchOptions& options);
+    Status CheckRequest(const BatchRequest& request) const;
+    void TakeOrders();
+    Status WaitForOrders();
+    Status RunStep();
+    Status SayAll();
+    void Say(Active& active, std::span<const float> logits);
+    void End(Active& active, const Result<Ending>& ending);
+    void Sweep();
+    Status GetOver(Error error);
+    Status FailAll(Error error);
+    void Publish();
+    bool over() const;
+
+    BatchOptions options_;
+    std::unique_ptr<cluster::Cluster> cluster_;
+    std::unique_ptr<Rank> rank_;
+    std::unique_ptr<formats::Tokenizer> tokenizer_;
+    model::Hyper hyper_;
+    Job job_;
+    int64_t context_ = 0;
+    std::unique_ptr<Scheduler> scheduler_;
+    std::map<int64_t, std::unique_ptr<Active>> active_;
+    std::vector<int64_t> ended_;  // swept after the step
+    StepData step_;
+    std::vector<PlannedRows> planned_;
+    std::vector<float> logits_;
+    BatchStats working_;  // the loop's own
+    int losses_ = 0;      // since the last token
+    bool finished_ = false;
+
+    mutable std::mutex mutex_;  // of all below
+    std::condition_variable ordered_;
+    std::vector<Order> orders_;
+    int64_t next_id_ = 1;
+    bool draining_ = false, stopping_ = false;
+    BatchStats published_;
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,45 @@
+#include "engine/batch/pages.h"
+
+#include "base/check.h"
+
+namespace weft::engine {
+
+PagePool::PagePool(int64_t pages) : pages_(static_cast<size_t>(pages)) {
+    for (auto page = static_cast<int32_t>(pages - 1); page >= 0; --page) free_.push_back(page);
+}
+
+// Every change of a page goes through here: free and idle pages are counted by what it was before
+// and what it is then.
+void PagePool::Change(int32_t page, int32_t holders, bool cached) {
+    Page& p = at(page);
+    WEFT_CHECK(holders >= 0);
+    const bool was_idle = p.holders == 0 && p.cached;
+    p.holders = holders;
+    p.cached = cached;
+    const bool is_idle = holders == 0 && cached;
+    idle_ += (is_idle ? 1 : 0) - (was_idle ? 1 : 0);
+    if (holders == 0 && !cached) free_.push_back(page);
+}
+
+int32_t PagePool::Take() {
+    WEFT_CHECK(!free_.empty());
+    const int32_t page = free_.back();
+    free_.pop_back();
+    Change(page, 1, false);
+    return page;
+}
+
+void PagePool::Hold(int32_t page) {
+    Change(page, at(page).holders + 1, at(page).cached);
+}
+
+void PagePool::LetGo(int32_t page) {
+    Change(page, at(page).holders - 1, at(page).cached);
+}
+
+void PagePool::SetCached(int32_t page, bool cached) {
+    WEFT_CHECK(at(page).cached != cached);
+    Change(page, at(page).holders, cached);
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,62 @@
+// PrefixCache: KV pages of what was computed before, found again by their tokens.
+//
+// A radix tree whose edges are whole pages of tokens: a node stands for the text from the beginning
+// to the end of its page, and holds the page. KV rows depend on the tokens before them and on
+// nothing else, to the bit (rows do not depend on the other rows of a step), so that a page may
+// serve any sequence that begins with the same tokens.
+// The cache never owns a page alone against a sequence that needs one: what only it holds is given
+// up when asked, least recently used first, leaves before what they build on. Sequences hold all
+// pages from the beginning on, so that whatever is idle can be given up.
+// Source: RadixAttention (Zheng et al. 2023, "SGLang: Efficient Execution of Structured Language
+// Model Programs"). Thread: one caller.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/batch/pages.h"
+
+namespace weft::engine {
+
+class PrefixCache {
+  public:
+    // `pool` outlives the cache. page_tokens: tokens of a page.
+    PrefixCache(PagePool& pool, int64_t page_tokens);
+    ~PrefixCache();
+
+    // Adds to `pages`, which hold the first pages of `tokens`, those that follow and are known, as
+    // far as `most` tokens in all; each is held for the caller. How many were added.
+    int64_t Extend(std::span<const int32_t> tokens, int64_t most, std::vector<int32_t>& pages);
+    // The first `pages` hold whole pages of `tokens`: they become known. Where the same text is
+    // known already, the sequence gets the known page in place of its own, which has the same bits.
+    void Insert(std::span<const int32_t> tokens, std::span<int32_t> pages);
+    // Gives up idle pages until `wanted` pages of the pool are free, or none is idle.
+    void Evict(int64_t wanted);
+    // Forgets everything: the pages' bytes are gone.
+    void Clear();
+
+    int64_t pages() const { return pages_; }
+
+  private:
+    struct Node;
+    using Leaf = std::pair<int64_t, Node*>;  // last use first
+    Node* Find(Node* parent, std::span<const int32_t> block) const;
+    Node* Walk(std::span<const int32_t> tokens, int64_t count);
+    void Touch(Node* node);
+    void Remove(Node* leaf);
+    std::span<const int32_t> Block(std::span<const int32_t> tokens, int64_t index) const;
+
+    PagePool& pool_;
+    int64_t page_tokens_;
+    int64_t pages_ = 0;
+    int64_t clock_ = 0;
+    std::unique_ptr<Node> root_;
+    std::set<Leaf> leaves_;
+};
+
+}  // namespace weft::engine

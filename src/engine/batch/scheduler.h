@@ -1,0 +1,119 @@
+// Scheduler: which rows of which sequences the next step takes, and on which KV pages.
+//
+// Continuous batching with chunked prefill: every step first takes the last token of each sequence
+// that says tokens, then, with the rows that are left of its budget, parts of prompts. So a long
+// prompt holds up others by one step's budget at a time, and never longer.
+// Pages are given as a sequence grows. When none is left, the prefix cache gives up what nobody
+// uses; then the sequence of the least priority that came last is taken back: it waits, and is
+// computed again from its tokens (of which the cache still has what was not needed since). On a CPU
+// "swapping to host memory" would be a copy from memory to memory, and no cheaper.
+// Who waits is let in by priority, then by fair share (the key that was served least, by its
+// weight), then by time.
+// Pure: no clock, no I/O, the same calls give the same steps. Thread: one caller.
+// Sources: Orca (Yu et al. 2022), iteration-level scheduling; Sarathi-Serve (Agrawal et al. 2024),
+// chunked prefill with decodes; vLLM (Kwon et al. 2023), paged KV and preemption by recomputing;
+// start-time fair queueing (Goyal et al. 1996).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/batch/pages.h"
+#include "engine/batch/prefix_cache.h"
+#include "engine/step_message.h"
+
+namespace weft::engine {
+
+struct ScheduleOptions {
+    int64_t max_seqs = 32;      // that run at once
+    int64_t step_tokens = 512;  // most rows of a step; at least max_seqs
+    int64_t pages = 0;          // of the KV cache
+    int64_t page_tokens = 64;
+    bool prefix_cache = true;
+};
+
+// A request as the scheduler sees it. Owned by the caller, who appends to `tokens` between Commit
+// and the next Plan.
+struct Sequence {
+    int64_t id = 0;
+    std::vector<int32_t> tokens;  // the prompt and what was said
+    std::string key{};            // who shares fairly with others
+    int priority = 0;             // more is sooner
+    double weight = 1;            // of the key
+    bool cached = true;           // may take pages from the prefix cache, and leaves its own there
+
+    // The scheduler's own.
+    int64_t computed = 0;    // tokens with KV rows
+    int64_t from_cache = 0;  // of them, at the first start, found in the prefix cache
+    int64_t preempted = 0;   // times
+    bool started = false;
+    int64_t plan = 0;  // the last one that it has rows in
+    std::vector<int32_t> pages{};
+    int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
+};
+
+// What a step has of a sequence.
+struct PlannedRows {
+    Sequence* sequence = nullptr;
+    int32_t rows = 0;
+    int32_t output = -1;  // which row of the logits is after its last token; -1: none yet
+};
+
+struct ScheduleStats {
+    int64_t running = 0, waiting = 0;
+    int64_t pages = 0, free_pages = 0, idle_pages = 0;
+    int64_t cache_asked = 0, cache_hit = 0;  // prompt tokens, since the beginning
+    int64_t preemptions = 0;
+};
+
+class Scheduler {
+  public:
+    explicit Scheduler(const ScheduleOptions& options);
+
+    // The sequence waits from now on. It has at least one token, and fits the pages when whole.
+    void Add(Sequence* sequence);
+    // It is over, or nobody wants it: its pages are free for others at once.
+    void Remove(Sequence* sequence);
+    // The rows of the next step, into `step` (its number grows) and `planned`; false: nobody wants
+    // anything. Sequences whose last token is in it get a row of logits, in order.
+    bool Plan(StepData& step, std::vector<PlannedRows>& planned);
+    // The planned step has run: its rows have KV.
+    void Commit(std::span<const PlannedRows> planned);
+    // The KV cache is lost: everyone begins again from the tokens, in the same order.
+    void Forget();
+
+    bool idle() const { return running_.empty() && waiting_.empty(); }
+    ScheduleStats stats() const;
+
+  private:
+    bool Grow(Sequence& sequence, int64_t tokens);
+    bool Reserve(Sequence& sequence, int64_t tokens);
+    Sequence* Victim(const Sequence& wanting) const;
+    void Preempt(Sequence* sequence);
+    void ReleasePages(Sequence& sequence);
+    void Append(Sequence& sequence, int64_t rows, StepData& step,
+                std::vector<PlannedRows>& planned);
+    void PlanDecodes(StepData& step, std::vector<PlannedRows>& planned);
+    void PlanPrefills(StepData& step, std::vector<PlannedRows>& planned);
+    void Admit(StepData& step, std::vector<PlannedRows>& planned);
+    size_t BestWaiting() const;
+    bool Sooner(const Sequence& a, const Sequence& b) const;
+    int64_t Left(const StepData& step) const;
+    int64_t PagesFor(int64_t tokens) const;
+    int64_t FindPrefix(Sequence& sequence);
+    void CountFound(Sequence& sequence, int64_t found);
+
+    ScheduleOptions options_;
+    PagePool pool_;
+    PrefixCache cache_;
+    std::vector<Sequence*> running_;  // in the order in which they were let in
+    std::vector<Sequence*> waiting_;
+    std::unordered_map<std::string, double> served_;  // tokens by weight, of keys that are here
+    int64_t plan_ = 0;  // the one that is being made, or was made last
+    ScheduleStats stats_;
+};
+
+}  // namespace weft::engine
