@@ -1,0 +1,613 @@
+#include "serve/http/connection.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <exception>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "serve/http/cors.h"
+
+namespace weft::serve {
+namespace {
+
+using BoostError = boost::system::error_code;
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int kTurns = 4;                  // reads before other connections have theirs
+constexpr size_t kPieces = 64;             // of one writev
+constexpr size_t kTlsRecordBytes = 16384;  // what TLS sends at once
+constexpr size_t kLeastProgress = 4096;
+constexpr int64_t kLookForPeerNs = 200 * kMs;
+
+}  // namespace
+
+Connection::Connection(Core& core, Loop& loop, Tcp::socket socket, const Tcp::endpoint& peer)
+    : core_(core),
+      loop_(loop),
+      limits_(core.options.limits),
+      socket_(std::move(socket)),
+      timer_(loop.context),
+      peer_(peer) {
+    ++core_.counters.connections;
+}
+
+Connection::~Connection() {
+    --core_.counters.connections;
+}
+
+void Connection::Begin(bool turned_away) {
+    loop_.connections.emplace(this, shared_from_this());
+    phase_ns_ = NowNs();
+    const std::shared_ptr<const TlsContext> tls = core_.tls();
+    if (core_.stopping || (turned_away && tls != nullptr)) return Close();
+    if (tls != nullptr) {
+        tls_ = std::make_unique<TlsStream>(*tls, socket_.native_handle());
+        phase_ = Phase::kHandshake;
+    }
+    if (turned_away) {
+        Refuse({503, "the server has as many connections as it may; try again later",
+                "too_many_connections"});
+    }
+    WaitReadable();
+    Arm();
+}
+
+void Connection::CloseIfIdle() {
+    if (phase_ == Phase::kIdle) Close();
+}
+
+void Connection::Close() {
+    if (phase_ == Phase::kClosed) return;
+    const auto self = shared_from_this();
+    phase_ = Phase::kClosed;
+    BoostError ignored;
+    timer_.cancel(ignored);
+    tls_.reset();
+    socket_.close(ignored);
+    ReleaseBody();
+    parser_.reset();
+    input_ = {};
+    out_ = {};
+    staged_ = {};
+    loop_.connections.erase(this);
+    if (const auto exchange = std::exchange(exchange_, nullptr)) {
+        --core_.open_exchanges;
+        ++core_.counters.client_gone;
+        Record(exchange->request(), exchange->status(), exchange->sent_bytes(), true, false);
+        exchange->Gone();
+    }
+}
+
+// ---------------------------------------------------------------------------------------- reading
+
+void Connection::WaitReadable() {
+    if (reading_ || ended_ || phase_ == Phase::kClosed) return;
+    reading_ = true;
+    socket_.async_wait(Tcp::socket::wait_read, [self = shared_from_this()](const BoostError& ec) {
+        self->reading_ = false;
+        if (!ec) self->OnReadable();
+    });
+}
+
+void Connection::ReadAgain() {
+    if (reading_ || ended_ || phase_ == Phase::kClosed) return;
+    reading_ = true;
+    boost::asio::post(loop_.context, [self = shared_from_this()] {
+        self->reading_ = false;
+        self->OnReadable();
+    });
+}
+
+bool Connection::Handshake() {
+    switch (tls_->Handshake()) {
+        case TlsStep::kDone:
+            phase_ = Phase::kIdle;
+            phase_ns_ = NowNs();
+            Arm();
+            return true;
+        case TlsStep::kWantRead: WaitReadable(); return false;
+        case TlsStep::kWantWrite: WaitWritable(); return false;
+        case TlsStep::kPlainHttp: RefusePlainHttp(); return false;
+        case TlsStep::kClosed:
+        case TlsStep::kFailed: break;
+    }
+    ++core_.counters.tls_failed;
+    Close();
+    return false;
+}
+
+Connection::Io Connection::Receive(std::span<char> room, size_t& got) {
+    if (tls_ != nullptr) {
+        switch (tls_->Read(room, got)) {
+            case TlsStep::kDone: return Io::kDone;
+            case TlsStep::kWantRead: return Io::kAgain;
+            case TlsStep::kWantWrite: WaitWritable(); return Io::kAgain;
+            case TlsStep::kClosed:
+            case TlsStep::kPlainHttp:
+            case TlsStep::kFailed: return Io::kEnd;
+        }
+    }
+    const ssize_t returned =
+        ::recv(socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+    if (returned > 0) {
+        got = static_cast<size_t>(returned);
+        return Io::kDone;
+    }
+    if (returned < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        return Io::kAgain;
+    }
+    return Io::kEnd;
+}
+
+void Connection::OnReadable() {
+    if (ended_ || phase_ == Phase::kClosed) return;
+    if (phase_ == Phase::kHandshake && !Handshake()) return;
+    for (int turn = 0; turn < kTurns; ++turn) {
+        std::span<char> room(loop_.scratch);
+        if (exchange_ != nullptr) {
+            if (input_.size() >= limits_.head_bytes) {
+                paused_ = true;
+                paused_ns_ = NowNs();
+                return Arm();
+            }
+            room = room.first(std::min(room.size(), limits_.head_bytes - input_.size()));
+        }
+        size_t got = 0;
+        const Io io = Receive(room, got);
+        if (io == Io::kAgain) return WaitReadable();
+        if (io == Io::kEnd) return OnEnd();
+        core_.counters.received_bytes += got;
+        if (exchange_ != nullptr) {
+            input_.append(room.data(), got);
+        } else if (reading_requests()) {
+            Consume({room.data(), got});
+        }
+        if (phase_ == Phase::kClosed) return;
+        if (tls_ == nullptr && got < room.size()) return WaitReadable();
+    }
+    ReadAgain();
+}
+
+void Connection::Consume(std::string_view bytes) {
+    std::string kept;
+    if (!input_.empty()) {
+        input_.append(bytes);
+        kept.swap(input_);
+        bytes = kept;
+    }
+    bool more = true;
+    while (more && !bytes.empty() && reading_requests()) {
+        if (parser_ == nullptr) {
+            parser_ = std::make_unique<RequestParser>(
+                ParserLimits{limits_.head_bytes, limits_.headers, limits_.body_bytes});
+            phase_ = Phase::kHead;
+            phase_ns_ = began_ns_ = NowNs();
+        }
+        const RequestParser::Step step = parser_->Feed(bytes);
+        if (!CountBody()) break;
+        switch (step) {
+            case RequestParser::Step::kMore: more = false; break;
+            case RequestParser::Step::kHead: more = OnHead(bytes.empty()); break;
+            case RequestParser::Step::kDone: Serve(); break;
+            case RequestParser::Step::kRefused: Refuse(parser_->refusal()); break;
+        }
+    }
+    if (!reading_requests() && phase_ != Phase::kServing) return;
+    if (bytes.empty()) {
+        input_ = {};
+    } else if (kept.empty()) {
+        input_.assign(bytes);
+    } else {
+        kept.erase(0, kept.size() - bytes.size());
+        input_.swap(kept);
+    }
+    Arm();
+}
+
+// False: nothing more is to be read of it.
+bool Connection::OnHead(bool body_is_coming) {
+    phase_ = Phase::kBody;
+    phase_ns_ = NowNs();
+    if (parser_->expects_continue() && body_is_coming) {
+        out_.emplace_back("HTTP/1.1 100 Continue\r\n\r\n");
+        Flush();
+    }
+    return phase_ == Phase::kBody;
+}
+
+bool Connection::CountBody() {
+    const size_t bytes = parser_->body_bytes();
+    if (bytes <= body_bytes_) return true;
+    const size_t more = bytes - body_bytes_;
+    body_bytes_ = bytes;
+    if (core_.counters.body_bytes.fetch_add(more) + more <= limits_.all_bodies_bytes) return true;
+    Refuse({503, "the server holds as many large requests as it may; try again later",
+            "too_many_large_requests"});
+    return false;
+}
+
+void Connection::ReleaseBody() {
+    core_.counters.body_bytes -= std::exchange(body_bytes_, 0);
+}
+
+// The client sends no more, or is gone altogether.
+void Connection::OnEnd() {
+    switch (phase_) {
+        case Phase::kHead:
+        case Phase::kBody:
+            ended_ = true;
+            return Refuse({400, "the connection ended in the middle of the request", ""});
+        case Phase::kServing:
+            if (!exchange_->complete()) return Close();
+            ended_ = true;  // the answer is made: it goes out as far as it can
+            return Wake();
+        case Phase::kRefusing: ended_ = true; return;
+        case Phase::kHandshake: ++core_.counters.tls_failed; return Close();
+        case Phase::kIdle:
+        case Phase::kLinger: return Close();
+        case Phase::kClosed: return;
+    }
+}
+
+// ---------------------------------------------------------------------------------------- serving
+
+std::string Connection::PeerText() const {
+    boost::asio::ip::address address = peer_.address();
+    if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+        address = boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, address.to_v6());
+    }
+    return fmt::format(fmt::runtime(address.is_v6() ? "[{}]:{}" : "{}:{}"), address.to_string(),
+                       peer_.port());
+}
+
+void Connection::Serve() {
+    const bool keep_alive = parser_->keep_alive() && !ended_;
+    HttpRequest request = parser_->Take();
+    request.peer = PeerText();
+    parser_.reset();
+    phase_ = Phase::kServing;
+    phase_ns_ = NowNs();
+    ++core_.open_exchanges;
+    const HttpOptions& options = core_.options;
+    Headers extra = CorsHeaders(request, options.allow_origins);
+    exchange_ = std::make_shared<ExchangeState>(std::move(request), keep_alive, std::move(extra),
+                                                shared_from_this());
+    const HttpRequest& asked = exchange_->request();
+    if (asked.method == "OPTIONS") {
+        return exchange_->Send(204, OptionsHeaders(asked, options.allow_origins), {});
+    }
+    if (core_.draining &&
+        std::ranges::find(options.drain_paths, asked.path) == options.drain_paths.end()) {
+        ++core_.counters.refused;
+        return exchange_->Send(
+            503,
+            {{"Content-Type", "application/json"},
+             {"Retry-After", std::to_string(options.retry_after_s)}},
+            ErrorBody(503, "the server is about to stop; try another, or later", {}, "draining"));
+    }
+    ++core_.counters.requests;
+    const auto state = exchange_;  // whatever the handler does
+    try {
+        core_.handler(MakeExchange(state));
+    } catch (const std::exception& error) {
+        Log(LogLevel::kError, "{} {}: the handler failed: {}", asked.method, asked.path,
+            error.what());
+        state->Abandon();
+    }
+}
+
+void Connection::Refuse(const Refusal& refusal) {
+    HttpRequest request;
+    if (parser_ != nullptr) request = parser_->Take();
+    if (request.id.empty()) request.id = MakeRequestId();
+    if (began_ns_ == 0) began_ns_ = NowNs();
+    Headers headers = {{"Content-Type", "application/json"}};
+    if (refusal.status == 503) {
+        headers.emplace_back("Retry-After", std::to_string(core_.options.retry_after_s));
+    }
+    const Headers cors = CorsHeaders(request, core_.options.allow_origins);
+    headers.insert(headers.end(), cors.begin(), cors.end());
+    const std::string body = ErrorBody(refusal.status, refusal.message, {}, refusal.code);
+    out_.push_back(FormatHead({.status = refusal.status,
+                               .length_bytes = body.size(),
+                               .keep_alive = false,
+                               .request_id = request.id},
+                              headers));
+    if (request.method != "HEAD") out_.back() += body;
+    ++core_.counters.refused;
+    Record(request, refusal.status, out_.back().size(), false, true);
+    ReleaseBody();
+    parser_.reset();
+    phase_ = Phase::kRefusing;
+    phase_ns_ = NowNs();
+    Flush();
+    Arm();
+}
+
+// Its bytes are gone into OpenSSL, which knew them by their beginning.
+void Connection::RefusePlainHttp() {
+    tls_.reset();
+    ++core_.counters.tls_failed;
+    Refuse({400, "this port speaks HTTPS: ask with https:// in place of http://", "https_only"});
+    if (phase_ != Phase::kClosed) WaitReadable();
+}
+
+void Connection::Record(const HttpRequest& request, int status, uint64_t sent_bytes, bool gone,
+                        bool refused) const {
+    if (!core_.options.observer) return;
+    core_.options.observer({.id = request.id,
+                            .peer = PeerText(),
+                            .method = request.method,
+                            .path = request.path,
+                            .status = status,
+                            .sent_bytes = sent_bytes,
+                            .seconds = static_cast<double>(NowNs() - began_ns_) * 1e-9,
+                            .gone = gone,
+                            .refused = refused});
+}
+
+void Connection::FinishExchange() {
+    const auto exchange = std::exchange(exchange_, nullptr);
+    const bool keep_alive = exchange->keep_alive() && !ended_ && !core_.draining;
+    --core_.open_exchanges;
+    ReleaseBody();
+    Record(exchange->request(), exchange->status(), exchange->sent_bytes(), false, false);
+    exchange->Done();
+    if (!keep_alive) return StartLinger();
+    phase_ = Phase::kIdle;
+    phase_ns_ = NowNs();
+    out_ = {};
+    staged_ = {};
+    if (input_.empty()) {
+        input_ = {};
+    } else {
+        Consume({});  // what came in the meantime
+    }
+    if (phase_ == Phase::kClosed) return;
+    if (std::exchange(paused_, false)) ReadAgain();
+    Arm();
+}
+
+void Connection::StartLinger() {
+    if (ended_) return Close();
+    phase_ = Phase::kLinger;
+    phase_ns_ = NowNs();
+    out_ = {};
+    staged_ = {};
+    input_ = {};
+    paused_ = false;
+    if (tls_ != nullptr) tls_->Shutdown();
+    ::shutdown(socket_.native_handle(), SHUT_WR);
+    ReadAgain();
+    Arm();
+}
+
+// ---------------------------------------------------------------------------------------- writing
+
+// An exchange keeps its connection until Done() or Gone(), after which it wakes nobody.
+void Connection::Wake() {
+    boost::asio::post(loop_.context, [self = shared_from_this()] { self->Flush(); });
+}
+
+void Connection::WaitWritable() {
+    if (writing_ || phase_ == Phase::kClosed) return;
+    writing_ = true;
+    socket_.async_wait(Tcp::socket::wait_write, [self = shared_from_this()](const BoostError& ec) {
+        self->writing_ = false;
+        if (ec || self->phase_ == Phase::kClosed) return;
+        self->Flush();
+        // TLS may have waited for room in the middle of reading.
+        if (self->tls_ != nullptr && !self->paused_) self->ReadAgain();
+    });
+}
+
+void Connection::Flush() {
+    if (phase_ == Phase::kClosed || phase_ == Phase::kHandshake) return;
+    const bool complete = exchange_ != nullptr && exchange_->TakeOutput(out_);
+    while (!all_sent()) {
+        size_t sent = 0;
+        const Io io = Transmit(sent);
+        if (io == Io::kEnd) return Close();
+        if (io == Io::kAgain) {
+            if (stalled_ns_ == kNever) stalled_ns_ = NowNs();
+            const bool stream = exchange_ != nullptr && exchange_->stream();
+            if (stream && exchange_->backlog_bytes() > limits_.backlog_bytes) return CutOff();
+            Arm();
+            return WaitWritable();
+        }
+        NoteProgress(sent);
+    }
+    out_.clear();
+    out_at_ = out_offset_ = 0;
+    stalled_ns_ = kNever;
+    progress_bytes_ = 0;
+    if (complete) {
+        FinishExchange();
+    } else if (phase_ == Phase::kRefusing) {
+        StartLinger();
+    }
+}
+
+void Connection::NoteProgress(size_t sent) {
+    core_.counters.sent_bytes += sent;
+    if (exchange_ != nullptr) exchange_->Sent(sent);
+    if (stalled_ns_ == kNever) return;
+    progress_bytes_ += sent;
+    if (progress_bytes_ < kLeastProgress) return;
+    progress_bytes_ = 0;
+    stalled_ns_ = NowNs();
+}
+
+// Takes `bytes` off the front of out_.
+void Connection::Drop(size_t bytes) {
+    while (bytes > 0) {
+        const size_t left = out_[out_at_].size() - out_offset_;
+        if (bytes < left) {
+            out_offset_ += bytes;
+            break;
+        }
+        bytes -= left;
+        out_[out_at_] = {};
+        ++out_at_;
+        out_offset_ = 0;
+    }
+    if (out_at_ >= kPieces) {
+        out_.erase(out_.begin(), out_.begin() + static_cast<ptrdiff_t>(out_at_));
+        out_at_ = 0;
+    }
+}
+
+Connection::Io Connection::Transmit(size_t& sent) {
+    return tls_ != nullptr ? TransmitTls(sent) : TransmitPlain(sent);
+}
+
+Connection::Io Connection::TransmitPlain(size_t& sent) {
+    std::array<iovec, kPieces> pieces;
+    size_t count = 0;
+    for (size_t at = out_at_; at < out_.size() && count < kPieces; ++at) {
+        const size_t offset = at == out_at_ ? out_offset_ : 0;
+        pieces[count++] = {out_[at].data() + offset, out_[at].size() - offset};
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const ssize_t returned =
+        ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (returned < 0) {
+        const bool again = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+        return again ? Io::kAgain : Io::kEnd;
+    }
+    sent = static_cast<size_t>(returned);
+    Drop(sent);
+    return Io::kDone;
+}
+
+Connection::Io Connection::TransmitTls(size_t& sent) {
+    if (staged_.empty()) {
+        staged_at_ = 0;
+        while (out_at_ < out_.size() && staged_.size() < kTlsRecordBytes) {
+            const std::string_view rest = std::string_view(out_[out_at_]).substr(out_offset_);
+            const size_t take = std::min(rest.size(), kTlsRecordBytes - staged_.size());
+            staged_ += rest.substr(0, take);
+            Drop(take);
+        }
+    }
+    const TlsStep step = tls_->Write(std::string_view(staged_).substr(staged_at_), sent);
+    switch (step) {
+        case TlsStep::kDone: break;
+        case TlsStep::kWantRead: WaitReadable(); return Io::kAgain;
+        case TlsStep::kWantWrite: return Io::kAgain;
+        case TlsStep::kClosed:
+        case TlsStep::kPlainHttp:
+        case TlsStep::kFailed: return Io::kEnd;
+    }
+    staged_at_ += sent;
+    if (staged_at_ == staged_.size()) staged_.clear();
+    return Io::kDone;
+}
+
+void Connection::CutOff() {
+    ++core_.counters.cut_off;
+    // What the socket still holds is dropped, too, so that the client hears of it.
+    const linger at_once{1, 0};
+    ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    Close();
+}
+
+// ------------------------------------------------------------------------------------------- time
+
+int64_t Connection::PhaseDeadlineNs() const {
+    switch (phase_) {
+        case Phase::kHandshake:
+        case Phase::kHead: return phase_ns_ + limits_.head_ms * kMs;
+        case Phase::kIdle: return phase_ns_ + limits_.idle_ms * kMs;
+        case Phase::kBody: {
+            // When the body would fall behind its least rate if nothing more came.
+            const auto rate = static_cast<uint64_t>(std::max<int64_t>(1, limits_.body_bytes_per_s));
+            const auto earned_ms = static_cast<int64_t>(
+                std::min<uint64_t>(parser_->body_bytes(), 1ull << 50) * 1000 / rate);
+            const int64_t ms = std::min(limits_.body_ms, limits_.body_grace_ms + earned_ms);
+            return phase_ns_ + ms * kMs;
+        }
+        case Phase::kRefusing:
+        case Phase::kLinger: return phase_ns_ + limits_.linger_ms * kMs;
+        case Phase::kServing:
+        case Phase::kClosed: break;
+    }
+    return kNever;
+}
+
+int64_t Connection::NextDeadlineNs() const {
+    int64_t next = PhaseDeadlineNs();
+    if (stalled_ns_ != kNever) next = std::min(next, stalled_ns_ + limits_.stall_ms * kMs);
+    if (paused_) next = std::min(next, paused_ns_ + kLookForPeerNs);
+    return next;
+}
+
+// A deadline that moved away leaves the timer as it is: it finds that out when it fires.
+void Connection::Arm() {
+    if (phase_ == Phase::kClosed) return;
+    const int64_t next = NextDeadlineNs();
+    if (next >= armed_ns_) return;
+    armed_ns_ = next;
+    timer_.expires_at(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(next)));
+    timer_.async_wait([self = shared_from_this()](const BoostError& ec) {
+        if (!ec) self->OnTimer();
+    });
+}
+
+void Connection::OnTimer() {
+    armed_ns_ = kNever;
+    if (phase_ == Phase::kClosed) return;
+    const int64_t now_ns = NowNs();
+    if (stalled_ns_ != kNever && now_ns >= stalled_ns_ + limits_.stall_ms * kMs) return CutOff();
+    if (now_ns >= PhaseDeadlineNs()) {
+        OnPhaseDeadline();
+    } else if (paused_ && now_ns >= paused_ns_ + kLookForPeerNs) {
+        if (PeerHasLeft()) return Close();
+        paused_ns_ = now_ns;
+    }
+    Arm();
+}
+
+void Connection::OnPhaseDeadline() {
+    switch (phase_) {
+        case Phase::kHandshake:
+            ++core_.counters.timed_out;
+            ++core_.counters.tls_failed;
+            return Close();
+        case Phase::kHead:
+            ++core_.counters.timed_out;
+            return Refuse(
+                {408, fmt::format("the request's head was not there after {} ms", limits_.head_ms),
+                 "request_timeout"});
+        case Phase::kBody:
+            ++core_.counters.timed_out;
+            return Refuse({408,
+                           fmt::format("the request's body came too slowly: {} bytes in {} ms",
+                                       parser_->body_bytes(), (NowNs() - phase_ns_) / kMs),
+                           "request_timeout"});
+        case Phase::kIdle:
+        case Phase::kRefusing:
+        case Phase::kLinger: return Close();
+        case Phase::kServing:
+        case Phase::kClosed: return;
+    }
+}
+
+// While nothing is read because the pipeline is full.
+bool Connection::PeerHasLeft() {
+    pollfd entry{socket_.native_handle(), POLLRDHUP, 0};
+    return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+}  // namespace weft::serve

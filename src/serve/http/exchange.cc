@@ -1,0 +1,229 @@
+#include "serve/http/exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::serve {
+namespace {
+
+// Longer bodies go out beside their heads, without being copied.
+constexpr size_t kCopiedBytes = 16 << 10;
+
+bool HasNoBody(int status) {
+    return status < 200 || status == 204 || status == 304;
+}
+
+class Handle final : public Exchange {
+  public:
+    explicit Handle(std::shared_ptr<ExchangeState> state) : state_(std::move(state)) {}
+    ~Handle() override { state_->Abandon(); }
+
+    const HttpRequest& request() const override { return state_->request(); }
+    void Send(int status, Headers headers, std::string body) override {
+        state_->Send(status, std::move(headers), std::move(body));
+    }
+    void Begin(int status, Headers headers) override { state_->Begin(status, std::move(headers)); }
+    void Write(std::string chunk) override { state_->Write(std::move(chunk)); }
+    void End() override { state_->End(); }
+    bool gone() const override { return state_->gone(); }
+    void OnGone(std::function<void()> callback) override { state_->OnGone(std::move(callback)); }
+    size_t backlog_bytes() const override { return state_->backlog_bytes(); }
+
+  private:
+    std::shared_ptr<ExchangeState> state_;
+};
+
+}  // namespace
+
+std::shared_ptr<Exchange> MakeExchange(std::shared_ptr<ExchangeState> state) {
+    return std::make_shared<Handle>(std::move(state));
+}
+
+ExchangeState::ExchangeState(HttpRequest request, bool keep_alive, Headers extra,
+                             std::shared_ptr<ExchangeOwner> owner)
+    : request_(std::move(request)),
+      extra_(std::move(extra)),
+      owner_(std::move(owner)),
+      keep_alive_(keep_alive) {}
+
+void ExchangeState::WakeLocked() {
+    if (std::exchange(woken_, true)) return;
+    owner_->Wake();
+}
+
+void ExchangeState::QueueLocked(std::string bytes) {
+    if (bytes.empty()) return;
+    backlog_bytes_ += bytes.size();
+    queue_.push_back(std::move(bytes));
+}
+
+void ExchangeState::BeginLocked(int status, const Headers& headers, Framing framing,
+                                uint64_t length_bytes) {
+    begun_ = true;
+    status_ = status;
+    if (HasNoBody(status)) framing = Framing::kNone;
+    if (framing == Framing::kUntilClose || owner_->closing()) keep_alive_ = false;
+    framing_ = framing;
+    Headers all = headers;
+    all.insert(all.end(), extra_.begin(), extra_.end());
+    QueueLocked(FormatHead({.status = status,
+                            .framing = framing,
+                            .length_bytes = length_bytes,
+                            .http11 = request_.http11,
+                            .keep_alive = keep_alive_,
+                            .request_id = request_.id},
+                           all));
+    if (request_.method == "HEAD") framing_ = Framing::kNone;
+}
+
+void ExchangeState::Send(int status, Headers headers, std::string body) {
+    std::function<void()> forgotten;
+    const std::lock_guard lock(mutex_);
+    if (owner_ == nullptr || begun_) return;
+    BeginLocked(status, headers, Framing::kLength, body.size());
+    if (framing_ != Framing::kNone) {
+        if (body.size() <= kCopiedBytes) {
+            backlog_bytes_ += body.size();
+            queue_.back() += body;
+        } else {
+            QueueLocked(std::move(body));
+        }
+    }
+    complete_ = true;
+    forgotten.swap(on_gone_);
+    WakeLocked();
+}
+
+void ExchangeState::Begin(int status, Headers headers) {
+    const std::lock_guard lock(mutex_);
+    if (owner_ == nullptr || begun_) return;
+    stream_ = true;
+    BeginLocked(status, headers, request_.http11 ? Framing::kChunked : Framing::kUntilClose, 0);
+    WakeLocked();
+}
+
+void ExchangeState::Write(std::string chunk) {
+    const std::lock_guard lock(mutex_);
+    if (owner_ == nullptr || !stream_ || complete_) return;
+    if (framing_ == Framing::kNone || chunk.empty()) return;
+    if (framing_ == Framing::kChunked) {
+        std::string framed = fmt::format("{:x}\r\n", chunk.size());
+        if (chunk.size() <= kCopiedBytes) {
+            framed.reserve(framed.size() + chunk.size() + 2);
+            framed += chunk;
+            framed += "\r\n";
+            QueueLocked(std::move(framed));
+        } else {
+            QueueLocked(std::move(framed));
+            QueueLocked(std::move(chunk));
+            QueueLocked("\r\n");
+        }
+    } else {
+        QueueLocked(std::move(chunk));
+    }
+    WakeLocked();
+}
+
+void ExchangeState::End() {
+    std::function<void()> forgotten;  // may hold the last reference to this: after the lock
+    const std::lock_guard lock(mutex_);
+    if (owner_ == nullptr || !stream_ || complete_) return;
+    if (framing_ == Framing::kChunked) QueueLocked("0\r\n\r\n");
+    complete_ = true;
+    forgotten.swap(on_gone_);
+    WakeLocked();
+}
+
+void ExchangeState::OnGone(std::function<void()> callback) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (complete_) return;
+        if (!gone_) {
+            on_gone_.swap(callback);
+            return;
+        }
+    }
+    if (callback) callback();
+}
+
+void ExchangeState::Abandon() {
+    std::function<void()> forgotten;
+    bool begun = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (owner_ == nullptr || complete_) return;
+        begun = begun_;
+        if (begun) {
+            // No last chunk: the client sees that the answer is not whole.
+            complete_ = true;
+            keep_alive_ = false;
+            forgotten.swap(on_gone_);
+            WakeLocked();
+        }
+    }
+    if (begun) return;
+    Send(500, {{"Content-Type", "application/json"}},
+         ErrorBody(500, "the server let this request go without an answer", {}, "no_answer"));
+}
+
+bool ExchangeState::TakeOutput(std::vector<std::string>& out) {
+    const std::lock_guard lock(mutex_);
+    woken_ = false;
+    if (out.empty()) {
+        out.swap(queue_);
+    } else {
+        std::move(queue_.begin(), queue_.end(), std::back_inserter(out));
+        queue_.clear();
+    }
+    return complete_;
+}
+
+void ExchangeState::Sent(size_t bytes) {
+    sent_bytes_ += bytes;
+    backlog_bytes_ -= std::min<size_t>(bytes, backlog_bytes_);
+}
+
+bool ExchangeState::complete() const {
+    const std::lock_guard lock(mutex_);
+    return complete_;
+}
+
+bool ExchangeState::stream() const {
+    const std::lock_guard lock(mutex_);
+    return stream_;
+}
+
+bool ExchangeState::keep_alive() const {
+    const std::lock_guard lock(mutex_);
+    return keep_alive_;
+}
+
+int ExchangeState::status() const {
+    const std::lock_guard lock(mutex_);
+    return status_;
+}
+
+void ExchangeState::Done() {
+    std::shared_ptr<ExchangeOwner> owner;  // let go after the lock
+    const std::lock_guard lock(mutex_);
+    owner.swap(owner_);
+}
+
+void ExchangeState::Gone() {
+    std::shared_ptr<ExchangeOwner> owner;
+    std::function<void()> callback;
+    {
+        const std::lock_guard lock(mutex_);
+        owner.swap(owner_);
+        callback.swap(on_gone_);
+        gone_ = true;
+        complete_ = false;  // OnGone() from here on calls back
+        queue_.clear();
+        backlog_bytes_ = 0;
+    }
+    if (callback) callback();
+}
+
+}  // namespace weft::serve

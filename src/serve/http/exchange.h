@@ -1,0 +1,80 @@
+// Inside the server: what an Exchange and the connection that it came by share. Any thread answers;
+// the I/O thread takes what is to be sent, and says when the client has gone.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "serve/http/server.h"
+
+namespace weft::serve {
+
+// The connection, as its exchange sees it.
+class ExchangeOwner {
+  public:
+    virtual ~ExchangeOwner() = default;
+    // There is something to send. Any thread; returns at once.
+    virtual void Wake() = 0;
+    // No further request is wanted on this connection. Any thread.
+    virtual bool closing() const = 0;
+};
+
+class ExchangeState {
+  public:
+    // extra: headers that every answer has (CORS).
+    ExchangeState(HttpRequest request, bool keep_alive, Headers extra,
+                  std::shared_ptr<ExchangeOwner> owner);
+
+    // What handlers call; see Exchange.
+    void Send(int status, Headers headers, std::string body);
+    void Begin(int status, Headers headers);
+    void Write(std::string chunk);
+    void End();
+    void OnGone(std::function<void()> callback);
+    // Nobody can answer any more.
+    void Abandon();
+    bool gone() const { return gone_; }
+    size_t backlog_bytes() const { return backlog_bytes_; }
+    const HttpRequest& request() const { return request_; }
+
+    // The I/O thread's.
+    // Appends to `out` what is to be sent; true: that is all of the answer.
+    bool TakeOutput(std::vector<std::string>& out);
+    void Sent(size_t bytes);
+    // The answer is complete, as far as its writer is concerned.
+    bool complete() const;
+    bool stream() const;
+    bool keep_alive() const;
+    int status() const;
+    uint64_t sent_bytes() const { return sent_bytes_; }
+    // All is sent, or nothing more can be: lets the connection go. Gone() calls back.
+    void Done();
+    void Gone();
+
+  private:
+    void BeginLocked(int status, const Headers& headers, Framing framing, uint64_t length_bytes);
+    void QueueLocked(std::string bytes);
+    void WakeLocked();
+
+    const HttpRequest request_;
+    const Headers extra_;
+    mutable std::mutex mutex_;
+    std::shared_ptr<ExchangeOwner> owner_;  // null: done or gone
+    std::vector<std::string> queue_;
+    std::function<void()> on_gone_;
+    Framing framing_ = Framing::kLength;
+    int status_ = 0;
+    bool keep_alive_, begun_ = false, stream_ = false, complete_ = false, woken_ = false;
+    std::atomic<bool> gone_{false};
+    std::atomic<size_t> backlog_bytes_{0};
+    uint64_t sent_bytes_ = 0;  // the I/O thread's
+};
+
+// The Exchange of a handler: answers for it when it is let go.
+std::shared_ptr<Exchange> MakeExchange(std::shared_ptr<ExchangeState> state);
+
+}  // namespace weft::serve

@@ -1,0 +1,213 @@
+#include "serve/http/parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/basic_parser.hpp>
+#include <utility>
+
+namespace weft::serve {
+namespace {
+
+namespace http = boost::beast::http;
+using boost::beast::string_view;
+using ErrorCodeOut = boost::beast::error_code;
+
+std::string_view View(string_view text) {
+    return {text.data(), text.size()};
+}
+
+}  // namespace
+
+// Beast calls back what it finds; a callback that refuses sets `ec` to stop it.
+class RequestParser::Impl final : public http::basic_parser<true> {
+  public:
+    explicit Impl(const ParserLimits& limits) : limits_(limits) {
+        header_limit(static_cast<uint32_t>(std::min<size_t>(limits.head_bytes, 1u << 30)));
+        body_limit(limits.body_bytes);
+    }
+
+    Step Feed(std::string_view& bytes) {
+        if (refused_) return Step::kRefused;
+        SkipEmptyLines(bytes);
+        if (!got_some() && bytes == "\r") return Step::kMore;  // half of an empty line
+        while (!bytes.empty() && !is_done()) {
+            const bool in_head = !is_header_done();
+            ErrorCodeOut ec;
+            const size_t taken = put(boost::asio::const_buffer(bytes.data(), bytes.size()), ec);
+            bytes.remove_prefix(std::min(taken, bytes.size()));
+            if (in_head) head_bytes_ += taken;
+            if (ec == http::error::need_more) return WaitForMore(bytes);
+            if (ec) return Refuse(ec);
+            if (in_head && is_header_done()) {
+                if (head_bytes_ > limits_.head_bytes) return Refuse(http::error::header_limit);
+                if (!CheckHead()) return Step::kRefused;
+                if (!is_done()) return Step::kHead;
+            }
+        }
+        return is_done() ? Step::kDone : Step::kMore;
+    }
+
+    HttpRequest request;
+    Refusal refusal;
+
+  private:
+    // Before a request (RFC 9112 2.2).
+    void SkipEmptyLines(std::string_view& bytes) {
+        while (!got_some() && bytes.starts_with("\r\n") && head_bytes_ < limits_.head_bytes) {
+            bytes.remove_prefix(2);
+            head_bytes_ += 2;
+        }
+    }
+
+    Step WaitForMore(std::string_view rest) {
+        const size_t line = is_header_done() ? rest.size() : head_bytes_ + rest.size();
+        if (line > limits_.head_bytes) return Refuse(http::error::header_limit);
+        return Step::kMore;
+    }
+
+    Step Refuse(int status, std::string message, std::string code = {}) {
+        refused_ = true;
+        refusal = {status, std::move(message), std::move(code)};
+        return Step::kRefused;
+    }
+
+    Step Refuse(ErrorCodeOut ec) {
+        if (refused_) return Step::kRefused;  // by a callback, with better words
+        if (ec == http::error::header_limit) {
+            if (is_header_done()) {
+                return Refuse(400, fmt::format("a line of the chunked body is longer than {} bytes",
+                                               limits_.head_bytes));
+            }
+            if (request.method.empty()) {
+                return Refuse(414, fmt::format("the request line is longer than {} bytes",
+                                               limits_.head_bytes));
+            }
+            return Refuse(431, fmt::format("the request's headers are longer than {} bytes",
+                                           limits_.head_bytes));
+        }
+        if (ec == http::error::body_limit) {
+            return Refuse(
+                413, fmt::format("the request's body is longer than {} bytes", limits_.body_bytes),
+                "request_too_large");
+        }
+        if (ec == http::error::bad_version) {
+            return Refuse(505, "this server speaks HTTP/1.1 and HTTP/1.0");
+        }
+        return Refuse(400, fmt::format("this is not a request of HTTP/1.1: {}", ec.message()));
+    }
+
+    bool Fail(ErrorCodeOut& ec, int status, std::string message) {
+        Refuse(status, std::move(message));
+        ec = http::error::bad_value;
+        return false;
+    }
+
+    // What is wrong only in the whole head.
+    bool CheckHead() {
+        const auto refuse = [&](int status, const char* text) {
+            Refuse(status, text);
+            return false;
+        };
+        if (request.http11 && hosts_ != 1) {
+            return refuse(400, "a request of HTTP/1.1 has one Host header, not none or several");
+        }
+        if (codings_ > 0) {
+            if (!request.http11) return refuse(400, "HTTP/1.0 has no Transfer-Encoding");
+            if (codings_ > 1 || lengths_ > 0) {
+                return refuse(400, "Transfer-Encoding stands twice or beside Content-Length");
+            }
+            if (!SameName(request.Header("Transfer-Encoding"), "chunked")) {
+                return refuse(501, "the only Transfer-Encoding that this server knows is chunked");
+            }
+        }
+        const std::string_view expect = request.Header("Expect");
+        if (!expect.empty() && !SameName(expect, "100-continue")) {
+            return refuse(417, "the only expectation that this server meets is 100-continue");
+        }
+        return true;
+    }
+
+    void on_request_impl(http::verb, string_view method, string_view target, int version,
+                         ErrorCodeOut& ec) override {
+        request.method = View(method);
+        request.target = View(target);
+        request.http11 = version == 11;
+        if (View(target) == "*" && request.method != "OPTIONS") {
+            Fail(ec, 400, "the target '*' is for OPTIONS only");
+            return;
+        }
+        const auto split = SplitTarget(request.target, request.path, request.query);
+        if (!split.ok()) Fail(ec, 400, split.error().message);
+    }
+
+    void on_field_impl(http::field field, string_view name, string_view value,
+                       ErrorCodeOut& ec) override {
+        if (++fields_ > limits_.headers) {
+            Fail(ec, 431, fmt::format("the request has more than {} headers", limits_.headers));
+            return;
+        }
+        if (is_header_done()) return;  // a trailer
+        if (field == http::field::host) ++hosts_;
+        if (field == http::field::transfer_encoding) ++codings_;
+        if (field == http::field::content_length) ++lengths_;
+        request.headers.emplace_back(View(name), View(value));
+    }
+
+    void on_header_impl(ErrorCodeOut&) override {}
+    void on_body_init_impl(const boost::optional<uint64_t>&, ErrorCodeOut&) override {}
+    size_t on_body_impl(string_view body, ErrorCodeOut&) override {
+        request.body.append(body.data(), body.size());
+        return body.size();
+    }
+    void on_chunk_header_impl(uint64_t, string_view, ErrorCodeOut&) override {}
+    size_t on_chunk_body_impl(uint64_t, string_view body, ErrorCodeOut&) override {
+        request.body.append(body.data(), body.size());
+        return body.size();
+    }
+    void on_response_impl(int, string_view, int, ErrorCodeOut&) override {}
+    void on_finish_impl(ErrorCodeOut&) override {}
+
+    const ParserLimits limits_;
+    size_t head_bytes_ = 0, fields_ = 0;
+    int hosts_ = 0, codings_ = 0, lengths_ = 0;
+    bool refused_ = false;
+};
+
+RequestParser::RequestParser(const ParserLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+RequestParser::~RequestParser() = default;
+
+RequestParser::Step RequestParser::Feed(std::string_view& bytes) {
+    return impl_->Feed(bytes);
+}
+bool RequestParser::head_done() const {
+    return impl_->is_header_done();
+}
+bool RequestParser::keep_alive() const {
+    return impl_->keep_alive();
+}
+bool RequestParser::expects_continue() const {
+    return impl_->request.http11 && !impl_->request.Header("Expect").empty();
+}
+uint64_t RequestParser::content_length() const {
+    return impl_->content_length().value_or(0);
+}
+size_t RequestParser::body_bytes() const {
+    return impl_->request.body.size();
+}
+const Refusal& RequestParser::refusal() const {
+    return impl_->refusal;
+}
+const HttpRequest& RequestParser::request() const {
+    return impl_->request;
+}
+
+HttpRequest RequestParser::Take() {
+    HttpRequest request = std::move(impl_->request);
+    const std::string_view id = request.Header("X-Request-Id");
+    request.id = IsSaneRequestId(id) ? std::string(id) : MakeRequestId();
+    return request;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,356 @@
+#include "serve/http/server.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <csignal>
+#include <cstring>
+#include <future>
+#include <utility>
+
+#include "base/log.h"
+#include "serve/http/connection.h"
+
+namespace weft::serve {
+namespace {
+
+using Tcp = boost::asio::ip::tcp;
+using BoostError = boost::system::error_code;
+
+constexpr size_t kMostAddresses = 8;  // of one host name
+constexpr size_t kHearRefusals = 64;  // beyond max_connections: told so; even more: just closed
+constexpr int kWaitForFilesMs = 100;  // when there are no descriptors left
+constexpr int kSpareFiles = 128;      // of the process, beside connections
+constexpr int kBacklog = 1024;
+
+// The addresses of options.host, "[::1]" without its brackets.
+Result<std::vector<Tcp::endpoint>> Resolve(const HttpOptions& options) {
+    std::string host = options.host;
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+        host = host.substr(1, host.size() - 2);
+    }
+    if (host.empty() || options.port < 0 || options.port > 65535) {
+        return MakeError(ErrorCode::kUsage,
+                         "--host '{}' --port {}: expected a name or an address of this machine and "
+                         "a port from 0 to 65535",
+                         options.host, options.port);
+    }
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE;
+    addrinfo* found = nullptr;
+    const int failed =
+        ::getaddrinfo(host.c_str(), std::to_string(options.port).c_str(), &hints, &found);
+    if (failed != 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "--host {}: {}; give an address or a name of this "
+                         "machine ('127.0.0.1' for programs on it, '0.0.0.0' or '::' for all)",
+                         options.host, ::gai_strerror(failed));
+    }
+    std::vector<Tcp::endpoint> endpoints;
+    for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+        Tcp::endpoint endpoint;
+        if (at->ai_addrlen > endpoint.capacity() || endpoints.size() >= kMostAddresses) continue;
+        std::memcpy(endpoint.data(), at->ai_addr, at->ai_addrlen);
+        endpoint.resize(at->ai_addrlen);
+        if (std::ranges::find(endpoints, endpoint) == endpoints.end()) {
+            endpoints.push_back(endpoint);
+        }
+    }
+    ::freeaddrinfo(found);
+    return endpoints;
+}
+
+Error CannotListen(const Tcp::endpoint& endpoint, const BoostError& ec) {
+    const std::string where =
+        fmt::format(fmt::runtime(endpoint.address().is_v6() ? "[{}]:{}" : "{}:{}"),
+                    endpoint.address().to_string(), endpoint.port());
+    std::string next = "look at the address";
+    if (ec == boost::asio::error::address_in_use) {
+        next = fmt::format(
+            "another program listens there ('ss -ltnp sport = :{}' names it): end "
+            "it, or give another --port",
+            endpoint.port());
+    } else if (ec == boost::asio::error::access_denied) {
+        next = "ports below 1024 are for root and CAP_NET_BIND_SERVICE: give another --port";
+    } else if (ec.value() == EADDRNOTAVAIL) {
+        next =
+            "no card of this machine has that address: 'ip addr' lists them, '0.0.0.0' and "
+            "'::' stand for all";
+    }
+    return MakeError(ErrorCode::kIo, "can't listen on {}: {}; {}", where, ec.message(), next);
+}
+
+BoostError Listen(Tcp::acceptor& acceptor, const Tcp::endpoint& endpoint) {
+    BoostError ec;
+    acceptor.open(endpoint.protocol(), ec);
+    if (ec) return ec;
+    acceptor.set_option(Tcp::acceptor::reuse_address(true), ec);
+    if (endpoint.protocol() == Tcp::v6()) {
+        const bool all = endpoint.address().is_unspecified();
+        acceptor.set_option(boost::asio::ip::v6_only(!all), ec);
+    }
+    acceptor.bind(endpoint, ec);
+    if (!ec) acceptor.listen(kBacklog, ec);
+    return ec;
+}
+
+// As many descriptors as the connections may need.
+void RaiseFileLimit(size_t connections) {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    const rlim_t wanted = connections + kSpareFiles;
+    if (limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = std::min<rlim_t>(wanted, limit.rlim_max);
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+        Log(LogLevel::kWarning,
+            "{} open files are allowed, {} would be needed for {} connections: raise the limit "
+            "('ulimit -Hn', LimitNOFILE= of systemd)",
+            limit.rlim_cur, wanted, connections);
+    }
+}
+
+// Notices within a minute that a client's machine has vanished.
+void SetUp(int fd) {
+    const auto set = [&](int level, int name, int value) {
+        ::setsockopt(fd, level, name, &value, sizeof value);
+    };
+    set(IPPROTO_TCP, TCP_NODELAY, 1);
+    set(SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, 20);
+    set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+    set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+}  // namespace
+
+class HttpServer::Impl {
+  public:
+    Impl(HttpOptions options, Handler handler) {
+        core_.options = std::move(options);
+        core_.handler = std::move(handler);
+        for (int i = 0; i < std::max(1, core_.options.threads); ++i) {
+            loops_.push_back(std::make_unique<Loop>());
+        }
+    }
+
+    ~Impl() {
+        core_.stopping = true;
+        core_.draining = true;
+        for (const auto& loop : loops_) {  // the first one accepts for all: it ends first
+            if (!loop->thread.joinable()) continue;
+            boost::asio::post(loop->context, [this, &loop] {
+                if (loop == loops_.front()) StopAccepting();
+                CloseAll(*loop);
+                loop->work.reset();
+            });
+            loop->thread.join();
+        }
+    }
+
+    Status Start() {
+        WEFT_TRY(LoadTls());
+        WEFT_ASSIGN(std::vector<Tcp::endpoint> endpoints, Resolve(core_.options));
+        WEFT_TRY(ListenOn(endpoints));
+        RaiseFileLimit(core_.options.limits.max_connections);
+        for (size_t i = 0; i < acceptors_.size(); ++i) Accept(i);
+        for (const auto& loop : loops_) StartLoop(*loop);
+        return {};
+    }
+
+    Status LoadTls() {
+        const HttpOptions& options = core_.options;
+        if (options.tls_cert.empty() != options.tls_key.empty()) {
+            return MakeError(ErrorCode::kUsage, "TLS needs both --tls-cert and --tls-key");
+        }
+        if (options.tls_cert.empty()) return {};
+        WEFT_ASSIGN(auto tls, TlsContext::Load(options.tls_cert, options.tls_key));
+        core_.SetTls(std::move(tls));
+        return {};
+    }
+
+    void Drain() {
+        core_.draining = true;
+        for (const auto& loop : loops_) {
+            boost::asio::post(loop->context, [&loop = *loop] {
+                std::vector<std::shared_ptr<Connection>> all;
+                for (const auto& entry : loop.connections) all.push_back(entry.second);
+                for (const auto& connection : all) connection->CloseIfIdle();
+            });
+        }
+    }
+
+    HttpStats stats() const {
+        const Core::Counters& c = core_.counters;
+        return {.connections = c.connections,
+                .accepted = c.accepted,
+                .turned_away = c.turned_away,
+                .requests = c.requests,
+                .refused = c.refused,
+                .timed_out = c.timed_out,
+                .client_gone = c.client_gone,
+                .cut_off = c.cut_off,
+                .tls_failed = c.tls_failed,
+                .received_bytes = c.received_bytes,
+                .sent_bytes = c.sent_bytes,
+                .body_bytes = c.body_bytes};
+    }
+    int port() const { return port_; }
+    const Core& core() const { return core_; }
+
+  private:
+    // All addresses that can be had; the port that the first one got, where any would do.
+    Status ListenOn(std::vector<Tcp::endpoint>& endpoints) {
+        std::optional<Error> failed;
+        for (Tcp::endpoint& endpoint : endpoints) {
+            if (port_ != 0) endpoint.port(static_cast<uint16_t>(port_));
+            Tcp::acceptor acceptor(loops_.front()->context);
+            const BoostError ec = Listen(acceptor, endpoint);
+            if (ec) {
+                const bool chosen = core_.options.port != 0;
+                if (chosen && ec == boost::asio::error::address_in_use) {
+                    return CannotListen(endpoint, ec);
+                }
+                if (!failed) failed = CannotListen(endpoint, ec);
+                continue;
+            }
+            BoostError ignored;
+            port_ = acceptor.local_endpoint(ignored).port();
+            acceptors_.push_back(std::move(acceptor));
+        }
+        if (acceptors_.empty()) {
+            return failed.value_or(Error{ErrorCode::kUsage, "--host has no address"});
+        }
+        return {};
+    }
+
+    void StartLoop(Loop& loop) {
+        loop.work.emplace(loop.context.get_executor());
+        // Signals are for the threads that wait for them; SIGPIPE, which TLS writes may raise, for
+        // nobody.
+        sigset_t all, before;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        loop.thread = std::thread([&loop] {
+            for (bool done = false; !done;) {
+                try {
+                    loop.context.run();
+                    done = true;
+                } catch (const std::exception& error) {
+                    Log(LogLevel::kError, "HTTP: {}", error.what());
+                }
+            }
+        });
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    void Accept(size_t index) {
+        Loop& loop = *loops_[next_loop_++ % loops_.size()];
+        acceptors_[index].async_accept(
+            loop.context, [this, index, &loop](const BoostError& ec, Tcp::socket socket) {
+                if (core_.stopping) return;
+                if (ec) return OnAcceptError(index, ec);
+                Enter(loop, std::move(socket));
+                Accept(index);
+            });
+    }
+
+    void OnAcceptError(size_t index, const BoostError& ec) {
+        const bool no_files = ec.value() == EMFILE || ec.value() == ENFILE ||
+                              ec.value() == ENOBUFS || ec.value() == ENOMEM;
+        if (!no_files) return Accept(index);  // that one client's failure
+        if (core_.counters.turned_away++ == 0) {
+            Log(LogLevel::kError,
+                "a connection could not be accepted: {}; raise the limit of open files "
+                "('ulimit -n')",
+                ec.message());
+        }
+        auto timer = std::make_shared<boost::asio::steady_timer>(
+            loops_.front()->context, std::chrono::milliseconds(kWaitForFilesMs));
+        timer->async_wait([this, index, timer](const BoostError&) {
+            if (!core_.stopping) Accept(index);
+        });
+    }
+
+    void Enter(Loop& loop, Tcp::socket socket) {
+        ++core_.counters.accepted;
+        BoostError ec;
+        const Tcp::endpoint peer = socket.remote_endpoint(ec);
+        if (ec) return;  // gone again
+        const size_t open = core_.counters.connections;
+        const size_t most = core_.options.limits.max_connections;
+        if (open >= most) ++core_.counters.turned_away;
+        if (open >= most + kHearRefusals) return;
+        SetUp(socket.native_handle());
+        auto connection = std::make_shared<Connection>(core_, loop, std::move(socket), peer);
+        const bool turned_away = open >= most;
+        if (&loop == loops_.front().get()) return connection->Begin(turned_away);
+        boost::asio::post(loop.context, [connection = std::move(connection), turned_away] {
+            connection->Begin(turned_away);
+        });
+    }
+
+    void StopAccepting() {
+        BoostError ignored;
+        for (Tcp::acceptor& acceptor : acceptors_) acceptor.close(ignored);
+    }
+
+    static void CloseAll(Loop& loop) {
+        while (!loop.connections.empty()) {
+            const std::shared_ptr<Connection> connection = loop.connections.begin()->second;
+            connection->Close();
+        }
+    }
+
+    Core core_;
+    std::vector<std::unique_ptr<Loop>> loops_;
+    std::vector<Tcp::acceptor> acceptors_;
+    size_t next_loop_ = 0;
+    int port_ = 0;
+};
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() = default;
+
+Result<std::unique_ptr<HttpServer>> HttpServer::Start(HttpOptions options, Handler handler) {
+    auto impl = std::make_unique<Impl>(std::move(options), std::move(handler));
+    WEFT_TRY(impl->Start());
+    return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+int HttpServer::port() const {
+    return impl_->port();
+}
+
+std::string HttpServer::url() const {
+    const HttpOptions& options = impl_->core().options;
+    const bool bare = options.host.find(':') != std::string::npos && options.host[0] != '[';
+    return fmt::format("{}://{}{}{}:{}", options.tls_cert.empty() ? "http" : "https",
+                       bare ? "[" : "", options.host, bare ? "]" : "", port());
+}
+
+void HttpServer::Drain() {
+    impl_->Drain();
+}
+
+size_t HttpServer::open_exchanges() const {
+    return impl_->core().open_exchanges;
+}
+
+HttpStats HttpServer::stats() const {
+    return impl_->stats();
+}
+
+Status HttpServer::ReloadTls() {
+    return impl_->LoadTls();
+}
+
+}  // namespace weft::serve
