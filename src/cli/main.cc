@@ -18,6 +18,7 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
     "  weft run model.gguf -p \"Once upon a time\" --local 2\n"
+    "  weft serve model.gguf --local 2\n"
     "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1\n"
     "  weft quantize model-f16.gguf model-q4.gguf Q4_K_M\n"
     "  weft net allreduce --local 2\n"
@@ -53,6 +54,7 @@ int Main(std::vector<std::string> words) {
     app.add_flag("--json", json, "With --version: as JSON");
     app.footer(kFooter);
     AddRun(app, status);
+    AddServe(app, status);
     AddBench(app, status);
     AddLogits(app, status);
     AddPerplexity(app, status);

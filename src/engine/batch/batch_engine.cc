@@ -55,7 +55,7 @@ struct BatchEngine::Active {
         : request(std::move(r)),
           listener(std::move(l)),
           sampler(request.sampler),
-          decoder(tokenizer),
+          decoder(tokenizer, !request.show_special),
           stop(request.stop),
           submitted_ns(submitted) {}
 
@@ -131,7 +131,7 @@ BatchEngine::~BatchEngine() {
     rank_.reset();
 }
 
-Status BatchEngine::CheckRequest(const BatchRequest& request) const {
+Status BatchEngine::Check(const BatchRequest& request) const {
     WEFT_TRY(CheckSampler(request.sampler));
     if (request.prompt.empty()) {
         return MakeError(ErrorCode::kUsage, "the prompt has no tokens: give some text");
@@ -153,7 +153,7 @@ Status BatchEngine::CheckRequest(const BatchRequest& request) const {
 }
 
 Result<int64_t> BatchEngine::Submit(BatchRequest request, std::shared_ptr<Listener> listener) {
-    WEFT_TRY(CheckRequest(request));
+    WEFT_TRY(Check(request));
     auto active =
         std::make_unique<Active>(std::move(request), std::move(listener), *tokenizer_, NowNs());
     const int64_t room = context_ - static_cast<int64_t>(active->request.prompt.size());
@@ -361,7 +361,9 @@ void BatchEngine::Sweep() {
 
 Status BatchEngine::GetOver(Error error) {
     rank_->SetIdle(true);
-    if (++losses_ > kMostLosses || !cluster_->recovers()) {
+    const auto recovered_before = static_cast<int64_t>(working_.recoveries.size());
+    if (++losses_ > kMostLosses || !cluster_->recovers() ||
+        recovered_before >= options_.max_restarts) {
         return FailAll(cluster_->ReportFailure(std::move(error)));
     }
     {

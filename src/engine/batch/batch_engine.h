@@ -41,6 +41,7 @@ namespace weft::engine {
 struct BatchOptions {
     int64_t max_seqs = 32;
     bool prefix_cache = true;
+    int64_t max_restarts = 10;  // losses that are got over, over the whole life
 };
 
 struct BatchRequest {
@@ -54,6 +55,7 @@ struct BatchRequest {
     int priority = 0;
     double weight = 1;
     bool cached = true;
+    bool show_special = false;  // special tokens are text, too
 };
 
 struct TokenChance {
@@ -113,6 +115,8 @@ class BatchEngine {
     // Until Drain and the last answer, Stop, or a failure.
     Status Run();
 
+    // Whether a request can run at all. Errors: as Submit's.
+    Status Check(const BatchRequest& request) const;
     // The number of the request, for Cancel. kUsage: it can never run (too long: both numbers are
     // named; tokens that the model does not have; sampling out of range). After an error of Run:
     // that error.
@@ -138,7 +142,6 @@ class BatchEngine {
     struct Active;
     struct Order;
     explicit BatchEngine(const BatchOptions& options);
-    Status CheckRequest(const BatchRequest& request) const;
     void TakeOrders();
     Status WaitForOrders();
     Status RunStep();

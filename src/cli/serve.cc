@@ -1,0 +1,197 @@
+// weft serve: an OpenAI-compatible server.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backend/cpu/cpu_backend.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/model_words.h"
+#include "cli/output.h"
+#include "hw/cpu.h"
+#include "serve/server.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Then, in another terminal:\n"
+    "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+    "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Name three colours.\"}]}'\n"
+    "or with OpenAI's package: OpenAI(base_url=\"http://127.0.0.1:8080/v1\", api_key=\"none\")\n\n"
+    "Examples:\n"
+    "  weft serve model.gguf -t 2 --ctx 8192\n"
+    "  weft serve model.gguf --local 2 --tp 2 -t 1\n"
+    "  weft serve hf:OWNER/NAME:Q4_K_M --pull --hosts b:7000,c:7000 --key-file weft.key\n"
+    "  weft serve model.gguf --host 0.0.0.0 --api-key-file keys --tls-cert c.pem --tls-key k.pem";
+
+constexpr int64_t kDefaultContext = 8192;
+constexpr int64_t kDefaultRejoinMs = 60'000;
+// Of the memory that is free, the default KV cache takes so much at most.
+constexpr double kCacheShare = 0.4;
+
+struct ServeFlags {
+    CommonFlags common;
+    serve::ServerOptions server;
+    bool no_prefix_cache = false;
+};
+
+// Bytes of KV of a token on one rank that has all heads.
+int64_t BytesPerToken(const model::Hyper& hyper, const engine::Job& job) {
+    const DTypeInfo& type = Info(job.kv_dtype);
+    const int64_t heads = hyper.kv_heads * hyper.head_dim * 2;
+    return hyper.layers * heads * type.block_bytes / type.block_elements;
+}
+
+// The context, and how much KV cache there is for all sequences together.
+Status SizeCache(ServeFlags& flags) {
+    engine::Job& job = flags.common.job;
+    WEFT_ASSIGN(const auto source, formats::OpenModel(job.model));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    if (job.ctx == 0) job.ctx = std::min(hyper.context, kDefaultContext);
+    if (job.ctx > hyper.context) {
+        return MakeError(ErrorCode::kUsage, "--ctx {}: the model has a context of {} tokens",
+                         job.ctx, hyper.context);
+    }
+    const int64_t page = backend::kPageTokens;
+    job.ctx = (job.ctx + page - 1) / page * page;
+    if (job.kv_tokens == 0) {
+        const int64_t all = job.ctx * flags.server.batch.max_seqs;
+        const double room = kCacheShare * static_cast<double>(AvailableMemoryBytes());
+        const auto bytes = static_cast<double>(std::max<int64_t>(1, BytesPerToken(hyper, job)));
+        job.kv_tokens = std::clamp(static_cast<int64_t>(room / bytes), job.ctx, all);
+    }
+    job.kv_tokens = (job.kv_tokens + page - 1) / page * page;
+    if (job.kv_tokens < job.ctx) {
+        return MakeError(ErrorCode::kUsage,
+                         "--kv-tokens {}: one sequence of --ctx {} tokens would not fit",
+                         job.kv_tokens, job.ctx);
+    }
+    return {};
+}
+
+Status Serve(ServeFlags& flags) {
+    WEFT_TRY(Resolve(flags.common));
+    WEFT_TRY(SizeCache(flags));
+    serve::ServerOptions& options = flags.server;
+    options.interrupted = flags.common.cluster.stop;
+    options.cluster = flags.common.cluster;
+    const int ranks = cluster::RanksOf(options.cluster);
+    if (ranks > 1 && options.cluster.rejoin_ms == 0 && options.batch.max_restarts > 0) {
+        options.cluster.rejoin_ms = kDefaultRejoinMs;
+    }
+    options.job = flags.common.job;
+    options.batch.prefix_cache = !flags.no_prefix_cache;
+    const bool json = flags.common.json;
+    if (!json) {
+        options.say = [](const std::string& line) { fmt::print(stderr, "weft: {}\n", line); };
+    }
+    std::unique_ptr<serve::Server> server;
+    const int64_t begin_ns = NowNs();
+    {
+        ProgressLine progress;
+        progress.Show(fmt::format("loading {} ...", options.job.model));
+        WEFT_ASSIGN(server, serve::Server::Start(options));
+    }
+    const double load_s = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    if (json) {
+        PrintJson({{"url", server->url()},
+                   {"port", server->port()},
+                   {"ranks", ranks},
+                   {"ctx", options.job.ctx},
+                   {"kv_tokens", options.job.kv_tokens},
+                   {"max_seqs", options.batch.max_seqs},
+                   {"load_s", load_s}});
+        std::fflush(stdout);
+    } else {
+        fmt::print(stderr,
+                   "weft: serving {} on {} ({} rank{}, context {}, KV cache of {} tokens, loaded "
+                   "in {:.1f} s). Ctrl-C stops.\n",
+                   options.job.model, server->url(), ranks, ranks == 1 ? "" : "s", options.job.ctx,
+                   options.job.kv_tokens, load_s);
+    }
+    return server->Run();
+}
+
+void AddServing(CLI::App& serve, ServeFlags& flags) {
+    const char* group = "Serving";
+    serve::ServerOptions& server = flags.server;
+    serve
+        .add_option("--host", server.http.host,
+                    "Where to listen (127.0.0.1: this machine only; anything else needs keys)")
+        ->group(group);
+    serve.add_option("--port", server.http.port, "Port (8080; 0: any that is free)")
+        ->check(CLI::Range(0, 65535))
+        ->group(group);
+    serve.add_option("--max-seqs", server.batch.max_seqs, "Most sequences that run at once (32)")
+        ->check(CLI::Range(1, 4096))
+        ->group(group);
+    serve
+        .add_option("--step-tokens", flags.common.job.chunk,
+                    "Most rows of a step (512): how much of a long prompt goes in between two "
+                    "tokens of the others; the same as --chunk")
+        ->check(CLI::Range(1, 65536))
+        ->group(group);
+    serve
+        .add_option("--kv-tokens", flags.common.job.kv_tokens,
+                    "Tokens of KV cache for all sequences together (default: --ctx times "
+                    "--max-seqs, or what memory allows)")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+        ->group(group);
+    serve
+        .add_flag("--no-prefix-cache", flags.no_prefix_cache,
+                  "Compute every prompt anew, even where it begins as one before")
+        ->group(group);
+    serve
+        .add_option("--max-waiting", server.api.max_waiting,
+                    "Most requests that wait; beyond that clients get 429 (1024)")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->group(group);
+    serve
+        .add_option("--max-restarts", server.batch.max_restarts,
+                    "How often a lost rank is replaced before the server gives up (10)")
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+        ->group(group);
+    serve
+        .add_option("--drain-ms", server.drain_ms,
+                    "How long requests may go on after Ctrl-C or SIGTERM (30000)")
+        ->check(CLI::Range(0, 3'600'000))
+        ->group(group);
+    serve.add_option("--name", server.name, "The model's name in the API (default: by its file)")
+        ->group(group);
+    serve
+        .add_option("--alias", server.aliases,
+                    "Another name that clients may ask for; may be given again")
+        ->allow_extra_args(false)
+        ->group(group);
+    serve
+        .add_option("--api-key-file", server.key_file,
+                    "Keys that clients need ('weft key new NAME' makes one)")
+        ->group(group);
+    serve.add_option("--tls-cert", server.http.tls_cert, "TLS: the certificate, with its chain")
+        ->group(group);
+    serve.add_option("--tls-key", server.http.tls_key, "TLS: its private key")->group(group);
+    serve
+        .add_option("--allow-origin", server.http.allow_origins,
+                    "CORS: an origin whose pages may call the API, or *; may be given again")
+        ->allow_extra_args(false)
+        ->group(group);
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app, int& status) {
+    auto flags = std::make_shared<ServeFlags>();
+    CLI::App* serve = app.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API)");
+    serve->footer(kFooter);
+    serve->set_config("--config", "", "Read flags from a TOML file, such as ctx = 8192");
+    AddModel(*serve, flags->common.job.model, flags->common.pull);
+    AddServing(*serve, *flags);
+    AddClusterFlags(*serve, flags->common);
+    AddLayoutFlags(*serve, flags->common);
+    AddRecoveryFlags(*serve, flags->common);
+    AddEngineFlags(*serve, flags->common);
+    SetCallback(serve, flags, flags->common.json, status, Serve);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,187 @@
+#include "serve/api/answer.h"
+
+#include <algorithm>
+
+namespace weft::serve {
+
+using formats::AnswerDelta;
+
+class Answer::ChoiceListener final : public engine::Listener {
+  public:
+    ChoiceListener(std::shared_ptr<Answer> answer, size_t index)
+        : answer_(std::move(answer)), index_(index) {}
+    void OnToken(const engine::SaidToken& token, std::string_view text) override {
+        answer_->OnText(index_, text, &token);
+    }
+    void OnEnd(std::string_view rest, const Result<engine::Ending>& ending) override {
+        answer_->EndChoice(index_, rest, ending);
+    }
+
+  private:
+    std::shared_ptr<Answer> answer_;
+    size_t index_;
+};
+
+Answer::Answer(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
+               Observer observer, std::shared_ptr<void> held)
+    : engine_(engine),
+      exchange_(std::move(exchange)),
+      dialect_(std::move(plan.dialect)),
+      stream_(plan.stream),
+      observer_(std::move(observer)),
+      held_(std::move(held)),
+      left_(plan.choices.size()),
+      ids_(plan.choices.size()) {
+    record_.request_id = exchange_->request().id;
+    for (const ChoicePlan& choice : plan.choices) {
+        choices_.emplace_back(formats::AnswerParser(plan.family, plan.begins_in_reasoning));
+        wants_chances_.push_back(choice.request.logprobs >= 0);
+        counts_prompt_.push_back(choice.counts_prompt);
+    }
+}
+
+void Answer::Start(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
+                   Observer observer, std::shared_ptr<void> held) {
+    std::shared_ptr<Answer> answer(
+        new Answer(engine, std::move(exchange), plan, std::move(observer), std::move(held)));
+    for (const ChoicePlan& choice : plan.choices) {
+        const Status sound = engine.Check(choice.request);
+        if (!sound.ok()) return answer->Refuse(ErrorOf(sound.error()));
+    }
+    answer->Submit(std::move(plan.choices));
+}
+
+void Answer::Refuse(const ApiError& error) {
+    Headers headers{{"Content-Type", "application/json"}};
+    if (error.status == 503) headers.emplace_back("Retry-After", "5");
+    exchange_->Send(error.status, std::move(headers), dialect_->ErrorBody(error));
+    record_.error = error.message;
+    if (observer_) observer_(record_);
+}
+
+// What was given is part of the answer, as if the model had said it.
+void Answer::Submit(std::vector<ChoicePlan> plans) {
+    if (stream_) {
+        exchange_->Begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
+                               {"Cache-Control", "no-cache"},
+                               {"X-Accel-Buffering", "no"}});
+        std::string out;
+        dialect_->Begin(out);
+        Write(std::move(out));
+    }
+    for (size_t i = 0; i < plans.size(); ++i) {
+        if (!plans[i].echo.empty()) Add(i, {plans[i].echo, {}, {}});
+        if (!plans[i].given.empty()) Add(i, choices_[i].parser.Push(plans[i].given));
+    }
+    exchange_->OnGone([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->CancelAll();
+    });
+    for (size_t i = 0; i < plans.size(); ++i) {
+        auto listener = std::make_shared<ChoiceListener>(shared_from_this(), i);
+        const auto id = engine_.Submit(std::move(plans[i].request), listener);
+        if (id.ok()) {
+            ids_[i] = *id;
+        } else {
+            // Nobody else will end it; the others, if any, are ended by the engine in the same way.
+            listener->OnEnd("", id.error());
+        }
+    }
+    if (gone_) CancelAll();
+}
+
+void Answer::CancelAll() {
+    gone_ = true;
+    for (const auto& id : ids_) {
+        if (id > 0) engine_.Cancel(id);
+    }
+}
+
+void Answer::Write(std::string text) {
+    if (!text.empty()) exchange_->Write(std::move(text));
+}
+
+void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken* token) {
+    const std::lock_guard lock(mutex_);
+    State& state = choices_[index];
+    if (wants_chances_[index] && token != nullptr) state.pending.push_back(*token);
+    if (text.empty()) return;
+    Add(index, state.parser.Push(text));
+}
+
+void Answer::Add(size_t index, const AnswerDelta& delta) {
+    State& state = choices_[index];
+    if (delta.empty()) return;
+    if (!delta.tool_calls.empty()) state.choice.end.finish = "tool_calls";
+    if (stream_) {
+        std::string out;
+        dialect_->Delta(static_cast<int>(index), delta, state.pending, out);
+        Write(std::move(out));
+    } else {
+        AnswerDelta& said = state.choice.said;
+        said.content += delta.content;
+        said.reasoning += delta.reasoning;
+        said.tool_calls.insert(said.tool_calls.end(), delta.tool_calls.begin(),
+                               delta.tool_calls.end());
+        state.choice.tokens.insert(state.choice.tokens.end(), state.pending.begin(),
+                                   state.pending.end());
+    }
+    state.pending.clear();
+}
+
+void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending) {
+    const std::lock_guard lock(mutex_);
+    State& state = choices_[index];
+    if (state.over) return;
+    state.over = true;
+    if (ending.ok()) {
+        if (!rest.empty()) Add(index, state.parser.Push(rest));
+        Add(index, state.parser.Finish());
+        std::string& finish = state.choice.end.finish;
+        if (finish.empty()) {
+            finish = ending->finish == "eos" || ending->finish == "stop" ? "stop" : "length";
+        }
+        record_.usage.prompt_tokens += counts_prompt_[index] ? ending->prompt_tokens : 0;
+        record_.usage.cached_tokens += counts_prompt_[index] ? ending->cached_tokens : 0;
+        record_.usage.said_tokens += ending->said_tokens;
+        record_.endings.push_back(*ending);
+        if (stream_) {
+            std::string out;
+            dialect_->EndChoice(static_cast<int>(index), state.choice.end, out);
+            Write(std::move(out));
+        }
+    } else if (record_.error.empty()) {
+        record_.error = ending.error().message;
+        const ApiError error = ErrorOf(ending.error());
+        if (stream_) {
+            std::string out;
+            dialect_->Fail(error, out);
+            Write(std::move(out));
+            exchange_->End();
+        } else {
+            Refuse(error);
+            observer_ = nullptr;
+        }
+        CancelAll();
+    }
+    if (--left_ == 0) Complete();
+}
+
+void Answer::Complete() {
+    if (record_.error.empty()) {
+        if (stream_) {
+            std::string out;
+            dialect_->End(record_.usage, out);
+            Write(std::move(out));
+            exchange_->End();
+        } else {
+            std::vector<Choice> choices;
+            for (State& state : choices_) choices.push_back(std::move(state.choice));
+            exchange_->Send(200, {{"Content-Type", "application/json"}},
+                            dialect_->Whole(choices, record_.usage));
+        }
+    }
+    if (observer_) observer_(record_);
+    held_.reset();
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,91 @@
+// Answer: from what the engine says to what goes out over HTTP, for one request of one or more
+// choices.
+//
+// The engine's thread feeds it token by token; it takes the text apart (reasoning, tool calls:
+// formats/chat/answer.h), has the dialect word it, and writes it to the exchange, or keeps it until
+// all choices are complete. When the client leaves, all its choices are cancelled.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/batch/batch_engine.h"
+#include "formats/chat/answer.h"
+#include "serve/api/dialect.h"
+#include "serve/http/server.h"
+
+namespace weft::serve {
+
+// One of the choices to be made.
+struct ChoicePlan {
+    engine::BatchRequest request;
+    std::string given{};        // text that the answer begins with, before the model says anything
+    std::string echo{};         // text that is shown before the answer
+    bool counts_prompt = true;  // false: another choice has the same prompt
+};
+
+struct AnswerPlan {
+    std::vector<ChoicePlan> choices;
+    std::unique_ptr<Dialect> dialect;
+    formats::AnswerFamily family = formats::AnswerFamily::kPlain;
+    bool begins_in_reasoning = false;
+    bool stream = false;
+};
+
+// What became of a request: for metrics and logs.
+struct AnswerRecord {
+    std::string request_id;
+    std::string error;  // empty: it was answered
+    Usage usage;
+    std::vector<engine::Ending> endings;
+};
+
+class Answer : public std::enable_shared_from_this<Answer> {
+  public:
+    using Observer = std::function<void(const AnswerRecord&)>;
+    // Hands all choices to the engine. What is wrong with a request (too long, ...) is answered
+    // before anything is begun. held: whatever shall live until the answer is complete. Any thread.
+    static void Start(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange,
+                      AnswerPlan plan, Observer observer, std::shared_ptr<void> held = nullptr);
+
+  private:
+    class ChoiceListener;
+    Answer(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
+           Observer observer, std::shared_ptr<void> held);
+    void Submit(std::vector<ChoicePlan> plans);
+    void CancelAll();
+    void Write(std::string text);
+    void OnText(size_t index, std::string_view text, const engine::SaidToken* token);
+    void Add(size_t index, const formats::AnswerDelta& delta);
+    void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
+    void Complete();
+    void Refuse(const ApiError& error);
+
+    struct State {
+        explicit State(formats::AnswerParser p) : parser(std::move(p)) {}
+        formats::AnswerParser parser;
+        Choice choice;
+        std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
+        bool over = false;
+    };
+
+    engine::BatchEngine& engine_;
+    std::shared_ptr<Exchange> exchange_;
+    std::unique_ptr<Dialect> dialect_;
+    const bool stream_;
+    Observer observer_;
+    std::shared_ptr<void> held_;
+    std::mutex mutex_;  // of choices_, record_ and left_
+    std::vector<State> choices_;
+    std::vector<bool> wants_chances_, counts_prompt_;
+    AnswerRecord record_;
+    size_t left_ = 0;
+    std::vector<std::atomic<int64_t>> ids_;
+    std::atomic<bool> gone_{false};
+};
+
+}  // namespace weft::serve

@@ -1,0 +1,230 @@
+#include "serve/api/api.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "serve/api/chat.h"
+#include "serve/api/completions.h"
+
+namespace weft::serve {
+namespace {
+
+const Headers kJsonHeaders{{"Content-Type", "application/json"}};
+
+void SendError(Exchange& exchange, const ApiError& error) {
+    Headers headers = kJsonHeaders;
+    if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
+    exchange.Send(error.status, std::move(headers), OpenAiError(error));
+}
+
+Json ModelJson(const Served& served) {
+    return {{"id", served.name},
+            {"object", "model"},
+            {"created", served.created_s},
+            {"owned_by", "weft"},
+            {"max_model_len", served.engine->context()}};
+}
+
+const char* StateName(engine::BatchState state) {
+    switch (state) {
+        case engine::BatchState::kServing: return "serving";
+        case engine::BatchState::kRecovering: return "recovering";
+        case engine::BatchState::kDraining: return "draining";
+        case engine::BatchState::kOver: return "over";
+    }
+    return "?";
+}
+
+// Asks for one token, to see whether the cluster still gives any.
+class Probe final : public engine::Listener {
+  public:
+    explicit Probe(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+    void OnToken(const engine::SaidToken&, std::string_view) override {}
+    void OnEnd(std::string_view, const Result<engine::Ending>& ending) override {
+        if (ending.ok()) return exchange_->Send(200, kJsonHeaders, R"({"status":"ready"})");
+        SendError(*exchange_, {503, ending.error().message, "", "not_ready"});
+    }
+
+  private:
+    std::shared_ptr<Exchange> exchange_;
+};
+
+}  // namespace
+
+Json StatusJson(const Served& served) {
+    const engine::BatchStats stats = served.engine->stats();
+    const engine::ScheduleStats& s = stats.schedule;
+    Json recoveries = Json::array();
+    for (const engine::Recovery& r : stats.recoveries) {
+        recoveries.push_back({{"epoch", r.epoch},
+                              {"lost_ranks", r.lost},
+                              {"ranks", r.ranks},
+                              {"seconds", r.seconds},
+                              {"text", r.text}});
+    }
+    return {
+        {"version", WEFT_VERSION},
+        {"model", served.name},
+        {"context", served.engine->context()},
+        {"state", StateName(stats.state)},
+        {"error", stats.error},
+        {"running", s.running},
+        {"waiting", s.waiting},
+        {"kv_pages", {{"all", s.pages}, {"free", s.free_pages}, {"idle", s.idle_pages}}},
+        {"prefix_cache", {{"asked_tokens", s.cache_asked}, {"hit_tokens", s.cache_hit}}},
+        {"preemptions", s.preemptions},
+        {"requests",
+         {{"ended", stats.ended}, {"failed", stats.failed}, {"cancelled", stats.cancelled}}},
+        {"tokens", {{"prompt", stats.prompt_tokens}, {"said", stats.said_tokens}}},
+        {"steps", {{"count", stats.steps}, {"rows", stats.step_rows}}},
+        {"seconds", {{"steps", stats.step_s}, {"plans", stats.plan_s}, {"saying", stats.say_s}}},
+        {"recoveries", std::move(recoveries)}};
+}
+
+Api::Api(const Served& served, ApiOptions options) : served_(served), options_(std::move(options)) {
+    for (size_t i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { Work(); });
+}
+
+Api::~Api() {
+    {
+        const std::lock_guard lock(mutex_);
+        over_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+}
+
+void Api::Work() {
+    for (;;) {
+        std::function<void()> work;
+        {
+            std::unique_lock lock(mutex_);
+            wake_.wait(lock, [&] { return over_ || !queue_.empty(); });
+            if (over_) return;
+            work = std::move(queue_.front());
+            queue_.pop_front();
+        }
+        work();
+    }
+}
+
+void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
+    const int64_t waiting = served_.engine->stats().schedule.waiting;
+    {
+        const std::lock_guard lock(mutex_);
+        if (waiting + static_cast<int64_t>(queue_.size()) < options_.max_waiting) {
+            queue_.push_back(std::move(work));
+            wake_.notify_one();
+            return;
+        }
+    }
+    SendError(*exchange,
+              {429, fmt::format("{} requests are waiting already. Try again later.", waiting), "",
+               "server_overloaded"});
+}
+
+void Api::Handle(std::shared_ptr<Exchange> exchange) {
+    const std::string& method = exchange->request().method;
+    const bool get = method == "GET" || method == "HEAD";
+    if (get && HandleGet(exchange)) return;
+    if (method == "POST" && HandlePost(exchange)) return;
+    const std::string path = exchange->request().path.substr(0, 200);
+    SendError(*exchange,
+              {404, fmt::format("There is no {} {} here.", method, path), "", "unknown_url"});
+}
+
+bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
+    const std::string& path = exchange->request().path;
+    constexpr std::string_view kModels = "/v1/models/";
+    if (path == "/health" || path == "/healthz") {
+        exchange->Send(200, kJsonHeaders, R"({"status":"ok"})");
+    } else if (path == "/ready") {
+        Ready(exchange);
+    } else if (path == "/v1/models") {
+        exchange->Send(200, kJsonHeaders,
+                       Dump({{"object", "list"}, {"data", Json::array({ModelJson(served_)})}}));
+    } else if (path.starts_with(kModels)) {
+        const std::string name = path.substr(kModels.size());
+        if (!served_.Knows(name)) {
+            SendError(*exchange, {404, fmt::format("The model '{}' does not exist here.", name),
+                                  "model", "model_not_found"});
+        } else {
+            exchange->Send(200, kJsonHeaders, Dump(ModelJson(served_)));
+        }
+    } else if (path == "/api/status") {
+        exchange->Send(200, kJsonHeaders, Dump(StatusJson(served_)));
+    } else {
+        return false;
+    }
+    return true;
+}
+
+bool Api::HandlePost(const std::shared_ptr<Exchange>& exchange) {
+    const std::string& path = exchange->request().path;
+    if (path == "/v1/chat/completions") {
+        Post(exchange, [this, exchange] { Generate(exchange, PlanChat); });
+    } else if (path == "/v1/completions") {
+        Post(exchange, [this, exchange] { Generate(exchange, PlanCompletion); });
+    } else if (path == "/tokenize") {
+        Post(exchange, [this, exchange] { ReplyTo(exchange, Tokenize); });
+    } else if (path == "/detokenize") {
+        Post(exchange, [this, exchange] { ReplyTo(exchange, Detokenize); });
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
+    if (exchange->gone()) return;
+    Json body;
+    AnswerPlan plan;
+    auto error = ParseBody(exchange->request().body, body);
+    if (!error) error = make(body, served_, plan);
+    if (error) return SendError(*exchange, *error);
+    Answer::Start(*served_.engine, std::move(exchange), std::move(plan), options_.observer);
+}
+
+void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
+    Json body, answer;
+    auto error = ParseBody(exchange->request().body, body);
+    if (!error) error = reply(body, served_, answer);
+    if (error) return SendError(*exchange, *error);
+    exchange->Send(200, kJsonHeaders, Dump(answer));
+}
+
+// Ready is who said a token of late, or says one now.
+void Api::Ready(std::shared_ptr<Exchange> exchange) {
+    const engine::BatchStats stats = served_.engine->stats();
+    switch (stats.state) {
+        case engine::BatchState::kServing: break;
+        case engine::BatchState::kRecovering:
+            return SendError(
+                *exchange, {503, "A rank was lost; the cluster is coming back.", "", "recovering"});
+        case engine::BatchState::kDraining:
+            return SendError(*exchange, {503, "The server is shutting down.", "", "draining"});
+        case engine::BatchState::kOver:
+            return SendError(*exchange, {503, stats.error, "", "not_ready"});
+    }
+    const int64_t age_ns = NowNs() - stats.last_token_ns;
+    if (stats.last_token_ns > 0 && age_ns < options_.ready_ms * 1'000'000) {
+        return exchange->Send(200, kJsonHeaders, R"({"status":"ready"})");
+    }
+    if (stats.schedule.running > 0 && age_ns > 2 * options_.ready_ms * 1'000'000) {
+        return SendError(*exchange,
+                         {503, "No token came out of the cluster of late.", "", "not_ready"});
+    }
+    engine::BatchRequest request;
+    request.prompt = {0};
+    request.max_tokens = 1;
+    request.ignore_eos = true;
+    request.priority = INT32_MAX;
+    request.cached = false;
+    const auto id = served_.engine->Submit(std::move(request), std::make_shared<Probe>(exchange));
+    if (!id.ok()) SendError(*exchange, {503, id.error().message, "", "not_ready"});
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,66 @@
+// The HTTP API: which path and method is what, and everything between a request and its answer.
+//
+//     POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings   OpenAI
+//     GET  /v1/models, /v1/models/NAME
+//     POST /v1/messages, /v1/messages/count_tokens                                Anthropic
+//     POST /tokenize, /detokenize
+//     GET  /health, /ready, /metrics, /api/status, /
+//
+// Requests are read, rendered and tokenized on threads of its own (an I/O thread must not wait for
+// a tokenizer), of which a queue has a bound.
+// Thread: Handle on I/O threads.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "serve/api/answer.h"
+#include "serve/api/served.h"
+#include "serve/http/server.h"
+
+namespace weft::serve {
+
+struct ApiOptions {
+    int64_t max_waiting = 1024;   // requests that may wait; beyond: 429
+    int64_t ready_ms = 5000;      // a token at least so often, or a probe: else not ready
+    size_t workers = 1;           // threads that read requests
+    Answer::Observer observer{};  // may be empty
+};
+
+class Api {
+  public:
+    // `served` outlives this, and this the HttpServer that calls Handle.
+    Api(const Served& served, ApiOptions options);
+    ~Api();
+
+    void Handle(std::shared_ptr<Exchange> exchange);
+
+  private:
+    using Plan = std::optional<ApiError> (*)(const Json&, const Served&, AnswerPlan&);
+    using Reply = std::optional<ApiError> (*)(const Json&, const Served&, Json&);
+    bool HandleGet(const std::shared_ptr<Exchange>& exchange);
+    bool HandlePost(const std::shared_ptr<Exchange>& exchange);
+    void Generate(std::shared_ptr<Exchange> exchange, Plan plan);
+    void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
+    void Ready(std::shared_ptr<Exchange> exchange);
+    void Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
+    void Work();
+
+    const Served& served_;
+    ApiOptions options_;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<std::function<void()>> queue_;
+    bool over_ = false;
+    std::vector<std::thread> workers_;
+};
+
+// {"state", "schedule": {...}, ...}: what the dashboard and a curious user see.
+Json StatusJson(const Served& served);
+
+}  // namespace weft::serve

@@ -1,0 +1,309 @@
+#include "serve/api/chat.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "serve/api/logprobs.h"
+#include "serve/api/sampling.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr size_t kMostMessages = 10000;
+constexpr size_t kMostTools = 512;
+
+// Text parts become one text, which is what templates know. Others (images, audio) are refused.
+Json ContentOf(Fields& message, const Json& content) {
+    if (content.is_string() || content.is_null()) return content;
+    if (!content.is_array()) {
+        message.Fail("content", "Invalid type for 'content': expected a string or a list of parts.",
+                     "invalid_type");
+        return {};
+    }
+    std::string text;
+    for (const Json& part : content) {
+        Fields fields(part);
+        const std::string type = fields.Text("type", "");
+        if (type != "text" && type != "input_text" && type != "output_text") {
+            message.Fail("content",
+                         fmt::format("This model takes text only, not parts of type '{}'.",
+                                     type.substr(0, 40)),
+                         "unsupported_content");
+            return {};
+        }
+        const std::string more = fields.Text("text", "");
+        if (!text.empty() && !more.empty()) text.push_back('\n');
+        text += more;
+    }
+    return text;
+}
+
+// Arguments of calls that were made are texts of JSON in the API, and objects for templates.
+void ParseCalls(Json& message) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) return;
+    for (Json& call : *calls) {
+        if (!call.is_object() || !call.contains("function")) continue;
+        Json& function = call["function"];
+        if (!function.is_object() || !function.contains("arguments")) continue;
+        Json& arguments = function["arguments"];
+        if (!arguments.is_string()) continue;
+        Json parsed = Json::parse(arguments.get<std::string>(), nullptr, false);
+        if (!parsed.is_discarded()) arguments = std::move(parsed);
+    }
+}
+
+void ReadMessages(Fields& fields, formats::ChatInput& input) {
+    const Json& messages = fields.List("messages");
+    if (messages.empty()) {
+        return fields.Fail("messages", "'messages' must be a list of at least one message.",
+                           "invalid_value");
+    }
+    if (messages.size() > kMostMessages) {
+        return fields.Fail("messages", fmt::format("'messages' has {} entries; at most {} are "
+                                                   "taken.",
+                                                   messages.size(), kMostMessages));
+    }
+    for (size_t i = 0; i < messages.size(); ++i) {
+        const std::string where = fmt::format("messages[{}].", i);
+        const std::string name = fmt::format("messages[{}]", i);
+        if (!messages[i].is_object()) {
+            return fields.Fail(name.c_str(), fmt::format("'{}' must be an object.", name),
+                               "invalid_type");
+        }
+        Fields message(messages[i], where);
+        message.Choice("role", "",
+                       {"system", "developer", "user", "assistant", "tool", "function"});
+        Json content = ContentOf(message, message.Get("content"));
+        if (message.error()) {
+            const ApiError error = *message.error();
+            return fields.Fail(error.param.c_str(), error.message, error.code);
+        }
+        Json copy = messages[i];
+        if (copy["role"] == "developer") copy["role"] = "system";
+        copy["content"] = content.is_null() && !copy.contains("tool_calls") ? Json("") : content;
+        ParseCalls(copy);
+        input.messages.push_back(std::move(copy));
+    }
+}
+
+void ReadTools(Fields& fields, Conversation& conversation) {
+    const Json& tools = fields.List("tools");
+    if (tools.size() > kMostTools) {
+        return fields.Fail("tools", fmt::format("'tools' has {} entries; at most {} are taken.",
+                                                tools.size(), kMostTools));
+    }
+    for (size_t i = 0; i < tools.size(); ++i) {
+        const bool sound = tools[i].is_object() && tools[i].contains("function") &&
+                           tools[i]["function"].is_object() &&
+                           tools[i]["function"].contains("name") &&
+                           tools[i]["function"]["name"].is_string();
+        if (sound) continue;
+        const std::string name = fmt::format("tools[{}]", i);
+        return fields.Fail(
+            name.c_str(),
+            fmt::format("'{}' must be {{\"type\": \"function\", \"function\": {{\"name\": ..., "
+                        "...}}}}.",
+                        name));
+    }
+    if (!tools.empty()) conversation.input.tools = tools;
+    const Json& choice = fields.Get("tool_choice");
+    if (choice.is_object()) {
+        const Json function = choice.value("function", Json::object());
+        conversation.forced_tool = function.is_object() ? function.value("name", "") : "";
+        bool known = false;
+        for (const Json& tool : tools) {
+            known = known || tool["function"]["name"] == conversation.forced_tool;
+        }
+        if (!known) fields.Fail("tool_choice", "'tool_choice' names no function of 'tools'.");
+        return;
+    }
+    const std::string word = fields.Choice("tool_choice", "auto", {"none", "auto", "required"});
+    if (word == "none") conversation.input.tools = nullptr;
+    if (word == "required") {
+        conversation.forced_tool.assign(1, '*');
+        if (tools.empty()) fields.Fail("tool_choice", "'tool_choice' is set, but 'tools' is not.");
+    }
+}
+
+// Deltas of the stream, and the message as a whole.
+class ChatDialect final : public Dialect {
+  public:
+    ChatDialect(const Served& served, bool usage, bool chances)
+        : served_(served), usage_(usage), chances_(chances), id_(MakeId("chatcmpl-")) {
+        head_ =
+            fmt::format(R"({{"id":"{}","object":"chat.completion.chunk","created":{},"model":{})",
+                        id_, created_, Quoted(served.name));
+    }
+
+    void Begin(std::string&) override {}
+
+    void Delta(int choice, const formats::AnswerDelta& delta,
+               std::span<const engine::SaidToken> tokens, std::string& out) override {
+        Greet(choice, out);
+        std::string fields;
+        const auto add = [&](const char* name, const std::string& json) {
+            fields += fmt::format("{}\"{}\":{}", fields.empty() ? "" : ",", name, json);
+        };
+        if (!delta.reasoning.empty()) add("reasoning_content", Quoted(delta.reasoning));
+        if (!delta.content.empty()) add("content", Quoted(delta.content));
+        if (!delta.tool_calls.empty()) add("tool_calls", CallsJson(choice, delta.tool_calls));
+        Chunk(choice, fields, "null", tokens, out);
+    }
+    void EndChoice(int choice, const ChoiceEnd& end, std::string& out) override {
+        Greet(choice, out);
+        Chunk(choice, "", Quoted(end.finish), {}, out);
+    }
+    void End(const Usage& usage, std::string& out) override {
+        if (usage_) {
+            out += fmt::format("data: {},\"choices\":[],\"usage\":{}}}\n\n", head_,
+                               Dump(UsageJson(usage)));
+        }
+        out += "data: [DONE]\n\n";
+    }
+    void Fail(const ApiError& error, std::string& out) override {
+        out += fmt::format("data: {}\n\ndata: [DONE]\n\n", OpenAiError(error));
+    }
+    std::string ErrorBody(const ApiError& error) override { return OpenAiError(error); }
+
+    std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
+        Json list = Json::array();
+        for (size_t i = 0; i < choices.size(); ++i) {
+            list.push_back(ChoiceJson(static_cast<int>(i), choices[i]));
+        }
+        return Dump({{"id", id_},
+                     {"object", "chat.completion"},
+                     {"created", created_},
+                     {"model", served_.name},
+                     {"choices", std::move(list)},
+                     {"usage", UsageJson(usage)},
+                     {"system_fingerprint", "weft-" WEFT_VERSION}});
+    }
+
+  private:
+    // The first delta of a choice says who speaks.
+    void Greet(int choice, std::string& out) {
+        if (greeted_.size() <= static_cast<size_t>(choice)) {
+            greeted_.resize(static_cast<size_t>(choice) + 1);
+            calls_.resize(greeted_.size());
+        }
+        if (greeted_[static_cast<size_t>(choice)]) return;
+        greeted_[static_cast<size_t>(choice)] = true;
+        Chunk(choice, R"("role":"assistant","content":"")", "null", {}, out);
+    }
+    void Chunk(int choice, const std::string& delta, const std::string& finish,
+               std::span<const engine::SaidToken> tokens, std::string& out) {
+        const std::string chances =
+            chances_ && !tokens.empty() ? Dump(ChatLogprobs(served_.tokenizer(), tokens)) : "null";
+        out += fmt::format(
+            R"(data: {},"choices":[{{"index":{},"delta":{{{}}},"logprobs":{},"finish_reason":{}}}]{}}})"
+            "\n\n",
+            head_, choice, delta, chances, finish, usage_ ? R"(,"usage":null)" : "");
+    }
+    std::string CallsJson(int choice, const std::vector<formats::ToolCall>& calls) {
+        Json list = Json::array();
+        for (const formats::ToolCall& call : calls) {
+            Json json = CallJson(call);
+            json["index"] = calls_[static_cast<size_t>(choice)]++;
+            list.push_back(std::move(json));
+        }
+        return Dump(list);
+    }
+    static Json CallJson(const formats::ToolCall& call) {
+        return {{"id", MakeId("call_")},
+                {"type", "function"},
+                {"function", {{"name", call.name}, {"arguments", Dump(call.arguments)}}}};
+    }
+    Json ChoiceJson(int index, const Choice& choice) {
+        const formats::AnswerDelta& said = choice.said;
+        Json message{{"role", "assistant"}, {"content", said.content}, {"refusal", nullptr}};
+        if (!said.reasoning.empty()) message["reasoning_content"] = said.reasoning;
+        if (!said.tool_calls.empty()) {
+            if (said.content.empty()) message["content"] = nullptr;
+            for (const formats::ToolCall& call : said.tool_calls) {
+                message["tool_calls"].push_back(CallJson(call));
+            }
+        }
+        return {{"index", index},
+                {"message", std::move(message)},
+                {"logprobs",
+                 chances_ ? ChatLogprobs(served_.tokenizer(), choice.tokens) : Json(nullptr)},
+                {"finish_reason", choice.end.finish}};
+    }
+
+    const Served& served_;
+    const bool usage_, chances_;
+    const std::string id_;
+    const int64_t created_ = std::time(nullptr);
+    std::string head_;
+    std::vector<bool> greeted_;
+    std::vector<int> calls_;
+};
+
+}  // namespace
+
+Conversation ReadConversation(Fields& fields) {
+    Conversation conversation;
+    ReadMessages(fields, conversation.input);
+    if (fields.error()) return conversation;
+    ReadTools(fields, conversation);
+    conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
+    conversation.input.extra = fields.Object("chat_template_kwargs");
+    const std::string effort = fields.Text("reasoning_effort", "");
+    if (!effort.empty()) {
+        if (conversation.input.extra.is_null()) conversation.input.extra = Json::object();
+        conversation.input.extra["reasoning_effort"] = effort;
+    }
+    conversation.input.add_generation_prompt = fields.Bool("add_generation_prompt", true);
+    return conversation;
+}
+
+Result<ChatPrompt> MakePrompt(const Served& served, const formats::ChatInput& input) {
+    if (!served.chat) return MakeError(ErrorCode::kUsage, "{}", served.chat_error);
+    WEFT_ASSIGN(const formats::Text text, served.chat->Render(input));
+    return ChatPrompt{served.chat->Encode(text), formats::EndsInReasoning(text.view())};
+}
+
+std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerPlan& plan) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    const Conversation conversation = ReadConversation(fields);
+    ChoicePlan choice;
+    engine::BatchRequest& request = choice.request;
+    ReadSampling(fields, served, request);
+    request.max_tokens = fields.Integer(
+        "max_completion_tokens", fields.Integer("max_tokens", -1, -1, INT64_MAX), -1, INT64_MAX);
+    const bool chances = fields.Bool("logprobs", false);
+    const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
+    if (chances) request.logprobs = static_cast<int>(best);
+    if (best > 0 && !chances) {
+        fields.Fail("top_logprobs", "'top_logprobs' needs 'logprobs': true.");
+    }
+    const int64_t n = fields.Integer("n", 1, 1, kMostChoices);
+    plan.stream = fields.Bool("stream", false);
+    Fields options(fields.Object("stream_options"), "stream_options.");
+    const bool usage = options.Bool("include_usage", false);
+    if (options.error()) return options.error();
+    if (fields.error()) return fields.error();
+    auto prompt = MakePrompt(served, conversation.input);
+    if (!prompt.ok()) {
+        ApiError error = ErrorOf(prompt.error());
+        error.status = 400;
+        error.param = "messages";
+        return error;
+    }
+    request.prompt = std::move(prompt->tokens);
+    request.show_special = served.family != formats::AnswerFamily::kPlain;
+    plan.family = served.family;
+    plan.begins_in_reasoning = prompt->in_reasoning;
+    plan.dialect = std::make_unique<ChatDialect>(served, usage, chances);
+    for (int64_t i = 0; i < n; ++i) {
+        plan.choices.push_back(choice);
+        plan.choices.back().counts_prompt = i == 0;
+        Reseed(plan.choices.back().request, static_cast<int>(i));
+    }
+    return {};
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,246 @@
+#include "serve/api/completions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "serve/api/chat.h"
+#include "serve/api/logprobs.h"
+#include "serve/api/sampling.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr size_t kMostPrompts = 64;
+constexpr size_t kMostIds = size_t{1} << 24;
+
+bool IsIds(const Json& json) {
+    return json.is_array() && !json.empty() &&
+           std::ranges::all_of(json, [](const Json& id) { return id.is_number_integer(); });
+}
+
+std::vector<int32_t> Ids(const Json& json) {
+    std::vector<int32_t> ids;
+    for (const Json& id : json) {
+        const bool fits = id.is_number_unsigned()
+                              ? id.get<uint64_t>() <= INT32_MAX
+                              : id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX;
+        ids.push_back(fits ? id.get<int32_t>() : -1);
+    }
+    return ids;
+}
+
+struct Prompt {
+    std::vector<int32_t> tokens;
+    std::string text{};
+};
+
+Prompt OfText(const Served& served, std::string text) {
+    // A text is the user's: no word of it becomes a marker.
+    return {served.tokenizer().Encode(text, {.add_special = true}), std::move(text)};
+}
+
+// A text, a list of texts, token ids, or a list of lists of token ids.
+std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served) {
+    const Json& json = fields.Get("prompt");
+    std::vector<Prompt> prompts;
+    if (json.is_string()) {
+        prompts.push_back(OfText(served, json.get<std::string>()));
+    } else if (IsIds(json)) {
+        prompts.push_back({Ids(json)});
+    } else if (json.is_array() && !json.empty() && json.size() <= kMostPrompts) {
+        for (const Json& item : json) {
+            if (item.is_string()) {
+                prompts.push_back(OfText(served, item.get<std::string>()));
+            } else if (IsIds(item) && item.size() <= kMostIds) {
+                prompts.push_back({Ids(item)});
+            } else {
+                prompts.clear();
+                break;
+            }
+        }
+    }
+    if (prompts.empty()) {
+        fields.Fail("prompt",
+                    fmt::format("'prompt' must be a string, a list of token ids, or a list of 1 to "
+                                "{} of these.",
+                                kMostPrompts));
+    }
+    return prompts;
+}
+
+class CompletionDialect final : public Dialect {
+  public:
+    CompletionDialect(const Served& served, bool usage, bool chances)
+        : served_(served), usage_(usage), chances_(chances), id_(MakeId("cmpl-")) {
+        head_ = fmt::format(R"({{"id":"{}","object":"text_completion","created":{},"model":{})",
+                            id_, created_, Quoted(served.name));
+    }
+    void Begin(std::string&) override {}
+    void Delta(int choice, const formats::AnswerDelta& delta,
+               std::span<const engine::SaidToken> tokens, std::string& out) override {
+        Chunk(choice, delta.content, "null", tokens, out);
+    }
+    void EndChoice(int choice, const ChoiceEnd& end, std::string& out) override {
+        Chunk(choice, "", Quoted(end.finish), {}, out);
+    }
+    void End(const Usage& usage, std::string& out) override {
+        if (usage_) {
+            out += fmt::format("data: {},\"choices\":[],\"usage\":{}}}\n\n", head_,
+                               Dump(UsageJson(usage)));
+        }
+        out += "data: [DONE]\n\n";
+    }
+    void Fail(const ApiError& error, std::string& out) override {
+        out += fmt::format("data: {}\n\ndata: [DONE]\n\n", OpenAiError(error));
+    }
+    std::string ErrorBody(const ApiError& error) override { return OpenAiError(error); }
+    std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
+        Json list = Json::array();
+        for (size_t i = 0; i < choices.size(); ++i) {
+            int64_t offset = 0;
+            list.push_back({{"index", i},
+                            {"text", choices[i].said.content},
+                            {"logprobs",
+                             chances_ ? TextLogprobs(served_.tokenizer(), choices[i].tokens, offset)
+                                      : Json(nullptr)},
+                            {"finish_reason", choices[i].end.finish}});
+        }
+        return Dump({{"id", id_},
+                     {"object", "text_completion"},
+                     {"created", created_},
+                     {"model", served_.name},
+                     {"choices", std::move(list)},
+                     {"usage", UsageJson(usage)},
+                     {"system_fingerprint", "weft-" WEFT_VERSION}});
+    }
+
+  private:
+    void Chunk(int choice, const std::string& text, const std::string& finish,
+               std::span<const engine::SaidToken> tokens, std::string& out) {
+        if (offsets_.size() <= static_cast<size_t>(choice)) {
+            offsets_.resize(static_cast<size_t>(choice) + 1);
+        }
+        const std::string chances = chances_ && !tokens.empty()
+                                        ? Dump(TextLogprobs(served_.tokenizer(), tokens,
+                                                            offsets_[static_cast<size_t>(choice)]))
+                                        : "null";
+        out += fmt::format(
+            R"(data: {},"choices":[{{"index":{},"text":{},"logprobs":{},"finish_reason":{}}}]{}}})"
+            "\n\n",
+            head_, choice, Quoted(text), chances, finish, usage_ ? R"(,"usage":null)" : "");
+    }
+
+    const Served& served_;
+    const bool usage_, chances_;
+    const std::string id_;
+    const int64_t created_ = std::time(nullptr);
+    std::string head_;
+    std::vector<int64_t> offsets_;
+};
+
+}  // namespace
+
+std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, AnswerPlan& plan) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    std::vector<Prompt> prompts = ReadPrompts(fields, served);
+    engine::BatchRequest request;
+    ReadSampling(fields, served, request);
+    request.max_tokens = fields.Integer("max_tokens", 16, -1, INT64_MAX);
+    if (fields.Has("logprobs") && !fields.Get("logprobs").is_boolean()) {
+        request.logprobs = static_cast<int>(fields.Integer("logprobs", 0, 0, kMostLogprobs));
+    } else if (fields.Bool("logprobs", false)) {
+        request.logprobs = 0;
+    }
+    const int64_t n = fields.Integer("n", 1, 1, kMostChoices);
+    if (fields.Integer("best_of", n, 1, kMostChoices) != n) {
+        fields.Fail("best_of", "'best_of' is not supported, unless it equals 'n'.",
+                    "unsupported_value");
+    }
+    if (!fields.Text("suffix", "").empty()) {
+        fields.Fail("suffix", "'suffix' is not supported.", "unsupported_value");
+    }
+    if (n * static_cast<int64_t>(prompts.size()) > kMostChoices) {
+        fields.Fail("n", fmt::format("{} prompts with n = {} ask for more than {} answers.",
+                                     prompts.size(), n, kMostChoices));
+    }
+    const bool echo = fields.Bool("echo", false);
+    if (echo && request.logprobs >= 0) {
+        fields.Fail("echo", "'echo' with 'logprobs' is not supported.", "unsupported_value");
+    }
+    plan.stream = fields.Bool("stream", false);
+    Fields options(fields.Object("stream_options"), "stream_options.");
+    const bool usage = options.Bool("include_usage", false);
+    if (options.error()) return options.error();
+    if (fields.error()) return fields.error();
+    plan.dialect = std::make_unique<CompletionDialect>(served, usage, request.logprobs >= 0);
+    for (Prompt& prompt : prompts) {
+        for (int64_t i = 0; i < n; ++i) {
+            ChoicePlan choice;
+            choice.request = request;
+            choice.request.prompt = prompt.tokens;
+            choice.counts_prompt = i == 0;
+            if (echo && prompt.text.empty()) {
+                choice.echo = served.tokenizer().Decode(prompt.tokens);
+            } else if (echo) {
+                choice.echo = prompt.text;
+            }
+            Reseed(choice.request, static_cast<int>(plan.choices.size()));
+            plan.choices.push_back(std::move(choice));
+        }
+    }
+    return {};
+}
+
+std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& answer) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    const bool special = fields.Bool("add_special_tokens", fields.Bool("add_special", true));
+    const bool pieces = fields.Bool("with_pieces", fields.Bool("return_token_strs", false));
+    std::vector<int32_t> tokens;
+    if (fields.Has("messages")) {
+        const Conversation conversation = ReadConversation(fields);
+        if (fields.error()) return fields.error();
+        auto prompt = MakePrompt(served, conversation.input);
+        if (!prompt.ok()) return ErrorOf(prompt.error());
+        tokens = std::move(prompt->tokens);
+    } else {
+        const std::string text = fields.Text("prompt", fields.Text("content", ""));
+        if (!fields.Has("prompt") && !fields.Has("content")) {
+            fields.Fail("prompt", "Give a text as 'prompt', or a conversation as 'messages'.");
+        }
+        if (fields.error()) return fields.error();
+        tokens = served.tokenizer().Encode(text, {.add_special = special});
+    }
+    answer = {{"count", tokens.size()}, {"max_model_len", served.engine->context()}};
+    answer["tokens"] = tokens;
+    if (!pieces) return {};
+    Json texts = Json::array();
+    for (const int32_t token : tokens)
+        texts.push_back(std::string(served.tokenizer().Piece(token)));
+    answer["token_strs"] = std::move(texts);
+    return {};
+}
+
+std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json& answer) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    const Json& list = fields.List("tokens");
+    if (!list.empty() && !IsIds(list)) {
+        fields.Fail("tokens", "'tokens' must be a list of token ids.", "invalid_type");
+    }
+    if (fields.error()) return fields.error();
+    const std::vector<int32_t> tokens = Ids(list);
+    const int32_t vocab = served.tokenizer().vocab_size();
+    for (const int32_t token : tokens) {
+        if (token >= 0 && token < vocab) continue;
+        return ApiError{400, fmt::format("A token is not in the vocabulary (0 to {}).", vocab - 1),
+                        "tokens", "invalid_value"};
+    }
+    answer = {{"prompt", served.tokenizer().Decode(tokens, false)}};
+    return {};
+}
+
+}  // namespace weft::serve

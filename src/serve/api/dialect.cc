@@ -1,0 +1,31 @@
+#include "serve/api/dialect.h"
+
+#include <array>
+#include <random>
+
+#include "serve/http/message.h"
+
+namespace weft::serve {
+
+std::string Dump(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string Quoted(std::string_view text) {
+    return Dump(Json(text));
+}
+
+std::string OpenAiError(const ApiError& error) {
+    return ErrorBody(error.status, error.message, error.param, error.code);
+}
+
+std::string MakeId(std::string_view prefix) {
+    constexpr std::string_view kLetters =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    thread_local std::mt19937_64 random{std::random_device{}()};
+    std::string id(prefix);
+    for (int i = 0; i < 24; ++i) id += kLetters[random() % kLetters.size()];
+    return id;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,59 @@
+// A Dialect words one request's answer as its API has it: OpenAI's chat completions, completions
+// and responses, Anthropic's messages. It knows JSON and nothing of HTTP, threads or models.
+//
+// As a stream: Begin, any number of Delta and EndChoice (choices come mixed), End; each appends
+// server-sent events (WHATWG HTML, "server-sent events") to `out`. As a whole: Whole.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/batch/batch_engine.h"
+#include "formats/chat/answer.h"
+#include "serve/api/fields.h"
+
+namespace weft::serve {
+
+struct Usage {
+    int64_t prompt_tokens = 0, cached_tokens = 0, said_tokens = 0;
+};
+
+// How a choice ended, as OpenAI has it: "stop", "length", "tool_calls".
+struct ChoiceEnd {
+    std::string finish;
+    std::string stop_text{};  // which of the stop texts it was, where known
+};
+
+// One choice, whole.
+struct Choice {
+    formats::AnswerDelta said;
+    std::vector<engine::SaidToken> tokens;
+    ChoiceEnd end;
+};
+
+class Dialect {
+  public:
+    virtual ~Dialect() = default;
+    virtual void Begin(std::string& out) = 0;
+    // tokens: those that the delta came with; empty unless log-probabilities were asked for.
+    virtual void Delta(int choice, const formats::AnswerDelta& delta,
+                       std::span<const engine::SaidToken> tokens, std::string& out) = 0;
+    virtual void EndChoice(int choice, const ChoiceEnd& end, std::string& out) = 0;
+    virtual void End(const Usage& usage, std::string& out) = 0;
+    virtual void Fail(const ApiError& error, std::string& out) = 0;
+
+    virtual std::string Whole(const std::vector<Choice>& choices, const Usage& usage) = 0;
+    virtual std::string ErrorBody(const ApiError& error) = 0;
+};
+
+// {"error": {...}} as OpenAI has it.
+std::string OpenAiError(const ApiError& error);
+// A text as a JSON string with its quotes; what is not UTF-8 becomes U+FFFD.
+std::string Quoted(std::string_view text);
+std::string Dump(const Json& json);
+// "call_" and the like, and random letters: an id for a tool call or an answer.
+std::string MakeId(std::string_view prefix);
+
+}  // namespace weft::serve

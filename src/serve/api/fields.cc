@@ -1,0 +1,189 @@
+#include "serve/api/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft::serve {
+namespace {
+
+constexpr int kMostDepth = 100;
+const Json kNull;
+const Json kEmptyList = Json::array();
+
+const char* TypeOf(const Json& value) {
+    switch (value.type()) {
+        case Json::value_t::object: return "an object";
+        case Json::value_t::array: return "a list";
+        case Json::value_t::string: return "a string";
+        case Json::value_t::boolean: return "a boolean";
+        case Json::value_t::number_integer:
+        case Json::value_t::number_unsigned: return "an integer";
+        case Json::value_t::number_float: return "a number";
+        case Json::value_t::null: return "null";
+        case Json::value_t::binary:
+        case Json::value_t::discarded: return "nothing";
+    }
+    return "nothing";
+}
+
+}  // namespace
+
+ApiError ErrorOf(const Error& error) {
+    switch (error.code) {
+        case ErrorCode::kUsage: return {400, error.message, "", "invalid_value"};
+        case ErrorCode::kUnsupported: return {400, error.message, "", "unsupported_value"};
+        case ErrorCode::kCancelled: return {503, error.message, "", "server_shutting_down"};
+        case ErrorCode::kPeerLost: return {503, error.message, "", "rank_lost"};
+        case ErrorCode::kTimeout: return {504, error.message, "", "timeout"};
+        case ErrorCode::kNotFound: return {404, error.message, "", "not_found"};
+        case ErrorCode::kCorrupt:
+        case ErrorCode::kIo:
+        case ErrorCode::kOutOfMemory:
+        case ErrorCode::kDenied: break;
+    }
+    return {500, error.message, "", "internal_error"};
+}
+
+Fields::Fields(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
+
+const Json* Fields::Present(const char* name) const {
+    if (!json_.is_object()) return nullptr;
+    const auto it = json_.find(name);
+    return it == json_.end() || it->is_null() ? nullptr : &*it;
+}
+
+bool Fields::Has(const char* name) const {
+    return Present(name) != nullptr;
+}
+
+const Json& Fields::Get(const char* name) const {
+    const Json* value = Present(name);
+    return value == nullptr ? kNull : *value;
+}
+
+void Fields::Fail(const char* name, std::string message, std::string code) {
+    if (error_) return;
+    error_ = ApiError{400, std::move(message), path_ + name, std::move(code)};
+}
+
+void Fields::WrongType(const char* name, const char* expected, const Json& value) {
+    Fail(name,
+         fmt::format("Invalid type for '{}{}': expected {}, but got {} instead.", path_, name,
+                     expected, TypeOf(value)),
+         "invalid_type");
+}
+
+double Fields::Number(const char* name, double otherwise, double least, double most) {
+    const Json* value = Present(name);
+    if (value == nullptr) return otherwise;
+    if (!value->is_number()) return WrongType(name, "a number", *value), otherwise;
+    const double number = value->get<double>();
+    if (number >= least && number <= most) return number;
+    Fail(name, fmt::format("Invalid value for '{}{}': {} is not within {} and {}.", path_, name,
+                           number, least, most));
+    return otherwise;
+}
+
+int64_t Fields::Integer(const char* name, int64_t otherwise, int64_t least, int64_t most) {
+    const Json* value = Present(name);
+    if (value == nullptr) return otherwise;
+    const bool whole = value->is_number_integer() ||
+                       (value->is_number_float() && std::abs(value->get<double>()) < 9e15 &&
+                        std::trunc(value->get<double>()) == value->get<double>());
+    if (!whole) return WrongType(name, "an integer", *value), otherwise;
+    const bool huge = value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX;
+    const int64_t number = huge                       ? INT64_MAX
+                           : value->is_number_float() ? static_cast<int64_t>(value->get<double>())
+                                                      : value->get<int64_t>();
+    if (number >= least && number <= most) return number;
+    Fail(name, fmt::format("Invalid value for '{}{}': {} is not within {} and {}.", path_, name,
+                           value->dump(), least, most));
+    return otherwise;
+}
+
+bool Fields::Bool(const char* name, bool otherwise) {
+    const Json* value = Present(name);
+    if (value == nullptr) return otherwise;
+    if (!value->is_boolean()) return WrongType(name, "a boolean", *value), otherwise;
+    return value->get<bool>();
+}
+
+std::string Fields::Text(const char* name, std::string otherwise) {
+    const Json* value = Present(name);
+    if (value == nullptr) return otherwise;
+    if (!value->is_string()) return WrongType(name, "a string", *value), otherwise;
+    return value->get<std::string>();
+}
+
+std::string Fields::Choice(const char* name, const char* otherwise,
+                           const std::vector<std::string_view>& known) {
+    std::string text = Text(name, otherwise);
+    if (std::ranges::find(known, text) != known.end()) return text;
+    std::string list;
+    for (const std::string_view word : known) {
+        list += fmt::format("{}'{}'", list.empty() ? "" : ", ", word);
+    }
+    Fail(name, fmt::format("Invalid value for '{}{}': '{}'. Supported values are: {}.", path_, name,
+                           text.substr(0, 100), list));
+    return otherwise;
+}
+
+std::vector<std::string> Fields::Texts(const char* name, size_t most) {
+    const Json* value = Present(name);
+    if (value == nullptr) return {};
+    if (value->is_string()) return {value->get<std::string>()};
+    const auto is_text = [](const Json& item) { return item.is_string(); };
+    if (!value->is_array() || !std::ranges::all_of(*value, is_text)) {
+        return WrongType(name, "a string or a list of strings", *value), std::vector<std::string>{};
+    }
+    if (value->size() > most) {
+        Fail(name, fmt::format("Invalid value for '{}{}': it has {} entries; at most {} are taken.",
+                               path_, name, value->size(), most));
+        return {};
+    }
+    return value->get<std::vector<std::string>>();
+}
+
+const Json& Fields::Object(const char* name) {
+    const Json* value = Present(name);
+    if (value == nullptr) return kNull;
+    if (!value->is_object()) return WrongType(name, "an object", *value), kNull;
+    return *value;
+}
+
+const Json& Fields::List(const char* name) {
+    const Json* value = Present(name);
+    if (value == nullptr) return kEmptyList;
+    if (!value->is_array()) return WrongType(name, "a list", *value), kEmptyList;
+    return *value;
+}
+
+std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
+    bool deep = false;
+    const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+        deep = deep || depth > kMostDepth;
+        return !deep;
+    };
+    try {
+        out = Json::parse(body, watch);
+    } catch (const nlohmann::json::exception& error) {
+        std::string what = error.what();
+        if (const size_t at = what.find("parse error"); at != std::string::npos) {
+            what.erase(0, at);
+        }
+        return ApiError{400, fmt::format("The body is not valid JSON: {}", what), "",
+                        "invalid_json"};
+    }
+    if (deep) {
+        return ApiError{400, fmt::format("The body is nested deeper than {} levels.", kMostDepth),
+                        "", "invalid_json"};
+    }
+    if (!out.is_object()) {
+        return ApiError{400, "The body must be a JSON object.", "", "invalid_json"};
+    }
+    return {};
+}
+
+}  // namespace weft::serve

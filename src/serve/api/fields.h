@@ -1,0 +1,72 @@
+// Reading the members of a request's JSON object: types and ranges checked, the first thing that
+// is wrong becomes the error, in the words of OpenAI's API (message, param, code).
+//
+//     Fields fields(json);
+//     double temperature = fields.Number("temperature", 1, 0, 2);
+//     if (fields.error()) return *fields.error();
+//
+// A member that is absent or null gives the default. After an error the readers return defaults.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft::serve {
+
+using Json = nlohmann::ordered_json;
+
+// What a client hears instead of an answer.
+struct ApiError {
+    int status = 400;
+    std::string message;
+    std::string param{}, code{};
+};
+
+// By what went wrong: kUsage is the client's (400), kCancelled and kPeerLost are 503, kTimeout 504,
+// the others 500.
+ApiError ErrorOf(const Error& error);
+
+class Fields {
+  public:
+    // `path`: where the object is, for messages ("messages[2]."). `json` outlives this.
+    explicit Fields(const Json& json, std::string path = "");
+
+    bool Has(const char* name) const;
+    // The member; null where it is absent.
+    const Json& Get(const char* name) const;
+    double Number(const char* name, double otherwise, double least, double most);
+    int64_t Integer(const char* name, int64_t otherwise, int64_t least, int64_t most);
+    bool Bool(const char* name, bool otherwise);
+    std::string Text(const char* name, std::string otherwise);
+    // One of `known`.
+    std::string Choice(const char* name, const char* otherwise,
+                       const std::vector<std::string_view>& known);
+    // A text, or a list of at most `most` of them.
+    std::vector<std::string> Texts(const char* name, size_t most);
+    // An object, or null.
+    const Json& Object(const char* name);
+    // A list; an empty one where it is absent.
+    const Json& List(const char* name);
+
+    void Fail(const char* name, std::string message, std::string code = "invalid_value");
+    const std::optional<ApiError>& error() const { return error_; }
+
+  private:
+    const Json* Present(const char* name) const;
+    void WrongType(const char* name, const char* expected, const Json& value);
+
+    const Json& json_;
+    std::string path_;
+    std::optional<ApiError> error_;
+};
+
+// The body as a JSON object of at most 100 levels. 400 where it is none.
+std::optional<ApiError> ParseBody(std::string_view body, Json& out);
+
+}  // namespace weft::serve

@@ -1,0 +1,26 @@
+// The members of a request that say how tokens are chosen: the same in all of OpenAI's endpoints,
+// with the names that vLLM and llama.cpp gave to what OpenAI lacks.
+#pragma once
+
+#include "engine/batch/batch_engine.h"
+#include "serve/api/fields.h"
+#include "serve/api/served.h"
+
+namespace weft::serve {
+
+inline constexpr int64_t kMostChoices = 64;  // n times prompts
+inline constexpr size_t kMostStops = 16;
+inline constexpr int64_t kMostLogprobs = 20;
+
+// temperature, top_p, top_k, min_p, presence_penalty, frequency_penalty, repetition_penalty, seed,
+// logit_bias, stop, ignore_eos, priority. Not: how many tokens, n, log-probabilities. Errors are
+// left in `fields`.
+void ReadSampling(Fields& fields, const Served& served, engine::BatchRequest& request);
+
+// Fails where "model" names another one. A request without it is taken.
+std::optional<ApiError> CheckModel(Fields& fields, const Served& served);
+
+// The samplers of `n` choices of one request have different seeds, made from the first's.
+void Reseed(engine::BatchRequest& request, int choice);
+
+}  // namespace weft::serve

@@ -1,0 +1,134 @@
+#include "serve/server.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <ctime>
+
+#include "base/log.h"
+#include "serve/api/dialect.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr auto kWatchTurn = std::chrono::milliseconds(50);
+
+}  // namespace
+
+std::string NameOfModel(const std::string& words) {
+    std::string name = words;
+    while (name.size() > 1 && name.ends_with('/')) name.pop_back();
+    if (const size_t slash = name.rfind('/');
+        slash != std::string::npos && !name.starts_with("hf:"))
+        name.erase(0, slash + 1);
+    if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+    return name;
+}
+
+bool IsLoopback(const std::string& host) {
+    return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+}
+
+Server::Server(ServerOptions options) : options_(std::move(options)) {}
+
+Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
+    if (!IsLoopback(options.http.host) && options.key_file.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--host {}: whoever reaches this address could use the server. Give "
+                         "--api-key-file FILE ('weft key new NAME >> FILE' makes a key), or listen "
+                         "on 127.0.0.1",
+                         options.http.host);
+    }
+    std::unique_ptr<Server> server(new Server(std::move(options)));
+    WEFT_TRY(server->Open());
+    return server;
+}
+
+Status Server::Open() {
+    options_.http.drain_paths = {"/health", "/healthz", "/ready", "/metrics", "/api/status"};
+    WEFT_ASSIGN(http_, HttpServer::Start(options_.http, [this](std::shared_ptr<Exchange> exchange) {
+                    Handle(std::move(exchange));
+                }));
+    watcher_ = std::thread([this] { Watch(); });
+    options_.cluster.stop = &force_stop_;
+    WEFT_ASSIGN(engine_,
+                engine::BatchEngine::Start(options_.cluster, options_.job, options_.batch));
+    WEFT_TRY(Describe());
+    api_ = std::make_unique<Api>(served_, options_.api);
+    watched_ = engine_.get();
+    ready_ = api_.get();
+    return {};
+}
+
+Status Server::Describe() {
+    served_.engine = engine_.get();
+    served_.name = options_.name.empty() ? NameOfModel(options_.job.model) : options_.name;
+    served_.aliases = options_.aliases;
+    served_.aliases.push_back(options_.job.model);
+    served_.created_s = std::time(nullptr);
+    const formats::Metadata& meta = engine_->rank().source().meta();
+    auto chat = formats::Chat::Load(meta, engine_->tokenizer());
+    if (chat.ok()) {
+        served_.family = formats::FamilyOf(chat->source());
+        served_.chat.emplace(std::move(*chat));
+    } else {
+        served_.chat_error = chat.error().message;
+    }
+    return {};
+}
+
+Server::~Server() {
+    over_ = true;
+    if (watcher_.joinable()) watcher_.join();
+    ready_ = nullptr;
+    // The last answers of the engine go out before the connections close; then nobody calls the API
+    // any more.
+    engine_.reset();
+    http_.reset();
+    api_.reset();
+}
+
+void Server::Handle(std::shared_ptr<Exchange> exchange) {
+    if (Api* api = ready_.load(); api != nullptr) return api->Handle(std::move(exchange));
+    const std::string& path = exchange->request().path;
+    if (path == "/health" || path == "/healthz") {
+        return exchange->Send(200, {{"Content-Type", "application/json"}},
+                              R"({"status":"loading"})");
+    }
+    exchange->Send(503, {{"Content-Type", "application/json"}, {"Retry-After", "5"}},
+                   OpenAiError({503, "The model is being loaded.", "", "loading"}));
+}
+
+// Waits for the wish to stop, and sees to it that it comes true.
+void Server::Watch() {
+    int64_t drained_ns = 0;
+    while (!over_) {
+        std::this_thread::sleep_for(kWatchTurn);
+        if (options_.interrupted == nullptr || !options_.interrupted->load()) continue;
+        engine::BatchEngine* engine = watched_.load();
+        if (engine == nullptr) {
+            force_stop_ = true;
+        } else if (drained_ns == 0) {
+            drained_ns = NowNs();
+            http_->Drain();
+            engine->Drain();
+            if (options_.say) options_.say("stopping: requests that run may end");
+        } else if (NowNs() - drained_ns > options_.drain_ms * 1'000'000) {
+            engine->Stop();
+        }
+    }
+}
+
+Status Server::Run() {
+    const Status ended = engine_->Run();
+    // What the engine's loop has said last has to reach the clients.
+    const int64_t begin_ns = NowNs();
+    while (http_->open_exchanges() > 0 && NowNs() - begin_ns < 1'000'000'000) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (!ended.ok()) return ended;
+    WEFT_TRY(engine_->Finish());
+    return {};
+}
+
+}  // namespace weft::serve

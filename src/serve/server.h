@@ -1,0 +1,80 @@
+// Server: one model behind HTTP, over a whole cluster: the engine, the API and the HTTP server, put
+// together, from the first word to the last answer.
+//
+//     WEFT_ASSIGN(auto server, Server::Start(options));   // listens, loads, is ready
+//     WEFT_TRY(server->Run());                            // until it is told to stop
+//
+// It listens before it loads, so that a port in use is an error of the first second, and /health
+// answers while a large model is read.
+// Stopping: when *options.interrupted becomes true, no new request is taken in, those that run get
+// drain_ms to end, and then the ranks end. While loading it stops at once.
+// Thread: the main one (cluster.h).
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "engine/batch/batch_engine.h"
+#include "engine/job.h"
+#include "serve/api/api.h"
+#include "serve/http/server.h"
+
+namespace weft::serve {
+
+struct ServerOptions {
+    cluster::ClusterOptions cluster;  // its `stop` is set by the Server
+    engine::Job job;
+    engine::BatchOptions batch;
+    HttpOptions http;
+    ApiOptions api;
+    std::string name{};                  // the model's name; "": made from its path
+    std::vector<std::string> aliases{};  // "gpt-4o": what clients that can't be told ask for
+    std::string key_file{};              // API keys; "": none are asked for
+    int64_t drain_ms = 30'000;
+    const std::atomic<bool>* interrupted = nullptr;      // by a signal handler
+    std::function<void(const std::string& line)> say{};  // a line for the user
+};
+
+class Server {
+  public:
+    // Errors: kUsage (also: a host that others can reach, without keys), those of HttpServer and
+    // BatchEngine.
+    static Result<std::unique_ptr<Server>> Start(ServerOptions options);
+    ~Server();
+
+    Status Run();
+    int port() const { return http_->port(); }
+    std::string url() const { return http_->url(); }
+    engine::BatchEngine& engine() { return *engine_; }
+
+  private:
+    explicit Server(ServerOptions options);
+    Status Open();
+    void Handle(std::shared_ptr<Exchange> exchange);
+    void Watch();
+    Status Describe();
+
+    ServerOptions options_;
+    std::atomic<bool> force_stop_{false};  // ClusterOptions::stop
+    std::atomic<bool> over_{false};
+    std::atomic<Api*> ready_{nullptr};  // once requests can be taken
+    std::unique_ptr<engine::BatchEngine> engine_;
+    Served served_;
+    std::unique_ptr<Api> api_;
+    std::unique_ptr<HttpServer> http_;
+    std::atomic<engine::BatchEngine*> watched_{nullptr};
+    std::thread watcher_;
+};
+
+// The name of a model by where it is: "llama-3.gguf" and a folder's name without what leads there.
+std::string NameOfModel(const std::string& words);
+// Whether only this machine can reach a server that listens there.
+bool IsLoopback(const std::string& host);
+
+}  // namespace weft::serve
