@@ -1,0 +1,247 @@
+#include "formats/grammar/assembly.h"
+
+#include <algorithm>
+#include <array>
+#include <bitset>
+
+namespace weft::formats {
+
+size_t GrammarAssembly::Hash::operator()(const Set& set) const {
+    uint64_t hash = set.size();
+    for (const uint32_t member : set) hash = (hash ^ member) * 0x9E3779B97F4A7C15 + (hash >> 29);
+    return static_cast<size_t>(hash ^ (hash >> 32));
+}
+
+GrammarAssembly::GrammarAssembly(const Nfa& nfa)
+    : nfa_(nfa),
+      states_(1),
+      start_of_(nfa.start.size(), 0),
+      stamp_(nfa.first.size(), 0),
+      wanted_(nfa.start.size(), false) {}
+
+GrammarAssembly::Set GrammarAssembly::Closure(const Set& from) {
+    ++round_;
+    Set open, closure;
+    const auto visit = [&](uint32_t state) {
+        if (stamp_[state] == round_ || !nfa_.productive[state]) return;
+        stamp_[state] = round_;
+        open.push_back(state);
+    };
+    for (const uint32_t state : from) visit(state);
+    while (!open.empty()) {
+        const uint32_t state = open.back();
+        open.pop_back();
+        bool matters = state == nfa_.end[nfa_.rule[state]];
+        for (uint32_t at = nfa_.first[state]; at != Nfa::kNone; at = nfa_.edges[at].next) {
+            const Nfa::Edge& edge = nfa_.edges[at];
+            ++steps_;
+            switch (edge.kind) {
+                case Nfa::Kind::kEmpty: visit(edge.to); break;
+                case Nfa::Kind::kBytes: matters = true; break;
+                case Nfa::Kind::kCall:
+                    matters = true;
+                    if (nfa_.nullable[edge.rule]) visit(edge.to);
+                    break;
+            }
+        }
+        if (matters) closure.push_back(state);
+    }
+    steps_ += closure.size();
+    std::sort(closure.begin(), closure.end());
+    return closure;
+}
+
+uint32_t GrammarAssembly::StateOf(Set set) {
+    const auto [known, added] = known_.try_emplace(std::move(set), 0);
+    if (added) {
+        known->second = static_cast<uint32_t>(states_.size());
+        states_.emplace_back();
+        members_.push_back(known->first);
+    }
+    return known->second;
+}
+
+GrammarAssembly::Set GrammarAssembly::StatesOf(const Set& set) {
+    if (set.empty()) return {};
+    if (deterministic_) return {StateOf(set)};
+    Set states;
+    for (const uint32_t member : set) states.push_back(StateOf({member}));
+    return states;
+}
+
+void GrammarAssembly::FillCalls(uint32_t state, const Set& members) {
+    std::vector<std::pair<uint32_t, uint32_t>> calls;  // rule, the Nfa's state behind it
+    for (const uint32_t member : members) {
+        for (uint32_t at = nfa_.first[member]; at != Nfa::kNone; at = nfa_.edges[at].next) {
+            const Nfa::Edge& edge = nfa_.edges[at];
+            if (edge.kind != Nfa::Kind::kCall || !nfa_.productive[edge.to]) continue;
+            if (!nfa_.productive[nfa_.start[edge.rule]]) continue;
+            calls.emplace_back(edge.rule, edge.to);
+            if (wanted_[edge.rule]) continue;
+            wanted_[edge.rule] = true;
+            open_rules_.push_back(edge.rule);
+        }
+    }
+    std::sort(calls.begin(), calls.end());
+    for (size_t begin = 0; begin < calls.size();) {
+        Set behind;
+        size_t end = begin;
+        for (; end < calls.size() && calls[end].first == calls[begin].first; ++end) {
+            behind.push_back(calls[end].second);
+        }
+        for (const uint32_t to : StatesOf(Closure(behind))) {
+            states_[state].calls.push_back({calls[begin].first, to});
+        }
+        begin = end;
+    }
+}
+
+void GrammarAssembly::Fill(uint32_t state) {
+    const Set members = members_[state - rule_begin_];
+    std::array<Set, 256> targets;
+    for (const uint32_t member : members) {
+        if (member == nfa_.end[nfa_.rule[member]]) states_[state].final = true;
+        for (uint32_t at = nfa_.first[member]; at != Nfa::kNone; at = nfa_.edges[at].next) {
+            const Nfa::Edge& edge = nfa_.edges[at];
+            if (edge.kind != Nfa::Kind::kBytes || !nfa_.productive[edge.to]) continue;
+            for (size_t byte = edge.bytes.low; byte <= edge.bytes.high; ++byte) {
+                targets[byte].push_back(edge.to);
+                ++steps_;
+            }
+        }
+    }
+    Set before, to;
+    for (size_t byte = 0; byte < 256; ++byte) {
+        Set& target = targets[byte];
+        if (target.empty()) continue;
+        std::sort(target.begin(), target.end());
+        target.erase(std::unique(target.begin(), target.end()), target.end());
+        auto& bytes = states_[state].bytes;
+        if (target == before && !bytes.empty() && bytes.back().range.high + size_t{1} == byte) {
+            bytes.back().range.high = static_cast<uint8_t>(byte);
+            continue;
+        }
+        if (target != before) to = StatesOf(Closure(target));
+        before = target;
+        steps_ += to.size() + target.size();
+        const auto low = static_cast<uint8_t>(byte);
+        states_[state].bytes.push_back({{low, low}, to});
+    }
+    FillCalls(state, members);
+}
+
+bool GrammarAssembly::AddRule(uint32_t rule, bool deterministic) {
+    known_.clear();
+    members_.clear();
+    rule_begin_ = states_.size();
+    deterministic_ = deterministic;
+    const Set set = Closure({nfa_.start[rule]});
+    // A start is one state, whatever the rest is.
+    start_of_[rule] = StateOf(set);
+    for (size_t state = rule_begin_; state < states_.size(); ++state) {
+        Fill(static_cast<uint32_t>(state));
+        if (TooMuch()) return false;
+    }
+    return true;
+}
+
+Result<GrammarPtr> GrammarAssembly::Run(uint32_t root) {
+    std::vector<size_t> sizes(nfa_.start.size(), 0);
+    for (const uint32_t rule : nfa_.rule) ++sizes[rule];
+    wanted_[root] = true;
+    open_rules_.push_back(root);
+    while (!open_rules_.empty()) {
+        const uint32_t rule = open_rules_.back();
+        open_rules_.pop_back();
+        const size_t begin = states_.size();
+        most_states_ = std::min(kMostStates, begin + 64 + 4 * sizes[rule]);
+        most_steps_ = std::min(kMostSteps, steps_ + 100'000 + 2'000 * sizes[rule]);
+        if (AddRule(rule, true)) continue;
+        states_.resize(begin);
+        most_states_ = kMostStates;
+        most_steps_ = kMostSteps;
+        if (AddRule(rule, false)) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "grammar: too large: more than {} states or {} steps to make them; use "
+                         "smaller repetitions",
+                         kMostStates, kMostSteps);
+    }
+    return Tables(root);
+}
+
+void GrammarAssembly::FillClasses(Grammar& grammar) const {
+    std::bitset<257> begins;
+    begins[0] = true;
+    for (const State& state : states_) {
+        for (const Bytes& bytes : state.bytes) {
+            begins[bytes.range.low] = true;
+            begins[bytes.range.high + size_t{1}] = true;
+        }
+    }
+    size_t count = 0;
+    for (size_t byte = 0; byte < 256; ++byte) {
+        if (begins[byte]) ++count;
+        grammar.class_of_[byte] = static_cast<uint8_t>(count - 1);
+    }
+    grammar.num_classes_ = count;
+}
+
+void GrammarAssembly::FillRow(const State& state, Grammar& grammar) const {
+    const size_t row = grammar.table_.size();
+    grammar.table_.resize(row + grammar.num_classes_, 0);
+    for (const Bytes& bytes : state.bytes) {
+        uint32_t entry = bytes.to[0];
+        if (bytes.to.size() > 1) {
+            entry = Grammar::kList + static_cast<uint32_t>(grammar.lists_.size());
+            grammar.lists_.push_back(static_cast<uint32_t>(bytes.to.size()));
+            grammar.lists_.insert(grammar.lists_.end(), bytes.to.begin(), bytes.to.end());
+        }
+        const size_t last = grammar.class_of_[bytes.range.high];
+        for (size_t at = grammar.class_of_[bytes.range.low]; at <= last; ++at) {
+            grammar.table_[row + at] = entry;
+        }
+    }
+}
+
+void GrammarAssembly::FillCallTable(Grammar& grammar) const {
+    for (const State& state : states_) {
+        grammar.first_call_.push_back(static_cast<uint32_t>(grammar.calls_.size()));
+        for (const Call& call : state.calls) {
+            const State& behind = states_[call.to];
+            const bool last = behind.final && behind.bytes.empty() && behind.calls.empty();
+            grammar.calls_.push_back({start_of_[call.rule], last ? 0 : call.to});
+        }
+        const int flags = (state.final ? Grammar::kFinal : 0) |
+                          (state.bytes.empty() ? 0 : Grammar::kBytes) |
+                          (state.calls.empty() ? 0 : Grammar::kCalls);
+        grammar.flags_.push_back(static_cast<uint8_t>(flags));
+    }
+    grammar.first_call_.push_back(static_cast<uint32_t>(grammar.calls_.size()));
+}
+
+Result<GrammarPtr> GrammarAssembly::Tables(uint32_t root) {
+    std::shared_ptr<Grammar> grammar(new Grammar);
+    FillClasses(*grammar);
+    const size_t table_bytes = states_.size() * grammar->num_classes_ * sizeof(uint32_t);
+    size_t listed = 0;
+    for (const State& state : states_) {
+        for (const Bytes& bytes : state.bytes) listed += bytes.to.size() + 1;
+    }
+    if (table_bytes + listed * sizeof(uint32_t) > kMostTableBytes) {
+        return MakeError(ErrorCode::kUsage,
+                         "grammar: too large: its {} states take {} MB; expected at most {}",
+                         states_.size(), table_bytes >> 20, kMostTableBytes >> 20);
+    }
+    grammar->table_.reserve(states_.size() * grammar->num_classes_);
+    for (const State& state : states_) FillRow(state, *grammar);
+    FillCallTable(*grammar);
+    grammar->start_ = start_of_[root];
+    return GrammarPtr(std::move(grammar));
+}
+
+size_t Grammar::size_bytes() const {
+    return (table_.size() + lists_.size() + first_call_.size()) * sizeof(uint32_t) +
+           calls_.size() * sizeof(Call) + flags_.size();
+}
+
+}  // namespace weft::formats

@@ -1,0 +1,76 @@
+// The last step of compiling a grammar: automata without empty edges, deterministic where that
+// stays small, in the tables of a Grammar.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/grammar/grammar.h"
+#include "formats/grammar/nfa.h"
+
+namespace weft::formats {
+
+class GrammarAssembly {
+  public:
+    static constexpr size_t kMostStates = 1 << 17;
+    static constexpr size_t kMostTableBytes = 64 << 20;
+    static constexpr uint64_t kMostSteps = 200'000'000;
+
+    explicit GrammarAssembly(const Nfa& nfa);
+    // kUsage: too large.
+    Result<GrammarPtr> Run(uint32_t root);
+
+  private:
+    using Set = std::vector<uint32_t>;  // states of the Nfa, in order
+
+    struct Bytes {
+        ByteRange range;
+        Set to;  // our states
+    };
+    struct Call {
+        uint32_t rule;
+        uint32_t to;
+    };
+    struct State {
+        std::vector<Bytes> bytes;
+        std::vector<Call> calls;
+        bool final = false;
+    };
+
+    // The states that `from` leads to without bytes and that matter: with bytes, with calls, or
+    // the end of the rule.
+    Set Closure(const Set& from);
+    bool AddRule(uint32_t rule, bool deterministic);
+    // Our state for a set of the Nfa's; makes a new one where there is none yet.
+    uint32_t StateOf(Set set);
+    // Likewise: one state for the set, or one for each of its members.
+    Set StatesOf(const Set& set);
+    void Fill(uint32_t state);
+    void FillCalls(uint32_t state, const Set& members);
+    bool TooMuch() const { return states_.size() > most_states_ || steps_ > most_steps_; }
+    Result<GrammarPtr> Tables(uint32_t root);
+    void FillClasses(Grammar& grammar) const;
+    void FillRow(const State& state, Grammar& grammar) const;
+    void FillCallTable(Grammar& grammar) const;
+
+    const Nfa& nfa_;
+    std::vector<State> states_;       // [0] is none
+    std::vector<uint32_t> start_of_;  // by rule: our state, 0: not reachable
+    std::vector<Set> members_;        // by state, of the rule at work: from rule_begin_ on
+    struct Hash {
+        size_t operator()(const Set& set) const;
+    };
+    std::unordered_map<Set, uint32_t, Hash> known_;
+    size_t rule_begin_ = 0;
+    bool deterministic_ = true;
+    size_t most_states_ = 0;
+    uint64_t steps_ = 0, most_steps_ = 0;
+    std::vector<uint32_t> stamp_;  // by state of the Nfa: seen in the closure of this number
+    uint32_t round_ = 0;
+    std::vector<bool> wanted_;  // by rule
+    std::vector<uint32_t> open_rules_;
+};
+
+}  // namespace weft::formats

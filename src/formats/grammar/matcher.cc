@@ -1,0 +1,263 @@
+#include "formats/grammar/matcher.h"
+
+#include <algorithm>
+
+#include "formats/grammar/mask_cache.h"
+
+namespace weft::formats {
+namespace {
+
+constexpr uint64_t kMostSteps = 50'000'000;  // of one mask
+constexpr uint64_t kManySteps = 20'000;      // worth to be kept for a whole stack
+
+// A machine that goes back to the cache.
+class Borrowed {
+  public:
+    explicit Borrowed(MaskCache& cache) : cache_(cache), stacks_(cache.Borrow()) {}
+    ~Borrowed() { cache_.GiveBack(std::move(stacks_)); }
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    Stacks& operator*() { return *stacks_; }
+    Stacks* operator->() { return stacks_.get(); }
+
+  private:
+    MaskCache& cache_;
+    std::unique_ptr<Stacks> stacks_;
+};
+
+// Walks over tokens with the heads of a machine's first level.
+class TokenWalk {
+  public:
+    TokenWalk(const TokenTrie& trie, Stacks& stacks)
+        : trie_(trie), stacks_(stacks), most_steps_(stacks.steps() + kMostSteps) {}
+
+    // Adds the tokens below `root` all of whose bytes from there on can come; and to `exits`, if
+    // given, the nodes with children at which the stack was at its bottom.
+    void Below(uint32_t root, std::vector<int32_t>& found, std::vector<uint32_t>* exits) {
+        const auto nodes = trie_.nodes();
+        const size_t base = nodes[root].depth + size_t{1};
+        for (uint32_t at = root + 1; at < nodes[root].end && !TooMuch();) {
+            const TokenTrie::Node& node = nodes[at];
+            const size_t level = node.depth - base;
+            if (!stacks_.Step(level, node.byte)) {
+                at = node.end;
+                continue;
+            }
+            const auto here = trie_.TokensAt(at);
+            found.insert(found.end(), here.begin(), here.end());
+            const bool inner = node.end > at + 1;
+            if (inner && exits != nullptr && stacks_.at_bottom(level + 1)) exits->push_back(at);
+            at = stacks_.live(level + 1) ? at + 1 : node.end;
+        }
+    }
+
+    bool TooMuch() const { return stacks_.overflow() || stacks_.steps() > most_steps_; }
+
+  private:
+    const TokenTrie& trie_;
+    Stacks& stacks_;
+    const uint64_t most_steps_;
+};
+
+constexpr Stacks::Frame kBottomFrame = {0, 0, 0};
+
+// The mask of one head: from the cache where it is known. Empty: too ambiguous.
+class HeadMask {
+  public:
+    HeadMask(MaskCache& cache, std::span<const Stacks::Frame> frames)
+        : cache_(cache), frames_(frames) {}
+
+    bool AddTo(Stacks::Head head, std::span<uint32_t> bits) {
+        MaskCache::Key stack = {head.state};
+        for (uint32_t at = head.frame; at != Stacks::kBottom; at = frames_[at].below) {
+            stack.push_back(frames_[at].to);
+        }
+        if (stack.size() > 1) {
+            if (const auto known = cache_.Find(stack)) {
+                known->tokens.AddTo(bits);
+                return true;
+            }
+        }
+        const auto place = Place(head.state);
+        if (place == nullptr) return false;
+        place->tokens.AddTo(bits);
+        if (place->exits.empty() || stack.size() == 1) return true;
+        return AddExits(head.frame, *place, stack, bits);
+    }
+
+  private:
+    std::shared_ptr<const PlaceMask> Place(uint32_t state) {
+        if (auto known = cache_.Find({state})) return known;
+        Borrowed stacks(cache_);
+        stacks->Load({&kBottomFrame, 1});
+        stacks->AddAlone({state, Stacks::kBottom});
+        TokenWalk walk(cache_.trie(), *stacks);
+        std::vector<int32_t> found;
+        auto mask = std::make_shared<PlaceMask>();
+        walk.Below(0, found, &mask->exits);
+        if (walk.TooMuch()) return nullptr;
+        mask->tokens = TokenSet(std::move(found), cache_.trie().mask_words());
+        mask->exits.shrink_to_fit();
+        cache_.Keep({state}, mask);
+        return mask;
+    }
+
+    // What may come once the rule above `frame` has ended inside of a token.
+    bool AddExits(uint32_t frame, const PlaceMask& place, const MaskCache::Key& stack,
+                  std::span<uint32_t> bits) {
+        Borrowed stacks(cache_);
+        stacks->Load(frames_);
+        stacks->AddAfter(frame);
+        const uint64_t before = stacks->steps();
+        TokenWalk walk(cache_.trie(), *stacks);
+        std::vector<int32_t> found;
+        for (const uint32_t exit : place.exits) walk.Below(exit, found, nullptr);
+        if (walk.TooMuch()) return false;
+        TokenSet tokens;
+        if (stacks->steps() - before < kManySteps) {
+            for (const int32_t id : found) bits[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+            return true;
+        }
+        std::vector<uint32_t> all(cache_.trie().mask_words(), 0);
+        place.tokens.AddTo(all);
+        for (const int32_t id : found) all[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+        found.clear();
+        for (int32_t id = 0; id < cache_.trie().vocab_size(); ++id) {
+            if ((all[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) found.push_back(id);
+        }
+        auto mask = std::make_shared<PlaceMask>();
+        mask->tokens = TokenSet(std::move(found), all.size());
+        mask->tokens.AddTo(bits);
+        cache_.Keep(stack, std::move(mask));
+        return true;
+    }
+
+    MaskCache& cache_;
+    std::span<const Stacks::Frame> frames_;
+};
+
+}  // namespace
+
+Result<Matcher> Matcher::Make(GrammarPtr grammar, std::shared_ptr<const TokenTrie> trie) {
+    Matcher matcher(std::make_shared<MaskCache>(std::move(grammar), std::move(trie)));
+    Borrowed stacks(*matcher.cache_);
+    stacks->Load({&kBottomFrame, 1});
+    stacks->Add({matcher.cache_->grammar().start(), Stacks::kBottom});
+    if (stacks->overflow()) return matcher.TooAmbiguous();
+    matcher.Take(*stacks, 0);
+    return matcher;
+}
+
+// Keeps the heads that have bytes, and the frames below them.
+void Matcher::Take(const Stacks& stacks, size_t level) {
+    const auto frames = stacks.frames();
+    std::vector<uint32_t> number(frames.size(), 0);  // first 1: needed; then the new number
+    heads_.clear();
+    for (const Stacks::Head& head : stacks.heads(level)) {
+        if (!stacks.grammar().HasBytes(head.state)) continue;
+        heads_.push_back(head);
+        for (uint32_t at = head.frame; at != 0 && number[at] == 0; at = frames[at].below) {
+            number[at] = 1;
+        }
+    }
+    frames_.assign(1, kBottomFrame);
+    for (size_t at = 1; at < frames.size(); ++at) {
+        if (number[at] == 0) continue;
+        number[at] = static_cast<uint32_t>(frames_.size());
+        frames_.push_back({frames[at].to, number[frames[at].below], frames[at].depth});
+    }
+    for (Stacks::Head& head : heads_) head.frame = number[head.frame];
+    can_end_ = stacks.at_bottom(level);
+    live_ = !heads_.empty();
+}
+
+Error Matcher::TooAmbiguous() const {
+    return MakeError(ErrorCode::kUnsupported,
+                     "grammar: too ambiguous: more than {} ways to read the text so far, or {} "
+                     "steps for a mask; rewrite it so that a text can be read in fewer ways",
+                     Stacks::kMostHeads, kMostSteps);
+}
+
+Error Matcher::NoToken() const {
+    std::string bytes;
+    for (int byte = 0; byte < 256 && bytes.size() < 60; ++byte) {
+        for (const Stacks::Head& head : heads_) {
+            if (cache_->grammar().Next(head.state, static_cast<uint8_t>(byte)).empty()) continue;
+            bytes += fmt::format("{}{:02X}", bytes.empty() ? "" : " ", byte);
+            break;
+        }
+    }
+    return MakeError(
+        ErrorCode::kUnsupported,
+        "grammar: no token of the vocabulary can come next; the grammar needs one that "
+        "begins with a byte out of {} (hex)",
+        bytes.empty() ? "none" : bytes);
+}
+
+Status Matcher::Allowed(std::span<uint32_t> bits) const {
+    const TokenTrie& trie = cache_->trie();
+    WEFT_CHECK(bits.size() >= trie.mask_words());
+    std::fill(bits.begin(), bits.end(), 0);
+    if (can_end_) {
+        for (const int32_t id : trie.ends()) bits[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+    }
+    if (ended_) return {};
+    HeadMask mask(*cache_, frames_);
+    for (const Stacks::Head& head : heads_) {
+        if (!mask.AddTo(head, bits)) return TooAmbiguous();
+    }
+    if (can_end_) return {};
+    for (const uint32_t word : bits) {
+        if (word != 0) return {};
+    }
+    return NoToken();
+}
+
+Status Matcher::Accept(int32_t token) {
+    const TokenTrie& trie = cache_->trie();
+    if (trie.IsEnd(token)) {
+        if (!can_end_) {
+            return MakeError(ErrorCode::kUsage,
+                             "grammar: token {} ends the text, which the grammar has go on", token);
+        }
+        ended_ = true;
+        return {};
+    }
+    const std::string_view bytes = trie.Bytes(token);
+    if (ended_ || bytes.empty()) {
+        return MakeError(ErrorCode::kUsage, "grammar: token {} can't come here: {}", token,
+                         ended_ ? "the text has ended" : "it stands for no text");
+    }
+    Borrowed stacks(*cache_);
+    stacks->Load(frames_);
+    for (const Stacks::Head& head : heads_) stacks->AddAlone(head);
+    for (size_t at = 0; at < bytes.size(); ++at) {
+        if (stacks->Step(at, static_cast<uint8_t>(bytes[at]))) continue;
+        if (stacks->overflow()) return TooAmbiguous();
+        return MakeError(ErrorCode::kUsage,
+                         "grammar: token {} can't come here: its byte {} (0x{:02x}) breaks the "
+                         "grammar",
+                         token, at, static_cast<uint8_t>(bytes[at]));
+    }
+    if (stacks->overflow()) return TooAmbiguous();
+    Take(*stacks, bytes.size());
+    return {};
+}
+
+Result<bool> Matches(const Grammar& grammar, std::string_view text) {
+    Stacks stacks(grammar);
+    stacks.Load({&kBottomFrame, 1});
+    stacks.Add({grammar.start(), Stacks::kBottom});
+    for (size_t at = 0; at < text.size(); ++at) {
+        const bool alive = stacks.Step(at, static_cast<uint8_t>(text[at]));
+        if (stacks.overflow()) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "grammar: too ambiguous: more than {} ways to read {} bytes of a text",
+                             Stacks::kMostHeads, at + 1);
+        }
+        if (!alive) return false;
+    }
+    return stacks.at_bottom(text.size());
+}
+
+}  // namespace weft::formats
