@@ -1,4 +1,4 @@
-// weft pull: a model from the Hugging Face Hub into the cache folder.
+// weft pull: a model, or one rank's shard of it, from the Hugging Face Hub into the cache folder.
 #include "hub/pull.h"
 
 #include <fmt/format.h>
@@ -13,6 +13,8 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/pull_model.h"
+#include "engine/shard_ranges.h"
+#include "model/shard.h"
 
 namespace weft::cli {
 namespace {
@@ -31,12 +33,16 @@ constexpr const char* kFooter =
     "  weft pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
     "  weft run hf:Qwen/Qwen3-8B-GGUF:Q4_K_M --chat -p \"Hello\"\n"
     "  weft pull Qwen/Qwen3-8B\n"
-    "  weft pull owner/name@v1.0:model-q8.gguf --json";
+    "  weft pull owner/name@v1.0:model-q8.gguf --json\n\n"
+    "With --shard only what one rank of a cluster reads: rank 1 of three with shares of their own\n"
+    "  weft pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M --shard 1/3 --split 3,2,1\n"
+    "on its host, and the like on the others'; then run with the same layout.";
 
 struct PullFlags {
-    std::string name, ca_file;
+    std::string name, ca_file, shard, split;
     double timeout_s = 120;
-    int connections = 8;
+    int connections = 8, tp = 0, pp = 0, ep = 0;
+    uint64_t gap_kib = 256;
     bool json = false;
 };
 
@@ -44,7 +50,7 @@ std::string Ascii(const std::string& text, size_t most) {
     return text.size() <= most ? text : "..." + text.substr(text.size() - most + 3);
 }
 
-Json ToJson(const hub::RepoSpec& spec, const hub::Pulled& pulled) {
+Json ToJson(const PullFlags& flags, const hub::RepoSpec& spec, const hub::Pulled& pulled) {
     Json files = Json::array();
     for (const hub::PulledFile& file : pulled.files) {
         files.push_back({{"path", file.file.path},
@@ -53,12 +59,18 @@ Json ToJson(const hub::RepoSpec& spec, const hub::Pulled& pulled) {
                          {"cached", file.cached},
                          {"fetched_bytes", file.fetched_bytes},
                          {"resumed_bytes", file.resumed_bytes}});
+        if (!flags.shard.empty()) files.back()["shard_bytes"] = file.shard_bytes;
     }
-    return {{"repository", spec.Repo()},   {"revision", spec.revision},
-            {"commit", pulled.commit},     {"model", pulled.path},
-            {"bytes", pulled.total_bytes}, {"fetched_bytes", pulled.fetched_bytes},
-            {"seconds", pulled.seconds},   {"files", files}};
+    Json json = {{"repository", spec.Repo()},   {"revision", spec.revision},
+                 {"commit", pulled.commit},     {"model", pulled.path},
+                 {"bytes", pulled.total_bytes}, {"fetched_bytes", pulled.fetched_bytes},
+                 {"seconds", pulled.seconds},   {"files", files}};
+    if (!flags.shard.empty()) json["shard"] = flags.shard;
+    return json;
 }
+
+Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& config,
+                                   const hub::RepoSpec& spec);
 
 Status Run(PullFlags& flags) {
     WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(flags.name));
@@ -67,16 +79,20 @@ Status Run(PullFlags& flags) {
     config.connections = flags.connections;
     config.SetTimeout(static_cast<int64_t>(flags.timeout_s * 1000));
     config.stop = CatchInterrupts();
-    WEFT_ASSIGN(const hub::Pulled pulled, PullShown(config, spec));
+    WEFT_ASSIGN(const hub::Pulled pulled, flags.shard.empty()
+                                              ? PullShown(config, spec)
+                                              : PullShardShown(flags, config, spec));
     if (flags.json) {
-        PrintJson(ToJson(spec, pulled));
+        PrintJson(ToJson(flags, spec, pulled));
         return {};
     }
     for (const hub::PulledFile& file : pulled.files) {
-        fmt::print("{:>12}  {}{}\n", BytesText(file.file.bytes), file.file.path,
-                   file.cached              ? "  (was there)"
-                   : file.resumed_bytes > 0 ? "  (resumed)"
-                                            : "");
+        fmt::print(
+            "{:>12}  {}{}{}\n", BytesText(file.shard_bytes), file.file.path,
+            file.is_partial ? fmt::format("  (of {})", BytesText(file.file.bytes)) : std::string(),
+            file.cached              ? "  (was there)"
+            : file.resumed_bytes > 0 ? "  (resumed)"
+                                     : "");
     }
     if (pulled.fetched_bytes > 0) {
         fmt::print(
@@ -127,6 +143,50 @@ class Progress {
     std::deque<std::pair<int64_t, uint64_t>> seen_;  // when, bytes
 };
 
+Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& config,
+                                   const hub::RepoSpec& spec) {
+    WEFT_ASSIGN(engine::ShardOf shard, engine::ParseShard(flags.shard));
+    WEFT_ASSIGN(shard.split, model::ParseShares(flags.split));
+    shard.tp = flags.tp;
+    shard.pp = flags.pp;
+    shard.ep = flags.ep;
+    shard.gap_bytes = flags.gap_kib << 10;
+    // A layout that cannot be is no reason to ask the Hub first.
+    WEFT_ASSIGN([[maybe_unused]] const model::Layout layout,
+                model::MakeLayout(shard.ranks, shard.tp, shard.pp, shard.split, shard.ep));
+    ProgressLine line;
+    Progress progress;
+    return hub::PullShard(
+        config, spec, [&](const std::string& model) { return engine::RangesOfShard(model, shard); },
+        [&](const hub::PullState& state) { line.Show(progress.Text(state)); });
+}
+
+void AddShardFlags(CLI::App& command, PullFlags& flags) {
+    constexpr const char* kGroup = "One rank's shard";
+    CLI::Option* shard = command.add_option(
+        "--shard", flags.shard,
+        "Only what rank RANK of RANKS reads, counted from 0, as RANK/RANKS: 1/3");
+    shard->group(kGroup);
+    const auto number = [&](const char* name, int& value, const char* help) {
+        command.add_option(name, value, help)
+            ->check(CLI::Range(1, 1024))
+            ->needs(shard)
+            ->group(kGroup);
+    };
+    number("--tp", flags.tp, "Tensor-parallel ranks of the layout (default: all ranks)");
+    number("--pp", flags.pp, "Its pipeline stages (default: 1)");
+    number("--ep", flags.ep, "Its expert groups (default: as the model needs)");
+    command.add_option("--split", flags.split, "Its shares, such as 3,2,1")
+        ->needs(shard)
+        ->group(kGroup);
+    command
+        .add_option("--gap", flags.gap_kib,
+                    "Ranges no further apart than so many KiB are fetched as one (256)")
+        ->check(CLI::Range(0, 1 << 20))
+        ->needs(shard)
+        ->group(kGroup);
+}
+
 }  // namespace
 
 Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& spec) {
@@ -165,6 +225,7 @@ void AddPull(CLI::App& app, int& status) {
     command
         ->add_option("--cacert", flags->ca_file, "Certificates to trust, in place of the system's")
         ->check(CLI::ExistingFile);
+    AddShardFlags(*command, *flags);
     AddJson(*command, flags->json);
     SetCallback(command, flags, flags->json, status, Run);
 }

@@ -37,15 +37,25 @@ std::optional<SplitName> ParseSplitName(const std::string& path) {
 
 struct OpenedPart {
     MappedFile map;
-    File file;
+    WeightFile file;
     GgufHeader header;
 };
 
-Result<OpenedPart> OpenPart(const std::string& path) {
+// No header is longer: of a partial file so much is asked for at most.
+constexpr uint64_t kMostHeaderBytes = 256 << 20;
+
+Result<OpenedPart> OpenPart(const std::string& path, ReadPlan* plan) {
     WEFT_ASSIGN(MappedFile map, MappedFile::Open(path));
-    WEFT_ASSIGN(File file, File::Open(path));
-    WEFT_ASSIGN(GgufHeader header, ParseGguf(map.bytes(), map.bytes().size(), path));
-    return OpenedPart{std::move(map), std::move(file), std::move(header)};
+    WEFT_ASSIGN(WeightFile file, WeightFile::Open(path, plan));
+    const uint64_t size = map.bytes().size(), there = std::min(file.Prefix(), size);
+    auto header = ParseGguf(map.bytes().first(there), size, path);
+    if (there < size && there < kMostHeaderBytes) {
+        // Only with more of it can be told whether it is wrong or just longer.
+        const uint64_t more = std::min(size, std::max<uint64_t>(there * 2, 1 << 20));
+        WEFT_TRY(file.Need({0, header.ok() ? std::min(header->data_offset, size) : more}));
+    }
+    if (!header.ok()) return header.error();
+    return OpenedPart{std::move(map), std::move(file), std::move(header).value()};
 }
 
 // What `part` says about its place in the split must match where it was found.
@@ -63,9 +73,9 @@ Status CheckSplitKeys(const OpenedPart& part, uint64_t number, uint64_t count) {
     return check("split.count", count);
 }
 
-Result<std::vector<OpenedPart>> OpenParts(const std::string& path) {
+Result<std::vector<OpenedPart>> OpenParts(const std::string& path, ReadPlan* plan) {
     std::vector<OpenedPart> parts;
-    WEFT_ASSIGN(OpenedPart opened, OpenPart(path));
+    WEFT_ASSIGN(OpenedPart opened, OpenPart(path, plan));
     const Metadata meta(path, opened.header.entries);
     WEFT_ASSIGN(const uint64_t count, meta.U64Or("split.count", 1));
     if (count <= 1) {
@@ -83,7 +93,7 @@ Result<std::vector<OpenedPart>> OpenParts(const std::string& path) {
         if (number == split->number) {
             parts.push_back(std::move(opened));
         } else {
-            Result<OpenedPart> part = OpenPart(PartPath(*split, number));
+            Result<OpenedPart> part = OpenPart(PartPath(*split, number), plan);
             if (!part.ok() && part.error().code == ErrorCode::kNotFound) {
                 return MakeError(ErrorCode::kNotFound, "{} (part {} of {} of {})",
                                  part.error().message, number, count, path);
@@ -127,8 +137,8 @@ Result<std::vector<TensorInfo>> MergeTensors(std::vector<OpenedPart>& parts) {
 
 }  // namespace
 
-Result<Gguf> Gguf::Open(const std::string& path) {
-    WEFT_ASSIGN(std::vector<OpenedPart> opened, OpenParts(path));
+Result<Gguf> Gguf::Open(const std::string& path, ReadPlan* plan) {
+    WEFT_ASSIGN(std::vector<OpenedPart> opened, OpenParts(path, plan));
     WEFT_ASSIGN(std::vector<TensorInfo> tensors, MergeTensors(opened));
     if (tensors.empty()) {
         return MakeError(ErrorCode::kCorrupt, "{}: the file holds no tensors", path);
@@ -170,16 +180,19 @@ Status Gguf::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_c
                       int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                       uint64_t* bytes_read) const {
     CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
-    const File& file = parts_[static_cast<size_t>(tensor.part)].file;
+    const WeightFile& file = parts_[static_cast<size_t>(tensor.part)].file;
     const uint64_t row_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, tensor.cols));
     const uint64_t slice_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, col_count));
     const uint64_t skip_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, col_begin));
     const uint64_t begin = tensor.offset + static_cast<uint64_t>(row_begin) * row_bytes;
-    if (slice_bytes == row_bytes) {
-        WEFT_TRY(file.ReadAt(begin, out));
-    } else {
-        WEFT_TRY(file.ReadStrided(begin + skip_bytes, row_bytes, slice_bytes, out));
+    const Status read = slice_bytes == row_bytes
+                            ? file.ReadAt(begin, out)
+                            : file.ReadStrided(begin + skip_bytes, row_bytes, slice_bytes, out);
+    if (!read.ok() && read.error().code == ErrorCode::kNotFound) {
+        return MakeError(ErrorCode::kNotFound, "tensor '{}': {}", tensor.name,
+                         read.error().message);
     }
+    WEFT_TRY(read);
     if (bytes_read != nullptr) *bytes_read += out.size();
     return {};
 }
@@ -197,7 +210,7 @@ Result<std::string> Gguf::Fingerprint() const {
         const uint64_t size = std::min(kPieceBytes, tensor.bytes);
         for (const uint64_t at : {uint64_t{0}, (tensor.bytes - size) / 2, tensor.bytes - size}) {
             piece.resize(size);
-            const File& file = parts_[static_cast<size_t>(tensor.part)].file;
+            const WeightFile& file = parts_[static_cast<size_t>(tensor.part)].file;
             WEFT_TRY(file.ReadAt(tensor.offset + at, piece));
             maker.Add(piece);
         }

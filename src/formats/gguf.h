@@ -8,7 +8,8 @@
 // before anything is allocated, and what is allocated stays proportional to bytes that were
 // really there. Errors name the file, the tensor or key, and the field: kCorrupt where the file
 // breaks the format, kUnsupported for versions and tensor types that Weft does not take,
-// kNotFound for a missing part. NaN or infinite scales inside tensors are data, not format.
+// kNotFound for a missing part, and for bytes that a partial file (weight_file.h) lacks. NaN or
+// infinite scales inside tensors are data, not format.
 //
 // Source: the GGUF specification (ggml/docs/gguf.md).
 #pragma once
@@ -25,6 +26,7 @@
 #include "base/result.h"
 #include "formats/metadata.h"
 #include "formats/model_file.h"
+#include "formats/weight_file.h"
 
 namespace weft::formats {
 
@@ -44,7 +46,7 @@ Result<GgufHeader> ParseGguf(std::span<const std::byte> bytes, uint64_t file_byt
 
 class Gguf final : public ModelSource {
   public:
-    static Result<Gguf> Open(const std::string& path);
+    static Result<Gguf> Open(const std::string& path, ReadPlan* plan = nullptr);
 
     const std::string& name() const override { return path_; }
     const Metadata& meta() const override { return meta_; }
@@ -63,7 +65,7 @@ class Gguf final : public ModelSource {
   private:
     struct Part {
         MappedFile map;
-        File file;
+        WeightFile file;
         uint64_t data_offset;
     };
     Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<Part> parts,

@@ -56,7 +56,7 @@ uint64_t ModelSource::TotalBytes() const {
     return total;
 }
 
-Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word) {
+Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan) {
     std::string spec = word;
     if (hub::IsSpec(word)) {
         WEFT_ASSIGN(spec, hub::FindCached(word));
@@ -65,8 +65,8 @@ Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word) {
         WEFT_ASSIGN(Synthetic synthetic, Synthetic::Make(spec));
         return std::unique_ptr<ModelSource>(std::make_unique<Synthetic>(std::move(synthetic)));
     }
-    if (hf::IsFolder(spec)) return hf::OpenFolder(spec);
-    WEFT_ASSIGN(Gguf gguf, Gguf::Open(spec));
+    if (hf::IsFolder(spec)) return hf::OpenFolder(spec, plan);
+    WEFT_ASSIGN(Gguf gguf, Gguf::Open(spec, plan));
     return std::unique_ptr<ModelSource>(std::make_unique<Gguf>(std::move(gguf)));
 }
 

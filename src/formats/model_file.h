@@ -27,6 +27,8 @@
 
 namespace weft::formats {
 
+class ReadPlan;
+
 struct TensorInfo {
     std::string name;
     DType dtype;
@@ -56,7 +58,8 @@ class ModelSource {
     // into `out`, row after row without gaps: row_count * RowBytes(dtype, col_count) bytes.
     // Column bounds must lie on blocks. `bytes_read` (may be null) grows by out.size():
     // nothing else is read.
-    // Errors: kIo, kCorrupt (file cut short meanwhile). Bounds out of range are a bug: CHECK.
+    // Errors: kIo, kCorrupt (file cut short meanwhile), kNotFound (not in the shard of the file
+    // that was pulled: weight_file.h). Bounds out of range are a bug: CHECK.
     virtual Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
                             int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                             uint64_t* bytes_read) const = 0;
@@ -92,7 +95,8 @@ class FingerprintMaker {
 
 // `word`: a path of a GGUF file (any part of a split one) or of a Hugging Face folder,
 // `hf:OWNER/NAME[@REVISION][:FILE or TYPE]` (what is in this machine's cache folder: hub/cache.h)
-// or `synthetic:NAME[:dtype]`.
-Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word);
+// or `synthetic:NAME[:dtype]`. plan: notes what is read of partial files (weight_file.h), and
+// outlives the source.
+Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan = nullptr);
 
 }  // namespace weft::formats

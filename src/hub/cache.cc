@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "hub/choose.h"
 #include "hub/http.h"
+#include "hub/part.h"
 
 namespace weft::hub {
 namespace {
@@ -78,14 +79,36 @@ Error NotCached(const RepoSpec& spec, const std::string& why) {
                      spec.Text(), why, spec.Text());
 }
 
-Result<std::string> CommitOf(const std::string& repo_folder, const RepoSpec& spec) {
+Result<std::string> CommitOf(const std::string& folder, const RepoSpec& spec,
+                             const Config& config) {
     if (IsCommit(spec.revision)) return spec.revision;
-    auto text = ReadTextFile(repo_folder + "/refs/" + spec.revision, 4096);
-    if (!text.ok()) return NotCached(spec, "not in the cache folder " + Parent(repo_folder));
+    auto text = ReadTextFile(folder + "/refs/" + spec.revision, 4096);
+    if (!text.ok()) return NotCached(spec, "not in the cache folder " + config.cache);
     while (!text->empty() && (text->back() == '\n' || text->back() == ' ')) text->pop_back();
     if (IsCommit(*text)) return *text;
-    return MakeError(ErrorCode::kCorrupt, "{}/refs/{}: not a commit: '{}'", repo_folder,
-                     spec.revision, Shown(*text));
+    return MakeError(ErrorCode::kCorrupt, "{}/refs/{}: not a commit: '{}'", folder, spec.revision,
+                     Shown(*text));
+}
+
+// In the folder of a repository, or in its ShardFolder.
+Result<std::string> FindIn(const std::string& folder, const Config& config, const RepoSpec& spec) {
+    WEFT_ASSIGN(const std::string commit, CommitOf(folder, spec, config));
+    const std::string snapshot = SnapshotPath(folder, commit);
+    const std::vector<RepoFile> files = FilesIn(snapshot);
+    if (files.empty()) return NotCached(spec, "not in the cache folder " + config.cache);
+    auto choice = Choose(files, spec);
+    if (!choice.ok()) {
+        if (choice.error().code != ErrorCode::kNotFound) return choice.error();
+        return NotCached(spec, "not whole in the cache folder " + snapshot);
+    }
+    if (!choice->index.empty()) {
+        WEFT_ASSIGN(const std::string index,
+                    ReadTextFile(snapshot + "/" + choice->index, kMostIndexBytes));
+        const Status whole = AddShards(*choice, files, index, spec);
+        if (!whole.ok() && whole.error().code != ErrorCode::kNotFound) return whole.error();
+        if (!whole.ok()) return NotCached(spec, "not whole in the cache folder " + snapshot);
+    }
+    return choice->model.empty() ? snapshot : snapshot + "/" + choice->model;
 }
 
 }  // namespace
@@ -99,11 +122,15 @@ std::string BlobPath(const std::string& repo_folder, const RepoFile& file) {
 }
 
 std::string PartPath(const std::string& repo_folder, const RepoFile& file) {
-    return BlobPath(repo_folder, file) + ".weft.incomplete";
+    return BlobPath(repo_folder, file) + kPartSuffix;
 }
 
-std::string SnapshotPath(const std::string& repo_folder, const std::string& commit) {
-    return repo_folder + "/snapshots/" + commit;
+std::string SnapshotPath(const std::string& folder, const std::string& commit) {
+    return folder + "/snapshots/" + commit;
+}
+
+std::string ShardFolder(const std::string& repo_folder) {
+    return repo_folder + "/weft-shards";
 }
 
 Status MakeFolder(const std::string& path) {
@@ -119,11 +146,10 @@ bool HasBlob(const std::string& repo_folder, const RepoFile& file) {
            static_cast<uint64_t>(info.st_size) == file.bytes;
 }
 
-Status LinkBlob(const std::string& repo_folder, const std::string& commit, const RepoFile& file) {
-    const std::string path = SnapshotPath(repo_folder, commit) + "/" + file.path;
-    std::string target = "../../";
-    for (const char c : file.path) target += c == '/' ? "../" : "";
-    target += "blobs/" + file.hash;
+Status LinkBlob(const std::string& folder, const std::string& commit, const RepoFile& file,
+                const std::string& content) {
+    const std::string path = SnapshotPath(folder, commit) + "/" + file.path;
+    const std::string target = fs::path(content).lexically_relative(Parent(path));
     std::error_code error;
     if (fs::read_symlink(path, error) == target && !error) return {};
     WEFT_TRY(MakeFolder(Parent(path)));
@@ -134,9 +160,9 @@ Status LinkBlob(const std::string& repo_folder, const std::string& commit, const
     return {};
 }
 
-Status WriteRef(const std::string& repo_folder, const RepoSpec& spec, const std::string& commit) {
+Status WriteRef(const std::string& folder, const RepoSpec& spec, const std::string& commit) {
     if (IsCommit(spec.revision)) return {};
-    const std::string path = repo_folder + "/refs/" + spec.revision;
+    const std::string path = folder + "/refs/" + spec.revision;
     const auto there = ReadTextFile(path, 4096);
     if (there.ok() && *there == commit) return {};
     WEFT_TRY(MakeFolder(Parent(path)));
@@ -209,23 +235,10 @@ BlobLock::~BlobLock() {
 
 Result<std::string> FindCached(const Config& config, const RepoSpec& spec) {
     const std::string repo_folder = RepoFolder(config, spec);
-    WEFT_ASSIGN(const std::string commit, CommitOf(repo_folder, spec));
-    const std::string snapshot = SnapshotPath(repo_folder, commit);
-    const std::vector<RepoFile> files = FilesIn(snapshot);
-    if (files.empty()) return NotCached(spec, "not in the cache folder " + config.cache);
-    auto choice = Choose(files, spec);
-    if (!choice.ok()) {
-        if (choice.error().code != ErrorCode::kNotFound) return choice.error();
-        return NotCached(spec, "not whole in the cache folder " + snapshot);
-    }
-    if (!choice->index.empty()) {
-        WEFT_ASSIGN(const std::string index,
-                    ReadTextFile(snapshot + "/" + choice->index, kMostIndexBytes));
-        const Status whole = AddShards(*choice, files, index, spec);
-        if (!whole.ok() && whole.error().code != ErrorCode::kNotFound) return whole.error();
-        if (!whole.ok()) return NotCached(spec, "not whole in the cache folder " + snapshot);
-    }
-    return choice->model.empty() ? snapshot : snapshot + "/" + choice->model;
+    auto whole = FindIn(repo_folder, config, spec);
+    if (whole.ok() || whole.error().code != ErrorCode::kNotFound) return whole;
+    auto shards = FindIn(ShardFolder(repo_folder), config, spec);
+    return shards.ok() ? shards : whole;
 }
 
 Result<std::string> FindCached(const std::string& word) {

@@ -3,6 +3,8 @@
 //     models--OWNER--NAME/blobs/HASH                    contents
 //                        /refs/main                     the commit that `main` was last time
 //                        /snapshots/COMMIT/config.json  -> ../../blobs/HASH
+//                        /weft-shards/refs/...          the same two for what `pull --shard` has
+//                                    /snapshots/...     fetched: links to partial files (part.h)
 //     .locks/models--OWNER--NAME/HASH.lock              held (flock) while HASH is downloaded
 //
 // What either of the two has fetched the other finds. Unfinished files (part.h) are
@@ -23,16 +25,20 @@ namespace weft::hub {
 std::string RepoFolder(const Config& config, const RepoSpec& spec);
 std::string BlobPath(const std::string& repo_folder, const RepoFile& file);
 std::string PartPath(const std::string& repo_folder, const RepoFile& file);
-std::string SnapshotPath(const std::string& repo_folder, const std::string& commit);
+// Of a repository's folder or its ShardFolder.
+std::string SnapshotPath(const std::string& folder, const std::string& commit);
+std::string ShardFolder(const std::string& repo_folder);
 
 // With all folders above it.
 Status MakeFolder(const std::string& path);
 // Whether the whole content is there.
 bool HasBlob(const std::string& repo_folder, const RepoFile& file);
-// Makes snapshots/COMMIT/PATH lead to the content, in one step.
-Status LinkBlob(const std::string& repo_folder, const std::string& commit, const RepoFile& file);
+// Makes snapshots/COMMIT/PATH of `folder` (a repository's, or its ShardFolder) lead to `content`,
+// in one step.
+Status LinkBlob(const std::string& folder, const std::string& commit, const RepoFile& file,
+                const std::string& content);
 // refs/REVISION says `commit`, in one step. Nothing to do for a revision that is a commit.
-Status WriteRef(const std::string& repo_folder, const RepoSpec& spec, const std::string& commit);
+Status WriteRef(const std::string& folder, const RepoSpec& spec, const std::string& commit);
 // Marks the cache folder as one for backup programs.
 void TagCache(const Config& config);
 
@@ -57,7 +63,8 @@ class BlobLock {
 };
 
 // The path of a GGUF file or a folder in the cache, for a MODEL word that starts with "hf:".
-// Asks no network. kNotFound says how to pull it; kUsage where several files fit.
+// Asks no network. Where it is not there whole, but shards of it are, their folder: its files are
+// partial ones. kNotFound says how to pull it; kUsage where several files fit.
 Result<std::string> FindCached(const Config& config, const RepoSpec& spec);
 // The same for a word and the user's settings.
 Result<std::string> FindCached(const std::string& word);

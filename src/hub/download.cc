@@ -28,9 +28,8 @@ constexpr size_t kFlushBytes = 256 << 10;
 constexpr size_t kHashStep = 8 << 20;
 constexpr int kMostFailures = 10;  // of one connection, without a byte between
 constexpr int kMostStarts = 3;
-constexpr int64_t kNoteMs = 250, kProgressMs = 100, kTickMs = 20;
+constexpr int64_t kNoteMs = 250, kSafeNoteMs = 1000, kProgressMs = 100, kTickMs = 20;
 constexpr uint64_t kLeastBytesPerSecond = 1024;
-constexpr uint64_t kMostNoteBytes = 8 << 20;
 
 Error FileError(const std::string& path, const char* what) {
     const char* hint = errno == ENOSPC ? ". The disk is full: make room, and give the same command "
@@ -81,7 +80,13 @@ class PartFile {
             Log(LogLevel::kInfo, "{}: the partial file is of another content: starting anew",
                 file_.path);
         }
-        if (::ftruncate(fd_, 0) != 0 || ::ftruncate(fd_, static_cast<off_t>(file_.bytes)) != 0) {
+        // Not cut to nothing: somebody may have it open who reads its ranges.
+        if (info.st_size > 0) {
+            Discard();
+            fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+            if (fd_ < 0) return FileError(path_, "open for writing");
+        }
+        if (::ftruncate(fd_, static_cast<off_t>(file_.bytes)) != 0) {
             return FileError(path_, "give it its size");
         }
         PartNote note;
@@ -89,15 +94,21 @@ class PartFile {
         note.size = file_.bytes;
         return note;
     }
-    // The note replaces its forerunner whole: a kill leaves one of the two.
-    Status Save(const PartNote& note) const {
+    // The note replaces its forerunner whole: a kill leaves one of the two. safe: what it says is
+    // on the disk before it is.
+    Status Save(const PartNote& note, bool safe) const {
+        if (safe) WEFT_TRY(Sync());
         const std::string text = PrintNote(note), fresh = NotePath() + ".new";
         WEFT_TRY(WriteFile(fresh, std::as_bytes(std::span(text))));
         if (::rename(fresh.c_str(), NotePath().c_str()) != 0) return FileError(fresh, "rename");
         return {};
     }
-    Status Finish() {
+    Status Sync() const {
         if (::fdatasync(fd_) != 0) return FileError(path_, "write to the disk");
+        return {};
+    }
+    Status Finish() {
+        WEFT_TRY(Sync());
         Close();
         ::unlink(NotePath().c_str());
         return {};
@@ -109,7 +120,7 @@ class PartFile {
     }
 
   private:
-    std::string NotePath() const { return path_ + ".json"; }
+    std::string NotePath() const { return path_ + kNoteSuffix; }
     void Close() {
         if (fd_ >= 0) ::close(fd_);
         fd_ = -1;
@@ -120,15 +131,16 @@ class PartFile {
     int fd_ = -1;
 };
 
-// One go at a file, from what is there to all of it.
+// One go at a file, from what is there to all of it, or to `wanted` (where that is not null).
 class Job {
   public:
     Job(const Config& config, const std::string& url, const RepoFile& file, PartFile& part,
-        bool mind_etag, const OnProgress& on_progress)
+        const RangeSet* wanted, bool mind_etag, const OnProgress& on_progress)
         : config_(config),
           url_(url),
           file_(file),
           part_(part),
+          wanted_(wanted),
           mind_etag_(mind_etag),
           on_progress_(on_progress),
           digest_(file.large, file.bytes) {}
@@ -137,24 +149,27 @@ class Job {
     Status Run(PartNote note) {
         note_ = std::move(note);
         resumed_ = note_.done.bytes();
-        hash_buffer_.resize(std::min<uint64_t>(kHashStep, file_.bytes));
+        if (wanted_ == nullptr) hash_buffer_.resize(std::min<uint64_t>(kHashStep, file_.bytes));
         RunThreads(config_.connections);
+        if (whole_ && wanted_ != nullptr && !error_) error_ = NeedsRanges();
         if (whole_ && !error_) {  // found out on the way
             halt_ = false;
             RunThreads(1);
         }
         if (error_) {
-            const Status saved = part_.Save(note_);
+            const Status saved = part_.Save(note_, wanted_ != nullptr);
             if (!saved.ok()) Log(LogLevel::kWarning, "{}", saved.error().message);
             return *error_;
         }
         if (changed_) return {};
         while (HashSome()) {
         }
+        if (wanted_ != nullptr) SaveNote();
         if (error_) return *error_;
         Show();
         return {};
     }
+    bool is_whole() const { return note_.done.Prefix() == file_.bytes; }
 
     bool changed() const { return changed_; }
     std::string Hash() { return digest_.Finish(); }
@@ -181,18 +196,35 @@ class Job {
             queue_.push_back({0, file_.bytes});
             return;
         }
-        const uint64_t missing = file_.bytes - note_.done.bytes();
+        std::vector<ByteRange> gaps;
+        if (wanted_ == nullptr) gaps = note_.done.Missing(file_.bytes);
+        for (const ByteRange& range : Wanted()) {
+            for (const ByteRange& gap : note_.done.MissingOf(range)) gaps.push_back(gap);
+        }
+        uint64_t missing = 0;
+        for (const ByteRange& gap : gaps) missing += gap.end - gap.begin;
         const auto share = missing / static_cast<uint64_t>(std::max(connections, 1) * 4);
         const uint64_t piece = std::clamp(share, kLeastPiece, kMostPiece);
-        for (const ByteRange& gap : note_.done.Missing(file_.bytes)) {
+        for (const ByteRange& gap : gaps) {
             for (uint64_t at = gap.begin; at < gap.end; at += std::min(piece, gap.end - at)) {
                 queue_.push_back({at, at + std::min(piece, gap.end - at)});
             }
         }
     }
 
+    std::span<const ByteRange> Wanted() const {
+        return wanted_ == nullptr ? std::span<const ByteRange>() : wanted_->ranges();
+    }
+    Error NeedsRanges() const {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: its server sends whole files only (it ignores Range), so that no "
+                         "part of it can be fetched. Pull it without --shard",
+                         file_.path);
+    }
+
     // The calling thread, while others fetch.
     void Supervise() {
+        const int64_t note_ms = wanted_ == nullptr ? kNoteMs : kSafeNoteMs;
         int64_t note_ns = NowNs(), shown_ns = 0;
         std::unique_lock lock(mutex_);
         while (active_ > 0) {
@@ -202,7 +234,7 @@ class Job {
                 shown_ns = NowNs();
                 Show();
             }
-            if (NowNs() - note_ns > kNoteMs * 1'000'000) {
+            if (NowNs() - note_ns > note_ms * 1'000'000) {
                 note_ns = NowNs();
                 SaveNote();
             }
@@ -226,7 +258,8 @@ class Job {
         lock.unlock();
         if (copy.done.bytes() == noted_bytes_) return;
         noted_bytes_ = copy.done.bytes();
-        const Status saved = part_.Save(copy);
+        // Of a shard no hash will ever tell whether what the note says is on the disk.
+        const Status saved = part_.Save(copy, wanted_ != nullptr);
         if (!saved.ok()) Fail(saved.error());
     }
 
@@ -250,6 +283,7 @@ class Job {
 
     // One step of what has come without a gap; false where there is nothing to do.
     bool HashSome() {
+        if (wanted_ != nullptr) return false;
         std::unique_lock lock(mutex_);
         const uint64_t prefix = note_.done.Prefix();
         lock.unlock();
@@ -315,6 +349,7 @@ class Job {
     const std::string& url_;
     const RepoFile& file_;
     PartFile& part_;
+    const RangeSet* wanted_;
     const bool mind_etag_;
     const OnProgress& on_progress_;
 
@@ -501,26 +536,40 @@ Status Job::Recover(Outcome& outcome, bool direct, int failures) {
 }  // namespace
 
 Result<Downloaded> Download(const Config& config, const std::string& url, const RepoFile& file,
-                            const std::string& part_path, const OnProgress& on_progress) {
+                            const std::string& part_path, const OnProgress& on_progress,
+                            const RangeSet* wanted) {
     PartFile part(part_path, file);
+    uint64_t fetched = 0;
     for (int start = 1;; ++start) {
         WEFT_ASSIGN(PartNote note, part.Open());
-        Job job(config, url, file, part, start < kMostStarts, on_progress);
-        const Status run = job.Run(std::move(note));
         const bool last = start == kMostStarts;
+        // Where no hash will be made, the ETag is all there is to go by.
+        Job job(config, url, file, part, wanted, !last || wanted != nullptr, on_progress);
+        const Status run = job.Run(std::move(note));
         if (job.changed() && !last) {
             Log(LogLevel::kInfo, "{}: changed on its server meanwhile: starting anew", file.path);
             part.Discard();
             continue;
         }
         if (!run.ok()) {
-            if (run.error().code == ErrorCode::kCorrupt) part.Discard();
+            if (run.error().code == ErrorCode::kCorrupt && wanted == nullptr) part.Discard();
             return run.error();
+        }
+        if (wanted != nullptr) {
+            const Downloaded part_of = job.downloaded();
+            if (!job.is_whole()) return part_of;
+            fetched = part_of.fetched_bytes;  // the last that was missing: now it can be checked
+            wanted = nullptr;
+            continue;
         }
         const std::string hash = job.Hash();
         if (hash == file.hash) {
             WEFT_TRY(part.Finish());
-            return job.downloaded();
+            Downloaded all = job.downloaded();
+            all.is_whole = true;
+            all.fetched_bytes += fetched;
+            all.resumed_bytes -= std::min(all.resumed_bytes, fetched);
+            return all;
         }
         part.Discard();
         if (job.downloaded().resumed_bytes > 0 && !last) {

@@ -9,6 +9,11 @@
 // hash that is wrong in the end starts anew once where part of the file was from an earlier run.
 // A server that ignores Range is read by one connection, from byte 0.
 //
+// Of a shard (`wanted`) no hash can be checked: there are the file's size, the hash by which the
+// Hub calls the content, and the ETag, which may not change. The note is written after the bytes
+// are on the disk, and stays with the partial file. Once ranges add up to the whole file it is
+// checked.
+//
 // Cuts, stalls, 429 and 5xx are tried again, at growing distances and not before Retry-After; the
 // end comes when a connection fails ten times in a row without a byte, or nothing worth mentioning
 // (1 KiB/s) came within config.timeout_ms.
@@ -21,12 +26,14 @@
 #include "base/result.h"
 #include "hub/http.h"
 #include "hub/listing.h"
+#include "hub/part.h"
 
 namespace weft::hub {
 
 struct Downloaded {
     uint64_t fetched_bytes = 0;  // came over the network
     uint64_t resumed_bytes = 0;  // were there from an earlier run
+    bool is_whole = false;       // and verified
 };
 
 // Called ten times a second at most, by the calling thread: bytes of this file that are there, and
@@ -36,8 +43,10 @@ using OnProgress = std::function<void(uint64_t there_bytes, uint64_t fetched_byt
 // Fetches `file` from `url` to `part_path`, verified; the note is at part_path + ".json" until
 // then, gone afterwards. The caller holds the lock of the file, and renames it. Errors: kCancelled
 // (partial file and note stay), kCorrupt (wrong hash or size: both are removed), kTimeout, kDenied,
-// kNotFound, kIo.
+// kNotFound, kIo. wanted: only these ranges, within the file; null: all of it. kUnsupported where
+// the server can't send ranges.
 Result<Downloaded> Download(const Config& config, const std::string& url, const RepoFile& file,
-                            const std::string& part_path, const OnProgress& on_progress);
+                            const std::string& part_path, const OnProgress& on_progress,
+                            const RangeSet* wanted = nullptr);
 
 }  // namespace weft::hub

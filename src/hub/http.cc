@@ -188,6 +188,8 @@ class Connection::Impl {
         Set(CURLOPT_SSL_VERIFYPEER, 1L);
         Set(CURLOPT_SSL_VERIFYHOST, 2L);
         Set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config.connect_ms));
+        // A look-up of a name cannot be ended; without this curl would wait for it.
+        Set(CURLOPT_QUICK_EXIT, 1L);
         Set(CURLOPT_BUFFERSIZE, 256L << 10);
         Set(CURLOPT_USERAGENT, "weft/" WEFT_VERSION);
         Set(CURLOPT_ERRORBUFFER, reason_);

@@ -1,7 +1,10 @@
 #include "hub/part.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "base/file.h"
 
 namespace weft::hub {
 namespace {
@@ -9,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kVersion = 1;
-constexpr size_t kMostRanges = 1 << 16;
+constexpr size_t kMostRanges = 1 << 18;
 
 Error NotANote(const char* why) {
     return MakeError(ErrorCode::kCorrupt, "not a note of a partial file: {}", why);
@@ -26,9 +29,11 @@ bool Number(const json& value, uint64_t& number) {
 void RangeSet::Add(ByteRange range) {
     if (range.begin >= range.end) return;
     // The first one that ends at or after our begin: all that touch us follow it.
-    auto first = std::ranges::lower_bound(ranges_, range.begin, {}, &ByteRange::end);
+    const uint64_t begin = range.begin - std::min(range.begin, gap_);
+    const uint64_t end = range.end + std::min(gap_, UINT64_MAX - range.end);
+    auto first = std::ranges::lower_bound(ranges_, begin, {}, &ByteRange::end);
     auto last = first;
-    for (; last != ranges_.end() && last->begin <= range.end; ++last) {
+    for (; last != ranges_.end() && last->begin <= end; ++last) {
         range.begin = std::min(range.begin, last->begin);
         range.end = std::max(range.end, last->end);
         bytes_ -= last->end - last->begin;
@@ -46,15 +51,19 @@ uint64_t RangeSet::Prefix() const {
     return ranges_.empty() || ranges_[0].begin != 0 ? 0 : ranges_[0].end;
 }
 
-std::vector<ByteRange> RangeSet::Missing(uint64_t size) const {
+bool RangeSet::Contains(ByteRange range) const {
+    return MissingOf(range).empty();
+}
+
+std::vector<ByteRange> RangeSet::MissingOf(ByteRange range) const {
     std::vector<ByteRange> missing;
-    uint64_t at = 0;
-    for (const ByteRange& range : ranges_) {
-        if (range.begin >= size) break;
-        if (range.begin > at) missing.push_back({at, range.begin});
-        at = range.end;
+    uint64_t at = range.begin;
+    auto there = std::ranges::upper_bound(ranges_, range.begin, {}, &ByteRange::end);
+    for (; there != ranges_.end() && there->begin < range.end; ++there) {
+        if (there->begin > at) missing.push_back({at, there->begin});
+        at = there->end;
     }
-    if (at < size) missing.push_back({at, size});
+    if (at < range.end) missing.push_back({at, range.end});
     return missing;
 }
 
@@ -97,6 +106,22 @@ Result<PartNote> ParseNote(std::string_view text) {
         note.done.Add(range);
     }
     return note;
+}
+
+Result<std::optional<RangeSet>> HeldRanges(const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path real = std::filesystem::canonical(path, error);
+    if (error || !real.string().ends_with(kPartSuffix)) return std::optional<RangeSet>();
+    const auto text = ReadTextFile(real.string() + kNoteSuffix, kMostNoteBytes);
+    if (text.ok()) {
+        const auto note = ParseNote(*text);
+        const uint64_t size = std::filesystem::file_size(real, error);
+        if (note.ok() && !error && note->size == size) return std::optional(note->done);
+    }
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: an unfinished download, and no note says which bytes of it are there. "
+                     "'weft pull' fetches it anew",
+                     path);
 }
 
 }  // namespace weft::hub

@@ -19,6 +19,8 @@ namespace {
 
 constexpr int kMostPages = 1000;
 constexpr uint64_t kMostIndexBytes = 64 << 20;
+// Of a shard's plan: each asks for something that is missing, so that this is a guard only.
+constexpr int kMostRounds = 32;
 
 Result<std::string> FindCommit(Connection& connection, const Config& config, const RepoSpec& spec) {
     if (IsCommit(spec.revision)) return spec.revision;
@@ -52,14 +54,22 @@ Result<std::vector<RepoFile>> ListFiles(Connection& connection, const Config& co
     return files;
 }
 
+bool IsWeights(const std::string& path) {
+    return path.ends_with(".safetensors") || path.ends_with(".gguf") || path.ends_with(".GGUF");
+}
+
 // One pull: what its steps share.
 class Puller {
   public:
-    Puller(const Config& config, const RepoSpec& spec, const OnPull& on_state)
+    // plan: of a shard; null: the whole model.
+    Puller(const Config& config, const RepoSpec& spec, const PlanShard* plan,
+           const OnPull& on_state)
         : config_(config),
           spec_(spec),
+          plan_(plan),
           on_state_(on_state),
           folder_(RepoFolder(config, spec)),
+          place_(plan == nullptr ? folder_ : ShardFolder(folder_)),
           connection_(config) {}
 
     Result<Pulled> Run() {
@@ -70,19 +80,117 @@ class Puller {
         WEFT_TRY(MakeFolder(folder_ + "/blobs"));
         TagCache(config_);
         if (!choice.index.empty()) WEFT_TRY(ReadIndex(choice, listing));
-        WEFT_TRY(CountBytes(choice));
-        for (const RepoFile& file : choice.files) {
-            ++state_.file_number;
-            WEFT_TRY(Bring(file));
-        }
-        WEFT_TRY(WriteRef(folder_, spec_, pulled_.commit));
-        pulled_.path = SnapshotPath(folder_, pulled_.commit);
-        if (!choice.model.empty()) pulled_.path += "/" + choice.model;
+        const std::string snapshot = SnapshotPath(place_, pulled_.commit);
+        pulled_.path = choice.model.empty() ? snapshot : snapshot + "/" + choice.model;
+        WEFT_TRY(plan_ == nullptr ? BringAll(choice.files) : BringShard(choice.files));
+        WEFT_TRY(WriteRef(place_, spec_, pulled_.commit));
         pulled_.seconds = static_cast<double>(NowNs() - begin_ns) * 1e-9;
         return std::move(pulled_);
     }
 
   private:
+    Status BringAll(const std::vector<RepoFile>& files) {
+        WEFT_TRY(CountBytes(files));
+        for (const RepoFile& file : files) {
+            ++state_.file_number;
+            WEFT_TRY(Bring(file));
+        }
+        return {};
+    }
+
+    // First what isn't weights and the heads of what is; then whatever the plan asks for.
+    Status BringShard(const std::vector<RepoFile>& files) {
+        std::vector<RepoFile> others, weights;
+        for (const RepoFile& file : files) {
+            (IsWeights(file.path) ? weights : others).push_back(file);
+        }
+        WEFT_TRY(BringAll(others));
+        std::map<std::string, PulledFile> parts;
+        ShardRanges ranges;
+        for (const RepoFile& file : weights) {
+            parts[file.path].file = file;
+            ranges.files[file.path].Add({0, std::min(file.bytes, kShardHeadBytes)});
+        }
+        for (int round = 0; round < kMostRounds; ++round) {
+            WEFT_TRY(CountRanges(ranges, parts));
+            for (auto& [path, wanted] : ranges.files) {
+                ++state_.file_number;
+                WEFT_TRY(BringRanges(wanted, parts[path]));
+            }
+            if (ranges.is_all) break;
+            WEFT_ASSIGN(ShardRanges next, (*plan_)(pulled_.path));
+            ranges.files.clear();
+            for (auto& [path, wanted] : next.files) {
+                const std::string prefix = SnapshotPath(place_, pulled_.commit) + "/";
+                WEFT_CHECK(path.starts_with(prefix));
+                ranges.files[path.substr(prefix.size())] = std::move(wanted);
+            }
+            ranges.is_all = next.is_all;
+        }
+        if (!ranges.is_all) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: after {} rounds it is not clear what this shard is made of. Pull "
+                             "it without --shard",
+                             spec_.Text(), kMostRounds);
+        }
+        for (auto& [path, part] : parts) {
+            if (!part.is_partial) part.shard_bytes = part.file.bytes;
+            pulled_.total_bytes += part.shard_bytes;
+            pulled_.files.push_back(std::move(part));
+        }
+        return {};
+    }
+
+    // What this round is to bring, for the progress line; and whether the disk has room for it.
+    Status CountRanges(const ShardRanges& ranges, const std::map<std::string, PulledFile>& parts) {
+        uint64_t needed = 0;
+        state_.file_number = 0;
+        state_.file_count = ranges.files.size();
+        state_.there_bytes = state_.total_bytes = 0;
+        for (const auto& [path, wanted] : ranges.files) {
+            const auto part = parts.find(path);
+            WEFT_CHECK(part != parts.end());
+            const RepoFile& file = part->second.file;
+            state_.total_bytes += wanted.bytes();
+            if (HasBlob(folder_, file)) continue;
+            const auto held = HeldRanges(PartPath(folder_, file));
+            const RangeSet none;
+            const RangeSet& there = held.ok() && *held ? **held : none;
+            for (const ByteRange& range : wanted.ranges()) {
+                for (const ByteRange& gap : there.MissingOf(range)) needed += gap.end - gap.begin;
+            }
+        }
+        return CheckSpace(folder_, needed);
+    }
+
+    Status BringRanges(const RangeSet& wanted, PulledFile& pulled) {
+        const RepoFile& file = pulled.file;
+        bool is_whole = HasBlob(folder_, file);
+        if (!is_whole) {
+            WEFT_ASSIGN(const BlobLock lock, Lock(file));
+            is_whole = HasBlob(folder_, file);
+            if (!is_whole) {
+                WEFT_TRY(Fetch(file, pulled, &wanted));
+                is_whole = HasBlob(folder_, file);
+            }
+        }
+        WEFT_TRY(LinkBlob(place_, pulled_.commit, file,
+                          is_whole ? BlobPath(folder_, file) : PartPath(folder_, file)));
+        pulled.cached = is_whole && pulled.fetched_bytes == 0;
+        pulled.is_partial = !is_whole;
+        pulled.shard_bytes = wanted.bytes();
+        state_.there_bytes += wanted.bytes();
+        return {};
+    }
+
+    Result<BlobLock> Lock(const RepoFile& file) {
+        return BlobLock::Take(config_, spec_, file, [&] {
+            state_.waiting = true;
+            Show(file, 0, 0);
+            state_.waiting = false;
+        });
+    }
+
     // The index comes first: it says what else there is to come.
     Status ReadIndex(Choice& choice, const std::vector<RepoFile>& listing) {
         const auto index = std::ranges::find(choice.files, choice.index, &RepoFile::path);
@@ -101,9 +209,9 @@ class Puller {
         return AddShards(choice, listing, text, spec_);
     }
 
-    Status CountBytes(const Choice& choice) {
+    Status CountBytes(const std::vector<RepoFile>& files) {
         uint64_t needed = 0;
-        for (const RepoFile& file : choice.files) {
+        for (const RepoFile& file : files) {
             pulled_.total_bytes += file.bytes;
             struct stat part {};
             if (HasBlob(folder_, file)) continue;
@@ -112,7 +220,7 @@ class Puller {
             needed += file.bytes - std::min(file.bytes, there);
         }
         state_.total_bytes = pulled_.total_bytes;
-        state_.file_count += choice.files.size();
+        state_.file_count += files.size();
         return CheckSpace(folder_, needed);
     }
 
@@ -130,56 +238,88 @@ class Puller {
         pulled.file = file;
         pulled.cached = HasBlob(folder_, file);
         if (!pulled.cached) {
-            WEFT_ASSIGN(const BlobLock lock, BlobLock::Take(config_, spec_, file, [&] {
-                            state_.waiting = true;
-                            Show(file, 0, 0);
-                            state_.waiting = false;
-                        }));
+            WEFT_ASSIGN(const BlobLock lock, Lock(file));
             pulled.cached = HasBlob(folder_, file);  // by whom we waited for
-            if (!pulled.cached) WEFT_TRY(Fetch(file, pulled));
+            if (!pulled.cached) WEFT_TRY(Fetch(file, pulled, nullptr));
         }
-        WEFT_TRY(LinkBlob(folder_, pulled_.commit, file));
+        WEFT_TRY(LinkBlob(place_, pulled_.commit, file, BlobPath(folder_, file)));
         state_.there_bytes += file.bytes;
-        state_.fetched_bytes += pulled.fetched_bytes;
-        pulled_.fetched_bytes += pulled.fetched_bytes;
+        pulled.shard_bytes = file.bytes;
         pulled_.files.push_back(std::move(pulled));
         return {};
     }
 
-    Status Fetch(const RepoFile& file, PulledFile& pulled) {
+    // Under the file's lock. wanted: ranges of it; null: all.
+    Status Fetch(const RepoFile& file, PulledFile& pulled, const RangeSet* wanted) {
         const std::string url = fmt::format("{}/{}/resolve/{}/{}", config_.endpoint, spec_.Repo(),
                                             pulled_.commit, UrlText(file.path, true));
         const std::string part = PartPath(folder_, file), blob = BlobPath(folder_, file);
         WEFT_ASSIGN(const Downloaded downloaded,
-                    Download(config_, url, file, part, [&](uint64_t there, uint64_t fetched) {
-                        Show(file, there, fetched);
-                    }));
-        if (::rename(part.c_str(), blob.c_str()) != 0) {
+                    Download(
+                        config_, url, file, part,
+                        [&](uint64_t there, uint64_t fetched) {
+                            Show(file, wanted == nullptr ? there : fetched, fetched);
+                        },
+                        wanted));
+        if (downloaded.is_whole && ::rename(part.c_str(), blob.c_str()) != 0) {
             return MakeError(ErrorCode::kIo, "{}: cannot rename to {}: {}", part, blob,
                              std::strerror(errno));
         }
-        pulled.fetched_bytes = downloaded.fetched_bytes;
-        pulled.resumed_bytes = downloaded.resumed_bytes;
+        if (pulled.fetched_bytes == 0) pulled.resumed_bytes = downloaded.resumed_bytes;
+        pulled.fetched_bytes += downloaded.fetched_bytes;
+        pulled_.fetched_bytes += downloaded.fetched_bytes;
+        state_.fetched_bytes += downloaded.fetched_bytes;
         return {};
     }
 
     const Config& config_;
     const RepoSpec& spec_;
+    const PlanShard* plan_;
     const OnPull& on_state_;
-    const std::string folder_;
+    const std::string folder_, place_;
     Connection connection_;
     Pulled pulled_;
     PullState state_;
 };
 
-}  // namespace
+// What is in the cache folder, whole; or the error that says why nothing more is fetched.
+Result<Pulled> Offline(const Config& config, const RepoSpec& spec) {
+    auto found = FindCached(config, spec);
+    if (!found.ok() && found.error().code != ErrorCode::kNotFound) return found.error();
+    const std::string whole = RepoFolder(config, spec) + "/snapshots/";
+    if (!found.ok() || !found->starts_with(whole)) {
+        return MakeError(ErrorCode::kDenied,
+                         "{}: {} the cache folder {}, and HF_HUB_OFFLINE (or TRANSFORMERS_OFFLINE) "
+                         "is set, so that it is not fetched. Unset it to go on",
+                         spec.Text(),
+                         found.ok() ? "there are only shards of it in" : "it is not in",
+                         config.cache);
+    }
+    Pulled pulled;
+    pulled.path = *found;
+    pulled.commit = found->substr(whole.size(), found->find('/', whole.size()) - whole.size());
+    return pulled;
+}
 
-Result<Pulled> Pull(const Config& config, const RepoSpec& spec, const OnPull& on_state) {
-    auto pulled = Puller(config, spec, on_state).Run();
+Result<Pulled> Run(const Config& config, const RepoSpec& spec, const PlanShard* plan,
+                   const OnPull& on_state) {
+    if (config.offline) return Offline(config, spec);
+    auto pulled = Puller(config, spec, plan, on_state).Run();
     if (pulled.ok() || pulled.error().code != ErrorCode::kCancelled) return pulled;
     return MakeError(ErrorCode::kCancelled,
                      "{}: stopped. What came is kept; the same command goes on from it",
                      spec.Text());
+}
+
+}  // namespace
+
+Result<Pulled> Pull(const Config& config, const RepoSpec& spec, const OnPull& on_state) {
+    return Run(config, spec, nullptr, on_state);
+}
+
+Result<Pulled> PullShard(const Config& config, const RepoSpec& spec, const PlanShard& plan,
+                         const OnPull& on_state) {
+    return Run(config, spec, &plan, on_state);
 }
 
 }  // namespace weft::hub

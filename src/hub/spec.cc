@@ -1,6 +1,7 @@
 #include "hub/spec.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 
 #include "base/file.h"
@@ -34,6 +35,12 @@ bool IsRevision(std::string_view revision) {
 std::string Env(const char* name) {
     const char* value = std::getenv(name);
     return value == nullptr ? std::string() : std::string(value);
+}
+
+// What huggingface_hub takes for yes.
+bool IsYes(std::string value) {
+    std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::toupper(c); });
+    return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
 }
 
 std::string FirstOf(std::initializer_list<std::string> values) {
@@ -146,6 +153,7 @@ Result<Config> ConfigFromEnvironment() {
         FirstOf({Env("HF_HUB_CACHE"), Env("HUGGINGFACE_HUB_CACHE"), hf_home + "/hub"}), home);
     config.ca_file = FirstOf({Env("SSL_CERT_FILE"), Env("CURL_CA_BUNDLE")});
     config.ca_folder = Env("SSL_CERT_DIR");
+    config.offline = IsYes(Env("HF_HUB_OFFLINE")) || IsYes(Env("TRANSFORMERS_OFFLINE"));
     if (const std::string endpoint = Trimmed(Env("HF_ENDPOINT")); !endpoint.empty()) {
         config.endpoint = endpoint;
         while (config.endpoint.ends_with('/')) config.endpoint.pop_back();

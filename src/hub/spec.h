@@ -43,6 +43,7 @@ struct Config {
     int64_t connect_ms = 10'000;
     int64_t stall_ms = 20'000;     // a connection slower than 1 KiB/s for so long is given up
     int64_t timeout_ms = 120'000;  // the whole pull is, after so long without progress
+    bool offline = false;          // ask nobody: what is in the cache folder is all there is
     const std::atomic<bool>* stop = nullptr;  // Ctrl-C; may be null
 
     bool Stopped() const { return stop != nullptr && stop->load(std::memory_order_relaxed); }
@@ -51,8 +52,8 @@ struct Config {
 };
 
 // HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME, HF_HUB_CACHE, XDG_CACHE_HOME, SSL_CERT_FILE,
-// SSL_CERT_DIR and CURL_CA_BUNDLE, with the meanings that huggingface_hub gives them.
-// kUsage where one of them can't be meant so.
+// SSL_CERT_DIR, CURL_CA_BUNDLE and HF_HUB_OFFLINE (TRANSFORMERS_OFFLINE), with the meanings that
+// huggingface_hub gives them. kUsage where one of them can't be meant so.
 Result<Config> ConfigFromEnvironment();
 
 }  // namespace weft::hub

@@ -175,6 +175,52 @@ TEST(HubParts, RangesAgainstABitmap) {
     }
 }
 
+// A set with a gap has what the plain one has, and what lies between ranges that are so close.
+TEST(HubParts, RangesWithAGap) {
+    std::mt19937 random(5);
+    for (int round = 0; round < 200; ++round) {
+        const uint64_t size = 1 + random() % 300, gap = random() % 20;
+        RangeSet plain, wide(gap);
+        for (int i = 0; i < 15; ++i) {
+            const uint64_t begin = random() % size;
+            const ByteRange range{begin, std::min(size, begin + random() % 10)};
+            plain.Add(range);
+            wide.Add(range);
+        }
+        std::vector<ByteRange> expected;
+        for (const ByteRange& range : plain.ranges()) {
+            if (!expected.empty() && range.begin - expected.back().end <= gap) {
+                expected.back().end = range.end;
+            } else {
+                expected.push_back(range);
+            }
+        }
+        ASSERT_EQ(wide.ranges().size(), expected.size());
+        uint64_t bytes = 0;
+        for (size_t i = 0; i < expected.size(); ++i) {
+            ASSERT_EQ(wide.ranges()[i].begin, expected[i].begin);
+            ASSERT_EQ(wide.ranges()[i].end, expected[i].end);
+            bytes += expected[i].end - expected[i].begin;
+        }
+        ASSERT_EQ(wide.bytes(), bytes);
+        for (int i = 0; i < 20; ++i) {
+            const uint64_t begin = random() % size, end = begin + random() % (size - begin + 1);
+            uint64_t missing = end - begin;
+            for (const ByteRange& range : plain.ranges()) {
+                const uint64_t from = std::max(begin, range.begin), to = std::min(end, range.end);
+                missing -= to > from ? to - from : 0;
+            }
+            uint64_t said = 0;
+            for (const ByteRange& hole : plain.MissingOf({begin, end})) {
+                ASSERT_TRUE(hole.begin >= begin && hole.end <= end && hole.begin < hole.end);
+                said += hole.end - hole.begin;
+            }
+            ASSERT_EQ(said, missing);
+            ASSERT_EQ(plain.Contains({begin, end}), missing == 0);
+        }
+    }
+}
+
 TEST(HubParts, NotesComeBack) {
     PartNote note;
     note.hash = std::string(64, 'a');

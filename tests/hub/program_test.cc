@@ -12,6 +12,7 @@
 namespace weft::test {
 namespace {
 
+using support::operator+;
 using support::Ran;
 using support::RunWeft;
 using support::Weft;
@@ -94,6 +95,44 @@ TEST_F(HubProgramTest, ModelWords) {
     EXPECT_EQ(Sent(), bytes->size());
     const Ran file_too = Run({"inspect", folder_ / "tiny.gguf", "--pull"});
     EXPECT_EQ(file_too.status, 2) << file_too.err;
+}
+
+// Nothing is asked of the network.
+TEST_F(HubProgramTest, Offline) {
+    server_->Set({{"files", {Large("a-Q4_0.gguf", 1000)}}});
+    for (const char* yes : {"HF_HUB_OFFLINE=1", "HF_HUB_OFFLINE=true", "TRANSFORMERS_OFFLINE=ON"}) {
+        const Ran ran = RunWeft({"pull", "o/n"}, Environment() + Words{yes});
+        EXPECT_EQ(ran.status, 1);
+        EXPECT_NE(ran.err.find("HF_HUB_OFFLINE"), std::string::npos) << ran.err;
+    }
+    EXPECT_TRUE(server_->Counted()["requests"].empty());
+    const Ran pulled =
+        RunWeft({"pull", "o/n", "--json"}, Environment() + Words{"HF_HUB_OFFLINE=0"});
+    ASSERT_EQ(pulled.status, 0) << pulled.err;
+    server_->Set({{"files", json::array()}});
+    const Ran there = RunWeft({"pull", "o/n", "--json"}, Environment() + Words{"HF_HUB_OFFLINE=1"});
+    ASSERT_EQ(there.status, 0) << there.err;
+    EXPECT_EQ(there.Json()["model"], pulled.Json()["model"]);
+    EXPECT_EQ(there.Json()["commit"], pulled.Json()["commit"]);
+    EXPECT_EQ(there.Json()["fetched_bytes"], 0);
+    EXPECT_TRUE(server_->Counted()["requests"].empty());
+}
+
+// A name server that never answers: the pull ends with its timeout, and at once after Ctrl-C.
+TEST_F(HubProgramTest, NamesThatAreNeverFound) {
+    const Words slow =
+        Environment() + Words{"LD_PRELOAD=" WEFT_SLOW_RESOLVER, "HF_ENDPOINT=https://hub.invalid",
+                              "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"};
+    const Ran late = RunWeft({"pull", "o/n", "--timeout", "2"}, slow);
+    EXPECT_EQ(late.status, 1);
+    EXPECT_LE(late.seconds, 8.0);
+    EXPECT_NE(late.err.find("hub.invalid"), std::string::npos) << late.err;
+    Weft weft({"pull", "o/n"}, slow);
+    ::usleep(500'000);
+    const int64_t begin_ns = NowNs();
+    ::kill(weft.pid(), SIGINT);
+    EXPECT_EQ(weft.Wait(20'000).status, 130);
+    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 5.0);
 }
 
 TEST_F(HubProgramTest, ErrorsAsJsonAndUsage) {

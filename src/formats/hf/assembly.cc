@@ -83,7 +83,7 @@ Result<MatrixPtr> Assembly::OfTensor(const SafeTensor& tensor, int64_t rows, int
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is empty", folder_,
                          Shown(tensor.name));
     }
-    const File& file = files_.file(tensor);
+    const WeightFile& file = files_.file(tensor);
     if (tensor.type == SafeType::kF32) {
         return FromFile(file, tensor.offset, DType::kF32, rows, cols);
     }

@@ -75,7 +75,7 @@ Result<std::string> FolderModel::Fingerprint() const {
     for (const Sha256Digest& digest : files_->header_digests()) {
         maker.Add(std::as_bytes(std::span(digest)));
     }
-    for (const File& file : files_->files()) maker.Add(file.size_bytes());
+    for (const WeightFile& file : files_->files()) maker.Add(file.size_bytes());
     const std::vector<SafeTensor>& tensors = files_->tensors();
     const size_t step = std::max<size_t>(1, (tensors.size() + kMostSampled - 1) / kMostSampled);
     std::vector<std::byte> piece;
@@ -113,7 +113,7 @@ bool IsFolder(const std::string& path) {
     return std::filesystem::is_directory(path, ignored);
 }
 
-Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path) {
+Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPlan* plan) {
     const std::string config_path = std::filesystem::path(path) / "config.json";
     WEFT_ASSIGN(std::string text, ReadTextFile(config_path, kMostConfigBytes));
     WEFT_ASSIGN(const Config whole, Config::Parse(text, config_path));
@@ -122,7 +122,7 @@ Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path) {
     WEFT_ASSIGN(const Quantization quantization, ReadQuantization(config));
     WEFT_ASSIGN(std::vector<std::byte> header, MakeMetadata(path, *family, config));
     WEFT_ASSIGN(GgufHeader parsed, ParseGguf(header, header.size(), config_path));
-    WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path));
+    WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan));
     auto files = std::make_unique<TensorFiles>(std::move(opened));
     Assembly assembly(path, *family, config, quantization, *files);
     WEFT_ASSIGN(Assembled assembled, std::move(assembly).Run());

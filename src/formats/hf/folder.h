@@ -21,6 +21,7 @@ bool IsFolder(const std::string& path);
 
 // Errors: kNotFound (no such file in the folder), kCorrupt, kUnsupported (architecture,
 // quantization method or a tensor that Weft has no use for; names what is supported).
-Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path);
+// plan (may be null): weight_file.h.
+Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPlan* plan = nullptr);
 
 }  // namespace weft::formats::hf

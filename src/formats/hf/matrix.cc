@@ -18,7 +18,7 @@ int64_t PieceRows(int64_t row_bytes) {
 
 class FileMatrix final : public Matrix {
   public:
-    FileMatrix(const File& file, uint64_t offset, DType dtype, int64_t rows, int64_t cols)
+    FileMatrix(const WeightFile& file, uint64_t offset, DType dtype, int64_t rows, int64_t cols)
         : Matrix(dtype, rows, cols), file_(file), offset_(offset) {}
 
     Status Read(const Block& block, std::span<std::byte> out) const override {
@@ -31,7 +31,7 @@ class FileMatrix final : public Matrix {
     }
 
   private:
-    const File& file_;
+    const WeightFile& file_;
     uint64_t offset_;
 };
 
@@ -255,7 +255,8 @@ bool IsFloat(DType dtype) {
 
 }  // namespace
 
-MatrixPtr FromFile(const File& file, uint64_t offset, DType dtype, int64_t rows, int64_t cols) {
+MatrixPtr FromFile(const WeightFile& file, uint64_t offset, DType dtype, int64_t rows,
+                   int64_t cols) {
     return std::make_unique<FileMatrix>(file, offset, dtype, rows, cols);
 }
 

@@ -4,7 +4,7 @@
 // A row is whole blocks of its dtype; columns of a read must lie on blocks. A vector is a matrix of
 // one row for the reader (AsVector), but rows of one column while it is put together, so that what
 // moves a weight's rows moves its bias the same way.
-// Thread: immutable; Read from any thread at the same time. Errors: those of File.
+// Thread: immutable; Read from any thread at the same time. Errors: those of WeightFile.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "base/file.h"
 #include "base/result.h"
+#include "formats/weight_file.h"
 #include "tensor/dtype.h"
 
 namespace weft::formats::hf {
@@ -48,7 +48,8 @@ class Matrix {
 using MatrixPtr = std::unique_ptr<Matrix>;
 
 // Rows as they lie in a file, from byte `offset` on. The file must outlive the matrix.
-MatrixPtr FromFile(const File& file, uint64_t offset, DType dtype, int64_t rows, int64_t cols);
+MatrixPtr FromFile(const WeightFile& file, uint64_t offset, DType dtype, int64_t rows,
+                   int64_t cols);
 
 // Values in memory, F32: as many rows as values, of one column.
 MatrixPtr FromFloats(std::vector<float> values);

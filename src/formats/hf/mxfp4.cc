@@ -10,8 +10,8 @@ constexpr int64_t kGroupBytes = 16;  // of 32 elements
 
 class Mxfp4Matrix final : public Matrix {
   public:
-    Mxfp4Matrix(const File& blocks_file, uint64_t blocks, const File& scales_file, uint64_t scales,
-                int64_t rows, int64_t groups)
+    Mxfp4Matrix(const WeightFile& blocks_file, uint64_t blocks, const WeightFile& scales_file,
+                uint64_t scales, int64_t rows, int64_t groups)
         : Matrix(DType::kMXFP4, rows, groups * 32),
           blocks_file_(blocks_file),
           blocks_(blocks),
@@ -41,8 +41,8 @@ class Mxfp4Matrix final : public Matrix {
 
   private:
     // `size` bytes of each of the groups.
-    Status ReadPart(const File& file, uint64_t offset, int64_t size, int64_t row, int64_t rows,
-                    int64_t first, int64_t count, std::vector<std::byte>& out) const {
+    Status ReadPart(const WeightFile& file, uint64_t offset, int64_t size, int64_t row,
+                    int64_t rows, int64_t first, int64_t count, std::vector<std::byte>& out) const {
         out.resize(static_cast<size_t>(rows * count * size));
         const auto begin = offset + static_cast<uint64_t>((row * groups_ + first) * size);
         if (count == groups_) return file.ReadAt(begin, out);
@@ -61,9 +61,9 @@ class Mxfp4Matrix final : public Matrix {
         }
     }
 
-    const File& blocks_file_;
+    const WeightFile& blocks_file_;
     uint64_t blocks_;
-    const File& scales_file_;
+    const WeightFile& scales_file_;
     uint64_t scales_;
     int64_t groups_;
 };

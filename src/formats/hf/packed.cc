@@ -322,7 +322,7 @@ float F8ToF32(uint8_t bits) {
 class Fp8Matrix final : public Matrix {
   public:
     // scales: F32, one for each block_rows x block_cols.
-    Fp8Matrix(const File& file, uint64_t offset, int64_t rows, int64_t cols, MatrixPtr scales,
+    Fp8Matrix(const WeightFile& file, uint64_t offset, int64_t rows, int64_t cols, MatrixPtr scales,
               int64_t block_rows, int64_t block_cols)
         : Matrix(DType::kBF16, rows, cols),
           file_(file),
@@ -360,7 +360,7 @@ class Fp8Matrix final : public Matrix {
     }
 
   private:
-    const File& file_;
+    const WeightFile& file_;
     uint64_t offset_;
     MatrixPtr scales_;
     int64_t block_rows_, block_cols_;

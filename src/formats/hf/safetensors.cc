@@ -316,8 +316,8 @@ Result<ShardIndex> ParseIndex(std::string_view text, std::string_view where) {
     return index;
 }
 
-Status TensorFiles::AddFile(const std::string& path) {
-    WEFT_ASSIGN(File file, File::Open(path));
+Status TensorFiles::AddFile(const std::string& path, ReadPlan* plan) {
+    WEFT_ASSIGN(WeightFile file, WeightFile::Open(path, plan));
     std::vector<std::byte> bytes(std::min(kLengthBytes, file.size_bytes()));
     WEFT_TRY(file.ReadAt(0, bytes));
     WEFT_ASSIGN(const uint64_t length, ReadLength(bytes, file.size_bytes(), path));
@@ -345,7 +345,20 @@ Status TensorFiles::Index() {
     return {};
 }
 
-Result<TensorFiles> TensorFiles::Open(const std::string& folder) {
+// Of a partial file: the tensors whose values say what else is to be read (a packed matrix' shape,
+// and which group a column is in) must be there from the start, all of them.
+Status TensorFiles::NeedKeys() {
+    Status missing;
+    for (const SafeTensor& tensor : tensors_) {
+        if (tensor.type != SafeType::kI64 && !tensor.name.ends_with("g_idx")) continue;
+        WeightFile& file = files_[static_cast<size_t>(tensor.shard)];
+        Status need = file.NeedKey({tensor.offset, tensor.offset + tensor.bytes});
+        if (missing.ok()) missing = std::move(need);
+    }
+    return missing;
+}
+
+Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan) {
     const std::filesystem::path base(folder);
     const std::string single = base / kSingle, index_path = base / kIndex;
     TensorFiles files;
@@ -357,20 +370,23 @@ Result<TensorFiles> TensorFiles::Open(const std::string& folder) {
                              "weights (.bin, .pt) must be converted.",
                              folder, kSingle, kIndex);
         }
-        WEFT_TRY(files.AddFile(single));
+        WEFT_TRY(files.AddFile(single, plan));
         WEFT_TRY(files.Index());
+        WEFT_TRY(files.NeedKeys());
         return files;
     }
     WEFT_ASSIGN(const std::string text, ReadTextFile(index_path, kMostIndexBytes));
     WEFT_ASSIGN(const ShardIndex index, ParseIndex(text, index_path));
     for (const std::string& name : index.files) {
-        const Status added = files.AddFile(base / name);
+        const Status added = files.AddFile(base / name, plan);
         if (added.ok()) continue;
-        if (added.error().code != ErrorCode::kNotFound) return added.error();
+        const bool is_there = std::filesystem::exists(base / name, ignored);
+        if (is_there || added.error().code != ErrorCode::kNotFound) return added.error();
         return MakeError(ErrorCode::kNotFound, "{}: shard {} of {} that {} names is missing",
                          folder, name, index.files.size(), kIndex);
     }
     WEFT_TRY(files.Index());
+    WEFT_TRY(files.NeedKeys());
     for (const auto& [name, shard] : index.shard_of) {
         const SafeTensor* tensor = files.Find(name);
         if (tensor != nullptr && tensor->shard == shard) continue;

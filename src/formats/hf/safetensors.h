@@ -20,9 +20,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/result.h"
+#include "formats/weight_file.h"
 
 namespace weft::formats::hf {
 
@@ -80,22 +80,24 @@ Result<ShardIndex> ParseIndex(std::string_view text, std::string_view where);
 class TensorFiles {
   public:
     // kNotFound: neither the file nor the index; the message names both.
-    static Result<TensorFiles> Open(const std::string& folder);
+    // plan (may be null): weight_file.h.
+    static Result<TensorFiles> Open(const std::string& folder, ReadPlan* plan = nullptr);
 
     const std::vector<SafeTensor>& tensors() const { return tensors_; }
     const SafeTensor* Find(std::string_view name) const;
-    const File& file(const SafeTensor& tensor) const {
+    const WeightFile& file(const SafeTensor& tensor) const {
         return files_[static_cast<size_t>(tensor.shard)];
     }
-    const std::vector<File>& files() const { return files_; }
+    const std::vector<WeightFile>& files() const { return files_; }
     // Of each file's header, in the order of files().
     const std::vector<Sha256Digest>& header_digests() const { return digests_; }
 
   private:
     TensorFiles() = default;
-    Status AddFile(const std::string& path);
+    Status AddFile(const std::string& path, ReadPlan* plan);
+    Status NeedKeys();
     Status Index();
-    std::vector<File> files_;
+    std::vector<WeightFile> files_;
     std::vector<Sha256Digest> digests_;
     std::vector<SafeTensor> tensors_;
     std::unordered_map<std::string_view, size_t> index_;

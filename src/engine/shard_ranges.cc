@@ -1,0 +1,116 @@
+#include "engine/shard_ranges.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <mutex>
+#include <thread>
+
+#include "formats/weight_file.h"
+#include "model/load.h"
+#include "model/model.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int kMostRanks = 1024;
+constexpr int64_t kPieceBytes = 8 << 20;
+// A note (hub/part.h) takes many more, of several shards.
+constexpr size_t kMostRanges = 1 << 14;
+
+// Reads every row of `weight`.
+Status ReadAll(const formats::ModelSource& source, const program::Value& weight,
+               std::vector<std::byte>& buffer) {
+    const program::Shape& shape = weight.shape;
+    const int64_t cols = shape.rank == 1 ? 1 : shape[shape.rank - 1];
+    const int64_t matrix_rows = shape[std::max(0, shape.rank - 2)];
+    const int64_t matrices = shape.rank == 3 ? shape[0] : 1;
+    const int64_t row_bytes = RowBytes(weight.dtype, cols);
+    const int64_t most = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
+    for (int64_t matrix = 0; matrix < matrices; ++matrix) {
+        for (int64_t row = 0; row < matrix_rows; row += most) {
+            const int64_t count = std::min(most, matrix_rows - row);
+            buffer.resize(static_cast<size_t>(count * row_bytes));
+            WEFT_TRY(model::ReadWeight(source, weight, matrix * matrix_rows + row, count, buffer,
+                                       nullptr));
+        }
+    }
+    return {};
+}
+
+Status ReadWeights(const formats::ModelSource& source, const program::Program& program) {
+    std::atomic<size_t> next{0};
+    std::mutex mutex;
+    Status first_error;
+    const auto work = [&] {
+        std::vector<std::byte> buffer;
+        for (size_t i = next++; i < program.values.size(); i = next++) {
+            const program::Value& value = program.values[i];
+            if (value.storage != program::Storage::kWeight) continue;
+            Status read = ReadAll(source, value, buffer);
+            if (read.ok()) continue;
+            next = program.values.size();
+            const std::lock_guard lock(mutex);
+            if (first_error.ok()) first_error = std::move(read);
+        }
+    };
+    std::vector<std::thread> threads;
+    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) threads.emplace_back(work);
+    work();
+    for (std::thread& thread : threads) thread.join();
+    return first_error;
+}
+
+Status ReadShard(const std::string& model, const ShardOf& shard, formats::ReadPlan& plan) {
+    WEFT_ASSIGN(const auto source, formats::OpenModel(model, &plan));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(shard.ranks, shard.tp, shard.pp, shard.split, shard.ep));
+    WEFT_ASSIGN(const model::ShardPlan shards, model::PlanShards(hyper, *source, layout));
+    WEFT_ASSIGN(const program::Program program,
+                model::BuildProgram(hyper, shards.shards[static_cast<size_t>(shard.rank)], *source,
+                                    model::BuildOptions()));
+    plan.Pretend();
+    WEFT_TRY(ReadWeights(*source, program));
+    WEFT_ASSIGN([[maybe_unused]] const std::string ignored, source->Fingerprint());
+    return {};
+}
+
+}  // namespace
+
+Result<ShardOf> ParseShard(const std::string& text) {
+    ShardOf shard;
+    const char* const end = text.data() + text.size();
+    const auto rank = std::from_chars(text.data(), end, shard.rank);
+    if (rank.ec == std::errc() && rank.ptr != end && *rank.ptr == '/') {
+        const auto ranks = std::from_chars(rank.ptr + 1, end, shard.ranks);
+        const bool number = ranks.ec == std::errc() && ranks.ptr == end;
+        if (number && shard.rank >= 0 && shard.rank < shard.ranks && shard.ranks <= kMostRanks) {
+            return shard;
+        }
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "--shard: '{}'; expected RANK/RANKS, ranks counted from 0: 0/3, 1/3 and 2/3 "
+                     "are those of three",
+                     text.substr(0, 40));
+}
+
+Result<hub::ShardRanges> RangesOfShard(const std::string& model, const ShardOf& shard) {
+    formats::ReadPlan plan(shard.gap_bytes);
+    const Status read = ReadShard(model, shard, plan);
+    hub::ShardRanges ranges;
+    ranges.files = plan.Take();
+    ranges.is_all = read.ok();
+    // What was asked for and is not there may be the reason of any error; without such, it is one.
+    if (!read.ok() && ranges.files.empty()) return read.error();
+    for (auto& [path, set] : ranges.files) {
+        for (uint64_t gap = shard.gap_bytes; set.ranges().size() > kMostRanges; gap *= 2) {
+            hub::RangeSet wider(std::max<uint64_t>(gap, 1) * 2);
+            for (const hub::ByteRange& range : set.ranges()) wider.Add(range);
+            set = std::move(wider);
+        }
+    }
+    return ranges;
+}
+
+}  // namespace weft::engine

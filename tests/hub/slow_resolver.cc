@@ -1,0 +1,8 @@
+// A name server that doesn't answer, for a program that is started with this in LD_PRELOAD.
+#include <netdb.h>
+#include <unistd.h>
+
+extern "C" int getaddrinfo(const char*, const char*, const addrinfo*, addrinfo**) {
+    ::sleep(30);
+    return EAI_AGAIN;
+}

@@ -1,0 +1,6 @@
+# What a test of weft pull puts in place of the C library's look-up of names.
+add_library(slow_resolver MODULE ${CMAKE_CURRENT_LIST_DIR}/slow_resolver.cc)
+target_compile_options(slow_resolver PRIVATE -fno-sanitize=all)
+target_link_options(slow_resolver PRIVATE -fno-sanitize=all)
+add_dependencies(hub_tests slow_resolver)
+target_compile_definitions(hub_tests PRIVATE WEFT_SLOW_RESOLVER="$<TARGET_FILE:slow_resolver>")
