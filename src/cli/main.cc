@@ -67,6 +67,7 @@ int Main(std::vector<std::string> words) {
     AddPull(app, status);
     AddWorker(app, status);
     AddDoctor(app, status);
+    AddKey(app, status);
     ExpandTrace(words);
     ExpandNet(words);
     const bool wants_json = Has(words, "--json");

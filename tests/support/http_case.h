@@ -58,6 +58,14 @@ class HttpCase : public ::testing::Test {
         held_.pop_front();
         return exchange;
     }
+    // The same, or null where there is none now.
+    std::shared_ptr<Exchange> TryTakeHeld() {
+        const std::lock_guard lock(mutex_);
+        if (held_.empty()) return nullptr;
+        auto exchange = held_.front();
+        held_.pop_front();
+        return exchange;
+    }
     // Waits until `condition`, which may read what the test holds.
     template <typename Condition>
     bool Until(Condition condition, int64_t most_ms = test::kAnswerMs) {

@@ -173,6 +173,8 @@ class RawClient {
     std::string Take(size_t bytes) {
         std::string taken = came_.substr(0, bytes);
         came_.erase(0, bytes);
+        if (came_.empty())
+            std::string().swap(came_);  // thousands of idle clients shall hold nothing
         return taken;
     }
     static void ParseHead(const std::string& head, RawAnswer& answer) {

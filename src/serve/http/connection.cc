@@ -28,6 +28,12 @@ constexpr size_t kTlsRecordBytes = 16384;  // what TLS sends at once
 constexpr size_t kLeastProgress = 4096;
 constexpr int64_t kLookForPeerNs = 200 * kMs;
 
+// With its memory, which assigning an empty one would keep.
+template <typename Container>
+void Free(Container& container) {
+    Container().swap(container);
+}
+
 }  // namespace
 
 Connection::Connection(Core& core, Loop& loop, Tcp::socket socket, const Tcp::endpoint& peer)
@@ -75,9 +81,9 @@ void Connection::Close() {
     socket_.close(ignored);
     ReleaseBody();
     parser_.reset();
-    input_ = {};
-    out_ = {};
-    staged_ = {};
+    Free(input_);
+    Free(out_);
+    Free(staged_);
     loop_.connections.erase(this);
     if (const auto exchange = std::exchange(exchange_, nullptr)) {
         --core_.open_exchanges;
@@ -203,7 +209,7 @@ void Connection::Consume(std::string_view bytes) {
     }
     if (!reading_requests() && phase_ != Phase::kServing) return;
     if (bytes.empty()) {
-        input_ = {};
+        Free(input_);
     } else if (kept.empty()) {
         input_.assign(bytes);
     } else {
@@ -282,6 +288,14 @@ void Connection::Serve() {
     exchange_ = std::make_shared<ExchangeState>(std::move(request), keep_alive, std::move(extra),
                                                 shared_from_this());
     const HttpRequest& asked = exchange_->request();
+    if (!IsAllowedHost(asked, options.allowed_hosts)) {
+        ++core_.counters.refused;
+        return exchange_->Send(421, {{"Content-Type", "application/json"}},
+                               ErrorBody(421,
+                                         "this server does not go by the name in the Host "
+                                         "header",
+                                         {}, "wrong_host"));
+    }
     if (asked.method == "OPTIONS") {
         return exchange_->Send(204, OptionsHeaders(asked, options.allow_origins), {});
     }
@@ -365,10 +379,10 @@ void Connection::FinishExchange() {
     if (!keep_alive) return StartLinger();
     phase_ = Phase::kIdle;
     phase_ns_ = NowNs();
-    out_ = {};
-    staged_ = {};
+    Free(out_);
+    Free(staged_);
     if (input_.empty()) {
-        input_ = {};
+        Free(input_);
     } else {
         Consume({});  // what came in the meantime
     }
@@ -381,9 +395,9 @@ void Connection::StartLinger() {
     if (ended_) return Close();
     phase_ = Phase::kLinger;
     phase_ns_ = NowNs();
-    out_ = {};
-    staged_ = {};
-    input_ = {};
+    Free(out_);
+    Free(staged_);
+    Free(input_);
     paused_ = false;
     if (tls_ != nullptr) tls_->Shutdown();
     ::shutdown(socket_.native_handle(), SHUT_WR);
@@ -456,7 +470,7 @@ void Connection::Drop(size_t bytes) {
             break;
         }
         bytes -= left;
-        out_[out_at_] = {};
+        Free(out_[out_at_]);
         ++out_at_;
         out_offset_ = 0;
     }

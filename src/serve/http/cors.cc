@@ -54,4 +54,13 @@ Headers OptionsHeaders(const HttpRequest& request, const std::vector<std::string
     return headers;
 }
 
+bool IsAllowedHost(const HttpRequest& request, const std::vector<std::string>& allowed_hosts) {
+    std::string_view host = request.Header("Host");
+    if (allowed_hosts.empty() || host.empty()) return true;
+    const size_t bracket = host.find(']');  // "[::1]:8080"
+    host = host.substr(0, host.find(':', bracket == host.npos ? 0 : bracket));
+    return std::ranges::any_of(allowed_hosts,
+                               [&](const std::string& allowed) { return SameName(allowed, host); });
+}
+
 }  // namespace weft::serve

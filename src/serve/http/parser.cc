@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
+#include <cctype>
 #include <utility>
 
 namespace weft::serve {
@@ -24,27 +25,26 @@ std::string_view View(string_view text) {
 class RequestParser::Impl final : public http::basic_parser<true> {
   public:
     explicit Impl(const ParserLimits& limits) : limits_(limits) {
-        header_limit(static_cast<uint32_t>(std::min<size_t>(limits.head_bytes, 1u << 30)));
+        header_limit(static_cast<uint32_t>(std::min<size_t>(limits.head_bytes, 1u << 30)) + 1);
         body_limit(limits.body_bytes);
     }
 
     Step Feed(std::string_view& bytes) {
         if (refused_) return Step::kRefused;
-        SkipEmptyLines(bytes);
-        if (!got_some() && bytes == "\r") return Step::kMore;  // half of an empty line
+        if (!is_header_done()) return FeedHead(bytes);
         while (!bytes.empty() && !is_done()) {
-            const bool in_head = !is_header_done();
             ErrorCodeOut ec;
             const size_t taken = put(boost::asio::const_buffer(bytes.data(), bytes.size()), ec);
             bytes.remove_prefix(std::min(taken, bytes.size()));
-            if (in_head) head_bytes_ += taken;
-            if (ec == http::error::need_more) return WaitForMore(bytes);
-            if (ec) return Refuse(ec);
-            if (in_head && is_header_done()) {
-                if (head_bytes_ > limits_.head_bytes) return Refuse(http::error::header_limit);
-                if (!CheckHead()) return Step::kRefused;
-                if (!is_done()) return Step::kHead;
+            if (ec == http::error::need_more) {
+                if (bytes.size() > limits_.head_bytes) {
+                    return Refuse(400, fmt::format("a line of the chunked body is longer than {} "
+                                                   "bytes",
+                                                   limits_.head_bytes));
+                }
+                return Step::kMore;
             }
+            if (ec) return Refuse(ec);
         }
         return is_done() ? Step::kDone : Step::kMore;
     }
@@ -53,18 +53,59 @@ class RequestParser::Impl final : public http::basic_parser<true> {
     Refusal refusal;
 
   private:
-    // Before a request (RFC 9112 2.2).
-    void SkipEmptyLines(std::string_view& bytes) {
-        while (!got_some() && bytes.starts_with("\r\n") && head_bytes_ < limits_.head_bytes) {
-            bytes.remove_prefix(2);
-            head_bytes_ += 2;
+    // The head goes to Beast as a whole, so that it is judged the same however it was cut; but what
+    // can't become one is seen at once.
+    Step FeedHead(std::string_view& bytes) {
+        while (scanned_ == 0 && bytes.starts_with("\r\n") && skipped_ < limits_.head_bytes) {
+            bytes.remove_prefix(2);  // empty lines before a request (RFC 9112 2.2)
+            skipped_ += 2;
         }
+        if (bytes == "\r") return Step::kMore;
+        bool whole = false;
+        while (!whole && scanned_ < bytes.size()) {
+            const auto c = static_cast<unsigned char>(bytes[scanned_]);
+            const char before = scanned_ > 0 ? bytes[scanned_ - 1] : ' ';
+            if ((before == '\r') != (c == '\n')) return Refuse(http::error::bad_line_ending);
+            if ((c < 0x20 && c != '\r' && c != '\n' && c != '\t') || c == 0x7f) {
+                return Refuse(400, "the request's head holds a control character");
+            }
+            ++scanned_;
+            if (skipped_ + scanned_ > limits_.head_bytes) return RefuseLong(bytes);
+            whole = c == '\n' && bytes.substr(0, scanned_).ends_with("\r\n\r\n");
+        }
+        if (!whole) return Step::kMore;
+        ErrorCodeOut ec;
+        const std::string_view head = bytes.substr(0, scanned_);
+        bytes.remove_prefix(scanned_);
+        const size_t taken = put(boost::asio::const_buffer(head.data(), head.size()), ec);
+        if (refused_) return Step::kRefused;  // by a callback
+        if (ec == http::error::bad_version && IsOtherVersion(head)) {
+            return Refuse(505, "this server speaks HTTP/1.1 and HTTP/1.0");
+        }
+        if (ec) return Refuse(ec);
+        if (taken != head.size() || !is_header_done()) return Refuse(http::error::bad_method);
+        if (!CheckHead()) return Step::kRefused;
+        return is_done() ? Step::kDone : Step::kHead;
     }
 
-    Step WaitForMore(std::string_view rest) {
-        const size_t line = is_header_done() ? rest.size() : head_bytes_ + rest.size();
-        if (line > limits_.head_bytes) return Refuse(http::error::header_limit);
-        return Step::kMore;
+    Step RefuseLong(std::string_view bytes) {
+        if (bytes.find("\r\n") == bytes.npos) {
+            return Refuse(
+                414, fmt::format("the request line is longer than {} bytes", limits_.head_bytes));
+        }
+        return Refuse(
+            431, fmt::format("the request's headers are longer than {} bytes", limits_.head_bytes));
+    }
+
+    // "GET / HTTP/2.0"
+    static bool IsOtherVersion(std::string_view head) {
+        const std::string_view line = head.substr(0, head.find('\r'));
+        if (line.size() < 9) return false;
+        const std::string_view version = line.substr(line.size() - 9);
+        return version.starts_with(" HTTP/") && !version.ends_with("1.0") &&
+               !version.ends_with("1.1") && version[7] == '.' &&
+               std::isdigit(static_cast<unsigned char>(version[6])) != 0 &&
+               std::isdigit(static_cast<unsigned char>(version[8])) != 0;
     }
 
     Step Refuse(int status, std::string message, std::string code = {}) {
@@ -75,25 +116,10 @@ class RequestParser::Impl final : public http::basic_parser<true> {
 
     Step Refuse(ErrorCodeOut ec) {
         if (refused_) return Step::kRefused;  // by a callback, with better words
-        if (ec == http::error::header_limit) {
-            if (is_header_done()) {
-                return Refuse(400, fmt::format("a line of the chunked body is longer than {} bytes",
-                                               limits_.head_bytes));
-            }
-            if (request.method.empty()) {
-                return Refuse(414, fmt::format("the request line is longer than {} bytes",
-                                               limits_.head_bytes));
-            }
-            return Refuse(431, fmt::format("the request's headers are longer than {} bytes",
-                                           limits_.head_bytes));
-        }
         if (ec == http::error::body_limit) {
             return Refuse(
                 413, fmt::format("the request's body is longer than {} bytes", limits_.body_bytes),
                 "request_too_large");
-        }
-        if (ec == http::error::bad_version) {
-            return Refuse(505, "this server speaks HTTP/1.1 and HTTP/1.0");
         }
         return Refuse(400, fmt::format("this is not a request of HTTP/1.1: {}", ec.message()));
     }
@@ -170,7 +196,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
     void on_finish_impl(ErrorCodeOut&) override {}
 
     const ParserLimits limits_;
-    size_t head_bytes_ = 0, fields_ = 0;
+    size_t skipped_ = 0, scanned_ = 0, fields_ = 0;
     int hosts_ = 0, codings_ = 0, lengths_ = 0;
     bool refused_ = false;
 };

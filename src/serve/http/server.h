@@ -87,16 +87,21 @@ struct HttpOptions {
     // A name or an address, "::1" or "[::1]"; "0.0.0.0" all of IPv4, "::" all of both. All
     // addresses of a name are listened on.
     std::string host = "127.0.0.1";
-    int port = 8080;                // 0: any
-    std::string tls_cert, tls_key;  // PEM files; both or neither. The certificate with its chain.
+    int port = 8080;  // 0: any
+    std::string tls_cert{},
+        tls_key{};  // PEM files; both or neither. The certificate with its chain.
     // CORS: origins that scripts of web pages may call from ("https://chat.example"), or "*".
-    std::vector<std::string> allow_origins;
+    std::vector<std::string> allow_origins{};
+    // Names that requests may have in their Host header ("localhost", "127.0.0.1", "[::1]"), others
+    // get 421; empty: any. For a server that trusts whoever reaches it: web pages can, by making
+    // their own name point here (DNS rebinding).
+    std::vector<std::string> allowed_hosts{};
     // Paths that are answered even while draining ("/health", "/metrics").
-    std::vector<std::string> drain_paths;
+    std::vector<std::string> drain_paths{};
     int retry_after_s = 5;  // of 503
     int threads = 1;
-    HttpLimits limits;
-    std::function<void(const HttpRecord&)> observer;  // may be empty
+    HttpLimits limits{};
+    std::function<void(const HttpRecord&)> observer{};  // may be empty
 };
 
 struct HttpStats {

@@ -1,0 +1,114 @@
+// weft key: API keys of `weft serve`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "serve/keys.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "The file of keys has a line for each: NAME SHA256 [rate=N] [tokens=N] [concurrent=N]\n"
+    "[priority=N] [weight=W], and comments after '#'. It holds no key, only hashes. A server "
+    "reads\n"
+    "it again when it changes.\n\n"
+    "Examples:\n"
+    "  weft key new alice >> keys                       # the key on standard error, once\n"
+    "  weft key new bot --rate 60 --concurrent 2 >> keys\n"
+    "  weft key check keys\n"
+    "  curl -H \"Authorization: Bearer weft-...\" http://127.0.0.1:8080/v1/models";
+
+struct KeyFlags {
+    std::string name, file;
+    serve::KeyLimits limits;
+    bool json = false;
+};
+
+Status New(KeyFlags& flags) {
+    WEFT_TRY(serve::CheckKey(flags.name, flags.limits));
+    const std::string key = serve::NewApiKey();
+    const std::string line = serve::KeyLine(flags.name, key, flags.limits);
+    if (flags.json) {
+        PrintJson({{"name", flags.name}, {"key", key}, {"line", line}});
+        return {};
+    }
+    fmt::print(stderr, "The key of {}, which is shown only now:\n{}\n", flags.name, key);
+    fmt::print("{}\n", line);
+    return {};
+}
+
+std::string LimitText(int64_t limit) {
+    return limit == 0 ? "-" : std::to_string(limit);
+}
+
+Status Check(KeyFlags& flags) {
+    WEFT_ASSIGN(const auto store, serve::KeyStore::Open(flags.file));
+    const auto ring = store->ring();
+    Json json = Json::array();
+    size_t width = 4;
+    for (const serve::ApiKey& key : ring->keys()) {
+        width = std::max(width, key.name.size());
+        json.push_back({{"name", key.name},
+                        {"requests_per_minute", key.limits.requests_per_minute},
+                        {"tokens_per_minute", key.limits.tokens_per_minute},
+                        {"concurrent", key.limits.concurrent},
+                        {"priority", key.limits.priority},
+                        {"weight", key.limits.weight}});
+    }
+    if (flags.json) {
+        PrintJson(json);
+        return {};
+    }
+    fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6}\n", "name", width, "requests/min",
+               "tokens/min", "concurrent", "priority", "weight");
+    for (const serve::ApiKey& key : ring->keys()) {
+        const serve::KeyLimits& limits = key.limits;
+        fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6}\n", key.name, width,
+                   LimitText(limits.requests_per_minute), LimitText(limits.tokens_per_minute),
+                   LimitText(limits.concurrent), limits.priority, limits.weight);
+    }
+    return {};
+}
+
+void AddNew(CLI::App& keys, int& status) {
+    auto flags = std::make_shared<KeyFlags>();
+    CLI::App* command =
+        keys.add_subcommand("new", "Make a key up: its line for the file, and itself (stderr)");
+    command->footer(kFooter);
+    serve::KeyLimits& limits = flags->limits;
+    command->add_option("NAME", flags->name, "Whose it is: letters, digits and '._-'")->required();
+    command->add_option("--rate", limits.requests_per_minute, "Requests a minute (no limit)");
+    command->add_option("--tokens", limits.tokens_per_minute, "Tokens a minute (no limit)");
+    command->add_option("--concurrent", limits.concurrent, "Requests at once (no limit)");
+    command->add_option("--priority", limits.priority, "Higher goes first, -100 to 100 (0)");
+    command->add_option("--weight", limits.weight, "Its share beside other keys (1)");
+    AddJson(*command, flags->json);
+    SetCallback(command, flags, flags->json, status, New);
+}
+
+void AddCheck(CLI::App& keys, int& status) {
+    auto flags = std::make_shared<KeyFlags>();
+    CLI::App* command = keys.add_subcommand("check", "Read a file of keys, and say what is in it");
+    command->footer(kFooter);
+    command->add_option("FILE", flags->file, "The file of keys")->required();
+    AddJson(*command, flags->json);
+    SetCallback(command, flags, flags->json, status, Check);
+}
+
+}  // namespace
+
+void AddKey(CLI::App& app, int& status) {
+    CLI::App* keys = app.add_subcommand("key", "Keys of those who may ask a server");
+    keys->footer(kFooter);
+    keys->require_subcommand(1);
+    AddNew(*keys, status);
+    AddCheck(*keys, status);
+}
+
+}  // namespace weft::cli

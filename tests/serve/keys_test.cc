@@ -1,0 +1,275 @@
+// Files of keys, their reloading, and what a key may use.
+#include "serve/keys.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "base/deadline.h"
+#include "serve/limiter.h"
+#include "support/temp_dir.h"
+
+namespace weft::serve {
+namespace {
+
+std::string LineOf(const std::string& name, const std::string& key, KeyLimits limits = {}) {
+    return KeyLine(name, key, limits) + "\n";
+}
+
+TEST(Keys, ALineGivesWhatItSays) {
+    const std::string hash = KeyLine("n", "secret", {}).substr(2);
+    // sha256("secret"), by sha256sum
+    EXPECT_EQ(hash, "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b");
+    std::string upper = hash;
+    for (char& c : upper) c = static_cast<char>(std::toupper(c));
+    const auto ring = KeyRing::Parse(fmt::format("# first\r\n\n  a.b-c_1\t{}  rate=10 tokens=20 "
+                                                 "concurrent=3 priority=-5 weight=0.5 # why\r\n{}",
+                                                 upper, LineOf("other", "other")),
+                                     "f");
+    ASSERT_TRUE(ring.ok()) << ring.error().message;
+    ASSERT_EQ(ring->keys().size(), 2u);
+    const ApiKey* key = ring->Find("secret");
+    ASSERT_NE(key, nullptr);
+    EXPECT_EQ(key->name, "a.b-c_1");
+    EXPECT_EQ(key->limits, (KeyLimits{10, 20, 3, -5, 0.5}));
+    ASSERT_NE(ring->Find("other"), nullptr);
+    EXPECT_EQ(ring->Find("other")->name, "other");
+    EXPECT_EQ(ring->Find("other")->limits, KeyLimits{});
+    for (const char* wrong : {"", "Secret", "secret ", "secre", upper.c_str(), hash.c_str()}) {
+        EXPECT_EQ(ring->Find(wrong), nullptr) << wrong;
+    }
+}
+
+TEST(Keys, ABadLineIsNamedAndNoKeyRepeated) {
+    const std::string good = LineOf("good", "1");
+    const std::string hash = good.substr(5, 64), cut = hash.substr(1);
+    const std::string more = KeyLine("name", "2", {});
+    const struct {
+        std::string line, words;
+    } cases[] = {
+        {"weft-0123456789", "expected NAME"},
+        {"name weft-0123456789", "expected NAME"},
+        {fmt::format("name {}", cut), "expected NAME"},
+        {fmt::format("name {}g", cut), "expected NAME"},
+        {fmt::format("na/me {}", hash), "expected NAME"},
+        {fmt::format("{} {}", std::string(65, 'n'), hash), "expected NAME"},
+        {KeyLine("good", "2", {}), "stands twice"},
+        {fmt::format("second {}", hash), "another name"},
+        {fmt::format("{} rate=ten", more), "rate"},
+        {fmt::format("{} rate=-1", more), "rate"},
+        {fmt::format("{} rate=1 rate=2", more), "twice"},
+        {fmt::format("{} priority=101", more), "priority"},
+        {fmt::format("{} weight=nan", more), "weight"},
+        {fmt::format("{} weight=0", more), "weight"},
+        {fmt::format("{} weft-0123456789", more), "none of rate="},
+    };
+    for (const auto& bad : cases) {
+        SCOPED_TRACE(bad.line);
+        const auto ring = KeyRing::Parse(fmt::format("\n{}{}\n", good, bad.line), "keys.txt");
+        ASSERT_FALSE(ring.ok());
+        EXPECT_EQ(ring.error().message.rfind("keys.txt:3: ", 0), 0u) << ring.error().message;
+        EXPECT_NE(ring.error().message.find(bad.words), std::string::npos) << ring.error().message;
+        EXPECT_EQ(ring.error().message.find("0123456789"), std::string::npos);
+    }
+    std::string many;
+    for (size_t i = 0; i <= KeyRing::kMostKeys; ++i) {
+        many += LineOf(fmt::format("n{}", i), std::to_string(i));
+    }
+    EXPECT_FALSE(KeyRing::Parse(many, "many").ok());
+}
+
+TEST(Keys, AreReloadedWhenTheFileChangesAndStayWhenItIsBad) {
+    test::TempDir dir;
+    const std::string path = dir / "keys";
+    const auto write = [&](const std::string& text) { std::ofstream(path) << text; };
+    EXPECT_FALSE(KeyStore::Open(path).ok());
+    write(LineOf("a", "one"));
+    ::chmod(path.c_str(), 0600);
+    int64_t now_ns = NowNs();
+    virtual_clock_ns = &now_ns;
+    auto opened = KeyStore::Open(path);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    KeyStore& store = **opened;
+    const auto before = store.ring();
+
+    write(LineOf("a", "one") + LineOf("b", "two"));
+    now_ns += 999'000'000;
+    EXPECT_EQ(store.ring()->Find("two"), nullptr) << "looked more often than once a second";
+    now_ns += 2'000'000;
+    EXPECT_NE(store.ring()->Find("two"), nullptr);
+    EXPECT_EQ(before->Find("two"), nullptr);  // an old ring does not change
+
+    write("broken\n");
+    now_ns += 1'100'000'000;
+    EXPECT_NE(store.ring()->Find("one"), nullptr);
+    const Status bad = store.Reload();
+    ASSERT_FALSE(bad.ok());
+    EXPECT_NE(bad.error().message.find("keys:1: "), std::string::npos) << bad.error().message;
+    EXPECT_NE(store.ring()->Find("one"), nullptr);
+
+    ASSERT_EQ(::unlink(path.c_str()), 0);
+    now_ns += 1'100'000'000;
+    EXPECT_NE(store.ring()->Find("one"), nullptr);
+    write(LineOf("c", "three"));
+    EXPECT_TRUE(store.Reload().ok());  // at once
+    EXPECT_NE(store.ring()->Find("three"), nullptr);
+    EXPECT_EQ(store.ring()->Find("one"), nullptr);
+    virtual_clock_ns = nullptr;
+}
+
+TEST(Keys, ComeInEitherHeader) {
+    const auto presented = [](Headers headers) {
+        HttpRequest request;
+        request.headers = std::move(headers);
+        return std::string(PresentedKey(request));
+    };
+    EXPECT_EQ(presented({{"authorization", "bearer k1"}}), "k1");
+    EXPECT_EQ(presented({{"Authorization", "Bearer   k1"}, {"X-API-Key", "k2"}}), "k1");
+    EXPECT_EQ(presented({{"X-API-Key", "k2"}}), "k2");
+    EXPECT_EQ(presented({{"Authorization", "Basic k1"}}), "");
+    EXPECT_EQ(presented({{"Authorization", "Bearer "}}), "");
+    EXPECT_EQ(presented({}), "");
+    std::string key = NewApiKey();
+    EXPECT_EQ(key.size(), 53u);
+    EXPECT_NE(key, NewApiKey());
+}
+
+class Limits : public ::testing::Test {
+  protected:
+    void SetUp() override { virtual_clock_ns = &now_ns_; }
+    void TearDown() override { virtual_clock_ns = nullptr; }
+    void Pass(int64_t ms) { now_ns_ += ms * 1'000'000; }
+    static std::string Of(const Limiter::Admission& admission, const std::string& name) {
+        for (const auto& [key, value] : admission.headers) {
+            if (key == name) return value;
+        }
+        return "absent";
+    }
+
+    int64_t now_ns_ = 1'000'000'000;
+    Limiter limiter_;
+};
+
+TEST_F(Limits, NoneLetsEverythingIn) {
+    const ApiKey key{"free", {}, {}};
+    std::vector<Limiter::Ticket> tickets;
+    for (int i = 0; i < 100; ++i) {
+        auto admission = limiter_.Admit(key, 1'000'000);
+        ASSERT_TRUE(admission.ticket);
+        EXPECT_TRUE(admission.headers.empty());
+        tickets.push_back(std::move(*admission.ticket));
+    }
+    EXPECT_EQ(limiter_.running("free"), 100);
+    tickets.clear();
+    EXPECT_EQ(limiter_.running("free"), 0);
+}
+
+TEST_F(Limits, RequestsAMinute) {
+    const ApiKey key{"a", {}, {.requests_per_minute = 3}};
+    for (int left = 2; left >= 0; --left) {
+        const auto admission = limiter_.Admit(key, 0);
+        ASSERT_TRUE(admission.ticket);
+        EXPECT_EQ(Of(admission, "x-ratelimit-limit-requests"), "3");
+        EXPECT_EQ(Of(admission, "x-ratelimit-remaining-requests"), std::to_string(left));
+    }
+    Pass(5'000);  // a quarter of what one needs
+    const auto refused = limiter_.Admit(key, 0);
+    EXPECT_FALSE(refused.ticket);
+    EXPECT_EQ(refused.retry_after_ms, 15'000);
+    EXPECT_EQ(Of(refused, "Retry-After"), "15");
+    EXPECT_EQ(Of(refused, "x-ratelimit-reset-requests"), "55s");
+    EXPECT_EQ(refused.code, "rate_limit_exceeded");
+    EXPECT_NE(refused.message.find("try again in 15s"), std::string::npos) << refused.message;
+    EXPECT_TRUE(limiter_.Admit({"b", {}, {.requests_per_minute = 3}}, 0).ticket);  // not theirs
+    Pass(15'000);
+    EXPECT_TRUE(limiter_.Admit(key, 0).ticket);
+    EXPECT_FALSE(limiter_.Admit(key, 0).ticket);
+    Pass(3'600'000);  // an hour saves up no more than a minute's worth
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(limiter_.Admit(key, 0).ticket);
+    EXPECT_FALSE(limiter_.Admit(key, 0).ticket);
+}
+
+TEST_F(Limits, TokensAMinuteAreSettled) {
+    const ApiKey key{"a", {}, {.tokens_per_minute = 6'000}};  // 100 a second
+    {
+        auto first = limiter_.Admit(key, 5'000);
+        ASSERT_TRUE(first.ticket);
+        EXPECT_EQ(Of(first, "x-ratelimit-remaining-tokens"), "1000");
+        const auto refused = limiter_.Admit(key, 2'000);
+        EXPECT_FALSE(refused.ticket);
+        EXPECT_EQ(refused.retry_after_ms, 10'000);
+        EXPECT_EQ(limiter_.running("a"), 1);  // the refused one holds nothing
+        first.ticket->Settle(1'000);          // it took fewer: 5,000 are left
+    }
+    EXPECT_EQ(limiter_.running("a"), 0);
+    EXPECT_TRUE(limiter_.Admit(key, 5'000).ticket);
+    // More than a minute's worth waits for a full bucket, and leaves a debt.
+    EXPECT_EQ(limiter_.Admit(key, 9'000).retry_after_ms, 60'000);
+    Pass(60'000);
+    EXPECT_TRUE(limiter_.Admit(key, 9'000).ticket);
+    EXPECT_EQ(limiter_.Admit(key, 100).retry_after_ms, 31'000);
+    EXPECT_EQ(limiter_.Admit(key, -5).retry_after_ms, 30'000);
+}
+
+TEST_F(Limits, ConcurrentRequests) {
+    const ApiKey key{"a", {}, {.concurrent = 2}};
+    auto first = limiter_.Admit(key, 0);
+    auto second = limiter_.Admit(key, 0);
+    const auto third = limiter_.Admit(key, 0);
+    EXPECT_FALSE(third.ticket);
+    EXPECT_EQ(third.code, "concurrency_limit_exceeded");
+    EXPECT_EQ(Of(third, "Retry-After"), "1");
+    Limiter::Ticket moved = std::move(*first.ticket);
+    first.ticket.reset();
+    EXPECT_FALSE(limiter_.Admit(key, 0).ticket) << "a moved ticket counts once";
+    moved = std::move(*second.ticket);  // lets the first one go
+    EXPECT_TRUE(limiter_.Admit(key, 0).ticket);
+}
+
+TEST_F(Limits, ChangeWithTheFile) {
+    ASSERT_TRUE(limiter_.Admit({"a", {}, {}}, 100).ticket);
+    ASSERT_TRUE(limiter_.Admit({"a", {}, {.requests_per_minute = 2}}, 0).ticket);  // begins full
+    EXPECT_EQ(Of(limiter_.Admit({"a", {}, {.requests_per_minute = 2}}, 0),
+                 "x-ratelimit-remaining-requests"),
+              "0");
+    EXPECT_FALSE(limiter_.Admit({"a", {}, {.requests_per_minute = 1}}, 0).ticket);
+    EXPECT_TRUE(limiter_.Admit({"a", {}, {}}, 0).ticket);
+}
+
+TEST(LimitsAcrossThreads, CountRight) {
+    Limiter limiter;
+    const ApiKey key{"a", {}, {.concurrent = 3}};
+    std::atomic<int> running{0}, most{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 6; ++i) {
+        threads.emplace_back([&] {
+            for (int round = 0; round < 500; ++round) {
+                const auto admission = limiter.Admit(key, 1);
+                if (!admission.ticket) continue;
+                const int now = ++running;
+                for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+                }
+                --running;
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_LE(most, 3);
+    EXPECT_EQ(limiter.running("a"), 0);
+}
+
+TEST(Durations, AsOpenAiWritesThem) {
+    EXPECT_EQ(DurationText(0), "0ms");
+    EXPECT_EQ(DurationText(120), "120ms");
+    EXPECT_EQ(DurationText(1'000), "1s");
+    EXPECT_EQ(DurationText(59'001), "1m0s");
+    EXPECT_EQ(DurationText(360'000), "6m0s");
+    EXPECT_EQ(DurationText(3'661'000), "1h1m1s");
+}
+
+}  // namespace
+}  // namespace weft::serve

@@ -1,0 +1,412 @@
+// Clients that are wrong, slow, greedy or gone: each limit, with times made short. Whatever they
+// do, the server goes on with everybody else.
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "support/http_case.h"
+
+namespace weft::serve {
+namespace {
+
+class HttpLimit : public HttpCase {
+  protected:
+    void TearDown() override {
+        if (server_ != nullptr) {
+            EXPECT_EQ(Ask(Get("/echo")).status, 200) << "the server serves nobody any more";
+        }
+        HttpCase::TearDown();
+    }
+    void ExpectRefused(RawClient& client, int status) {
+        const RawAnswer answer = client.Answer();
+        EXPECT_EQ(answer.status, status);
+        EXPECT_NE(answer.Error(), "") << answer.body;
+        EXPECT_EQ(answer.Header("Content-Type"), "application/json");
+        EXPECT_EQ(answer.Header("Connection"), "close");
+        EXPECT_TRUE(answer.Has("X-Request-Id"));
+        EXPECT_TRUE(client.ReadToEnd()) << "the connection stays open";
+        EXPECT_EQ(client.came(), "") << "more than one answer";
+    }
+    void ExpectRefused(const std::string& bytes, int status) {
+        SCOPED_TRACE(bytes.substr(0, 80));
+        RawClient client = Connect();
+        client.Send(bytes);
+        ExpectRefused(client, status);
+    }
+    // Milliseconds until `condition`.
+    template <typename Condition>
+    int64_t TimeUntil(Condition condition) {
+        const int64_t begin_ns = NowNs();
+        EXPECT_TRUE(Until(condition));
+        return (NowNs() - begin_ns) / 1'000'000;
+    }
+};
+
+TEST_F(HttpLimit, WhatIsNoRequest) {
+    Start();
+    ExpectRefused("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400);  // TLS on a plain port
+    ExpectRefused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505);
+    ExpectRefused("GET / HTTP/1.1\nHost: x\n", 400);
+    ExpectRefused("\r\n\r\n\r\nnonsense\r\n\r\n", 400);
+    ExpectRefused(Get("/a/../../etc/passwd"), 400);
+    ExpectRefused(Get("/%2e%2e%2fetc"), 400);
+    ExpectRefused(Get("/%00"), 400);
+    ExpectRefused(Get("/a\\b"), 400);
+    ExpectRefused("GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400);
+    EXPECT_EQ(Ask(Get("/%252e%252e/x")).body, "GET /%2e%2e/x  ");
+    EXPECT_EQ(server_->stats().requests, 1u);
+    EXPECT_EQ(server_->stats().refused, 9u);
+}
+
+TEST_F(HttpLimit, NoRequestIsSmuggled) {
+    Start();
+    const std::string inner = "GET /echo?smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+    ExpectRefused(
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
+            inner,
+        400);
+    ExpectRefused("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n" + inner,
+                  501);
+    ExpectRefused(
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 4\r\n\r\n" + inner,
+        400);
+    EXPECT_EQ(server_->stats().requests, 0u);
+}
+
+TEST_F(HttpLimit, LongHeads) {
+    Start();
+    ExpectRefused("GET /" + std::string(20'000, 'a'), 414);
+    ExpectRefused("GET / HTTP/1.1\r\nHost: x\r\nX: " + std::string(20'000, 'a'), 431);
+    std::string many = "GET / HTTP/1.1\r\nHost: x\r\n";
+    for (int i = 0; i < 1000; ++i) many += "A: b\r\n";
+    ExpectRefused(many + "\r\n", 431);
+    EXPECT_EQ(Ask(Get("/echo", "X: " + std::string(16'000, 'a') + "\r\n")).status, 200);
+}
+
+TEST_F(HttpLimit, LargeBodiesAreNotRead) {
+    Start({.limits = {.body_bytes = 1'000'000}});
+    ExpectRefused("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000001\r\n\r\n", 413);
+    EXPECT_LT(server_->stats().received_bytes, 1000u);
+    EXPECT_EQ(Ask(Post("/echo", std::string(1'000'000, 'b'))).status, 200);
+    std::string chunked = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (int i = 0; i < 11; ++i) chunked += "186a0\r\n" + std::string(100'000, 'b') + "\r\n";
+    ExpectRefused(chunked, 413);
+    // A client that sends all of it before it looks still gets to see why.
+    RawClient client = Connect();
+    std::string huge = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n";
+    huge.append(100'000'000, 'b');
+    EXPECT_TRUE(client.Send(huge));
+    ExpectRefused(client, 413);
+    EXPECT_EQ(server_->stats().body_bytes, 0u);
+}
+
+TEST_F(HttpLimit, ManyLargeBodiesAtOnce) {
+    Start({.limits = {.all_bodies_bytes = 1'000'000}});
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 3; ++i) {
+        clients.push_back(Connect());
+        clients.back().Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 400000\r\n\r\n" +
+                            std::string(399'999, 'b'));
+        if (i < 2) {
+            const auto bytes = static_cast<uint64_t>(399'999 * (i + 1));
+            EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == bytes; }));
+        }
+    }
+    ExpectRefused(clients[2], 503);
+    EXPECT_EQ(clients[0].Ask("b").status, 200);
+    EXPECT_EQ(clients[1].Ask("b").status, 200);
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+}
+
+TEST_F(HttpLimit, TooManyConnections) {
+    Start({.retry_after_s = 3, .limits = {.max_connections = 4}});
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 4; ++i) {
+        clients.push_back(Connect());
+        EXPECT_EQ(clients.back().Ask(Get("/echo")).status, 200);
+    }
+    RawClient fifth = Connect();
+    fifth.Send(Get("/echo"));
+    ExpectRefused(fifth, 503);
+    EXPECT_EQ(server_->stats().turned_away, 1u);
+    EXPECT_EQ(clients[0].Ask(Get("/echo")).status, 200);
+    clients.pop_back();
+    fifth.Close();
+    EXPECT_TRUE(Until([&] { return server_->stats().connections == 3; }));
+    EXPECT_EQ(Connect().Ask(Get("/echo")).status, 200);
+    clients.clear();
+    EXPECT_TRUE(Until([&] { return server_->stats().connections == 0; }));
+}
+
+TEST_F(HttpLimit, SlowHeads) {
+    Start({.limits = {.head_ms = 150}});
+    RawClient stopped = Connect(), trickling = Connect();
+    stopped.Send("GET /echo HTTP/1.1\r\nHost:");
+    const int64_t begin_ns = NowNs();
+    const std::string slow = Get("/echo", "X: " + std::string(500, 'a') + "\r\n");
+    std::thread sender([&] {
+        for (size_t at = 0; at < slow.size() && trickling.Send(slow.substr(at, 1)); ++at) {
+            ::usleep(5'000);
+        }
+    });
+    ExpectRefused(stopped, 408);
+    const int64_t ms = (NowNs() - begin_ns) / 1'000'000;
+    EXPECT_GE(ms, 150);
+    sender.join();
+    EXPECT_EQ(trickling.Answer().status, 408);
+    EXPECT_EQ(server_->stats().timed_out, 2u);
+}
+
+TEST_F(HttpLimit, SlowBodies) {
+    Start({.limits = {.body_ms = 600, .body_grace_ms = 100, .body_bytes_per_s = 10'000}});
+    const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n";
+    RawClient stopped = Connect(), slow = Connect();
+    stopped.Send(head + std::string(1'000, 'b'));  // good for 100 + 100 ms
+    ExpectRefused(stopped, 408);
+    // Fast enough by the rate, but not done in time.
+    slow.Send(head);
+    const int64_t begin_ns = NowNs();
+    for (int i = 0; i < 18; ++i) {
+        slow.Send(std::string(1'000, 'b'));
+        ::usleep(45'000);
+    }
+    ExpectRefused(slow, 408);
+    EXPECT_GE((NowNs() - begin_ns) / 1'000'000, 600);
+    EXPECT_EQ(server_->stats().timed_out, 2u);
+}
+
+TEST_F(HttpLimit, ASteadyBodyIsNotSlow) {
+    Start({.limits = {.body_grace_ms = 100, .body_bytes_per_s = 10'000}});
+    RawClient client = Connect();
+    client.Send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n");
+    for (int i = 0; i < 20; ++i) {
+        client.Send(std::string(1'000, 'b'));
+        ::usleep(15'000);
+    }
+    EXPECT_EQ(client.Answer().status, 200);
+}
+
+TEST_F(HttpLimit, IdleConnectionsAreClosed) {
+    Start({.limits = {.idle_ms = 150}});
+    RawClient fresh = Connect(), used = Connect();
+    EXPECT_EQ(used.Ask(Get("/echo")).status, 200);
+    const int64_t begin_ns = NowNs();
+    ::usleep(100'000);
+    EXPECT_EQ(used.Ask(Get("/echo")).status, 200);  // begins anew
+    EXPECT_TRUE(fresh.ReadToEnd());
+    EXPECT_EQ(fresh.came(), "");
+    EXPECT_TRUE(used.ReadToEnd());
+    EXPECT_GE((NowNs() - begin_ns) / 1'000'000, 250);
+    // One that waits for its answer is not idle.
+    RawClient waiting = Connect();
+    waiting.Send(Get("/hold"));
+    const auto exchange = TakeHeld();
+    ASSERT_NE(exchange, nullptr);
+    EXPECT_FALSE(waiting.ReadSome(Deadline::In(400)));
+    exchange->Send(200, {}, "late");
+    EXPECT_EQ(waiting.Answer().body, "late");
+}
+
+TEST_F(HttpLimit, HalfSentRequests) {
+    Start();
+    for (const char* half : {"G", "GET /echo HTTP/1.1\r\nHost: x\r\n",
+                             "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n1234",
+                             "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                             "1\r\na\r\n0\r\n"}) {
+        RawClient client = Connect();
+        client.Send(half);
+        client.EndSending();
+        EXPECT_EQ(client.Answer().status, 400) << half;
+        RawClient gone = Connect();
+        gone.Send(half);
+        gone.Reset();
+    }
+    RawClient silent = Connect();
+    silent.EndSending();
+    EXPECT_TRUE(silent.ReadToEnd());
+    EXPECT_EQ(silent.came(), "");
+    EXPECT_TRUE(Until([&] { return server_->stats().connections == 0; }));
+    EXPECT_EQ(server_->stats().requests, 0u);
+}
+
+TEST_F(HttpLimit, AClientThatLeavesIsNoticedAtOnce) {
+    Start();
+    for (const bool begun : {false, true}) {
+        for (const bool reset : {false, true}) {
+            RawClient client = Connect();
+            client.Send(Get("/hold"));
+            const auto exchange = TakeHeld();
+            ASSERT_NE(exchange, nullptr);
+            if (begun) exchange->Begin(200, {});
+            std::atomic<int> calls{0};
+            exchange->OnGone([&] { ++calls; });
+            ::usleep(20'000);
+            EXPECT_EQ(calls, 0);
+            EXPECT_FALSE(exchange->gone());
+            reset ? client.Reset() : client.Close();
+            EXPECT_LT(TimeUntil([&] { return calls > 0; }), 100);
+            EXPECT_TRUE(exchange->gone());
+            EXPECT_EQ(server_->open_exchanges(), 0u);
+            exchange->Write("x");
+            exchange->End();
+            EXPECT_EQ(calls, 1);
+        }
+    }
+    EXPECT_EQ(server_->stats().client_gone, 4u);
+}
+
+TEST_F(HttpLimit, ThePipelineIsBoundedAndItsClientsEndSeen) {
+    Start();
+    RawClient client = Connect();
+    client.Send(Get("/hold"));
+    const auto exchange = TakeHeld();
+    ASSERT_NE(exchange, nullptr);
+    std::atomic<bool> gone{false};
+    exchange->OnGone([&] { gone = true; });
+    std::string flood;
+    while (flood.size() < 30'000'000) flood += Get("/echo");
+    EXPECT_FALSE(client.Send(flood, 300)) << "the server takes requests without end";
+    EXPECT_LT(server_->stats().received_bytes, 200'000u);
+    EXPECT_FALSE(gone);
+    client.Close();
+    // Its end stands behind what it has sent and nobody reads; what is written to it finds out.
+    exchange->Begin(200, {});
+    EXPECT_LT(TimeUntil([&] { return gone.load(); }), 1'000);
+}
+
+TEST_F(HttpLimit, APipelineThatWasFullGoesOn) {
+    Start({.limits = {.head_bytes = 512}});
+    RawClient client = Connect();
+    constexpr int kMore = 300;
+    std::string all = Get("/hold");
+    for (int i = 0; i < kMore; ++i) all += Post("/echo", std::to_string(i));
+    client.Send(all);
+    const auto exchange = TakeHeld();
+    ASSERT_NE(exchange, nullptr);
+    ::usleep(50'000);
+    exchange->Send(200, {}, "held");
+    EXPECT_EQ(client.Answer().body, "held");
+    for (int i = 0; i < kMore; ++i) {
+        ASSERT_EQ(client.Answer().body, "POST /echo  " + std::to_string(i));
+    }
+}
+
+TEST_F(HttpLimit, AReaderWithTooMuchBehindIsCutOff) {
+    Start({.limits = {.backlog_bytes = 200'000}});
+    RawClient client = Connect(4096);
+    client.Send(Get("/hold"));
+    const auto exchange = TakeHeld();
+    ASSERT_NE(exchange, nullptr);
+    std::atomic<int> calls{0};
+    exchange->OnGone([&] { ++calls; });
+    exchange->Begin(200, {});
+    size_t written = 0, most = 0;
+    const std::string chunk(10'000, 'c');
+    while (!exchange->gone() && written < 100'000'000) {
+        exchange->Write(chunk);
+        written += chunk.size();
+        most = std::max(most, exchange->backlog_bytes());
+        ::usleep(100);
+    }
+    EXPECT_TRUE(Until([&] { return calls == 1; }));
+    EXPECT_GT(most, 150'000u);
+    EXPECT_LT(most, 600'000u);
+    EXPECT_EQ(exchange->backlog_bytes(), 0u);
+    EXPECT_EQ(server_->stats().cut_off, 1u);
+    EXPECT_TRUE(client.ReadToEnd());
+    EXPECT_EQ(client.came().find("\r\n0\r\n\r\n"), std::string::npos);
+}
+
+TEST_F(HttpLimit, AReaderThatStopsIsCutOff) {
+    Start({.limits = {.stall_ms = 200}});
+    for (const char* path : {"/size?30000000", "/hold"}) {
+        SCOPED_TRACE(path);
+        const uint64_t before = server_->stats().cut_off;
+        RawClient client = Connect(4096);
+        client.Send(Get(path));
+        std::shared_ptr<Exchange> exchange;
+        if (std::string(path) == "/hold") {
+            exchange = TakeHeld();
+            ASSERT_NE(exchange, nullptr);
+            exchange->Begin(200, {});
+            // As much as the socket takes, and a little more.
+            while (exchange->backlog_bytes() < 100'000 && !exchange->gone()) {
+                exchange->Write(std::string(20'000, 'c'));
+                ::usleep(1'000);
+            }
+        }
+        EXPECT_TRUE(Until([&] { return server_->stats().cut_off == before + 1; }));
+        EXPECT_TRUE(exchange == nullptr || Until([&] { return exchange->gone(); }));
+    }
+}
+
+TEST_F(HttpLimit, ASlowButSteadyReaderIsNot) {
+    Start({.limits = {.stall_ms = 250}});
+    RawClient client = Connect();
+    client.Send(Get("/size?8000000"));
+    size_t got = 0;
+    char buffer[100'000];
+    while (got < 8'000'000) {  // 80 reads of 10 ms
+        const ssize_t some = ::recv(client.fd(), buffer, sizeof buffer, 0);
+        ASSERT_GT(some, 0);
+        got += static_cast<size_t>(some);
+        ::usleep(10'000);
+    }
+    EXPECT_EQ(server_->stats().cut_off, 0u);
+}
+
+// Memory of this process that is in RAM.
+size_t ResidentBytes() {
+    std::ifstream file("/proc/self/statm");
+    size_t total = 0, resident = 0;
+    file >> total >> resident;
+    return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST_F(HttpLimit, FiveThousandIdleConnectionsCostLittle) {
+    constexpr size_t kConnections = 5'000;
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlim_t wanted = 2 * kConnections + 200;  // both ends are here
+    if (limit.rlim_cur < wanted) {
+        limit.rlim_cur = std::min(wanted, limit.rlim_max);
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur < wanted) {
+        GTEST_SKIP() << "NOT TESTED: the hard limit of open files is " << limit.rlim_max << ", "
+                     << wanted << " are needed ('ulimit -Hn')";
+    }
+    Start();
+    std::vector<RawClient> clients;
+    clients.reserve(kConnections);
+    EXPECT_EQ(Ask(Get("/echo")).status, 200);  // what the first one brings up
+    ::malloc_trim(0);
+    const size_t before = ResidentBytes();
+    for (size_t i = 0; i < kConnections; ++i) {
+        clients.push_back(Connect());
+        // Half of them have served a request with a body, and a long answer.
+        if (i % 2 == 0) {
+            clients.back().Send(Post("/size?20000", std::string(5'000, 'b')));
+            ASSERT_EQ(clients.back().Answer().body.size(), 20'000u);
+        }
+    }
+    ASSERT_TRUE(Until([&] { return server_->stats().connections == kConnections; }));
+    const size_t bytes = ResidentBytes() - before;
+    std::printf("%zu idle connections: %.1f MB, %.1f KB each\n", kConnections,
+                static_cast<double>(bytes) * 1e-6,
+                static_cast<double>(bytes) / kConnections * 1e-3);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // their own memory counts
+    EXPECT_LE(bytes, 100'000'000u / 4);  // 100 MB is what is promised; a few KB each is usual
+#endif
+    // They are alive.
+    for (size_t i = 0; i < kConnections; i += 500) {
+        EXPECT_EQ(clients[i].Ask(Get("/echo")).status, 200);
+    }
+}
+
+}  // namespace
+}  // namespace weft::serve
