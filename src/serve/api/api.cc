@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "serve/api/chat.h"
 #include "serve/api/completions.h"
+#include "serve/page.h"
 
 namespace weft::serve {
 namespace {
@@ -128,6 +129,7 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> 
 
 void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::string& method = exchange->request().method;
+    if (ServePage(*exchange)) return;
     const bool get = method == "GET" || method == "HEAD";
     if (get && HandleGet(exchange)) return;
     if (method == "POST" && HandlePost(exchange)) return;

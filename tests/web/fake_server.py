@@ -1,0 +1,139 @@
+"""A server that gives the page's files out of web/ and answers as a test tells it to.
+
+    with FakeServer() as server:
+        server.answer = lambda body: ["Hel", "lo"]     # pieces; a number among them is a pause (s)
+        server.status = {...}                          # of /api/status; None: 503
+        server.requests                                # bodies of chat requests
+Pieces that are dicts are deltas as they are, or errors ({"error": ...}); CUT cuts the connection.
+`key`: 401 without it. A pause ends early when the client leaves; server.left counts these.
+"""
+import http.server
+import json
+import pathlib
+import select
+import threading
+import time
+
+WEB = pathlib.Path(__file__).resolve().parents[2] / "web"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript",
+         ".svg": "image/svg+xml"}
+POLICY = "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'"
+CUT = object()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    @property
+    def fake(self):
+        return self.server.fake
+
+    def reply(self, status, body, kind="application/json"):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Security-Policy", POLICY)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def error(self, status, message):
+        self.reply(status, {"error": {"message": message, "type": "x", "param": None,
+                                      "code": None}})
+
+    def refused(self):
+        key = self.fake.key
+        if key is None or self.headers.get("Authorization") == f"Bearer {key}":
+            return False
+        self.error(401, "Bring a key, please.")
+        return True
+
+    def do_GET(self):
+        name = {"/": "index.html"}.get(self.path, self.path.removeprefix("/assets/"))
+        file = WEB / name
+        if "/" not in name and file.is_file():
+            return self.reply(200, file.read_bytes(), TYPES[file.suffix])
+        if self.refused():
+            return None
+        if self.path == "/v1/models":
+            return self.reply(200, {"object": "list", "data": [{"id": "fake"}]})
+        if self.path == "/api/status":
+            if self.fake.status is None:
+                return self.error(503, "The model is being loaded.")
+            return self.reply(200, self.fake.status)
+        return self.error(404, "There is no such thing here.")
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.refused():
+            return
+        self.fake.requests.append(body)
+        answer = self.fake.answer(body)
+        if isinstance(answer, tuple):
+            self.error(*answer)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            self.stream(answer)
+        except OSError:
+            self.fake.left += 1
+
+    def stream(self, answer):
+        said = 0
+        for piece in answer:
+            if piece is CUT:
+                return
+            if isinstance(piece, (int, float)):
+                if select.select([self.connection], [], [], piece)[0]:
+                    raise OSError("the client left")
+                continue
+            if isinstance(piece, dict) and "error" in piece:
+                self.event(piece)
+                continue
+            said += 1
+            delta = piece if isinstance(piece, dict) else {"content": piece}
+            self.event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": self.fake.finish}]})
+        self.event({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": said}})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def event(self, data):
+        self.wfile.write(b"data: " + json.dumps(data).encode() + b"\n\n")
+        self.wfile.flush()
+
+
+class FakeServer:
+    def __init__(self):
+        self.answer = lambda body: ["Hello."]
+        self.status = {"model": "fake", "state": "serving"}
+        self.key = None
+        self.finish = "stop"
+        self.requests = []
+        self.left = 0
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.http.fake = self
+        self.url = f"http://127.0.0.1:{self.http.server_port}/"
+        threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.http.shutdown()
+        self.http.server_close()
+
+
+def slowly(text, pause_s=0.03):
+    """The words of a text with pauses between them."""
+    for word in text.split(" "):
+        yield word + " "
+        yield pause_s
+        time.sleep(0)

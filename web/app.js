@@ -1,0 +1,48 @@
+// The page: two views, chosen by the address (#chat, #dashboard), and the server's state at the top.
+
+import { keyAsker } from "./api.js";
+import { Chat } from "./chat.js";
+import { Dashboard } from "./dashboard.js";
+import { byId, h } from "./dom.js";
+import { askForKey } from "./settings.js";
+import { StatusPoll } from "./status.js";
+import { Store } from "./store.js";
+
+const CHAT_PERIOD_MS = 5000;
+const DASHBOARD_PERIOD_MS = 1000;
+
+const STATES = { serving: "", recovering: "recovering", draining: "shutting down", over: "failed" };
+
+function showServer({ data, error }) {
+  const tone = error ? "bad" : data.state === "serving" ? "good" : "warn";
+  const words = error
+    ? (error.status === 0 ? "not reachable" : error.status === 401 ? "needs a key" : error.message)
+    : STATES[data.state] ?? data.state;
+  const name = data?.model ?? "";
+  byId("server").replaceChildren(h("span", { class: `dot ${tone}` }),
+    h("span", { class: "name", title: name }, name), words ? h("span", {}, words) : "");
+  document.title = name ? `${name} · Weft` : "Weft";
+}
+
+function showView(poll) {
+  const isDashboard = location.hash === "#dashboard";
+  byId("chat-view").hidden = isDashboard;
+  byId("dashboard-view").hidden = !isDashboard;
+  byId("menu").hidden = isDashboard;
+  for (const link of document.querySelectorAll("header nav a")) {
+    const here = link.hash === (isDashboard ? "#dashboard" : "#chat");
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  poll.every(isDashboard ? DASHBOARD_PERIOD_MS : CHAT_PERIOD_MS);
+  if (!isDashboard && !matchMedia("(pointer: coarse)").matches) byId("entry").focus();
+}
+
+keyAsker.ask = askForKey;
+const poll = new StatusPoll();
+poll.addEventListener("status", ({ detail }) => showServer(detail));
+new Dashboard(byId("dashboard-view"), poll);
+const chat = new Chat(new Store(), poll);
+addEventListener("hashchange", () => showView(poll));
+showView(poll);
+chat.toEnd();

@@ -1,0 +1,251 @@
+// The dashboard: what /api/status says, drawn. A member that isn't there is not drawn.
+
+import { bar, histogram, layoutPicture, legend, lineChart } from "./charts.js";
+import { askForKey } from "./settings.js";
+import { bytes, count, h, isNumber, rate, seconds } from "./dom.js";
+
+const SPAN_MS = 5 * 60_000;
+const LONGEST_GAP_MS = 12_000;  // between two samples; beyond, the line has a gap
+
+// Tokens a second over the last minutes, out of counters.
+class History {
+  constructor() {
+    this.samples = [];
+    this.points = [];
+    this.promptRate = null;
+  }
+  add(ms, tokens) {
+    if (!isNumber(tokens?.said)) return;
+    const last = this.samples.at(-1);
+    this.samples.push({ ms, said: tokens.said, prompt: tokens.prompt ?? 0 });
+    while (this.samples.length > 2 && this.samples[0].ms < ms - SPAN_MS) this.samples.shift();
+    while (this.points.length > 0 && this.points[0].at < ms - SPAN_MS) this.points.shift();
+    if (!last) return;
+    const spent = (ms - last.ms) / 1000;
+    const restarted = tokens.said < last.said;
+    if (restarted || ms - last.ms > LONGEST_GAP_MS) {
+      this.points.push({ at: ms, value: null });
+    } else if (spent > 0) {
+      this.points.push({ at: ms, value: (tokens.said - last.said) / spent });
+      this.promptRate = (tokens.prompt - last.prompt) / spent;
+    }
+  }
+  gap(ms) {
+    if (this.points.at(-1)?.value !== null) this.points.push({ at: ms, value: null });
+    this.samples.length = 0;
+    this.promptRate = null;
+  }
+  get rate() {
+    return this.points.at(-1)?.value ?? null;
+  }
+}
+
+function figure(name, value, ...more) {
+  return h("div", { class: "figure" }, h("h3", {}, name), h("p", { class: "value" }, value), ...more);
+}
+
+const percent = (part, whole) => (whole > 0 ? `${((100 * part) / whole).toFixed(1)} %` : "–");
+
+function speedPanel(status, history) {
+  const now = history.points.at(-1)?.at ?? 0;
+  const shown = history.points.filter((point) => point.value !== null);
+  const highest = Math.max(1, ...shown.map((point) => point.value));
+  const step = 10 ** Math.floor(Math.log10(highest));
+  const most = Math.ceil(highest / step) * step;
+  const words = [];
+  if (isNumber(history.promptRate)) words.push(`${rate(history.promptRate)} prompt tok/s`);
+  if (status.steps?.count > 0) {
+    words.push(`${seconds(status.seconds?.steps / status.steps.count)} a step`,
+      `${(status.steps.rows / status.steps.count).toFixed(1)} rows a step`);
+  }
+  return [h("h3", {}, "Tokens a second"),
+    h("p", { class: "value" }, history.rate === null ? "–" : rate(history.rate),
+      h("small", {}, words.join(" · "))),
+    h("div", { class: "plot" }, h("span", { class: "top-label" }, count(most)),
+      lineChart(history.points, SPAN_MS, now, most, "Tokens a second over the last five minutes")),
+    h("p", { class: "axis" }, h("span", {}, "5 min ago"), h("span", {}, "now"))];
+}
+
+function figures(status) {
+  const list = [];
+  const { running, waiting, max_seqs: most, kv_pages: pages, prefix_cache: prefix } = status;
+  if (isNumber(running)) {
+    const parts = [{ value: running, tone: "used", label: `${running} running` }];
+    list.push(figure("Requests", `${running} running`,
+      isNumber(most) ? bar(parts, most, `${running} of ${most}`) : null,
+      h("p", { class: "dim" }, `${count(waiting ?? 0)} waiting` +
+        (isNumber(most) ? `, room for ${count(most)}` : ""))));
+  }
+  if (isNumber(pages?.all)) {
+    const used = pages.all - pages.free - pages.idle;
+    const parts = [{ value: used, tone: "used", label: `${count(used)} in use` },
+      { value: pages.idle, tone: "idle", label: `${count(pages.idle)} cached` },
+      { value: 0, tone: "free", label: `${count(pages.free)} free` }];
+    list.push(figure("KV pages", `${percent(used, pages.all)} in use`,
+      bar(parts, pages.all, `${used} of ${pages.all} pages in use, ${pages.idle} cached`),
+      legend(parts)));
+  }
+  if (isNumber(prefix?.asked_tokens)) {
+    list.push(figure("Prefix cache", `${percent(prefix.hit_tokens, prefix.asked_tokens)} hits`,
+      bar([{ value: prefix.hit_tokens, tone: "idle", label: "hits" }], prefix.asked_tokens,
+        "Share of prompt tokens found in the cache"),
+      h("p", { class: "dim" },
+        `${count(prefix.hit_tokens)} of ${count(prefix.asked_tokens)} prompt tokens`)));
+  }
+  if (isNumber(status.requests?.ended)) {
+    const { ended, failed, cancelled } = status.requests;
+    list.push(figure("Answered", count(ended), h("p", { class: "dim" },
+      `${count(failed)} failed, ${count(cancelled)} cancelled` +
+      (status.preemptions > 0 ? `, ${count(status.preemptions)} preempted` : "")),
+      h("p", { class: "dim" },
+        `${count(status.tokens?.prompt)} prompt tokens, ${count(status.tokens?.said)} generated`)));
+  }
+  return list;
+}
+
+function rankMemory(rank) {
+  if (!isNumber(rank.rss_bytes) && !isNumber(rank.weight_bytes)) return [];
+  const weights = rank.weight_bytes ?? 0;
+  const kv = rank.kv_bytes ?? 0;
+  const all = Math.max(rank.rss_bytes ?? 0, weights + kv);
+  const parts = [{ value: weights, tone: "used", label: `weights ${bytes(weights)}` },
+    { value: kv, tone: "idle", label: `KV ${bytes(kv)}` },
+    { value: all - weights - kv, tone: "other", label: `other ${bytes(all - weights - kv)}` }];
+  return [h("h4", {}, "Memory ", h("span", {}, bytes(all))),
+    bar(parts, all, `Memory: ${parts.map((part) => part.label).join(", ")}`), legend(parts)];
+}
+
+function rankTime(rank) {
+  if (!(rank.step_s > 0) || !isNumber(rank.wait_s)) return [];
+  const wait = Math.min(rank.wait_s, rank.step_s);
+  const parts = [
+    { value: rank.step_s - wait, tone: "used",
+      label: `computing ${percent(rank.step_s - wait, rank.step_s)}` },
+    { value: wait, tone: "wait", label: `waiting ${percent(wait, rank.step_s)}` }];
+  return [h("h4", {}, "Time in steps"),
+    bar(parts, rank.step_s, parts.map((part) => part.label).join(", ")), legend(parts)];
+}
+
+function rankTile(rank, status, history) {
+  const lost = rank.state === "lost";
+  const facts = [];
+  if (isNumber(rank.tok_s) || (!lost && history.rate !== null)) {
+    facts.push(`${rate(rank.tok_s ?? history.rate)} tok/s`);
+  }
+  if (isNumber(rank.power_w)) facts.push(`${rate(rank.power_w)} W`);
+  if (isNumber(rank.load_s)) facts.push(`loaded in ${seconds(rank.load_s)}`);
+  return h("li", { class: lost ? "tile lost" : "tile" },
+    h("h3", {}, h("span", { class: `dot ${lost ? "bad" : "good"}` }), `Rank ${rank.rank}`,
+      h("span", { class: "host" }, rank.host ?? ""),
+      h("span", { class: "state" }, lost ? "lost" : rank.transport ?? status.transport ?? "")),
+    rank.share ? h("p", {}, rank.share) : null, ...rankMemory(rank), ...rankTime(rank),
+    facts.length > 0 ? h("p", { class: "dim" }, facts.join(" · ")) : null);
+}
+
+function headline(status) {
+  const { layout } = status;
+  const facts = [["Model", status.model], ["State", status.state]];
+  if (layout) {
+    const words = [`tp ${layout.tp}`, `pp ${layout.pp}`];
+    if (layout.ep > 1) words.push(`ep ${layout.ep}`);
+    const split = Array.isArray(layout.split) ? layout.split.join(",") : layout.split;
+    if (split) words.push(`split ${split}`);
+    facts.push(["Layout", words.join(" · ")]);
+  }
+  if (status.transport) facts.push(["Between ranks", status.transport]);
+  if (isNumber(status.context)) facts.push(["Context", `${count(status.context)} tokens`]);
+  if (isNumber(status.uptime_s)) facts.push(["Up for", seconds(Math.floor(status.uptime_s))]);
+  if (status.version) facts.push(["Weft", status.version]);
+  return h("dl", { class: "facts" }, ...facts.map(([name, value]) =>
+    h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "?"))));
+}
+
+function eventList(status) {
+  const recoveries = (status.recoveries ?? []).map((event) => {
+    const lost = (event.lost_ranks ?? []).join(", ");
+    const words = event.text || `lost rank ${lost}; ${event.ranks} ranks go on`;
+    const pause = isNumber(event.seconds) ? ` Pause: ${seconds(event.seconds)}.` : "";
+    return h("li", { class: "warn" }, h("strong", {}, `Recovery (epoch ${event.epoch}): `), words,
+      pause);
+  });
+  const errors = (status.errors ?? []).map((event) => h("li", { class: "bad" },
+    isNumber(event.time_s) ? h("time", {}, new Date(event.time_s * 1000).toLocaleTimeString()) : null,
+    ` ${event.text}`));
+  const all = [...errors.reverse(), ...recoveries.reverse()].slice(0, 50);
+  return all.length > 0 ? h("ul", { class: "events" }, ...all)
+    : h("p", { class: "dim" }, "No rank was lost and nothing failed.");
+}
+
+export class Dashboard {
+  constructor(root, poll) {
+    this.root = root;
+    this.poll = poll;
+    this.history = new History();
+    this.panels = new Map();
+    this.drawn = new Map();  // what each panel shows, to leave alone what has not changed
+    this.trouble = h("div", { class: "trouble", role: "alert", hidden: true });
+    root.append(h("h2", { class: "unseen" }, "Dashboard"), this.trouble);
+    for (const name of ["head", "speed", "figures", "layout", "ranks", "sync", "events"]) {
+      const panel = h("section", { class: `panel ${name}`, hidden: true });
+      this.panels.set(name, panel);
+      root.append(panel);
+    }
+    poll.addEventListener("status", ({ detail }) => this.take(detail));
+    addEventListener("hashchange", () => this.draw());
+  }
+
+  take({ data, error, ms }) {
+    if (data) this.history.add(ms, data.tokens);
+    else this.history.gap(ms);
+    this.showTrouble(error ?? (data.error ? { message: data.error } : null));
+    this.root.classList.toggle("stale", error !== null);
+    if (data) this.status = data;
+    this.draw();
+  }
+
+  showTrouble(error) {
+    this.trouble.hidden = error === null;
+    if (error === null || this.trouble.dataset.words === error.message) return;
+    this.trouble.dataset.words = error.message;
+    const parts = error.status === 0
+      ? [h("strong", {}, "Server not reachable. "), "It is asked again each second."]
+      : [error.message];
+    if (error.status === 401) {
+      parts.push(h("button", { type: "button", onclick: async () => {
+        if (await askForKey(error.message)) this.poll.soon();
+      } }, "Enter a key"));
+    }
+    this.trouble.replaceChildren(...parts);
+  }
+
+  draw() {
+    const { status, history } = this;
+    if (!status || this.root.hidden) return;
+    const ranks = Array.isArray(status.ranks) ? status.ranks : [];
+    this.panel("head", [status.model, status.state, status.layout, Math.floor(status.uptime_s)],
+      () => [headline(status)]);
+    this.panel("speed", null, () => speedPanel(status, history));
+    this.panel("figures", null, () => figures(status));
+    this.panel("layout", ranks.length > 0 && ranks.map((r) => [r.rank, r.host, r.stage, r.state]),
+      () => [h("h3", {}, "Layout"),
+        h("div", { class: "wide", tabindex: "0" }, layoutPicture([...ranks], status.transport ?? ""))]);
+    this.panel("ranks", ranks.length > 0 && [ranks, history.rate], () =>
+      [h("h3", {}, "Ranks"), h("ul", { class: "tiles" },
+        ...ranks.map((rank) => rankTile(rank, status, history)))]);
+    const { bounds, counts } = status.sync_us ?? {};
+    this.panel("sync", bounds?.length > 0 && (counts?.some((n) => n > 0) ?? false) && counts, () =>
+      [h("h3", {}, "Time of synchronisation, each"), histogram(bounds, counts)]);
+    this.panel("events", [status.recoveries, status.errors], () =>
+      [h("h3", {}, "Errors and recoveries"), eventList(status)]);
+  }
+
+  // data: what the panel shows; drawn anew when it changes (null: always). false: not shown.
+  panel(name, data, build) {
+    const panel = this.panels.get(name);
+    panel.hidden = data === false;
+    const key = data === null ? null : JSON.stringify(data);
+    if (data === false || (key !== null && this.drawn.get(name) === key)) return;
+    this.drawn.set(name, key);
+    panel.replaceChildren(...build());
+  }
+}
