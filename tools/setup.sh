@@ -4,7 +4,7 @@
 # What the build and the tests need, by Debian 12 name.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
     libssl-dev libpcre2-dev libutf8proc-dev libarchive-dev libcurl4-openssl-dev libibverbs-dev
-    libboost-dev libgtest-dev python3 python3-pip ca-certificates)
+    libboost-dev prometheus-cpp-dev libgtest-dev python3 python3-pip ca-certificates)
 # Each MPI library gives an `mpi` plug-in; neither is needed.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)
 TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl)

@@ -90,6 +90,8 @@ class Executable {
     // What each all-reduce of the last step cost on the wire, microseconds, waiting for the slower
     // rank left out. Always recorded: it costs no clock reads of its own.
     virtual std::span<const float> all_reduce_us() const = 0;
+    // Seconds that were spent waiting for other ranks, over all steps.
+    virtual double waited_s() const = 0;
     // With checking on: a checksum over every all-reduce's and all-gather's result of the last
     // step, which must be the same on all ranks of the tensor group.
     virtual void SetChecking(bool on) = 0;

@@ -13,6 +13,7 @@
 #include "engine/feed.h"
 #include "engine/trace.h"
 #include "hw/cpu.h"
+#include "hw/power.h"
 #include "model/load.h"
 
 namespace weft::engine {
@@ -132,8 +133,7 @@ Status Rank::Plan() {
     backend::CompileOptions compile;
     compile.max_tokens = job_.step_rows();
     compile.max_outputs = std::min(job_.max_outputs, compile.max_tokens);
-    compile.kv_pages =
-        (job_.cache_tokens() + backend::kPageTokens - 1) / backend::kPageTokens;
+    compile.kv_pages = (job_.cache_tokens() + backend::kPageTokens - 1) / backend::kPageTokens;
     kv_pages_ = compile.kv_pages;
     if (logits_ != program::kNoValue) compile.keep.push_back(logits_);
     // Over shared memory a sum is all the CPU's work.
@@ -319,9 +319,11 @@ Status Rank::LoadOne(program::ValueId id) {
 
 Status Rank::Run(const StepData& step) {
     if (cluster_.rank() == 0) WEFT_TRY(steps_.Send(step));
-    if (step.kind == StepKind::kStop) return {};
+    if (step.kind != StepKind::kRun) return {};
     WEFT_TRY(CheckStepRows(step));
+    const int64_t begin_ns = NowNs();
     WEFT_TRY(executable_->Run(step.View(views_), {tensor_.get(), world_.get()}));
+    step_s_ += static_cast<double>(NowNs() - begin_ns) * 1e-9;
     Record(step);
     return job_.verify ? VerifyReplicas() : Status();
 }
@@ -399,6 +401,12 @@ RankReport Rank::Report() const {
     const backend::MemoryUse use = executable_->memory();
     report.rank = cluster_.rank();
     report.host = cluster_.host(cluster_.rank()).name;
+    report.stage = shard_.stage;
+    report.tensor_rank = shard_.tensor_rank;
+    report.share = ShareText();
+    report.step_s = step_s_;
+    report.wait_s = executable_->waited_s();
+    report.energy_uj = ProcessorEnergyUj();
     report.rss_bytes = ResidentBytes();
     report.weight_bytes = use.weight_bytes;
     report.kv_bytes = use.kv_bytes;
@@ -411,8 +419,18 @@ RankReport Rank::Report() const {
     return report;
 }
 
-Result<std::vector<RankReport>> Rank::GatherReports() {
-    CheckTable();
+std::string Rank::ShareText() const {
+    std::string text = fmt::format("layers {} to {}", shard_.layers.begin, shard_.layers.end - 1);
+    if (shard_.layout.tp == 1) return text;
+    text += fmt::format(", {} of {} heads", shard_.heads.size(), hyper_.heads);
+    if (shard_.ffn.size() > 0) {
+        text += fmt::format(", {} MLP columns", shard_.ffn.size());
+    }
+    if (shard_.experts.size() > 0) text += fmt::format(", {} experts", shard_.experts.size());
+    return text;
+}
+
+Result<std::vector<RankReport>> Rank::ExchangeReports() {
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster_.AllGather("report", ReportToJson(Report()), Deadline::In(kReportMs)));
     std::vector<RankReport> reports;
@@ -420,6 +438,21 @@ Result<std::vector<RankReport>> Rank::GatherReports() {
         WEFT_ASSIGN(RankReport report, ReportFromJson(text));
         reports.push_back(std::move(report));
     }
+    return reports;
+}
+
+Result<std::vector<RankReport>> Rank::Survey(int64_t step_number) {
+    if (cluster_.size() == 1) return std::vector<RankReport>{Report()};
+    StepData step;
+    step.kind = StepKind::kReport;
+    step.number = step_number;
+    WEFT_TRY(steps_.Send(step));
+    return ExchangeReports();
+}
+
+Result<std::vector<RankReport>> Rank::GatherReports() {
+    CheckTable();
+    WEFT_ASSIGN(std::vector<RankReport> reports, ExchangeReports());
     if (job_.trace) WEFT_TRY(GatherTraces(reports));
     return reports;
 }
@@ -446,6 +479,12 @@ Status Rank::GatherTraces(std::vector<RankReport>& reports) {
 std::string ReportToJson(const RankReport& r) {
     return nlohmann::json{{"rank", r.rank},
                           {"host", r.host},
+                          {"stage", r.stage},
+                          {"tensor_rank", r.tensor_rank},
+                          {"share", r.share},
+                          {"step_s", r.step_s},
+                          {"wait_s", r.wait_s},
+                          {"energy_uj", r.energy_uj},
                           {"rss_bytes", r.rss_bytes},
                           {"weight_bytes", r.weight_bytes},
                           {"kv_bytes", r.kv_bytes},
@@ -463,6 +502,12 @@ Result<RankReport> ReportFromJson(const std::string& text) {
         const nlohmann::json json = nlohmann::json::parse(text);
         json.at("rank").get_to(r.rank);
         json.at("host").get_to(r.host);
+        json.at("stage").get_to(r.stage);
+        json.at("tensor_rank").get_to(r.tensor_rank);
+        json.at("share").get_to(r.share);
+        json.at("step_s").get_to(r.step_s);
+        json.at("wait_s").get_to(r.wait_s);
+        json.at("energy_uj").get_to(r.energy_uj);
         json.at("rss_bytes").get_to(r.rss_bytes);
         json.at("weight_bytes").get_to(r.weight_bytes);
         json.at("kv_bytes").get_to(r.kv_bytes);
@@ -481,8 +526,11 @@ Status RunWorker(Rank& rank) {
     StepData step;
     for (;;) {
         WEFT_TRY(rank.Receive(step));
-        if (step.kind == StepKind::kStop) return {};
-        WEFT_TRY(rank.Run(step));
+        switch (step.kind) {
+            case StepKind::kStop: return {};
+            case StepKind::kRun: WEFT_TRY(rank.Run(step)); break;
+            case StepKind::kReport: WEFT_TRY(rank.ExchangeReports()); break;
+        }
     }
 }
 

@@ -32,12 +32,16 @@ namespace weft::engine {
 struct RankReport {
     int rank = 0;
     std::string host;
+    int stage = 0, tensor_rank = 0;
+    std::string share;  // what of the model it holds, in words
     uint64_t rss_bytes = 0;
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
     uint64_t read_bytes = 0;
     uint64_t received_bytes = 0;  // of its weights, from rank 0
     double load_s = 0;
+    double step_s = 0, wait_s = 0;     // in steps; of them, waiting for other ranks
+    int64_t energy_uj = -1;            // of its processors since some time; -1: not readable
     int all_reduces = 0;               // of this rank in one step
     std::vector<float> all_reduce_us;  // quantiles of their costs, ascending, evenly spaced;
                                        // waiting for the slower rank left out
@@ -87,6 +91,8 @@ class Rank {
     RankReport Report() const;
     // Collective: the reports of all ranks, by rank, on every rank.
     Result<std::vector<RankReport>> GatherReports();
+    // On rank 0, between steps: the same at any time, without traces.
+    Result<std::vector<RankReport>> Survey(int64_t step_number);
     // Rank 0: says that the time until the next step is nobody's fault (waiting for a user).
     void SetIdle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
 
@@ -113,6 +119,9 @@ class Rank {
     Status ExplainRecord(int64_t tokens, ProofRecord& record, double distance);
     Status RefuseToServe(Error error);
     std::string OpText(size_t stage, size_t index) const;
+    Result<std::vector<RankReport>> ExchangeReports();
+    std::string ShareText() const;
+    friend Status RunWorker(Rank& rank);
     Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
 
@@ -142,6 +151,7 @@ class Rank {
     std::atomic<uint64_t> read_bytes_{0};
     std::atomic<uint64_t> fed_bytes_{0};  // sent to other ranks
     double load_s_ = 0;
+    double step_s_ = 0;
     std::vector<float> all_reduce_us_;
     std::string trace_;
 };

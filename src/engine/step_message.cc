@@ -111,7 +111,9 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     if (words.size() < kHeadWords || static_cast<size_t>(words[0]) != words.size()) {
         return BadStep("its length");
     }
-    if (words[1] != 0 && words[1] != 1) return BadStep("its kind");
+    if (words[1] < 0 || words[1] > static_cast<int32_t>(StepKind::kReport)) {
+        return BadStep("its kind");
+    }
     step.kind = static_cast<StepKind>(words[1]);
     step.number = static_cast<int64_t>(static_cast<uint32_t>(words[2])) |
                   (static_cast<int64_t>(words[3]) << 32);

@@ -17,8 +17,9 @@
 namespace weft::engine {
 
 enum class StepKind : int32_t {
-    kRun,   // run the step
-    kStop,  // the job is over
+    kRun,     // run the step
+    kStop,    // the job is over
+    kReport,  // every rank tells how it is
 };
 
 // A step with storage of its own; view() is valid as long as it is unchanged.

@@ -45,6 +45,10 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
 }
 
 Status Server::Open() {
+    if (!options_.key_file.empty()) {
+        WEFT_ASSIGN(keys_, KeyStore::Open(options_.key_file));
+        options_.api.keys = keys_.get();
+    }
     options_.http.drain_paths = {"/health", "/healthz", "/ready", "/metrics", "/api/status"};
     WEFT_ASSIGN(http_, HttpServer::Start(options_.http, [this](std::shared_ptr<Exchange> exchange) {
                     Handle(std::move(exchange));
@@ -54,6 +58,8 @@ Status Server::Open() {
     WEFT_ASSIGN(engine_,
                 engine::BatchEngine::Start(options_.cluster, options_.job, options_.batch));
     WEFT_TRY(Describe());
+    metrics_ = std::make_unique<Metrics>(options_.metrics_prefix, served_.name);
+    options_.api.metrics = metrics_.get();
     api_ = std::make_unique<Api>(served_, options_.api);
     watched_ = engine_.get();
     ready_ = api_.get();
@@ -66,6 +72,8 @@ Status Server::Describe() {
     served_.aliases = options_.aliases;
     served_.aliases.push_back(options_.job.model);
     served_.created_s = std::time(nullptr);
+    served_.constraints =
+        std::make_unique<Constraints>(formats::TokenTrie::Make(engine_->tokenizer()));
     const formats::Metadata& meta = engine_->rank().source().meta();
     auto chat = formats::Chat::Load(meta, engine_->tokenizer());
     if (chat.ok()) {

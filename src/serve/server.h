@@ -36,6 +36,7 @@ struct ServerOptions {
     std::string name{};                  // the model's name; "": made from its path
     std::vector<std::string> aliases{};  // "gpt-4o": what clients that can't be told ask for
     std::string key_file{};              // API keys; "": none are asked for
+    std::string metrics_prefix = "weft";
     int64_t drain_ms = 30'000;
     const std::atomic<bool>* interrupted = nullptr;      // by a signal handler
     std::function<void(const std::string& line)> say{};  // a line for the user
@@ -66,6 +67,8 @@ class Server {
     std::atomic<Api*> ready_{nullptr};  // once requests can be taken
     std::unique_ptr<engine::BatchEngine> engine_;
     Served served_;
+    std::unique_ptr<KeyStore> keys_;
+    std::unique_ptr<Metrics> metrics_;
     std::unique_ptr<Api> api_;
     std::unique_ptr<HttpServer> http_;
     std::atomic<engine::BatchEngine*> watched_{nullptr};

@@ -57,6 +57,7 @@ class CpuExecutable final : public Executable {
     }
     std::span<const OpTiming> timings() const override { return timings_; }
     std::span<const float> all_reduce_us() const override { return all_reduce_us_; }
+    double waited_s() const override { return static_cast<double>(waited_ns_) * 1e-9; }
     void SetChecking(bool on) override { checking_ = on; }
     uint64_t ReplicaChecksum() const override { return checksum_; }
     void SetProbe(Probe probe) override { probe_ = std::move(probe); }
@@ -120,6 +121,7 @@ class CpuExecutable final : public Executable {
     bool tracing_ = false;
     std::vector<OpTiming> timings_;
     std::vector<float> all_reduce_us_;
+    int64_t waited_ns_ = 0;
     bool checking_ = false;
     uint64_t checksum_ = 0;
     Probe probe_;
@@ -536,6 +538,7 @@ Status CpuExecutable::Sum(const AllReduceCall& args, const net::OpTag& tag) {
 void CpuExecutable::NoteSum(const AllReduceCall& args) {
     const coll::Timing& timing = groups_.tensor->last_timing();
     all_reduce_us_.push_back(static_cast<float>(timing.end_ns - timing.last_arrival_ns) * 1e-3f);
+    waited_ns_ += timing.last_arrival_ns - timing.begin_ns;
     AddToChecksum({args.y, static_cast<size_t>(args.rows * args.cols)});
 }
 
@@ -559,7 +562,11 @@ Status CpuExecutable::Communicate(const Call& call, const SendCall& args) {
 
 Status CpuExecutable::Communicate(const Call& call, const RecvCall& args) {
     const std::span<float> data(args.y, static_cast<size_t>(args.rows * args.cols));
-    return groups_.world->Recv(std::as_writable_bytes(data), args.peer, Tag(call, "recv"));
+    const int64_t begin_ns = NowNs();
+    Status status =
+        groups_.world->Recv(std::as_writable_bytes(data), args.peer, Tag(call, "recv"));
+    waited_ns_ += NowNs() - begin_ns;
+    return status;
 }
 
 void CpuExecutable::ShowToProbe(const Call& call) {

@@ -17,6 +17,9 @@ constexpr int64_t kDefaultContext = 4096;
 constexpr int64_t kShutdownMs = 5000;
 // How often an idle loop looks for a lost rank or a stop.
 constexpr auto kIdleTurn = std::chrono::milliseconds(50);
+// Reports are gathered so often, for so long after somebody has looked.
+constexpr int64_t kSurveyNs = 1'000'000'000;
+constexpr int64_t kWantedNs = 10'000'000'000;
 // Losses in a row, without one token between, that are got over.
 constexpr int kMostLosses = 5;
 
@@ -59,6 +62,15 @@ struct BatchEngine::Active {
           stop(request.stop),
           submitted_ns(submitted) {}
 
+    // Looks for the text after which the answer is constrained.
+    void FollowMarker(std::string_view text) {
+        std::string& marker = request.constrain_after;
+        if (marker.empty()) return;
+        tail += text;
+        if (tail.find(marker) != std::string::npos) return marker.clear();
+        if (tail.size() > marker.size()) tail.erase(0, tail.size() - marker.size());
+    }
+
     BatchRequest request;
     std::shared_ptr<Listener> listener;
     Sampler sampler;
@@ -69,6 +81,7 @@ struct BatchEngine::Active {
     int64_t said = 0;
     int64_t submitted_ns = 0, started_ns = 0, first_ns = 0;
     bool over = false;
+    std::string tail;  // of the text, while a marker is looked for
 };
 
 struct BatchEngine::Order {
@@ -252,6 +265,10 @@ Status BatchEngine::Run() {
             return FailAll(MakeError(ErrorCode::kCancelled, "stopped by the user"));
         }
         TakeOrders();
+        if (Status survey = Survey(); !survey.ok()) {
+            WEFT_TRY(GetOver(survey.error()));
+            continue;
+        }
         const int64_t begin_ns = NowNs();
         const bool work = scheduler_->Plan(step_, planned_);
         working_.plan_s += Seconds(begin_ns, NowNs());
@@ -267,6 +284,26 @@ Status BatchEngine::Run() {
         }
         Sweep();
     }
+    return {};
+}
+
+// A round over the control plane (a millisecond), while somebody looks.
+Status BatchEngine::Survey() {
+    const int64_t now_ns = NowNs();
+    if (now_ns - wanted_ns_.load(std::memory_order_relaxed) > kWantedNs) return {};
+    if (now_ns - surveyed_ns_ < kSurveyNs) return {};
+    WEFT_ASSIGN(std::vector<RankReport> ranks, rank_->Survey(++step_.number));
+    working_.power_w.assign(ranks.size(), -1);
+    for (size_t i = 0; i < std::min(ranks.size(), working_.ranks.size()); ++i) {
+        const int64_t before = working_.ranks[i].energy_uj, after = ranks[i].energy_uj;
+        if (before < 0 || after < before) continue;
+        const auto elapsed_us = static_cast<double>(now_ns - surveyed_ns_) * 1e-3;
+        working_.power_w[i] = static_cast<double>(after - before) / elapsed_us;
+    }
+    surveyed_ns_ = now_ns;
+    working_.ranks = std::move(ranks);
+    working_.layout = rank_->layout();
+    working_.transport = cluster_->size() == 1 ? "none" : cluster_->fabric().transport;
     return {};
 }
 
@@ -304,11 +341,26 @@ Status BatchEngine::SayAll() {
     return {};
 }
 
-// Draws the next token of one request and says it.
-void BatchEngine::Say(Active& active, std::span<const float> logits) {
+// The next token, and the matcher's state after it.
+Result<int32_t> BatchEngine::Draw(Active& active, std::span<const float> logits) {
     SampleContext context(active.sequence.tokens);
     context.prompt = active.request.prompt.size();
-    auto drawn = active.sampler.Sample(logits, context);
+    auto& matcher = active.request.matcher;
+    if (!matcher || !active.request.constrain_after.empty()) {
+        return active.sampler.Sample(logits, context);
+    }
+    allowed_.resize((logits.size() + 31) / 32);
+    WEFT_TRY(matcher->Allowed(allowed_));
+    context.allowed = allowed_;
+    WEFT_ASSIGN(const int32_t token, active.sampler.Sample(logits, context));
+    WEFT_TRY(matcher->Accept(token));
+    return token;
+}
+
+// Draws the next token of one request and says it.
+void BatchEngine::Say(Active& active, std::span<const float> logits) {
+    const bool constrained = active.request.matcher && active.request.constrain_after.empty();
+    auto drawn = Draw(active, logits);
     if (!drawn.ok()) return End(active, drawn.error());
     const int32_t token = *drawn;
     if (active.first_ns == 0) active.first_ns = NowNs();
@@ -320,10 +372,11 @@ void BatchEngine::Say(Active& active, std::span<const float> logits) {
     const bool eos = tokenizer_->IsEog(token) && !active.request.ignore_eos;
     const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
     active.listener->OnToken(said, text);
+    active.FollowMarker(text);
     std::string finish;
     if (eos) {
         finish = "eos";
-    } else if (active.stop.stopped()) {
+    } else if (active.stop.stopped() || (constrained && active.request.matcher->Ended())) {
         finish = "stop";
     } else if (active.said >= active.most) {
         finish = active.most == active.request.max_tokens ? "length" : "context";
@@ -396,6 +449,7 @@ Status BatchEngine::FailAll(Error error) {
 
 void BatchEngine::Publish() {
     working_.schedule = scheduler_->stats();
+    working_.max_seqs = options_.max_seqs;
     const std::lock_guard lock(mutex_);
     working_.state = draining_ ? BatchState::kDraining : BatchState::kServing;
     published_ = working_;

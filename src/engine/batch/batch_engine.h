@@ -27,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "engine/batch/scheduler.h"
@@ -34,6 +35,7 @@
 #include "engine/rank.h"
 #include "engine/recovery.h"
 #include "engine/sampler.h"
+#include "formats/grammar/matcher.h"
 #include "formats/tokenizer/tokenizer.h"
 
 namespace weft::engine {
@@ -56,6 +58,10 @@ struct BatchRequest {
     double weight = 1;
     bool cached = true;
     bool show_special = false;  // special tokens are text, too
+    // What the answer must look like; it ends where nothing more may follow. With `constrain_after`
+    // only what comes after that text has to.
+    std::optional<formats::Matcher> matcher{};
+    std::string constrain_after{};
 };
 
 struct TokenChance {
@@ -101,6 +107,11 @@ struct BatchStats {
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
     std::vector<Recovery> recoveries{};
     std::string error{};  // why it is over
+    int64_t max_seqs = 0;
+    model::Layout layout{};
+    std::string transport{};          // "none" of a single rank
+    std::vector<RankReport> ranks{};  // as of late, where WantReports was called
+    std::vector<double> power_w{};    // of each rank's host; -1: not known
 };
 
 class BatchEngine {
@@ -129,6 +140,8 @@ class BatchEngine {
     void Stop();
 
     BatchStats stats() const;
+    // Somebody looks: for some seconds, ranks are asked how they are once a second.
+    void WantReports() { wanted_ns_.store(NowNs(), std::memory_order_relaxed); }
     const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
     const model::Hyper& hyper() const { return hyper_; }
     int64_t context() const { return context_; }
@@ -147,10 +160,12 @@ class BatchEngine {
     Status RunStep();
     Status SayAll();
     void Say(Active& active, std::span<const float> logits);
+    Result<int32_t> Draw(Active& active, std::span<const float> logits);
     void End(Active& active, const Result<Ending>& ending);
     void Sweep();
     Status GetOver(Error error);
     Status FailAll(Error error);
+    Status Survey();
     void Publish();
     bool over() const;
 
@@ -167,9 +182,12 @@ class BatchEngine {
     StepData step_;
     std::vector<PlannedRows> planned_;
     std::vector<float> logits_;
+    std::vector<uint32_t> allowed_;
     BatchStats working_;  // the loop's own
     int losses_ = 0;      // since the last token
     bool finished_ = false;
+    int64_t surveyed_ns_ = 0;
+    std::atomic<int64_t> wanted_ns_{0};
 
     mutable std::mutex mutex_;  // of all below
     std::condition_variable ordered_;

@@ -23,27 +23,28 @@ class Answer::ChoiceListener final : public engine::Listener {
 };
 
 Answer::Answer(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
-               Observer observer, std::shared_ptr<void> held)
+               Observer observer)
     : engine_(engine),
       exchange_(std::move(exchange)),
       dialect_(std::move(plan.dialect)),
       stream_(plan.stream),
+      headers_(std::move(plan.headers)),
       observer_(std::move(observer)),
-      held_(std::move(held)),
       left_(plan.choices.size()),
       ids_(plan.choices.size()) {
     record_.request_id = exchange_->request().id;
     for (const ChoicePlan& choice : plan.choices) {
         choices_.emplace_back(formats::AnswerParser(plan.family, plan.begins_in_reasoning));
         wants_chances_.push_back(choice.request.logprobs >= 0);
+        closings_.push_back(choice.closing);
         counts_prompt_.push_back(choice.counts_prompt);
     }
 }
 
 void Answer::Start(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
-                   Observer observer, std::shared_ptr<void> held) {
+                   Observer observer) {
     std::shared_ptr<Answer> answer(
-        new Answer(engine, std::move(exchange), plan, std::move(observer), std::move(held)));
+        new Answer(engine, std::move(exchange), plan, std::move(observer)));
     for (const ChoicePlan& choice : plan.choices) {
         const Status sound = engine.Check(choice.request);
         if (!sound.ok()) return answer->Refuse(ErrorOf(sound.error()));
@@ -52,19 +53,22 @@ void Answer::Start(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchan
 }
 
 void Answer::Refuse(const ApiError& error) {
-    Headers headers{{"Content-Type", "application/json"}};
+    Headers headers = headers_;
+    headers.emplace_back("Content-Type", "application/json");
     if (error.status == 503) headers.emplace_back("Retry-After", "5");
     exchange_->Send(error.status, std::move(headers), dialect_->ErrorBody(error));
     record_.error = error.message;
-    if (observer_) observer_(record_);
+    Observe();
 }
 
 // What was given is part of the answer, as if the model had said it.
 void Answer::Submit(std::vector<ChoicePlan> plans) {
     if (stream_) {
-        exchange_->Begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
-                               {"Cache-Control", "no-cache"},
-                               {"X-Accel-Buffering", "no"}});
+        Headers headers = headers_;
+        headers.insert(headers.end(), {{"Content-Type", "text/event-stream; charset=utf-8"},
+                                       {"Cache-Control", "no-cache"},
+                                       {"X-Accel-Buffering", "no"}});
+        exchange_->Begin(200, std::move(headers));
         std::string out;
         dialect_->Begin(out);
         Write(std::move(out));
@@ -103,6 +107,11 @@ void Answer::Write(std::string text) {
 void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken* token) {
     const std::lock_guard lock(mutex_);
     State& state = choices_[index];
+    const int64_t now_ns = NowNs();
+    if (state.last_ns > 0) {
+        record_.gaps_s.push_back(static_cast<float>(now_ns - state.last_ns) * 1e-9f);
+    }
+    state.last_ns = now_ns;
     if (wants_chances_[index] && token != nullptr) state.pending.push_back(*token);
     if (text.empty()) return;
     Add(index, state.parser.Push(text));
@@ -135,6 +144,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
     state.over = true;
     if (ending.ok()) {
         if (!rest.empty()) Add(index, state.parser.Push(rest));
+        if (!closings_[index].empty()) Add(index, state.parser.Push(closings_[index]));
         Add(index, state.parser.Finish());
         std::string& finish = state.choice.end.finish;
         if (finish.empty()) {
@@ -159,7 +169,6 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
             exchange_->End();
         } else {
             Refuse(error);
-            observer_ = nullptr;
         }
         CancelAll();
     }
@@ -176,12 +185,16 @@ void Answer::Complete() {
         } else {
             std::vector<Choice> choices;
             for (State& state : choices_) choices.push_back(std::move(state.choice));
-            exchange_->Send(200, {{"Content-Type", "application/json"}},
-                            dialect_->Whole(choices, record_.usage));
+            Headers headers = headers_;
+            headers.emplace_back("Content-Type", "application/json");
+            exchange_->Send(200, std::move(headers), dialect_->Whole(choices, record_.usage));
         }
     }
-    if (observer_) observer_(record_);
-    held_.reset();
+    Observe();
+}
+
+void Answer::Observe() {
+    if (const Observer observer = std::exchange(observer_, nullptr); observer) observer(record_);
 }
 
 }  // namespace weft::serve

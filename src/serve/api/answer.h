@@ -24,6 +24,7 @@ namespace weft::serve {
 struct ChoicePlan {
     engine::BatchRequest request;
     std::string given{};        // text that the answer begins with, before the model says anything
+    std::string closing{};      // text that the answer ends with, after the model's
     std::string echo{};         // text that is shown before the answer
     bool counts_prompt = true;  // false: another choice has the same prompt
 };
@@ -34,6 +35,7 @@ struct AnswerPlan {
     formats::AnswerFamily family = formats::AnswerFamily::kPlain;
     bool begins_in_reasoning = false;
     bool stream = false;
+    Headers headers{};  // of the answer, besides its type
 };
 
 // What became of a request: for metrics and logs.
@@ -42,20 +44,21 @@ struct AnswerRecord {
     std::string error;  // empty: it was answered
     Usage usage;
     std::vector<engine::Ending> endings;
+    std::vector<float> gaps_s;  // between tokens of an answer
 };
 
 class Answer : public std::enable_shared_from_this<Answer> {
   public:
     using Observer = std::function<void(const AnswerRecord&)>;
     // Hands all choices to the engine. What is wrong with a request (too long, ...) is answered
-    // before anything is begun. held: whatever shall live until the answer is complete. Any thread.
+    // before anything is begun. observer: called once, at the end, and gone then. Any thread.
     static void Start(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange,
-                      AnswerPlan plan, Observer observer, std::shared_ptr<void> held = nullptr);
+                      AnswerPlan plan, Observer observer);
 
   private:
     class ChoiceListener;
     Answer(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
-           Observer observer, std::shared_ptr<void> held);
+           Observer observer);
     void Submit(std::vector<ChoicePlan> plans);
     void CancelAll();
     void Write(std::string text);
@@ -63,6 +66,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void Add(size_t index, const formats::AnswerDelta& delta);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     void Complete();
+    void Observe();
     void Refuse(const ApiError& error);
 
     struct State {
@@ -71,16 +75,18 @@ class Answer : public std::enable_shared_from_this<Answer> {
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
         bool over = false;
+        int64_t last_ns = 0;  // when the last token came
     };
 
     engine::BatchEngine& engine_;
     std::shared_ptr<Exchange> exchange_;
     std::unique_ptr<Dialect> dialect_;
     const bool stream_;
+    const Headers headers_;
     Observer observer_;
-    std::shared_ptr<void> held_;
     std::mutex mutex_;  // of choices_, record_ and left_
     std::vector<State> choices_;
+    std::vector<std::string> closings_;
     std::vector<bool> wants_chances_, counts_prompt_;
     AnswerRecord record_;
     size_t left_ = 0;

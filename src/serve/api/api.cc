@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <ctime>
 #include <string_view>
 
 #include "base/deadline.h"
@@ -55,7 +57,52 @@ class Probe final : public engine::Listener {
 
 }  // namespace
 
+namespace {
+
+Json RankJson(const engine::RankReport& r, double power_w) {
+    return {{"rank", r.rank},
+            {"host", r.host},
+            {"stage", r.stage},
+            {"tensor_rank", r.tensor_rank},
+            {"share", r.share},
+            {"rss_bytes", r.rss_bytes},
+            {"weight_bytes", r.weight_bytes},
+            {"kv_bytes", r.kv_bytes},
+            {"load_s", r.load_s},
+            {"step_s", r.step_s},
+            {"wait_s", r.wait_s},
+            {"power_w", power_w < 0 ? Json(nullptr) : Json(power_w)},
+            {"state", "up"}};
+}
+
+// Costs of all-reduces, from evenly spaced quantiles: how many of them are below each bound.
+Json SyncJson(const engine::BatchStats& stats) {
+    static constexpr double kBoundsUs[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4};
+    Json bounds = Json::array(), counts = Json::array();
+    for (const double bound : kBoundsUs) {
+        int64_t count = 0;
+        for (const engine::RankReport& r : stats.ranks) {
+            for (const float us : r.all_reduce_us)
+                count += static_cast<double>(us) <= bound ? 1 : 0;
+        }
+        bounds.push_back(bound);
+        counts.push_back(count);
+    }
+    return {{"bounds", bounds}, {"counts", counts}};
+}
+
+Json RanksJson(const engine::BatchStats& stats) {
+    Json ranks = Json::array();
+    for (size_t i = 0; i < stats.ranks.size(); ++i) {
+        ranks.push_back(RankJson(stats.ranks[i], stats.power_w[i]));
+    }
+    return ranks;
+}
+
+}  // namespace
+
 Json StatusJson(const Served& served) {
+    served.engine->WantReports();
     const engine::BatchStats stats = served.engine->stats();
     const engine::ScheduleStats& s = stats.schedule;
     Json recoveries = Json::array();
@@ -72,6 +119,12 @@ Json StatusJson(const Served& served) {
         {"context", served.engine->context()},
         {"state", StateName(stats.state)},
         {"error", stats.error},
+        {"uptime_s", std::time(nullptr) - served.created_s},
+        {"layout", {{"tp", stats.layout.tp}, {"pp", stats.layout.pp}, {"ep", stats.layout.ep}}},
+        {"transport", stats.transport},
+        {"max_seqs", stats.max_seqs},
+        {"ranks", RanksJson(stats)},
+        {"sync_us", SyncJson(stats)},
         {"running", s.running},
         {"waiting", s.waiting},
         {"kv_pages", {{"all", s.pages}, {"free", s.free_pages}, {"idle", s.idle_pages}}},
@@ -129,7 +182,7 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> 
 
 void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::string& method = exchange->request().method;
-    if (ServePage(*exchange)) return;
+    if (ServePage(*exchange) || !Knows(exchange)) return;
     const bool get = method == "GET" || method == "HEAD";
     if (get && HandleGet(exchange)) return;
     if (method == "POST" && HandlePost(exchange)) return;
@@ -156,6 +209,10 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
         } else {
             exchange->Send(200, kJsonHeaders, Dump(ModelJson(served_)));
         }
+    } else if (path == "/metrics" && options_.metrics != nullptr) {
+        served_.engine->WantReports();
+        exchange->Send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                       options_.metrics->Text(served_.engine->stats()));
     } else if (path == "/api/status") {
         exchange->Send(200, kJsonHeaders, Dump(StatusJson(served_)));
     } else {
@@ -186,8 +243,69 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     AnswerPlan plan;
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = make(body, served_, plan);
-    if (error) return SendError(*exchange, *error);
-    Answer::Start(*served_.engine, std::move(exchange), std::move(plan), options_.observer);
+    if (error) return Refuse(*exchange, *error);
+    std::shared_ptr<Limiter::Ticket> ticket;
+    if (!Admit(*exchange, plan, ticket)) return;
+    auto observer = [metrics = options_.metrics, ticket](const AnswerRecord& record) {
+        if (metrics != nullptr) metrics->Add(record);
+        if (ticket != nullptr) {
+            ticket->Settle(record.usage.prompt_tokens + record.usage.said_tokens);
+        }
+    };
+    ticket.reset();
+    Answer::Start(*served_.engine, std::move(exchange), std::move(plan), std::move(observer));
+}
+
+void Api::Refuse(Exchange& exchange, const ApiError& error, Headers headers) {
+    if (options_.metrics != nullptr) options_.metrics->AddRefused(error.status);
+    headers.emplace_back("Content-Type", "application/json");
+    exchange.Send(error.status, std::move(headers), OpenAiError(error));
+}
+
+// Whether a request has a key, where one is needed. Probes of health need none.
+bool Api::Knows(const std::shared_ptr<Exchange>& exchange) {
+    const HttpRequest& request = exchange->request();
+    const bool open =
+        request.path == "/health" || request.path == "/healthz" || request.path == "/ready";
+    if (options_.keys == nullptr || open) return true;
+    const std::string_view key = PresentedKey(request);
+    if (options_.keys->ring()->Find(key) != nullptr) return true;
+    const char* message = key.empty()
+                              ? "You didn't provide an API key. Send it as 'Authorization: Bearer "
+                                "KEY'."
+                              : "Incorrect API key provided.";
+    Refuse(*exchange, {401, message, "", "invalid_api_key"}, {{"WWW-Authenticate", "Bearer"}});
+    return false;
+}
+
+// Puts the key's name, priority and weight into the plan, and counts the request against the key's
+// limits until the ticket goes. False: it was refused.
+bool Api::Admit(Exchange& exchange, AnswerPlan& plan, std::shared_ptr<Limiter::Ticket>& ticket) {
+    if (options_.keys == nullptr) return true;
+    const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
+    const ApiKey* key = ring->Find(PresentedKey(exchange.request()));
+    if (key == nullptr) {  // it was taken away meanwhile
+        Refuse(exchange, {401, "Incorrect API key provided.", "", "invalid_api_key"});
+        return false;
+    }
+    int64_t tokens = 0;
+    for (ChoicePlan& choice : plan.choices) {
+        engine::BatchRequest& request = choice.request;
+        request.key = key->name;
+        request.priority = key->limits.priority;
+        request.weight = key->limits.weight;
+        const auto prompt = static_cast<int64_t>(request.prompt.size());
+        const int64_t room = std::max<int64_t>(0, served_.engine->context() - prompt);
+        tokens += prompt + (request.max_tokens < 0 ? room : std::min(room, request.max_tokens));
+    }
+    Limiter::Admission admission = limiter_.Admit(*key, tokens);
+    if (!admission.ticket) {
+        Refuse(exchange, {429, admission.message, "", admission.code}, admission.headers);
+        return false;
+    }
+    plan.headers = std::move(admission.headers);
+    ticket = std::make_shared<Limiter::Ticket>(std::move(*admission.ticket));
+    return true;
 }
 
 void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {

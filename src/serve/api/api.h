@@ -22,6 +22,9 @@
 #include "serve/api/answer.h"
 #include "serve/api/served.h"
 #include "serve/http/server.h"
+#include "serve/keys.h"
+#include "serve/limiter.h"
+#include "serve/metrics.h"
 
 namespace weft::serve {
 
@@ -29,7 +32,8 @@ struct ApiOptions {
     int64_t max_waiting = 1024;   // requests that may wait; beyond: 429
     int64_t ready_ms = 5000;      // a token at least so often, or a probe: else not ready
     size_t workers = 1;           // threads that read requests
-    Answer::Observer observer{};  // may be empty
+    KeyStore* keys = nullptr;    // who may ask; null: everybody. Outlives the Api
+    Metrics* metrics = nullptr;  // may be null. Outlives the Api
 };
 
 class Api {
@@ -48,11 +52,15 @@ class Api {
     void Generate(std::shared_ptr<Exchange> exchange, Plan plan);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
     void Ready(std::shared_ptr<Exchange> exchange);
+    bool Knows(const std::shared_ptr<Exchange>& exchange);
+    bool Admit(Exchange& exchange, AnswerPlan& plan, std::shared_ptr<Limiter::Ticket>& ticket);
+    void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
     void Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
     void Work();
 
     const Served& served_;
     ApiOptions options_;
+    Limiter limiter_;
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<std::function<void()>> queue_;

@@ -265,6 +265,46 @@ Result<ChatPrompt> MakePrompt(const Served& served, const formats::ChatInput& in
     return ChatPrompt{served.chat->Encode(text), formats::EndsInReasoning(text.view())};
 }
 
+namespace {
+
+// A call that the API demands is asked for in the form that most models know, whatever the model's
+// own is: its beginning is given, its JSON follows a grammar, its end is added.
+void ForceCall(const Served& served, const ChatPrompt& prompt, AnswerPlan& plan,
+               ChoicePlan& choice) {
+    const char* thought = prompt.in_reasoning ? "\n</think>\n\n" : "";
+    choice.given = fmt::format("{}<tool_call>\n", thought);
+    choice.closing = "\n</tool_call>";
+    plan.family = formats::AnswerFamily::kQwen;
+    const std::vector<int32_t> more =
+        served.tokenizer().Encode(choice.given, {.add_special = false, .parse_special = true});
+    choice.request.prompt.insert(choice.request.prompt.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+std::optional<ApiError> Constrain(const ConstraintText& asked, const Conversation& conversation,
+                                  const ChatPrompt& prompt, const Served& served, AnswerPlan& plan,
+                                  ChoicePlan& choice) {
+    ConstraintText constraint = asked;
+    const bool forced = !conversation.forced_tool.empty();
+    if (forced) {
+        constraint =
+            ToolConstraint(conversation.input.tools, conversation.forced_tool, "arguments");
+    }
+    if (constraint.kind.empty()) return {};
+    auto matcher = served.constraints->Compile(constraint);
+    if (!matcher.ok()) {
+        return ApiError{400, matcher.error().message, constraint.param, "invalid_value"};
+    }
+    choice.request.matcher = std::move(*matcher);
+    if (forced) {
+        ForceCall(served, prompt, plan, choice);
+    } else if (prompt.in_reasoning) {
+        choice.request.constrain_after = "</think>";
+    }
+    return {};
+}
+
 std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
@@ -281,6 +321,7 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
         fields.Fail("top_logprobs", "'top_logprobs' needs 'logprobs': true.");
     }
     const int64_t n = fields.Integer("n", 1, 1, kMostChoices);
+    const ConstraintText constraint = ReadConstraint(fields);
     plan.stream = fields.Bool("stream", false);
     Fields options(fields.Object("stream_options"), "stream_options.");
     const bool usage = options.Bool("include_usage", false);
@@ -293,10 +334,13 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
         error.param = "messages";
         return error;
     }
-    request.prompt = std::move(prompt->tokens);
+    request.prompt = prompt->tokens;
     request.show_special = served.family != formats::AnswerFamily::kPlain;
     plan.family = served.family;
     plan.begins_in_reasoning = prompt->in_reasoning;
+    if (auto error = Constrain(constraint, conversation, *prompt, served, plan, choice)) {
+        return error;
+    }
     plan.dialect = std::make_unique<ChatDialect>(served, usage, chances);
     for (int64_t i = 0; i < n; ++i) {
         plan.choices.push_back(choice);

@@ -28,6 +28,12 @@ struct ChatPrompt {
 };
 Result<ChatPrompt> MakePrompt(const Served& served, const formats::ChatInput& input);
 
+// Adds to the plan and the choice what response_format and tool_choice ask for. The prompt is
+// there. Errors: what the client hears.
+std::optional<ApiError> Constrain(const ConstraintText& constraint,
+                                  const Conversation& conversation, const ChatPrompt& prompt,
+                                  const Served& served, AnswerPlan& plan, ChoicePlan& choice);
+
 // The whole request. Errors: what the client hears.
 std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerPlan& plan);
 

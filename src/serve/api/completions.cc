@@ -174,7 +174,15 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     Fields options(fields.Object("stream_options"), "stream_options.");
     const bool usage = options.Bool("include_usage", false);
     if (options.error()) return options.error();
+    const ConstraintText constraint = ReadConstraint(fields);
     if (fields.error()) return fields.error();
+    if (!constraint.kind.empty()) {
+        auto matcher = served.constraints->Compile(constraint);
+        if (!matcher.ok()) {
+            return ApiError{400, matcher.error().message, constraint.param, "invalid_value"};
+        }
+        request.matcher = std::move(*matcher);
+    }
     plan.dialect = std::make_unique<CompletionDialect>(served, usage, request.logprobs >= 0);
     for (Prompt& prompt : prompts) {
         for (int64_t i = 0; i < n; ++i) {

@@ -11,6 +11,7 @@
 #include "engine/batch/batch_engine.h"
 #include "formats/chat/answer.h"
 #include "formats/chat/chat.h"
+#include "serve/api/constraint.h"
 
 namespace weft::serve {
 
@@ -22,6 +23,7 @@ struct Served {
     std::optional<formats::Chat> chat;  // none: the model has no chat template
     std::string chat_error;             // why not
     formats::AnswerFamily family = formats::AnswerFamily::kPlain;
+    std::unique_ptr<Constraints> constraints;
 
     const formats::Tokenizer& tokenizer() const { return engine->tokenizer(); }
     bool Knows(std::string_view model) const;

@@ -1,0 +1,152 @@
+#include "serve/api/constraint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/grammar/gbnf.h"
+#include "formats/grammar/json_schema.h"
+#include "formats/grammar/regex_grammar.h"
+#include "serve/api/dialect.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr size_t kMostChoices = 1000;
+
+// A schema comes as an object, or as its text.
+std::string SchemaText(const Json& schema) {
+    return schema.is_string() ? schema.get<std::string>() : Dump(schema);
+}
+
+// One of some texts, as a schema's enum of what stands outside of quotes: as a grammar.
+std::string ChoiceGrammar(const Json& choices) {
+    std::string grammar = "root ::= ";
+    for (size_t i = 0; i < choices.size(); ++i) {
+        if (i > 0) grammar += " | ";
+        grammar += '"';
+        for (const char c : choices[i].get<std::string>()) {
+            const bool plain = c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20;
+            grammar += plain ? std::string(1, c) : fmt::format("\\x{:02X}", static_cast<int>(c));
+        }
+        grammar += '"';
+    }
+    return grammar;
+}
+
+void ReadFormat(Fields& fields, ConstraintText& out) {
+    const Json& format = fields.Object("response_format");
+    if (format.is_null()) return;
+    Fields inner(format, "response_format.");
+    const std::string type =
+        inner.Choice("type", "text",
+                     {"text", "json_object", "json_schema", "regex", "grammar", "structural_tag"});
+    if (type == "json_schema") {
+        // OpenAI nests it; others put it here.
+        const Json& wrapped = inner.Object("json_schema");
+        const Json& schema = wrapped.is_object() && wrapped.contains("schema")
+                                 ? wrapped["schema"]
+                                 : inner.Get("schema");
+        if (schema.is_null()) {
+            inner.Fail("json_schema", "'response_format.json_schema.schema' is missing.",
+                       "missing_required_parameter");
+        }
+        out = {type, SchemaText(schema), "response_format"};
+    } else if (type == "regex") {
+        out = {type, inner.Text("regex", inner.Text("pattern", "")), "response_format"};
+    } else if (type == "grammar") {
+        out = {type, inner.Text("grammar", ""), "response_format"};
+    } else if (type == "json_object" && format.contains("schema")) {
+        out = {"json_schema", SchemaText(format["schema"]), "response_format"};
+    } else if (type == "json_object") {
+        out = {type, "", "response_format"};
+    } else if (type == "structural_tag") {
+        inner.Fail("type", "'structural_tag' is not supported.", "unsupported_value");
+    }
+    if (inner.error()) fields.Fail("response_format", inner.error()->message, inner.error()->code);
+}
+
+// vLLM's forms, in `from` under the names with `prefix`.
+void ReadGuided(Fields& fields, Fields& from, const std::string& prefix, ConstraintText& out) {
+    const auto name = [&](const char* word) { return prefix + word; };
+    if (const Json& schema = from.Get(name("json").c_str()); !schema.is_null()) {
+        out = {"json_schema", SchemaText(schema), name("json")};
+    }
+    if (from.Has(name("regex").c_str())) {
+        out = {"regex", from.Text(name("regex").c_str(), ""), name("regex")};
+    }
+    if (from.Has(name("grammar").c_str())) {
+        out = {"grammar", from.Text(name("grammar").c_str(), ""), name("grammar")};
+    }
+    const Json& choices = from.List(name("choice").c_str());
+    const bool texts = std::ranges::all_of(choices, [](const Json& c) { return c.is_string(); });
+    if (!texts || choices.size() > kMostChoices) {
+        from.Fail(name("choice").c_str(), fmt::format("'{}' must be a list of at most {} strings.",
+                                                      name("choice"), kMostChoices));
+    } else if (!choices.empty()) {
+        out = {"grammar", ChoiceGrammar(choices), name("choice")};
+    }
+    if (from.error() && &from != &fields) {
+        fields.Fail("structured_outputs", from.error()->message, from.error()->code);
+    }
+}
+
+}  // namespace
+
+ConstraintText ReadConstraint(Fields& fields) {
+    ConstraintText constraint;
+    ReadFormat(fields, constraint);
+    if (fields.error()) return constraint;
+    Fields structured(fields.Object("structured_outputs"), "structured_outputs.");
+    ReadGuided(fields, structured, "", constraint);
+    if (fields.error()) return constraint;
+    ReadGuided(fields, fields, "guided_", constraint);
+    if (fields.Has("grammar")) constraint = {"grammar", fields.Text("grammar", ""), "grammar"};
+    if (fields.Has("json_schema")) {
+        constraint = {"json_schema", SchemaText(fields.Get("json_schema")), "json_schema"};
+    }
+    return constraint;
+}
+
+ConstraintText ToolConstraint(const Json& tools, const std::string& name, const char* arguments) {
+    Json any = Json::array();
+    for (const Json& tool : tools) {
+        const Json& function = tool["function"];
+        if (name != "*" && function["name"] != name) continue;
+        Json parameters = function.contains("parameters") && function["parameters"].is_object()
+                              ? function["parameters"]
+                              : Json{{"type", "object"}};
+        Json properties{{"name", {{"const", function["name"]}}}};
+        properties[arguments] = std::move(parameters);
+        any.push_back({{"type", "object"},
+                       {"properties", std::move(properties)},
+                       {"required", Json::array({"name", arguments})}});
+    }
+    const Json schema = any.size() == 1 ? any[0] : Json{{"anyOf", any}};
+    return {"json_schema", Dump(schema), "tools"};
+}
+
+Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint) {
+    std::string key = constraint.kind + ":" + constraint.text;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto it = std::ranges::find(known_, key, &Entry::first);
+        if (it != known_.end()) {
+            known_.splice(known_.begin(), known_, it);
+            return known_.front().second;
+        }
+    }
+    const auto grammar = constraint.kind == "json_object" ? formats::JsonObjectGrammar()
+                         : constraint.kind == "json_schema"
+                             ? formats::GrammarFromJsonSchemaText(constraint.text)
+                         : constraint.kind == "regex" ? formats::GrammarFromRegex(constraint.text)
+                                                      : formats::GrammarFromGbnf(constraint.text);
+    if (!grammar.ok()) return grammar.error();
+    WEFT_ASSIGN(formats::Matcher matcher, formats::Matcher::Make(*grammar, trie_));
+    const std::lock_guard lock(mutex_);
+    known_.emplace_front(std::move(key), matcher);
+    if (known_.size() > kMost) known_.pop_back();
+    return matcher;
+}
+
+}  // namespace weft::serve

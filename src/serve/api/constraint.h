@@ -1,0 +1,54 @@
+// What an answer must look like: JSON, a JSON schema, a regular expression, a grammar, or a call of
+// a tool.
+//
+//     response_format      OpenAI: text, json_object, json_schema; and {"type": "regex", "regex"},
+//                          {"type": "grammar", "grammar"}
+//     structured_outputs   vLLM: json, regex, choice, grammar (guided_json ... as well)
+//     grammar, json_schema llama.cpp
+//
+// Source of the masks: formats/grammar/matcher.h.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "formats/grammar/matcher.h"
+#include "serve/api/fields.h"
+
+namespace weft::serve {
+
+// A constraint in words, before it is compiled. An empty kind: none.
+struct ConstraintText {
+    std::string kind{};  // "json_object", "json_schema", "regex", "grammar"
+    std::string text{};
+    std::string param{};  // where it came from, for errors
+};
+
+// From a request; at most one. Errors are left in `fields`.
+ConstraintText ReadConstraint(Fields& fields);
+// {"name": ..., "arguments": {...}} of a tool of `tools` (OpenAI's form) with that name, or of any
+// ("*"). `arguments`: the member's name.
+ConstraintText ToolConstraint(const Json& tools, const std::string& name, const char* arguments);
+
+// Compiled constraints of late, so that their masks stay known from request to request.
+// Thread: any.
+class Constraints {
+  public:
+    explicit Constraints(std::shared_ptr<const formats::TokenTrie> trie) : trie_(std::move(trie)) {}
+    // A fresh Matcher. Errors: those of the grammars, and of Matcher::Make.
+    Result<formats::Matcher> Compile(const ConstraintText& constraint);
+
+  private:
+    static constexpr size_t kMost = 32;
+    using Entry = std::pair<std::string, formats::Matcher>;
+
+    std::shared_ptr<const formats::TokenTrie> trie_;
+    std::mutex mutex_;
+    std::list<Entry> known_;  // the last used first
+};
+
+}  // namespace weft::serve
