@@ -32,6 +32,9 @@ LEFT_OUT = object()  # a key of SIZES that a config must not have
 LATENT = dict(head_dim=LEFT_OUT, num_key_value_heads=6, kv_lora_rank=24, qk_rope_head_dim=8,
               qk_nope_head_dim=12, v_head_dim=10, n_routed_experts=4, num_experts_per_tok=2,
               n_shared_experts=1, moe_intermediate_size=32, first_k_dense_replace=1)
+GEMMA4 = dict(hidden_size_per_layer_input=0, attention_k_eq_v=True, global_head_dim=32,
+              num_global_key_value_heads=1, final_logit_softcapping=3.0, sliding_window=5,
+              intermediate_size=192)
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 
@@ -49,6 +52,14 @@ CASES = {
     "smollm3": ("smollm3", "F32", {"head_dim": LEFT_OUT, "hidden_size": 96,
                                    "num_hidden_layers": 4}),
     "olmo2": ("olmo2", "F32", {"head_dim": LEFT_OUT, "hidden_size": 96}),
+    "olmo3": ("olmo3", "F32", {
+        "head_dim": LEFT_OUT, "hidden_size": 96, "intermediate_size": 192, "sliding_window": 5,
+        "num_hidden_layers": 4,
+        "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+                            "full_attention": {
+                                "rope_type": "yarn", "rope_theta": 500000.0, "factor": 8.0,
+                                "beta_fast": 32.0, "beta_slow": 1.0, "attention_factor": 1.2079,
+                                "original_max_position_embeddings": 32}}}),
     "phi3": ("phi3", "F32", {"head_dim": LEFT_OUT, "hidden_size": 96,
                              "original_max_position_embeddings": 256}),
     "phi3LongRope": ("phi3", "F32", {
@@ -60,6 +71,11 @@ CASES = {
                                  "hidden_activation": "gelu_pytorch_tanh"}),
     "gemma3": ("gemma3_text", "BF16", {"sliding_window": 5, "query_pre_attn_scalar": 24,
                                        "num_hidden_layers": 7}),
+    "gemma4": ("gemma4_text", "BF16", GEMMA4 | {"num_hidden_layers": 7}),
+    "gemma4Moe": ("gemma4_text", "F32", GEMMA4 | {
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+        "enable_moe_block": True, "num_experts": 6, "top_k_experts": 3,
+        "moe_intermediate_size": 32}),
     "mixtral": ("mixtral", "F32", {"num_local_experts": 4, "num_experts_per_tok": 2,
                                    "sliding_window": None}),
     "qwen2moe": ("qwen2_moe", "F32", {"head_dim": LEFT_OUT, "hidden_size": 96, "num_experts": 4,
@@ -119,7 +135,7 @@ def run(case):
         with safetensors.safe_open(file, "pt") as opened:
             for name in opened.keys():
                 shapes[name] = list(opened.get_slice(name).get_shape())
-        norm_base = 0.0 if model_type.startswith("gemma") else 1.0
+        norm_base = 0.0 if model_type.startswith(("gemma2", "gemma3")) else 1.0
         values = {n: tensor(n, s, norm_base).to(TYPES[dtype]) for n, s in shapes.items()}
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
         loaded = transformers.AutoModelForCausalLM.from_pretrained(

@@ -268,7 +268,7 @@ Status Assembly::AddLayer(int64_t layer) {
         for (const Rule& rule : rules) WEFT_TRY(AddRule(layer, prefix, rule));
     }
     if (family_.layer != nullptr) WEFT_TRY(family_.layer(*this, layer, prefix));
-    for (const char* name : {"mlp.experts.", "block_sparse_moe.experts."}) {
+    for (const char* name : {"mlp.experts.", "block_sparse_moe.experts.", "experts."}) {
         const SafeTensor* fused = files_.Find(prefix + name + "gate_up_proj");
         if (fused == nullptr || used_[static_cast<size_t>(fused - files_.tensors().data())]) {
             continue;
@@ -317,6 +317,10 @@ Status Assembly::AddRopeFactors() {
         WEFT_ASSIGN(std::vector<float> factors, Llama3Factors(rope, rotary));
         AddVector("rope_freqs.weight", FromFloats(std::move(factors)));
     }
+    if (rope.type == "proportional") {
+        WEFT_ASSIGN(std::vector<float> factors, ProportionalFactors(rope, rotary));
+        AddVector("rope_freqs.weight", FromFloats(std::move(factors)));
+    }
     if (rope.type != "longrope") return {};
     for (const auto& [key, tensor] : {std::pair{"long_factor", "rope_factors_long.weight"},
                                       std::pair{"short_factor", "rope_factors_short.weight"}}) {
@@ -333,10 +337,18 @@ Status Assembly::AddRopeFactors() {
 // further tokens, scales of a quantized KV cache or of activations.
 bool Assembly::Unneeded(const std::string& name) const {
     if (LayerOf(name, prefix_) >= layers_) return true;
-    constexpr std::array<std::string_view, 9> kBegins = {
-        "vision_tower.", "vision_model.",       "multi_modal_projector.",       "visual.",
-        "mtp.",          "model.vision_tower.", "model.multi_modal_projector.", "model.visual.",
-        "model.mtp."};
+    constexpr std::array<std::string_view, 12> kBegins = {"vision_tower.",
+                                                          "vision_model.",
+                                                          "multi_modal_projector.",
+                                                          "visual.",
+                                                          "mtp.",
+                                                          "model.vision_tower.",
+                                                          "model.multi_modal_projector.",
+                                                          "model.visual.",
+                                                          "model.mtp.",
+                                                          "model.embed_vision.",
+                                                          "model.audio_tower.",
+                                                          "model.embed_audio."};
     constexpr std::array<std::string_view, 8> kEnds = {
         ".rotary_emb.inv_freq", ".k_scale",          ".v_scale",    ".q_scale", ".kv_scale",
         ".input_scale",         ".activation_scale", ".masked_bias"};

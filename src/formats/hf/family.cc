@@ -15,7 +15,8 @@ constexpr int64_t kMostContext = 1ll << 31;
 std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
     for (const std::span<const Family> some :
-         {LlamaFamilies(), QwenFamilies(), GemmaFamilies(), DeepseekFamilies(), MoeFamilies()}) {
+         {LlamaFamilies(), QwenFamilies(), GemmaFamilies(), Gemma4Families(), DeepseekFamilies(),
+          MoeFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;
@@ -35,7 +36,8 @@ Status WriteMagnitude(const RopeConfig& rope, double factor, MetaWriter& meta) {
 }
 
 Status WriteScaling(const Config& config, const RopeConfig& rope, MetaWriter& meta) {
-    if (rope.type == "default" || rope.type == "llama3") return {};  // the latter is a tensor
+    // The last two are tensors.
+    if (rope.type == "default" || rope.type == "llama3" || rope.type == "proportional") return {};
     meta.String("rope.scaling.type", rope.type);
     if (rope.type == "longrope") return {};
     WEFT_ASSIGN(const double factor, rope.params.NeedF64({"factor"}));
@@ -63,6 +65,22 @@ Status WriteScaling(const Config& config, const RopeConfig& rope, MetaWriter& me
     WEFT_TRY(WriteMagnitude(rope, factor, meta));
     WEFT_ASSIGN(const bool truncate, rope.params.BoolOr({"truncate"}, true));
     meta.Bool("rope.scaling.yarn_truncate", truncate);
+    return {};
+}
+
+// One number, or one a layer.
+Status WriteKvHeads(const Config& config, int64_t heads, MetaWriter& meta) {
+    constexpr std::string_view kKey = "num_key_value_heads";
+    if (config.Has(kKey) && config.json()[kKey].is_array()) {
+        WEFT_ASSIGN(const std::vector<int64_t> list, config.Ints({kKey}));
+        const bool good = std::ranges::all_of(
+            list, [](int64_t count) { return count >= 1 && count <= kMostHeads; });
+        if (!good) return config.Corrupt(kKey, fmt::format("numbers of 1 to {}", kMostHeads));
+        meta.Ints("attention.head_count_kv", list);
+        return {};
+    }
+    WEFT_ASSIGN(const int64_t count, config.IntOr({kKey}, 1, kMostHeads, heads));
+    meta.Int("attention.head_count_kv", count);
     return {};
 }
 
@@ -105,7 +123,8 @@ Result<const Family*> FindFamily(const Config& config) {
 Result<Config> TextConfig(const Config& config, const Family& family) {
     WEFT_ASSIGN(const Config defaults, Config::Parse(family.defaults, config.where()));
     WEFT_ASSIGN(const Config text, config.Sub({"text_config"}));
-    return defaults.With(config).With(text);
+    const Config whole = defaults.With(config).With(text);
+    return family.adjust == nullptr ? whole : family.adjust(whole);
 }
 
 Result<RopeConfig> ReadRope(const Config& config) {
@@ -118,11 +137,12 @@ Result<RopeConfig> ReadRope(const Config& config) {
     if (rope.type == "su") rope.type = "longrope";
     WEFT_ASSIGN(const double outer, config.F64Or({"rope_theta"}, 10000.0));
     WEFT_ASSIGN(rope.theta, rope.params.F64Or({"rope_theta"}, outer));
-    constexpr std::string_view kKnown[] = {"default", "linear", "llama3", "yarn", "longrope"};
+    constexpr std::string_view kKnown[] = {"default", "linear",   "llama3",
+                                           "yarn",    "longrope", "proportional"};
     if (std::ranges::find(kKnown, rope.type) == std::end(kKnown)) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: RoPE scaling '{}' is not supported. Supported: default, linear, "
-                         "llama3, yarn, longrope.",
+                         "llama3, yarn, longrope, proportional.",
                          config.where(), Shown(rope.type));
     }
     return rope;
@@ -137,6 +157,7 @@ Result<int64_t> HeadDim(const Config& config) {
 Result<int64_t> RotaryDim(const Config& config, int64_t head_dim) {
     if (config.Has("rotary_dim")) return config.NeedInt({"rotary_dim"}, 2, head_dim);
     WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    if (rope.type == "proportional") return head_dim;
     WEFT_ASSIGN(const double outer, config.F64Or({"partial_rotary_factor"}, 1.0));
     WEFT_ASSIGN(const double factor, rope.params.F64Or({"partial_rotary_factor"}, outer));
     if (!(factor > 0 && factor <= 1)) {
@@ -164,6 +185,32 @@ Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_
         factors.push_back(static_cast<float>(1.0 / ((1.0 - blend) / factor + blend)));
     }
     return factors;
+}
+
+Result<std::vector<float>> ProportionalFactors(const RopeConfig& rope, int64_t rotary_dim) {
+    WEFT_ASSIGN(const double share, rope.params.F64Or({"partial_rotary_factor"}, 1.0));
+    WEFT_ASSIGN(const double factor, rope.params.F64Or({"factor"}, 1.0));
+    if (!(share > 0 && share <= 1) || !(factor > 0)) {
+        return rope.params.Corrupt("partial_rotary_factor", "more than 0, at most 1");
+    }
+    const auto turned = static_cast<size_t>(share * static_cast<double>(rotary_dim) / 2);
+    std::vector<float> factors(static_cast<size_t>(rotary_dim / 2), 1e30f);
+    std::fill_n(factors.begin(), turned, static_cast<float>(factor));
+    return factors;
+}
+
+Status WriteWindowedBase(const Config& config, MetaWriter& meta, double usual) {
+    WEFT_ASSIGN(const Config all, config.Sub({"rope_parameters"}));
+    WEFT_ASSIGN(const Config rope, all.Sub({"sliding_attention"}));
+    WEFT_ASSIGN(const std::string type, rope.StringOr({"rope_type"}, "default"));
+    if (type != "default") {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: RoPE scaling '{}' in layers with a window is not supported",
+                         config.where(), Shown(type));
+    }
+    WEFT_ASSIGN(const double base, rope.F64Or({"rope_theta"}, usual));
+    meta.F32("rope.freq_base_swa", base);
+    return {};
 }
 
 Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view gating) {
@@ -214,8 +261,7 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostHeads));
-    WEFT_ASSIGN(const int64_t kv_heads,
-                config.IntOr({"num_key_value_heads"}, 1, kMostHeads, heads));
+    WEFT_TRY(WriteKvHeads(config, heads, meta));
     WEFT_ASSIGN(const int64_t ffn, config.IntOr({"intermediate_size"}, 1, kMostColumns, 0));
     WEFT_ASSIGN(const int64_t context,
                 config.IntOr({"max_position_embeddings"}, 1, kMostContext, 4096));
@@ -229,7 +275,6 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     meta.Int("embedding_length", hidden);
     if (ffn != 0) meta.Int("feed_forward_length", ffn);
     meta.Int("attention.head_count", heads);
-    meta.Int("attention.head_count_kv", kv_heads);
     if (!config.Has("kv_lora_rank")) {  // else of the latent vector: family_deepseek.cc
         meta.Int("attention.key_length", head_dim);
         meta.Int("attention.value_length", head_dim);

@@ -43,6 +43,10 @@ class MetaWriter {
   public:
     MetaWriter(GgufWriter& writer, std::string_view architecture)
         : writer_(writer), prefix_(std::string(architecture) + ".") {}
+    void Ints(std::string_view key, std::span<const int64_t> values) {
+        const std::vector<int32_t> narrow(values.begin(), values.end());
+        writer_.I32s(prefix_ + std::string(key), narrow);
+    }
     void Int(std::string_view key, int64_t value) {
         writer_.U32(prefix_ + std::string(key), static_cast<uint32_t>(value));
     }
@@ -69,6 +73,8 @@ struct Family {
     Status (*layer)(Assembly& assembly, int64_t layer, const std::string& prefix) = nullptr;
     bool pairs = false;  // rows of Q and K: HF has halves, GGUF neighbouring pairs
     float norm_add = 0;
+    // Puts what the family says in a way of its own under the usual keys; may be null.
+    Result<Config> (*adjust)(const Config& config) = nullptr;
     // What transformers takes for keys that config.json doesn't mention, as JSON.
     std::string_view defaults = "{}";
 };
@@ -88,22 +94,30 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view acti
 // where config.json doesn't say.
 Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view gating);
 
-// The text model's config: the family's defaults, config.json, and its "text_config" over it.
+// The text model's config: the family's defaults, config.json, and its "text_config" over it,
+// adjusted by the family.
 Result<Config> TextConfig(const Config& config, const Family& family);
 
 // RoPE as either spelling of config.json has it (rope_parameters; rope_theta and rope_scaling).
 struct RopeConfig {
-    std::string type;  // "default", "linear", "llama3", "yarn", "longrope"
+    std::string type;  // "default", "linear", "llama3", "yarn", "longrope", "proportional"
     double theta = 10000;
     Config params;  // of the type
 };
 Result<RopeConfig> ReadRope(const Config& config);
-// Dims of a head, and how many of them are rotated.
+// Dims of a head, and how many of them are rotated. With "proportional" all are, most by nothing.
 Result<int64_t> HeadDim(const Config& config);
 Result<int64_t> RotaryDim(const Config& config, int64_t head_dim);
 
 // Llama 3's divisors of RoPE's frequencies, [rotary / 2]: the tensor rope_freqs.weight.
 Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_dim);
+
+// The same for "proportional": the first part of the pairs turns, as if all did.
+Result<std::vector<float>> ProportionalFactors(const RopeConfig& rope, int64_t rotary_dim);
+
+// The base of RoPE in layers with a window, where rope_parameters names one for them. Scaled RoPE
+// in these is refused.
+Status WriteWindowedBase(const Config& config, MetaWriter& meta, double usual);
 
 // The window and which layers have it. `pattern`: which layers slide where config.json has no
 // layer_types; no keys are written where no layer slides.
@@ -151,6 +165,7 @@ inline constexpr Rule kSharedExpertsRules[] = {
 std::span<const Family> LlamaFamilies();
 std::span<const Family> QwenFamilies();
 std::span<const Family> GemmaFamilies();
+std::span<const Family> Gemma4Families();
 std::span<const Family> DeepseekFamilies();
 std::span<const Family> MoeFamilies();
 

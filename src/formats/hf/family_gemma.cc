@@ -41,12 +41,8 @@ Status Gemma3Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const bool both_ways, config.BoolOr({"use_bidirectional_attention"}, false));
     if (both_ways) return config.Corrupt("use_bidirectional_attention", "false");
     WEFT_TRY(GemmaMeta(config, meta, [](int64_t layer) { return (layer + 1) % 6 != 0; }));
-    WEFT_ASSIGN(const Config rope, config.Sub({"rope_parameters"}));
-    WEFT_ASSIGN(const Config local, rope.Sub({"sliding_attention"}));
     WEFT_ASSIGN(const double outer, config.F64Or({"rope_local_base_freq"}, 10000.0));
-    WEFT_ASSIGN(const double base, local.F64Or({"rope_theta"}, outer));
-    meta.F32("rope.freq_base_swa", base);
-    return {};
+    return WriteWindowedBase(config, meta, outer);
 }
 
 constexpr Rule kNormRules[] = {

@@ -74,6 +74,15 @@ Status Phi3Meta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
+// Windows in three of four layers, whose RoPE is not scaled.
+Status Olmo3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
+    WEFT_TRY(WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; }));
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    return WriteWindowedBase(config, meta, rope.theta);
+}
+
 constexpr Rule kPhi3Rules[] = {
     {"attn_qkv", "self_attn.qkv_proj", Form::kLinear},
     {"attn_output", "self_attn.o_proj", Form::kLinear},
@@ -113,6 +122,11 @@ constexpr Family kFamilies[] = {
      .rules = {kPostNormRules, kAttentionRules, kQkNormRules, kMlpRules},
      .meta = LlamaMeta,
      .defaults = R"({"rms_norm_eps": 1e-5})"},
+    {.model_type = "olmo3",
+     .architecture = "olmo2",
+     .rules = {kPostNormRules, kAttentionRules, kQkNormRules, kMlpRules},
+     .meta = Olmo3Meta,
+     .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 500000.0, "sliding_window": 4096})"},
     {.model_type = "phi3",
      .architecture = "phi3",
      .rules = {kPreNormRules, kPhi3Rules},

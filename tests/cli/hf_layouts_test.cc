@@ -1,0 +1,64 @@
+// Hugging Face folders in every layout, against transformers: those families whose layers differ in
+// their heads, windows or RoPE, so that a wrong key in a folder would show on some ranks only.
+#include <gtest/gtest.h>
+
+#include "support/hf_folder.h"
+#include "support/hf_quantize.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+
+namespace weft::support {
+namespace {
+
+// What the sums of float32 leave, over at most seven layers.
+constexpr double kBound = 5e-4;
+// The fast kernels round rows for F32 weights no further than that; those for BF16 do.
+constexpr double kFastBound = 3e-2;
+
+class HfLayouts : public testing::TestWithParam<std::string> {
+  protected:
+    void SetUp() override {
+        golden_.Write(GetParam(), folder_, 2);
+        WriteText(folder_ + "/tokenizer.json", SmallTokenizer());
+        for (const int32_t token : golden_.Tokens(GetParam())) {
+            if (!tokens_.empty()) tokens_ += ',';
+            tokens_ += std::to_string(token);
+        }
+    }
+    void Expect(const std::string& flags, double bound) {
+        SCOPED_TRACE(flags);
+        const std::string npy = dir_ / "logits.npy";
+        const Ran ran = RunWeft(Words{"logits", folder_, "--tokens", tokens_, "--npy", npy, "--all",
+                                      "-t", "1", "--kv", "f32"} +
+                                SplitWords(flags));
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const Matrix got = ReadNpy(npy);
+        const std::vector<float> expected = golden_.Floats(GetParam() + "/logits");
+        const size_t vocab = expected.size() / golden_.Tokens(GetParam()).size();
+        ASSERT_EQ(got.rows * vocab, expected.size());
+        for (size_t row = 0; row < got.rows; ++row) {
+            EXPECT_LE(RelativeL2(got.Row(row), std::span(expected).subspan(row * vocab, vocab)),
+                      bound)
+                << "row " << row;
+        }
+    }
+
+    test::TempDir dir_;
+    std::string folder_ = dir_ / "model", tokens_;
+    HfGolden golden_;
+};
+
+TEST_P(HfLayouts, LogitsAreThoseOfTransformers) {
+    std::vector<std::string> layouts = {
+        "--tp 1", "--pp 2", "--tp 2", "--tp 3", "--tp 2 --split 2,1", "--tp 2 --pp 2"};
+    if (GetParam() == "gemma4Moe") layouts.push_back("--tp 2 --ep 2");
+    for (const std::string& layout : layouts) Expect(layout + " --reference", kBound);
+    Expect("--tp 1", kFastBound);
+    Expect("--tp 2", kFastBound);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, HfLayouts, testing::Values("olmo3", "gemma4", "gemma4Moe"),
+                         [](const auto& one) { return one.param; });
+
+}  // namespace
+}  // namespace weft::support
