@@ -1,8 +1,8 @@
 #include "formats/grammar/assembly.h"
 
 #include <algorithm>
-#include <array>
 #include <bitset>
+#include <map>
 
 namespace weft::formats {
 
@@ -98,34 +98,36 @@ void GrammarAssembly::FillCalls(uint32_t state, const Set& members) {
 
 void GrammarAssembly::Fill(uint32_t state) {
     const Set members = members_[state - rule_begin_];
-    std::array<Set, 256> targets;
+    std::vector<Nfa::Edge> edges;
+    std::vector<size_t> borders;  // where the bytes of an edge begin or have ended
     for (const uint32_t member : members) {
         if (member == nfa_.end[nfa_.rule[member]]) states_[state].final = true;
         for (uint32_t at = nfa_.first[member]; at != Nfa::kNone; at = nfa_.edges[at].next) {
             const Nfa::Edge& edge = nfa_.edges[at];
             if (edge.kind != Nfa::Kind::kBytes || !nfa_.productive[edge.to]) continue;
-            for (size_t byte = edge.bytes.low; byte <= edge.bytes.high; ++byte) {
-                targets[byte].push_back(edge.to);
-                ++steps_;
-            }
+            edges.push_back(edge);
+            borders.insert(borders.end(), {edge.bytes.low, edge.bytes.high + size_t{1}});
         }
     }
-    Set before, to;
-    for (size_t byte = 0; byte < 256; ++byte) {
-        Set& target = targets[byte];
+    std::sort(borders.begin(), borders.end());
+    borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+    Set before, to, target;
+    for (size_t i = 0; i + 1 < borders.size(); ++i) {
+        target.clear();
+        for (const Nfa::Edge& edge : edges) {
+            const bool covers = edge.bytes.low <= borders[i] && borders[i] <= edge.bytes.high;
+            if (covers) target.push_back(edge.to);
+        }
+        steps_ += edges.size();
         if (target.empty()) continue;
         std::sort(target.begin(), target.end());
         target.erase(std::unique(target.begin(), target.end()), target.end());
-        auto& bytes = states_[state].bytes;
-        if (target == before && !bytes.empty() && bytes.back().range.high + size_t{1} == byte) {
-            bytes.back().range.high = static_cast<uint8_t>(byte);
-            continue;
-        }
         if (target != before) to = StatesOf(Closure(target));
         before = target;
         steps_ += to.size() + target.size();
-        const auto low = static_cast<uint8_t>(byte);
-        states_[state].bytes.push_back({{low, low}, to});
+        const ByteRange range = {static_cast<uint8_t>(borders[i]),
+                                 static_cast<uint8_t>(borders[i + 1] - 1)};
+        states_[state].bytes.push_back({range, to});
     }
     FillCalls(state, members);
 }
@@ -219,6 +221,43 @@ void GrammarAssembly::FillCallTable(Grammar& grammar) const {
     grammar.first_call_.push_back(static_cast<uint32_t>(grammar.calls_.size()));
 }
 
+// Of each plain state the bytes that lead to the plain state that most bytes lead to; then how
+// often that can be done in a row with the same bytes.
+void GrammarAssembly::FillRuns(Grammar& grammar) const {
+    constexpr size_t kFewBytes = 32;
+    std::map<ByteSet, uint32_t> known;
+    std::vector<uint32_t> next(states_.size(), 0), counts(states_.size(), 0);
+    grammar.runs_.assign(states_.size(), {});
+    for (uint32_t state = 1; state < states_.size(); ++state) {
+        if (!grammar.IsPlain(state)) continue;
+        for (const Bytes& bytes : states_[state].bytes) {
+            const uint32_t to = bytes.to[0];
+            if (bytes.to.size() > 1 || !grammar.IsPlain(to)) continue;
+            counts[to] += bytes.range.high - bytes.range.low + 1U;
+            if (next[state] == 0 || counts[to] > counts[next[state]]) next[state] = to;
+        }
+        const bool few = next[state] == 0 || counts[next[state]] < kFewBytes;
+        ByteSet set;
+        for (const Bytes& bytes : states_[state].bytes) {
+            for (const uint32_t to : bytes.to) counts[to] = 0;
+            if (few || bytes.to.size() > 1 || bytes.to[0] != next[state]) continue;
+            for (size_t byte = bytes.range.low; byte <= bytes.range.high; ++byte) set.Add(byte);
+        }
+        if (few) continue;
+        const auto [entry, added] = known.try_emplace(set, grammar.run_sets_.size());
+        if (added) grammar.run_sets_.push_back(set);
+        grammar.runs_[state] = {entry->second, 1};
+    }
+    for (uint32_t state = 1; state < states_.size(); ++state) {
+        Grammar::Run& run = grammar.runs_[state];
+        if (run.length == 0) continue;
+        for (uint32_t at = next[state]; run.length < Grammar::kLongRun; at = next[at]) {
+            if (grammar.runs_[at].length == 0 || grammar.runs_[at].set != run.set) break;
+            ++run.length;
+        }
+    }
+}
+
 Result<GrammarPtr> GrammarAssembly::Tables(uint32_t root) {
     std::shared_ptr<Grammar> grammar(new Grammar);
     FillClasses(*grammar);
@@ -235,13 +274,14 @@ Result<GrammarPtr> GrammarAssembly::Tables(uint32_t root) {
     grammar->table_.reserve(states_.size() * grammar->num_classes_);
     for (const State& state : states_) FillRow(state, *grammar);
     FillCallTable(*grammar);
+    FillRuns(*grammar);
     grammar->start_ = start_of_[root];
     return GrammarPtr(std::move(grammar));
 }
 
 size_t Grammar::size_bytes() const {
     return (table_.size() + lists_.size() + first_call_.size()) * sizeof(uint32_t) +
-           calls_.size() * sizeof(Call) + flags_.size();
+           calls_.size() * sizeof(Call) + flags_.size() + runs_.size() * sizeof(Run);
 }
 
 }  // namespace weft::formats

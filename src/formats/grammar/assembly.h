@@ -54,6 +54,7 @@ class GrammarAssembly {
     void FillClasses(Grammar& grammar) const;
     void FillRow(const State& state, Grammar& grammar) const;
     void FillCallTable(Grammar& grammar) const;
+    void FillRuns(Grammar& grammar) const;
 
     const Nfa& nfa_;
     std::vector<State> states_;       // [0] is none

@@ -20,8 +20,21 @@
 
 namespace weft::formats {
 
+// Which of the 256 bytes.
+struct ByteSet {
+    std::array<uint64_t, 4> words = {};
+    void Add(size_t byte) { words[byte / 64] |= uint64_t{1} << (byte % 64); }
+    bool Within(const ByteSet& other) const {
+        uint64_t more = 0;
+        for (size_t i = 0; i < words.size(); ++i) more |= words[i] & ~other.words[i];
+        return more == 0;
+    }
+    auto operator<=>(const ByteSet&) const = default;
+};
+
 class Grammar {
   public:
+    static constexpr uint32_t kLongRun = 255;  // as good as endless
     // A rule that begins at the state `start`, then `to`; a `to` of 0: the caller ends with it.
     struct Call {
         uint32_t start;
@@ -46,6 +59,13 @@ class Grammar {
     // Neither final nor with calls: bytes are all that leads on.
     bool IsPlain(uint32_t state) const { return flags_[state] == kBytes; }
 
+    // Any `length` bytes of `set` can follow on the state one after the other, all of the states on
+    // the way are plain. False: not so, or not known.
+    bool Runs(uint32_t state, const ByteSet& set, uint32_t length) const {
+        const Run run = runs_[state];
+        return length <= run.length && run.length > 0 && set.Within(run_sets_[run.set]);
+    }
+
     size_t size_bytes() const;
 
   private:
@@ -55,6 +75,11 @@ class Grammar {
     static constexpr uint32_t kList = 1U << 31;  // entries from here on are places in lists_
     static constexpr uint8_t kFinal = 1, kBytes = 2, kCalls = 4;
 
+    struct Run {
+        uint32_t set = 0;  // of run_sets_
+        uint32_t length = 0;
+    };
+
     uint32_t start_ = 0;
     size_t num_classes_ = 0;
     std::array<uint8_t, 256> class_of_ = {};  // bytes that no edge tells apart share a class
@@ -63,6 +88,8 @@ class Grammar {
     std::vector<uint32_t> first_call_;        // by state, and one more
     std::vector<Call> calls_;
     std::vector<uint8_t> flags_;
+    std::vector<Run> runs_;  // by state
+    std::vector<ByteSet> run_sets_;
 };
 
 using GrammarPtr = std::shared_ptr<const Grammar>;

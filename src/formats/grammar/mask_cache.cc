@@ -1,15 +1,22 @@
 #include "formats/grammar/mask_cache.h"
 
+#include <bit>
+
 namespace weft::formats {
 
-TokenSet::TokenSet(std::vector<int32_t> ids, size_t mask_words) {
-    if (ids.size() <= mask_words) {
-        ids_ = std::move(ids);
-        ids_.shrink_to_fit();
+TokenSet::TokenSet(std::vector<uint32_t> words) {
+    size_t count = 0;
+    for (const uint32_t word : words) count += static_cast<size_t>(std::popcount(word));
+    if (count > words.size()) {
+        words_ = std::move(words);
         return;
     }
-    words_.assign(mask_words, 0);
-    for (const int32_t id : ids) words_[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+    ids_.reserve(count);
+    for (size_t word = 0; word < words.size(); ++word) {
+        for (uint32_t rest = words[word]; rest != 0; rest &= rest - 1) {
+            ids_.push_back(static_cast<int32_t>(word * 32) + std::countr_zero(rest));
+        }
+    }
 }
 
 void TokenSet::AddTo(std::span<uint32_t> bits) const {

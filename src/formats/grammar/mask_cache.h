@@ -25,7 +25,7 @@ namespace weft::formats {
 class TokenSet {
   public:
     TokenSet() = default;
-    TokenSet(std::vector<int32_t> ids, size_t mask_words);
+    explicit TokenSet(std::vector<uint32_t> words);
     void AddTo(std::span<uint32_t> bits) const;
     size_t size_bytes() const { return ids_.size() * 4 + words_.size() * 4; }
 

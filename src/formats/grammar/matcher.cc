@@ -1,6 +1,7 @@
 #include "formats/grammar/matcher.h"
 
 #include <algorithm>
+#include <array>
 
 #include "formats/grammar/mask_cache.h"
 
@@ -28,35 +29,86 @@ class Borrowed {
 // Walks over tokens with the heads of a machine's first level.
 class TokenWalk {
   public:
-    TokenWalk(const TokenTrie& trie, Stacks& stacks)
-        : trie_(trie), stacks_(stacks), most_steps_(stacks.steps() + kMostSteps) {}
+    // Adds tokens to `bits`; to `exits`, if given, the nodes with children at which the stack was
+    // at its bottom.
+    TokenWalk(const TokenTrie& trie, Stacks& stacks, std::span<uint32_t> bits,
+              std::vector<uint32_t>* exits)
+        : trie_(trie), stacks_(stacks), bits_(bits), exits_(exits), first_step_(stacks.steps()) {}
 
-    // Adds the tokens below `root` all of whose bytes from there on can come; and to `exits`, if
-    // given, the nodes with children at which the stack was at its bottom.
-    void Below(uint32_t root, std::vector<int32_t>& found, std::vector<uint32_t>* exits) {
+    // The tokens below `root` all of whose bytes from there on can come.
+    void Below(uint32_t root) { Below(root, 0); }
+
+    uint64_t Steps() const { return stacks_.steps() - first_step_ + plain_steps_; }
+    bool TooMuch() const { return stacks_.overflow() || Steps() > kMostSteps; }
+
+  private:
+    void Add(std::span<const int32_t> tokens) {
+        for (const int32_t id : tokens) bits_[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+    }
+
+    void Below(uint32_t root, size_t level) {
+        const auto heads = stacks_.heads(level);
+        if (heads.size() == 1 && stacks_.grammar().IsPlain(heads[0].state)) {
+            return BelowPlain(root, level, heads[0]);
+        }
         const auto nodes = trie_.nodes();
-        const size_t base = nodes[root].depth + size_t{1};
-        for (uint32_t at = root + 1; at < nodes[root].end && !TooMuch();) {
-            const TokenTrie::Node& node = nodes[at];
-            const size_t level = node.depth - base;
-            if (!stacks_.Step(level, node.byte)) {
-                at = node.end;
-                continue;
-            }
-            const auto here = trie_.TokensAt(at);
-            found.insert(found.end(), here.begin(), here.end());
-            const bool inner = node.end > at + 1;
-            if (inner && exits != nullptr && stacks_.at_bottom(level + 1)) exits->push_back(at);
-            at = stacks_.live(level + 1) ? at + 1 : node.end;
+        for (uint32_t at = root + 1; at < nodes[root].end && !TooMuch(); at = nodes[at].end) {
+            if (stacks_.Step(level, nodes[at].byte)) Visit(at, level + 1);
         }
     }
 
-    bool TooMuch() const { return stacks_.overflow() || stacks_.steps() > most_steps_; }
+    void Visit(uint32_t at, size_t level) {
+        Add(trie_.TokensAt(at));
+        if (trie_.nodes()[at].end == at + 1) return;
+        if (exits_ != nullptr && stacks_.at_bottom(level)) exits_->push_back(at);
+        if (stacks_.live(level)) Below(at, level);
+    }
 
-  private:
+    // The same for one head in a plain state: as long as there are only such, states are followed
+    // without the machine.
+    void BelowPlain(uint32_t root, size_t level, Stacks::Head head) {
+        const Grammar& grammar = stacks_.grammar();
+        const auto nodes = trie_.nodes();
+        const size_t base = nodes[root].depth;
+        std::array<uint32_t, TokenTrie::kMostTokenBytes + 1> states;
+        states[0] = head.state;
+        for (uint32_t at = root + 1; at < nodes[root].end;) {
+            const TokenTrie::Node& node = nodes[at];
+            const size_t depth = node.depth - base;
+            const uint32_t before = states[depth - 1];
+            const auto next = grammar.Next(before, node.byte);
+            ++plain_steps_;
+            if (next.size() == 1 && grammar.IsPlain(next[0])) {
+                states[depth] = next[0];
+                if (node.below > 0 && AllBelow(next[0], node)) {
+                    Add(trie_.TokensFrom(at));
+                    at = node.end;
+                    continue;
+                }
+                Add(trie_.TokensAt(at));
+                ++at;
+                continue;
+            }
+            if (!next.empty()) {
+                if (TooMuch()) return;
+                const Stacks::Head alone = {before, head.frame};
+                if (stacks_.StepAlone(level, alone, node.byte)) Visit(at, level + 1);
+            }
+            at = node.end;
+        }
+    }
+
+    bool AllBelow(uint32_t state, const TokenTrie::Node& node) const {
+        const TokenTrie::Subtree& subtree = trie_.Below(node);
+        return stacks_.grammar().Runs(state, subtree.bytes, subtree.height);
+    }
+
     const TokenTrie& trie_;
     Stacks& stacks_;
-    const uint64_t most_steps_;
+    std::span<uint32_t> bits_;
+    std::vector<uint32_t>* exits_;
+    const uint64_t first_step_;
+    uint64_t plain_steps_ = 0;
 };
 
 constexpr Stacks::Frame kBottomFrame = {0, 0, 0};
@@ -91,12 +143,12 @@ class HeadMask {
         Borrowed stacks(cache_);
         stacks->Load({&kBottomFrame, 1});
         stacks->AddAlone({state, Stacks::kBottom});
-        TokenWalk walk(cache_.trie(), *stacks);
-        std::vector<int32_t> found;
         auto mask = std::make_shared<PlaceMask>();
-        walk.Below(0, found, &mask->exits);
+        std::vector<uint32_t> found(cache_.trie().mask_words(), 0);
+        TokenWalk walk(cache_.trie(), *stacks, found, &mask->exits);
+        walk.Below(0);
         if (walk.TooMuch()) return nullptr;
-        mask->tokens = TokenSet(std::move(found), cache_.trie().mask_words());
+        mask->tokens = TokenSet(std::move(found));
         mask->exits.shrink_to_fit();
         cache_.Keep({state}, mask);
         return mask;
@@ -108,26 +160,15 @@ class HeadMask {
         Borrowed stacks(cache_);
         stacks->Load(frames_);
         stacks->AddAfter(frame);
-        const uint64_t before = stacks->steps();
-        TokenWalk walk(cache_.trie(), *stacks);
-        std::vector<int32_t> found;
-        for (const uint32_t exit : place.exits) walk.Below(exit, found, nullptr);
+        std::vector<uint32_t> found(cache_.trie().mask_words(), 0);
+        TokenWalk walk(cache_.trie(), *stacks, found, nullptr);
+        for (const uint32_t exit : place.exits) walk.Below(exit);
         if (walk.TooMuch()) return false;
-        TokenSet tokens;
-        if (stacks->steps() - before < kManySteps) {
-            for (const int32_t id : found) bits[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
-            return true;
-        }
-        std::vector<uint32_t> all(cache_.trie().mask_words(), 0);
-        place.tokens.AddTo(all);
-        for (const int32_t id : found) all[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
-        found.clear();
-        for (int32_t id = 0; id < cache_.trie().vocab_size(); ++id) {
-            if ((all[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) found.push_back(id);
-        }
+        if (walk.Steps() >= kManySteps) place.tokens.AddTo(found);
+        for (size_t word = 0; word < found.size(); ++word) bits[word] |= found[word];
+        if (walk.Steps() < kManySteps) return true;
         auto mask = std::make_shared<PlaceMask>();
-        mask->tokens = TokenSet(std::move(found), all.size());
-        mask->tokens.AddTo(bits);
+        mask->tokens = TokenSet(std::move(found));
         cache_.Keep(stack, std::move(mask));
         return true;
     }

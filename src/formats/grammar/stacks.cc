@@ -48,22 +48,35 @@ void Stacks::AddAfter(uint32_t frame) {
     Add({frames_[frame].to, frames_[frame].below});
 }
 
-bool Stacks::Step(size_t level, uint8_t byte) {
-    const Level from = levels_[level];
-    const size_t end = level + 1 < levels_.size() ? levels_[level + 1].heads : heads_.size();
+// Makes level + 1 the last one, empty; where its heads begin.
+size_t Stacks::OpenLevel(size_t level) {
     if (level + 1 < levels_.size()) {
         ForgetFrames(levels_[level + 1].frames);
+        heads_.resize(levels_[level + 1].heads);
         levels_.resize(level + 1);
-        heads_.resize(end);
     }
-    levels_.push_back({end, frames_.size(), false, false});
+    levels_.push_back({heads_.size(), frames_.size(), false, false});
     marked_ = false;
-    for (size_t at = from.heads; at < end; ++at) {
-        const Head head = heads_[at];
-        const std::span<const uint32_t> next = grammar_.Next(head.state, byte);
-        steps_ += 1 + next.size();
-        for (const uint32_t to : next) Put(to, head.frame);
-    }
+    return heads_.size();
+}
+
+void Stacks::PutNext(Head head, uint8_t byte) {
+    const std::span<const uint32_t> next = grammar_.Next(head.state, byte);
+    steps_ += 1 + next.size();
+    for (const uint32_t to : next) Put(to, head.frame);
+}
+
+bool Stacks::Step(size_t level, uint8_t byte) {
+    const size_t begin = levels_[level].heads;
+    const size_t end = OpenLevel(level);
+    for (size_t at = begin; at < end; ++at) PutNext(heads_[at], byte);
+    Close(end);
+    return levels_.back().live || levels_.back().at_bottom;
+}
+
+bool Stacks::StepAlone(size_t level, Head head, uint8_t byte) {
+    const size_t end = OpenLevel(level);
+    PutNext(head, byte);
     Close(end);
     return levels_.back().live || levels_.back().at_bottom;
 }

@@ -47,6 +47,8 @@ class Stacks {
 
     // Makes level + 1 from a level; forgets those beyond. False: no head and not at the bottom.
     bool Step(size_t level, uint8_t byte);
+    // The same as if the level had this head and no other.
+    bool StepAlone(size_t level, Head head, uint8_t byte);
 
     std::span<const Head> heads(size_t level) const {
         const size_t begin = levels_[level].heads;
@@ -69,6 +71,8 @@ class Stacks {
         bool at_bottom;
         bool live;
     };
+    size_t OpenLevel(size_t level);
+    void PutNext(Head head, uint8_t byte);
     void Put(uint32_t state, uint32_t frame);
     bool Seen(Head head);
     void Close(size_t at);

@@ -22,12 +22,13 @@ std::shared_ptr<const TokenTrie> TokenTrie::Make(const Tokenizer& tokenizer) {
         return order != 0 ? order < 0 : a < b;
     });
     trie->AddNodes();
+    trie->AddSubtrees();
     return trie;
 }
 
 // Tokens come in the order of their bytes, so each branches off the path of the one before.
 void TokenTrie::AddNodes() {
-    nodes_.push_back({0, 0, 0, 0});
+    nodes_.push_back({0, 0, 0, 0, 0});
     std::vector<uint32_t> path = {0};  // nodes from the root to the last token
     std::string_view before;
     const auto close = [&](size_t depth) {
@@ -43,14 +44,31 @@ void TokenTrie::AddNodes() {
         for (size_t depth = shared; depth < bytes.size(); ++depth) {
             path.push_back(static_cast<uint32_t>(nodes_.size()));
             nodes_.push_back(
-                {0, at, static_cast<uint8_t>(bytes[depth]), static_cast<uint8_t>(depth + 1)});
+                {0, at, static_cast<uint8_t>(bytes[depth]), static_cast<uint8_t>(depth + 1), 0});
         }
         before = bytes;
     }
     close(0);
     nodes_[0].end = static_cast<uint32_t>(nodes_.size());
-    nodes_.push_back({nodes_[0].end, static_cast<uint32_t>(tokens_.size()), 0, 0});
+    nodes_.push_back({nodes_[0].end, static_cast<uint32_t>(tokens_.size()), 0, 0, 0});
     nodes_.shrink_to_fit();
+}
+
+void TokenTrie::AddSubtrees() {
+    constexpr uint32_t kManyNodes = 8;
+    subtrees_.resize(1);
+    for (uint32_t at = 1; at < nodes_[0].end && subtrees_.size() < UINT16_MAX; ++at) {
+        Node& node = nodes_[at];
+        if (node.end - at <= kManyNodes) continue;
+        Subtree subtree = {};
+        for (uint32_t below = at + 1; below < node.end; ++below) {
+            subtree.bytes.Add(nodes_[below].byte);
+            const uint32_t height = nodes_[below].depth - uint32_t{node.depth};
+            subtree.height = std::max(subtree.height, height);
+        }
+        node.below = static_cast<uint16_t>(subtrees_.size());
+        subtrees_.push_back(subtree);
+    }
 }
 
 bool TokenTrie::IsEnd(int32_t token) const {

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/grammar/grammar.h"
 #include "formats/tokenizer/tokenizer.h"
 
 namespace weft::formats {
@@ -30,6 +31,12 @@ class TokenTrie {
         uint32_t first;  // of tokens(): where those of its subtree begin, its own first
         uint8_t byte;    // that leads here from its parent
         uint8_t depth;   // the root has 0
+        uint16_t below;  // of Below(); 0: not known
+    };
+    // What the subtree of a node with many nodes below it is made of.
+    struct Subtree {
+        ByteSet bytes;  // below the node
+        uint32_t height;
     };
 
     static std::shared_ptr<const TokenTrie> Make(const Tokenizer& tokenizer);
@@ -46,6 +53,13 @@ class TokenTrie {
         const uint32_t begin = nodes_[node].first;
         return std::span(tokens_).subspan(begin, nodes_[node + 1].first - begin);
     }
+    // Tokens that end at a node or below it.
+    std::span<const int32_t> TokensFrom(uint32_t node) const {
+        const uint32_t begin = nodes_[node].first;
+        return std::span(tokens_).subspan(begin, nodes_[nodes_[node].end].first - begin);
+    }
+    // Precondition: node.below > 0.
+    const Subtree& Below(const Node& node) const { return subtrees_[node.below]; }
     std::span<const int32_t> ends() const { return ends_; }  // tokens that end a generation
 
     bool IsEnd(int32_t token) const;
@@ -55,8 +69,10 @@ class TokenTrie {
   private:
     TokenTrie() = default;
     void AddNodes();
+    void AddSubtrees();
 
     std::vector<Node> nodes_;
+    std::vector<Subtree> subtrees_;  // [0] is none
     std::vector<int32_t> tokens_;
     std::vector<int32_t> ends_;
     std::string bytes_;              // of all tokens, by id
