@@ -190,6 +190,62 @@ TEST(JsonSchema, RandomGenerationsAreValid) {
     }
 }
 
+// The tokens of a small vocabulary in the manner of SmolLM2, or of SentencePiece.
+std::shared_ptr<const TokenTrie> TrainedTokens(const std::string& name) {
+    const auto text = ReadTextFile(fmt::format("{}/tokenizer/{}.json", WEFT_TEST_DATA, name));
+    EXPECT_TRUE(text.ok());
+    const auto vocabulary = nlohmann::json::parse(*text)["vocabulary"];
+    TokenizerData data;
+    data.model = vocabulary["model"];
+    data.pre = vocabulary.value("pre", "");
+    data.tokens = vocabulary["tokens"].get<std::vector<std::string>>();
+    data.types = vocabulary["types"].get<std::vector<int32_t>>();
+    data.merges = vocabulary.value("merges", std::vector<std::string>());
+    data.scores = vocabulary.value("scores", std::vector<float>());
+    data.eos = vocabulary.value("eos", -1);
+    for (size_t id = 0; id < data.types.size() && data.eos < 0; ++id) {
+        if (data.types[id] == 3) data.eos = static_cast<int32_t>(id);
+    }
+    return TokenTrie::Make(*MadeTokenizer(std::move(data)));
+}
+
+TEST(JsonSchema, TrainedVocabularies) {
+    std::mt19937 random(41);
+    const char* schemas[] = {
+        R"({"type":"object","properties":{"name":{"type":"string"},"tags":{"type":"array","items":
+            {"type":"string","maxLength":7}},"n":{"type":"number"}},"required":["name","tags"]})",
+        R"({"type":"string","minLength":3,"maxLength":40})", R"({"type":"object"})",
+        R"({"type":"string","pattern":"^(the|[a-z]{3,9}) .{2,12}$"})"};
+    for (const char* vocabulary : {"smollm", "spm"}) {
+        const auto trie = TrainedTokens(vocabulary);
+        ASSERT_FALSE(trie->ends().empty());
+        for (const char* text : schemas) {
+            const Json schema = Json::parse(text);
+            const auto fresh = Matcher::Make(Made(schema), trie);
+            ASSERT_TRUE(fresh.ok());
+            for (int round = 0; round < 4; ++round) {
+                Matcher matcher = *fresh;
+                std::string before;
+                for (int step = 0; step < 20 && !matcher.Ended(); ++step) {
+                    ExpectMask(matcher, *trie, before);
+                    std::vector<uint32_t> bits(trie->mask_words());
+                    ASSERT_TRUE(matcher.Allowed(bits).ok());
+                    std::vector<int32_t> tokens = TokensOf(bits);
+                    std::erase_if(tokens, [&](int32_t id) { return trie->IsEnd(id); });
+                    const int32_t token = tokens[random() % tokens.size()];
+                    ASSERT_TRUE(matcher.Accept(token).ok());
+                    before += trie->Bytes(token);
+                }
+                const auto whole = RandomText(*fresh, *trie, random, 20);
+                ASSERT_TRUE(whole.ok()) << whole.error().message;
+                const Json value = Json::parse(*whole, nullptr, false);
+                ASSERT_FALSE(value.is_discarded()) << *whole;
+                EXPECT_TRUE(Validator(schema).Valid(value, schema)) << *whole;
+            }
+        }
+    }
+}
+
 TEST(JsonSchema, AnyObject) {
     const auto grammar = JsonObjectGrammar();
     ASSERT_TRUE(grammar.ok());

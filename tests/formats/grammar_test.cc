@@ -158,23 +158,6 @@ TEST(Grammar, Ambiguity) {
     EXPECT_GT(count, 7);
 }
 
-// Every token's place in a mask, against what Accept says of a copy and against the bytes one by
-// one.
-void ExpectMask(const Matcher& matcher, const TokenTrie& trie, const std::string& before) {
-    std::vector<uint32_t> bits(trie.mask_words() + 1, 0xFFFFFFFF);
-    const Status status = matcher.Allowed(bits);
-    ASSERT_TRUE(status.ok()) << status.error().message << " after " << before;
-    EXPECT_EQ(bits.back(), 0U);
-    for (int32_t id = 0; id < trie.vocab_size(); ++id) {
-        Matcher copy = matcher;
-        const bool allowed = (bits[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
-        ASSERT_EQ(allowed, copy.Accept(id).ok()) << before << " then " << trie.Bytes(id);
-        if (trie.IsEnd(id)) {
-            ASSERT_EQ(allowed, matcher.CanEnd());
-        }
-    }
-}
-
 TEST(Matcher, MasksAreWhatAcceptTakes) {
     const auto trie = CrossingTokens();
     std::mt19937 random(7);

@@ -85,6 +85,23 @@ inline std::vector<int32_t> TokensOf(std::span<const uint32_t> bits) {
     return tokens;
 }
 
+// Every token's place in a mask, against what Accept says of a copy and against the bytes one by
+// one.
+inline void ExpectMask(const Matcher& matcher, const TokenTrie& trie, const std::string& before) {
+    std::vector<uint32_t> bits(trie.mask_words() + 1, 0xFFFFFFFF);
+    const Status status = matcher.Allowed(bits);
+    ASSERT_TRUE(status.ok()) << status.error().message << " after " << before;
+    EXPECT_EQ(bits.back(), 0U);
+    for (int32_t id = 0; id < trie.vocab_size(); ++id) {
+        Matcher copy = matcher;
+        const bool allowed = (bits[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+        ASSERT_EQ(allowed, copy.Accept(id).ok()) << before << " then " << trie.Bytes(id);
+        if (trie.IsEnd(id)) {
+            ASSERT_EQ(allowed, matcher.CanEnd());
+        }
+    }
+}
+
 // The text of one random generation. Where the grammar may end it does, once `calm` tokens have
 // been drawn; until then rarely. After these shorter tokens come first: closing ones are short.
 inline Result<std::string> RandomText(const Matcher& fresh, const TokenTrie& trie,

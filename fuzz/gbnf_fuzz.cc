@@ -1,0 +1,25 @@
+// Fuzzes grammars in GBNF, and regular expressions where the input begins with '/'. What compiles
+// is followed with tokens that the bytes behind a line "---" choose.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "formats/grammar/gbnf.h"
+#include "formats/grammar/regex_grammar.h"
+#include "support/grammar_probe.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+    using namespace weft::formats;
+    const std::string_view input(reinterpret_cast<const char*>(bytes), size);
+    const size_t cut = input.find("\n---\n");
+    const std::string_view source = input.substr(0, cut);
+    const std::string_view choices = cut == input.npos ? "abcdefgh" : input.substr(cut + 5);
+    const auto grammar =
+        source.starts_with('/') ? GrammarFromRegex(source.substr(1)) : GrammarFromGbnf(source);
+    if (grammar.ok()) {
+        ProbeGrammar(*grammar, choices);
+    } else {
+        WEFT_CHECK(!grammar.error().message.empty());
+    }
+    return 0;
+}

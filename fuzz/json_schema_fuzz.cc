@@ -1,0 +1,23 @@
+// Fuzzes grammars from JSON schemas. What compiles is followed with tokens that the bytes behind a
+// line "---" choose; a text that is whole must be JSON.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "formats/grammar/json_schema.h"
+#include "support/grammar_probe.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+    using namespace weft::formats;
+    const std::string_view input(reinterpret_cast<const char*>(bytes), size);
+    const size_t cut = input.find("\n---\n");
+    const auto grammar = GrammarFromJsonSchemaText(input.substr(0, cut));
+    if (grammar.ok()) {
+        ProbeGrammar(*grammar, cut == input.npos ? "abcdefgh" : input.substr(cut + 5));
+        const auto blank = Matches(**grammar, "");
+        WEFT_CHECK(!blank.ok() || !*blank);
+    } else {
+        WEFT_CHECK(!grammar.error().message.empty());
+    }
+    return 0;
+}
