@@ -23,7 +23,7 @@ using Rule = GrammarBuilder::Rule;
 
 class Compiler {
   public:
-    explicit Compiler(const Schema& root) : root_(root), merger_(root) {}
+    explicit Compiler(const Schema& root) : merger_(root) {}
 
     Result<GrammarPtr> Run() {
         WEFT_ASSIGN(const Rule whole, Referred("#", "#"));
@@ -472,7 +472,6 @@ class Compiler {
         return members;
     }
 
-    const Schema& root_;
     SchemaMerger merger_;
     GrammarBuilder builder_;
     std::map<const Schema*, Rule> rules_;  // by place in the root schema
