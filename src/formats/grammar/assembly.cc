@@ -156,8 +156,8 @@ Result<GrammarPtr> GrammarAssembly::Run(uint32_t root) {
         const uint32_t rule = open_rules_.back();
         open_rules_.pop_back();
         const size_t begin = states_.size();
-        most_states_ = std::min(kMostStates, begin + 64 + 4 * sizes[rule]);
-        most_steps_ = std::min(kMostSteps, steps_ + 100'000 + 2'000 * sizes[rule]);
+        most_states_ = std::min(kMostStates, begin + 256 + sizes[rule]);
+        most_steps_ = std::min(kMostSteps, steps_ + 200'000 + 300 * sizes[rule]);
         if (AddRule(rule, true)) continue;
         states_.resize(begin);
         most_states_ = kMostStates;

@@ -16,7 +16,7 @@ class GrammarAssembly {
   public:
     static constexpr size_t kMostStates = 1 << 17;
     static constexpr size_t kMostTableBytes = 64 << 20;
-    static constexpr uint64_t kMostSteps = 200'000'000;
+    static constexpr uint64_t kMostSteps = 30'000'000;
 
     explicit GrammarAssembly(const Nfa& nfa);
     // kUsage: too large.

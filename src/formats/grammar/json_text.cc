@@ -1,8 +1,7 @@
 #include "formats/grammar/json_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <array>
 
 #include "formats/grammar/escapes.h"
 #include "formats/tokenizer/unicode.h"
@@ -17,16 +16,17 @@ const PointSet kUnescaped = {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, kM
 const PointSet kDigits = {{'0', '9'}};
 constexpr int64_t kMostWhole = 999'999'999'999'999'999;
 
-std::string EscapeOf(uint32_t point) {
+// The letter of a two-letter escape, or 0.
+char ShortEscape(uint32_t point) {
     switch (point) {
-        case '"': return "\\\"";
-        case '\\': return "\\\\";
-        case '\b': return "\\b";
-        case '\f': return "\\f";
-        case '\n': return "\\n";
-        case '\r': return "\\r";
-        case '\t': return "\\t";
-        default: return fmt::format("\\u{:04x}", point);
+        case '"': return '"';
+        case '\\': return '\\';
+        case '\b': return 'b';
+        case '\f': return 'f';
+        case '\n': return 'n';
+        case '\r': return 'r';
+        case '\t': return 't';
+        default: return 0;
     }
 }
 
@@ -126,10 +126,24 @@ Expr JsonStringPoints(const PointSet& set, GrammarBuilder& builder) {
     std::vector<Expr> choices;
     const PointSet as_is = Intersection(set, Normalized(kUnescaped));
     if (!as_is.empty()) choices.push_back(builder.Points(as_is));
+    PointSet shorts;
+    std::array<PointSet, 2> longs;  // last digits of \u000x and \u001x
     for (const PointRange& range : Intersection(set, Complement(kUnescaped))) {
         for (uint32_t point = range.low; point <= range.high; ++point) {
-            choices.push_back(builder.Text(EscapeOf(point)));
+            const auto letter = static_cast<uint8_t>(ShortEscape(point));
+            const auto digit = static_cast<uint8_t>("0123456789abcdef"[point % 16]);
+            PointSet& escapes = letter != 0 ? shorts : longs[point / 16];
+            const uint32_t last = letter != 0 ? letter : digit;
+            escapes.push_back({last, last});
         }
+    }
+    if (!shorts.empty()) {
+        choices.push_back(builder.Sequence({builder.Text("\\"), builder.Points(shorts)}));
+    }
+    for (const size_t high : {0, 1}) {
+        if (longs[high].empty()) continue;
+        const Expr begin = builder.Text(high == 0 ? "\\u000" : "\\u001");
+        choices.push_back(builder.Sequence({begin, builder.Points(longs[high])}));
     }
     return builder.Choice(std::move(choices));
 }

@@ -8,7 +8,7 @@
 namespace weft::formats {
 namespace {
 
-constexpr uint64_t kMostSteps = 50'000'000;  // of one mask
+constexpr uint64_t kMostSteps = 20'000'000;  // of one mask
 constexpr uint64_t kManySteps = 20'000;      // worth to be kept for a whole stack
 
 // A machine that goes back to the cache.
@@ -31,15 +31,21 @@ class TokenWalk {
   public:
     // Adds tokens to `bits`; to `exits`, if given, the nodes with children at which the stack was
     // at its bottom.
-    TokenWalk(const TokenTrie& trie, Stacks& stacks, std::span<uint32_t> bits,
+    // It may take `most_steps`.
+    TokenWalk(const TokenTrie& trie, Stacks& stacks, uint64_t most_steps, std::span<uint32_t> bits,
               std::vector<uint32_t>* exits)
-        : trie_(trie), stacks_(stacks), bits_(bits), exits_(exits), first_step_(stacks.steps()) {}
+        : trie_(trie),
+          stacks_(stacks),
+          bits_(bits),
+          exits_(exits),
+          first_step_(stacks.steps()),
+          most_steps_(most_steps) {}
 
     // The tokens below `root` all of whose bytes from there on can come.
     void Below(uint32_t root) { Below(root, 0); }
 
     uint64_t Steps() const { return stacks_.steps() - first_step_ + plain_steps_; }
-    bool TooMuch() const { return stacks_.overflow() || Steps() > kMostSteps; }
+    bool TooMuch() const { return stacks_.overflow() || Steps() > most_steps_; }
 
   private:
     void Add(std::span<const int32_t> tokens) {
@@ -107,13 +113,13 @@ class TokenWalk {
     Stacks& stacks_;
     std::span<uint32_t> bits_;
     std::vector<uint32_t>* exits_;
-    const uint64_t first_step_;
+    const uint64_t first_step_, most_steps_;
     uint64_t plain_steps_ = 0;
 };
 
 constexpr Stacks::Frame kBottomFrame = {0, 0, 0};
 
-// The mask of one head: from the cache where it is known. Empty: too ambiguous.
+// The masks of a matcher's heads, from the cache where they are known. False: too ambiguous.
 class HeadMask {
   public:
     HeadMask(MaskCache& cache, std::span<const Stacks::Frame> frames)
@@ -145,8 +151,9 @@ class HeadMask {
         stacks->AddAlone({state, Stacks::kBottom});
         auto mask = std::make_shared<PlaceMask>();
         std::vector<uint32_t> found(cache_.trie().mask_words(), 0);
-        TokenWalk walk(cache_.trie(), *stacks, found, &mask->exits);
+        TokenWalk walk(cache_.trie(), *stacks, steps_left_, found, &mask->exits);
         walk.Below(0);
+        steps_left_ -= std::min(steps_left_, walk.Steps());
         if (walk.TooMuch()) return nullptr;
         mask->tokens = TokenSet(std::move(found));
         mask->exits.shrink_to_fit();
@@ -161,8 +168,9 @@ class HeadMask {
         stacks->Load(frames_);
         stacks->AddAfter(frame);
         std::vector<uint32_t> found(cache_.trie().mask_words(), 0);
-        TokenWalk walk(cache_.trie(), *stacks, found, nullptr);
+        TokenWalk walk(cache_.trie(), *stacks, steps_left_, found, nullptr);
         for (const uint32_t exit : place.exits) walk.Below(exit);
+        steps_left_ -= std::min(steps_left_, walk.Steps());
         if (walk.TooMuch()) return false;
         if (walk.Steps() >= kManySteps) place.tokens.AddTo(found);
         for (size_t word = 0; word < found.size(); ++word) bits[word] |= found[word];
@@ -175,6 +183,7 @@ class HeadMask {
 
     MaskCache& cache_;
     std::span<const Stacks::Frame> frames_;
+    uint64_t steps_left_ = kMostSteps;  // of all heads together
 };
 
 }  // namespace

@@ -16,7 +16,7 @@
 // walk over the tokens that may come there (a string's inside: over the whole vocabulary).
 //
 // Bounds: nesting deeper than 500 open rules is not offered; more than 1000 stacks at a time, or a
-// mask that takes more than 50 million steps, is an error.
+// mask that takes more than 20 million steps, is an error.
 // Thread: one caller a Matcher; copies may be used on different threads (the cache has a lock).
 #pragma once
 
