@@ -12,6 +12,7 @@ namespace {
 
 // A signal handler reaches nothing else.
 std::atomic<bool> g_stop{false};
+std::atomic<bool> g_hangup{false};
 int g_grace_ms = 0;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -78,6 +79,14 @@ const std::atomic<bool>* CatchInterrupts(int grace_ms) {
     }
     ::signal(SIGPIPE, SIG_IGN);
     return &g_stop;
+}
+
+std::atomic<bool>* CatchHangups() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { g_hangup.store(true); };
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGHUP, &action, nullptr);
+    return &g_hangup;
 }
 
 void Stream(std::string_view text) {

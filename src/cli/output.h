@@ -37,6 +37,9 @@ class ProgressLine {
 // the process. It goes into ClusterOptions::stop. grace_ms: a SIGTERM sets it so much later.
 const std::atomic<bool>* CatchInterrupts(int grace_ms = 0);
 
+// From here on SIGHUP sets the flag that is returned, each time; who looks clears it.
+std::atomic<bool>* CatchHangups();
+
 // Writes to standard output at once. Where nobody reads it any more, asks to stop like Ctrl-C.
 void Stream(std::string_view text);
 

@@ -75,6 +75,7 @@ Status Serve(ServeFlags& flags) {
     WEFT_TRY(SizeCache(flags));
     serve::ServerOptions& options = flags.server;
     options.interrupted = flags.common.cluster.stop;
+    options.reload = CatchHangups();
     options.cluster = flags.common.cluster;
     const int ranks = cluster::RanksOf(options.cluster);
     if (ranks > 1 && options.cluster.rejoin_ms == 0 && options.batch.max_restarts > 0) {
@@ -167,6 +168,10 @@ void AddServing(CLI::App& serve, ServeFlags& flags) {
     serve
         .add_option("--api-key-file", server.key_file,
                     "Keys that clients need ('weft key new NAME' makes one)")
+        ->group(group);
+    serve.add_option("--metrics-prefix", server.metrics_prefix,
+                     "Of the names in /metrics: weft (default), or vllm for dashboards made for it")
+        ->check(CLI::IsMember({"weft", "vllm"}))
         ->group(group);
     serve.add_option("--tls-cert", server.http.tls_cert, "TLS: the certificate, with its chain")
         ->group(group);

@@ -112,6 +112,7 @@ void Server::Watch() {
     int64_t drained_ns = 0;
     while (!over_) {
         std::this_thread::sleep_for(kWatchTurn);
+        if (options_.reload != nullptr && options_.reload->exchange(false)) Reload();
         if (options_.interrupted == nullptr || !options_.interrupted->load()) continue;
         engine::BatchEngine* engine = watched_.load();
         if (engine == nullptr) {
@@ -125,6 +126,15 @@ void Server::Watch() {
             engine->Stop();
         }
     }
+}
+
+// What can't be read leaves the old in use; the log says why.
+void Server::Reload() {
+    if (keys_ != nullptr) [[maybe_unused]]
+        const Status logged = keys_->Reload();
+    if (options_.http.tls_cert.empty()) return;
+    const Status reloaded = http_->ReloadTls();
+    if (!reloaded.ok()) Log(LogLevel::kWarning, "{}", reloaded.error().message);
 }
 
 Status Server::Run() {

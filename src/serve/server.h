@@ -39,6 +39,7 @@ struct ServerOptions {
     std::string metrics_prefix = "weft";
     int64_t drain_ms = 30'000;
     const std::atomic<bool>* interrupted = nullptr;      // by a signal handler
+    std::atomic<bool>* reload = nullptr;  // set, keys and certificates are read again
     std::function<void(const std::string& line)> say{};  // a line for the user
 };
 
@@ -59,6 +60,7 @@ class Server {
     Status Open();
     void Handle(std::shared_ptr<Exchange> exchange);
     void Watch();
+    void Reload();
     Status Describe();
 
     ServerOptions options_;

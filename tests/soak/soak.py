@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Streams go on while ranks are killed: the same texts as undisturbed, to the letter.
 
-Usage: soak.py WEFT MODEL [--kills N] [--seconds S] [--clients C] [--ranks R] [--timeout-ms T]
+Usage: soak.py WEFT MODEL [--kills N] [--seconds S] [--clients C] [--ranks R] [--pp P]
+               [--timeout-ms T]
 
 Starts `weft serve MODEL --local R`, lets C clients stream greedy answers all the time, and kills
 (SIGKILL) or stops (SIGSTOP) a random other rank at random moments. Every answer must be complete
@@ -29,7 +30,8 @@ def children_of(pid):
 class Server:
     def __init__(self, options):
         command = [options.weft, "serve", options.model, "--port", "0", "--json", "--ctx", "1024",
-                   "--max-seqs", "16", "-t", "1", "--local", str(options.ranks),
+                   "--max-seqs", "16", "-t", "1", "--local", str(options.ranks), "--pp",
+                   str(options.pp), "--tp", str(options.ranks // options.pp),
                    "--timeout-ms", str(options.timeout_ms), "--max-restarts", "100000"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                                         stderr=open(options.log, "w") if options.log else None)
@@ -123,6 +125,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60, help="at most")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--pp", type=int, default=1, help="pipeline stages")
     parser.add_argument("--timeout-ms", type=int, default=1000)
     parser.add_argument("--gap", type=float, default=1.5, help="seconds between faults, on average")
     parser.add_argument("--stop-share", type=float, default=0.1, help="SIGSTOP in place of SIGKILL")

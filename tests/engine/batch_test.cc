@@ -1,0 +1,237 @@
+// Many requests at once, on whole models: each says to the token what it says alone, whatever else
+// is in its steps, with few pages and with a warm prefix cache; who leaves costs nobody anything.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+
+#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::engine {
+namespace {
+
+using support::OddHyper;
+using support::TinyFile;
+
+TinyFile FileOf(const std::string& name) {
+    TinyFile file{.hyper = OddHyper(name == "q8_0" ? "llama" : name)};
+    file.hyper.layers = 2;
+    if (name == "q8_0") file.dtype = DType::kQ8_0;
+    if (name == "gemma3") {
+        file.hyper.layers = 6;
+        file.hyper.tied = true;
+        file.numbers = {{"attention.sliding_window", 6}};
+    }
+    if (name == "deepseek2") {
+        model::Hyper& h = file.hyper;
+        h.hidden = 144;
+        h.ffn = 96;
+        h.moe.experts = 10;
+        h.moe.used = 3;
+        h.moe.ffn = 96;
+        h.latent = {.rank = 64, .q_rank = 0, .nope = 32, .rope = 16, .value = 24};
+        h.head_dim = 48;
+        h.rotary_dim = 16;
+        h.moe.shared_ffn = 192;
+        file.form.dense_layers = 1;
+    }
+    return file;
+}
+
+// Keeps what was said.
+class Ear final : public Listener {
+  public:
+    void OnToken(const SaidToken& token, std::string_view text) override {
+        const std::lock_guard lock(mutex_);
+        tokens_.push_back(token.chance.id);
+        text_ += text;
+    }
+    void OnEnd(std::string_view rest, const Result<Ending>& ending) override {
+        const std::lock_guard lock(mutex_);
+        EXPECT_FALSE(over_) << "ended twice";
+        over_ = true;
+        text_ += rest;
+        if (ending.ok()) {
+            ending_ = *ending;
+        } else {
+            error_ = ending.error();
+        }
+    }
+    bool over() const { return Locked(over_); }
+    std::vector<int32_t> tokens() const { return Locked(tokens_); }
+    std::string text() const { return Locked(text_); }
+    Ending ending() const { return Locked(ending_); }
+    std::optional<Error> error() const { return Locked(error_); }
+
+  private:
+    template <typename T>
+    T Locked(const T& value) const {
+        const std::lock_guard lock(mutex_);
+        return value;
+    }
+    mutable std::mutex mutex_;
+    std::vector<int32_t> tokens_;
+    std::string text_;
+    Ending ending_;
+    std::optional<Error> error_;
+    bool over_ = false;
+};
+
+Job JobOf(const std::string& model, int64_t kv_tokens) {
+    Job job;
+    job.model = model;
+    job.threads = 1;
+    job.ctx = 320;
+    job.kv_tokens = kv_tokens;
+    job.chunk = 64;
+    job.proof = false;
+    return job;
+}
+
+// Prompts that share beginnings, greedy and drawn, with and without penalties.
+BatchRequest RequestOf(int number) {
+    BatchRequest request;
+    for (int i = 0; i < 70 + 13 * (number % 4); ++i) request.prompt.push_back(97 + (i * i) % 7);
+    request.prompt.push_back(100 + number);
+    request.max_tokens = 12 + 7 * (number % 5);
+    request.ignore_eos = true;
+    request.sampler.temperature = number % 3 == 0 ? 0.0f : 0.9f;
+    request.sampler.seed = static_cast<uint64_t>(number);
+    request.sampler.frequency_penalty = number % 4 == 1 ? 0.5f : 0.0f;
+    return request;
+}
+
+class Batch : public testing::TestWithParam<const char*> {
+  protected:
+    std::string Write(const std::string& name) {
+        support::WriteTinyGguf(dir_ / name, FileOf(name));
+        return dir_ / name;
+    }
+    static std::unique_ptr<BatchEngine> Open(const std::string& model, int64_t kv_tokens,
+                                             int64_t max_seqs, bool cache) {
+        auto engine = BatchEngine::Start({}, JobOf(model, kv_tokens), {max_seqs, cache});
+        EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
+        return engine.ok() ? std::move(*engine) : nullptr;
+    }
+    // All at once; what each said.
+    static std::vector<std::shared_ptr<Ear>> SayAll(BatchEngine& engine, int count) {
+        std::vector<std::shared_ptr<Ear>> ears;
+        for (int i = 0; i < count; ++i) {
+            ears.push_back(std::make_shared<Ear>());
+            EXPECT_TRUE(engine.Submit(RequestOf(i), ears.back()).ok());
+        }
+        engine.Drain();
+        const Status ran = engine.Run();
+        EXPECT_TRUE(ran.ok()) << (ran.ok() ? "" : ran.error().message);
+        return ears;
+    }
+    test::TempDir dir_;
+};
+
+TEST_P(Batch, EachSaysWhatItSaysAlone) {
+    constexpr int kRequests = 12;
+    const std::string model = Write(GetParam());
+    std::vector<std::vector<int32_t>> alone;
+    for (int i = 0; i < kRequests; ++i) {
+        auto engine = Engine::Start({}, JobOf(model, 0));
+        ASSERT_TRUE(engine.ok());
+        const BatchRequest request = RequestOf(i);
+        GenerateRequest single;
+        single.prompt = request.prompt;
+        single.max_tokens = request.max_tokens;
+        single.ignore_eos = true;
+        single.sampler = request.sampler;
+        single.sampler.frequency_penalty = 0;
+        if (request.sampler.frequency_penalty != 0) {
+            auto one = Open(model, 0, 1, false);
+            auto ear = std::make_shared<Ear>();
+            ASSERT_TRUE(one->Submit(request, ear).ok());
+            one->Drain();
+            ASSERT_TRUE(one->Run().ok());
+            alone.push_back(ear->tokens());
+        } else {
+            alone.push_back((*engine)->Generate(single)->tokens);
+        }
+    }
+    // Plenty of pages; so few that sequences push each other out; with the prefix cache, without.
+    for (const int64_t kv_tokens : {4096, 384}) {
+        for (const bool cache : {true, false}) {
+            auto engine = Open(model, kv_tokens, 6, cache);
+            ASSERT_NE(engine, nullptr);
+            const auto ears = SayAll(*engine, kRequests);
+            for (int i = 0; i < kRequests; ++i) {
+                EXPECT_EQ(ears[static_cast<size_t>(i)]->tokens(), alone[static_cast<size_t>(i)])
+                    << "request " << i << ", " << kv_tokens << " tokens of KV, cache " << cache;
+            }
+            const BatchStats stats = engine->stats();
+            EXPECT_EQ(stats.ended, kRequests);
+            EXPECT_EQ(stats.schedule.free_pages + stats.schedule.idle_pages, stats.schedule.pages);
+            EXPECT_EQ(stats.schedule.cache_hit > 0, cache);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Batch, testing::Values("llama", "q8_0", "gemma3", "deepseek2"));
+
+using BatchEngineTest = Batch;
+
+TEST_F(BatchEngineTest, WhoIsCancelledLeavesAtOnceAndTheOthersGoOn) {
+    support::WriteTinyGguf(dir_ / "m", FileOf("llama"));
+    auto engine = Open(dir_ / "m", 4096, 4, true);
+    ASSERT_NE(engine, nullptr);
+    auto leaver = std::make_shared<Ear>(), stayer = std::make_shared<Ear>();
+    BatchRequest endless = RequestOf(0);
+    endless.max_tokens = -1;
+    const auto id = engine->Submit(endless, leaver);
+    ASSERT_TRUE(id.ok());
+    ASSERT_TRUE(engine->Submit(RequestOf(1), stayer).ok());
+    std::thread other([&] {
+        while (leaver->tokens().size() < 5) std::this_thread::yield();
+        engine->Cancel(*id);
+        engine->Cancel(*id);
+        engine->Cancel(12345);
+        engine->Drain();
+    });
+    EXPECT_TRUE(engine->Run().ok());
+    other.join();
+    ASSERT_TRUE(leaver->error().has_value());
+    EXPECT_EQ(leaver->error()->code, ErrorCode::kCancelled);
+    EXPECT_EQ(stayer->ending().finish, "length");
+    const ScheduleStats stats = engine->stats().schedule;
+    EXPECT_EQ(stats.free_pages + stats.idle_pages, stats.pages);
+    EXPECT_FALSE(engine->Submit(RequestOf(1), stayer).ok()) << "it is drained";
+}
+
+TEST_F(BatchEngineTest, WhatCanNeverRunIsRefusedWithTheNumbers) {
+    support::WriteTinyGguf(dir_ / "m", FileOf("llama"));
+    auto engine = Open(dir_ / "m", 0, 4, true);
+    ASSERT_NE(engine, nullptr);
+    BatchRequest request = RequestOf(0);
+    request.prompt.resize(320, 97);
+    auto refused = engine->Submit(request, std::make_shared<Ear>());
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("320 tokens"), std::string::npos);
+    request.prompt = {-1};
+    EXPECT_FALSE(engine->Submit(request, std::make_shared<Ear>()).ok());
+    request.prompt.clear();
+    EXPECT_FALSE(engine->Submit(request, std::make_shared<Ear>()).ok());
+    request = RequestOf(0);
+    request.sampler.temperature = NAN;
+    EXPECT_FALSE(engine->Submit(request, std::make_shared<Ear>()).ok());
+    // As long as the context allows: it ends there.
+    auto ear = std::make_shared<Ear>();
+    request = RequestOf(0);
+    request.max_tokens = 1'000'000'000'000;
+    ASSERT_TRUE(engine->Submit(request, ear).ok());
+    engine->Drain();
+    EXPECT_TRUE(engine->Run().ok());
+    EXPECT_EQ(ear->ending().finish, "context");
+    EXPECT_EQ(ear->tokens().size() + request.prompt.size(), 320u);
+}
+
+}  // namespace
+}  // namespace weft::engine
