@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/config.h"
 #include "cli/flags.h"
 
 namespace weft::cli {
@@ -70,7 +71,9 @@ int Main(std::vector<std::string> words) {
     AddKey(app, status);
     ExpandTrace(words);
     ExpandNet(words);
+    const Status expanded = ExpandConfig(words);
     const bool wants_json = Has(words, "--json");
+    if (!expanded.ok()) return Fail(expanded.error(), wants_json);
     try {
         std::ranges::reverse(words);  // as the parser wants them
         app.parse(words);

@@ -34,6 +34,7 @@ struct ServeFlags {
     CommonFlags common;
     serve::ServerOptions server;
     bool no_prefix_cache = false;
+    std::string config;
 };
 
 // Bytes of KV of a token on one rank that has all heads.
@@ -169,8 +170,9 @@ void AddServing(CLI::App& serve, ServeFlags& flags) {
         .add_option("--api-key-file", server.key_file,
                     "Keys that clients need ('weft key new NAME' makes one)")
         ->group(group);
-    serve.add_option("--metrics-prefix", server.metrics_prefix,
-                     "Of the names in /metrics: weft (default), or vllm for dashboards made for it")
+    serve
+        .add_option("--metrics-prefix", server.metrics_prefix,
+                    "Of the names in /metrics: weft (default), or vllm for dashboards made for it")
         ->check(CLI::IsMember({"weft", "vllm"}))
         ->group(group);
     serve.add_option("--tls-cert", server.http.tls_cert, "TLS: the certificate, with its chain")
@@ -189,7 +191,9 @@ void AddServe(CLI::App& app, int& status) {
     auto flags = std::make_shared<ServeFlags>();
     CLI::App* serve = app.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API)");
     serve->footer(kFooter);
-    serve->set_config("--config", "", "Read flags from a TOML file, such as ctx = 8192");
+    // Replaced before it is parsed (config.h).
+    serve->add_option("--config", flags->config, "Read flags from a TOML file, such as ctx = 8192")
+        ->type_name("FILE");
     AddModel(*serve, flags->common.job.model, flags->common.pull);
     AddServing(*serve, *flags);
     AddClusterFlags(*serve, flags->common);

@@ -196,10 +196,10 @@ class ChatDialect final : public Dialect {
                std::span<const engine::SaidToken> tokens, std::string& out) {
         const std::string chances =
             chances_ && !tokens.empty() ? Dump(ChatLogprobs(served_.tokenizer(), tokens)) : "null";
-        out += fmt::format(
-            R"(data: {},"choices":[{{"index":{},"delta":{{{}}},"logprobs":{},"finish_reason":{}}}]{}}})"
-            "\n\n",
-            head_, choice, delta, chances, finish, usage_ ? R"(,"usage":null)" : "");
+        out += fmt::format(R"(data: {},"choices":[{{"index":{},"delta":{{{}}},"logprobs":{},)"
+                           R"("finish_reason":{}}}]{}}})"
+                           "\n\n",
+                           head_, choice, delta, chances, finish, usage_ ? R"(,"usage":null)" : "");
     }
     std::string CallsJson(int choice, const std::vector<formats::ToolCall>& calls) {
         Json list = Json::array();

@@ -1,0 +1,68 @@
+#include "cli/config.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <sstream>
+
+#include "base/file.h"
+
+namespace weft::cli {
+namespace {
+
+bool Given(const std::vector<std::string>& words, const std::string& flag) {
+    return std::ranges::any_of(words, [&](const std::string& word) {
+        return word == flag || word.starts_with(flag + "=");
+    });
+}
+
+Result<std::vector<std::string>> FlagsOf(const std::string& path,
+                                         const std::vector<std::string>& words) {
+    WEFT_ASSIGN(const std::string text, ReadTextFile(path, 1 << 20));
+    std::vector<CLI::ConfigItem> items;
+    try {
+        std::istringstream stream(text);
+        items = CLI::ConfigTOML().from_config(stream);
+    } catch (const CLI::Error& error) {
+        return MakeError(ErrorCode::kUsage, "{}: {}", path, error.what());
+    }
+    std::vector<std::string> flags;
+    for (const CLI::ConfigItem& item : items) {
+        if (!item.parents.empty()) {
+            return MakeError(ErrorCode::kUsage, "{}: [{}]: a file of flags has no tables", path,
+                             item.parents.front());
+        }
+        const std::string flag = "--" + item.name;
+        if (Given(words, flag)) continue;
+        for (const std::string& value : item.inputs) {
+            if (item.name == "model") {
+                flags.push_back(value);
+            } else if (value == "true") {
+                flags.push_back(flag);
+            } else if (value != "false") {
+                flags.push_back(flag + "=" + value);
+            }
+        }
+    }
+    return flags;
+}
+
+}  // namespace
+
+Status ExpandConfig(std::vector<std::string>& words) {
+    const auto at = std::ranges::find_if(words, [](const std::string& word) {
+        return word == "--config" || word.starts_with("--config=");
+    });
+    if (at == words.end()) return {};
+    const bool joined = at->size() > 8;
+    if (!joined && at + 1 == words.end()) {
+        return MakeError(ErrorCode::kUsage, "--config needs a file");
+    }
+    const std::string path = joined ? at->substr(9) : *(at + 1);
+    words.erase(at, at + (joined ? 1 : 2));
+    WEFT_ASSIGN(const std::vector<std::string> flags, FlagsOf(path, words));
+    const auto after_command = words.begin() + (words.empty() ? 0 : 1);
+    words.insert(after_command, flags.begin(), flags.end());
+    return {};
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""What deploy/ says is true: flags exist, metrics exist, files are well-formed.
+
+Usage: deploy_test.py WEFT ROOT
+"""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+weft, root = sys.argv[1], pathlib.Path(sys.argv[2])
+deploy = root / "deploy"
+faults = []
+
+
+def check(good, what):
+    if not good:
+        faults.append(what)
+
+
+help_text = subprocess.run([weft, "serve", "--help"], capture_output=True, text=True).stdout
+worker_help = subprocess.run([weft, "worker", "--help"], capture_output=True, text=True).stdout
+
+# Every flag of the example, those that are commented out as well.
+lines = [line.removeprefix("# ") for line in (deploy / "weft.toml").read_text().splitlines()]
+names = [match[1] for line in lines if (match := re.match(r"([a-z-]+) = ", line))]
+check(len(names) > 8, "weft.toml: hardly any flags were found")
+for name in names:
+    check(name == "model" or f"--{name} " in help_text, f"weft.toml: serve has no --{name}")
+
+# The file as it stands is read: what fails is the model, which is not there.
+with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+    file.write((deploy / "weft.toml").read_text())
+    file.flush()
+    run = subprocess.run([weft, "serve", "--config", file.name, "--port", "0"],
+                         capture_output=True, text=True, timeout=60)
+    check("/srv/models/model.gguf" in run.stderr and run.returncode == 1,
+          f"weft.toml: {run.returncode}, {run.stderr!r}")
+
+for path in [*deploy.glob("*.service"), *deploy.glob("kubernetes/*.yaml")]:
+    text = path.read_text()
+    for command, known in (("serve", help_text), ("worker", worker_help)):
+        for words in re.findall(rf"weft,? {command}\b(.*(?:\n +--.*)*)", text):
+            for flag in re.findall(r"(--[a-z-]+)", words):
+                check(flag in known, f"{path.name}: {command} has no {flag}")
+if shutil.which("systemd-analyze"):
+    for path in deploy.glob("*.service"):
+        run = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)
+        wrong = [line for line in run.stderr.splitlines() if "is not executable" not in line]
+        check(not wrong, f"{path.name}: {wrong}")
+
+metrics = set(re.findall(r'Make[A-Za-z]+\(\s*"([a-z0-9_]+)"',
+                         (root / "src/serve/metrics.cc").read_text()))
+board = json.loads((deploy / "grafana.json").read_text())
+used = {name for panel in board["panels"] for target in panel["targets"]
+        for name in re.findall(r"weft:([a-z0-9_]+)", target["expr"])}
+check(len(used) > 10, "grafana.json: hardly any metrics were found")
+for name in used:
+    check(name.removesuffix("_bucket") in metrics, f"grafana.json: there is no metric {name}")
+
+for fault in faults:
+    print(fault, file=sys.stderr)
+print(f"{len(names)} flags, {len(used)} metrics; {len(faults)} faults")
+sys.exit(1 if faults else 0)
