@@ -68,7 +68,7 @@ export function histogram(bounds, counts) {
   return h("ol", { class: "histogram", "aria-label": "Times of synchronisation" }, ...columns);
 }
 
-const BOX_W = 132;
+const BOX_W = 140;
 const BOX_H = 54;
 const GAP_Y = 22;
 const GAP_X = 56;
@@ -85,7 +85,7 @@ function rankBox(rank, x, y) {
     svg("rect", { x, y, width: BOX_W, height: BOX_H, rx: 6 }),
     svg("text", { x: x + 10, y: y + 22, class: "strong" },
       `rank ${rank.rank}${lost ? " · lost" : ""}`),
-    svg("text", { x: x + 10, y: y + 41 }, short(rank.host ?? "", 17)));
+    svg("text", { x: x + 10, y: y + 41 }, short(rank.host ?? "", 16)));
 }
 
 // The ranks as they work together: a column a stage, its tensor ranks below each other.

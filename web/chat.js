@@ -65,6 +65,7 @@ export class Chat {
       if (event.key === "Escape" && !document.querySelector("dialog[open]")) this.halt();
     });
     this.thread.addEventListener("scroll", () => this.scrolled());
+    new ResizeObserver(() => (this.stick ? this.toEnd() : this.scrolled())).observe(this.thread);
     this.endButton.addEventListener("click", () => this.toEnd());
     byId("open-settings").addEventListener("click", () => this.settings());
     this.store.addEventListener("elsewhere", ({ detail: id }) => {

@@ -4,7 +4,7 @@ import { bar, histogram, layoutPicture, legend, lineChart } from "./charts.js";
 import { askForKey } from "./settings.js";
 import { bytes, count, h, isNumber, rate, seconds } from "./dom.js";
 
-const SPAN_MS = 5 * 60_000;
+const SPAN_MS = 5 * 60_000 - 1000;
 const LONGEST_GAP_MS = 12_000;  // between two samples; beyond, the line has a gap
 
 // Tokens a second over the last minutes, out of counters.
@@ -52,6 +52,7 @@ function speedPanel(status, history) {
   const highest = Math.max(1, ...shown.map((point) => point.value));
   const step = 10 ** Math.floor(Math.log10(highest));
   const most = Math.ceil(highest / step) * step;
+  const minutes = Math.max(1, Math.ceil((now - (history.points[0]?.at ?? now)) / 60_000));
   const words = [];
   if (isNumber(history.promptRate)) words.push(`${rate(history.promptRate)} prompt tok/s`);
   if (status.steps?.count > 0) {
@@ -59,11 +60,12 @@ function speedPanel(status, history) {
       `${(status.steps.rows / status.steps.count).toFixed(1)} rows a step`);
   }
   return [h("h3", {}, "Tokens a second"),
-    h("p", { class: "value" }, history.rate === null ? "–" : rate(history.rate),
-      h("small", {}, words.join(" · "))),
+    h("p", { class: "value" }, history.rate === null ? "–" : rate(history.rate)),
+    h("p", { class: "dim" }, words.join(" · ")),
     h("div", { class: "plot" }, h("span", { class: "top-label" }, count(most)),
-      lineChart(history.points, SPAN_MS, now, most, "Tokens a second over the last five minutes")),
-    h("p", { class: "axis" }, h("span", {}, "5 min ago"), h("span", {}, "now"))];
+      lineChart(history.points, minutes * 60_000, now, most,
+        `Tokens a second over the last ${minutes} min`)),
+    h("p", { class: "axis" }, h("span", {}, `${minutes} min ago`), h("span", {}, "now"))];
 }
 
 function figures(status) {
@@ -135,7 +137,7 @@ function rankTile(rank, status, history) {
   if (isNumber(rank.power_w)) facts.push(`${rate(rank.power_w)} W`);
   if (isNumber(rank.load_s)) facts.push(`loaded in ${seconds(rank.load_s)}`);
   return h("li", { class: lost ? "tile lost" : "tile" },
-    h("h3", {}, h("span", { class: `dot ${lost ? "bad" : "good"}` }), `Rank ${rank.rank}`,
+    h("h3", {}, h("span", { class: `dot ${lost ? "bad" : "good"}` }), h("span", { class: "name" }, `Rank ${rank.rank}`),
       h("span", { class: "host" }, rank.host ?? ""),
       h("span", { class: "state" }, lost ? "lost" : rank.transport ?? status.transport ?? "")),
     rank.share ? h("p", {}, rank.share) : null, ...rankMemory(rank), ...rankTime(rank),
@@ -185,7 +187,7 @@ export class Dashboard {
     this.drawn = new Map();  // what each panel shows, to leave alone what has not changed
     this.trouble = h("div", { class: "trouble", role: "alert", hidden: true });
     root.append(h("h2", { class: "unseen" }, "Dashboard"), this.trouble);
-    for (const name of ["head", "speed", "figures", "layout", "ranks", "sync", "events"]) {
+    for (const name of ["head", "speed", "figures", "layout", "sync", "ranks", "events"]) {
       const panel = h("section", { class: `panel ${name}`, hidden: true });
       this.panels.set(name, panel);
       root.append(panel);

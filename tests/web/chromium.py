@@ -180,21 +180,17 @@ class Page:
         return result["result"].get("value")
 
     def wait(self, expression, seconds=WAIT_S):
-        """Until the expression is true; its value."""
+        """Until the expression is true."""
         deadline = time.monotonic() + seconds
-        while True:
+        trouble = ""
+        while time.monotonic() < deadline:
             try:
-                value = self.eval(expression)
+                if self.eval(f"Boolean({expression})"):
+                    return
             except RuntimeError as error:  # between two documents there is nothing to ask
-                value, expression_error = None, error
-            else:
-                expression_error = None
-            if value:
-                return value
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not within {seconds} s: {expression}"
-                                     + (f" ({expression_error})" if expression_error else ""))
+                trouble = f" ({error})"
             time.sleep(0.03)
+        raise AssertionError(f"not within {seconds} s: {expression}{trouble}")
 
     def text(self, selector):
         return self.eval(f"document.querySelector({json.dumps(selector)})?.innerText ?? null")
@@ -205,7 +201,7 @@ class Page:
 
     def shown(self, selector):
         return self.eval(f"document.querySelector({json.dumps(selector)})"
-                         "?.checkVisibility() ?? false")
+                         "?.checkVisibility({visibilityProperty: true}) ?? false")
 
     def click(self, selector):
         """With the mouse, in the middle of the first such element that can be seen."""

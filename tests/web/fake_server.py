@@ -11,8 +11,8 @@ import http.server
 import json
 import pathlib
 import select
+import socket
 import threading
-import time
 
 WEB = pathlib.Path(__file__).resolve().parents[2] / "web"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript",
@@ -23,6 +23,14 @@ CUT = object()
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+
+    def setup(self):
+        super().setup()
+        self.fake.connections.add(self.connection)
+
+    def finish(self):
+        self.fake.connections.discard(self.connection)
+        super().finish()
 
     def log_message(self, *_):
         pass
@@ -61,6 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/v1/models":
             return self.reply(200, {"object": "list", "data": [{"id": "fake"}]})
         if self.path == "/api/status":
+            self.fake.asked += 1
             if self.fake.status is None:
                 return self.error(503, "The model is being loaded.")
             return self.reply(200, self.fake.status)
@@ -117,7 +126,12 @@ class FakeServer:
         self.finish = "stop"
         self.requests = []
         self.left = 0
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.asked = 0  # for /api/status
+        self.start(0)
+
+    def start(self, port):
+        self.connections = set()
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.http.daemon_threads = True
         self.http.fake = self
         self.url = f"http://127.0.0.1:{self.http.server_port}/"
@@ -127,8 +141,16 @@ class FakeServer:
         return self
 
     def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
         self.http.shutdown()
         self.http.server_close()
+        for connection in list(self.connections):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
 
 def slowly(text, pause_s=0.03):
@@ -136,4 +158,3 @@ def slowly(text, pause_s=0.03):
     for word in text.split(" "):
         yield word + " "
         yield pause_s
-        time.sleep(0)

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""The web page in headless Chromium, served by the program itself.
+
+    tests/web/live_test.py WEFT [unittest's arguments]      77: there is no Chromium here
+The model is $WEFT_MODEL, or one of random weights.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+import urllib.request
+
+import chromium
+
+WEFT = ""
+START_S = 60
+MODEL = os.environ.get("WEFT_MODEL") or "synthetic:smollm2-135m:q4_1"
+STREAMING = "document.querySelector('.answer.streaming .markdown')?.textContent.length > 20"
+ENDED = "document.querySelector('.answer') && !document.querySelector('.answer.streaming')"
+LENGTH = "document.querySelector('.answer:last-child .markdown').textContent.length"
+
+
+class Serving:
+    """`weft serve` as a process of its own, on a free port."""
+
+    def __init__(self, *arguments):
+        self.log = open(os.devnull, "w")
+        self.process = subprocess.Popen(
+            [WEFT, "serve", MODEL, "--port", "0", "-t", "1", "--ctx", "2048", "--json", *arguments],
+            stdout=subprocess.PIPE, stderr=self.log)
+        self.url = json.loads(self.process.stdout.readline())["url"] + "/"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+
+    def children(self):
+        pid = self.process.pid
+        return [int(word) for word in
+                pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def get(self, path, body=None):
+        data = json.dumps(body).encode() if body else None
+        with urllib.request.urlopen(self.url + path, data, START_S) as answer:
+            return json.loads(answer.read())
+
+
+class Live(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = chromium.Chromium()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+
+    def ask(self, page, text, most, temperature=0):
+        """Sends a message whose answer has so many tokens at most."""
+        page.click("#open-settings")
+        for field, value in (("#temperature", temperature), ("#max-tokens", most)):
+            page.eval(f"document.querySelector('{field}').select()")
+            page.type(str(value))
+        page.press("Enter")
+        page.wait("!document.querySelector('#settings').open")
+        page.click("#entry")
+        page.type(text)
+        page.press("Enter")
+
+    def test_a_message_is_answered_and_an_answer_stopped(self):
+        with Serving() as server:
+            page = self.browser.page(server.url)
+            self.assertIn(server.get("api/status")["model"], page.text("#server"))
+            self.ask(page, "Tell me a long story about a weaver.", 120)
+            lengths = set()
+            while not page.eval(ENDED):
+                lengths.add(page.eval(LENGTH + " ?? 0"))
+            self.assertGreaterEqual(len(lengths), 3, "the text came at once")
+            self.assertFalse(page.shown(".answer .error"), page.text(".answer .error"))
+            self.assertRegex(page.text(".answer .stats"), r"^\d+ tokens · [\d.]+ tok/s · first after")
+            self.ask(page, "Tell me another one, as long as you can.", 1500)
+            page.wait(STREAMING)
+            page.press("Escape")
+            page.wait("document.querySelector('.answer:last-child .note').textContent "
+                      "=== 'Stopped.'")
+            deadline = time.monotonic() + 5
+            while server.get("api/status")["running"] > 0 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertEqual(server.get("api/status")["running"], 0)
+            page.reload()
+            self.assertEqual(len(page.texts(".message")), 4)
+            page.click("nav a[href='#dashboard']")
+            page.wait("document.querySelector('.panel.head dd')")
+            self.assertIn("serving", page.text(".panel.head"))
+            self.assertEqual(page.troubles, [])
+            page.close()
+
+    def test_a_rank_dies_and_comes_back_while_an_answer_streams(self):
+        question = "Tell me a long story about a weaver."
+        with Serving("--local", "2", "--tp", "2") as server:
+            undisturbed = server.get("v1/chat/completions", {
+                "messages": [{"role": "user", "content": question}], "temperature": 0,
+                "max_tokens": 300})["choices"][0]["message"]["content"]
+            page = self.browser.page(server.url)
+            self.ask(page, question, 300)
+            page.wait(STREAMING)
+            before = server.children()
+            self.assertEqual(len(before), 1)
+            os.kill(before[0], signal.SIGKILL)
+            length = page.eval(LENGTH)
+            page.wait(ENDED, START_S)
+            self.assertGreater(page.eval(LENGTH), length)
+            self.assertFalse(page.shown(".answer .error"), page.text(".answer .error"))
+            said = page.eval("JSON.parse(localStorage[Object.keys(localStorage).find((key) => "
+                             "key.startsWith('weft.conversation.'))]).messages[1].content")
+            self.assertEqual(said, undisturbed)
+            self.assertNotEqual(server.children(), before)
+            page.click("nav a[href='#dashboard']")
+            page.wait("document.querySelector('.panel.events')?.innerText.includes('Recovery')")
+            ranks = server.get("api/status").get("ranks", [])
+            page.wait(f"document.querySelectorAll('.tile').length === {len(ranks)}")
+            self.assertEqual(page.troubles, [])
+            page.close()
+
+
+if __name__ == "__main__":
+    if chromium.program() is None:
+        print("SKIPPED: there is no Chromium here (Debian: apt-get install chromium)")
+        sys.exit(77)
+    WEFT = sys.argv.pop(1)
+    unittest.main()
