@@ -11,6 +11,8 @@ TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl)
 # The virtual machine of tests/rdma (about 45 MB with what they need, and 70 MB of kernel).
 GUEST_PACKAGES=(qemu-system-x86 busybox-static dash kmod iproute2 ibverbs-providers ibverbs-utils
     perftest)
+# The browser of tests/web (about 100 MB to fetch, 350 MB installed).
+BROWSER_PACKAGES=(chromium fonts-dejavu-core)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
 
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
@@ -94,4 +96,10 @@ bring_model() {
 bring_guest() {
     (need_packages "${GUEST_PACKAGES[@]}") && python3 tests/rdma/guest.py --fetch ||
         say "Without a virtual machine, the tests on a real RDMA stack skip and say so."
+}
+
+# bring_browser: what tests/web needs. Without it these tests skip, and say so.
+bring_browser() {
+    (need_packages "${BROWSER_PACKAGES[@]}") ||
+        say "Without Chromium, the tests of the web page skip and say so."
 }

@@ -1,4 +1,5 @@
-// The page: two views, chosen by the address (#chat, #dashboard), and the server's state at the top.
+// The page: two views, chosen by the address (#chat, #dashboard), and the state of the
+// server at the top.
 
 import { keyAsker } from "./api.js";
 import { Chat } from "./chat.js";

@@ -35,7 +35,8 @@ export function lineChart(points, spanMs, now, most, label) {
     const first = run[0].split(",")[0];
     const last = run.at(-1).split(",")[0];
     lines.push(
-      svg("polygon", { class: "area", points: `${first},${height} ${run.join(" ")} ${last},${height}` }),
+      svg("polygon", { class: "area",
+        points: `${first},${height} ${run.join(" ")} ${last},${height}` }),
       svg("polyline", { class: "line", points: run.join(" ") }));
   }
   const grid = [0.25, 0.5, 0.75].map((part) =>
@@ -62,7 +63,7 @@ export function histogram(bounds, counts) {
     const share = (100 * counts[i]) / all;
     const block = h("span", { class: "block" });
     block.style.height = `${(100 * counts[i]) / most}%`;
-    columns.push(h("li", { title: `up to ${name}: ${counts[i]} (${share.toFixed(1)} %)` },
+    columns.push(h("li", { title: `up to ${name}: ${share.toFixed(1)} %` },
       h("span", { class: "column" }, block), h("span", { class: "label" }, name)));
   }
   return h("ol", { class: "histogram", "aria-label": "Times of synchronisation" }, ...columns);

@@ -41,7 +41,8 @@ class History {
 }
 
 function figure(name, value, ...more) {
-  return h("div", { class: "figure" }, h("h3", {}, name), h("p", { class: "value" }, value), ...more);
+  return h("div", { class: "figure" }, h("h3", {}, name), h("p", { class: "value" }, value),
+    ...more);
 }
 
 const percent = (part, whole) => (whole > 0 ? `${((100 * part) / whole).toFixed(1)} %` : "–");
@@ -105,15 +106,24 @@ function figures(status) {
   return list;
 }
 
+// Room for KV is reserved at once, and becomes memory as it is used.
 function rankMemory(rank) {
   if (!isNumber(rank.rss_bytes) && !isNumber(rank.weight_bytes)) return [];
   const weights = rank.weight_bytes ?? 0;
   const kv = rank.kv_bytes ?? 0;
-  const all = Math.max(rank.rss_bytes ?? 0, weights + kv);
-  const parts = [{ value: weights, tone: "used", label: `weights ${bytes(weights)}` },
-    { value: kv, tone: "idle", label: `KV ${bytes(kv)}` },
-    { value: all - weights - kv, tone: "other", label: `other ${bytes(all - weights - kv)}` }];
-  return [h("h4", {}, "Memory ", h("span", {}, bytes(all))),
+  const resident = Math.max(rank.rss_bytes ?? 0, weights);
+  const all = Math.max(resident, weights + kv);
+  const parts = [{ value: weights, tone: "used", label: `weights ${bytes(weights)}` }];
+  if (resident < weights + kv) {
+    parts.push({ value: resident - weights, tone: "idle",
+      label: `KV and other ${bytes(resident - weights)}` });
+    parts.push({ value: 0, tone: "free", label: `room for KV up to ${bytes(kv)}` });
+  } else {
+    parts.push({ value: kv, tone: "idle", label: `KV ${bytes(kv)}` });
+    parts.push({ value: resident - weights - kv, tone: "other",
+      label: `other ${bytes(resident - weights - kv)}` });
+  }
+  return [h("h4", {}, "Memory ", h("span", {}, bytes(resident))),
     bar(parts, all, `Memory: ${parts.map((part) => part.label).join(", ")}`), legend(parts)];
 }
 
@@ -137,7 +147,8 @@ function rankTile(rank, status, history) {
   if (isNumber(rank.power_w)) facts.push(`${rate(rank.power_w)} W`);
   if (isNumber(rank.load_s)) facts.push(`loaded in ${seconds(rank.load_s)}`);
   return h("li", { class: lost ? "tile lost" : "tile" },
-    h("h3", {}, h("span", { class: `dot ${lost ? "bad" : "good"}` }), h("span", { class: "name" }, `Rank ${rank.rank}`),
+    h("h3", {}, h("span", { class: `dot ${lost ? "bad" : "good"}` }),
+      h("span", { class: "name" }, `Rank ${rank.rank}`),
       h("span", { class: "host" }, rank.host ?? ""),
       h("span", { class: "state" }, lost ? "lost" : rank.transport ?? status.transport ?? "")),
     rank.share ? h("p", {}, rank.share) : null, ...rankMemory(rank), ...rankTime(rank),
@@ -170,9 +181,10 @@ function eventList(status) {
     return h("li", { class: "warn" }, h("strong", {}, `Recovery (epoch ${event.epoch}): `), words,
       pause);
   });
-  const errors = (status.errors ?? []).map((event) => h("li", { class: "bad" },
-    isNumber(event.time_s) ? h("time", {}, new Date(event.time_s * 1000).toLocaleTimeString()) : null,
-    ` ${event.text}`));
+  const timeOf = (event) => (isNumber(event.time_s)
+    ? h("time", {}, new Date(event.time_s * 1000).toLocaleTimeString()) : null);
+  const errors = (status.errors ?? []).map((event) =>
+    h("li", { class: "bad" }, timeOf(event), ` ${event.text}`));
   const all = [...errors.reverse(), ...recoveries.reverse()].slice(0, 50);
   return all.length > 0 ? h("ul", { class: "events" }, ...all)
     : h("p", { class: "dim" }, "No rank was lost and nothing failed.");
@@ -230,10 +242,12 @@ export class Dashboard {
     this.panel("figures", null, () => figures(status));
     this.panel("layout", ranks.length > 0 && ranks.map((r) => [r.rank, r.host, r.stage, r.state]),
       () => [h("h3", {}, "Layout"),
-        h("div", { class: "wide", tabindex: "0" }, layoutPicture([...ranks], status.transport ?? ""))]);
-    this.panel("ranks", ranks.length > 0 && [ranks, history.rate], () =>
-      [h("h3", {}, "Ranks"), h("ul", { class: "tiles" },
-        ...ranks.map((rank) => rankTile(rank, status, history)))]);
+        h("div", { class: "wide", tabindex: "0" },
+          layoutPicture(ranks, status.transport ?? ""))]);
+    this.panel("ranks", Array.isArray(status.ranks) && [ranks, history.rate], () =>
+      [h("h3", {}, "Ranks"), ranks.length === 0
+        ? h("p", { class: "dim" }, "Ranks report while they work: none has yet.")
+        : h("ul", { class: "tiles" }, ...ranks.map((rank) => rankTile(rank, status, history)))]);
     const { bounds, counts } = status.sync_us ?? {};
     this.panel("sync", bounds?.length > 0 && (counts?.some((n) => n > 0) ?? false) && counts, () =>
       [h("h3", {}, "Time of synchronisation, each"), histogram(bounds, counts)]);

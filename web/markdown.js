@@ -275,7 +275,8 @@ class Inline {
     const literal = () => ((this.plain += this.text.slice(i, end)), end);
     const size = run >= 2 ? 2 : 1;
     if ((c === "~" && run !== 2) || run > 3 || isBlank(this.text[end])) return literal();
-    if (this.depth >= MOST_INLINE_DEPTH || (c === "_" && isWord(this.text[i - 1]))) return literal();
+    if (c === "_" && isWord(this.text[i - 1])) return literal();
+    if (this.depth >= MOST_INLINE_DEPTH) return literal();
     const mark = c.repeat(size);
     if (this.missing.has(mark)) return literal();
     const at = closing(this.text, i + size, mark);

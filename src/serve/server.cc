@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "serve/api/dialect.h"
+#include "serve/page.h"
 
 namespace weft::serve {
 namespace {
@@ -98,6 +99,7 @@ Server::~Server() {
 
 void Server::Handle(std::shared_ptr<Exchange> exchange) {
     if (Api* api = ready_.load(); api != nullptr) return api->Handle(std::move(exchange));
+    if (ServePage(*exchange)) return;  // it says what it waits for
     const std::string& path = exchange->request().path;
     if (path == "/health" || path == "/healthz") {
         return exchange->Send(200, {{"Content-Type", "application/json"}},

@@ -19,8 +19,8 @@ MOST_FILE_LINES = 800
 MOST_FUNCTION_LINES = 70
 MOST_COLUMNS = 100
 LEAST_CONTRACT_CHARACTERS = 40
-FOLDERS = ("src", "tests", "bench", "fuzz", "tools")
-CODE = {".h", ".cc", ".py"}
+FOLDERS = ("src", "tests", "bench", "fuzz", "tools", "web")
+CODE = {".h", ".cc", ".py", ".js", ".css", ".html"}
 TEXT = CODE | {".md", ".sh", ".cmake", ".txt"}
 AT_ROOT = ("quickstart", "test", ".ci/run", "CMakeLists.txt", "README.md", "CHANGELOG.md")
 

@@ -2,7 +2,8 @@
 """The web page in headless Chromium, served by the program itself.
 
     tests/web/live_test.py WEFT [unittest's arguments]      77: there is no Chromium here
-The model is $WEFT_MODEL, or one of random weights.
+The model is $WEFT_MODEL, or one of random weights; where a rank dies it is a small one of these, as
+what counts there is that not a letter is lost.
 """
 import json
 import os
@@ -19,6 +20,8 @@ import chromium
 WEFT = ""
 START_S = 60
 MODEL = os.environ.get("WEFT_MODEL") or "synthetic:smollm2-135m:q4_1"
+SMALL = "synthetic:smollm2-135m:q4_1:layers=2"
+STORY_TOKENS = 1200
 STREAMING = "document.querySelector('.answer.streaming .markdown')?.textContent.length > 20"
 ENDED = "document.querySelector('.answer') && !document.querySelector('.answer.streaming')"
 LENGTH = "document.querySelector('.answer:last-child .markdown').textContent.length"
@@ -27,10 +30,10 @@ LENGTH = "document.querySelector('.answer:last-child .markdown').textContent.len
 class Serving:
     """`weft serve` as a process of its own, on a free port."""
 
-    def __init__(self, *arguments):
+    def __init__(self, model, *arguments):
         self.log = open(os.devnull, "w")
         self.process = subprocess.Popen(
-            [WEFT, "serve", MODEL, "--port", "0", "-t", "1", "--ctx", "2048", "--json", *arguments],
+            [WEFT, "serve", model, "--port", "0", "-t", "1", "--ctx", "2048", "--json", *arguments],
             stdout=subprocess.PIPE, stderr=self.log)
         self.url = json.loads(self.process.stdout.readline())["url"] + "/"
 
@@ -80,7 +83,7 @@ class Live(unittest.TestCase):
         page.press("Enter")
 
     def test_a_message_is_answered_and_an_answer_stopped(self):
-        with Serving() as server:
+        with Serving(MODEL) as server:
             page = self.browser.page(server.url)
             self.assertIn(server.get("api/status")["model"], page.text("#server"))
             self.ask(page, "Tell me a long story about a weaver.", 120)
@@ -89,7 +92,7 @@ class Live(unittest.TestCase):
                 lengths.add(page.eval(LENGTH + " ?? 0"))
             self.assertGreaterEqual(len(lengths), 3, "the text came at once")
             self.assertFalse(page.shown(".answer .error"), page.text(".answer .error"))
-            self.assertRegex(page.text(".answer .stats"), r"^\d+ tokens · [\d.]+ tok/s · first after")
+            self.assertRegex(page.text(".answer .stats"), r"^\d+ tokens · [\d.]+ tok/s · first ")
             self.ask(page, "Tell me another one, as long as you can.", 1500)
             page.wait(STREAMING)
             page.press("Escape")
@@ -109,12 +112,12 @@ class Live(unittest.TestCase):
 
     def test_a_rank_dies_and_comes_back_while_an_answer_streams(self):
         question = "Tell me a long story about a weaver."
-        with Serving("--local", "2", "--tp", "2") as server:
+        with Serving(SMALL, "--local", "2", "--tp", "2") as server:
             undisturbed = server.get("v1/chat/completions", {
                 "messages": [{"role": "user", "content": question}], "temperature": 0,
-                "max_tokens": 300})["choices"][0]["message"]["content"]
+                "max_tokens": STORY_TOKENS})["choices"][0]["message"]["content"]
             page = self.browser.page(server.url)
-            self.ask(page, question, 300)
+            self.ask(page, question, STORY_TOKENS)
             page.wait(STREAMING)
             before = server.children()
             self.assertEqual(len(before), 1)

@@ -23,11 +23,13 @@ STATUS = {
     "tokens": {"prompt": 91234, "said": 40312}, "steps": {"count": 22011, "rows": 131000},
     "seconds": {"steps": 311.2, "plans": 0.4, "saying": 1.1},
     "ranks": [{"rank": i, "host": f"host{i}", "stage": i // 2, "share": f"layers of stage {i // 2}",
-               "rss_bytes": 90 << 20, "weight_bytes": 47 << 20, "kv_bytes": 20 << 20,
+               "rss_bytes": 90 << 20, "weight_bytes": 47 << 20,
+               "kv_bytes": 1 << 30 if i == 2 else 20 << 20,
                "load_s": 0.061, "step_s": 300.0, "wait_s": 30.0 * i, "power_w": 23.4 if i else None,
                "state": "lost" if i == 3 else "up"} for i in range(4)],
     "sync_us": {"bounds": [1, 2, 5, 10, 20, 50], "counts": [0, 30, 400, 2200, 900, 120, 3]},
-    "recoveries": [{"epoch": 1, "lost_ranks": [3], "ranks": 4, "seconds": 1.5, "text": "came back"}],
+    "recoveries": [
+        {"epoch": 1, "lost_ranks": [3], "ranks": 4, "seconds": 1.5, "text": "came back"}],
     "errors": [{"time_s": 1700000000, "text": "rank 3: connection reset"}]}
 
 
@@ -317,7 +319,8 @@ class Markdown(Case):
             "[f](https://x.example/\"onmouseover=\"window.hit=1) ![g](https://x.example/i.png) "
             "<javascript:window.hit=1> [h](vbscript:1) [i](&#106;avascript:window.hit=1)\n\n"
             "# <img src=x onerror=window.hit=1>\n- <b onclick=window.hit=1>x</b>\n\n"
-            "| <script>window.hit=1</script> | b |\n|---|---|\n| <img src=x onerror=hit=1> | c |\n\n"
+            "| <script>window.hit=1</script> | b |\n|---|---|\n"
+            "| <img src=x onerror=window.hit=1> | c |\n\n"
             "```\"><script>window.hit=1</script>\n</code></pre><script>window.hit=1</script>\n```\n"
             "`<script>window.hit=1</script>`")
         self.server.answer = lambda body: [{"reasoning_content": attack}, attack]
@@ -334,7 +337,8 @@ class Markdown(Case):
         attributes = set(self.page.eval(
             "[...document.querySelectorAll('#messages *')].flatMap((e) => e.getAttributeNames())"))
         self.assertFalse([name for name in attributes if name.startswith("on")])
-        for href in self.page.eval("[...document.querySelectorAll('#messages a')].map((a) => a.href)"):
+        for href in self.page.eval(
+                "[...document.querySelectorAll('#messages a')].map((a) => a.href)"):
             self.assertRegex(href, r"^https://x\.example/")
         self.assertIn("<script>window.hit", self.answer_text())
         self.assertIn("<script>", self.page.text("#conversations .open"))
@@ -365,13 +369,15 @@ class Dashboard(Case):
                      "23.4 W", "tcp"):
             self.assertIn(word, tiles[1])
         self.assertNotIn(" W", tiles[0])
+        self.assertIn("room for KV up to 1.0 GiB", tiles[2])
+        self.assertIn("KV and other 43.0 MiB", tiles[2])
         self.assertIn("lost", tiles[3])
         self.assertEqual(self.page.eval("document.querySelectorAll('svg.layout .stage').length"), 2)
         self.assertEqual(self.page.eval("document.querySelectorAll('svg.layout .lost').length"), 1)
         text = self.page.text("#dashboard-view")
         for word in ("tp 2 · pp 2 · split 3,2", "2 h 2 min", "5 running", "2 waiting, room for 32",
-                     "25.0 % in use", "1,000 cached", "75.0 % hits", "312", "rank 3: connection reset",
-                     "came back Pause: 1.50 s", "10 µs"):
+                     "25.0 % in use", "1,000 cached", "75.0 % hits", "312",
+                     "rank 3: connection reset", "came back Pause: 1.50 s", "10 µs"):
             self.assertIn(word, text)
         widths = self.page.eval("[...document.querySelectorAll('.figure:nth-child(2) .bar span')]"
                                 ".map((e) => e.style.width)")

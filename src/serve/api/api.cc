@@ -75,20 +75,19 @@ Json RankJson(const engine::RankReport& r, double power_w) {
             {"state", "up"}};
 }
 
-// Costs of all-reduces, from evenly spaced quantiles: how many of them are below each bound.
+// Costs of all-reduces, from evenly spaced quantiles: how many of them are above the bound before
+// and not above this one; the last count has no bound.
 Json SyncJson(const engine::BatchStats& stats) {
     static constexpr double kBoundsUs[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4};
-    Json bounds = Json::array(), counts = Json::array();
-    for (const double bound : kBoundsUs) {
-        int64_t count = 0;
-        for (const engine::RankReport& r : stats.ranks) {
-            for (const float us : r.all_reduce_us)
-                count += static_cast<double>(us) <= bound ? 1 : 0;
+    std::vector<int64_t> counts(std::size(kBoundsUs) + 1);
+    for (const engine::RankReport& r : stats.ranks) {
+        for (const float us : r.all_reduce_us) {
+            const auto* bound = std::lower_bound(std::begin(kBoundsUs), std::end(kBoundsUs),
+                                                 static_cast<double>(us));
+            ++counts[static_cast<size_t>(bound - std::begin(kBoundsUs))];
         }
-        bounds.push_back(bound);
-        counts.push_back(count);
     }
-    return {{"bounds", bounds}, {"counts", counts}};
+    return {{"bounds", kBoundsUs}, {"counts", counts}};
 }
 
 Json RanksJson(const engine::BatchStats& stats) {

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Takes the pictures of docs/page.md from a running server.
+
+    weft serve MODEL --local 2 --tp 2 -t 1 --port 8080 &
+    tests/web/screenshots.py http://127.0.0.1:8080/ docs
+"""
+import json
+import sys
+import threading
+import time
+import urllib.request
+
+import chromium
+
+QUESTIONS = ("What is the weft of a fabric?", "List three fibres that are woven, and what from.")
+LOAD_S = 25
+CLIENTS = 4
+
+
+def load(url, until):
+    """Something for the dashboard to show: clients that ask the same for a while."""
+    number = 0
+    while time.monotonic() < until:
+        number += 1
+        body = {"messages": [{"role": "user", "content": f"Story number {number}, please."}],
+                "max_tokens": 100}
+        data = json.dumps(body).encode()
+        with urllib.request.urlopen(url + "v1/chat/completions", data, 60) as answer:
+            answer.read()
+
+
+def chat(page, folder):
+    for number, question in enumerate(QUESTIONS, 1):
+        page.click("#entry")
+        page.type(question)
+        page.press("Enter")
+        page.wait(f"document.querySelectorAll('.answer').length === {number} && "
+                  "!document.querySelector('.streaming')", 60)
+    page.screenshot(f"{folder}/page_chat.png")
+
+
+def dashboard(page, url, folder):
+    page.click("nav a[href='#dashboard']")
+    until = time.monotonic() + LOAD_S
+    clients = [threading.Thread(target=load, args=(url, until)) for _ in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    time.sleep(LOAD_S - 1)
+    page.screenshot(f"{folder}/page_dashboard.png")
+    for client in clients:
+        client.join()
+
+
+def main():
+    url, folder = sys.argv[1:]
+    with chromium.Chromium() as browser:
+        page = browser.page(url, width=1100, height=780,
+                            storage={"weft.settings": '{"temperature": 0}'})
+        chat(page, folder)
+        page.size(1100, 1000)
+        dashboard(page, url, folder)
+        for trouble in page.troubles:
+            print(trouble)
+
+
+if __name__ == "__main__":
+    main()
