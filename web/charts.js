@@ -59,11 +59,12 @@ export function histogram(bounds, counts) {
   const most = Math.max(...counts);
   const columns = [];
   for (let i = begin; i <= end; ++i) {
-    const name = i < bounds.length ? microseconds(bounds[i]) : `> ${microseconds(bounds.at(-1))}`;
+    const name = i < bounds.length
+      ? `≤ ${microseconds(bounds[i])}` : `> ${microseconds(bounds.at(-1))}`;
     const share = (100 * counts[i]) / all;
     const block = h("span", { class: "block" });
     block.style.height = `${(100 * counts[i]) / most}%`;
-    columns.push(h("li", { title: `up to ${name}: ${share.toFixed(1)} %` },
+    columns.push(h("li", { title: `${name}: ${share.toFixed(1)} %` },
       h("span", { class: "column" }, block), h("span", { class: "label" }, name)));
   }
   return h("ol", { class: "histogram", "aria-label": "Times of synchronisation" }, ...columns);

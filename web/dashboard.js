@@ -177,9 +177,9 @@ function eventList(status) {
   const recoveries = (status.recoveries ?? []).map((event) => {
     const lost = (event.lost_ranks ?? []).join(", ");
     const words = event.text || `lost rank ${lost}; ${event.ranks} ranks go on`;
-    const pause = isNumber(event.seconds) ? ` Pause: ${seconds(event.seconds)}.` : "";
-    return h("li", { class: "warn" }, h("strong", {}, `Recovery (epoch ${event.epoch}): `), words,
-      pause);
+    const pause = isNumber(event.seconds) ? `, after ${seconds(event.seconds)}: ` : ": ";
+    const head = h("strong", {}, `Recovery, epoch ${event.epoch}`);
+    return h("li", { class: "warn" }, head, pause, words);
   });
   const timeOf = (event) => (isNumber(event.time_s)
     ? h("time", {}, new Date(event.time_s * 1000).toLocaleTimeString()) : null);
@@ -188,6 +188,14 @@ function eventList(status) {
   const all = [...errors.reverse(), ...recoveries.reverse()].slice(0, 50);
   return all.length > 0 ? h("ul", { class: "events" }, ...all)
     : h("p", { class: "dim" }, "No rank was lost and nothing failed.");
+}
+
+// What the server itself says is wrong with it.
+function troubleOf(status) {
+  if (status.error) return { message: status.error };
+  if (status.state !== "recovering") return null;
+  return { message: "A rank was lost. The cluster is coming back; answers will go on.",
+    passing: true };
 }
 
 export class Dashboard {
@@ -211,7 +219,7 @@ export class Dashboard {
   take({ data, error, ms }) {
     if (data) this.history.add(ms, data.tokens);
     else this.history.gap(ms);
-    this.showTrouble(error ?? (data.error ? { message: data.error } : null));
+    this.showTrouble(error ?? troubleOf(data));
     this.root.classList.toggle("stale", error !== null);
     if (data) this.status = data;
     this.draw();
@@ -219,6 +227,7 @@ export class Dashboard {
 
   showTrouble(error) {
     this.trouble.hidden = error === null;
+    this.trouble.classList.toggle("passing", error?.passing === true);
     if (error === null || this.trouble.dataset.words === error.message) return;
     this.trouble.dataset.words = error.message;
     const parts = error.status === 0

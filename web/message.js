@@ -64,10 +64,10 @@ export class AnswerView {
     this.note = h("p", { class: "note" });
     this.error = h("p", { class: "error", role: "alert", hidden: true });
     this.stats = h("span", { class: "stats" });
-    const copyButton = h("button", { type: "button", class: "small" }, "Copy");
-    copyButton.addEventListener("click", () => copy(message.content, copyButton));
+    this.copyButton = h("button", { type: "button", class: "small",
+      onclick: () => copy(message.content, this.copyButton) }, "Copy");
     this.again = h("button", { type: "button", class: "small", onclick: onagain }, "Again");
-    this.tools = h("div", { class: "tools" }, this.stats, copyButton, this.again);
+    this.tools = h("div", { class: "tools" }, this.stats, this.copyButton, this.again);
     this.element = h("article", { class: "message answer", "aria-label": "Answer" }, this.details,
       this.markdown.element, this.waiting, this.note, this.error, this.tools);
   }
@@ -87,5 +87,6 @@ export class AnswerView {
     this.stats.textContent = stats ? statsText(stats) : "";
     this.again.textContent = error ? "Try again" : "Again";
     this.again.hidden = streaming;
+    this.copyButton.hidden = streaming || content === "";
   }
 }

@@ -204,6 +204,19 @@ class Chat(Case):
         self.assertNotIn("Hmm", json.dumps(self.server.requests[-1]))
 
 
+    def test_a_long_pause_is_explained(self):
+        self.server.answer = lambda body: ["Once", 3.5, " more"]
+        self.say("Go on.", wait=False)
+        self.page.wait("document.querySelector('.answer .markdown')?.textContent === 'Once'")
+        self.server.status = {"model": "fake", "state": "recovering"}
+        self.page.wait("document.querySelector('.answer .note').textContent"
+                       ".includes('rank was lost')")
+        self.assertIn("recovering", self.page.text("#server"))
+        self.page.wait(DONE)
+        self.assertEqual(self.answer_text(), "Once more")
+        self.assertFalse(self.page.shown(".answer .note"))
+
+
 class Errors(Case):
     def error(self):
         self.page.wait("[...document.querySelectorAll('.answer .error')].at(-1)"
@@ -377,7 +390,7 @@ class Dashboard(Case):
         text = self.page.text("#dashboard-view")
         for word in ("tp 2 · pp 2 · split 3,2", "2 h 2 min", "5 running", "2 waiting, room for 32",
                      "25.0 % in use", "1,000 cached", "75.0 % hits", "312",
-                     "rank 3: connection reset", "came back Pause: 1.50 s", "10 µs"):
+                     "rank 3: connection reset", "epoch 1, after 1.50 s: came back", "≤ 10 µs"):
             self.assertIn(word, text)
         widths = self.page.eval("[...document.querySelectorAll('.figure:nth-child(2) .bar span')]"
                                 ".map((e) => e.style.width)")
@@ -400,6 +413,12 @@ class Dashboard(Case):
         self.page.wait("document.querySelectorAll('.tile').length === 1")
         self.assertNotIn("NaN", self.page.text("#dashboard-view"))
         self.assertNotIn("undefined", self.page.text(".tile"))
+
+    def test_says_that_a_rank_was_lost(self):
+        self.server.status = STATUS | {"state": "recovering"}
+        self.page.wait("document.querySelector('.trouble').innerText.includes('rank was lost')")
+        self.server.status = STATUS
+        self.page.wait("document.querySelector('.trouble').hidden")
 
     def test_says_that_the_server_is_gone_and_recovers_by_itself(self):
         self.server.status = None
