@@ -20,6 +20,9 @@ function showServer({ data, error }) {
     ? (error.status === 0 ? "not reachable" : error.status === 401 ? "needs a key" : error.message)
     : STATES[data.state] ?? data.state;
   const name = data?.model ?? "";
+  const shown = JSON.stringify([tone, words, name]);
+  if (byId("server").dataset.shown === shown) return;  // screen readers would say it each second
+  byId("server").dataset.shown = shown;
   byId("server").replaceChildren(h("span", { class: `dot ${tone}` }),
     h("span", { class: "name", title: name }, name), words ? h("span", {}, words) : "");
   document.title = name ? `${name} · Weft` : "Weft";

@@ -59,13 +59,13 @@ export function histogram(bounds, counts) {
   const most = Math.max(...counts);
   const columns = [];
   for (let i = begin; i <= end; ++i) {
-    const name = i < bounds.length
-      ? `≤ ${microseconds(bounds[i])}` : `> ${microseconds(bounds.at(-1))}`;
+    const last = i >= bounds.length;
+    const bound = microseconds(bounds[Math.min(i, bounds.length - 1)]);
     const share = (100 * counts[i]) / all;
     const block = h("span", { class: "block" });
     block.style.height = `${(100 * counts[i]) / most}%`;
-    columns.push(h("li", { title: `${name}: ${share.toFixed(1)} %` },
-      h("span", { class: "column" }, block), h("span", { class: "label" }, name)));
+    columns.push(h("li", { title: `${last ? "above" : "up to"} ${bound}: ${share.toFixed(1)} %` },
+      h("span", { class: "column" }, block), h("span", { class: "label" }, last ? "more" : bound)));
   }
   return h("ol", { class: "histogram", "aria-label": "Times of synchronisation" }, ...columns);
 }

@@ -18,7 +18,7 @@ import urllib.request
 import chromium
 
 WEFT = ""
-START_S = 60
+START_S = 100
 MODEL = os.environ.get("WEFT_MODEL") or "synthetic:smollm2-135m:q4_1"
 SMALL = "synthetic:smollm2-135m:q4_1:layers=2"
 STORY_TOKENS = 1200

@@ -13,7 +13,7 @@ import urllib.request
 import chromium
 
 QUESTIONS = ("What is the weft of a fabric?", "List three fibres that are woven, and what from.")
-LOAD_S = 25
+LOAD_S = 15
 CLIENTS = 4
 
 
