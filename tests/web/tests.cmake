@@ -1,8 +1,12 @@
 # The web page in headless Chromium: against a scripted server, and against the program.
 # Exit status 77: there is no Chromium.
 find_program(PYTHON3 python3 REQUIRED)
-add_test(NAME web.page COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/page_test.py)
-add_test(NAME web.live COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/live_test.py $<TARGET_FILE:weft>)
-# A browser and a cluster want both cores.
-set_tests_properties(web.page web.live PROPERTIES LABELS web SKIP_RETURN_CODE 77 RUN_SERIAL ON
-  TIMEOUT ${WEFT_TEST_SECONDS})
+# Sanitizers see nothing of a page, and make the program slower than somebody waits in front of it.
+if(NOT WEFT_SANITIZE)
+  add_test(NAME web.page COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/page_test.py)
+  add_test(NAME web.live
+    COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/live_test.py $<TARGET_FILE:weft>)
+  # A browser and a cluster want both cores.
+  set_tests_properties(web.page web.live PROPERTIES LABELS web SKIP_RETURN_CODE 77 RUN_SERIAL ON
+    TIMEOUT ${WEFT_TEST_SECONDS})
+endif()
