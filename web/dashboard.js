@@ -138,6 +138,9 @@ function rankTime(rank) {
     bar(parts, rank.step_s, parts.map((part) => part.label).join(", ")), legend(parts)];
 }
 
+// What is between the ranks; a rank that is alone has nothing there.
+const wireOf = ({ transport }) => (transport && transport !== "none" ? transport : "");
+
 function rankTile(rank, status, history) {
   const lost = rank.state === "lost";
   const facts = [];
@@ -150,7 +153,7 @@ function rankTile(rank, status, history) {
     h("h3", {}, h("span", { class: `dot ${lost ? "bad" : "good"}` }),
       h("span", { class: "name" }, `Rank ${rank.rank}`),
       h("span", { class: "host" }, rank.host ?? ""),
-      h("span", { class: "state" }, lost ? "lost" : rank.transport ?? status.transport ?? "")),
+      h("span", { class: "state" }, lost ? "lost" : rank.transport ?? wireOf(status))),
     rank.share ? h("p", {}, rank.share) : null, ...rankMemory(rank), ...rankTime(rank),
     facts.length > 0 ? h("p", { class: "dim" }, facts.join(" · ")) : null);
 }
@@ -165,7 +168,7 @@ function headline(status) {
     if (split) words.push(`split ${split}`);
     facts.push(["Layout", words.join(" · ")]);
   }
-  if (status.transport) facts.push(["Between ranks", status.transport]);
+  if (wireOf(status)) facts.push(["Between ranks", wireOf(status)]);
   if (isNumber(status.context)) facts.push(["Context", `${count(status.context)} tokens`]);
   if (isNumber(status.uptime_s)) facts.push(["Up for", seconds(Math.floor(status.uptime_s))]);
   if (status.version) facts.push(["Weft", status.version]);
@@ -252,7 +255,7 @@ export class Dashboard {
     this.panel("layout", ranks.length > 0 && ranks.map((r) => [r.rank, r.host, r.stage, r.state]),
       () => [h("h3", {}, "Layout"),
         h("div", { class: "wide", tabindex: "0" },
-          layoutPicture(ranks, status.transport ?? ""))]);
+          layoutPicture(ranks, wireOf(status)))]);
     this.panel("ranks", Array.isArray(status.ranks) && [ranks, history.rate], () =>
       [h("h3", {}, "Ranks"), ranks.length === 0
         ? h("p", { class: "dim" }, "Ranks report while they work: none has yet.")
