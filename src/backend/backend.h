@@ -29,12 +29,19 @@ struct StepSequence {
     int32_t position = 0;            // of its first row
     std::span<const int32_t> pages;  // KV pages, in order of position
 };
+// Which part of a step runs. The first stage of a pipeline may compute the next step while later
+// stages have the last one: its Program ends with a Send to them and a Recv of the logits (see
+// Executable::ends_with_exchange). The parts of one step run in order, the first two of a step may
+// have the third of the step before between them.
+enum class StepPart { kWhole, kCompute, kSend, kReceive };
+
 struct Step {
     int64_t number = 0;                    // for errors and traces
     std::span<const int32_t> tokens;       // [T]
     std::span<const int32_t> positions;    // [T]
     std::span<const StepSequence> sequences;
     std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
+    StepPart part = StepPart::kWhole;
 };
 
 // The groups that a Program's collectives run over; null where the Program has none of that kind.
@@ -79,6 +86,9 @@ class Executable {
     // Thread: different weights may be loaded from different threads at once.
     virtual Status LoadWeight(program::ValueId id, const RowSource& source) = 0;
     virtual Status Run(const Step& step, const Groups& groups) = 0;
+    // Whether the Program's last ops are a Send and a Recv, so that StepParts other than kWhole can
+    // run. What is sent must be kept (CompileOptions::keep).
+    virtual bool ends_with_exchange() const = 0;
     // The first out.size() elements of a kept value, as float32.
     virtual Status Read(program::ValueId id, std::span<float> out) = 0;
     // The same in place, until the next Run; null where the caller can't read the device's memory.

@@ -136,6 +136,12 @@ Status Rank::Plan() {
     compile.kv_pages = (job_.cache_tokens() + backend::kPageTokens - 1) / backend::kPageTokens;
     kv_pages_ = compile.kv_pages;
     if (logits_ != program::kNoValue) compile.keep.push_back(logits_);
+    // What a first stage sends lives until it is sent, while logits of the step before come in.
+    for (const program::Op& op : program_.ops) {
+        if (op.kind() == program::OpKind::kSend && logits_ != program::kNoValue) {
+            compile.keep.push_back(op.inputs[0]);
+        }
+    }
     // Over shared memory a sum is all the CPU's work.
     const bool one_host = cluster_.fabric().transport == "shm";
     const bool automatic = job_.overlap == backend::Overlap::kAuto;
@@ -326,6 +332,36 @@ Status Rank::Run(const StepData& step) {
     step_s_ += static_cast<double>(NowNs() - begin_ns) * 1e-9;
     Record(step);
     return job_.verify ? VerifyReplicas() : Status();
+}
+
+bool Rank::pipelined() const {
+    return cluster_.rank() == 0 && shard_.layout.pp > 1 && executable_->ends_with_exchange() &&
+           !job_.verify && !job_.trace;
+}
+
+Status Rank::RunPart(const StepData& step, backend::StepPart part) {
+    backend::Step view = step.View(views_);
+    view.part = part;
+    const int64_t begin_ns = NowNs();
+    WEFT_TRY(executable_->Run(view, {tensor_.get(), world_.get()}));
+    step_s_ += static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    return {};
+}
+
+Status Rank::Compute(const StepData& step) {
+    WEFT_TRY(steps_.Send(step));
+    WEFT_TRY(CheckStepRows(step));
+    WEFT_TRY(RunPart(step, backend::StepPart::kCompute));
+    Record(step);
+    return {};
+}
+
+Status Rank::Hand(const StepData& step) {
+    return RunPart(step, backend::StepPart::kSend);
+}
+
+Status Rank::Collect(const StepData& step) {
+    return RunPart(step, backend::StepPart::kReceive);
 }
 
 // Steps come over the wire: what the backend takes for granted is checked here.

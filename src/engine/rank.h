@@ -68,6 +68,14 @@ class Rank {
 
     // Runs one step. On rank 0 it is first sent to the others.
     Status Run(const StepData& step);
+    // The same in parts, on rank 0 where it is the first of several stages: while the later ones
+    // have a step, it computes the next. In this order: Compute(next), Receive(last), Hand(next);
+    // what is on its way back to here is taken before more is sent, so that neither side waits for
+    // the other with full hands.
+    bool pipelined() const;
+    Status Compute(const StepData& step);
+    Status Hand(const StepData& step);
+    Status Collect(const StepData& step);
     // Waits for the next step of rank 0 (workers).
     Status Receive(StepData& step) { return steps_.Receive(step); }
     // Logits of the last step's output rows, [rows, vocab] (rank 0).
@@ -109,6 +117,7 @@ class Rank {
     Status LoadFed(const std::vector<program::ValueId>& weights);
     Status LoadOne(program::ValueId id);
     Status CheckStop() const;
+    Status RunPart(const StepData& step, backend::StepPart part);
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
     // The start-up proof (prove.cc).

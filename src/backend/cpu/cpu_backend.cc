@@ -56,6 +56,11 @@ class CpuExecutable final : public Executable {
         timings_.clear();
     }
     std::span<const OpTiming> timings() const override { return timings_; }
+    bool ends_with_exchange() const override {
+        const size_t count = calls_.size();
+        return count > 2 && std::holds_alternative<SendCall>(calls_[count - 2].args) &&
+               std::holds_alternative<RecvCall>(calls_[count - 1].args);
+    }
     std::span<const float> all_reduce_us() const override { return all_reduce_us_; }
     double waited_s() const override { return static_cast<double>(waited_ns_) * 1e-9; }
     void SetChecking(bool on) override { checking_ = on; }
@@ -74,6 +79,7 @@ class CpuExecutable final : public Executable {
     void BindHalves();
     void RunPart(int part);
     // These are false where the step has failed, on all threads alike.
+    void RunComputing(size_t end, int part);
     bool RunCalls(size_t begin, size_t end, int part);
     bool RunHalves(int part);
     bool MeetBetweenHalves(size_t item, int part);
@@ -214,6 +220,7 @@ Status CpuExecutable::Run(const Step& step, const Groups& groups) {
 // What a step may hold is the engine's own doing: anything else is a bug.
 Status CpuExecutable::CheckStep(const Step& step) const {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
+    WEFT_CHECK(step.part == StepPart::kWhole || ends_with_exchange());
     WEFT_CHECK(tokens > 0 && tokens <= options_.max_tokens);
     WEFT_CHECK(step.positions.size() == step.tokens.size());
     WEFT_CHECK(static_cast<int64_t>(step.output_rows.size()) <= options_.max_outputs);
@@ -379,12 +386,20 @@ void CpuExecutable::BindHalves() {
 }
 
 void CpuExecutable::RunPart(int part) {
-    if (!in_halves_) {
-        RunCalls(0, calls_.size(), part);
-        return;
+    const size_t all = calls_.size();
+    switch (step_->part) {
+        case StepPart::kWhole: RunComputing(all, part); break;
+        case StepPart::kCompute: RunComputing(all - 2, part); break;
+        case StepPart::kSend: RunCalls(all - 2, all - 1, part); break;
+        case StepPart::kReceive: RunCalls(all - 1, all, part); break;
     }
-    if (RunCalls(0, region_.begin, part) && RunHalves(part)) {
-        RunCalls(region_.end, calls_.size(), part);
+}
+
+void CpuExecutable::RunComputing(size_t end, int part) {
+    if (!in_halves_) {
+        RunCalls(0, end, part);
+    } else if (RunCalls(0, region_.begin, part) && RunHalves(part)) {
+        RunCalls(region_.end, end, part);
     }
 }
 
@@ -563,8 +578,7 @@ Status CpuExecutable::Communicate(const Call& call, const SendCall& args) {
 Status CpuExecutable::Communicate(const Call& call, const RecvCall& args) {
     const std::span<float> data(args.y, static_cast<size_t>(args.rows * args.cols));
     const int64_t begin_ns = NowNs();
-    Status status =
-        groups_.world->Recv(std::as_writable_bytes(data), args.peer, Tag(call, "recv"));
+    Status status = groups_.world->Recv(std::as_writable_bytes(data), args.peer, Tag(call, "recv"));
     waited_ns_ += NowNs() - begin_ns;
     return status;
 }

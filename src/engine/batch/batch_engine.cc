@@ -20,6 +20,8 @@ constexpr auto kIdleTurn = std::chrono::milliseconds(50);
 // Reports are gathered so often, for so long after somebody has looked.
 constexpr int64_t kSurveyNs = 1'000'000'000;
 constexpr int64_t kWantedNs = 10'000'000'000;
+// With pipeline stages: one that the first stage computes, one that the others have.
+constexpr int64_t kStepsAtOnce = 2;
 // Losses in a row, without one token between, that are got over.
 constexpr int kMostLosses = 5;
 
@@ -265,26 +267,33 @@ Status BatchEngine::Run() {
             return FailAll(MakeError(ErrorCode::kCancelled, "stopped by the user"));
         }
         TakeOrders();
-        if (Status survey = Survey(); !survey.ok()) {
-            WEFT_TRY(GetOver(survey.error()));
-            continue;
-        }
-        const int64_t begin_ns = NowNs();
-        const bool work = scheduler_->Plan(step_, planned_);
-        working_.plan_s += Seconds(begin_ns, NowNs());
-        Status outcome = work ? RunStep() : WaitForOrders();
-        if (outcome.ok() && work) outcome = SayAll();
+        const Status outcome = Turn();
         if (!outcome.ok()) WEFT_TRY(GetOver(outcome.error()));
         Publish();
     }
-    rank_->SetIdle(true);
-    if (!active_.empty()) {
-        for (const auto& [id, active] : active_) {
-            End(*active, MakeError(ErrorCode::kCancelled, "the server is shutting down"));
-        }
-        Sweep();
+    if (flying_) {
+        const Status landed = Land();
+        if (!landed.ok()) return FailAll(cluster_->ReportFailure(landed.error()));
     }
+    rank_->SetIdle(true);
+    for (const auto& [id, active] : active_) {
+        End(*active, MakeError(ErrorCode::kCancelled, "the server is shutting down"));
+    }
+    Sweep();
     return {};
+}
+
+// One turn of the loop: a step, or a wait for something to do.
+Status BatchEngine::Turn() {
+    WEFT_TRY(Survey());
+    scheduler_->ShareOver(rank_->pipelined() ? kStepsAtOnce : 1);
+    const int64_t begin_ns = NowNs();
+    const bool work = scheduler_->Plan(step_, planned_);
+    working_.plan_s += Seconds(begin_ns, NowNs());
+    if (!work && !flying_) return WaitForOrders();
+    if (rank_->pipelined()) return RunPipelined(work);
+    WEFT_TRY(RunStep());
+    return SayAll(now_);
 }
 
 // A round over the control plane (a millisecond), while somebody looks.
@@ -292,6 +301,7 @@ Status BatchEngine::Survey() {
     const int64_t now_ns = NowNs();
     if (now_ns - wanted_ns_.load(std::memory_order_relaxed) > kWantedNs) return {};
     if (now_ns - surveyed_ns_ < kSurveyNs) return {};
+    if (flying_) WEFT_TRY(Land());
     WEFT_ASSIGN(std::vector<RankReport> ranks, rank_->Survey(++step_.number));
     working_.power_w.assign(ranks.size(), -1);
     for (size_t i = 0; i < std::min(ranks.size(), working_.ranks.size()); ++i) {
@@ -307,31 +317,71 @@ Status BatchEngine::Survey() {
     return {};
 }
 
-Status BatchEngine::RunStep() {
-    rank_->SetIdle(false);
-    const int64_t begin_ns = NowNs();
+// Who is in a step for the first time waits no longer; and whose the rows of logits will be.
+void BatchEngine::NoteStart() {
+    const int64_t now_ns = NowNs();
+    now_.rows.clear();
     for (const PlannedRows& plan : planned_) {
         Active& active = *active_.at(plan.sequence->id);
-        if (active.started_ns == 0) active.started_ns = begin_ns;
+        if (active.started_ns == 0) active.started_ns = now_ns;
+        if (plan.output >= 0) now_.rows.push_back({plan.sequence->id, plan.output});
     }
-    WEFT_TRY(rank_->Run(step_));
-    working_.step_s += Seconds(begin_ns, NowNs());
     ++working_.steps;
     working_.step_rows += static_cast<int64_t>(step_.tokens.size());
+}
+
+Status BatchEngine::RunStep() {
+    rank_->SetIdle(false);
+    NoteStart();
+    const int64_t begin_ns = NowNs();
+    WEFT_TRY(rank_->Run(step_));
+    working_.step_s += Seconds(begin_ns, NowNs());
     scheduler_->Commit(planned_);
     return {};
 }
 
-Status BatchEngine::SayAll() {
+// This stage computes the next step while the later ones have the last (rank.h). Without a next
+// one, the last is waited for.
+Status BatchEngine::RunPipelined(bool work) {
+    rank_->SetIdle(false);
     const int64_t begin_ns = NowNs();
-    const auto outputs = static_cast<int64_t>(step_.output_rows.size());
-    if (outputs > 0) {
+    if (work) {
+        NoteStart();
+        WEFT_TRY(rank_->Compute(step_));
+    }
+    std::optional<Flight> landed = std::exchange(flying_, std::nullopt);
+    if (landed) WEFT_TRY(rank_->Collect(landed->step));
+    if (work) {
+        WEFT_TRY(rank_->Hand(step_));
+        if (now_.rows.empty()) {
+            scheduler_->Commit(planned_);
+        } else {
+            scheduler_->CommitInFlight(planned_);
+            flying_ = Flight{step_, now_.rows};
+        }
+    }
+    working_.step_s += Seconds(begin_ns, NowNs());
+    return landed ? SayAll(*landed) : Status();
+}
+
+Status BatchEngine::Land() {
+    const Flight landed = std::move(*flying_);
+    flying_.reset();
+    WEFT_TRY(rank_->Collect(landed.step));
+    return SayAll(landed);
+}
+
+Status BatchEngine::SayAll(const Flight& flight) {
+    const int64_t begin_ns = NowNs();
+    if (!flight.rows.empty()) {
+        const auto outputs = static_cast<int64_t>(flight.rows.size());
         WEFT_ASSIGN(const std::span<const float> logits, rank_->Logits(outputs, logits_));
         const auto vocab = static_cast<size_t>(hyper_.vocab);
-        for (const PlannedRows& plan : planned_) {
-            if (plan.output < 0) continue;
-            Say(*active_.at(plan.sequence->id),
-                logits.subspan(static_cast<size_t>(plan.output) * vocab, vocab));
+        for (const Flight::Row& row : flight.rows) {
+            const auto it = active_.find(row.id);
+            if (it == active_.end()) continue;  // cancelled meanwhile
+            it->second->sequence.in_flight = false;
+            Say(*it->second, logits.subspan(static_cast<size_t>(row.output) * vocab, vocab));
         }
         working_.last_token_ns = NowNs();
         losses_ = 0;
@@ -414,6 +464,7 @@ void BatchEngine::Sweep() {
 
 Status BatchEngine::GetOver(Error error) {
     rank_->SetIdle(true);
+    flying_.reset();
     const auto recovered_before = static_cast<int64_t>(working_.recoveries.size());
     if (++losses_ > kMostLosses || !cluster_->recovers() ||
         recovered_before >= options_.max_restarts) {

@@ -154,11 +154,24 @@ class BatchEngine {
   private:
     struct Active;
     struct Order;
+    // A step of which the logits are to come, and whose they are.
+    struct Flight {
+        struct Row {
+            int64_t id;
+            int32_t output;
+        };
+        StepData step;
+        std::vector<Row> rows;
+    };
     explicit BatchEngine(const BatchOptions& options);
     void TakeOrders();
     Status WaitForOrders();
+    Status Turn();
     Status RunStep();
-    Status SayAll();
+    Status RunPipelined(bool work);
+    Status Land();
+    void NoteStart();
+    Status SayAll(const Flight& flight);
     void Say(Active& active, std::span<const float> logits);
     Result<int32_t> Draw(Active& active, std::span<const float> logits);
     void End(Active& active, const Result<Ending>& ending);
@@ -181,6 +194,8 @@ class BatchEngine {
     std::vector<int64_t> ended_;  // swept after the step
     StepData step_;
     std::vector<PlannedRows> planned_;
+    Flight now_;                    // of the step that has just run
+    std::optional<Flight> flying_;  // with pipeline stages
     std::vector<float> logits_;
     std::vector<uint32_t> allowed_;
     BatchStats working_;  // the loop's own

@@ -89,7 +89,7 @@ Sequence* Scheduler::Victim(const Sequence& wanting) const {
             after = true;
             continue;
         }
-        if (other->plan == plan_) continue;
+        if (other->plan == plan_ || other->in_flight) continue;
         const bool less = other->priority < wanting.priority;
         if (!less && !(after && other->priority == wanting.priority)) continue;
         if (victim == nullptr || other->priority <= victim->priority) victim = other;
@@ -155,7 +155,11 @@ void Scheduler::Append(Sequence& s, int64_t rows, StepData& step,
 // let in last. (Preempt changes running_.)
 void Scheduler::PlanDecodes(StepData& step, std::vector<PlannedRows>& planned) {
     const std::vector<Sequence*> order = running_;
+    const int64_t saying =
+        std::ranges::count_if(order, [](const Sequence* s) { return s->pending() <= 1; });
+    const int64_t most = (saying + steps_at_once_ - 1) / steps_at_once_;
     for (Sequence* s : order) {
+        if (static_cast<int64_t>(planned.size()) >= most) return;
         if (s->pending() != 1 || std::ranges::find(running_, s) == running_.end()) continue;
         if (!Grow(*s, s->computed + 1)) {
             Preempt(s);
@@ -210,8 +214,10 @@ bool Scheduler::Plan(StepData& step, std::vector<PlannedRows>& planned) {
     Admit(step, planned);
     // Prompts that hold pages can be in each other's way: then the first goes on at the cost of the
     // last.
-    if (planned.empty() && !running_.empty()) {
-        Sequence* s = running_.front();
+    const auto first = std::ranges::find_if(
+        running_, [](const Sequence* s) { return s->pending() > 0 && !s->in_flight; });
+    if (planned.empty() && first != running_.end()) {
+        Sequence* s = *first;
         const int64_t rows = std::min(s->pending(), Left(step));
         if (Grow(*s, s->computed + rows)) Append(*s, rows, step, planned);
     }
@@ -230,8 +236,16 @@ void Scheduler::Commit(std::span<const PlannedRows> planned) {
     }
 }
 
+void Scheduler::CommitInFlight(std::span<const PlannedRows> planned) {
+    Commit(planned);
+    for (const PlannedRows& plan : planned) plan.sequence->in_flight = plan.output >= 0;
+}
+
 void Scheduler::Forget() {
-    for (Sequence* s : running_) ReleasePages(*s);
+    for (Sequence* s : running_) {
+        ReleasePages(*s);
+        s->in_flight = false;
+    }
     cache_.Clear();
     waiting_.insert(waiting_.begin(), running_.begin(), running_.end());
     for (Sequence* s : running_) ++s->preempted;

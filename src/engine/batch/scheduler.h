@@ -50,7 +50,8 @@ struct Sequence {
     int64_t from_cache = 0;  // of them, at the first start, found in the prefix cache
     int64_t preempted = 0;   // times
     bool started = false;
-    int64_t plan = 0;  // the last one that it has rows in
+    int64_t plan = 0;        // the last one that it has rows in
+    bool in_flight = false;  // a token of it is on its way: it is left alone
     std::vector<int32_t> pages{};
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
 };
@@ -80,8 +81,13 @@ class Scheduler {
     // The rows of the next step, into `step` (its number grows) and `planned`; false: nobody wants
     // anything. Sequences whose last token is in it get a row of logits, in order.
     bool Plan(StepData& step, std::vector<PlannedRows>& planned);
-    // The planned step has run: its rows have KV.
+    // The planned step has run, or is certain to before the next one: its rows have KV.
     void Commit(std::span<const PlannedRows> planned);
+    // The same for a step whose logits come later, while others run: sequences with rows of logits
+    // in it have no rows in those. The caller clears in_flight when it appends the token.
+    void CommitInFlight(std::span<const PlannedRows> planned);
+    // Several steps are in flight at once: those that say tokens are shared out over so many.
+    void ShareOver(int64_t steps) { steps_at_once_ = steps; }
     // The KV cache is lost: everyone begins again from the tokens, in the same order.
     void Forget();
 
@@ -112,6 +118,7 @@ class Scheduler {
     std::vector<Sequence*> running_;  // in the order in which they were let in
     std::vector<Sequence*> waiting_;
     std::unordered_map<std::string, double> served_;  // tokens by weight, of keys that are here
+    int64_t steps_at_once_ = 1;
     int64_t plan_ = 0;  // the one that is being made, or was made last
     ScheduleStats stats_;
 };
