@@ -84,6 +84,7 @@ Status Serve(ServeFlags& flags) {
     }
     options.job = flags.common.job;
     options.batch.prefix_cache = !flags.no_prefix_cache;
+    if (options.key_file.empty()) serve::AllowOwnNames(options.http);
     const bool json = flags.common.json;
     if (!json) {
         options.say = [](const std::string& line) { fmt::print(stderr, "weft: {}\n", line); };
@@ -181,6 +182,12 @@ void AddServing(CLI::App& serve, ServeFlags& flags) {
     serve
         .add_option("--allow-origin", server.http.allow_origins,
                     "CORS: an origin whose pages may call the API, or *; may be given again")
+        ->allow_extra_args(false)
+        ->group(group);
+    serve
+        .add_option("--allow-host", server.http.allowed_hosts,
+                    "Without keys: a name besides localhost by which this server is asked (the "
+                    "Host header), or *; may be given again")
         ->allow_extra_args(false)
         ->group(group);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "serve/http/server.h"
+
 namespace weft::serve {
 namespace {
 
@@ -52,6 +54,12 @@ Headers OptionsHeaders(const HttpRequest& request, const std::vector<std::string
         IsNameList(wanted) ? std::string(wanted) : "Authorization, Content-Type, X-Request-Id");
     headers.emplace_back("Access-Control-Max-Age", "600");
     return headers;
+}
+
+void AllowOwnNames(HttpOptions& options) {
+    std::vector<std::string>& allowed = options.allowed_hosts;
+    if (std::erase(allowed, "*") > 0) return allowed.clear();
+    allowed.insert(allowed.end(), {"localhost", "127.0.0.1", "[::1]", options.host});
 }
 
 bool IsAllowedHost(const HttpRequest& request, const std::vector<std::string>& allowed_hosts) {

@@ -118,6 +118,10 @@ struct HttpStats {
     uint64_t body_bytes = 0;                      // of requests, held now
 };
 
+// Adds localhost, 127.0.0.1, ::1 and options.host to allowed_hosts, for a server that asks for no
+// keys; a "*" among them empties the list: all are allowed.
+void AllowOwnNames(HttpOptions& options);
+
 class HttpServer {
   public:
     // Listens and serves when it returns. Errors: kUsage (host, port, TLS files), kIo (a port in
