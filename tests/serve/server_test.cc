@@ -280,7 +280,7 @@ TEST_F(Http, DrainsOpenExchangesAndRefusesNewOnes) {
     EXPECT_NE(refused.Error(), "");
     EXPECT_TRUE(fresh.ReadToEnd());
     EXPECT_EQ(Ask(Get("/echo")).status, 200);
-    EXPECT_EQ(server_->open_exchanges(), 1u);
+    EXPECT_TRUE(Until([&] { return server_->open_exchanges() == 1; }));
     exchange->Write("after");
     exchange->End();
     const RawAnswer answer = streaming.Answer();
