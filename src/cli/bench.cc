@@ -27,7 +27,8 @@ constexpr const char* kFooter =
     "  weft bench model.gguf -t 2\n"
     "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1 -r 3\n"
     "  weft bench model.gguf --seqs 1,8,32 -p 256 -n 128\n"
-    "  weft bench model.gguf --tp 2 --transport shm,tcp -t 1 -p 0 -n 128 -o json";
+    "  weft bench model.gguf --tp 2 --transport shm,tcp -t 1 -p 0 -n 128 -o json\n"
+    "  weft bench serve --help                       # a load on an OpenAI endpoint";
 
 struct BenchFlags {
     CommonFlags common;
@@ -274,6 +275,7 @@ void AddBench(CLI::App& app, int& status) {
     AddClusterFlags(*bench, flags->common);
     AddEngineFlags(*bench, flags->common);
     SetCallback(bench, flags, flags->common.json, status, Run);
+    AddBenchServe(*bench, status);
 }
 
 }  // namespace weft::cli

@@ -1,0 +1,167 @@
+// weft bench serve: a load of requests on an OpenAI endpoint, and the figures of its answers.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "serve/load/load.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Figures are defined as those of vLLM's 'bench serve': TTFT is the time to the first token, "
+    "TPOT\n"
+    "the time per token after it, ITL that between two pieces of the stream, E2EL that of a whole\n"
+    "request. Tokens are counted by the endpoint's usage.\n\n"
+    "Examples:\n"
+    "  weft bench serve --url http://127.0.0.1:8080 --model tiny --clients 8 --requests 100\n"
+    "  weft bench serve --model m --rate 4 --mix sharegpt --seed 3 --requests 200 --json\n"
+    "  weft bench serve --model m --clients 16 --shared-prefix 200 --input-len 256 --output-len 64";
+
+struct ServeLoadFlags {
+    serve::LoadOptions load;
+    std::string mix, api = "completions", prompt = "auto";
+    double timeout_s = 120;
+    bool json = false;
+};
+
+Json ToJson(const serve::Quantiles& q) {
+    return {{"mean", q.mean}, {"median", q.median}, {"p95", q.p95}, {"p99", q.p99}};
+}
+
+Json ToJson(const ServeLoadFlags& flags, const serve::LoadReport& r) {
+    return {{"url", flags.load.url},
+            {"model", flags.load.model},
+            {"api", flags.api},
+            {"prompts", r.ids ? "ids" : "words"},
+            {"clients", flags.load.clients},
+            {"rate", flags.load.rate},
+            {"completed", r.completed},
+            {"failed", r.failed},
+            {"first_error", r.first_error},
+            {"duration_s", r.duration_s},
+            {"total_input_tokens", r.input_tokens},
+            {"total_output_tokens", r.output_tokens},
+            {"request_throughput", r.request_rate},
+            {"output_throughput", r.output_rate},
+            {"total_token_throughput", r.total_rate},
+            {"max_concurrent_requests", r.most_at_once},
+            {"ttft_ms", ToJson(r.ttft_ms)},
+            {"tpot_ms", ToJson(r.tpot_ms)},
+            {"itl_ms", ToJson(r.itl_ms)},
+            {"e2el_ms", ToJson(r.e2el_ms)}};
+}
+
+void Print(const serve::LoadReport& r) {
+    fmt::print("{:<40}{:>10}\n", "Successful requests", r.completed);
+    if (r.failed > 0) fmt::print("{:<40}{:>10}  {}\n", "Failed requests", r.failed, r.first_error);
+    fmt::print("{:<40}{:>10}\n", "Most requests at once", r.most_at_once);
+    fmt::print("{:<40}{:>10.2f}\n", "Duration (s)", r.duration_s);
+    fmt::print("{:<40}{:>10}\n", "Total input tokens", r.input_tokens);
+    fmt::print("{:<40}{:>10}\n", "Total generated tokens", r.output_tokens);
+    fmt::print("{:<40}{:>10.2f}\n", "Request throughput (req/s)", r.request_rate);
+    fmt::print("{:<40}{:>10.2f}\n", "Output token throughput (tok/s)", r.output_rate);
+    fmt::print("{:<40}{:>10.2f}\n", "Total token throughput (tok/s)", r.total_rate);
+    fmt::print("\n{:<28}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "median", "P95", "P99");
+    const auto row = [](const char* name, const serve::Quantiles& q) {
+        fmt::print("{:<28}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n", name, q.mean, q.median, q.p95,
+                   q.p99);
+    };
+    row("TTFT (first token)", r.ttft_ms);
+    row("TPOT (a token after it)", r.tpot_ms);
+    row("ITL (between pieces)", r.itl_ms);
+    row("E2EL (whole request)", r.e2el_ms);
+}
+
+Status Run(ServeLoadFlags& flags) {
+    serve::LoadOptions& load = flags.load;
+    load.chat = flags.api == "chat";
+    load.sharegpt = flags.mix == "sharegpt";
+    load.prompt = flags.prompt == "ids"     ? serve::PromptKind::kIds
+                  : flags.prompt == "words" ? serve::PromptKind::kWords
+                                            : serve::PromptKind::kAuto;
+    if (load.chat && flags.prompt == "ids") {
+        return MakeError(ErrorCode::kUsage, "--prompt ids: chats are words; use --api completions");
+    }
+    load.timeout_ms = static_cast<int64_t>(flags.timeout_s * 1000);
+    ProgressLine line;
+    WEFT_ASSIGN(const serve::LoadReport report,
+                serve::RunLoad(load, CatchInterrupts(), [&](int done) {
+                    line.Show(fmt::format("{} of {} requests", done, load.requests));
+                }));
+    line.Clear();
+    if (flags.json) {
+        PrintJson(ToJson(flags, report));
+    } else {
+        Print(report);
+    }
+    if (report.failed == 0) return {};
+    return MakeError(ErrorCode::kIo, "{} of {} requests failed; the first one: {}", report.failed,
+                     report.completed + report.failed, report.first_error);
+}
+
+void AddLoadFlags(CLI::App& command, ServeLoadFlags& flags) {
+    serve::LoadOptions& load = flags.load;
+    const CLI::Range tokens(1, 1 << 24);
+    command.add_option("--url", load.url, "The endpoint (http://127.0.0.1:8080)");
+    command.add_option("--model", load.model, "The model's name, as requests say it")->required();
+    command.add_option("--api", flags.api, "completions (default) or chat")
+        ->check(CLI::IsMember({"completions", "chat"}));
+    command.add_option("--requests", load.requests, "How many (100)")
+        ->check(CLI::Range(1, 1'000'000));
+    command
+        .add_option("--clients", load.clients, "Most requests at once (1; with --rate: no limit)")
+        ->check(CLI::Range(1, 10'000));
+    command
+        .add_option("--rate", load.rate,
+                    "Requests a second, at times of a Poisson process (as fast as answered)")
+        ->check(CLI::Range(1e-3, 1e5));
+    command.add_option("--input-len", load.input_len, "Tokens of a prompt (256)")->check(tokens);
+    command.add_option("--output-len", load.output_len, "Tokens of an answer (128)")->check(tokens);
+    command
+        .add_option("--mix", flags.mix,
+                    "sharegpt: lengths of prompts and answers vary as in ShareGPT")
+        ->check(CLI::IsMember({"sharegpt"}));
+    command
+        .add_option("--shared-prefix", load.shared_prefix,
+                    "First tokens that all prompts have in common (0)")
+        ->check(CLI::Range(0, 1 << 24));
+    command
+        .add_option("--prompt", flags.prompt,
+                    "ids (random tokens), words, or auto: ids where the endpoint takes them")
+        ->check(CLI::IsMember({"auto", "ids", "words"}));
+    command.add_option("--vocab", load.vocab, "Ids of prompts are below this one (30000)")
+        ->check(CLI::Range(2, 1 << 24));
+    command.add_option("--seed", load.seed, "Of prompts, lengths and times (1)");
+    command.add_option("--warmup", load.warmup, "Requests before, that don't count (1)")
+        ->check(CLI::Range(0, 10'000));
+    command.add_option("--key", load.key, "API key, sent as a bearer token");
+    command.add_option("--cacert", load.ca_file, "Certificates to trust, in place of the system's")
+        ->check(CLI::ExistingFile);
+    command
+        .add_option("--timeout", flags.timeout_s,
+                    "Seconds of silence after which a request has failed (120)")
+        ->check(CLI::Range(1.0, 86400.0));
+}
+
+}  // namespace
+
+void AddBenchServe(CLI::App& bench, int& status) {
+    auto flags = std::make_shared<ServeLoadFlags>();
+    CLI::App* command =
+        bench.add_subcommand("serve", "A load of requests on an OpenAI endpoint: times and rates");
+    command->footer(kFooter);
+    AddLoadFlags(*command, *flags);
+    AddJson(*command, flags->json);
+    SetCallback(command, flags, flags->json, status, Run);
+    // It measures another program's model, and nothing of what `weft bench MODEL` does.
+    command->preparse_callback([&bench](size_t) {
+        bench.get_option("MODEL")->required(false);
+        bench.callback([] {});
+    });
+}
+
+}  // namespace weft::cli
