@@ -103,3 +103,16 @@ bring_browser() {
     (need_packages "${BROWSER_PACKAGES[@]}") ||
         say "Without Chromium, the tests of the web page skip and say so."
 }
+
+# bring_clients: the Python packages that talk to the server in tests/serve, into a folder of their
+# own. Without them these tests skip, and say so.
+bring_clients() {
+    local folder=build/python-packages list=tests/serve/requirements.txt
+    cmp -s "$list" "$folder/requirements.txt" && return
+    say "Bringing the Python packages of tests/serve into $folder"
+    rm -rf "$folder"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+        --timeout 30 --retries 2 --target "$folder" -r "$list" &&
+        cp "$list" "$folder/requirements.txt" ||
+        say "Without these packages, the tests of tests/serve skip and say so."
+}

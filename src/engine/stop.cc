@@ -21,6 +21,7 @@ std::string StopMatcher::Push(std::string_view text) {
     }
     if (begin != std::string::npos) {
         stopped_ = true;
+        found_ = held_.substr(begin, end - begin);
         std::string shown = held_.substr(0, begin);
         held_.clear();
         return shown;

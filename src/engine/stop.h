@@ -21,10 +21,13 @@ class StopMatcher {
     // The end of the text: what was held back.
     std::string Flush();
     bool stopped() const { return stopped_; }
+    // The stop string that was found; empty before.
+    const std::string& found() const { return found_; }
 
   private:
     std::vector<std::string> stops_;
     std::string held_;  // the start of a possible stop string
+    std::string found_;
     bool stopped_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 
@@ -75,6 +76,10 @@ Status Server::Describe() {
     served_.created_s = std::time(nullptr);
     served_.constraints =
         std::make_unique<Constraints>(formats::TokenTrie::Make(engine_->tokenizer()));
+    for (int32_t id = 0; id < engine_->tokenizer().vocab_size(); ++id) {
+        served_.longest_piece_bytes =
+            std::max(served_.longest_piece_bytes, engine_->tokenizer().Piece(id).size());
+    }
     const formats::Metadata& meta = engine_->rank().source().meta();
     auto chat = formats::Chat::Load(meta, engine_->tokenizer());
     if (chat.ok()) {

@@ -439,6 +439,7 @@ void BatchEngine::Say(Active& active, std::span<const float> logits) {
     ending.queue_s = Seconds(active.submitted_ns, active.started_ns);
     ending.first_token_s = Seconds(active.submitted_ns, active.first_ns);
     ending.total_s = Seconds(active.submitted_ns, NowNs());
+    if (finish == "stop") ending.stop_text = active.stop.found();
     End(active, ending);
 }
 

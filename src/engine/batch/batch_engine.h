@@ -80,6 +80,7 @@ struct Ending {
     std::string finish;  // "eos", "length", "stop", "context"
     int64_t prompt_tokens = 0, cached_tokens = 0, said_tokens = 0;
     double queue_s = 0, first_token_s = 0, total_s = 0;  // since Submit
+    std::string stop_text{};                             // of "stop": which one it was
 };
 
 // Who asked. Called on the engine's thread; must not block.

@@ -47,7 +47,13 @@ void Answer::Start(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchan
         new Answer(engine, std::move(exchange), plan, std::move(observer)));
     for (const ChoicePlan& choice : plan.choices) {
         const Status sound = engine.Check(choice.request);
-        if (!sound.ok()) return answer->Refuse(ErrorOf(sound.error()));
+        if (sound.ok()) continue;
+        ApiError error = ErrorOf(sound.error());
+        if (static_cast<int64_t>(choice.request.prompt.size()) + 1 > engine.context()) {
+            error.code = kContextExceeded;
+            error.param = plan.prompt_name;
+        }
+        return answer->Refuse(error);
     }
     answer->Submit(std::move(plan.choices));
 }
@@ -150,6 +156,8 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         if (finish.empty()) {
             finish = ending->finish == "eos" || ending->finish == "stop" ? "stop" : "length";
         }
+        state.choice.end.stop_text = ending->stop_text;
+        state.choice.end.context_full = ending->finish == "context";
         record_.usage.prompt_tokens += counts_prompt_[index] ? ending->prompt_tokens : 0;
         record_.usage.cached_tokens += counts_prompt_[index] ? ending->cached_tokens : 0;
         record_.usage.said_tokens += ending->said_tokens;

@@ -35,7 +35,8 @@ struct AnswerPlan {
     formats::AnswerFamily family = formats::AnswerFamily::kPlain;
     bool begins_in_reasoning = false;
     bool stream = false;
-    Headers headers{};  // of the answer, besides its type
+    Headers headers{};                   // of the answer, besides its type
+    std::string prompt_name = "prompt";  // what a prompt that is too long came as
 };
 
 // What became of a request: for metrics and logs.

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "serve/api/chat.h"
 #include "serve/api/completions.h"
+#include "serve/api/messages.h"
+#include "serve/api/responses.h"
 #include "serve/page.h"
 
 namespace weft::serve {
@@ -20,7 +22,9 @@ const Headers kJsonHeaders{{"Content-Type", "application/json"}};
 void SendError(Exchange& exchange, const ApiError& error) {
     Headers headers = kJsonHeaders;
     if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
-    exchange.Send(error.status, std::move(headers), OpenAiError(error));
+    const bool anthropic = exchange.request().path.starts_with("/v1/messages");
+    exchange.Send(error.status, std::move(headers),
+                  anthropic ? AnthropicError(error) : OpenAiError(error));
 }
 
 Json ModelJson(const Served& served) {
@@ -160,7 +164,13 @@ void Api::Work() {
             work = std::move(queue_.front());
             queue_.pop_front();
         }
-        work();
+        // Whatever a library throws (for want of memory, too) ends one request, which its exchange
+        // then answers with 500, and not the server.
+        try {
+            work();
+        } catch (const std::exception& error) {
+            Log(LogLevel::kWarning, "a request failed: {}", error.what());
+        }
     }
 }
 
@@ -226,6 +236,12 @@ bool Api::HandlePost(const std::shared_ptr<Exchange>& exchange) {
         Post(exchange, [this, exchange] { Generate(exchange, PlanChat); });
     } else if (path == "/v1/completions") {
         Post(exchange, [this, exchange] { Generate(exchange, PlanCompletion); });
+    } else if (path == "/v1/responses") {
+        Post(exchange, [this, exchange] { Generate(exchange, PlanResponse); });
+    } else if (path == "/v1/messages") {
+        Post(exchange, [this, exchange] { Generate(exchange, PlanMessages); });
+    } else if (path == "/v1/messages/count_tokens") {
+        Post(exchange, [this, exchange] { ReplyTo(exchange, CountMessageTokens); });
     } else if (path == "/tokenize") {
         Post(exchange, [this, exchange] { ReplyTo(exchange, Tokenize); });
     } else if (path == "/detokenize") {

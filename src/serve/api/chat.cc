@@ -13,32 +13,6 @@ namespace {
 constexpr size_t kMostMessages = 10000;
 constexpr size_t kMostTools = 512;
 
-// Text parts become one text, which is what templates know. Others (images, audio) are refused.
-Json ContentOf(Fields& message, const Json& content) {
-    if (content.is_string() || content.is_null()) return content;
-    if (!content.is_array()) {
-        message.Fail("content", "Invalid type for 'content': expected a string or a list of parts.",
-                     "invalid_type");
-        return {};
-    }
-    std::string text;
-    for (const Json& part : content) {
-        Fields fields(part);
-        const std::string type = fields.Text("type", "");
-        if (type != "text" && type != "input_text" && type != "output_text") {
-            message.Fail("content",
-                         fmt::format("This model takes text only, not parts of type '{}'.",
-                                     type.substr(0, 40)),
-                         "unsupported_content");
-            return {};
-        }
-        const std::string more = fields.Text("text", "");
-        if (!text.empty() && !more.empty()) text.push_back('\n');
-        text += more;
-    }
-    return text;
-}
-
 // Arguments of calls that were made are texts of JSON in the API, and objects for templates.
 void ParseCalls(Json& message) {
     const auto calls = message.find("tool_calls");
@@ -73,9 +47,12 @@ void ReadMessages(Fields& fields, formats::ChatInput& input) {
                                "invalid_type");
         }
         Fields message(messages[i], where);
-        message.Choice("role", "",
-                       {"system", "developer", "user", "assistant", "tool", "function"});
-        Json content = ContentOf(message, message.Get("content"));
+        const std::string role = message.Choice(
+            "role", "", {"system", "developer", "user", "assistant", "tool", "function"});
+        Json content = message.Has("content") ? ReadContent(message, "content") : Json(nullptr);
+        if (content.is_null() && role != "assistant") {
+            message.Fail("content", fmt::format("'{}content' is missing.", where), "missing");
+        }
         if (message.error()) {
             const ApiError error = *message.error();
             return fields.Fail(error.param.c_str(), error.message, error.code);
@@ -110,14 +87,8 @@ void ReadTools(Fields& fields, Conversation& conversation) {
     if (!tools.empty()) conversation.input.tools = tools;
     const Json& choice = fields.Get("tool_choice");
     if (choice.is_object()) {
-        const Json function = choice.value("function", Json::object());
-        conversation.forced_tool = function.is_object() ? function.value("name", "") : "";
-        bool known = false;
-        for (const Json& tool : tools) {
-            known = known || tool["function"]["name"] == conversation.forced_tool;
-        }
-        if (!known) fields.Fail("tool_choice", "'tool_choice' names no function of 'tools'.");
-        return;
+        Fields function(Fields(choice).Object("function"));
+        return ForceTool(fields, function.Text("name", ""), conversation);
     }
     const std::string word = fields.Choice("tool_choice", "auto", {"none", "auto", "required"});
     if (word == "none") conversation.input.tools = nullptr;
@@ -243,6 +214,47 @@ class ChatDialect final : public Dialect {
 
 }  // namespace
 
+// Text parts become one text, which is what templates know. Others (images, audio) are refused.
+Json ReadContent(Fields& fields, const char* name) {
+    const Json& content = fields.Get(name);
+    if (content.is_string()) return content;
+    if (!content.is_array()) {
+        fields.Fail(
+            name, fmt::format("Invalid type for '{}': expected a string or a list of parts.", name),
+            "invalid_type");
+        return "";
+    }
+    std::string text;
+    for (const Json& json : content) {
+        Fields part(json);
+        const std::string type = part.Text("type", "");
+        if (type != "text" && type != "input_text" && type != "output_text") {
+            fields.Fail(name,
+                        fmt::format("This model takes text only, not parts of type '{}'.",
+                                    type.substr(0, 40)),
+                        "unsupported_content");
+            return "";
+        }
+        if (!part.Get("text").is_string()) {
+            fields.Fail(name, fmt::format("A part of '{}' has no text.", name), "invalid_type");
+            return "";
+        }
+        const std::string more = part.Text("text", "");
+        if (!text.empty() && !more.empty()) text.push_back('\n');
+        text += more;
+    }
+    return text;
+}
+
+void ForceTool(Fields& fields, const std::string& name, Conversation& conversation) {
+    for (const Json& tool : conversation.input.tools) {
+        if (tool["function"]["name"] != name) continue;
+        conversation.forced_tool = name;
+        return;
+    }
+    fields.Fail("tool_choice", "'tool_choice' names no function of 'tools'.");
+}
+
 Conversation ReadConversation(Fields& fields) {
     Conversation conversation;
     ReadMessages(fields, conversation.input);
@@ -259,10 +271,21 @@ Conversation ReadConversation(Fields& fields) {
     return conversation;
 }
 
-Result<ChatPrompt> MakePrompt(const Served& served, const formats::ChatInput& input) {
-    if (!served.chat) return MakeError(ErrorCode::kUsage, "{}", served.chat_error);
-    WEFT_ASSIGN(const formats::Text text, served.chat->Render(input));
-    return ChatPrompt{served.chat->Encode(text), formats::EndsInReasoning(text.view())};
+std::optional<ApiError> MakePrompt(const Served& served, const Conversation& conversation,
+                                   ChatPrompt& out) {
+    if (!served.chat) return ApiError{400, served.chat_error, "messages", "unsupported_value"};
+    const auto text = served.chat->Render(conversation.input);
+    if (!text.ok()) {
+        return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code};
+    }
+    if (auto error = CheckPromptBytes(served, text->size(), "messages")) return error;
+    out = {served.chat->Encode(*text), formats::EndsInReasoning(text->view())};
+    if (conversation.begun.empty()) return {};
+    if (auto error = CheckPromptBytes(served, conversation.begun.size(), "messages")) return error;
+    const auto begun = served.tokenizer().Encode(conversation.begun, {.add_special = false});
+    out.tokens.insert(out.tokens.end(), begun.begin(), begun.end());
+    out.in_reasoning = false;
+    return {};
 }
 
 namespace {
@@ -280,12 +303,10 @@ void ForceCall(const Served& served, const ChatPrompt& prompt, AnswerPlan& plan,
     choice.request.prompt.insert(choice.request.prompt.end(), more.begin(), more.end());
 }
 
-}  // namespace
-
-std::optional<ApiError> Constrain(const ConstraintText& asked, const Conversation& conversation,
-                                  const ChatPrompt& prompt, const Served& served, AnswerPlan& plan,
-                                  ChoicePlan& choice) {
-    ConstraintText constraint = asked;
+// Adds to the plan and the choice what response_format and tool_choice ask for.
+std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPrompt& prompt,
+                                  const Served& served, AnswerPlan& plan, ChoicePlan& choice) {
+    ConstraintText constraint = conversation.constraint;
     const bool forced = !conversation.forced_tool.empty();
     if (forced) {
         constraint =
@@ -305,15 +326,37 @@ std::optional<ApiError> Constrain(const ConstraintText& asked, const Conversatio
     return {};
 }
 
+}  // namespace
+
+std::optional<ApiError> PlanConversation(const Served& served, const Conversation& conversation,
+                                         engine::BatchRequest request, int64_t n,
+                                         AnswerPlan& plan) {
+    plan.prompt_name = "messages";
+    ChatPrompt prompt;
+    if (auto error = MakePrompt(served, conversation, prompt)) return error;
+    request.prompt = prompt.tokens;
+    request.show_special = served.family != formats::AnswerFamily::kPlain;
+    plan.family = served.family;
+    plan.begins_in_reasoning = prompt.in_reasoning;
+    ChoicePlan choice;
+    choice.request = std::move(request);
+    if (auto error = Constrain(conversation, prompt, served, plan, choice)) return error;
+    for (int64_t i = 0; i < n; ++i) {
+        plan.choices.push_back(choice);
+        plan.choices.back().counts_prompt = i == 0;
+        Reseed(plan.choices.back().request, static_cast<int>(i));
+    }
+    return {};
+}
+
 std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    const Conversation conversation = ReadConversation(fields);
-    ChoicePlan choice;
-    engine::BatchRequest& request = choice.request;
+    Conversation conversation = ReadConversation(fields);
+    engine::BatchRequest request;
     ReadSampling(fields, served, request);
-    request.max_tokens = fields.Integer(
-        "max_completion_tokens", fields.Integer("max_tokens", -1, -1, INT64_MAX), -1, INT64_MAX);
+    request.max_tokens =
+        ReadLength(fields, "max_completion_tokens", ReadLength(fields, "max_tokens", -1));
     const bool chances = fields.Bool("logprobs", false);
     const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
     if (chances) request.logprobs = static_cast<int>(best);
@@ -321,33 +364,14 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
         fields.Fail("top_logprobs", "'top_logprobs' needs 'logprobs': true.");
     }
     const int64_t n = fields.Integer("n", 1, 1, kMostChoices);
-    const ConstraintText constraint = ReadConstraint(fields);
+    conversation.constraint = ReadConstraint(fields);
     plan.stream = fields.Bool("stream", false);
     Fields options(fields.Object("stream_options"), "stream_options.");
     const bool usage = options.Bool("include_usage", false);
     if (options.error()) return options.error();
     if (fields.error()) return fields.error();
-    auto prompt = MakePrompt(served, conversation.input);
-    if (!prompt.ok()) {
-        ApiError error = ErrorOf(prompt.error());
-        error.status = 400;
-        error.param = "messages";
-        return error;
-    }
-    request.prompt = prompt->tokens;
-    request.show_special = served.family != formats::AnswerFamily::kPlain;
-    plan.family = served.family;
-    plan.begins_in_reasoning = prompt->in_reasoning;
-    if (auto error = Constrain(constraint, conversation, *prompt, served, plan, choice)) {
-        return error;
-    }
     plan.dialect = std::make_unique<ChatDialect>(served, usage, chances);
-    for (int64_t i = 0; i < n; ++i) {
-        plan.choices.push_back(choice);
-        plan.choices.back().counts_prompt = i == 0;
-        Reseed(plan.choices.back().request, static_cast<int>(i));
-    }
-    return {};
+    return PlanConversation(served, conversation, std::move(request), n, plan);
 }
 
 }  // namespace weft::serve

@@ -15,18 +15,35 @@ struct Conversation {
     formats::ChatInput input;
     std::string forced_tool{};  // tool_choice names it; "*": any, but one
     bool parallel_calls = true;
+    std::string begun{};  // what the answer begins with; it is not said again
+    ConstraintText constraint{};
 };
 
-// messages, tools, tool_choice, chat_template_kwargs, reasoning_effort. Errors are left in
-// `fields`.
+// messages, tools, tool_choice, chat_template_kwargs, reasoning_effort. Errors are
+// left in `fields`.
 Conversation ReadConversation(Fields& fields);
+// A message's content as one text: a string, or a list of parts that are text.
+Json ReadContent(Fields& fields, const char* name);
+// The answer has to call that function, which must be one of the conversation's tools.
+void ForceTool(Fields& fields, const std::string& name, Conversation& conversation);
 
 // From a conversation to the tokens of its prompt and what the answer has to be parsed as.
 struct ChatPrompt {
     std::vector<int32_t> tokens;
     bool in_reasoning = false;
 };
-Result<ChatPrompt> MakePrompt(const Served& served, const formats::ChatInput& input);
+std::optional<ApiError> MakePrompt(const Served& served, const Conversation& conversation,
+                                   ChatPrompt& out);
+
+// What PlanChat and its like end with: `n` choices of the prompt that the conversation makes.
+// plan.dialect and plan.stream are the caller's.
+std::optional<ApiError> PlanConversation(const Served& served, const Conversation& conversation,
+                                         engine::BatchRequest request, int64_t n, AnswerPlan& plan);
+
+// What PlanChat and its like end with: `n` choices of the prompt that the conversation makes.
+// plan.dialect and plan.stream are the caller's.
+std::optional<ApiError> PlanConversation(const Served& served, const Conversation& conversation,
+                                         engine::BatchRequest request, int64_t n, AnswerPlan& plan);
 
 // Adds to the plan and the choice what response_format and tool_choice ask for. The prompt is
 // there. Errors: what the client hears.

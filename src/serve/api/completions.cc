@@ -14,6 +14,9 @@ namespace {
 
 constexpr size_t kMostPrompts = 64;
 constexpr size_t kMostIds = size_t{1} << 24;
+// Of /tokenize and /detokenize, which no context bounds: a second's work.
+constexpr size_t kMostTextBytes = size_t{4} << 20;
+constexpr size_t kMostTokens = size_t{1} << 20;
 
 bool IsIds(const Json& json) {
     return json.is_array() && !json.empty() &&
@@ -36,7 +39,11 @@ struct Prompt {
     std::string text{};
 };
 
-Prompt OfText(const Served& served, std::string text) {
+Prompt OfText(Fields& fields, const Served& served, std::string text) {
+    if (const auto error = CheckPromptBytes(served, text.size(), "prompt")) {
+        fields.Fail("prompt", error->message, error->code);
+        return {};
+    }
     // A text is the user's: no word of it becomes a marker.
     return {served.tokenizer().Encode(text, {.add_special = true}), std::move(text)};
 }
@@ -46,13 +53,13 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served) {
     const Json& json = fields.Get("prompt");
     std::vector<Prompt> prompts;
     if (json.is_string()) {
-        prompts.push_back(OfText(served, json.get<std::string>()));
+        prompts.push_back(OfText(fields, served, json.get<std::string>()));
     } else if (IsIds(json)) {
         prompts.push_back({Ids(json)});
     } else if (json.is_array() && !json.empty() && json.size() <= kMostPrompts) {
         for (const Json& item : json) {
             if (item.is_string()) {
-                prompts.push_back(OfText(served, item.get<std::string>()));
+                prompts.push_back(OfText(fields, served, item.get<std::string>()));
             } else if (IsIds(item) && item.size() <= kMostIds) {
                 prompts.push_back({Ids(item)});
             } else {
@@ -61,7 +68,7 @@ std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served) {
             }
         }
     }
-    if (prompts.empty()) {
+    if (prompts.empty() && !fields.error()) {
         fields.Fail("prompt",
                     fmt::format("'prompt' must be a string, a list of token ids, or a list of 1 to "
                                 "{} of these.",
@@ -148,7 +155,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     std::vector<Prompt> prompts = ReadPrompts(fields, served);
     engine::BatchRequest request;
     ReadSampling(fields, served, request);
-    request.max_tokens = fields.Integer("max_tokens", 16, -1, INT64_MAX);
+    request.max_tokens = ReadLength(fields, "max_tokens", 16);
     if (fields.Has("logprobs") && !fields.Get("logprobs").is_boolean()) {
         request.logprobs = static_cast<int>(fields.Integer("logprobs", 0, 0, kMostLogprobs));
     } else if (fields.Bool("logprobs", false)) {
@@ -211,13 +218,17 @@ std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& a
     if (fields.Has("messages")) {
         const Conversation conversation = ReadConversation(fields);
         if (fields.error()) return fields.error();
-        auto prompt = MakePrompt(served, conversation.input);
-        if (!prompt.ok()) return ErrorOf(prompt.error());
-        tokens = std::move(prompt->tokens);
+        ChatPrompt prompt;
+        if (auto error = MakePrompt(served, conversation, prompt)) return error;
+        tokens = std::move(prompt.tokens);
     } else {
         const std::string text = fields.Text("prompt", fields.Text("content", ""));
         if (!fields.Has("prompt") && !fields.Has("content")) {
             fields.Fail("prompt", "Give a text as 'prompt', or a conversation as 'messages'.");
+        }
+        if (text.size() > kMostTextBytes) {
+            fields.Fail("prompt", fmt::format("The text has {} bytes; at most {} are taken.",
+                                              text.size(), kMostTextBytes));
         }
         if (fields.error()) return fields.error();
         tokens = served.tokenizer().Encode(text, {.add_special = special});
@@ -236,8 +247,10 @@ std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json&
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     const Json& list = fields.List("tokens");
-    if (!list.empty() && !IsIds(list)) {
-        fields.Fail("tokens", "'tokens' must be a list of token ids.", "invalid_type");
+    if (!list.empty() && (!IsIds(list) || list.size() > kMostTokens)) {
+        fields.Fail("tokens",
+                    fmt::format("'tokens' must be a list of at most {} token ids.", kMostTokens),
+                    "invalid_type");
     }
     if (fields.error()) return fields.error();
     const std::vector<int32_t> tokens = Ids(list);

@@ -108,6 +108,16 @@ ConstraintText ReadConstraint(Fields& fields) {
     return constraint;
 }
 
+ConstraintText ReadConstraintOf(Fields& fields, const Json& format, const char* param) {
+    const Json json{{"response_format", format}};
+    Fields inner(json);
+    ConstraintText constraint;
+    ReadFormat(inner, constraint);
+    if (inner.error()) fields.Fail(param, inner.error()->message, inner.error()->code);
+    constraint.param = param;
+    return constraint;
+}
+
 ConstraintText ToolConstraint(const Json& tools, const std::string& name, const char* arguments) {
     Json any = Json::array();
     for (const Json& tool : tools) {

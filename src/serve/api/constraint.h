@@ -30,6 +30,8 @@ struct ConstraintText {
 
 // From a request; at most one. Errors are left in `fields`.
 ConstraintText ReadConstraint(Fields& fields);
+// What other APIs have in the form of response_format, and call `param`.
+ConstraintText ReadConstraintOf(Fields& fields, const Json& format, const char* param);
 // {"name": ..., "arguments": {...}} of a tool of `tools` (OpenAI's form) with that name, or of any
 // ("*"). `arguments`: the member's name.
 ConstraintText ToolConstraint(const Json& tools, const std::string& name, const char* arguments);

@@ -23,7 +23,8 @@ struct Usage {
 // How a choice ended, as OpenAI has it: "stop", "length", "tool_calls".
 struct ChoiceEnd {
     std::string finish;
-    std::string stop_text{};  // which of the stop texts it was, where known
+    std::string stop_text{};    // which of the stop texts it was; empty: none
+    bool context_full = false;  // "length": of the context, not the one that was asked for
 };
 
 // One choice, whole.

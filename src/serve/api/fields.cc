@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace weft::serve {
 namespace {
 
 constexpr int kMostDepth = 100;
+// Members of objects are kept in order, and each new one is compared with all before it: so many
+// comparisons take about a second.
+constexpr uint64_t kMostComparisons = 50'000'000;
 const Json kNull;
 const Json kEmptyList = Json::array();
 
@@ -161,10 +165,17 @@ const Json& Fields::List(const char* name) {
 }
 
 std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
-    bool deep = false;
-    const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+    bool deep = false, broad = false;
+    uint64_t comparisons = 0;
+    std::array<uint64_t, kMostDepth + 2> members{};
+    const auto watch = [&](int depth, Json::parse_event_t event, Json&) {
         deep = deep || depth > kMostDepth;
-        return !deep;
+        if (deep || broad) return false;
+        const auto level = static_cast<size_t>(depth);
+        if (event == Json::parse_event_t::object_start) members[level + 1] = 0;
+        if (event == Json::parse_event_t::key) comparisons += members[level]++;
+        broad = comparisons > kMostComparisons;
+        return !broad;
     };
     try {
         out = Json::parse(body, watch);
@@ -179,6 +190,9 @@ std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
     if (deep) {
         return ApiError{400, fmt::format("The body is nested deeper than {} levels.", kMostDepth),
                         "", "invalid_json"};
+    }
+    if (broad) {
+        return ApiError{400, "The body has objects with too many members.", "", "invalid_json"};
     }
     if (!out.is_object()) {
         return ApiError{400, "The body must be a JSON object.", "", "invalid_json"};

@@ -28,6 +28,9 @@ struct ApiError {
     std::string param{}, code{};
 };
 
+// The code of a prompt that is longer than the context.
+inline constexpr const char* kContextExceeded = "context_length_exceeded";
+
 // By what went wrong: kUsage is the client's (400), kCancelled and kPeerLost are 503, kTimeout 504,
 // the others 500.
 ApiError ErrorOf(const Error& error);
@@ -66,7 +69,8 @@ class Fields {
     std::optional<ApiError> error_;
 };
 
-// The body as a JSON object of at most 100 levels. 400 where it is none.
+// The body as a JSON object of at most 100 levels and no object of more than some 10,000 members (a
+// look-up goes through them all). 400 where it is none.
 std::optional<ApiError> ParseBody(std::string_view body, Json& out);
 
 }  // namespace weft::serve

@@ -75,6 +75,24 @@ void ReadSampling(Fields& fields, const Served& served, engine::BatchRequest& re
     request.cached = fields.Bool("cache_prompt", true);
 }
 
+int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise) {
+    const int64_t length = fields.Integer(name, otherwise, -1, INT64_MAX);
+    if (length == 0) fields.Fail(name, fmt::format("'{}' must be at least 1.", name));
+    return length;
+}
+
+std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, const char* param) {
+    const auto longest = std::max<size_t>(served.longest_piece_bytes, 1);
+    const size_t least = bytes / longest;
+    const auto context = static_cast<size_t>(served.engine->context());
+    if (least <= context) return {};
+    return ApiError{400,
+                    fmt::format("the prompt has {} bytes, which are at least {} tokens; the "
+                                "context of {} tokens is too short",
+                                bytes, least, context),
+                    param, kContextExceeded};
+}
+
 std::optional<ApiError> CheckModel(Fields& fields, const Served& served) {
     const std::string model = fields.Text("model", served.name);
     if (fields.error()) return fields.error();

@@ -17,6 +17,13 @@ inline constexpr int64_t kMostLogprobs = 20;
 // left in `fields`.
 void ReadSampling(Fields& fields, const Served& served, engine::BatchRequest& request);
 
+// How many tokens an answer may have: at least 1; -1 (as in llama.cpp): to the end of the context.
+int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise);
+
+// Before a text is made into tokens: whether it can fit the context, however it is cut. param: what
+// it came as.
+std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, const char* param);
+
 // Fails where "model" names another one. A request without it is taken.
 std::optional<ApiError> CheckModel(Fields& fields, const Served& served);
 

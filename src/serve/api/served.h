@@ -24,6 +24,7 @@ struct Served {
     std::string chat_error;             // why not
     formats::AnswerFamily family = formats::AnswerFamily::kPlain;
     std::unique_ptr<Constraints> constraints;
+    size_t longest_piece_bytes = 0;  // of the vocabulary
 
     const formats::Tokenizer& tokenizer() const { return engine->tokenizer(); }
     bool Knows(std::string_view model) const;

@@ -1,0 +1,367 @@
+#include "serve/api/messages.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "serve/api/chat.h"
+#include "serve/api/constraint.h"
+#include "serve/api/sampling.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr size_t kMostMessages = 10000;
+constexpr size_t kMostTools = 512;
+
+// The blocks of one message, sorted by what templates know.
+struct Blocks {
+    std::string text, thinking;
+    Json calls = Json::array(), results = Json::array();
+};
+
+void Join(std::string& text, const std::string& more) {
+    if (!text.empty() && !more.empty()) text.push_back('\n');
+    text += more;
+}
+
+// Reads messages one after another: a result names its call by an id, a template by its name.
+class MessageReader {
+  public:
+    explicit MessageReader(Json& messages) : messages_(messages) {}
+
+    void Read(Fields& message) {
+        const std::string role = message.Choice("role", "", {"user", "assistant"});
+        const bool says = role == "assistant";
+        Blocks blocks;
+        const Json& content = message.Get("content");
+        if (content.is_string()) {
+            blocks.text = content.get<std::string>();
+        } else if (!content.is_array()) {
+            message.Fail("content", "Expected a string or a list of blocks.", "invalid_type");
+        } else {
+            for (const Json& json : content) ReadBlock(message, json, says, blocks);
+        }
+        if (message.error()) return;
+        for (Json& result : blocks.results) messages_.push_back(std::move(result));
+        if (!says && blocks.text.empty() && !blocks.results.empty()) return;
+        Json out{{"role", role}, {"content", blocks.text}};
+        if (!blocks.thinking.empty()) out["reasoning_content"] = blocks.thinking;
+        if (!blocks.calls.empty()) out["tool_calls"] = std::move(blocks.calls);
+        messages_.push_back(std::move(out));
+    }
+
+  private:
+    void ReadBlock(Fields& message, const Json& json, bool says, Blocks& blocks) {
+        Fields block(json);
+        const std::string type = block.Text("type", "");
+        if (type == "text" && block.Get("text").is_string()) {
+            Join(blocks.text, block.Text("text", ""));
+        } else if (says && type == "thinking") {
+            Join(blocks.thinking, block.Text("thinking", ""));
+        } else if (says && type == "tool_use") {
+            const std::string id = block.Text("id", ""), name = block.Text("name", "");
+            names_[id] = name;
+            const Json& input = block.Object("input");
+            blocks.calls.push_back(
+                {{"id", id},
+                 {"type", "function"},
+                 {"function",
+                  {{"name", name}, {"arguments", input.is_null() ? Json::object() : input}}}});
+        } else if (!says && type == "tool_result") {
+            const std::string id = block.Text("tool_use_id", "");
+            const Json text = block.Has("content") ? ReadContent(block, "content") : Json("");
+            blocks.results.push_back({{"role", "tool"},
+                                      {"tool_call_id", id},
+                                      {"name", names_.contains(id) ? names_[id] : ""},
+                                      {"content", text}});
+        } else if (!says || type != "redacted_thinking") {
+            message.Fail("content",
+                         fmt::format("A block of type '{}' can't be here: this model takes text, "
+                                     "tool_use, tool_result and thinking.",
+                                     type.substr(0, 40)),
+                         "unsupported_content");
+        }
+        if (block.error()) message.Fail("content", block.error()->message, block.error()->code);
+    }
+
+    Json& messages_;
+    std::map<std::string, std::string> names_;  // of calls, by id
+};
+
+void ReadMessages(Fields& fields, Json& out) {
+    if (fields.Has("system")) {
+        out.push_back({{"role", "system"}, {"content", ReadContent(fields, "system")}});
+    }
+    const Json& messages = fields.List("messages");
+    if (messages.empty() || messages.size() > kMostMessages) {
+        return fields.Fail("messages",
+                           fmt::format("messages: a list of 1 to {} is needed.", kMostMessages));
+    }
+    MessageReader reader(out);
+    for (size_t i = 0; i < messages.size(); ++i) {
+        Fields message(messages[i], fmt::format("messages.{}.", i));
+        reader.Read(message);
+        if (!message.error()) continue;
+        const ApiError error = *message.error();
+        return fields.Fail(error.param.c_str(), error.param + ": " + error.message, error.code);
+    }
+}
+
+void ReadTools(Fields& fields, Conversation& conversation) {
+    const Json& tools = fields.List("tools");
+    if (tools.size() > kMostTools) {
+        return fields.Fail("tools", fmt::format("tools: at most {} are taken.", kMostTools));
+    }
+    for (size_t i = 0; i < tools.size(); ++i) {
+        Fields tool(tools[i], fmt::format("tools.{}.", i));
+        if (const std::string type = tool.Text("type", "custom"); type != "custom") {
+            tool.Fail("type",
+                      fmt::format("there is no tool of type '{}' here.", type.substr(0, 40)));
+        }
+        Json function{{"name", tool.Text("name", "")}};
+        if (function["name"] == "") tool.Fail("name", "a tool needs a name.");
+        if (tool.Has("description")) function["description"] = tool.Text("description", "");
+        const Json& schema = tool.Object("input_schema");
+        function["parameters"] = schema.is_null() ? Json{{"type", "object"}} : schema;
+        if (tool.error()) {
+            return fields.Fail(tool.error()->param.c_str(),
+                               tool.error()->param + ": " + tool.error()->message);
+        }
+        conversation.input.tools.push_back({{"type", "function"}, {"function", function}});
+    }
+    Fields choice(fields.Object("tool_choice"), "tool_choice.");
+    const std::string type = choice.Choice("type", "auto", {"auto", "any", "tool", "none"});
+    conversation.parallel_calls = !choice.Bool("disable_parallel_tool_use", false);
+    if (choice.error()) {
+        return fields.Fail(choice.error()->param.c_str(), choice.error()->message);
+    }
+    if (type == "tool") return ForceTool(fields, choice.Text("name", ""), conversation);
+    if (type == "any" && tools.empty()) fields.Fail("tool_choice", "tool_choice needs tools.");
+    if (type == "any") conversation.forced_tool.assign(1, '*');
+    if (type == "none") conversation.input.tools = nullptr;
+}
+
+Conversation ReadConversationOf(Fields& fields) {
+    Conversation conversation;
+    ReadMessages(fields, conversation.input.messages);
+    if (fields.error()) return conversation;
+    ReadTools(fields, conversation);
+    const Json& thinking = fields.Object("thinking");
+    if (!thinking.is_null()) {
+        Fields of(thinking, "thinking.");
+        const std::string type = of.Choice("type", "", {"enabled", "disabled", "adaptive"});
+        if (of.error()) fields.Fail(of.error()->param.c_str(), of.error()->message);
+        conversation.input.extra = {{"enable_thinking", type != "disabled"}};
+    }
+    Fields output(fields.Object("output_config"));
+    if (output.Has("format")) {
+        conversation.constraint =
+            ReadConstraintOf(fields, output.Get("format"), "output_config.format");
+    }
+    // An answer that is begun already goes on.
+    Json& messages = conversation.input.messages;
+    const Json& last = messages.back();
+    if (!fields.error() && last["role"] == "assistant" && !last.contains("tool_calls")) {
+        conversation.begun = last["content"].get<std::string>();
+        messages.erase(messages.size() - 1);
+        if (messages.empty()) fields.Fail("messages", "messages: the first one is the user's.");
+    }
+    return conversation;
+}
+
+Json UsageOf(const Usage& usage) {
+    return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+            {"cache_creation_input_tokens", 0},
+            {"cache_read_input_tokens", usage.cached_tokens},
+            {"output_tokens", usage.said_tokens}};
+}
+
+Json InputOf(const formats::ToolCall& call) {
+    if (call.arguments.is_object()) return call.arguments;
+    return {{"arguments", call.arguments}};
+}
+
+class MessagesDialect final : public Dialect {
+  public:
+    MessagesDialect(const Served& served, int64_t prompt_tokens)
+        : served_(served), prompt_tokens_(prompt_tokens), id_(MakeId("msg_")) {}
+
+    void Begin(std::string& out) override {
+        const Usage usage{prompt_tokens_, 0, 0};
+        const Json message = Message(Json::array(), nullptr, nullptr, usage);
+        Event("message_start", fmt::format(R"("message":{})", Dump(message)), out);
+        Event("ping", "", out);
+    }
+    void Delta(int, const formats::AnswerDelta& delta, std::span<const engine::SaidToken>,
+               std::string& out) override {
+        if (!delta.reasoning.empty()) {
+            Open(Block::kThinking, out);
+            DeltaOf("thinking_delta", "thinking", Quoted(delta.reasoning), out);
+        }
+        if (!delta.content.empty()) {
+            Open(Block::kText, out);
+            DeltaOf("text_delta", "text", Quoted(delta.content), out);
+        }
+        for (const formats::ToolCall& call : delta.tool_calls) {
+            Close(out);
+            Start(fmt::format(R"({{"type":"tool_use","id":"{}","name":{},"input":{{}}}})",
+                              MakeId("toolu_"), Quoted(call.name)),
+                  out);
+            open_ = Block::kTool;
+            DeltaOf("input_json_delta", "partial_json", Quoted(Dump(InputOf(call))), out);
+            Close(out);
+        }
+    }
+    void EndChoice(int, const ChoiceEnd& end, std::string& out) override {
+        Close(out);
+        end_ = end;
+    }
+    void End(const Usage& usage, std::string& out) override {
+        const Json delta{{"stop_reason", Reason(end_)}, {"stop_sequence", StopText(end_)}};
+        Event("message_delta",
+              fmt::format(R"("delta":{},"usage":{})", Dump(delta), Dump(UsageOf(usage))), out);
+        Event("message_stop", "", out);
+    }
+    void Fail(const ApiError& error, std::string& out) override {
+        out += fmt::format("event: error\ndata: {}\n\n", AnthropicError(error));
+    }
+    std::string ErrorBody(const ApiError& error) override { return AnthropicError(error); }
+
+    std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
+        const Choice& choice = choices.front();
+        Json content = Json::array();
+        if (!choice.said.reasoning.empty()) {
+            content.push_back(
+                {{"type", "thinking"}, {"thinking", choice.said.reasoning}, {"signature", ""}});
+        }
+        if (!choice.said.content.empty()) {
+            content.push_back({{"type", "text"}, {"text", choice.said.content}});
+        }
+        for (const formats::ToolCall& call : choice.said.tool_calls) {
+            content.push_back({{"type", "tool_use"},
+                               {"id", MakeId("toolu_")},
+                               {"name", call.name},
+                               {"input", InputOf(call)}});
+        }
+        return Dump(Message(std::move(content), Reason(choice.end), StopText(choice.end), usage));
+    }
+
+  private:
+    enum class Block { kNone, kText, kThinking, kTool };
+
+    static const char* Reason(const ChoiceEnd& end) {
+        if (end.finish == "tool_calls") return "tool_use";
+        if (!end.stop_text.empty()) return "stop_sequence";
+        if (end.finish == "stop") return "end_turn";
+        return end.context_full ? "model_context_window_exceeded" : "max_tokens";
+    }
+    static Json StopText(const ChoiceEnd& end) {
+        return end.stop_text.empty() || end.finish == "tool_calls" ? Json(nullptr)
+                                                                   : Json(end.stop_text);
+    }
+    Json Message(Json content, Json reason, Json stop, const Usage& usage) const {
+        return {{"id", id_},
+                {"type", "message"},
+                {"role", "assistant"},
+                {"model", served_.name},
+                {"content", std::move(content)},
+                {"stop_reason", std::move(reason)},
+                {"stop_sequence", std::move(stop)},
+                {"usage", UsageOf(usage)}};
+    }
+    static void Event(const char* type, const std::string& members, std::string& out) {
+        out += fmt::format("event: {}\ndata: {{\"type\":\"{}\"{}{}}}\n\n", type, type,
+                           members.empty() ? "" : ",", members);
+    }
+    void DeltaOf(const char* type, const char* name, const std::string& json, std::string& out) {
+        Event(
+            "content_block_delta",
+            fmt::format(R"("index":{},"delta":{{"type":"{}","{}":{}}})", index_, type, name, json),
+            out);
+    }
+    void Start(const std::string& block, std::string& out) {
+        ++index_;
+        Event("content_block_start", fmt::format(R"("index":{},"content_block":{})", index_, block),
+              out);
+    }
+    void Open(Block kind, std::string& out) {
+        if (open_ == kind) return;
+        Close(out);
+        Start(kind == Block::kText ? R"({"type":"text","text":""})"
+                                   : R"({"type":"thinking","thinking":"","signature":""})",
+              out);
+        open_ = kind;
+    }
+    void Close(std::string& out) {
+        if (open_ == Block::kNone) return;
+        if (open_ == Block::kThinking) DeltaOf("signature_delta", "signature", "\"\"", out);
+        Event("content_block_stop", fmt::format(R"("index":{})", index_), out);
+        open_ = Block::kNone;
+    }
+
+    const Served& served_;
+    const int64_t prompt_tokens_;
+    const std::string id_;
+    int index_ = -1;  // of the block that was opened last
+    Block open_ = Block::kNone;
+    ChoiceEnd end_;
+};
+
+}  // namespace
+
+std::string AnthropicError(const ApiError& error) {
+    const auto type = [&] {
+        switch (error.status) {
+            case 400: return "invalid_request_error";
+            case 401: return "authentication_error";
+            case 403: return "permission_error";
+            case 404: return "not_found_error";
+            case 413: return "request_too_large";
+            case 429: return "rate_limit_error";
+            case 503:
+            case 529: return "overloaded_error";
+            case 504: return "timeout_error";
+        }
+        return error.status < 500 ? "invalid_request_error" : "api_error";
+    };
+    return Dump({{"type", "error"}, {"error", {{"type", type()}, {"message", error.message}}}});
+}
+
+std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens) {
+    return std::make_unique<MessagesDialect>(served, prompt_tokens);
+}
+
+std::optional<ApiError> PlanMessages(const Json& body, const Served& served, AnswerPlan& plan) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    const Conversation conversation = ReadConversationOf(fields);
+    engine::BatchRequest request;
+    ReadSampling(fields, served, request);
+    if (fields.Has("stop_sequences")) request.stop = fields.Texts("stop_sequences", kMostStops);
+    if (!fields.Has("max_tokens")) {
+        fields.Fail("max_tokens", "max_tokens: Field required", "missing");
+    }
+    request.max_tokens = fields.Integer("max_tokens", 1, 1, INT64_MAX);
+    plan.stream = fields.Bool("stream", false);
+    if (fields.error()) return fields.error();
+    if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
+        return error;
+    }
+    const auto prompt_tokens = static_cast<int64_t>(plan.choices[0].request.prompt.size());
+    plan.dialect = MakeMessagesDialect(served, prompt_tokens);
+    return {};
+}
+
+std::optional<ApiError> CountMessageTokens(const Json& body, const Served& served, Json& answer) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    const Conversation conversation = ReadConversationOf(fields);
+    if (fields.error()) return fields.error();
+    ChatPrompt prompt;
+    if (auto error = MakePrompt(served, conversation, prompt)) return error;
+    answer = {{"input_tokens", prompt.tokens.size()}};
+    return {};
+}
+
+}  // namespace weft::serve

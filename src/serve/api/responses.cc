@@ -1,0 +1,241 @@
+#include "serve/api/responses.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <map>
+
+#include "serve/api/chat.h"
+#include "serve/api/constraint.h"
+#include "serve/api/responses_dialect.h"
+#include "serve/api/sampling.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr size_t kMostItems = 10000;
+constexpr size_t kMostTools = 512;
+
+void Adopt(Fields& fields, const Fields& part) {
+    if (part.error()) {
+        fields.Fail(part.error()->param.c_str(), part.error()->message, part.error()->code);
+    }
+}
+
+// Makes messages of items. Reasoning and calls are items of their own in this API, and parts of the
+// assistant's message in others.
+class ItemReader {
+  public:
+    explicit ItemReader(Json& messages) : messages_(messages) {}
+
+    void Read(Fields& item) {
+        const std::string type = item.Text("type", "message");
+        if (type == "message") {
+            ReadMessage(item);
+        } else if (type == "function_call") {
+            ReadCall(item);
+        } else if (type == "function_call_output") {
+            const std::string id = item.Text("call_id", "");
+            messages_.push_back({{"role", "tool"},
+                                 {"tool_call_id", id},
+                                 {"name", names_.contains(id) ? names_[id] : ""},
+                                 {"content", ReadContent(item, "output")}});
+        } else if (type == "reasoning") {
+            for (const Json& part : item.List("content")) {
+                thoughts_ += Fields(part).Text("text", "");
+            }
+        } else {
+            item.Fail("type",
+                      fmt::format("Items of type '{}' are not supported: expected 'message', "
+                                  "'function_call', 'function_call_output' or 'reasoning'.",
+                                  type.substr(0, 40)),
+                      "unsupported_value");
+        }
+    }
+
+  private:
+    void ReadMessage(Fields& item) {
+        std::string role = item.Choice("role", "", {"user", "assistant", "system", "developer"});
+        if (role == "developer") role = "system";
+        Json message{{"role", role}, {"content", ReadContent(item, "content")}};
+        if (role == "assistant") TakeThoughts(message);
+        messages_.push_back(std::move(message));
+    }
+    void ReadCall(Fields& item) {
+        const std::string id = item.Text("call_id", ""), name = item.Text("name", "");
+        const std::string arguments = item.Text("arguments", "{}");
+        names_[id] = name;
+        Json parsed = Json::parse(arguments, nullptr, false);
+        if (messages_.empty() || messages_.back()["role"] != "assistant") {
+            Json message{{"role", "assistant"}, {"content", ""}};
+            TakeThoughts(message);
+            messages_.push_back(std::move(message));
+        }
+        messages_.back()["tool_calls"].push_back(
+            {{"id", id},
+             {"type", "function"},
+             {"function",
+              {{"name", name}, {"arguments", parsed.is_discarded() ? Json(arguments) : parsed}}}});
+    }
+    void TakeThoughts(Json& message) {
+        if (!thoughts_.empty()) message["reasoning_content"] = thoughts_;
+        thoughts_.clear();
+    }
+
+    Json& messages_;
+    std::map<std::string, std::string> names_;  // of calls, by id
+    std::string thoughts_;                      // of the message that comes next
+};
+
+void ReadInput(Fields& fields, Json& messages) {
+    const std::string instructions = fields.Text("instructions", "");
+    if (!instructions.empty()) {
+        messages.push_back({{"role", "system"}, {"content", instructions}});
+    }
+    const Json& input = fields.Get("input");
+    if (input.is_string()) {
+        messages.push_back({{"role", "user"}, {"content", input}});
+        return;
+    }
+    if (!input.is_array() || input.empty() || input.size() > kMostItems) {
+        return fields.Fail("input", fmt::format("'input' must be a string or a list of 1 to {} "
+                                                "items.",
+                                                kMostItems));
+    }
+    ItemReader reader(messages);
+    for (size_t i = 0; i < input.size(); ++i) {
+        const std::string name = fmt::format("input[{}]", i);
+        Fields item(input[i], name + ".");
+        if (!input[i].is_object()) {
+            return fields.Fail(name.c_str(), fmt::format("'{}' must be an object.", name),
+                               "invalid_type");
+        }
+        reader.Read(item);
+        if (item.error()) return Adopt(fields, item);
+    }
+}
+
+void ReadTools(Fields& fields, Conversation& conversation) {
+    const Json& tools = fields.List("tools");
+    if (tools.size() > kMostTools) {
+        return fields.Fail("tools", fmt::format("'tools' has {} entries; at most {} are taken.",
+                                                tools.size(), kMostTools));
+    }
+    for (size_t i = 0; i < tools.size(); ++i) {
+        Fields tool(tools[i], fmt::format("tools[{}].", i));
+        tool.Choice("type", "", {"function"});
+        Json function{{"name", tool.Text("name", "")}};
+        if (function["name"] == "") tool.Fail("name", "A function needs a name.");
+        if (tool.Has("description")) function["description"] = tool.Text("description", "");
+        const Json& parameters = tool.Object("parameters");
+        function["parameters"] = parameters.is_null() ? Json{{"type", "object"}} : parameters;
+        if (tool.error()) return Adopt(fields, tool);
+        conversation.input.tools.push_back({{"type", "function"}, {"function", function}});
+    }
+    if (fields.Get("tool_choice").is_object()) {
+        Fields choice(fields.Get("tool_choice"), "tool_choice.");
+        choice.Choice("type", "", {"function"});
+        if (choice.error()) return Adopt(fields, choice);
+        return ForceTool(fields, choice.Text("name", ""), conversation);
+    }
+    const std::string word = fields.Choice("tool_choice", "auto", {"none", "auto", "required"});
+    if (word == "none") conversation.input.tools = nullptr;
+    if (word != "required") return;
+    if (tools.empty()) fields.Fail("tool_choice", "'tool_choice' is set, but 'tools' is not.");
+    conversation.forced_tool.assign(1, '*');
+}
+
+void ReadFormat(Fields& fields, Conversation& conversation) {
+    Fields text(fields.Object("text"), "text.");
+    conversation.constraint = ReadConstraintOf(text, text.Get("format"), "format");
+    conversation.constraint.param = "text.format";
+    Adopt(fields, text);
+}
+
+void RefuseWhatNeedsAStore(Fields& fields) {
+    for (const char* name : {"previous_response_id", "conversation", "prompt"}) {
+        if (!fields.Has(name)) continue;
+        fields.Fail(name,
+                    fmt::format("'{}' is not supported: this server stores no responses. Send the "
+                                "whole conversation as 'input'.",
+                                name),
+                    "unsupported_value");
+    }
+    if (fields.Bool("background", false)) {
+        fields.Fail("background", "'background' is not supported.", "unsupported_value");
+    }
+    fields.Choice("truncation", "disabled", {"disabled"});
+}
+
+// What was asked for, as the answer repeats it.
+Json HeadOf(Fields& fields, const Served& served) {
+    const auto repeat = [&](const char* name, Json otherwise) {
+        return fields.Has(name) ? fields.Get(name) : otherwise;
+    };
+    const Json& format = Fields(fields.Object("text")).Get("format");
+    return {{"id", MakeId("resp_")},
+            {"object", "response"},
+            {"created_at", std::time(nullptr)},
+            {"status", "in_progress"},
+            {"background", false},
+            {"error", nullptr},
+            {"incomplete_details", nullptr},
+            {"instructions", fields.Get("instructions")},
+            {"max_output_tokens", fields.Get("max_output_tokens")},
+            {"metadata", repeat("metadata", Json::object())},
+            {"model", served.name},
+            {"output", Json::array()},
+            {"parallel_tool_calls", fields.Bool("parallel_tool_calls", true)},
+            {"previous_response_id", nullptr},
+            {"reasoning", repeat("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
+            {"store", false},
+            {"temperature", fields.Number("temperature", 1, 0, 100)},
+            {"text", {{"format", format.is_null() ? Json{{"type", "text"}} : format}}},
+            {"tool_choice", repeat("tool_choice", "auto")},
+            {"tools", fields.List("tools")},
+            {"top_p", fields.Number("top_p", 1, 0, 1)},
+            {"truncation", "disabled"},
+            {"usage", nullptr}};
+}
+
+bool AsksForChances(Fields& fields) {
+    for (const Json& word : fields.List("include")) {
+        if (word == "message.output_text.logprobs") return true;
+    }
+    return fields.Has("top_logprobs");
+}
+
+}  // namespace
+
+std::optional<ApiError> PlanResponse(const Json& body, const Served& served, AnswerPlan& plan) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    RefuseWhatNeedsAStore(fields);
+    Conversation conversation;
+    ReadInput(fields, conversation.input.messages);
+    ReadTools(fields, conversation);
+    ReadFormat(fields, conversation);
+    Fields reasoning(fields.Object("reasoning"), "reasoning.");
+    const std::string effort = reasoning.Text("effort", "");
+    Adopt(fields, reasoning);
+    if (!effort.empty()) conversation.input.extra = {{"reasoning_effort", effort}};
+    engine::BatchRequest request;
+    ReadSampling(fields, served, request);
+    request.max_tokens = ReadLength(fields, "max_output_tokens", -1);
+    const bool chances = AsksForChances(fields);
+    const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
+    if (chances) request.logprobs = static_cast<int>(best);
+    plan.stream = fields.Bool("stream", false);
+    fields.Object("metadata");
+    conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
+    if (fields.error()) return fields.error();
+    plan.dialect = MakeResponsesDialect(served, HeadOf(fields, served), chances);
+    if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
+        if (error->param == "messages") error->param = "input";
+        return error;
+    }
+    plan.prompt_name = "input";
+    return {};
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,17 @@
+// POST /v1/responses: OpenAI's Responses API, text and functions. Nothing is stored: a conversation
+// comes whole with each request, and what would need an earlier one is refused by name.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "serve/api/answer.h"
+#include "serve/api/fields.h"
+#include "serve/api/served.h"
+
+namespace weft::serve {
+
+// The whole request. Errors: what the client hears.
+std::optional<ApiError> PlanResponse(const Json& body, const Served& served, AnswerPlan& plan);
+
+}  // namespace weft::serve

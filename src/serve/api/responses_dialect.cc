@@ -1,0 +1,214 @@
+#include "serve/api/responses_dialect.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "serve/api/logprobs.h"
+
+namespace weft::serve {
+namespace {
+
+Json UsageOf(const Usage& usage) {
+    return {{"input_tokens", usage.prompt_tokens},
+            {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+            {"output_tokens", usage.said_tokens},
+            {"output_tokens_details", {{"reasoning_tokens", 0}}},
+            {"total_tokens", usage.prompt_tokens + usage.said_tokens}};
+}
+
+class ResponsesDialect final : public Dialect {
+  public:
+    ResponsesDialect(const Served& served, Json head, bool chances)
+        : served_(served), head_(std::move(head)), chances_(chances) {}
+
+    void Begin(std::string& out) override {
+        const std::string response = Dump(ResponseOf("in_progress", Json::array(), nullptr));
+        Event("response.created", fmt::format(R"("response":{})", response), out);
+        Event("response.in_progress", fmt::format(R"("response":{})", response), out);
+    }
+    void Delta(int, const formats::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,
+               std::string& out) override {
+        if (!delta.reasoning.empty()) {
+            Open(Item::kReasoning, out);
+            text_ += delta.reasoning;
+            Part("response.reasoning_text.delta",
+                 fmt::format(R"("delta":{})", Quoted(delta.reasoning)), out);
+        }
+        if (!delta.content.empty()) {
+            Open(Item::kMessage, out);
+            text_ += delta.content;
+            Json chances = ChancesOf(tokens);
+            Part("response.output_text.delta",
+                 fmt::format(R"("delta":{},"logprobs":{})", Quoted(delta.content), Dump(chances)),
+                 out);
+            for (Json& chance : chances) said_chances_.push_back(std::move(chance));
+        }
+        for (const formats::ToolCall& call : delta.tool_calls) Call(call, out);
+    }
+    void EndChoice(int, const ChoiceEnd& end, std::string& out) override {
+        end_ = end;
+        Close(out);
+    }
+    void End(const Usage& usage, std::string& out) override {
+        const bool whole = end_.finish != "length";
+        const char* status = whole ? "completed" : "incomplete";
+        Event(whole ? "response.completed" : "response.incomplete",
+              fmt::format(R"("response":{})", Dump(ResponseOf(status, output_, UsageOf(usage)))),
+              out);
+    }
+    void Fail(const ApiError& error, std::string& out) override {
+        Json response = ResponseOf("failed", output_, nullptr);
+        response["error"] = {{"code", "server_error"}, {"message", error.message}};
+        Event("response.failed", fmt::format(R"("response":{})", Dump(response)), out);
+    }
+    std::string ErrorBody(const ApiError& error) override { return OpenAiError(error); }
+
+    std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
+        const Choice& choice = choices.front();
+        end_ = choice.end;
+        if (!choice.said.reasoning.empty()) {
+            output_.push_back(ReasoningItem(MakeId("rs_"), choice.said.reasoning));
+        }
+        const bool calls = !choice.said.tool_calls.empty();
+        if (!choice.said.content.empty() || !calls) {
+            output_.push_back(MessageItem(MakeId("msg_"), choice.said.content,
+                                          ChancesOf(choice.tokens), Status()));
+        }
+        for (const formats::ToolCall& call : choice.said.tool_calls) {
+            output_.push_back(CallItem(MakeId("fc_"), MakeId("call_"), call.name,
+                                       Dump(call.arguments), "completed"));
+        }
+        return Dump(ResponseOf(Status(), std::move(output_), UsageOf(usage)));
+    }
+
+  private:
+    enum class Item { kNone, kReasoning, kMessage };
+
+    const char* Status() const { return end_.finish == "length" ? "incomplete" : "completed"; }
+
+    Json ResponseOf(const char* status, Json output, Json usage) const {
+        Json json = head_;
+        json["status"] = status;
+        json["error"] = nullptr;
+        json["incomplete_details"] = nullptr;
+        if (json["status"] == "incomplete") {
+            json["incomplete_details"] = {{"reason", "max_output_tokens"}};
+        }
+        if (json["status"] == "completed") json["completed_at"] = std::time(nullptr);
+        json["output"] = std::move(output);
+        json["usage"] = std::move(usage);
+        return json;
+    }
+    static Json ReasoningItem(const std::string& id, const std::string& text) {
+        return {{"id", id},
+                {"type", "reasoning"},
+                {"summary", Json::array()},
+                {"content", Json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+    }
+    static Json TextPart(const std::string& text, Json chances) {
+        return {{"type", "output_text"},
+                {"text", text},
+                {"annotations", Json::array()},
+                {"logprobs", std::move(chances)}};
+    }
+    static Json MessageItem(const std::string& id, const std::string& text, Json chances,
+                            const char* status) {
+        return {{"id", id},
+                {"type", "message"},
+                {"status", status},
+                {"role", "assistant"},
+                {"content", Json::array({TextPart(text, std::move(chances))})}};
+    }
+    static Json CallItem(const std::string& id, const std::string& call_id, const std::string& name,
+                         const std::string& arguments, const char* status) {
+        return {{"id", id},     {"type", "function_call"}, {"status", status}, {"call_id", call_id},
+                {"name", name}, {"arguments", arguments}};
+    }
+    Json ChancesOf(std::span<const engine::SaidToken> tokens) const {
+        if (!chances_ || tokens.empty()) return Json::array();
+        return std::move(ChatLogprobs(served_.tokenizer(), tokens)["content"]);
+    }
+
+    void Event(const char* type, const std::string& members, std::string& out) {
+        out += fmt::format("event: {}\ndata: {{\"type\":\"{}\",\"sequence_number\":{},{}}}\n\n",
+                           type, type, sequence_++, members);
+    }
+    // An event of an item as a whole.
+    void ItemEvent(const char* type, const Json& item, std::string& out) {
+        Event(type, fmt::format(R"("output_index":{},"item":{})", output_.size(), Dump(item)), out);
+    }
+    // An event within the item that is open.
+    void Part(const char* type, const std::string& members, std::string& out) {
+        Event(type,
+              fmt::format(R"("item_id":"{}","output_index":{},"content_index":0,{})", item_id_,
+                          output_.size(), members),
+              out);
+    }
+    Json OpenPart(const std::string& text) const {
+        if (open_ == Item::kMessage) return TextPart(text, said_chances_);
+        return {{"type", "reasoning_text"}, {"text", text}};
+    }
+    void Open(Item kind, std::string& out) {
+        if (open_ == kind) return;
+        Close(out);
+        open_ = kind;
+        item_id_ = MakeId(kind == Item::kMessage ? "msg_" : "rs_");
+        text_.clear();
+        said_chances_ = Json::array();
+        Json item = kind == Item::kMessage ? MessageItem(item_id_, "", {}, "in_progress")
+                                           : ReasoningItem(item_id_, "");
+        item["content"] = Json::array();
+        ItemEvent("response.output_item.added", item, out);
+        Part("response.content_part.added", fmt::format(R"("part":{})", Dump(OpenPart(""))), out);
+    }
+    void Close(std::string& out) {
+        if (open_ == Item::kNone) return;
+        const bool message = open_ == Item::kMessage;
+        std::string done = fmt::format(R"("text":{})", Quoted(text_));
+        if (message) done += fmt::format(R"(,"logprobs":{})", Dump(said_chances_));
+        Part(message ? "response.output_text.done" : "response.reasoning_text.done", done, out);
+        Part("response.content_part.done", fmt::format(R"("part":{})", Dump(OpenPart(text_))), out);
+        Json item = message ? MessageItem(item_id_, text_, said_chances_, Status())
+                            : ReasoningItem(item_id_, text_);
+        ItemEvent("response.output_item.done", item, out);
+        output_.push_back(std::move(item));
+        open_ = Item::kNone;
+    }
+    void Call(const formats::ToolCall& call, std::string& out) {
+        Close(out);
+        const std::string id = MakeId("fc_"), call_id = MakeId("call_");
+        const std::string arguments = Dump(call.arguments);
+        ItemEvent("response.output_item.added", CallItem(id, call_id, call.name, "", "in_progress"),
+                  out);
+        const std::string where =
+            fmt::format(R"("item_id":"{}","output_index":{})", id, output_.size());
+        Event("response.function_call_arguments.delta",
+              fmt::format(R"({},"delta":{})", where, Quoted(arguments)), out);
+        Event("response.function_call_arguments.done",
+              fmt::format(R"({},"name":{},"arguments":{})", where, Quoted(call.name),
+                          Quoted(arguments)),
+              out);
+        Json item = CallItem(id, call_id, call.name, arguments, "completed");
+        ItemEvent("response.output_item.done", item, out);
+        output_.push_back(std::move(item));
+    }
+
+    const Served& served_;
+    const Json head_;
+    const bool chances_;
+    int64_t sequence_ = 0;
+    Json output_ = Json::array();  // items that are complete
+    Item open_ = Item::kNone;
+    std::string item_id_, text_;
+    Json said_chances_ = Json::array();
+    ChoiceEnd end_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool chances) {
+    return std::make_unique<ResponsesDialect>(served, std::move(head), chances);
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Messages, asked by Anthropic's own package."""
+import unittest
+
+import serving
+
+anthropic = serving.package("anthropic")
+COLOURS = [{"role": "user", "content": "Name three colours."}]
+WEATHER = {"name": "weather", "description": "The weather of a town.",
+           "input_schema": {"type": "object", "properties": {"town": {"type": "string"}}}}
+
+
+class AnthropicCase(serving.ServedCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.client = anthropic.Anthropic(base_url=cls.server.url, api_key="none", max_retries=0,
+                                         timeout=60)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        super().tearDownClass()
+
+    def ask(self, **more):
+        more = {"messages": COLOURS, "max_tokens": 16, "extra_body": {"temperature": 0}, **more}
+        return self.client.messages.create(model="gpt-test", **more)
+
+    def chat(self, messages, **more):
+        _, body = self.server.json("POST", "/v1/chat/completions",
+                                   {"messages": messages, "temperature": 0, "max_tokens": 16,
+                                    **more})
+        return body["choices"][0]["message"]["content"], body["usage"]["prompt_tokens"]
+
+
+class Messages(AnthropicCase):
+    def test_whole(self):
+        answer = self.ask()
+        said, prompt_tokens = self.chat(COLOURS)
+        self.assertEqual([block.type for block in answer.content], ["text"])
+        self.assertEqual(answer.content[0].text, said)
+        self.assertEqual(answer.role, "assistant")
+        self.assertEqual(answer.type, "message")
+        usage = answer.usage
+        self.assertEqual(usage.input_tokens + usage.cache_read_input_tokens, prompt_tokens)
+        self.assertLessEqual(usage.output_tokens, 16)
+
+    def test_stream(self):
+        whole = self.ask()
+        with self.client.messages.stream(model="gpt-test", messages=COLOURS, max_tokens=16,
+                                         extra_body={"temperature": 0}) as stream:
+            text = "".join(stream.text_stream)
+            final = stream.get_final_message()
+        self.assertEqual(text, whole.content[0].text)
+        self.assertEqual(final.content[0].text, text)
+        self.assertEqual(final.stop_reason, whole.stop_reason)
+        self.assertEqual(final.usage.output_tokens, whole.usage.output_tokens)
+
+    def test_events(self):
+        types = [event.type for event in self.ask(stream=True)]
+        self.assertEqual(types[0], "message_start")
+        self.assertEqual(types[-2:], ["message_delta", "message_stop"])
+        self.assertEqual(types.count("content_block_start"), 1)
+        self.assertEqual(types.count("content_block_stop"), 1)
+        self.assertGreater(types.count("content_block_delta"), 3)
+
+    def test_stop_reasons(self):
+        whole = self.ask(max_tokens=24).content[0].text
+        stop = whole[6:9]
+        answer = self.ask(max_tokens=24, stop_sequences=["never said", stop])
+        self.assertEqual(answer.stop_reason, "stop_sequence")
+        self.assertEqual(answer.stop_sequence, stop)
+        self.assertEqual(answer.content[0].text, whole[:whole.index(stop)])
+        self.assertEqual(self.ask(max_tokens=3).stop_reason, "max_tokens")
+        self.assertIsNone(self.ask(max_tokens=3).stop_sequence)
+
+    def test_system_and_blocks(self):
+        said, prompt_tokens = self.chat([{"role": "system", "content": "Be terse."}, *COLOURS])
+        blocks = [{"role": "user", "content": [{"type": "text", "text": "Name three colours."}]}]
+        for system in ("Be terse.", [{"type": "text", "text": "Be terse."}]):
+            answer = self.ask(system=system, messages=blocks)
+            self.assertEqual(answer.content[0].text, said)
+        count = self.client.messages.count_tokens(model="gpt-test", system="Be terse.",
+                                                  messages=blocks)
+        self.assertEqual(count.input_tokens, prompt_tokens)
+
+    def test_an_answer_that_is_begun(self):
+        whole = self.ask(max_tokens=24).content[0].text
+        begun = whole[:whole.index(" ", 4)]
+        answer = self.ask(messages=[*COLOURS, {"role": "assistant", "content": begun}])
+        self.assertTrue(answer.content[0].text)
+        self.assertTrue((begun + answer.content[0].text).startswith(whole[:len(begun) + 1]))
+
+    def test_tools(self):
+        call = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"town": "Ulm"}}
+        result = {"type": "tool_result", "tool_use_id": "toolu_1",
+                  "content": [{"type": "text", "text": "Rain."}]}
+        answer = self.ask(tools=[WEATHER], tool_choice={"type": "auto"}, messages=[
+            {"role": "user", "content": "How is the weather in Ulm?"},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "Ask.",
+                                               "signature": ""},
+                                              {"type": "text", "text": "I look."}, call]},
+            {"role": "user", "content": [result, {"type": "text", "text": "So?"}]}])
+        self.assertEqual(answer.content[0].type, "text")
+
+    def test_models(self):
+        self.assertEqual(len(self.client.models.list().data), 1)
+
+
+class Refused(AnthropicCase):
+    def refused(self, error, kind, says, **more):
+        with self.assertRaises(error) as caught:
+            self.ask(**more)
+        body = caught.exception.body
+        self.assertEqual(body["type"], "error")
+        self.assertEqual(body["error"]["type"], kind)
+        self.assertIn(says, body["error"]["message"])
+
+    def test_values(self):
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                             "data": ""}}
+        for says, more in (("max_tokens", {"max_tokens": 0}),
+                           ("max_tokens", {"max_tokens": anthropic.omit}),
+                           ("messages", {"messages": []}),
+                           ("messages.0.role", {"messages": [{"role": "king", "content": "a"}]}),
+                           ("messages.1.content", {"messages": [*COLOURS, {"role": "user"}]}),
+                           ("image", {"messages": [{"role": "user", "content": [image]}]}),
+                           ("tool_use", {"messages": [{"role": "user", "content": [
+                               {"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]}),
+                           ("tools.0.name", {"tools": [{"input_schema": {}}]}),
+                           ("bash_20250124", {"tools": [{"type": "bash_20250124",
+                                                         "name": "bash"}]}),
+                           ("tool_choice", {"tool_choice": {"type": "any"}}),
+                           ("tool_choice", {"tool_choice": {"type": "tool", "name": "x"}}),
+                           ("temperature", {"extra_body": {"temperature": -1}}),
+                           ("2048", {"messages": [{"role": "user", "content": "word " * 3000}]})):
+            with self.subTest(says=says, more=str(more)[:100]):
+                self.refused(anthropic.BadRequestError, "invalid_request_error", says, **more)
+
+    def test_others(self):
+        with self.assertRaises(anthropic.NotFoundError) as caught:
+            self.client.messages.create(model="other", messages=COLOURS, max_tokens=1)
+        self.assertEqual(caught.exception.body["error"]["type"], "not_found_error")
+        for body in (b"{", b"[]", b"\xff", b'{"messages":[1]}', b'{"messages":{},"max_tokens":1}',
+                     b'{"messages":[{"role":"user","content":[1]}],"max_tokens":1}'):
+            for path in ("/v1/messages", "/v1/messages/count_tokens"):
+                status, answer = self.server.json("POST", path, body)
+                self.assertEqual(status, 400)
+                self.assertEqual(answer["type"], "error")
+
+
+if __name__ == "__main__":
+    serving.main()

@@ -1,0 +1,176 @@
+// What the official packages can't be shown with a model that calls no tools: reasoning and calls,
+// streamed and whole, in the words of each API.
+#include "serve/api/dialect.h"
+
+#include <gtest/gtest.h>
+
+#include "serve/api/messages.h"
+#include "serve/api/responses_dialect.h"
+#include "serve/api/served.h"
+
+namespace weft::serve {
+namespace {
+
+Served Named() {
+    Served served;
+    served.name = "m";
+    return served;
+}
+
+formats::AnswerDelta Content(std::string text) {
+    return {std::move(text), {}, {}};
+}
+formats::AnswerDelta Reasoning(std::string text) {
+    return {{}, std::move(text), {}};
+}
+formats::AnswerDelta Call(std::string name, Json arguments) {
+    return {{}, {}, {{std::move(name), std::move(arguments)}}};
+}
+
+// An answer that thinks, speaks, and calls two tools.
+std::string Streamed(Dialect& dialect) {
+    std::string out;
+    dialect.Begin(out);
+    dialect.Delta(0, Reasoning("Hm"), {}, out);
+    dialect.Delta(0, Reasoning("m."), {}, out);
+    dialect.Delta(0, Content("I \"look"), {}, out);
+    dialect.Delta(0, Content("\".\xff"), {}, out);
+    dialect.Delta(0, Call("find", {{"what", "x"}}), {}, out);
+    dialect.Delta(0, Call("stop", Json::object()), {}, out);
+    dialect.EndChoice(0, {"tool_calls"}, out);
+    dialect.End({10, 4, 7}, out);
+    return out;
+}
+
+// The events; each has the type that its line says.
+std::vector<Json> EventsOf(const std::string& out) {
+    std::vector<Json> events;
+    size_t at = 0;
+    while (at < out.size()) {
+        const size_t end = out.find("\n\n", at);
+        const std::string event = out.substr(at, end - at);
+        const size_t line = event.find('\n');
+        EXPECT_EQ(event.substr(0, 7), "event: ");
+        EXPECT_EQ(event.substr(line + 1, 6), "data: ");
+        events.push_back(Json::parse(event.substr(line + 7)));
+        EXPECT_EQ(events.back()["type"], event.substr(7, line - 7));
+        at = end + 2;
+    }
+    return events;
+}
+
+std::string Types(const std::vector<Json>& events) {
+    std::string types;
+    for (const Json& event : events) types += event["type"].get<std::string>() + " ";
+    return types;
+}
+
+TEST(MessagesDialect, StreamsBlocks) {
+    const Served served = Named();
+    const auto events = EventsOf(Streamed(*MakeMessagesDialect(served, 10)));
+    EXPECT_EQ(Types(events),
+              "message_start ping "
+              "content_block_start content_block_delta content_block_delta content_block_delta "
+              "content_block_stop "
+              "content_block_start content_block_delta content_block_delta content_block_stop "
+              "content_block_start content_block_delta content_block_stop "
+              "content_block_start content_block_delta content_block_stop "
+              "message_delta message_stop ");
+    EXPECT_EQ(events[0]["message"]["usage"]["input_tokens"], 10);
+    EXPECT_EQ(events[2]["content_block"]["type"], "thinking");
+    EXPECT_EQ(events[3]["delta"]["thinking"], "Hm");
+    EXPECT_EQ(events[5]["delta"]["type"], "signature_delta");
+    EXPECT_EQ(events[7]["content_block"]["type"], "text");
+    EXPECT_EQ(events[9]["delta"]["text"], "\".\xef\xbf\xbd");
+    EXPECT_EQ(events[11]["content_block"]["type"], "tool_use");
+    EXPECT_EQ(events[11]["content_block"]["name"], "find");
+    EXPECT_EQ(Json::parse(events[12]["delta"]["partial_json"].get<std::string>()),
+              Json({{"what", "x"}}));
+    for (size_t i = 2, block = 0; i < 17; ++i) {
+        EXPECT_EQ(events[i]["index"], block) << i;
+        block += events[i]["type"] == "content_block_stop" ? 1 : 0;
+    }
+    const Json& end = events[17];
+    EXPECT_EQ(end["delta"]["stop_reason"], "tool_use");
+    EXPECT_EQ(end["usage"]["input_tokens"], 6);
+    EXPECT_EQ(end["usage"]["cache_read_input_tokens"], 4);
+    EXPECT_EQ(end["usage"]["output_tokens"], 7);
+}
+
+TEST(MessagesDialect, WholeHasTheSameBlocks) {
+    const Served served = Named();
+    Choice choice;
+    choice.said = {"text", "thought", {{"find", {{"what", "x"}}}, {"odd", Json(5)}}};
+    choice.end.finish = "tool_calls";
+    const Json whole = Json::parse(MakeMessagesDialect(served, 10)->Whole({choice}, {10, 0, 7}));
+    ASSERT_EQ(whole["content"].size(), 4u);
+    EXPECT_EQ(whole["content"][0]["thinking"], "thought");
+    EXPECT_EQ(whole["content"][1]["text"], "text");
+    EXPECT_EQ(whole["content"][2]["input"], Json({{"what", "x"}}));
+    EXPECT_TRUE(whole["content"][3]["input"].is_object());
+    EXPECT_EQ(whole["stop_reason"], "tool_use");
+}
+
+TEST(MessagesDialect, NamesWhyAnAnswerEnded) {
+    const Served served = Named();
+    const auto reason = [&](ChoiceEnd end) {
+        Choice choice;
+        choice.end = std::move(end);
+        const Json whole = Json::parse(MakeMessagesDialect(served, 1)->Whole({choice}, {}));
+        return whole["stop_reason"].get<std::string>() + " " + whole["stop_sequence"].dump();
+    };
+    EXPECT_EQ(reason({"stop"}), "end_turn null");
+    EXPECT_EQ(reason({"stop", "END"}), "stop_sequence \"END\"");
+    EXPECT_EQ(reason({"length"}), "max_tokens null");
+    EXPECT_EQ(reason({"length", "", true}), "model_context_window_exceeded null");
+}
+
+TEST(ResponsesDialect, StreamsItems) {
+    const Served served = Named();
+    const auto dialect = MakeResponsesDialect(served, {{"id", "resp_1"}}, false);
+    const auto events = EventsOf(Streamed(*dialect));
+    EXPECT_EQ(Types(events),
+              "response.created response.in_progress "
+              "response.output_item.added response.content_part.added "
+              "response.reasoning_text.delta response.reasoning_text.delta "
+              "response.reasoning_text.done response.content_part.done response.output_item.done "
+              "response.output_item.added response.content_part.added "
+              "response.output_text.delta response.output_text.delta "
+              "response.output_text.done response.content_part.done response.output_item.done "
+              "response.output_item.added response.function_call_arguments.delta "
+              "response.function_call_arguments.done response.output_item.done "
+              "response.output_item.added response.function_call_arguments.delta "
+              "response.function_call_arguments.done response.output_item.done "
+              "response.completed ");
+    for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
+    size_t item = 0;
+    for (size_t i = 2; i + 1 < events.size(); ++i) {
+        EXPECT_EQ(events[i]["output_index"], item) << i;
+        item += events[i]["type"] == "response.output_item.done" ? 1 : 0;
+    }
+    EXPECT_EQ(events[13]["text"], "I \"look\".\xef\xbf\xbd");
+    EXPECT_EQ(events[18]["arguments"], R"({"what":"x"})");
+    const Json& response = events.back()["response"];
+    EXPECT_EQ(response["status"], "completed");
+    ASSERT_EQ(response["output"].size(), 4u);
+    for (size_t i = 0, seen = 0; i < events.size(); ++i) {
+        if (events[i]["type"] == "response.output_item.done") {
+            EXPECT_EQ(events[i]["item"], response["output"][seen++]);
+        }
+    }
+    EXPECT_EQ(response["usage"]["input_tokens_details"]["cached_tokens"], 4);
+}
+
+TEST(ResponsesDialect, AnErrorInAStreamIsItsLastEvent) {
+    const Served served = Named();
+    const auto dialect = MakeResponsesDialect(served, {{"id", "resp_1"}}, false);
+    std::string out;
+    dialect->Begin(out);
+    dialect->Fail({503, "rank 1 was lost"}, out);
+    const auto events = EventsOf(out);
+    EXPECT_EQ(events.back()["type"], "response.failed");
+    EXPECT_EQ(events.back()["response"]["error"]["message"], "rank 1 was lost");
+}
+
+}  // namespace
+}  // namespace weft::serve

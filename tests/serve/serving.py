@@ -1,0 +1,127 @@
+"""A running `weft serve` for the tests of this folder, which talk to it as its users do.
+
+    XXX_test.py PROGRAM PACKAGES [UNITTEST ARGUMENT...]
+
+PROGRAM: the weft to test. PACKAGES: the folder into which tools/setup.sh installed
+requirements.txt; where one of them is missing the test says so and ends with status 77 (skipped).
+The model is $WEFT_MODEL, or the one that ./quickstart keeps, or else one of random weights.
+"""
+import http.client
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+
+SKIPPED = 77
+SYNTHETIC = "synthetic:smollm2-135m:q4_1"
+
+
+def model():
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    kept = cache / "weft" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    for path in (os.environ.get("WEFT_MODEL"), str(kept)):
+        if path and os.path.exists(path):
+            return path
+    return SYNTHETIC
+
+
+def is_real():
+    return model() != SYNTHETIC
+
+
+class Server:
+    """One `weft serve` on a port of its own."""
+
+    def __init__(self, *flags):
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", model(), "-t", "1", "--ctx", "2048", "--port", "0", "--json",
+             "--alias", "gpt-test", *flags], stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"weft serve ended with status {self.process.wait(30)}")
+        self.port = json.loads(line)["port"]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def close(self):
+        self.process.terminate()
+        try:
+            status = self.process.wait(60)
+        finally:
+            self.process.kill()
+            self.process.stdout.close()
+        if status != 0:
+            raise RuntimeError(f"weft serve ended with status {status}")
+
+    def call(self, method, path, body=None, headers=None):
+        """Status, headers and body of one request; `body` bytes, text, or anything that is JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            if body is not None and not isinstance(body, (bytes, str)):
+                body = json.dumps(body)
+            if isinstance(body, str):
+                body = body.encode()
+            connection.request(method, path, body,
+                               {"Content-Type": "application/json", **(headers or {})})
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+        finally:
+            connection.close()
+
+    def json(self, method, path, body=None, headers=None):
+        status, _, data = self.call(method, path, body, headers)
+        return status, json.loads(data)
+
+    def status(self):
+        return self.json("GET", "/api/status")[1]
+
+    def wait_for(self, condition, seconds):
+        """Until condition(status) holds; the status that was seen last."""
+        end = time.monotonic() + seconds
+        while True:
+            status = self.status()
+            if condition(status) or time.monotonic() > end:
+                return status
+            time.sleep(0.02)
+
+
+class ServedCase(unittest.TestCase):
+    """Tests that share one server."""
+    flags = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*cls.flags)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.close()
+
+
+def weft(*words):
+    """What a weft command prints."""
+    return subprocess.run([PROGRAM, *words], check=True, stdout=subprocess.PIPE, text=True,
+                          timeout=120).stdout
+
+
+def package(name):
+    """A module of the packages; the test is skipped where it isn't there."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        print(f"skipped: {error}; './test' installs tests/serve/requirements.txt into {PACKAGES}",
+              file=sys.stderr)
+        sys.exit(SKIPPED)
+
+
+def main():
+    unittest.main(module="__main__", argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+
+
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
+PROGRAM, PACKAGES = sys.argv[1:3]
+sys.path.insert(1, PACKAGES)
