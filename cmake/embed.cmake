@@ -1,4 +1,4 @@
-# Writes the files of web/ as C++ into OUT (what src/serve/page.h declares as PageFiles()):
+# Writes the files of web/, and docs/openapi.json, as C++ into OUT (what src/serve/page.h declares as PageFiles()):
 #   cmake -DFOLDER=web -DOUT=page_files.cc -P embed.cmake
 # Names are in alphabetical order and nothing else goes in, so that equal files give equal bytes.
 
@@ -6,9 +6,11 @@ set(types
   .html text/html
   .css text/css
   .js text/javascript
-  .svg image/svg+xml)
+  .svg image/svg+xml
+  .json application/json)
 
-file(GLOB paths ${FOLDER}/*.html ${FOLDER}/*.css ${FOLDER}/*.js ${FOLDER}/*.svg)
+file(GLOB paths ${FOLDER}/*.html ${FOLDER}/*.css ${FOLDER}/*.js ${FOLDER}/*.svg
+  ${FOLDER}/../docs/openapi.json)
 list(SORT paths)
 set(arrays "")
 set(rows "")

@@ -14,7 +14,9 @@ constexpr std::string_view kPolicy =
 
 const PageFile* Find(std::string_view path) {
     std::string_view name = "index.html";
-    if (path != "/") {
+    if (path == "/openapi.json") {
+        name = "openapi.json";
+    } else if (path != "/") {
         if (!path.starts_with(kAssets)) return nullptr;
         name = path.substr(kAssets.size());
     }

@@ -2,6 +2,7 @@
 //
 //     GET /              index.html
 //     GET /assets/NAME   the others
+//     GET /openapi.json  docs/openapi.json, what the API takes and gives
 //
 // Browsers keep the files and ask each time whether they are still right (ETag: 304). The page may
 // load and call nothing but this server, and no script of it is inline (Content-Security-Policy).

@@ -29,9 +29,9 @@
 namespace weft::serve {
 
 struct ApiOptions {
-    int64_t max_waiting = 1024;  // requests that may wait; beyond: 429
-    int64_t ready_ms = 5000;     // a token at least so often, or a probe: else not ready
-    size_t workers = 1;          // threads that read requests
+    int64_t max_waiting = 1024;   // requests that may wait; beyond: 429
+    int64_t ready_ms = 5000;      // a token at least so often, or a probe: else not ready
+    size_t workers = 1;           // threads that read requests
     KeyStore* keys = nullptr;    // who may ask; null: everybody. Outlives the Api
     Metrics* metrics = nullptr;  // may be null. Outlives the Api
 };
