@@ -7,7 +7,8 @@ import serving
 anthropic = serving.package("anthropic")
 COLOURS = [{"role": "user", "content": "Name three colours."}]
 WEATHER = {"name": "weather", "description": "The weather of a town.",
-           "input_schema": {"type": "object", "properties": {"town": {"type": "string"}}}}
+           "input_schema": {"type": "object", "required": ["town"], "additionalProperties": False,
+                            "properties": {"town": {"enum": ["Ulm", "Bonn"]}}}}
 
 
 class AnthropicCase(serving.ServedCase):
@@ -102,6 +103,20 @@ class Messages(AnthropicCase):
                                               {"type": "text", "text": "I look."}, call]},
             {"role": "user", "content": [result, {"type": "text", "text": "So?"}]}])
         self.assertEqual(answer.content[0].type, "text")
+
+    def test_a_tool_that_must_be_called(self):
+        for choice in ({"type": "any"}, {"type": "tool", "name": "weather"}):
+            more = {"tools": [WEATHER], "tool_choice": choice, "max_tokens": 60,
+                    "messages": [{"role": "user", "content": "How is the weather in Ulm?"}]}
+            answer = self.ask(**more)
+            self.assertEqual(answer.stop_reason, "tool_use")
+            self.assertEqual([block.type for block in answer.content], ["tool_use"])
+            self.assertIn(answer.content[0].input["town"], ("Ulm", "Bonn"))
+            with self.client.messages.stream(model="gpt-test", extra_body={"temperature": 0},
+                                             **more) as stream:
+                final = stream.get_final_message()
+            self.assertEqual(final.content[0].input, answer.content[0].input)
+            self.assertEqual(final.stop_reason, "tool_use")
 
     def test_models(self):
         self.assertEqual(len(self.client.models.list().data), 1)

@@ -196,6 +196,21 @@ class Chat(OpenAiCase):
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
         self.assertEqual(body["param"], "messages[0].content")
 
+    def test_a_function_that_must_be_called(self):
+        tool = {"type": "function", "function": {"name": "weather", "parameters": {
+            "type": "object", "required": ["town"], "additionalProperties": False,
+            "properties": {"town": {"enum": ["Ulm", "Bonn"]}}}}}
+        for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+            more = {"tools": [tool], "tool_choice": choice, "max_tokens": 60}
+            answer = self.chat(**more).choices[0]
+            self.assertEqual(answer.finish_reason, "tool_calls")
+            call = answer.message.tool_calls[0].function
+            self.assertEqual(call.name, "weather")
+            self.assertIn(serving.json.loads(call.arguments)["town"], ("Ulm", "Bonn"))
+            streamed = [c.choices[0].delta.tool_calls for c in self.chat(stream=True, **more)]
+            streamed = [calls[0].function for calls in streamed if calls]
+            self.assertEqual("".join(f.arguments for f in streamed), call.arguments)
+
     def test_extras(self):
         answer = self.chat(extra_body={"top_k": 1, "min_p": 0.1, "repetition_penalty": 1.1,
                                        "ignore_eos": True}, temperature=1, max_tokens=40)

@@ -7,7 +7,8 @@ import serving
 openai = serving.package("openai")
 COLOURS = "Name three colours."
 WEATHER = {"type": "function", "name": "weather", "description": "The weather of a town.",
-           "parameters": {"type": "object", "properties": {"town": {"type": "string"}}},
+           "parameters": {"type": "object", "required": ["town"], "additionalProperties": False,
+                          "properties": {"town": {"enum": ["Ulm", "Bonn"]}}},
            "strict": False}
 
 
@@ -112,6 +113,27 @@ class Responses(ResponsesCase):
                             "output": "Rain."}], tools=[WEATHER], tool_choice="auto")
         self.assertEqual(answer.tools[0].name, "weather")
         self.assertTrue(answer.output)
+
+    def test_a_function_that_must_be_called(self):
+        for choice in ("required", {"type": "function", "name": "weather"}):
+            more = {"tools": [WEATHER], "tool_choice": choice, "max_output_tokens": 60}
+            answer = self.ask("How is the weather in Ulm?", **more)
+            self.assertEqual([item.type for item in answer.output], ["function_call"])
+            call = answer.output[0]
+            self.assertEqual(call.name, "weather")
+            self.assertIn(serving.json.loads(call.arguments)["town"], ("Ulm", "Bonn"))
+            with self.client.responses.stream(model="gpt-test", temperature=0,
+                                              input="How is the weather in Ulm?",
+                                              **more) as stream:
+                final = stream.get_final_response()
+            self.assertEqual(final.output[0].arguments, call.arguments)
+
+    def test_format(self):
+        schema = {"type": "object", "required": ["town"], "additionalProperties": False,
+                  "properties": {"town": {"enum": ["Ulm", "Bonn"]}}}
+        answer = self.ask("A town, as JSON.", max_output_tokens=60, text={"format": {
+            "type": "json_schema", "name": "town", "schema": schema, "strict": True}})
+        self.assertIn(serving.json.loads(answer.output_text)["town"], ("Ulm", "Bonn"))
 
     def test_logprobs(self):
         answer = self.ask(top_logprobs=2, include=["message.output_text.logprobs"])

@@ -19,12 +19,16 @@ namespace {
 
 const Headers kJsonHeaders{{"Content-Type", "application/json"}};
 
+// In the words of the API that was asked.
+std::string ErrorFor(const Exchange& exchange, const ApiError& error) {
+    const bool anthropic = exchange.request().path.starts_with("/v1/messages");
+    return anthropic ? AnthropicError(error) : OpenAiError(error);
+}
+
 void SendError(Exchange& exchange, const ApiError& error) {
     Headers headers = kJsonHeaders;
     if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
-    const bool anthropic = exchange.request().path.starts_with("/v1/messages");
-    exchange.Send(error.status, std::move(headers),
-                  anthropic ? AnthropicError(error) : OpenAiError(error));
+    exchange.Send(error.status, std::move(headers), ErrorFor(exchange, error));
 }
 
 Json ModelJson(const Served& served) {
@@ -274,7 +278,7 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
 void Api::Refuse(Exchange& exchange, const ApiError& error, Headers headers) {
     if (options_.metrics != nullptr) options_.metrics->AddRefused(error.status);
     headers.emplace_back("Content-Type", "application/json");
-    exchange.Send(error.status, std::move(headers), OpenAiError(error));
+    exchange.Send(error.status, std::move(headers), ErrorFor(exchange, error));
 }
 
 // Whether a request has a key, where one is needed. Probes of health need none.
