@@ -31,7 +31,7 @@ def short(schemas):
 
 class Schema(serving.ServedCase):
     # Two pages: an answer whose length is not bound ends soon.
-    flags = ("--ctx", "128")
+    context = 128
 
     def test_file_is_served(self):
         status, headers, body = self.server.call("GET", "/openapi.json")

@@ -36,10 +36,10 @@ def is_real():
 class Server:
     """One `weft serve` on a port of its own."""
 
-    def __init__(self, *flags):
+    def __init__(self, context=2048):
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", model(), "-t", "1", "--ctx", "2048", "--port", "0", "--json",
-             "--alias", "gpt-test", *flags], stdout=subprocess.PIPE, text=True)
+            [PROGRAM, "serve", model(), "-t", "1", "--ctx", str(context), "--port", "0",
+             "--json", "--alias", "gpt-test"], stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"weft serve ended with status {self.process.wait(30)}")
@@ -90,11 +90,11 @@ class Server:
 
 class ServedCase(unittest.TestCase):
     """Tests that share one server."""
-    flags = ()
+    context = 2048
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(*cls.flags)
+        cls.server = Server(cls.context)
 
     @classmethod
     def tearDownClass(cls):
@@ -123,5 +123,5 @@ def main():
 
 if len(sys.argv) < 3:
     sys.exit(__doc__)
-PROGRAM, PACKAGES = sys.argv[1:3]
+PROGRAM, PACKAGES = map(os.path.abspath, sys.argv[1:3])
 sys.path.insert(1, PACKAGES)
