@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Requests made up by schemathesis from /openapi.json: what the file says is what the server does."""
+"""Requests made up by schemathesis from /openapi.json: the server does what the file says."""
 import json
 import os
 import pathlib
