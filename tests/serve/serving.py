@@ -4,7 +4,7 @@
 
 PROGRAM: the weft to test. PACKAGES: the folder into which tools/setup.sh installed
 requirements.txt; where one of them is missing the test says so and ends with status 77 (skipped).
-The model is $WEFT_MODEL, or the one that ./quickstart keeps, or else one of random weights.
+The model is $WEFT_MODEL, or the one that ./quickstart keeps; without it the test is skipped, too.
 """
 import http.client
 import importlib
@@ -17,7 +17,11 @@ import time
 import unittest
 
 SKIPPED = 77
-SYNTHETIC = "synthetic:smollm2-135m:q4_1"
+
+
+def skip(reason):
+    print(f"skipped: {reason}", file=sys.stderr)
+    sys.exit(SKIPPED)
 
 
 def model():
@@ -26,11 +30,7 @@ def model():
     for path in (os.environ.get("WEFT_MODEL"), str(kept)):
         if path and os.path.exists(path):
             return path
-    return SYNTHETIC
-
-
-def is_real():
-    return model() != SYNTHETIC
+    return skip(f"no model at {kept}; './quickstart' brings it")
 
 
 class Server:
@@ -112,12 +112,11 @@ def package(name):
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        print(f"skipped: {error}; './test' installs tests/serve/requirements.txt into {PACKAGES}",
-              file=sys.stderr)
-        sys.exit(SKIPPED)
+        return skip(f"{error}; './test' installs tests/serve/requirements.txt into {PACKAGES}")
 
 
 def main():
+    model()
     unittest.main(module="__main__", argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
 
 
