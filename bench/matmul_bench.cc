@@ -88,6 +88,10 @@ struct Buffer {
 // Runs `code` (8 independent 512-bit instructions) often enough to see its rate.
 #define WEFT_RATE(code)                                                                         \
     [](int) {                                                                                   \
+        __asm__ volatile("vpxord %%zmm8,%%zmm8,%%zmm8\nvpxord %%zmm9,%%zmm9,%%zmm9"             \
+                         :                                                                      \
+                         :                                                                      \
+                         : "xmm8", "xmm9");                                                     \
         for (int i = 0; i < 1000000; ++i) {                                                     \
             __asm__ volatile(code                                                               \
                              :                                                                  \
@@ -133,16 +137,17 @@ class Matrices {
     // Seconds for all matrices times `tokens` rows.
     double Run(int threads, int64_t tokens, int repeats) {
         const weft::kernels::PackedMatrix& first = matrices_[0];
-        const bool quantized = Info(first.dtype).quantized;
+        const auto as = kernels_.prepared_as(first.dtype);
+        const bool prepares = as != weft::kernels::Prepared::kNone;
         std::vector<float> x(static_cast<size_t>(tokens * first.cols), 0.5f);
         std::vector<float> y(static_cast<size_t>(tokens * first.rows));
         const Buffer prepared(tokens * kernels_.prepared_bytes(first.cols));
-        kernels_.prepare({x.data(), first.cols, tokens, first.cols, prepared.data.get()}, 0, 1);
+        kernels_.prepare({x.data(), first.cols, tokens, first.cols, prepared.data.get(), as}, 0, 1);
         return Best(threads, repeats, [&](int part) {
             for (const weft::kernels::PackedMatrix& matrix : matrices_) {
                 kernels_.matmul(
-                    {matrix, x.data(), first.cols, quantized ? prepared.data.get() : nullptr,
-                     tokens, nullptr, y.data(), 0, nullptr, first.rows},
+                    {matrix, x.data(), first.cols, prepares ? prepared.data.get() : nullptr, tokens,
+                     nullptr, y.data(), 0, nullptr, first.rows},
                     part, threads);
             }
         });

@@ -31,6 +31,7 @@ std::vector<std::string> FeatureNames(const CpuFeatures& cpu) {
     if (cpu.avx512) names.push_back("avx512");
     if (cpu.avx512_vnni) names.push_back("avx512_vnni");
     if (cpu.avx512_bf16) names.push_back("avx512_bf16");
+    if (cpu.amx) names.push_back("amx");
     return names;
 }
 
@@ -40,7 +41,7 @@ void PrintVersion(bool json) {
     const CpuFeatures cpu = DetectCpu();
     const std::string kernels = CpuLevelName(kernels::KernelsFor(BestCpuLevel(cpu)).level);
     std::vector<std::string> built, dtypes;
-    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+    for (CpuLevel level : kCpuLevels) {
         if (kernels::KernelsFor(level).level == level) built.push_back(CpuLevelName(level));
     }
     for (const DTypeInfo& info : kFileDTypes) {

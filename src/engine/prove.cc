@@ -16,18 +16,19 @@
 namespace weft::engine {
 namespace {
 
-// As layouts are held to by the tests: 8-bit activations round differently now and then.
-constexpr double kQuantizedTolerance = 5e-3;
+// As layouts are held to by the tests: activations that are rounded, to 8 bits or to BF16, round
+// differently now and then.
+constexpr double kRoundedTolerance = 5e-3;
 constexpr double kFloatTolerance = 1e-4;
 // Of a record, in one round of the control plane.
 constexpr size_t kPieceBytes = 256 << 10;
 
 double ToleranceOf(const program::Program& program) {
-    const bool quantized = std::ranges::any_of(program.values, [](const program::Value& value) {
+    const bool rounded = std::ranges::any_of(program.values, [](const program::Value& value) {
         return value.storage == program::Storage::kWeight && value.shape.rank >= 2 &&
-               Info(value.dtype).block_elements > 1;
+               (Info(value.dtype).block_elements > 1 || value.dtype == DType::kBF16);
     });
-    return quantized ? kQuantizedTolerance : kFloatTolerance;
+    return rounded ? kRoundedTolerance : kFloatTolerance;
 }
 
 std::string RankNames(const cluster::Cluster& cluster, const std::vector<int>& ranks) {

@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,12 @@ std::string CpuModel() {
     return "unknown CPU";
 }
 
+// Tiles have 8 KB of registers, which the kernel keeps for a process only once it has asked.
+bool MayUseTiles() {
+    constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+    return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 }  // namespace
 
 CpuFeatures DetectCpu() {
@@ -48,6 +55,9 @@ CpuFeatures DetectCpu() {
     features.avx512_vnni = __builtin_cpu_supports("avx512vnni");
     features.avx512_bf16 =
         __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5)) != 0 && features.avx512;
+    constexpr unsigned kAmxBits = 1u << 22 | 1u << 24 | 1u << 25;  // BF16, TILE, INT8
+    features.amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAmxBits) == kAmxBits &&
+                   features.avx512_bf16 && MayUseTiles();
     features.model = CpuModel();
     return features;
 }
@@ -56,8 +66,9 @@ CpuLevel BestCpuLevel(const CpuFeatures& features) {
     CpuLevel best = CpuLevel::kReference;
     if (features.avx2) best = CpuLevel::kAvx2;
     if (features.avx512 && features.avx512_vnni && features.avx512_bf16) best = CpuLevel::kAvx512;
+    if (best == CpuLevel::kAvx512 && features.amx) best = CpuLevel::kAmx;
     const char* wish = std::getenv("WEFT_CPU");
-    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2}) {
+    for (CpuLevel level : kCpuLevels) {
         if (wish != nullptr && std::string_view(wish) == CpuLevelName(level)) {
             best = std::min(best, level);
         }
@@ -70,6 +81,7 @@ const char* CpuLevelName(CpuLevel level) {
         case CpuLevel::kReference: return "reference";
         case CpuLevel::kAvx2: return "avx2";
         case CpuLevel::kAvx512: return "avx512";
+        case CpuLevel::kAmx: return "amx";
     }
     return "";
 }
@@ -94,7 +106,9 @@ bool PinThisThread(int core) {
     return ::sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
-uint64_t ResidentBytes() { return ProcKilobytes("/proc/self/status", "VmRSS:") * 1024; }
+uint64_t ResidentBytes() {
+    return ProcKilobytes("/proc/self/status", "VmRSS:") * 1024;
+}
 
 uint64_t AvailableMemoryBytes() {
     return ProcKilobytes("/proc/meminfo", "MemAvailable:") * 1024;

@@ -7,18 +7,23 @@
 
 namespace weft {
 
-enum class CpuLevel { kReference, kAvx2, kAvx512 };  // kAvx512: with VNNI and BF16
+// kAvx512: with VNNI and BF16. kAmx: that, and tiles of int8 and BF16.
+enum class CpuLevel { kReference, kAvx2, kAvx512, kAmx };
+inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512,
+                                          CpuLevel::kAmx};
 
 struct CpuFeatures {
     bool avx2 = false;         // with FMA and F16C
     bool avx512 = false;       // F, BW, VL, DQ, VBMI
     bool avx512_vnni = false;
     bool avx512_bf16 = false;
+    bool amx = false;          // TILE, INT8, BF16, and the system lets this process use them
     std::string model;         // "AMD EPYC"
 };
 
+// Where the CPU has AMX, asks the system for leave to use it, for all threads of this process.
 CpuFeatures DetectCpu();
-// The best level for which Weft has kernels. WEFT_CPU=reference|avx2|avx512 lowers it (never
+// The best level for which Weft has kernels. WEFT_CPU=reference|avx2|avx512|amx lowers it (never
 // raises it), which is how the tests reach every level on one machine.
 CpuLevel BestCpuLevel(const CpuFeatures& features);
 const char* CpuLevelName(CpuLevel level);

@@ -70,7 +70,7 @@ struct ExpertMatMulArgs {
     ExpertPlan plan;
     int64_t used = 0;
     bool by_token = false;     // x has a row for each token, else one for each i
-    const float* x = nullptr;  // where the weight is not quantized, or by the reference
+    const float* x = nullptr;  // where nothing is prepared for the weight
     int64_t x_stride = 0;
     const std::byte* prepared = nullptr;  // where it is
     float* y = nullptr;

@@ -1,5 +1,6 @@
 #include "kernels/kernels.h"
 
+#include "kernels/amx/matmul.h"
 #include "kernels/avx2/matmul.h"
 #include "kernels/avx2/ops.h"
 #include "kernels/avx512/matmul.h"
@@ -11,10 +12,23 @@
 namespace weft::kernels {
 namespace {
 
+Prepared Never(DType) {
+    return Prepared::kNone;
+}
+
+Prepared AsInt8(DType weight) {
+    return Info(weight).quantized ? Prepared::kInt8 : Prepared::kNone;
+}
+
+Prepared AsInt8OrBF16(DType weight) {
+    return weight == DType::kBF16 ? Prepared::kBF16 : AsInt8(weight);
+}
+
 constexpr Kernels kReference = {
     .level = CpuLevel::kReference,
     .packed_bytes = reference::PackedBytes,
     .pack = reference::Pack,
+    .prepared_as = Never,
     .prepared_bytes = reference::PreparedBytes,
     .prepare = reference::Prepare,
     .matmul = reference::MatMul,
@@ -37,6 +51,7 @@ constexpr Kernels kAvx2 = {
     .level = CpuLevel::kAvx2,
     .packed_bytes = strips::PackedBytes,
     .pack = strips::Pack,
+    .prepared_as = AsInt8,
     .prepared_bytes = strips::PreparedBytes,
     .prepare = avx2::Prepare,
     .matmul = avx2::MatMul,
@@ -59,6 +74,7 @@ constexpr Kernels kAvx512 = {
     .level = CpuLevel::kAvx512,
     .packed_bytes = strips::PackedBytes,
     .pack = strips::Pack,
+    .prepared_as = AsInt8OrBF16,
     .prepared_bytes = strips::PreparedBytes,
     .prepare = avx512::Prepare,
     .matmul = avx512::MatMul,
@@ -77,6 +93,14 @@ constexpr Kernels kAvx512 = {
     .soft_cap = avx512::SoftCap,
 };
 
+// AVX-512's but for matrices.
+constexpr Kernels kAmx = [] {
+    Kernels kernels = kAvx512;
+    kernels.level = CpuLevel::kAmx;
+    kernels.matmul = amx::MatMul;
+    return kernels;
+}();
+
 }  // namespace
 
 const Kernels& KernelsFor(CpuLevel level) {
@@ -84,6 +108,7 @@ const Kernels& KernelsFor(CpuLevel level) {
         case CpuLevel::kReference: return kReference;
         case CpuLevel::kAvx2: return kAvx2;
         case CpuLevel::kAvx512: return kAvx512;
+        case CpuLevel::kAmx: return kAmx;
     }
     return kReference;
 }

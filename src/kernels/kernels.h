@@ -35,30 +35,37 @@ struct PackedMatrix {
 // Rows per strip: packing and matmul split at multiples of this.
 inline constexpr int64_t kStripRows = 16;
 
-// Activations that have been prepared for weights of one kind. For float weights they stay
-// float32. For quantized weights a row is rounded to int8 in blocks of 32:
-//   values [cols] int8, scales [cols/32] float, and the block sums that zero points need.
-// The exact layout belongs to the kernel table; prepared_bytes(cols) is the stride of a row.
+// What activations are made into for the weights of one type (Kernels::prepared_as):
+//   kNone  nothing: they stay float32
+//   kInt8  for quantized weights: int8 in blocks of 32 columns, with a float scale each and the
+//          block sums that zero points need
+//   kBF16  rounded to nearest even, for BF16 weights where the CPU multiplies those (denormals
+//          become zeros)
+// The exact layout belongs to the kernel table; prepared_bytes(cols) is the stride of a row in
+// either form.
+enum class Prepared { kNone, kInt8, kBF16 };
+
 struct PrepareArgs {
     const float* x = nullptr;  // [rows, cols]
     int64_t x_stride = 0;
     int64_t rows = 0;
-    int64_t cols = 0;          // a multiple of 32
+    int64_t cols = 0;          // kInt8: a multiple of 32
     std::byte* out = nullptr;  // [rows, prepared_bytes(cols)], 64-byte aligned
+    Prepared as = Prepared::kInt8;
 };
 
 struct MatMulArgs {
     PackedMatrix weight;
-    const float* x = nullptr;             // [rows, cols]: used where the weight is not quantized
+    const float* x = nullptr;             // [rows, cols]: used where nothing is prepared
     int64_t x_stride = 0;
-    const std::byte* prepared = nullptr;  // used where it is
+    const std::byte* prepared = nullptr;  // used where the weight's type wants a prepared form
     int64_t rows = 0;
     const float* bias = nullptr;          // [weight.rows] or null
     float* y = nullptr;                   // [rows, weight.rows]
     // Not 0: add float32 sums of so many columns in float64, so that the result hardly depends on
-    // where the columns are cut over ranks. For quantized weights a multiple of 32 (K types: their
-    // 256 columns, whatever stands here). The reference, which rounds no activations, adds in
-    // float32 all the same.
+    // where the columns are cut over ranks. For quantized and BF16 weights a multiple of 32 (K
+    // types: their 256 columns, whatever stands here). The reference, which rounds no
+    // activations, adds in float32 all the same.
     int64_t segment_cols = 0;
     double* wide = nullptr;               // instead of y: the sums before their last rounding
     int64_t y_stride = 0;                 // of y or wide
@@ -242,6 +249,7 @@ struct Kernels {
     int64_t (*packed_bytes)(DType dtype, int64_t rows, int64_t cols);
     void (*pack)(const PackedMatrix& matrix, int64_t row_begin, int64_t count,
                  const std::byte* source, int64_t source_stride_bytes);
+    Prepared (*prepared_as)(DType weight);
     int64_t (*prepared_bytes)(int64_t cols);
     void (*prepare)(const PrepareArgs& args, int part, int parts);
     void (*matmul)(const MatMulArgs& args, int part, int parts);

@@ -11,7 +11,8 @@ LatentAttentionKernel LatentAttentionFor(CpuLevel level) {
     switch (level) {
         case CpuLevel::kReference: return reference::LatentAttention;
         case CpuLevel::kAvx2: return avx2::LatentAttention;
-        case CpuLevel::kAvx512: return avx512::LatentAttention;
+        case CpuLevel::kAvx512:
+        case CpuLevel::kAmx: return avx512::LatentAttention;
     }
     return reference::LatentAttention;
 }

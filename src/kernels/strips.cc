@@ -145,6 +145,29 @@ void PackStrip(const PackedMatrix& matrix, std::byte* strip, int64_t count, cons
     }
 }
 
+// BF16, whose pairs of columns lie together.
+void PackPairs(const PackedMatrix& matrix, std::byte* strip, int64_t count, const std::byte* source,
+               int64_t stride) {
+    std::memset(strip, 0, static_cast<size_t>(StripBytes(matrix.dtype, matrix.cols)));
+    for (int64_t lane = 0; lane < count; ++lane) {
+        const std::byte* from = source + lane * stride;
+        std::byte* to = strip + lane * 4;
+        for (int64_t pair = 0; pair < matrix.cols / 2; ++pair) {
+            std::memcpy(to + pair * 64, from + pair * 4, 4);
+        }
+        if (matrix.cols % 2 != 0)
+            std::memcpy(to + matrix.cols / 2 * 64, from + matrix.cols * 2 - 2, 2);
+    }
+}
+
+void UnpackPairs(const PackedMatrix& matrix, int64_t row, float* y) {
+    const std::byte* lane = matrix.data + row / kStripRows * StripBytes(matrix.dtype, matrix.cols) +
+                            row % kStripRows * 4;
+    for (int64_t k = 0; k < matrix.cols; ++k) {
+        DequantizeRow(DType::kBF16, {lane + k / 2 * 64 + k % 2 * 2, 2}, {y + k, 1});
+    }
+}
+
 template <DType kType>
 void UnpackRow(const PackedMatrix& matrix, int64_t row, float* y) {
     constexpr int64_t kElements = Info(kType).block_elements;
@@ -212,6 +235,10 @@ void Pack(const PackedMatrix& matrix, int64_t row_begin, int64_t count, const st
             matrix.data + (row_begin + done) / kStripRows * StripBytes(matrix.dtype, matrix.cols);
         const int64_t rows = std::min(kStripRows, count - done);
         const std::byte* from = source + done * source_stride_bytes;
+        if (matrix.dtype == DType::kBF16) {
+            PackPairs(matrix, strip, rows, from, source_stride_bytes);
+            continue;
+        }
         ForType(matrix.dtype, [&]<DType kType>() {
             PackStrip<kType>(matrix, strip, rows, from, source_stride_bytes);
         });
@@ -225,6 +252,10 @@ void Embedding(const EmbeddingArgs& args, int part, int parts) {
         float* y = args.y + i * args.y_stride;
         if (row < 0 || row >= args.weight.rows) {
             std::fill(y, y + args.weight.cols, 0.0f);
+            continue;
+        }
+        if (args.weight.dtype == DType::kBF16) {
+            UnpackPairs(args.weight, row, y);
             continue;
         }
         ForType(args.weight.dtype, [&]<DType kType>() { UnpackRow<kType>(args.weight, row, y); });

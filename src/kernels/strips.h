@@ -9,7 +9,8 @@
 // whose digits to base 3 become the bit pairs of TQ2_0 (+22 %):
 //
 //   F32       per k:   f32[16]
-//   F16 BF16  per k:   u16[16]
+//   F16       per k:   u16[16]
+//   BF16      per 2 k: u16[16][2], zeros beyond the last column up to a multiple of 32
 //   Q4_0      per 32:  quants u32[4][16], d f16[16]
 //   Q4_1      per 32:  quants u32[4][16], d f16[16], m f16[16]
 //   Q5_0      per 32:  quants u32[4][16], fifth bits u32[16], d f16[16]
@@ -51,6 +52,8 @@
 //   then
 //             per 32: index bytes u32[2][16], signs u32[16]
 #pragma once
+
+#include <array>
 
 #include "kernels/kernels.h"
 
@@ -131,6 +134,7 @@ constexpr int64_t BlockBytes(DType dtype) {
 
 // Bytes of one strip of `cols` columns.
 constexpr int64_t StripBytes(DType dtype, int64_t cols) {
+    if (dtype == DType::kBF16) cols = (cols + 31) / 32 * 32;
     return cols / Info(dtype).block_elements * BlockBytes(dtype);
 }
 
@@ -153,10 +157,14 @@ struct alignas(64) ActivationBlock {
 };
 static_assert(sizeof(ActivationBlock) == 64);
 
+// The other form: 32 activations as BF16, zeros beyond the last column.
+using BF16Block = std::array<uint16_t, 32>;
+static_assert(sizeof(BF16Block) == sizeof(ActivationBlock));
+
 // Blocks from one row of activations to the next: odd, so that the rows of a tile do not all fall
 // into one set of the L1 cache.
 inline int64_t PreparedBlocks(int64_t cols) {
-    return cols / 32 | 1;
+    return (cols + 31) / 32 | 1;
 }
 
 inline int64_t PreparedBytes(int64_t cols) {

@@ -37,7 +37,7 @@ double RelativeError(const std::vector<float>& got, const std::vector<float>& wa
 
 std::vector<CpuLevel> Levels() {
     std::vector<CpuLevel> levels;
-    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+    for (CpuLevel level : kCpuLevels) {
         if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
     }
     return levels;

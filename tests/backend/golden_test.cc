@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenBackend, testing::ValuesIn(GoldenCases()),
 // f16 cache rounds to 2^-11. Rows have the same bits however the prompt is cut.
 TEST_P(GoldenBackend, EqualsTransformers) {
     const CpuLevel best = BestCpuLevel(DetectCpu());
-    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+    for (CpuLevel level : kCpuLevels) {
         if (level > best) continue;
         const std::vector<float> exact = Logits(level, DType::kF32, 64);
         EXPECT_LE(Error(exact), 2.2e-5) << CpuLevelName(level);

@@ -67,8 +67,9 @@ class Layouts : public testing::Test {
 // a cut falls inside a segment, a rounding may flip now and then.
 constexpr double kFloatWeights = 1e-4;
 constexpr double kQuantizedWeights = 5e-3;
-// The fast kernels against float32 activations: the size of the int8 rounding itself.
-constexpr double kInt8Rounding = 3e-2;
+// The fast kernels against float32 activations: the size of the rounding itself, to int8 (1/254 of
+// a block's peak at most) or, for BF16 weights, to BF16 (1/512 of each at most).
+constexpr double kRoundedActivations = 3e-2;
 
 TEST_F(Layouts, F32OverSharedMemory) {
     const std::string model = Model(DType::kF32);
@@ -116,10 +117,12 @@ TEST_F(Layouts, EveryArchitecture) {
 }
 
 TEST_F(Layouts, FastKernelsAgainstTheReference) {
-    const std::string model = Model(DType::kQ4_1);
-    const Matrix reference = Logits(model, {"--all", "--reference"});
-    Compare(model, reference, "--tp 1", kInt8Rounding);
-    Compare(model, reference, "--tp 4", kInt8Rounding);
+    for (DType dtype : {DType::kQ4_1, DType::kBF16}) {
+        const std::string model = Model(dtype);
+        const Matrix reference = Logits(model, {"--all", "--reference"});
+        Compare(model, reference, "--tp 1", kRoundedActivations);
+        Compare(model, reference, "--tp 4", kRoundedActivations);
+    }
 }
 
 // A prompt in chunks of any size gives the logits of the whole.

@@ -30,12 +30,16 @@ class CpuWish : public testing::Test {
 CpuFeatures Full() {
     CpuFeatures features;
     features.avx2 = features.avx512 = features.avx512_vnni = features.avx512_bf16 = true;
+    features.amx = true;
     return features;
 }
 
 TEST_F(CpuWish, BestLevelFollowsTheFeatures) {
     EXPECT_EQ(BestCpuLevel(CpuFeatures{}), CpuLevel::kReference);
-    EXPECT_EQ(BestCpuLevel(Full()), CpuLevel::kAvx512);
+    EXPECT_EQ(BestCpuLevel(Full()), CpuLevel::kAmx);
+    CpuFeatures no_amx = Full();
+    no_amx.amx = false;
+    EXPECT_EQ(BestCpuLevel(no_amx), CpuLevel::kAvx512);
     CpuFeatures no_vnni = Full();
     no_vnni.avx512_vnni = false;
     EXPECT_EQ(BestCpuLevel(no_vnni), CpuLevel::kAvx2);
@@ -48,7 +52,9 @@ TEST_F(CpuWish, LowersAndNeverRaises) {
     EXPECT_EQ(With("reference", Full()), CpuLevel::kReference);
     EXPECT_EQ(With("avx2", Full()), CpuLevel::kAvx2);
     EXPECT_EQ(With("avx512", Full()), CpuLevel::kAvx512);
+    EXPECT_EQ(With("amx", Full()), CpuLevel::kAmx);
     EXPECT_EQ(With("avx512", CpuFeatures{}), CpuLevel::kReference);
+    EXPECT_EQ(With("amx", CpuFeatures{}), CpuLevel::kReference);
     EXPECT_EQ(With("avx2", CpuFeatures{}), CpuLevel::kReference);
 }
 
@@ -56,6 +62,7 @@ TEST(Cpu, LevelsHaveNames) {
     EXPECT_STREQ(CpuLevelName(CpuLevel::kReference), "reference");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAvx2), "avx2");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAvx512), "avx512");
+    EXPECT_STREQ(CpuLevelName(CpuLevel::kAmx), "amx");
 }
 
 TEST(Cpu, DetectionAgreesWithItself) {
@@ -63,6 +70,7 @@ TEST(Cpu, DetectionAgreesWithItself) {
     EXPECT_FALSE(features.model.empty());
     EXPECT_TRUE(!features.avx512 || features.avx2) << "AVX-512 without AVX2";
     EXPECT_TRUE(!features.avx512_bf16 || features.avx512);
+    EXPECT_TRUE(!features.amx || features.avx512_bf16);
 }
 
 TEST(Cpu, CoresAreThisProcessOwnAndCanBePinned) {

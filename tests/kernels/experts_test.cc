@@ -153,8 +153,8 @@ class Groups {
             QuantizeRow(c.dtype, random.Normals(c.rows * c.cols), blocks);
             c.kernels.pack(stack.Matrix(e), 0, c.rows, blocks.data(), row_bytes);
         }
-        if (Info(c.dtype).quantized) {
-            c.kernels.prepare({x.data(), c.cols, x_rows, c.cols, prepared_.data.get()}, 0, 1);
+        if (const Prepared as = c.kernels.prepared_as(c.dtype); as != Prepared::kNone) {
+            c.kernels.prepare({x.data(), c.cols, x_rows, c.cols, prepared_.data.get(), as}, 0, 1);
         }
         bias = random.Normals(c.held * c.rows);
         for (int64_t t = 0; t < c.tokens; ++t) Choose(random);
@@ -165,10 +165,9 @@ class Groups {
         weights = random.Normals(c.tokens * c.used);
     }
 
-    // The reference takes plain rows for every type.
     const std::byte* prepared() const {
-        const bool plain = c_.kernels.level == CpuLevel::kReference;
-        return Info(c_.dtype).quantized && !plain ? prepared_.data.get() : nullptr;
+        const bool plain = c_.kernels.prepared_as(c_.dtype) == Prepared::kNone;
+        return plain ? nullptr : prepared_.data.get();
     }
     std::byte* scratch() { return scratch_.data.get(); }
     int64_t scratch_bytes() const { return GroupScratchBytes(c_.kernels, c_.cols); }
@@ -213,7 +212,7 @@ class Groups {
 
 std::vector<Case> Cases(Random& random) {
     std::vector<Case> cases;
-    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+    for (CpuLevel level : kCpuLevels) {
         if (level > BestCpuLevel(DetectCpu())) continue;
         for (DType dtype : {DType::kF32, DType::kBF16, DType::kQ4_0, DType::kQ6_K, DType::kQ5_0}) {
             if (level == CpuLevel::kReference && dtype != DType::kQ4_0) continue;

@@ -37,7 +37,7 @@ std::vector<DType> WeightTypes() {
 
 std::vector<CpuLevel> Levels() {
     std::vector<CpuLevel> levels;
-    for (CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+    for (CpuLevel level : kCpuLevels) {
         if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
     }
     return levels;
@@ -90,10 +90,11 @@ std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
                             const std::vector<float>& x, int64_t tokens, int parts,
                             const float* bias = nullptr, int64_t segment = 0) {
     const int64_t cols = weight.matrix.cols, rows = weight.matrix.rows;
-    const bool quantized = Info(weight.matrix.dtype).quantized;
-    Aligned prepared(quantized ? tokens * kernels.prepared_bytes(cols) : 0);
-    const PrepareArgs prepare{x.data(), cols, tokens, cols, prepared.data.get()};
-    for (int part = 0; quantized && part < parts; ++part) kernels.prepare(prepare, part, parts);
+    const Prepared as = kernels.prepared_as(weight.matrix.dtype);
+    const bool prepares = as != Prepared::kNone;
+    Aligned prepared(prepares ? tokens * kernels.prepared_bytes(cols) : 0);
+    const PrepareArgs prepare{x.data(), cols, tokens, cols, prepared.data.get(), as};
+    for (int part = 0; prepares && part < parts; ++part) kernels.prepare(prepare, part, parts);
     const int64_t stride = rows + 3;
     std::vector<float> y(static_cast<size_t>(tokens * stride), NAN);
     const MatMulArgs args{weight.matrix, x.data(), cols,     prepared.data.get(),
@@ -110,9 +111,15 @@ std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
     return out;
 }
 
-// What quantized weights meet: each block of 32 activations as int8 multiples of absmax / 127.
-std::vector<float> Rounded(const std::vector<float>& x) {
+// What weights meet. Quantized ones: each block of 32 activations as int8 multiples of
+// absmax / 127. BF16 ones: the nearest BF16, on levels that multiply these.
+std::vector<float> Rounded(const std::vector<float>& x, Prepared as) {
+    if (as == Prepared::kNone) return x;
     std::vector<float> rounded(x.size());
+    if (as == Prepared::kBF16) {
+        for (size_t i = 0; i < x.size(); ++i) rounded[i] = BF16ToF32(F32ToBF16(x[i]));
+        return rounded;
+    }
     for (size_t b = 0; b < x.size(); b += 32) {
         float peak = 0;
         for (size_t i = b; i < b + 32; ++i) peak = std::max(peak, std::fabs(x[i]));
@@ -180,15 +187,14 @@ TEST(MatMul, EveryLevelIsNearExactArithmetic) {
         const Kernels& kernels = KernelsFor(level);
         std::mt19937 random(11);
         for (DType dtype : WeightTypes()) {
-            const bool rounds_x = Info(dtype).quantized && kernels.level != CpuLevel::kReference;
+            const Prepared as = kernels.prepared_as(dtype);
             for (const Shape& shape : ShapesFor(random, dtype, 12)) {
                 const Weight weight(random, dtype, shape.rows, shape.cols);
                 const Packed packed(kernels, weight);
                 const auto x = RandomFloats(random, shape.tokens * shape.cols);
                 for (int64_t segment : {0, 32, 64}) {
                     const auto y = Multiply(kernels, packed, x, shape.tokens, 1, nullptr, segment);
-                    ASSERT_NO_FATAL_FAILURE(
-                        ExpectNear(weight, rounds_x ? Rounded(x) : x, shape.tokens, y))
+                    ASSERT_NO_FATAL_FAILURE(ExpectNear(weight, Rounded(x, as), shape.tokens, y))
                         << CpuLevelName(level);
                 }
             }
@@ -228,12 +234,14 @@ TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
     }
 }
 
-// AVX2 and AVX-512 add the same integers and floats in the same order: a cluster of unequal
-// machines computes the same numbers.
+// AVX2, AVX-512 and AMX add the same integers and floats in the same order: a cluster of unequal
+// machines computes the same numbers. But for BF16, which each of them multiplies in its own way.
 TEST(MatMul, FastLevelsAgreeBitForBit) {
-    if (BestCpuLevel(DetectCpu()) != CpuLevel::kAvx512) GTEST_SKIP() << "this CPU has no AVX-512";
+    const CpuLevel best = BestCpuLevel(DetectCpu());
+    if (best < CpuLevel::kAvx512) GTEST_SKIP() << "this CPU has no AVX-512";
     std::mt19937 random(16);
     for (DType dtype : WeightTypes()) {
+        if (dtype == DType::kBF16) continue;
         for (const Shape& shape : ShapesFor(random, dtype, 4)) {
             const Weight weight(random, dtype, shape.rows, shape.cols);
             const auto x = RandomFloats(random, shape.tokens * shape.cols);
@@ -241,8 +249,12 @@ TEST(MatMul, FastLevelsAgreeBitForBit) {
             const Kernels& wide = KernelsFor(CpuLevel::kAvx512);
             const Packed packed(wide, weight);
             for (int64_t cut : {0, 64}) {
-                ASSERT_EQ(Multiply(narrow, packed, x, shape.tokens, 1, nullptr, cut),
-                          Multiply(wide, packed, x, shape.tokens, 1, nullptr, cut))
+                const auto expected = Multiply(narrow, packed, x, shape.tokens, 1, nullptr, cut);
+                ASSERT_EQ(expected, Multiply(wide, packed, x, shape.tokens, 1, nullptr, cut))
+                    << Info(dtype).name;
+                if (best < CpuLevel::kAmx) continue;
+                const Kernels& tiles = KernelsFor(CpuLevel::kAmx);
+                ASSERT_EQ(expected, Multiply(tiles, packed, x, shape.tokens, 1, nullptr, cut))
                     << Info(dtype).name;
             }
         }
@@ -271,7 +283,9 @@ std::vector<double> WideSums(const Kernels& kernels, const Weight& weight,
     const int64_t cols = end - begin;
     Aligned prepared(tokens * kernels.prepared_bytes(cols));
     const float* mine = x.data() + begin;
-    kernels.prepare({mine, weight.cols, tokens, cols, prepared.data.get()}, 0, 1);
+    kernels.prepare(
+        {mine, weight.cols, tokens, cols, prepared.data.get(), kernels.prepared_as(weight.dtype)},
+        0, 1);
     std::vector<double> wide(static_cast<size_t>(tokens * weight.rows));
     const MatMulArgs args{packed.matrix, mine,    weight.cols, prepared.data.get(), tokens,
                           nullptr,       nullptr, 64,          wide.data(),         weight.rows};

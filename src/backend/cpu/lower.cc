@@ -121,10 +121,10 @@ class Lowerer {
 
     static int64_t Align(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-    bool Prepares(const program::Op& op) const {
-        return kernels_.level != CpuLevel::kReference &&
-               Info(program_.value(WeightOf(op)).dtype).quantized;
+    kernels::Prepared FormFor(const program::Op& op) const {
+        return kernels_.prepared_as(program_.value(WeightOf(op)).dtype);
     }
+    bool Prepares(const program::Op& op) const { return FormFor(op) != kernels::Prepared::kNone; }
     static ValueId WeightOf(const program::Op& op) {
         if (op.kind() == OpKind::kExpertSum) return op.inputs[3];
         return op.inputs[op.kind() == OpKind::kExpertMatMul ? 2 : 1];
@@ -231,7 +231,7 @@ class Lowerer {
         args.weight = buffers_.matrices[Index(op.inputs[1])];
         args.x = Floats(x);
         args.x_stride = Cols(x);
-        if (Prepares(op)) args.prepared = Prepared(x);
+        if (Prepares(op)) args.prepared = Prepared(x, FormFor(op));
         if (op.inputs.size() == 3) args.bias = Floats(op.inputs[2]);
         args.segment_cols = op.as<program::MatMul>().segment_cols;
         if (IsWide(op.outputs[0])) {
@@ -244,14 +244,16 @@ class Lowerer {
         return {};
     }
 
-    // The prepared form of x: made once for all the MatMuls in a row that read x.
-    const std::byte* Prepared(ValueId x) {
+    // One prepared form of x: made once for all the MatMuls in a row that read x.
+    const std::byte* Prepared(ValueId x, kernels::Prepared as) {
         for (int i : {0, 1}) {
-            if (prepared_value_[i] == x) return prepared_[i];
+            if (prepared_value_[i] == x && prepared_as_[i] == as) return prepared_[i];
         }
         next_prepared_ ^= 1;
         prepared_value_[next_prepared_] = x;
+        prepared_as_[next_prepared_] = as;
         kernels::PrepareArgs args;
+        args.as = as;
         args.x = Floats(x);
         args.cols = args.x_stride = Cols(x);
         args.out = prepared_[next_prepared_];
@@ -326,7 +328,7 @@ class Lowerer {
         args.by_token = !IsSlots(x);
         args.x = Floats(x);
         args.x_stride = Cols(x);
-        if (Prepares(op)) args.prepared = Prepared(x);
+        if (Prepares(op)) args.prepared = Prepared(x, FormFor(op));
         args.y = Floats(op.outputs[0]);
         args.y_stride = Cols(op.outputs[0]);
         args.scratch = group_scratch_;
@@ -347,7 +349,7 @@ class Lowerer {
         args.weights = Floats(op.inputs[2]);
         args.x = Floats(x);
         args.x_stride = Cols(x);
-        if (Prepares(op)) args.prepared = Prepared(x);
+        if (Prepares(op)) args.prepared = Prepared(x, FormFor(op));
         args.segment_cols = a.segment_cols;
         if (a.base) {
             const ValueId base = op.inputs.back();
@@ -422,6 +424,7 @@ class Lowerer {
             next_prepared_ ^= 1;
             prepared_value_[next_prepared_] = program::kNoValue;
             kernels::PrepareArgs prepare;
+            prepare.as = FormFor(op);
             prepare.x = args.x;
             prepare.cols = prepare.x_stride = args.weight.cols;
             prepare.out = prepared_[next_prepared_];
@@ -636,6 +639,7 @@ class Lowerer {
     int32_t op_ = 0;
     std::byte* prepared_[2] = {};
     ValueId prepared_value_[2] = {program::kNoValue, program::kNoValue};
+    kernels::Prepared prepared_as_[2] = {};
     int next_prepared_ = 0;
     float* attention_scratch_ = nullptr;
     int64_t scratch_floats_ = 0;

@@ -10,26 +10,32 @@
 namespace weft::kernels::avx2 {
 namespace {
 
-// How 8 rows' weights of one k become floats; h: which half of the strip.
+// How 8 rows' weights of a step of kColumns become floats: those of column i; h: which half of the
+// strip.
 struct StepF32 {
     static constexpr DType kType = DType::kF32;
-    static __m256 Load(const std::byte* p, int h) {
+    static constexpr int64_t kColumns = 1;
+    static __m256 Load(const std::byte* p, int h, int64_t) {
         return _mm256_loadu_ps(reinterpret_cast<const float*>(p) + 8 * h);
     }
 };
 
 struct StepF16 {
     static constexpr DType kType = DType::kF16;
-    static __m256 Load(const std::byte* p, int h) {
+    static constexpr int64_t kColumns = 1;
+    static __m256 Load(const std::byte* p, int h, int64_t) {
         return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * h)));
     }
 };
 
 struct StepBF16 {
     static constexpr DType kType = DType::kBF16;
-    static __m256 Load(const std::byte* p, int h) {
-        const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * h));
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+    static constexpr int64_t kColumns = 2;
+    static __m256 Load(const std::byte* p, int h, int64_t i) {
+        const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * h));
+        const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+        return _mm256_castsi256_ps(i == 0 ? _mm256_slli_epi32(pairs, 16)
+                                          : _mm256_and_si256(pairs, upper));
     }
 };
 
@@ -38,14 +44,17 @@ template <typename Step, int S, int T>
 [[gnu::always_inline]] inline void AddColumns(const std::byte* w, int64_t strip_bytes,
                                               const float* x, int64_t x_stride, int64_t count,
                                               __m256 (&sums)[2 * S][T]) {
-    for (int64_t k = 0; k < count; ++k, w += strips::BlockBytes(Step::kType)) {
+    constexpr int64_t kColumns = Step::kColumns;
+    for (int64_t k = 0; k < count; k += kColumns, w += kColumns * strips::BlockBytes(Step::kType)) {
+        for (int64_t i = 0; i < kColumns && k + i < count; ++i) {
 #pragma GCC unroll 8
-        for (int s = 0; s < 2 * S; ++s) {
-            const __m256 weights = Step::Load(w + s / 2 * strip_bytes, s % 2);
+            for (int s = 0; s < 2 * S; ++s) {
+                const __m256 weights = Step::Load(w + s / 2 * strip_bytes, s % 2, i);
 #pragma GCC unroll 4
-            for (int t = 0; t < T; ++t) {
-                const __m256 value = _mm256_set1_ps(x[t * x_stride + k]);
-                sums[s][t] = _mm256_fmadd_ps(weights, value, sums[s][t]);
+                for (int t = 0; t < T; ++t) {
+                    const __m256 value = _mm256_set1_ps(x[t * x_stride + k + i]);
+                    sums[s][t] = _mm256_fmadd_ps(weights, value, sums[s][t]);
+                }
             }
         }
     }
@@ -55,7 +64,7 @@ template <typename Step, int S, int T>
 template <typename Step, int S, int T>
 void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
     const int64_t cols = args.weight.cols;
-    const int64_t strip_bytes = cols * strips::BlockBytes(Step::kType);
+    const int64_t strip_bytes = strips::StripBytes(Step::kType, cols);
     const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
     const float* x = args.x + token * args.x_stride;
     __m256 sums[2 * S][T];
@@ -70,7 +79,7 @@ void Tile(const MatMulArgs& args, int64_t row, int64_t token) {
 template <typename Step, int S, int T>
 void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
     constexpr int64_t kBytes = strips::BlockBytes(Step::kType);
-    const int64_t cols = args.weight.cols, strip_bytes = cols * kBytes;
+    const int64_t cols = args.weight.cols, strip_bytes = strips::StripBytes(Step::kType, cols);
     const std::byte* w = args.weight.data + row / kStripRows * strip_bytes;
     const float* x = args.x + token * args.x_stride;
     __m256d low[2 * S][T], high[2 * S][T];

@@ -1,4 +1,5 @@
-// Float weights (F32, F16, BF16) times float32 activations; any number of columns.
+// F32 and F16 weights times float32 activations, BF16 weights times BF16 ones; any number of
+// columns.
 #pragma once
 
 #include "kernels/kernels.h"

@@ -1,5 +1,6 @@
 // Weight matrices with AVX-512 (VNNI): int8 activations (strips::ActivationBlock) against quantized
-// weights, float32 activations against float weights, both packed in strips (kernels/strips.h).
+// weights, float32 activations against F32 and F16 weights, BF16 ones against BF16 weights, packed
+// in strips (kernels/strips.h).
 // Contracts: kernels/kernels.h. Each sum is one chain over the blocks of a row in k order.
 #pragma once
 

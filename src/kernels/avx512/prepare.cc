@@ -43,10 +43,18 @@ void PrepareBlock(const float* x, ActivationBlock* out) {
     out->scaled_half[1] = scale * static_cast<float>(high);
 }
 
+// `count` (1 to 32) columns.
+void PrepareBF16(const float* x, int64_t count, strips::BF16Block* out) {
+    const auto mask = static_cast<__mmask32>((uint64_t{1} << count) - 1);
+    const __m512 a = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), x);
+    const __m512 b = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), x + 16);
+    _mm512_store_si512(out, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+}
+
 }  // namespace
 
 void Prepare(const PrepareArgs& args, int part, int parts) {
-    const int64_t blocks = args.cols / 32;
+    const int64_t blocks = (args.cols + 31) / 32;
     const Range share = Share(args.rows * blocks, 1, part, parts);
     for (int64_t i = share.begin; i < share.end;) {
         const int64_t row = i / blocks;
@@ -54,7 +62,15 @@ void Prepare(const PrepareArgs& args, int part, int parts) {
         const float* x = args.x + row * args.x_stride;
         auto* out =
             reinterpret_cast<ActivationBlock*>(args.out) + row * strips::PreparedBlocks(args.cols);
-        for (; i < end; ++i) PrepareBlock(x + (i - row * blocks) * 32, out + (i - row * blocks));
+        for (; i < end; ++i) {
+            const int64_t block = i - row * blocks, k = block * 32;
+            if (args.as == Prepared::kInt8) {
+                PrepareBlock(x + k, out + block);
+            } else {
+                PrepareBF16(x + k, std::min<int64_t>(32, args.cols - k),
+                            reinterpret_cast<strips::BF16Block*>(out + block));
+            }
+        }
     }
 }
 

@@ -13,7 +13,8 @@ const encode::Level& LevelOf(CpuLevel level) {
     switch (level) {
         case CpuLevel::kReference: return encode::kBaseLevel;
         case CpuLevel::kAvx2: return encode::kAvx2Level;
-        case CpuLevel::kAvx512: return encode::kAvx512Level;
+        case CpuLevel::kAvx512:
+        case CpuLevel::kAmx: return encode::kAvx512Level;
     }
     return encode::kBaseLevel;
 }

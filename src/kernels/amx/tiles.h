@@ -1,0 +1,69 @@
+// The tile registers of AMX (Intel 64 and IA-32 Architectures Software Developer's Manual, volume
+// 1, chapter 18) as functions. A tile is up to 16 rows of up to 64 bytes; which shape each of the
+// eight has, a TileConfig says. They are inline assembly that the compiler moves no access to
+// memory over.
+//
+// The process must have leave to use them (hw/cpu.h, DetectCpu).
+#pragma once
+
+#include <cstdint>
+
+namespace weft::kernels::amx {
+
+struct alignas(64) TileConfig {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {};
+    uint8_t rows[16] = {};
+
+    void Set(int tile, int64_t row_count, int64_t bytes) {
+        rows[tile] = static_cast<uint8_t>(row_count);
+        row_bytes[tile] = static_cast<uint16_t>(bytes);
+    }
+};
+static_assert(sizeof(TileConfig) == 64);
+
+// Tiles of this thread are in use while it lives.
+class TilesInUse {
+  public:
+    TilesInUse() = default;
+    ~TilesInUse() { __asm__ volatile("tilerelease" : : : "memory"); }
+    TilesInUse(const TilesInUse&) = delete;
+    TilesInUse& operator=(const TilesInUse&) = delete;
+    // What the tiles hold is lost.
+    void Shape(const TileConfig& config) { __asm__ volatile("ldtilecfg %0" : : "m"(config)); }
+};
+
+#define WEFT_TILE [[gnu::always_inline]] static inline
+
+template <int kTile>
+WEFT_TILE void Zero() {
+    __asm__ volatile("tilezero %%tmm%c0" : : "i"(kTile));
+}
+// Rows of the tile, `stride` bytes apart.
+template <int kTile>
+WEFT_TILE void Load(const void* from, int64_t stride) {
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2"
+                     :
+                     : "r"(from), "r"(stride), "i"(kTile)
+                     : "memory");
+}
+template <int kTile>
+WEFT_TILE void Store(void* to, int64_t stride) {
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)"
+                     :
+                     : "r"(to), "r"(stride), "i"(kTile)
+                     : "memory");
+}
+// int32 c[m][n] += the sum over k of int8 a[m][k] * b[k / 4][n][k % 4].
+template <int kC, int kA, int kB>
+WEFT_TILE void TimesInt8() {
+    __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+}
+// float c[m][n] += the sum over k of BF16 a[m][k] * b[k / 2][n][k % 2]: even k and odd k in a chain
+// of fused steps each, then both, then c; denormals are zeros.
+template <int kC, int kA, int kB>
+WEFT_TILE void TimesBF16() {
+    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+}
+
+}  // namespace weft::kernels::amx
