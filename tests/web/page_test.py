@@ -33,14 +33,16 @@ STATUS = {
     "errors": [{"time_s": 1700000000, "text": "rank 3: connection reset"}]}
 
 
-class Case(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.browser = chromium.Chromium()
+def setUpModule():
+    Case.browser = chromium.Chromium()
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.__exit__()
+
+def tearDownModule():
+    Case.browser.__exit__()
+
+
+class Case(unittest.TestCase):
+    browser = None  # one for all tests; each has a page of its own, without a past
 
     def setUp(self):
         self.server = FakeServer()
@@ -68,7 +70,7 @@ class Case(unittest.TestCase):
 
 class Chat(Case):
     def test_an_answer_grows_as_it_streams(self):
-        self.server.answer = lambda body: slowly("one two three four five six seven eight", 0.08)
+        self.server.answer = lambda body: slowly("one two three four five six seven eight", 0.15)
         self.say("Count.", wait=False)
         lengths = set()
         deadline = time.monotonic() + 10
@@ -143,7 +145,7 @@ class Chat(Case):
                          ["apples", "said: apples", "and pears", "said: and pears", "more"])
 
     def test_an_answer_goes_on_while_another_conversation_is_open(self):
-        self.server.answer = lambda body: slowly("a b c d e f g h i j", 0.06)
+        self.server.answer = lambda body: slowly("a b c d e f g h i j", 0.2)
         self.say("letters", wait=False)
         self.page.wait("document.querySelector('.answer .markdown').textContent")
         self.page.click("#new-chat")
@@ -205,7 +207,7 @@ class Chat(Case):
 
 
     def test_a_long_pause_is_explained(self):
-        self.server.answer = lambda body: ["Once", 3.5, " more"]
+        self.server.answer = lambda body: ["Once", 4.5, " more"]
         self.say("Go on.", wait=False)
         self.page.wait("document.querySelector('.answer .markdown')?.textContent === 'Once'")
         self.server.status = {"model": "fake", "state": "recovering"}
@@ -444,12 +446,14 @@ class Dashboard(Case):
         hide = "Object.defineProperty(document, 'hidden', {{value: {}, configurable: true}});" \
             "document.dispatchEvent(new Event('visibilitychange'));"
         self.page.eval(hide.format("true"))
-        time.sleep(0.3)
+        time.sleep(1.0)  # a question may be on its way
         asked = self.server.asked
         time.sleep(1.5)
         self.assertEqual(self.server.asked, asked)
         self.page.eval(hide.format("false"))
-        time.sleep(0.3)
+        deadline = time.monotonic() + 5
+        while self.server.asked == asked and time.monotonic() < deadline:
+            time.sleep(0.02)
         self.assertGreater(self.server.asked, asked)
 
 
