@@ -84,7 +84,7 @@ class Chromium:
         if session:
             message["sessionId"] = session
         os.write(self.commands, json.dumps(message).encode() + b"\0")
-        deadline = time.monotonic() + 3 * WAIT_S
+        deadline = time.monotonic() + 6 * WAIT_S  # to start takes long on a busy machine
         while number not in self.replies:
             self.read(deadline)
         reply = self.replies.pop(number)
