@@ -275,7 +275,6 @@ void AddBench(CLI::App& app, int& status) {
     AddClusterFlags(*bench, flags->common);
     AddEngineFlags(*bench, flags->common);
     SetCallback(bench, flags, flags->common.json, status, Run);
-    AddBenchServe(*bench, status);
 }
 
 }  // namespace weft::cli

@@ -149,19 +149,14 @@ void AddLoadFlags(CLI::App& command, ServeLoadFlags& flags) {
 
 }  // namespace
 
-void AddBenchServe(CLI::App& bench, int& status) {
+void AddBenchServe(CLI::App& app, int& status) {
     auto flags = std::make_shared<ServeLoadFlags>();
-    CLI::App* command =
-        bench.add_subcommand("serve", "A load of requests on an OpenAI endpoint: times and rates");
+    CLI::App* command = app.add_subcommand(
+        "bench-serve", "A load of requests on an OpenAI endpoint ('weft bench serve')");
     command->footer(kFooter);
     AddLoadFlags(*command, *flags);
     AddJson(*command, flags->json);
     SetCallback(command, flags, flags->json, status, Run);
-    // It measures another program's model, and nothing of what `weft bench MODEL` does.
-    command->preparse_callback([&bench](size_t) {
-        bench.get_option("MODEL")->required(false);
-        bench.callback([] {});
-    });
 }
 
 }  // namespace weft::cli

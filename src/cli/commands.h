@@ -8,7 +8,7 @@ namespace weft::cli {
 
 void AddRun(CLI::App& app, int& status);
 void AddBench(CLI::App& app, int& status);
-void AddBenchServe(CLI::App& bench, int& status);  // of `weft bench`
+void AddBenchServe(CLI::App& app, int& status);
 void AddLogits(CLI::App& app, int& status);
 void AddPerplexity(CLI::App& app, int& status);
 void AddTokenize(CLI::App& app, int& status);

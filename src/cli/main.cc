@@ -47,6 +47,13 @@ void ExpandNet(std::vector<std::string>& words) {
     }
 }
 
+// `weft bench serve ...` is `weft bench-serve ...`: it takes no MODEL, as `weft bench` does.
+void ExpandBench(std::vector<std::string>& words) {
+    if (words.size() < 2 || words[0] != "bench" || words[1] != "serve") return;
+    words.erase(words.begin());
+    words[0] = "bench-serve";
+}
+
 int Main(std::vector<std::string> words) {
     CLI::App app("Weft runs a large language model across several ordinary machines.", "weft");
     int status = 0;
@@ -57,6 +64,7 @@ int Main(std::vector<std::string> words) {
     AddRun(app, status);
     AddServe(app, status);
     AddBench(app, status);
+    AddBenchServe(app, status);
     AddLogits(app, status);
     AddPerplexity(app, status);
     AddTokenize(app, status);
@@ -71,6 +79,7 @@ int Main(std::vector<std::string> words) {
     AddKey(app, status);
     ExpandTrace(words);
     ExpandNet(words);
+    ExpandBench(words);
     const Status expanded = ExpandConfig(words);
     const bool wants_json = Has(words, "--json");
     if (!expanded.ok()) return Fail(expanded.error(), wants_json);

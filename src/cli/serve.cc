@@ -167,6 +167,11 @@ void AddServing(CLI::App& serve, ServeFlags& flags) {
                     "Another name that clients may ask for; may be given again")
         ->allow_extra_args(false)
         ->group(group);
+}
+
+// Who may ask, and how.
+void AddAccess(CLI::App& serve, serve::ServerOptions& server) {
+    const char* group = "Access";
     serve
         .add_option("--api-key-file", server.key_file,
                     "Keys that clients need ('weft key new NAME' makes one)")
@@ -203,6 +208,7 @@ void AddServe(CLI::App& app, int& status) {
         ->type_name("FILE");
     AddModel(*serve, flags->common.job.model, flags->common.pull);
     AddServing(*serve, *flags);
+    AddAccess(*serve, flags->server);
     AddClusterFlags(*serve, flags->common);
     AddLayoutFlags(*serve, flags->common);
     AddRecoveryFlags(*serve, flags->common);
