@@ -123,6 +123,19 @@ def tensor(name, shape, norm_base):
     return torch.from_numpy(values.astype(np.float32).reshape(shape))
 
 
+def rounded_logits(loaded, tokens):
+    """With what goes into each matrix rounded to BF16, as fast kernels for BF16 weights do."""
+    def round_input(_, inputs):
+        return (inputs[0].to(torch.bfloat16).to(inputs[0].dtype),)
+    hooks = [m.register_forward_pre_hook(round_input) for m in loaded.modules()
+             if isinstance(m, torch.nn.Linear)]
+    with torch.no_grad():
+        logits = loaded(torch.from_numpy(tokens)[None]).logits[0]
+    for hook in hooks:
+        hook.remove()
+    return logits.numpy().astype(np.float32)
+
+
 def run(case):
     model_type, dtype, more = CASES[case]
     sizes = {k: v for k, v in (SIZES | more).items() if v is not LEFT_OUT}
@@ -145,10 +158,13 @@ def run(case):
     tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
     with torch.no_grad():
         logits = loaded(torch.from_numpy(tokens)[None]).logits[0]
+    arrays = {"tokens": tokens.astype(np.float32), "logits": logits.numpy().astype(np.float32)}
+    if dtype == "BF16":
+        arrays["logits_rounded"] = rounded_logits(loaded, tokens)
     kept = json.loads(text)
     meta = {"config": json.dumps(kept), "tensors": json.dumps({n: [dtype, s] for n, s in shapes.items()}),
             "norm_base": str(norm_base)}
-    return meta, {"tokens": tokens.astype(np.float32), "logits": logits.numpy().astype(np.float32)}
+    return meta, arrays
 
 
 def main():

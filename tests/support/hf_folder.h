@@ -95,6 +95,7 @@ class HfGolden {
         data_ = 8 + length;
     }
 
+    bool Has(const std::string& name) const { return header_.contains(name); }
     std::vector<float> Floats(const std::string& name) const {
         const size_t begin = header_.at(name)["data_offsets"][0];
         const size_t end = header_.at(name)["data_offsets"][1];
