@@ -15,6 +15,8 @@ namespace weft::cluster {
 namespace {
 
 constexpr int64_t kBusyRetryMs = 100;
+// How often a worker may hang up before it has said a word, until that counts as an answer.
+constexpr int kMostDropped = 5;
 
 Error Silent(const std::string& name, const Deadline& deadline) {
     return MakeError(ErrorCode::kTimeout,
@@ -74,8 +76,9 @@ Result<Frame> ReadFrame(int fd, Bytes& in, const std::string& name, const Deadli
     }
 }
 
+// heard: whether the worker has said anything.
 Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t timeout_ms,
-                        const Deadline& deadline, const Identity& identity) {
+                        const Deadline& deadline, const Identity& identity, bool& heard) {
     const std::string name = "worker " + address;
     WEFT_ASSIGN(const Address to, ParseAddress(address));
     WEFT_ASSIGN(Fd fd, Dial(to, name, deadline));
@@ -85,6 +88,7 @@ Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t ti
         WEFT_TRY(SendAll(fd.get(), out, name, deadline));
         Bytes in;
         WEFT_ASSIGN(const Frame frame, ReadFrame(fd.get(), in, name, deadline));
+        heard = true;
         WEFT_ASSIGN(out, handshake.On(frame));
     }
     return Dialled{std::move(fd), handshake.session()};
@@ -94,10 +98,19 @@ Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t ti
 
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
                            const Deadline& deadline, const Identity& identity) {
-    while (true) {
-        auto dialled = Attempt(address, key, timeout_ms, deadline, identity);
-        const bool busy = !dialled.ok() && dialled.error().code == ErrorCode::kTimeout;
-        if (!busy || deadline.left_ms() <= kBusyRetryMs) return dialled;
+    std::optional<Error> hung_up;
+    for (int dropped = 0;;) {
+        bool heard = false;
+        auto dialled = Attempt(address, key, timeout_ms, deadline, identity, heard);
+        if (dialled.ok()) return dialled;
+        const bool busy = dialled.error().code == ErrorCode::kTimeout;
+        // A worker amid a crowd of callers may hang up on one that it has not listened to yet.
+        const bool unheard = !heard && dialled.error().code == ErrorCode::kIo;
+        if (unheard) hung_up = dialled.error();
+        const bool again = busy || (unheard && ++dropped <= kMostDropped);
+        if (!again || deadline.left_ms() <= kBusyRetryMs) {
+            return hung_up.value_or(dialled.error());
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(kBusyRetryMs));
     }
 }
