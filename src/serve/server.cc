@@ -95,11 +95,11 @@ Server::~Server() {
     over_ = true;
     if (watcher_.joinable()) watcher_.join();
     ready_ = nullptr;
-    // The last answers of the engine go out before the connections close; then nobody calls the API
-    // any more.
-    engine_.reset();
+    // First whoever calls the others: connections, then the API's workers. (Run has waited for the
+    // last answers to go out.)
     http_.reset();
     api_.reset();
+    engine_.reset();
 }
 
 void Server::Handle(std::shared_ptr<Exchange> exchange) {

@@ -216,9 +216,21 @@ void BatchEngine::Stop() {
 BatchStats BatchEngine::stats() const {
     const std::lock_guard lock(mutex_);
     BatchStats stats = published_;
-    // What was submitted and not yet taken in waits, too.
-    for (const Order& order : orders_) stats.schedule.waiting += order.added != nullptr ? 1 : 0;
+    stats.schedule.waiting += WaitingOrders();
     return stats;
+}
+
+BatchCounters BatchEngine::counters() const {
+    const std::lock_guard lock(mutex_);
+    BatchCounters counters = published_;
+    counters.schedule.waiting += WaitingOrders();
+    return counters;
+}
+
+// What was submitted and not yet taken in. The lock is held.
+int64_t BatchEngine::WaitingOrders() const {
+    return std::ranges::count_if(orders_,
+                                 [](const Order& order) { return order.added != nullptr; });
 }
 
 void BatchEngine::TakeOrders() {
@@ -311,6 +323,7 @@ Status BatchEngine::Survey() {
         working_.power_w[i] = static_cast<double>(after - before) / elapsed_us;
     }
     surveyed_ns_ = now_ns;
+    reported_ = true;
     working_.ranks = std::move(ranks);
     working_.layout = rank_->layout();
     working_.transport = cluster_->size() == 1 ? "none" : cluster_->fabric().transport;
@@ -477,6 +490,7 @@ Status BatchEngine::GetOver(Error error) {
     }
     const Status recovered = Recover(job_, *cluster_, rank_, error, working_.recoveries);
     if (!recovered.ok()) return FailAll(recovered.error());
+    reported_ = true;
     scheduler_->Forget();
     cluster_->SetPhase("serve");
     rank_->SetIdle(true);
@@ -504,7 +518,12 @@ void BatchEngine::Publish() {
     working_.max_seqs = options_.max_seqs;
     const std::lock_guard lock(mutex_);
     working_.state = draining_ ? BatchState::kDraining : BatchState::kServing;
-    published_ = working_;
+    if (reported_) {
+        published_ = working_;
+        reported_ = false;
+    } else {
+        static_cast<BatchCounters&>(published_) = working_;
+    }
 }
 
 Result<std::vector<RankReport>> BatchEngine::Finish() {

@@ -96,7 +96,8 @@ class Listener {
 
 enum class BatchState { kServing, kRecovering, kDraining, kOver };
 
-struct BatchStats {
+// What changes at every step.
+struct BatchCounters {
     ScheduleStats schedule;
     BatchState state = BatchState::kServing;
     int64_t steps = 0, step_rows = 0;
@@ -106,6 +107,9 @@ struct BatchStats {
     double plan_s = 0;          // in the scheduler
     double say_s = 0;           // in sampling, text and listeners
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
+};
+
+struct BatchStats : BatchCounters {
     std::vector<Recovery> recoveries{};
     std::string error{};  // why it is over
     int64_t max_seqs = 0;
@@ -141,6 +145,8 @@ class BatchEngine {
     void Stop();
 
     BatchStats stats() const;
+    // The counters alone: cheap.
+    BatchCounters counters() const;
     // Somebody looks: for some seconds, ranks are asked how they are once a second.
     void WantReports() { wanted_ns_.store(NowNs(), std::memory_order_relaxed); }
     const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -182,6 +188,7 @@ class BatchEngine {
     Status Survey();
     void Publish();
     bool over() const;
+    int64_t WaitingOrders() const;
 
     BatchOptions options_;
     std::unique_ptr<cluster::Cluster> cluster_;
@@ -199,8 +206,9 @@ class BatchEngine {
     std::optional<Flight> flying_;  // with pipeline stages
     std::vector<float> logits_;
     std::vector<uint32_t> allowed_;
-    BatchStats working_;  // the loop's own
-    int losses_ = 0;      // since the last token
+    BatchStats working_;    // the loop's own
+    bool reported_ = true;  // more of it than the counters has changed
+    int losses_ = 0;        // since the last token
     bool finished_ = false;
     int64_t surveyed_ns_ = 0;
     std::atomic<int64_t> wanted_ns_{0};

@@ -179,7 +179,7 @@ void Api::Work() {
 }
 
 void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
-    const int64_t waiting = served_.engine->stats().schedule.waiting;
+    const int64_t waiting = served_.engine->counters().schedule.waiting;
     {
         const std::lock_guard lock(mutex_);
         if (waiting + static_cast<int64_t>(queue_.size()) < options_.max_waiting) {
