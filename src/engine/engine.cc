@@ -96,12 +96,9 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
         engine->finished_ = true;
         return error;
     };
-    Status opened = OpenRank(engine->job_, cluster, engine->rank_);
-    if (!opened.ok() && cluster.recovers()) {
-        opened = Recover(engine->job_, cluster, engine->rank_, opened.error(), engine->recoveries_);
-        if (!opened.ok()) return fail(opened.error());
-    }
-    if (!opened.ok()) return fail(cluster.ReportFailure(opened.error()));
+    const Status opened =
+        OpenFirstRank(engine->job_, cluster, engine->rank_, engine->recoveries_);
+    if (!opened.ok()) return fail(opened.error());
     engine->tokenizer_ = std::move(tokenizer);
     if (engine->tokenizer_ == nullptr) {
         auto loaded = formats::LoadTokenizer(engine->rank_->source());
@@ -355,19 +352,9 @@ Result<double> Engine::TimeDecodes(int64_t seqs, int64_t count, int64_t depth) {
 
 Result<std::vector<RankReport>> Engine::Finish() {
     finished_ = true;
-    const auto run = [&]() -> Result<std::vector<RankReport>> {
-        StepData stop;
-        stop.kind = StepKind::kStop;
-        stop.number = step_.number + 1;
-        WEFT_TRY(rank_->Run(stop));
-        WEFT_ASSIGN(std::vector<RankReport> reports, rank_->GatherReports());
-        rank_.reset();
-        WEFT_TRY(cluster_->Shutdown(Deadline::In(kShutdownMs)));
-        return reports;
-    };
-    auto result = run();
-    if (result.ok()) return result;
-    const Error error = cluster_->ReportFailure(result.error());
+    auto reports = EndJob(step_.number + 1, *cluster_, rank_);
+    if (reports.ok()) return reports;
+    const Error& error = reports.error();
     // Who recovers from losses has all that was asked for by now.
     if (!cluster_->recovers() || error.code != ErrorCode::kPeerLost || rank_ == nullptr) {
         return error;

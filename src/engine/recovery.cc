@@ -9,6 +9,7 @@
 namespace weft::engine {
 namespace {
 
+constexpr int64_t kShutdownMs = 5000;
 // Attempts to get over one loss, each ended by another.
 constexpr int kMostAttempts = 5;
 
@@ -65,6 +66,31 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
         WEFT_ASSIGN(rank, Rank::Make(job, cluster, std::move(source)));
     }
     return rank->Enter();
+}
+
+Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
+                     std::vector<Recovery>& recoveries) {
+    const Status opened = OpenRank(job, cluster, rank);
+    if (opened.ok()) return {};
+    if (!cluster.recovers()) return cluster.ReportFailure(opened.error());
+    return Recover(job, cluster, rank, opened.error(), recoveries);
+}
+
+Result<std::vector<RankReport>> EndJob(int64_t number, cluster::Cluster& cluster,
+                                       std::unique_ptr<Rank>& rank) {
+    const auto run = [&]() -> Result<std::vector<RankReport>> {
+        StepData stop;
+        stop.kind = StepKind::kStop;
+        stop.number = number;
+        WEFT_TRY(rank->Run(stop));
+        WEFT_ASSIGN(std::vector<RankReport> reports, rank->GatherReports());
+        rank.reset();
+        WEFT_TRY(cluster.Shutdown(Deadline::In(kShutdownMs)));
+        return reports;
+    };
+    auto reports = run();
+    if (reports.ok()) return reports;
+    return cluster.ReportFailure(reports.error());
 }
 
 Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank, Error error,

@@ -31,6 +31,16 @@ struct Recovery {
 // Makes and enters a rank, for `rank` to hold. Errors: those of Rank; then Recover may help.
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank);
 
+// Rank 0's way into a job: OpenRank, and Recover where that loses somebody. Errors: why the job is
+// over, which the cluster knows already.
+Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
+                     std::vector<Recovery>& recoveries);
+
+// Rank 0's way out: step `number` tells all ranks to end, and their reports come back. `rank` is
+// gone where that went well. Errors: as OpenFirstRank.
+Result<std::vector<RankReport>> EndJob(int64_t number, cluster::Cluster& cluster,
+                                       std::unique_ptr<Rank>& rank);
+
 // Gets over `error`, if it is a loss: `rank` is ready again, `job` is that of the new epoch. A loss
 // meanwhile starts it again, a few times. On rank 0 a line says what happened, and `recoveries`
 // grows. Errors: `error` itself where the cluster does not recover; else why the job is over, which

@@ -14,7 +14,6 @@ namespace weft::engine {
 namespace {
 
 constexpr int64_t kDefaultContext = 4096;
-constexpr int64_t kShutdownMs = 5000;
 // How often an idle loop looks for a lost rank or a stop.
 constexpr auto kIdleTurn = std::chrono::milliseconds(50);
 // Reports are gathered so often, for so long after somebody has looked.
@@ -36,13 +35,14 @@ SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit - most));
     const auto log_sum = static_cast<float>(std::log(sum)) + most;
     SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
+    if (count <= 0) return said;
     std::vector<int32_t> order(logits.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
     const auto better = [&](int32_t a, int32_t b) {
         const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
         return x != y ? x > y : a < b;
     };
-    const auto kept = std::min(order.size(), static_cast<size_t>(std::max(count, 0)));
+    const auto kept = std::min(order.size(), static_cast<size_t>(count));
     std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(kept), order.end(),
                       better);
     for (size_t i = 0; i < kept; ++i) {
@@ -115,13 +115,9 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
         engine->finished_ = true;
         return error;
     };
-    Status opened = OpenRank(engine->job_, cluster, engine->rank_);
-    if (!opened.ok() && cluster.recovers()) {
-        opened = Recover(engine->job_, cluster, engine->rank_, opened.error(),
-                         engine->working_.recoveries);
-        if (!opened.ok()) return fail(opened.error());
-    }
-    if (!opened.ok()) return fail(cluster.ReportFailure(opened.error()));
+    const Status opened =
+        OpenFirstRank(engine->job_, cluster, engine->rank_, engine->working_.recoveries);
+    if (!opened.ok()) return fail(opened.error());
     engine->tokenizer_ = std::move(tokenizer);
     if (engine->tokenizer_ == nullptr) {
         auto loaded = formats::LoadTokenizer(engine->rank_->source());
@@ -423,6 +419,7 @@ Result<int32_t> BatchEngine::Draw(Active& active, std::span<const float> logits)
 // Draws the next token of one request and says it.
 void BatchEngine::Say(Active& active, std::span<const float> logits) {
     const bool constrained = active.request.matcher && active.request.constrain_after.empty();
+    const int64_t begin_ns = NowNs();
     auto drawn = Draw(active, logits);
     if (!drawn.ok()) return End(active, drawn.error());
     const int32_t token = *drawn;
@@ -432,6 +429,7 @@ void BatchEngine::Say(Active& active, std::span<const float> logits) {
     ++working_.said_tokens;
     SaidToken said{{token, 0}, {}};
     if (active.request.logprobs >= 0) said = Chances(logits, token, active.request.logprobs);
+    working_.sample_s += Seconds(begin_ns, NowNs());
     const bool eos = tokenizer_->IsEog(token) && !active.request.ignore_eos;
     const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
     active.listener->OnToken(said, text);
@@ -479,11 +477,29 @@ void BatchEngine::Sweep() {
 Status BatchEngine::GetOver(Error error) {
     rank_->SetIdle(true);
     flying_.reset();
-    const auto recovered_before = static_cast<int64_t>(working_.recoveries.size());
-    if (++losses_ > kMostLosses || !cluster_->recovers() ||
-        recovered_before >= options_.max_restarts) {
-        return FailAll(cluster_->ReportFailure(std::move(error)));
+    const std::string limit = cluster_->recovers() ? LimitReached() : "";
+    if (cluster_->recovers() && limit.empty()) return StartAgain(std::move(error));
+    error = cluster_->ReportFailure(std::move(error));
+    if (error.code == ErrorCode::kPeerLost) error.message += limit;
+    return FailAll(std::move(error));
+}
+
+// Why this loss is one too many; empty: it is not.
+std::string BatchEngine::LimitReached() {
+    if (++losses_ > kMostLosses) {
+        return fmt::format(". That was loss {} in a row without one token between: the server "
+                           "gives up",
+                           losses_);
     }
+    const auto before = static_cast<int64_t>(working_.recoveries.size());
+    if (before < options_.max_restarts) return "";
+    return fmt::format(". The server has got over {} losses, which is the most that it may "
+                       "(--max-restarts {}); start it again, with a higher limit if these are to "
+                       "be lived with",
+                       before, options_.max_restarts);
+}
+
+Status BatchEngine::StartAgain(Error error) {
     {
         const std::lock_guard lock(mutex_);
         published_.state = BatchState::kRecovering;
@@ -529,19 +545,7 @@ void BatchEngine::Publish() {
 Result<std::vector<RankReport>> BatchEngine::Finish() {
     if (finished_) return std::vector<RankReport>{};
     finished_ = true;
-    const auto run = [&]() -> Result<std::vector<RankReport>> {
-        StepData stop;
-        stop.kind = StepKind::kStop;
-        stop.number = step_.number + 1;
-        WEFT_TRY(rank_->Run(stop));
-        WEFT_ASSIGN(std::vector<RankReport> reports, rank_->GatherReports());
-        rank_.reset();
-        WEFT_TRY(cluster_->Shutdown(Deadline::In(kShutdownMs)));
-        return reports;
-    };
-    auto result = run();
-    if (result.ok()) return result;
-    return cluster_->ReportFailure(result.error());
+    return EndJob(step_.number + 1, *cluster_, rank_);
 }
 
 }  // namespace weft::engine

@@ -105,7 +105,8 @@ struct BatchCounters {
     int64_t ended = 0, failed = 0, cancelled = 0;
     double step_s = 0;          // in steps, all ranks at work
     double plan_s = 0;          // in the scheduler
-    double say_s = 0;           // in sampling, text and listeners
+    double say_s = 0;           // in logits, sampling, text and listeners
+    double sample_s = 0;        // of that, in choosing tokens
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
 };
 
@@ -184,6 +185,8 @@ class BatchEngine {
     void End(Active& active, const Result<Ending>& ending);
     void Sweep();
     Status GetOver(Error error);
+    Status StartAgain(Error error);
+    std::string LimitReached();
     Status FailAll(Error error);
     Status Survey();
     void Publish();

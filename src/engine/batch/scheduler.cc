@@ -102,6 +102,7 @@ void Scheduler::Preempt(Sequence* sequence) {
     ++sequence->preempted;
     ++stats_.preemptions;
     std::erase(running_, sequence);
+    sequence->running = false;
     waiting_.push_back(sequence);
 }
 
@@ -160,7 +161,7 @@ void Scheduler::PlanDecodes(StepData& step, std::vector<PlannedRows>& planned) {
     const int64_t most = (saying + steps_at_once_ - 1) / steps_at_once_;
     for (Sequence* s : order) {
         if (static_cast<int64_t>(planned.size()) >= most) return;
-        if (s->pending() != 1 || std::ranges::find(running_, s) == running_.end()) continue;
+        if (s->pending() != 1 || !s->running) continue;
         if (!Grow(*s, s->computed + 1)) {
             Preempt(s);
             continue;
@@ -173,8 +174,7 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
     const std::vector<Sequence*> order = running_;
     for (Sequence* s : order) {
         if (Left(step) <= 0) return;
-        const auto at = std::ranges::find(running_, s);
-        if (s->pending() <= 1 || at == running_.end()) continue;
+        if (s->pending() <= 1 || !s->running) continue;
         CountFound(*s, FindPrefix(*s));
         const int64_t rows = std::min(s->pending(), Left(step));
         // Rows of this step are planned already: nobody in it may be pushed out any more.
@@ -198,6 +198,7 @@ void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
         }
         waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(best));
         running_.push_back(s);
+        s->running = true;
         if (!s->started) stats_.cache_asked += static_cast<int64_t>(s->tokens.size());
         s->started = true;
         CountFound(*s, found);
@@ -244,7 +245,7 @@ void Scheduler::CommitInFlight(std::span<const PlannedRows> planned) {
 void Scheduler::Forget() {
     for (Sequence* s : running_) {
         ReleasePages(*s);
-        s->in_flight = false;
+        s->in_flight = s->running = false;
     }
     cache_.Clear();
     waiting_.insert(waiting_.begin(), running_.begin(), running_.end());

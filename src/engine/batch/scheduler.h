@@ -50,6 +50,7 @@ struct Sequence {
     int64_t from_cache = 0;  // of them, at the first start, found in the prefix cache
     int64_t preempted = 0;   // times
     bool started = false;
+    bool running = false;    // let in, and not taken back since
     int64_t plan = 0;        // the last one that it has rows in
     bool in_flight = false;  // a token of it is on its way: it is left alone
     std::vector<int32_t> pages{};

@@ -141,7 +141,11 @@ Json StatusJson(const Served& served) {
          {{"ended", stats.ended}, {"failed", stats.failed}, {"cancelled", stats.cancelled}}},
         {"tokens", {{"prompt", stats.prompt_tokens}, {"said", stats.said_tokens}}},
         {"steps", {{"count", stats.steps}, {"rows", stats.step_rows}}},
-        {"seconds", {{"steps", stats.step_s}, {"plans", stats.plan_s}, {"saying", stats.say_s}}},
+        {"seconds",
+         {{"steps", stats.step_s},
+          {"plans", stats.plan_s},
+          {"saying", stats.say_s},
+          {"sampling", stats.sample_s}}},
         {"recoveries", std::move(recoveries)}};
 }
 
