@@ -104,15 +104,17 @@ bring_browser() {
         say "Without Chromium, the tests of the web page skip and say so."
 }
 
-# bring_clients: the Python packages that talk to the server in tests/serve, into a folder of their
-# own. Without them these tests skip, and say so.
+# bring_clients: the Python packages that tests speak with (tests/serve) and read files with
+# (tests/train), into a folder of their own. Without them these tests skip, and say so.
 bring_clients() {
-    local folder=build/python-packages list=tests/serve/requirements.txt
-    cmp -s "$list" "$folder/requirements.txt" && return
-    say "Bringing the Python packages of tests/serve into $folder"
+    local folder=build/python-packages list
+    local lists=(tests/serve/requirements.txt tests/train/requirements.txt)
+    cmp -s <(cat "${lists[@]}") "$folder/requirements.txt" && return
+    say "Bringing the Python packages of tests/serve and tests/train into $folder"
     rm -rf "$folder"
+    list=("${lists[@]/#/--requirement=}")
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
-        --timeout 30 --retries 2 --target "$folder" -r "$list" &&
-        cp "$list" "$folder/requirements.txt" ||
-        say "Without these packages, the tests of tests/serve skip and say so."
+        --timeout 30 --retries 2 --target "$folder" "${list[@]}" &&
+        cat "${lists[@]}" >"$folder/requirements.txt" ||
+        say "Without these packages, the tests of tests/serve and tests/train skip and say so."
 }

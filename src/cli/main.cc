@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/flags.h"
+#include "cli/train.h"
 
 namespace weft::cli {
 namespace {
@@ -77,6 +78,10 @@ int Main(std::vector<std::string> words) {
     AddWorker(app, status);
     AddDoctor(app, status);
     AddKey(app, status);
+    CLI::App* train = app.add_subcommand("train", "Training data and the curves of training runs");
+    train->require_subcommand(1);
+    AddTrainData(*train, status);
+    AddTrainPlot(*train, status);
     ExpandTrace(words);
     ExpandNet(words);
     ExpandBench(words);

@@ -1,0 +1,85 @@
+// libFuzzer target: any bytes as a file of training records, in every form, and as a training log.
+// Records are found, parsed, tokenized and packed; the sequences must hold what they promise.
+//     build-fuzz/fuzz/train_data_fuzz -max_total_time=60 -malloc_limit_mb=256
+//     fuzz/corpus/train_data
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "support/tiny_vocabulary.h"
+#include "train/data/inspect.h"
+#include "train/log/train_plot.h"
+
+namespace {
+
+using namespace weft;
+using namespace weft::train;
+
+// A file in memory that each input replaces.
+class MemoryFile {
+  public:
+    MemoryFile() : fd_(::memfd_create("records", MFD_CLOEXEC)) {
+        if (fd_ < 0) std::abort();
+        path_ = "/proc/self/fd/" + std::to_string(fd_);
+    }
+    const std::string& Write(const uint8_t* data, size_t size) {
+        if (::ftruncate(fd_, 0) != 0 ||
+            ::pwrite(fd_, data, size, 0) != static_cast<ssize_t>(size)) {
+            std::abort();
+        }
+        return path_;
+    }
+
+  private:
+    int fd_;
+    std::string path_;
+};
+
+void CheckSequence(const Sequence& sequence) {
+    WEFT_CHECK(sequence.tokens.size() == 24 && sequence.targets.size() == 24);
+    int32_t last = -1;
+    for (const int32_t begin : sequence.begins) {
+        WEFT_CHECK(begin > last && begin < sequence.used);
+        last = begin;
+    }
+    WEFT_CHECK(sequence.begins.empty() || sequence.begins.front() == 0);
+    for (const int32_t id : sequence.tokens) WEFT_CHECK(id >= 0 && id < 259);
+    for (const int32_t id : sequence.targets) WEFT_CHECK(id >= -1 && id < 259);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+    static MemoryFile file;
+    static const auto tokenizer = formats::Tokenizer::Make(formats::TinyBytePair()).value();
+    static const formats::Chat chat = formats::Chat::Make("", *tokenizer).value();
+    const std::string& path = file.Write(bytes, size);
+    const auto series = ReadTrainLog(path);
+    if (series.ok()) (void)TrainPlotSvg({&*series, 1}, {});
+    const int prompt_type = size == 0 ? 0 : bytes[size - 1] % kPromptTypes;
+    const auto encoder = Encoder::Make(*tokenizer, &chat, prompt_type).value();
+    DataOptions options;
+    options.spec = path;
+    options.split.test = size % 2 == 0 ? 0.3 : 0;
+    const auto data = DataSet::Open(options, encoder);
+    if (!data.ok()) {
+        WEFT_CHECK(!data.error().message.empty());
+        return 0;
+    }
+    InspectOptions inspect;
+    inspect.loader.sequence = 24;
+    inspect.loader.skip_bad = true;
+    inspect.loader.longs = LongSamples::kSplit;
+    inspect.loader.epochs = 1;
+    const auto report = InspectData(**data, tokenizer.get(), inspect);
+    if (report.ok()) (void)ReportText(*report);
+    auto loader = Loader::Make(**data, inspect.loader);
+    if (!loader.ok()) return 0;
+    for (;;) {
+        const auto batch = loader->Next();
+        if (!batch.ok() || !batch->has_value()) return 0;
+        for (const Sequence& sequence : (*batch)->sequences) CheckSequence(sequence);
+    }
+}

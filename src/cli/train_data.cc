@@ -1,0 +1,116 @@
+// weft train data inspect: what a training run will see of a data set.
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/train.h"
+#include "formats/tokenizer/read_gguf.h"
+#include "train/data/inspect.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Formats, templates and masks: docs/train-data.md.\n\n"
+    "Examples:\n"
+    "  weft train data inspect model.gguf --data pubmedqa.json --prompt-type 1 --seq 512\n"
+    "  weft train data inspect hf:HuggingFaceTB/SmolLM2-135M --data chat.jsonl --test-split 0.2 "
+    "--json";
+
+struct InspectFlags {
+    std::string model;
+    DataFlags data;
+    int show = 2;
+    uint64_t most = 1'000'000;
+    bool json = false, pull = false;
+};
+
+Result<train::LongSamples> LongSamplesOf(const std::string& word) {
+    if (word == "truncate") return train::LongSamples::kTruncate;
+    if (word == "skip") return train::LongSamples::kSkip;
+    if (word == "split") return train::LongSamples::kSplit;
+    return MakeError(ErrorCode::kUsage, "--long '{}'; expected truncate, skip or split", word);
+}
+
+Status Inspect(const InspectFlags& flags) {
+    WEFT_ASSIGN(const auto source, formats::OpenModel(flags.model));
+    WEFT_ASSIGN(const OpenedData data, OpenData(*source, flags.data));
+    train::InspectOptions options;
+    options.loader = data.loader;
+    options.show = flags.show;
+    options.most_samples = flags.most;
+    WEFT_ASSIGN(const auto report, train::InspectData(*data.set, data.tokenizer.get(), options));
+    if (flags.json) {
+        PrintJson(train::ReportJson(report));
+    } else {
+        fmt::print("{}", train::ReportText(report));
+    }
+    return {};
+}
+
+}  // namespace
+
+void AddDataFlags(CLI::App& app, DataFlags& flags) {
+    app.add_option("--data", flags.data,
+                   "A JSON or JSON-lines file, or synthetic:random-tokens[:LENGTH[:COUNT]]")
+        ->required();
+    app.add_option("--prompt-type", flags.prompt_type,
+                   "Template of question records: 0 question alone, 1 context then question, 2 "
+                   "question then context, 3 no words around, 4 sections, 5 the model's chat "
+                   "template")
+        ->capture_default_str();
+    app.add_option("--seq", flags.sequence, "Tokens of a sequence")->capture_default_str();
+    app.add_option("--test-split", flags.test_split, "Share of the records kept for tests")
+        ->capture_default_str();
+    app.add_option("--seed", flags.seed, "Of the order, the split and random tokens")
+        ->capture_default_str();
+    app.add_flag("--no-pack", flags.no_pack, "One sample a sequence, padded");
+    app.add_option("--long", flags.longs, "Samples longer than a sequence: truncate, skip, split")
+        ->capture_default_str();
+    app.add_flag("--skip-bad", flags.skip_bad, "Count records that can't be used, and go on");
+}
+
+Result<OpenedData> OpenData(const formats::ModelSource& source, const DataFlags& flags) {
+    OpenedData opened;
+    WEFT_ASSIGN(opened.loader.longs, LongSamplesOf(flags.longs));
+    WEFT_ASSIGN(opened.tokenizer, formats::LoadTokenizer(source));
+    // A model without a template is an error only for data that needs one.
+    auto chat = formats::Chat::Load(source.meta(), *opened.tokenizer);
+    if (chat.ok()) opened.chat = std::make_unique<formats::Chat>(std::move(chat).value());
+    if (!chat.ok() && flags.prompt_type == 5) return chat.error();
+    WEFT_ASSIGN(const auto encoder,
+                train::Encoder::Make(*opened.tokenizer, opened.chat.get(), flags.prompt_type));
+    train::DataOptions options;
+    options.spec = flags.data;
+    options.split = {flags.test_split, flags.seed};
+    options.sequence = flags.sequence;
+    WEFT_ASSIGN(opened.set, train::DataSet::Open(options, encoder));
+    opened.loader.sequence = flags.sequence;
+    opened.loader.pack = !flags.no_pack;
+    opened.loader.skip_bad = flags.skip_bad;
+    opened.loader.seed = flags.seed;
+    return opened;
+}
+
+void AddTrainData(CLI::App& train, int& status) {
+    CLI::App* data = train.add_subcommand("data", "Training data");
+    data->require_subcommand(1);
+    auto flags = std::make_shared<InspectFlags>();
+    CLI::App* command = data->add_subcommand(
+        "inspect", "Lengths, masks and errors of a data set, as training will see it");
+    command->footer(kFooter);
+    AddModel(*command, flags->model, flags->pull);
+    AddDataFlags(*command, flags->data);
+    command->add_option("--show", flags->show, "Samples shown with their masks")
+        ->capture_default_str();
+    command->add_option("--most", flags->most, "Samples read of each part, at most")
+        ->capture_default_str();
+    AddJson(*command, flags->json);
+    SetCallback(command, flags, flags->json, status, [](InspectFlags& f) { return Inspect(f); });
+}
+
+}  // namespace weft::cli

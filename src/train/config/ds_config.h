@@ -1,0 +1,137 @@
+// DeepSpeed's configuration files, as users have them: read, filled in, answered.
+//
+// Format: JSON with comments (https://www.deepspeed.ai/docs/config-json/; names and defaults as of
+// deepspeed 0.19.8). Every key is one of
+//   mapped    it sets a field below
+//   the same  what it asks for is how Weft works, or its effect is none here: accepted silently
+//   warned    it has no effect here; the warning says why, or what takes its place
+//   refused   training would not be what was asked for: kUnsupported, by name
+// The table is Keys(); docs/deepspeed.md shows it. Keys it does not know are warnings that name the
+// nearest one.
+//
+// "auto" is filled in as transformers' Trainer does it: batch sizes, clipping, optimizer and
+// scheduler from the command line; reduce_bucket_size h h, stage3_prefetch_bucket_size
+// int(0.9 h h), stage3_param_persistence_threshold 10 h, with h the hidden size. Where neither the
+// file nor the command line says: lr 5e-5, betas 0.9 and 0.999, eps 1e-8, weight decay 0, clipping
+// at 1, no warm-up, a micro-batch of 1, and accumulation of 1. "auto" anywhere else is the default,
+// with a warning.
+//
+// Errors: kCorrupt: no JSON, or a value of the wrong type or out of range, with its path, what was
+// expected and what is there; kUsage: file and command line, or the file and itself, contradict
+// each other (train_batch_size != micro-batch x accumulation x ranks, with the numbers);
+// kUnsupported: refused keys, and optimizers and schedulers that Weft lacks.
+// Hostile input: text of at most 16 MiB, nested at most 32 deep.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "train/schedule.h"
+
+namespace weft::train {
+
+enum class Precision { kF32, kF16, kBf16 };
+
+// What the command line says; empty where it says nothing.
+struct DsFlags {
+    int64_t ranks = 1;        // data-parallel ones
+    int64_t hidden_size = 0;  // of the model; 0: not known, and "auto" of bucket sizes is refused
+    std::optional<int64_t> micro_batch, accumulation, train_batch;
+    std::optional<int64_t> warmup_steps, total_steps;
+    std::optional<double> clip, lr, beta1, beta2, eps, weight_decay;
+    std::optional<Precision> precision;  // "auto" of fp16 and bf16 without it: bf16
+};
+
+enum class DsOptimizerKind { kAdamW, kAdam, kSgd, kAdafactor };
+
+struct DsOptimizer {
+    DsOptimizerKind kind = DsOptimizerKind::kAdamW;  // kAdam: decay is added to the gradient
+    double lr = 1e-3;
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Adam, AdamW
+    double weight_decay = 0;
+    bool bias_correction = true;
+    double momentum = 0, dampening = 0;  // SGD
+    bool nesterov = false;
+    double beta2_decay = -0.8, eps_scale = 1e-3, clip_update = 1;  // Adafactor; eps as above
+};
+
+// fp16's loss scaling.
+struct DsLossScale {
+    double fixed = 0;  // 0: dynamic
+    int64_t initial_power = 16, window = 1000, hysteresis = 2;
+    bool consecutive_hysteresis = false;
+    double least = 1;
+};
+
+enum class DsDevice { kNone, kCpu, kNvme };
+
+struct DsOffload {
+    DsDevice device = DsDevice::kNone;
+    std::string path;  // nvme_path
+    double ratio = 1;
+};
+
+struct DsZero {
+    int stage = 0;
+    std::optional<bool> overlap_comm;                                       // empty: as Weft has it
+    int64_t reduce_bucket = 500'000'000, allgather_bucket = 500'000'000;    // elements
+    int64_t prefetch_bucket = 50'000'000, persistence_threshold = 100'000;  // elements
+    int64_t max_live_parameters = 1'000'000'000, max_reuse = 1'000'000'000;  // elements
+    bool gather_weights_on_save = false;
+    DsOffload optimizer, parameters;
+};
+
+struct DsActivations {
+    bool given = false;                  // the section is there
+    std::optional<int64_t> checkpoints;  // number_checkpoints
+    bool on_cpu = false;
+};
+
+struct DsMonitor {
+    bool enabled = false;
+    std::string path, job = "DeepSpeedJobName";
+};
+
+struct DsConfig {
+    int64_t train_batch = 1, micro_batch = 1, accumulation = 1;
+    std::optional<DsOptimizer> optimizer;
+    std::optional<Schedule> schedule;
+    double clip = 1;  // 0: none
+    Precision precision = Precision::kF32;
+    DsLossScale loss_scale;
+    DsZero zero;
+    DsActivations activations;
+    std::optional<Precision> communication;  // communication_data_type
+    std::optional<Precision> accumulate;     // data_types.grad_accum_dtype
+    std::optional<int64_t> steps_per_print;
+    bool wall_clock_breakdown = false, memory_breakdown = false;
+    bool drop_last = false;  // dataloader_drop_last
+    DsMonitor tensorboard, csv;
+    std::vector<std::string> warnings;  // "zero_optimization.x: ..."
+};
+
+// `where` names the text in errors: the file's path.
+Result<DsConfig> ParseDsConfig(std::string_view text, const std::string& where,
+                               const DsFlags& flags);
+Result<DsConfig> ReadDsConfig(const std::string& path, const DsFlags& flags);
+
+enum class DsType { kSection, kWhole, kBool, kInt, kNumber, kString, kNumbers, kAny };
+enum class DsUse { kMapped, kSame, kWarned, kRefused };
+
+// One known key. Sections are rows of their own.
+struct DsKey {
+    std::string_view path;  // "zero_optimization.stage"
+    DsType type;
+    DsUse use;
+    bool fills_auto;        // "auto" means something
+    double least, most;     // of numbers
+    std::string_view here;  // what it means in Weft
+};
+std::span<const DsKey> DsKeys();
+
+}  // namespace weft::train

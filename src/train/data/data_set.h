@@ -1,0 +1,57 @@
+// A set of samples that can be read in any order: a file of records, or numbers made up.
+//
+// Specifications:
+//   PATH                                  a JSON or JSON-lines file (record_file.h, record.h)
+//   synthetic:random-tokens[:LENGTH[:COUNT]]
+//        COUNT (65,536) samples of LENGTH (what was asked for) random tokens of the vocabulary,
+//        with loss on all: speed without data. The last tenth (split.test) is the test part.
+//
+// Errors of Read name the place: kCorrupt, kUnsupported or kUsage for a record that can't be used
+// (which a Loader may skip), anything else for a file that can't be read.
+// Thread: a DataSet never changes; Read may run on any number.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "train/data/encoder.h"
+#include "train/data/record_file.h"
+
+namespace weft::train {
+
+struct DataOptions {
+    std::string spec;
+    SplitOptions split = {};
+    int64_t sequence = 1024;  // of random samples: one token more than this
+};
+
+class DataSet {
+  public:
+    // The encoder is copied; what it borrows must outlive the set.
+    static Result<std::unique_ptr<DataSet>> Open(const DataOptions& options,
+                                                 const Encoder& encoder);
+    virtual ~DataSet() = default;
+    DataSet(const DataSet&) = delete;
+    DataSet& operator=(const DataSet&) = delete;
+
+    virtual uint64_t size(Part part) const = 0;
+    // Precondition: index < size(part).
+    virtual Result<Sample> Read(Part part, uint64_t index) const = 0;
+    // For people: "data.jsonl (JSON lines)".
+    virtual std::string Name() const = 0;
+    // Records that are in no part, since they are too long to be read.
+    virtual uint64_t oversized() const { return 0; }
+    virtual std::string first_oversized() const { return ""; }
+
+    // Random tokens without a tokenizer: for tests and for models that have none.
+    static Result<std::unique_ptr<DataSet>> RandomTokens(const DataOptions& options,
+                                                         int32_t vocab_size);
+
+  protected:
+    DataSet() = default;
+};
+
+}  // namespace weft::train

@@ -1,0 +1,244 @@
+#include "train/data/loader.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "train/data/random.h"
+
+namespace weft::train {
+namespace {
+
+constexpr uint64_t kWindowSequences = 64;
+constexpr size_t kWindowSamples = 65536;
+constexpr int64_t kMostSequence = 1 << 24;
+constexpr int64_t kMostBatch = 1 << 24;
+
+bool IsBad(const Error& error) {
+    return error.code == ErrorCode::kCorrupt || error.code == ErrorCode::kUnsupported ||
+           error.code == ErrorCode::kUsage;
+}
+
+bool Learns(const Sample& sample) {
+    return std::find(sample.loss.begin() + 1, sample.loss.end(), 1) != sample.loss.end();
+}
+
+Status Check(const DataSet& data, const LoaderOptions& options) {
+    if (options.sequence < 1 || options.sequence > kMostSequence) {
+        return MakeError(ErrorCode::kUsage, "sequences of {} tokens; expected 1 to {}",
+                         options.sequence, kMostSequence);
+    }
+    if (options.global_batch < 1 || options.global_batch > kMostBatch || options.ranks < 1 ||
+        options.rank < 0 || options.rank >= options.ranks) {
+        return MakeError(ErrorCode::kUsage,
+                         "a batch of {} sequences for rank {} of {}; expected 1 to {} for a rank "
+                         "below their number",
+                         options.global_batch, options.rank, options.ranks, kMostBatch);
+    }
+    if (data.size(options.part) == 0) {
+        return MakeError(ErrorCode::kUsage, "{}: no samples in the {} part", data.Name(),
+                         options.part == Part::kTrain ? "training" : "test");
+    }
+    if (data.oversized() > 0 && !options.skip_bad) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}; at most {} are read. --skip-bad leaves it out",
+                         data.first_oversized(), RecordFile::kMostRecordBytes);
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<Loader> Loader::Make(const DataSet& data, const LoaderOptions& options) {
+    WEFT_TRY(Check(data, options));
+    Loader loader(data, options);
+    loader.counts_.bad = data.oversized();
+    if (data.oversized() > 0) loader.counts_.first_bad = data.first_oversized();
+    return loader;
+}
+
+Status Loader::Seek(const Cursor& cursor) {
+    if (cursor.index >= data_->size(options_.part)) {
+        return MakeError(ErrorCode::kUsage,
+                         "to go on from sample {} of {}: {} has {} samples. Is it the same file, "
+                         "with the same split?",
+                         cursor.index, cursor.epoch, data_->Name(), data_->size(options_.part));
+    }
+    cursor_ = cursor;
+    found_ = cursor.index > 0 || cursor.given > 0;
+    filled_ = false;
+    if (cursor.given == 0) return {};
+    WEFT_TRY(FillWindow());
+    if (cursor.given > window_.size()) {
+        return MakeError(ErrorCode::kUsage,
+                         "to go on from sequence {} of a window of {}: the data or the length of "
+                         "sequences are others than before",
+                         cursor.given, window_.size());
+    }
+    return {};
+}
+
+Result<std::optional<Batch>> Loader::Next() {
+    Batch batch;
+    const int64_t all = options_.global_batch;
+    const int64_t begin = all * options_.rank / options_.ranks;
+    const int64_t end = all * (options_.rank + 1) / options_.ranks;
+    for (int64_t i = 0; i < all; ++i) {
+        WEFT_ASSIGN(std::optional<Sequence> next, NextSequence());
+        if (next) {
+            ++batch.global_sequences;
+            batch.global_targets += static_cast<uint64_t>(
+                std::ranges::count_if(next->targets, [](int32_t id) { return id >= 0; }));
+        } else {
+            if (batch.global_sequences == 0) return std::optional<Batch>();
+            next = Build({});
+        }
+        if (i >= begin && i < end) batch.sequences.push_back(*std::move(next));
+    }
+    return std::optional<Batch>(std::move(batch));
+}
+
+Result<std::optional<Sequence>> Loader::NextSequence() {
+    for (;;) {
+        if (options_.epochs > 0 && cursor_.epoch >= options_.epochs) {
+            return std::optional<Sequence>();
+        }
+        if (!filled_) WEFT_TRY(FillWindow());
+        const bool has = cursor_.given < window_.size();
+        std::optional<Sequence> sequence;
+        if (has) sequence = Build(window_[cursor_.given++]);
+        found_ = found_ || has;
+        if (cursor_.given >= window_.size()) {
+            cursor_.index = window_end_;
+            cursor_.given = 0;
+            filled_ = false;
+            if (cursor_.index >= data_->size(options_.part)) {
+                if (!found_) {
+                    return MakeError(ErrorCode::kCorrupt,
+                                     "{}: nothing to learn in {} samples ({} bad, {} too long, {} "
+                                     "without loss){}{}",
+                                     data_->Name(), cursor_.index, counts_.bad, counts_.too_long,
+                                     counts_.no_loss, counts_.first_bad.empty() ? "" : "; first: ",
+                                     counts_.first_bad);
+                }
+                cursor_.index = 0;
+                ++cursor_.epoch;
+                found_ = false;
+            }
+        }
+        if (has) return sequence;
+    }
+}
+
+// All samples from cursor_.index on that make one window.
+Status Loader::FillWindow() {
+    const uint64_t size = data_->size(options_.part);
+    const Permutation order(size, Mix(options_.seed ^ Mix(cursor_.epoch)));
+    const uint64_t most =
+        options_.pack ? kWindowSequences * static_cast<uint64_t>(options_.sequence) : 1;
+    std::vector<Piece> pieces;
+    uint64_t positions = 0;
+    window_end_ = cursor_.index;
+    while (window_end_ < size && positions < most && pieces.size() < kWindowSamples) {
+        const uint64_t at = window_end_++;
+        WEFT_TRY(AddSample(options_.shuffle ? order(at) : at, pieces, positions));
+    }
+    window_ = PackPieces(std::move(pieces));
+    filled_ = true;
+    return {};
+}
+
+Status Loader::AddSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) {
+    auto sample = data_->Read(options_.part, index);
+    if (!sample.ok()) {
+        if (!options_.skip_bad || !IsBad(sample.error())) return sample.error();
+        if (counts_.bad++ == 0) counts_.first_bad = sample.error().message;
+        return {};
+    }
+    if (sample->tokens.size() > static_cast<size_t>(options_.sequence) + 1) {
+        if (options_.longs == LongSamples::kSkip) {
+            ++counts_.too_long;
+            return {};
+        }
+        if (options_.longs == LongSamples::kTruncate) {
+            ++counts_.truncated;
+            sample->tokens.resize(static_cast<size_t>(options_.sequence) + 1);
+            sample->loss.resize(sample->tokens.size());
+        }
+    }
+    if (!Learns(*sample)) {
+        ++counts_.no_loss;
+        return {};
+    }
+    ++counts_.samples;
+    AddPieces(std::move(sample).value(), pieces, positions);
+    return {};
+}
+
+// Cuts into pieces of S positions at most; neighbours share the token at the border, which is the
+// target of one and the input of the next.
+void Loader::AddPieces(Sample sample, std::vector<Piece>& pieces, uint64_t& positions) {
+    const auto most = static_cast<size_t>(options_.sequence);
+    const size_t all = sample.tokens.size() - 1;
+    positions += all;
+    if (all <= most) {
+        pieces.push_back({std::move(sample), pieces.size()});
+        return;
+    }
+    for (size_t at = 0; at < all; at += most) {
+        const auto begin = static_cast<ptrdiff_t>(at);
+        const auto end = static_cast<ptrdiff_t>(std::min(at + most, all) + 1);
+        Sample part;
+        part.tokens.assign(sample.tokens.begin() + begin, sample.tokens.begin() + end);
+        part.loss.assign(sample.loss.begin() + begin, sample.loss.begin() + end);
+        if (Learns(part)) pieces.push_back({std::move(part), pieces.size()});
+    }
+}
+
+std::vector<std::vector<Loader::Piece>> Loader::PackPieces(std::vector<Piece> pieces) const {
+    std::vector<std::vector<Piece>> sequences;
+    if (!options_.pack) {
+        for (Piece& piece : pieces) sequences.emplace_back().push_back(std::move(piece));
+        return sequences;
+    }
+    std::ranges::stable_sort(pieces, std::ranges::greater(), &Piece::positions);
+    std::multimap<size_t, size_t> open;  // positions left, the sequence
+    for (Piece& piece : pieces) {
+        const size_t needed = piece.positions();
+        auto tightest = open.lower_bound(needed);
+        size_t at = sequences.size(), left = static_cast<size_t>(options_.sequence);
+        if (tightest == open.end()) {
+            sequences.emplace_back();
+        } else {
+            left = tightest->first;
+            at = tightest->second;
+            open.erase(tightest);
+        }
+        if (left > needed) open.emplace(left - needed, at);
+        sequences[at].push_back(std::move(piece));
+    }
+    for (auto& sequence : sequences) std::ranges::sort(sequence, {}, &Piece::order);
+    std::ranges::sort(sequences, {}, [](const auto& each) { return each.front().order; });
+    return sequences;
+}
+
+Sequence Loader::Build(const std::vector<Piece>& pieces) const {
+    Sequence made;
+    const auto size = static_cast<size_t>(options_.sequence);
+    made.tokens.reserve(size);
+    made.targets.reserve(size);
+    for (const Piece& piece : pieces) {
+        const Sample& sample = piece.sample;
+        made.begins.push_back(static_cast<int32_t>(made.tokens.size()));
+        made.tokens.insert(made.tokens.end(), sample.tokens.begin(), sample.tokens.end() - 1);
+        for (size_t i = 1; i < sample.tokens.size(); ++i) {
+            made.targets.push_back(sample.loss[i] != 0 ? sample.tokens[i] : -1);
+        }
+    }
+    made.used = static_cast<int32_t>(made.tokens.size());
+    made.tokens.resize(size, options_.pad_id);
+    made.targets.resize(size, -1);
+    return made;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,178 @@
+#include "train/data/record.h"
+
+#include <array>
+#include <initializer_list>
+#include <utility>
+
+#include "formats/hf/json.h"
+
+namespace weft::train {
+namespace {
+
+using Json = formats::OrderedJson;
+using Keys = std::initializer_list<const char*>;
+
+constexpr int kMostDepth = 64;
+
+struct TooDeep {};
+
+Result<Json> Parse(std::string_view text) {
+    const auto check_depth = [](int depth, Json::parse_event_t, Json&) {
+        if (depth > kMostDepth) throw TooDeep{};
+        return true;
+    };
+    try {
+        return Json::parse(text.begin(), text.end(), check_depth);
+    } catch (const TooDeep&) {
+        return MakeError(ErrorCode::kCorrupt, "nested deeper than {}", kMostDepth);
+    } catch (const std::exception& error) {
+        return MakeError(ErrorCode::kCorrupt, "not valid JSON: {}",
+                         formats::hf::Shown(error.what()));
+    }
+}
+
+const Json* Find(const Json& record, Keys keys) {
+    for (const char* key : keys) {
+        const auto at = record.find(key);
+        if (at != record.end() && !at->is_null()) return &*at;
+    }
+    return nullptr;
+}
+
+Error WrongType(std::string_view key, std::string_view expected, const Json& value) {
+    return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected {}", key, value.type_name(),
+                     expected);
+}
+
+Result<std::string> StringOf(const Json& record, Keys keys) {
+    const Json* value = Find(record, keys);
+    if (value == nullptr) {
+        return MakeError(ErrorCode::kCorrupt, "no '{}' in the record", *keys.begin());
+    }
+    if (!value->is_string()) return WrongType(*keys.begin(), "a string", *value);
+    return value->get<std::string>();
+}
+
+// Strings one below the other.
+Result<std::string> Joined(const Json& list, std::string_view key) {
+    std::string joined;
+    for (const Json& each : list) {
+        if (!each.is_string()) return WrongType(key, "a list of strings", each);
+        if (!joined.empty()) joined += '\n';
+        joined += each.get_ref<const std::string&>();
+    }
+    return joined;
+}
+
+Result<std::string> ContextOf(const Json& record) {
+    const Json* value = Find(record, {"context", "contexts", "CONTEXTS"});
+    if (value == nullptr) return std::string();
+    if (value->is_object()) {
+        const Json* inner = Find(*value, {"contexts"});
+        if (inner == nullptr || !inner->is_array()) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "'context' is an object; expected a list 'contexts' in it");
+        }
+        value = inner;
+    }
+    if (value->is_array()) return Joined(*value, "context");
+    if (!value->is_string()) {
+        return WrongType("context", "a string, a list of strings or {\"contexts\": [...]}", *value);
+    }
+    return value->get<std::string>();
+}
+
+Result<Record> ParseTokens(const Json& record) {
+    const Json& ids = record.at("tokens");
+    if (!ids.is_array()) return WrongType("tokens", "a list of token ids", ids);
+    TokensRecord made;
+    made.tokens.reserve(ids.size());
+    for (const Json& id : ids) {
+        if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
+            return MakeError(ErrorCode::kCorrupt, "'tokens' holds {}; expected token ids",
+                             formats::hf::Shown(id.dump(-1, ' ', true)));
+        }
+        made.tokens.push_back(id.get<int32_t>());
+    }
+    const Json* loss = Find(record, {"loss"});
+    if (loss == nullptr) return Record(std::move(made));
+    if (!loss->is_array() || loss->size() != ids.size()) {
+        return MakeError(ErrorCode::kCorrupt, "'loss' is no list of {} numbers, one a token",
+                         ids.size());
+    }
+    for (const Json& each : *loss) {
+        const bool fits = each.is_number_unsigned() && each.get<uint64_t>() <= 1;
+        if (!fits) return WrongType("loss", "a list of 0 and 1", each);
+        made.loss.push_back(each.get<uint8_t>());
+    }
+    return Record(std::move(made));
+}
+
+Result<Record> ParseChat(Json& record) {
+    ChatRecord made;
+    made.messages = std::move(record.at("messages"));
+    if (!made.messages.is_array()) {
+        return WrongType("messages", "a list of messages", made.messages);
+    }
+    const auto tools = record.find("tools");
+    if (tools != record.end()) made.tools = std::move(*tools);
+    if (!made.tools.is_null() && !made.tools.is_array()) {
+        return WrongType("tools", "a list of tools", made.tools);
+    }
+    return Record(std::move(made));
+}
+
+Error NoForm(const Json& record) {
+    std::string keys;
+    size_t left = 8;
+    for (const auto& [key, value] : record.items()) {
+        if (left-- == 0) {
+            keys += ", ...";
+            break;
+        }
+        keys += fmt::format("{}'{}'", keys.empty() ? "" : ", ", formats::hf::Shown(key));
+    }
+    return MakeError(ErrorCode::kCorrupt,
+                     "a record with {}; expected 'question' and 'answer', 'messages', 'prompt' and "
+                     "'completion', 'text', or 'tokens'",
+                     keys.empty() ? "no keys" : keys);
+}
+
+}  // namespace
+
+Result<Record> ParseRecord(std::string_view text) {
+    WEFT_ASSIGN(Json record, Parse(text));
+    if (!record.is_object()) {
+        return MakeError(ErrorCode::kCorrupt, "a JSON {}; expected an object",
+                         std::string_view(record.type_name()));
+    }
+    if (Find(record, {"tokens"}) != nullptr) return ParseTokens(record);
+    if (Find(record, {"messages"}) != nullptr) return ParseChat(record);
+    if (Find(record, {"completion"}) != nullptr) {
+        PairRecord made;
+        WEFT_ASSIGN(made.prompt, StringOf(record, {"prompt"}));
+        WEFT_ASSIGN(made.completion, StringOf(record, {"completion"}));
+        return Record(std::move(made));
+    }
+    if (Find(record, {"question", "QUESTION"}) != nullptr) {
+        QuestionRecord made;
+        WEFT_ASSIGN(made.question, StringOf(record, {"question", "QUESTION"}));
+        WEFT_ASSIGN(made.context, ContextOf(record));
+        WEFT_ASSIGN(made.answer, StringOf(record, {"answer", "long_answer", "LONG_ANSWER"}));
+        return Record(std::move(made));
+    }
+    if (Find(record, {"text"}) != nullptr) {
+        TextRecord made;
+        WEFT_ASSIGN(made.text, StringOf(record, {"text"}));
+        return Record(std::move(made));
+    }
+    return NoForm(record);
+}
+
+std::string_view FormName(const Record& record) {
+    static constexpr std::array<std::string_view, std::variant_size_v<Record>> kNames = {
+        "tokens", "chat", "prompt/completion", "question", "text"};
+    return kNames[record.index()];
+}
+
+}  // namespace weft::train

@@ -1,0 +1,164 @@
+#include "train/log/event_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <utility>
+
+#include "base/crc32c.h"
+
+namespace weft::train {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+template <typename T>
+void AddRaw(std::string& out, T value) {
+    char bytes[sizeof value];
+    std::memcpy(bytes, &value, sizeof value);
+    out.append(bytes, sizeof value);
+}
+
+// Protocol buffers: a field is its number and wire type, then the value.
+void AddVarint(std::string& out, uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+    out += static_cast<char>(value);
+}
+void AddKey(std::string& out, uint32_t field, uint32_t wire_type) {
+    AddVarint(out, field << 3 | wire_type);
+}
+void AddInt(std::string& out, uint32_t field, int64_t value) {
+    AddKey(out, field, 0);
+    AddVarint(out, static_cast<uint64_t>(value));
+}
+void AddDouble(std::string& out, uint32_t field, double value) {
+    AddKey(out, field, 1);
+    AddRaw(out, value);
+}
+void AddFloat(std::string& out, uint32_t field, float value) {
+    AddKey(out, field, 5);
+    AddRaw(out, value);
+}
+void AddBytes(std::string& out, uint32_t field, std::string_view bytes) {
+    AddKey(out, field, 2);
+    AddVarint(out, bytes.size());
+    out += bytes;
+}
+
+std::string EventHead() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    std::string event;
+    AddDouble(event, 1, std::chrono::duration<double>(now).count());
+    return event;
+}
+
+// CRCs of data that holds CRCs are bad ones; the format rotates them and adds a constant.
+uint32_t MaskedCrc(std::string_view data) {
+    const uint32_t crc = Crc32c(std::as_bytes(std::span(data)));
+    return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+std::string HostName() {
+    char name[256] = {};
+    if (::gethostname(name, sizeof name - 1) != 0 || name[0] == 0) return "localhost";
+    return name;
+}
+
+Error Failed(const std::string& path, const char* what) {
+    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(errno));
+}
+
+}  // namespace
+
+std::string TfRecord(std::string_view data) {
+    std::string record;
+    record.reserve(data.size() + 16);
+    AddRaw(record, static_cast<uint64_t>(data.size()));
+    AddRaw(record, MaskedCrc(record));
+    record += data;
+    AddRaw(record, MaskedCrc(data));
+    return record;
+}
+
+Result<EventFile> EventFile::Create(const std::string& folder) {
+    static std::atomic<int> number = 0;
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+        return MakeError(ErrorCode::kIo, "{}: cannot make the folder: {}", folder, error.message());
+    }
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
+                             std::chrono::system_clock::now().time_since_epoch())
+                             .count();
+    const std::string path = fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", folder, seconds,
+                                         HostName(), ::getpid(), number++);
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) return Failed(path, "open for writing");
+    EventFile file(path, fd);
+    std::string event = EventHead();
+    AddBytes(event, 3, "brain.Event:2");
+    WEFT_TRY(file.Write(event));
+    return file;
+}
+
+EventFile::EventFile(EventFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+EventFile& EventFile::operator=(EventFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(fd_, other.fd_);
+    return *this;
+}
+
+EventFile::~EventFile() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+Status EventFile::AddScalar(std::string_view tag, int64_t step, double value) {
+    std::string one, summary, event = EventHead();
+    AddBytes(one, 1, tag);
+    AddFloat(one, 2, static_cast<float>(value));
+    AddBytes(summary, 1, one);
+    AddInt(event, 2, step);
+    AddBytes(event, 5, summary);
+    return Write(event);
+}
+
+Status EventFile::AddText(std::string_view tag, int64_t step, std::string_view text) {
+    std::string plugin, metadata, shape, dimension, tensor, one, summary, event = EventHead();
+    AddBytes(plugin, 1, "text");
+    AddBytes(metadata, 1, plugin);
+    AddInt(dimension, 1, 1);
+    AddBytes(shape, 2, dimension);
+    AddInt(tensor, 1, 7);  // DT_STRING
+    AddBytes(tensor, 2, shape);
+    AddBytes(tensor, 8, text);
+    AddBytes(one, 1, tag);
+    AddBytes(one, 8, tensor);
+    AddBytes(one, 9, metadata);
+    AddBytes(summary, 1, one);
+    AddInt(event, 2, step);
+    AddBytes(event, 5, summary);
+    return Write(event);
+}
+
+Status EventFile::Write(std::string_view event) {
+    const std::string record = TfRecord(event);
+    std::string_view left = record;
+    while (!left.empty()) {
+        const ssize_t put = ::write(fd_, left.data(), left.size());
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return Failed(path_, "write");
+        left.remove_prefix(static_cast<size_t>(put));
+    }
+    return {};
+}
+
+}  // namespace weft::train

@@ -1,0 +1,50 @@
+// TensorBoard's event files, written by hand.
+//
+// A file is a list of TFRecords (https://www.tensorflow.org/tutorials/load_data/tfrecord): length
+// u64, masked CRC-32C of the length, data, masked CRC-32C of the data, little-endian. Each holds a
+// protocol buffer `tensorflow.Event` (tensorflow/core/util/event.proto): wall_time = 1 (double),
+// step = 2 (int64), file_version = 3 (string), summary = 5; a Summary has values = 1 of tag = 1,
+// simple_value = 2 (float), tensor = 8, metadata = 9 (summary.proto). The first event is the
+// version "brain.Event:2". Texts are tensors of one string with the plugin "text".
+//
+// The name is events.out.tfevents.SECONDS.HOST.PID.N, which TensorBoard looks for.
+//
+// Errors: kIo with the path. Thread: one caller at a time. A record is one write(2): a process that
+// is killed leaves whole records, or a cut last one that TensorBoard passes over.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace weft::train {
+
+class EventFile {
+  public:
+    // Makes `folder` where it is missing.
+    static Result<EventFile> Create(const std::string& folder);
+    EventFile(EventFile&& other) noexcept;
+    EventFile& operator=(EventFile&& other) noexcept;
+    ~EventFile();
+
+    Status AddScalar(std::string_view tag, int64_t step, double value);
+    // Markdown, as TensorBoard's Text page shows it.
+    Status AddText(std::string_view tag, int64_t step, std::string_view text);
+
+    const std::string& path() const { return path_; }
+
+  private:
+    EventFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+    Status Write(std::string_view event);
+
+    std::string path_;
+    int fd_ = -1;
+};
+
+// A record's frame around `data`; for tests and readers.
+std::string TfRecord(std::string_view data);
+
+}  // namespace weft::train

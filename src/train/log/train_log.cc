@@ -1,0 +1,294 @@
+#include "train/log/train_log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/file.h"
+#include "formats/hf/json.h"
+
+namespace weft::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kMostBytes = 1ull << 30;
+constexpr size_t kMostColumns = 256;
+constexpr size_t kMostRows = 10'000'000;
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+Error Failed(const std::string& path, const char* what) {
+    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(errno));
+}
+
+Status Append(const std::string& path, std::string_view line) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) return Failed(path, "open for writing");
+    Status done;
+    while (!line.empty() && done.ok()) {
+        const ssize_t put = ::write(fd, line.data(), line.size());
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) {
+            done = Failed(path, "write");
+        } else {
+            line.remove_prefix(static_cast<size_t>(put));
+        }
+    }
+    ::close(fd);
+    return done;
+}
+
+std::vector<std::string_view> Lines(std::string_view text) {
+    std::vector<std::string_view> lines;
+    while (!text.empty()) {
+        const size_t end = std::min(text.find('\n'), text.size());
+        lines.push_back(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return lines;
+}
+
+std::vector<std::string_view> Cells(std::string_view line) {
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    std::vector<std::string_view> cells;
+    for (;;) {
+        const size_t comma = line.find(',');
+        cells.push_back(line.substr(0, comma));
+        if (comma == line.npos || cells.size() > kMostColumns) return cells;
+        line.remove_prefix(comma + 1);
+    }
+}
+
+// kNone for what is no number.
+double NumberOf(std::string_view cell) {
+    while (cell.starts_with(' ')) cell.remove_prefix(1);
+    while (cell.ends_with(' ')) cell.remove_suffix(1);
+    double value = kNone;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+    return error == std::errc() && end == cell.data() + cell.size() ? value : kNone;
+}
+
+std::optional<int64_t> StepOf(double value) {
+    const bool whole = value >= 0 && value <= 9e15 && value == std::floor(value);
+    if (!whole) return std::nullopt;
+    return static_cast<int64_t>(value);
+}
+
+// The step of a line of one of our files; none for head lines and broken ones.
+std::optional<int64_t> StepOfLine(std::string_view line, bool is_json) {
+    if (!is_json) return StepOf(NumberOf(line.substr(0, line.find(','))));
+    const Json row = Json::parse(line.begin(), line.end(), nullptr, false);
+    if (!row.is_object()) return std::nullopt;
+    const auto step = row.find("step");
+    if (step == row.end() || !step->is_number()) return std::nullopt;
+    return StepOf(step->get<double>());
+}
+
+// Leaves of a file what comes before `first_step`, and no cut last line.
+Status CutOff(const std::string& path, std::string_view head, int64_t first_step) {
+    const bool is_json = head.empty();
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) return Append(path, head);
+    WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostBytes));
+    if (text.empty()) return Append(path, head);
+    if (!text.starts_with(head)) {
+        return MakeError(
+            ErrorCode::kUsage,
+            "{}: another log is there, with other columns; expected '{}'. Name another "
+            "file",
+            path, head.substr(0, head.size() - 1));
+    }
+    size_t kept = head.size();
+    while (kept < text.size()) {
+        const size_t end = text.find('\n', kept);
+        if (end == text.npos) break;
+        const auto step = StepOfLine(std::string_view(text).substr(kept, end - kept), is_json);
+        if (!step || *step >= first_step) break;
+        kept = end + 1;
+    }
+    if (kept == text.size()) return {};
+    if (::truncate(path.c_str(), static_cast<off_t>(kept)) != 0) return Failed(path, "cut");
+    return {};
+}
+
+std::string HeadOf(const std::vector<std::string>& columns) {
+    std::string head = "step";
+    for (const std::string& column : columns) head += "," + column;
+    return head + "\n";
+}
+
+Status MakeFolderOf(const std::string& path) {
+    const auto folder = std::filesystem::path(path).parent_path();
+    if (folder.empty()) return {};
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (!error) return {};
+    return MakeError(ErrorCode::kIo, "{}: cannot make the folder: {}", folder.string(),
+                     error.message());
+}
+
+}  // namespace
+
+Result<TrainLog> TrainLog::Open(const TrainLogOptions& options) {
+    for (const std::string& column : options.columns) {
+        if (column.empty() || column.find_first_of(",\n\r\"") != column.npos) {
+            return MakeError(ErrorCode::kUsage, "a log's column '{}'; expected a plain word",
+                             column);
+        }
+    }
+    TrainLog log(options);
+    if (!options.csv.empty()) {
+        WEFT_TRY(MakeFolderOf(options.csv));
+        WEFT_TRY(CutOff(options.csv, HeadOf(options.columns), options.first_step));
+    }
+    if (!options.jsonl.empty()) {
+        WEFT_TRY(MakeFolderOf(options.jsonl));
+        WEFT_TRY(CutOff(options.jsonl, "", options.first_step));
+    }
+    if (!options.tensorboard.empty()) {
+        WEFT_ASSIGN(log.events_, EventFile::Create(options.tensorboard));
+    }
+    return log;
+}
+
+Status TrainLog::Add(int64_t step, std::span<const double> values) {
+    WEFT_CHECK(values.size() == options_.columns.size());
+    if (!options_.csv.empty()) {
+        std::string line = fmt::format("{}", step);
+        for (const double value : values) line += fmt::format(",{}", value);
+        WEFT_TRY(Append(options_.csv, line + "\n"));
+    }
+    if (!options_.jsonl.empty()) {
+        Json row = {{"step", step}};
+        for (size_t i = 0; i < values.size(); ++i) row[options_.columns[i]] = values[i];
+        WEFT_TRY(Append(options_.jsonl, row.dump() + "\n"));
+    }
+    for (size_t i = 0; events_ && i < values.size(); ++i) {
+        WEFT_TRY(events_->AddScalar("train/" + options_.columns[i], step, values[i]));
+    }
+    return {};
+}
+
+Status TrainLog::AddText(int64_t step, std::string_view name, std::string_view text) {
+    if (!options_.jsonl.empty()) {
+        const Json row = {{"step", step}, {"name", name}, {"text", text}};
+        WEFT_TRY(Append(options_.jsonl,
+                        row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"));
+    }
+    if (events_) return events_->AddText(name, step, text);
+    return {};
+}
+
+namespace {
+
+class SeriesReader {
+  public:
+    explicit SeriesReader(const std::string& path) { series_.path = path; }
+
+    Result<TrainSeries> Run() {
+        WEFT_ASSIGN(const std::string text, ReadTextFile(series_.path, kMostBytes));
+        const auto lines = Lines(text);
+        const size_t first = text.find_first_not_of(" \t\r\n");
+        const bool is_json = first != text.npos && text[first] == '{';
+        for (size_t i = 0; i < lines.size(); ++i) {
+            line_ = i + 1;
+            if (lines[i].find_first_not_of(" \t\r") == lines[i].npos) continue;
+            // The last line of a run that was killed may be cut, and what is left a number still.
+            const bool cut = i + 1 == lines.size() && !text.ends_with('\n');
+            if (cut && !is_json) continue;
+            const Status added = is_json ? JsonRow(lines[i]) : CsvRow(lines[i]);
+            if (!added.ok() && !cut) return added.error();
+        }
+        if (series_.steps.empty()) return Broken("no rows; expected a column 'step'");
+        return std::move(series_);
+    }
+
+  private:
+    Error Broken(std::string_view what) const {
+        return MakeError(ErrorCode::kCorrupt, "{}: line {}: {}", series_.path, line_, what);
+    }
+
+    Result<size_t> Column(std::string_view name) {
+        const auto found = std::ranges::find(series_.columns, name);
+        const auto index = static_cast<size_t>(found - series_.columns.begin());
+        if (found != series_.columns.end()) return index;
+        if (series_.columns.size() >= kMostColumns) return Broken("more than 256 columns");
+        series_.columns.emplace_back(name);
+        series_.values.emplace_back(series_.steps.size(), kNone);
+        return index;
+    }
+
+    // A row for `step`; a step that comes again (a resumed run) takes what was from there on away.
+    Status Row(std::optional<int64_t> step) {
+        if (!step) return Broken("no step from 0 on");
+        const auto at = std::ranges::lower_bound(series_.steps, *step);
+        const auto kept = static_cast<size_t>(at - series_.steps.begin());
+        series_.steps.resize(kept);
+        for (auto& column : series_.values) column.resize(kept);
+        if (kept >= kMostRows) return Broken("more than 10 million rows");
+        series_.steps.push_back(*step);
+        for (auto& column : series_.values) column.push_back(kNone);
+        return {};
+    }
+
+    Status CsvRow(std::string_view line) {
+        const auto cells = Cells(line);
+        if (head_.empty()) {
+            for (const auto cell : cells) head_.emplace_back(cell);
+            const auto step = std::ranges::find(head_, "step");
+            if (step == head_.end() || head_.size() > kMostColumns) {
+                return Broken("expected a head line with a column 'step'");
+            }
+            step_at_ = static_cast<size_t>(step - head_.begin());
+            return {};
+        }
+        if (cells.size() != head_.size()) {
+            return Broken(
+                fmt::format("{} columns; the head line has {}", cells.size(), head_.size()));
+        }
+        WEFT_TRY(Row(StepOf(NumberOf(cells[step_at_]))));
+        for (size_t i = 0; i < cells.size(); ++i) {
+            if (i == step_at_) continue;
+            WEFT_ASSIGN(const size_t column, Column(head_[i]));
+            series_.values[column].back() = NumberOf(cells[i]);
+        }
+        return {};
+    }
+
+    Status JsonRow(std::string_view line) {
+        const Json row = Json::parse(line.begin(), line.end(), nullptr, false);
+        if (!row.is_object()) return Broken("not a JSON object");
+        if (row.contains("text")) return {};
+        const auto step = row.find("step");
+        if (step == row.end() || !step->is_number()) return Broken("no 'step'");
+        WEFT_TRY(Row(StepOf(step->get<double>())));
+        for (const auto& [name, value] : row.items()) {
+            if (name == "step" || !value.is_number()) continue;
+            WEFT_ASSIGN(const size_t column, Column(name));
+            series_.values[column].back() = value.get<double>();
+        }
+        return {};
+    }
+
+    TrainSeries series_;
+    std::vector<std::string> head_;
+    size_t step_at_ = 0, line_ = 0;
+};
+
+}  // namespace
+
+Result<TrainSeries> ReadTrainLog(const std::string& path) {
+    return SeriesReader(path).Run();
+}
+
+}  // namespace weft::train

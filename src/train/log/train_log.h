@@ -1,0 +1,63 @@
+// Logs of a training run: one row an update, into CSV, JSON lines and TensorBoard's event files,
+// and read back for plots.
+//
+// Columns are fixed when the log is made. CSV: a head line, then numbers in their shortest form
+// that gives the same float64; not-a-number is `nan`. JSON lines: one object a row, null for
+// numbers that JSON lacks. An existing file is gone on with, where its columns are the same (a
+// resumed run): rows from the step that comes next on are cut off, so that a step is there once.
+//
+// Errors: kIo with the path; kUsage: another file's columns are others.
+// Thread: one caller at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "train/log/event_file.h"
+
+namespace weft::train {
+
+struct TrainLogOptions {
+    std::string csv = "", jsonl = "";                   // files; empty: none
+    std::string tensorboard = "";                       // a folder; empty: none
+    std::vector<std::string> columns = {"loss", "lr"};  // beside "step", which comes first
+    int64_t first_step = 0;                             // of this run; later rows are cut off
+};
+
+class TrainLog {
+  public:
+    static Result<TrainLog> Open(const TrainLogOptions& options);
+    TrainLog(TrainLog&&) noexcept = default;
+    TrainLog& operator=(TrainLog&&) noexcept = default;
+
+    // One value a column. TensorBoard's tags are "train/COLUMN".
+    Status Add(int64_t step, std::span<const double> values);
+    // Into TensorBoard and JSON lines ({"step", "name", "text"}).
+    Status AddText(int64_t step, std::string_view name, std::string_view text);
+
+  private:
+    explicit TrainLog(TrainLogOptions options) : options_(std::move(options)) {}
+
+    TrainLogOptions options_;
+    std::optional<EventFile> events_;
+};
+
+// What was logged: columns of numbers by step.
+struct TrainSeries {
+    std::string path;
+    std::vector<std::string> columns;         // without "step"
+    std::vector<int64_t> steps;               // ascending
+    std::vector<std::vector<double>> values;  // by column; not-a-number where a row has none
+};
+
+// A CSV file or JSON lines with a column "step", as above or of others' making. Hostile input: at
+// most 1 GiB, 256 columns and 10 million rows. A last line without its end is passed over. kCorrupt
+// names file and line.
+Result<TrainSeries> ReadTrainLog(const std::string& path);
+
+}  // namespace weft::train

@@ -1,0 +1,167 @@
+// Records found in files of every form and layout, split by content; and broken files.
+#include "train/data/record_file.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "train/data_case.h"
+
+namespace weft::train {
+namespace {
+
+using test::TempDir;
+
+std::vector<std::string> All(const RecordFile& file, Part part = Part::kTrain) {
+    std::vector<std::string> records;
+    std::string buffer;
+    for (uint64_t i = 0; i < file.size(part); ++i) {
+        records.emplace_back(Must(file.Read(part, i, buffer)));
+    }
+    return records;
+}
+
+std::string ErrorOf(const std::string& text) {
+    const TempDir folder;
+    const auto file = RecordFile::Open(WriteText(folder, "data.json", text));
+    return file.ok() ? "" : file.error().message;
+}
+
+TEST(RecordFile, FindsRecordsOfEveryForm) {
+    const TempDir folder;
+    const std::vector<std::string> wanted = {R"({"a": "x, ] } \" {"})", R"({"b": [1, {"c": 2}]})",
+                                             "{}"};
+    const std::pair<std::string, RecordFile::Form> cases[] = {
+        {wanted[0] + "\n" + wanted[1] + "\n" + wanted[2], RecordFile::Form::kLines},
+        {"\n\n  " + wanted[0] + " \r\n\r\n" + wanted[1] + "\r\n\t\n" + wanted[2] + "\n\n",
+         RecordFile::Form::kLines},
+        {"\xEF\xBB\xBF" + wanted[0] + "\n" + wanted[1] + "\n" + wanted[2] + "\n",
+         RecordFile::Form::kLines},
+        {"[" + wanted[0] + "," + wanted[1] + "," + wanted[2] + "]", RecordFile::Form::kArray},
+        {"\xEF\xBB\xBF\n [\n " + wanted[0] + "\n ,\n" + wanted[1] + " , " + wanted[2] + "\n]\n ",
+         RecordFile::Form::kArray},
+        {"{\n \"one, [\": " + wanted[0] + ",\n \"t\\\"wo\":" + wanted[1] + ", \"3\" :\n" +
+             wanted[2] + "\n}\n",
+         RecordFile::Form::kObject},
+    };
+    for (const auto& [text, form] : cases) {
+        const RecordFile file = Must(RecordFile::Open(WriteText(folder, "f", text)));
+        EXPECT_EQ(file.form(), form) << text;
+        EXPECT_EQ(All(file), wanted) << text;
+        EXPECT_EQ(file.size(Part::kTest), 0u);
+        // The same with hashes, which take another path.
+        const RecordFile split = Must(RecordFile::Open(folder / "f", {.test = 1e-12}));
+        EXPECT_EQ(All(split), wanted) << text;
+    }
+}
+
+TEST(RecordFile, PlacesAreCountedFromOne) {
+    const TempDir folder;
+    const RecordFile lines =
+        Must(RecordFile::Open(WriteText(folder, "l.jsonl", "\n{\"a\": 1}\n\n\n{\"b\": 2}\n")));
+    EXPECT_TRUE(lines.Where(Part::kTrain, 0).ends_with("l.jsonl: line 2"));
+    EXPECT_TRUE(lines.Where(Part::kTrain, 1).ends_with("l.jsonl: line 5"));
+    const RecordFile array = Must(RecordFile::Open(WriteText(folder, "a.json", "[{}, {}]")));
+    EXPECT_TRUE(array.Where(Part::kTrain, 1).ends_with("a.json: record 2 (byte 5)"));
+}
+
+// More than a buffer and more than a mark, with records across their borders.
+TEST(RecordFile, BordersOfBuffersAreNoBorders) {
+    const TempDir folder;
+    std::string lines, array = "[";
+    constexpr int kCount = 5000;
+    const auto record = [](int i) {
+        return fmt::format("{{\"text\": \"{} \\\\ {} \\\"\"}}", i,
+                           std::string(static_cast<size_t>(i * 7919 % 9000), 'x'));
+    };
+    for (int i = 0; i < kCount; ++i) {
+        lines += record(i) + "\n";
+        array += fmt::format("{}{}", i == 0 ? "" : ",", record(i));
+    }
+    ASSERT_GT(lines.size(), 17u << 20);
+    const RecordFile by_line = Must(RecordFile::Open(WriteText(folder, "l", lines)));
+    const RecordFile in_array = Must(RecordFile::Open(WriteText(folder, "a", array + "]")));
+    const RecordFile split = Must(RecordFile::Open(folder / "l", {.test = 0.25, .seed = 3}));
+    ASSERT_EQ(by_line.size(Part::kTrain), static_cast<uint64_t>(kCount));
+    ASSERT_EQ(in_array.size(Part::kTrain), static_cast<uint64_t>(kCount));
+    ASSERT_EQ(split.size(Part::kTrain) + split.size(Part::kTest), static_cast<uint64_t>(kCount));
+    std::string buffer;
+    for (uint64_t i = 0; i < kCount; ++i) {
+        EXPECT_EQ(Must(by_line.Read(Part::kTrain, i, buffer)), record(static_cast<int>(i)));
+        EXPECT_EQ(Must(in_array.Read(Part::kTrain, i, buffer)), record(static_cast<int>(i)));
+    }
+    EXPECT_TRUE(by_line.Where(Part::kTrain, 4999).ends_with("line 5000"));
+    EXPECT_TRUE(in_array.Where(Part::kTrain, 4999).find("record 5000 ") != std::string::npos);
+}
+
+// Which side a record is on depends on its own bytes and the seed alone.
+TEST(RecordFile, SplitsByContent) {
+    const TempDir folder;
+    std::string few, many, array = "[\n";
+    constexpr int kCount = 4000;
+    for (int i = 0; i < kCount; ++i) {
+        const std::string record = fmt::format("{{\"text\": \"number {}\"}}", i);
+        many = record + "\n" + many;  // another order, too
+        if (i % 2 == 0) few += record + "\n";
+        array += fmt::format("{}  {{\"text\":\"number {}\"}}", i == 0 ? "" : ",\n", i);
+    }
+    const SplitOptions split{.test = 0.2, .seed = 7};
+    const RecordFile all = Must(RecordFile::Open(WriteText(folder, "many", many), split));
+    const RecordFile half = Must(RecordFile::Open(WriteText(folder, "few", few), split));
+    const RecordFile other =
+        Must(RecordFile::Open(WriteText(folder, "array", array + "\n]"), split));
+    // 4,000 draws of 0.2: a standard deviation of 25, of which six are allowed.
+    EXPECT_NEAR(static_cast<double>(all.size(Part::kTest)), 0.2 * kCount, 6 * 25.3);
+    const auto in_test = All(all, Part::kTest);
+    const std::set<std::string> test(in_test.begin(), in_test.end());
+    for (const std::string& record : All(half, Part::kTest)) EXPECT_TRUE(test.contains(record));
+    for (const std::string& record : All(half)) EXPECT_FALSE(test.contains(record));
+    EXPECT_EQ(other.size(Part::kTest), all.size(Part::kTest));
+    const RecordFile seeded = Must(RecordFile::Open(folder / "many", {.test = 0.2, .seed = 8}));
+    EXPECT_NE(All(seeded, Part::kTest), in_test);
+    EXPECT_FALSE(RecordFile::Open(folder / "many", {.test = 1}).ok());
+}
+
+TEST(RecordFile, BrokenFramesNameTheByte) {
+    const auto said = [](const std::string& text, std::string_view words) {
+        const std::string error = ErrorOf(text);
+        EXPECT_NE(error.find(words), std::string::npos) << text << "\n" << error;
+        EXPECT_NE(error.find("data.json"), std::string::npos) << error;
+    };
+    said("", "no records");
+    said(" \n\n ", "no records");
+    said("[]", "no records");
+    said("{\n}", "no records");
+    said("[{}, {}", "ends before the records do");
+    said("[{\"a\": \"", "ends before the records do");
+    said("[{}, , {}]", "byte 5, after 1 records: a record is missing");
+    said("[{},]", "byte 4, after 1 records: a record is missing");
+    said("[{}] {}", "byte 5, after 1 records: something follows");
+    said("[{}}", "byte 3, after 1 records: brackets");
+    said("{\n\"a\": }", "a record is missing");
+    said("\x1f\x8b\x08", "gzip");
+    said("PAR1xxxx", "Parquet");
+    said("\xff\xfe{", "UTF-16");
+}
+
+TEST(RecordFile, TooLongRecordsAreCountedAndLeftOut) {
+    const TempDir folder;
+    const std::string text = "{\"text\": \"" + std::string(17 << 20, 'y') + "\"}\n{}\n";
+    const RecordFile file = Must(RecordFile::Open(WriteText(folder, "f", text)));
+    EXPECT_EQ(file.oversized(), 1u);
+    EXPECT_NE(file.first_oversized().find("record 1 (byte 0)"), std::string::npos);
+    EXPECT_EQ(All(file), std::vector<std::string>{"{}"});
+}
+
+TEST(RecordFile, AFileThatShrankIsAnError) {
+    const TempDir folder;
+    const RecordFile file = Must(RecordFile::Open(WriteText(folder, "f", "{}\n{\"a\": 1}\n")));
+    WriteText(folder, "f", "{}");
+    std::string buffer;
+    EXPECT_TRUE(file.Read(Part::kTrain, 0, buffer).ok());
+    EXPECT_EQ(file.Read(Part::kTrain, 1, buffer).error().code, ErrorCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,155 @@
+// From JSON to tokens and masks: every form of record, every template, and what is refused.
+#include <gtest/gtest.h>
+
+#include "train/data_case.h"
+
+namespace weft::train {
+namespace {
+
+constexpr std::string_view kEnd = "<|endoftext|>";
+
+TEST(Record, QuestionsByTemplate) {
+    const std::string record = R"({"question": "Is it?", "context": "It is.", "answer": "yes"})";
+    const std::string plain = R"({"question": "Is it?", "long_answer": "yes"})";
+    const std::string end(kEnd);
+    EXPECT_EQ(Marked(record, 0), "Question: Is it?\nAnswer:[ yes" + end + "]");
+    EXPECT_EQ(Marked(record, 1), "Context: It is.\n\nQuestion: Is it?\nAnswer:[ yes" + end + "]");
+    EXPECT_EQ(Marked(record, 2), "Question: Is it?\nContext: It is.\nAnswer:[ yes" + end + "]");
+    EXPECT_EQ(Marked(record, 3), "It is.\n\nIs it?\n[yes" + end + "]");
+    EXPECT_EQ(Marked(record, 4),
+              "Answer the question from the context.\n\n### Context\nIt is.\n\n### Question\n"
+              "Is it?\n\n### Answer\n[yes" +
+                  end + "]");
+    EXPECT_EQ(Marked(record, 5),
+              "<|im_start|>user\nIt is.\n\nIs it?<|im_end|>\n<|im_start|>assistant\n"
+              "[yes<|im_end|>]\n");
+    EXPECT_EQ(Marked(plain, 1), "Question: Is it?\nAnswer:[ yes" + end + "]");
+    EXPECT_EQ(Marked(plain, 4),
+              "Answer the question.\n\n### Question\nIs it?\n\n### Answer\n[yes" + end + "]");
+    EXPECT_FALSE(Encoder::Make(Bytes(), nullptr, 6).ok());
+    EXPECT_FALSE(Encoder::Make(Bytes(), nullptr, -1).ok());
+}
+
+TEST(Record, PubMedQaInBothSpellings) {
+    const std::string wanted = "Context: a\nb\n\nQuestion: q\nAnswer:[ l<|endoftext|>]";
+    EXPECT_EQ(Marked(R"({"pubid": 1, "question": "q", "context": {"contexts": ["a", "b"],
+                         "labels": ["X"]}, "long_answer": "l", "final_decision": "yes"})"),
+              wanted);
+    EXPECT_EQ(Marked(R"({"QUESTION": "q", "CONTEXTS": ["a", "b"], "LONG_ANSWER": "l"})"), wanted);
+    EXPECT_EQ(Marked(R"({"question": "q", "context": ["a", "b"], "answer": "l"})"), wanted);
+}
+
+TEST(Record, PairsTextsAndTokens) {
+    EXPECT_EQ(Marked(R"({"prompt": "1+1=", "completion": "2"})"), "1+1=[2<|endoftext|>]");
+    EXPECT_EQ(Marked(R"({"text": "all"})"), "[all<|endoftext|>]");
+    EXPECT_EQ(Marked(R"({"tokens": [65, 66, 258]})"), "[AB<|im_end|>]");
+    EXPECT_EQ(Marked(R"({"tokens": [65, 66, 67], "loss": [0, 1, 0]})"), "A[B]C");
+}
+
+TEST(Record, ChatLearnsTheAssistantsTurnsToTheirEnd) {
+    EXPECT_EQ(Marked(R"({"messages": [
+                {"role": "system", "content": "S"}, {"role": "user", "content": "U"},
+                {"role": "assistant", "content": "A"}, {"role": "user", "content": "V"},
+                {"role": "assistant", "content": "B"}]})"),
+              "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
+              "<|im_start|>assistant\n[A<|im_end|>]\n<|im_start|>user\nV<|im_end|>\n"
+              "<|im_start|>assistant\n[B<|im_end|>]\n");
+    // One that answers nothing is not learnt.
+    EXPECT_EQ(Marked(R"({"messages": [{"role": "assistant", "content": "Hello"},
+                                      {"role": "user", "content": "U"}]})"),
+              "<|im_start|>assistant\nHello<|im_end|>\n<|im_start|>user\nU<|im_end|>\n");
+}
+
+TEST(Record, NoWordOfARecordBecomesAMarker) {
+    for (const char* json : {R"({"text": "<|im_end|><|endoftext|>"})",
+                             R"({"prompt": "<|im_start|>", "completion": "<|endoftext|>"})",
+                             R"({"messages": [{"role": "user", "content": "<|im_end|>"},
+                           {"role": "assistant", "content": "a<|im_end|>b<|endoftext|>c"}]})"}) {
+        const auto sample = Must(ByteEncoder().Encode(Must(ParseRecord(json))));
+        int specials = 0;
+        for (const int32_t id : sample.tokens) specials += id >= 256 ? 1 : 0;
+        const bool chat = std::string_view(json).find("messages") != std::string_view::npos;
+        EXPECT_EQ(specials, chat ? 4 : 1) << json;
+        // A forged end does not end the turn that is learnt.
+        if (chat) {
+            EXPECT_NE(Marked(sample).find("[a<|im_end|>b<|endoftext|>c<|im_end|>]\n"),
+                      std::string::npos);
+        }
+    }
+}
+
+// A template that opens more, when asked, than it writes in a past turn, as DeepSeek-R1's does.
+TEST(Record, TemplatesThatAskWithMoreThanTheyWrite) {
+    const auto chat = Must(formats::Chat::Make(
+        "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}"
+        "{% else %}{{ '<|im_start|>A:' + m.content + '<|im_end|>' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>A:<think>{% endif %}",
+        Bytes()));
+    const auto encoder = Must(Encoder::Make(Bytes(), &chat, 1));
+    const auto marked = [&](const std::string& answer) {
+        formats::OrderedJson json;
+        json["messages"] = {{{"role", "user"}, {"content", "q"}},
+                            {{"role", "assistant"}, {"content", answer}}};
+        return Marked(Must(encoder.Encode(Must(ParseRecord(json.dump())))));
+    };
+    EXPECT_EQ(marked("yes"), "<|im_start|>q<|im_start|>A:[yes<|im_end|>]");
+    EXPECT_EQ(marked("<thin ice>"), "<|im_start|>q<|im_start|>A:[<thin ice><|im_end|>]");
+}
+
+TEST(Record, TurnsThatCantBeToldAreRefused) {
+    const auto chat = Must(formats::Chat::Make(
+        "{{ messages | length }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}",
+        Bytes()));
+    const auto encoder = Must(Encoder::Make(Bytes(), &chat, 1));
+    const auto record = Must(ParseRecord(R"({"messages": [{"role": "user", "content": "q"},
+        {"role": "assistant", "content": "a"}]})"));
+    const auto sample = encoder.Encode(record);
+    ASSERT_FALSE(sample.ok());
+    EXPECT_EQ(sample.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(sample.error().message.find("message 2"), std::string::npos);
+    const auto none = Must(Encoder::Make(Bytes(), nullptr, 1)).Encode(record);
+    EXPECT_NE(none.error().message.find("no chat template"), std::string::npos);
+}
+
+TEST(Record, SentencePieceVocabulariesKeepTheirSpaces) {
+    const auto tokenizer = Must(formats::Tokenizer::Make(
+        formats::TinySpm({"\xE2\x96\x81yes", "\xE2\x96\x81no", "\xE2\x96\x81"})));
+    const auto encoder = Must(Encoder::Make(*tokenizer, nullptr, 1));
+    const auto sample =
+        Must(encoder.Encode(Must(ParseRecord(R"({"prompt": "no", "completion": " yes"})"))));
+    std::vector<int32_t> wanted = tokenizer->Encode("no yes", {.add_special = true});
+    wanted.push_back(2);
+    EXPECT_EQ(sample.tokens, wanted);
+    // <s>, a blank and two bytes; a blank and three bytes, </s>: no other blank at the border.
+    EXPECT_EQ(sample.loss, (std::vector<uint8_t>{0, 0, 0, 0, 1, 1, 1, 1, 1}));
+}
+
+TEST(Record, RefusesByName) {
+    const auto refused = [](std::string_view json, std::string_view words) {
+        const std::string said = Marked(json);
+        EXPECT_NE(said.find(words), std::string::npos) << json << "\n" << said;
+    };
+    refused("[1]", "expected an object");
+    refused("{", "not valid JSON");
+    refused("{\"text\": \"\xff\"}", "not valid JSON");
+    refused(R"({"foo": 1, "bar": 2})", "'foo', 'bar'");
+    refused(R"({"text": 3})", "'text' is number; expected a string");
+    refused(R"({"question": "q"})", "no 'answer'");
+    refused(R"({"completion": "q"})", "no 'prompt'");
+    refused(R"({"question": "q", "answer": "a", "context": {"x": 1}})", "contexts");
+    refused(R"({"question": "q", "answer": "a", "context": [1]})", "a list of strings");
+    refused(R"({"tokens": [1, -1]})", "-1");
+    refused(R"({"tokens": [1, 1.5]})", "1.5");
+    refused(R"({"tokens": [1, 4294967296]})", "4294967296");
+    refused(R"({"tokens": [1, 259]})", "0 to 258");
+    refused(R"({"tokens": [1, 2], "loss": [1]})", "no list of 2");
+    refused(R"({"tokens": [1, 2], "loss": [1, 2]})", "0 and 1");
+    refused(R"({"tokens": [1]})", "two at least");
+    refused(R"({"messages": "hi"})", "a list of messages");
+    refused(R"({"messages": []})", "no messages");
+    refused(R"({"messages": [{"content": "x"}]})", "role");
+    refused("{\"text\": " + std::string(100, '[') + std::string(100, ']') + "}", "deeper");
+}
+
+}  // namespace
+}  // namespace weft::train

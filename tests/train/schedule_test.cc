@@ -1,0 +1,96 @@
+// Learning rates against DeepSpeed's own classes (tools/make_schedule_golden.py) and the formulas
+// of the header.
+#include "train/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+
+namespace weft::train {
+namespace {
+
+using Json = nlohmann::json;
+
+Schedule FromGolden(const Json& one, double optimizer_rate) {
+    const Json& params = one.at("params");
+    Schedule made;
+    made.kind = *FindSchedule(one.at("type").get<std::string>());
+    const bool cosine = made.kind == ScheduleKind::kWarmupCosineLr;
+    made.rate = cosine ? optimizer_rate : params.value("warmup_max_lr", 1e-3);
+    made.end = cosine ? params.value("cos_min_ratio", 1e-4) : 0;
+    made.warmup_min = params.value(cosine ? "warmup_min_ratio" : "warmup_min_lr", 0.0);
+    made.log_warmup = params.value("warmup_type", "log") == "log";
+    made.warmup_steps = params.value("warmup_num_steps", 1000);
+    made.total_steps = params.value("total_num_steps", 0);
+    return made;
+}
+
+TEST(Schedule, GivesTheRatesOfDeepSpeedsClasses) {
+    const auto text = ReadTextFile(std::string(WEFT_TEST_DATA) + "/schedules.json");
+    ASSERT_TRUE(text.ok());
+    const Json golden = Json::parse(*text);
+    size_t compared = 0;
+    for (const Json& one : golden.at("cases")) {
+        const Schedule schedule = FromGolden(one, golden.at("optimizer_lr").get<double>());
+        const Status checked = CheckSchedule(schedule);
+        ASSERT_TRUE(checked.ok()) << checked.error().message;
+        int64_t step = 0;
+        for (const Json& rate : one.at("rates")) {
+            // Both are float64 by the same formula: a few roundings of 2^-53, of the highest rate.
+            const double error = std::abs(LearningRate(schedule, step) - rate.get<double>());
+            EXPECT_TRUE(error <= 8 * 0x1p-53 * schedule.rate)
+                << one.at("type") << " " << one.at("params") << " step " << step << ": "
+                << LearningRate(schedule, step) << " for " << rate;
+            ++step;
+            ++compared;
+        }
+    }
+    EXPECT_GE(compared, 400u);
+}
+
+TEST(Schedule, OwnFormsRiseThenFallToTheEnd) {
+    Schedule schedule{
+        .kind = ScheduleKind::kLinear, .rate = 1, .end = 0.2, .warmup_steps = 4, .total_steps = 12};
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 0), 0.25);
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 3), 1);
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 4), 1);
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 8), 0.6);
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 12), 0.2);
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 1'000'000), 0.2);
+    schedule.kind = ScheduleKind::kCosine;
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 6), 0.2 + 0.8 * (1 + std::sqrt(0.5)) / 2);
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 99), 0.2);
+    schedule.kind = ScheduleKind::kConstant;
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 1), 0.5);
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 99), 1);
+    schedule.warmup_steps = 0;
+    EXPECT_DOUBLE_EQ(LearningRate(schedule, 0), 1);
+}
+
+TEST(Schedule, NamesGoBothWays) {
+    for (const char* name :
+         {"constant", "linear", "cosine", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}) {
+        ASSERT_TRUE(FindSchedule(name)) << name;
+        EXPECT_EQ(ScheduleName(*FindSchedule(name)), name);
+    }
+    EXPECT_FALSE(FindSchedule("OneCycle"));
+}
+
+TEST(Schedule, RefusesWhatHasNoRate) {
+    Schedule schedule{.rate = -1};
+    EXPECT_EQ(CheckSchedule(schedule).error().code, ErrorCode::kUsage);
+    schedule.rate = std::nan("");
+    EXPECT_FALSE(CheckSchedule(schedule).ok());
+    schedule = {.kind = ScheduleKind::kCosine, .rate = 1};
+    EXPECT_NE(CheckSchedule(schedule).error().message.find("at least one"), std::string::npos);
+    schedule.total_steps = 5;
+    EXPECT_TRUE(CheckSchedule(schedule).ok());
+    schedule.end = 2;
+    EXPECT_FALSE(CheckSchedule(schedule).ok());
+}
+
+}  // namespace
+}  // namespace weft::train

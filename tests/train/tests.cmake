@@ -1,0 +1,7 @@
+# Event files, opened by TensorBoard's own reader (requirements.txt, which tools/setup.sh installs
+# into the folder below). Exit status 77: it isn't there.
+find_program(PYTHON3 python3 REQUIRED)
+add_test(NAME train.tensorboard COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/tensorboard_test.py
+  $<TARGET_FILE:train_tests> ${CMAKE_SOURCE_DIR}/build/python-packages)
+set_tests_properties(train.tensorboard PROPERTIES LABELS train SKIP_RETURN_CODE 77
+  TIMEOUT ${WEFT_TEST_SECONDS})
