@@ -1,0 +1,67 @@
+// The micro-kernel of dense products of bfloat16 for AMX (dense/blocked.h): 2 x 2 tiles of sums.
+// Only for files that are compiled for the instruction set.
+#pragma once
+
+#include "kernels/amx/tiles.h"
+#include "kernels/avx512/micro.h"
+
+namespace weft::kernels::amx {
+
+struct Micro {
+    using Units = avx512::PairUnits;
+    static constexpr int64_t kRows = 32, kCols = 32;
+    static constexpr int64_t kUnitDepth = 2, kStep = 32;
+    static constexpr int64_t kMostDepth = 576;  // 36 KB: a panel in L1, beside one that goes by
+    static constexpr int64_t kSlackBytes = 0;
+
+    // All eight tiles are whole: 16 rows of 64 bytes.
+    struct Session {
+        Session() {
+            TileConfig config;
+            for (int i = 0; i < 8; ++i) config.Set(i, 16, 64);
+            tiles.Shape(config);
+        }
+        TilesInUse tiles;
+    };
+
+    // [depth / 32][row][16 pairs]
+    template <typename T>
+    static void PackA(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+        dense::PackTiles<Units, kRows>(from, lanes, depth, to);
+    }
+    // [depth / 2][column], up to whole steps
+    template <typename T>
+    static void PackB(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+        dense::PackPanel<Units, kCols, 16>(from, lanes, depth, to);
+    }
+
+    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, float* c,
+                     int64_t c_stride, bool add) {
+        const int64_t bytes = c_stride * 4;
+        float* below = c + 16 * c_stride;
+        if (add) {
+            Load<0>(c, bytes), Load<1>(c + 16, bytes);
+            Load<2>(below, bytes), Load<3>(below + 16, bytes);
+        } else {
+            Zero<0>(), Zero<1>(), Zero<2>(), Zero<3>();
+            for (int i = 0; i < kRows; ++i) {
+                __builtin_prefetch(c + i * c_stride, 1);
+                __builtin_prefetch(c + i * c_stride + 16, 1);
+            }
+        }
+        for (int64_t d = 0; d < depth; d += kStep, a += 2048, b += 2048) {
+            Load<4>(a, 64);
+            Load<6>(b, 128);
+            TimesBF16<0, 4, 6>();
+            Load<7>(b + 64, 128);
+            TimesBF16<1, 4, 7>();
+            Load<5>(a + 1024, 64);
+            TimesBF16<2, 5, 6>();
+            TimesBF16<3, 5, 7>();
+        }
+        Store<0>(c, bytes), Store<1>(c + 16, bytes);
+        Store<2>(below, bytes), Store<3>(below + 16, bytes);
+    }
+};
+
+}  // namespace weft::kernels::amx

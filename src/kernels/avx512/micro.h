@@ -1,0 +1,160 @@
+// The micro-kernels of dense products for AVX-512 (dense/blocked.h): float32, and pairs of bfloat16
+// for vdpbf16ps. Only for files that are compiled for the instruction set.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/avx512/simd.h"
+#include "kernels/dense/blocked.h"
+
+namespace weft::kernels::avx512 {
+
+// What both forms of units share: vectors of sixteen.
+struct UnitVectors {
+    using Vec = __m512i;
+    static constexpr int64_t kLanes = 16;
+    static Vec Zero() { return _mm512_setzero_si512(); }
+    static void Store(std::byte* to, Vec x) { _mm512_storeu_si512(to, x); }
+    static __mmask16 First(int64_t count) {  // of 0 or fewer: none; of 16 or more: all
+        return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
+    }
+    // rows[i][j] becomes rows[j][i]: pairs, then fours, then squares of four lanes.
+    static void Transpose(Vec* rows) {
+        Vec x[16];
+#pragma GCC unroll 8
+        for (int i = 0; i < 16; i += 2) {
+            x[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+            x[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 16; i += 4) {
+            rows[i] = _mm512_unpacklo_epi64(x[i], x[i + 2]);
+            rows[i + 1] = _mm512_unpackhi_epi64(x[i], x[i + 2]);
+            rows[i + 2] = _mm512_unpacklo_epi64(x[i + 1], x[i + 3]);
+            rows[i + 3] = _mm512_unpackhi_epi64(x[i + 1], x[i + 3]);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {  // rows[4 g + i]: columns 4 q + i of rows 4 g..4 g + 3
+            const Vec a = _mm512_shuffle_i32x4(rows[i], rows[4 + i], 0x88);
+            const Vec b = _mm512_shuffle_i32x4(rows[8 + i], rows[12 + i], 0x88);
+            const Vec c = _mm512_shuffle_i32x4(rows[i], rows[4 + i], 0xdd);
+            const Vec d = _mm512_shuffle_i32x4(rows[8 + i], rows[12 + i], 0xdd);
+            x[i] = _mm512_shuffle_i32x4(a, b, 0x88);
+            x[8 + i] = _mm512_shuffle_i32x4(a, b, 0xdd);
+            x[4 + i] = _mm512_shuffle_i32x4(c, d, 0x88);
+            x[12 + i] = _mm512_shuffle_i32x4(c, d, 0xdd);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) rows[i] = x[i];
+    }
+};
+
+// A unit is a float.
+struct FloatUnits : UnitVectors {
+    static constexpr int64_t kDepth = 1;
+    // `count` units of one lane, side by side.
+    static Vec LoadAlong(const float* from, int64_t count) {
+        return _mm512_maskz_loadu_epi32(First(count), from);
+    }
+    static Vec LoadAlong(const uint16_t* from, int64_t count) {
+        const __m256i halves = _mm256_maskz_loadu_epi16(First(count), from);
+        return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+    }
+    // One unit of `lanes` lanes, which are side by side; zeros where no depth is left.
+    template <typename T>
+    static Vec LoadAcross(const T* from, int64_t /*stride*/, int64_t left, int64_t lanes) {
+        return left > 0 ? LoadAlong(from, lanes) : Zero();
+    }
+};
+
+// A unit is a pair of bfloat16.
+struct PairUnits : UnitVectors {
+    static constexpr int64_t kDepth = 2;
+    static Vec LoadAlong(const float* from, int64_t count) {
+        const __m512 low = _mm512_maskz_loadu_ps(First(count), from);
+        const __m512 high = _mm512_maskz_loadu_ps(First(count - 16), from + 16);
+        return reinterpret_cast<Vec>(_mm512_cvtne2ps_pbh(high, low));
+    }
+    static Vec LoadAlong(const uint16_t* from, int64_t count) {
+        const auto mask = static_cast<__mmask32>((uint64_t{1} << count) - 1);
+        return _mm512_maskz_loadu_epi16(mask, from);
+    }
+    template <typename T>
+    static Vec LoadAcross(const T* from, int64_t stride, int64_t left, int64_t lanes) {
+        if (left <= 0) return Zero();
+        const Vec even = Halves(from, lanes);
+        if (left == 1) return even;
+        return _mm512_or_si512(even, _mm512_slli_epi32(Halves(from + stride, lanes), 16));
+    }
+
+  private:
+    static Vec Halves(const float* from, int64_t lanes) {
+        const __m512 floats = _mm512_maskz_loadu_ps(First(lanes), from);
+        return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(floats)));
+    }
+    static Vec Halves(const uint16_t* from, int64_t lanes) {
+        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(First(lanes), from));
+    }
+};
+
+inline __m512 AddProduct(FloatUnits, __m512 a, __m512 b, __m512 sum) {
+    return _mm512_fmadd_ps(a, b, sum);
+}
+inline __m512 AddProduct(PairUnits, __m512 a, __m512 b, __m512 sum) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+
+// 14 x 32 sums fill 28 of the 32 registers.
+template <typename Units>
+struct Micro {
+    static constexpr int64_t kRows = 14, kCols = 32;
+    static constexpr int64_t kUnitDepth = Units::kDepth, kStep = kUnitDepth;
+    static constexpr int64_t kMostDepth = 320 * kUnitDepth;
+    static constexpr int64_t kSlackBytes = 64;
+    struct Session {
+        Session() {}
+    };
+
+    template <typename T>
+    static void PackA(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+        dense::PackPanel<Units, kRows, 1>(from, lanes, depth, to);
+    }
+    template <typename T>
+    static void PackB(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+        dense::PackPanel<Units, kCols, 1>(from, lanes, depth, to);
+    }
+
+    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, float* c,
+                     int64_t c_stride, bool add) {
+        const float* a_units = reinterpret_cast<const float*>(a);
+        const float* b_units = reinterpret_cast<const float*>(b);
+        const int64_t units = (depth + kUnitDepth - 1) / kUnitDepth;
+        __m512 sums[kRows][2];
+#pragma GCC unroll 14
+        for (int i = 0; i < kRows; ++i) {
+            sums[i][0] = sums[i][1] = _mm512_setzero_ps();
+            __builtin_prefetch(c + i * c_stride, 1);
+            __builtin_prefetch(c + i * c_stride + 16, 1);
+        }
+        for (int64_t u = 0; u < units; ++u, a_units += kRows, b_units += kCols) {
+            const __m512 left = _mm512_load_ps(b_units), right = _mm512_load_ps(b_units + 16);
+#pragma GCC unroll 14
+            for (int i = 0; i < kRows; ++i) {
+                const __m512 row = _mm512_set1_ps(a_units[i]);
+                sums[i][0] = AddProduct(Units(), row, left, sums[i][0]);
+                sums[i][1] = AddProduct(Units(), row, right, sums[i][1]);
+            }
+        }
+#pragma GCC unroll 14
+        for (int i = 0; i < kRows; ++i, c += c_stride) {
+            if (add) {
+                sums[i][0] = _mm512_add_ps(_mm512_loadu_ps(c), sums[i][0]);
+                sums[i][1] = _mm512_add_ps(_mm512_loadu_ps(c + 16), sums[i][1]);
+            }
+            _mm512_storeu_ps(c, sums[i][0]);
+            _mm512_storeu_ps(c + 16, sums[i][1]);
+        }
+    }
+};
+
+}  // namespace weft::kernels::avx512

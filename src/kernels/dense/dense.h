@@ -1,0 +1,19 @@
+// The dense kernels, which training is made of: one table of functions for each instruction set,
+// chosen as kernels/kernels.h does. Plain functions: no allocation, no lock, no state.
+#pragma once
+
+#include "hw/cpu.h"
+#include "kernels/dense/gemm.h"
+
+namespace weft::kernels::dense {
+
+struct DenseKernels {
+    CpuLevel level;
+    int64_t (*gemm_scratch_bytes)(const GemmArgs& args);
+    void (*gemm)(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts);
+};
+
+// The table for `level`; a level that this build lacks gives the next lower one.
+const DenseKernels& DenseKernelsFor(CpuLevel level);
+
+}  // namespace weft::kernels::dense

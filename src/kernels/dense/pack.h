@@ -1,0 +1,117 @@
+// Packing of operands into panels, written once for vectors of any width.
+//
+// A panel holds some lanes (rows of A or columns of B) over a stretch of k, in units of 32 bits: a
+// float, or two neighbours in k as bfloat16. [unit][lane], or for tiles of AMX [lane][unit] in
+// squares of 16. What is beyond the operand's edge is zeros.
+//
+// Units is the type of an instruction set (avx2/micro.h, avx512/micro.h): Vec holds kLanes units,
+// of kDepth elements each.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::kernels::dense {
+
+// Lane l at depth d is data[l * lane + d * depth].
+template <typename T>
+struct Operand {
+    const T* data;
+    int64_t lane, depth;
+    Operand From(int64_t lanes, int64_t depths) const {
+        return {data + lanes * lane + depths * depth, lane, depth};
+    }
+};
+
+// Squares of kLanes lanes and kLanes units of one operand.
+template <typename Units, typename T>
+class Squares {
+  public:
+    using Vec = typename Units::Vec;
+    static constexpr int64_t kLanes = Units::kLanes;
+    static constexpr int64_t kDeep = Units::kLanes * Units::kDepth;  // elements
+
+    Squares(const Operand<T>& from, int64_t lanes, int64_t depth)
+        : from_(from), lanes_(lanes), depth_(depth) {}
+
+    // out[u]: unit `unit` + u of the lanes from `lane` on.
+    void ByUnit(int64_t lane, int64_t unit, Vec* out) const {
+        if (from_.lane == 1) return LoadUnits(lane, unit, out);
+        LoadLanes(lane, unit, out);
+        Units::Transpose(out);
+    }
+    // out[l]: lane `lane` + l of the units from `unit` on.
+    void ByLane(int64_t lane, int64_t unit, Vec* out) const {
+        if (from_.lane != 1) return LoadLanes(lane, unit, out);
+        LoadUnits(lane, unit, out);
+        Units::Transpose(out);
+    }
+
+  private:
+    void LoadUnits(int64_t lane, int64_t unit, Vec* out) const {
+        const int64_t lanes = std::clamp<int64_t>(lanes_ - lane, 0, kLanes);
+        const T* at = from_.data + lane + unit * Units::kDepth * from_.depth;
+        const int64_t left = depth_ - unit * Units::kDepth;
+        for (int64_t u = 0; u < kLanes; ++u, at += Units::kDepth * from_.depth) {
+            out[u] = Units::LoadAcross(at, from_.depth, left - u * Units::kDepth, lanes);
+        }
+    }
+
+    void LoadLanes(int64_t lane, int64_t unit, Vec* out) const {
+        const int64_t left = std::clamp<int64_t>(depth_ - unit * Units::kDepth, 0, kDeep);
+        const T* at = from_.data + lane * from_.lane + unit * Units::kDepth * from_.depth;
+        for (int64_t l = 0; l < kLanes; ++l, at += from_.lane) {
+            if (lane + l >= lanes_) {
+                out[l] = Units::Zero();
+            } else if (from_.depth == 1) {
+                out[l] = Units::LoadAlong(at, left);
+            } else {
+                T gathered[kDeep] = {};
+                for (int64_t d = 0; d < left; ++d) gathered[d] = at[d * from_.depth];
+                out[l] = Units::LoadAlong(gathered, kDeep);
+            }
+        }
+    }
+
+    const Operand<T> from_;
+    const int64_t lanes_, depth_;
+};
+
+// A panel [unit][kWidth], up to a multiple of kGrain units. Where kWidth is no multiple of a
+// vector, the bytes of one vector behind the panel are spoilt: panels are packed in ascending
+// order.
+template <typename Units, int64_t kWidth, int64_t kGrain, typename T>
+void PackPanel(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+    constexpr int64_t kLanes = Units::kLanes;
+    const Squares<Units, T> squares(from, lanes, depth);
+    constexpr int64_t kStep = kGrain * Units::kDepth;
+    const int64_t units = (depth + kStep - 1) / kStep * kGrain;
+    for (int64_t unit = 0; unit < units; unit += kLanes) {
+        const int64_t count = std::min(kLanes, units - unit);
+        for (int64_t lane = 0; lane < kWidth; lane += kLanes) {
+            typename Units::Vec square[kLanes];
+            squares.ByUnit(lane, unit, square);
+            std::byte* at = to + (unit * kWidth + lane) * 4;
+            for (int64_t u = 0; u < count; ++u) Units::Store(at + u * kWidth * 4, square[u]);
+        }
+    }
+}
+
+// A panel [units / kLanes][kWidth][kLanes]; up to whole squares.
+template <typename Units, int64_t kWidth, typename T>
+void PackTiles(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+    constexpr int64_t kLanes = Units::kLanes;
+    const Squares<Units, T> squares(from, lanes, depth);
+    const int64_t units = (depth + Units::kDepth - 1) / Units::kDepth;
+    for (int64_t unit = 0; unit < units; unit += kLanes) {
+        for (int64_t lane = 0; lane < kWidth; lane += kLanes) {
+            typename Units::Vec square[kLanes];
+            squares.ByLane(lane, unit, square);
+            std::byte* at = to + (unit * kWidth + lane * kLanes) * 4;
+            for (int64_t l = 0; l < kLanes; ++l) Units::Store(at + l * kLanes * 4, square[l]);
+        }
+    }
+}
+
+}  // namespace weft::kernels::dense
