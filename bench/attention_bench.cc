@@ -1,7 +1,7 @@
 // Attention on one core: GFLOP/s of a prefill chunk (causal: what the mask leaves), GB/s of K and V
 // read by one token, and the row-wise kernels of one token.
 //
-//     attention_bench [reference|avx2|avx512]
+//     attention_bench [reference|avx2|avx512|amx [late]]
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -152,6 +152,23 @@ void Prefill(const Kernels& kernels) {
     }
 }
 
+// What follows a known prefix: few rows over many keys.
+void Late(const Kernels& kernels) {
+    fmt::print("few rows over many keys, f16 cache, 1 core\n{:14} {:>8} {:>6} {:>10} {:>10}\n",
+               "model", "context", "rows", "us", "GFLOP/s");
+    for (const Shape& shape : kShapes) {
+        for (int64_t rows : {1, 2, 4, 8, 16, 32, 64}) {
+            const int64_t context = 1536;
+            const Problem problem(kernels, shape, DType::kF16, context, rows);
+            const double seconds = problem.Time();
+            const double keys = rows * (context - rows) + rows * (rows + 1) / 2.0;
+            const double flops = 4.0 * keys * shape.head_dim * shape.heads;
+            fmt::print("{:14} {:8} {:6} {:10.1f} {:10.1f}\n", shape.name, context, rows,
+                       seconds * 1e6, flops / seconds * 1e-9);
+        }
+    }
+}
+
 void Decode(const Kernels& kernels) {
     fmt::print("one token, one layer, 1 core\n{:14} {:>6} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
                "model", "cache", "context", "us warm", "GB/s", "us cold", "GB/s");
@@ -212,8 +229,13 @@ int Main(int argc, char** argv) {
     }
     const Kernels& kernels = KernelsFor(level);
     fmt::print("kernels: {}\n", CpuLevelName(kernels.level));
+    if (argc > 2 && std::string_view(argv[2]) == "late") {
+        Late(kernels);
+        return 0;
+    }
     Rows(kernels);
     Prefill(kernels);
+    Late(kernels);
     Decode(kernels);
     return 0;
 }

@@ -3,7 +3,9 @@
 // (many tokens) in GOP/s against the peak of int8 dot products (float weights: of float FMAs).
 //
 // Usage: matmul_bench [threads=2] [tokens=512] [type ...]
-//        matmul_bench THREADS limits     prints the limits alone, as JSON
+//        matmul_bench THREADS limits            prints the limits alone, as JSON
+//        matmul_bench THREADS rows [type ...]   the steps of a batched decode: few tokens, weights
+//                                               that come from memory (SIZE MiB of them: $WEFT_MIB)
 #include <fmt/core.h>
 #include <immintrin.h>
 #include <sys/mman.h>
@@ -15,6 +17,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -121,6 +125,8 @@ struct Shape {
     int64_t rows, cols;
 };
 
+constexpr int64_t kFewTokens[] = {1, 2, 4, 8, 12, 16, 20, 24, 32, 48, 64, 128};
+
 // Matrices of one shape, more of them than the caches hold; timed one after another.
 class Matrices {
   public:
@@ -200,6 +206,34 @@ void MeasurePrepare(const Kernels& kernels) {
     }
 }
 
+// Few tokens, as in steps that decode several sequences; weights of `total_bytes`, in turn.
+void MeasureRows(const Kernels& kernels, DType dtype, Shape shape, int threads,
+                 int64_t total_bytes) {
+    Matrices many(kernels, dtype, shape, total_bytes);
+    fmt::print("{:5} {:6} x {:<5} GOP/s", Info(dtype).name, shape.rows, shape.cols);
+    for (int64_t tokens : kFewTokens) {
+        fmt::print("{:7.0f}", many.Products(tokens) / many.Run(threads, tokens, 4) / 1e9);
+    }
+    fmt::print("\n");
+}
+
+int MeasureRowsOfTypes(const Kernels& kernels, int threads, std::span<char*> types) {
+    const char* mib = std::getenv("WEFT_MIB");
+    const int64_t bytes = int64_t{mib != nullptr ? std::atoi(mib) : 160} << 20;
+    fmt::print("{} kernels, {} threads; tokens:{:8}", CpuLevelName(kernels.level), threads, "");
+    for (int64_t tokens : kFewTokens) fmt::print("{:7}", tokens);
+    fmt::print("\n");
+    for (const char* name : types) {
+        const std::optional<DType> dtype = weft::DTypeOfName(name);
+        if (!dtype) continue;
+        for (const Shape& shape : {Shape{2048, 2048}, Shape{1536, 576}}) {
+            if (shape.cols % Info(*dtype).block_elements != 0) continue;
+            MeasureRows(kernels, *dtype, shape, threads, bytes);
+        }
+    }
+    return 0;
+}
+
 Limits MeasureLimits(int threads) {
     if (!weft::DetectCpu().avx512_vnni) return {};  // not measured: the loops are AVX-512
     return {ReadBandwidth(threads), Int8Peak(threads), FloatPeak(threads)};
@@ -218,8 +252,11 @@ int PrintLimits(int threads) {
 int main(int argc, char** argv) {
     const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
     if (argc > 2 && std::string_view(argv[2]) == "limits") return PrintLimits(threads);
-    const int64_t tokens = argc > 2 ? std::atoi(argv[2]) : 512;
     const Kernels& kernels = weft::kernels::KernelsFor(weft::BestCpuLevel(weft::DetectCpu()));
+    if (argc > 2 && std::string_view(argv[2]) == "rows") {
+        return MeasureRowsOfTypes(kernels, threads, {argv + 3, static_cast<size_t>(argc - 3)});
+    }
+    const int64_t tokens = argc > 2 ? std::atoi(argv[2]) : 512;
     const Limits limits = MeasureLimits(threads);
     fmt::print(
         "{} kernels, {} threads, {} tokens; limits: read {:.1f} GB/s, int8 {:.0f} GOP/s, "

@@ -22,4 +22,11 @@ struct alignas(64) DecodedUnit {
 
 inline constexpr int kUnitsPerBlock = 8;
 
+// A Grid with its code book's tables: made at the first call, never changed.
+template <typename Grid>
+const Grid& TheGrid() {
+    static const Grid grid;
+    return grid;
+}
+
 }  // namespace weft::kernels

@@ -86,7 +86,7 @@ class DecodedMatMul {
     }
 
     const MatMulArgs& args_;
-    const Grid grid_ = {};
+    const Grid& grid_ = TheGrid<Grid>();
     DecodedUnit units_[kUnitsPerBlock];
     alignas(64) float sums_[kMostTokens][kStripRows];
     alignas(64) double wide_[kMostTokens][kStripRows];

@@ -171,7 +171,7 @@ struct Shape {
 std::vector<Shape> ShapesFor(std::mt19937& random, DType dtype, int count) {
     const int64_t unit = Info(dtype).block_elements;
     const int64_t most = unit == 256 ? 4 : unit == 32 ? 20 : 200;
-    std::vector<Shape> shapes = {{1, unit, 1}, {16, unit, 70}, {33, unit * 3, 7}};
+    std::vector<Shape> shapes = {{1, unit, 1}, {16, unit, 150}, {33, unit * 3, 7}};
     const auto pick = [&](int64_t low, int64_t high) {
         return std::uniform_int_distribution<int64_t>(low, high)(random);
     };
@@ -301,7 +301,7 @@ TEST(MatMul, SegmentedSumsDoNotDependOnTheCut) {
         const Kernels& kernels = KernelsFor(level);
         std::mt19937 random(17);
         for (DType dtype : WeightTypes()) {
-            const int64_t rows = 37, cols = 1024, tokens = 13;
+            const int64_t rows = 37, cols = 1024, tokens = 53;
             const int64_t cut = Info(dtype).block_elements == 256 ? 256 : 5 * 64;
             const Weight weight(random, dtype, rows, cols);
             const auto x = RandomFloats(random, tokens * cols);
@@ -326,10 +326,10 @@ TEST(MatMul, AddsTheBias) {
         for (DType dtype : WeightTypes()) {
             const Weight weight(random, dtype, 37, Info(dtype).block_elements * 2);
             const Packed packed(kernels, weight);
-            const auto x = RandomFloats(random, 9 * weight.cols);
+            const auto x = RandomFloats(random, 49 * weight.cols);
             const auto bias = RandomFloats(random, weight.rows);
-            const auto plain = Multiply(kernels, packed, x, 9, 1);
-            const auto biased = Multiply(kernels, packed, x, 9, 1, bias.data());
+            const auto plain = Multiply(kernels, packed, x, 49, 1);
+            const auto biased = Multiply(kernels, packed, x, 49, 1, bias.data());
             for (size_t i = 0; i < plain.size(); ++i) {
                 EXPECT_EQ(biased[i], plain[i] + bias[i % bias.size()]);
             }

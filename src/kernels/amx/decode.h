@@ -160,52 +160,56 @@ struct ScalesAndMinima {
 using DecodeQ4_K = ScalesAndMinima<false>;
 using DecodeQ5_K = ScalesAndMinima<true>;
 
-struct DecodeQ6_K {
+// The columns of a block are two halves of four groups; Of::Group<g>(w, half, unit) decodes one.
+template <typename Of>
+struct InHalves {
+    static void Decode(const std::byte* w, Unit* units) {
+        for (int half = 0; half < 2; ++half) Groups(w, half, units + 4 * half);
+    }
+
+  private:
+    template <int kGroup = 0>
+    static void Groups(const std::byte* w, int half, Unit* units) {
+        Of::template Group<kGroup>(w, half, units[kGroup]);
+        if constexpr (kGroup < 3) Groups<kGroup + 1>(w, half, units);
+    }
+};
+
+struct DecodeQ6_K : InHalves<DecodeQ6_K> {
     using Block = avx512::BlockQ6_K;
     static constexpr DType kType = DType::kQ6_K;
     static constexpr int kUnits = 8, kScales = 2, kMins = 0;
     static constexpr bool kHalvesApart = true;  // of four units, the first halves are added first
-    template <int kGroup = 0>
-    static void Group(const std::byte* w, int half, Unit* units) {
-        Unit& unit = units[4 * half + kGroup];
+    template <int kGroup>
+    static void Group(const std::byte* w, int half, Unit& unit) {
         for (int i = 0; i < 8; ++i) {
             const std::byte* quants = w + 288 + (half * 8 + i) * 192;
             const __m512i nibbles = LoadBytes(quants + kGroup % 2 * 64);
             PutLess(unit, i, Block::Weights<kGroup>(nibbles, LoadBytes(quants + 128)), 32);
         }
         for (int s = 0; s < 2; ++s) PutScale(unit, Block::Scale(w, half * 8 + 2 * kGroup + s), s);
-        if constexpr (kGroup < 3) Group<kGroup + 1>(w, half, units);
-    }
-    static void Decode(const std::byte* w, Unit* units) {
-        for (int half = 0; half < 2; ++half) Group(w, half, units);
     }
 };
 
-struct DecodeTernary {
+struct DecodeTernary : InHalves<DecodeTernary> {
     static constexpr DType kType = DType::kTQ2_0;
     static constexpr int kUnits = 8, kScales = 1, kMins = 0;
-    template <int kGroup = 0>
-    static void Group(const std::byte* w, int half, Unit* units) {
-        Unit& unit = units[4 * half + kGroup];
+    template <int kGroup>
+    static void Group(const std::byte* w, int half, Unit& unit) {
         for (int i = 0; i < 8; ++i) {
             PutLess(unit, i, BitPairs<kGroup>(LoadBytes(w + 32 + (8 * half + i) * 64)), 1);
         }
         PutScale(unit, LoadHalves(w));
-        if constexpr (kGroup < 3) Group<kGroup + 1>(w, half, units);
-    }
-    static void Decode(const std::byte* w, Unit* units) {
-        for (int half = 0; half < 2; ++half) Group(w, half, units);
     }
 };
 
 // Weights times their small scales: one float scale is left.
-struct DecodeQ2_K {
+struct DecodeQ2_K : InHalves<DecodeQ2_K> {
     using Block = avx512::BlockQ2_K;
     static constexpr DType kType = DType::kQ2_K;
     static constexpr int kUnits = 8, kScales = 1, kMins = 2;
-    template <int kGroup = 0>
-    static void Group(const std::byte* w, int half, Unit* units) {
-        Unit& unit = units[4 * half + kGroup];
+    template <int kGroup>
+    static void Group(const std::byte* w, int half, Unit& unit) {
         for (int s = 0; s < 2; ++s) {
             const int at = 8 * half + 2 * kGroup + s;
             const __m512i scale = avx512::InBothHalves(Block::Scale(w, at));
@@ -216,10 +220,6 @@ struct DecodeQ2_K {
             PutMin(unit, Block::Min(w, at), s);
         }
         PutScale(unit, LoadHalves(w));
-        if constexpr (kGroup < 3) Group<kGroup + 1>(w, half, units);
-    }
-    static void Decode(const std::byte* w, Unit* units) {
-        for (int half = 0; half < 2; ++half) Group(w, half, units);
     }
 };
 
@@ -258,9 +258,9 @@ template <typename Grid>
 struct FromGrid {
     static constexpr DType kType = Grid::kType;
     static constexpr int kUnits = 8, kScales = Grid::kScales, kMins = 0;
-    void Decode(const std::byte* w, Unit* units) const {
+    static void Decode(const std::byte* w, Unit* units) {
         DecodedUnit decoded[kUnitsPerBlock];
-        grid.Decode(w, decoded);
+        TheGrid<Grid>().Decode(w, decoded);
         for (int u = 0; u < kUnits; ++u) {
             for (int j = 0; j < 8; ++j) {
                 const __m512i weights = _mm512_load_si512(decoded[u].q[j]);
@@ -271,7 +271,6 @@ struct FromGrid {
             }
         }
     }
-    const Grid grid = {};
 };
 
 }  // namespace weft::kernels::amx

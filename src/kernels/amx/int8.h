@@ -1,8 +1,9 @@
 // Quantized weights times int8 activations with tiles, for any Decoder (decode.h): the loops.
 //
 // The tokens of a chunk stay in L2 while a pass goes through the columns of four strips, 256 at a
-// time: these are decoded once for all tokens of the chunk; then, for 16 tokens and two strips, the
-// dots of each 32 columns are made by tiles and added, scaled, to the float sums.
+// time: these are decoded once for all tokens of the chunk. For up to 16 tokens, two dots of 32 (or
+// 16) columns at a time, tiles make the dots of one strip while those of the strip before are
+// scaled and added to the float sums.
 #pragma once
 
 #include <algorithm>
@@ -24,71 +25,70 @@ class Int8Tiles {
           strip_bytes_(strips::StripBytes(Decoder::kType, args.weight.cols)),
           segment_(args.segment_cols == 0
                        ? units_
-                       : std::max<int64_t>(args.segment_cols / 32, Decoder::kUnits)),
-          fast_(args.segment_cols == 0 || segment_ == 2 || segment_ % kGroup == 0) {}
+                       : std::max<int64_t>(args.segment_cols / 32, Decoder::kUnits)) {}
 
     // y of the weight's rows [rows.begin, rows.end) for every token.
     void Run(Range rows) {
-        Shape();
         for (int64_t begin = 0; begin < args_.rows; begin += kChunk) {
-            const int64_t count = std::min<int64_t>(kChunk, args_.rows - begin);
+            BeginChunk(begin, std::min<int64_t>(kChunk, args_.rows - begin));
             for (int64_t row = rows.begin; row < rows.end; row += kStrips * kStripRows) {
                 const int64_t left = (rows.end - row + kStripRows - 1) / kStripRows;
-                Pass(row, std::min<int64_t>(kStrips, left), begin, count);
+                Pass(row, std::min<int64_t>(kStrips, left));
             }
         }
     }
 
   private:
-    static constexpr int kTile = 16;    // tokens of a tile
-    static constexpr int kChunk = 256;  // tokens
+    static constexpr int kTile = 16;    // most tokens of a tile
+    static constexpr int kChunk = 128;  // tokens
     static constexpr int kStrips = 4;   // of a pass
     static constexpr int kColumns = 8;  // units that are decoded at a time
     static constexpr int kScales = Decoder::kScales, kMins = Decoder::kMins;
-    static constexpr int kGroup = 4;  // units whose dots wait together
+    static constexpr int kPairUnits = 2 / kScales;  // units of a pair of dots
     static constexpr bool kHalvesApart = requires { Decoder::kHalvesApart; };
 
-    // Tiles 0 and 1: dots of two strips. 2: activations of 16 tokens. 3: those of the last tokens,
-    // 4 and 5 their dots. 6 and 7: weights.
-    void Shape() {
+    // A chunk is cut into tiles of the same number of tokens. Where they do not divide it the last
+    // tile begins earlier, and computes a few tokens of the one before again.
+    void BeginChunk(int64_t token, int64_t count) {
+        chunk_ = token;
+        count_ = count;
+        tiles_of_chunk_ = (count + kTile - 1) / kTile;
+        const int64_t least = (count + tiles_of_chunk_ - 1) / tiles_of_chunk_;
+        tile_ = std::min((least + 3) / 4 * 4, count);
+        // Tiles 0 and 1: dots. 4 and 5: activations. 6 and 7: weights.
         TileConfig config;
-        const int64_t tail = args_.rows % kTile == 0 ? kTile : args_.rows % kTile;
         for (int i = 0; i < 2; ++i) {
-            config.Set(i, kTile, 64), config.Set(4 + i, tail, 64);
+            config.Set(i, tile_, 64);
+            config.Set(4 + i, tile_, 32 / kScales);
             config.Set(6 + i, 8 / kScales, 64);
         }
-        config.Set(2, kTile, 32 / kScales), config.Set(3, tail, 32 / kScales);
         tiles_.Shape(config);
     }
+
+    int64_t FirstOfTile(int64_t tile) const { return std::min(tile * tile_, count_ - tile_); }
 
     const ActivationBlock* Row(int64_t token) const {
         return reinterpret_cast<const ActivationBlock*>(args_.prepared) + token * x_stride_;
     }
 
-    // `strips` strips from `row` on times `count` tokens from `token` on.
-    void Pass(int64_t row, int64_t strips, int64_t token, int64_t count) {
+    // `strips` strips from `row` on times the tokens of the chunk.
+    void Pass(int64_t row, int64_t strips) {
         const std::byte* w = args_.weight.data + row / kStripRows * strip_bytes_;
+        const auto slots = static_cast<size_t>(tiles_of_chunk_ * kTile);
         for (int64_t s = 0; s < strips; ++s) {
-            std::memset(sums_[s], 0, static_cast<size_t>(count) * sizeof sums_[s][0]);
-            if (args_.segment_cols == 0) continue;
-            std::memset(wide_[s], 0, static_cast<size_t>(count) * sizeof wide_[s][0]);
+            std::memset(sums_[s], 0, slots * sizeof sums_[s][0]);
+            if (args_.segment_cols != 0) std::memset(wide_[s], 0, slots * sizeof wide_[s][0]);
         }
         for (int64_t unit = 0; unit < units_; unit += kColumns) {
             const int64_t width = std::min<int64_t>(kColumns, units_ - unit);
             for (int64_t s = 0; s < strips; ++s) Decode(w + s * strip_bytes_, unit, width, s);
-            for (int64_t s = 0; s < strips; s += 2) {
-                const bool two = strips - s > 1;
-                const int64_t tiles = two && width == kColumns && fast_ ? count / kTile : 0;
-                if (tiles > 0) Tiles(s, token, tiles, unit);
-                for (int64_t t = tiles * kTile; t < count; t += kTile) {
-                    const int64_t tokens = std::min<int64_t>(kTile, count - t);
-                    two ? Area<2>(s, token, t, tokens, unit, width)
-                        : Area<1>(s, token, t, tokens, unit, width);
-                }
+            for (int64_t i = 0; i < tiles_of_chunk_; ++i) {
+                tile_ == kTile ? Tile<kTile>(i, unit, width, strips)
+                               : Tile<1>(i, unit, width, strips);
             }
         }
         for (int64_t s = 0; s < strips; ++s) {
-            for (int64_t t = 0; t < count; ++t) Finish(row + s * kStripRows, token + t, s, t);
+            for (int64_t t = 0; t < count_; ++t) Finish(row + s * kStripRows, s, t);
         }
     }
 
@@ -96,156 +96,113 @@ class Int8Tiles {
         constexpr int64_t kBytes = strips::BlockBytes(Decoder::kType);
         const std::byte* w = strip + unit / Decoder::kUnits * kBytes;
         for (int64_t u = 0; u < width; u += Decoder::kUnits, w += kBytes) {
-            decoder_.Decode(w, decoded_[s] + u);
+            Decoder::Decode(w, decoded_[s] + u);
         }
     }
 
-    // S strips times the tokens [t, t + tokens) of the chunk that begins with token `chunk`.
-    template <int S>
-    void Area(int64_t s, int64_t chunk, int64_t t, int64_t tokens, int64_t unit, int64_t width) {
-        for (int64_t g = 0; g < width; g += kGroup) {
-            const ActivationBlock* x = Row(chunk + t) + unit + g;
-            const int64_t end = std::min<int64_t>(kGroup, width - g);
-            for (int64_t d = 0; d < end * kScales; ++d) {
-                tokens == kTile ? Dots<S, 0, 2>(s, g, d, x, dots_[0])
-                                : Dots<S, 4, 3>(s, g, d, x, dots_[0]);
+    // Two dots that follow one another in the order of sums: unit i, half h, and what comes after.
+    // `count`: 1 where there is only the first.
+    struct Pair {
+        int64_t i[2], h[2], count;
+        Pair(int64_t number, int64_t width) {
+            const int64_t d = 2 * number;
+            if constexpr (kHalvesApart) {  // four units: their first halves, their second ones
+                for (int k = 0; k < 2; ++k) i[k] = d / 8 * 4 + d % 4 + k, h[k] = d / 4 % 2;
+            } else {
+                for (int k = 0; k < 2; ++k) i[k] = (d + k) / kScales, h[k] = (d + k) % kScales;
             }
-            for (int half = 0; half < S; ++half) {
-                for (int64_t i = 0; i < end;) {
-                    const int64_t in_segment = (unit + g + i) % segment_;
-                    const int64_t stop = std::min(end, i + segment_ - in_segment);
-                    AddTokens<kTile>({s + half, half, t, 0, g, i, stop}, x, tokens);
-                    i = stop;
-                    const bool whole = (unit + g + i) % segment_ == 0 || unit + g + i == units_;
-                    if (args_.segment_cols != 0 && whole) Widen(s + half, t, tokens);
-                }
-            }
+            count = std::min<int64_t>(2, width * kScales - d);
         }
-    }
-
-    // What tiles make of one group of units: dots of two strips.
-    using GroupDots = int32_t[2][kGroup * kScales][kTile][kStripRows];
-
-    // Dots number d of a group (unit by unit, half by half) that begins with unit g of those that
-    // are decoded, for the tokens at x.
-    template <int S, int kC, int kA>
-    [[gnu::always_inline]] void Dots(int64_t s, int64_t g, int64_t d, const ActivationBlock* x,
-                                     GroupDots& dots) {
-        constexpr int kBytes = 32 / kScales;
-        const int64_t i = d / kScales, h = d % kScales;
-        Load<kA>(x[i].q + kBytes * h, x_stride_ * static_cast<int64_t>(sizeof *x));
-        Load<6>(decoded_[s][g + i].q[8 / kScales * h], 64);
-        if constexpr (S == 2) Load<7>(decoded_[s + 1][g + i].q[8 / kScales * h], 64);
-        Zero<kC>();
-        TimesInt8<kC, kA, 6>();
-        if constexpr (S == 2) {
-            Zero<kC + 1>();
-            TimesInt8<kC + 1, kA, 7>();
-        }
-        Store<kC>(dots[0][d], 64);
-        if constexpr (S == 2) Store<kC + 1>(dots[1][d], 64);
-    }
-
-    // Whole tiles of two strips from the first token of a chunk on: while the dots of one group are
-    // added, tiles make those of the next.
-    void Tiles(int64_t s, int64_t chunk, int64_t tiles, int64_t unit) {
-        constexpr int64_t kGroups = kColumns / kGroup;
-        const auto at = [&](int64_t n) {
-            return Row(chunk + n / kGroups * kTile) + unit + n % kGroups * kGroup;
-        };
-        const int64_t end = tiles * kGroups;
-        for (int64_t d = 0; d < kGroup * kScales; ++d) Dots<2, 0, 2>(s, 0, d, at(0), dots_[0]);
-        for (int64_t n = 0; n < end; ++n) {
-            const int64_t g = n % kGroups * kGroup, t = n / kGroups * kTile;
-            const ActivationBlock* next = at(std::min(n + 1, end - 1));
-            const ActivationBlock* later = at(std::min(n + 2, end - 1));
-            for (int half = 0; half < 2; ++half) {
-                const Piece piece = {s + half, half, t, 0, g, 0, kGroup};
-                if (n + 1 < end) {
-                    const int64_t d = half * kGroup * kScales / 2;
-                    AddWhile(
-                        piece, at(n), dots_[n % 2], [&](int64_t i) __attribute__((always_inline)) {
-                            Fetch(later, d + i);
-                            Dots<2, 0, 2>(s, (n + 1) % kGroups * kGroup, d + i, next,
-                                          dots_[(n + 1) % 2]);
-                        });
-                } else {
-                    AddWhile(piece, at(n), dots_[n % 2], [](int64_t) {});
-                }
-                const int64_t done = unit + g + kGroup;
-                if (args_.segment_cols != 0 && segment_ > 2 &&
-                    (done % segment_ == 0 || done == units_)) {
-                    Widen(s + half, t, kTile);
-                }
-            }
-        }
-    }
-
-    // Fetches piece i, of as many as there are dots, of a group's activations into L1.
-    [[gnu::always_inline]] void Fetch(const ActivationBlock* x, int64_t i) const {
-        constexpr int kLines = kTile / kScales;
-#pragma GCC unroll 16
-        for (int k = 0; k < kLines; ++k) {
-            const int64_t line = i * kLines + k;
-            _mm_prefetch(x + line % kTile * x_stride_ + line / kTile, _MM_HINT_T0);
-        }
-    }
-
-    // Units [begin, end) of the group at unit g of strip s, whose dots are those of strip `half`,
-    // for tokens from t on; t + done is the first of these.
-    struct Piece {
-        int64_t s, half, t, done, g, begin, end;
     };
 
-    template <int T>
-    void AddTokens(Piece piece, const ActivationBlock* x, int64_t tokens) {
-        for (; tokens - piece.done >= T; piece.done += T) Add<T>(piece, x + piece.done * x_stride_);
-        if constexpr (T > 1) {
-            if (piece.done < tokens) AddTokens<T / 2>(piece, x, tokens);
+    // What is to be added of the dots of one strip: those of `pair`, for the tile of tokens at x.
+    struct Piece {
+        Pair pair;
+        int64_t s, slot, unit;
+        const ActivationBlock* x;
+    };
+
+    // All strips times tile number `tile`, units [unit, unit + width). kUnrolled: 16, or 1 for
+    // tiles of fewer tokens.
+    template <int kUnrolled>
+    void Tile(int64_t tile, int64_t unit, int64_t width, int64_t strips) {
+        const ActivationBlock* x = Row(chunk_ + FirstOfTile(tile)) + unit;
+        const int64_t pairs = (width * kScales + 1) / 2;
+        const int64_t x_bytes = x_stride_ * static_cast<int64_t>(sizeof *x);
+        Piece before = {{0, width}, 0, tile * kTile, unit, x};
+        int64_t step = 0;
+        for (int64_t p = 0; p < pairs; ++p) {
+            const Pair pair(p, width);
+            Load<4>(x[pair.i[0]].q + 32 / kScales * pair.h[0], x_bytes);
+            if (pair.count == 2) Load<5>(x[pair.i[1]].q + 32 / kScales * pair.h[1], x_bytes);
+            for (int64_t s = 0; s < strips; ++s, ++step) {
+                Dots(s, pair, dots_[step % 2]);
+                if (p + 1 < pairs) Fetch(x + kPairUnits * (p + 1), s);
+                if (step > 0) AddPiece<kUnrolled>(before, dots_[(step + 1) % 2]);
+                before.pair = pair;
+                before.s = s;
+            }
+        }
+        AddPiece<kUnrolled>(before, dots_[(step + 1) % 2]);
+    }
+
+    using PairDots = int32_t[2][kTile][kStripRows];
+
+    [[gnu::always_inline]] void Dots(int64_t s, const Pair& pair, PairDots& dots) {
+        Load<6>(decoded_[s][pair.i[0]].q[8 / kScales * pair.h[0]], 64);
+        Zero<0>();
+        TimesInt8<0, 4, 6>();
+        if (pair.count == 2) {
+            Load<7>(decoded_[s][pair.i[1]].q[8 / kScales * pair.h[1]], 64);
+            Zero<1>();
+            TimesInt8<1, 5, 7>();
+            Store<0>(dots[0], 64);
+            Store<1>(dots[1], 64);
+        } else {
+            Store<0>(dots[0], 64);
+        }
+    }
+
+    // Fetches a share of a tile's activations of the units at x into L1.
+    [[gnu::always_inline]] void Fetch(const ActivationBlock* x, int64_t share) const {
+#pragma GCC unroll 4
+        for (int64_t k = 0; k < kTile / kStrips; ++k) {
+            const ActivationBlock* line = x + (share * (kTile / kStrips) + k) * x_stride_;
+            for (int u = 0; u < kPairUnits; ++u) _mm_prefetch(line + u, _MM_HINT_T0);
+        }
+    }
+
+    template <int kUnrolled>
+    [[gnu::always_inline]] void AddPiece(const Piece& piece, const PairDots& dots) {
+        if constexpr (kUnrolled == kTile) {
+            AddTokens<kTile>(piece, 0, dots);
+        } else {
+            int64_t t = 0;
+            for (; tile_ - t >= 4; t += 4) AddTokens<4>(piece, t, dots);
+            for (; t < tile_; ++t) AddTokens<1>(piece, t, dots);
         }
     }
 
     template <int T>
-    void Add(const Piece& piece, const ActivationBlock* x) {
-        float(*all)[kStripRows] = sums_[piece.s] + piece.t + piece.done;
+    [[gnu::always_inline]] void AddTokens(const Piece& piece, int64_t first, const PairDots& dots) {
+        const ActivationBlock* x = piece.x + first * x_stride_;
+        float(*all)[kStripRows] = sums_[piece.s] + piece.slot + first;
         __m512 sums[T];
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) sums[t] = _mm512_load_ps(all[t]);
-        const int64_t steps = (piece.end - piece.begin) * kScales;
-        for (int64_t e = 0; e < steps; ++e) AddStep<T>(piece, e, x, dots_[0], sums);
-#pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) _mm512_store_ps(all[t], sums[t]);
-    }
-
-    // A whole group for a tile of tokens; calls meanwhile(i) for i = 0, 1, ... once every two
-    // steps.
-    template <typename Meanwhile>
-    [[gnu::always_inline]] void AddWhile(const Piece& piece, const ActivationBlock* x,
-                                         const GroupDots& dots, const Meanwhile& meanwhile) {
-        float(*all)[kStripRows] = sums_[piece.s] + piece.t;
-        __m512 sums[kTile];
-#pragma GCC unroll 16
-        for (int t = 0; t < kTile; ++t) sums[t] = _mm512_load_ps(all[t]);
-#pragma GCC unroll 1
-        for (int64_t e = 0; e < kGroup * kScales; e += 2) {
-            meanwhile(e / 2);
-            AddStep<kTile>(piece, e, x, dots, sums);
-            AddStep<kTile>(piece, e + 1, x, dots, sums);
-            if (segment_ == 2) WidenSums(piece, sums);
+        for (int64_t k = 0; k < piece.pair.count; ++k) {
+            const int64_t i = piece.pair.i[k], h = piece.pair.h[k];
+            const Unit& unit = decoded_[piece.s][i];
+            AddScaled<T>(dots[k] + first, unit.scale[h], x + i, sums);
+            AddMins<T>(unit, x + i, sums);
+            const int64_t done = piece.unit + i + 1;
+            const bool whole = kHalvesApart ? done % 4 == 0 && h == 1 : h + 1 == kScales;
+            if (args_.segment_cols != 0 && whole && (done % segment_ == 0 || done == units_)) {
+                Widen<T>(wide_[piece.s] + piece.slot + first, sums);
+            }
         }
 #pragma GCC unroll 16
-        for (int t = 0; t < kTile; ++t) _mm512_store_ps(all[t], sums[t]);
-    }
-
-    // Step e of a piece: adds one unit, or one half of it, in the order that its type has.
-    template <int T>
-    [[gnu::always_inline]] void AddStep(const Piece& piece, int64_t e, const ActivationBlock* x,
-                                        const GroupDots& dots, __m512 (&sums)[T]) const {
-        const int64_t i = piece.begin + (kHalvesApart ? e % kGroup : e / kScales);
-        const int64_t h = kHalvesApart ? e / kGroup : e % kScales;
-        const Unit& unit = decoded_[piece.s][piece.g + i];
-        AddScaled<T>(dots[piece.half][i * kScales + h] + piece.done, unit.scale[h], x + i, sums);
-        AddMins<T>(unit, x + i, sums);
+        for (int t = 0; t < T; ++t) _mm512_store_ps(all[t], sums[t]);
     }
 
     template <int T>
@@ -275,11 +232,11 @@ class Int8Tiles {
         }
     }
 
-    // The end of a segment, of sums that are in registers.
-    [[gnu::always_inline]] void WidenSums(const Piece& piece, __m512 (&sums)[kTile]) {
-        double(*all)[kStripRows] = wide_[piece.s] + piece.t;
+    // The end of a segment.
+    template <int T>
+    [[gnu::always_inline]] void Widen(double (*all)[kStripRows], __m512 (&sums)[T]) const {
 #pragma GCC unroll 16
-        for (int t = 0; t < kTile; ++t) {
+        for (int t = 0; t < T; ++t) {
             const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(sums[t]));
             const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(sums[t], 1));
             _mm512_store_pd(all[t], _mm512_add_pd(_mm512_load_pd(all[t]), low));
@@ -288,33 +245,23 @@ class Int8Tiles {
         }
     }
 
-    // The end of a segment.
-    void Widen(int64_t s, int64_t token, int64_t tokens) {
-        for (int64_t t = token; t < token + tokens; ++t) {
-            double* wide = wide_[s][t];
-            const __m256 low = _mm256_load_ps(sums_[s][t]), high = _mm256_load_ps(sums_[s][t] + 8);
-            _mm512_store_pd(wide, _mm512_add_pd(_mm512_load_pd(wide), _mm512_cvtps_pd(low)));
-            _mm512_store_pd(wide + 8,
-                            _mm512_add_pd(_mm512_load_pd(wide + 8), _mm512_cvtps_pd(high)));
-            _mm512_store_ps(sums_[s][t], _mm512_setzero_ps());
-        }
-    }
-
-    void Finish(int64_t row, int64_t token, int64_t s, int64_t t) {
+    // Token t of the chunk.
+    void Finish(int64_t row, int64_t s, int64_t t) {
+        const int64_t tile = std::min(t / tile_, tiles_of_chunk_ - 1);
+        const int64_t slot = tile * kTile + t - FirstOfTile(tile);
         if (args_.segment_cols == 0) {
-            return avx512::StoreSums(args_, row, token, _mm512_load_ps(sums_[s][t]));
+            return avx512::StoreSums(args_, row, chunk_ + t, _mm512_load_ps(sums_[s][slot]));
         }
-        avx512::StoreWide(args_, row, token, _mm512_load_pd(wide_[s][t]),
-                          _mm512_load_pd(wide_[s][t] + 8));
+        avx512::StoreWide(args_, row, chunk_ + t, _mm512_load_pd(wide_[s][slot]),
+                          _mm512_load_pd(wide_[s][slot] + 8));
     }
 
     const MatMulArgs& args_;
     const int64_t x_stride_, units_, strip_bytes_, segment_;
-    const bool fast_;  // segments end where groups do, or are of two units
-    const Decoder decoder_ = {};
     TilesInUse tiles_;
+    int64_t chunk_ = 0, count_ = 0, tile_ = 0, tiles_of_chunk_ = 0;
     Unit decoded_[kStrips][kColumns];
-    alignas(64) GroupDots dots_[2];
+    alignas(4096) PairDots dots_[2];
     alignas(64) float sums_[kStrips][kChunk][kStripRows];
     alignas(64) double wide_[kStrips][kChunk][kStripRows];
 };
