@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cstdio>
+#include <new>
 #include <random>
 #include <string_view>
 #include <thread>
@@ -27,9 +29,21 @@ struct Shape {
 constexpr Shape kShapes[] = {{2048, 576, 576},  {2048, 192, 576},   {2048, 1536, 576},
                              {2048, 576, 1536}, {2048, 49152, 576}, {2048, 2048, 2048}};
 
-std::vector<float> Random(int64_t count) {
+// Memory as programs have it: whole cache lines.
+template <typename T>
+struct Lines {
+    using value_type = T;
+    static constexpr std::align_val_t kLine{64};
+    T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), kLine)); }
+    void deallocate(T* at, size_t) { ::operator delete(at, kLine); }
+    bool operator==(const Lines&) const { return true; }
+};
+template <typename T>
+using Buffer = std::vector<T, Lines<T>>;
+
+Buffer<float> Random(int64_t count) {
     std::minstd_rand engine(1);
-    std::vector<float> values(static_cast<size_t>(count));
+    Buffer<float> values(static_cast<size_t>(count));
     for (float& value : values) value = static_cast<float>(engine() % 2001) / 1000.0f - 1;
     return values;
 }
@@ -42,7 +56,7 @@ double Seconds(const DenseKernels& kernels, const GemmArgs& args, int threads) {
     double best = 1e9;
     std::barrier meet(threads);
     const auto work = [&](int part) {
-        std::vector<std::byte> scratch(bytes);
+        Buffer<std::byte> scratch(bytes);
         for (int round = 0; round < rounds; ++round) {
             meet.arrive_and_wait();
             const int64_t begin = NowNs();
@@ -59,9 +73,9 @@ double Seconds(const DenseKernels& kernels, const GemmArgs& args, int threads) {
 
 void Measure(const DenseKernels& kernels, const Shape& shape, int threads) {
     const int64_t tokens = shape.tokens, outs = shape.outs, ins = shape.ins;
-    const std::vector<float> x = Random(tokens * ins), w = Random(outs * ins);
-    std::vector<float> y = Random(tokens * outs), dx = x, dw = w;
-    std::vector<uint16_t> w_bf16(w.size(), 0x3f80);
+    const Buffer<float> x = Random(tokens * ins), w = Random(outs * ins);
+    Buffer<float> y = Random(tokens * outs), dx = x, dw = w;
+    Buffer<uint16_t> w_bf16(w.size(), 0x3f80);
     GemmArgs forms[] = {
         {x.data(), ins, 1, w.data(), 1, ins, y.data(), outs, tokens, outs, ins},
         {y.data(), outs, 1, w.data(), ins, 1, dx.data(), ins, tokens, ins, outs},
@@ -77,6 +91,7 @@ void Measure(const DenseKernels& kernels, const Shape& shape, int threads) {
         const double halves = Seconds(kernels, args, threads);
         fmt::print("{:5} {:6} {:5} {:13} {:8} {:8.0f} {:8.0f} {:8.0f}\n", tokens, outs, ins,
                    kNames[form], threads, flops / f32, flops / bf16, flops / halves);
+        std::fflush(stdout);
     }
 }
 

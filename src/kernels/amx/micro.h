@@ -44,10 +44,6 @@ struct Micro {
             Load<2>(below, bytes), Load<3>(below + 16, bytes);
         } else {
             Zero<0>(), Zero<1>(), Zero<2>(), Zero<3>();
-            for (int i = 0; i < kRows; ++i) {
-                __builtin_prefetch(c + i * c_stride, 1);
-                __builtin_prefetch(c + i * c_stride + 16, 1);
-            }
         }
         for (int64_t d = 0; d < depth; d += kStep, a += 2048, b += 2048) {
             Load<4>(a, 64);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "hw/cpu.h"
+#include "kernels/dense/attention.h"
 #include "kernels/dense/gemm.h"
 
 namespace weft::kernels::dense {
@@ -11,6 +12,11 @@ struct DenseKernels {
     CpuLevel level;
     int64_t (*gemm_scratch_bytes)(const GemmArgs& args);
     void (*gemm)(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts);
+    int64_t (*causal_scratch_bytes)(const CausalArgs& args);
+    void (*causal)(const CausalArgs& args, std::span<std::byte> scratch, int part, int parts);
+    int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args);
+    void (*causal_grad)(const CausalGradArgs& args, std::span<std::byte> scratch, int part,
+                        int parts);
 };
 
 // The table for `level`; a level that this build lacks gives the next lower one.

@@ -1,0 +1,126 @@
+// Causal attention of training, forward and backward: GFLOP/s of what the mask leaves (forward 4,
+// backward 10 FLOPs a pair and dim), for one sequence of 2048 rows.
+//
+//     causal_bench [reference|avx2|avx512|amx]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/deadline.h"
+#include "kernels/dense/dense.h"
+
+namespace weft::kernels::dense {
+namespace {
+
+struct Shape {
+    const char* name;
+    int64_t heads, kv_heads, head_dim;
+};
+constexpr Shape kShapes[] = {
+    {"smollm2-135m", 9, 3, 64}, {"llama-3.2-1b", 32, 8, 64}, {"llama-3.1-8b", 32, 8, 128}};
+
+std::vector<float> Numbers(int64_t count) {
+    std::vector<float> values(static_cast<size_t>(count));
+    uint32_t state = 1;
+    for (float& value : values) {
+        state = state * 1664525 + 1013904223;
+        value = static_cast<float>(state >> 8) * 0x1p-23f - 1;
+    }
+    return values;
+}
+
+// Seconds of one call on a team, the best of five.
+template <typename Call>
+double Seconds(int threads, int64_t scratch_bytes, const Call& call) {
+    std::vector<std::vector<std::byte>> scratch(
+        static_cast<size_t>(threads), std::vector<std::byte>(static_cast<size_t>(scratch_bytes)));
+    double best = 1e9;
+    for (int round = 0; round < 5; ++round) {
+        const int64_t begin = NowNs();
+        {
+            std::vector<std::jthread> team;
+            for (int part = 1; part < threads; ++part) {
+                team.emplace_back([&, part] { call(scratch[static_cast<size_t>(part)], part); });
+            }
+            call(scratch[0], 0);
+        }
+        best = std::min(best, static_cast<double>(NowNs() - begin) * 1e-9);
+    }
+    return best;
+}
+
+void Measure(const DenseKernels& kernels, const Shape& shape, Compute compute, int threads) {
+    constexpr int32_t kRows = 2048;
+    const int64_t width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
+    const auto q = Numbers(kRows * width), k = Numbers(kRows * kv_width), v = k, dout = q;
+    std::vector<float> out = q, dq = q, dk = k, dv = k;
+    std::vector<float> lse(static_cast<size_t>(shape.heads * kRows));
+    const Sequence sequence{0, kRows, 0, {}};
+    CausalArgs forward;
+    forward.args = {{&sequence, 1},
+                    q.data(),
+                    k.data(),
+                    v.data(),
+                    width,
+                    kv_width,
+                    kv_width,
+                    shape.heads,
+                    shape.kv_heads,
+                    shape.head_dim,
+                    0,
+                    shape.heads / shape.kv_heads,
+                    0,
+                    0.125f};
+    forward.out = out.data(), forward.out_stride = width;
+    forward.lse = lse.data(), forward.lse_stride = kRows;
+    forward.compute = compute;
+    CausalGradArgs backward;
+    backward.args = {forward.args, dout.data(), width,    dq.data(), dk.data(),
+                     dv.data(),    width,       kv_width, kv_width};
+    backward.out = out.data(), backward.out_stride = width;
+    backward.lse = lse.data(), backward.lse_stride = kRows;
+    backward.compute = compute;
+    const double pairs = 0.5e-9 * kRows * (kRows + 1) * static_cast<double>(width);
+    const double there = Seconds(threads, kernels.causal_scratch_bytes(forward),
+                                 [&](std::span<std::byte> scratch, int part) {
+                                     kernels.causal(forward, scratch, part, threads);
+                                 });
+    const double back = Seconds(threads, kernels.causal_grad_scratch_bytes(backward),
+                                [&](std::span<std::byte> scratch, int part) {
+                                    kernels.causal_grad(backward, scratch, part, threads);
+                                });
+    fmt::print("{:14} {:>5} {:8} {:10.2f} {:8.0f} {:10.2f} {:8.0f}\n", shape.name,
+               compute == Compute::kF32 ? "f32" : "bf16", threads, there * 1e3, 4 * pairs / there,
+               back * 1e3, 10 * pairs / back);
+    std::fflush(stdout);
+}
+
+int Main(int argc, char** argv) {
+    CpuLevel level = BestCpuLevel(DetectCpu());
+    for (CpuLevel other : kCpuLevels) {
+        if (argc > 1 && std::string_view(argv[1]) == CpuLevelName(other)) {
+            level = std::min(level, other);
+        }
+    }
+    const DenseKernels& kernels = DenseKernelsFor(level);
+    fmt::print("kernels: {}\n{:14} {:>5} {:>8} {:>10} {:>8} {:>10} {:>8}\n",
+               CpuLevelName(kernels.level), "model", "", "threads", "ms", "GFLOP/s", "ms back",
+               "GFLOP/s");
+    for (const Shape& shape : kShapes) {
+        for (Compute compute : {Compute::kF32, Compute::kBf16}) {
+            for (int threads : {1, 2}) Measure(kernels, shape, compute, threads);
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace weft::kernels::dense
+
+int main(int argc, char** argv) {
+    return weft::kernels::dense::Main(argc, argv);
+}

@@ -1,0 +1,436 @@
+// The blocks of dense/attention.h, written once for all instruction sets on the micro-kernels of
+// dense/blocked.h: Micro multiplies, Simd (avx2/simd.h, avx512/simd.h) does rows of scores.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/dense/attention.h"
+#include "kernels/dense/blocked.h"
+#include "kernels/vector_ops.h"
+
+namespace weft::kernels::dense {
+
+// Hands out lines of scratch; with no memory behind it, it counts them.
+class Carver {
+  public:
+    explicit Carver(std::byte* begin) : begin_(begin) {
+        if (begin != nullptr) used_ = (64 - reinterpret_cast<uintptr_t>(begin) % 64) % 64;
+    }
+    template <typename T = std::byte>
+    T* Take(int64_t bytes) {
+        std::byte* at = begin_ == nullptr ? nullptr : begin_ + used_;
+        used_ += RoundUp(bytes, 64);
+        return reinterpret_cast<T*>(at);
+    }
+    int64_t used() const { return used_; }
+
+  private:
+    std::byte* begin_;
+    int64_t used_ = 0;
+};
+
+// A number of panels that lie side by side.
+struct Panels {
+    std::byte* data = nullptr;
+    int64_t bytes = 0;  // of one panel
+};
+
+// C [m, n] = or += A . B over the first `depth` of the panels.
+template <typename Micro>
+void MultiplyPanels(const Panels& a, const Panels& b, int64_t m, int64_t n, int64_t depth, float* c,
+                    int64_t c_stride, bool add) {
+    for (int64_t j = 0; j < n; j += Micro::kCols) {
+        for (int64_t i = 0; i < m; i += Micro::kRows) {
+            TileOf<Micro>(a.data + i / Micro::kRows * a.bytes, b.data + j / Micro::kCols * b.bytes,
+                          depth, c + i * c_stride + j, c_stride, m - i, n - j, add);
+        }
+    }
+}
+
+// What forward and backward have in common: one KV head of one sequence, and its blocks.
+template <typename Micro, typename Simd>
+class FlashBlocks {
+  public:
+    static constexpr int64_t kQueries = RoundUp(128, Micro::kRows);
+    static constexpr int64_t kKeys = 256;
+    static constexpr float kLog2E = 1.44269504f;
+
+    explicit FlashBlocks(const reference::CausalAttentionArgs& args)
+        : args_(args), dims_(args.head_dim) {}
+
+    int64_t Longest() const {
+        int64_t longest = 0;
+        for (const Sequence& sequence : args_.sequences) {
+            longest = std::max<int64_t>(longest, sequence.row_count);
+        }
+        return longest;
+    }
+    int64_t KvHead(int64_t head) const {
+        return (args_.first_head + head) / args_.group - args_.first_kv_head;
+    }
+
+    // Memory for panels of up to `lanes` lanes of A or columns of B.
+    static Panels TakeA(Carver& carver, int64_t lanes, int64_t depth) {
+        const int64_t panel = PanelBytes<Micro>(Micro::kRows, depth);
+        const int64_t count = (lanes + Micro::kRows - 1) / Micro::kRows;
+        return {carver.Take(count * panel + Micro::kSlackBytes), panel};
+    }
+    static Panels TakeB(Carver& carver, int64_t lanes, int64_t depth) {
+        const int64_t panel = PanelBytes<Micro>(Micro::kCols, depth);
+        const int64_t count = (lanes + Micro::kCols - 1) / Micro::kCols;
+        return {carver.Take(count * panel + Micro::kSlackBytes), panel};
+    }
+    static void PackA(Panels& to, const Operand<float>& from, int64_t lanes, int64_t depth) {
+        to.bytes = PanelBytes<Micro>(Micro::kRows, depth);
+        PackAPanels<Micro>(from, lanes, depth, to.data);
+    }
+    static void PackB(Panels& to, const Operand<float>& from, int64_t lanes, int64_t depth) {
+        to.bytes = PanelBytes<Micro>(Micro::kCols, depth);
+        PackBPanels<Micro>(from, lanes, depth, to.data);
+    }
+
+    // K or V as [keys, dims], of which the dims are added up: panels of keys.
+    void PackKeys(Panels& to, const float* rows, int64_t stride, int64_t count) const {
+        PackB(to, {rows, stride, 1}, count, dims_);
+    }
+    // K or V of which the keys are added up: for each block of keys, panels of dims.
+    void PackDims(Panels& to, const float* rows, int64_t stride, int64_t count) const {
+        for (int64_t key = 0; key < count; key += kKeys) {
+            Panels block = BlockOf(to, key);
+            PackB(block, {rows + key * stride, 1, stride}, dims_, std::min(kKeys, count - key));
+        }
+    }
+    // The panels of dims of the block of keys from `key` on, of `keys` in all.
+    Panels BlockOf(const Panels& all, int64_t key) const {
+        return {all.data + key / kKeys * BlockBytes(), all.bytes};
+    }
+    Panels BlockOf(const Panels& all, int64_t key, int64_t keys) const {
+        return {all.data + key / kKeys * BlockBytes(),
+                PanelBytes<Micro>(Micro::kCols, std::min(kKeys, keys - key))};
+    }
+    Panels TakeDims(Carver& carver, int64_t keys) const {
+        return {carver.Take((keys + kKeys - 1) / kKeys * BlockBytes() + Micro::kSlackBytes), 0};
+    }
+    int64_t BlockBytes() const {
+        return RoundUp(PanelBytes<Micro>(RoundUp(dims_, Micro::kCols), kKeys), 64);
+    }
+    // Keys from `key` on, of panels of keys.
+    Panels KeysFrom(const Panels& all, int64_t key) const {
+        return {all.data + key / Micro::kCols * all.bytes, all.bytes};
+    }
+
+    const reference::CausalAttentionArgs& args_;
+    const int64_t dims_;
+};
+
+template <typename Micro, typename Simd>
+class FlashForward : FlashBlocks<Micro, Simd> {
+    using Base = FlashBlocks<Micro, Simd>;
+    using Base::args_, Base::dims_, Base::kKeys, Base::kQueries;
+
+  public:
+    FlashForward(const CausalArgs& args, std::byte* scratch)
+        : Base(args.args), call_(args), carver_(scratch) {
+        const int64_t longest = Base::Longest();
+        k_ = Base::TakeB(carver_, longest, dims_);
+        v_ = Base::TakeDims(carver_, longest);
+        q_ = Base::TakeA(carver_, kQueries, dims_);
+        p_ = Base::TakeA(carver_, kQueries, kKeys);
+        scores_ = carver_.template Take<float>(kQueries * kKeys * 4);
+        sums_ = carver_.template Take<float>(kQueries * dims_ * 4);
+        largest_ = carver_.template Take<float>(kQueries * 4);
+        totals_ = carver_.template Take<float>(kQueries * 4);
+    }
+    int64_t ScratchBytes() const { return carver_.used() + 64; }
+
+    void Run(int part, int parts) {
+        const typename Micro::Session session;
+        int64_t total = 0;
+        ForBlocks([&](const Sequence&, int64_t, int64_t, int64_t cost) { total += cost; });
+        const int64_t begin = total * part / parts, end = total * (part + 1) / parts;
+        int64_t at = 0, packed_row = -1, packed_head = -1;
+        ForBlocks([&](const Sequence& sequence, int64_t head, int64_t first, int64_t cost) {
+            const bool mine = at >= begin && at < end;
+            at += cost;
+            if (!mine) return;
+            const int64_t kv = Base::KvHead(head);
+            if (packed_row != sequence.row_begin || packed_head != kv) {
+                packed_row = sequence.row_begin;
+                packed_head = kv;
+                PackKv(sequence, kv);
+            }
+            Block(sequence, head, first);
+        });
+    }
+
+  private:
+    // Calls on_block(sequence, head, first query, cost) for every block, by KV heads.
+    template <typename OnBlock>
+    void ForBlocks(OnBlock on_block) const {
+        for (const Sequence& sequence : args_.sequences) {
+            for (int64_t kv = 0; kv < args_.kv_heads; ++kv) {
+                for (int64_t head = 0; head < args_.heads; ++head) {
+                    if (Base::KvHead(head) != kv) continue;
+                    for (int64_t i = 0; i < sequence.row_count; i += kQueries) {
+                        on_block(sequence, head, i, i + kQueries);
+                    }
+                }
+            }
+        }
+    }
+
+    void PackKv(const Sequence& sequence, int64_t kv) {
+        const int64_t row = sequence.row_begin, column = kv * dims_;
+        Base::PackKeys(k_, args_.k + row * args_.k_stride + column, args_.k_stride,
+                       sequence.row_count);
+        Base::PackDims(v_, args_.v + row * args_.v_stride + column, args_.v_stride,
+                       sequence.row_count);
+    }
+
+    void Block(const Sequence& sequence, int64_t head, int64_t first) {
+        const int64_t queries = std::min(kQueries, sequence.row_count - first);
+        const int64_t row = sequence.row_begin + first;
+        Base::PackA(q_, {args_.q + row * args_.q_stride + head * dims_, args_.q_stride, 1}, queries,
+                    dims_);
+        std::fill_n(largest_, queries, -INFINITY);
+        std::fill_n(totals_, queries, 0.0f);
+        for (int64_t key = 0; key < first + queries; key += kKeys) {
+            const int64_t keys = std::min(kKeys, first + queries - key);
+            MultiplyPanels<Micro>(q_, Base::KeysFrom(k_, key), queries, keys, dims_, scores_, kKeys,
+                                  false);
+            for (int64_t i = 0; i < queries; ++i) Soften(i, first + i - key + 1, keys, key > 0);
+            Base::PackA(p_, {scores_, kKeys, 1}, queries, keys);
+            MultiplyPanels<Micro>(p_, Base::BlockOf(v_, key, sequence.row_count), queries, dims_,
+                                  keys, sums_, dims_, key > 0);
+        }
+        for (int64_t i = 0; i < queries; ++i) {
+            const auto factor = Simd::Set(1.0f / totals_[i]);
+            MapElements<Simd>(sums_ + i * dims_,
+                              call_.out + (row + i) * call_.out_stride + head * dims_, dims_, 0, 1,
+                              [&](typename Simd::Float x) { return Simd::Mul(x, factor); });
+            call_.lse[head * call_.lse_stride + row + i] =
+                (largest_[i] + std::log2(totals_[i])) / Base::kLog2E;
+        }
+    }
+
+    // Scores of query i become probabilities but for a factor that all of its keys share; what was
+    // summed with another one is scaled. The query sees the first `seen` keys.
+    void Soften(int64_t i, int64_t seen, int64_t keys, bool rescale) {
+        using Float = typename Simd::Float;
+        float* scores = scores_ + i * kKeys;
+        seen = std::clamp<int64_t>(seen, 0, keys);
+        std::fill(scores + seen, scores + keys, 0.0f);
+        if (seen == 0) return;
+        const Float scale = Simd::Set(args_.scale * Base::kLog2E);
+        Float most = Simd::Set(largest_[i]);
+        const Float none = most;
+        ForVectors<Simd>(
+            0, seen,
+            [&](int64_t k) {
+                const Float s = Simd::Mul(Simd::Load(scores + k), scale);
+                Simd::Store(scores + k, s);
+                most = Simd::Max(s, most);
+            },
+            [&](int64_t k, int64_t left) {
+                const Float s = Simd::Mul(Simd::LoadFirst(scores + k, left), scale);
+                Simd::StoreFirst(scores + k, s, left);
+                most = Simd::Max(Simd::Select(left, s, none), most);
+            });
+        const float largest = Simd::Largest(most);
+        const Float shift = Simd::Set(largest);
+        Float total = Simd::Zero();
+        ForVectors<Simd>(
+            0, seen,
+            [&](int64_t k) {
+                const Float p = Exp2<Simd>(Simd::Sub(Simd::Load(scores + k), shift));
+                Simd::Store(scores + k, p);
+                total = Simd::Add(total, p);
+            },
+            [&](int64_t k, int64_t left) {
+                const Float p = Exp2<Simd>(Simd::Sub(Simd::LoadFirst(scores + k, left), shift));
+                Simd::StoreFirst(scores + k, p, left);
+                total = Simd::Add(total, Simd::Select(left, p, Simd::Zero()));
+            });
+        const float before = rescale ? std::exp2(largest_[i] - largest) : 0.0f;
+        totals_[i] = totals_[i] * before + Simd::Sum(total);
+        if (rescale && before != 1.0f) {
+            const Float factor = Simd::Set(before);
+            float* sums = sums_ + i * dims_;
+            MapElements<Simd>(sums, sums, dims_, 0, 1,
+                              [&](Float x) { return Simd::Mul(x, factor); });
+        }
+        largest_[i] = largest;
+    }
+
+    const CausalArgs& call_;
+    Carver carver_;
+    Panels k_, v_, q_, p_;
+    float *scores_, *sums_, *largest_, *totals_;
+};
+
+template <typename Micro, typename Simd>
+class FlashBackward : FlashBlocks<Micro, Simd> {
+    using Base = FlashBlocks<Micro, Simd>;
+    using Base::args_, Base::dims_, Base::kKeys, Base::kQueries;
+
+  public:
+    FlashBackward(const CausalGradArgs& args, std::byte* scratch)
+        : Base(args.args.forward), call_(args), carver_(scratch) {
+        const int64_t longest = Base::Longest();
+        k_ = Base::TakeB(carver_, longest, dims_);
+        v_ = Base::TakeB(carver_, longest, dims_);
+        k_dims_ = Base::TakeDims(carver_, longest);
+        q_ = Base::TakeA(carver_, kQueries, dims_);
+        dout_ = Base::TakeA(carver_, kQueries, dims_);
+        q_dims_ = Base::TakeB(carver_, dims_, kQueries);
+        dout_dims_ = Base::TakeB(carver_, dims_, kQueries);
+        ds_ = Base::TakeA(carver_, kQueries, kKeys);
+        turned_ = Base::TakeA(carver_, kKeys, kQueries);
+        p_ = carver_.template Take<float>(kQueries * kKeys * 4);
+        dp_ = carver_.template Take<float>(kQueries * kKeys * 4);
+        weighted_ = carver_.template Take<float>(kQueries * 4);
+    }
+    int64_t ScratchBytes() const { return carver_.used() + 64; }
+
+    void Run(int part, int parts) {
+        const typename Micro::Session session;
+        int64_t total = 0, at = 0;
+        for (const Sequence& sequence : args_.sequences) total += Cost(sequence) * args_.kv_heads;
+        for (const Sequence& sequence : args_.sequences) {
+            const int64_t cost = Cost(sequence);
+            for (int64_t kv = 0; kv < args_.kv_heads; ++kv, at += cost) {
+                const int64_t middle = at + cost / 2;
+                if (middle < total * part / parts || middle >= total * (part + 1) / parts) continue;
+                KvHeadOf(sequence, kv);
+            }
+        }
+    }
+
+  private:
+    static int64_t Cost(const Sequence& sequence) {
+        return sequence.row_count * (sequence.row_count + kQueries);
+    }
+
+    void KvHeadOf(const Sequence& sequence, int64_t kv) {
+        const int64_t row = sequence.row_begin, column = kv * dims_, count = sequence.row_count;
+        const float* keys = args_.k + row * args_.k_stride + column;
+        Base::PackKeys(k_, keys, args_.k_stride, count);
+        Base::PackDims(k_dims_, keys, args_.k_stride, count);
+        Base::PackKeys(v_, args_.v + row * args_.v_stride + column, args_.v_stride, count);
+        for (int64_t i = row; i < row + count; ++i) {
+            std::fill_n(call_.args.dk + i * call_.args.dk_stride + column, dims_, 0.0f);
+            std::fill_n(call_.args.dv + i * call_.args.dv_stride + column, dims_, 0.0f);
+        }
+        for (int64_t head = 0; head < args_.heads; ++head) {
+            if (Base::KvHead(head) != kv) continue;
+            for (int64_t i = 0; i < count; i += kQueries) Block(sequence, kv, head, i);
+        }
+    }
+
+    void Block(const Sequence& sequence, int64_t kv, int64_t head, int64_t first) {
+        const auto& grads = call_.args;
+        const int64_t queries = std::min(kQueries, sequence.row_count - first);
+        const int64_t row = sequence.row_begin + first, column = head * dims_;
+        const float* q = args_.q + row * args_.q_stride + column;
+        const float* dout = grads.dout + row * grads.dout_stride + column;
+        const float* lse = call_.lse + head * call_.lse_stride + row;
+        float* dq = grads.dq + row * grads.dq_stride + column;
+        Base::PackA(q_, {q, args_.q_stride, 1}, queries, dims_);
+        Base::PackB(q_dims_, {q, 1, args_.q_stride}, dims_, queries);
+        Base::PackA(dout_, {dout, grads.dout_stride, 1}, queries, dims_);
+        Base::PackB(dout_dims_, {dout, 1, grads.dout_stride}, dims_, queries);
+        Weigh(dout, call_.out + row * call_.out_stride + column, queries);
+        for (int64_t key = 0; key < first + queries; key += kKeys) {
+            const int64_t keys = std::min(kKeys, first + queries - key);
+            const int64_t key_row = sequence.row_begin + key;
+            MultiplyPanels<Micro>(q_, Base::KeysFrom(k_, key), queries, keys, dims_, p_, kKeys,
+                                  false);
+            MultiplyPanels<Micro>(dout_, Base::KeysFrom(v_, key), queries, keys, dims_, dp_, kKeys,
+                                  false);
+            for (int64_t i = 0; i < queries; ++i) Scores(i, first + i - key + 1, keys, lse[i]);
+            Base::PackA(turned_, {p_, 1, kKeys}, keys, queries);
+            MultiplyPanels<Micro>(turned_, dout_dims_, keys, dims_, queries,
+                                  grads.dv + key_row * grads.dv_stride + kv * dims_,
+                                  grads.dv_stride, true);
+            Base::PackA(turned_, {dp_, 1, kKeys}, keys, queries);
+            MultiplyPanels<Micro>(turned_, q_dims_, keys, dims_, queries,
+                                  grads.dk + key_row * grads.dk_stride + kv * dims_,
+                                  grads.dk_stride, true);
+            Base::PackA(ds_, {dp_, kKeys, 1}, queries, keys);
+            MultiplyPanels<Micro>(ds_, Base::BlockOf(k_dims_, key, sequence.row_count), queries,
+                                  dims_, keys, dq, grads.dq_stride, key > 0);
+        }
+    }
+
+    // Rows' sums of p * dp, which are those of dout * out.
+    void Weigh(const float* dout, const float* out, int64_t queries) {
+        for (int64_t i = 0; i < queries; ++i) {
+            const float* a = dout + i * call_.args.dout_stride;
+            const float* b = out + i * call_.out_stride;
+            auto sum = Simd::Zero();
+            ForVectors<Simd>(
+                0, dims_,
+                [&](int64_t d) { sum = Simd::Fma(Simd::Load(a + d), Simd::Load(b + d), sum); },
+                [&](int64_t d, int64_t left) {
+                    sum =
+                        Simd::Fma(Simd::LoadFirst(a + d, left), Simd::LoadFirst(b + d, left), sum);
+                });
+            weighted_[i] = Simd::Sum(sum);
+        }
+    }
+
+    // p_: scores become probabilities; dp_ becomes scale * ds. The query sees `seen` keys.
+    void Scores(int64_t i, int64_t seen, int64_t keys, float lse) {
+        using Float = typename Simd::Float;
+        float *p = p_ + i * kKeys, *dp = dp_ + i * kKeys;
+        seen = std::clamp<int64_t>(seen, 0, keys);
+        std::fill(p + seen, p + keys, 0.0f);
+        std::fill(dp + seen, dp + keys, 0.0f);
+        const Float scale = Simd::Set(args_.scale), weighted = Simd::Set(weighted_[i]);
+        const Float to_exponent = Simd::Set(args_.scale * Base::kLog2E);
+        const Float shift = Simd::Set(lse * Base::kLog2E);
+        const auto probability = [&](Float s) {
+            return Exp2<Simd>(Simd::Sub(Simd::Mul(s, to_exponent), shift));
+        };
+        ForVectors<Simd>(
+            0, seen,
+            [&](int64_t k) {
+                const Float one = probability(Simd::Load(p + k));
+                const Float ds = Simd::Mul(one, Simd::Sub(Simd::Load(dp + k), weighted));
+                Simd::Store(p + k, one);
+                Simd::Store(dp + k, Simd::Mul(ds, scale));
+            },
+            [&](int64_t k, int64_t left) {
+                const Float one = probability(Simd::LoadFirst(p + k, left));
+                const Float ds = Simd::Mul(one, Simd::Sub(Simd::LoadFirst(dp + k, left), weighted));
+                Simd::StoreFirst(p + k, one, left);
+                Simd::StoreFirst(dp + k, Simd::Mul(ds, scale), left);
+            });
+    }
+
+    const CausalGradArgs& call_;
+    Carver carver_;
+    // Panels whose dims are added up, and whose keys or queries are.
+    Panels k_, v_, q_, dout_, k_dims_, q_dims_, dout_dims_, ds_, turned_;
+    float *p_, *dp_, *weighted_;
+};
+
+template <typename Micro, typename Simd>
+struct Flash {
+    static int64_t ScratchBytes(const CausalArgs& args) {
+        return FlashForward<Micro, Simd>(args, nullptr).ScratchBytes();
+    }
+    static int64_t ScratchBytes(const CausalGradArgs& args) {
+        return FlashBackward<Micro, Simd>(args, nullptr).ScratchBytes();
+    }
+    static void Run(const CausalArgs& args, std::span<std::byte> scratch, int part, int parts) {
+        WEFT_CHECK(static_cast<int64_t>(scratch.size()) >= ScratchBytes(args));
+        FlashForward<Micro, Simd>(args, scratch.data()).Run(part, parts);
+    }
+    static void Run(const CausalGradArgs& args, std::span<std::byte> scratch, int part, int parts) {
+        WEFT_CHECK(static_cast<int64_t>(scratch.size()) >= ScratchBytes(args));
+        FlashBackward<Micro, Simd>(args, scratch.data()).Run(part, parts);
+    }
+};
+
+}  // namespace weft::kernels::dense
