@@ -34,6 +34,7 @@ struct ServeFlags {
     CommonFlags common;
     serve::ServerOptions server;
     bool no_prefix_cache = false;
+    std::string pooling = "auto";
     std::string config;
 };
 
@@ -84,6 +85,7 @@ Status Serve(ServeFlags& flags) {
     }
     options.job = flags.common.job;
     options.batch.prefix_cache = !flags.no_prefix_cache;
+    options.pooling = engine::PoolingOfName(flags.pooling);
     if (options.key_file.empty()) serve::AllowOwnNames(options.http);
     const bool json = flags.common.json;
     if (!json) {
@@ -169,6 +171,22 @@ void AddServing(CLI::App& serve, ServeFlags& flags) {
         ->group(group);
 }
 
+void AddEmbeddings(CLI::App& serve, ServeFlags& flags) {
+    const char* group = "Serving";
+    serve
+        .add_flag(
+            "--embeddings", flags.server.embeddings,
+            "Embeddings and no text: with pipeline stages a server makes only one of them. On "
+            "by itself for a model that was made for embeddings")
+        ->group(group);
+    serve
+        .add_option("--pooling", flags.pooling,
+                    "Embeddings: the hidden state of the last token, the first (cls), or the mean "
+                    "of all (default: what the model's file says, or last)")
+        ->check(CLI::IsMember({"auto", "last", "mean", "cls"}))
+        ->group(group);
+}
+
 // Who may ask, and how.
 void AddAccess(CLI::App& serve, serve::ServerOptions& server) {
     const char* group = "Access";
@@ -208,6 +226,7 @@ void AddServe(CLI::App& app, int& status) {
         ->type_name("FILE");
     AddModel(*serve, flags->common.job.model, flags->common.pull);
     AddServing(*serve, *flags);
+    AddEmbeddings(*serve, *flags);
     AddAccess(*serve, flags->server);
     AddClusterFlags(*serve, flags->common);
     AddLayoutFlags(*serve, flags->common);

@@ -21,6 +21,7 @@ Status CheckRanges(const Job& job) {
                             {"kv_tokens", job.kv_tokens, 0, int64_t{1} << 31},
                             {"chunk", job.chunk, 1, 65536},
                             {"max_outputs", job.max_outputs, 1, 65536},
+                            {"outputs", static_cast<int64_t>(job.outputs), 0, 2},
                             {"draft_bytes", job.draft_bytes, 0, int64_t{1} << 50}};
     for (const Field& field : fields) {
         if (field.value >= field.least && field.value <= field.most) continue;
@@ -65,6 +66,7 @@ std::string JobToJson(const Job& job) {
         {"kv_tokens", job.kv_tokens},
         {"chunk", job.chunk},
         {"max_outputs", job.max_outputs},
+        {"outputs", static_cast<int>(job.outputs)},
         {"kv_dtype", std::string(Info(job.kv_dtype).name)},
         {"draft_bytes", job.draft_bytes},
         {"reference", job.reference},
@@ -92,6 +94,7 @@ Result<Job> JobFromJson(const std::string& text) {
         json.at("kv_tokens").get_to(job.kv_tokens);
         json.at("chunk").get_to(job.chunk);
         json.at("max_outputs").get_to(job.max_outputs);
+        job.outputs = static_cast<model::Outputs>(json.at("outputs").get<int>());
         json.at("draft_bytes").get_to(job.draft_bytes);
         json.at("reference").get_to(job.reference);
         json.at("trace").get_to(job.trace);

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "base/result.h"
 #include "engine/net_table.h"
+#include "model/builder.h"
 #include "tensor/dtype.h"
 
 namespace weft::engine {
@@ -25,6 +26,8 @@ struct Job {
     int64_t chunk = 512;        // most rows of a step
     int64_t max_outputs = 1;    // most output rows of a step
     DType kv_dtype = DType::kF16;
+    // What rank 0 gets of a step. kBoth with pipeline stages is kLogits.
+    model::Outputs outputs = model::Outputs::kLogits;
     int64_t draft_bytes = 0;  // that rank 0 needs beside its share, for a draft model
     bool reference = false;   // reference kernels, float32 KV cache
     bool trace = false;       // record op timings

@@ -51,8 +51,18 @@ std::string Rank::ProofPath(const std::string& fingerprint) const {
     if (job_.model.starts_with("synthetic:")) return "";
     const CpuLevel level = job_.reference ? CpuLevel::kReference : BestCpuLevel(DetectCpu());
     const DType kv = job_.reference ? DType::kF32 : job_.kv_dtype;
-    return RecordPath(
-        fmt::format("{}-{}-{}-{}", fingerprint, WEFT_VERSION, CpuLevelName(level), Info(kv).name));
+    const char* what = job_.outputs == model::Outputs::kHidden ? "-hidden" : "";
+    return RecordPath(fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION, CpuLevelName(level),
+                                  Info(kv).name, what));
+}
+
+// What rank 0 has in the end: the logits of the last token, or the hidden states of all.
+Result<std::vector<float>> Rank::ReadProof(int64_t tokens) {
+    if (cluster_.rank() != 0) return std::vector<float>{};
+    const bool hidden = job_.outputs == model::Outputs::kHidden;
+    std::vector<float> out(static_cast<size_t>(hidden ? tokens * hyper_.hidden : hyper_.vocab));
+    WEFT_TRY(executable_->Read(hidden ? hidden_ : logits_, out));
+    return out;
 }
 
 // Runs the prompt, on all ranks. blocks: for a comparison with a record, or to make one.
@@ -94,11 +104,7 @@ Status Rank::Prove(const std::string& fingerprint) {
     const int64_t begin_ns = NowNs();
     WEFT_ASSIGN(const std::vector<OpDigest> digests, RunProof(tokens, alone));
     ProofRecord record;
-    std::vector<float> logits;
-    if (cluster_.rank() == 0) {
-        logits.resize(static_cast<size_t>(hyper_.vocab));
-        WEFT_TRY(ReadLogits(1, logits));
-    }
+    WEFT_ASSIGN(const std::vector<float> logits, ReadProof(tokens));
     if (alone) {
         // A folder that cannot be written is no reason not to work.
         const Status written = WriteRecord(path, {digests, logits});

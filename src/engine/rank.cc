@@ -119,6 +119,10 @@ Status Rank::Plan() {
     }
     model::BuildOptions build;
     build.context = job_.ctx;
+    build.outputs = job_.outputs;
+    if (layout.pp > 1 && build.outputs == model::Outputs::kBoth) {
+        build.outputs = model::Outputs::kLogits;
+    }
     build.kv_dtype = job_.reference ? DType::kF32 : job_.kv_dtype;
     const int64_t block = Info(build.kv_dtype).block_elements;
     if (hyper_.head_dim % block != 0 || hyper_.windowed_heads.head_dim % block != 0) {
@@ -129,16 +133,20 @@ Status Rank::Plan() {
     }
     WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
     logits_ = program_.Find("logits");
+    hidden_ = program_.Find("hidden");
 
     backend::CompileOptions compile;
     compile.max_tokens = job_.step_rows();
     compile.max_outputs = std::min(job_.max_outputs, compile.max_tokens);
     compile.kv_pages = (job_.cache_tokens() + backend::kPageTokens - 1) / backend::kPageTokens;
     kv_pages_ = compile.kv_pages;
-    if (logits_ != program::kNoValue) compile.keep.push_back(logits_);
-    // What a first stage sends lives until it is sent, while logits of the step before come in.
+    for (const program::ValueId result : {logits_, hidden_}) {
+        if (result != program::kNoValue) compile.keep.push_back(result);
+    }
+    // What a first stage sends lives until it is sent, while the result of the step before comes
+    // in.
     for (const program::Op& op : program_.ops) {
-        if (op.kind() == program::OpKind::kSend && logits_ != program::kNoValue) {
+        if (op.kind() == program::OpKind::kSend && !compile.keep.empty()) {
             compile.keep.push_back(op.inputs[0]);
         }
     }
@@ -390,12 +398,22 @@ Status Rank::ReadLogits(int64_t rows, std::span<float> out) {
 }
 
 Result<std::span<const float>> Rank::Logits(int64_t rows, std::vector<float>& buffer) {
-    const auto size = static_cast<size_t>(rows * hyper_.vocab);
-    if (const float* seen = executable_->View(logits_); seen != nullptr) {
-        return std::span<const float>(seen, size);
+    return Seen(logits_, rows * hyper_.vocab, buffer);
+}
+
+Result<std::span<const float>> Rank::Hidden(int64_t rows, std::vector<float>& buffer) {
+    WEFT_CHECK(has_hidden());
+    return Seen(hidden_, rows * hyper_.hidden, buffer);
+}
+
+Result<std::span<const float>> Rank::Seen(program::ValueId id, int64_t size,
+                                          std::vector<float>& buffer) {
+    const auto count = static_cast<size_t>(size);
+    if (const float* seen = executable_->View(id); seen != nullptr) {
+        return std::span<const float>(seen, count);
     }
-    buffer.resize(size);
-    WEFT_TRY(ReadLogits(rows, buffer));
+    buffer.resize(count);
+    WEFT_TRY(executable_->Read(id, buffer));
     return std::span<const float>(buffer);
 }
 

@@ -82,6 +82,10 @@ class Rank {
     Status ReadLogits(int64_t rows, std::span<float> out);
     // The same, valid until the next step; in `buffer` where the backend's memory can't be seen.
     Result<std::span<const float>> Logits(int64_t rows, std::vector<float>& buffer);
+    // The same of all rows of the last step after the final norm, [rows, hidden], where the job's
+    // outputs have them (rank 0; see has_hidden).
+    Result<std::span<const float>> Hidden(int64_t rows, std::vector<float>& buffer);
+    bool has_hidden() const { return hidden_ != program::kNoValue; }
 
     const Job& job() const { return job_; }
     const model::Hyper& hyper() const { return hyper_; }
@@ -124,6 +128,7 @@ class Rank {
     Status Prove(const std::string& fingerprint);
     std::string ProofPath(const std::string& fingerprint) const;
     Result<std::vector<OpDigest>> RunProof(int64_t tokens, bool blocks);
+    Result<std::vector<float>> ReadProof(int64_t tokens);
     Status ExplainReplicas(const std::vector<OpDigest>& digests);
     Status ExplainRecord(int64_t tokens, ProofRecord& record, double distance);
     Status RefuseToServe(Error error);
@@ -133,6 +138,8 @@ class Rank {
     friend Status RunWorker(Rank& rank);
     Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
+    Result<std::span<const float>> Seen(program::ValueId id, int64_t size,
+                                        std::vector<float>& buffer);
 
     Job job_;
     cluster::Cluster& cluster_;
@@ -140,7 +147,7 @@ class Rank {
     model::Hyper hyper_;
     model::Shard shard_;
     program::Program program_;
-    program::ValueId logits_ = program::kNoValue;
+    program::ValueId logits_ = program::kNoValue, hidden_ = program::kNoValue;
     int64_t kv_pages_ = 0;
     bool entered_ = false;            // Enter was called before
     std::vector<uint8_t> is_loaded_;  // by ValueId; of different weights by different threads

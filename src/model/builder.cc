@@ -46,11 +46,33 @@ ValueId Builder::Enter() {
 
 void Builder::Leave(ValueId x) {
     layer_ = -1;
-    if (shard_.last_stage()) return Logits(x);
+    if (shard_.last_stage()) {
+        if (options_.outputs != Outputs::kLogits) Hidden(x);
+        if (options_.outputs != Outputs::kHidden) Logits(x);
+        return;
+    }
     program_.ops.push_back({program::Send{shard_.rank + shard_.layout.tp}, {x}, {}});
     if (shard_.rank == 0 && options_.cache) {
         const int sender = (shard_.layout.pp - 1) * shard_.layout.tp;
-        program_.Emit(program::Recv{sender}, {}, "logits", {kOutputs, hyper_.vocab});
+        if (options_.outputs == Outputs::kHidden) {
+            program_.Emit(program::Recv{sender}, {}, "hidden", {kTokens, hyper_.hidden});
+        } else {
+            program_.Emit(program::Recv{sender}, {}, "logits", {kOutputs, hyper_.vocab});
+        }
+    }
+}
+
+void Builder::Hidden(ValueId x) {
+    const bool sent = shard_.layout.pp > 1;
+    if (sent && options_.outputs == Outputs::kBoth) {
+        return Fail(MakeError(ErrorCode::kUnsupported,
+                              "logits and hidden states both come from one pipeline stage only"));
+    }
+    const ValueId weight = Weight("output_norm.weight", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
+    const ValueId hidden = program_.Emit(program::RmsNorm{hyper_.rms_eps, hyper_.hidden},
+                                         {x, weight}, "hidden", {kTokens, hyper_.hidden});
+    if (sent && shard_.tensor_rank == 0) {
+        program_.ops.push_back({program::Send{0}, {hidden}, {}});
     }
 }
 

@@ -19,11 +19,19 @@
 
 namespace weft::model {
 
+// What rank 0 has in the end of a step.
+enum class Outputs {
+    kLogits,  // "logits" of the output rows
+    kBoth,    // these, and "hidden" [T, hidden]: all rows after the final norm. One stage only
+    kHidden,  // "hidden" alone; the output matrix is not read
+};
+
 struct BuildOptions {
     DType kv_dtype = DType::kF16;
     // false (training): no KV cache, attention is within the step's own rows, and all ranks of the
     // last stage keep the logits, where the loss is, instead of sending them to rank 0.
     bool cache = true;
+    Outputs outputs = Outputs::kLogits;
     // Positions that a job may use: chooses LongRoPE's factors. 0: no more than it was made for.
     int64_t context = 0;
 };
@@ -42,7 +50,8 @@ class Builder {
 
     // The residual stream of this stage's first layer: embedded tokens, or received.
     program::ValueId Enter();
-    // After the last layer: final norm, logits and their way to rank 0, or sent to the next stage.
+    // After the last layer: final norm, logits (or what BuildOptions::outputs says) and their way
+    // to rank 0, or sent to the next stage.
     void Leave(program::ValueId x);
 
     void BeginLayer(int64_t layer);
@@ -148,6 +157,7 @@ class Builder {
                           const std::string& name);
     program::ValueId EachHead(program::ValueId x, program::ValueId matrices,
                               const std::string& name);
+    void Hidden(program::ValueId x);
     void Logits(program::ValueId x);
     void Fail(Error error);
 

@@ -26,7 +26,8 @@ std::string SupportedArchitectures();
 bool IsSupported(const std::string& architecture);
 
 // The Program of `shard`. Its inputs are "tokens", "positions" and "output_rows"; rank 0's Program
-// (in training: those of the last stage) leaves "logits" [R, vocab].
+// (in training: those of the last stage) leaves "logits" [R, vocab], or what
+// BuildOptions::outputs says.
 // Errors: kUnsupported (architecture), kCorrupt (tensors).
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
                                       const formats::ModelSource& source,

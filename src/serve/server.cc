@@ -55,6 +55,7 @@ Status Server::Open() {
     WEFT_ASSIGN(http_, HttpServer::Start(options_.http, [this](std::shared_ptr<Exchange> exchange) {
                     Handle(std::move(exchange));
                 }));
+    WEFT_TRY(ChooseOutputs());
     watcher_ = std::thread([this] { Watch(); });
     options_.cluster.stop = &force_stop_;
     WEFT_ASSIGN(engine_,
@@ -65,6 +66,23 @@ Status Server::Open() {
     api_ = std::make_unique<Api>(served_, options_.api);
     watched_ = engine_.get();
     ready_ = api_.get();
+    return {};
+}
+
+// What the file says of pooling: GGUF's ARCHITECTURE.pooling_type (0 none, 1 mean, 2 the first
+// token, 3 the last, 4 a ranker).
+Status Server::ChooseOutputs() {
+    WEFT_ASSIGN(const auto source, formats::OpenModel(options_.job.model));
+    const formats::Metadata& meta = source->meta();
+    WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));
+    WEFT_ASSIGN(const int64_t type, meta.IntOr(architecture + ".pooling_type", 0, 100, 0));
+    std::optional<engine::Pooling> said;
+    if (type == 1) said = engine::Pooling::kMean;
+    if (type == 2) said = engine::Pooling::kCls;
+    if (type == 3) said = engine::Pooling::kLast;
+    const bool only = options_.embeddings || said.has_value();
+    options_.job.outputs = only ? model::Outputs::kHidden : model::Outputs::kBoth;
+    served_.pooling = options_.pooling.value_or(said.value_or(engine::Pooling::kLast));
     return {};
 }
 

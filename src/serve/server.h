@@ -14,6 +14,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,10 +37,14 @@ struct ServerOptions {
     std::string name{};                  // the model's name; "": made from its path
     std::vector<std::string> aliases{};  // "gpt-4o": what clients that can't be told ask for
     std::string key_file{};              // API keys; "": none are asked for
+    // Embeddings and nothing else: needed with pipeline stages, and leaner without. So it is, too,
+    // where the file says how to pool.
+    bool embeddings = false;
+    std::optional<engine::Pooling> pooling{};  // none: what the file says, or the last token's
     std::string metrics_prefix = "weft";
     int64_t drain_ms = 30'000;
-    const std::atomic<bool>* interrupted = nullptr;      // by a signal handler
-    std::atomic<bool>* reload = nullptr;  // set, keys and certificates are read again
+    const std::atomic<bool>* interrupted = nullptr;  // by a signal handler
+    std::atomic<bool>* reload = nullptr;             // set, keys and certificates are read again
     std::function<void(const std::string& line)> say{};  // a line for the user
 };
 
@@ -61,6 +66,7 @@ class Server {
     void Handle(std::shared_ptr<Exchange> exchange);
     void Watch();
     void Reload();
+    Status ChooseOutputs();
     Status Describe();
 
     ServerOptions options_;

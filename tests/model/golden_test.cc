@@ -76,6 +76,41 @@ class GoldenModel : public testing::TestWithParam<GoldenCase> {
         EXPECT_LE(std::sqrt(difference / size), 2e-6) << layout.tp << " x " << layout.pp;
     }
 
+    // "hidden", times the output matrix, is the logits that transformers has.
+    void CheckHidden(const model::Layout& layout, model::Outputs outputs) {
+        const model::Hyper hyper = model::ReadHyper(*source_).value();
+        model::BuildOptions options;
+        options.context = 64;
+        options.outputs = outputs;
+        World<double> world(Build(hyper, *source_, layout, options), layout.tp);
+        for (size_t rank = 0; rank < world.size(); ++rank) Bind(world, rank);
+        const auto rows = static_cast<int32_t>(tokens_.size());
+        ASSERT_EQ(world.Run(rows, rows, {{0, rows, 0, {}}}), "");
+        const bool both = outputs == model::Outputs::kBoth;
+        EXPECT_EQ(world.program(0).Find("logits") != program::kNoValue, both);
+        const ValueId id = world.program(0).Find("hidden");
+        ASSERT_NE(id, program::kNoValue);
+        const std::vector<double>& hidden = world.at(0, id);
+        const auto columns = static_cast<size_t>(hyper.hidden);
+        ASSERT_EQ(hidden.size(), tokens_.size() * columns);
+        const char* name = hyper.tied ? "token_embd.weight" : "output.weight";
+        const std::vector<float> matrix = source_->ReadFloats(*source_->FindTensor(name)).value();
+        const size_t vocab = matrix.size() / columns;
+        double difference = 0, size = 0;
+        for (size_t i = 0; i < expected_.size(); ++i) {
+            double logit = 0;
+            for (size_t k = 0; k < columns; ++k) {
+                logit += hidden[i / vocab * columns + k] * matrix[i % vocab * columns + k];
+            }
+            logit *= double{hyper.logit_scale};
+            const double cap = double{hyper.logit_cap};
+            if (cap != 0) logit = cap * std::tanh(logit / cap);
+            difference += (logit - expected_[i]) * (logit - expected_[i]);
+            size += double{expected_[i]} * expected_[i];
+        }
+        EXPECT_LE(std::sqrt(difference / size), 2e-6) << layout.tp << " x " << layout.pp;
+    }
+
     test::TempDir dir_;
     std::unique_ptr<formats::ModelSource> source_;
     std::vector<int> tokens_;
@@ -92,6 +127,13 @@ TEST_P(GoldenModel, InEveryLayout) {
     for (int tp : {1, 2}) Check({tp, 2, {}, {}});
     Check({3, 2, {5, 1, 2}, {}});
     for (int tp : {2, 3}) Check({tp, 1, {}, {}});
+}
+TEST_P(GoldenModel, HiddenStates) {
+    CheckHidden({}, model::Outputs::kBoth);
+    CheckHidden({2, 1, {}, {}}, model::Outputs::kBoth);
+    CheckHidden({3, 1, {}, {}}, model::Outputs::kHidden);
+    CheckHidden({2, 2, {}, {}}, model::Outputs::kHidden);
+    CheckHidden({1, 2, {}, {}}, model::Outputs::kHidden);
 }
 
 }  // namespace

@@ -79,6 +79,7 @@ struct BatchEngine::Active {
     formats::StreamDecoder decoder;
     StopMatcher stop;
     Sequence sequence;
+    std::optional<Pooler> pooler;
     int64_t most = 0;  // tokens to say
     int64_t said = 0;
     int64_t submitted_ns = 0, started_ns = 0, first_ns = 0;
@@ -127,6 +128,7 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
     engine->rank_->SetIdle(true);
     engine->hyper_ = engine->rank_->hyper();
     engine->context_ = engine->job_.ctx;
+    engine->embeds_ = engine->rank_->has_hidden();
     engine->scheduler_ = std::make_unique<Scheduler>(
         ScheduleOptions{batch.max_seqs, engine->job_.step_rows(), engine->rank_->kv_pages(),
                         backend::kPageTokens, batch.prefix_cache});
@@ -144,10 +146,25 @@ BatchEngine::~BatchEngine() {
 
 Status BatchEngine::Check(const BatchRequest& request) const {
     WEFT_TRY(CheckSampler(request.sampler));
+    if (request.pooling && !embeds()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "with pipeline stages a server makes either text or embeddings, and this "
+                         "one makes text: start one with --embeddings");
+    }
+    if (!request.pooling && !generates()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "this server makes embeddings only: start one without --embeddings");
+    }
     if (request.prompt.empty()) {
         return MakeError(ErrorCode::kUsage, "the prompt has no tokens: give some text");
     }
     const auto tokens = static_cast<int64_t>(request.prompt.size());
+    if (request.pooling && tokens + 1 > context_) {
+        return MakeError(ErrorCode::kUsage,
+                         "the text has {} tokens; at most {} fit the context. Cut it, or start the "
+                         "server with a larger --ctx",
+                         tokens, context_ - 1);
+    }
     if (tokens + 1 > context_) {
         return MakeError(ErrorCode::kUsage,
                          "the prompt has {} tokens; with one for the answer the context of {} "
@@ -175,12 +192,18 @@ Result<int64_t> BatchEngine::Submit(BatchRequest request, std::shared_ptr<Listen
     sequence.key = active->request.key;
     sequence.priority = active->request.priority;
     sequence.weight = active->request.weight;
-    sequence.cached = active->request.cached;
+    const auto pooling = active->request.pooling;
+    // Of a page from the cache no hidden states are known.
+    sequence.cached = active->request.cached && pooling.value_or(Pooling::kLast) == Pooling::kLast;
+    if (pooling) {
+        active->pooler.emplace(*pooling, static_cast<int64_t>(sequence.tokens.size()),
+                               hyper_.hidden);
+    }
     const std::lock_guard lock(mutex_);
     if (published_.state == BatchState::kOver) {
         return MakeError(ErrorCode::kPeerLost, "{}", published_.error);
     }
-    if (draining_ || stopping_) {
+    if ((draining_ && !active->request.goes_on) || stopping_) {
         return MakeError(ErrorCode::kCancelled, "the server is shutting down");
     }
     sequence.id = next_id_++;
@@ -284,6 +307,7 @@ Status BatchEngine::Run() {
         if (!landed.ok()) return FailAll(cluster_->ReportFailure(landed.error()));
     }
     rank_->SetIdle(true);
+    TakeOrders();  // of which nobody else would say that they are over
     for (const auto& [id, active] : active_) {
         End(*active, MakeError(ErrorCode::kCancelled, "the server is shutting down"));
     }
@@ -330,10 +354,14 @@ Status BatchEngine::Survey() {
 void BatchEngine::NoteStart() {
     const int64_t now_ns = NowNs();
     now_.rows.clear();
-    for (const PlannedRows& plan : planned_) {
+    for (size_t i = 0; i < planned_.size(); ++i) {
+        const PlannedRows& plan = planned_[i];
+        const StepData::Sequence& rows = step_.sequences[i];
         Active& active = *active_.at(plan.sequence->id);
         if (active.started_ns == 0) active.started_ns = now_ns;
-        if (plan.output >= 0) now_.rows.push_back({plan.sequence->id, plan.output});
+        if (plan.output < 0 && !active.pooler) continue;
+        now_.rows.push_back(
+            {plan.sequence->id, plan.output, rows.row_begin, rows.row_count, rows.position});
     }
     ++working_.steps;
     working_.step_rows += static_cast<int64_t>(step_.tokens.size());
@@ -344,7 +372,8 @@ Status BatchEngine::RunStep() {
     NoteStart();
     const int64_t begin_ns = NowNs();
     WEFT_TRY(rank_->Run(step_));
-    working_.step_s += Seconds(begin_ns, NowNs());
+    working_.last_step_ns = NowNs();
+    working_.step_s += Seconds(begin_ns, working_.last_step_ns);
     scheduler_->Commit(planned_);
     return {};
 }
@@ -369,7 +398,8 @@ Status BatchEngine::RunPipelined(bool work) {
             flying_ = Flight{step_, now_.rows};
         }
     }
-    working_.step_s += Seconds(begin_ns, NowNs());
+    working_.last_step_ns = NowNs();
+    working_.step_s += Seconds(begin_ns, working_.last_step_ns);
     return landed ? SayAll(*landed) : Status();
 }
 
@@ -383,20 +413,58 @@ Status BatchEngine::Land() {
 Status BatchEngine::SayAll(const Flight& flight) {
     const int64_t begin_ns = NowNs();
     if (!flight.rows.empty()) {
-        const auto outputs = static_cast<int64_t>(flight.rows.size());
-        WEFT_ASSIGN(const std::span<const float> logits, rank_->Logits(outputs, logits_));
-        const auto vocab = static_cast<size_t>(hyper_.vocab);
-        for (const Flight::Row& row : flight.rows) {
-            const auto it = active_.find(row.id);
-            if (it == active_.end()) continue;  // cancelled meanwhile
-            it->second->sequence.in_flight = false;
-            Say(*it->second, logits.subspan(static_cast<size_t>(row.output) * vocab, vocab));
-        }
-        working_.last_token_ns = NowNs();
+        WEFT_TRY(Pool(flight));
+        WEFT_TRY(SayLogits(flight));
         losses_ = 0;
         Sweep();
     }
     working_.say_s += Seconds(begin_ns, NowNs());
+    return {};
+}
+
+Status BatchEngine::SayLogits(const Flight& flight) {
+    const auto outputs =
+        std::ranges::count_if(flight.rows, [](const Flight::Row& row) { return row.output >= 0; });
+    if (outputs == 0 || !generates()) return {};
+    WEFT_ASSIGN(const std::span<const float> logits, rank_->Logits(outputs, logits_));
+    const auto vocab = static_cast<size_t>(hyper_.vocab);
+    for (const Flight::Row& row : flight.rows) {
+        const auto it = active_.find(row.id);
+        if (it == active_.end() || it->second->pooler) continue;  // cancelled meanwhile
+        it->second->sequence.in_flight = false;
+        Say(*it->second, logits.subspan(static_cast<size_t>(row.output) * vocab, vocab));
+        working_.last_token_ns = NowNs();
+    }
+    return {};
+}
+
+// Embeddings: hidden states of the step's rows; after the last of a prompt, its vector.
+Status BatchEngine::Pool(const Flight& flight) {
+    std::span<const float> hidden;
+    const auto columns = static_cast<size_t>(hyper_.hidden);
+    for (const Flight::Row& row : flight.rows) {
+        const auto it = active_.find(row.id);
+        if (it == active_.end() || !it->second->pooler) continue;
+        Active& active = *it->second;
+        active.sequence.in_flight = false;
+        if (!rank_->has_hidden()) {
+            End(active, MakeError(ErrorCode::kUnsupported,
+                                  "the cluster has pipeline stages now, and makes no embeddings"));
+            continue;
+        }
+        const auto begin = static_cast<size_t>(row.begin), count = static_cast<size_t>(row.count);
+        WEFT_ASSIGN(hidden, rank_->Hidden(row.begin + row.count, hidden_));
+        active.pooler->Add(hidden.subspan(begin * columns, count * columns), row.position);
+        if (row.output < 0) continue;
+        active.first_ns = NowNs();
+        auto vector = active.pooler->Finish();
+        if (!vector.ok()) {
+            End(active, vector.error());
+            continue;
+        }
+        active.listener->OnEmbedding(std::move(*vector));
+        EndWell(active, "embedding");
+    }
     return {};
 }
 
@@ -442,7 +510,10 @@ void BatchEngine::Say(Active& active, std::span<const float> logits) {
     } else if (active.said >= active.most) {
         finish = active.most == active.request.max_tokens ? "length" : "context";
     }
-    if (finish.empty()) return;
+    if (!finish.empty()) EndWell(active, finish);
+}
+
+void BatchEngine::EndWell(Active& active, const std::string& finish) {
     Ending ending{finish};
     ending.prompt_tokens = static_cast<int64_t>(active.request.prompt.size());
     ending.cached_tokens = active.sequence.from_cache;

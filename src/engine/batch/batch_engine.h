@@ -30,6 +30,7 @@
 #include "base/deadline.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "engine/batch/pooling.h"
 #include "engine/batch/scheduler.h"
 #include "engine/job.h"
 #include "engine/rank.h"
@@ -62,6 +63,11 @@ struct BatchRequest {
     // only what comes after that text has to.
     std::optional<formats::Matcher> matcher{};
     std::string constrain_after{};
+    // An embedding of the prompt in place of an answer: only `prompt`, `key`, `priority`, `weight`
+    // and `cached` count.
+    std::optional<Pooling> pooling{};
+    // Part of something that was begun before Drain: it may still come.
+    bool goes_on = false;
 };
 
 struct TokenChance {
@@ -77,7 +83,7 @@ struct SaidToken {
 };
 
 struct Ending {
-    std::string finish;  // "eos", "length", "stop", "context"
+    std::string finish;  // "eos", "length", "stop", "context"; "embedding"
     int64_t prompt_tokens = 0, cached_tokens = 0, said_tokens = 0;
     double queue_s = 0, first_token_s = 0, total_s = 0;  // since Submit
     std::string stop_text{};                             // of "stop": which one it was
@@ -90,6 +96,8 @@ class Listener {
     // A token was said, and this text is new (whole code points; it may be empty, or belong to
     // tokens before, which stop strings held back).
     virtual void OnToken(const SaidToken& token, std::string_view text) = 0;
+    // What pooling made of the prompt, of length 1; before OnEnd.
+    virtual void OnEmbedding(std::vector<float>) {}
     // The last call. `rest`: text that was held back. kCancelled: Cancel was called.
     virtual void OnEnd(std::string_view rest, const Result<Ending>& ending) = 0;
 };
@@ -108,6 +116,7 @@ struct BatchCounters {
     double say_s = 0;           // in logits, sampling, text and listeners
     double sample_s = 0;        // of that, in choosing tokens
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
+    int64_t last_step_ns = 0;   // of the end of the last step, whatever it was for; 0: none yet
 };
 
 struct BatchStats : BatchCounters {
@@ -135,7 +144,8 @@ class BatchEngine {
     // Whether a request can run at all. Errors: as Submit's.
     Status Check(const BatchRequest& request) const;
     // The number of the request, for Cancel. kUsage: it can never run (too long: both numbers are
-    // named; tokens that the model does not have; sampling out of range). After an error of Run:
+    // named; tokens that the model does not have; sampling out of range). kUnsupported: the job's
+    // outputs lack what it needs. After an error of Run:
     // that error.
     Result<int64_t> Submit(BatchRequest request, std::shared_ptr<Listener> listener);
     // Its pages are free before the next step. Nothing where it has ended.
@@ -153,6 +163,9 @@ class BatchEngine {
     const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
     const model::Hyper& hyper() const { return hyper_; }
     int64_t context() const { return context_; }
+    // Whether it makes embeddings; whether it says tokens.
+    bool embeds() const { return embeds_; }
+    bool generates() const { return job_.outputs != model::Outputs::kHidden; }
     // On the thread of Run or before it.
     Rank& rank() { return *rank_; }
     cluster::Cluster& cluster() { return *cluster_; }
@@ -166,7 +179,8 @@ class BatchEngine {
     struct Flight {
         struct Row {
             int64_t id;
-            int32_t output;
+            int32_t output;                  // -1: no logits
+            int32_t begin, count, position;  // of its rows in the step
         };
         StepData step;
         std::vector<Row> rows;
@@ -180,6 +194,9 @@ class BatchEngine {
     Status Land();
     void NoteStart();
     Status SayAll(const Flight& flight);
+    Status SayLogits(const Flight& flight);
+    Status Pool(const Flight& flight);
+    void EndWell(Active& active, const std::string& finish);
     void Say(Active& active, std::span<const float> logits);
     Result<int32_t> Draw(Active& active, std::span<const float> logits);
     void End(Active& active, const Result<Ending>& ending);
@@ -200,6 +217,7 @@ class BatchEngine {
     model::Hyper hyper_;
     Job job_;
     int64_t context_ = 0;
+    bool embeds_ = false;
     std::unique_ptr<Scheduler> scheduler_;
     std::map<int64_t, std::unique_ptr<Active>> active_;
     std::vector<int64_t> ended_;  // swept after the step
@@ -207,7 +225,7 @@ class BatchEngine {
     std::vector<PlannedRows> planned_;
     Flight now_;                    // of the step that has just run
     std::optional<Flight> flying_;  // with pipeline stages
-    std::vector<float> logits_;
+    std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
     BatchStats working_;    // the loop's own
     bool reported_ = true;  // more of it than the counters has changed

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "serve/api/chat.h"
 #include "serve/api/completions.h"
+#include "serve/api/embeddings.h"
 #include "serve/api/messages.h"
 #include "serve/api/responses.h"
 #include "serve/page.h"
@@ -197,6 +198,13 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> 
                "server_overloaded"});
 }
 
+// For what is part of a request that was taken in; so there is a bound for these, too.
+void Api::PostAlways(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    wake_.notify_one();
+}
+
 void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::string& method = exchange->request().method;
     if (ServePage(*exchange) || !Knows(exchange)) return;
@@ -244,6 +252,8 @@ bool Api::HandlePost(const std::shared_ptr<Exchange>& exchange) {
         Post(exchange, [this, exchange] { Generate(exchange, PlanChat); });
     } else if (path == "/v1/completions") {
         Post(exchange, [this, exchange] { Generate(exchange, PlanCompletion); });
+    } else if (path == "/v1/embeddings") {
+        Post(exchange, [this, exchange] { Embed(exchange); });
     } else if (path == "/v1/responses") {
         Post(exchange, [this, exchange] { Generate(exchange, PlanResponse); });
     } else if (path == "/v1/messages") {
@@ -268,15 +278,37 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     if (!error) error = make(body, served_, plan);
     if (error) return Refuse(*exchange, *error);
     std::shared_ptr<Limiter::Ticket> ticket;
-    if (!Admit(*exchange, plan, ticket)) return;
-    auto observer = [metrics = options_.metrics, ticket](const AnswerRecord& record) {
+    std::vector<engine::BatchRequest*> requests;
+    for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
+    if (!Admit(*exchange, requests, plan.headers, ticket)) return;
+    Answer::Start(*served_.engine, std::move(exchange), std::move(plan),
+                  Observe(std::move(ticket)));
+}
+
+void Api::Embed(std::shared_ptr<Exchange> exchange) {
+    if (exchange->gone()) return;
+    Json body;
+    EmbeddingPlan plan;
+    auto error = ParseBody(exchange->request().body, body);
+    if (!error) error = PlanEmbeddings(body, served_, plan);
+    if (error) return Refuse(*exchange, *error);
+    std::shared_ptr<Limiter::Ticket> ticket;
+    std::vector<engine::BatchRequest*> requests;
+    for (engine::BatchRequest& request : plan.requests) requests.push_back(&request);
+    if (!Admit(*exchange, requests, plan.headers, ticket)) return;
+    const auto later = [this](std::function<void()> work) { PostAlways(std::move(work)); };
+    EmbeddingAnswer::Start(served_, std::move(exchange), std::move(plan), later,
+                           Observe(std::move(ticket)));
+}
+
+// What is done when a request has ended.
+Answer::Observer Api::Observe(std::shared_ptr<Limiter::Ticket> ticket) {
+    return [metrics = options_.metrics, ticket = std::move(ticket)](const AnswerRecord& record) {
         if (metrics != nullptr) metrics->Add(record);
         if (ticket != nullptr) {
             ticket->Settle(record.usage.prompt_tokens + record.usage.said_tokens);
         }
     };
-    ticket.reset();
-    Answer::Start(*served_.engine, std::move(exchange), std::move(plan), std::move(observer));
 }
 
 void Api::Refuse(Exchange& exchange, const ApiError& error, Headers headers) {
@@ -301,9 +333,10 @@ bool Api::Knows(const std::shared_ptr<Exchange>& exchange) {
     return false;
 }
 
-// Puts the key's name, priority and weight into the plan, and counts the request against the key's
-// limits until the ticket goes. False: it was refused.
-bool Api::Admit(Exchange& exchange, AnswerPlan& plan, std::shared_ptr<Limiter::Ticket>& ticket) {
+// Puts the key's name, priority and weight into what the engine is asked, and counts it against the
+// key's limits until the ticket goes. headers: of the answer. False: it was refused.
+bool Api::Admit(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
+                Headers& headers, std::shared_ptr<Limiter::Ticket>& ticket) {
     if (options_.keys == nullptr) return true;
     const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
     const ApiKey* key = ring->Find(PresentedKey(exchange.request()));
@@ -312,21 +345,21 @@ bool Api::Admit(Exchange& exchange, AnswerPlan& plan, std::shared_ptr<Limiter::T
         return false;
     }
     int64_t tokens = 0;
-    for (ChoicePlan& choice : plan.choices) {
-        engine::BatchRequest& request = choice.request;
-        request.key = key->name;
-        request.priority = key->limits.priority;
-        request.weight = key->limits.weight;
-        const auto prompt = static_cast<int64_t>(request.prompt.size());
+    for (engine::BatchRequest* request : requests) {
+        request->key = key->name;
+        request->priority = key->limits.priority;
+        request->weight = key->limits.weight;
+        const auto prompt = static_cast<int64_t>(request->prompt.size());
         const int64_t room = std::max<int64_t>(0, served_.engine->context() - prompt);
-        tokens += prompt + (request.max_tokens < 0 ? room : std::min(room, request.max_tokens));
+        const int64_t most = request->max_tokens < 0 ? room : std::min(room, request->max_tokens);
+        tokens += prompt + (request->pooling ? 0 : most);
     }
     Limiter::Admission admission = limiter_.Admit(*key, tokens);
     if (!admission.ticket) {
         Refuse(exchange, {429, admission.message, "", admission.code}, admission.headers);
         return false;
     }
-    plan.headers = std::move(admission.headers);
+    headers = std::move(admission.headers);
     ticket = std::make_shared<Limiter::Ticket>(std::move(*admission.ticket));
     return true;
 }
@@ -366,6 +399,7 @@ void Api::Ready(std::shared_ptr<Exchange> exchange) {
     request.ignore_eos = true;
     request.priority = INT32_MAX;
     request.cached = false;
+    if (!served_.engine->generates()) request.pooling = engine::Pooling::kLast;
     const auto id = served_.engine->Submit(std::move(request), std::make_shared<Probe>(exchange));
     if (!id.ok()) SendError(*exchange, {503, id.error().message, "", "not_ready"});
 }

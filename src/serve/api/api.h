@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -29,9 +30,9 @@
 namespace weft::serve {
 
 struct ApiOptions {
-    int64_t max_waiting = 1024;   // requests that may wait; beyond: 429
-    int64_t ready_ms = 5000;      // a token at least so often, or a probe: else not ready
-    size_t workers = 1;           // threads that read requests
+    int64_t max_waiting = 1024;  // requests that may wait; beyond: 429
+    int64_t ready_ms = 5000;     // a token at least so often, or a probe: else not ready
+    size_t workers = 1;          // threads that read requests
     KeyStore* keys = nullptr;    // who may ask; null: everybody. Outlives the Api
     Metrics* metrics = nullptr;  // may be null. Outlives the Api
 };
@@ -50,12 +51,16 @@ class Api {
     bool HandleGet(const std::shared_ptr<Exchange>& exchange);
     bool HandlePost(const std::shared_ptr<Exchange>& exchange);
     void Generate(std::shared_ptr<Exchange> exchange, Plan plan);
+    void Embed(std::shared_ptr<Exchange> exchange);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
     void Ready(std::shared_ptr<Exchange> exchange);
     bool Knows(const std::shared_ptr<Exchange>& exchange);
-    bool Admit(Exchange& exchange, AnswerPlan& plan, std::shared_ptr<Limiter::Ticket>& ticket);
+    bool Admit(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
+               Headers& headers, std::shared_ptr<Limiter::Ticket>& ticket);
+    Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
     void Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
+    void PostAlways(std::function<void()> work);
     void Work();
 
     const Served& served_;

@@ -7,75 +7,16 @@
 
 #include "serve/api/chat.h"
 #include "serve/api/logprobs.h"
+#include "serve/api/prompts.h"
 #include "serve/api/sampling.h"
 
 namespace weft::serve {
 namespace {
 
 constexpr size_t kMostPrompts = 64;
-constexpr size_t kMostIds = size_t{1} << 24;
 // Of /tokenize and /detokenize, which no context bounds: a second's work.
 constexpr size_t kMostTextBytes = size_t{4} << 20;
 constexpr size_t kMostTokens = size_t{1} << 20;
-
-bool IsIds(const Json& json) {
-    return json.is_array() && !json.empty() &&
-           std::ranges::all_of(json, [](const Json& id) { return id.is_number_integer(); });
-}
-
-std::vector<int32_t> Ids(const Json& json) {
-    std::vector<int32_t> ids;
-    for (const Json& id : json) {
-        const bool fits = id.is_number_unsigned()
-                              ? id.get<uint64_t>() <= INT32_MAX
-                              : id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX;
-        ids.push_back(fits ? id.get<int32_t>() : -1);
-    }
-    return ids;
-}
-
-struct Prompt {
-    std::vector<int32_t> tokens;
-    std::string text{};
-};
-
-Prompt OfText(Fields& fields, const Served& served, std::string text) {
-    if (const auto error = CheckPromptBytes(served, text.size(), "prompt")) {
-        fields.Fail("prompt", error->message, error->code);
-        return {};
-    }
-    // A text is the user's: no word of it becomes a marker.
-    return {served.tokenizer().Encode(text, {.add_special = true}), std::move(text)};
-}
-
-// A text, a list of texts, token ids, or a list of lists of token ids.
-std::vector<Prompt> ReadPrompts(Fields& fields, const Served& served) {
-    const Json& json = fields.Get("prompt");
-    std::vector<Prompt> prompts;
-    if (json.is_string()) {
-        prompts.push_back(OfText(fields, served, json.get<std::string>()));
-    } else if (IsIds(json)) {
-        prompts.push_back({Ids(json)});
-    } else if (json.is_array() && !json.empty() && json.size() <= kMostPrompts) {
-        for (const Json& item : json) {
-            if (item.is_string()) {
-                prompts.push_back(OfText(fields, served, item.get<std::string>()));
-            } else if (IsIds(item) && item.size() <= kMostIds) {
-                prompts.push_back({Ids(item)});
-            } else {
-                prompts.clear();
-                break;
-            }
-        }
-    }
-    if (prompts.empty() && !fields.error()) {
-        fields.Fail("prompt",
-                    fmt::format("'prompt' must be a string, a list of token ids, or a list of 1 to "
-                                "{} of these.",
-                                kMostPrompts));
-    }
-    return prompts;
-}
 
 class CompletionDialect final : public Dialect {
   public:
@@ -152,7 +93,7 @@ class CompletionDialect final : public Dialect {
 std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    std::vector<Prompt> prompts = ReadPrompts(fields, served);
+    std::vector<Prompt> prompts = ReadPrompts(fields, served, "prompt", kMostPrompts);
     engine::BatchRequest request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_tokens", 16);

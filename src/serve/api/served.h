@@ -24,7 +24,8 @@ struct Served {
     std::string chat_error;             // why not
     formats::AnswerFamily family = formats::AnswerFamily::kPlain;
     std::unique_ptr<Constraints> constraints;
-    size_t longest_piece_bytes = 0;  // of the vocabulary
+    size_t longest_piece_bytes = 0;                    // of the vocabulary
+    engine::Pooling pooling = engine::Pooling::kLast;  // of embeddings
 
     const formats::Tokenizer& tokenizer() const { return engine->tokenizer(); }
     bool Knows(std::string_view model) const;

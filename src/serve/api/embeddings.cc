@@ -1,0 +1,206 @@
+#include "serve/api/embeddings.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <iterator>
+
+#include "serve/api/dialect.h"
+#include "serve/api/prompts.h"
+#include "serve/api/sampling.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr size_t kMostTexts = 2048;  // as OpenAI has it
+// Of one list, in the engine at a time.
+constexpr size_t kAtOnce = 64;
+
+void AppendBase64(std::span<const float> numbers, std::string& out) {
+    constexpr std::string_view kLetters =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string bytes;
+    for (const float number : numbers) {
+        const auto bits = std::bit_cast<uint32_t>(number);
+        for (int shift = 0; shift < 32; shift += 8) {
+            bytes += static_cast<char>(static_cast<uint8_t>(bits >> shift));
+        }
+    }
+    for (size_t at = 0; at < bytes.size(); at += 3) {
+        const size_t have = std::min<size_t>(3, bytes.size() - at);
+        uint32_t group = 0;
+        for (size_t i = 0; i < 3; ++i) {
+            group = group << 8 | (i < have ? static_cast<uint8_t>(bytes[at + i]) : 0u);
+        }
+        for (size_t i = 0; i < 4; ++i) {
+            out += i <= have ? kLetters[group >> (18 - 6 * i) & 63] : '=';
+        }
+    }
+}
+
+}  // namespace
+
+std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
+                                       EmbeddingPlan& plan) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    const std::vector<Prompt> prompts = ReadPrompts(fields, served, "input", kMostTexts);
+    plan.base64 = fields.Choice("encoding_format", "float", {"float", "base64"}) == "base64";
+    plan.dimensions = fields.Integer("dimensions", 0, 1, served.engine->hyper().hidden);
+    if (fields.error()) return fields.error();
+    for (size_t i = 0; i < prompts.size(); ++i) {
+        const std::string name = prompts.size() == 1 ? "input" : fmt::format("input[{}]", i);
+        if (prompts[i].is_text && prompts[i].text.empty()) {
+            return ApiError{400, fmt::format("'{}' is an empty text.", name), name,
+                            "invalid_value"};
+        }
+        engine::BatchRequest request;
+        request.prompt = prompts[i].tokens;
+        request.pooling = served.pooling;
+        request.cached = fields.Bool("cache_prompt", true);
+        if (const Status sound = served.engine->Check(request); !sound.ok()) {
+            ApiError error = ErrorOf(sound.error());
+            const bool full =
+                static_cast<int64_t>(prompts[i].tokens.size()) + 1 > served.engine->context();
+            if (full) error.code = kContextExceeded;
+            if (sound.error().code == ErrorCode::kUsage) error.param = name;
+            return error;
+        }
+        plan.requests.push_back(std::move(request));
+    }
+    return fields.error();
+}
+
+std::string EmbeddingText(std::vector<float> vector, int64_t dimensions, bool base64) {
+    if (dimensions > 0 && dimensions < static_cast<int64_t>(vector.size())) {
+        vector.resize(static_cast<size_t>(dimensions));
+        double squares = 0;
+        for (const float x : vector) squares += double{x} * double{x};
+        const double length = squares > 0 ? std::sqrt(squares) : 1;
+        for (float& x : vector) x = static_cast<float>(x / length);
+    }
+    std::string out;
+    if (base64) {
+        out += '"';
+        AppendBase64(vector, out);
+        out += '"';
+        return out;
+    }
+    out += '[';
+    for (size_t i = 0; i < vector.size(); ++i) {
+        fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",", vector[i]);
+    }
+    out += ']';
+    return out;
+}
+
+class EmbeddingAnswer::TextListener final : public engine::Listener {
+  public:
+    TextListener(std::shared_ptr<EmbeddingAnswer> answer, size_t index)
+        : answer_(std::move(answer)), index_(index) {}
+    void OnToken(const engine::SaidToken&, std::string_view) override {}
+    void OnEmbedding(std::vector<float> vector) override { vector_ = std::move(vector); }
+    void OnEnd(std::string_view, const Result<engine::Ending>& ending) override {
+        answer_->OnText(index_, std::move(vector_), ending);
+    }
+
+  private:
+    std::shared_ptr<EmbeddingAnswer> answer_;
+    size_t index_;
+    std::vector<float> vector_;
+};
+
+EmbeddingAnswer::EmbeddingAnswer(const Served& served, std::shared_ptr<Exchange> exchange,
+                                 EmbeddingPlan plan, Later later, Observer observer)
+    : served_(served),
+      exchange_(std::move(exchange)),
+      plan_(std::move(plan)),
+      later_(std::move(later)),
+      observer_(std::move(observer)),
+      vectors_(plan_.requests.size()),
+      left_(plan_.requests.size()) {
+    record_.request_id = exchange_->request().id;
+}
+
+void EmbeddingAnswer::Start(const Served& served, std::shared_ptr<Exchange> exchange,
+                            EmbeddingPlan plan, Later later, Observer observer) {
+    std::shared_ptr<EmbeddingAnswer> answer(new EmbeddingAnswer(
+        served, std::move(exchange), std::move(plan), std::move(later), std::move(observer)));
+    answer->exchange_->OnGone([weak = answer->weak_from_this()] {
+        if (const auto self = weak.lock()) self->CancelAll();
+    });
+    const std::lock_guard lock(answer->mutex_);
+    for (size_t i = 0; i < kAtOnce; ++i) answer->SubmitNext();
+}
+
+// The lock is held.
+void EmbeddingAnswer::SubmitNext() {
+    if (over_ || next_ == plan_.requests.size()) return;
+    const size_t index = next_++;
+    engine::BatchRequest& request = plan_.requests[index];
+    request.goes_on = index > 0;
+    const auto id = served_.engine->Submit(
+        std::move(request), std::make_shared<TextListener>(shared_from_this(), index));
+    if (id.ok()) {
+        ids_.push_back(*id);
+    } else {
+        Fail(ErrorOf(id.error()));
+    }
+}
+
+void EmbeddingAnswer::OnText(size_t index, std::vector<float> vector,
+                             const Result<engine::Ending>& ending) {
+    const std::lock_guard lock(mutex_);
+    if (over_) return;
+    if (!ending.ok()) return Fail(ErrorOf(ending.error()));
+    vectors_[index] = std::move(vector);
+    record_.usage.prompt_tokens += ending->prompt_tokens;
+    record_.usage.cached_tokens += ending->cached_tokens;
+    record_.endings.push_back(*ending);
+    SubmitNext();
+    if (--left_ > 0 || over_) return;
+    over_ = true;
+    later_([self = shared_from_this()] { self->Send(); });
+}
+
+// The lock is held; Cancel only leaves word.
+void EmbeddingAnswer::Fail(const ApiError& error) {
+    over_ = true;
+    record_.error = error.message;
+    for (const int64_t id : ids_) served_.engine->Cancel(id);
+    Headers headers = plan_.headers;
+    headers.emplace_back("Content-Type", "application/json");
+    if (error.status == 503) headers.emplace_back("Retry-After", "5");
+    exchange_->Send(error.status, std::move(headers), OpenAiError(error));
+    Observe();
+}
+
+void EmbeddingAnswer::CancelAll() {
+    const std::lock_guard lock(mutex_);
+    if (!over_) Fail({503, "the client has gone", "", "cancelled"});
+}
+
+void EmbeddingAnswer::Send() {
+    std::string body = R"({"object":"list","data":[)";
+    for (size_t i = 0; i < vectors_.size(); ++i) {
+        body += fmt::format(R"({}{{"object":"embedding","index":{},"embedding":)",
+                            i == 0 ? "" : ",", i);
+        body += EmbeddingText(std::move(vectors_[i]), plan_.dimensions, plan_.base64);
+        body += '}';
+    }
+    const int64_t tokens = record_.usage.prompt_tokens;
+    body += fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
+                        Quoted(served_.name), tokens, tokens);
+    Headers headers = plan_.headers;
+    headers.emplace_back("Content-Type", "application/json");
+    exchange_->Send(200, std::move(headers), std::move(body));
+    const std::lock_guard lock(mutex_);
+    Observe();
+}
+
+void EmbeddingAnswer::Observe() {
+    if (const Observer observer = std::exchange(observer_, nullptr); observer) observer(record_);
+}
+
+}  // namespace weft::serve
