@@ -176,16 +176,18 @@ function headline(status) {
     h("div", {}, h("dt", {}, name), h("dd", {}, value ?? "?"))));
 }
 
+const timeText = (unix) => h("time", {}, new Date(unix * 1000).toLocaleTimeString());
+
 function eventList(status) {
   const recoveries = (status.recoveries ?? []).map((event) => {
     const lost = (event.lost_ranks ?? []).join(", ");
     const words = event.text || `lost rank ${lost}; ${event.ranks} ranks go on`;
     const pause = isNumber(event.seconds) ? `, after ${seconds(event.seconds)}: ` : ": ";
     const head = h("strong", {}, `Recovery, epoch ${event.epoch}`);
-    return h("li", { class: "warn" }, head, pause, words);
+    const back = isNumber(event.back_s) ? [timeText(event.back_s), " "] : [];
+    return h("li", { class: "warn" }, ...back, head, pause, words);
   });
-  const timeOf = (event) => (isNumber(event.time_s)
-    ? h("time", {}, new Date(event.time_s * 1000).toLocaleTimeString()) : null);
+  const timeOf = (event) => (isNumber(event.time_s) ? timeText(event.time_s) : null);
   const errors = (status.errors ?? []).map((event) =>
     h("li", { class: "bad" }, timeOf(event), ` ${event.text}`));
   const all = [...errors.reverse(), ...recoveries.reverse()].slice(0, 50);
@@ -197,7 +199,8 @@ function eventList(status) {
 function troubleOf(status) {
   if (status.error) return { message: status.error };
   if (status.state !== "recovering") return null;
-  return { message: "A rank was lost. The cluster is coming back; answers will go on.",
+  const what = status.loss?.text ? ` (${status.loss.text})` : "";
+  return { message: `A rank was lost${what}. The cluster is coming back; answers will go on.`,
     passing: true };
 }
 

@@ -3,8 +3,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <ctime>
+#include <nlohmann/json.hpp>
 #include <string>
+
+#include "base/log_format.h"
 
 namespace weft {
 namespace {
@@ -18,9 +23,15 @@ LogLevel LeastOfEnvironment() {
     return LogLevel::kInfo;
 }
 
+bool JsonOfEnvironment() {
+    const char* text = std::getenv("WEFT_LOG_FORMAT");
+    return text != nullptr && std::string_view(text) == "json";
+}
+
 // The one process-wide setting: where a process' own log lines go is a property of the process.
 std::atomic<int> g_least{static_cast<int>(LeastOfEnvironment())};
 std::atomic<int> g_rank{-1};
+std::atomic<bool> g_json{JsonOfEnvironment()};
 
 const char* Prefix(LogLevel level) {
     switch (level) {
@@ -32,7 +43,44 @@ const char* Prefix(LogLevel level) {
     return "";
 }
 
+const char* Name(LogLevel level) {
+    switch (level) {
+        case LogLevel::kDebug: return "debug";
+        case LogLevel::kInfo: return "info";
+        case LogLevel::kWarning: return "warning";
+        case LogLevel::kError: return "error";
+    }
+    return "";
+}
+
+std::string JsonLine(LogLevel level, int rank, std::string_view message) {
+    using Json = nlohmann::ordered_json;
+    Json json{{"time", UtcNow()}, {"level", Name(level)}};
+    if (rank >= 0) json["rank"] = rank;
+    json["message"] = message;
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace
+
+void SetLogJson(bool json) {
+    g_json = json;
+}
+
+bool LogIsJson() {
+    return g_json;
+}
+
+std::string UtcNow() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    const time_t seconds = ms / 1000;
+    tm parts{};
+    ::gmtime_r(&seconds, &parts);
+    return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", parts.tm_year + 1900,
+                       parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                       ms % 1000);
+}
 
 void SetLogRank(int rank) {
     g_rank = rank;
@@ -48,6 +96,11 @@ bool LogEnabled(LogLevel level) {
 
 void LogLine(LogLevel level, std::string_view message) {
     const int rank = g_rank.load();
+    if (g_json) {
+        const std::string line = JsonLine(level, rank, message);
+        [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+        return;
+    }
     std::string line = rank >= 0 ? fmt::format("[rank {}] {}{}\n", rank, Prefix(level), message)
                                  : fmt::format("weft: {}{}\n", Prefix(level), message);
     // A closed standard error is nobody's to mend here.

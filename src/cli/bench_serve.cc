@@ -17,7 +17,7 @@ constexpr const char* kFooter =
     "the time per token after it, ITL that between two pieces of the stream, E2EL that of a whole\n"
     "request. Tokens are counted by the endpoint's usage.\n\n"
     "Examples:\n"
-    "  weft bench serve --url http://127.0.0.1:8080 --model tiny --clients 8 --requests 100\n"
+    "  weft bench serve --url http://127.0.0.1:8080 --clients 8 --requests 100\n"
     "  weft bench serve --model m --rate 4 --mix sharegpt --seed 3 --requests 200 --json\n"
     "  weft bench serve --model m --clients 16 --shared-prefix 200 --input-len 256 --output-len 64";
 
@@ -87,6 +87,9 @@ Status Run(ServeLoadFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--prompt ids: chats are words; use --api completions");
     }
     load.timeout_ms = static_cast<int64_t>(flags.timeout_s * 1000);
+    if (load.model.empty()) {
+        WEFT_ASSIGN(load.model, serve::FirstModel(load));
+    }
     ProgressLine line;
     WEFT_ASSIGN(const serve::LoadReport report,
                 serve::RunLoad(load, CatchInterrupts(), [&](int done) {
@@ -107,7 +110,9 @@ void AddLoadFlags(CLI::App& command, ServeLoadFlags& flags) {
     serve::LoadOptions& load = flags.load;
     const CLI::Range tokens(1, 1 << 24);
     command.add_option("--url", load.url, "The endpoint (http://127.0.0.1:8080)");
-    command.add_option("--model", load.model, "The model's name, as requests say it")->required();
+    command.add_option(
+        "--model", load.model,
+        "The model's name, as requests say it (default: the first that the endpoint lists)");
     command.add_option("--api", flags.api, "completions (default) or chat")
         ->check(CLI::IsMember({"completions", "chat"}));
     command.add_option("--requests", load.requests, "How many (100)")

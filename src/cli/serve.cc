@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/log.h"
+#include "base/log_format.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/model_words.h"
@@ -35,6 +38,8 @@ struct ServeFlags {
     serve::ServerOptions server;
     bool no_prefix_cache = false;
     std::string pooling = "auto";
+    std::string log_format = "text";
+    bool no_access_log = false;
     std::string config;
 };
 
@@ -72,6 +77,17 @@ Status SizeCache(ServeFlags& flags) {
     return {};
 }
 
+// In this process and in the ranks that it starts.
+void UseJsonLog() {
+    SetLogJson(true);
+    ::setenv("WEFT_LOG_FORMAT", "json", 1);
+}
+
+void Tell(const std::string& line) {
+    if (LogIsJson()) return Log(LogLevel::kInfo, "{}", line);
+    fmt::print(stderr, "weft: {}\n", line);
+}
+
 Status Serve(ServeFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     WEFT_TRY(SizeCache(flags));
@@ -87,9 +103,11 @@ Status Serve(ServeFlags& flags) {
     options.batch.prefix_cache = !flags.no_prefix_cache;
     options.pooling = engine::PoolingOfName(flags.pooling);
     if (options.key_file.empty()) serve::AllowOwnNames(options.http);
+    options.log_requests = !flags.no_access_log;
+    if (flags.log_format == "json") UseJsonLog();
     const bool json = flags.common.json;
     if (!json) {
-        options.say = [](const std::string& line) { fmt::print(stderr, "weft: {}\n", line); };
+        options.say = Tell;
     }
     std::unique_ptr<serve::Server> server;
     const int64_t begin_ns = NowNs();
@@ -109,11 +127,11 @@ Status Serve(ServeFlags& flags) {
                    {"load_s", load_s}});
         std::fflush(stdout);
     } else {
-        fmt::print(stderr,
-                   "weft: serving {} on {} ({} rank{}, context {}, KV cache of {} tokens, loaded "
-                   "in {:.1f} s). Ctrl-C stops.\n",
-                   options.job.model, server->url(), ranks, ranks == 1 ? "" : "s", options.job.ctx,
-                   options.job.kv_tokens, load_s);
+        Tell(
+            fmt::format("serving {} on {} ({} rank{}, context {}, KV cache of {} tokens, loaded "
+                        "in {:.1f} s). Ctrl-C stops.",
+                        options.job.model, server->url(), ranks, ranks == 1 ? "" : "s",
+                        options.job.ctx, options.job.kv_tokens, load_s));
     }
     return server->Run();
 }
@@ -187,6 +205,48 @@ void AddEmbeddings(CLI::App& serve, ServeFlags& flags) {
         ->group(group);
 }
 
+// Of the HTTP layer (docs/serve-http.md).
+void AddLimits(CLI::App& serve, serve::HttpLimits& limits) {
+    const char* group = "Limits";
+    const auto count = [&](const char* name, auto& value, int64_t most, const char* what) {
+        serve.add_option(name, value, what)->check(CLI::Range(int64_t{1}, most))->group(group);
+    };
+    const auto size = [&](const char* name, auto& value, int64_t least, const char* what) {
+        serve.add_option(name, value, what)
+            ->transform(CLI::AsSizeValue(false))
+            ->check(CLI::Range(least, int64_t{1} << 40))
+            ->type_name("SIZE")
+            ->group(group);
+    };
+    constexpr int64_t kDayMs = 86'400'000;
+    count("--max-connections", limits.max_connections, 1 << 20, "Open connections (8192)");
+    count("--max-headers", limits.headers, 10'000, "Headers of a request (100)");
+    size("--max-head-size", limits.head_bytes, 256, "Request line and headers (16KB)");
+    size("--max-body-size", limits.body_bytes, 1, "The body of a request (32MB)");
+    size("--max-bodies-size", limits.all_bodies_bytes, 1,
+         "All bodies that are held at once (256MB)");
+    count("--head-timeout-ms", limits.head_ms, kDayMs,
+          "From a request's first byte to the end of its headers (10000)");
+    count("--body-timeout-ms", limits.body_ms, kDayMs, "To the end of its body (120000)");
+    count("--idle-timeout-ms", limits.idle_ms, kDayMs,
+          "A connection without a request is closed (75000)");
+    count("--stall-timeout-ms", limits.stall_ms, kDayMs,
+          "An answer that is not read is cut off (30000)");
+}
+
+void AddLog(CLI::App& serve, ServeFlags& flags) {
+    const char* group = "Log";
+    serve
+        .add_option("--log-format", flags.log_format,
+                    "Lines on standard error: text, or json (an object a line)")
+        ->check(CLI::IsMember({"text", "json"}))
+        ->group(group);
+    serve
+        .add_flag("--no-access-log", flags.no_access_log,
+                  "No line for each request (probes and the page have none anyway)")
+        ->group(group);
+}
+
 // Who may ask, and how.
 void AddAccess(CLI::App& serve, serve::ServerOptions& server) {
     const char* group = "Access";
@@ -227,6 +287,8 @@ void AddServe(CLI::App& app, int& status) {
     AddModel(*serve, flags->common.job.model, flags->common.pull);
     AddServing(*serve, *flags);
     AddEmbeddings(*serve, *flags);
+    AddLog(*serve, *flags);
+    AddLimits(*serve, flags->server.http.limits);
     AddAccess(*serve, flags->server);
     AddClusterFlags(*serve, flags->common);
     AddLayoutFlags(*serve, flags->common);

@@ -94,9 +94,12 @@ Metrics::~Metrics() = default;
 void Metrics::Add(const AnswerRecord& record) {
     Impl& m = *impl_;
     for (const engine::Ending& ending : record.endings) {
+        const bool embedded = ending.finish == "embedding";
         const bool stopped = ending.finish == "eos" || ending.finish == "stop";
         m.MakeCounter("request_success_total", "Answers that were completed.",
-                      {{"finished_reason", stopped ? "stop" : "length"}})
+                      {{"finished_reason", embedded  ? "embedding"
+                                           : stopped ? "stop"
+                                                     : "length"}})
             .Increment();
         m.first.Observe(ending.first_token_s);
         m.total.Observe(ending.total_s);

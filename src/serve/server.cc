@@ -52,6 +52,9 @@ Status Server::Open() {
         options_.api.keys = keys_.get();
     }
     options_.http.drain_paths = {"/health", "/healthz", "/ready", "/metrics", "/api/status"};
+    log_ = std::make_unique<RequestLog>(options_.log_requests);
+    options_.api.log = log_.get();
+    options_.http.observer = [log = log_.get()](const HttpRecord& record) { log->Add(record); };
     WEFT_ASSIGN(http_, HttpServer::Start(options_.http, [this](std::shared_ptr<Exchange> exchange) {
                     Handle(std::move(exchange));
                 }));

@@ -25,6 +25,7 @@
 #include "engine/job.h"
 #include "serve/api/api.h"
 #include "serve/http/server.h"
+#include "serve/request_log.h"
 
 namespace weft::serve {
 
@@ -43,6 +44,7 @@ struct ServerOptions {
     std::optional<engine::Pooling> pooling{};  // none: what the file says, or the last token's
     std::string metrics_prefix = "weft";
     int64_t drain_ms = 30'000;
+    bool log_requests = true;  // a line each, on standard error (request_log.h)
     const std::atomic<bool>* interrupted = nullptr;  // by a signal handler
     std::atomic<bool>* reload = nullptr;             // set, keys and certificates are read again
     std::function<void(const std::string& line)> say{};  // a line for the user
@@ -75,6 +77,7 @@ class Server {
     std::atomic<Api*> ready_{nullptr};  // once requests can be taken
     std::unique_ptr<engine::BatchEngine> engine_;
     Served served_;
+    std::unique_ptr<RequestLog> log_;
     std::unique_ptr<KeyStore> keys_;
     std::unique_ptr<Metrics> metrics_;
     std::unique_ptr<Api> api_;

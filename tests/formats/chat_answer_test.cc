@@ -176,6 +176,62 @@ TEST(Answer, PiecesOfAnySize) {
     }
 }
 
+// Calls in pieces: the same calls when they are put together, and nothing else changes.
+TEST(Answer, CallsInParts) {
+    std::mt19937 random(4);
+    size_t in_parts = 0;
+    for (const Case& one : AllCases()) {
+        for (int round = 0; round < 20; ++round) {
+            AnswerParser parser(one.family, one.in_reasoning, true);
+            AnswerDelta all;
+            std::vector<ToolCall> calls;
+            std::string name, arguments;
+            const auto take = [&](AnswerDelta delta) {
+                for (const CallPart& part : delta.call_parts) {
+                    if (part.begins) name = part.name;
+                    EXPECT_EQ(part.begins, !part.name.empty());
+                    arguments += part.arguments;
+                    if (!part.ends) continue;
+                    calls.push_back(Call(name, std::exchange(arguments, {})));
+                    ++in_parts;
+                }
+                for (ToolCall& call : delta.tool_calls) calls.push_back(std::move(call));
+                delta.tool_calls.clear();
+                Add(std::move(delta), all);
+            };
+            for (size_t at = 0; at < one.text.size();) {
+                const size_t size = round == 0 ? 1 : 1 + random() % 9;
+                take(parser.Push(one.text.substr(at, size)));
+                at += size;
+            }
+            take(parser.Finish());
+            all.tool_calls = std::move(calls);
+            ExpectCase(all, one, " in parts");
+        }
+    }
+    EXPECT_GT(in_parts, 80u);
+}
+
+TEST(Answer, ArgumentsComeAsTheyAreWritten) {
+    AnswerParser parser(AnswerFamily::kQwen, false, true);
+    EXPECT_TRUE(parser.Push("<tool_call>\n{\"name\": \"f\", \"arg").empty());
+    AnswerDelta delta = parser.Push("uments\": {\"a\": \"}");
+    ASSERT_EQ(delta.call_parts.size(), 1u);
+    EXPECT_EQ(delta.call_parts[0], (CallPart{"f", "{\"a\": \"}", true, false}));
+    delta = parser.Push("\\\"<\", \"b\": [{}]");
+    ASSERT_EQ(delta.call_parts.size(), 1u);
+    EXPECT_EQ(delta.call_parts[0].arguments, "\\\"<\", \"b\": [{}]");
+    delta = parser.Push("}}\n</tool_call> more");
+    ASSERT_EQ(delta.call_parts.size(), 2u);
+    EXPECT_EQ(delta.call_parts[0].arguments, "}");
+    EXPECT_TRUE(delta.call_parts[1].ends);
+    EXPECT_EQ(delta.content, "more");
+    // One that is cut off has no end.
+    EXPECT_EQ(parser.Push("<tool_call>{\"name\": \"g\", \"arguments\": {\"x\": ").call_parts.size(),
+              1u);
+    EXPECT_TRUE(parser.Finish().empty());
+}
+
 // At no time is a part of a marker shown where the whole is one.
 TEST(Answer, NoHalfMarkers) {
     for (const Case& one : AllCases()) {

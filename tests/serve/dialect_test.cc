@@ -97,6 +97,51 @@ TEST(MessagesDialect, StreamsBlocks) {
     EXPECT_EQ(end["usage"]["output_tokens"], 7);
 }
 
+// A call that comes in pieces makes the events of one that comes whole, with more deltas.
+std::string Pieced(Dialect& dialect) {
+    std::string out;
+    const auto part = [&](formats::CallPart piece) {
+        formats::AnswerDelta delta;
+        delta.call_parts.push_back(std::move(piece));
+        dialect.Delta(0, delta, {}, out);
+    };
+    dialect.Begin(out);
+    dialect.Delta(0, Content("So"), {}, out);
+    part({"find", "{\"wh", true, false});
+    part({"", "at\": \"x\"}", false, false});
+    part({"", "", false, true});
+    dialect.EndChoice(0, {"tool_calls"}, out);
+    dialect.End({10, 4, 7}, out);
+    return out;
+}
+
+TEST(MessagesDialect, CallsInPieces) {
+    const Served served = Named();
+    const auto events = EventsOf(Pieced(*MakeMessagesDialect(served, 10)));
+    EXPECT_EQ(Types(events),
+              "message_start ping content_block_start content_block_delta content_block_stop "
+              "content_block_start content_block_delta content_block_delta content_block_stop "
+              "message_delta message_stop ");
+    EXPECT_EQ(events[5]["content_block"]["name"], "find");
+    EXPECT_EQ(events[6]["delta"]["partial_json"], "{\"wh");
+    EXPECT_EQ(events[7]["delta"]["partial_json"], "at\": \"x\"}");
+}
+
+TEST(ResponsesDialect, CallsInPieces) {
+    const Served served = Named();
+    const auto events = EventsOf(Pieced(*MakeResponsesDialect(served, {{"id", "r"}}, false)));
+    EXPECT_EQ(Types(events),
+              "response.created response.in_progress response.output_item.added "
+              "response.content_part.added response.output_text.delta response.output_text.done "
+              "response.content_part.done response.output_item.done response.output_item.added "
+              "response.function_call_arguments.delta response.function_call_arguments.delta "
+              "response.function_call_arguments.done response.output_item.done "
+              "response.completed ");
+    EXPECT_EQ(events[11]["arguments"], "{\"what\": \"x\"}");
+    EXPECT_EQ(events[12]["item"]["name"], "find");
+    EXPECT_EQ(events[13]["response"]["output"][1]["arguments"], "{\"what\": \"x\"}");
+}
+
 TEST(MessagesDialect, WholeHasTheSameBlocks) {
     const Served served = Named();
     Choice choice;

@@ -32,8 +32,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
+        if self.path == "/v1/models":
+            data = [{"id": "words"}] if self.headers.get("Authorization") else []
+            return self.finish_with(200, json.dumps({"data": data}).encode())
         with LOCK:
-            self.finish_with(200, json.dumps(SEEN).encode())
+            return self.finish_with(200, json.dumps(SEEN).encode())
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

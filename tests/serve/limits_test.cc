@@ -241,7 +241,7 @@ TEST_F(HttpLimit, AClientThatLeavesIsNoticedAtOnce) {
             client.Send(Get("/hold"));
             const auto exchange = TakeHeld();
             ASSERT_NE(exchange, nullptr);
-            if (begun) exchange->Begin(200, {});
+            if (begun) exchange->Begin(200, {{"Content-Type", "text/event-stream"}});
             std::atomic<int> calls{0};
             exchange->OnGone([&] { ++calls; });
             ::usleep(20'000);

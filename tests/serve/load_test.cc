@@ -174,12 +174,25 @@ TEST_F(Load, TheCommand) {
     const Ran failed = RunWeft({"bench", "serve", "--url", options_.url, "--model", "cut",
                                 "--requests", "2", "--output-len", "2"});
     EXPECT_EQ(failed.status, 1);
-    EXPECT_EQ(RunWeft({"bench", "serve"}).status, 2);
     EXPECT_EQ(RunWeft({"bench"}).status, 2);
 }
 
+TEST_F(Load, TheModelThatIsListed) {
+    const Words words = {"bench", "serve",        "--url", options_.url, "--requests",
+                         "2",     "--output-len", "2",     "--json"};
+    const Ran ran = RunWeft(words + Words{"--key", "secret"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.Json()["model"], "words");
+    const Ran none = RunWeft(words);
+    EXPECT_EQ(none.status, 2);
+    EXPECT_NE((none.out + none.err).find("--model"), std::string::npos) << none.err;
+    const Ran nobody = RunWeft({"bench", "serve", "--url", "http://127.0.0.1:1"});
+    EXPECT_EQ(nobody.status, 1);
+    EXPECT_NE(nobody.err.find("127.0.0.1:1/v1/models"), std::string::npos) << nobody.err;
+}
+
 TEST(LoadFigures, QuantilesAndLengths) {
-    std::vector<Answer> answers(5);
+    std::vector<LoadAnswer> answers(5);
     for (size_t i = 0; i < 4; ++i) {
         answers[i].ok = true;
         answers[i].start_s = static_cast<double>(i);

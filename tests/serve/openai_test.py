@@ -208,8 +208,14 @@ class Chat(OpenAiCase):
             self.assertEqual(call.name, "weather")
             self.assertIn(serving.json.loads(call.arguments)["town"], ("Ulm", "Bonn"))
             streamed = [c.choices[0].delta.tool_calls for c in self.chat(stream=True, **more)]
-            streamed = [calls[0].function for calls in streamed if calls]
-            self.assertEqual("".join(f.arguments for f in streamed), call.arguments)
+            streamed = [calls[0] for calls in streamed if calls]
+            text = "".join(piece.function.arguments for piece in streamed)
+            self.assertEqual(serving.json.loads(text), serving.json.loads(call.arguments))
+            self.assertEqual(streamed[0].function.name, "weather")
+            self.assertGreater(len(streamed), 2, "the arguments come piece by piece")
+            self.assertTrue(all(piece.index == 0 for piece in streamed))
+            self.assertTrue(all(piece.id is None and piece.function.name is None
+                                for piece in streamed[1:]))
 
     def test_extras(self):
         answer = self.chat(extra_body={"top_k": 1, "min_p": 0.1, "repetition_penalty": 1.1,

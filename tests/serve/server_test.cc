@@ -145,6 +145,35 @@ TEST_F(Http, RequestIdsComeBack) {
               "mine");
 }
 
+// Who has ended its sending side still reads; an interim response tells it from who is gone.
+TEST_F(Http, AClientThatEndsItsSideIsAnswered) {
+    Start();
+    for (const bool stream : {false, true}) {
+        RawClient client = Connect();
+        client.Send(Get("/hold") + Get("/echo"));
+        const auto exchange = TakeHeld();
+        ASSERT_NE(exchange, nullptr);
+        if (stream) exchange->Begin(200, {{"Content-Type", "text/event-stream"}});
+        client.EndSending();
+        ::usleep(500'000);
+        EXPECT_FALSE(exchange->gone());
+        if (stream) {
+            exchange->Write("data: 1\n\n");
+            exchange->End();
+        } else {
+            EXPECT_EQ(client.Answer().status, 100);
+            exchange->Send(200, {}, "held");
+        }
+        const RawAnswer answer = client.Answer();
+        EXPECT_EQ(answer.status, 200);
+        EXPECT_EQ(answer.body, stream ? ":\n\ndata: 1\n\n" : "held");
+        EXPECT_EQ(client.Answer().body, "GET /echo  ") << "what came before the end is answered";
+        EXPECT_TRUE(client.ReadToEnd());
+        EXPECT_TRUE(Until([&] { return server_->open_exchanges() == 0; }));
+    }
+    EXPECT_EQ(server_->stats().client_gone, 0u);
+}
+
 TEST_F(Http, NobodysTextMakesAHeader) {
     Start();
     RawClient client = Connect();

@@ -36,10 +36,11 @@ def model():
 class Server:
     """One `weft serve` on a port of its own."""
 
-    def __init__(self, context=2048, *words):
+    def __init__(self, context=2048, *words, stderr=None):
         self.process = subprocess.Popen(
             [PROGRAM, "serve", model(), "-t", "1", "--ctx", str(context), "--port", "0",
-             "--json", "--alias", "gpt-test", *words], stdout=subprocess.PIPE, text=True)
+             "--json", "--alias", "gpt-test", *words],
+            stdout=subprocess.PIPE, stderr=stderr, text=True)
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"weft serve ended with status {self.process.wait(30)}")

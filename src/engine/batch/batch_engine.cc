@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
@@ -89,7 +90,8 @@ struct BatchEngine::Active {
 
 struct BatchEngine::Order {
     int64_t id = 0;
-    std::unique_ptr<Active> added;  // null: the request is cancelled
+    std::unique_ptr<Active> added;  // null: the request is to end
+    bool well = false;              // not cancelled
 };
 
 Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
@@ -132,6 +134,7 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
     engine->scheduler_ = std::make_unique<Scheduler>(
         ScheduleOptions{batch.max_seqs, engine->job_.step_rows(), engine->rank_->kv_pages(),
                         backend::kPageTokens, batch.prefix_cache});
+    engine->NoteRecoveries();
     engine->Publish();
     return engine;
 }
@@ -219,6 +222,12 @@ void BatchEngine::Cancel(int64_t id) {
     ordered_.notify_one();
 }
 
+void BatchEngine::Conclude(int64_t id) {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back({id, nullptr, true});
+    ordered_.notify_one();
+}
+
 void BatchEngine::Drain() {
     const std::lock_guard lock(mutex_);
     draining_ = true;
@@ -264,7 +273,9 @@ void BatchEngine::TakeOrders() {
             scheduler_->Add(&order.added->sequence);
             active_.emplace(order.id, std::move(order.added));
         } else if (const auto it = active_.find(order.id); it != active_.end()) {
-            End(*it->second, MakeError(ErrorCode::kCancelled, "the request was cancelled"));
+            order.well
+                ? EndWell(*it->second, "stop")
+                : End(*it->second, MakeError(ErrorCode::kCancelled, "the request was cancelled"));
         }
     }
     Sweep();
@@ -372,10 +383,16 @@ Status BatchEngine::RunStep() {
     NoteStart();
     const int64_t begin_ns = NowNs();
     WEFT_TRY(rank_->Run(step_));
-    working_.last_step_ns = NowNs();
-    working_.step_s += Seconds(begin_ns, working_.last_step_ns);
+    NoteEndOfStep(begin_ns);
     scheduler_->Commit(planned_);
     return {};
+}
+
+void BatchEngine::NoteEndOfStep(int64_t begin_ns) {
+    working_.last_step_ns = NowNs();
+    const double seconds = Seconds(begin_ns, working_.last_step_ns);
+    working_.step_s += seconds;
+    working_.longest_step_s = std::max(working_.longest_step_s, seconds);
 }
 
 // This stage computes the next step while the later ones have the last (rank.h). Without a next
@@ -398,8 +415,7 @@ Status BatchEngine::RunPipelined(bool work) {
             flying_ = Flight{step_, now_.rows};
         }
     }
-    working_.last_step_ns = NowNs();
-    working_.step_s += Seconds(begin_ns, working_.last_step_ns);
+    NoteEndOfStep(begin_ns);
     return landed ? SayAll(*landed) : Status();
 }
 
@@ -574,14 +590,21 @@ Status BatchEngine::StartAgain(Error error) {
     {
         const std::lock_guard lock(mutex_);
         published_.state = BatchState::kRecovering;
+        published_.loss = error.message;
+        published_.lost_s = std::time(nullptr);
     }
     const Status recovered = Recover(job_, *cluster_, rank_, error, working_.recoveries);
     if (!recovered.ok()) return FailAll(recovered.error());
+    NoteRecoveries();
     reported_ = true;
     scheduler_->Forget();
     cluster_->SetPhase("serve");
     rank_->SetIdle(true);
     return {};
+}
+
+void BatchEngine::NoteRecoveries() {
+    working_.recovered_s.resize(working_.recoveries.size(), std::time(nullptr));
 }
 
 // The end: whoever waits gets the reason.

@@ -117,10 +117,14 @@ struct BatchCounters {
     double sample_s = 0;        // of that, in choosing tokens
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
     int64_t last_step_ns = 0;   // of the end of the last step, whatever it was for; 0: none yet
+    double longest_step_s = 0;  // so far
 };
 
 struct BatchStats : BatchCounters {
     std::vector<Recovery> recoveries{};
+    std::vector<int64_t> recovered_s{};  // when each was over, Unix time
+    std::string loss{};                  // while it recovers: what was lost, and since when
+    int64_t lost_s = 0;
     std::string error{};  // why it is over
     int64_t max_seqs = 0;
     model::Layout layout{};
@@ -150,6 +154,8 @@ class BatchEngine {
     Result<int64_t> Submit(BatchRequest request, std::shared_ptr<Listener> listener);
     // Its pages are free before the next step. Nothing where it has ended.
     void Cancel(int64_t id);
+    // Its answer is whole as it is: it ends well, with "stop". Nothing where it has ended.
+    void Conclude(int64_t id);
     // No more requests; Run returns after the last answer.
     void Drain();
     // Ends everything now.
@@ -196,6 +202,8 @@ class BatchEngine {
     Status SayAll(const Flight& flight);
     Status SayLogits(const Flight& flight);
     Status Pool(const Flight& flight);
+    void NoteEndOfStep(int64_t begin_ns);
+    void NoteRecoveries();
     void EndWell(Active& active, const std::string& finish);
     void Say(Active& active, std::span<const float> logits);
     Result<int32_t> Draw(Active& active, std::span<const float> logits);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "formats/chat/answer_calls.h"
+#include "formats/chat/call_stream.h"
 
 namespace weft::formats {
 
@@ -125,7 +126,8 @@ Rules RulesOf(AnswerFamily family) {
 
 class TagGrammar : public AnswerParser::Grammar {
   public:
-    TagGrammar(Rules rules, bool in_reasoning) : rules_(std::move(rules)) {
+    TagGrammar(Rules rules, bool in_reasoning, bool parts)
+        : rules_(std::move(rules)), parts_(parts) {
         for (const std::string_view each :
              {rules_.think_begin, rules_.think_end, rules_.call_begin}) {
             outside_.push_back(each);
@@ -143,6 +145,10 @@ class TagGrammar : public AnswerParser::Grammar {
     void Push(std::string_view text, AnswerDelta& delta) override {
         held_ += text;
         while (Step(delta)) {
+        }
+        if (in_call_ && parts_) {
+            const size_t known = held_.size() - BegunAtEnd(held_, call_ends_);
+            TakePart(std::string_view(held_).substr(0, known), delta);
         }
         if (in_call_ && held_.size() > AnswerParser::kMostHeldBytes) NoCall(delta);
     }
@@ -203,8 +209,31 @@ class TagGrammar : public AnswerParser::Grammar {
         content_.Cut();
     }
 
+    // True: the call is one that comes in parts.
+    bool TakePart(std::string_view body, AnswerDelta& delta) {
+        const bool begins = !call_.begun();
+        std::string arguments;
+        call_.Take(body, arguments);
+        if (!call_.begun()) return false;
+        if (begins || !arguments.empty()) {
+            delta.call_parts.push_back(
+                {begins ? call_.name() : "", std::move(arguments), begins, false});
+        }
+        return true;
+    }
+
+    // False: it has no parts.
+    bool EndParts(std::string_view body, AnswerDelta& delta) {
+        if (!parts_ || !TakePart(body, delta)) return false;
+        if (call_.done()) delta.call_parts.push_back({"", "", false, true});
+        return true;
+    }
+
     void EndCall(std::string_view body, bool ended, AnswerDelta& delta) {
         in_call_ = false;
+        const bool in_parts = EndParts(body, delta);
+        call_ = CallStream();
+        if (in_parts) return content_.Cut();
         Calls calls = rules_.read(body);
         if (calls) {
             for (ToolCall& call : *calls) delta.tool_calls.push_back(std::move(call));
@@ -218,13 +247,17 @@ class TagGrammar : public AnswerParser::Grammar {
     }
 
     void NoCall(AnswerDelta& delta) {
+        if (call_.begun()) return EndCall(std::exchange(held_, {}), false, delta);
         in_call_ = false;
+        call_ = CallStream();
         delta.content += rules_.call_begin;
         delta.content += std::exchange(held_, {});
         content_ = Stretch();
     }
 
     const Rules rules_;
+    const bool parts_;
+    CallStream call_;  // the one that is being written
     std::vector<std::string_view> outside_, call_ends_;
     std::string held_;
     bool in_reasoning_ = false, in_call_ = false;
@@ -299,6 +332,8 @@ class LlamaGrammar : public AnswerParser::Grammar {
 
 class HarmonyGrammar : public AnswerParser::Grammar {
   public:
+    explicit HarmonyGrammar(bool parts) : parts_(parts) {}
+
     void Push(std::string_view text, AnswerDelta& delta) override {
         held_ += text;
         while (Step(delta)) {
@@ -316,7 +351,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
             if (held_.find("<|") == std::string::npos) delta.content += held_;
         } else {
             Out(held_, delta);
-            EndMessage(delta);
+            EndMessage(false, delta);
         }
         held_.clear();
     }
@@ -346,7 +381,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         Out(std::string_view(held_).substr(0, known), delta);
         held_.erase(0, none ? known : known + Ends()[found.marker].size());
         if (none) return false;
-        EndMessage(delta);
+        EndMessage(true, delta);
         in_head_ = true;
         return true;
     }
@@ -366,6 +401,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
             kind_ = Kind::kCall;
             name_ = to.starts_with(kFunctions) ? to.substr(kFunctions.size()) : to;
             head_ = head;
+            begins_ = true;
         } else {
             kind_ = channel == "analysis" ? Kind::kAnalysis : Kind::kFinal;
         }
@@ -377,6 +413,7 @@ class HarmonyGrammar : public AnswerParser::Grammar {
             case Kind::kFinal: delta.content += text; return;
             case Kind::kCall: break;
         }
+        if (parts_) return Part(text, delta);
         if (body_.size() + text.size() <= AnswerParser::kMostHeldBytes) {
             body_ += text;
             return;
@@ -386,8 +423,23 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         kind_ = Kind::kFinal;
     }
 
-    void EndMessage(AnswerDelta& delta) {
+    void Part(std::string_view text, AnswerDelta& delta) {
+        if (text.empty() && !begins_) return;
+        if (body_.size() + text.size() <= AnswerParser::kMostHeldBytes) body_ += text;
+        delta.call_parts.push_back({begins_ ? name_ : "", std::string(text), begins_, false});
+        begins_ = false;
+    }
+
+    void EndMessage(bool ended, AnswerDelta& delta) {
         if (kind_ != Kind::kCall) return;
+        if (parts_) {
+            Part("", delta);
+            const std::string body = std::exchange(body_, {});
+            const bool whole = ended || !ReadJson(body).is_discarded();
+            if (whole) delta.call_parts.push_back({"", "", false, true});
+            kind_ = Kind::kFinal;
+            return;
+        }
         const std::string body = std::exchange(body_, {});
         OrderedJson arguments = ReadJson(body);
         if (arguments.is_discarded()) {
@@ -398,21 +450,25 @@ class HarmonyGrammar : public AnswerParser::Grammar {
         kind_ = Kind::kFinal;
     }
 
+    const bool parts_;
+    bool begins_ = false;  // nothing is said of the call yet
     std::string held_, head_, name_, body_;
     bool in_head_ = true;
     Kind kind_ = Kind::kFinal;
 };
 
-std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, bool in_reasoning) {
+std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, bool in_reasoning,
+                                                 bool parts) {
     switch (family) {
         case AnswerFamily::kPlain: return std::make_unique<PlainGrammar>();
         case AnswerFamily::kLlama3: return std::make_unique<LlamaGrammar>();
-        case AnswerFamily::kHarmony: return std::make_unique<HarmonyGrammar>();
+        case AnswerFamily::kHarmony: return std::make_unique<HarmonyGrammar>(parts);
         case AnswerFamily::kQwen:
         case AnswerFamily::kDeepSeek:
         case AnswerFamily::kMistral: break;
     }
-    return std::make_unique<TagGrammar>(RulesOf(family), in_reasoning);
+    return std::make_unique<TagGrammar>(RulesOf(family), in_reasoning,
+                                        parts && family == AnswerFamily::kQwen);
 }
 
 }  // namespace
@@ -446,8 +502,8 @@ std::string_view FamilyName(AnswerFamily family) {
     return "";
 }
 
-AnswerParser::AnswerParser(AnswerFamily family, bool begins_in_reasoning)
-    : grammar_(GrammarOf(family, begins_in_reasoning)) {}
+AnswerParser::AnswerParser(AnswerFamily family, bool begins_in_reasoning, bool parts)
+    : grammar_(GrammarOf(family, begins_in_reasoning, parts)) {}
 AnswerParser::~AnswerParser() = default;
 AnswerParser::AnswerParser(AnswerParser&&) noexcept = default;
 AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;

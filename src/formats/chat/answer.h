@@ -39,13 +39,27 @@ struct ToolCall {
     bool operator==(const ToolCall&) const = default;
 };
 
+// A piece of a call that is given as it is written: its name first, then pieces of its arguments'
+// JSON, as the model writes it (and as broken as it may be).
+struct CallPart {
+    std::string name{};  // where it begins
+    std::string arguments{};
+    bool begins = false;
+    bool ends = false;  // and all of it is there; one that is cut off has no end
+
+    bool operator==(const CallPart&) const = default;
+};
+
 // What is new since the last delta; of a whole answer: all of it.
 struct AnswerDelta {
     std::string content;
     std::string reasoning;
     std::vector<ToolCall> tool_calls;
+    std::vector<CallPart> call_parts{};  // of calls that are not among tool_calls
 
-    bool empty() const { return content.empty() && reasoning.empty() && tool_calls.empty(); }
+    bool empty() const {
+        return content.empty() && reasoning.empty() && tool_calls.empty() && call_parts.empty();
+    }
 };
 
 // By the markers in a model's template; where it has none of them, kPlain.
@@ -58,7 +72,9 @@ class AnswerParser {
     static constexpr size_t kMostHeldBytes = size_t{1} << 20;
 
     // begins_in_reasoning: the prompt ended inside a <think> that the template opened.
-    explicit AnswerParser(AnswerFamily family, bool begins_in_reasoning = false);
+    // parts: calls come in pieces where the family's form allows it (kQwen, kHarmony), else whole.
+    explicit AnswerParser(AnswerFamily family, bool begins_in_reasoning = false,
+                          bool parts = false);
     ~AnswerParser();
     AnswerParser(AnswerParser&&) noexcept;
     AnswerParser& operator=(AnswerParser&&) noexcept;

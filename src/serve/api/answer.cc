@@ -6,6 +6,21 @@ namespace weft::serve {
 
 using formats::AnswerDelta;
 
+void NoteRecord(Exchange& exchange, const AnswerRecord& record) {
+    exchange.Note([&](RequestNote& note) {
+        note.error = record.error;
+        if (record.endings.empty()) return;
+        note.prompt_tokens = record.usage.prompt_tokens;
+        note.cached_tokens = record.usage.cached_tokens;
+        note.said_tokens = record.usage.said_tokens;
+        note.queue_s = note.first_token_s = 0;
+        for (const engine::Ending& ending : record.endings) {
+            note.queue_s = std::max(note.queue_s, ending.queue_s);
+            note.first_token_s = std::max(note.first_token_s, ending.first_token_s);
+        }
+    });
+}
+
 class Answer::ChoiceListener final : public engine::Listener {
   public:
     ChoiceListener(std::shared_ptr<Answer> answer, size_t index)
@@ -28,13 +43,15 @@ Answer::Answer(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, 
       exchange_(std::move(exchange)),
       dialect_(std::move(plan.dialect)),
       stream_(plan.stream),
+      one_call_(plan.one_call),
       headers_(std::move(plan.headers)),
       observer_(std::move(observer)),
       left_(plan.choices.size()),
       ids_(plan.choices.size()) {
     record_.request_id = exchange_->request().id;
     for (const ChoicePlan& choice : plan.choices) {
-        choices_.emplace_back(formats::AnswerParser(plan.family, plan.begins_in_reasoning));
+        choices_.emplace_back(
+            formats::AnswerParser(plan.family, plan.begins_in_reasoning, plan.stream));
         wants_chances_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
         counts_prompt_.push_back(choice.counts_prompt);
@@ -62,8 +79,9 @@ void Answer::Refuse(const ApiError& error) {
     Headers headers = headers_;
     headers.emplace_back("Content-Type", "application/json");
     if (error.status == 503) headers.emplace_back("Retry-After", "5");
-    exchange_->Send(error.status, std::move(headers), dialect_->ErrorBody(error));
     record_.error = error.message;
+    NoteRecord(*exchange_, record_);
+    exchange_->Send(error.status, std::move(headers), dialect_->ErrorBody(error));
     Observe();
 }
 
@@ -123,10 +141,31 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
     Add(index, state.parser.Push(text));
 }
 
-void Answer::Add(size_t index, const AnswerDelta& delta) {
+// Leaves out what follows the first call, and has the engine end the answer.
+void Answer::KeepOneCall(size_t index, AnswerDelta& delta) {
     State& state = choices_[index];
+    if (state.called) {
+        delta = {};
+        return;
+    }
+    const auto end = std::ranges::find_if(delta.call_parts, [](const auto& p) { return p.ends; });
+    if (end != delta.call_parts.end()) {
+        delta.call_parts.erase(end + 1, delta.call_parts.end());
+        delta.tool_calls.clear();
+        state.called = true;
+    } else if (!delta.tool_calls.empty()) {
+        delta.tool_calls.resize(1);
+        state.called = true;
+    }
+    if (state.called && ids_[index] > 0) engine_.Conclude(ids_[index]);
+}
+
+void Answer::Add(size_t index, AnswerDelta delta) {
+    State& state = choices_[index];
+    if (one_call_) KeepOneCall(index, delta);
     if (delta.empty()) return;
-    if (!delta.tool_calls.empty()) state.choice.end.finish = "tool_calls";
+    const bool ends = std::ranges::any_of(delta.call_parts, [](const auto& p) { return p.ends; });
+    if (!delta.tool_calls.empty() || ends) state.choice.end.finish = "tool_calls";
     if (stream_) {
         std::string out;
         dialect_->Delta(static_cast<int>(index), delta, state.pending, out);
@@ -174,6 +213,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
             std::string out;
             dialect_->Fail(error, out);
             Write(std::move(out));
+            NoteRecord(*exchange_, record_);
             exchange_->End();
         } else {
             Refuse(error);
@@ -185,6 +225,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
 
 void Answer::Complete() {
     if (record_.error.empty()) {
+        NoteRecord(*exchange_, record_);
         if (stream_) {
             std::string out;
             dialect_->End(record_.usage, out);

@@ -35,6 +35,7 @@ struct AnswerPlan {
     formats::AnswerFamily family = formats::AnswerFamily::kPlain;
     bool begins_in_reasoning = false;
     bool stream = false;
+    bool one_call = false;               // the answer ends with its first tool call
     Headers headers{};                   // of the answer, besides its type
     std::string prompt_name = "prompt";  // what a prompt that is too long came as
 };
@@ -47,6 +48,9 @@ struct AnswerRecord {
     std::vector<engine::Ending> endings;
     std::vector<float> gaps_s;  // between tokens of an answer
 };
+
+// Leaves what the log of requests says of it; before the answer is complete.
+void NoteRecord(Exchange& exchange, const AnswerRecord& record);
 
 class Answer : public std::enable_shared_from_this<Answer> {
   public:
@@ -64,7 +68,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void CancelAll();
     void Write(std::string text);
     void OnText(size_t index, std::string_view text, const engine::SaidToken* token);
-    void Add(size_t index, const formats::AnswerDelta& delta);
+    void Add(size_t index, formats::AnswerDelta delta);
+    void KeepOneCall(size_t index, formats::AnswerDelta& delta);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     void Complete();
     void Observe();
@@ -76,13 +81,14 @@ class Answer : public std::enable_shared_from_this<Answer> {
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
         bool over = false;
+        bool called = false;  // a tool, and the call is whole
         int64_t last_ns = 0;  // when the last token came
     };
 
     engine::BatchEngine& engine_;
     std::shared_ptr<Exchange> exchange_;
     std::unique_ptr<Dialect> dialect_;
-    const bool stream_;
+    const bool stream_, one_call_;
     const Headers headers_;
     Observer observer_;
     std::mutex mutex_;  // of choices_, record_ and left_

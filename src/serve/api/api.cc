@@ -26,7 +26,12 @@ std::string ErrorFor(const Exchange& exchange, const ApiError& error) {
     return anthropic ? AnthropicError(error) : OpenAiError(error);
 }
 
+void NoteError(Exchange& exchange, const ApiError& error) {
+    exchange.Note([&](RequestNote& note) { note.error = error.message; });
+}
+
 void SendError(Exchange& exchange, const ApiError& error) {
+    NoteError(exchange, error);
     Headers headers = kJsonHeaders;
     if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
     exchange.Send(error.status, std::move(headers), ErrorFor(exchange, error));
@@ -49,24 +54,6 @@ const char* StateName(engine::BatchState state) {
     }
     return "?";
 }
-
-// Asks for one token, to see whether the cluster still gives any.
-class Probe final : public engine::Listener {
-  public:
-    explicit Probe(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
-    void OnToken(const engine::SaidToken&, std::string_view) override {}
-    void OnEnd(std::string_view, const Result<engine::Ending>& ending) override {
-        if (ending.ok()) return exchange_->Send(200, kJsonHeaders, R"({"status":"ready"})");
-        SendError(*exchange_, {503, ending.error().message, "", "not_ready"});
-    }
-
-  private:
-    std::shared_ptr<Exchange> exchange_;
-};
-
-}  // namespace
-
-namespace {
 
 Json RankJson(const engine::RankReport& r, double power_w) {
     return {{"rank", r.rank},
@@ -107,16 +94,38 @@ Json RanksJson(const engine::BatchStats& stats) {
     return ranks;
 }
 
+// What is missing now.
+Json LossJson(const engine::BatchStats& stats) {
+    if (stats.state != engine::BatchState::kRecovering) return nullptr;
+    return {{"time_s", stats.lost_s}, {"text", stats.loss}};
+}
+
+Json ErrorsJson(const RequestLog* log) {
+    Json errors = Json::array();
+    if (log == nullptr) return errors;
+    for (const RequestError& e : log->errors()) {
+        errors.push_back({{"time_s", e.unix_s},
+                          {"id", e.id},
+                          {"method", e.method},
+                          {"path", e.path},
+                          {"status", e.status},
+                          {"text", e.text}});
+    }
+    return errors;
+}
+
 }  // namespace
 
-Json StatusJson(const Served& served) {
+Json StatusJson(const Served& served, const RequestLog* log) {
     served.engine->WantReports();
     const engine::BatchStats stats = served.engine->stats();
     const engine::ScheduleStats& s = stats.schedule;
     Json recoveries = Json::array();
-    for (const engine::Recovery& r : stats.recoveries) {
+    for (size_t i = 0; i < stats.recoveries.size(); ++i) {
+        const engine::Recovery& r = stats.recoveries[i];
         recoveries.push_back({{"epoch", r.epoch},
                               {"lost_ranks", r.lost},
+                              {"back_s", stats.recovered_s[i]},
                               {"ranks", r.ranks},
                               {"seconds", r.seconds},
                               {"text", r.text}});
@@ -147,7 +156,9 @@ Json StatusJson(const Served& served) {
           {"plans", stats.plan_s},
           {"saying", stats.say_s},
           {"sampling", stats.sample_s}}},
-        {"recoveries", std::move(recoveries)}};
+        {"loss", LossJson(stats)},
+        {"recoveries", std::move(recoveries)},
+        {"errors", ErrorsJson(log)}};
 }
 
 Api::Api(const Served& served, ApiOptions options) : served_(served), options_(std::move(options)) {
@@ -165,7 +176,7 @@ Api::~Api() {
 
 void Api::Work() {
     for (;;) {
-        std::function<void()> work;
+        Task work;
         {
             std::unique_lock lock(mutex_);
             wake_.wait(lock, [&] { return over_ || !queue_.empty(); });
@@ -176,9 +187,9 @@ void Api::Work() {
         // Whatever a library throws (for want of memory, too) ends one request, which its exchange
         // then answers with 500, and not the server.
         try {
-            work();
+            work.run();
         } catch (const std::exception& error) {
-            Log(LogLevel::kWarning, "a request failed: {}", error.what());
+            Log(LogLevel::kWarning, "request {} failed: {}", work.id, error.what());
         }
     }
 }
@@ -188,7 +199,7 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> 
     {
         const std::lock_guard lock(mutex_);
         if (waiting + static_cast<int64_t>(queue_.size()) < options_.max_waiting) {
-            queue_.push_back(std::move(work));
+            queue_.push_back({exchange->request().id, std::move(work)});
             wake_.notify_one();
             return;
         }
@@ -199,9 +210,9 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> 
 }
 
 // For what is part of a request that was taken in; so there is a bound for these, too.
-void Api::PostAlways(std::function<void()> work) {
+void Api::PostAlways(const std::string& id, std::function<void()> work) {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(work));
+    queue_.push_back({id, std::move(work)});
     wake_.notify_one();
 }
 
@@ -239,7 +250,7 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
         exchange->Send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
                        options_.metrics->Text(served_.engine->stats()));
     } else if (path == "/api/status") {
-        exchange->Send(200, kJsonHeaders, Dump(StatusJson(served_)));
+        exchange->Send(200, kJsonHeaders, Dump(StatusJson(served_, options_.log)));
     } else {
         return false;
     }
@@ -296,7 +307,9 @@ void Api::Embed(std::shared_ptr<Exchange> exchange) {
     std::vector<engine::BatchRequest*> requests;
     for (engine::BatchRequest& request : plan.requests) requests.push_back(&request);
     if (!Admit(*exchange, requests, plan.headers, ticket)) return;
-    const auto later = [this](std::function<void()> work) { PostAlways(std::move(work)); };
+    const auto later = [this, id = exchange->request().id](std::function<void()> work) {
+        PostAlways(id, std::move(work));
+    };
     EmbeddingAnswer::Start(served_, std::move(exchange), std::move(plan), later,
                            Observe(std::move(ticket)));
 }
@@ -313,6 +326,7 @@ Answer::Observer Api::Observe(std::shared_ptr<Limiter::Ticket> ticket) {
 
 void Api::Refuse(Exchange& exchange, const ApiError& error, Headers headers) {
     if (options_.metrics != nullptr) options_.metrics->AddRefused(error.status);
+    NoteError(exchange, error);
     headers.emplace_back("Content-Type", "application/json");
     exchange.Send(error.status, std::move(headers), ErrorFor(exchange, error));
 }
@@ -324,7 +338,11 @@ bool Api::Knows(const std::shared_ptr<Exchange>& exchange) {
         request.path == "/health" || request.path == "/healthz" || request.path == "/ready";
     if (options_.keys == nullptr || open) return true;
     const std::string_view key = PresentedKey(request);
-    if (options_.keys->ring()->Find(key) != nullptr) return true;
+    const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
+    if (const ApiKey* known = ring->Find(key); known != nullptr) {
+        exchange->Note([&](RequestNote& note) { note.key = known->name; });
+        return true;
+    }
     const char* message = key.empty()
                               ? "You didn't provide an API key. Send it as 'Authorization: Bearer "
                                 "KEY'."
@@ -372,7 +390,21 @@ void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
     exchange->Send(200, kJsonHeaders, Dump(answer));
 }
 
-// Ready is who said a token of late, or says one now.
+// One token, to see whether the cluster still gives any.
+class Api::Probe final : public engine::Listener {
+  public:
+    explicit Probe(Api& api) : api_(api) {}
+    void OnToken(const engine::SaidToken&, std::string_view) override {}
+    void OnEnd(std::string_view, const Result<engine::Ending>& ending) override {
+        api_.EndProbe(ending.ok() ? Status() : Status(ending.error()));
+    }
+
+  private:
+    Api& api_;
+};
+
+// Ready is who has finished a step of late, or makes one now, for a token that is asked for. While
+// requests run there is a step that has not ended: it may take as long as the longest so far.
 void Api::Ready(std::shared_ptr<Exchange> exchange) {
     const engine::BatchStats stats = served_.engine->stats();
     switch (stats.state) {
@@ -385,13 +417,20 @@ void Api::Ready(std::shared_ptr<Exchange> exchange) {
         case engine::BatchState::kOver:
             return SendError(*exchange, {503, stats.error, "", "not_ready"});
     }
-    const int64_t age_ns = NowNs() - stats.last_token_ns;
-    if (stats.last_token_ns > 0 && age_ns < options_.ready_ms * 1'000'000) {
+    const double age_s = static_cast<double>(NowNs() - stats.last_step_ns) * 1e-9;
+    const double ready_s = static_cast<double>(options_.ready_ms) * 1e-3;
+    if (stats.last_step_ns > 0 && age_s < ready_s) {
         return exchange->Send(200, kJsonHeaders, R"({"status":"ready"})");
     }
-    if (stats.schedule.running > 0 && age_ns > 2 * options_.ready_ms * 1'000'000) {
-        return SendError(*exchange,
-                         {503, "No token came out of the cluster of late.", "", "not_ready"});
+    const double most_s = 2 * std::max(ready_s, stats.longest_step_s);
+    if (stats.last_step_ns > 0 && stats.schedule.running > 0 && age_s > most_s) {
+        return SendError(*exchange, {503, fmt::format("No step has ended for {:.0f} s.", age_s), "",
+                                     "not_ready"});
+    }
+    {
+        const std::lock_guard lock(probe_mutex_);
+        probing_.push_back(std::move(exchange));
+        if (probing_.size() > 1) return;
     }
     engine::BatchRequest request;
     request.prompt = {0};
@@ -400,8 +439,23 @@ void Api::Ready(std::shared_ptr<Exchange> exchange) {
     request.priority = INT32_MAX;
     request.cached = false;
     if (!served_.engine->generates()) request.pooling = engine::Pooling::kLast;
-    const auto id = served_.engine->Submit(std::move(request), std::make_shared<Probe>(exchange));
-    if (!id.ok()) SendError(*exchange, {503, id.error().message, "", "not_ready"});
+    const auto id = served_.engine->Submit(std::move(request), std::make_shared<Probe>(*this));
+    if (!id.ok()) EndProbe(id.error());
+}
+
+void Api::EndProbe(const Status& outcome) {
+    std::vector<std::shared_ptr<Exchange>> asked;
+    {
+        const std::lock_guard lock(probe_mutex_);
+        asked.swap(probing_);
+    }
+    for (const auto& exchange : asked) {
+        if (outcome.ok()) {
+            exchange->Send(200, kJsonHeaders, R"({"status":"ready"})");
+        } else {
+            SendError(*exchange, {503, outcome.error().message, "", "not_ready"});
+        }
+    }
 }
 
 }  // namespace weft::serve

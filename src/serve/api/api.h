@@ -26,15 +26,17 @@
 #include "serve/keys.h"
 #include "serve/limiter.h"
 #include "serve/metrics.h"
+#include "serve/request_log.h"
 
 namespace weft::serve {
 
 struct ApiOptions {
-    int64_t max_waiting = 1024;  // requests that may wait; beyond: 429
-    int64_t ready_ms = 5000;     // a token at least so often, or a probe: else not ready
-    size_t workers = 1;          // threads that read requests
-    KeyStore* keys = nullptr;    // who may ask; null: everybody. Outlives the Api
-    Metrics* metrics = nullptr;  // may be null. Outlives the Api
+    int64_t max_waiting = 1024;       // requests that may wait; beyond: 429
+    int64_t ready_ms = 5000;          // a step at least so often, or a probe: else not ready
+    size_t workers = 1;               // threads that read requests
+    KeyStore* keys = nullptr;         // who may ask; null: everybody. Outlives the Api
+    Metrics* metrics = nullptr;       // may be null. Outlives the Api
+    const RequestLog* log = nullptr;  // whose errors /api/status shows; as metrics
 };
 
 class Api {
@@ -47,20 +49,26 @@ class Api {
 
   private:
     using Plan = std::optional<ApiError> (*)(const Json&, const Served&, AnswerPlan&);
+    struct Task {
+        std::string id;  // of the request
+        std::function<void()> run;
+    };
     using Reply = std::optional<ApiError> (*)(const Json&, const Served&, Json&);
     bool HandleGet(const std::shared_ptr<Exchange>& exchange);
     bool HandlePost(const std::shared_ptr<Exchange>& exchange);
     void Generate(std::shared_ptr<Exchange> exchange, Plan plan);
     void Embed(std::shared_ptr<Exchange> exchange);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
+    class Probe;
     void Ready(std::shared_ptr<Exchange> exchange);
+    void EndProbe(const Status& outcome);
     bool Knows(const std::shared_ptr<Exchange>& exchange);
     bool Admit(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
                Headers& headers, std::shared_ptr<Limiter::Ticket>& ticket);
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
     void Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
-    void PostAlways(std::function<void()> work);
+    void PostAlways(const std::string& id, std::function<void()> work);
     void Work();
 
     const Served& served_;
@@ -68,12 +76,14 @@ class Api {
     Limiter limiter_;
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::deque<std::function<void()>> queue_;
+    std::deque<Task> queue_;
     bool over_ = false;
     std::vector<std::thread> workers_;
+    std::mutex probe_mutex_;
+    std::vector<std::shared_ptr<Exchange>> probing_;  // who waits for the one probe there is
 };
 
 // {"state", "schedule": {...}, ...}: what the dashboard and a curious user see.
-Json StatusJson(const Served& served);
+Json StatusJson(const Served& served, const RequestLog* log);
 
 }  // namespace weft::serve

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <ctime>
-
 #include "serve/api/logprobs.h"
+#include "serve/api/openai_dialect.h"
 #include "serve/api/sampling.h"
 
 namespace weft::serve {
@@ -99,17 +98,11 @@ void ReadTools(Fields& fields, Conversation& conversation) {
 }
 
 // Deltas of the stream, and the message as a whole.
-class ChatDialect final : public Dialect {
+class ChatDialect final : public OpenAiDialect {
   public:
     ChatDialect(const Served& served, bool usage, bool chances)
-        : served_(served), usage_(usage), chances_(chances), id_(MakeId("chatcmpl-")) {
-        head_ =
-            fmt::format(R"({{"id":"{}","object":"chat.completion.chunk","created":{},"model":{})",
-                        id_, created_, Quoted(served.name));
-    }
-
-    void Begin(std::string&) override {}
-
+        : OpenAiDialect(served, "chatcmpl-", "chat.completion", "chat.completion.chunk", usage,
+                        chances) {}
     void Delta(int choice, const formats::AnswerDelta& delta,
                std::span<const engine::SaidToken> tokens, std::string& out) override {
         Greet(choice, out);
@@ -119,95 +112,74 @@ class ChatDialect final : public Dialect {
         };
         if (!delta.reasoning.empty()) add("reasoning_content", Quoted(delta.reasoning));
         if (!delta.content.empty()) add("content", Quoted(delta.content));
-        if (!delta.tool_calls.empty()) add("tool_calls", CallsJson(choice, delta.tool_calls));
-        Chunk(choice, fields, "null", tokens, out);
+        const Json calls = CallsJson(choice, delta);
+        if (!calls.empty()) add("tool_calls", Dump(calls));
+        Say(choice, fields, "null", tokens, out);
     }
     void EndChoice(int choice, const ChoiceEnd& end, std::string& out) override {
         Greet(choice, out);
-        Chunk(choice, "", Quoted(end.finish), {}, out);
-    }
-    void End(const Usage& usage, std::string& out) override {
-        if (usage_) {
-            out += fmt::format("data: {},\"choices\":[],\"usage\":{}}}\n\n", head_,
-                               Dump(UsageJson(usage)));
-        }
-        out += "data: [DONE]\n\n";
-    }
-    void Fail(const ApiError& error, std::string& out) override {
-        out += fmt::format("data: {}\n\ndata: [DONE]\n\n", OpenAiError(error));
-    }
-    std::string ErrorBody(const ApiError& error) override { return OpenAiError(error); }
-
-    std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
-        Json list = Json::array();
-        for (size_t i = 0; i < choices.size(); ++i) {
-            list.push_back(ChoiceJson(static_cast<int>(i), choices[i]));
-        }
-        return Dump({{"id", id_},
-                     {"object", "chat.completion"},
-                     {"created", created_},
-                     {"model", served_.name},
-                     {"choices", std::move(list)},
-                     {"usage", UsageJson(usage)},
-                     {"system_fingerprint", "weft-" WEFT_VERSION}});
+        Say(choice, "", Quoted(end.finish), {}, out);
     }
 
   private:
     // The first delta of a choice says who speaks.
     void Greet(int choice, std::string& out) {
-        if (greeted_.size() <= static_cast<size_t>(choice)) {
-            greeted_.resize(static_cast<size_t>(choice) + 1);
-            calls_.resize(greeted_.size());
+        const auto at = static_cast<size_t>(choice);
+        if (greeted_.size() <= at) {
+            greeted_.resize(at + 1);
+            calls_.resize(at + 1);
         }
-        if (greeted_[static_cast<size_t>(choice)]) return;
-        greeted_[static_cast<size_t>(choice)] = true;
-        Chunk(choice, R"("role":"assistant","content":"")", "null", {}, out);
+        if (greeted_[at]) return;
+        greeted_[at] = true;
+        Say(choice, R"("role":"assistant","content":"")", "null", {}, out);
     }
-    void Chunk(int choice, const std::string& delta, const std::string& finish,
-               std::span<const engine::SaidToken> tokens, std::string& out) {
-        const std::string chances =
-            chances_ && !tokens.empty() ? Dump(ChatLogprobs(served_.tokenizer(), tokens)) : "null";
-        out += fmt::format(R"(data: {},"choices":[{{"index":{},"delta":{{{}}},"logprobs":{},)"
-                           R"("finish_reason":{}}}]{}}})"
-                           "\n\n",
-                           head_, choice, delta, chances, finish, usage_ ? R"(,"usage":null)" : "");
+    void Say(int choice, const std::string& delta, const std::string& finish,
+             std::span<const engine::SaidToken> tokens, std::string& out) {
+        std::string chances = "null";
+        if (chances_ && !tokens.empty()) chances = Dump(ChatLogprobs(served_.tokenizer(), tokens));
+        Chunk(choice, fmt::format(R"("delta":{{{}}})", delta), chances, finish, out);
     }
-    std::string CallsJson(int choice, const std::vector<formats::ToolCall>& calls) {
+    // Each call has its number; pieces after the first have nothing else but their arguments.
+    Json CallsJson(int choice, const formats::AnswerDelta& delta) {
+        int& next = calls_[static_cast<size_t>(choice)];
         Json list = Json::array();
-        for (const formats::ToolCall& call : calls) {
-            Json json = CallJson(call);
-            json["index"] = calls_[static_cast<size_t>(choice)]++;
+        for (const formats::ToolCall& call : delta.tool_calls) {
+            Json json{{"index", next++}};
+            json.update(CallJson(call.name, Dump(call.arguments)));
             list.push_back(std::move(json));
         }
-        return Dump(list);
+        for (const formats::CallPart& part : delta.call_parts) {
+            if (part.begins) {
+                Json json{{"index", next++}};
+                json.update(CallJson(part.name, part.arguments));
+                list.push_back(std::move(json));
+            } else if (!part.arguments.empty()) {
+                list.push_back(
+                    {{"index", next - 1}, {"function", {{"arguments", part.arguments}}}});
+            }
+        }
+        return list;
     }
-    static Json CallJson(const formats::ToolCall& call) {
+    static Json CallJson(const std::string& name, const std::string& arguments) {
         return {{"id", MakeId("call_")},
                 {"type", "function"},
-                {"function", {{"name", call.name}, {"arguments", Dump(call.arguments)}}}};
+                {"function", {{"name", name}, {"arguments", arguments}}}};
     }
-    Json ChoiceJson(int index, const Choice& choice) {
+    Json ChoiceJson(const Choice& choice) override {
         const formats::AnswerDelta& said = choice.said;
         Json message{{"role", "assistant"}, {"content", said.content}, {"refusal", nullptr}};
         if (!said.reasoning.empty()) message["reasoning_content"] = said.reasoning;
         if (!said.tool_calls.empty()) {
             if (said.content.empty()) message["content"] = nullptr;
             for (const formats::ToolCall& call : said.tool_calls) {
-                message["tool_calls"].push_back(CallJson(call));
+                message["tool_calls"].push_back(CallJson(call.name, Dump(call.arguments)));
             }
         }
-        return {{"index", index},
-                {"message", std::move(message)},
+        return {{"message", std::move(message)},
                 {"logprobs",
-                 chances_ ? ChatLogprobs(served_.tokenizer(), choice.tokens) : Json(nullptr)},
-                {"finish_reason", choice.end.finish}};
+                 chances_ ? ChatLogprobs(served_.tokenizer(), choice.tokens) : Json(nullptr)}};
     }
 
-    const Served& served_;
-    const bool usage_, chances_;
-    const std::string id_;
-    const int64_t created_ = std::time(nullptr);
-    std::string head_;
     std::vector<bool> greeted_;
     std::vector<int> calls_;
 };
@@ -332,6 +304,7 @@ std::optional<ApiError> PlanConversation(const Served& served, const Conversatio
                                          engine::BatchRequest request, int64_t n,
                                          AnswerPlan& plan) {
     plan.prompt_name = "messages";
+    plan.one_call = !conversation.parallel_calls;
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt)) return error;
     request.prompt = prompt.tokens;

@@ -13,9 +13,9 @@ namespace weft::serve {
 // A conversation in OpenAI's form, checked, as the chat template wants it.
 struct Conversation {
     formats::ChatInput input;
-    std::string forced_tool{};  // tool_choice names it; "*": any, but one
-    bool parallel_calls = true;
-    std::string begun{};  // what the answer begins with; it is not said again
+    std::string forced_tool{};   // tool_choice names it; "*": any, but one
+    bool parallel_calls = true;  // false: one at most
+    std::string begun{};         // what the answer begins with; it is not said again
     ConstraintText constraint{};
 };
 
@@ -39,17 +39,6 @@ std::optional<ApiError> MakePrompt(const Served& served, const Conversation& con
 // plan.dialect and plan.stream are the caller's.
 std::optional<ApiError> PlanConversation(const Served& served, const Conversation& conversation,
                                          engine::BatchRequest request, int64_t n, AnswerPlan& plan);
-
-// What PlanChat and its like end with: `n` choices of the prompt that the conversation makes.
-// plan.dialect and plan.stream are the caller's.
-std::optional<ApiError> PlanConversation(const Served& served, const Conversation& conversation,
-                                         engine::BatchRequest request, int64_t n, AnswerPlan& plan);
-
-// Adds to the plan and the choice what response_format and tool_choice ask for. The prompt is
-// there. Errors: what the client hears.
-std::optional<ApiError> Constrain(const ConstraintText& constraint,
-                                  const Conversation& conversation, const ChatPrompt& prompt,
-                                  const Served& served, AnswerPlan& plan, ChoicePlan& choice);
 
 // The whole request. Errors: what the client hears.
 std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerPlan& plan);

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "serve/api/chat.h"
 #include "serve/api/logprobs.h"
+#include "serve/api/openai_dialect.h"
 #include "serve/api/prompts.h"
 #include "serve/api/sampling.h"
 
@@ -18,73 +18,36 @@ constexpr size_t kMostPrompts = 64;
 constexpr size_t kMostTextBytes = size_t{4} << 20;
 constexpr size_t kMostTokens = size_t{1} << 20;
 
-class CompletionDialect final : public Dialect {
+class CompletionDialect final : public OpenAiDialect {
   public:
     CompletionDialect(const Served& served, bool usage, bool chances)
-        : served_(served), usage_(usage), chances_(chances), id_(MakeId("cmpl-")) {
-        head_ = fmt::format(R"({{"id":"{}","object":"text_completion","created":{},"model":{})",
-                            id_, created_, Quoted(served.name));
-    }
-    void Begin(std::string&) override {}
+        : OpenAiDialect(served, "cmpl-", "text_completion", "text_completion", usage, chances) {}
     void Delta(int choice, const formats::AnswerDelta& delta,
                std::span<const engine::SaidToken> tokens, std::string& out) override {
-        Chunk(choice, delta.content, "null", tokens, out);
+        Say(choice, delta.content, "null", tokens, out);
     }
     void EndChoice(int choice, const ChoiceEnd& end, std::string& out) override {
-        Chunk(choice, "", Quoted(end.finish), {}, out);
-    }
-    void End(const Usage& usage, std::string& out) override {
-        if (usage_) {
-            out += fmt::format("data: {},\"choices\":[],\"usage\":{}}}\n\n", head_,
-                               Dump(UsageJson(usage)));
-        }
-        out += "data: [DONE]\n\n";
-    }
-    void Fail(const ApiError& error, std::string& out) override {
-        out += fmt::format("data: {}\n\ndata: [DONE]\n\n", OpenAiError(error));
-    }
-    std::string ErrorBody(const ApiError& error) override { return OpenAiError(error); }
-    std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override {
-        Json list = Json::array();
-        for (size_t i = 0; i < choices.size(); ++i) {
-            int64_t offset = 0;
-            list.push_back({{"index", i},
-                            {"text", choices[i].said.content},
-                            {"logprobs",
-                             chances_ ? TextLogprobs(served_.tokenizer(), choices[i].tokens, offset)
-                                      : Json(nullptr)},
-                            {"finish_reason", choices[i].end.finish}});
-        }
-        return Dump({{"id", id_},
-                     {"object", "text_completion"},
-                     {"created", created_},
-                     {"model", served_.name},
-                     {"choices", std::move(list)},
-                     {"usage", UsageJson(usage)},
-                     {"system_fingerprint", "weft-" WEFT_VERSION}});
+        Say(choice, "", Quoted(end.finish), {}, out);
     }
 
   private:
-    void Chunk(int choice, const std::string& text, const std::string& finish,
-               std::span<const engine::SaidToken> tokens, std::string& out) {
-        if (offsets_.size() <= static_cast<size_t>(choice)) {
-            offsets_.resize(static_cast<size_t>(choice) + 1);
+    Json ChoiceJson(const Choice& choice) override {
+        int64_t offset = 0;
+        return {{"text", choice.said.content},
+                {"logprobs", chances_ ? TextLogprobs(served_.tokenizer(), choice.tokens, offset)
+                                      : Json(nullptr)}};
+    }
+    void Say(int choice, const std::string& text, const std::string& finish,
+             std::span<const engine::SaidToken> tokens, std::string& out) {
+        const auto at = static_cast<size_t>(choice);
+        if (offsets_.size() <= at) offsets_.resize(at + 1);
+        std::string chances = "null";
+        if (chances_ && !tokens.empty()) {
+            chances = Dump(TextLogprobs(served_.tokenizer(), tokens, offsets_[at]));
         }
-        const std::string chances = chances_ && !tokens.empty()
-                                        ? Dump(TextLogprobs(served_.tokenizer(), tokens,
-                                                            offsets_[static_cast<size_t>(choice)]))
-                                        : "null";
-        out += fmt::format(
-            R"(data: {},"choices":[{{"index":{},"text":{},"logprobs":{},"finish_reason":{}}}]{}}})"
-            "\n\n",
-            head_, choice, Quoted(text), chances, finish, usage_ ? R"(,"usage":null)" : "");
+        Chunk(choice, fmt::format(R"("text":{})", Quoted(text)), chances, finish, out);
     }
 
-    const Served& served_;
-    const bool usage_, chances_;
-    const std::string id_;
-    const int64_t created_ = std::time(nullptr);
-    std::string head_;
     std::vector<int64_t> offsets_;
 };
 

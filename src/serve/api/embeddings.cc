@@ -172,6 +172,7 @@ void EmbeddingAnswer::Fail(const ApiError& error) {
     Headers headers = plan_.headers;
     headers.emplace_back("Content-Type", "application/json");
     if (error.status == 503) headers.emplace_back("Retry-After", "5");
+    NoteRecord(*exchange_, record_);
     exchange_->Send(error.status, std::move(headers), OpenAiError(error));
     Observe();
 }
@@ -194,6 +195,7 @@ void EmbeddingAnswer::Send() {
                         Quoted(served_.name), tokens, tokens);
     Headers headers = plan_.headers;
     headers.emplace_back("Content-Type", "application/json");
+    NoteRecord(*exchange_, record_);
     exchange_->Send(200, std::move(headers), std::move(body));
     const std::lock_guard lock(mutex_);
     Observe();

@@ -204,13 +204,16 @@ class MessagesDialect final : public Dialect {
             DeltaOf("text_delta", "text", Quoted(delta.content), out);
         }
         for (const formats::ToolCall& call : delta.tool_calls) {
-            Close(out);
-            Start(fmt::format(R"({{"type":"tool_use","id":"{}","name":{},"input":{{}}}})",
-                              MakeId("toolu_"), Quoted(call.name)),
-                  out);
-            open_ = Block::kTool;
+            OpenCall(call.name, out);
             DeltaOf("input_json_delta", "partial_json", Quoted(Dump(InputOf(call))), out);
             Close(out);
+        }
+        for (const formats::CallPart& part : delta.call_parts) {
+            if (part.begins) OpenCall(part.name, out);
+            if (!part.arguments.empty()) {
+                DeltaOf("input_json_delta", "partial_json", Quoted(part.arguments), out);
+            }
+            if (part.ends) Close(out);
         }
     }
     void EndChoice(int, const ChoiceEnd& end, std::string& out) override {
@@ -284,6 +287,13 @@ class MessagesDialect final : public Dialect {
         ++index_;
         Event("content_block_start", fmt::format(R"("index":{},"content_block":{})", index_, block),
               out);
+    }
+    void OpenCall(const std::string& name, std::string& out) {
+        Close(out);
+        Start(fmt::format(R"({{"type":"tool_use","id":"{}","name":{},"input":{{}}}})",
+                          MakeId("toolu_"), Quoted(name)),
+              out);
+        open_ = Block::kTool;
     }
     void Open(Block kind, std::string& out) {
         if (open_ == kind) return;

@@ -44,7 +44,16 @@ class ResponsesDialect final : public Dialect {
                  out);
             for (Json& chance : chances) said_chances_.push_back(std::move(chance));
         }
-        for (const formats::ToolCall& call : delta.tool_calls) Call(call, out);
+        for (const formats::ToolCall& call : delta.tool_calls) {
+            BeginCall(call.name, out);
+            AddToCall(Dump(call.arguments), out);
+            EndCall(out);
+        }
+        for (const formats::CallPart& part : delta.call_parts) {
+            if (part.begins) BeginCall(part.name, out);
+            if (!part.arguments.empty()) AddToCall(part.arguments, out);
+            if (part.ends) Close(out);
+        }
     }
     void EndChoice(int, const ChoiceEnd& end, std::string& out) override {
         end_ = end;
@@ -83,7 +92,7 @@ class ResponsesDialect final : public Dialect {
     }
 
   private:
-    enum class Item { kNone, kReasoning, kMessage };
+    enum class Item { kNone, kReasoning, kMessage, kCall };
 
     const char* Status() const { return end_.finish == "length" ? "incomplete" : "completed"; }
 
@@ -125,6 +134,10 @@ class ResponsesDialect final : public Dialect {
         return {{"id", id},     {"type", "function_call"}, {"status", status}, {"call_id", call_id},
                 {"name", name}, {"arguments", arguments}};
     }
+    // The one that is open.
+    Json CallItem(const char* status) const {
+        return CallItem(item_id_, call_id_, name_, text_, status);
+    }
     Json ChancesOf(std::span<const engine::SaidToken> tokens) const {
         if (!chances_ || tokens.empty()) return Json::array();
         return std::move(ChatLogprobs(served_.tokenizer(), tokens)["content"]);
@@ -164,6 +177,7 @@ class ResponsesDialect final : public Dialect {
     }
     void Close(std::string& out) {
         if (open_ == Item::kNone) return;
+        if (open_ == Item::kCall) return EndCall(out);
         const bool message = open_ == Item::kMessage;
         std::string done = fmt::format(R"("text":{})", Quoted(text_));
         if (message) done += fmt::format(R"(,"logprobs":{})", Dump(said_chances_));
@@ -175,23 +189,31 @@ class ResponsesDialect final : public Dialect {
         output_.push_back(std::move(item));
         open_ = Item::kNone;
     }
-    void Call(const formats::ToolCall& call, std::string& out) {
+    void BeginCall(const std::string& name, std::string& out) {
         Close(out);
-        const std::string id = MakeId("fc_"), call_id = MakeId("call_");
-        const std::string arguments = Dump(call.arguments);
-        ItemEvent("response.output_item.added", CallItem(id, call_id, call.name, "", "in_progress"),
-                  out);
-        const std::string where =
-            fmt::format(R"("item_id":"{}","output_index":{})", id, output_.size());
+        open_ = Item::kCall;
+        item_id_ = MakeId("fc_");
+        call_id_ = MakeId("call_");
+        name_ = name;
+        text_.clear();
+        ItemEvent("response.output_item.added", CallItem("in_progress"), out);
+    }
+    void AddToCall(const std::string& arguments, std::string& out) {
+        text_ += arguments;
         Event("response.function_call_arguments.delta",
-              fmt::format(R"({},"delta":{})", where, Quoted(arguments)), out);
+              fmt::format(R"({},"delta":{})", OfItem(), Quoted(arguments)), out);
+    }
+    void EndCall(std::string& out) {
         Event("response.function_call_arguments.done",
-              fmt::format(R"({},"name":{},"arguments":{})", where, Quoted(call.name),
-                          Quoted(arguments)),
+              fmt::format(R"({},"name":{},"arguments":{})", OfItem(), Quoted(name_), Quoted(text_)),
               out);
-        Json item = CallItem(id, call_id, call.name, arguments, "completed");
+        Json item = CallItem("completed");
         ItemEvent("response.output_item.done", item, out);
         output_.push_back(std::move(item));
+        open_ = Item::kNone;
+    }
+    std::string OfItem() const {
+        return fmt::format(R"("item_id":"{}","output_index":{})", item_id_, output_.size());
     }
 
     const Served& served_;
@@ -200,7 +222,8 @@ class ResponsesDialect final : public Dialect {
     int64_t sequence_ = 0;
     Json output_ = Json::array();  // items that are complete
     Item open_ = Item::kNone;
-    std::string item_id_, text_;
+    std::string item_id_, text_;  // of the item that is open
+    std::string call_id_, name_;
     Json said_chances_ = Json::array();
     ChoiceEnd end_;
 };

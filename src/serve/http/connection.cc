@@ -88,7 +88,7 @@ void Connection::Close() {
     if (const auto exchange = std::exchange(exchange_, nullptr)) {
         --core_.open_exchanges;
         ++core_.counters.client_gone;
-        Record(exchange->request(), exchange->status(), exchange->sent_bytes(), true, false);
+        Record(*exchange, true);
         exchange->Gone();
     }
 }
@@ -139,7 +139,7 @@ Connection::Io Connection::Receive(std::span<char> room, size_t& got) {
             case TlsStep::kWantWrite: WaitWritable(); return Io::kAgain;
             case TlsStep::kClosed:
             case TlsStep::kPlainHttp:
-            case TlsStep::kFailed: return Io::kEnd;
+            case TlsStep::kFailed: return Io::kBroken;
         }
     }
     const ssize_t returned =
@@ -151,7 +151,7 @@ Connection::Io Connection::Receive(std::span<char> room, size_t& got) {
     if (returned < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
         return Io::kAgain;
     }
-    return Io::kEnd;
+    return returned == 0 ? Io::kEnd : Io::kBroken;
 }
 
 void Connection::OnReadable() {
@@ -162,7 +162,7 @@ void Connection::OnReadable() {
         if (exchange_ != nullptr) {
             if (input_.size() >= limits_.head_bytes) {
                 paused_ = true;
-                paused_ns_ = NowNs();
+                looked_ns_ = NowNs();
                 return Arm();
             }
             room = room.first(std::min(room.size(), limits_.head_bytes - input_.size()));
@@ -170,7 +170,8 @@ void Connection::OnReadable() {
         size_t got = 0;
         const Io io = Receive(room, got);
         if (io == Io::kAgain) return WaitReadable();
-        if (io == Io::kEnd) return OnEnd();
+        if (io == Io::kBroken && phase_ == Phase::kServing) return Close();
+        if (io == Io::kEnd || io == Io::kBroken) return OnEnd();
         core_.counters.received_bytes += got;
         if (exchange_ != nullptr) {
             input_.append(room.data(), got);
@@ -253,15 +254,26 @@ void Connection::OnEnd() {
             ended_ = true;
             return Refuse({400, "the connection ended in the middle of the request", ""});
         case Phase::kServing:
-            if (!exchange_->complete()) return Close();
-            ended_ = true;  // the answer is made: it goes out as far as it can
-            return Wake();
+            ended_ = true;
+            if (exchange_->complete()) return Wake();
+            looked_ns_ = NowNs();
+            ProbePeer();
+            return Arm();
         case Phase::kRefusing: ended_ = true; return;
         case Phase::kHandshake: ++core_.counters.tls_failed; return Close();
         case Phase::kIdle:
         case Phase::kLinger: return Close();
         case Phase::kClosed: return;
     }
+}
+
+// A client that has closed looks like one that has only ended its sending side, until something is
+// sent to it: then its kernel resets the connection. Before an answer has begun that is an interim
+// response, which every client of HTTP/1.1 passes over (RFC 9110, 15.2).
+void Connection::ProbePeer() {
+    if (exchange_->Probe() || !exchange_->request().http11 || !all_sent()) return;
+    out_.emplace_back("HTTP/1.1 100 Continue\r\n\r\n");
+    Flush();
 }
 
 // ---------------------------------------------------------------------------------------- serving
@@ -276,7 +288,7 @@ std::string Connection::PeerText() const {
 }
 
 void Connection::Serve() {
-    const bool keep_alive = parser_->keep_alive() && !ended_;
+    const bool keep_alive = parser_->keep_alive();
     HttpRequest request = parser_->Take();
     request.peer = PeerText();
     parser_.reset();
@@ -313,8 +325,8 @@ void Connection::Serve() {
     try {
         core_.handler(MakeExchange(state));
     } catch (const std::exception& error) {
-        Log(LogLevel::kError, "{} {}: the handler failed: {}", asked.method, asked.path,
-            error.what());
+        Log(LogLevel::kError, "{} {} ({}): the handler failed: {}", asked.method, asked.path,
+            asked.id, error.what());
         state->Abandon();
     }
 }
@@ -338,7 +350,9 @@ void Connection::Refuse(const Refusal& refusal) {
                               headers));
     if (request.method != "HEAD") out_.back() += body;
     ++core_.counters.refused;
-    Record(request, refusal.status, out_.back().size(), false, true);
+    HttpRecord record{.status = refusal.status, .sent_bytes = out_.back().size(), .refused = true};
+    record.note.error = refusal.message;
+    Observe(request, std::move(record));
     ReleaseBody();
     parser_.reset();
     phase_ = Phase::kRefusing;
@@ -355,26 +369,32 @@ void Connection::RefusePlainHttp() {
     if (phase_ != Phase::kClosed) WaitReadable();
 }
 
-void Connection::Record(const HttpRequest& request, int status, uint64_t sent_bytes, bool gone,
-                        bool refused) const {
+void Connection::Record(const ExchangeState& exchange, bool gone) const {
+    Observe(exchange.request(), {.status = exchange.status(),
+                                 .sent_bytes = exchange.sent_bytes(),
+                                 .gone = gone,
+                                 .note = exchange.note()});
+}
+
+// `record` lacks what the request and the connection say.
+void Connection::Observe(const HttpRequest& request, HttpRecord record) const {
     if (!core_.options.observer) return;
-    core_.options.observer({.id = request.id,
-                            .peer = PeerText(),
-                            .method = request.method,
-                            .path = request.path,
-                            .status = status,
-                            .sent_bytes = sent_bytes,
-                            .seconds = static_cast<double>(NowNs() - began_ns_) * 1e-9,
-                            .gone = gone,
-                            .refused = refused});
+    record.id = request.id;
+    record.peer = PeerText();
+    record.method = request.method;
+    record.path = request.path;
+    record.seconds = static_cast<double>(NowNs() - began_ns_) * 1e-9;
+    core_.options.observer(record);
 }
 
 void Connection::FinishExchange() {
     const auto exchange = std::exchange(exchange_, nullptr);
-    const bool keep_alive = exchange->keep_alive() && !ended_ && !core_.draining;
+    // What came before the client ended its side is still answered.
+    const bool more = !ended_ || !input_.empty();
+    const bool keep_alive = exchange->keep_alive() && more && !core_.draining;
     --core_.open_exchanges;
     ReleaseBody();
-    Record(exchange->request(), exchange->status(), exchange->sent_bytes(), false, false);
+    Record(*exchange, false);
     exchange->Done();
     if (!keep_alive) return StartLinger();
     phase_ = Phase::kIdle;
@@ -387,6 +407,7 @@ void Connection::FinishExchange() {
         Consume({});  // what came in the meantime
     }
     if (phase_ == Phase::kClosed) return;
+    if (ended_ && reading_requests()) return phase_ == Phase::kIdle ? Close() : OnEnd();
     if (std::exchange(paused_, false)) ReadAgain();
     Arm();
 }
@@ -430,7 +451,7 @@ void Connection::Flush() {
     while (!all_sent()) {
         size_t sent = 0;
         const Io io = Transmit(sent);
-        if (io == Io::kEnd) return Close();
+        if (io == Io::kEnd || io == Io::kBroken) return Close();
         if (io == Io::kAgain) {
             if (stalled_ns_ == kNever) stalled_ns_ = NowNs();
             const bool stream = exchange_ != nullptr && exchange_->stream();
@@ -563,7 +584,7 @@ int64_t Connection::PhaseDeadlineNs() const {
 int64_t Connection::NextDeadlineNs() const {
     int64_t next = PhaseDeadlineNs();
     if (stalled_ns_ != kNever) next = std::min(next, stalled_ns_ + limits_.stall_ms * kMs);
-    if (paused_) next = std::min(next, paused_ns_ + kLookForPeerNs);
+    if (LooksForPeer()) next = std::min(next, looked_ns_ + kLookForPeerNs);
     return next;
 }
 
@@ -586,9 +607,9 @@ void Connection::OnTimer() {
     if (stalled_ns_ != kNever && now_ns >= stalled_ns_ + limits_.stall_ms * kMs) return CutOff();
     if (now_ns >= PhaseDeadlineNs()) {
         OnPhaseDeadline();
-    } else if (paused_ && now_ns >= paused_ns_ + kLookForPeerNs) {
+    } else if (LooksForPeer() && now_ns >= looked_ns_ + kLookForPeerNs) {
         if (PeerHasLeft()) return Close();
-        paused_ns_ = now_ns;
+        looked_ns_ = now_ns;
     }
     Arm();
 }
@@ -618,10 +639,10 @@ void Connection::OnPhaseDeadline() {
     }
 }
 
-// While nothing is read because the pipeline is full.
+// While nothing is read: the pipeline is full, or the client has ended its side.
 bool Connection::PeerHasLeft() {
-    pollfd entry{socket_.native_handle(), POLLRDHUP, 0};
-    return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    pollfd entry{socket_.native_handle(), 0, 0};
+    return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLERR)) != 0;
 }
 
 }  // namespace weft::serve

@@ -47,7 +47,8 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
         kLinger,    // all is sent: until the client closes
         kClosed,
     };
-    enum class Io { kDone, kAgain, kEnd };
+    // kEnd: the client sends no more, but may still read.
+    enum class Io { kDone, kAgain, kEnd, kBroken };
 
     // Reading.
     void WaitReadable();
@@ -70,8 +71,9 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void FinishExchange();
     void StartLinger();
     void ReleaseBody();
-    void Record(const HttpRequest& request, int status, uint64_t sent_bytes, bool gone,
-                bool refused) const;
+    void Record(const ExchangeState& exchange, bool gone) const;
+    void Observe(const HttpRequest& request, HttpRecord record) const;
+    void ProbePeer();
     std::string PeerText() const;
 
     // Writing.
@@ -93,6 +95,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void OnTimer();
     void OnPhaseDeadline();
     bool PeerHasLeft();
+    bool LooksForPeer() const { return paused_ || (ended_ && phase_ == Phase::kServing); }
 
     Core& core_;
     Loop& loop_;
@@ -118,7 +121,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     int64_t began_ns_ = 0;         // when the first byte of the request came
     int64_t stalled_ns_ = kNever;  // since when the socket takes too little
     size_t progress_bytes_ = 0;    // since then
-    int64_t paused_ns_ = 0;        // when the client was last looked for
+    int64_t looked_ns_ = 0;        // when the client was last looked for
     int64_t armed_ns_ = kNever;    // when the timer fires
     size_t body_bytes_ = 0;        // counted into all_bodies_bytes
 };

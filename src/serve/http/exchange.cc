@@ -30,6 +30,7 @@ class Handle final : public Exchange {
     bool gone() const override { return state_->gone(); }
     void OnGone(std::function<void()> callback) override { state_->OnGone(std::move(callback)); }
     size_t backlog_bytes() const override { return state_->backlog_bytes(); }
+    void Note(const std::function<void(RequestNote&)>& edit) override { state_->Note(edit); }
 
   private:
     std::shared_ptr<ExchangeState> state_;
@@ -100,6 +101,10 @@ void ExchangeState::Begin(int status, Headers headers) {
     const std::lock_guard lock(mutex_);
     if (owner_ == nullptr || begun_) return;
     stream_ = true;
+    events_ = std::ranges::any_of(headers, [](const auto& header) {
+        return SameName(header.first, "Content-Type") &&
+               header.second.starts_with("text/event-stream");
+    });
     BeginLocked(status, headers, request_.http11 ? Framing::kChunked : Framing::kUntilClose, 0);
     WakeLocked();
 }
@@ -124,6 +129,16 @@ void ExchangeState::Write(std::string chunk) {
         QueueLocked(std::move(chunk));
     }
     WakeLocked();
+}
+
+bool ExchangeState::Probe() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!begun_) return false;
+        if (!events_) return true;
+    }
+    Write(":\n\n");
+    return true;
 }
 
 void ExchangeState::End() {
@@ -193,6 +208,16 @@ bool ExchangeState::complete() const {
 bool ExchangeState::stream() const {
     const std::lock_guard lock(mutex_);
     return stream_;
+}
+
+void ExchangeState::Note(const std::function<void(RequestNote&)>& edit) {
+    const std::lock_guard lock(mutex_);
+    edit(note_);
+}
+
+RequestNote ExchangeState::note() const {
+    const std::lock_guard lock(mutex_);
+    return note_;
 }
 
 bool ExchangeState::keep_alive() const {

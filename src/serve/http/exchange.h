@@ -37,6 +37,7 @@ class ExchangeState {
     void OnGone(std::function<void()> callback);
     // Nobody can answer any more.
     void Abandon();
+    void Note(const std::function<void(RequestNote&)>& edit);
     bool gone() const { return gone_; }
     size_t backlog_bytes() const { return backlog_bytes_; }
     const HttpRequest& request() const { return request_; }
@@ -50,7 +51,11 @@ class ExchangeState {
     bool stream() const;
     bool keep_alive() const;
     int status() const;
+    RequestNote note() const;
     uint64_t sent_bytes() const { return sent_bytes_; }
+    // Sends what a client passes over, to see whether it is there: of a stream of events a comment.
+    // False: the answer has not begun.
+    bool Probe();
     // All is sent, or nothing more can be: lets the connection go. Gone() calls back.
     void Done();
     void Gone();
@@ -68,7 +73,9 @@ class ExchangeState {
     std::function<void()> on_gone_;
     Framing framing_ = Framing::kLength;
     int status_ = 0;
-    bool keep_alive_, begun_ = false, stream_ = false, complete_ = false, woken_ = false;
+    RequestNote note_;
+    bool keep_alive_, begun_ = false, stream_ = false, events_ = false, complete_ = false,
+                      woken_ = false;
     std::atomic<bool> gone_{false};
     std::atomic<size_t> backlog_bytes_{0};
     uint64_t sent_bytes_ = 0;  // the I/O thread's

@@ -24,6 +24,14 @@
 
 namespace weft::serve {
 
+// What whoever answers a request knows of it, for its line in the log. -1: nothing.
+struct RequestNote {
+    std::string key{};  // the name of the API key
+    std::string error{};
+    int64_t prompt_tokens = -1, cached_tokens = -1, said_tokens = -1;
+    double queue_s = -1, first_token_s = -1;
+};
+
 // One request and its answer. All methods from any thread; none blocks or throws.
 //
 // Answer with Send(), or with Begin(), any number of Write() and End(). Calls out of that order,
@@ -52,6 +60,9 @@ class Exchange {
     virtual void OnGone(std::function<void()> callback) = 0;
     // Written and not yet taken by the socket.
     virtual size_t backlog_bytes() const = 0;
+    // Adds to HttpRecord::note, before the answer is complete. `edit` is called here and now, under
+    // a lock: it calls nothing.
+    virtual void Note(const std::function<void(RequestNote&)>& edit) = 0;
 };
 
 // Called on the I/O thread: must not block, hand on what takes longer than some 100 us.
@@ -75,12 +86,14 @@ struct HttpLimits {
 
 // What became of a request: for logs and metrics. Called on an I/O thread.
 struct HttpRecord {
-    std::string id, peer, method, path;  // method and path are empty where there was no request
-    int status = 0;                      // 0: gone before any answer
-    uint64_t sent_bytes = 0;             // body and framing, as far as the socket took it
-    double seconds = 0;                  // from the first byte of its head
-    bool gone = false;                   // see Exchange::gone()
-    bool refused = false;                // answered by the layer itself
+    // method and path are empty where there was no request
+    std::string id{}, peer{}, method{}, path{};
+    int status = 0;           // 0: gone before any answer
+    uint64_t sent_bytes = 0;  // body and framing, as far as the socket took it
+    double seconds = 0;       // from the first byte of its head
+    bool gone = false;        // see Exchange::gone()
+    bool refused = false;     // answered by the layer itself
+    RequestNote note{};
 };
 
 struct HttpOptions {

@@ -20,51 +20,81 @@ using nlohmann::json;
 constexpr int kPollMs = 50;
 constexpr uint64_t kMostAnswer = 256 << 20;
 constexpr size_t kMostErrorText = 2000;
+constexpr size_t kMostList = 4 << 20;
 constexpr int64_t kFirstId = 256;  // ids below are control tokens in many vocabularies
 constexpr const char* kWords[] = {"river", "stone", "light", "paper", "green", "seven",
                                   "music", "table", "north", "cloud", "house", "glass",
                                   "bread", "night", "train", "apple", "voice", "field"};
 
+Result<std::string> UrlOf(const LoadOptions& options, const char* path) {
+    std::string url = options.url;
+    while (url.ends_with('/')) url.pop_back();
+    if (url.ends_with("/v1")) url.resize(url.size() - 3);
+    if (!url.starts_with("http://") && !url.starts_with("https://")) {
+        return MakeError(ErrorCode::kUsage, "--url: '{}'; expected http://HOST:PORT", options.url);
+    }
+    return url + path;
+}
+
+void InitCurl() {
+    static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
+    WEFT_CHECK(ready == CURLE_OK);
+}
+
+// What is the same for all requests of a load.
+class Head {
+  public:
+    Head(const LoadOptions& options, CURL* easy) {
+        if (!options.key.empty()) Add("Authorization: Bearer " + options.key);
+        Set(easy, CURLOPT_NOSIGNAL, 1L);
+        Set(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+        Set(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+        Set(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.timeout_ms));
+        Set(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        Set(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>((options.timeout_ms + 999) / 1000));
+        if (!options.ca_file.empty()) Set(easy, CURLOPT_CAINFO, options.ca_file.c_str());
+    }
+    ~Head() { curl_slist_free_all(list_); }
+    Head(const Head&) = delete;
+    Head& operator=(const Head&) = delete;
+
+    void Add(const std::string& line) { list_ = curl_slist_append(list_, line.c_str()); }
+    curl_slist* list() { return list_; }
+    template <typename Value>
+    static void Set(CURL* easy, CURLoption option, Value value) {
+        WEFT_CHECK(curl_easy_setopt(easy, option, value) == CURLE_OK);
+    }
+
+  private:
+    curl_slist* list_ = nullptr;
+};
+
 // One request on its way.
 class Call {
   public:
-    Call(const LoadOptions& options, const std::string& url, std::string body, Answer& answer,
+    Call(const LoadOptions& options, const std::string& url, std::string body, LoadAnswer& answer,
          int64_t begin_ns)
         : chat_(options.chat),
           body_(std::move(body)),
           answer_(answer),
           begin_ns_(begin_ns),
           events_([this](std::string_view data) { return Event(data); }),
-          easy_(curl_easy_init()) {
-        WEFT_CHECK(easy_ != nullptr);
-        headers_ = curl_slist_append(headers_, "Content-Type: application/json");
-        headers_ = curl_slist_append(headers_, "Expect:");
-        if (!options.key.empty()) {
-            headers_ =
-                curl_slist_append(headers_, ("Authorization: Bearer " + options.key).c_str());
-        }
-        Set(CURLOPT_NOSIGNAL, 1L);
-        Set(CURLOPT_PROTOCOLS_STR, "http,https");
-        Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+          easy_(curl_easy_init()),
+          head_(options, easy_) {
+        head_.Add("Content-Type: application/json");
+        head_.Add("Expect:");
         Set(CURLOPT_URL, url.c_str());
-        Set(CURLOPT_HTTPHEADER, headers_);
+        Set(CURLOPT_HTTPHEADER, head_.list());
         Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body_.size()));
         Set(CURLOPT_POSTFIELDS, body_.c_str());
-        Set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.timeout_ms));
-        Set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-        Set(CURLOPT_LOW_SPEED_TIME, static_cast<long>((options.timeout_ms + 999) / 1000));
         Set(CURLOPT_ERRORBUFFER, reason_);
         Set(CURLOPT_WRITEFUNCTION, &Call::OnData);
         Set(CURLOPT_WRITEDATA, this);
         Set(CURLOPT_PRIVATE, this);
-        if (!options.ca_file.empty()) Set(CURLOPT_CAINFO, options.ca_file.c_str());
         sent_ns_ = last_ns_ = NowNs();
         answer_.start_s = Seconds(sent_ns_ - begin_ns_);
     }
-    ~Call() {
-        curl_easy_cleanup(easy_);
-        curl_slist_free_all(headers_);
-    }
+    ~Call() { curl_easy_cleanup(easy_); }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
@@ -100,7 +130,7 @@ class Call {
     }
     template <typename Value>
     void Set(CURLoption option, Value value) {
-        WEFT_CHECK(curl_easy_setopt(easy_, option, value) == CURLE_OK);
+        Head::Set(easy_, option, value);
     }
 
     static size_t OnData(char* data, size_t size, size_t count, void* self) {
@@ -142,11 +172,11 @@ class Call {
 
     const bool chat_;
     const std::string body_;
-    Answer& answer_;
+    LoadAnswer& answer_;
     const int64_t begin_ns_;
     EventReader events_;
     CURL* easy_;
-    curl_slist* headers_ = nullptr;
+    Head head_;
     int64_t sent_ns_ = 0, last_ns_ = 0, pieces_ = 0;
     uint64_t received_ = 0;
     bool done_ = false;
@@ -226,11 +256,11 @@ class Runner {
     Runner& operator=(const Runner&) = delete;
 
     // All of `lengths`, their bodies numbered from `first`.
-    Result<std::vector<Answer>> Run(const Bodies& bodies, uint64_t first,
-                                    const std::vector<Lengths>& lengths,
-                                    const std::vector<double>& starts, size_t at_once,
-                                    const std::function<void(int)>& done) {
-        std::vector<Answer> answers(lengths.size());
+    Result<std::vector<LoadAnswer>> Run(const Bodies& bodies, uint64_t first,
+                                        const std::vector<Lengths>& lengths,
+                                        const std::vector<double>& starts, size_t at_once,
+                                        const std::function<void(int)>& done) {
+        std::vector<LoadAnswer> answers(lengths.size());
         const int64_t begin_ns = NowNs();
         size_t next = 0, answered = 0;
         while (answered < answers.size()) {
@@ -263,7 +293,7 @@ class Runner {
     }
 
   private:
-    void Begin(std::string body, Answer& answer, int64_t begin_ns) {
+    void Begin(std::string body, LoadAnswer& answer, int64_t begin_ns) {
         auto call = std::make_unique<Call>(options_, url_, std::move(body), answer, begin_ns);
         CURL* easy = call->easy();
         WEFT_CHECK(curl_multi_add_handle(multi_, easy) == CURLM_OK);
@@ -292,23 +322,46 @@ class Runner {
     std::vector<std::pair<CURL*, std::unique_ptr<Call>>> calls_;
 };
 
-Result<std::string> UrlOf(const LoadOptions& options) {
-    std::string url = options.url;
-    while (url.ends_with('/')) url.pop_back();
-    if (url.ends_with("/v1")) url.resize(url.size() - 3);
-    if (!url.starts_with("http://") && !url.starts_with("https://")) {
-        return MakeError(ErrorCode::kUsage, "--url: '{}'; expected http://HOST:PORT", options.url);
-    }
-    return url + (options.chat ? "/v1/chat/completions" : "/v1/completions");
-}
-
 }  // namespace
+
+Result<std::string> FirstModel(const LoadOptions& options) {
+    InitCurl();
+    WEFT_ASSIGN(const std::string url, UrlOf(options, "/v1/models"));
+    const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> easy(curl_easy_init(),
+                                                                   &curl_easy_cleanup);
+    WEFT_CHECK(easy != nullptr);
+    Head head(options, easy.get());
+    std::string text;
+    const auto take = +[](char* data, size_t size, size_t count, void* to) -> size_t {
+        auto& out = *static_cast<std::string*>(to);
+        if (out.size() + size * count > kMostList) return 0;
+        out.append(data, size * count);
+        return size * count;
+    };
+    Head::Set(easy.get(), CURLOPT_URL, url.c_str());
+    Head::Set(easy.get(), CURLOPT_HTTPHEADER, head.list());
+    Head::Set(easy.get(), CURLOPT_WRITEFUNCTION, take);
+    Head::Set(easy.get(), CURLOPT_WRITEDATA, &text);
+    const CURLcode code = curl_easy_perform(easy.get());
+    if (code != CURLE_OK) {
+        return MakeError(ErrorCode::kIo, "{}: {}; is the server there? --url says where", url,
+                         curl_easy_strerror(code));
+    }
+    const json list = json::parse(text, nullptr, false);
+    if (list.is_object() && list.contains("data") && list["data"].is_array()) {
+        for (const json& model : list["data"]) {
+            if (!model.is_object() || !model.contains("id") || !model["id"].is_string()) continue;
+            return model["id"].get<std::string>();
+        }
+    }
+    return MakeError(ErrorCode::kUsage, "{} lists no model: name it with --model", url);
+}
 
 Result<LoadReport> RunLoad(const LoadOptions& options, const std::atomic<bool>* stop,
                            const std::function<void(int done)>& done) {
-    static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
-    WEFT_CHECK(ready == CURLE_OK);
-    WEFT_ASSIGN(const std::string url, UrlOf(options));
+    InitCurl();
+    WEFT_ASSIGN(const std::string url,
+                UrlOf(options, options.chat ? "/v1/chat/completions" : "/v1/completions"));
     Runner runner(options, url, stop);
     bool ids = options.prompt == PromptKind::kIds && !options.chat;
     const uint64_t apart = 1ull << 32;  // prompts of warming up are others

@@ -41,7 +41,7 @@ struct LoadOptions {
 };
 
 // One request: its times count from when it was sent.
-struct Answer {
+struct LoadAnswer {
     bool ok = false;
     std::string error;
     double start_s = 0, end_s = 0;  // since the load began
@@ -75,7 +75,11 @@ struct Lengths {
 // sample of it has (217 tokens in, 202 out), 4 to 1,024 each.
 std::vector<Lengths> MakeLengths(const LoadOptions& options);
 
-LoadReport MakeReport(const std::vector<Answer>& answers);
+LoadReport MakeReport(const std::vector<LoadAnswer>& answers);
+
+// The first model that the endpoint's /v1/models lists. Errors: kUsage (a URL that is none, or an
+// endpoint that lists none: it has to be named), kIo.
+Result<std::string> FirstModel(const LoadOptions& options);
 
 // done: called now and then with how many requests are answered; may be empty.
 // Errors: kUsage (a URL that is none), kCancelled (stop was set); and the error of the first

@@ -39,9 +39,9 @@ Quantiles Of(std::vector<double> seconds) {
 }
 
 // Requests that were on their way at the same time.
-int MostAtOnce(const std::vector<Answer>& answers) {
+int MostAtOnce(const std::vector<LoadAnswer>& answers) {
     std::vector<std::pair<double, int>> changes;
-    for (const Answer& answer : answers) {
+    for (const LoadAnswer& answer : answers) {
         changes.emplace_back(answer.start_s, 1);
         changes.emplace_back(answer.end_s, -1);
     }
@@ -65,11 +65,11 @@ std::vector<Lengths> MakeLengths(const LoadOptions& options) {
     return lengths;
 }
 
-LoadReport MakeReport(const std::vector<Answer>& answers) {
+LoadReport MakeReport(const std::vector<LoadAnswer>& answers) {
     LoadReport report;
     std::vector<double> first, per_token, gaps, whole;
     double begin_s = INFINITY, end_s = -INFINITY;
-    for (const Answer& answer : answers) {
+    for (const LoadAnswer& answer : answers) {
         begin_s = std::min(begin_s, answer.start_s);
         end_s = std::max(end_s, answer.end_s);
         if (!answer.ok) {

@@ -1,0 +1,59 @@
+#include "serve/api/openai_dialect.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "serve/api/logprobs.h"
+
+namespace weft::serve {
+
+OpenAiDialect::OpenAiDialect(const Served& served, const char* prefix, const char* object,
+                             const char* chunk, bool usage, bool chances)
+    : served_(served),
+      usage_(usage),
+      chances_(chances),
+      id_(MakeId(prefix)),
+      object_(object),
+      created_(std::time(nullptr)),
+      head_(fmt::format(R"({{"id":"{}","object":"{}","created":{},"model":{})", id_, chunk,
+                        created_, Quoted(served.name))) {}
+
+void OpenAiDialect::End(const Usage& usage, std::string& out) {
+    if (usage_) {
+        out += fmt::format("data: {},\"choices\":[],\"usage\":{}}}\n\n", head_,
+                           Dump(UsageJson(usage)));
+    }
+    out += "data: [DONE]\n\n";
+}
+
+void OpenAiDialect::Fail(const ApiError& error, std::string& out) {
+    out += fmt::format("data: {}\n\ndata: [DONE]\n\n", OpenAiError(error));
+}
+
+void OpenAiDialect::Chunk(int choice, const std::string& said, const std::string& chances,
+                          const std::string& finish, std::string& out) const {
+    out +=
+        fmt::format(R"(data: {},"choices":[{{"index":{},{},"logprobs":{},"finish_reason":{}}}]{}}})"
+                    "\n\n",
+                    head_, choice, said, chances, finish, usage_ ? R"(,"usage":null)" : "");
+}
+
+std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage& usage) {
+    Json list = Json::array();
+    for (const Choice& choice : choices) {
+        Json json{{"index", list.size()}};
+        json.update(ChoiceJson(choice));
+        json["finish_reason"] = choice.end.finish;
+        list.push_back(std::move(json));
+    }
+    return Dump({{"id", id_},
+                 {"object", object_},
+                 {"created", created_},
+                 {"model", served_.name},
+                 {"choices", std::move(list)},
+                 {"usage", UsageJson(usage)},
+                 {"system_fingerprint", "weft-" WEFT_VERSION}});
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,161 @@
+#include "serve/request_log.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/log_format.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostLines = 4096;  // that wait for the writer
+constexpr size_t kMostTextBytes = 2000;
+constexpr std::array<std::string_view, 5> kProbes = {"/health", "/healthz", "/ready", "/metrics",
+                                                     "/api/status"};
+
+bool IsQuiet(const HttpRecord& record) {
+    if (record.status >= 400 || record.gone || !record.note.error.empty()) return false;
+    if (record.method == "OPTIONS") return true;
+    if (record.method != "GET" && record.method != "HEAD") return false;
+    const std::string& path = record.path;
+    return std::ranges::find(kProbes, path) != kProbes.end() || path == "/" ||
+           path == "/openapi.json" || path.starts_with("/assets/");
+}
+
+bool IsError(const HttpRecord& record) {
+    if (record.status == 408 || record.status == 429 || record.status >= 500) return true;
+    return record.status < 400 && !record.note.error.empty();
+}
+
+double Milliseconds(double seconds) {
+    return static_cast<double>(static_cast<int64_t>(seconds * 1e4 + 0.5)) * 0.1;
+}
+
+std::string Cut(const std::string& text) {
+    return text.size() <= kMostTextBytes ? text : text.substr(0, kMostTextBytes) + "...";
+}
+
+// A word as it is, what has blanks or quotes (or is empty) in quotes.
+std::string ValueText(const Json& value) {
+    if (!value.is_string()) {
+        if (!value.is_number_float()) return value.dump();
+        return fmt::format("{:.1f}", value.get<double>());
+    }
+    const auto& text = value.get_ref<const std::string&>();
+    const bool plain = !text.empty() && std::ranges::all_of(text, [](char c) {
+        return c > ' ' && c < '\x7f' && c != '"' && c != '=' && c != '\\';
+    });
+    return plain ? text : value.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+const char* Level(const HttpRecord& record) {
+    if (record.status >= 500) return "error";
+    return IsError(record) || record.status >= 400 ? "warning" : "info";
+}
+
+}  // namespace
+
+std::string RequestLine(const HttpRecord& record, const std::string& time, bool json) {
+    const RequestNote& note = record.note;
+    Json line{{"time", time}};
+    const auto add = [&](const char* name, const auto& value, bool there) {
+        if (there) line[name] = value;
+    };
+    add("level", Level(record), json);
+    add("message", "request", json);
+    line["peer"] = record.peer;
+    line["id"] = record.id;
+    add("key", note.key, !note.key.empty());
+    add("method", Cut(record.method), !record.method.empty());
+    add("path", Cut(record.path), !record.path.empty());
+    add("status", record.status, record.status != 0);
+    add("prompt", note.prompt_tokens, note.prompt_tokens >= 0);
+    add("cached", note.cached_tokens, note.prompt_tokens >= 0);
+    add("said", note.said_tokens, note.prompt_tokens >= 0);
+    add("queue_ms", Milliseconds(note.queue_s), note.queue_s >= 0);
+    add("first_token_ms", Milliseconds(note.first_token_s), note.first_token_s >= 0);
+    line["total_ms"] = Milliseconds(record.seconds);
+    line["bytes"] = record.sent_bytes;
+    add("gone", true, record.gone);
+    add("error", Cut(note.error), !note.error.empty());
+    if (json) return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    std::string text = "weft:";
+    for (const auto& [name, value] : line.items())
+        text += fmt::format(" {}={}", name, ValueText(value));
+    return text + "\n";
+}
+
+RequestLog::RequestLog(bool write) : write_(write) {
+    if (write_) writer_ = std::thread([this] { Write(); });
+}
+
+RequestLog::~RequestLog() {
+    {
+        const std::lock_guard lock(mutex_);
+        over_ = true;
+    }
+    wake_.notify_all();
+    if (writer_.joinable()) writer_.join();
+}
+
+void RequestLog::Add(const HttpRecord& record) {
+    const bool error = IsError(record), line = write_ && !IsQuiet(record);
+    if (!error && !line) return;
+    std::string text;
+    if (line) text = RequestLine(record, UtcNow(), LogIsJson());
+    const std::lock_guard lock(mutex_);
+    if (error) {
+        const std::string words = record.note.error.empty()
+                                      ? fmt::format("answered with status {}", record.status)
+                                      : record.note.error;
+        errors_.push_back({std::time(nullptr), record.status, record.id, Cut(record.method),
+                           Cut(record.path), Cut(words)});
+        if (errors_.size() > kMostErrors) errors_.pop_front();
+    }
+    if (!line) return;
+    if (lines_.size() >= kMostLines) {
+        ++lost_;
+        return;
+    }
+    lines_.push_back(std::move(text));
+    wake_.notify_one();
+}
+
+std::vector<RequestError> RequestLog::errors() const {
+    const std::lock_guard lock(mutex_);
+    return {errors_.begin(), errors_.end()};
+}
+
+// At the end what waits is still written, unless nobody reads it.
+void RequestLog::Write() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        wake_.wait(lock, [&] { return over_ || !lines_.empty(); });
+        if (lines_.empty()) return;
+        std::string line = std::move(lines_.front());
+        lines_.pop_front();
+        if (const uint64_t lost = std::exchange(lost_, 0); lost > 0) {
+            line += LogIsJson()
+                        ? Json{{"time", UtcNow()},
+                               {"level", "warning"},
+                               {"message", "lines of requests were lost"},
+                               {"lines", lost}}
+                                  .dump() +
+                              "\n"
+                        : fmt::format("weft: warning: {} lines of requests were lost\n", lost);
+        }
+        lock.unlock();
+        [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+        lock.lock();
+    }
+}
+
+}  // namespace weft::serve

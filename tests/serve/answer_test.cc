@@ -1,0 +1,132 @@
+// From the engine's tokens to what goes out: calls in pieces while they are written, and no more
+// than one where the client wants no more. A grammar makes a tiny model say three calls.
+#include "serve/api/answer.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "serve/api/messages.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr const char* kCalls =
+    "root ::= call call call\n"
+    "call ::= \"<tool_call>\\n{\\\"name\\\": \\\"add\\\", \\\"arguments\\\": {\\\"a\\\": \\\"\" "
+    "[a-f] [a-f] [a-f] [a-f] \"\\\"}}\\n</tool_call>\\n\"\n";
+
+// Keeps the answer.
+class Kept final : public Exchange {
+  public:
+    const HttpRequest& request() const override { return request_; }
+    void Send(int status, Headers, std::string body) override {
+        status_ = status;
+        text_ = std::move(body);
+        over_ = true;
+    }
+    void Begin(int status, Headers) override { status_ = status; }
+    void Write(std::string chunk) override {
+        text_ += chunk;
+        ++writes_;
+    }
+    void End() override { over_ = true; }
+    bool gone() const override { return false; }
+    void OnGone(std::function<void()>) override {}
+    size_t backlog_bytes() const override { return 0; }
+    void Note(const std::function<void(RequestNote&)>& edit) override { edit(note_); }
+
+    HttpRequest request_;
+    RequestNote note_;
+    std::string text_;
+    int status_ = 0, writes_ = 0;
+    bool over_ = false;
+};
+
+class Calls : public testing::Test {
+  protected:
+    void SetUp() override {
+        support::TinyFile file{.hyper = support::OddHyper("llama")};
+        file.hyper.layers = 2;
+        support::WriteTinyGguf(dir_ / "m", file);
+        engine::Job job;
+        job.model = dir_ / "m";
+        job.threads = 1;
+        job.ctx = 1024;
+        job.proof = false;
+        engine_ = engine::BatchEngine::Start({}, job, {4, true}).value();
+        served_.name = "m";
+        served_.engine = engine_.get();
+        constraints_ =
+            std::make_unique<Constraints>(formats::TokenTrie::Make(engine_->tokenizer()));
+    }
+
+    // Runs the engine until the answer is there.
+    std::shared_ptr<Kept> Ask(bool stream, bool one_call) {
+        AnswerPlan plan;
+        ChoicePlan choice;
+        choice.request.prompt = {97, 98};
+        auto matcher = constraints_->Compile({"grammar", kCalls});
+        EXPECT_TRUE(matcher.ok()) << (matcher.ok() ? "" : matcher.error().message);
+        choice.request.matcher = std::move(*matcher);
+        plan.choices.push_back(std::move(choice));
+        plan.dialect = MakeMessagesDialect(served_, 2);
+        plan.family = formats::AnswerFamily::kQwen;
+        plan.stream = stream;
+        plan.one_call = one_call;
+        auto exchange = std::make_shared<Kept>();
+        Answer::Start(*engine_, exchange, std::move(plan), {});
+        engine_->Drain();
+        EXPECT_TRUE(engine_->Run().ok());
+        EXPECT_TRUE(exchange->over_);
+        EXPECT_EQ(exchange->status_, 200);
+        EXPECT_EQ(exchange->note_.prompt_tokens, 2);
+        return exchange;
+    }
+
+    static size_t Count(const std::string& text, const std::string& part) {
+        size_t count = 0;
+        for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+        return count;
+    }
+
+    test::TempDir dir_;
+    std::unique_ptr<engine::BatchEngine> engine_;
+    Served served_;
+    std::unique_ptr<Constraints> constraints_;
+};
+
+TEST_F(Calls, Whole) {
+    const auto answer = Ask(false, false);
+    EXPECT_EQ(Json::parse(answer->text_)["content"].size(), 3u) << answer->text_;
+}
+
+TEST_F(Calls, OneOfThem) {
+    const auto answer = Ask(false, true);
+    const Json json = Json::parse(answer->text_);
+    ASSERT_EQ(json["content"].size(), 1u) << answer->text_;
+    EXPECT_EQ(json["stop_reason"], "tool_use");
+    EXPECT_EQ(json["content"][0]["input"]["a"].get<std::string>().size(), 4u);
+    // A byte a token: one call has some 70 of them; the step that runs when it ends may say more.
+    EXPECT_LT(answer->note_.said_tokens, 90);
+}
+
+TEST_F(Calls, InPieces) {
+    const auto answer = Ask(true, false);
+    EXPECT_EQ(Count(answer->text_, "\"tool_use\",\"id\""), 3u) << answer->text_;
+    // {"a": "abcd"} is 13 bytes, each a token.
+    EXPECT_GT(Count(answer->text_, "input_json_delta"), 3u * 8);
+}
+
+TEST_F(Calls, OneInPieces) {
+    const auto answer = Ask(true, true);
+    EXPECT_EQ(Count(answer->text_, "\"tool_use\",\"id\""), 1u) << answer->text_;
+    EXPECT_EQ(Count(answer->text_, "\"type\":\"content_block_stop\""), 1u);
+    EXPECT_NE(answer->text_.find("\"stop_reason\":\"tool_use\""), std::string::npos);
+    EXPECT_LT(answer->note_.said_tokens, 90);
+}
+
+}  // namespace
+}  // namespace weft::serve

@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""`weft serve` as a process: its signals, its log, its limits, and how it ends."""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import serving
+
+TEXT = "/v1/completions"
+LONG = {"prompt": "One, two,", "max_tokens": 1900, "ignore_eos": True, "temperature": 0,
+        "stream": True}
+
+
+class Serving(serving.Server):
+    """A server whose standard error is kept."""
+
+    def __init__(self, *words, context=2048):
+        self.log = tempfile.NamedTemporaryFile()
+        super().__init__(context, *words, stderr=self.log)
+
+    def lines(self):
+        return pathlib.Path(self.log.name).read_text().splitlines()
+
+    def line_of(self, word):
+        """The first line of the log with that word; a moment is waited for it."""
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            for line in self.lines():
+                if word in line:
+                    return line
+            time.sleep(0.02)
+        raise AssertionError(f"no line with {word} in:\n" + "\n".join(self.lines()))
+
+
+class Stream(threading.Thread):
+    """A request whose events are gathered; `begun` is set with the first."""
+
+    def __init__(self, server, body, headers=None):
+        super().__init__(daemon=True)
+        self.server, self.body, self.headers = server, body, headers or {}
+        self.begun, self.events, self.error = threading.Event(), [], None
+        self.start()
+
+    def run(self):
+        connection = serving.http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        try:
+            connection.request("POST", TEXT, json.dumps(self.body),
+                               {"Content-Type": "application/json", **self.headers})
+            for line in connection.getresponse():
+                if not line.startswith(b"data: "):
+                    continue
+                self.events.append(line[6:].strip())
+                self.begun.set()
+        except OSError as error:
+            self.error = error
+        finally:
+            self.begun.set()
+            connection.close()
+
+    @property
+    def whole(self):
+        return bool(self.events) and self.events[-1] == b"[DONE]" and self.failure is None
+
+    @property
+    def failure(self):
+        for event in self.events:
+            if b'"error"' in event:
+                return json.loads(event)["error"]
+        return None
+
+
+def ranks_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+class Ending(unittest.TestCase):
+    def test_drain(self):
+        server = Serving("--drain-ms", "1500")
+        try:
+            long_one = Stream(server, LONG)
+            short = Stream(server, {**LONG, "max_tokens": 20})
+            self.assertTrue(long_one.begun.wait(20) and short.begun.wait(20))
+            begin = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            status, refused = server.json("POST", TEXT, {"prompt": "a"})
+            self.assertEqual((status, refused["error"]["code"]), (503, "draining"))
+            self.assertEqual(server.json("GET", "/health")[0], 200)
+            self.assertEqual(server.json("GET", "/ready")[0], 503)
+            self.assertEqual(server.process.wait(30), 0)
+            self.assertGreaterEqual(time.monotonic() - begin, 1.4)
+            for stream in (long_one, short):
+                stream.join(20)
+            self.assertTrue(short.whole, short.events[-2:])
+            self.assertGreater(len(long_one.events), 5)
+            self.assertIn("shutting down", long_one.failure["message"])
+        finally:
+            server.process.kill()
+
+    def test_max_restarts(self):
+        server = Serving("--local", "2", "--tp", "2", "--timeout-ms", "1500", "--max-restarts",
+                         "1")
+        try:
+            stream = Stream(server, LONG)
+            self.assertTrue(stream.begun.wait(20))
+            os.kill(ranks_of(server.process.pid)[0], signal.SIGKILL)
+            status = server.wait_for(lambda s: s["recoveries"] and s["state"] == "serving", 40)
+            self.assertEqual(len(status["recoveries"]), 1)
+            recovery = status["recoveries"][0]
+            self.assertEqual(recovery["lost_ranks"], [1])
+            self.assertAlmostEqual(recovery["back_s"], time.time(), delta=30)
+            said = len(stream.events)
+            end = time.monotonic() + 20
+            while len(stream.events) <= said and time.monotonic() < end:
+                time.sleep(0.02)
+            self.assertIsNone(stream.failure)
+            os.kill(ranks_of(server.process.pid)[0], signal.SIGKILL)
+            self.assertEqual(server.process.wait(40), 3)
+            stream.join(20)
+            self.assertIn("--max-restarts 1", stream.failure["message"])
+            self.assertIn("rank 1", stream.failure["message"])
+            self.assertIn("--max-restarts 1", "\n".join(server.lines()))
+        finally:
+            server.process.kill()
+
+
+class Keys(unittest.TestCase):
+    def test_hangup(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "keys"
+
+            def new(name):
+                made = json.loads(serving.weft("key", "new", name, "--json"))
+                return made["key"], made["line"]
+            first, line = new("alice")
+            second, other = new("bob")
+            path.write_text(line + "\n")
+            path.chmod(0o600)
+            server = Serving("--api-key-file", str(path))
+            try:
+                def asks(key):
+                    return server.call("GET", "/v1/models",
+                                       headers={"Authorization": f"Bearer {key}"})[0]
+                self.assertEqual((asks(first), asks(second)), (200, 401))
+                path.write_text("nonsense\n")
+                server.process.send_signal(signal.SIGHUP)
+                self.assertIn("stay as they were", server.line_of("API keys"))
+                self.assertEqual((asks(first), asks(second)), (200, 401))
+                path.write_text(other + "\n")
+                server.process.send_signal(signal.SIGHUP)
+                end = time.monotonic() + 10
+                while asks(second) != 200 and time.monotonic() < end:
+                    time.sleep(0.02)
+                self.assertEqual((asks(first), asks(second)), (401, 200))
+                server.json("POST", TEXT, {"prompt": "a", "max_tokens": 1},
+                            {"x-api-key": second, "x-request-id": "by-bob"})
+                self.assertIn(" key=bob ", server.line_of("id=by-bob"))
+            finally:
+                server.close()
+
+
+class Log(unittest.TestCase):
+    def test_text(self):
+        server = Serving()
+        try:
+            status, headers, _ = server.call("POST", TEXT, {"prompt": "One, two", "max_tokens": 5,
+                                                            "ignore_eos": True},
+                                             {"X-Request-Id": "mine-1"})
+            self.assertEqual((status, headers["X-Request-Id"]), (200, "mine-1"))
+            line = server.line_of("id=mine-1")
+            self.assertRegex(line, r"^weft: time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
+                                   r"peer=127\.0\.0\.1:\d+ id=mine-1 method=POST "
+                                   r"path=/v1/completions status=200 prompt=[34] cached=0 said=5 "
+                                   r"queue_ms=\d+\.\d first_token_ms=\d+\.\d total_ms=\d+\.\d "
+                                   r"bytes=\d+$")
+            status, headers, _ = server.call("POST", TEXT, {"prompt": []},
+                                             {"X-Request-Id": "not sane"})
+            made = headers["X-Request-Id"]
+            self.assertRegex(made, r"^req_[A-Za-z0-9]+$")
+            self.assertRegex(server.line_of(made), r'status=400 .*error="\'prompt\' must be')
+            _, headers, _ = server.call("GET", "/what%20is=\"this\"")
+            self.assertIn(r'path="/what is=\"this\""', server.line_of(headers["X-Request-Id"]))
+            for path in ("/health", "/ready", "/metrics", "/api/status", "/"):
+                server.call("GET", path)
+            self.assertFalse([line for line in server.lines() if "path=/ready" in line])
+        finally:
+            server.close()
+
+    def test_json(self):
+        server = Serving("--log-format", "json", "--local", "2", "--tp", "2")
+        try:
+            stream = Stream(server, {**LONG, "max_tokens": 5}, {"X-Request-Id": "s1"})
+            stream.join(20)
+            line = json.loads(server.line_of('"s1"'))
+            self.assertEqual((line["status"], line["said"], line["level"]), (200, 5, "info"))
+            for word in ("time", "peer", "method", "path", "prompt", "cached", "queue_ms",
+                         "first_token_ms", "total_ms", "bytes"):
+                self.assertIn(word, line)
+            leaver = Stream(server, LONG, {"X-Request-Id": "s2"})
+            leaver.begun.wait(20)
+        finally:
+            server.close()
+        for line in server.lines():
+            self.assertIsInstance(json.loads(line), dict)
+
+    def test_none_and_errors_of_late(self):
+        server = Serving("--no-access-log", "--max-body-size", "2kb")
+        try:
+            server.call("POST", TEXT, {"prompt": "a", "max_tokens": 1}, {"X-Request-Id": "quiet"})
+            status, answer = server.json("POST", TEXT, {"prompt": "a" * 3000})
+            self.assertEqual(status, 413)
+            self.assertIn("2048", answer["error"]["message"])
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as wire:
+                wire.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                             b"Content-Length: 30\r\n\r\n")
+            self.assertFalse([line for line in server.lines() if "quiet" in line])
+            self.assertEqual(server.status()["errors"], [])
+        finally:
+            server.close()
+
+
+class Limits(unittest.TestCase):
+    def test_flags_and_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+            config.write('max-body-size = "1MB"\nhead-timeout-ms = 400\nmax-headers = 5\n'
+                         'idle-timeout-ms = 600\n')
+            config.flush()
+            server = Serving("--config", config.name, "--max-body-size", "64kb")
+            try:
+                self.assertEqual(server.call("POST", TEXT, b"x" * 70_000)[0], 413)
+                self.assertEqual(server.call("POST", TEXT, b"x" * 60_000)[0], 400)
+                many = {f"X-{i}": "a" for i in range(6)}
+                self.assertEqual(server.call("GET", "/health", headers=many)[0], 431)
+                begin = time.monotonic()
+                with socket.create_connection(("127.0.0.1", server.port), timeout=20) as wire:
+                    wire.sendall(b"GET /health HTTP/1.1\r\n")
+                    self.assertIn(b" 408 ", wire.recv(4096))
+                with socket.create_connection(("127.0.0.1", server.port), timeout=20) as wire:
+                    self.assertEqual(wire.recv(4096), b"")
+                self.assertLess(time.monotonic() - begin, 5)
+                errors = server.status()["errors"]
+                self.assertEqual([e["status"] for e in errors], [408])
+                self.assertIn("400 ms", errors[0]["text"])
+            finally:
+                server.close()
+
+    def test_a_client_that_ends_its_side(self):
+        server = Serving()
+        try:
+            asked = {"prompt": "One, two,", "max_tokens": 30, "ignore_eos": True}
+            body = json.dumps(asked).encode()
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as wire:
+                wire.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                             b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                wire.shutdown(socket.SHUT_WR)
+                got = b""
+                while chunk := wire.recv(65536):
+                    got += chunk
+            answer = json.loads(got[got.index(b"{"):])
+            self.assertEqual(answer["usage"]["completion_tokens"], 30)
+            self.assertEqual(server.status()["requests"]["cancelled"], 0)
+        finally:
+            server.close()
+
+
+class Readiness(unittest.TestCase):
+    def test_probes_are_one(self):
+        server = Serving("--max-waiting", "1")
+        try:
+            def ready():
+                answers.append(server.json("GET", "/ready"))
+            answers = []
+            threads = [threading.Thread(target=ready) for _ in range(30)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            self.assertEqual({status for status, _ in answers}, {200})
+            # All that came before the first step had one token to wait for.
+            self.assertLess(server.status()["tokens"]["prompt"], 30)
+        finally:
+            server.close()
+
+
+if __name__ == "__main__":
+    serving.main()
