@@ -200,6 +200,31 @@ TEST(Loader, GoesOnFromAnyBatch) {
     }
 }
 
+TEST(Loader, TheFingerprintIsOfWhatTheListDependsOn) {
+    const Numbered data(100, 5), more(101, 5);
+    const LoaderOptions options{.sequence = 8};
+    const auto of = [](const DataSet& set, const LoaderOptions& o) {
+        return Must(Loader::Make(set, o)).Fingerprint();
+    };
+    const uint64_t plain = of(data, options);
+    std::set<uint64_t> others = {plain, of(more, options)};
+    std::vector<LoaderOptions> changed(6, options);
+    changed[0].sequence = 9;
+    changed[1].pack = false;
+    changed[2].shuffle = false;
+    changed[3].longs = LongSamples::kSplit;
+    changed[4].skip_bad = true;
+    changed[5].seed = 1;
+    for (const LoaderOptions& each : changed) others.insert(of(data, each));
+    EXPECT_EQ(others.size(), 8u);
+    LoaderOptions same = options;
+    same.ranks = 4;
+    same.rank = 2;
+    same.global_batch = 16;
+    same.epochs = 3;
+    EXPECT_EQ(of(data, same), plain);
+}
+
 TEST(Loader, EpochsDifferAndSeedsDo) {
     const Numbered data(100, 5);
     const LoaderOptions options{.sequence = 8, .global_batch = 100, .pack = false, .epochs = 2};

@@ -1,6 +1,9 @@
 // From JSON to tokens and masks: every form of record, every template, and what is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "train/data_case.h"
 
 namespace weft::train {
@@ -95,6 +98,82 @@ TEST(Record, TemplatesThatAskWithMoreThanTheyWrite) {
     EXPECT_EQ(marked("yes"), "<|im_start|>q<|im_start|>A:[yes<|im_end|>]");
     EXPECT_EQ(marked("<thin ice>"), "<|im_start|>q<|im_start|>A:[<thin ice><|im_end|>]");
 }
+
+// The learnt text of a sample: one string a run.
+std::vector<std::string> Learnt(const Sample& sample, const formats::Tokenizer& tokenizer) {
+    std::vector<std::string> runs;
+    for (size_t i = 0; i < sample.tokens.size(); ++i) {
+        if (sample.loss[i] == 0) continue;
+        if (i == 0 || sample.loss[i - 1] == 0) runs.emplace_back();
+        runs.back() += tokenizer.Piece(sample.tokens[i]);
+    }
+    return runs;
+}
+
+class ChatMasks : public testing::TestWithParam<std::string> {};
+
+// With every family's template each of the assistant's turns is learnt, with what ends it, and no
+// word of anybody else.
+TEST_P(ChatMasks, CoverTheAssistantAlone) {
+    formats::TokenizerData data = formats::TinyBytePair();
+    for (const char* name : {"</s>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>",
+                             "<|call|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>",
+                             "<\xEF\xBD\x9C"
+                             "end\xE2\x96\x81of\xE2\x96\x81"
+                             "sentence\xEF\xBD\x9C>"}) {
+        data.ends.push_back(static_cast<int32_t>(data.tokens.size()));
+        data.tokens.emplace_back(name);
+        data.types.push_back(3);
+    }
+    data.bos = data.eos = data.ends.front();
+    data.ends.push_back(258);
+    const auto tokenizer = Must(formats::Tokenizer::Make(std::move(data)));
+    const auto chat = Must(formats::Chat::Make(
+        Must(ReadTextFile(std::string(WEFT_TEST_DATA) + "/chat/" + GetParam())), *tokenizer));
+    const auto encoder = Must(Encoder::Make(*tokenizer, &chat, 5));
+    const auto record = Must(ParseRecord(R"({"messages": [
+        {"role": "user", "content": "USER ONE"}, {"role": "assistant", "content": "first answer"},
+        {"role": "user", "content": "USER TWO"}, {"role": "assistant", "content": "second answer"},
+        {"role": "user", "content": "USER SIX"}, {"role": "assistant", "content": "third"}]})"));
+    const auto sample = encoder.Encode(record);
+    if (GetParam() == "raw_rules.jinja") {  // no template of conversations
+        ASSERT_FALSE(sample.ok());
+        EXPECT_EQ(sample.error().code, ErrorCode::kUnsupported) << sample.error().message;
+        EXPECT_TRUE(sample.error().message.starts_with("message 2: ")) << sample.error().message;
+        return;
+    }
+    ASSERT_TRUE(sample.ok()) << sample.error().message;
+    const auto runs = Learnt(*sample, *tokenizer);
+    ASSERT_EQ(runs.size(), 3u);
+    const char* const answers[] = {"first answer", "second answer", "third"};
+    const bool no_end = GetParam() == "glm.jinja" || GetParam() == "minimax.jinja" ||
+                        GetParam() == "nemotron.jinja" || GetParam() == "seed.jinja";
+    for (size_t i = 0; i < runs.size(); ++i) {
+        const size_t at = runs[i].find(answers[i]);
+        ASSERT_NE(at, std::string::npos) << runs[i];
+        EXPECT_EQ(runs[i].find("USER"), std::string::npos) << runs[i];
+        EXPECT_EQ(runs[i].find("assistant"), std::string::npos) << runs[i];
+        if (no_end) continue;  // what ends a turn is not among the tokens above
+        std::string end = runs[i].substr(at + std::string_view(answers[i]).size());
+        if (end.starts_with(' ')) end.erase(0, 1);  // llama2's
+        EXPECT_TRUE(end.starts_with("<") && end.find('>') + 1 == end.size()) << runs[i];
+        EXPECT_TRUE(tokenizer->IsEog(tokenizer->Find(end))) << end;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ChatMasks, testing::ValuesIn([] {
+                             std::vector<std::string> names;
+                             const std::string folder = std::string(WEFT_TEST_DATA) + "/chat";
+                             for (const auto& each : std::filesystem::directory_iterator(folder)) {
+                                 const std::string name = each.path().filename();
+                                 if (name.ends_with(".jinja")) names.push_back(name);
+                             }
+                             std::ranges::sort(names);
+                             return names;
+                         }()),
+                         [](const auto& each) {
+                             return each.param.substr(0, each.param.find('.'));
+                         });
 
 TEST(Record, TurnsThatCantBeToldAreRefused) {
     const auto chat = Must(formats::Chat::Make(

@@ -166,7 +166,7 @@ Status Encoder::MarkTurn(const ChatRecord& record, size_t turn, const Text& whol
     WEFT_ASSIGN(const Text before, Render(list.first(turn), record, false));
     WEFT_ASSIGN(const Text asking, Render(list.first(turn), record, true));
     const size_t begin = AnswerBegin(whole, asking, before.size());
-    if (begin < before.size()) {
+    if (begin < before.size() && begin < asking.size()) {
         return MakeError(ErrorCode::kUnsupported,
                          "message {}: the chat template writes what comes before it otherwise "
                          "when more follows, so its turn can't be told",
@@ -176,27 +176,30 @@ Status Encoder::MarkTurn(const ChatRecord& record, size_t turn, const Text& whol
         return Common(sample.tokens, chat_->Encode(whole.Cut(0, end)));
     };
     const size_t first = tokens_to(begin);
-    // The turn ends with its last end token, where the next message's place is known; else with
-    // the first.
-    size_t bound = sample.tokens.size();
+    // What the turn reaches to at most; not known where the template ends a text otherwise than it
+    // goes on.
+    size_t bound = whole.size();
     bool known = turn + 1 == list.size();
     if (!known) {
         WEFT_ASSIGN(const Text through, Render(list.first(turn + 1), record, false));
         known = whole.view().starts_with(through.view());
-        if (known) bound = tokens_to(through.size());
+        if (known) bound = through.size();
     }
-    size_t end = first;
-    for (size_t i = first; i < bound; ++i) {
-        if (!tokenizer_->IsEog(sample.tokens[i])) continue;
-        end = i + 1;
-        if (!known) break;
+    // It ends with the first end token behind its last words.
+    size_t words = begin;
+    for (const formats::TextRange& range : whole.given()) {
+        if (known && range.begin >= begin && range.begin < bound)
+            words = std::min(range.end, bound);
     }
-    if (end == first) {
-        if (!known) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "message {}: no token of the vocabulary ends its turn", turn + 1);
-        }
-        end = bound;
+    const size_t last = tokens_to(bound);
+    size_t end = std::max(first, tokens_to(words));
+    while (end < last && !tokenizer_->IsEog(sample.tokens[end])) ++end;
+    if (end < last) {
+        ++end;
+    } else if (!known || first == last) {
+        return MakeError(ErrorCode::kUnsupported, "message {}: {}", turn + 1,
+                         known ? "the chat template writes nothing for it"
+                               : "no token of the vocabulary ends its turn");
     }
     std::fill(sample.loss.begin() + static_cast<ptrdiff_t>(first),
               sample.loss.begin() + static_cast<ptrdiff_t>(end), uint8_t{1});

@@ -57,6 +57,17 @@ Result<Loader> Loader::Make(const DataSet& data, const LoaderOptions& options) {
     return loader;
 }
 
+uint64_t Loader::Fingerprint() const {
+    uint64_t mixed = 0;
+    for (const uint64_t part : {data_->size(options_.part), static_cast<uint64_t>(options_.part),
+                                static_cast<uint64_t>(options_.sequence), uint64_t{options_.pack},
+                                uint64_t{options_.shuffle}, static_cast<uint64_t>(options_.longs),
+                                uint64_t{options_.skip_bad}, options_.seed}) {
+        mixed = Mix(mixed ^ part);
+    }
+    return mixed;
+}
+
 Status Loader::Seek(const Cursor& cursor) {
     if (cursor.index >= data_->size(options_.part)) {
         return MakeError(ErrorCode::kUsage,

@@ -90,6 +90,9 @@ class Loader {
     Result<std::optional<Batch>> Next();
     // Of the next batch.
     const Cursor& cursor() const { return cursor_; }
+    // The same for two loaders whose cursors mean the same: to be kept beside a cursor. Of the
+    // options that the list of sequences depends on and the number of samples; not of their text.
+    uint64_t Fingerprint() const;
     // Goes on from there. kUsage: not a place of this data.
     Status Seek(const Cursor& cursor);
     // Since the loader was made; after Seek its first window counts again.
