@@ -4,10 +4,13 @@
 #include "kernels/amx/gemm.h"
 #include "kernels/avx2/causal.h"
 #include "kernels/avx2/gemm.h"
+#include "kernels/avx2/rows.h"
 #include "kernels/avx512/causal.h"
 #include "kernels/avx512/gemm.h"
+#include "kernels/avx512/rows.h"
 #include "kernels/reference/causal.h"
 #include "kernels/reference/gemm.h"
+#include "kernels/reference/rows.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -20,6 +23,11 @@ constexpr DenseKernels kReference = {
     .causal = reference::Causal,
     .causal_grad_scratch_bytes = reference::CausalGradScratchBytes,
     .causal_grad = reference::CausalGrad,
+    .norm_grad_input = reference::NormGradInput,
+    .norm_grad_weight = reference::NormGradWeight,
+    .glu_grad = reference::GluGrad,
+    .loss = reference::Loss,
+    .adamw = reference::AdamW,
 };
 
 constexpr DenseKernels kAvx2 = {
@@ -30,6 +38,11 @@ constexpr DenseKernels kAvx2 = {
     .causal = avx2::Causal,
     .causal_grad_scratch_bytes = avx2::CausalGradScratchBytes,
     .causal_grad = avx2::CausalGrad,
+    .norm_grad_input = avx2::NormGradInput,
+    .norm_grad_weight = avx2::NormGradWeight,
+    .glu_grad = avx2::GluGrad,
+    .loss = avx2::Loss,
+    .adamw = avx2::AdamW,
 };
 
 constexpr DenseKernels kAvx512 = {
@@ -40,6 +53,11 @@ constexpr DenseKernels kAvx512 = {
     .causal = avx512::Causal,
     .causal_grad_scratch_bytes = avx512::CausalGradScratchBytes,
     .causal_grad = avx512::CausalGrad,
+    .norm_grad_input = avx512::NormGradInput,
+    .norm_grad_weight = avx512::NormGradWeight,
+    .glu_grad = avx512::GluGrad,
+    .loss = avx512::Loss,
+    .adamw = avx512::AdamW,
 };
 
 constexpr DenseKernels kAmx = {
@@ -50,6 +68,11 @@ constexpr DenseKernels kAmx = {
     .causal = amx::Causal,
     .causal_grad_scratch_bytes = amx::CausalGradScratchBytes,
     .causal_grad = amx::CausalGrad,
+    .norm_grad_input = avx512::NormGradInput,
+    .norm_grad_weight = avx512::NormGradWeight,
+    .glu_grad = avx512::GluGrad,
+    .loss = avx512::Loss,
+    .adamw = avx512::AdamW,
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "hw/cpu.h"
 #include "kernels/dense/attention.h"
 #include "kernels/dense/gemm.h"
+#include "kernels/dense/rows.h"
 
 namespace weft::kernels::dense {
 
@@ -17,6 +18,11 @@ struct DenseKernels {
     int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args);
     void (*causal_grad)(const CausalGradArgs& args, std::span<std::byte> scratch, int part,
                         int parts);
+    void (*norm_grad_input)(const NormGradArgs& args, int part, int parts);
+    void (*norm_grad_weight)(const NormGradArgs& args, int part, int parts);
+    void (*glu_grad)(const reference::GluGradArgs& args, int part, int parts);
+    void (*loss)(const LossArgs& args, int part, int parts);
+    void (*adamw)(const AdamWArgs& args, int part, int parts);
 };
 
 // The table for `level`; a level that this build lacks gives the next lower one.
