@@ -2,8 +2,9 @@
 //
 //     gemm_bench [LEVEL]    LEVEL: reference, avx2, avx512 or amx
 //
-// Beside PyTorch, in the same run of the machine (bfloat16 operands there are bfloat16 in memory;
-// here they are float32, but for the weights in the column "bf16 w"):
+// Column "bf16": float32 operands, rounded as they are packed; "halves": operands that are bfloat16
+// in memory, as PyTorch's are (whose results are, too; here they are float32). Beside PyTorch, in
+// the same run of the machine:
 //
 //     gemm_bench; python3 bench/gemm_torch.py
 #include <fmt/format.h>
@@ -75,7 +76,10 @@ void Measure(const DenseKernels& kernels, const Shape& shape, int threads) {
     const int64_t tokens = shape.tokens, outs = shape.outs, ins = shape.ins;
     const Buffer<float> x = Random(tokens * ins), w = Random(outs * ins);
     Buffer<float> y = Random(tokens * outs), dx = x, dw = w;
-    Buffer<uint16_t> w_bf16(w.size(), 0x3f80);
+    const Buffer<uint16_t> x_bf16(x.size(), 0x3f80), w_bf16(w.size(), 0x3f80);
+    const Buffer<uint16_t> y_bf16(y.size(), 0x3f80);
+    const uint16_t* halves_a[] = {x_bf16.data(), y_bf16.data(), y_bf16.data()};
+    const uint16_t* halves_b[] = {w_bf16.data(), w_bf16.data(), x_bf16.data()};
     GemmArgs forms[] = {
         {x.data(), ins, 1, w.data(), 1, ins, y.data(), outs, tokens, outs, ins},
         {y.data(), outs, 1, w.data(), ins, 1, dx.data(), ins, tokens, ins, outs},
@@ -87,7 +91,7 @@ void Measure(const DenseKernels& kernels, const Shape& shape, int threads) {
         const double f32 = Seconds(kernels, args, threads);
         args.compute = Compute::kBf16;
         const double bf16 = Seconds(kernels, args, threads);
-        if (form < 2) args.b_bf16 = w_bf16.data();
+        args.a_bf16 = halves_a[form], args.b_bf16 = halves_b[form];
         const double halves = Seconds(kernels, args, threads);
         fmt::print("{:5} {:6} {:5} {:13} {:8} {:8.0f} {:8.0f} {:8.0f}\n", tokens, outs, ins,
                    kNames[form], threads, flops / f32, flops / bf16, flops / halves);
@@ -105,7 +109,7 @@ int Main(int argc, char** argv) {
     const DenseKernels& kernels = DenseKernelsFor(level);
     fmt::print("GFLOP/s, kernels: {}\n{:>5} {:>6} {:>5} {:13} {:>8} {:>8} {:>8} {:>8}\n",
                CpuLevelName(kernels.level), "T", "out", "in", "", "threads", "f32", "bf16",
-               "bf16 w");
+               "halves");
     for (int threads : {1, 2}) {
         for (const Shape& shape : kShapes) Measure(kernels, shape, threads);
     }

@@ -11,7 +11,8 @@ struct Micro {
     using Units = avx512::PairUnits;
     static constexpr int64_t kRows = 32, kCols = 32;
     static constexpr int64_t kUnitDepth = 2, kStep = 32;
-    static constexpr int64_t kMostDepth = 576;  // 36 KB: a panel in L1, beside one that goes by
+    static constexpr int64_t kMostDepth = 640;
+    static constexpr int64_t kTileDepth = 320;  // 20 KB: two panels in L1
     static constexpr int64_t kSlackBytes = 0;
 
     // All eight tiles are whole: 16 rows of 64 bytes.

@@ -74,6 +74,7 @@ struct Micro {
     static constexpr int64_t kRows = 6, kCols = 16;
     static constexpr int64_t kUnitDepth = 1, kStep = 1;
     static constexpr int64_t kMostDepth = 320;
+    static constexpr int64_t kTileDepth = kMostDepth;
     static constexpr int64_t kSlackBytes = 64;
     struct Session {
         Session() {}

@@ -82,18 +82,27 @@ struct PairUnits : UnitVectors {
     template <typename T>
     static Vec LoadAcross(const T* from, int64_t stride, int64_t left, int64_t lanes) {
         if (left <= 0) return Zero();
-        const Vec even = Halves(from, lanes);
-        if (left == 1) return even;
-        return _mm512_or_si512(even, _mm512_slli_epi32(Halves(from + stride, lanes), 16));
+        return Interleaved(from, left == 1 ? nullptr : from + stride, First(lanes));
     }
 
   private:
-    static Vec Halves(const float* from, int64_t lanes) {
-        const __m512 floats = _mm512_maskz_loadu_ps(First(lanes), from);
-        return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(floats)));
+    // Sixteen of `even` and sixteen of `odd` (null: zeros) become pairs.
+    static Vec Interleaved(const float* even, const float* odd, __mmask16 mask) {
+        const __m512 low = _mm512_maskz_loadu_ps(mask, even);
+        const __m512 high = odd == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, odd);
+        return Zip(reinterpret_cast<Vec>(_mm512_cvtne2ps_pbh(high, low)));
     }
-    static Vec Halves(const uint16_t* from, int64_t lanes) {
-        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(First(lanes), from));
+    static Vec Interleaved(const uint16_t* even, const uint16_t* odd, __mmask16 mask) {
+        const __m256i low = _mm256_maskz_loadu_epi16(mask, even);
+        const __m256i high =
+            odd == nullptr ? _mm256_setzero_si256() : _mm256_maskz_loadu_epi16(mask, odd);
+        return Zip(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+    }
+    static Vec Zip(Vec halves) {
+        const Vec low = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const Vec order = _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
+        return _mm512_permutexvar_epi16(_mm512_or_si512(order, _mm512_set1_epi32(16 << 16)),
+                                        halves);
     }
 };
 
@@ -110,6 +119,7 @@ struct Micro {
     static constexpr int64_t kRows = 14, kCols = 32;
     static constexpr int64_t kUnitDepth = Units::kDepth, kStep = kUnitDepth;
     static constexpr int64_t kMostDepth = 320 * kUnitDepth;
+    static constexpr int64_t kTileDepth = kMostDepth;
     static constexpr int64_t kSlackBytes = 64;
     struct Session {
         Session() {}

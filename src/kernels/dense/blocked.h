@@ -3,7 +3,8 @@
 // Micro is the type of an instruction set (avx2/micro.h, avx512/micro.h, amx/micro.h):
 //   kRows, kCols   of a tile of C
 //   kStep          what a panel's depth is rounded up to
-//   kMostDepth     of a block: a multiple of kStep; panels of it stay in L1
+//   kMostDepth     of a block of packed panels: a multiple of kStep
+//   kTileDepth     of the part of them that is multiplied at a time, so that it stays in L1
 //   kSlackBytes    that packing may spoil behind a panel
 //   Session        an object that lives as long as tiles are made
 //   PackA, PackB   (Operand, lanes, depth, to): a panel of kRows or kCols lanes
@@ -161,10 +162,13 @@ class Blocked {
             for (int64_t j = cols_.begin; j < cols_.end; j += Micro::kCols) {
                 Micro::PackB(b_.From(j, begin_), std::min(Micro::kCols, cols_.end - j), depth_,
                              passing_);
-                const std::byte* at = held_;
-                for (int64_t row = i; row < i_end; row += Micro::kRows, at += panel) {
-                    Multiply(at, passing_, row, j);
-                }
+                ForTileDepths([&](int64_t begin, int64_t depth) {
+                    const std::byte* at = held_ + PanelBytes<Micro>(Micro::kRows, begin);
+                    const std::byte* b = passing_ + PanelBytes<Micro>(Micro::kCols, begin);
+                    for (int64_t row = i; row < i_end; row += Micro::kRows, at += panel) {
+                        Multiply(at, b, begin, depth, row, j);
+                    }
+                });
             }
         }
     }
@@ -177,17 +181,30 @@ class Blocked {
             for (int64_t i = rows_.begin; i < rows_.end; i += Micro::kRows) {
                 Micro::PackA(a_.From(i, begin_), std::min(Micro::kRows, rows_.end - i), depth_,
                              passing_);
-                const std::byte* at = held_;
-                for (int64_t col = j; col < j_end; col += Micro::kCols, at += panel) {
-                    Multiply(passing_, at, i, col);
-                }
+                ForTileDepths([&](int64_t begin, int64_t depth) {
+                    const std::byte* a = passing_ + PanelBytes<Micro>(Micro::kRows, begin);
+                    const std::byte* at = held_ + PanelBytes<Micro>(Micro::kCols, begin);
+                    for (int64_t col = j; col < j_end; col += Micro::kCols, at += panel) {
+                        Multiply(a, at, begin, depth, i, col);
+                    }
+                });
             }
         }
     }
 
-    void Multiply(const std::byte* a, const std::byte* b, int64_t row, int64_t col) const {
-        TileOf<Micro>(a, b, depth_, args_.c + row * args_.c_stride + col, args_.c_stride,
-                      rows_.end - row, cols_.end - col, args_.accumulate || begin_ > 0);
+    // Calls on(begin, depth) for even parts of a panel's depth.
+    template <typename On>
+    void ForTileDepths(On on) const {
+        const int64_t count = (depth_ + Micro::kTileDepth - 1) / Micro::kTileDepth;
+        const int64_t deep = RoundUp((depth_ + count - 1) / count, Micro::kStep);
+        for (int64_t d = 0; d < depth_; d += deep) on(d, std::min(deep, depth_ - d));
+    }
+
+    void Multiply(const std::byte* a, const std::byte* b, int64_t begin, int64_t depth, int64_t row,
+                  int64_t col) const {
+        TileOf<Micro>(a, b, depth, args_.c + row * args_.c_stride + col, args_.c_stride,
+                      rows_.end - row, cols_.end - col,
+                      args_.accumulate || begin_ > 0 || begin > 0);
     }
 
     const GemmArgs& args_;

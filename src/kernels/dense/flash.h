@@ -226,28 +226,24 @@ class FlashForward : FlashBlocks<Micro, Simd> {
         const Float none = most;
         ForVectors<Simd>(
             0, seen,
-            [&](int64_t k) {
-                const Float s = Simd::Mul(Simd::Load(scores + k), scale);
-                Simd::Store(scores + k, s);
-                most = Simd::Max(s, most);
-            },
+            [&](int64_t k) { most = Simd::Max(Simd::Mul(Simd::Load(scores + k), scale), most); },
             [&](int64_t k, int64_t left) {
                 const Float s = Simd::Mul(Simd::LoadFirst(scores + k, left), scale);
-                Simd::StoreFirst(scores + k, s, left);
                 most = Simd::Max(Simd::Select(left, s, none), most);
             });
         const float largest = Simd::Largest(most);
-        const Float shift = Simd::Set(largest);
+        const Float shift = Simd::Set(-largest);
         Float total = Simd::Zero();
         ForVectors<Simd>(
             0, seen,
             [&](int64_t k) {
-                const Float p = Exp2<Simd>(Simd::Sub(Simd::Load(scores + k), shift));
+                const Float p = Exp2<Simd>(Simd::Fma(Simd::Load(scores + k), scale, shift));
                 Simd::Store(scores + k, p);
                 total = Simd::Add(total, p);
             },
             [&](int64_t k, int64_t left) {
-                const Float p = Exp2<Simd>(Simd::Sub(Simd::LoadFirst(scores + k, left), shift));
+                const Float s = Simd::LoadFirst(scores + k, left);
+                const Float p = Exp2<Simd>(Simd::Fma(s, scale, shift));
                 Simd::StoreFirst(scores + k, p, left);
                 total = Simd::Add(total, Simd::Select(left, p, Simd::Zero()));
             });
@@ -388,9 +384,9 @@ class FlashBackward : FlashBlocks<Micro, Simd> {
         std::fill(dp + seen, dp + keys, 0.0f);
         const Float scale = Simd::Set(args_.scale), weighted = Simd::Set(weighted_[i]);
         const Float to_exponent = Simd::Set(args_.scale * Base::kLog2E);
-        const Float shift = Simd::Set(lse * Base::kLog2E);
+        const Float shift = Simd::Set(-lse * Base::kLog2E);
         const auto probability = [&](Float s) {
-            return Exp2<Simd>(Simd::Sub(Simd::Mul(s, to_exponent), shift));
+            return Exp2<Simd>(Simd::Fma(s, to_exponent, shift));
         };
         ForVectors<Simd>(
             0, seen,
