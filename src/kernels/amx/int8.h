@@ -187,9 +187,11 @@ class Int8Tiles {
     [[gnu::always_inline]] void AddTokens(const Piece& piece, int64_t first, const PairDots& dots) {
         const ActivationBlock* x = piece.x + first * x_stride_;
         float(*all)[kStripRows] = sums_[piece.s] + piece.slot + first;
+        // Whether the two dots are a segment: then no sums wait between pieces.
+        const bool alone = kScales == 1 && segment_ == 2;
         __m512 sums[T];
 #pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) sums[t] = _mm512_load_ps(all[t]);
+        for (int t = 0; t < T; ++t) sums[t] = alone ? _mm512_setzero_ps() : _mm512_load_ps(all[t]);
         for (int64_t k = 0; k < piece.pair.count; ++k) {
             const int64_t i = piece.pair.i[k], h = piece.pair.h[k];
             const Unit& unit = decoded_[piece.s][i];
@@ -197,10 +199,11 @@ class Int8Tiles {
             AddMins<T>(unit, x + i, sums);
             const int64_t done = piece.unit + i + 1;
             const bool whole = kHalvesApart ? done % 4 == 0 && h == 1 : h + 1 == kScales;
-            if (args_.segment_cols != 0 && whole && (done % segment_ == 0 || done == units_)) {
-                Widen<T>(wide_[piece.s] + piece.slot + first, sums);
-            }
+            const bool ends = args_.segment_cols != 0 && whole && !alone &&
+                              (done % segment_ == 0 || done == units_);
+            if (ends) Widen<T>(wide_[piece.s] + piece.slot + first, sums);
         }
+        if (alone) return Widen<T>(wide_[piece.s] + piece.slot + first, sums);
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) _mm512_store_ps(all[t], sums[t]);
     }
