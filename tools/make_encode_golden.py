@@ -17,7 +17,8 @@ from gguf.quants import dequantize
 
 COLS, ROWS = 512, 24
 TYPES = (T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q2_K, T.Q3_K, T.Q4_K, T.Q5_K, T.Q6_K, T.IQ4_NL,
-         T.IQ4_XS, T.MXFP4, T.IQ3_S, T.IQ3_XXS)
+         T.IQ4_XS, T.MXFP4, T.IQ3_S, T.IQ3_XXS, T.IQ2_S, T.IQ2_XS, T.IQ2_XXS, T.IQ1_S, T.IQ1_M)
+NEEDY = TYPES[-6:]  # not without an importance: the same for all columns
 
 
 def main(library: str, path: str) -> None:
@@ -49,7 +50,7 @@ def main(library: str, path: str) -> None:
         out.write(struct.pack("<I", len(TYPES)))
         for kind in TYPES:
             flat = np.ones(COLS)
-            plain = error(kind, importance if kind is T.IQ3_XXS else None, flat)
+            plain = error(kind, flat.astype(np.float32) if kind in NEEDY else None, flat)
             weighed = error(kind, importance, importance.astype(np.float64))
             out.write(struct.pack("<Idd", kind.value, plain, weighed))
             print(kind.name, plain, weighed)

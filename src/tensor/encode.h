@@ -26,7 +26,7 @@ struct EncodeArgs {
     std::span<std::byte> dst;  // RowBytes of every row
 };
 
-// Whether Encode knows the type: those of CanQuantize.
+// Whether Encode knows the type: those of CanQuantize, and IQ1, IQ2 and IQ3.
 bool CanEncode(DType dtype);
 void Encode(const EncodeArgs& args, CpuLevel level);
 

@@ -91,7 +91,7 @@ TEST(Encode, ErrorIsAtMostThatOfGgml) {
         EXPECT_LE(weighed, 1.02 * row.weighed) << Info(row.dtype).name;
         EXPECT_GT(weighed, 0.5 * row.weighed) << Info(row.dtype).name << ": too good to be true";
     }
-    EXPECT_GE(checked, 13u);
+    EXPECT_GE(checked, 20u);
 }
 
 // Least squares cannot be worse than rounding to a scale that it has tried; blocks of large
@@ -99,7 +99,7 @@ TEST(Encode, ErrorIsAtMostThatOfGgml) {
 TEST(Encode, ErrorIsAtMostThatOfPlainRounding) {
     const Golden golden = ReadGolden();
     for (const DTypeInfo& info : kFileDTypes) {
-        if (!CanEncode(info.dtype)) continue;
+        if (!CanQuantize(info.dtype)) continue;
         const std::vector<std::byte> blocks = Encoded(info.dtype, golden, {});
         std::vector<std::byte> plain(blocks.size());
         for (int64_t r = 0; r < golden.rows; ++r) {

@@ -25,8 +25,7 @@ struct FileType {
 std::span<const FileType> FileTypes();
 // "Q4_K_M, Q4_0, ...".
 std::string FileTypeNames();
-// In either case; "Q4_K" is Q4_K_M and so on. kUsage: names the types that there are, and says why
-// where it is one that Weft can't make.
+// In either case; "Q4_K" is Q4_K_M and so on. kUsage: names the types that there are.
 Result<FileType> FindFileType(std::string_view name);
 // A tensor's type by name, of those that Weft can round to.
 Result<DType> FindTensorType(std::string_view name);
@@ -37,7 +36,10 @@ enum class Role : uint8_t {
     kOutput,
     kValue,  // attn_v, attn_qkv, attn_kv_b: what errs there, errs everywhere
     kKey,
+    kQuery,
     kAttentionOutput,
+    kUp,
+    kGate,
     kDown,
     kOther
 };
@@ -67,6 +69,10 @@ struct MixPlace {
 
 // Before what doesn't fit its columns falls back (Fallback).
 DType MixedType(const FileType& type, const MixFacts& facts, const MixPlace& place);
+
+// Whether a tensor of this role turns out useless in that type where nothing is known of what its
+// columns are worth: most code books of three bits and less.
+bool NeedsImportance(Role role, DType dtype);
 
 // `wanted`, or for rows that are no whole blocks of it a type of about the same size with blocks of
 // 32: Q2_K, Q3_K, TQ1_0, TQ2_0: Q4_0; Q4_K: Q5_0; Q5_K: Q5_1; Q6_K: Q8_0; IQ: IQ4_NL; and F16 where

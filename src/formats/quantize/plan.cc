@@ -53,6 +53,7 @@ class Planner {
     CompiledRule* RuleFor(const TensorInfo& tensor);
     MixPlace PlaceOf(const TensorInfo& tensor) const;
     Status CheckRounding(const TensorInfo& tensor, DType to) const;
+    Status CheckImportance(const TensorInfo& tensor, DType to) const;
     Result<const std::vector<float>*> ImportanceOf(const TensorInfo& tensor) const;
 
     const ModelSource& source_;
@@ -159,6 +160,24 @@ Status Planner::CheckRounding(const TensorInfo& tensor, DType to) const {
         source_.name(), tensor.name, Info(tensor.dtype).name, Info(to).name);
 }
 
+// Of a tensor that has no importance.
+Status Planner::CheckImportance(const TensorInfo& tensor, DType to) const {
+    if (!NeedsImportance(RoleOf(tensor.name), to)) return {};
+    const std::string_view type = Info(to).name;
+    if (options_.importance != nullptr) {
+        return MakeError(ErrorCode::kUsage,
+                         "{}: '{}' is not in it, and as {} it is useless without. Give it another "
+                         "type: --tensor '{}=Q3_K'",
+                         options_.importance->path(), tensor.name, type, tensor.name);
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "tensor '{}' would be {}, which is useless without an importance matrix: "
+                     "--imatrix FILE. Many a model's page has one; else 'llama-imatrix -m "
+                     "MODEL.gguf -f TEXT -o FILE' of llama.cpp makes it. Of about the size, and "
+                     "without: Q2_K, Q3_K_S, IQ3_S",
+                     tensor.name, type);
+}
+
 Result<const std::vector<float>*> Planner::ImportanceOf(const TensorInfo& tensor) const {
     const std::vector<float>* found = options_.importance->Find(tensor.name);
     if (found == nullptr) return found;
@@ -180,6 +199,9 @@ Result<PlannedTensor> Planner::PlanOne(const TensorInfo& tensor) {
     const bool rounded = planned.to != tensor.dtype && Info(planned.to).quantized;
     if (options_.importance != nullptr && rounded) {
         WEFT_ASSIGN(planned.importance, ImportanceOf(tensor));
+    }
+    if (rounded && planned.importance == nullptr) {
+        WEFT_TRY(CheckImportance(tensor, planned.to));
     }
     return planned;
 }

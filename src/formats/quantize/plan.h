@@ -47,7 +47,8 @@ struct QuantizePlan {
     size_t without_importance = 0;  // of those that are rounded, where a matrix is given
 };
 
-// kUsage: a rule that fits no tensor or is no expression; kDenied: tensors that are quantized
+// kUsage: a rule that fits no tensor or is no expression, a type that needs an importance matrix
+// for a tensor without one; kDenied: tensors that are quantized
 // already; kCorrupt: an importance matrix of another model.
 Result<QuantizePlan> PlanQuantize(const ModelSource& source, const QuantizeOptions& options);
 

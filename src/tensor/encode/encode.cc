@@ -22,7 +22,8 @@ const encode::Level& LevelOf(CpuLevel level) {
 }  // namespace
 
 bool CanEncode(DType dtype) {
-    return CanQuantize(dtype);
+    const bool book = dtype >= DType::kIQ1_S && dtype <= DType::kIQ3_S;
+    return book || CanQuantize(dtype);
 }
 
 void Encode(const EncodeArgs& args, CpuLevel level) {

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "tensor/encode/blocks.h"
+#include "tensor/encode/iq.h"
 #include "tensor/encode/level.h"
 
 namespace weft::encode::WEFT_ENCODE_LEVEL {
@@ -72,18 +72,18 @@ inline void EncodeRows(const EncodeArgs& args) {
         case DType::kIQ4_NL: return EncodePacks<32>(args, EncodeIq4Nl);
         case DType::kIQ4_XS: return EncodePacks<32>(args, EncodeIq4Xs);
         case DType::kMXFP4: return EncodePacks<32>(args, EncodeMxfp4);
+        case DType::kIQ1_S: return EncodePacks<32>(args, EncodeIq1S);
+        case DType::kIQ1_M: return EncodePacks<16>(args, EncodeIq1M);
+        case DType::kIQ2_XXS: return EncodePacks<32>(args, EncodeIq2Xxs);
+        case DType::kIQ2_XS: return EncodePacks<16>(args, EncodeIq2Xs);
+        case DType::kIQ2_S: return EncodePacks<16>(args, EncodeIq2S);
+        case DType::kIQ3_XXS: return EncodePacks<32>(args, EncodeIq3Xxs);
+        case DType::kIQ3_S: return EncodePacks<32>(args, EncodeIq3S);
         case DType::kF32:
         case DType::kF16:
         case DType::kBF16:
         case DType::kTQ1_0:
         case DType::kTQ2_0: return QuantizeRow(args.dtype, args.src, args.dst);
-        case DType::kIQ1_S:
-        case DType::kIQ1_M:
-        case DType::kIQ2_XXS:
-        case DType::kIQ2_XS:
-        case DType::kIQ2_S:
-        case DType::kIQ3_XXS:
-        case DType::kIQ3_S:
         case DType::kI32:
         case DType::kF64:
         case DType::kW4:
