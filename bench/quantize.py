@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """weft quantize beside llama-quantize: seconds for the same file, the same type, the same threads.
 
-    bench/quantize.py PEERS [--model FILE] [--types Q4_0,Q6_K] [--threads N] [--json FILE]
+    bench/quantize.py PEERS [--model FILE] [--types Q4_0,Q6_K] [--imatrix FILE] [--threads N]
+                      [--json FILE]
 
 PEERS is a folder that holds llama.cpp's llama-quantize (in it, or in llama/build/bin/ below it)
 and, where --model does not name another, 1b-f16.gguf: the shape of Llama-3.2-1B in F16. Both
 programs write into a folder beside the model, one after the other within a type; Weft's time
-includes the fsync at its end, llama-quantize has none. Run nothing else meanwhile.
+includes the fsync at its end, llama-quantize has none. IQ1, IQ2 and IQ3 need an importance matrix (one of any
+values will do here). Run nothing else meanwhile.
 """
 import argparse
 import json
@@ -36,6 +38,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path)
     parser.add_argument("--types", default="Q4_0,Q4_K_M,Q6_K,Q8_0")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--imatrix", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     model = arguments.model or arguments.peers / "1b-f16.gguf"
@@ -45,6 +48,7 @@ def main():
     if theirs is None or not model.exists():
         sys.exit(f"needs one of {[str(p) for p in programs]} and {model}")
     weft = ROOT / "build/weft"
+    matrix = ["--imatrix", arguments.imatrix] if arguments.imatrix else []
     threads = str(arguments.threads)
     with open(model, "rb") as file:  # so that neither reads from the disk
         while file.read(1 << 26):
@@ -54,9 +58,9 @@ def main():
     with tempfile.TemporaryDirectory(dir=model.parent) as folder:
         for kind in arguments.types.split(","):
             out = pathlib.Path(folder) / "out.gguf"
-            ours = seconds([weft, "quantize", model, out, kind, "-t", threads])
+            ours = seconds([weft, "quantize", *matrix, model, out, kind, "-t", threads])
             out.unlink()
-            peer = seconds([theirs, model, out, kind, threads])
+            peer = seconds([theirs, *matrix, model, out, kind, threads])
             out.unlink()
             rows.append({"type": kind, "weft_s": ours, "llama_s": peer, "ratio": peer / ours})
             mark = "" if peer / ours >= WANTED else f"  (wanted: {WANTED})"

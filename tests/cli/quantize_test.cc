@@ -3,6 +3,9 @@
 
 #include <filesystem>
 
+#include "base/file.h"
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -47,6 +50,21 @@ class QuantizeCli : public testing::Test {
     std::string out_ = dir_ / "out.gguf";
 };
 
+// An importance matrix of the same for all columns of every tensor.
+void WriteFlatImportance(const std::string& model, const std::string& path) {
+    const formats::Gguf file = formats::Gguf::Open(model).value();
+    formats::GgufWriter writer;
+    for (const formats::TensorInfo& tensor : file.tensors()) {
+        const std::vector<float> ones(static_cast<size_t>(tensor.cols), 1.0f);
+        const auto bytes = std::as_bytes(std::span(ones));
+        writer.Tensor(tensor.name + ".in_sum2", DType::kF32, std::vector<int64_t>{tensor.cols, 1},
+                      {bytes.begin(), bytes.end()});
+        writer.Tensor(tensor.name + ".counts", DType::kF32, std::vector<int64_t>{1, 1},
+                      {bytes.begin(), bytes.begin() + 4});
+    }
+    ASSERT_TRUE(WriteFile(path, writer.File()).ok());
+}
+
 TEST_F(QuantizeCli, EveryTypeRunsAndIsAboutTheSameModel) {
     const Matrix exact = Logits(model_);
     // How far logits may go: the types' own error, which grows by some two per bit; ternary types
@@ -59,10 +77,16 @@ TEST_F(QuantizeCli, EveryTypeRunsAndIsAboutTheSameModel) {
                  {"Q4_K_M", 0.3}, {"Q4_K_S", 0.3}, {"IQ4_NL", 0.3}, {"IQ4_XS", 0.3},
                  {"Q4_1", 0.3},   {"Q4_0", 0.4},   {"MXFP4", 0.5},  {"Q3_K_L", 0.6},
                  {"Q3_K_M", 0.6}, {"Q3_K_S", 0.7}, {"Q2_K", 1.0},   {"Q2_K_S", 1.2},
-                 {"TQ2_0", 20},   {"TQ1_0", 20}};
+                 {"IQ3_M", 0.6},  {"IQ3_S", 0.7},  {"IQ3_XS", 0.8}, {"IQ3_XXS", 0.9},
+                 {"IQ2_M", 1.2},  {"IQ2_S", 1.2},  {"IQ2_XS", 1.4}, {"IQ2_XXS", 1.6},
+                 {"IQ1_M", 2},    {"IQ1_S", 2},    {"TQ2_0", 20},   {"TQ1_0", 20}};
+    const std::string importance = dir_ / "importance.gguf";
+    WriteFlatImportance(model_, importance);
     for (const auto& [type, most] : types) {
         SCOPED_TRACE(type);
-        const Ran ran = Quantize(type, {"--force", "-t", "2"});
+        const bool book = std::string_view(type).starts_with("IQ");
+        const Words matrix = book ? Words{"--imatrix", importance} : Words{};
+        const Ran ran = Quantize(type, Words{"--force", "-t", "2"} + matrix);
         ASSERT_EQ(ran.status, 0) << ran.err;
         const json j = ran.Json();
         EXPECT_EQ(j["type"], type);
@@ -90,7 +114,7 @@ TEST_F(QuantizeCli, DryRunSaysWhatWouldBeAndWritesNothing) {
 }
 
 TEST_F(QuantizeCli, RefusesByName) {
-    ExpectRefused({model_, out_, "IQ2_XXS"}, 2, {"IQ2_XXS", "Q2_K"});
+    ExpectRefused({model_, out_, "IQ2_XXS"}, 2, {"IQ2_XXS", "--imatrix", "Q2_K"});
     ExpectRefused({model_, out_, "Q7"}, 2, {"Q7", "Q4_K_M"});
     ExpectRefused({model_, out_, "Q4_0", "--tensor", "ffn_down"}, 2, {"REGEX=TYPE"});
     ExpectRefused({model_, out_, "Q4_0", "--tensor", "ffn_down=Q7"}, 2, {"Q7"});

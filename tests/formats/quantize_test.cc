@@ -113,6 +113,8 @@ TEST(Quantize, MixesAreThoseOfLlamaQuantize) {
         {"Q8_0", DType::kQ8_0, DType::kQ8_0, 16, 16, DType::kQ8_0, DType::kQ8_0},
         {"Q4_0", DType::kQ4_0, DType::kQ4_0, 16, 16, DType::kQ6_K, DType::kQ4_0},
         {"IQ4_XS", DType::kIQ4_XS, DType::kQ5_K, 16, 2, DType::kQ6_K, DType::kIQ4_XS},
+        {"IQ3_M", DType::kQ4_K, DType::kQ4_K, 16, 2, DType::kQ6_K, DType::kQ4_K},
+        {"IQ3_S", DType::kIQ3_S, DType::kIQ3_S, 16, 16, DType::kQ6_K, DType::kIQ3_S},
         {"F16", DType::kF16, DType::kF16, 16, 16, DType::kF16, DType::kF16},
     };
     for (const auto& row : expected) {
@@ -129,13 +131,114 @@ TEST(Quantize, MixesAreThoseOfLlamaQuantize) {
     }
 }
 
+// Of every 2D tensor.
+std::string WriteWholeImportance(const test::TempDir& dir, const Gguf& model) {
+    GgufWriter writer;
+    writer.String("general.type", "imatrix");
+    for (const TensorInfo& tensor : model.tensors()) {
+        if (tensor.dim_count < 2) continue;
+        const int64_t experts = tensor.dims[2];
+        const auto floats = [&](const char* suffix, int64_t cols, float value) {
+            const std::vector<float> values(static_cast<size_t>(cols * experts), value);
+            const auto bytes = std::as_bytes(std::span(values));
+            writer.Tensor(tensor.name + suffix, DType::kF32, std::vector<int64_t>{cols, experts},
+                          {bytes.begin(), bytes.end()});
+        };
+        floats(".in_sum2", tensor.cols, 3);
+        floats(".counts", 1, 10);
+    }
+    const std::string path = dir / "whole.gguf";
+    EXPECT_TRUE(WriteFile(path, writer.File()).ok());
+    return path;
+}
+
+TEST(Quantize, MixesOfCodeBooksAreThoseOfLlamaQuantize) {
+    const test::TempDir dir;
+    const Gguf model = Gguf::Open(WriteModel(dir)).value();
+    const auto importance = Importance::Read(WriteWholeImportance(dir, model)).value();
+    // As llama-quantize 0.25.3 --dry-run says: the embedding, the output, attn_q, attn_k, attn_v,
+    // attn_output and ffn_up of layer 7, ffn_up and ffn_down of layer 0, ffn_down of layer 7.
+    using enum DType;
+    const struct {
+        const char* type;
+        DType embedding, output, query, key, value, attention_output, up, first_up, first_down,
+            down;
+    } expected[] = {
+        {"IQ3_M", kIQ3_S, kQ6_K, kIQ3_S, kIQ3_S, kQ4_K, kQ4_K, kIQ3_S, kIQ3_S, kQ4_K, kIQ3_S},
+        {"IQ3_S", kIQ3_S, kQ6_K, kIQ3_S, kIQ3_S, kIQ3_S, kIQ3_S, kIQ3_S, kIQ3_S, kIQ3_S, kIQ3_S},
+        {"IQ3_XS", kIQ3_S, kQ6_K, kIQ3_XXS, kIQ3_XXS, kIQ3_S, kIQ3_S, kIQ3_XXS, kIQ3_S, kIQ3_S,
+         kIQ3_S},
+        {"IQ3_XXS", kIQ3_S, kQ5_K, kIQ2_S, kIQ2_S, kIQ3_XXS, kIQ3_S, kIQ3_XXS, kIQ3_XXS, kIQ3_XXS,
+         kIQ3_XXS},
+        {"IQ2_M", kIQ3_S, kQ5_K, kIQ2_S, kIQ2_S, kIQ3_S, kIQ3_S, kIQ2_S, kIQ2_S, kIQ3_S, kIQ2_S},
+        {"IQ2_S", kIQ3_S, kQ5_K, kIQ2_XS, kIQ2_XS, kIQ3_S, kIQ3_S, kIQ2_XS, kIQ2_XS, kIQ3_S,
+         kIQ2_XS},
+        {"IQ2_XS", kQ2_K, kQ5_K, kIQ2_XS, kIQ2_XS, kQ2_K, kIQ2_XS, kIQ2_XS, kIQ2_XS, kQ2_K,
+         kIQ2_XS},
+        {"IQ2_XXS", kQ2_K, kQ5_K, kIQ2_XXS, kIQ2_XXS, kQ2_K, kIQ2_XXS, kIQ2_XXS, kIQ2_XXS, kQ2_K,
+         kIQ2_XXS},
+        {"IQ1_M", kQ2_K, kQ5_K, kIQ1_M, kIQ1_M, kQ2_K, kIQ2_XXS, kIQ1_M, kIQ1_M, kQ2_K, kIQ1_M},
+        {"IQ1_S", kQ2_K, kQ5_K, kIQ1_S, kIQ1_S, kQ2_K, kIQ2_XXS, kIQ1_S, kIQ1_S, kQ2_K, kIQ1_S},
+    };
+    for (const auto& row : expected) {
+        SCOPED_TRACE(row.type);
+        QuantizeOptions options = OptionsOf(row.type);
+        options.importance = &importance;
+        const auto plan = PlanQuantize(model, options);
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        EXPECT_EQ(TypeIn(*plan, "token_embd.weight"), row.embedding);
+        EXPECT_EQ(TypeIn(*plan, "output.weight"), row.output);
+        EXPECT_EQ(TypeIn(*plan, "blk.7.attn_q.weight"), row.query);
+        EXPECT_EQ(TypeIn(*plan, "blk.7.attn_k.weight"), row.key);
+        EXPECT_EQ(TypeIn(*plan, "blk.7.attn_v.weight"), row.value);
+        EXPECT_EQ(TypeIn(*plan, "blk.7.attn_output.weight"), row.attention_output);
+        EXPECT_EQ(TypeIn(*plan, "blk.7.ffn_up.weight"), row.up);
+        EXPECT_EQ(TypeIn(*plan, "blk.0.ffn_up.weight"), row.first_up);
+        EXPECT_EQ(TypeIn(*plan, "blk.0.ffn_down.weight"), row.first_down);
+        EXPECT_EQ(TypeIn(*plan, "blk.7.ffn_down.weight"), row.down);
+    }
+}
+
+TEST(Quantize, CodeBooksNeedAnImportance) {
+    const test::TempDir dir;
+    const Gguf model = Gguf::Open(WriteModel(dir)).value();
+    for (const char* type :
+         {"IQ3_XS", "IQ3_XXS", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S"}) {
+        SCOPED_TRACE(type);
+        const auto plan = PlanQuantize(model, OptionsOf(type));
+        ASSERT_FALSE(plan.ok());
+        EXPECT_EQ(plan.error().code, ErrorCode::kUsage);
+        EXPECT_NE(plan.error().message.find("--imatrix"), std::string::npos);
+        EXPECT_NE(plan.error().message.find("llama-imatrix"), std::string::npos);
+    }
+    for (const char* type : {"IQ3_M", "IQ3_S"}) {
+        EXPECT_TRUE(PlanQuantize(model, OptionsOf(type)).ok()) << type;
+    }
+    // One that lacks a tensor; a rule gives that another type.
+    const auto importance = Importance::Read(WriteWholeImportance(dir, model)).value();
+    GgufWriter writer;
+    writer.String("general.architecture", "llama");
+    writer.Tensor("blk.3.ffn_new.weight", DType::kF32, std::vector<int64_t>{256, 4},
+                  Floats(1024, 1));
+    ASSERT_TRUE(WriteFile(dir / "more.gguf", writer.File()).ok());
+    const Gguf more = Gguf::Open(dir / "more.gguf").value();
+    QuantizeOptions options = OptionsOf("IQ2_XXS");
+    options.importance = &importance;
+    const auto plan = PlanQuantize(more, options);
+    ASSERT_FALSE(plan.ok());
+    EXPECT_NE(plan.error().message.find("blk.3.ffn_new.weight"), std::string::npos);
+    options.rules = {{"ffn_new", DType::kQ3_K}};
+    EXPECT_TRUE(PlanQuantize(more, options).ok());
+}
+
 TEST(Quantize, RowsThatAreNoBlocksFallBack) {
     const struct {
         DType wanted, of_32;
     } expected[] = {{DType::kQ4_K, DType::kQ5_0},     {DType::kQ5_K, DType::kQ5_1},
                     {DType::kQ6_K, DType::kQ8_0},     {DType::kQ2_K, DType::kQ4_0},
                     {DType::kQ3_K, DType::kQ4_0},     {DType::kTQ1_0, DType::kQ4_0},
-                    {DType::kIQ4_XS, DType::kIQ4_NL}, {DType::kIQ4_NL, DType::kIQ4_NL}};
+                    {DType::kIQ4_XS, DType::kIQ4_NL}, {DType::kIQ4_NL, DType::kIQ4_NL},
+                    {DType::kIQ3_S, DType::kIQ4_NL},  {DType::kIQ1_M, DType::kIQ4_NL}};
     for (const auto& row : expected) {
         EXPECT_EQ(Fallback(row.wanted, 256), row.wanted);
         EXPECT_EQ(Fallback(row.wanted, 96), row.of_32);
@@ -181,20 +284,21 @@ TEST(Quantize, RulesAndOptionsComeFirst) {
 }
 
 TEST(Quantize, UnknownTypesAreRefusedByName) {
-    for (const char* name : {"IQ1_S", "IQ2_XXS", "iq3_m", "Q9_K", "", "I32"}) {
+    for (const char* name : {"IQ1_XS", "IQ5_K", "Q9_K", "", "I32"}) {
         const auto found = FindFileType(name);
         ASSERT_FALSE(found.ok()) << name;
         EXPECT_EQ(found.error().code, ErrorCode::kUsage);
         EXPECT_FALSE(FindTensorType(name).ok()) << name;
     }
-    EXPECT_NE(FindFileType("IQ2_XXS").error().message.find("IQ2_XXS"), std::string::npos);
+    EXPECT_NE(FindFileType("IQ5_K").error().message.find("IQ5_K"), std::string::npos);
+    EXPECT_EQ(FindFileType("iq2_xxs").value().base, DType::kIQ2_XXS);
 }
 
 // Threads, strips and experts make no difference: each tensor is what Encode makes of it.
 TEST(Quantize, FileHoldsWhatEncodeMakes) {
     const test::TempDir dir;
     const Gguf model = Gguf::Open(WriteModel(dir)).value();
-    for (const char* type : {"Q4_K_M", "Q2_K", "Q8_0", "MXFP4", "BF16", "TQ1_0"}) {
+    for (const char* type : {"Q4_K_M", "Q2_K", "Q8_0", "MXFP4", "BF16", "TQ1_0", "IQ3_S"}) {
         SCOPED_TRACE(type);
         const QuantizePlan plan = PlanQuantize(model, OptionsOf(type)).value();
         QuantizeRun run;

@@ -88,7 +88,9 @@ TEST(Encode, ErrorIsAtMostThatOfGgml) {
         EXPECT_LE(plain, 1.005 * row.plain) << Info(row.dtype).name;
         const double weighed = ErrorOf(
             row.dtype, golden, Encoded(row.dtype, golden, golden.importance), golden.importance);
-        EXPECT_LE(weighed, 1.02 * row.weighed) << Info(row.dtype).name;
+        // Whole code books are searched, which ggml looks through near the rounded weights alone.
+        const bool book = !CanQuantize(row.dtype);
+        EXPECT_LE(weighed, (book ? 0.97 : 1.02) * row.weighed) << Info(row.dtype).name;
         EXPECT_GT(weighed, 0.5 * row.weighed) << Info(row.dtype).name << ": too good to be true";
     }
     EXPECT_GE(checked, 20u);
