@@ -7,8 +7,8 @@
 PEERS is a folder that holds llama.cpp's llama-quantize (in it, or in llama/build/bin/ below it)
 and, where --model does not name another, 1b-f16.gguf: the shape of Llama-3.2-1B in F16. Both
 programs write into a folder beside the model, one after the other within a type; Weft's time
-includes the fsync at its end, llama-quantize has none. IQ1, IQ2 and IQ3 need an importance matrix (one of any
-values will do here). Run nothing else meanwhile.
+includes the fsync at its end, llama-quantize has none. IQ1, IQ2 and most of IQ3 need an importance
+matrix (one of any values will do here). Run nothing else meanwhile.
 """
 import argparse
 import json
