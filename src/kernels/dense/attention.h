@@ -11,7 +11,8 @@
 namespace weft::kernels::dense {
 
 // Sequences may differ in length; head_dim is a multiple of 8. With Compute::kBf16 all products'
-// operands are rounded, probabilities among them; softmax stays float32.
+// operands are rounded, probabilities among them; softmax stays float32. Numbers are finite: a NaN
+// or an infinity may reach rows before its own.
 struct CausalArgs {
     reference::CausalAttentionArgs args;
     float* out = nullptr;  // [rows, heads * head_dim]
@@ -35,8 +36,8 @@ struct CausalGradArgs {
 
 // What the functions of each level are:
 //   int64_t CausalScratchBytes(const CausalArgs&), int64_t CausalGradScratchBytes(...)
-//     of scratch that one part needs: some hundreds of KB, and 8 to 12 bytes for each element of
-//     the longest sequence's K of one head (half of that with kBf16)
+//     of scratch that one part needs: some hundreds of KB, and 8 (forward) or 12 bytes at most
+//     for each element of the longest sequence's K of one head
 //   void Causal(const CausalArgs&, std::span<std::byte> scratch, int part, int parts)
 //     parts share out blocks of queries
 //   void CausalGrad(const CausalGradArgs&, std::span<std::byte> scratch, int part, int parts)
