@@ -1,4 +1,5 @@
-// Causal attention of training for AMX. dense/attention.h is the contract.
+// Causal attention of training for AMX: bfloat16 by tiles, float32 as AVX-512 does it.
+// dense/attention.h is the contract.
 #pragma once
 
 #include "kernels/dense/attention.h"
