@@ -135,7 +135,8 @@ class Blocked {
             const int64_t a_held = Fit(m, Micro::kRows), b_held = Fit(n, Micro::kCols);
             const int64_t a_blocks = (m + a_held - 1) / a_held;
             const int64_t b_blocks = (n + b_held - 1) / b_held;
-            m + n* a_blocks < n + m* b_blocks ? HoldA(a_held) : HoldB(b_held);
+            const int64_t a_packed = m + n * a_blocks, b_packed = n + m * b_blocks;
+            a_packed < b_packed ? HoldA(a_held) : HoldB(b_held);
         }
     }
 
