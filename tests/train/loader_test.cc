@@ -117,6 +117,19 @@ TEST(Loader, GivesEverySampleOnceAnEpochInAnyForm) {
     }
 }
 
+TEST(Loader, TargetsFollowTheMask) {
+    const TempDir folder;
+    const std::string path =
+        WriteText(folder, "d.jsonl", "{\"tokens\": [5, 6, 7, 8], \"loss\": [1, 0, 1, 0]}\n");
+    const auto data = Must(DataSet::Open({.spec = path}, ByteEncoder()));
+    Loader loader = Must(Loader::Make(*data, {.sequence = 5, .pad_id = 9}));
+    const auto batch = Must(loader.Next());
+    ASSERT_TRUE(batch);
+    EXPECT_EQ(batch->sequences[0].tokens, (std::vector<int32_t>{5, 6, 7, 9, 9}));
+    EXPECT_EQ(batch->sequences[0].targets, (std::vector<int32_t>{-1, 7, -1, -1, -1}));
+    EXPECT_EQ(batch->global_targets, 1u);
+}
+
 TEST(Loader, PacksTightly) {
     const Numbered data(5000, 100);
     uint64_t used = 0, positions = 0;
