@@ -136,143 +136,116 @@ Status Serve(ServeFlags& flags) {
     return server->Run();
 }
 
-void AddServing(CLI::App& serve, ServeFlags& flags) {
-    const char* group = "Serving";
-    serve::ServerOptions& server = flags.server;
-    serve
-        .add_option("--host", server.http.host,
-                    "Where to listen (127.0.0.1: this machine only; anything else needs keys)")
-        ->group(group);
-    serve.add_option("--port", server.http.port, "Port (8080; 0: any that is free)")
-        ->check(CLI::Range(0, 65535))
-        ->group(group);
-    serve.add_option("--max-seqs", server.batch.max_seqs, "Most sequences that run at once (32)")
-        ->check(CLI::Range(1, 4096))
-        ->group(group);
-    serve
-        .add_option("--step-tokens", flags.common.job.chunk,
-                    "Most rows of a step (512): how much of a long prompt goes in between two "
-                    "tokens of the others; the same as --chunk")
-        ->check(CLI::Range(1, 65536))
-        ->group(group);
-    serve
-        .add_option("--kv-tokens", flags.common.job.kv_tokens,
-                    "Tokens of KV cache for all sequences together (default: --ctx times "
-                    "--max-seqs, or what memory allows)")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
-        ->group(group);
-    serve
-        .add_flag("--no-prefix-cache", flags.no_prefix_cache,
-                  "Compute every prompt anew, even where it begins as one before")
-        ->group(group);
-    serve
-        .add_option("--max-waiting", server.api.max_waiting,
-                    "Most requests that wait; beyond that clients get 429 (1024)")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-        ->group(group);
-    serve
-        .add_option("--max-restarts", server.batch.max_restarts,
-                    "How often a lost rank is replaced before the server gives up (10)")
-        ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-        ->group(group);
-    serve
-        .add_option("--drain-ms", server.drain_ms,
-                    "How long requests may go on after Ctrl-C or SIGTERM (30000)")
-        ->check(CLI::Range(0, 3'600'000))
-        ->group(group);
-    serve.add_option("--name", server.name, "The model's name in the API (default: by its file)")
-        ->group(group);
-    serve
-        .add_option("--alias", server.aliases,
-                    "Another name that clients may ask for; may be given again")
-        ->allow_extra_args(false)
-        ->group(group);
-}
+// The options of one group of the help.
+class Group {
+  public:
+    Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
+    template <typename Value>
+    CLI::Option* Add(const char* flag, Value& value, const char* what) {
+        return app_.add_option(flag, value, what)->group(name_);
+    }
+    void Switch(const char* flag, bool& value, const char* what) {
+        app_.add_flag(flag, value, what)->group(name_);
+    }
+    template <typename Value>
+    void Number(const char* flag, Value& value, int64_t least, int64_t most, const char* what) {
+        Add(flag, value, what)->check(CLI::Range(least, most));
+    }
+    template <typename Value>
+    void Size(const char* flag, Value& value, int64_t least, const char* what) {
+        Add(flag, value, what)
+            ->transform(CLI::AsSizeValue(false))
+            ->check(CLI::Range(least, int64_t{1} << 40))
+            ->type_name("SIZE");
+    }
+    void Choice(const char* flag, std::string& value, const std::vector<std::string>& words,
+                const char* what) {
+        Add(flag, value, what)->check(CLI::IsMember(words));
+    }
+    void Several(const char* flag, std::vector<std::string>& values, const char* what) {
+        Add(flag, values, what)->allow_extra_args(false);
+    }
 
-void AddEmbeddings(CLI::App& serve, ServeFlags& flags) {
-    const char* group = "Serving";
-    serve
-        .add_flag(
-            "--embeddings", flags.server.embeddings,
-            "Embeddings and no text: with pipeline stages a server makes only one of them. On "
-            "by itself for a model that was made for embeddings")
-        ->group(group);
-    serve
-        .add_option("--pooling", flags.pooling,
-                    "Embeddings: the hidden state of the last token, the first (cls), or the mean "
-                    "of all (default: what the model's file says, or last)")
-        ->check(CLI::IsMember({"auto", "last", "mean", "cls"}))
-        ->group(group);
+  private:
+    CLI::App& app_;
+    const char* name_;
+};
+
+void AddServing(CLI::App& app, ServeFlags& flags) {
+    Group group(app, "Serving");
+    serve::ServerOptions& server = flags.server;
+    group.Add("--host", server.http.host,
+              "Where to listen (127.0.0.1: this machine only; anything else needs keys)");
+    group.Number("--port", server.http.port, 0, 65535, "Port (8080; 0: any that is free)");
+    group.Number("--max-seqs", server.batch.max_seqs, 1, 4096,
+                 "Most sequences that run at once (32)");
+    group.Number("--step-tokens", flags.common.job.chunk, 1, 65536,
+                 "Most rows of a step (512): how much of a long prompt goes in between two tokens "
+                 "of the others; the same as --chunk");
+    group.Number("--kv-tokens", flags.common.job.kv_tokens, 1, int64_t{1} << 31,
+                 "Tokens of KV cache for all sequences together (default: --ctx times --max-seqs, "
+                 "or what memory allows)");
+    group.Switch("--no-prefix-cache", flags.no_prefix_cache,
+                 "Compute every prompt anew, even where it begins as one before");
+    group.Number("--max-waiting", server.api.max_waiting, 1, 1 << 20,
+                 "Most requests that wait; beyond that clients get 429 (1024)");
+    group.Number("--max-restarts", server.batch.max_restarts, 0, 1 << 30,
+                 "How often a lost rank is replaced before the server gives up (10)");
+    group.Number("--drain-ms", server.drain_ms, 0, 3'600'000,
+                 "How long requests may go on after Ctrl-C or SIGTERM (30000)");
+    group.Add("--name", server.name, "The model's name in the API (default: by its file)");
+    group.Several("--alias", server.aliases,
+                  "Another name that clients may ask for; may be given again");
+    group.Switch("--embeddings", server.embeddings,
+                 "Embeddings and no text: with pipeline stages a server makes only one of them. On "
+                 "by itself for a model that was made for embeddings");
+    group.Choice("--pooling", flags.pooling, {"auto", "last", "mean", "cls"},
+                 "Embeddings: the hidden state of the last token, the first (cls), or the mean of "
+                 "all (default: what the model's file says, or last)");
 }
 
 // Of the HTTP layer (docs/serve-http.md).
-void AddLimits(CLI::App& serve, serve::HttpLimits& limits) {
-    const char* group = "Limits";
-    const auto count = [&](const char* name, auto& value, int64_t most, const char* what) {
-        serve.add_option(name, value, what)->check(CLI::Range(int64_t{1}, most))->group(group);
-    };
-    const auto size = [&](const char* name, auto& value, int64_t least, const char* what) {
-        serve.add_option(name, value, what)
-            ->transform(CLI::AsSizeValue(false))
-            ->check(CLI::Range(least, int64_t{1} << 40))
-            ->type_name("SIZE")
-            ->group(group);
-    };
+void AddLimits(CLI::App& app, serve::HttpLimits& limits) {
+    Group group(app, "Limits");
     constexpr int64_t kDayMs = 86'400'000;
-    count("--max-connections", limits.max_connections, 1 << 20, "Open connections (8192)");
-    count("--max-headers", limits.headers, 10'000, "Headers of a request (100)");
-    size("--max-head-size", limits.head_bytes, 256, "Request line and headers (16KB)");
-    size("--max-body-size", limits.body_bytes, 1, "The body of a request (32MB)");
-    size("--max-bodies-size", limits.all_bodies_bytes, 1,
-         "All bodies that are held at once (256MB)");
-    count("--head-timeout-ms", limits.head_ms, kDayMs,
-          "From a request's first byte to the end of its headers (10000)");
-    count("--body-timeout-ms", limits.body_ms, kDayMs, "To the end of its body (120000)");
-    count("--idle-timeout-ms", limits.idle_ms, kDayMs,
-          "A connection without a request is closed (75000)");
-    count("--stall-timeout-ms", limits.stall_ms, kDayMs,
-          "An answer that is not read is cut off (30000)");
+    group.Number("--max-connections", limits.max_connections, 1, 1 << 20,
+                 "Open connections (8192)");
+    group.Number("--max-headers", limits.headers, 1, 10'000, "Headers of a request (100)");
+    group.Size("--max-head-size", limits.head_bytes, 256, "Request line and headers (16KB)");
+    group.Size("--max-body-size", limits.body_bytes, 1, "The body of a request (32MB)");
+    group.Size("--max-bodies-size", limits.all_bodies_bytes, 1,
+               "All bodies that are held at once (256MB)");
+    group.Number("--head-timeout-ms", limits.head_ms, 1, kDayMs,
+                 "From a request's first byte to the end of its headers (10000)");
+    group.Number("--body-timeout-ms", limits.body_ms, 1, kDayMs, "To the end of its body (120000)");
+    group.Number("--idle-timeout-ms", limits.idle_ms, 1, kDayMs,
+                 "A connection without a request is closed (75000)");
+    group.Number("--stall-timeout-ms", limits.stall_ms, 1, kDayMs,
+                 "An answer that is not read is cut off (30000)");
 }
 
-void AddLog(CLI::App& serve, ServeFlags& flags) {
-    const char* group = "Log";
-    serve
-        .add_option("--log-format", flags.log_format,
-                    "Lines on standard error: text, or json (an object a line)")
-        ->check(CLI::IsMember({"text", "json"}))
-        ->group(group);
-    serve
-        .add_flag("--no-access-log", flags.no_access_log,
-                  "No line for each request (probes and the page have none anyway)")
-        ->group(group);
+void AddLog(CLI::App& app, ServeFlags& flags) {
+    Group group(app, "Log");
+    group.Choice("--log-format", flags.log_format, {"text", "json"},
+                 "Lines on standard error: text, or json (an object a line)");
+    group.Switch("--no-access-log", flags.no_access_log,
+                 "No line for each request (probes and the page have none anyway)");
 }
 
 // Who may ask, and how.
-void AddAccess(CLI::App& serve, serve::ServerOptions& server) {
-    const char* group = "Access";
-    serve
-        .add_option("--api-key-file", server.key_file,
-                    "Keys that clients need ('weft key new NAME' makes one)")
-        ->group(group);
-    serve
-        .add_option("--metrics-prefix", server.metrics_prefix,
-                    "Of the names in /metrics: weft (default), or vllm for dashboards made for it")
-        ->check(CLI::IsMember({"weft", "vllm"}))
-        ->group(group);
-    serve.add_option("--tls-cert", server.http.tls_cert, "TLS: the certificate, with its chain")
-        ->group(group);
-    serve.add_option("--tls-key", server.http.tls_key, "TLS: its private key")->group(group);
-    serve
-        .add_option("--allow-origin", server.http.allow_origins,
-                    "CORS: an origin whose pages may call the API, or *; may be given again")
-        ->allow_extra_args(false)
-        ->group(group);
-    serve
-        .add_option("--allow-host", server.http.allowed_hosts,
-                    "Without keys: a name besides localhost by which this server is asked (the "
-                    "Host header), or *; may be given again")
-        ->allow_extra_args(false)
-        ->group(group);
+void AddAccess(CLI::App& app, serve::ServerOptions& server) {
+    Group group(app, "Access");
+    group.Add("--api-key-file", server.key_file,
+              "Keys that clients need ('weft key new NAME' makes one)");
+    group.Choice("--metrics-prefix", server.metrics_prefix, {"weft", "vllm"},
+                 "Of the names in /metrics: weft (default), or vllm for dashboards made for it");
+    group.Add("--tls-cert", server.http.tls_cert, "TLS: the certificate, with its chain");
+    group.Add("--tls-key", server.http.tls_key, "TLS: its private key");
+    group.Several("--allow-origin", server.http.allow_origins,
+                  "CORS: an origin whose pages may call the API, or *; may be given again");
+    group.Several("--allow-host", server.http.allowed_hosts,
+                  "Without keys: a name besides localhost by which this server is asked (the Host "
+                  "header), or *; may be given again");
 }
 
 }  // namespace
@@ -286,7 +259,6 @@ void AddServe(CLI::App& app, int& status) {
         ->type_name("FILE");
     AddModel(*serve, flags->common.job.model, flags->common.pull);
     AddServing(*serve, *flags);
-    AddEmbeddings(*serve, *flags);
     AddLog(*serve, *flags);
     AddLimits(*serve, flags->server.http.limits);
     AddAccess(*serve, flags->server);

@@ -95,8 +95,7 @@ Status Server::Describe() {
     served_.aliases = options_.aliases;
     served_.aliases.push_back(options_.job.model);
     served_.created_s = std::time(nullptr);
-    served_.constraints =
-        std::make_unique<Constraints>(formats::TokenTrie::Make(engine_->tokenizer()));
+    served_.constraints = std::make_unique<Constraints>(engine_->tokenizer());
     for (int32_t id = 0; id < engine_->tokenizer().vocab_size(); ++id) {
         served_.longest_piece_bytes =
             std::max(served_.longest_piece_bytes, engine_->tokenizer().Piece(id).size());

@@ -4,9 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "serve/api/messages.h"
+#include "support/kept_exchange.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -17,33 +16,6 @@ constexpr const char* kCalls =
     "root ::= call call call\n"
     "call ::= \"<tool_call>\\n{\\\"name\\\": \\\"add\\\", \\\"arguments\\\": {\\\"a\\\": \\\"\" "
     "[a-f] [a-f] [a-f] [a-f] \"\\\"}}\\n</tool_call>\\n\"\n";
-
-// Keeps the answer.
-class Kept final : public Exchange {
-  public:
-    const HttpRequest& request() const override { return request_; }
-    void Send(int status, Headers, std::string body) override {
-        status_ = status;
-        text_ = std::move(body);
-        over_ = true;
-    }
-    void Begin(int status, Headers) override { status_ = status; }
-    void Write(std::string chunk) override {
-        text_ += chunk;
-        ++writes_;
-    }
-    void End() override { over_ = true; }
-    bool gone() const override { return false; }
-    void OnGone(std::function<void()>) override {}
-    size_t backlog_bytes() const override { return 0; }
-    void Note(const std::function<void(RequestNote&)>& edit) override { edit(note_); }
-
-    HttpRequest request_;
-    RequestNote note_;
-    std::string text_;
-    int status_ = 0, writes_ = 0;
-    bool over_ = false;
-};
 
 class Calls : public testing::Test {
   protected:
@@ -64,7 +36,7 @@ class Calls : public testing::Test {
     }
 
     // Runs the engine until the answer is there.
-    std::shared_ptr<Kept> Ask(bool stream, bool one_call) {
+    std::shared_ptr<KeptExchange> Ask(bool stream, bool one_call) {
         AnswerPlan plan;
         ChoicePlan choice;
         choice.request.prompt = {97, 98};
@@ -76,7 +48,7 @@ class Calls : public testing::Test {
         plan.family = formats::AnswerFamily::kQwen;
         plan.stream = stream;
         plan.one_call = one_call;
-        auto exchange = std::make_shared<Kept>();
+        auto exchange = std::make_shared<KeptExchange>();
         Answer::Start(*engine_, exchange, std::move(plan), {});
         engine_->Drain();
         EXPECT_TRUE(engine_->Run().ok());

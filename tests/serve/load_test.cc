@@ -2,16 +2,12 @@
 #include "serve/load/load.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <csignal>
-#include <cstdio>
 #include <set>
 
-#include "base/check.h"
 #include "serve/load/events.h"
+#include "support/python_server.h"
 #include "support/run_weft.h"
 
 namespace weft::serve {
@@ -23,48 +19,14 @@ using support::Ran;
 using support::RunWeft;
 using support::Words;
 
-class Endpoint {
-  public:
-    Endpoint() {
-        int to[2], from[2];
-        WEFT_CHECK(::pipe2(to, O_CLOEXEC) == 0 && ::pipe2(from, O_CLOEXEC) == 0);
-        pid_ = ::fork();
-        WEFT_CHECK(pid_ >= 0);
-        if (pid_ == 0) {
-            ::dup2(to[0], STDIN_FILENO);
-            ::dup2(from[1], STDOUT_FILENO);
-            ::execlp("python3", "python3", WEFT_TEST_DATA "/../serve/fake_endpoint.py", nullptr);
-            ::_exit(126);
-        }
-        ::close(to[0]);
-        ::close(from[1]);
-        stdin_ = to[1];
-        FILE* out = ::fdopen(from[0], "r");
-        if (std::fscanf(out, "%d", &port_) != 1) port_ = 0;
-        std::fclose(out);
-    }
-    ~Endpoint() {
-        ::close(stdin_);
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
-    Endpoint(const Endpoint&) = delete;
-    Endpoint& operator=(const Endpoint&) = delete;
-    std::string url() const { return fmt::format("http://127.0.0.1:{}", port_); }
-
-  private:
-    pid_t pid_ = -1;
-    int stdin_ = -1, port_ = 0;
-};
-
 class Load : public testing::Test {
   protected:
     void SetUp() override {
         if (std::system("command -v python3 > /dev/null") != 0) {
             GTEST_SKIP() << "python3 is not installed";
         }
-        endpoint_ = std::make_unique<Endpoint>();
-        options_.url = endpoint_->url();
+        endpoint_ = std::make_unique<test::PythonServer>("serve/fake_endpoint.py", 1);
+        options_.url = fmt::format("http://127.0.0.1:{}", endpoint_->port());
         options_.model = "m";
         options_.requests = 8;
         options_.clients = 4;
@@ -78,7 +40,7 @@ class Load : public testing::Test {
         return report.ok() ? *report : LoadReport();
     }
 
-    std::unique_ptr<Endpoint> endpoint_;
+    std::unique_ptr<test::PythonServer> endpoint_;
     LoadOptions options_;
 };
 

@@ -2,19 +2,15 @@
 #pragma once
 
 #include <curl/curl.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/check.h"
 #include "base/hash.h"
 #include "hub/spec.h"
+#include "support/python_server.h"
 #include "support/temp_dir.h"
 
 namespace weft::test {
@@ -34,34 +30,7 @@ class HubServer {
         return {};
     }
 
-    HubServer() {
-        int to[2], from[2];
-        WEFT_CHECK(::pipe2(to, O_CLOEXEC) == 0 && ::pipe2(from, O_CLOEXEC) == 0);
-        pid_ = ::fork();
-        WEFT_CHECK(pid_ >= 0);
-        if (pid_ == 0) {
-            ::dup2(to[0], STDIN_FILENO);
-            ::dup2(from[1], STDOUT_FILENO);
-            ::execlp("python3", "python3", WEFT_TEST_DATA "/../hub/server.py",
-                     folder_.path().c_str(), nullptr);
-            ::_exit(126);
-        }
-        ::close(to[0]);
-        ::close(from[1]);
-        stdin_ = to[1];
-        FILE* out = ::fdopen(from[0], "r");
-        WEFT_CHECK(std::fscanf(out, "%d %d", &port_, &cdn_port_) == 2);
-        std::fclose(out);
-    }
-    HubServer(const HubServer&) = delete;
-    HubServer& operator=(const HubServer&) = delete;
-    ~HubServer() {
-        ::close(stdin_);
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
-
-    std::string endpoint() const { return "https://localhost:" + std::to_string(port_); }
+    std::string endpoint() const { return "https://localhost:" + std::to_string(server_.port()); }
     std::string ca_file() const { return folder_ / "ca.pem"; }
 
     // What is there, and how it misbehaves; forgets what was counted.
@@ -90,8 +59,7 @@ class HubServer {
     }
 
     TempDir folder_;
-    pid_t pid_ = -1;
-    int stdin_ = -1, port_ = 0, cdn_port_ = 0;
+    PythonServer server_{"hub/server.py", 2, {folder_.path()}};
 };
 
 // One server for all tests of a program; an empty cache folder for each.

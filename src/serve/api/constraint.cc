@@ -136,6 +136,12 @@ ConstraintText ToolConstraint(const Json& tools, const std::string& name, const 
     return {"json_schema", Dump(schema), "tools"};
 }
 
+std::shared_ptr<const formats::TokenTrie> Constraints::Trie() {
+    const std::lock_guard lock(trie_mutex_);
+    if (trie_ == nullptr) trie_ = formats::TokenTrie::Make(tokenizer_);
+    return trie_;
+}
+
 Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint) {
     std::string key = constraint.kind + ":" + constraint.text;
     {
@@ -152,7 +158,7 @@ Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint) 
                          : constraint.kind == "regex" ? formats::GrammarFromRegex(constraint.text)
                                                       : formats::GrammarFromGbnf(constraint.text);
     if (!grammar.ok()) return grammar.error();
-    WEFT_ASSIGN(formats::Matcher matcher, formats::Matcher::Make(*grammar, trie_));
+    WEFT_ASSIGN(formats::Matcher matcher, formats::Matcher::Make(*grammar, Trie()));
     const std::lock_guard lock(mutex_);
     known_.emplace_front(std::move(key), matcher);
     if (known_.size() > kMost) known_.pop_back();

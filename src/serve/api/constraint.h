@@ -40,7 +40,8 @@ ConstraintText ToolConstraint(const Json& tools, const std::string& name, const 
 // Thread: any.
 class Constraints {
   public:
-    explicit Constraints(std::shared_ptr<const formats::TokenTrie> trie) : trie_(std::move(trie)) {}
+    // `tokenizer` outlives this. Its trie is made when the first constraint asks for it.
+    explicit Constraints(const formats::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
     // A fresh Matcher. Errors: those of the grammars, and of Matcher::Make.
     Result<formats::Matcher> Compile(const ConstraintText& constraint);
 
@@ -48,6 +49,10 @@ class Constraints {
     static constexpr size_t kMost = 32;
     using Entry = std::pair<std::string, formats::Matcher>;
 
+    std::shared_ptr<const formats::TokenTrie> Trie();
+
+    const formats::Tokenizer& tokenizer_;
+    std::mutex trie_mutex_;
     std::shared_ptr<const formats::TokenTrie> trie_;
     std::mutex mutex_;
     std::list<Entry> known_;  // the last used first

@@ -1,0 +1,86 @@
+// /ready goes by steps: a long prompt that gets on is no outage; and probes are one at a time.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "serve/api/api.h"
+#include "support/kept_exchange.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::serve {
+namespace {
+
+class Nobody final : public engine::Listener {
+  public:
+    void OnToken(const engine::SaidToken&, std::string_view) override {}
+    void OnEnd(std::string_view, const Result<engine::Ending>&) override {}
+};
+
+class Ready : public testing::Test {
+  protected:
+    void SetUp() override {
+        support::TinyFile file{.hyper = support::OddHyper("llama")};
+        file.hyper.layers = 2;
+        support::WriteTinyGguf(dir_ / "m", file);
+        engine::Job job;
+        job.model = dir_ / "m";
+        job.threads = 1;
+        job.ctx = 4096;
+        job.kv_tokens = 8192;
+        job.chunk = 2;
+        job.proof = false;
+        engine_ = engine::BatchEngine::Start({}, job, {2, true}).value();
+        served_.name = "m";
+        served_.engine = engine_.get();
+        ApiOptions options;
+        options.ready_ms = 200;
+        options.max_waiting = 1;
+        api_ = std::make_unique<Api>(served_, options);
+    }
+    std::shared_ptr<KeptExchange> Ask() {
+        auto exchange = std::make_shared<KeptExchange>("GET", "/ready");
+        api_->Handle(exchange);
+        return exchange;
+    }
+
+    test::TempDir dir_;
+    std::unique_ptr<engine::BatchEngine> engine_;
+    Served served_;
+    std::unique_ptr<Api> api_;
+};
+
+TEST_F(Ready, ALongPromptIsNoOutage) {
+    engine::BatchRequest request;
+    request.prompt.assign(4000, 97);
+    request.max_tokens = 1;
+    ASSERT_TRUE(engine_->Submit(request, std::make_shared<Nobody>()).ok());
+    std::vector<int> answers;
+    std::thread asker([&] {
+        while (engine_->counters().steps < 20) std::this_thread::yield();
+        while (engine_->counters().last_token_ns == 0) {
+            const auto exchange = Ask();
+            if (engine_->counters().last_token_ns == 0) answers.push_back(exchange->status_);
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        engine_->Drain();
+    });
+    ASSERT_TRUE(engine_->Run().ok());
+    asker.join();
+    ASSERT_FALSE(answers.empty());
+    for (const int status : answers) EXPECT_EQ(status, 200) << "a step ended just now";
+}
+
+TEST_F(Ready, ManyProbesAreOne) {
+    std::vector<std::shared_ptr<KeptExchange>> asked;
+    for (int i = 0; i < 50; ++i) asked.push_back(Ask());
+    EXPECT_EQ(engine_->counters().schedule.waiting, 1);
+    engine_->Drain();
+    ASSERT_TRUE(engine_->Run().ok());
+    for (const auto& exchange : asked) EXPECT_EQ(exchange->status_, 200) << exchange->text_;
+    EXPECT_EQ(engine_->counters().prompt_tokens, 1);
+    EXPECT_EQ(Ask()->status_, 503) << "it is over";
+}
+
+}  // namespace
+}  // namespace weft::serve

@@ -1,0 +1,40 @@
+// An Exchange that keeps its answer, for tests of what answers.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "serve/http/server.h"
+
+namespace weft::serve {
+
+class KeptExchange final : public Exchange {
+  public:
+    KeptExchange() = default;
+    KeptExchange(std::string method, std::string path) {
+        request_.method = std::move(method);
+        request_.path = std::move(path);
+    }
+    const HttpRequest& request() const override { return request_; }
+    void Send(int status, Headers, std::string body) override {
+        status_ = status;
+        text_ = std::move(body);
+        over_ = true;
+    }
+    void Begin(int status, Headers) override { status_ = status; }
+    void Write(std::string chunk) override { text_ += chunk; }
+    void End() override { over_ = true; }
+    bool gone() const override { return false; }
+    void OnGone(std::function<void()>) override {}
+    size_t backlog_bytes() const override { return 0; }
+    void Note(const std::function<void(RequestNote&)>& edit) override { edit(note_); }
+
+    HttpRequest request_;
+    RequestNote note_;
+    std::string text_;
+    std::atomic<int> status_{0};
+    std::atomic<bool> over_{false};
+};
+
+}  // namespace weft::serve
