@@ -31,8 +31,7 @@ class Calls : public testing::Test {
         engine_ = engine::BatchEngine::Start({}, job, {4, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();
-        constraints_ =
-            std::make_unique<Constraints>(formats::TokenTrie::Make(engine_->tokenizer()));
+        constraints_ = std::make_unique<Constraints>(engine_->tokenizer());
     }
 
     // Runs the engine until the answer is there.

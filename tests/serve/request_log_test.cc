@@ -1,6 +1,7 @@
 // Lines of requests: what they hold, whatever clients send; and the errors that are kept.
 #include "serve/request_log.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -68,7 +69,7 @@ TEST(RequestLog, ErrorsOfLate) {
     ASSERT_EQ(log.errors().size(), 2u);
     EXPECT_EQ(log.errors()[0].text, "a rank was lost");
     EXPECT_EQ(log.errors()[1].text, "answered with status 503");
-    for (int i = 0; i < 200; ++i) log.Add(Record(500, "/" + std::to_string(i)));
+    for (int i = 0; i < 200; ++i) log.Add(Record(500, fmt::format("/{}", i)));
     ASSERT_EQ(log.errors().size(), RequestLog::kMostErrors);
     EXPECT_EQ(log.errors().back().path, "/199");
     EXPECT_EQ(log.errors().front().path, "/150");
