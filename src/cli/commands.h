@@ -22,6 +22,7 @@ void AddWorker(CLI::App& app, int& status);
 void AddDoctor(CLI::App& app, int& status);
 void AddServe(CLI::App& app, int& status);
 void AddKey(CLI::App& app, int& status);
+void AddTrain(CLI::App& app, int& status);
 
 // `weft --version`: what is built in and what this CPU takes.
 void PrintVersion(bool json);

@@ -52,6 +52,8 @@ int Fail(const Error& error, bool json = false);
 // this process as another rank than 0, serves rank 0 instead. transports: those it may use.
 int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
                const std::function<int()>& command);
+// What a rank other than 0 does: takes part in the cluster's job, whatever its kind, to the end.
+Status WorkOn(cluster::Cluster& cluster);
 // Whether a launcher started this process as another rank than 0.
 bool IsFollower();
 

@@ -13,6 +13,7 @@
 #include "cluster/launched.h"
 #include "engine/engine.h"
 #include "hw/cpu.h"
+#include "train/run.h"
 
 namespace weft::cli {
 namespace {
@@ -36,7 +37,7 @@ int Follow(cluster::Launched& launched) {
         auto cluster = cluster::Cluster::JoinLaunched(launched);
         if (!cluster.ok()) return ExitStatus(cluster.error().code);
         if (*cluster == nullptr) return 0;
-        const Status status = engine::Work(**cluster);
+        const Status status = WorkOn(**cluster);
         if (status.ok()) continue;
         if ((*cluster)->should_report()) Fail(status.error());
         return ExitStatus(status.error().code);
@@ -77,6 +78,10 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
 }
 
 }  // namespace
+
+Status WorkOn(cluster::Cluster& cluster) {
+    return train::IsTrainJob(cluster.job()) ? train::WorkTraining(cluster) : engine::Work(cluster);
+}
 
 bool IsFollower() {
     const auto launcher = cluster::FindLauncher(::getenv);

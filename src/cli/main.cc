@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/flags.h"
-#include "cli/train.h"
 
 namespace weft::cli {
 namespace {
@@ -55,6 +54,14 @@ void ExpandBench(std::vector<std::string>& words) {
     words[0] = "bench-serve";
 }
 
+// `weft train MODEL ...` is `weft train run MODEL ...`.
+void ExpandTrain(std::vector<std::string>& words) {
+    if (words.empty() || words[0] != "train") return;
+    const char* others[] = {"data", "plot", "run"};
+    const auto is_next = [&](const char* word) { return words.size() > 1 && words[1] == word; };
+    if (std::ranges::none_of(others, is_next)) words.insert(words.begin() + 1, "run");
+}
+
 int Main(std::vector<std::string> words) {
     CLI::App app("Weft runs a large language model across several ordinary machines.", "weft");
     int status = 0;
@@ -78,13 +85,11 @@ int Main(std::vector<std::string> words) {
     AddWorker(app, status);
     AddDoctor(app, status);
     AddKey(app, status);
-    CLI::App* train = app.add_subcommand("train", "Training data and the curves of training runs");
-    train->require_subcommand(1);
-    AddTrainData(*train, status);
-    AddTrainPlot(*train, status);
+    AddTrain(app, status);
     ExpandTrace(words);
     ExpandNet(words);
     ExpandBench(words);
+    ExpandTrain(words);
     const Status expanded = ExpandConfig(words);
     const bool wants_json = Has(words, "--json");
     if (!expanded.ok()) return Fail(expanded.error(), wants_json);

@@ -2,13 +2,12 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <utility>
 
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/train.h"
-#include "formats/tokenizer/read_gguf.h"
+#include "model/hyper.h"
 #include "train/data/inspect.h"
 
 namespace weft::cli {
@@ -23,22 +22,16 @@ constexpr const char* kFooter =
 
 struct InspectFlags {
     std::string model;
-    DataFlags data;
+    train::DataWords data;
     int show = 2;
     uint64_t most = 1'000'000;
     bool json = false, pull = false;
 };
 
-Result<train::LongSamples> LongSamplesOf(const std::string& word) {
-    if (word == "truncate") return train::LongSamples::kTruncate;
-    if (word == "skip") return train::LongSamples::kSkip;
-    if (word == "split") return train::LongSamples::kSplit;
-    return MakeError(ErrorCode::kUsage, "--long '{}'; expected truncate, skip or split", word);
-}
-
 Status Inspect(const InspectFlags& flags) {
     WEFT_ASSIGN(const auto source, formats::OpenModel(flags.model));
-    WEFT_ASSIGN(const OpenedData data, OpenData(*source, flags.data));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    WEFT_ASSIGN(const train::OpenedData data, train::OpenData(*source, flags.data, hyper.vocab));
     train::InspectOptions options;
     options.loader = data.loader;
     options.show = flags.show;
@@ -54,7 +47,7 @@ Status Inspect(const InspectFlags& flags) {
 
 }  // namespace
 
-void AddDataFlags(CLI::App& app, DataFlags& flags) {
+void AddDataFlags(CLI::App& app, train::DataWords& flags) {
     app.add_option("--data", flags.data,
                    "A JSON or JSON-lines file, or synthetic:random-tokens[:LENGTH[:COUNT]]")
         ->required();
@@ -63,37 +56,16 @@ void AddDataFlags(CLI::App& app, DataFlags& flags) {
                    "question then context, 3 no words around, 4 sections, 5 the model's chat "
                    "template")
         ->capture_default_str();
-    app.add_option("--seq", flags.sequence, "Tokens of a sequence")->capture_default_str();
+    app.add_option("--seq-len,--seq", flags.sequence, "Tokens of a sequence")->capture_default_str();
     app.add_option("--test-split", flags.test_split, "Share of the records kept for tests")
         ->capture_default_str();
     app.add_option("--seed", flags.seed, "Of the order, the split and random tokens")
         ->capture_default_str();
-    app.add_flag("--no-pack", flags.no_pack, "One sample a sequence, padded");
+    app.add_flag("!--no-pack", flags.pack, "One sample a sequence, padded");
     app.add_option("--long", flags.longs, "Samples longer than a sequence: truncate, skip, split")
         ->capture_default_str();
+    app.add_flag("!--no-shuffle", flags.shuffle, "In the order of the file");
     app.add_flag("--skip-bad", flags.skip_bad, "Count records that can't be used, and go on");
-}
-
-Result<OpenedData> OpenData(const formats::ModelSource& source, const DataFlags& flags) {
-    OpenedData opened;
-    WEFT_ASSIGN(opened.loader.longs, LongSamplesOf(flags.longs));
-    WEFT_ASSIGN(opened.tokenizer, formats::LoadTokenizer(source));
-    // A model without a template is an error only for data that needs one.
-    auto chat = formats::Chat::Load(source.meta(), *opened.tokenizer);
-    if (chat.ok()) opened.chat = std::make_unique<formats::Chat>(std::move(chat).value());
-    if (!chat.ok() && flags.prompt_type == 5) return chat.error();
-    WEFT_ASSIGN(const auto encoder,
-                train::Encoder::Make(*opened.tokenizer, opened.chat.get(), flags.prompt_type));
-    train::DataOptions options;
-    options.spec = flags.data;
-    options.split = {flags.test_split, flags.seed};
-    options.sequence = flags.sequence;
-    WEFT_ASSIGN(opened.set, train::DataSet::Open(options, encoder));
-    opened.loader.sequence = flags.sequence;
-    opened.loader.pack = !flags.no_pack;
-    opened.loader.skip_bad = flags.skip_bad;
-    opened.loader.seed = flags.seed;
-    return opened;
 }
 
 void AddTrainData(CLI::App& train, int& status) {

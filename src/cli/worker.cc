@@ -31,7 +31,7 @@ int Join(const std::string& handle) {
     auto cluster = cluster::Cluster::Join(handle);
     if (!cluster.ok()) return ExitStatus(cluster.error().code);
     SetLogRank((*cluster)->rank());
-    const Status status = engine::Work(**cluster);
+    const Status status = WorkOn(**cluster);
     if (status.ok()) return 0;
     if ((*cluster)->should_report()) return Fail(status.error());
     return ExitStatus(status.error().code);

@@ -1,0 +1,289 @@
+#include "backend/cpu/training_ops.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "base/check.h"
+#include "kernels/reference/backward.h"
+#include "kernels/reference/matmul.h"
+
+namespace weft::backend {
+namespace {
+
+namespace ref = kernels::reference;
+using Operand = TrainingOperand;
+using program::OpKind;
+
+// Overloads of Do: one for each op, its operands in the order of program.h.
+struct Doer {
+    const TrainingCall& call;
+    const TrainingContext& context;
+    int part, parts;
+
+    const Operand& in(size_t i) const { return call.in[i]; }
+    const Operand& out(size_t i) const { return call.out[i]; }
+    kernels::Range ShareOf(int64_t count) const { return kernels::Share(count, 1, part, parts); }
+
+    // f(row) for this part's rows.
+    template <typename F>
+    void ForRows(int64_t rows, const F& f) const {
+        const kernels::Range range = ShareOf(rows);
+        for (int64_t row = range.begin; row < range.end; ++row) f(row);
+    }
+
+    void operator()(const program::Embedding& a) const {
+        const Operand &tokens = in(0), &table = in(1), &y = out(0);
+        ForRows(y.rows, [&](int64_t row) {
+            float* to = y.data + row * y.cols;
+            const int64_t at = tokens.ints()[row] - a.first_row;
+            if (at < 0 || at >= table.rows) {
+                std::fill_n(to, y.cols, 0.0f);
+            } else {
+                std::copy_n(table.data + at * table.cols, y.cols, to);
+            }
+        });
+    }
+
+    void operator()(const program::RmsNorm& a) const {
+        kernels::RmsNormArgs args;
+        args.x = in(0).data;
+        if (!a.plain) args.weight = in(1).data;
+        args.eps = a.eps;
+        args.rows = out(0).rows;
+        args.cols = args.x_stride = args.y_stride = out(0).cols;
+        args.group = a.group;
+        args.y = out(0).data;
+        context.kernels->rms_norm(args, part, parts);
+    }
+
+    void operator()(const program::MatMul&) const {
+        kernels::MatMulArgs args;
+        args.weight = {DType::kF32, in(1).rows, in(1).cols,
+                       reinterpret_cast<std::byte*>(in(1).data)};
+        args.x = in(0).data;
+        args.x_stride = in(0).cols;
+        args.rows = in(0).rows;
+        if (call.in.size() == 3) args.bias = in(2).data;
+        args.y = out(0).data;
+        args.y_stride = out(0).cols;
+        ref::MatMul(args, part, parts);
+    }
+
+    void operator()(const program::Rope& a) const {
+        kernels::RopeArgs args;
+        args.x = in(0).data;
+        args.cos_sin = call.table;
+        args.sign = a.sign;
+        args.neighbours = a.neighbours;
+        args.rows = in(0).rows;
+        args.heads = in(0).cols / a.head_dim;
+        args.head_dim = a.head_dim;
+        args.rotary_dim = a.rotary_dim;
+        args.y = out(0).data;
+        args.x_stride = args.y_stride = in(0).cols;
+        context.kernels->rope(args, part, parts);
+    }
+
+    ref::CausalAttentionArgs AttentionOf(const program::Attention& a, size_t first) const {
+        return {context.sequences, in(first).data, in(first + 1).data, in(first + 2).data,
+                in(first).cols,    in(first + 1).cols, in(first + 2).cols, a.heads, a.kv_heads,
+                a.head_dim,        a.first_head, a.group, a.first_kv_head, a.scale};
+    }
+    void operator()(const program::Attention& a) const {
+        ref::CausalAttention(AttentionOf(a, 0), out(0).data, out(0).cols, part, parts);
+    }
+    void operator()(const program::AttentionGrad& a) const {
+        ref::CausalAttentionGrad({AttentionOf(a.forward, 1), in(0).data, in(0).cols, out(0).data,
+                                  out(1).data, out(2).data, out(0).cols, out(1).cols, out(2).cols},
+                                 part, parts);
+    }
+
+    void operator()(const program::Glu& a) const {
+        kernels::GluArgs args;
+        args.gate = in(0).data;
+        args.up = in(1).data;
+        args.rows = out(0).rows;
+        args.cols = args.gate_stride = args.up_stride = args.out_stride = out(0).cols;
+        args.out = out(0).data;
+        args.activation = a.activation;
+        context.kernels->glu(args, part, parts);
+    }
+    void operator()(const program::GluGrad& a) const {
+        const int64_t cols = in(0).cols;
+        ref::GluGrad({in(0).data, in(1).data, in(2).data, in(0).rows, cols, cols, cols, cols,
+                      out(0).data, out(1).data, cols, cols, a.activation},
+                     part, parts);
+    }
+
+    void operator()(const program::Add&) const {
+        const kernels::Range range =
+            kernels::Share(out(0).rows * out(0).cols, 16, part, parts);
+        kernels::AddArgs args{in(0).data + range.begin, in(1).data + range.begin,
+                              out(0).data + range.begin, range.end - range.begin};
+        context.kernels->add(args, 0, 1);
+    }
+    void operator()(const program::AddBias&) const {
+        context.kernels->add_bias(
+            {in(0).data, in(1).data, out(0).data, out(0).rows, out(0).cols}, part, parts);
+    }
+    void operator()(const program::Scale& a) const {
+        context.kernels->scale({in(0).data, out(0).data, out(0).rows, out(0).cols, a.factor}, part,
+                               parts);
+    }
+
+    void operator()(const program::SelectRows&) const {
+        const int64_t cols = out(0).cols;
+        ForRows(out(0).rows, [&](int64_t row) {
+            std::copy_n(in(0).data + in(1).ints()[row] * cols, cols, out(0).data + row * cols);
+        });
+    }
+    void operator()(const program::SelectRowsGrad&) const {
+        ref::SelectRowsGrad({in(0).data, in(0).cols, in(1).ints(), in(0).rows, out(0).rows,
+                             out(0).cols, out(0).data, out(0).cols},
+                            part, parts);
+    }
+
+    void operator()(const program::Zero&) const {
+        ForRows(out(0).rows,
+                [&](int64_t row) { std::fill_n(out(0).data + row * out(0).cols, out(0).cols, 0.0f); });
+    }
+    void operator()(const program::SliceColumns& a) const {
+        ForRows(out(0).rows, [&](int64_t row) {
+            std::copy_n(in(0).data + row * in(0).cols + a.begin, out(0).cols,
+                        out(0).data + row * out(0).cols);
+        });
+    }
+    void operator()(const program::PadColumns& a) const {
+        ForRows(out(0).rows, [&](int64_t row) {
+            float* to = out(0).data + row * out(0).cols;
+            std::fill_n(to, out(0).cols, 0.0f);
+            std::copy_n(in(0).data + row * in(0).cols, in(0).cols, to + a.begin);
+        });
+    }
+
+    void operator()(const program::SoftmaxCrossEntropy&) const {
+        if (part != 0) return;
+        *out(0).data = ref::CrossEntropy(
+            {in(0).data, in(0).cols, in(1).ints(), in(0).rows, in(0).cols});
+    }
+    void operator()(const program::SoftmaxCrossEntropyGrad&) const {
+        ref::CrossEntropyGrad({in(1).data, in(1).cols, in(2).ints(), in(1).rows, in(1).cols},
+                              *in(0).data, out(0).data, out(0).cols, part, parts);
+    }
+
+    void operator()(const program::MatMulGradInput&) const {
+        ref::MatMulGradInput({in(0).data, in(0).cols, in(1).data, in(0).rows, in(0).cols,
+                              in(1).cols, out(0).data, out(0).cols},
+                             part, parts);
+    }
+    void operator()(const program::MatMulGradWeight&) const {
+        ref::MatMulGradWeight({in(0).data, in(1).data, in(0).cols, in(1).cols, in(0).rows,
+                               in(0).cols, in(1).cols, out(0).data},
+                              part, parts);
+    }
+    void operator()(const program::BiasGrad&) const {
+        ref::BiasGrad({in(0).data, in(0).cols, in(0).rows, in(0).cols, out(0).data}, part, parts);
+    }
+
+    ref::RmsNormGradArgs NormOf(float eps, int64_t group) const {
+        ref::RmsNormGradArgs args;
+        args.dy = in(0).data;
+        args.x = in(1).data;
+        args.cols = args.dy_stride = args.x_stride = args.dx_stride = in(1).cols;
+        args.rows = in(1).rows;
+        args.eps = eps;
+        args.group = group;
+        return args;
+    }
+    void operator()(const program::RmsNormGradInput& a) const {
+        ref::RmsNormGradArgs args = NormOf(a.eps, a.group);
+        args.weight = in(2).data;
+        args.dx = out(0).data;
+        ref::RmsNormGradInput(args, part, parts);
+    }
+    void operator()(const program::RmsNormGradWeight& a) const {
+        ref::RmsNormGradArgs args = NormOf(a.eps, a.group);
+        args.dw = out(0).data;
+        ref::RmsNormGradWeight(args, part, parts);
+    }
+    void operator()(const program::EmbeddingGrad& a) const {
+        ref::EmbeddingGrad({in(0).data, in(0).cols, in(1).ints(), in(0).rows, a.first_row,
+                            out(0).rows, in(0).cols, out(0).data},
+                           part, parts);
+    }
+};
+
+// The ops that Doer knows; the rest is refused before anything runs.
+template <typename Attributes>
+constexpr bool kComputes = std::is_invocable_v<const Doer&, const Attributes&>;
+
+Status Gather(const TrainingCall& call, const program::AllGather& a, coll::Comm& comm,
+              const net::OpTag& tag) {
+    const TrainingOperand &x = call.in[0], &y = call.out[0];
+    std::vector<size_t> bytes;
+    for (const int64_t part : a.parts) bytes.push_back(static_cast<size_t>(part) * sizeof(float));
+    for (int64_t row = 0; row < y.rows; ++row) {
+        float* to = y.data + row * y.cols;
+        std::copy_n(x.data + row * x.cols, x.cols, to + a.begin);
+        const std::span<float> all(to, static_cast<size_t>(y.cols));
+        WEFT_TRY(comm.AllGather(std::as_writable_bytes(all), bytes, tag));
+    }
+    return {};
+}
+
+}  // namespace
+
+bool IsCommunication(OpKind kind) {
+    return kind == OpKind::kAllReduce || kind == OpKind::kAllGather || kind == OpKind::kSend ||
+           kind == OpKind::kRecv;
+}
+
+bool IsTrainingOp(const program::Op& op) {
+    if (IsCommunication(op.kind())) return true;
+    if (op.kind() == OpKind::kAttention) {
+        const auto& a = op.as<program::Attention>();
+        return op.inputs.size() == 3 && a.window == 0 && a.soft_cap == 0 && !a.sinks;
+    }
+    if (op.kind() == OpKind::kRmsNorm && op.as<program::RmsNorm>().whole != 0) return false;
+    return std::visit([](const auto& a) { return kComputes<std::decay_t<decltype(a)>>; },
+                      op.attributes);
+}
+
+void Compute(const TrainingCall& call, const TrainingContext& context, int part, int parts) {
+    const Doer doer{call, context, part, parts};
+    std::visit(
+        [&](const auto& a) {
+            if constexpr (kComputes<std::decay_t<decltype(a)>>) {
+                doer(a);
+            } else {
+                WEFT_CHECK(!"not for training");
+            }
+        },
+        call.op->attributes);
+}
+
+Status Communicate(const TrainingCall& call, const TrainingContext& context) {
+    net::OpTag tag;
+    tag.op = program::OpName(call.op->kind());
+    tag.step = context.step;
+    const auto bytes = [](const TrainingOperand& x) {
+        return std::as_writable_bytes(std::span(x.data, static_cast<size_t>(x.rows * x.cols)));
+    };
+    if (call.op->kind() == OpKind::kAllReduce) {
+        const TrainingOperand &x = call.in[0], &y = call.out[0];
+        const auto count = static_cast<size_t>(x.rows * x.cols);
+        std::copy_n(x.data, count, y.data);
+        return context.groups.tensor->AllReduce(std::span(y.data, count), tag);
+    }
+    if (const auto* gather = std::get_if<program::AllGather>(&call.op->attributes)) {
+        return Gather(call, *gather, *context.groups.tensor, tag);
+    }
+    if (const auto* send = std::get_if<program::Send>(&call.op->attributes)) {
+        return context.groups.world->Send(bytes(call.in[0]), send->peer, tag);
+    }
+    const auto& recv = call.op->as<program::Recv>();
+    return context.groups.world->Recv(bytes(call.out[0]), recv.peer, tag);
+}
+
+}  // namespace weft::backend

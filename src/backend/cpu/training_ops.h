@@ -1,0 +1,46 @@
+// What each op of a training Program does on the CPU: part of training.cc.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "kernels/kernels.h"
+#include "program/program.h"
+
+namespace weft::backend {
+
+// An operand in memory, row-major float32 (or int32: tokens, positions, rows, targets). A vector is
+// one row.
+struct TrainingOperand {
+    float* data = nullptr;
+    int64_t rows = 0, cols = 0;
+    const int32_t* ints() const { return reinterpret_cast<const int32_t*>(data); }
+};
+
+// One op of one step.
+struct TrainingCall {
+    const program::Op* op = nullptr;
+    std::vector<TrainingOperand> in, out;
+    const float* table = nullptr;  // of a rope: cosines and sines of the step's rows
+};
+
+struct TrainingContext {
+    const kernels::Kernels* kernels = nullptr;
+    std::span<const kernels::Sequence> sequences;
+    Groups groups;
+    int64_t step = 0;
+};
+
+// Whether training knows the op. Attention with a cache is not for training.
+bool IsTrainingOp(const program::Op& op);
+// Whether the op is made by Communicate, on one thread.
+bool IsCommunication(program::OpKind kind);
+
+// This part's share of the op. No parts share what they write.
+void Compute(const TrainingCall& call, const TrainingContext& context, int part, int parts);
+// All of it. Errors: those of links.
+Status Communicate(const TrainingCall& call, const TrainingContext& context);
+
+}  // namespace weft::backend

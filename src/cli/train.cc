@@ -1,0 +1,229 @@
+// weft train: fine-tunes a model on a data set, on one rank or several.
+#include "cli/train.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "formats/quantize/quantize.h"
+#include "net/fabric.h"
+#include "train/log/train_log.h"
+#include "train/run.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Weights, gradients and the optimizer's state are float32; a quantized model is widened. The\n"
+    "result is DIR/model.gguf, which 'weft run' and 'weft serve' take. With --json there is a line "
+    "a\nstep and one at the end.\n\n"
+    "Examples:\n"
+    "  weft train model.gguf --data qca.jsonl --output-dir tuned --epochs 3 --lr 2e-5\n"
+    "  weft train model.gguf --data qca.jsonl --output-dir tuned --local 2 --zero 1\n"
+    "  weft train data inspect model.gguf --data qca.jsonl\n"
+    "  weft train plot tuned/log.csv -o curves.svg";
+
+struct TrainFlags {
+    CommonFlags common;
+    train::TrainJob job;
+    std::string output, schedule = "constant", type = "F32";
+    std::vector<double> betas = {0.9, 0.999};
+};
+
+// What the run says, to the terminal, to --json and to the logs beside the model.
+class Teller final : public train::TrainListener {
+  public:
+    explicit Teller(const TrainFlags& flags) : flags_(flags), live_(::isatty(STDERR_FILENO) != 0) {}
+
+    Status OpenLog() {
+        if (flags_.output.empty()) return {};
+        std::error_code failed;
+        std::filesystem::create_directories(flags_.output, failed);
+        if (failed) {
+            return MakeError(ErrorCode::kIo, "{}: {}", flags_.output, failed.message());
+        }
+        train::TrainLogOptions options;
+        options.csv = flags_.output + "/log.csv";
+        options.tensorboard = flags_.output;
+        options.columns = {"loss", "grad_norm", "lr", "tokens", "tokens_per_s"};
+        WEFT_ASSIGN(log_, train::TrainLog::Open(options));
+        return {};
+    }
+
+    void OnStart(const train::Trainer& trainer, int64_t steps) override {
+        if (flags_.common.json) return;
+        const double mib = 1024.0 * 1024.0;
+        const backend::MemoryUse use = trainer.memory();
+        fmt::print(stderr,
+                   "{:.1f} million parameters, {} steps; a rank holds {:.0f} MiB of weights, "
+                   "gradients and optimizer state, {:.0f} MiB of activations\n",
+                   static_cast<double>(trainer.parameters()) * 1e-6, steps,
+                   static_cast<double>(use.weight_bytes) / mib,
+                   static_cast<double>(use.arena_bytes) / mib);
+    }
+
+    void OnStep(const train::StepLine& line) override {
+        if (flags_.common.json) {
+            PrintJson({{"step", line.step},
+                       {"loss", line.loss},
+                       {"grad_norm", line.grad_norm},
+                       {"lr", line.learning_rate},
+                       {"tokens", line.tokens},
+                       {"tokens_per_s", line.tokens_per_s()}});
+            std::fflush(stdout);
+        } else {
+            PrintLine(line);
+        }
+        if (!log_ || !log_status_.ok()) return;
+        const double values[] = {line.loss, line.grad_norm, line.learning_rate,
+                                 static_cast<double>(line.tokens), line.tokens_per_s()};
+        log_status_ = log_->Add(line.step, values);
+    }
+
+    Status OnTrained(train::Trainer& trainer) override {
+        if (live_ && !flags_.common.json) fmt::print(stderr, "\n");
+        WEFT_TRY(log_status_);
+        if (flags_.output.empty()) return {};
+        const std::string path = flags_.output + "/model.gguf";
+        const auto trained = trainer.Trained();
+        formats::QuantizeOptions options;
+        WEFT_ASSIGN(options.type, formats::FindFileType(flags_.type));
+        options.allow_requantize = true;
+        WEFT_ASSIGN(const formats::QuantizePlan plan, formats::PlanQuantize(*trained, options));
+        formats::QuantizeRun run;
+        run.threads = std::max(1, flags_.job.trainer.threads);
+        run.replace = true;
+        WEFT_TRY(formats::WriteQuantized(*trained, plan, path, run));
+        if (!flags_.common.json) fmt::print(stderr, "wrote {}\n", path);
+        return {};
+    }
+
+  private:
+    void PrintLine(const train::StepLine& line) const {
+        elapsed_s_ += line.seconds;
+        const double left =
+            elapsed_s_ / static_cast<double>(line.step) * static_cast<double>(line.steps - line.step);
+        fmt::print(stderr,
+                   "{}step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.0f} s left{}",
+                   live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, line.grad_norm,
+                   line.learning_rate, line.tokens_per_s(), left, live_ ? "" : "\n");
+        std::fflush(stderr);
+    }
+
+    const TrainFlags& flags_;
+    bool live_;
+    mutable double elapsed_s_ = 0;
+    std::optional<train::TrainLog> log_;
+    Status log_status_;
+};
+
+Status ResolveTrain(TrainFlags& flags) {
+    WEFT_TRY(Resolve(flags.common));
+    const auto kind = train::FindSchedule(flags.schedule);
+    if (!kind) {
+        return MakeError(ErrorCode::kUsage,
+                         "--schedule {}: expected constant, linear, cosine, WarmupLR, "
+                         "WarmupDecayLR or WarmupCosineLR",
+                         flags.schedule);
+    }
+    flags.job.schedule.kind = *kind;
+    if (flags.betas.size() != 2) {
+        return MakeError(ErrorCode::kUsage, "--betas: expected two numbers, as 0.9,0.999");
+    }
+    flags.job.trainer.adam.beta1 = flags.betas[0];
+    flags.job.trainer.adam.beta2 = flags.betas[1];
+    WEFT_TRY(formats::FindFileType(flags.type));
+    if (flags.job.steps < 0 || flags.job.epochs < 1 || flags.job.accumulation < 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "--steps {}, --epochs {}, --grad-accum {}: expected 0 (by epochs) or more, "
+                         "1 or more, 1 or more",
+                         flags.job.steps, flags.job.epochs, flags.job.accumulation);
+    }
+    return {};
+}
+
+Status Train(TrainFlags& flags) {
+    WEFT_TRY(ResolveTrain(flags));
+    Teller teller(flags);
+    WEFT_TRY(teller.OpenLog());
+    WEFT_ASSIGN(const train::TrainSummary summary,
+                train::RunTraining(flags.common.cluster, flags.job, teller));
+    if (flags.common.json) {
+        PrintJson({{"done", true},
+                   {"steps", summary.steps},
+                   {"tokens", summary.tokens},
+                   {"tokens_per_s", summary.tokens_per_s},
+                   {"peak_rss_bytes", summary.peak_rss_bytes},
+                   {"epoch_s", summary.seconds}});
+    } else {
+        fmt::print(stderr, "{} steps, {} tokens in {:.1f} s: {:.0f} tok/s; loss {:.4f}\n",
+                   summary.steps, summary.tokens, summary.seconds, summary.tokens_per_s,
+                   summary.last_loss);
+    }
+    return {};
+}
+
+void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
+    train::TrainJob& job = flags.job;
+    app.add_option("--output-dir", flags.output, "Folder of the result and the logs");
+    app.add_option("--save-type", flags.type, "Type of the result: F32, F16, BF16, Q8_0, ...")
+        ->capture_default_str();
+    app.add_option("--steps", job.steps, "Updates (0: by --epochs)")->capture_default_str();
+    app.add_option("--epochs", job.epochs, "Times that the data are seen")->capture_default_str();
+    app.add_option("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,
+                   "Sequences of one pass, on each rank")
+        ->capture_default_str();
+    app.add_option("--grad-accum", job.accumulation, "Passes of an update, on each rank")
+        ->capture_default_str();
+    app.add_option("--lr", job.schedule.rate, "Learning rate")->capture_default_str();
+    app.add_option("--schedule", flags.schedule,
+                   "constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR")
+        ->capture_default_str();
+    app.add_option("--warmup-steps", job.schedule.warmup_steps, "Updates of warm-up")
+        ->capture_default_str();
+    app.add_option("--betas", flags.betas, "AdamW's two, as 0.9,0.999")->delimiter(',');
+    app.add_option("--eps", job.trainer.adam.eps, "AdamW's")->capture_default_str();
+    app.add_option("--weight-decay", job.trainer.adam.weight_decay, "AdamW's; of matrices only")
+        ->capture_default_str();
+    app.add_option("--clip", job.trainer.clip, "Most gradient norm (0: any)")
+        ->capture_default_str();
+    app.add_option("--zero", job.trainer.zero,
+                   "ZeRO stage: 0 nothing is shared out, 1 the optimizer's state is")
+        ->capture_default_str();
+    app.add_option("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
+        ->capture_default_str();
+    app.add_flag("--reference", job.trainer.reference, "Reference kernels");
+}
+
+}  // namespace
+
+void AddTrain(CLI::App& app, int& status) {
+    auto flags = std::make_shared<TrainFlags>();
+    flags->job.schedule.rate = 5e-5;
+    CLI::App* train = app.add_subcommand("train", "Fine-tune a model; look at its data and logs");
+    train->require_subcommand(1);
+    AddTrainData(*train, status);
+    AddTrainPlot(*train, status);
+    // `weft train MODEL ...` is `weft train run MODEL ...` (main.cc).
+    CLI::App* command = train->add_subcommand("run", "Fine-tune a model");
+    command->footer(kFooter);
+    AddModel(*command, flags->job.trainer.model, flags->common.pull);
+    AddDataFlags(*command, flags->job.data);
+    AddTrainingFlags(*command, *flags);
+    AddRankFlags(*command, flags->common);
+    command
+        ->add_option("--transport", flags->common.cluster.transport,
+                     "auto, shm, tcp, verbs or mpi (auto: shm within a host)")
+        ->check(CLI::IsMember(net::TransportNames()));
+    AddJson(*command, flags->common.json);
+    SetCallback(command, flags, flags->common.json, status, [](TrainFlags& f) { return Train(f); });
+}
+
+}  // namespace weft::cli

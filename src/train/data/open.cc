@@ -1,0 +1,53 @@
+#include "train/data/open.h"
+
+#include <utility>
+
+#include "formats/tokenizer/read_gguf.h"
+
+namespace weft::train {
+namespace {
+
+Result<LongSamples> LongSamplesOf(const std::string& word) {
+    if (word == "truncate") return LongSamples::kTruncate;
+    if (word == "skip") return LongSamples::kSkip;
+    if (word == "split") return LongSamples::kSplit;
+    return MakeError(ErrorCode::kUsage, "--long '{}'; expected truncate, skip or split", word);
+}
+
+Result<std::unique_ptr<DataSet>> OpenSet(const formats::ModelSource& source,
+                                         const DataOptions& options, int prompt_type,
+                                         OpenedData& opened) {
+    WEFT_ASSIGN(opened.tokenizer, formats::LoadTokenizer(source));
+    // A model without a template is an error only for data that needs one.
+    auto chat = formats::Chat::Load(source.meta(), *opened.tokenizer);
+    if (chat.ok()) opened.chat = std::make_unique<formats::Chat>(std::move(chat).value());
+    if (!chat.ok() && prompt_type == 5) return chat.error();
+    WEFT_ASSIGN(const auto encoder,
+                Encoder::Make(*opened.tokenizer, opened.chat.get(), prompt_type));
+    return DataSet::Open(options, encoder);
+}
+
+}  // namespace
+
+Result<OpenedData> OpenData(const formats::ModelSource& source, const DataWords& words,
+                            int64_t vocab) {
+    OpenedData opened;
+    WEFT_ASSIGN(opened.loader.longs, LongSamplesOf(words.longs));
+    DataOptions options;
+    options.spec = words.data;
+    options.split = {words.test_split, words.seed};
+    options.sequence = words.sequence;
+    if (words.data.starts_with("synthetic:")) {
+        WEFT_ASSIGN(opened.set, DataSet::RandomTokens(options, static_cast<int32_t>(vocab)));
+    } else {
+        WEFT_ASSIGN(opened.set, OpenSet(source, options, words.prompt_type, opened));
+    }
+    opened.loader.sequence = words.sequence;
+    opened.loader.pack = words.pack;
+    opened.loader.shuffle = words.shuffle;
+    opened.loader.skip_bad = words.skip_bad;
+    opened.loader.seed = words.seed;
+    return opened;
+}
+
+}  // namespace weft::train

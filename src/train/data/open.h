@@ -1,0 +1,37 @@
+// What a run is trained on, from the words of the command line to a data set.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "formats/chat/chat.h"
+#include "formats/model_file.h"
+#include "train/data/loader.h"
+
+namespace weft::train {
+
+// As the user gave it, and as it travels to other ranks.
+struct DataWords {
+    std::string data, longs = "truncate";
+    int prompt_type = 1;
+    int64_t sequence = 1024;
+    double test_split = 0;
+    uint64_t seed = 0;
+    bool pack = true, shuffle = true, skip_bad = false;
+};
+
+// A data set with the tokenizer and the template that it is read with.
+struct OpenedData {
+    std::unique_ptr<formats::Tokenizer> tokenizer;
+    std::unique_ptr<formats::Chat> chat;  // null where the model has no template
+    std::unique_ptr<DataSet> set;
+    LoaderOptions loader;  // what the words say; ranks and batch are the caller's
+};
+
+// source: the model's. vocab: its own, which random tokens need no tokenizer for. Errors: kUsage
+// (a word), those of the tokenizer and of the data.
+Result<OpenedData> OpenData(const formats::ModelSource& source, const DataWords& words,
+                            int64_t vocab);
+
+}  // namespace weft::train

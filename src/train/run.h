@@ -1,0 +1,54 @@
+// A training run on one rank: data, updates, and what is told of them.
+//
+// All ranks walk the same list of batches, so nobody has to say what comes next. Rank 0 tells the
+// listener; the others are silent.
+// Thread: the cluster's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "train/train_job.h"
+
+namespace weft::train {
+
+struct StepLine {
+    int64_t step = 0, steps = 0;  // from 1 on, of so many
+    double loss = 0, grad_norm = 0, learning_rate = 0;
+    int64_t tokens = 0;      // positions of this update, over all ranks
+    double seconds = 0;      // of this update, reading data included
+    double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+};
+
+struct TrainSummary {
+    int64_t steps = 0, tokens = 0;
+    double tokens_per_s = 0;  // the median of the updates'
+    double seconds = 0;       // of all updates
+    std::vector<uint64_t> peak_rss_bytes;  // by rank
+    double last_loss = 0;
+};
+
+class TrainListener {
+  public:
+    virtual ~TrainListener() = default;
+    // Loaded: what will be trained.
+    virtual void OnStart(const Trainer& trainer, int64_t steps) = 0;
+    virtual void OnStep(const StepLine& line) = 0;
+    // After the last update, while the weights are still there. Errors end the job.
+    virtual Status OnTrained(Trainer& trainer) = 0;
+};
+
+// On rank 0: all of a job, from the launch of the ranks on. Errors: as Cluster::Launch's, and those
+// of Trainer and Loader, after which the job is over on all ranks.
+Result<TrainSummary> RunTraining(const cluster::ClusterOptions& options, const TrainJob& job,
+                                 TrainListener& listener);
+
+// On another rank: takes part until the end.
+Status WorkTraining(cluster::Cluster& cluster);
+
+}  // namespace weft::train

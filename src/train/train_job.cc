@@ -1,0 +1,83 @@
+#include "train/train_job.h"
+
+#include <nlohmann/json.hpp>
+
+namespace weft::train {
+namespace {
+
+using nlohmann::json;
+
+// One list of fields for both ways: visit(name, field).
+template <typename Trainer, typename Visit>
+void TrainerFields(Trainer& t, const Visit& visit) {
+    visit("model", t.model);
+    visit("threads", t.threads);
+    visit("reference", t.reference);
+    visit("sequence", t.sequence);
+    visit("micro_batch", t.micro_batch);
+    visit("zero", t.zero);
+    visit("beta1", t.adam.beta1);
+    visit("beta2", t.adam.beta2);
+    visit("eps", t.adam.eps);
+    visit("weight_decay", t.adam.weight_decay);
+    visit("clip", t.clip);
+}
+
+template <typename Data, typename Visit>
+void DataFields(Data& d, const Visit& visit) {
+    visit("data", d.data);
+    visit("longs", d.longs);
+    visit("prompt_type", d.prompt_type);
+    visit("data_sequence", d.sequence);
+    visit("test_split", d.test_split);
+    visit("seed", d.seed);
+    visit("pack", d.pack);
+    visit("shuffle", d.shuffle);
+    visit("skip_bad", d.skip_bad);
+}
+
+template <typename Job, typename Visit>
+void Fields(Job& job, const Visit& visit) {
+    TrainerFields(job.trainer, visit);
+    DataFields(job.data, visit);
+    visit("rate", job.schedule.rate);
+    visit("rate_end", job.schedule.end);
+    visit("warmup_min", job.schedule.warmup_min);
+    visit("log_warmup", job.schedule.log_warmup);
+    visit("warmup_steps", job.schedule.warmup_steps);
+    visit("total_steps", job.schedule.total_steps);
+    visit("accumulation", job.accumulation);
+    visit("steps", job.steps);
+    visit("epochs", job.epochs);
+}
+
+}  // namespace
+
+bool IsTrainJob(const std::string& text) {
+    const json parsed = json::parse(text, nullptr, false);
+    if (!parsed.is_object()) return false;
+    const auto kind = parsed.find("kind");
+    return kind != parsed.end() && *kind == "train";
+}
+
+std::string TrainJobToJson(const TrainJob& job) {
+    json out = {{"kind", "train"}, {"schedule", ScheduleName(job.schedule.kind)}};
+    Fields(job, [&](const char* name, const auto& field) { out[name] = field; });
+    return out.dump();
+}
+
+Result<TrainJob> TrainJobFromJson(const std::string& text) {
+    TrainJob job;
+    try {
+        const json in = json::parse(text);
+        Fields(job, [&](const char* name, auto& field) { in.at(name).get_to(field); });
+        const auto kind = FindSchedule(in.at("schedule").get<std::string>());
+        if (!kind) return MakeError(ErrorCode::kCorrupt, "training job from rank 0: schedule");
+        job.schedule.kind = *kind;
+    } catch (const json::exception& error) {
+        return MakeError(ErrorCode::kCorrupt, "training job from rank 0: {}", error.what());
+    }
+    return job;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,30 @@
+// TrainJob: everything that a rank needs to know to take part in training, as it travels from rank
+// 0 to the others (JSON), and what the command line fills in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "train/data/open.h"
+#include "train/schedule.h"
+#include "train/trainer.h"
+
+namespace weft::train {
+
+struct TrainJob {
+    TrainerOptions trainer;  // its sequence is that of the data
+    DataWords data;
+    Schedule schedule;           // total_steps 0: of the run
+    int64_t accumulation = 1;    // micro-batches of an update, on each rank
+    int64_t steps = 0;           // updates; 0: by epochs
+    int64_t epochs = 1;
+};
+
+bool IsTrainJob(const std::string& text);
+std::string TrainJobToJson(const TrainJob& job);
+// kCorrupt, naming the field, where the text is none.
+Result<TrainJob> TrainJobFromJson(const std::string& text);
+
+}  // namespace weft::train
