@@ -33,7 +33,7 @@ constexpr const char* kFooter =
 struct TrainFlags {
     CommonFlags common;
     train::TrainJob job;
-    std::string output, schedule = "constant", type = "F32";
+    std::string output, schedule = "constant", type = "F32", dtype = "bf16";
     std::vector<double> betas = {0.9, 0.999};
 };
 
@@ -108,12 +108,13 @@ class Teller final : public train::TrainListener {
   private:
     void PrintLine(const train::StepLine& line) const {
         elapsed_s_ += line.seconds;
-        const double left =
-            elapsed_s_ / static_cast<double>(line.step) * static_cast<double>(line.steps - line.step);
-        fmt::print(stderr,
-                   "{}step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.0f} s left{}",
-                   live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, line.grad_norm,
-                   line.learning_rate, line.tokens_per_s(), left, live_ ? "" : "\n");
+        const double left = elapsed_s_ / static_cast<double>(line.step) *
+                            static_cast<double>(line.steps - line.step);
+        fmt::print(
+            stderr,
+            "{}step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.0f} s left{}",
+            live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, line.grad_norm,
+            line.learning_rate, line.tokens_per_s(), left, live_ ? "" : "\n");
         std::fflush(stderr);
     }
 
@@ -134,6 +135,7 @@ Status ResolveTrain(TrainFlags& flags) {
                          flags.schedule);
     }
     flags.job.schedule.kind = *kind;
+    flags.job.trainer.bf16 = flags.dtype == "bf16";
     if (flags.betas.size() != 2) {
         return MakeError(ErrorCode::kUsage, "--betas: expected two numbers, as 0.9,0.999");
     }
@@ -141,10 +143,11 @@ Status ResolveTrain(TrainFlags& flags) {
     flags.job.trainer.adam.beta2 = flags.betas[1];
     WEFT_TRY(formats::FindFileType(flags.type));
     if (flags.job.steps < 0 || flags.job.epochs < 1 || flags.job.accumulation < 1) {
-        return MakeError(ErrorCode::kUsage,
-                         "--steps {}, --epochs {}, --grad-accum {}: expected 0 (by epochs) or more, "
-                         "1 or more, 1 or more",
-                         flags.job.steps, flags.job.epochs, flags.job.accumulation);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--steps {}, --epochs {}, --grad-accum {}: expected 0 (by epochs) or more, "
+            "1 or more, 1 or more",
+            flags.job.steps, flags.job.epochs, flags.job.accumulation);
     }
     return {};
 }
@@ -183,6 +186,10 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     app.add_option("--grad-accum", job.accumulation, "Passes of an update, on each rank")
         ->capture_default_str();
     app.add_option("--lr", job.schedule.rate, "Learning rate")->capture_default_str();
+    app.add_option("--dtype", flags.dtype,
+                   "Operands of matrix products: bf16 (rounded from float32) or f32")
+        ->check(CLI::IsMember({"bf16", "f32"}))
+        ->capture_default_str();
     app.add_option("--schedule", flags.schedule,
                    "constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR")
         ->capture_default_str();

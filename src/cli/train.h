@@ -1,5 +1,5 @@
-// Parts of `weft train`. Each Add... hangs one subcommand under `train`; its callback sets `status`,
-// the exit status.
+// Parts of `weft train`. Each Add... hangs one subcommand under `train`; its callback sets
+// `status`, the exit status.
 #pragma once
 
 #include <CLI/CLI.hpp>

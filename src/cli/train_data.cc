@@ -56,7 +56,8 @@ void AddDataFlags(CLI::App& app, train::DataWords& flags) {
                    "question then context, 3 no words around, 4 sections, 5 the model's chat "
                    "template")
         ->capture_default_str();
-    app.add_option("--seq-len,--seq", flags.sequence, "Tokens of a sequence")->capture_default_str();
+    app.add_option("--seq-len,--seq", flags.sequence, "Tokens of a sequence")
+        ->capture_default_str();
     app.add_option("--test-split", flags.test_split, "Share of the records kept for tests")
         ->capture_default_str();
     app.add_option("--seed", flags.seed, "Of the order, the split and random tokens")

@@ -1,6 +1,7 @@
 #include "train/graph.h"
 
 #include <utility>
+#include <vector>
 
 #include "model/model.h"
 
@@ -20,6 +21,27 @@ void MakeFloat32(program::Program& program) {
     }
 }
 
+// A mat_mul with a bias becomes two ops: products are written by many threads at once.
+void SplitBiases(program::Program& program) {
+    std::vector<program::Op> ops;
+    for (program::Op& op : program.ops) {
+        const bool has_bias = op.kind() == program::OpKind::kMatMul && op.inputs.size() == 3;
+        if (!has_bias) {
+            ops.push_back(std::move(op));
+            continue;
+        }
+        const ValueId bias = op.inputs.back(), sum = op.outputs[0];
+        program::Value product = program.value(sum);
+        product.name += ".product";
+        op.inputs.pop_back();
+        op.outputs[0] = program.AddValue(std::move(product));
+        const ValueId inner = op.outputs[0];
+        ops.push_back(std::move(op));
+        ops.push_back({program::AddBias{}, {inner, bias}, {sum}});
+    }
+    program.ops = std::move(ops);
+}
+
 ValueId AddLoss(program::Program& program, ValueId logits) {
     const ValueId targets = program.AddValue(
         {"targets", DType::kI32, {program::kOutputs}, program::Storage::kInput, {}});
@@ -36,6 +58,7 @@ Result<backend::TrainingProgram> BuildTrainingProgram(const model::Hyper& hyper,
     build.cache = false;
     WEFT_ASSIGN(program::Program forward, model::BuildProgram(hyper, shard, source, build));
     MakeFloat32(forward);
+    SplitBiases(forward);
     backend::TrainingProgram training;
     const ValueId logits = forward.Find("logits");
     if (logits != program::kNoValue) training.loss = AddLoss(forward, logits);

@@ -30,8 +30,8 @@ void Adam(const AdamUpdate& u, std::span<float> weights, std::span<const float> 
         const float g = gradients[i] * u.gradient_scale;
         m[i] = u.beta1 * m[i] + (1 - u.beta1) * g;
         v[i] = u.beta2 * v[i] + (1 - u.beta2) * g * g;
-        weights[i] = weights[i] * kept -
-                     u.step_size * m[i] / (std::sqrt(v[i]) * u.root_correction + u.eps);
+        weights[i] =
+            weights[i] * kept - u.step_size * m[i] / (std::sqrt(v[i]) * u.root_correction + u.eps);
     }
 }
 

@@ -24,7 +24,7 @@ struct AdamState {
 // What of one update is the same for all elements.
 struct AdamUpdate {
     float learning_rate = 0, beta1 = 0, beta2 = 0, eps = 0;
-    float step_size = 0;       // lr / (1 - b1^t)
+    float step_size = 0;        // lr / (1 - b1^t)
     float root_correction = 0;  // 1 / sqrt(1 - b2^t)
     float gradient_scale = 1;
     float weight_decay = 0;

@@ -90,7 +90,12 @@ class Run {
             if (!batch) break;
             const double rate = LearningRate(job_.schedule, step - 1);
             WEFT_ASSIGN(const StepReport report, trainer.Step(*batch, rate));
-            StepLine line{step, steps, report.loss, report.grad_norm, rate, report.positions,
+            StepLine line{step,
+                          steps,
+                          report.loss,
+                          report.grad_norm,
+                          rate,
+                          report.positions,
                           SecondsSince(begin_ns)};
             speeds.push_back(line.tokens_per_s());
             summary_.steps = step;

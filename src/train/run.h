@@ -20,15 +20,15 @@ namespace weft::train {
 struct StepLine {
     int64_t step = 0, steps = 0;  // from 1 on, of so many
     double loss = 0, grad_norm = 0, learning_rate = 0;
-    int64_t tokens = 0;      // positions of this update, over all ranks
-    double seconds = 0;      // of this update, reading data included
+    int64_t tokens = 0;  // positions of this update, over all ranks
+    double seconds = 0;  // of this update, reading data included
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
 struct TrainSummary {
     int64_t steps = 0, tokens = 0;
-    double tokens_per_s = 0;  // the median of the updates'
-    double seconds = 0;       // of all updates
+    double tokens_per_s = 0;               // the median of the updates'
+    double seconds = 0;                    // of all updates
     std::vector<uint64_t> peak_rss_bytes;  // by rank
     double last_loss = 0;
 };

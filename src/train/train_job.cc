@@ -13,6 +13,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("model", t.model);
     visit("threads", t.threads);
     visit("reference", t.reference);
+    visit("bf16", t.bf16);
     visit("sequence", t.sequence);
     visit("micro_batch", t.micro_batch);
     visit("zero", t.zero);

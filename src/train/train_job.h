@@ -16,9 +16,9 @@ namespace weft::train {
 struct TrainJob {
     TrainerOptions trainer;  // its sequence is that of the data
     DataWords data;
-    Schedule schedule;           // total_steps 0: of the run
-    int64_t accumulation = 1;    // micro-batches of an update, on each rank
-    int64_t steps = 0;           // updates; 0: by epochs
+    Schedule schedule;         // total_steps 0: of the run
+    int64_t accumulation = 1;  // micro-batches of an update, on each rank
+    int64_t steps = 0;         // updates; 0: by epochs
     int64_t epochs = 1;
 };
 

@@ -35,8 +35,7 @@ backend::CpuOptions CpuOptionsOf(const TrainerOptions& options, const cluster::C
     backend::CpuOptions cpu;
     cpu.cores = cluster.cores();
     cpu.threads = options.threads > 0 ? options.threads : static_cast<int>(cpu.cores.size());
-    cpu.cores_shared =
-        cluster.cores_shared() || cpu.threads > static_cast<int>(cpu.cores.size());
+    cpu.cores_shared = cluster.cores_shared() || cpu.threads > static_cast<int>(cpu.cores.size());
     if (cpu.cores_shared) cpu.cores.clear();
     cpu.level = options.reference ? CpuLevel::kReference : BestCpuLevel(DetectCpu());
     return cpu;
@@ -88,6 +87,7 @@ Status Trainer::Plan() {
                 BuildTrainingProgram(hyper_, plan.shards[0], *source_));
     backend::TrainingOptions options;
     options.cpu = CpuOptionsOf(options_, cluster_);
+    options.bf16 = options_.bf16;
     options.max_tokens = options.max_outputs = options_.sequence * options_.micro_batch;
     WEFT_ASSIGN(training_, backend::TrainingExecutable::Make(std::move(program), options));
 
@@ -144,9 +144,9 @@ Status Trainer::Load() {
                                                           : count * RowBytes(value.dtype, cols);
             raw.resize(static_cast<size_t>(of_type));
             WEFT_TRY(model::ReadWeight(*source_, value, row, count, raw, nullptr));
-            DequantizeRow(value.dtype, raw,
-                          floats.subspan(static_cast<size_t>(row * cols),
-                                         static_cast<size_t>(count * cols)));
+            DequantizeRow(
+                value.dtype, raw,
+                floats.subspan(static_cast<size_t>(row * cols), static_cast<size_t>(count * cols)));
         }
     }
     return {};
@@ -237,9 +237,10 @@ Result<double> Trainer::GradientNorm() {
         training_->gradients().subspan(share_begin(), share_end() - share_begin());
     std::vector<double> sums((gradients.size() + kBlock - 1) / kBlock);
     training_->InParts([&](int part, int parts) {
-        for (size_t b = static_cast<size_t>(part); b < sums.size(); b += static_cast<size_t>(parts)) {
-            const auto block = gradients.subspan(
-                b * kBlock, std::min(kBlock, gradients.size() - b * kBlock));
+        for (size_t b = static_cast<size_t>(part); b < sums.size();
+             b += static_cast<size_t>(parts)) {
+            const auto block =
+                gradients.subspan(b * kBlock, std::min(kBlock, gradients.size() - b * kBlock));
             double sum = 0;
             for (const float g : block) sum += static_cast<double>(g) * static_cast<double>(g);
             sums[b] = sum;
@@ -265,7 +266,8 @@ Status Trainer::Update(double learning_rate, double gradient_scale) {
             const size_t end = std::min(segment.end, share_end());
             if (begin >= end) continue;
             const size_t count = end - begin;
-            const size_t from = begin + count * static_cast<size_t>(part) / static_cast<size_t>(parts);
+            const size_t from =
+                begin + count * static_cast<size_t>(part) / static_cast<size_t>(parts);
             const size_t to =
                 begin + count * static_cast<size_t>(part + 1) / static_cast<size_t>(parts);
             Adam(segment.decays ? decayed : undecayed,

@@ -27,6 +27,7 @@ struct TrainerOptions {
     std::string model;
     int threads = 0;          // 0: all cores of the rank
     bool reference = false;   // reference kernels
+    bool bf16 = false;        // matrix products of operands rounded to BF16
     int64_t sequence = 1024;  // most positions of a sequence
     int64_t micro_batch = 1;  // sequences of one pass
     int zero = 0;             // ZeRO stage: 0 or 1

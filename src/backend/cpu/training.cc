@@ -58,7 +58,7 @@ class CpuTraining final : public TrainingExecutable {
     }
     MemoryUse memory() const override {
         return {static_cast<uint64_t>(weights_.size_bytes() + gradients_.size_bytes()), 0,
-                static_cast<uint64_t>(arena_.size_bytes())};
+                static_cast<uint64_t>(arena_.size_bytes() + scratch_.size_bytes())};
     }
     void InParts(const Work& work) override {
         work_ = &work;
@@ -82,6 +82,8 @@ class CpuTraining final : public TrainingExecutable {
     Status PlanWeights();
     Status PlanActivations();
     void PlanTables();
+    Status PlanScratch();
+    void BindOperands();
     void BindStep(const TrainingStep& step);
     TrainingOperand Operand(ValueId id) const;
     void BindInts(const char* name, std::span<const int32_t> ints);
@@ -94,7 +96,7 @@ class CpuTraining final : public TrainingExecutable {
     ThreadTeam team_;
     std::vector<float*> values_;  // by ValueId
     size_t trained_floats_ = 0;
-    Memory weights_, gradients_, arena_, inputs_;
+    Memory weights_, gradients_, arena_, inputs_, scratch_;
     std::vector<Table> tables_;
     std::vector<TrainingCall> calls_;  // by op
     int64_t tokens_ = 0, outputs_ = 0;
@@ -125,8 +127,8 @@ Status CpuTraining::PlanWeights() {
         take(static_cast<ValueId>(i));
     }
     WEFT_ASSIGN(weights_, Memory::Allocate(floats * 4, "weights"));
-    WEFT_ASSIGN(gradients_, Memory::Allocate(static_cast<int64_t>(trained_floats_) * 4,
-                                             "gradients"));
+    WEFT_ASSIGN(gradients_,
+                Memory::Allocate(static_cast<int64_t>(trained_floats_) * 4, "gradients"));
     for (size_t i = 0; i < at.size(); ++i) {
         if (at[i] >= 0) values_[i] = reinterpret_cast<float*>(weights_.data()) + at[i];
     }
@@ -199,7 +201,10 @@ Status CpuTraining::Plan() {
     }
     PlanTables();
     context_.kernels = &kernels_;
-    return {};
+    context_.dense = &kernels::dense::DenseKernelsFor(options_.cpu.level);
+    using kernels::dense::Compute;
+    context_.compute = options_.bf16 ? Compute::kBf16 : Compute::kF32;
+    return PlanScratch();
 }
 
 TrainingOperand CpuTraining::Operand(ValueId id) const {
@@ -209,6 +214,27 @@ TrainingOperand CpuTraining::Operand(ValueId id) const {
     if (first == program::kOutputs) first = outputs_;
     if (shape.rank == 1) return {At(id), 1, first};
     return {At(id), first, shape[1]};
+}
+
+// For the largest step.
+Status CpuTraining::PlanScratch() {
+    tokens_ = options_.max_tokens;
+    outputs_ = options_.max_outputs;
+    BindOperands();
+    for (const TrainingCall& call : calls_) {
+        context_.scratch_bytes = std::max(context_.scratch_bytes, ScratchBytes(call, context_));
+    }
+    context_.scratch_bytes = Align(context_.scratch_bytes / 4 + 1) * 4;
+    WEFT_ASSIGN(scratch_, Memory::Allocate(context_.scratch_bytes * team_.size(), "scratch"));
+    context_.scratch = {scratch_.data(), static_cast<size_t>(scratch_.size_bytes())};
+    return {};
+}
+
+void CpuTraining::BindOperands() {
+    for (TrainingCall& call : calls_) {
+        for (size_t i = 0; i < call.in.size(); ++i) call.in[i] = Operand(call.op->inputs[i]);
+        for (size_t i = 0; i < call.out.size(); ++i) call.out[i] = Operand(call.op->outputs[i]);
+    }
 }
 
 void CpuTraining::BindInts(const char* name, std::span<const int32_t> ints) {
@@ -231,10 +257,7 @@ void CpuTraining::BindStep(const TrainingStep& step) {
     for (const StepSequence& s : step.sequences) {
         sequences_.push_back({s.row_begin, s.row_count, 0, {}});
     }
-    for (TrainingCall& call : calls_) {
-        for (size_t i = 0; i < call.in.size(); ++i) call.in[i] = Operand(call.op->inputs[i]);
-        for (size_t i = 0; i < call.out.size(); ++i) call.out[i] = Operand(call.op->outputs[i]);
-    }
+    BindOperands();
     context_.sequences = sequences_;
     context_.step = step.number;
 }
@@ -244,9 +267,10 @@ Status CpuTraining::Run(const TrainingStep& step, const Groups& groups) {
     const auto outputs = static_cast<int64_t>(step.output_rows.size());
     if (tokens < 1 || tokens > options_.max_tokens || outputs < 1 ||
         outputs > options_.max_outputs) {
-        return MakeError(ErrorCode::kUsage,
-                         "a training step of {} rows with {} targets: expected 1 to {}, and 1 to {}",
-                         tokens, outputs, options_.max_tokens, options_.max_outputs);
+        return MakeError(
+            ErrorCode::kUsage,
+            "a training step of {} rows with {} targets: expected 1 to {}, and 1 to {}", tokens,
+            outputs, options_.max_tokens, options_.max_outputs);
     }
     BindStep(step);
     context_.groups = groups;

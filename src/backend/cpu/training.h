@@ -6,12 +6,11 @@
 //     WEFT_TRY(training->Run(step, groups));          // adds to the gradients
 //     ... training->gradients() beside training->weights(): what an optimizer walks
 //
-// Everything is float32 and row-major as in the file, so that weights may change between steps.
-// Weights that are trained lie one after another, in the order of their ids, and their gradients in
-// the same places of another region; frozen weights lie behind them.
-// One team of threads walks the op list; each op is shared out over it, with a barrier after each:
-// an op of a training step is long. Thread 0 communicates. Results do not depend on the number of
-// threads.
+// Everything in memory is float32 and row-major as in the file, so that weights may change between
+// steps. Weights that are trained lie one after another, in the order of their ids, and their
+// gradients in the same places of another region; frozen weights lie behind them. One team of
+// threads walks the op list; each op is shared out over it, with a barrier after each: an op of a
+// training step is long. Thread 0 communicates. Results do not depend on the number of threads.
 // Thread: one caller.
 #pragma once
 
@@ -48,6 +47,7 @@ struct TrainingProgram {
 
 struct TrainingOptions {
     CpuOptions cpu;
+    bool bf16 = false;  // operands of matrix products are rounded to BF16, the sums are float32
     int64_t max_tokens = 0, max_outputs = 0;
 };
 

@@ -1,21 +1,52 @@
 #include "backend/cpu/training_ops.h"
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 #include <type_traits>
 
 #include "base/check.h"
 #include "kernels/reference/backward.h"
-#include "kernels/reference/matmul.h"
 
 namespace weft::backend {
 namespace {
 
+namespace dense = kernels::dense;
 namespace ref = kernels::reference;
 using Operand = TrainingOperand;
 using program::OpKind;
 
-// Overloads of Do: one for each op, its operands in the order of program.h.
+// The matrix product that an op is; none for others. Weights are [n, k].
+std::optional<dense::GemmArgs> ProductOf(const TrainingCall& call) {
+    const auto args = [](const Operand& a, bool a_turned, const Operand& b, bool b_turned,
+                         const Operand& c) {
+        dense::GemmArgs g;
+        g.a = a.data;
+        g.a_row = a_turned ? 1 : a.cols;
+        g.a_col = a_turned ? a.cols : 1;
+        g.b = b.data;
+        g.b_row = b_turned ? 1 : b.cols;
+        g.b_col = b_turned ? b.cols : 1;
+        g.c = c.data;
+        g.c_stride = g.n = c.cols;
+        g.m = c.rows;
+        g.k = a_turned ? a.rows : a.cols;
+        return g;
+    };
+    if (call.op->kind() == OpKind::kMatMul) {  // y = x . W^T
+        return args(call.in[0], false, call.in[1], true, call.out[0]);
+    }
+    if (call.op->kind() == OpKind::kMatMulGradInput) {  // dx = dy . W
+        return args(call.in[0], false, call.in[1], false, call.out[0]);
+    }
+    if (call.op->kind() == OpKind::kMatMulGradWeight) {  // dW += dy^T . x
+        dense::GemmArgs g = args(call.in[0], true, call.in[1], false, call.out[0]);
+        g.accumulate = true;
+        return g;
+    }
+    return std::nullopt;
+}
+
+// One op: an overload for each kind, its operands in the order of program.h.
 struct Doer {
     const TrainingCall& call;
     const TrainingContext& context;
@@ -57,17 +88,15 @@ struct Doer {
         context.kernels->rms_norm(args, part, parts);
     }
 
-    void operator()(const program::MatMul&) const {
-        kernels::MatMulArgs args;
-        args.weight = {DType::kF32, in(1).rows, in(1).cols,
-                       reinterpret_cast<std::byte*>(in(1).data)};
-        args.x = in(0).data;
-        args.x_stride = in(0).cols;
-        args.rows = in(0).rows;
-        if (call.in.size() == 3) args.bias = in(2).data;
-        args.y = out(0).data;
-        args.y_stride = out(0).cols;
-        ref::MatMul(args, part, parts);
+    void operator()(const program::MatMul&) const { Multiply(*ProductOf(call)); }
+    void operator()(const program::MatMulGradInput&) const { Multiply(*ProductOf(call)); }
+    void operator()(const program::MatMulGradWeight&) const { Multiply(*ProductOf(call)); }
+
+    void Multiply(dense::GemmArgs args) const {
+        args.compute = context.compute;
+        const auto bytes = static_cast<size_t>(context.scratch_bytes);
+        context.dense->gemm(args, context.scratch.subspan(static_cast<size_t>(part) * bytes, bytes),
+                            part, parts);
     }
 
     void operator()(const program::Rope& a) const {
@@ -86,9 +115,11 @@ struct Doer {
     }
 
     ref::CausalAttentionArgs AttentionOf(const program::Attention& a, size_t first) const {
-        return {context.sequences, in(first).data, in(first + 1).data, in(first + 2).data,
-                in(first).cols,    in(first + 1).cols, in(first + 2).cols, a.heads, a.kv_heads,
-                a.head_dim,        a.first_head, a.group, a.first_kv_head, a.scale};
+        return {context.sequences,  in(first).data, in(first + 1).data,
+                in(first + 2).data, in(first).cols, in(first + 1).cols,
+                in(first + 2).cols, a.heads,        a.kv_heads,
+                a.head_dim,         a.first_head,   a.group,
+                a.first_kv_head,    a.scale};
     }
     void operator()(const program::Attention& a) const {
         ref::CausalAttention(AttentionOf(a, 0), out(0).data, out(0).cols, part, parts);
@@ -117,15 +148,14 @@ struct Doer {
     }
 
     void operator()(const program::Add&) const {
-        const kernels::Range range =
-            kernels::Share(out(0).rows * out(0).cols, 16, part, parts);
+        const kernels::Range range = kernels::Share(out(0).rows * out(0).cols, 16, part, parts);
         kernels::AddArgs args{in(0).data + range.begin, in(1).data + range.begin,
                               out(0).data + range.begin, range.end - range.begin};
         context.kernels->add(args, 0, 1);
     }
     void operator()(const program::AddBias&) const {
-        context.kernels->add_bias(
-            {in(0).data, in(1).data, out(0).data, out(0).rows, out(0).cols}, part, parts);
+        context.kernels->add_bias({in(0).data, in(1).data, out(0).data, out(0).rows, out(0).cols},
+                                  part, parts);
     }
     void operator()(const program::Scale& a) const {
         context.kernels->scale({in(0).data, out(0).data, out(0).rows, out(0).cols, a.factor}, part,
@@ -145,8 +175,9 @@ struct Doer {
     }
 
     void operator()(const program::Zero&) const {
-        ForRows(out(0).rows,
-                [&](int64_t row) { std::fill_n(out(0).data + row * out(0).cols, out(0).cols, 0.0f); });
+        ForRows(out(0).rows, [&](int64_t row) {
+            std::fill_n(out(0).data + row * out(0).cols, out(0).cols, 0.0f);
+        });
     }
     void operator()(const program::SliceColumns& a) const {
         ForRows(out(0).rows, [&](int64_t row) {
@@ -164,24 +195,14 @@ struct Doer {
 
     void operator()(const program::SoftmaxCrossEntropy&) const {
         if (part != 0) return;
-        *out(0).data = ref::CrossEntropy(
-            {in(0).data, in(0).cols, in(1).ints(), in(0).rows, in(0).cols});
+        *out(0).data =
+            ref::CrossEntropy({in(0).data, in(0).cols, in(1).ints(), in(0).rows, in(0).cols});
     }
     void operator()(const program::SoftmaxCrossEntropyGrad&) const {
         ref::CrossEntropyGrad({in(1).data, in(1).cols, in(2).ints(), in(1).rows, in(1).cols},
                               *in(0).data, out(0).data, out(0).cols, part, parts);
     }
 
-    void operator()(const program::MatMulGradInput&) const {
-        ref::MatMulGradInput({in(0).data, in(0).cols, in(1).data, in(0).rows, in(0).cols,
-                              in(1).cols, out(0).data, out(0).cols},
-                             part, parts);
-    }
-    void operator()(const program::MatMulGradWeight&) const {
-        ref::MatMulGradWeight({in(0).data, in(1).data, in(0).cols, in(1).cols, in(0).rows,
-                               in(0).cols, in(1).cols, out(0).data},
-                              part, parts);
-    }
     void operator()(const program::BiasGrad&) const {
         ref::BiasGrad({in(0).data, in(0).cols, in(0).rows, in(0).cols, out(0).data}, part, parts);
     }
@@ -245,9 +266,17 @@ bool IsTrainingOp(const program::Op& op) {
         const auto& a = op.as<program::Attention>();
         return op.inputs.size() == 3 && a.window == 0 && a.soft_cap == 0 && !a.sinks;
     }
+    if (op.kind() == OpKind::kMatMul && op.inputs.size() == 3) return false;  // see train/graph.h
     if (op.kind() == OpKind::kRmsNorm && op.as<program::RmsNorm>().whole != 0) return false;
     return std::visit([](const auto& a) { return kComputes<std::decay_t<decltype(a)>>; },
                       op.attributes);
+}
+
+int64_t ScratchBytes(const TrainingCall& call, const TrainingContext& context) {
+    std::optional<dense::GemmArgs> product = ProductOf(call);
+    if (!product) return 0;
+    product->compute = context.compute;
+    return context.dense->gemm_scratch_bytes(*product);
 }
 
 void Compute(const TrainingCall& call, const TrainingContext& context, int part, int parts) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "kernels/dense/dense.h"
 #include "kernels/kernels.h"
 #include "program/program.h"
 
@@ -28,6 +29,10 @@ struct TrainingCall {
 
 struct TrainingContext {
     const kernels::Kernels* kernels = nullptr;
+    const kernels::dense::DenseKernels* dense = nullptr;
+    kernels::dense::Compute compute = kernels::dense::Compute::kF32;  // of products
+    std::span<std::byte> scratch;  // of all parts, one after another
+    int64_t scratch_bytes = 0;     // of one
     std::span<const kernels::Sequence> sequences;
     Groups groups;
     int64_t step = 0;
@@ -38,6 +43,8 @@ bool IsTrainingOp(const program::Op& op);
 // Whether the op is made by Communicate, on one thread.
 bool IsCommunication(program::OpKind kind);
 
+// Scratch that a part needs for the op.
+int64_t ScratchBytes(const TrainingCall& call, const TrainingContext& context);
 // This part's share of the op. No parts share what they write.
 void Compute(const TrainingCall& call, const TrainingContext& context, int part, int parts);
 // All of it. Errors: those of links.

@@ -1,0 +1,107 @@
+// weft train as users meet it: the same curve on any number of ranks, a model that runs afterwards,
+// and errors that name what is wrong.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+class TrainCli : public testing::Test {
+  protected:
+    void SetUp() override {
+        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+        std::ofstream data(data_);
+        for (int i = 0; i < 24; ++i) {
+            const std::string letter(1, static_cast<char>('a' + i % 7));
+            data << json{{"question", "which " + letter},
+                         {"context", "it is " + letter + letter},
+                         {"answer", letter + " and " + letter}}
+                 << "\n";
+        }
+    }
+    Ran Train(const Words& more) {
+        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "32", "--json",
+                             "--dtype", "f32", "--lr", "1e-3", "-t", "1"} +
+                       more);
+    }
+    // The lines of a run that went well.
+    std::vector<json> Lines(const Words& more) {
+        const Ran ran = Train(more);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        std::vector<json> lines;
+        std::istringstream out(ran.out);
+        for (std::string line; std::getline(out, line);) lines.push_back(json::parse(line));
+        return lines;
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
+};
+
+// Sums over ranks and micro-batches are taken in other orders: a relative 2^-24 of each of some
+// hundred terms, and twice that after an update.
+TEST_F(TrainCli, TheCurveIsTheSameOnAnyRanks) {
+    const auto one = Lines({"--steps", "4", "--micro-batch", "2", "--grad-accum", "2"});
+    ASSERT_EQ(one.size(), 5u);
+    EXPECT_TRUE(one[4].at("done"));
+    EXPECT_LT(one[3].at("loss"), one[0].at("loss"));
+    const Words layouts[] = {
+        {"--micro-batch", "4"},
+        {"--local", "2", "--micro-batch", "2"},
+        {"--local", "2", "--micro-batch", "1", "--grad-accum", "2", "--zero", "1"},
+        {"--local", "4", "--micro-batch", "1", "--zero", "1"}};
+    for (const Words& layout : layouts) {
+        SCOPED_TRACE(testing::PrintToString(layout));
+        const auto other = Lines(Words{"--steps", "4"} + layout);
+        ASSERT_EQ(other.size(), 5u);
+        for (size_t step = 0; step < 4; ++step) {
+            for (const char* field : {"loss", "grad_norm"}) {
+                const double expected = one[step].at(field), got = other[step].at(field);
+                EXPECT_TRUE(std::abs(got / expected - 1) <= 2e-5) << field << " of step " << step;
+            }
+            EXPECT_EQ(one[step].at("tokens"), other[step].at("tokens"));
+        }
+    }
+}
+
+TEST_F(TrainCli, WhatWasLearntRuns) {
+    const std::string out = dir_ / "tuned";
+    const auto lines = Lines({"--epochs", "2", "--output-dir", out, "--save-type", "Q8_0"});
+    ASSERT_GE(lines.size(), 3u);
+    const Ran ran = RunWeft({"run", out + "/model.gguf", "-p", "which a", "-n", "4", "-t", "1"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    std::ifstream log(out + "/log.csv");
+    std::string head;
+    std::getline(log, head);
+    EXPECT_EQ(head, "step,loss,grad_norm,lr,tokens,tokens_per_s");
+}
+
+TEST_F(TrainCli, ErrorsNameWhatIsWrong) {
+    const struct {
+        Words words;
+        int status;
+        const char* expected;
+    } cases[] = {{{"--zero", "7"}, 1, "--zero 7"},
+                 {{"--schedule", "zigzag"}, 2, "zigzag"},
+                 {{"--micro-batch", "0"}, 2, "--micro-batch 0"},
+                 {{"--betas", "0.9"}, 2, "--betas"},
+                 {{"--save-type", "Q9_9"}, 2, "Q9_9"},
+                 {{"--lr", "1e9", "--clip", "0", "--steps", "50"}, 1, "diverged"}};
+    for (const auto& test : cases) {
+        const Ran ran = Train(test.words);
+        EXPECT_EQ(ran.status, test.status) << ran.err;
+        EXPECT_NE(ran.err.find(test.expected), std::string::npos) << ran.err;
+    }
+}
+
+}  // namespace
+}  // namespace weft::support
