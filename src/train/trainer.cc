@@ -254,27 +254,28 @@ Result<double> Trainer::GradientNorm() {
 }
 
 Status Trainer::Update(double learning_rate, double gradient_scale) {
-    ++adam_.steps;
-    AdamOptions plain = options_.adam;
-    plain.weight_decay = 0;
-    const AdamUpdate decayed =
-        MakeUpdate(options_.adam, learning_rate, gradient_scale, adam_.steps);
-    const AdamUpdate undecayed = MakeUpdate(plain, learning_rate, gradient_scale, adam_.steps);
+    const auto t = static_cast<double>(++adam_.steps);
+    kernels::dense::AdamWArgs all;
+    all.rate = static_cast<float>(learning_rate);
+    all.beta1 = static_cast<float>(options_.adam.beta1);
+    all.beta2 = static_cast<float>(options_.adam.beta2);
+    all.eps = static_cast<float>(options_.adam.eps);
+    all.correction1 = static_cast<float>(1 - std::pow(options_.adam.beta1, t));
+    all.correction2 = static_cast<float>(1 - std::pow(options_.adam.beta2, t));
+    all.grad_scale = static_cast<float>(gradient_scale);
     training_->InParts([&](int part, int parts) {
         for (const Segment& segment : segments_) {
             const size_t begin = std::max(segment.begin, share_begin());
             const size_t end = std::min(segment.end, share_end());
             if (begin >= end) continue;
-            const size_t count = end - begin;
-            const size_t from =
-                begin + count * static_cast<size_t>(part) / static_cast<size_t>(parts);
-            const size_t to =
-                begin + count * static_cast<size_t>(part + 1) / static_cast<size_t>(parts);
-            Adam(segment.decays ? decayed : undecayed,
-                 training_->weights().subspan(from, to - from),
-                 training_->gradients().subspan(from, to - from),
-                 std::span(adam_.m).subspan(from - share_begin(), to - from),
-                 std::span(adam_.v).subspan(from - share_begin(), to - from));
+            kernels::dense::AdamWArgs args = all;
+            args.p = training_->weights().data() + begin;
+            args.g = training_->gradients().data() + begin;
+            args.m = adam_.m.data() + (begin - share_begin());
+            args.v = adam_.v.data() + (begin - share_begin());
+            args.count = static_cast<int64_t>(end - begin);
+            args.decay = segment.decays ? static_cast<float>(options_.adam.weight_decay) : 0.0f;
+            training_->dense().adamw(args, part, parts);
         }
     });
     if (world_ == nullptr || options_.zero == 0) return {};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -54,12 +56,14 @@ class CpuTraining final : public TrainingExecutable {
     void ZeroGradients() override { std::ranges::fill(gradients(), 0.0f); }
     Status Run(const TrainingStep& step, const Groups& groups) override;
     double loss() const override {
-        return loss_ == program::kNoValue ? 0 : static_cast<double>(*At(loss_));
+        if (loss_ == program::kNoValue) return 0;
+        return std::accumulate(losses_.begin(), losses_.begin() + outputs_, 0.0);
     }
     MemoryUse memory() const override {
         return {static_cast<uint64_t>(weights_.size_bytes() + gradients_.size_bytes()), 0,
                 static_cast<uint64_t>(arena_.size_bytes() + scratch_.size_bytes())};
     }
+    const kernels::dense::DenseKernels& dense() const override { return *context_.dense; }
     void InParts(const Work& work) override {
         work_ = &work;
         team_.Run(
@@ -80,6 +84,7 @@ class CpuTraining final : public TrainingExecutable {
 
     float* At(ValueId id) const { return values_[static_cast<size_t>(id)]; }
     Status PlanWeights();
+    void PlanAttention();
     Status PlanActivations();
     void PlanTables();
     Status PlanScratch();
@@ -102,6 +107,8 @@ class CpuTraining final : public TrainingExecutable {
     int64_t tokens_ = 0, outputs_ = 0;
     const int32_t* positions_ = nullptr;
     std::vector<kernels::Sequence> sequences_;
+    std::vector<float> losses_;            // of each output row
+    std::vector<std::vector<float>> lse_;  // of each attention
     TrainingContext context_;
     Status status_;
     std::atomic<size_t> failed_at_{SIZE_MAX};  // the op
@@ -139,10 +146,33 @@ Status CpuTraining::PlanWeights() {
     return {};
 }
 
+// Each gradient of attention is joined to the attention of the same queries, keys and values.
+void CpuTraining::PlanAttention() {
+    std::map<std::vector<ValueId>, size_t> attentions;
+    for (size_t i = 0; i < calls_.size(); ++i) {
+        TrainingCall& call = calls_[i];
+        if (const auto* a = std::get_if<program::Attention>(&call.op->attributes)) {
+            lse_.emplace_back(static_cast<size_t>(a->heads * options_.max_tokens));
+            call.lse = lse_.back().data();
+            call.lse_stride = options_.max_tokens;
+            attentions[call.op->inputs] = i;
+        } else if (call.op->kind() == OpKind::kAttentionGrad) {
+            const auto& in = call.op->inputs;
+            const TrainingCall& forward = calls_[attentions.at({in[1], in[2], in[3]})];
+            call.lse = forward.lse;
+            call.lse_stride = forward.lse_stride;
+            call.attended_id = forward.op->outputs[0];
+        }
+    }
+}
+
 Status CpuTraining::PlanActivations() {
     const program::Program& p = program();
+    // Gradients of attention read what it gave.
     std::vector<ValueId> keep;
-    if (loss_ != program::kNoValue) keep.push_back(loss_);
+    for (const TrainingCall& call : calls_) {
+        if (call.attended_id != program::kNoValue) keep.push_back(call.attended_id);
+    }
     const program::ArenaPlan plan =
         program::PlanArena(p, options_.max_tokens, options_.max_outputs, keep);
     WEFT_ASSIGN(arena_, Memory::Allocate(plan.size_bytes, "activations"));
@@ -191,14 +221,17 @@ Status CpuTraining::Plan() {
                          "program op {} ({}) can not be trained on the CPU backend", i,
                          program::OpName(op.kind()));
     }
-    WEFT_TRY(PlanWeights());
-    WEFT_TRY(PlanActivations());
     calls_.resize(p.ops.size());
     for (size_t i = 0; i < p.ops.size(); ++i) {
         calls_[i].op = &p.ops[i];
         calls_[i].in.resize(p.ops[i].inputs.size());
         calls_[i].out.resize(p.ops[i].outputs.size());
     }
+    PlanAttention();
+    WEFT_TRY(PlanWeights());
+    WEFT_TRY(PlanActivations());
+    losses_.resize(static_cast<size_t>(options_.max_outputs));
+    context_.losses = losses_.data();
     PlanTables();
     context_.kernels = &kernels_;
     context_.dense = &kernels::dense::DenseKernelsFor(options_.cpu.level);
@@ -220,6 +253,8 @@ TrainingOperand CpuTraining::Operand(ValueId id) const {
 Status CpuTraining::PlanScratch() {
     tokens_ = options_.max_tokens;
     outputs_ = options_.max_outputs;
+    sequences_ = {{0, static_cast<int32_t>(tokens_), 0, {}}};
+    context_.sequences = sequences_;
     BindOperands();
     for (const TrainingCall& call : calls_) {
         context_.scratch_bytes = std::max(context_.scratch_bytes, ScratchBytes(call, context_));
@@ -234,6 +269,7 @@ void CpuTraining::BindOperands() {
     for (TrainingCall& call : calls_) {
         for (size_t i = 0; i < call.in.size(); ++i) call.in[i] = Operand(call.op->inputs[i]);
         for (size_t i = 0; i < call.out.size(); ++i) call.out[i] = Operand(call.op->outputs[i]);
+        if (call.attended_id != program::kNoValue) call.attended = Operand(call.attended_id);
     }
 }
 
@@ -260,6 +296,7 @@ void CpuTraining::BindStep(const TrainingStep& step) {
     BindOperands();
     context_.sequences = sequences_;
     context_.step = step.number;
+    context_.loss_gradient = step.loss_gradient;
 }
 
 Status CpuTraining::Run(const TrainingStep& step, const Groups& groups) {

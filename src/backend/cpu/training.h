@@ -22,6 +22,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
 #include "base/result.h"
+#include "kernels/dense/dense.h"
 #include "program/differentiate.h"
 
 namespace weft::backend {
@@ -71,6 +72,8 @@ class TrainingExecutable {
     virtual double loss() const = 0;
     // weight_bytes: weights and gradients.
     virtual MemoryUse memory() const = 0;
+    // The kernels of this CPU, for optimizers.
+    virtual const kernels::dense::DenseKernels& dense() const = 0;
     // Runs function(part, parts) on all threads: for what an optimizer does.
     using Work = std::function<void(int part, int parts)>;
     virtual void InParts(const Work& work) = 0;

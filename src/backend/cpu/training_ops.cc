@@ -46,6 +46,44 @@ std::optional<dense::GemmArgs> ProductOf(const TrainingCall& call) {
     return std::nullopt;
 }
 
+ref::CausalAttentionArgs AttentionOf(const TrainingCall& call, const TrainingContext& context,
+                                     const program::Attention& a, size_t first) {
+    const auto in = [&](size_t i) -> const Operand& { return call.in[first + i]; };
+    return {context.sequences, in(0).data, in(1).data,      in(2).data, in(0).cols,
+            in(1).cols,        in(2).cols, a.heads,         a.kv_heads, a.head_dim,
+            a.first_head,      a.group,    a.first_kv_head, a.scale};
+}
+
+std::optional<dense::CausalArgs> CausalOf(const TrainingCall& call,
+                                          const TrainingContext& context) {
+    const auto* a = std::get_if<program::Attention>(&call.op->attributes);
+    if (a == nullptr) return std::nullopt;
+    return dense::CausalArgs{AttentionOf(call, context, *a, 0),
+                             call.out[0].data,
+                             call.out[0].cols,
+                             call.lse,
+                             call.lse_stride,
+                             context.compute};
+}
+
+std::optional<dense::CausalGradArgs> CausalGradOf(const TrainingCall& call,
+                                                  const TrainingContext& context) {
+    const auto* a = std::get_if<program::AttentionGrad>(&call.op->attributes);
+    if (a == nullptr) return std::nullopt;
+    const Operand &dout = call.in[0], &dq = call.out[0], &dk = call.out[1], &dv = call.out[2];
+    const ref::CausalAttentionGradArgs args{AttentionOf(call, context, a->forward, 1),
+                                            dout.data,
+                                            dout.cols,
+                                            dq.data,
+                                            dk.data,
+                                            dv.data,
+                                            dq.cols,
+                                            dk.cols,
+                                            dv.cols};
+    return dense::CausalGradArgs{args,     call.attended.data, call.attended.cols,
+                                 call.lse, call.lse_stride,    context.compute};
+}
+
 // One op: an overload for each kind, its operands in the order of program.h.
 struct Doer {
     const TrainingCall& call;
@@ -94,9 +132,11 @@ struct Doer {
 
     void Multiply(dense::GemmArgs args) const {
         args.compute = context.compute;
+        context.dense->gemm(args, Scratch(), part, parts);
+    }
+    std::span<std::byte> Scratch() const {
         const auto bytes = static_cast<size_t>(context.scratch_bytes);
-        context.dense->gemm(args, context.scratch.subspan(static_cast<size_t>(part) * bytes, bytes),
-                            part, parts);
+        return context.scratch.subspan(static_cast<size_t>(part) * bytes, bytes);
     }
 
     void operator()(const program::Rope& a) const {
@@ -114,20 +154,11 @@ struct Doer {
         context.kernels->rope(args, part, parts);
     }
 
-    ref::CausalAttentionArgs AttentionOf(const program::Attention& a, size_t first) const {
-        return {context.sequences,  in(first).data, in(first + 1).data,
-                in(first + 2).data, in(first).cols, in(first + 1).cols,
-                in(first + 2).cols, a.heads,        a.kv_heads,
-                a.head_dim,         a.first_head,   a.group,
-                a.first_kv_head,    a.scale};
+    void operator()(const program::Attention&) const {
+        context.dense->causal(*CausalOf(call, context), Scratch(), part, parts);
     }
-    void operator()(const program::Attention& a) const {
-        ref::CausalAttention(AttentionOf(a, 0), out(0).data, out(0).cols, part, parts);
-    }
-    void operator()(const program::AttentionGrad& a) const {
-        ref::CausalAttentionGrad({AttentionOf(a.forward, 1), in(0).data, in(0).cols, out(0).data,
-                                  out(1).data, out(2).data, out(0).cols, out(1).cols, out(2).cols},
-                                 part, parts);
+    void operator()(const program::AttentionGrad&) const {
+        context.dense->causal_grad(*CausalGradOf(call, context), Scratch(), part, parts);
     }
 
     void operator()(const program::Glu& a) const {
@@ -142,9 +173,9 @@ struct Doer {
     }
     void operator()(const program::GluGrad& a) const {
         const int64_t cols = in(0).cols;
-        ref::GluGrad({in(0).data, in(1).data, in(2).data, in(0).rows, cols, cols, cols, cols,
-                      out(0).data, out(1).data, cols, cols, a.activation},
-                     part, parts);
+        context.dense->glu_grad({in(0).data, in(1).data, in(2).data, in(0).rows, cols, cols, cols,
+                                 cols, out(0).data, out(1).data, cols, cols, a.activation},
+                                part, parts);
     }
 
     void operator()(const program::Add&) const {
@@ -193,14 +224,22 @@ struct Doer {
         });
     }
 
+    // The gradient takes the logits' place at once, where the rows are in the cache; nothing else
+    // reads them.
     void operator()(const program::SoftmaxCrossEntropy&) const {
-        if (part != 0) return;
-        *out(0).data =
-            ref::CrossEntropy({in(0).data, in(0).cols, in(1).ints(), in(0).rows, in(0).cols});
+        dense::LossArgs args;
+        args.logits = in(0).data;
+        args.logits_stride = args.cols = in(0).cols;
+        args.targets = in(1).ints();
+        args.rows = in(0).rows;
+        args.dloss = context.loss_gradient;
+        args.losses = context.losses;
+        context.dense->loss(args, part, parts);
     }
     void operator()(const program::SoftmaxCrossEntropyGrad&) const {
-        ref::CrossEntropyGrad({in(1).data, in(1).cols, in(2).ints(), in(1).rows, in(1).cols},
-                              *in(0).data, out(0).data, out(0).cols, part, parts);
+        ForRows(out(0).rows, [&](int64_t row) {
+            std::copy_n(in(1).data + row * in(1).cols, in(1).cols, out(0).data + row * out(0).cols);
+        });
     }
 
     void operator()(const program::BiasGrad&) const {
@@ -221,12 +260,12 @@ struct Doer {
         ref::RmsNormGradArgs args = NormOf(a.eps, a.group);
         args.weight = in(2).data;
         args.dx = out(0).data;
-        ref::RmsNormGradInput(args, part, parts);
+        context.dense->norm_grad_input({args}, part, parts);
     }
     void operator()(const program::RmsNormGradWeight& a) const {
         ref::RmsNormGradArgs args = NormOf(a.eps, a.group);
         args.dw = out(0).data;
-        ref::RmsNormGradWeight(args, part, parts);
+        context.dense->norm_grad_weight({args}, part, parts);
     }
     void operator()(const program::EmbeddingGrad& a) const {
         ref::EmbeddingGrad({in(0).data, in(0).cols, in(1).ints(), in(0).rows, a.first_row,
@@ -273,6 +312,12 @@ bool IsTrainingOp(const program::Op& op) {
 }
 
 int64_t ScratchBytes(const TrainingCall& call, const TrainingContext& context) {
+    if (const auto causal = CausalOf(call, context)) {
+        return context.dense->causal_scratch_bytes(*causal);
+    }
+    if (const auto causal = CausalGradOf(call, context)) {
+        return context.dense->causal_grad_scratch_bytes(*causal);
+    }
     std::optional<dense::GemmArgs> product = ProductOf(call);
     if (!product) return 0;
     product->compute = context.compute;

@@ -25,6 +25,12 @@ struct TrainingCall {
     const program::Op* op = nullptr;
     std::vector<TrainingOperand> in, out;
     const float* table = nullptr;  // of a rope: cosines and sines of the step's rows
+    // Of attention and its gradient: logarithms of the rows' sums [heads, lse_stride]; and for the
+    // gradient, what attention gave.
+    float* lse = nullptr;
+    int64_t lse_stride = 0;
+    program::ValueId attended_id = program::kNoValue;
+    TrainingOperand attended;
 };
 
 struct TrainingContext {
@@ -36,6 +42,8 @@ struct TrainingContext {
     std::span<const kernels::Sequence> sequences;
     Groups groups;
     int64_t step = 0;
+    float loss_gradient = 1;
+    float* losses = nullptr;  // of each output row
 };
 
 // Whether training knows the op. Attention with a cache is not for training.
