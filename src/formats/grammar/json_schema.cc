@@ -9,6 +9,7 @@
 #include "formats/grammar/regex_grammar.h"
 #include "formats/grammar/schema_formats.h"
 #include "formats/grammar/schema_merge.h"
+#include "formats/json_extent.h"
 #include "formats/utf8.h"
 
 namespace weft::formats {
@@ -484,25 +485,13 @@ Status CheckText(std::string_view text) {
     if (text.size() > kMostSchemaBytes) {
         return SchemaError("#", "{} bytes; expected at most {}", text.size(), kMostSchemaBytes);
     }
-    int depth = 0;
-    size_t colons = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (in_string) {
-            if (c == '\\') ++i;
-            if (c == '"') in_string = false;
-            continue;
-        }
-        in_string = c == '"';
-        colons += c == ':' ? 1 : 0;
-        depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
-        if (depth > 2 * SchemaMerger::kMostDepth + 16) {
-            return SchemaError("#", "nested deeper than {}", 2 * SchemaMerger::kMostDepth + 16);
-        }
-        if (colons > kMostColons) {
-            return SchemaError("#", "more than {} members of objects", kMostColons);
-        }
+    constexpr size_t kMostDepth = 2 * SchemaMerger::kMostDepth + 16;
+    const JsonExtent extent = MeasureJson(text);
+    if (extent.depth > kMostDepth) {
+        return SchemaError("#", "nested deeper than {}", kMostDepth);
+    }
+    if (extent.members > kMostColons) {
+        return SchemaError("#", "more than {} members of objects", kMostColons);
     }
     return {};
 }

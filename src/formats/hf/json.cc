@@ -4,32 +4,13 @@
 #include <cmath>
 
 #include "base/file.h"
+#include "formats/json_extent.h"
 
 namespace weft::formats::hf {
 namespace {
 
-constexpr int kMostDepth = 32;
+constexpr size_t kMostDepth = 32;
 constexpr size_t kMostElements = 1 << 20;
-
-// The deepest nesting of objects and arrays, strings left out. Of text that is no JSON: anything.
-int Depth(std::string_view text) {
-    int depth = 0, deepest = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (in_string) {
-            if (c == '\\') ++i;
-            if (c == '"') in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            deepest = std::max(deepest, ++depth);
-        } else if (c == '}' || c == ']') {
-            --depth;
-        }
-    }
-    return deepest;
-}
 
 std::string_view TypeOf(const Json& value) {
     if (value.is_number_float()) return "a fraction";
@@ -53,7 +34,7 @@ std::string Shown(std::string_view text) {
 }
 
 Result<Json> ParseJson(std::string_view text, std::string_view where) {
-    if (Depth(text) > kMostDepth) {
+    if (MeasureJson(text).depth > kMostDepth) {
         return MakeError(ErrorCode::kCorrupt, "{}: JSON nested deeper than {}", where, kMostDepth);
     }
     try {
