@@ -29,8 +29,8 @@ class TrainCli : public testing::Test {
         }
     }
     Ran Train(const Words& more) {
-        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "32", "--json",
-                             "--dtype", "f32", "--lr", "1e-3", "-t", "1"} +
+        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
+                             "--dtype", "f32", "-t", "1"} +
                        more);
     }
     // The lines of a run that went well.
@@ -50,7 +50,8 @@ class TrainCli : public testing::Test {
 // Sums over ranks and micro-batches are taken in other orders: a relative 2^-24 of each of some
 // hundred terms, and twice that after an update.
 TEST_F(TrainCli, TheCurveIsTheSameOnAnyRanks) {
-    const auto one = Lines({"--steps", "4", "--micro-batch", "2", "--grad-accum", "2"});
+    const auto one =
+        Lines({"--steps", "4", "--micro-batch", "2", "--grad-accum", "2", "--lr", "1e-3"});
     ASSERT_EQ(one.size(), 5u);
     EXPECT_TRUE(one[4].at("done"));
     EXPECT_LT(one[3].at("loss"), one[0].at("loss"));
@@ -61,7 +62,7 @@ TEST_F(TrainCli, TheCurveIsTheSameOnAnyRanks) {
         {"--local", "4", "--micro-batch", "1", "--zero", "1"}};
     for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));
-        const auto other = Lines(Words{"--steps", "4"} + layout);
+        const auto other = Lines(Words{"--steps", "4", "--lr", "1e-3"} + layout);
         ASSERT_EQ(other.size(), 5u);
         for (size_t step = 0; step < 4; ++step) {
             for (const char* field : {"loss", "grad_norm"}) {
