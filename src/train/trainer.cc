@@ -168,6 +168,13 @@ Status Trainer::RunMicroBatch(std::span<const Sequence> sequences, float loss_gr
             sequences_.push_back({base + begin, end - begin, 0, {}});
             for (int32_t i = begin; i < end; ++i) {
                 const int32_t target = sequence.targets[static_cast<size_t>(i)];
+                const int32_t most = std::max(target, sequence.tokens[static_cast<size_t>(i)]);
+                if (most >= hyper_.vocab) {
+                    return MakeError(ErrorCode::kUsage,
+                                     "the data have token {}, but {} has a vocabulary of {}: they "
+                                     "are of another tokenizer",
+                                     most, source_->name(), hyper_.vocab);
+                }
                 tokens_.push_back(sequence.tokens[static_cast<size_t>(i)]);
                 positions_.push_back(i - begin);
                 if (target < 0) continue;
