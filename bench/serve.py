@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""weft serve beside llama-server: the same cores, the same load, made by `weft bench serve`.
+
+    bench/serve.py PEERS --model FILE [--clients 1,8,32] [--requests 4] [--threads 2] [--json FILE]
+
+PEERS is a folder that holds llama.cpp's llama-server (in it, or in llama/build/bin/ or build/bin/
+below it); `none`: only Weft. Each server is started alone, loaded, and ended:
+
+    closed     each of N clients asks again as soon as it is answered, --requests times a client
+    prompts    8 clients, while prompts of 2,000 tokens come in one after the other
+    prefix     16 clients whose prompts have 1,500 tokens in common, with and without the cache
+    hit        first token of such a prompt, alone, beside that of a prompt of 32 tokens
+    tensor     two ranks of one thread beside one rank of two
+    share      of a step's time: what the scheduler, sampling, and the rest of answering cost
+
+Run nothing else meanwhile. Needs the release build: ./test builds it.
+"""
+import argparse
+import contextlib
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WEFT = ROOT / "build/weft"
+CONTEXT, SEQUENCES = 2560, 32
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return json.load(answer)
+
+
+@contextlib.contextmanager
+def running(command, port):
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            if process.poll() is not None:
+                sys.exit(f"{command[0]} ended: {process.stderr.read().decode()[-600:]}")
+            try:
+                get(url + "/health")
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    sys.exit(f"{command[0]} does not answer")
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.rows = []
+        if options.peers == "none":
+            self.llama_server = None
+            return
+        peers = pathlib.Path(options.peers).resolve()
+        places = [peers, peers / "llama/build/bin", peers / "build/bin"]
+        self.llama_server = next((p / "llama-server" for p in places
+                                  if (p / "llama-server").exists()), None)
+        if self.llama_server is None:
+            sys.exit(f"no llama-server in {', '.join(map(str, places))}")
+
+    def weft(self, *more, threads=None):
+        port = free_port()
+        return running([WEFT, "serve", self.options.model, "--port", port, "--no-access-log",
+                        "-t", threads or self.options.threads, "--ctx", CONTEXT, "--kv-tokens",
+                        CONTEXT * SEQUENCES, "--max-seqs", SEQUENCES, *more], port)
+
+    def llama(self):
+        port = free_port()
+        return running([self.llama_server, "-m", self.options.model, "--port", port, "-t",
+                        self.options.threads, "-c", CONTEXT * SEQUENCES, "-np", SEQUENCES,
+                        "--no-warmup"], port)
+
+    def load(self, url, *words, check=True):
+        command = [WEFT, "bench", "serve", "--url", url, "--json", "--timeout", 600, *words]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                              timeout=1800)
+        if done.returncode != 0:
+            sys.exit(f"weft bench serve: {done.stderr}")
+        report = json.loads(done.stdout)
+        if check and report["failed"]:
+            sys.exit(f"{report['failed']} requests failed: {report['first_error']}")
+        return report
+
+    def note(self, name, server, report):
+        row = {"case": name, "server": server, "tok_s": report["output_throughput"],
+               "ttft_p50": report["ttft_ms"]["median"], "ttft_p95": report["ttft_ms"]["p95"],
+               "itl_p50": report["itl_ms"]["median"], "itl_p99": report["itl_ms"]["p99"]}
+        self.rows.append(row)
+        print(f"{name:14}{server:16}{row['tok_s']:9.1f}{row['ttft_p50']:10.1f}"
+              f"{row['ttft_p95']:10.1f}{row['itl_p50']:9.1f}{row['itl_p99']:9.1f}", flush=True)
+        return row
+
+    def closed(self, url, server):
+        for clients in self.options.clients:
+            requests = clients * self.options.requests
+            report = self.load(url, "--clients", clients, "--requests", requests, "--input-len",
+                               256, "--output-len", 128)
+            self.note(f"closed {clients}", server, report)
+
+    def prompts(self, url, server):
+        command = [WEFT, "bench", "serve", "--url", url, "--clients", 1, "--requests", 4,
+                   "--input-len", 2000, "--output-len", 8, "--seed", 7, "--timeout", 600]
+        long = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+        report = self.load(url, "--clients", 8, "--requests", 16, "--input-len", 64,
+                           "--output-len", 128, "--seed", 3)
+        long.wait()
+        self.note("prompts", server, report)
+
+    def prefix(self):
+        words = ("--clients", 16, "--requests", 32, "--shared-prefix", 1500, "--input-len", 1532,
+                 "--output-len", 16)
+        for name, more in (("prefix", []), ("no cache", ["--no-prefix-cache"])):
+            with self.weft(*more) as url:
+                self.note(name, "weft", self.load(url, *words))
+
+    def hit(self):
+        with self.weft() as url:
+            alone = ("--clients", 1, "--requests", 12, "--output-len", 4, "--warmup", 2)
+            self.note("short 32", "weft", self.load(url, *alone, "--input-len", 32))
+            self.note("hit 1500+32", "weft", self.load(url, *alone, "--input-len", 1532,
+                                                       "--shared-prefix", 1500))
+
+    def share(self, url):
+        seconds = get(url + "/api/status")["seconds"]
+        total = seconds["steps"] + seconds["plans"] + seconds["saying"]
+        rest = seconds["saying"] - seconds["sampling"]
+        print(f"{'share':14}{'weft':16}plans {100 * seconds['plans'] / total:.2f} %, sampling "
+              f"{100 * seconds['sampling'] / total:.2f} %, text and HTTP {100 * rest / total:.2f} %",
+              flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("peers")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--clients", default="1,8,32")
+    parser.add_argument("--requests", type=int, default=4, help="of each client")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cases", default="closed,prompts,prefix,hit,tensor")
+    parser.add_argument("--json", default="")
+    options = parser.parse_args()
+    options.clients = [int(word) for word in options.clients.split(",")]
+    cases = options.cases.split(",")
+    bench = Bench(options)
+    print(f"{'case':14}{'server':16}{'tok/s':>9}{'TTFT p50':>10}{'p95':>10}{'ITL p50':>9}"
+          f"{'p99':>9}   ms")
+    if "closed" in cases or "prompts" in cases:
+        with bench.weft() as url:
+            if "closed" in cases:
+                bench.closed(url, "weft")
+                bench.share(url)
+            if "prompts" in cases:
+                bench.prompts(url, "weft")
+        if bench.llama_server:
+            with bench.llama() as url:
+                if "closed" in cases:
+                    bench.closed(url, "llama-server")
+                if "prompts" in cases:
+                    bench.prompts(url, "llama-server")
+    if "prefix" in cases:
+        bench.prefix()
+    if "hit" in cases:
+        bench.hit()
+    if "tensor" in cases:
+        with bench.weft("--local", 2, "--tp", 2, threads=1) as url:
+            bench.closed(url, "weft tp 2")
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(bench.rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
