@@ -140,16 +140,16 @@ class Bench:
         with self.weft() as url:
             alone = ("--clients", 1, "--requests", 12, "--output-len", 4, "--warmup", 2)
             self.note("short 32", "weft", self.load(url, *alone, "--input-len", 32))
-            self.note("hit 1500+32", "weft", self.load(url, *alone, "--input-len", 1532,
-                                                       "--shared-prefix", 1500))
+            words = (*alone, "--input-len", 1532, "--shared-prefix", 1500)
+            self.note("hit 1500+32", "weft", self.load(url, *words))
 
     def share(self, url):
         seconds = get(url + "/api/status")["seconds"]
         total = seconds["steps"] + seconds["plans"] + seconds["saying"]
         rest = seconds["saying"] - seconds["sampling"]
-        print(f"{'share':14}{'weft':16}plans {100 * seconds['plans'] / total:.2f} %, sampling "
-              f"{100 * seconds['sampling'] / total:.2f} %, text and HTTP {100 * rest / total:.2f} %",
-              flush=True)
+        plans, sampling = 100 * seconds["plans"] / total, 100 * seconds["sampling"] / total
+        print(f"{'share':14}{'weft':16}plans {plans:.2f} %, sampling {sampling:.2f} %, text and "
+              f"HTTP {100 * rest / total:.2f} %", flush=True)
 
 
 def main():
