@@ -7,7 +7,7 @@ PEERS is a folder that holds llama.cpp's llama-server (in it, or in llama/build/
 below it); `none`: only Weft. Each server is started alone, loaded, and ended:
 
     closed     each of N clients asks again as soon as it is answered, --requests times a client
-    prompts    8 clients, while prompts of 2,000 tokens come in one after the other
+    prompts    8 clients, while another asks with prompts of 2,000 tokens all the time
     prefix     16 clients whose prompts have 1,500 tokens in common, with and without the cache
     hit        first token of such a prompt, alone, beside that of a prompt of 32 tokens
     tensor     two ranks of one thread beside one rank of two
@@ -52,7 +52,7 @@ def running(command, port):
             if process.poll() is not None:
                 sys.exit(f"{command[0]} ended: {process.stderr.read().decode()[-600:]}")
             try:
-                get(url + "/health")
+                get(url + "/v1/models")  # (503 while the model is being loaded)
                 break
             except OSError:
                 if time.monotonic() > deadline:
@@ -121,12 +121,18 @@ class Bench:
             self.note(f"closed {clients}", server, report)
 
     def prompts(self, url, server):
-        command = [WEFT, "bench", "serve", "--url", url, "--clients", 1, "--requests", 4,
-                   "--input-len", 2000, "--output-len", 8, "--seed", 7, "--timeout", 600]
+        command = [WEFT, "bench", "serve", "--url", url, "--clients", 1, "--requests", 10000,
+                   "--input-len", 2000, "--output-len", 2, "--seed", 7, "--timeout", 600]
         long = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
-        report = self.load(url, "--clients", 8, "--requests", 16, "--input-len", 64,
-                           "--output-len", 128, "--seed", 3)
-        long.wait()
+        try:
+            time.sleep(1)
+            report = self.load(url, "--clients", 8, "--requests", 16, "--input-len", 64,
+                               "--output-len", 24, "--seed", 3, "--warmup", 0)
+            if long.poll() is not None:
+                sys.exit("the long prompts came to an end")
+        finally:
+            long.terminate()
+            long.wait()
         self.note("prompts", server, report)
 
     def prefix(self):
