@@ -6,6 +6,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <cctype>
+#include <limits>
 #include <utility>
 
 namespace weft::serve {
@@ -26,7 +27,8 @@ class RequestParser::Impl final : public http::basic_parser<true> {
   public:
     explicit Impl(const ParserLimits& limits) : limits_(limits) {
         header_limit(static_cast<uint32_t>(std::min<size_t>(limits.head_bytes, 1u << 30)) + 1);
-        body_limit(limits.body_bytes);
+        // Fits() is the limit: Beast's own loses a chunk at each look at a head that is not whole.
+        body_limit(std::numeric_limits<uint64_t>::max());
     }
 
     Step Feed(std::string_view& bytes) {
@@ -116,11 +118,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
 
     Step Refuse(ErrorCodeOut ec) {
         if (refused_) return Step::kRefused;  // by a callback, with better words
-        if (ec == http::error::body_limit) {
-            return Refuse(
-                413, fmt::format("the request's body is longer than {} bytes", limits_.body_bytes),
-                "request_too_large");
-        }
+        if (ec == http::error::body_limit) return RefuseBody();
         return Refuse(400, fmt::format("this is not a request of HTTP/1.1: {}", ec.message()));
     }
 
@@ -130,8 +128,21 @@ class RequestParser::Impl final : public http::basic_parser<true> {
         return false;
     }
 
+    // So many bytes of body are to come.
+    bool Fits(uint64_t bytes) {
+        if (bytes <= limits_.body_bytes - request.body.size()) return true;
+        RefuseBody();
+        return false;
+    }
+    Step RefuseBody() {
+        return Refuse(413,
+                      fmt::format("the request's body is longer than {} bytes", limits_.body_bytes),
+                      "request_too_large");
+    }
+
     // What is wrong only in the whole head.
     bool CheckHead() {
+        if (!Fits(content_length().value_or(0))) return false;
         const auto refuse = [&](int status, const char* text) {
             Refuse(status, text);
             return false;
@@ -187,7 +198,9 @@ class RequestParser::Impl final : public http::basic_parser<true> {
         request.body.append(body.data(), body.size());
         return body.size();
     }
-    void on_chunk_header_impl(uint64_t, string_view, ErrorCodeOut&) override {}
+    void on_chunk_header_impl(uint64_t size, string_view, ErrorCodeOut& ec) override {
+        if (!Fits(size)) ec = http::error::body_limit;
+    }
     size_t on_chunk_body_impl(uint64_t, string_view body, ErrorCodeOut&) override {
         request.body.append(body.data(), body.size());
         return body.size();
