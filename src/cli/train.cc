@@ -13,6 +13,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "formats/quantize/quantize.h"
+#include "hw/cpu.h"
 #include "net/fabric.h"
 #include "train/log/train_log.h"
 #include "train/run.h"
@@ -47,7 +48,10 @@ class Teller final : public train::TrainListener {
         std::error_code failed;
         std::filesystem::create_directories(flags_.output, failed);
         if (failed) {
-            return MakeError(ErrorCode::kIo, "{}: {}", flags_.output, failed.message());
+            return MakeError(ErrorCode::kIo,
+                             "--output-dir {}: the folder can't be made: {}. Name one that you may "
+                             "write to",
+                             flags_.output, failed.message());
         }
         train::TrainLogOptions options;
         options.csv = flags_.output + "/log.csv";
@@ -98,7 +102,9 @@ class Teller final : public train::TrainListener {
         options.allow_requantize = true;
         WEFT_ASSIGN(const formats::QuantizePlan plan, formats::PlanQuantize(*trained, options));
         formats::QuantizeRun run;
-        run.threads = std::max(1, flags_.job.trainer.threads);
+        const int threads = flags_.job.trainer.threads;
+        run.threads = threads > 0 ? threads : static_cast<int>(AllowedCores().size());
+        run.level = BestCpuLevel(DetectCpu());
         run.replace = true;
         WEFT_TRY(formats::WriteQuantized(*trained, plan, path, run));
         if (!flags_.common.json) fmt::print(stderr, "wrote {}\n", path);
@@ -142,14 +148,7 @@ Status ResolveTrain(TrainFlags& flags) {
     flags.job.trainer.adam.beta1 = flags.betas[0];
     flags.job.trainer.adam.beta2 = flags.betas[1];
     WEFT_TRY(formats::FindFileType(flags.type));
-    if (flags.job.steps < 0 || flags.job.epochs < 1 || flags.job.accumulation < 1) {
-        return MakeError(
-            ErrorCode::kUsage,
-            "--steps {}, --epochs {}, --grad-accum {}: expected 0 (by epochs) or more, "
-            "1 or more, 1 or more",
-            flags.job.steps, flags.job.epochs, flags.job.accumulation);
-    }
-    return {};
+    return train::CheckTrainJob(flags.job);
 }
 
 Status Train(TrainFlags& flags) {

@@ -52,6 +52,9 @@ Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
     WEFT_ASSIGN(Loader loader, OpenLoader(job, cluster, data));
     int64_t steps = 0;
     while (true) {
+        if (cluster.stop_requested()) {
+            return MakeError(ErrorCode::kCancelled, "stopped by the user");
+        }
         WEFT_ASSIGN(const auto batch, loader.Next());
         if (!batch) return steps;
         ++steps;
@@ -74,6 +77,7 @@ class Run {
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
         WEFT_TRY(CheckSchedule(job_.schedule));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, cluster_, data));
+        WEFT_TRY(cluster_.Barrier("data", Deadline::In(kAgreeMs)));
         if (listener_ != nullptr) listener_->OnStart(*trainer, steps);
         WEFT_TRY(Steps(*trainer, loader, steps));
         if (listener_ != nullptr) WEFT_TRY(listener_->OnTrained(*trainer));

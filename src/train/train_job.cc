@@ -7,6 +7,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kMostAccumulation = 1 << 20;
+
 // One list of fields for both ways: visit(name, field).
 template <typename Trainer, typename Visit>
 void TrainerFields(Trainer& t, const Visit& visit) {
@@ -54,6 +56,17 @@ void Fields(Job& job, const Visit& visit) {
 
 }  // namespace
 
+Status CheckTrainJob(const TrainJob& job) {
+    if (job.steps >= 0 && job.epochs >= 1 && job.accumulation >= 1 &&
+        job.accumulation <= kMostAccumulation) {
+        return {};
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "--steps {}, --epochs {}, --grad-accum {}: expected 0 (by epochs) or more, 1 "
+                     "or more, 1 to {}",
+                     job.steps, job.epochs, job.accumulation, kMostAccumulation);
+}
+
 bool IsTrainJob(const std::string& text) {
     const json parsed = json::parse(text, nullptr, false);
     if (!parsed.is_object()) return false;
@@ -78,6 +91,7 @@ Result<TrainJob> TrainJobFromJson(const std::string& text) {
     } catch (const json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "training job from rank 0: {}", error.what());
     }
+    WEFT_TRY(CheckTrainJob(job));
     return job;
 }
 

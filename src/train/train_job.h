@@ -22,9 +22,12 @@ struct TrainJob {
     int64_t epochs = 1;
 };
 
+// Counts that make sense together. Errors: kUsage.
+Status CheckTrainJob(const TrainJob& job);
+
 bool IsTrainJob(const std::string& text);
 std::string TrainJobToJson(const TrainJob& job);
-// kCorrupt, naming the field, where the text is none.
+// kCorrupt, naming the field, where the text is none; else as CheckTrainJob.
 Result<TrainJob> TrainJobFromJson(const std::string& text);
 
 }  // namespace weft::train

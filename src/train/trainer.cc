@@ -47,6 +47,15 @@ Status CheckTrainer(const TrainerOptions& o) {
                          "--seq-len {} and --micro-batch {}: expected 1 to {}, and 1 to {}",
                          o.sequence, o.micro_batch, 1 << 20, 4096);
     }
+    const AdamOptions& a = o.adam;
+    const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
+    if (!is_beta(a.beta1) || !is_beta(a.beta2) || !(a.eps > 0) || !(a.weight_decay >= 0) ||
+        !(o.clip >= 0)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--betas {},{} --eps {} --weight-decay {} --clip {}: expected betas of 0 "
+                         "to below 1, eps above 0, the others 0 or more",
+                         a.beta1, a.beta2, a.eps, a.weight_decay, o.clip);
+    }
     if (o.zero < 0 || o.zero > 1) {
         return MakeError(ErrorCode::kUnsupported,
                          "--zero {}: this version shares out nothing (0) or the optimizer's state "
@@ -220,6 +229,9 @@ Result<StepReport> Trainer::Accumulate(const Batch& batch) {
 Status Trainer::Reduce(StepReport& report) {
     const int64_t step = adam_.steps + 1;
     if (world_ != nullptr) {
+        // Ranks are ready at different times (their sequences differ), and a collective waits for
+        // its peers no longer than the cluster's timeout. Who is lost meanwhile ends this at once.
+        WEFT_TRY(cluster_.Barrier("gradients", Deadline::In(kAgreeMs)));
         double sums[] = {report.loss, static_cast<double>(report.positions)};
         WEFT_TRY(world_->AllReduce(std::span<double>(sums), Tag("loss", step)));
         report.loss = sums[0];
