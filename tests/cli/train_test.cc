@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -86,6 +87,55 @@ TEST_F(TrainCli, WhatWasLearntRuns) {
     EXPECT_EQ(head, "step,loss,grad_norm,lr,tokens,tokens_per_s");
 }
 
+// One rank has all the work, for far longer than a collective waits for its peers.
+TEST_F(TrainCli, RanksOfUnevenWorkWaitForEachOther) {
+    const Ran ran = RunWeft({"train",
+                             model_,
+                             "--data",
+                             "synthetic:random-tokens:1025:2",
+                             "--seq-len",
+                             "1024",
+                             "--micro-batch",
+                             "1",
+                             "--grad-accum",
+                             "4",
+                             "--epochs",
+                             "1",
+                             "--local",
+                             "2",
+                             "-t",
+                             "1",
+                             "--json",
+                             "--timeout-ms",
+                             "200",
+                             "--reference",
+                             "--dtype",
+                             "f32"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_GT(ran.seconds, 0.8) << "too quick to show anything";
+}
+
+TEST_F(TrainCli, ALostRankIsNamed) {
+    for (const int signal : {SIGKILL, SIGSTOP}) {
+        Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--steps", "1000000",
+                        "--local", "3", "-t", "1", "--json", "--timeout-ms", "500"});
+        const Deadline begun = Deadline::In(20'000);
+        while (weft.Out().find("\"step\":3,") == std::string::npos && !begun.expired()) {
+            ::usleep(2'000);
+        }
+        ASSERT_FALSE(begun.expired()) << weft.Err();
+        const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
+        ASSERT_EQ(ranks.size(), 2u);
+        ASSERT_EQ(::kill(ranks[0], signal), 0);
+        const double before_s = static_cast<double>(NowNs()) * 1e-9;
+        const Ran ran = weft.Wait();
+        EXPECT_LE(static_cast<double>(NowNs()) * 1e-9 - before_s, 4.0);
+        EXPECT_EQ(ran.status, 3) << ran.err;
+        EXPECT_NE(ran.err.find("was lost during train"), std::string::npos) << ran.err;
+        EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+    }
+}
+
 TEST_F(TrainCli, ErrorsNameWhatIsWrong) {
     const struct {
         Words words;
@@ -95,6 +145,8 @@ TEST_F(TrainCli, ErrorsNameWhatIsWrong) {
                  {{"--schedule", "zigzag"}, 2, "zigzag"},
                  {{"--micro-batch", "0"}, 2, "--micro-batch 0"},
                  {{"--betas", "0.9"}, 2, "--betas"},
+                 {{"--betas", "0.9,1"}, 2, "--betas 0.9,1"},
+                 {{"--grad-accum", "99999999999"}, 2, "--grad-accum 99999999999"},
                  {{"--save-type", "Q9_9"}, 2, "Q9_9"},
                  {{"--lr", "1e9", "--clip", "0", "--steps", "50"}, 1, "diverged"}};
     for (const auto& test : cases) {
