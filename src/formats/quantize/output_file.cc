@@ -115,6 +115,14 @@ Status OutputFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
     return {};
 }
 
+void OutputFile::Settle(uint64_t offset, uint64_t bytes) {
+    const auto begin = static_cast<off_t>(offset), size = static_cast<off_t>(bytes);
+    ::sync_file_range(fd_, begin, size,
+                      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                          SYNC_FILE_RANGE_WAIT_AFTER);
+    ::posix_fadvise(fd_, begin, size, POSIX_FADV_DONTNEED);
+}
+
 Status OutputFile::Finish() {
     if (::fsync(fd_) != 0) return WriteError(PartPath(), "write it to the disk", errno);
     if (::rename(PartPath().c_str(), path_.c_str()) != 0) {

@@ -26,6 +26,9 @@ class OutputFile {
     ~OutputFile();  // without Finish: removes the part
 
     Status WriteAt(uint64_t offset, std::span<const std::byte> bytes);
+    // Waits until these bytes are on the disk, and lets the system forget them: a file that nobody
+    // reads soon takes no memory. A hint where the file system knows none of it.
+    void Settle(uint64_t offset, uint64_t bytes);
     Status Finish();
 
   private:

@@ -1,0 +1,236 @@
+#include "train/checkpoint/reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <tuple>
+
+#include "base/crc32c.h"
+#include "train/checkpoint/writer.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kAdvice[] = "Resume from another checkpoint (--resume FOLDER)";
+
+}  // namespace
+
+// Reads of one piece, in ascending order: a MiB that several of them touch is read once.
+class Checkpoint::Run {
+  public:
+    Run(const File& file, const StoredPiece& piece) : file_(file), piece_(piece) {}
+
+    // `out.size()` bytes of the piece, from its byte `at` on.
+    Status Read(uint64_t at, std::span<std::byte> out) {
+        while (!out.empty()) {
+            const uint64_t block = at / kCheckedBytes, begin = block * kCheckedBytes;
+            const uint64_t size = std::min(kCheckedBytes, piece_.bytes() - begin);
+            if (at == begin && out.size() >= size) {
+                WEFT_TRY(ReadBlock(block, out.first(size)));
+                at += size;
+                out = out.subspan(size);
+                continue;
+            }
+            if (held_ != block) {
+                held_.reset();
+                buffer_.resize(size);
+                WEFT_TRY(ReadBlock(block, buffer_));
+                held_ = block;
+            }
+            const uint64_t count = std::min<uint64_t>(out.size(), begin + size - at);
+            std::memcpy(out.data(), buffer_.data() + (at - begin), count);
+            at += count;
+            out = out.subspan(count);
+        }
+        return {};
+    }
+
+  private:
+    Status ReadBlock(uint64_t block, std::span<std::byte> out) const {
+        const uint64_t offset = piece_.offset + block * kCheckedBytes;
+        WEFT_TRY(file_.ReadAt(offset, out));
+        const uint32_t expected = piece_.checksums[block], actual = Crc32c(out);
+        if (expected == actual) return {};
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {}: bytes {} to {} are not those that were written (CRC-32C {:08x}, "
+                         "expected {:08x}): the file was damaged or changed. {}",
+                         file_.path(), piece_.array.Name(), offset, offset + out.size(), actual,
+                         expected, kAdvice);
+    }
+
+    const File& file_;
+    const StoredPiece& piece_;
+    std::optional<uint64_t> held_;  // the block in buffer_
+    std::vector<std::byte> buffer_;
+};
+
+Result<Checkpoint> Checkpoint::Open(const std::string& folder) {
+    Checkpoint checkpoint;
+    checkpoint.folder_ = folder;
+    const std::string path = folder + "/" + kManifestName;
+    const auto text = ReadTextFile(path, kMostManifestBytes);
+    if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
+        return MakeError(ErrorCode::kNotFound,
+                         "{}: there is no {}: this is no checkpoint, or one whose writing did not "
+                         "come to its end",
+                         folder, kManifestName);
+    }
+    if (!text.ok()) return text.error();
+    WEFT_ASSIGN(checkpoint.manifest_, ParseManifest(*text, path));
+    for (const Array& array : checkpoint.manifest_.arrays) {
+        checkpoint.entries_[{array.kind, array.tensor}].array = array;
+    }
+    for (const CheckpointFile& file : checkpoint.manifest_.files) {
+        WEFT_TRY(checkpoint.OpenFile(file));
+    }
+    checkpoint.DropCopies();
+    WEFT_TRY(checkpoint.CheckComplete());
+    return checkpoint;
+}
+
+Status Checkpoint::OpenFile(const CheckpointFile& listed) {
+    const std::string path = folder_ + "/" + listed.name;
+    auto opened = File::Open(path);
+    if (!opened.ok() && opened.error().code == ErrorCode::kNotFound) {
+        return MakeError(ErrorCode::kNotFound,
+                         "{}: this file of the checkpoint is missing ({} of {}). Where ranks do "
+                         "not share a file system, all files must be brought into one folder that "
+                         "every rank can read",
+                         path, files_.size() + 1, manifest_.files.size());
+    }
+    if (!opened.ok()) return opened.error();
+    if (opened->size_bytes() != listed.bytes) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} bytes long; {} says {}. {}", path,
+                         opened->size_bytes(), kManifestName, listed.bytes, kAdvice);
+    }
+    uint64_t length = 0;
+    if (listed.bytes < sizeof length) {
+        return MakeError(ErrorCode::kCorrupt, "{}: {} bytes are no part of a checkpoint", path,
+                         listed.bytes);
+    }
+    WEFT_TRY(opened->ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
+    const uint64_t most = std::min(listed.bytes - sizeof length, formats::hf::kMostHeaderBytes);
+    std::vector<std::byte> header(sizeof length + std::min(length, most));
+    WEFT_TRY(opened->ReadAt(0, header));
+    if (!DigestsEqual(Sha256(header), listed.header)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: its header is not the one that {} names: the file is of another "
+                         "checkpoint, or was damaged. {}",
+                         path, kManifestName, kAdvice);
+    }
+    WEFT_ASSIGN(RankFile file, ParseRankHeader(header, listed.bytes, path));
+    for (StoredPiece& piece : file.pieces) {
+        const auto entry = entries_.find({piece.array.kind, piece.array.tensor});
+        if (entry == entries_.end() || !(entry->second.array == piece.array)) {
+            return MakeError(ErrorCode::kCorrupt, "{}: holds {}, {} x {}, which {} does not list",
+                             path, piece.array.Name(), piece.array.rows, piece.array.cols,
+                             kManifestName);
+        }
+        entry->second.pieces.push_back({files_.size(), std::move(piece)});
+    }
+    files_.push_back(std::move(*opened));
+    return {};
+}
+
+// What several ranks hold alike is read from one file.
+void Checkpoint::DropCopies() {
+    const auto place = [](const Held& held) {
+        const Region& r = held.piece.region;
+        return std::tuple(r.row_begin, r.col_begin, r.row_count, r.col_count, r.begin, r.end);
+    };
+    for (auto& [key, entry] : entries_) {
+        std::ranges::stable_sort(entry.pieces, {}, place);
+        const auto copies = std::ranges::unique(entry.pieces, {}, place);
+        entry.pieces.erase(copies.begin(), copies.end());
+    }
+}
+
+Status Checkpoint::CheckComplete() const {
+    for (const auto& [key, entry] : entries_) {
+        std::vector<Region> regions;
+        for (const Held& held : entry.pieces) regions.push_back(held.piece.region);
+        if (Cover(regions, entry.array)) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {}, {} x {}, is not complete: the {} files hold only some of it. {}",
+                         folder_, entry.array.Name(), entry.array.rows, entry.array.cols,
+                         files_.size(), kAdvice);
+    }
+    return {};
+}
+
+const Array* Checkpoint::Find(const std::string& kind, const std::string& tensor) const {
+    const auto found = entries_.find({kind, tensor});
+    return found == entries_.end() ? nullptr : &found->second.array;
+}
+
+Status Checkpoint::Read(const Array& array, const Region& region, std::span<std::byte> out) const {
+    const uint64_t element = formats::hf::SafeTypeBytes(array.type);
+    WEFT_CHECK(IsInside(region, array) &&
+               out.size() == static_cast<uint64_t>(region.elements()) * element);
+    const auto found = entries_.find({array.kind, array.tensor});
+    if (found == entries_.end()) {
+        return MakeError(ErrorCode::kNotFound,
+                         "{}: has no {}: it was written by a job with another model, optimizer or "
+                         "set of trained weights",
+                         folder_, array.Name());
+    }
+    const Array& stored = found->second.array;
+    if (!(stored == array)) {
+        return MakeError(
+            ErrorCode::kCorrupt, "{}: {} is {} x {} of {} there; expected {} x {} of {}", folder_,
+            array.Name(), stored.rows, stored.cols, formats::hf::SafeTypeName(stored.type),
+            array.rows, array.cols, formats::hf::SafeTypeName(array.type));
+    }
+    for (const Held& held : found->second.pieces) {
+        Run run(files_[held.file], held.piece);
+        Status status;
+        ForEachRun(region, held.piece.region, [&](int64_t to, int64_t from, int64_t count) {
+            if (!status.ok()) return;
+            status = run.Read(static_cast<uint64_t>(from) * element,
+                              out.subspan(static_cast<uint64_t>(to) * element,
+                                          static_cast<uint64_t>(count) * element));
+        });
+        WEFT_TRY(status);
+    }
+    return {};
+}
+
+Status Checkpoint::Read(const std::string& kind, const std::string& tensor, const Region& region,
+                        std::span<float> out) const {
+    Array array{kind, tensor, 0, 0, SafeType::kF32};
+    if (const Array* stored = Find(kind, tensor)) array = *stored;
+    if (array.rows == 0 || array.type != SafeType::kF32 || !IsInside(region, array)) {
+        return MakeError(ErrorCode::kCorrupt, "{}: has no {} in F32 that is large enough", folder_,
+                         array.Name());
+    }
+    return Read(array, region, std::as_writable_bytes(out));
+}
+
+Result<NewestCheckpoint> OpenNewest(const std::string& where) {
+    NewestCheckpoint newest;
+    std::error_code ignored;
+    if (fs::exists(fs::path(where) / kManifestName, ignored)) {
+        WEFT_ASSIGN(newest.checkpoint, Checkpoint::Open(where));
+        return newest;
+    }
+    const fs::path path = fs::path(where).lexically_normal();
+    const fs::path folder = path.has_filename() ? path : path.parent_path();
+    std::string dir = folder.string();
+    if (folder.filename() == kCheckpointsName) dir = folder.parent_path().string();
+    if (folder.filename().string().starts_with(kStepPrefix)) {
+        return Checkpoint::Open(folder.string()).error();  // it has no manifest
+    }
+    for (const std::string& each : ListCheckpoints(dir.empty() ? "." : dir, &newest.skipped)) {
+        auto opened = Checkpoint::Open(each);
+        if (opened.ok()) {
+            newest.checkpoint = std::move(*opened);
+            return newest;
+        }
+        newest.skipped.push_back(opened.error().message);
+    }
+    return newest;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,73 @@
+// Reads checkpoints: any region of any array, from whichever files hold it. So a state that N ranks
+// wrote is read by M ranks, and by any other cut of the weights and of the optimizer's state.
+//
+// Opening checks all but the data: every file is there and as long as it was, has the header that
+// the manifest names, and the arrays that must be there are there completely. The data are checked
+// as they are read, a MiB at a time.
+// Thread: immutable; Read from any thread at the same time.
+// Errors: kNotFound, kCorrupt, kIo, kUnsupported; each names the file, and what may be done.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "train/checkpoint/manifest.h"
+
+namespace weft::train {
+
+class Checkpoint {
+  public:
+    // folder: of one step.
+    static Result<Checkpoint> Open(const std::string& folder);
+
+    const std::string& folder() const { return folder_; }
+    const Manifest& manifest() const { return manifest_; }
+    // nullptr: there is none.
+    const Array* Find(const std::string& kind, const std::string& tensor) const;
+
+    // Fills `out` with the region of the array, which must be of exactly these sizes and type in
+    // the checkpoint (kCorrupt). A large region at a time is quicker than many small ones.
+    Status Read(const Array& array, const Region& region, std::span<std::byte> out) const;
+    // Of an array in F32.
+    Status Read(const std::string& kind, const std::string& tensor, const Region& region,
+                std::span<float> out) const;
+
+  private:
+    struct Held {
+        size_t file;
+        StoredPiece piece;
+    };
+    struct Entry {
+        Array array;
+        std::vector<Held> pieces;
+    };
+    using Key = std::pair<std::string, std::string>;  // kind, tensor
+    class Run;
+
+    Status OpenFile(const CheckpointFile& listed);
+    void DropCopies();
+    Status CheckComplete() const;
+
+    std::string folder_;
+    Manifest manifest_;
+    std::vector<File> files_;
+    std::map<Key, Entry> entries_;
+};
+
+struct NewestCheckpoint {
+    std::optional<Checkpoint> checkpoint;  // nothing: there is none that is valid
+    std::vector<std::string> skipped;      // the errors of newer ones
+};
+
+// where: the folder of a step (that one, or its error), of a job (--output-dir), or the one with
+// the steps' folders: the newest valid one in it.
+Result<NewestCheckpoint> OpenNewest(const std::string& where);
+
+}  // namespace weft::train

@@ -1,0 +1,247 @@
+#include "train/checkpoint/writer.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/crc32c.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "formats/quantize/output_file.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Written at a time; what lies two of these behind has reached the disk.
+constexpr uint64_t kWindowBytes = 32 << 20;
+static_assert(kWindowBytes % kCheckedBytes == 0);
+
+double Gib(uint64_t bytes) {
+    return static_cast<double>(bytes) / static_cast<double>(1 << 30);
+}
+
+Error IoError(const std::string& path, const char* what, int error) {
+    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(error));
+}
+
+void UseCores(const std::vector<int>& cores) {
+    if (cores.empty()) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int core : cores) CPU_SET(core, &set);
+    ::sched_setaffinity(0, sizeof set, &set);  // a refusal only makes it slower
+}
+
+// What was made in the folder is there after a power cut.
+Status SyncFolder(const std::string& folder) {
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return IoError(folder, "open", errno);
+    // (Some network file systems know no fsync of folders, and need none.)
+    const int failed = ::fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+    ::close(fd);
+    if (failed != 0) return IoError(folder, "write it to the disk", failed);
+    return {};
+}
+
+Status MakeFolder(const std::string& folder) {
+    std::error_code failed;
+    fs::create_directories(folder, failed);
+    if (!failed) return {};
+    return MakeError(ErrorCode::kIo,
+                     "{}: the folder of a checkpoint can't be made: {}. Give --output-dir a folder "
+                     "that all ranks may write to",
+                     folder, failed.message());
+}
+
+// The manifest, under another name first.
+Status WriteManifest(const std::string& folder, const Manifest& manifest) {
+    const std::string text = ManifestText(manifest), path = folder + "/" + kManifestName;
+    WEFT_ASSIGN(auto file, formats::OutputFile::Create(path, text.size(), true));
+    WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(text))));
+    return file.Finish();
+}
+
+struct Found {
+    std::string folder;
+    int64_t sequence, step;
+};
+
+// Step folders that have a manifest, the newest first.
+std::vector<Found> FindAll(const std::string& dir, std::vector<std::string>* skipped,
+                           std::vector<std::string>* unfinished) {
+    std::vector<Found> found;
+    std::error_code failed;
+    for (fs::directory_iterator at(fs::path(dir) / kCheckpointsName, failed), end;
+         at != end && !failed; at.increment(failed)) {
+        const std::string folder = at->path().string();
+        if (!at->path().filename().string().starts_with(kStepPrefix)) continue;
+        const std::string path = folder + "/" + kManifestName;
+        const auto text = ReadTextFile(path, kMostManifestBytes);
+        if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
+            if (unfinished != nullptr) unfinished->push_back(folder);
+            continue;
+        }
+        const auto manifest =
+            text.ok() ? ParseManifest(*text, path) : Result<Manifest>(text.error());
+        if (manifest.ok()) {
+            found.push_back({folder, manifest->sequence, manifest->step});
+        } else if (skipped != nullptr) {
+            skipped->push_back(manifest.error().message);
+        }
+    }
+    std::ranges::sort(found, [](const Found& a, const Found& b) {
+        return std::tie(b.sequence, b.step, b.folder) < std::tie(a.sequence, a.step, a.folder);
+    });
+    return found;
+}
+
+// The manifest goes first: what is left of an end in the middle counts as unfinished.
+void Remove(const std::string& folder) {
+    std::error_code failed;
+    fs::remove(fs::path(folder) / kManifestName, failed);
+    if (!failed) fs::remove_all(folder, failed);
+    if (!failed) return;
+    Log(LogLevel::kWarning, "{}: an old checkpoint can't be removed: {}", folder, failed.message());
+}
+
+// Files of earlier saves of the same step.
+void RemoveStrangers(const std::string& folder, const Manifest& manifest) {
+    std::error_code failed;
+    for (fs::directory_iterator at(folder, failed), end; at != end && !failed;
+         at.increment(failed)) {
+        const std::string name = at->path().filename().string();
+        const bool ours =
+            name == kManifestName ||
+            std::ranges::find(manifest.files, name, &CheckpointFile::name) != manifest.files.end();
+        std::error_code ignored;
+        if (!ours) fs::remove(at->path(), ignored);
+    }
+}
+
+}  // namespace
+
+RankWriter::RankWriter(std::string dir, int rank, std::vector<int> cores)
+    : dir_(std::move(dir)), rank_(rank), cores_(std::move(cores)) {}
+
+RankWriter::~RankWriter() {
+    if (!running()) return;
+    stop_ = true;
+    thread_.join();
+    std::error_code ignored;
+    if (result_.ok()) fs::remove(fs::path(StepFolder(dir_, step_)) / result_->name, ignored);
+}
+
+Status RankWriter::Start(int64_t step, std::vector<Piece> pieces) {
+    WEFT_CHECK(!running() && !pieces.empty());
+    for (const Piece& piece : pieces) {
+        const uint64_t bytes = static_cast<uint64_t>(piece.region.elements()) *
+                               formats::hf::SafeTypeBytes(piece.array.type);
+        WEFT_CHECK(IsSane(piece.array) && IsInside(piece.region, piece.array) &&
+                   piece.data.size() == bytes);
+    }
+    WEFT_TRY(MakeFolder(StepFolder(dir_, step)));
+    step_ = step;
+    pieces_ = std::move(pieces);
+    thread_ = std::thread([this] { Main(); });
+    return {};
+}
+
+Result<CheckpointFile> RankWriter::Finish() {
+    WEFT_CHECK(running());
+    thread_.join();
+    if (result_.ok()) return result_;
+    uint64_t bytes = 0;
+    for (const Piece& piece : pieces_) bytes += piece.data.size();
+    const std::vector<std::string> others = ListCheckpoints(dir_, nullptr);
+    return MakeError(
+        result_.error().code,
+        "the checkpoint of step {} was not written, rank {} has {:.3f} GiB for it: {}. "
+        "{}",
+        step_, rank_, Gib(bytes), result_.error().message,
+        others.empty() ? std::string("There is no earlier one")
+                       : "The last one is " + others.front());
+}
+
+void RankWriter::Main() {
+    UseCores(cores_);
+    result_ = Write();
+}
+
+Result<CheckpointFile> RankWriter::Write() {
+    std::vector<StoredPiece> stored;
+    for (const Piece& piece : pieces_) stored.push_back({piece.array, piece.region, 0, {}});
+    uint64_t at = RankHeader(step_, stored).size();
+    uint64_t bytes = at;
+    for (const Piece& piece : pieces_) bytes += piece.data.size();
+    std::array<std::byte, 4> id;
+    RandomBytes(id);
+    CheckpointFile file;
+    file.name = fmt::format("rank-{:05}-{}.safetensors", rank_,
+                            Hex({reinterpret_cast<const uint8_t*>(id.data()), id.size()}));
+    file.bytes = bytes;
+    WEFT_ASSIGN(auto out, formats::OutputFile::Create(StepFolder(dir_, step_) + "/" + file.name,
+                                                      bytes, false));
+    uint64_t settled = 0;
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+        std::span<const std::byte> left = pieces_[i].data;
+        while (!left.empty()) {
+            if (stop_) return MakeError(ErrorCode::kCancelled, "stopped");
+            const auto now = left.first(std::min<uint64_t>(left.size(), kWindowBytes));
+            for (uint64_t b = 0; b < now.size(); b += kCheckedBytes) {
+                const auto part = now.subspan(b, std::min<uint64_t>(kCheckedBytes, now.size() - b));
+                stored[i].checksums.push_back(Crc32c(part));
+            }
+            WEFT_TRY(out.WriteAt(at, now));
+            at += now.size();
+            left = left.subspan(now.size());
+            if (at - settled < 2 * kWindowBytes) continue;
+            out.Settle(settled, kWindowBytes);
+            settled += kWindowBytes;
+        }
+    }
+    const std::string header = RankHeader(step_, stored);
+    file.header = Sha256(std::as_bytes(std::span(header)));
+    WEFT_TRY(out.WriteAt(0, std::as_bytes(std::span(header))));
+    WEFT_TRY(out.Finish());
+    return file;
+}
+
+std::string StepFolder(const std::string& dir, int64_t step) {
+    return fmt::format("{}/{}/{}{:08}", dir, kCheckpointsName, kStepPrefix, step);
+}
+
+Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep) {
+    const std::string folder = StepFolder(dir, manifest.step);
+    std::vector<std::string> unfinished;
+    std::vector<Found> others = FindAll(dir, nullptr, &unfinished);
+    manifest.sequence = others.empty() ? 1 : others.front().sequence + 1;
+    WEFT_TRY(SyncFolder(folder));
+    WEFT_TRY(WriteManifest(folder, manifest));
+    WEFT_TRY(SyncFolder(fs::path(folder).parent_path()));
+    RemoveStrangers(folder, manifest);
+    for (const std::string& other : unfinished) {
+        if (other != folder) Remove(other);
+    }
+    std::erase_if(others, [&](const Found& other) { return other.folder == folder; });
+    for (size_t i = 0; keep > 0 && i < others.size(); ++i) {
+        if (i + 1 >= static_cast<size_t>(keep)) Remove(others[i].folder);
+    }
+    return {};
+}
+
+std::vector<std::string> ListCheckpoints(const std::string& dir,
+                                         std::vector<std::string>* skipped) {
+    std::vector<std::string> folders;
+    for (const Found& found : FindAll(dir, skipped, nullptr)) folders.push_back(found.folder);
+    return folders;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,80 @@
+// Writes checkpoints: each rank its file in the background, then one of them the manifest.
+//
+//     RankWriter writer(dir, rank);              on every rank
+//     WEFT_TRY(writer.Start(step, pieces));      returns at once
+//     ... the next forward and backward ...
+//     auto file = writer.Finish();               before anything of the pieces changes
+//     (each rank's file goes to rank 0)
+//     WEFT_TRY(CommitCheckpoint(dir, manifest, keep));    on rank 0
+//
+// The pieces are read where they lie: no copy. A checkpoint counts once its manifest has its name,
+// which it gets after all files are on the disk; whatever ends a save before that leaves the
+// earlier ones as they were. Files have names of their own in every save, so a save of the same
+// step harms none that is there.
+// Thread: one caller at a time for each object.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "train/checkpoint/manifest.h"
+
+namespace weft::train {
+
+// What a rank holds of one array. `data`: the region's elements, of the array's type.
+struct Piece {
+    Array array;
+    Region region;
+    std::span<const std::byte> data;
+};
+
+class RankWriter {
+  public:
+    // dir: of the job (--output-dir). cores: which the thread may use; empty: the caller's.
+    RankWriter(std::string dir, int rank, std::vector<int> cores = {});
+    ~RankWriter();  // ends a save that goes on, and removes what it wrote
+    RankWriter(const RankWriter&) = delete;
+    RankWriter& operator=(const RankWriter&) = delete;
+
+    // The data must not change, nor go, until Finish. At least one piece; they lie in their arrays
+    // and are as long as their regions (CHECK), nor does a save go on (CHECK). Errors: kIo, where
+    // the folder can't be made.
+    Status Start(int64_t step, std::vector<Piece> pieces);
+    // Waits until the file is on the disk. Errors: kIo, naming the folder, what was needed and what
+    // to do.
+    Result<CheckpointFile> Finish();
+    bool running() const { return thread_.joinable(); }
+
+  private:
+    void Main();
+    Result<CheckpointFile> Write();
+
+    std::string dir_;
+    int rank_;
+    std::vector<int> cores_;
+    int64_t step_ = 0;
+    std::vector<Piece> pieces_;
+    std::thread thread_;
+    std::atomic<bool> stop_ = false;
+    Result<CheckpointFile> result_ = CheckpointFile();
+};
+
+// "DIR/checkpoints/step-00000120".
+std::string StepFolder(const std::string& dir, int64_t step);
+
+// After every rank's Finish: writes the manifest (its sequence is set here), and then removes all
+// checkpoints but the last `keep` (0: none is removed), and what unfinished saves left behind.
+// Errors: kIo, of the manifest; a folder that can't be removed is only told in the log.
+Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep);
+
+// The checkpoints of a job, the newest first: their folders. Only what has a manifest that can be
+// read; `skipped` (may be null) gets the errors of the others.
+std::vector<std::string> ListCheckpoints(const std::string& dir, std::vector<std::string>* skipped);
+
+}  // namespace weft::train

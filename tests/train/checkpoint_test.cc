@@ -1,0 +1,168 @@
+// Checkpoints: what any ranks wrote, any other ranks read.
+#include "train/checkpoint/reader.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "checkpoint_case.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(Region, RunsAndCoverAreThoseOfEveryElement) {
+    std::mt19937 random(1);
+    for (int round = 0; round < 300; ++round) {
+        const Array array{"k", "t", 1 + Draw(random, 6), 1 + Draw(random, 6), SafeType::kF32};
+        const auto of_a = CutUp(random, array), of_b = CutUp(random, array);
+        EXPECT_TRUE(Cover(of_a, array));
+        for (const Region& a : of_a) {
+            std::vector<Region> without = of_a;
+            std::erase(without, a);
+            EXPECT_FALSE(Cover(without, array));
+            // Cuts of two kinds together: every element of the gap is in the other.
+            without.insert(without.end(), of_b.begin(), of_b.end());
+            EXPECT_TRUE(Cover(without, array));
+            const std::vector<float> expected = Values(array, 0, a);
+            std::vector<float> got(expected.size(), -1);
+            for (const Region& b : of_b) {
+                const std::vector<float> from = Values(array, 0, b);
+                int64_t end_a = -1, end_b = -1;
+                ForEachRun(a, b, [&](int64_t at_a, int64_t at_b, int64_t count) {
+                    EXPECT_GT(count, 0);
+                    EXPECT_FALSE(at_a == end_a && at_b == end_b) << "two runs that are one";
+                    end_a = at_a + count, end_b = at_b + count;
+                    ASSERT_LE(end_a, a.elements());
+                    ASSERT_LE(end_b, b.elements());
+                    std::copy_n(from.begin() + at_b, count, got.begin() + at_a);
+                });
+            }
+            EXPECT_EQ(got, expected);
+        }
+    }
+}
+
+TEST(Checkpoint, AnyCutsAreReadByAnyOthers) {
+    std::mt19937 random(2);
+    const test::TempDir dir;
+    for (int round = 0; round < 40; ++round) {
+        std::vector<std::vector<Cut>> by_rank(1 + static_cast<size_t>(Draw(random, 4)));
+        std::vector<Array> arrays;
+        for (int i = 0; i < 3; ++i) {
+            // The last takes several checksums; the others share one.
+            const bool large = i == 2 && round % 4 == 0;
+            const int64_t rows = 1 + Draw(random, large ? 900 : 20);
+            arrays.push_back({i == 0 ? "weight" : "adam_m", "t" + std::to_string(i), rows,
+                              large ? 800 : 1 + Draw(random, 20), SafeType::kF32});
+            for (const Region& region : CutUp(random, arrays.back())) {
+                const auto rank = static_cast<size_t>(Draw(random, std::ssize(by_rank) - 1));
+                by_rank[rank].push_back({arrays.back(), region});
+                if (Draw(random, 4) == 0) by_rank[0].push_back({arrays.back(), region});
+            }
+        }
+        std::erase_if(by_rank, [](const auto& cuts) { return cuts.empty(); });
+        SavingJob job(dir.path());
+        ASSERT_TRUE(job.Save(round, by_rank).ok());
+        const auto newest = OpenNewest(dir.path());
+        ASSERT_TRUE(newest.ok() && newest->checkpoint) << newest.error().message;
+        EXPECT_EQ(newest->checkpoint->manifest().step, round);
+        EXPECT_EQ(newest->checkpoint->manifest().state.at("step"), round);
+        for (const Array& array : arrays) {
+            for (const Region& region : CutUp(random, array)) {
+                std::vector<float> got(static_cast<size_t>(region.elements()), -1);
+                const Status read = newest->checkpoint->Read(array.kind, array.tensor, region, got);
+                ASSERT_TRUE(read.ok()) << read.error().message;
+                ASSERT_EQ(got, Values(array, round, region));
+            }
+        }
+    }
+}
+
+TEST(Checkpoint, OtherTypesAreKeptAsTheyAre) {
+    const test::TempDir dir;
+    const Array scales{"adam_v_scale", "t", 1, 5, SafeType::kU8};
+    const uint8_t bytes[] = {1, 2, 3, 255, 0};
+    RankWriter writer(dir.path(), 0);
+    ASSERT_TRUE(
+        writer.Start(7, {{scales, Region::Whole(scales), std::as_bytes(std::span(bytes))}}).ok());
+    const auto file = writer.Finish();
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    Manifest manifest;
+    manifest.step = 7;
+    manifest.files = {*file};
+    manifest.arrays = {scales};
+    ASSERT_TRUE(CommitCheckpoint(dir.path(), manifest, 0).ok());
+    const auto checkpoint = Checkpoint::Open(StepFolder(dir.path(), 7));
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+    std::byte got[3];
+    ASSERT_TRUE(checkpoint->Read(scales, {0, 1, 2, 3, 0, 3}, got).ok());
+    EXPECT_EQ(static_cast<int>(got[1]), 255);
+    float as_float[5];
+    EXPECT_EQ(checkpoint->Read("adam_v_scale", "t", Region::Whole(scales), as_float).error().code,
+              ErrorCode::kCorrupt);
+    Array other = scales;
+    other.cols = 6;
+    std::byte six[6];
+    EXPECT_EQ(checkpoint->Read(other, Region::Whole(other), six).error().code, ErrorCode::kCorrupt);
+    other.kind = "adam_w";
+    EXPECT_EQ(checkpoint->Read(other, Region::Whole(other), six).error().code,
+              ErrorCode::kNotFound);
+}
+
+std::vector<std::string> StepsIn(const std::string& dir) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(dir + "/checkpoints")) {
+        names.push_back(entry.path().filename());
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+TEST(Checkpoint, TheLastOnesAreKept) {
+    const test::TempDir dir;
+    SavingJob job(dir.path());
+    for (int64_t step = 10; step <= 40; step += 10) ASSERT_TRUE(job.Save(step, TwoRanks(), 0).ok());
+    // A save that came to no end, and one that goes on from an older step: that is the newest.
+    ASSERT_TRUE(job.Write(35, TwoRanks()).ok());
+    fs::create_directories(dir / "checkpoints/another-folder");
+    ASSERT_TRUE(job.Save(20, TwoRanks(), 3).ok());
+    EXPECT_EQ(StepsIn(dir.path()), (std::vector<std::string>{"another-folder", "step-00000020",
+                                                             "step-00000030", "step-00000040"}));
+    const auto newest = OpenNewest(dir / "checkpoints");
+    ASSERT_TRUE(newest.ok() && newest->checkpoint);
+    EXPECT_EQ(newest->checkpoint->manifest().step, 20);
+    EXPECT_EQ(ReadAll(*newest->checkpoint), "");
+    const auto files = fs::directory_iterator(StepFolder(dir.path(), 20));
+    EXPECT_EQ(std::distance(begin(files), end(files)), 3) << "the earlier save's files are there";
+    ASSERT_TRUE(job.Save(21, TwoRanks(), 1).ok());
+    EXPECT_EQ(StepsIn(dir.path()), (std::vector<std::string>{"another-folder", "step-00000021"}));
+}
+
+TEST(Checkpoint, NothingThereIsNoError) {
+    const test::TempDir dir;
+    for (const std::string& where : {dir.path(), dir / "none", dir / "checkpoints"}) {
+        const auto newest = OpenNewest(where);
+        ASSERT_TRUE(newest.ok()) << newest.error().message;
+        EXPECT_FALSE(newest->checkpoint);
+    }
+}
+
+TEST(Checkpoint, ASaveCanBeLeft) {
+    const test::TempDir dir;
+    const Array array{"weight", "t", 4096, 4096, SafeType::kF32};
+    const std::vector<float> data(static_cast<size_t>(array.rows * array.cols));
+    {
+        RankWriter writer(dir.path(), 0);
+        ASSERT_TRUE(
+            writer.Start(1, {{array, Region::Whole(array), std::as_bytes(std::span(data))}}).ok());
+        EXPECT_TRUE(writer.running());
+    }
+    for (const auto& entry : fs::recursive_directory_iterator(dir.path())) {
+        EXPECT_TRUE(entry.is_directory()) << entry.path();
+    }
+}
+
+}  // namespace
+}  // namespace weft::train
