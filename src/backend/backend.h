@@ -29,6 +29,11 @@ struct StepSequence {
     int32_t position = 0;            // of its first row
     std::span<const int32_t> pages;  // KV pages, in order of position
 };
+// KV page `to` of every layer becomes what page `from` is, before anything of the step is computed;
+// all of a step's copies in their order.
+struct PageCopy {
+    int32_t from = 0, to = 0;
+};
 // Which part of a step runs. The first stage of a pipeline may compute the next step while later
 // stages have the last one: its Program ends with a Send to them and a Recv of the logits (see
 // Executable::ends_with_exchange). The parts of one step run in order, the first two of a step may
@@ -41,6 +46,7 @@ struct Step {
     std::span<const int32_t> positions;    // [T]
     std::span<const StepSequence> sequences;
     std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
+    std::span<const PageCopy> copies;
     StepPart part = StepPart::kWhole;
 };
 

@@ -375,6 +375,7 @@ Status Rank::Collect(const StepData& step) {
 // Steps come over the wire: what the backend takes for granted is checked here.
 Status Rank::CheckStepRows(const StepData& step) const {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
+    const auto is_page = [&](int32_t page) { return page >= 0 && page < kv_pages_; };
     bool good =
         tokens > 0 && tokens <= job_.step_rows() &&
         static_cast<int64_t>(step.output_rows.size()) <= std::min(job_.max_outputs, job_.chunk);
@@ -384,8 +385,9 @@ Status Rank::CheckStepRows(const StepData& step) const {
         good = good && s.row_begin >= 0 && s.row_count >= 0 && s.position >= 0 &&
                s.row_begin + int64_t{s.row_count} <= tokens &&
                end <= static_cast<int64_t>(s.pages.size()) * backend::kPageTokens;
-        for (int32_t page : s.pages) good = good && page >= 0 && page < kv_pages_;
+        for (int32_t page : s.pages) good = good && is_page(page);
     }
+    for (const auto& [from, to] : step.copies) good = good && is_page(from) && is_page(to);
     if (good) return {};
     return MakeError(ErrorCode::kCorrupt, "step {} from rank 0 does not fit this rank's buffers",
                      step.number);

@@ -8,8 +8,8 @@
 namespace weft::engine {
 namespace {
 
-// Words of the head: total, kind, number (2), tokens, sequences, output rows.
-constexpr size_t kHeadWords = 7;
+// Words of the head: total, kind, number (2), tokens, sequences, output rows, copies.
+constexpr size_t kHeadWords = 8;
 // A step is bounded by the chunk size and the context; anything beyond this is no step.
 constexpr size_t kMostWords = size_t{1} << 26;
 
@@ -49,7 +49,7 @@ backend::Step StepData::View(std::vector<backend::StepSequence>& views) const {
     for (const Sequence& s : sequences) {
         views.push_back({s.row_begin, s.row_count, s.position, s.pages});
     }
-    return {number, tokens, positions, views, output_rows};
+    return {number, tokens, positions, views, output_rows, copies};
 }
 
 void StepData::Clear() {
@@ -59,6 +59,7 @@ void StepData::Clear() {
     positions.clear();
     output_rows.clear();
     sequences.clear();
+    copies.clear();
 }
 
 void StepData::Append(std::span<const int32_t> new_tokens, int64_t position, Sequence sequence) {
@@ -81,6 +82,7 @@ void StepData::OfOneSequence(std::span<const int32_t> new_tokens, int64_t positi
     positions.resize(tokens.size());
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(position));
     output_rows.assign(rows.begin(), rows.end());
+    copies.clear();
     const int64_t pages = (position + count + backend::kPageTokens - 1) / backend::kPageTokens;
     sequences.resize(1);
     Sequence& sequence = sequences[0];
@@ -96,10 +98,14 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
     words.insert(words.end(), {0, static_cast<int32_t>(step.kind),
                                static_cast<int32_t>(step.number & 0xffffffff),
                                static_cast<int32_t>(step.number >> 32), size(step.tokens),
-                               size(step.sequences), size(step.output_rows)});
+                               size(step.sequences), size(step.output_rows),
+                               size(step.copies)});
     Append(words, step.tokens);
     Append(words, step.positions);
     Append(words, step.output_rows);
+    for (const backend::PageCopy& copy : step.copies) {
+        words.insert(words.end(), {copy.from, copy.to});
+    }
     for (const StepData::Sequence& s : step.sequences) {
         words.insert(words.end(), {s.row_begin, s.row_count, s.position, size(s.pages)});
         Append(words, s.pages);
@@ -117,7 +123,7 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     step.kind = static_cast<StepKind>(words[1]);
     step.number = static_cast<int64_t>(static_cast<uint32_t>(words[2])) |
                   (static_cast<int64_t>(words[3]) << 32);
-    if (std::ranges::any_of(words.subspan(4, 3), [](int32_t n) { return n < 0; })) {
+    if (std::ranges::any_of(words.subspan(4, 4), [](int32_t n) { return n < 0; })) {
         return BadStep("a count");
     }
     const size_t tokens = static_cast<size_t>(words[4]);
@@ -125,6 +131,12 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     if (!reader.Take(tokens, step.tokens) || !reader.Take(tokens, step.positions) ||
         !reader.Take(static_cast<size_t>(words[6]), step.output_rows)) {
         return BadStep("the number of tokens");
+    }
+    step.copies.clear();
+    for (int32_t i = 0; i < words[7]; ++i) {
+        backend::PageCopy copy;
+        if (!reader.Take(copy.from) || !reader.Take(copy.to)) return BadStep("a copy of a page");
+        step.copies.push_back(copy);
     }
     step.sequences.clear();
     for (int32_t i = 0; i < words[5]; ++i) {

@@ -1,8 +1,8 @@
 // The one small message with which rank 0 tells the others what the next step works on.
 //
 // Fixed size while it fits (a decode step of a few sequences does), so that a step costs one
-// broadcast; longer ones follow in a second. Layout: Head, then tokens, positions, sequences,
-// pages, output rows, all 32-bit.
+// broadcast; longer ones follow in a second. Layout: Head, then tokens, positions, output rows,
+// copies of pages, sequences with their pages, all 32-bit.
 #pragma once
 
 #include <array>
@@ -32,6 +32,7 @@ struct StepData {
     int64_t number = 0;
     std::vector<int32_t> tokens, positions, output_rows;
     std::vector<Sequence> sequences;
+    std::vector<backend::PageCopy> copies;
 
     // The next step, with no rows yet.
     void Clear();

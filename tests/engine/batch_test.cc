@@ -175,6 +175,36 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
     }
 }
 
+// A prompt that leaves another in the middle of a page: what they have in common comes from the
+// cache to the token, and the answer is the same.
+TEST_P(Batch, APageIsSharedAsFarAsItGoes) {
+    const std::string model = Write(GetParam());
+    const auto ask = [&](BatchEngine& engine, int number) {
+        BatchRequest request = RequestOf(0);
+        request.prompt.resize(150, 99);
+        if (number > 0) request.prompt[100] = 98;  // in the second page
+        for (int i = 0; i < 7 * number; ++i) request.prompt.push_back(101 + i);
+        auto ear = std::make_shared<Ear>();
+        EXPECT_TRUE(engine.Submit(request, ear).ok());
+        return ear;
+    };
+    std::vector<std::shared_ptr<Ear>> ears[2];
+    for (const bool cache : {false, true}) {
+        auto engine = Open(model, 4096, 1, cache);  // one after another
+        ASSERT_NE(engine, nullptr);
+        for (int i = 0; i < 4; ++i) ears[cache].push_back(ask(*engine, i));
+        engine->Drain();
+        ASSERT_TRUE(engine->Run().ok());
+    }
+    for (size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(ears[1][i]->tokens(), ears[0][i]->tokens()) << i;
+        EXPECT_EQ(ears[0][i]->ending().cached_tokens, 0);
+    }
+    EXPECT_EQ(ears[1][1]->ending().cached_tokens, 100);
+    EXPECT_EQ(ears[1][2]->ending().cached_tokens, 157) << "all of the prompt before";
+    EXPECT_EQ(ears[1][3]->ending().cached_tokens, 164);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Batch, testing::Values("llama", "q8_0", "gemma3", "deepseek2"));
 
 using BatchEngineTest = Batch;

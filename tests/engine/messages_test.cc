@@ -93,6 +93,7 @@ StepData RandomStep(std::mt19937& random) {
         step.sequences.push_back({below(40), below(40), below(9000), {}});
         for (int32_t p = below(30); p > 0; --p) step.sequences.back().pages.push_back(below(300));
     }
+    for (int32_t i = below(4); i > 0; --i) step.copies.push_back({below(300), below(300)});
     return step;
 }
 
@@ -107,6 +108,7 @@ TEST(StepMessage, SurvivesTheWay) {
         EXPECT_EQ(back.number, step.number);
         EXPECT_EQ(back.tokens, step.tokens);
         EXPECT_EQ(back.output_rows, step.output_rows);
+        EXPECT_EQ(back.copies.size(), step.copies.size());
         EncodeStep(back, again);
         EXPECT_EQ(again, words);
     }

@@ -26,6 +26,10 @@ class Cache {
 
     void Run(const StepData& step, const std::vector<PlannedRows>& planned) {
         std::set<size_t> written;
+        for (const auto& [from, to] : step.copies) {
+            std::copy_n(slots_.begin() + from * kPage, kPage, slots_.begin() + to * kPage);
+            ++copies_;
+        }
         for (size_t i = 0; i < planned.size(); ++i) {
             const Sequence& s = *planned[i].sequence;
             const StepData::Sequence& rows = step.sequences[i];
@@ -50,8 +54,10 @@ class Cache {
         }
     }
     void Lose() { std::ranges::fill(slots_, 1); }
+    int64_t copies() const { return copies_; }
 
   private:
+    int64_t copies_ = 0;
     std::vector<uint64_t> slots_;
 };
 
@@ -124,6 +130,7 @@ void Soak(uint32_t seed, bool prefix_cache, int64_t pages) {
     EXPECT_EQ(stats.free_pages + stats.idle_pages, pages) << "pages were lost";
     EXPECT_TRUE(prefix_cache || stats.cache_hit == 0);
     EXPECT_TRUE(!prefix_cache || pages < 20 || stats.cache_hit > 0);
+    EXPECT_EQ(cache.copies() > 0, prefix_cache);
 }
 
 TEST(Scheduler, NoSequenceEverSeesTheTextOfAnother) {
@@ -182,12 +189,54 @@ TEST(Scheduler, ASharedPrefixIsComputedOnce) {
     const auto second = Add(scheduler, 2, 20, 7);
     first->tokens.push_back(1);
     ASSERT_TRUE(scheduler.Plan(step, planned));
-    // Of 20 tokens 19 may come from the cache: four whole pages of four.
-    EXPECT_EQ(RowsOf(planned, 2), 4);
-    EXPECT_EQ(second->from_cache, 16);
-    EXPECT_EQ(scheduler.stats().cache_hit, 16);
+    // Of 20 tokens 19 may come from the cache: four whole pages of four, and three of the fifth.
+    EXPECT_EQ(RowsOf(planned, 2), 1);
+    EXPECT_EQ(second->from_cache, 19);
+    EXPECT_EQ(scheduler.stats().cache_hit, 19);
+    ASSERT_EQ(step.copies.size(), 1u);
+    EXPECT_EQ(step.copies[0].from, first->pages[4]);
+    EXPECT_EQ(step.copies[0].to, second->pages[4]);
     EXPECT_EQ(first->pages[3], second->pages[3]);
     EXPECT_NE(first->pages[4], second->pages[4]);
+}
+
+// A prompt's last page is not full; who comes with the same beginning has it all the same, while
+// the first still speaks and after it has left.
+TEST(Scheduler, APageThatIsNotFullIsSharedToo) {
+    Scheduler scheduler({4, 64, 100, kPage, true});
+    StepData step;
+    std::vector<PlannedRows> planned;
+    const auto first = Add(scheduler, 1, 7, 7);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    scheduler.Commit(planned);
+    first->tokens.push_back(1);
+    const auto second = Add(scheduler, 2, 30, 7);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(second->from_cache, 7);
+    EXPECT_EQ(RowsOf(planned, 2), 23);
+    scheduler.Commit(planned);
+    scheduler.Remove(second.get());
+    scheduler.Remove(first.get());
+    const auto third = Add(scheduler, 3, 7, 7);
+    third->tokens.insert(third->tokens.end(), {1, 1, 1});
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(third->from_cache, 8) << "the token that was said, too";
+}
+
+// The page that a copy is made of is not held at the cost of the one who wants it.
+TEST(Scheduler, WithoutRoomForBothPagesNothingIsCopied) {
+    Scheduler scheduler({4, 64, 3, kPage, true});
+    StepData step;
+    std::vector<PlannedRows> planned;
+    const auto first = Add(scheduler, 1, 6, 7);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    scheduler.Commit(planned);
+    scheduler.Remove(first.get());
+    const auto second = Add(scheduler, 2, 11, 7);  // needs all three pages
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_TRUE(step.copies.empty());
+    EXPECT_EQ(second->from_cache, 4);
+    EXPECT_EQ(RowsOf(planned, 2), 7);
 }
 
 TEST(Scheduler, WhoCameLastGivesWay) {

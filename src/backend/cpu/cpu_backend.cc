@@ -79,6 +79,7 @@ class CpuExecutable final : public Executable {
     void BindHalves();
     void RunPart(int part);
     // These are false where the step has failed, on all threads alike.
+    void CopyPages(int part);
     void RunComputing(size_t end, int part);
     bool RunCalls(size_t begin, size_t end, int part);
     bool RunHalves(int part);
@@ -229,6 +230,9 @@ Status CpuExecutable::CheckStep(const Step& step) const {
         WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
         WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * kPageTokens);
         for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options_.kv_pages);
+    }
+    for (const auto& [from, to] : step.copies) {
+        WEFT_CHECK(from >= 0 && from < options_.kv_pages && to >= 0 && to < options_.kv_pages);
     }
     for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
     return {};
@@ -395,7 +399,23 @@ void CpuExecutable::RunPart(int part) {
     }
 }
 
+// Shared out by caches, so that copies that build on each other stay in order.
+void CpuExecutable::CopyPages(int part) {
+    if (step_->copies.empty()) return;
+    int turn = 0;
+    for (const kernels::KvCache& cache : buffers_.caches) {
+        if (cache.data == nullptr || turn++ % team_.size() != part) continue;
+        for (const auto& [from, to] : step_->copies) {
+            if (from == to) continue;
+            std::memcpy(cache.Row(to, 0, 0), cache.Row(from, 0, 0),
+                        static_cast<size_t>(cache.PageStride()));
+        }
+    }
+    team_.Barrier();
+}
+
 void CpuExecutable::RunComputing(size_t end, int part) {
+    CopyPages(part);
     if (!in_halves_) {
         RunCalls(0, end, part);
     } else if (RunCalls(0, region_.begin, part) && RunHalves(part)) {

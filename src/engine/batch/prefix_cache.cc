@@ -1,29 +1,39 @@
 #include "engine/batch/prefix_cache.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/check.h"
 
 namespace weft::engine {
 namespace {
 
-// FNV-1a over the words of a block; equal hashes are compared token by token.
-uint64_t HashOf(std::span<const int32_t> block) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (const int32_t token : block) {
-        hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001b3;
+// Blocks of tokens, in the order of a dictionary.
+struct BlockOrder {
+    using is_transparent = void;
+    bool operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
+        return std::ranges::lexicographical_compare(a, b);
     }
-    return hash;
+};
+
+bool BeginsWith(std::span<const int32_t> text, std::span<const int32_t> beginning) {
+    return text.size() >= beginning.size() &&
+           std::ranges::equal(text.first(beginning.size()), beginning);
+}
+
+int64_t CommonTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
+    return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
 }  // namespace
 
 struct PrefixCache::Node {
+    using Children = std::map<std::vector<int32_t>, std::unique_ptr<Node>, BlockOrder>;
     Node* parent = nullptr;
     int32_t page = -1;
     int64_t used = 0;
-    std::vector<int32_t> block;
-    std::unordered_multimap<uint64_t, std::unique_ptr<Node>> children;
+    Children children;
+    Children::iterator self;  // among the parent's
 };
 
 PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens)
@@ -38,12 +48,9 @@ std::span<const int32_t> PrefixCache::Block(std::span<const int32_t> tokens, int
                           static_cast<size_t>(page_tokens_));
 }
 
-PrefixCache::Node* PrefixCache::Find(Node* parent, std::span<const int32_t> block) const {
-    const auto [begin, end] = parent->children.equal_range(HashOf(block));
-    for (auto it = begin; it != end; ++it) {
-        if (std::ranges::equal(it->second->block, block)) return it->second.get();
-    }
-    return nullptr;
+PrefixCache::Node* PrefixCache::Find(Node* parent, std::span<const int32_t> block) {
+    const auto it = parent->children.find(block);
+    return it == parent->children.end() ? nullptr : it->second.get();
 }
 
 // The node of the first `count` pages; null where not all of them are known.
@@ -60,19 +67,62 @@ void PrefixCache::Touch(Node* node) {
     if (leaf) leaves_.insert({node->used, node});
 }
 
-int64_t PrefixCache::Extend(std::span<const int32_t> tokens, int64_t most,
-                            std::vector<int32_t>& pages) {
-    const auto had = static_cast<int64_t>(pages.size());
+void PrefixCache::Extend(std::span<const int32_t> tokens, int64_t had, int64_t most,
+                         std::vector<int32_t>& pages) {
     const int64_t last = std::min(most, static_cast<int64_t>(tokens.size())) / page_tokens_;
     Node* node = had < last ? Walk(tokens, had) : nullptr;
     for (int64_t i = had; i < last && node != nullptr; ++i) {
         node = Find(node, Block(tokens, i));
-        if (node == nullptr) break;
+        if (node == nullptr) return;
         pool_.Hold(node->page);
         pages.push_back(node->page);
         Touch(node);
     }
-    return static_cast<int64_t>(pages.size()) - had;
+}
+
+PrefixCache::Part PrefixCache::FindPart(std::span<const int32_t> tokens, int64_t had,
+                                        int64_t most) {
+    const int64_t begin = had * page_tokens_;
+    const int64_t end = std::min({most, static_cast<int64_t>(tokens.size()), begin + page_tokens_});
+    if (begin >= end) return {};
+    Node* parent = Walk(tokens, had);
+    if (parent == nullptr) return {};
+    const auto rest = tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    Part best;
+    Node* found = nullptr;
+    const auto look = [&](Node::Children::iterator it) {
+        const int64_t common = CommonTokens(it->first, rest);
+        if (common <= best.tokens) return;
+        found = it->second.get();
+        best = {found->page, common};
+    };
+    const auto after = parent->children.lower_bound(rest);
+    if (after != parent->children.end()) look(after);
+    if (after != parent->children.begin()) look(std::prev(after));
+    if (found != nullptr) Touch(found);
+    return best;
+}
+
+// A child of `parent`, which has none of which the block is the beginning. One that is the block's
+// own beginning stands before it; what its page holds, the new one holds too.
+PrefixCache::Node* PrefixCache::Make(Node* parent, std::span<const int32_t> block, int32_t page) {
+    const auto after = parent->children.lower_bound(block);
+    if (after != parent->children.begin() && BeginsWith(block, std::prev(after)->first)) {
+        Remove(std::prev(after)->second.get());
+    }
+    if (parent != root_.get() && parent->children.empty()) leaves_.erase({parent->used, parent});
+    const auto [it, added] = parent->children.emplace(std::vector(block.begin(), block.end()),
+                                                      std::make_unique<Node>());
+    WEFT_CHECK(added);
+    Node* node = it->second.get();
+    node->parent = parent;
+    node->page = page;
+    node->self = it;
+    node->used = ++clock_;
+    leaves_.insert({node->used, node});
+    pool_.SetCached(page, true);
+    ++pages_;
+    return node;
 }
 
 void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<int32_t> pages) {
@@ -81,17 +131,7 @@ void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<int32_t> pag
         const auto block = Block(tokens, static_cast<int64_t>(i));
         Node* next = Find(node, block);
         if (next == nullptr) {
-            auto made = std::make_unique<Node>();
-            next = made.get();
-            next->parent = node;
-            next->page = pages[i];
-            next->block.assign(block.begin(), block.end());
-            if (node != root_.get() && node->children.empty()) leaves_.erase({node->used, node});
-            node->children.emplace(HashOf(block), std::move(made));
-            next->used = ++clock_;
-            leaves_.insert({next->used, next});
-            pool_.SetCached(pages[i], true);
-            ++pages_;
+            next = Make(node, block, pages[i]);
         } else if (next->page != pages[i]) {
             pool_.Hold(next->page);
             pool_.LetGo(pages[i]);
@@ -101,16 +141,24 @@ void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<int32_t> pag
     }
 }
 
+void PrefixCache::InsertPart(std::span<const int32_t> tokens, int32_t page) {
+    const auto size = static_cast<int64_t>(tokens.size());
+    const int64_t whole = size / page_tokens_;
+    Node* parent = Walk(tokens, whole);
+    const auto rest = tokens.subspan(static_cast<size_t>(whole * page_tokens_));
+    if (parent == nullptr || rest.empty()) return;
+    const auto after = parent->children.lower_bound(rest);
+    if (after != parent->children.end() && BeginsWith(after->first, rest)) return;
+    Make(parent, rest, page);
+}
+
 void PrefixCache::Remove(Node* leaf) {
     WEFT_CHECK(leaf->children.empty());
     leaves_.erase({leaf->used, leaf});
     pool_.SetCached(leaf->page, false);
     --pages_;
     Node* parent = leaf->parent;
-    const auto [begin, end] = parent->children.equal_range(HashOf(leaf->block));
-    const auto it =
-        std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == leaf; });
-    parent->children.erase(it);
+    parent->children.erase(leaf->self);
     if (parent != root_.get() && parent->children.empty()) leaves_.insert({parent->used, parent});
 }
 

@@ -1,9 +1,13 @@
 // PrefixCache: KV pages of what was computed before, found again by their tokens.
 //
-// A radix tree whose edges are whole pages of tokens: a node stands for the text from the beginning
-// to the end of its page, and holds the page. KV rows depend on the tokens before them and on
-// nothing else, to the bit (rows do not depend on the other rows of a step), so that a page may
-// serve any sequence that begins with the same tokens.
+// A radix tree whose edges are pages of tokens: a node stands for the text from the beginning to
+// the end of its page, and holds the page. KV rows depend on the tokens before them and on nothing
+// else, to the bit (rows do not depend on the other rows of a step), so that a page may serve any
+// sequence that begins with the same tokens. Whole pages are shared. Of a page that agrees with a
+// text for a while only, or is not full, the beginning can be copied; so pages that are not full
+// are leaves, and nobody's text but that of the one who may go on writing behind it.
+// Children of a node stand in the order of their tokens, none the beginning of another: the one
+// that agrees longest with a text is beside the place where that text would stand.
 // The cache never owns a page alone against a sequence that needs one: what only it holds is given
 // up when asked, least recently used first, leaves before what they build on. Sequences hold all
 // pages from the beginning on, so that whatever is idle can be given up.
@@ -15,7 +19,6 @@
 #include <memory>
 #include <set>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,12 +32,23 @@ class PrefixCache {
     PrefixCache(PagePool& pool, int64_t page_tokens);
     ~PrefixCache();
 
-    // Adds to `pages`, which hold the first pages of `tokens`, those that follow and are known, as
-    // far as `most` tokens in all; each is held for the caller. How many were added.
-    int64_t Extend(std::span<const int32_t> tokens, int64_t most, std::vector<int32_t>& pages);
+    // Adds to `pages` what is known of `tokens` behind their first `had` pages, in whole pages and as
+    // far as `most` tokens in all; each is held for the caller.
+    void Extend(std::span<const int32_t> tokens, int64_t had, int64_t most,
+                std::vector<int32_t>& pages);
+    // The page that agrees longest with what follows the first `had` pages of `tokens`, as far as
+    // `most` tokens in all. Not held.
+    struct Part {
+        int32_t page = -1;
+        int64_t tokens = 0;  // that agree; 0: there is none
+    };
+    Part FindPart(std::span<const int32_t> tokens, int64_t had, int64_t most);
     // The first `pages` hold whole pages of `tokens`: they become known. Where the same text is
     // known already, the sequence gets the known page in place of its own, which has the same bits.
     void Insert(std::span<const int32_t> tokens, std::span<int32_t> pages);
+    // `page` holds what is left of `tokens` behind the whole pages, which are known. Its holder may
+    // go on writing behind that.
+    void InsertPart(std::span<const int32_t> tokens, int32_t page);
     // Gives up idle pages until `wanted` pages of the pool are free, or none is idle.
     void Evict(int64_t wanted);
     // Forgets everything: the pages' bytes are gone.
@@ -45,8 +59,9 @@ class PrefixCache {
   private:
     struct Node;
     using Leaf = std::pair<int64_t, Node*>;  // last use first
-    Node* Find(Node* parent, std::span<const int32_t> block) const;
+    static Node* Find(Node* parent, std::span<const int32_t> block);
     Node* Walk(std::span<const int32_t> tokens, int64_t count);
+    Node* Make(Node* parent, std::span<const int32_t> block, int32_t page);
     void Touch(Node* node);
     void Remove(Node* leaf);
     std::span<const int32_t> Block(std::span<const int32_t> tokens, int64_t index) const;

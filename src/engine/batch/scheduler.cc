@@ -36,6 +36,7 @@ void Scheduler::Add(Sequence* sequence) {
 }
 
 void Scheduler::Remove(Sequence* sequence) {
+    KeepTail(*sequence);
     ReleasePages(*sequence);
     std::erase(running_, sequence);
     std::erase(waiting_, sequence);
@@ -46,6 +47,7 @@ void Scheduler::Remove(Sequence* sequence) {
 }
 
 void Scheduler::ReleasePages(Sequence& sequence) {
+    DropCopy(sequence);
     for (const int32_t page : sequence.pages) pool_.LetGo(page);
     sequence.pages.clear();
     sequence.computed = 0;
@@ -68,10 +70,12 @@ size_t Scheduler::BestWaiting() const {
     return static_cast<size_t>(best - waiting_.begin());
 }
 
-// Pages for the first `tokens` tokens, from what is free or idle; false: there are not enough.
+// Pages for the first `tokens` tokens, from what is free or idle; false: there are not enough. A
+// page that is to be copied is given up before that.
 bool Scheduler::Reserve(Sequence& sequence, int64_t tokens) {
     const int64_t more = PagesFor(tokens) - static_cast<int64_t>(sequence.pages.size());
     if (more <= 0) return true;
+    if (pool_.free() + pool_.idle() < more) DropCopy(sequence);
     if (pool_.free() + pool_.idle() < more) return false;
     cache_.Evict(more);
     WEFT_CHECK(pool_.free() >= more);
@@ -98,6 +102,7 @@ Sequence* Scheduler::Victim(const Sequence& wanting) const {
 }
 
 void Scheduler::Preempt(Sequence* sequence) {
+    KeepTail(*sequence);
     ReleasePages(*sequence);
     ++sequence->preempted;
     ++stats_.preemptions;
@@ -116,17 +121,45 @@ bool Scheduler::Grow(Sequence& sequence, int64_t tokens) {
     return true;
 }
 
-// What the cache knows of the tokens that come next. The last token is always computed: its logits
-// are wanted.
-// Returns how many there are.
-int64_t Scheduler::FindPrefix(Sequence& s) {
-    if (!options_.prefix_cache || !s.cached) return 0;
-    const auto whole = static_cast<int64_t>(s.pages.size()) * options_.page_tokens;
-    if (s.computed != whole) return 0;
+// What the cache knows of the tokens that come next, in whole pages and a part of one. A page that
+// the sequence has begun itself goes where the cache knows more of it. The last token is always
+// computed: its logits are wanted.
+void Scheduler::FindPrefix(Sequence& s) {
+    if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0) return;
     const int64_t most = static_cast<int64_t>(s.tokens.size()) - 1;
-    const int64_t found = cache_.Extend(s.tokens, most, s.pages) * options_.page_tokens;
-    s.computed += found;
-    return found;
+    const int64_t had = s.computed / options_.page_tokens;
+    found_.clear();
+    cache_.Extend(s.tokens, had, most, found_);
+    const int64_t whole = had + static_cast<int64_t>(found_.size());
+    const PrefixCache::Part part = cache_.FindPart(s.tokens, whole, most);
+    const int64_t known = whole * options_.page_tokens + part.tokens;
+    if (known <= s.computed) return;  // and nothing whole was found
+    while (static_cast<int64_t>(s.pages.size()) > had) {
+        pool_.LetGo(s.pages.back());
+        s.pages.pop_back();
+    }
+    s.pages.insert(s.pages.end(), found_.begin(), found_.end());
+    if (part.tokens > 0) pool_.Hold(part.page);
+    s.copy = part;
+    s.computed = known;
+}
+
+// Those tokens are computed after all.
+void Scheduler::DropCopy(Sequence& s) {
+    if (s.copy.tokens == 0) return;
+    pool_.LetGo(s.copy.page);
+    s.computed -= s.copy.tokens;
+    s.copy = {};
+}
+
+// Of a sequence that leaves its pages: the last one, as far as it is computed, for whoever comes
+// with the same text. (A copy that is not made yet is nothing new.)
+void Scheduler::KeepTail(const Sequence& s) {
+    const int64_t whole = s.computed / options_.page_tokens;
+    if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0) return;
+    if (s.computed == whole * options_.page_tokens) return;
+    cache_.InsertPart(std::span(s.tokens).first(static_cast<size_t>(s.computed)),
+                      s.pages[static_cast<size_t>(whole)]);
 }
 
 void Scheduler::CountFound(Sequence& s, int64_t found) {
@@ -139,6 +172,10 @@ void Scheduler::Append(Sequence& s, int64_t rows, StepData& step,
                        std::vector<PlannedRows>& planned) {
     PlannedRows plan{&s, static_cast<int32_t>(rows), -1};
     s.plan = plan_;
+    if (s.copy.tokens > 0) {
+        step.copies.push_back(
+            {s.copy.page, s.pages[static_cast<size_t>(s.computed / options_.page_tokens)]});
+    }
     StepData::Sequence of_step;
     of_step.pages.assign(s.pages.begin(), s.pages.begin() + PagesFor(s.computed + rows));
     step.Append(
@@ -175,11 +212,21 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
     for (Sequence* s : order) {
         if (Left(step) <= 0) return;
         if (s->pending() <= 1 || !s->running) continue;
-        CountFound(*s, FindPrefix(*s));
+        const int64_t before = s->computed;
+        FindPrefix(*s);
         const int64_t rows = std::min(s->pending(), Left(step));
         // Rows of this step are planned already: nobody in it may be pushed out any more.
-        if (Reserve(*s, s->computed + rows)) Append(*s, rows, step, planned);
+        const bool fits = Reserve(*s, s->computed + rows);
+        CountFound(*s, s->computed - before);
+        if (fits) Append(*s, rows, step, planned);
     }
+}
+
+// For all of its tokens, and one after them.
+bool Scheduler::HasRoom(const Sequence& s) const {
+    const int64_t more = PagesFor(static_cast<int64_t>(s.tokens.size()) + 1) -
+                         static_cast<int64_t>(s.pages.size());
+    return pool_.free() + pool_.idle() >= more;
 }
 
 void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
@@ -187,12 +234,11 @@ void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
            static_cast<int64_t>(running_.size()) < options_.max_seqs) {
         const size_t best = BestWaiting();
         Sequence* s = waiting_[best];
-        const int64_t found = FindPrefix(*s);
-        // The whole of it must fit now, and a token after it, or it would be pushed out again.
-        const int64_t whole = PagesFor(static_cast<int64_t>(s->tokens.size()) + 1) -
-                              static_cast<int64_t>(s->pages.size());
+        FindPrefix(*s);
+        // The whole of it must fit now, or it would be pushed out again.
+        if (!HasRoom(*s)) DropCopy(*s);
         const int64_t rows = std::min(s->pending(), Left(step));
-        if (pool_.free() + pool_.idle() < whole || !Reserve(*s, s->computed + rows)) {
+        if (!HasRoom(*s) || !Reserve(*s, s->computed + rows)) {
             ReleasePages(*s);
             return;
         }
@@ -201,7 +247,7 @@ void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
         s->running = true;
         if (!s->started) stats_.cache_asked += static_cast<int64_t>(s->tokens.size());
         s->started = true;
-        CountFound(*s, found);
+        CountFound(*s, s->computed);
         Append(*s, rows, step, planned);
     }
 }
@@ -229,11 +275,17 @@ bool Scheduler::Plan(StepData& step, std::vector<PlannedRows>& planned) {
 void Scheduler::Commit(std::span<const PlannedRows> planned) {
     for (const PlannedRows& plan : planned) {
         Sequence& s = *plan.sequence;
+        if (s.copy.tokens > 0) pool_.LetGo(s.copy.page);
+        s.copy = {};
         const int64_t before = s.computed / options_.page_tokens;
         s.computed += plan.rows;
         const int64_t after = s.computed / options_.page_tokens;
-        if (after == before || !options_.prefix_cache || !s.cached) continue;
-        cache_.Insert(s.tokens, std::span(s.pages).first(static_cast<size_t>(after)));
+        if (!options_.prefix_cache || !s.cached) continue;
+        if (after != before) {
+            cache_.Insert(s.tokens, std::span(s.pages).first(static_cast<size_t>(after)));
+        }
+        // The end of a prompt: others may come with the same beginning while this one speaks.
+        if (plan.output >= 0 && plan.rows > 1) KeepTail(s);
     }
 }
 

@@ -3,6 +3,8 @@
 // Continuous batching with chunked prefill: every step first takes the last token of each sequence
 // that says tokens, then, with the rows that are left of its budget, parts of prompts. So a long
 // prompt holds up others by one step's budget at a time, and never longer.
+// What the prefix cache knows of a prompt is not computed: whole pages are shared, and of a page
+// that agrees with the prompt for a while the sequence gets a copy, which the step makes first.
 // Pages are given as a sequence grows. When none is left, the prefix cache gives up what nobody
 // uses; then the sequence of the least priority that came last is taken back: it waits, and is
 // computed again from its tokens (of which the cache still has what was not needed since). On a CPU
@@ -46,7 +48,7 @@ struct Sequence {
     bool cached = true;           // may take pages from the prefix cache, and leaves its own there
 
     // The scheduler's own.
-    int64_t computed = 0;    // tokens with KV rows
+    int64_t computed = 0;    // tokens with KV rows; those that `copy` brings are among them
     int64_t from_cache = 0;  // of them, at the first start, found in the prefix cache
     int64_t preempted = 0;   // times
     bool started = false;
@@ -54,6 +56,8 @@ struct Sequence {
     int64_t plan = 0;        // the last one that it has rows in
     bool in_flight = false;  // a token of it is on its way: it is left alone
     std::vector<int32_t> pages{};
+    // The page of others, held until it is copied, of which this one's last page begins with a copy.
+    PrefixCache::Part copy{};
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
 };
 
@@ -110,7 +114,10 @@ class Scheduler {
     bool Sooner(const Sequence& a, const Sequence& b) const;
     int64_t Left(const StepData& step) const;
     int64_t PagesFor(int64_t tokens) const;
-    int64_t FindPrefix(Sequence& sequence);
+    void FindPrefix(Sequence& sequence);
+    void DropCopy(Sequence& sequence);
+    bool HasRoom(const Sequence& sequence) const;
+    void KeepTail(const Sequence& sequence);
     void CountFound(Sequence& sequence, int64_t found);
 
     ScheduleOptions options_;
@@ -118,6 +125,7 @@ class Scheduler {
     PrefixCache cache_;
     std::vector<Sequence*> running_;  // in the order in which they were let in
     std::vector<Sequence*> waiting_;
+    std::vector<int32_t> found_;      // pages, while FindPrefix looks
     std::unordered_map<std::string, double> served_;  // tokens by weight, of keys that are here
     int64_t steps_at_once_ = 1;
     int64_t plan_ = 0;  // the one that is being made, or was made last
