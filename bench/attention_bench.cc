@@ -154,17 +154,19 @@ void Prefill(const Kernels& kernels) {
 
 // What follows a known prefix: few rows over many keys.
 void Late(const Kernels& kernels) {
-    fmt::print("few rows over many keys, f16 cache, 1 core\n{:14} {:>8} {:>6} {:>10} {:>10}\n",
-               "model", "context", "rows", "us", "GFLOP/s");
+    fmt::print("few rows over many keys, 1 core\n{:14} {:>6} {:>8} {:>6} {:>10} {:>10}\n", "model",
+               "cache", "context", "rows", "us", "GFLOP/s");
     for (const Shape& shape : kShapes) {
-        for (int64_t rows : {1, 2, 4, 8, 16, 32, 64}) {
-            const int64_t context = 1536;
-            const Problem problem(kernels, shape, DType::kF16, context, rows);
-            const double seconds = problem.Time();
-            const double keys = rows * (context - rows) + rows * (rows + 1) / 2.0;
-            const double flops = 4.0 * keys * shape.head_dim * shape.heads;
-            fmt::print("{:14} {:8} {:6} {:10.1f} {:10.1f}\n", shape.name, context, rows,
-                       seconds * 1e6, flops / seconds * 1e-9);
+        for (DType dtype : {DType::kF16, DType::kBF16}) {
+            for (int64_t rows : {1, 2, 4, 8, 16, 32, 64}) {
+                const int64_t context = 1536;
+                const Problem problem(kernels, shape, dtype, context, rows);
+                const double seconds = problem.Time();
+                const double keys = rows * (context - rows) + rows * (rows + 1) / 2.0;
+                const double flops = 4.0 * keys * shape.head_dim * shape.heads;
+                fmt::print("{:14} {:>6} {:8} {:6} {:10.1f} {:10.1f}\n", shape.name,
+                           Info(dtype).name, context, rows, seconds * 1e6, flops / seconds * 1e-9);
+            }
         }
     }
 }
@@ -173,7 +175,7 @@ void Decode(const Kernels& kernels) {
     fmt::print("one token, one layer, 1 core\n{:14} {:>6} {:>8} {:>10} {:>10} {:>10} {:>10}\n",
                "model", "cache", "context", "us warm", "GB/s", "us cold", "GB/s");
     for (const Shape& shape : kShapes) {
-        for (DType dtype : {DType::kF16, DType::kQ8_0}) {
+        for (DType dtype : {DType::kF16, DType::kBF16, DType::kQ8_0}) {
             for (int64_t context : {64, 512, 2048, 8192}) {
                 Problem problem(kernels, shape, dtype, context, 1);
                 const double warm = problem.Time(), cold = problem.TimeCold();

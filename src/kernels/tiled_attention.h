@@ -10,6 +10,9 @@
 // positions whatever the step holds, a score is one chain of FMAs over dims, an output one chain
 // over keys, and what a mask leaves out adds an exact zero; tiles outside a window are not read. So
 // one row gives the same bits as that row among many, in any chunk and on any number of parts.
+//
+// A BF16 cache meets BF16 where the CPU multiplies it (Simd::kDots): queries and weights are rounded
+// to it, and a chain takes two dims, or two keys, at a time. A sum of weights is of the rounded ones.
 #pragma once
 
 #include <algorithm>
@@ -24,21 +27,51 @@ inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kMicroRows = 6;           // queries whose sums are in registers at a time
 inline constexpr int64_t kDirectQueries = 12;  // up to here the cache is read without converting
 
-// How kLanes elements of a cache become floats.
+// Where one of two factors comes from: rows of a tile (of K: a dim of 64 keys; of V: the values of a
+// key), kStep at a time. The other factors stand one after another as floats, or as pairs of BF16.
+//   kElementBytes  from a column to the next of a row in memory
+//   kRowElement    bytes of a row for each of its columns
 template <typename Simd, DType dtype>
-struct Element {
-    static constexpr int64_t kBytes = dtype == DType::kF32 ? 4 : 2;
-    static typename Simd::Float Load(const std::byte* from) {
+struct SingleRows {
+    using Float = typename Simd::Float;
+    static constexpr int64_t kStep = 1;
+    static constexpr int64_t kElementBytes = dtype == DType::kF32 ? 4 : 2;
+    static constexpr int64_t kRowElement = kElementBytes;
+    // A tile that is read from the cache comes from memory: what was converted is in the cache of
+    // the core. (Float32 caches are for reference runs.)
+    static constexpr bool kPrefetch = dtype != DType::kF32;
+    // `rows` of them are left.
+    static Float Load(const std::byte* from, int64_t /*stride*/ = 0, int64_t /*rows*/ = 1) {
         if constexpr (dtype == DType::kF32) return Simd::Load(reinterpret_cast<const float*>(from));
         if constexpr (dtype == DType::kF16) return Simd::LoadF16(from);
         if constexpr (dtype == DType::kBF16) return Simd::LoadBF16(from);
     }
+    static float Factor(const float* factors, int64_t i) { return factors[i]; }
+    static Float Add(Float x, Float y, Float sum) { return Simd::Fma(x, y, sum); }
 };
 
-// A tile that is read from the cache comes from memory: what was converted is in the cache of the
-// core. (Float32 caches are for reference runs.)
-template <DType dtype>
-inline constexpr bool kPrefetch = dtype != DType::kF32;
+// Two rows of BF16 as the cache has them; what a mask leaves out is not read.
+template <typename Simd>
+struct RowPairs {
+    using Float = typename Simd::Float;
+    static constexpr int64_t kStep = 2, kElementBytes = 2, kRowElement = 2;
+    static constexpr bool kPrefetch = true;
+    static Float Load(const std::byte* from, int64_t stride, int64_t rows) {
+        return rows > 1 ? Simd::PairRows(from, from + stride) : Simd::PairRow(from);
+    }
+    static float Factor(const float* factors, int64_t i) { return factors[i / 2]; }
+    static Float Add(Float x, Float y, Float sum) { return Simd::Dot(x, y, sum); }
+};
+
+// The same, put together beforehand.
+template <typename Simd>
+struct PairedRows : RowPairs<Simd> {
+    static constexpr int64_t kElementBytes = 4;
+    static constexpr bool kPrefetch = false;
+    static typename Simd::Float Load(const std::byte* from, int64_t, int64_t) {
+        return Simd::Load(reinterpret_cast<const float*>(from));
+    }
+};
 
 // Vectors side by side whose sums, with `rows` queries, fit the registers.
 template <typename Simd>
@@ -79,12 +112,11 @@ struct Block {
 
 // ---- Scores ------------------------------------------------------------------------------------
 
-template <typename Simd, DType dtype, int kRows, int kCols>
+template <typename Simd, typename Source, int kRows, int kCols>
 inline void ScoreStrip(const Block& block, const Tile& tile, int64_t query, int64_t column) {
     using Float = typename Simd::Float;
-    using Elements = Element<Simd, dtype>;
-    constexpr int64_t kStride = kTileKeys * Elements::kBytes;
-    constexpr int64_t kVector = Simd::kLanes * Elements::kBytes;
+    constexpr int64_t kStride = kTileKeys * Source::kRowElement;
+    constexpr int64_t kVector = Simd::kLanes * Source::kElementBytes;
     const std::byte* k = tile.k + column * kVector;
     const std::byte* next = tile.next_k + column * kVector;
     const float* q = block.q + query * block.padded;
@@ -92,17 +124,18 @@ inline void ScoreStrip(const Block& block, const Tile& tile, int64_t query, int6
     for (auto& row : sums) {
         for (Float& sum : row) sum = Simd::Zero();
     }
-    for (int64_t d = 0; d < block.head_dim; ++d) {
+    for (int64_t d = 0; d < block.head_dim; d += Source::kStep) {
         Float keys[kCols];
         for (int c = 0; c < kCols; ++c) {
-            keys[c] = Elements::Load(k + d * kStride + c * kVector);
-            if (kPrefetch<dtype> && c * kVector % 64 == 0) {
-                __builtin_prefetch(next + d * kStride + c * kVector);
+            keys[c] = Source::Load(k + d * kStride + c * kVector, kStride, block.head_dim - d);
+            if (!Source::kPrefetch || c * kVector % 64 != 0) continue;
+            for (int64_t i = d; i < d + Source::kStep; ++i) {
+                __builtin_prefetch(next + i * kStride + c * kVector);
             }
         }
         for (int r = 0; r < kRows; ++r) {
-            const Float value = Simd::Set(q[r * block.padded + d]);
-            for (int c = 0; c < kCols; ++c) sums[r][c] = Simd::Fma(value, keys[c], sums[r][c]);
+            const Float value = Simd::Set(Source::Factor(q + r * block.padded, d));
+            for (int c = 0; c < kCols; ++c) sums[r][c] = Source::Add(value, keys[c], sums[r][c]);
         }
     }
     float* to = block.scores + query * kTileKeys + column * Simd::kLanes;
@@ -113,15 +146,15 @@ inline void ScoreStrip(const Block& block, const Tile& tile, int64_t query, int6
     }
 }
 
-template <typename Simd, DType dtype, int kRows, int kCols = Columns<Simd>(kRows)>
+template <typename Simd, typename Source, int kRows, int kCols = Columns<Simd>(kRows)>
 inline void Scores(const Block& block, const Tile& tile, int64_t query, int64_t column,
                    int64_t columns) {
     for (; column + kCols <= columns; column += kCols) {
-        ScoreStrip<Simd, dtype, kRows, kCols>(block, tile, query, column);
+        ScoreStrip<Simd, Source, kRows, kCols>(block, tile, query, column);
     }
     if constexpr (kCols > 1) {
         if (column < columns) {
-            Scores<Simd, dtype, kRows, kCols / 2>(block, tile, query, column, columns);
+            Scores<Simd, Source, kRows, kCols / 2>(block, tile, query, column, columns);
         }
     }
 }
@@ -152,9 +185,17 @@ inline void CapScores(const Block& block, float soft_cap, int64_t query, int64_t
     }
 }
 
-// Turns the scores of queries [query, query + rows) into weights and brings maxima and sums up to
-// date. `columns`: vectors of the tile that any of them sees.
+// Vector `c` of a tile's scores as weights, for a query that sees keys [skipped, seen) of it.
 template <typename Simd>
+inline typename Simd::Float Weight(const float* scores, int64_t c, int64_t skipped, int64_t seen,
+                                   typename Simd::Float largest) {
+    const auto weight = Exp2<Simd>(Simd::Sub(Simd::Load(scores + c * Simd::kLanes), largest));
+    return Masked<Simd>(weight, c, skipped, seen, Simd::Zero());
+}
+
+// Turns the scores of queries [query, query + rows) into weights, single or in pairs, and brings
+// maxima and sums up to date. `columns`: vectors of the tile that any of them sees.
+template <typename Simd, bool kPairs>
 inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows, int64_t columns) {
     using Float = typename Simd::Float;
     constexpr int64_t kLanes = Simd::kLanes;
@@ -182,11 +223,20 @@ inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows,
         float* sums = block.sums + i * 16;
         const Float largest = Simd::Set(block.largest[i]);
         Float sum = Simd::Mul(Simd::Load(sums), Simd::Set(block.shrink[i]));
-        for (int64_t c = 0; c < columns; ++c) {
-            Float weight = Exp2<Simd>(Simd::Sub(Simd::Load(scores + c * kLanes), largest));
-            weight = Masked<Simd>(weight, c, skipped, seen, Simd::Zero());
-            Simd::Store(scores + c * kLanes, weight);
-            sum = Simd::Add(sum, weight);
+        for (int64_t c = 0; c < columns; c += kPairs ? 2 : 1) {
+            Float weight = Weight<Simd>(scores, c, skipped, seen, largest);
+            if constexpr (kPairs) {
+                const Float second = c + 1 < columns
+                                         ? Weight<Simd>(scores, c + 1, skipped, seen, largest)
+                                         : Simd::Zero();
+                const Float pairs = Simd::Pairs(weight, second);
+                Simd::Store(scores + c * kLanes / 2, pairs);
+                sum = Simd::Add(sum, Simd::Add(Simd::FirstOfPairs(pairs),
+                                               Simd::SecondOfPairs(pairs)));
+            } else {
+                Simd::Store(scores + c * kLanes, weight);
+                sum = Simd::Add(sum, weight);
+            }
         }
         Simd::Store(sums, sum);
     }
@@ -194,11 +244,10 @@ inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows,
 
 // ---- Values ------------------------------------------------------------------------------------
 
-template <typename Simd, DType dtype, int kRows, int kCols>
+template <typename Simd, typename Source, int kRows, int kCols>
 inline void ValueStrip(const Block& block, const Tile& tile, int64_t query, int64_t keys,
                        int64_t column) {
     using Float = typename Simd::Float;
-    using Elements = Element<Simd, dtype>;
     float* out = block.out + query * block.padded + column * Simd::kLanes;
     Float sums[kRows][kCols];
     for (int r = 0; r < kRows; ++r) {
@@ -207,22 +256,25 @@ inline void ValueStrip(const Block& block, const Tile& tile, int64_t query, int6
             sums[r][c] = Simd::Mul(Simd::Load(out + r * block.padded + c * Simd::kLanes), shrink);
         }
     }
-    constexpr int64_t kVector = Simd::kLanes * Elements::kBytes;
+    constexpr int64_t kVector = Simd::kLanes * Source::kElementBytes;
     const std::byte* v = tile.v + column * kVector;
     const std::byte* next = tile.next_v + column * kVector;
     const float* weights = block.scores + query * kTileKeys;
-    for (int64_t j = 0; j < keys; ++j) {
+    for (int64_t j = 0; j < keys; j += Source::kStep) {
         Float values[kCols];
         for (int c = 0; c < kCols; ++c) {
-            values[c] = Elements::Load(v + c * kVector);
-            if (kPrefetch<dtype> && c * kVector % 64 == 0) __builtin_prefetch(next + c * kVector);
+            values[c] = Source::Load(v + c * kVector, tile.v_stride, keys - j);
+            if (!Source::kPrefetch || c * kVector % 64 != 0) continue;
+            for (int64_t i = 0; i < Source::kStep; ++i) {
+                __builtin_prefetch(next + i * tile.v_stride + c * kVector);
+            }
         }
         for (int r = 0; r < kRows; ++r) {
-            const Float weight = Simd::Set(weights[r * kTileKeys + j]);
-            for (int c = 0; c < kCols; ++c) sums[r][c] = Simd::Fma(weight, values[c], sums[r][c]);
+            const Float weight = Simd::Set(Source::Factor(weights + r * kTileKeys, j));
+            for (int c = 0; c < kCols; ++c) sums[r][c] = Source::Add(weight, values[c], sums[r][c]);
         }
-        v += tile.v_stride;
-        next += tile.v_stride;
+        v += Source::kStep * tile.v_stride;
+        next += Source::kStep * tile.v_stride;
     }
     for (int r = 0; r < kRows; ++r) {
         for (int c = 0; c < kCols; ++c) {
@@ -231,15 +283,15 @@ inline void ValueStrip(const Block& block, const Tile& tile, int64_t query, int6
     }
 }
 
-template <typename Simd, DType dtype, int kRows, int kCols = Columns<Simd>(kRows)>
+template <typename Simd, typename Source, int kRows, int kCols = Columns<Simd>(kRows)>
 inline void Values(const Block& block, const Tile& tile, int64_t query, int64_t keys,
                    int64_t column, int64_t columns) {
     for (; column + kCols <= columns; column += kCols) {
-        ValueStrip<Simd, dtype, kRows, kCols>(block, tile, query, keys, column);
+        ValueStrip<Simd, Source, kRows, kCols>(block, tile, query, keys, column);
     }
     if constexpr (kCols > 1) {
         if (column < columns) {
-            Values<Simd, dtype, kRows, kCols / 2>(block, tile, query, keys, column, columns);
+            Values<Simd, Source, kRows, kCols / 2>(block, tile, query, keys, column, columns);
         }
     }
 }
@@ -258,7 +310,7 @@ inline void WithRows(int64_t rows, Function function) {
 }
 
 // All queries of the block that see anything of the tile.
-template <typename Simd, DType dtype>
+template <typename Simd, typename Source>
 void AttendTile(Block& block, const Tile& tile, float soft_cap) {
     int64_t first = 0, end = block.count;
     while (block.last[first] < tile.begin) ++first;
@@ -271,16 +323,16 @@ void AttendTile(Block& block, const Tile& tile, float soft_cap) {
         const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
         const int64_t columns = (seen(query, rows) + Simd::kLanes - 1) / Simd::kLanes;
         WithRows(rows, [&](auto constant) {
-            Scores<Simd, dtype, decltype(constant)::value>(block, tile, query, 0, columns);
+            Scores<Simd, Source, decltype(constant)::value>(block, tile, query, 0, columns);
         });
         if (soft_cap != 0) CapScores<Simd>(block, soft_cap, query, rows, columns);
-        Softmax<Simd>(block, tile, query, rows, columns);
+        Softmax<Simd, Source::kStep == 2>(block, tile, query, rows, columns);
     }
     for (int64_t query = first; query < end; query += kMicroRows) {
         const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
         WithRows(rows, [&](auto constant) {
-            Values<Simd, dtype, decltype(constant)::value>(block, tile, query, seen(query, rows), 0,
-                                                           block.padded / Simd::kLanes);
+            Values<Simd, Source, decltype(constant)::value>(block, tile, query, seen(query, rows),
+                                                            0, block.padded / Simd::kLanes);
         });
     }
 }
@@ -305,14 +357,13 @@ Tile FindTile(const AttentionArgs& args, const Block& block, int64_t begin) {
 // `count` elements in a row; the last vector is filled up with zeros.
 template <typename Simd, DType dtype>
 inline void ConvertRow(const std::byte* from, int64_t count, float* to) {
-    using Elements = Element<Simd, dtype>;
+    using Elements = SingleRows<Simd, dtype>;
+    constexpr int64_t kBytes = Elements::kElementBytes;
     ForVectors<Simd>(
-        0, count,
-        [&](int64_t i) { Simd::Store(to + i, Elements::Load(from + i * Elements::kBytes)); },
+        0, count, [&](int64_t i) { Simd::Store(to + i, Elements::Load(from + i * kBytes)); },
         [&](int64_t i, int64_t left) {
-            std::byte padded[Elements::kBytes * Simd::kLanes] = {};
-            std::memcpy(padded, from + i * Elements::kBytes,
-                        static_cast<size_t>(left * Elements::kBytes));
+            std::byte padded[kBytes * Simd::kLanes] = {};
+            std::memcpy(padded, from + i * kBytes, static_cast<size_t>(left * kBytes));
             Simd::Store(to + i, Elements::Load(padded));
         });
 }
@@ -369,7 +420,70 @@ Tile ConvertTile(const Block& block, DType dtype, const Tile& tile, float* k, fl
     return floats;
 }
 
+// `count` columns of two rows of BF16 (null: zeros), in pairs; the last vector is filled up.
+template <typename Simd>
+inline void PairTwoRows(const std::byte* first, const std::byte* second, int64_t count, float* to) {
+    const auto pair = [&](const std::byte* a, const std::byte* b, int64_t i) {
+        Simd::Store(to + i, b != nullptr ? Simd::PairRows(a, b) : Simd::PairRow(a));
+    };
+    ForVectors<Simd>(
+        0, count,
+        [&](int64_t i) {
+            pair(first + 2 * i, second != nullptr ? second + 2 * i : nullptr, i);
+        },
+        [&](int64_t i, int64_t left) {
+            std::byte a[2 * Simd::kLanes] = {}, b[2 * Simd::kLanes] = {};
+            const auto bytes = static_cast<size_t>(2 * left);
+            std::memcpy(a, first + 2 * i, bytes);
+            if (second != nullptr) std::memcpy(b, second + 2 * i, bytes);
+            pair(a, second != nullptr ? b : nullptr, i);
+        });
+}
+
+// The same tile of BF16 in pairs of rows: `k` [head_dim / 2][64], `v` [keys / 2][padded].
+template <typename Simd>
+Tile PairTile(const Block& block, const Tile& tile, float* k, float* v) {
+    constexpr int64_t kStride = kTileKeys * 2;
+    for (int64_t d = 0; d < block.head_dim; d += 2) {
+        const std::byte* row = tile.k + d * kStride;
+        const std::byte* second = d + 1 < block.head_dim ? row + kStride : nullptr;
+        PairTwoRows<Simd>(row, second, kTileKeys, k + d / 2 * kTileKeys);
+    }
+    for (int64_t j = 0; j < tile.keys; j += 2) {
+        float* to = v + j / 2 * block.padded;
+        std::fill(to + block.padded - 16, to + block.padded, 0.0f);
+        const std::byte* row = tile.v + j * tile.v_stride;
+        const std::byte* second = j + 1 < tile.keys ? row + tile.v_stride : nullptr;
+        PairTwoRows<Simd>(row, second, block.head_dim, to);
+    }
+    Tile pairs = tile;
+    pairs.k = pairs.next_k = reinterpret_cast<const std::byte*>(k);
+    pairs.v = pairs.next_v = reinterpret_cast<const std::byte*>(v);
+    pairs.v_stride = block.padded * 2;
+    return pairs;
+}
+
 // ---- A block -----------------------------------------------------------------------------------
+
+// The cache is multiplied in pairs.
+template <typename Simd>
+bool MeetsPairs(const AttentionArgs& args) {
+    return Simd::kDots && args.k_cache.dtype == DType::kBF16;
+}
+
+// `padded` floats of a query, the last of them behind the head, in place.
+template <typename Simd>
+inline void PairQuery(float* q, int64_t head_dim, int64_t padded) {
+    std::fill(q + head_dim, q + padded, 0.0f);
+    if constexpr (Simd::kDots) {
+        for (int64_t d = 0; d < padded; d += 2 * Simd::kLanes) {
+            const auto first = Simd::Load(q + d);
+            const bool two = d + Simd::kLanes < padded;
+            const auto second = two ? Simd::Load(q + d + Simd::kLanes) : Simd::Zero();
+            Simd::Store(q + d / 2, Simd::Pairs(first, second));
+        }
+    }
+}
 
 template <typename Simd>
 void BeginBlock(const AttentionArgs& args, const Block& block) {
@@ -388,6 +502,7 @@ void BeginBlock(const AttentionArgs& args, const Block& block) {
             [&](int64_t d, int64_t left) {
                 Simd::Store(to + d, Simd::Mul(Simd::LoadFirst(q + d, left), scale));
             });
+        if (MeetsPairs<Simd>(args)) PairQuery<Simd>(to, block.head_dim, block.padded);
         block.last[i] = run.sequence->position + row;
         block.first[i] = args.FirstKey(block.last[i]);
         // A sink is a score that came before all others, with a value of zeros.
@@ -488,17 +603,26 @@ class Bundle {
             next < block_[after].End() ? FindTile<Simd>(args_, block_[after], next) : tile;
         tile.next_k = next_tile.k;
         tile.next_v = next_tile.v;
-        if (dtype == DType::kQ8_0 || head_dim_ % 16 != 0 ||
-            (block.count > kDirectQueries && dtype != DType::kF32)) {
-            tile = ConvertTile<Simd>(block, dtype, tile, k_tile_, v_tile_);
-            AttendTile<Simd, DType::kF32>(block, tile, args_.soft_cap);
-        } else if (dtype == DType::kF16) {
-            AttendTile<Simd, DType::kF16>(block, tile, args_.soft_cap);
-        } else if (dtype == DType::kBF16) {
-            AttendTile<Simd, DType::kBF16>(block, tile, args_.soft_cap);
-        } else {
-            AttendTile<Simd, DType::kF32>(block, tile, args_.soft_cap);
+        const bool direct = head_dim_ % 16 == 0 && block.count <= kDirectQueries;
+        if constexpr (Simd::kDots) {
+            if (MeetsPairs<Simd>(args_)) return AttendPairs(block, tile, direct);
         }
+        if (dtype == DType::kQ8_0 || head_dim_ % 16 != 0 || (!direct && dtype != DType::kF32)) {
+            tile = ConvertTile<Simd>(block, dtype, tile, k_tile_, v_tile_);
+            AttendTile<Simd, SingleRows<Simd, DType::kF32>>(block, tile, args_.soft_cap);
+        } else if (dtype == DType::kF16) {
+            AttendTile<Simd, SingleRows<Simd, DType::kF16>>(block, tile, args_.soft_cap);
+        } else if (dtype == DType::kBF16) {
+            AttendTile<Simd, SingleRows<Simd, DType::kBF16>>(block, tile, args_.soft_cap);
+        } else {
+            AttendTile<Simd, SingleRows<Simd, DType::kF32>>(block, tile, args_.soft_cap);
+        }
+    }
+
+    void AttendPairs(Block& block, Tile tile, bool direct) {
+        if (direct) return AttendTile<Simd, RowPairs<Simd>>(block, tile, args_.soft_cap);
+        tile = PairTile<Simd>(block, tile, k_tile_, v_tile_);
+        AttendTile<Simd, PairedRows<Simd>>(block, tile, args_.soft_cap);
     }
 
     const AttentionArgs& args_;

@@ -149,12 +149,14 @@ class AttentionCase {
 
     // The plain formula in double over what the cache holds; `bound` gets, for each output, what
     // float32 rounding may change: see the derivation at ErrorBound.
-    void Expected(std::vector<double>* out, std::vector<double>* bound) const {
+    // With `halves` the kernel rounds queries and weights to BF16 where the cache holds that.
+    void Expected(std::vector<double>* out, std::vector<double>* bound, bool halves = false) const {
         for (size_t s = 0; s < sequences_.size(); ++s) {
             const std::vector<float> keys = Held(s, true), values = Held(s, false);
             for (int64_t i = 0; i < sequences_[s].row_count; ++i) {
                 for (int64_t head = 0; head < shape_.heads; ++head) {
-                    ExpectedRow(s, i, head, keys.data(), values.data(), out, bound);
+                    ExpectedRow(s, i, head, keys.data(), values.data(), out, bound,
+                                halves && shape_.dtype == DType::kBF16);
                 }
             }
         }
@@ -215,8 +217,17 @@ class AttentionCase {
         return most_value * (4 * score + static_cast<double>(2 * n + 40) * kUlp) + 1e-38;
     }
 
+    // A query that is rounded to BF16, by 2^-9 at most, moves a score by 2^-9 of the sum of its
+    // products' magnitudes, and so a weight by the factor e to that. The rounding of the weight is
+    // one more of 2^-9. The result is a mean by weights that are divided by their sum: where each
+    // is off by a factor of 1 + e or 1 / (1 + e), it is off by 2e / (1 - e) of the largest value.
+    static double HalvesBound(double most_score, double most_value) {
+        const double e = std::exp(0x1p-9 * most_score) * (1 + 0x1p-9) - 1;
+        return most_value * (e < 0.5 ? std::min(2.0, 2 * e / (1 - e)) : 2.0);
+    }
+
     void ExpectedRow(size_t s, int64_t index, int64_t head, const float* keys, const float* values,
-                     std::vector<double>* out, std::vector<double>* bound) const {
+                     std::vector<double>* out, std::vector<double>* bound, bool halves) const {
         const int64_t head_dim = shape_.head_dim;
         const int64_t row = sequences_[s].row_begin + index;
         const int64_t count = sequences_[s].position + index + 1;
@@ -260,8 +271,9 @@ class AttentionCase {
             }
             out->push_back(value / sum);
         }
-        bound->insert(bound->end(), static_cast<size_t>(head_dim),
-                      ErrorBound(head_dim, count, most_score, most_value));
+        double error = ErrorBound(head_dim, count, most_score, most_value);
+        if (halves) error += HalvesBound(most_score, most_value);
+        bound->insert(bound->end(), static_cast<size_t>(head_dim), error);
     }
 
     AttentionShape shape_;

@@ -13,6 +13,7 @@ struct Simd {
     using Float = __m256;
     static constexpr int kLanes = 8;
     static constexpr int kRegisters = 16;
+    static constexpr bool kDots = false;
 
     // All ones in the first `count` lanes, 0 to kLanes.
     static __m256i First(int64_t count) {

@@ -12,6 +12,7 @@ struct Simd {
     using Float = __m512;
     static constexpr int kLanes = 16;
     static constexpr int kRegisters = 32;
+    static constexpr bool kDots = true;  // multiplies BF16
 
     static __mmask16 First(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
 
@@ -60,6 +61,31 @@ struct Simd {
         const __m512i kept = _mm512_mask_blend_epi32(nan, rounded, quiet);
         _mm256_storeu_si256(static_cast<__m256i*>(to),
                             _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16)));
+    }
+
+    // Pairs of BF16, one in each lane: of the elements of two rows of 16 (the second may be zeros),
+    // and of neighbours of 32 floats, rounded to nearest even (denormals become zeros).
+    static Float PairRows(const void* first, const void* second) {
+        return _mm512_castsi512_ps(
+            _mm512_or_si512(WidenU16(first), _mm512_slli_epi32(WidenU16(second), 16)));
+    }
+    static Float PairRow(const void* first) { return _mm512_castsi512_ps(WidenU16(first)); }
+    static Float Pairs(Float first, Float second) {
+        return reinterpret_cast<Float>(_mm512_cvtne2ps_pbh(second, first));
+    }
+    static Float FirstOfPairs(Float pairs) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+    }
+    static Float SecondOfPairs(Float pairs) {
+        return _mm512_castsi512_ps(
+            _mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-0x10000)));
+    }
+    // sum + the products of the lanes' pairs.
+    static Float Dot(Float x, Float y, Float sum) {
+        return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y));
+    }
+    static __m512i WidenU16(const void* from) {
+        return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)));
     }
 
     static Float Add(Float x, Float y) { return _mm512_add_ps(x, y); }
