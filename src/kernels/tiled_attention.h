@@ -11,8 +11,9 @@
 // over keys, and what a mask leaves out adds an exact zero; tiles outside a window are not read. So
 // one row gives the same bits as that row among many, in any chunk and on any number of parts.
 //
-// A BF16 cache meets BF16 where the CPU multiplies it (Simd::kDots): queries and weights are rounded
-// to it, and a chain takes two dims, or two keys, at a time. A sum of weights is of the rounded ones.
+// A BF16 cache meets BF16 where the CPU multiplies it (Simd::kDots): queries and weights are
+// rounded to it, and a chain takes two dims, or two keys, at a time. A sum of weights is of the
+// rounded ones.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +28,8 @@ inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kMicroRows = 6;           // queries whose sums are in registers at a time
 inline constexpr int64_t kDirectQueries = 12;  // up to here the cache is read without converting
 
-// Where one of two factors comes from: rows of a tile (of K: a dim of 64 keys; of V: the values of a
-// key), kStep at a time. The other factors stand one after another as floats, or as pairs of BF16.
+// Where one of two factors comes from: rows of a tile (of K: a dim of 64 keys; of V: the values of
+// a key), kStep at a time. The other factors are floats, one after another, or pairs of BF16.
 //   kElementBytes  from a column to the next of a row in memory
 //   kRowElement    bytes of a row for each of its columns
 template <typename Simd, DType dtype>

@@ -32,8 +32,8 @@ class PrefixCache {
     PrefixCache(PagePool& pool, int64_t page_tokens);
     ~PrefixCache();
 
-    // Adds to `pages` what is known of `tokens` behind their first `had` pages, in whole pages and as
-    // far as `most` tokens in all; each is held for the caller.
+    // Adds to `pages` what is known of `tokens` behind their first `had` pages, in whole pages and
+    // as far as `most` tokens in all; each is held for the caller.
     void Extend(std::span<const int32_t> tokens, int64_t had, int64_t most,
                 std::vector<int32_t>& pages);
     // The page that agrees longest with what follows the first `had` pages of `tokens`, as far as

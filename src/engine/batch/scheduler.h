@@ -56,7 +56,7 @@ struct Sequence {
     int64_t plan = 0;        // the last one that it has rows in
     bool in_flight = false;  // a token of it is on its way: it is left alone
     std::vector<int32_t> pages{};
-    // The page of others, held until it is copied, of which this one's last page begins with a copy.
+    // The page of others, held until then, with a copy of which this one's last page begins.
     PrefixCache::Part copy{};
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
 };
