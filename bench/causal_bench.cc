@@ -1,5 +1,6 @@
 // Causal attention of training, forward and backward: GFLOP/s of what the mask leaves (forward 4,
-// backward 10 FLOPs a pair and dim), for one sequence of 2048 rows.
+// backward 10 FLOPs a pair and dim), for 2048 rows of one sequence or of four. f32 and bf16 are how
+// matrices are stored and multiplied.
 //
 //     causal_bench [reference|avx2|avx512|amx]
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 
 #include "base/deadline.h"
 #include "kernels/dense/dense.h"
+#include "tensor/half.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -22,6 +24,8 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {
     {"smollm2-135m", 9, 3, 64}, {"llama-3.2-1b", 32, 8, 64}, {"llama-3.1-8b", 32, 8, 128}};
+
+constexpr int64_t kRows = 2048;
 
 std::vector<float> Numbers(int64_t count) {
     std::vector<float> values(static_cast<size_t>(count));
@@ -53,38 +57,42 @@ double Seconds(int threads, int64_t scratch_bytes, const Call& call) {
     return best;
 }
 
-void Measure(const DenseKernels& kernels, const Shape& shape, Compute compute, int threads) {
-    constexpr int32_t kRows = 2048;
+// A matrix of either type.
+struct Values {
+    std::vector<float> floats;
+    std::vector<uint16_t> halves;
+    int64_t stride;
+    Element type;
+    Values(int64_t rows, int64_t cols, Element element)
+        : floats(Numbers(rows * cols)), stride(cols), type(element) {
+        for (float x : floats) halves.push_back(F32ToBF16(x));
+    }
+    Matrix View() {
+        if (type == Element::kBf16) return {halves.data(), stride, type};
+        return {floats.data(), stride, type};
+    }
+};
+
+void Measure(const DenseKernels& kernels, const Shape& shape, int64_t length, Element type,
+             int threads) {
     const int64_t width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
-    const auto q = Numbers(kRows * width), k = Numbers(kRows * kv_width), v = k, dout = q;
-    std::vector<float> out = q, dq = q, dk = k, dv = k;
+    Values q(kRows, width, type), dout = q, out = q, dq = q;
+    Values k(kRows, kv_width, type), v = k, dk = k, dv = k;
     std::vector<float> lse(static_cast<size_t>(shape.heads * kRows));
-    const Sequence sequence{0, kRows, 0, {}};
+    std::vector<Sequence> sequences;
+    for (int64_t row = 0; row < kRows; row += length) {
+        sequences.push_back({static_cast<int32_t>(row), static_cast<int32_t>(length), 0, {}});
+    }
     CausalArgs forward;
-    forward.args = {{&sequence, 1},
-                    q.data(),
-                    k.data(),
-                    v.data(),
-                    width,
-                    kv_width,
-                    kv_width,
-                    shape.heads,
-                    shape.kv_heads,
-                    shape.head_dim,
-                    0,
-                    shape.heads / shape.kv_heads,
-                    0,
-                    0.125f};
-    forward.out = out.data(), forward.out_stride = width;
+    forward.sequences = sequences;
+    forward.q = q.View(), forward.k = k.View(), forward.v = v.View(), forward.out = out.View();
+    forward.heads = shape.heads, forward.kv_heads = shape.kv_heads;
+    forward.head_dim = shape.head_dim, forward.group = shape.heads / shape.kv_heads;
+    forward.scale = 0.125f;
     forward.lse = lse.data(), forward.lse_stride = kRows;
-    forward.compute = compute;
-    CausalGradArgs backward;
-    backward.args = {forward.args, dout.data(), width,    dq.data(), dk.data(),
-                     dv.data(),    width,       kv_width, kv_width};
-    backward.out = out.data(), backward.out_stride = width;
-    backward.lse = lse.data(), backward.lse_stride = kRows;
-    backward.compute = compute;
-    const double pairs = 0.5e-9 * kRows * (kRows + 1) * static_cast<double>(width);
+    forward.compute = type == Element::kF32 ? Compute::kF32 : Compute::kBf16;
+    const CausalGradArgs backward{forward, dout.View(), dq.View(), dk.View(), dv.View()};
+    const double pairs = 0.5e-9 * static_cast<double>(kRows * (length + 1) * width);
     const double there = Seconds(threads, kernels.causal_scratch_bytes(forward),
                                  [&](std::span<std::byte> scratch, int part) {
                                      kernels.causal(forward, scratch, part, threads);
@@ -93,8 +101,8 @@ void Measure(const DenseKernels& kernels, const Shape& shape, Compute compute, i
                                 [&](std::span<std::byte> scratch, int part) {
                                     kernels.causal_grad(backward, scratch, part, threads);
                                 });
-    fmt::print("{:14} {:>5} {:8} {:10.2f} {:8.0f} {:10.2f} {:8.0f}\n", shape.name,
-               compute == Compute::kF32 ? "f32" : "bf16", threads, there * 1e3, 4 * pairs / there,
+    fmt::print("{:14} {:>5} {:>5} {:8} {:10.2f} {:8.0f} {:10.2f} {:8.0f}\n", shape.name, length,
+               type == Element::kF32 ? "f32" : "bf16", threads, there * 1e3, 4 * pairs / there,
                back * 1e3, 10 * pairs / back);
     std::fflush(stdout);
 }
@@ -107,12 +115,14 @@ int Main(int argc, char** argv) {
         }
     }
     const DenseKernels& kernels = DenseKernelsFor(level);
-    fmt::print("kernels: {}\n{:14} {:>5} {:>8} {:>10} {:>8} {:>10} {:>8}\n",
-               CpuLevelName(kernels.level), "model", "", "threads", "ms", "GFLOP/s", "ms back",
-               "GFLOP/s");
+    fmt::print("kernels: {}\n{:14} {:>5} {:>5} {:>8} {:>10} {:>8} {:>10} {:>8}\n",
+               CpuLevelName(kernels.level), "model", "rows", "", "threads", "ms", "GFLOP/s",
+               "ms back", "GFLOP/s");
     for (const Shape& shape : kShapes) {
-        for (Compute compute : {Compute::kF32, Compute::kBf16}) {
-            for (int threads : {1, 2}) Measure(kernels, shape, compute, threads);
+        for (int64_t length : {kRows / 4, kRows}) {
+            for (Element type : {Element::kF32, Element::kBf16}) {
+                for (int threads : {1, 2}) Measure(kernels, shape, length, type, threads);
+            }
         }
     }
     return 0;

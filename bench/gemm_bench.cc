@@ -1,10 +1,10 @@
-// GFLOP/s of the products of training: y = x . W^T, dx = dy . W, dW += dy^T . x.
+// GFLOP/s of the products of training: y = x . W^T, dx = dy . W, dW += dy^T . x, and of the output
+// head, a chunk of rows at a time; above them what the core's registers allow.
 //
 //     gemm_bench [LEVEL]    LEVEL: reference, avx2, avx512 or amx
 //
-// Column "bf16": float32 operands, rounded as they are packed; "halves": operands that are bfloat16
-// in memory, as PyTorch's are (whose results are, too; here they are float32). Beside PyTorch, in
-// the same run of the machine:
+// Column "bf16": float32 in memory, rounded as it is packed; "halves": all three matrices bfloat16
+// in memory, as PyTorch's are. Beside PyTorch, in the same run of the machine:
 //
 //     gemm_bench; python3 bench/gemm_torch.py
 #include <fmt/format.h>
@@ -28,7 +28,8 @@ struct Shape {
     int64_t tokens, outs, ins;
 };
 constexpr Shape kShapes[] = {{2048, 576, 576},  {2048, 192, 576},   {2048, 1536, 576},
-                             {2048, 576, 1536}, {2048, 49152, 576}, {2048, 2048, 2048}};
+                             {2048, 576, 1536}, {256, 49152, 576},  {512, 49152, 576},
+                             {2048, 2048, 2048}};
 
 // Memory as programs have it: whole cache lines.
 template <typename T>
@@ -77,26 +78,78 @@ void Measure(const DenseKernels& kernels, const Shape& shape, int threads) {
     const Buffer<float> x = Random(tokens * ins), w = Random(outs * ins);
     Buffer<float> y = Random(tokens * outs), dx = x, dw = w;
     const Buffer<uint16_t> x_bf16(x.size(), 0x3f80), w_bf16(w.size(), 0x3f80);
-    const Buffer<uint16_t> y_bf16(y.size(), 0x3f80);
-    const uint16_t* halves_a[] = {x_bf16.data(), y_bf16.data(), y_bf16.data()};
-    const uint16_t* halves_b[] = {w_bf16.data(), w_bf16.data(), x_bf16.data()};
-    GemmArgs forms[] = {
-        {x.data(), ins, 1, w.data(), 1, ins, y.data(), outs, tokens, outs, ins},
-        {y.data(), outs, 1, w.data(), ins, 1, dx.data(), ins, tokens, ins, outs},
-        {y.data(), 1, outs, x.data(), ins, 1, dw.data(), ins, outs, ins, tokens, true}};
-    constexpr const char* kNames[] = {"y = x W^T", "dx = dy W", "dW += dy^T x"};
-    for (int form = 0; form < 3; ++form) {
-        const double flops = 2e-9 * static_cast<double>(tokens * outs) * static_cast<double>(ins);
-        GemmArgs args = forms[form];
-        const double f32 = Seconds(kernels, args, threads);
-        args.compute = Compute::kBf16;
-        const double bf16 = Seconds(kernels, args, threads);
-        args.a_bf16 = halves_a[form], args.b_bf16 = halves_b[form];
-        const double halves = Seconds(kernels, args, threads);
+    Buffer<uint16_t> y_bf16(y.size(), 0x3f80);
+    Buffer<uint16_t> dx_bf16(dx.size()), dw_bf16(dw.size());
+    const auto bf16 = Element::kBf16;
+    struct Form {
+        const char* name;
+        GemmArgs floats, halves;
+    };
+    Form forms[] = {{"y = x W^T",
+                     {{x.data(), ins, 1}, {w.data(), 1, ins}, {y.data(), outs}, tokens, outs, ins},
+                     {{x_bf16.data(), ins, 1, bf16},
+                      {w_bf16.data(), 1, ins, bf16},
+                      {y_bf16.data(), outs, bf16},
+                      tokens,
+                      outs,
+                      ins}},
+                    {"dx = dy W",
+                     {{y.data(), outs, 1}, {w.data(), ins, 1}, {dx.data(), ins}, tokens, ins, outs},
+                     {{y_bf16.data(), outs, 1, bf16},
+                      {w_bf16.data(), ins, 1, bf16},
+                      {dx_bf16.data(), ins, bf16},
+                      tokens,
+                      ins,
+                      outs}},
+                    {"dW += dy^T x",
+                     {{y.data(), 1, outs}, {x.data(), ins, 1}, {dw.data(), ins}, outs, ins, tokens},
+                     {{y_bf16.data(), 1, outs, bf16},
+                      {x_bf16.data(), ins, 1, bf16},
+                      {dw_bf16.data(), ins, bf16},
+                      outs,
+                      ins,
+                      tokens}}};
+    const double flops = 2e-9 * static_cast<double>(tokens * outs) * static_cast<double>(ins);
+    for (Form& form : forms) {
+        form.floats.accumulate = form.halves.accumulate = &form == &forms[2];
+        const double f32 = Seconds(kernels, form.floats, threads);
+        form.floats.compute = form.halves.compute = Compute::kBf16;
+        const double rounded = Seconds(kernels, form.floats, threads);
+        const double halves = Seconds(kernels, form.halves, threads);
         fmt::print("{:5} {:6} {:5} {:13} {:8} {:8.0f} {:8.0f} {:8.0f}\n", tokens, outs, ins,
-                   kNames[form], threads, flops / f32, flops / bf16, flops / halves);
+                   form.name, threads, flops / f32, flops / rounded, flops / halves);
         std::fflush(stdout);
     }
+}
+
+// GFLOP/s of one core whose registers alone are multiplied, by AVX-512: the best of some.
+#define WEFT_TWELVE(op)                                                               \
+    op " %%zmm30, %%zmm31, %%zmm0\n" op " %%zmm30, %%zmm31, %%zmm1\n" op              \
+       " %%zmm30, %%zmm31, %%zmm2\n" op " %%zmm30, %%zmm31, %%zmm3\n" op              \
+       " %%zmm30, %%zmm31, %%zmm4\n" op " %%zmm30, %%zmm31, %%zmm5\n" op              \
+       " %%zmm30, %%zmm31, %%zmm6\n" op " %%zmm30, %%zmm31, %%zmm7\n" op              \
+       " %%zmm30, %%zmm31, %%zmm8\n" op " %%zmm30, %%zmm31, %%zmm9\n" op              \
+       " %%zmm30, %%zmm31, %%zmm10\n" op " %%zmm30, %%zmm31, %%zmm11\n"
+template <typename Twelve>
+double PeakOf(double flops, const Twelve& twelve) {
+    double best = 1e9;
+    for (int round = 0; round < 10; ++round) {
+        const int64_t begin = NowNs();
+        for (int i = 0; i < 400000; ++i) twelve();
+        best = std::min(best, static_cast<double>(NowNs() - begin) * 1e-9);
+    }
+    return 400000 * 12 * flops / best * 1e-9;
+}
+#define WEFT_SPOILT                                                                     \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+        "xmm11"
+void PrintPeak() {
+    __asm__ volatile("vpxorq %zmm30, %zmm30, %zmm30\nvpxorq %zmm31, %zmm31, %zmm31");
+    const double f32 = PeakOf(
+        32, [] { __asm__ volatile(WEFT_TWELVE("vfmadd231ps") : : : WEFT_SPOILT); });
+    const double bf16 =
+        PeakOf(64, [] { __asm__ volatile(WEFT_TWELVE("vdpbf16ps") : : : WEFT_SPOILT); });
+    fmt::print("registers of one core, AVX-512: f32 {:.0f}, bf16 {:.0f} GFLOP/s\n", f32, bf16);
 }
 
 int Main(int argc, char** argv) {
@@ -107,6 +160,7 @@ int Main(int argc, char** argv) {
         }
     }
     const DenseKernels& kernels = DenseKernelsFor(level);
+    if (kernels.level >= CpuLevel::kAvx512) PrintPeak();
     fmt::print("GFLOP/s, kernels: {}\n{:>5} {:>6} {:>5} {:13} {:>8} {:>8} {:>8} {:>8}\n",
                CpuLevelName(kernels.level), "T", "out", "in", "", "threads", "f32", "bf16",
                "halves");

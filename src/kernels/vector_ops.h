@@ -74,8 +74,8 @@ inline void ForVectors(int64_t begin, int64_t end, OnVector on_vector, OnTail on
 }
 
 // Sums squares in four vectors, whose lanes meet only at the end.
-template <typename Simd>
-inline float SumOfSquares(const float* x, int64_t count) {
+template <typename Simd, typename T>
+inline float SumOfSquares(const T* x, int64_t count) {
     using Float = typename Simd::Float;
     constexpr int64_t kStep = 4 * Simd::kLanes;
     Float sums[4] = {Simd::Zero(), Simd::Zero(), Simd::Zero(), Simd::Zero()};
@@ -153,9 +153,9 @@ struct Rotated {
     Float a, b;
 };
 
-template <typename Simd>
-inline void RotateHalves(const float* x, const float* cosine, const float* sine, float sign,
-                         int64_t pairs, float* y) {
+template <typename Simd, typename T>
+inline void RotateHalves(const T* x, const float* cosine, const float* sine, float sign,
+                         int64_t pairs, T* y) {
     const auto signs = Simd::Set(sign);
     ForVectors<Simd>(
         0, pairs,
@@ -175,9 +175,9 @@ inline void RotateHalves(const float* x, const float* cosine, const float* sine,
         });
 }
 
-template <typename Simd>
-inline void RotateNeighbours(const float* x, const float* cosine, const float* sine, float sign,
-                             int64_t pairs, float* y) {
+template <typename Simd, typename T>
+inline void RotateNeighbours(const T* x, const float* cosine, const float* sine, float sign,
+                             int64_t pairs, T* y) {
     using Float = typename Simd::Float;
     const Float signs = Simd::Set(sign);
     const auto rotate = [&](Float low, Float high, Float c, Float s, Float* low_out,
@@ -197,14 +197,14 @@ inline void RotateNeighbours(const float* x, const float* cosine, const float* s
             Simd::Store(y + 2 * i + Simd::kLanes, high);
         },
         [&](int64_t i, int64_t left) {
-            float pair[2 * Simd::kLanes] = {};
-            std::memcpy(pair, x + 2 * i, static_cast<size_t>(2 * left) * sizeof(float));
+            T pair[2 * Simd::kLanes] = {};
+            std::memcpy(pair, x + 2 * i, static_cast<size_t>(2 * left) * sizeof(T));
             Float low, high;
             rotate(Simd::Load(pair), Simd::Load(pair + Simd::kLanes),
                    Simd::LoadFirst(cosine + i, left), Simd::LoadFirst(sine + i, left), &low, &high);
             Simd::Store(pair, low);
             Simd::Store(pair + Simd::kLanes, high);
-            std::memcpy(y + 2 * i, pair, static_cast<size_t>(2 * left) * sizeof(float));
+            std::memcpy(y + 2 * i, pair, static_cast<size_t>(2 * left) * sizeof(T));
         });
 }
 

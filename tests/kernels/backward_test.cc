@@ -1,6 +1,7 @@
 // The reference backward kernels against naive loops in double (support/naive_ops.h), over random
 // shapes, strides and parts. Elements that a kernel does not own must stay as they were.
 #include "kernels/reference/backward.h"
+#include "kernels/reference/dense.h"
 
 #include <gtest/gtest.h>
 
@@ -46,6 +47,7 @@ struct Both {
         }
     }
     float* data() { return floats.data(); }
+    dense::Matrix view() { return {data(), stride}; }
     Matrix<double> matrix() { return {doubles, rows}; }
 
     // A float sum of n products of numbers of order one errs by at most n * 2^-24 of the sum of
@@ -111,7 +113,7 @@ TEST(Backward, MatMulGradients) {
                             part, parts);
             MatMulGradWeight({dy.data(), x.data(), dy.stride, x.stride, rows, n, k, dw.data()},
                              part, parts);
-            BiasGrad({dy.data(), dy.stride, rows, n, db.data()}, part, parts);
+            kRows.bias_grad({dy.view(), rows, n, db.data()}, part, parts);
         });
         Naive(program::MatMulGradInput{}, {dy.matrix(), weight.matrix()}, {dx.matrix()});
         Naive(program::MatMulGradWeight{}, {dy.matrix(), x.matrix()}, {dw.matrix()});
@@ -129,22 +131,11 @@ TEST(Backward, RmsNormGradients) {
         Both dy(random, rows, cols), x(random, rows, cols), weight(random, group, 1, true);
         Both dx(random, rows, cols), dw(random, group, 1, true);
         Clear(dx);
-        RmsNormGradArgs args;
-        args.dy = dy.data();
-        args.dy_stride = dy.stride;
-        args.x = x.data();
-        args.x_stride = x.stride;
-        args.weight = weight.data();
-        args.eps = 0.5f;
-        args.rows = rows;
-        args.cols = cols;
-        args.group = group;
-        args.dx = dx.data();
-        args.dx_stride = dx.stride;
-        args.dw = dw.data();
+        const dense::RmsNormGradArgs args{dy.view(), x.view(), weight.data(), 0.5f,     rows,
+                                          cols,      group,    dx.view(),     dw.data()};
         InParts(random, [&](int part, int parts) {
-            RmsNormGradInput(args, part, parts);
-            RmsNormGradWeight(args, part, parts);
+            kRows.norm_grad_input(args, part, parts);
+            kRows.norm_grad_weight(args, part, parts);
         });
         Naive(program::RmsNormGradInput{0.5f, group}, {dy.matrix(), x.matrix(), weight.matrix()},
               {dx.matrix()});
@@ -173,15 +164,16 @@ TEST(Backward, AttentionAndItsGradients) {
         Both out(random, rows, q_cols), dout(random, rows, q_cols);
         Both dq(random, rows, q_cols), dk(random, rows, kv_cols), dv(random, rows, kv_cols);
         for (Both* both : {&out, &dq, &dk, &dv}) Clear(*both);
-        const CausalAttentionArgs forward{
-            sequences, q.data(),   k.data(),   v.data(),     q.stride, k.stride,        v.stride,
-            a.heads,   a.kv_heads, a.head_dim, a.first_head, a.group,  a.first_kv_head, a.scale};
-        const CausalAttentionGradArgs backward{forward,   dout.data(), dout.stride,
-                                               dq.data(), dk.data(),   dv.data(),
-                                               dq.stride, dk.stride,   dv.stride};
+        std::vector<float> lse(static_cast<size_t>(a.heads * rows));
+        const dense::CausalArgs forward{
+            sequences,  q.view(),     k.view(), v.view(),        a.heads, a.kv_heads, a.head_dim,
+            a.first_head, a.group,    a.first_kv_head, a.scale,  out.view(), lse.data(), rows};
+        const dense::CausalGradArgs backward{forward, dout.view(), dq.view(), dk.view(), dv.view()};
+        std::vector<std::byte> scratch(
+            static_cast<size_t>(kCausal.causal_grad_scratch_bytes(backward)));
         InParts(random, [&](int part, int parts) {
-            CausalAttention(forward, out.data(), out.stride, part, parts);
-            CausalAttentionGrad(backward, part, parts);
+            kCausal.causal(forward, scratch, part, parts);
+            kCausal.causal_grad(backward, scratch, part, parts);
         });
         Naive(a, {q.matrix(), k.matrix(), v.matrix()}, {out.matrix()}, sequences);
         Naive(program::AttentionGrad{a}, {dout.matrix(), q.matrix(), k.matrix(), v.matrix()},
@@ -201,10 +193,9 @@ TEST(Backward, GluGradient) {
         Clear(dgate);
         Clear(dup);
         const auto activation = random.Int(0, 1) == 0 ? Activation::kSilu : Activation::kGeluTanh;
-        const GluGradArgs args{dout.data(),  gate.data(), up.data(), rows,         cols,
-                               dout.stride,  gate.stride, up.stride, dgate.data(), dup.data(),
-                               dgate.stride, dup.stride,  activation};
-        InParts(random, [&](int part, int parts) { GluGrad(args, part, parts); });
+        const dense::GluGradArgs args{dout.view(), gate.view(),  up.view(),  rows,
+                                      cols,        dgate.view(), dup.view(), activation};
+        InParts(random, [&](int part, int parts) { kRows.glu_grad(args, part, parts); });
         Naive(program::GluGrad{activation}, {dout.matrix(), gate.matrix(), up.matrix()},
               {dgate.matrix(), dup.matrix()});
         dgate.ExpectClose(4, "dgate");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/dense/dense.h"
+#include "tensor/half.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -14,10 +15,30 @@ namespace {
 constexpr float kUntouched = -777.0f;
 const double kUnit = std::ldexp(1.0, -24);
 
-// A float matrix with a stride.
+// A matrix with a stride. Of bfloat16, `data` holds the same numbers as floats.
 struct Floats {
-    int64_t stride;
+    int64_t stride = 0;
     std::vector<float> data;
+    Element type = Element::kF32;
+    std::vector<uint16_t> halves;
+
+    // Numbers that the type can hold, in both places.
+    void Store() {
+        halves.clear();
+        for (float& x : data) {
+            halves.push_back(F32ToBF16(x));
+            if (type == Element::kBf16) x = BF16ToF32(halves.back());
+        }
+    }
+    void Fetch() {
+        for (size_t i = 0; i < data.size() && type == Element::kBf16; ++i) {
+            data[i] = BF16ToF32(halves[i]);
+        }
+    }
+    Matrix View() {
+        if (type == Element::kBf16) return {halves.data(), stride, type};
+        return {data.data(), stride, type};
+    }
     float At(int64_t row, int64_t col) const {
         return data[static_cast<size_t>(row * stride + col)];
     }
@@ -39,6 +60,7 @@ struct Case {
     int64_t heads, kv_heads, dims, first_head, group;
     std::vector<int32_t> counts;  // rows of each sequence; one row between two belongs to none
     Compute compute;
+    Element type = Element::kF32;
 };
 
 class Problem {
@@ -51,14 +73,12 @@ class Problem {
         }
         rows_ = row;
         q_ = Make(c.heads), k_ = Make(c.kv_heads), v_ = Make(c.kv_heads), dout_ = Make(c.heads);
-        auto& args = forward_.args;
-        args.sequences = sequences_;
-        args.q = q_.data.data(), args.k = k_.data.data(), args.v = v_.data.data();
-        args.q_stride = q_.stride, args.k_stride = k_.stride, args.v_stride = v_.stride;
-        args.heads = c.heads, args.kv_heads = c.kv_heads, args.head_dim = c.dims;
-        args.first_head = c.first_head, args.group = c.group;
-        args.first_kv_head = c.first_head / c.group;
-        args.scale = 1 / std::sqrt(static_cast<float>(c.dims));
+        forward_.sequences = sequences_;
+        forward_.q = q_.View(), forward_.k = k_.View(), forward_.v = v_.View();
+        forward_.heads = c.heads, forward_.kv_heads = c.kv_heads, forward_.head_dim = c.dims;
+        forward_.first_head = c.first_head, forward_.group = c.group;
+        forward_.first_kv_head = c.first_head / c.group;
+        forward_.scale = 1 / std::sqrt(static_cast<float>(c.dims));
         forward_.compute = c.compute;
     }
 
@@ -79,25 +99,21 @@ class Problem {
                   {}};
         r.lse.assign(static_cast<size_t>(case_.heads * rows_), kUntouched);
         CausalArgs forward = forward_;
-        forward.out = r.out.data.data(), forward.out_stride = r.out.stride;
+        forward.out = r.out.View();
         forward.lse = r.lse.data(), forward.lse_stride = rows_;
         for (int part = parts - 1; part >= 0; --part) {
             std::vector<std::byte> scratch(
                 static_cast<size_t>(kernels.causal_scratch_bytes(forward)), std::byte{0xff});
             kernels.causal(forward, scratch, part, parts);
         }
-        CausalGradArgs backward;
-        backward.args = {forward.args,     dout_.data.data(), dout_.stride,
-                         r.dq.data.data(), r.dk.data.data(),  r.dv.data.data(),
-                         r.dq.stride,      r.dk.stride,       r.dv.stride};
-        backward.out = r.out.data.data(), backward.out_stride = r.out.stride;
-        backward.lse = r.lse.data(), backward.lse_stride = rows_;
-        backward.compute = forward.compute;
+        Floats dout = dout_;
+        const CausalGradArgs backward{forward, dout.View(), r.dq.View(), r.dk.View(), r.dv.View()};
         for (int part = parts - 1; part >= 0; --part) {
             std::vector<std::byte> scratch(
                 static_cast<size_t>(kernels.causal_grad_scratch_bytes(backward)), std::byte{0xff});
             kernels.causal_grad(backward, scratch, part, parts);
         }
+        for (Floats* floats : {&r.out, &r.dq, &r.dk, &r.dv}) floats->Fetch();
         return r;
     }
 
@@ -115,7 +131,10 @@ class Problem {
         Compare(r.dq, dq, "dq");
         Compare(r.dk, dk, "dk");
         Compare(r.dv, dv, "dv");
-        Compare({rows_, r.lse}, lse, "lse");
+        Floats log_sums;
+        log_sums.stride = rows_;
+        log_sums.data = r.lse;
+        Compare(log_sums, lse, "lse");
     }
 
   private:
@@ -123,11 +142,15 @@ class Problem {
         Floats made = Empty(heads);
         std::normal_distribution<float> normal;
         for (float& x : made.data) x = normal(engine_);
+        made.Store();
         return made;
     }
     Floats Empty(int64_t heads) const {
         const int64_t stride = heads * case_.dims + 3;
-        return {stride, std::vector<float>(static_cast<size_t>(rows_ * stride), kUntouched)};
+        Floats made{stride, std::vector<float>(static_cast<size_t>(rows_ * stride), kUntouched),
+                    case_.type, {}};
+        made.Store();
+        return made;
     }
 
     struct Dot {
@@ -145,6 +168,12 @@ class Problem {
         return dot;
     }
 
+    // A result that is stored as bfloat16 errs by 2^-8 of its own size and of what it errs by.
+    double OfType(double value, double error) const {
+        if (case_.type == Element::kF32) return error;
+        return error + std::ldexp(1.0, -8) * (std::abs(value) + error);
+    }
+
     // Two roundings to bfloat16 make a product err by 2^-8 of it; a float sum of n errs by n units
     // of the sum of sizes. The exponential and its argument add 2^-19. From these: what a score
     // errs by, by which part a probability does (its own sum errs as much), and so on.
@@ -153,9 +182,11 @@ class Problem {
         const double operands = case_.compute == Compute::kBf16 ? std::ldexp(1.01, -8) : 0;
         const double in_dims = operands + static_cast<double>(case_.dims + 8) * kUnit;
         const double in_rows = operands + static_cast<double>(sequence.row_count + 300) * kUnit;
+        // The sums of p * dp are made with what the forward stored.
+        const double stored = case_.type == Element::kBf16 ? std::ldexp(1.01, -8) : 0;
         const int64_t row = sequence.row_begin + i, dims = case_.dims;
-        const int64_t kv = (case_.first_head + head) / case_.group - forward_.args.first_kv_head;
-        const double scale = forward_.args.scale;
+        const int64_t kv = (case_.first_head + head) / case_.group - forward_.first_kv_head;
+        const double scale = forward_.scale;
         std::vector<double> p, dp, dp_error;
         double largest = -INFINITY, total = 0, score_error = 0;
         for (int64_t at = 0; at <= i; ++at) {
@@ -183,7 +214,7 @@ class Problem {
                 dv.Add(key, kv * dims + d, p[at] * dout,
                        p[at] * std::abs(dout) * (p_error + in_rows * 3));
                 weighted_error += p[at] * std::abs(v * dout) *
-                                  (p_error + in_rows + static_cast<double>(dims) * kUnit);
+                                  (p_error + in_rows + static_cast<double>(dims) * kUnit + stored);
             }
         }
         for (size_t at = 0; at < p.size(); ++at) {
@@ -210,14 +241,18 @@ class Problem {
     void Compare(const Floats& floats, const Expected& expected, const char* what) const {
         const int64_t rows = static_cast<int64_t>(expected.value.size()) / expected.cols;
         const bool turned = rows == case_.heads;  // lse: rows are columns
+        const float untouched =
+            floats.type == Element::kF32 ? kUntouched : BF16ToF32(F32ToBF16(kUntouched));
         for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = 0; j < floats.stride; ++j) {
                 if (j >= expected.cols || !OfSequence(turned ? j : i)) {
-                    ASSERT_EQ(floats.At(i, j), kUntouched) << what;
+                    ASSERT_EQ(floats.At(i, j), untouched) << what;
                     continue;
                 }
                 const auto at = static_cast<size_t>(i * expected.cols + j);
-                ASSERT_LE(std::abs(floats.At(i, j) - expected.value[at]), expected.error[at])
+                const double bound = turned ? expected.error[at]
+                                            : OfType(expected.value[at], expected.error[at]);
+                ASSERT_LE(std::abs(floats.At(i, j) - expected.value[at]), bound)
                     << what << " [" << i << ", " << j << "]";
             }
         }
@@ -242,6 +277,9 @@ const std::vector<Case>& Cases() {
         {3, 2, 80, 4, 3, {31, 33}, Compute::kBf16},
         {1, 1, 256, 0, 1, {65}, Compute::kF32},
         {1, 1, 256, 0, 1, {65}, Compute::kBf16},
+        {2, 1, 64, 0, 2, {300, 1, 17}, Compute::kBf16, Element::kBf16},
+        {3, 2, 80, 4, 3, {31, 33}, Compute::kBf16, Element::kBf16},
+        {3, 3, 72, 0, 1, {5, 128, 64}, Compute::kF32, Element::kBf16},
     };
     return cases;
 }

@@ -2,12 +2,12 @@
 // shapes, strides and parts. Elements that a kernel does not own must stay as they were.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
 
 #include "kernels/dense/dense.h"
+#include "tensor/half.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -29,22 +29,63 @@ class Random {
     std::normal_distribution<float> normal_;
 };
 
-struct Floats {
+// A matrix of either type with a stride. At() is what an element holds, as a float.
+struct Typed {
     int64_t rows, cols, stride;
-    std::vector<float> all;
-    Floats(Random& random, int64_t row_count, int64_t col_count, float size = 1)
-        : rows(row_count), cols(col_count), stride(col_count + random.Int(0, 3)) {
-        all.assign(static_cast<size_t>(rows * stride), kUntouched);
+    Element type;
+    std::vector<float> floats;
+    std::vector<uint16_t> halves;
+
+    Typed(Random& random, int64_t row_count, int64_t col_count, Element element, float size = 1)
+        : rows(row_count), cols(col_count), stride(col_count + random.Int(0, 3)), type(element) {
+        const auto count = static_cast<size_t>(rows * stride);
+        floats.assign(count, kUntouched);
+        halves.assign(count, F32ToBF16(kUntouched));
         for (int64_t i = 0; i < rows; ++i) {
-            for (int64_t j = 0; j < cols; ++j) At(i, j) = size * random.Normal();
+            for (int64_t j = 0; j < cols; ++j) Set(i, j, size * random.Normal());
         }
     }
-    float& At(int64_t i, int64_t j) { return all[static_cast<size_t>(i * stride + j)]; }
-    float* data() { return all.data(); }
-    void ExpectGaps() {
-        for (int64_t i = 0; i < rows; ++i) {
-            for (int64_t j = cols; j < stride; ++j) ASSERT_EQ(At(i, j), kUntouched);
+    size_t Index(int64_t i, int64_t j) const { return static_cast<size_t>(i * stride + j); }
+    float At(int64_t i, int64_t j) const {
+        return type == Element::kF32 ? floats[Index(i, j)] : BF16ToF32(halves[Index(i, j)]);
+    }
+    void Set(int64_t i, int64_t j, float x) {
+        floats[Index(i, j)] = x;
+        halves[Index(i, j)] = F32ToBF16(x);
+    }
+    Matrix View() {
+        if (type == Element::kBf16) return {halves.data(), stride, type};
+        return {floats.data(), stride, type};
+    }
+    float* data() { return floats.data(); }  // of kF32
+
+    // A result that errs by `bound` before it is rounded to the type, which moves it by half a unit
+    // of its last place (2^-8 of it) or makes a denormal zero.
+    void ExpectNear(int64_t i, int64_t j, double expected, double bound, const char* what) const {
+        if (type == Element::kBf16) {
+            bound += std::ldexp(1.0, -8) * (std::abs(expected) + bound) + 1.2e-38;
         }
+        EXPECT_LE(std::abs(At(i, j) - expected), bound)
+            << what << " [" << i << ", " << j << "]: " << At(i, j) << ", not " << expected;
+    }
+    void ExpectGaps() const {
+        const float rounded = BF16ToF32(F32ToBF16(kUntouched));
+        const float untouched = type == Element::kF32 ? kUntouched : rounded;
+        for (int64_t i = 0; i < rows; ++i) {
+            for (int64_t j = cols; j < stride; ++j) ASSERT_EQ(At(i, j), untouched);
+        }
+    }
+};
+
+// What a test draws matrices from.
+struct Maker {
+    Random& random;
+    Element Type() const { return random.Int(0, 1) == 0 ? Element::kF32 : Element::kBf16; }
+    Typed Any(int64_t rows, int64_t cols, float size = 1) const {
+        return {random, rows, cols, Type(), size};
+    }
+    Typed Floats(int64_t rows, int64_t cols, float size = 1) const {
+        return {random, rows, cols, Element::kF32, size};
     }
 };
 
@@ -71,17 +112,154 @@ void InParts(Random& random, const F& kernel) {
     for (int i = parts - 1; i >= 0; --i) kernel(i, parts);
 }
 
+TEST(DenseRows, Norm) {
+    ForCases([](const DenseKernels& kernels, Random& random) {
+        const int64_t rows = random.Int(1, 9), group = random.Int(1, 90);
+        const int64_t cols = group * random.Int(1, 3);
+        const Maker make{random};
+        Typed x = make.Any(rows, cols), weight = make.Floats(1, group);
+        const bool in_place = random.Int(0, 1) == 1, plain = random.Int(0, 2) == 0;
+        const Typed before = x;
+        Typed other = make.Any(rows, cols);
+        Typed& y = in_place ? x : other;
+        const RmsNormArgs args{x.View(), plain ? nullptr : weight.data(), 1e-5f, rows, cols, group,
+                               y.View()};
+        InParts(random, [&](int part, int parts) { kernels.rms_norm(args, part, parts); });
+        for (int64_t i = 0; i < rows; ++i) {
+            for (int64_t begin = 0; begin < cols; begin += group) {
+                double squares = 0;
+                for (int64_t j = 0; j < group; ++j) {
+                    squares += std::pow(static_cast<double>(before.At(i, begin + j)), 2);
+                }
+                const double s = 1 / std::sqrt(squares / static_cast<double>(group) + 1e-5f);
+                for (int64_t j = 0; j < group; ++j) {
+                    const double w = plain ? 1 : weight.At(0, j);
+                    const double expected = before.At(i, begin + j) * s * w;
+                    y.ExpectNear(i, begin + j, expected,
+                                 kUnit * static_cast<double>(group + 12) * std::abs(expected), "y");
+                }
+            }
+        }
+        y.ExpectGaps();
+    });
+}
+
+TEST(DenseRows, GatedUnits) {
+    ForCases([](const DenseKernels& kernels, Random& random) {
+        const int64_t rows = random.Int(1, 7), cols = random.Int(1, 70);
+        const Element type = Maker{random}.Type();
+        Typed gate(random, rows, cols, type, 3), up(random, rows, cols, type, 5);
+        Typed out(random, rows, cols, type);
+        constexpr Activation kAll[] = {Activation::kSilu, Activation::kGeluTanh,
+                                       Activation::kClampedSilu};
+        const Activation activation = kAll[random.Int(0, 2)];
+        const GluArgs args{gate.View(), up.View(), rows, cols, out.View(), activation};
+        InParts(random, [&](int part, int parts) { kernels.glu(args, part, parts); });
+        for (int64_t i = 0; i < rows; ++i) {
+            for (int64_t j = 0; j < cols; ++j) {
+                double g = gate.At(i, j), u = up.At(i, j), inner = g;
+                if (activation == Activation::kGeluTanh) {
+                    inner = 2 * std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
+                }
+                if (activation == Activation::kClampedSilu) {
+                    g = std::min(g, 7.0), inner = 1.702 * g;
+                    u = std::clamp(u, -7.0, 7.0) + 1;
+                }
+                const double expected = g / (1 + std::exp(-inner)) * u;
+                // (up + 1 may cancel.)
+                const double bound = kExp * (1 + std::abs(inner)) * std::abs(expected) +
+                                     8 * kUnit * std::abs(g) + 1e-37;
+                out.ExpectNear(i, j, expected, bound, "out");
+            }
+        }
+        out.ExpectGaps();
+    });
+}
+
+TEST(DenseRows, Rope) {
+    ForCases([](const DenseKernels& kernels, Random& random) {
+        const int64_t rows = random.Int(1, 7), heads = random.Int(1, 4);
+        const int64_t pairs = random.Int(1, 40), dims = 2 * pairs + random.Int(0, 9);
+        const Element type = Maker{random}.Type();
+        Typed x(random, rows, heads * dims, type), other(random, rows, heads * dims, type);
+        std::vector<float> table;
+        for (int64_t i = 0; i < rows * 2 * pairs; ++i) table.push_back(random.Normal());
+        const bool in_place = random.Int(0, 1) == 1, neighbours = random.Int(0, 1) == 1;
+        const float sign = random.Int(0, 1) == 1 ? 1.0f : -1.0f;
+        const Typed before = x;
+        Typed& y = in_place ? x : other;
+        const RopeArgs args{x.View(), table.data(), sign, neighbours, rows,
+                            heads,    dims,         2 * pairs, y.View()};
+        InParts(random, [&](int part, int parts) { kernels.rope(args, part, parts); });
+        for (int64_t i = 0; i < rows; ++i) {
+            for (int64_t column = 0; column < heads * dims; column += dims) {
+                for (int64_t p = 0; p < pairs; ++p) {
+                    const int64_t first = column + (neighbours ? 2 * p : p);
+                    const int64_t second = neighbours ? first + 1 : first + pairs;
+                    const double a = before.At(i, first), b = before.At(i, second);
+                    const double c = table[static_cast<size_t>(i * 2 * pairs + p)];
+                    const double s = sign * table[static_cast<size_t>((2 * i + 1) * pairs + p)];
+                    const double unit = 4 * kUnit;
+                    y.ExpectNear(i, first, a * c - b * s,
+                                 unit * (std::abs(a * c) + std::abs(b * s)), "first");
+                    y.ExpectNear(i, second, b * c + a * s,
+                                 unit * (std::abs(b * c) + std::abs(a * s)), "second");
+                }
+                for (int64_t j = column + 2 * pairs; j < column + dims; ++j) {
+                    EXPECT_EQ(y.At(i, j), before.At(i, j));
+                }
+            }
+        }
+        y.ExpectGaps();
+    });
+}
+
+TEST(DenseRows, SumsBiasesAndScales) {
+    ForCases([](const DenseKernels& kernels, Random& random) {
+        const int64_t rows = random.Int(1, 9), cols = random.Int(1, 70);
+        const Maker make{random};
+        Typed a = make.Any(rows, cols), b = make.Any(rows, cols), sum = make.Any(rows, cols);
+        Typed moved = make.Any(rows, cols), scaled = make.Any(rows, cols);
+        Typed bias = make.Floats(1, cols), db = make.Floats(1, cols);
+        const Typed a0 = a, db0 = db;
+        const bool in_place = random.Int(0, 1) == 1;
+        Typed& y = in_place ? a : sum;
+        const float factor = random.Int(0, 1) == 1 ? 1.0f : random.Normal();
+        InParts(random, [&](int part, int parts) {
+            kernels.add_bias({a.View(), bias.data(), rows, cols, moved.View()}, part, parts);
+            kernels.scale({a.View(), rows, cols, factor, scaled.View()}, part, parts);
+            kernels.bias_grad({a.View(), rows, cols, db.data()}, part, parts);
+        });
+        InParts(random, [&](int part, int parts) {
+            kernels.add({a.View(), b.View(), rows, cols, y.View()}, part, parts);
+        });
+        for (int64_t j = 0; j < cols; ++j) {
+            double total = db0.At(0, j), sizes = std::abs(total);
+            for (int64_t i = 0; i < rows; ++i) {
+                const double x = a0.At(i, j), other = b.At(i, j), by = factor;
+                const double shift = bias.At(0, j);
+                total += x, sizes += std::abs(x);
+                y.ExpectNear(i, j, x + other, kUnit * std::abs(x + other), "sum");
+                moved.ExpectNear(i, j, x + shift, kUnit * std::abs(x + shift), "x + bias");
+                scaled.ExpectNear(i, j, by * x, kUnit * std::abs(by * x), "factor * x");
+            }
+            ExpectNear(db.At(0, j), total, kUnit * static_cast<double>(rows) * sizes, "db");
+        }
+        y.ExpectGaps(), moved.ExpectGaps(), scaled.ExpectGaps(), db.ExpectGaps();
+    });
+}
+
 TEST(DenseRows, NormGradients) {
     ForCases([](const DenseKernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 9), group = random.Int(1, 90);
         const int64_t groups = random.Int(1, 3), cols = group * groups;
-        Floats dy(random, rows, cols), x(random, rows, cols), dx(random, rows, cols);
-        Floats weight(random, 1, group), dw(random, 1, group);
-        const std::vector<float> before = dw.all;
+        const Maker make{random};
+        Typed dy = make.Any(rows, cols), x = make.Any(rows, cols), dx = make.Any(rows, cols);
+        Typed weight = make.Floats(1, group), dw = make.Floats(1, group);
+        const std::vector<float> before = dw.floats;
         std::vector<float> inverse(static_cast<size_t>(rows * groups));
-        NormGradArgs args;
-        args.args = {dy.data(), x.data(), dy.stride, x.stride,  weight.data(), 1e-5f,
-                     rows,      cols,     group,     dx.data(), dx.stride,     dw.data()};
+        RmsNormGradArgs args{dy.View(), x.View(), weight.data(), 1e-5f,    rows,
+                             cols,      group,    dx.View(),     dw.data()};
         if (random.Int(0, 1) == 1) args.inverse = inverse.data();
         InParts(random, [&](int part, int parts) { kernels.norm_grad_input(args, part, parts); });
         InParts(random, [&](int part, int parts) { kernels.norm_grad_weight(args, part, parts); });
@@ -103,8 +281,8 @@ TEST(DenseRows, NormGradients) {
                     const double bound =
                         unit * s *
                         (std::abs(dyi * w) + std::abs(xi) * s * s * 3 * along_sizes / count);
-                    ExpectNear(dx.At(i, begin + j), s * (dyi * w - xi * s * s * along / count),
-                               bound, "dx");
+                    dx.ExpectNear(i, begin + j, s * (dyi * w - xi * s * s * along / count), bound,
+                                  "dx");
                     sums[static_cast<size_t>(j)] += dyi * xi * s;
                     sizes[static_cast<size_t>(j)] += std::abs(dyi * xi * s);
                 }
@@ -122,22 +300,15 @@ TEST(DenseRows, NormGradients) {
 TEST(DenseRows, GluGradients) {
     ForCases([](const DenseKernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 7), cols = random.Int(1, 70);
-        Floats dout(random, rows, cols), gate(random, rows, cols, 3), up(random, rows, cols);
-        Floats dgate(random, rows, cols), dup(random, rows, cols);
+        const Maker make{random};
+        const Element type = make.Type();
+        Typed dout(random, rows, cols, type), gate(random, rows, cols, type, 3);
+        Typed up(random, rows, cols, type), dgate = dout, dup = dout;
         const bool gelu = random.Int(0, 1) == 1;
-        const reference::GluGradArgs args{dout.data(),
-                                          gate.data(),
-                                          up.data(),
-                                          rows,
-                                          cols,
-                                          dout.stride,
-                                          gate.stride,
-                                          up.stride,
-                                          dgate.data(),
-                                          dup.data(),
-                                          dgate.stride,
-                                          dup.stride,
-                                          gelu ? Activation::kGeluTanh : Activation::kSilu};
+        const GluGradArgs args{dout.View(),  gate.View(),
+                               up.View(),    rows,
+                               cols,         dgate.View(),
+                               dup.View(),   gelu ? Activation::kGeluTanh : Activation::kSilu};
         InParts(random, [&](int part, int parts) { kernels.glu_grad(args, part, parts); });
         const double root = std::sqrt(2 / M_PI);
         for (int64_t i = 0; i < rows; ++i) {
@@ -147,11 +318,12 @@ TEST(DenseRows, GluGradients) {
                 const double slope = gelu ? 2 * root * (1 + 3 * 0.044715 * g * g) : 1;
                 const double sigmoid = 1 / (1 + std::exp(-inner));
                 const double unit = kExp * (1 + std::abs(inner));
-                ExpectNear(dup.At(i, j), dy * g * sigmoid,
-                           unit * std::abs(dy * g * sigmoid) + 1e-37, "dup");
-                ExpectNear(dgate.At(i, j), dy * u * sigmoid * (1 + g * slope * (1 - sigmoid)),
-                           unit * std::abs(dy * u * sigmoid) * (1 + std::abs(g * slope)) + 1e-37,
-                           "dgate");
+                dup.ExpectNear(i, j, dy * g * sigmoid,
+                               unit * std::abs(dy * g * sigmoid) + 1e-37, "dup");
+                dgate.ExpectNear(
+                    i, j, dy * u * sigmoid * (1 + g * slope * (1 - sigmoid)),
+                    unit * std::abs(dy * u * sigmoid) * (1 + std::abs(g * slope)) + 1e-37,
+                    "dgate");
             }
         }
         dgate.ExpectGaps(), dup.ExpectGaps();
@@ -161,8 +333,8 @@ TEST(DenseRows, GluGradients) {
 TEST(DenseRows, LossAndItsGradient) {
     ForCases([](const DenseKernels& kernels, Random& random) {
         const int64_t rows = random.Int(1, 7), cols = random.Int(1, 300);
-        Floats logits(random, rows, cols, random.Int(0, 1) == 1 ? 1.0f : 40.0f);
-        Floats before = logits;
+        Typed logits(random, rows, cols, Element::kF32, random.Int(0, 1) == 1 ? 1.0f : 40.0f);
+        const Typed before = logits;
         std::vector<float> losses(static_cast<size_t>(rows), kUntouched);
         std::vector<int32_t> targets;
         for (int64_t i = 0; i < rows; ++i) {
@@ -199,34 +371,34 @@ TEST(DenseRows, LossAndItsGradient) {
 TEST(DenseRows, AdamW) {
     ForCases([](const DenseKernels& kernels, Random& random) {
         const int64_t count = random.Int(1, 200);
-        Floats p(random, 1, count), m(random, 1, count), v(random, 1, count), g(random, 1, count);
-        for (float& x : v.all) x = x == kUntouched ? x : x * x;
+        const Maker make{random};
+        Typed p = make.Floats(1, count), m = make.Floats(1, count), v = make.Floats(1, count);
+        Typed g = make.Any(1, count);
+        for (float& x : v.floats) x = x == kUntouched ? x : x * x;
         const bool copy = random.Int(0, 1) == 1;
         std::vector<uint16_t> halves(static_cast<size_t>(count) + 1, 0x1234);
-        AdamWArgs args{p.data(), m.data(), v.data(), g.data(), count};
+        AdamWArgs args{p.data(), m.data(), v.data(), g.View().data, g.type, count};
         args.rate = 1e-2f, args.decay = 0.1f, args.grad_scale = 0.37f;
         args.correction1 = 0.271f, args.correction2 = 0.003f;
         args.p_bf16 = copy ? halves.data() : nullptr;
-        const Floats p0 = p, m0 = m, v0 = v;
+        const Typed p0 = p, m0 = m, v0 = v;
         InParts(random, [&](int part, int parts) { kernels.adamw(args, part, parts); });
         const double unit = 4 * kUnit, beta1 = args.beta1, beta2 = args.beta2;
         for (int64_t i = 0; i < count; ++i) {
             const auto at = static_cast<size_t>(i);
             const double gradient = static_cast<double>(args.grad_scale) * g.At(0, i);
-            const double first = beta1 * m0.all[at] + (1 - beta1) * gradient;
-            const double first_error = unit * (std::abs(m0.all[at]) + std::abs(gradient));
-            const double second = beta2 * v0.all[at] + (1 - beta2) * gradient * gradient;
+            const double first = beta1 * m0.floats[at] + (1 - beta1) * gradient;
+            const double first_error = unit * (std::abs(m0.floats[at]) + std::abs(gradient));
+            const double second = beta2 * v0.floats[at] + (1 - beta2) * gradient * gradient;
             const double below = std::sqrt(second / args.correction2) + args.eps;
             const double change = args.rate * (first / args.correction1) / below;
             ExpectNear(m.At(0, i), first, first_error, "m");
             ExpectNear(v.At(0, i), second, unit * second, "v");
-            ExpectNear(p.At(0, i), p0.all[at] * (1.0 - args.rate * args.decay) - change,
-                       unit * (std::abs(p0.all[at]) + 8 * std::abs(change)) +
+            ExpectNear(p.At(0, i), p0.floats[at] * (1.0 - args.rate * args.decay) - change,
+                       unit * (std::abs(p0.floats[at]) + 8 * std::abs(change)) +
                            args.rate / args.correction1 * first_error / below,
                        "p");
-            const uint32_t bits = std::bit_cast<uint32_t>(p.At(0, i));
-            const auto rounded = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-            EXPECT_EQ(halves[at], copy ? rounded : 0x1234);
+            EXPECT_EQ(halves[at], copy ? F32ToBF16(p.At(0, i)) : 0x1234);
         }
         EXPECT_EQ(halves.back(), 0x1234);
         p.ExpectGaps(), m.ExpectGaps(), v.ExpectGaps();

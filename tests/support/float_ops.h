@@ -1,8 +1,10 @@
-// Apply(): one op of the interpreter. In float, the ops that kernels/reference/backward.h defines
-// are its kernels, each in two parts (one after the other); everything else is the naive loop.
+// Apply(): one op of the interpreter. In float, the ops that kernels/reference/backward.h or
+// kernels/reference/dense.h defines are its kernels, each in two parts (one after the
+// other); everything else is the naive loop.
 #pragma once
 
 #include "kernels/reference/backward.h"
+#include "kernels/reference/dense.h"
 #include "program/placement.h"
 #include "support/naive_ops.h"
 
@@ -10,6 +12,7 @@ namespace weft::support {
 
 namespace floats {
 
+namespace dense = kernels::dense;
 namespace ref = kernels::reference;
 using Call = OpCall<float>;
 
@@ -24,42 +27,39 @@ void InParts(const F& kernel) {
     for (int part = 0; part < 2; ++part) kernel(part, 2);
 }
 
-inline ref::CausalAttentionArgs AttentionArgs(const program::Attention& a, const Call& c,
-                                              size_t first) {
-    return {c.sequences,
-            c.in[first].data.data(),
-            c.in[first + 1].data.data(),
-            c.in[first + 2].data.data(),
-            c.in[first].cols(),
-            c.in[first + 1].cols(),
-            c.in[first + 2].cols(),
-            a.heads,
-            a.kv_heads,
-            a.head_dim,
-            a.first_head,
-            a.group,
-            a.first_kv_head,
-            a.scale};
+inline dense::Matrix View(Matrix<float>& m) {
+    return {m.data.data(), m.cols()};
+}
+inline dense::ConstMatrix View(const Matrix<float>& m) {
+    return {m.data.data(), m.cols()};
+}
+
+inline dense::CausalArgs AttentionArgs(const program::Attention& a, const Call& c, size_t first) {
+    dense::CausalArgs args;
+    args.sequences = c.sequences;
+    args.q = View(c.in[first]), args.k = View(c.in[first + 1]), args.v = View(c.in[first + 2]);
+    args.heads = a.heads, args.kv_heads = a.kv_heads, args.head_dim = a.head_dim;
+    args.first_head = a.first_head, args.group = a.group, args.first_kv_head = a.first_kv_head;
+    args.scale = a.scale;
+    return args;
 }
 
 inline void Do(const program::Attention& a, Call& c) {
-    const auto args = AttentionArgs(a, c, 0);
-    InParts([&](int part, int parts) {
-        ref::CausalAttention(args, c.out[0].data.data(), c.out[0].cols(), part, parts);
-    });
+    dense::CausalArgs args = AttentionArgs(a, c, 0);
+    args.out = View(c.out[0]);
+    std::vector<float> lse(static_cast<size_t>(a.heads * c.out[0].rows));
+    args.lse = lse.data();
+    args.lse_stride = c.out[0].rows;
+    std::vector<std::byte> scratch(static_cast<size_t>(ref::kCausal.causal_scratch_bytes(args)));
+    InParts([&](int part, int parts) { ref::kCausal.causal(args, scratch, part, parts); });
 }
 
 inline void Do(const program::AttentionGrad& a, Call& c) {
-    const ref::CausalAttentionGradArgs args{AttentionArgs(a.forward, c, 1),
-                                            c.in[0].data.data(),
-                                            c.in[0].cols(),
-                                            c.out[0].data.data(),
-                                            c.out[1].data.data(),
-                                            c.out[2].data.data(),
-                                            c.out[0].cols(),
-                                            c.out[1].cols(),
-                                            c.out[2].cols()};
-    InParts([&](int part, int parts) { ref::CausalAttentionGrad(args, part, parts); });
+    const dense::CausalGradArgs args{AttentionArgs(a.forward, c, 1), View(c.in[0]), View(c.out[0]),
+                                     View(c.out[1]), View(c.out[2])};
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(ref::kCausal.causal_grad_scratch_bytes(args)));
+    InParts([&](int part, int parts) { ref::kCausal.causal_grad(args, scratch, part, parts); });
 }
 
 inline void Do(const program::MatMulGradInput&, Call& c) {
@@ -77,50 +77,39 @@ inline void Do(const program::MatMulGradWeight&, Call& c) {
 }
 
 inline void Do(const program::BiasGrad&, Call& c) {
-    const ref::BiasGradArgs args{c.in[0].data.data(), c.in[0].cols(), c.in[0].rows, c.in[0].cols(),
-                                 c.out[0].data.data()};
-    InParts([&](int part, int parts) { ref::BiasGrad(args, part, parts); });
+    const dense::BiasGradArgs args{View(c.in[0]), c.in[0].rows, c.in[0].cols(),
+                                   c.out[0].data.data()};
+    InParts([&](int part, int parts) { ref::kRows.bias_grad(args, part, parts); });
 }
 
-inline ref::RmsNormGradArgs NormArgs(float eps, int64_t group, Call& c) {
-    ref::RmsNormGradArgs args;
-    args.dy = c.in[0].data.data();
-    args.x = c.in[1].data.data();
-    args.dy_stride = args.x_stride = args.dx_stride = args.cols = c.in[1].cols();
+inline dense::RmsNormGradArgs NormArgs(float eps, int64_t group, Call& c) {
+    dense::RmsNormGradArgs args;
+    args.dy = View(c.in[0]);
+    args.x = View(c.in[1]);
     args.weight = c.in[2].data.data();
     args.eps = eps;
     args.rows = c.in[1].rows;
+    args.cols = c.in[1].cols();
     args.group = group;
-    args.dx = args.dw = c.out[0].data.data();
+    args.dx = View(c.out[0]);
+    args.dw = c.out[0].data.data();
     return args;
 }
 
 inline void Do(const program::RmsNormGradInput& a, Call& c) {
-    const ref::RmsNormGradArgs args = NormArgs(a.eps, a.group, c);
-    InParts([&](int part, int parts) { ref::RmsNormGradInput(args, part, parts); });
+    const dense::RmsNormGradArgs args = NormArgs(a.eps, a.group, c);
+    InParts([&](int part, int parts) { ref::kRows.norm_grad_input(args, part, parts); });
 }
 
 inline void Do(const program::RmsNormGradWeight& a, Call& c) {
-    const ref::RmsNormGradArgs args = NormArgs(a.eps, a.group, c);
-    InParts([&](int part, int parts) { ref::RmsNormGradWeight(args, part, parts); });
+    const dense::RmsNormGradArgs args = NormArgs(a.eps, a.group, c);
+    InParts([&](int part, int parts) { ref::kRows.norm_grad_weight(args, part, parts); });
 }
 
 inline void Do(const program::GluGrad& a, Call& c) {
-    const int64_t cols = c.in[0].cols();
-    const ref::GluGradArgs args{c.in[0].data.data(),
-                                c.in[1].data.data(),
-                                c.in[2].data.data(),
-                                c.in[0].rows,
-                                cols,
-                                cols,
-                                cols,
-                                cols,
-                                c.out[0].data.data(),
-                                c.out[1].data.data(),
-                                cols,
-                                cols,
-                                a.activation};
-    InParts([&](int part, int parts) { ref::GluGrad(args, part, parts); });
+    const dense::GluGradArgs args{View(c.in[0]),    View(c.in[1]),  View(c.in[2]),  c.in[0].rows,
+                                  c.in[0].cols(),   View(c.out[0]), View(c.out[1]), a.activation};
+    InParts([&](int part, int parts) { ref::kRows.glu_grad(args, part, parts); });
 }
 
 inline void Do(const program::EmbeddingGrad& a, Call& c) {

@@ -20,15 +20,11 @@ std::optional<dense::GemmArgs> ProductOf(const TrainingCall& call) {
     const auto args = [](const Operand& a, bool a_turned, const Operand& b, bool b_turned,
                          const Operand& c) {
         dense::GemmArgs g;
-        g.a = a.data;
-        g.a_row = a_turned ? 1 : a.cols;
-        g.a_col = a_turned ? a.cols : 1;
-        g.b = b.data;
-        g.b_row = b_turned ? 1 : b.cols;
-        g.b_col = b_turned ? b.cols : 1;
-        g.c = c.data;
-        g.c_stride = g.n = c.cols;
+        g.a = {a.data, a_turned ? 1 : a.cols, a_turned ? a.cols : 1};
+        g.b = {b.data, b_turned ? 1 : b.cols, b_turned ? b.cols : 1};
+        g.c = c.matrix();
         g.m = c.rows;
+        g.n = c.cols;
         g.k = a_turned ? a.rows : a.cols;
         return g;
     };
@@ -46,42 +42,39 @@ std::optional<dense::GemmArgs> ProductOf(const TrainingCall& call) {
     return std::nullopt;
 }
 
-ref::CausalAttentionArgs AttentionOf(const TrainingCall& call, const TrainingContext& context,
-                                     const program::Attention& a, size_t first) {
-    const auto in = [&](size_t i) -> const Operand& { return call.in[first + i]; };
-    return {context.sequences, in(0).data, in(1).data,      in(2).data, in(0).cols,
-            in(1).cols,        in(2).cols, a.heads,         a.kv_heads, a.head_dim,
-            a.first_head,      a.group,    a.first_kv_head, a.scale};
+dense::CausalArgs AttentionOf(const TrainingCall& call, const TrainingContext& context,
+                              const program::Attention& a, size_t first, const Operand& out) {
+    return {context.sequences,
+            call.in[first].matrix(),
+            call.in[first + 1].matrix(),
+            call.in[first + 2].matrix(),
+            a.heads,
+            a.kv_heads,
+            a.head_dim,
+            a.first_head,
+            a.group,
+            a.first_kv_head,
+            a.scale,
+            out.matrix(),
+            call.lse,
+            call.lse_stride,
+            context.compute};
 }
 
 std::optional<dense::CausalArgs> CausalOf(const TrainingCall& call,
                                           const TrainingContext& context) {
     const auto* a = std::get_if<program::Attention>(&call.op->attributes);
     if (a == nullptr) return std::nullopt;
-    return dense::CausalArgs{AttentionOf(call, context, *a, 0),
-                             call.out[0].data,
-                             call.out[0].cols,
-                             call.lse,
-                             call.lse_stride,
-                             context.compute};
+    return AttentionOf(call, context, *a, 0, call.out[0]);
 }
 
 std::optional<dense::CausalGradArgs> CausalGradOf(const TrainingCall& call,
                                                   const TrainingContext& context) {
     const auto* a = std::get_if<program::AttentionGrad>(&call.op->attributes);
     if (a == nullptr) return std::nullopt;
-    const Operand &dout = call.in[0], &dq = call.out[0], &dk = call.out[1], &dv = call.out[2];
-    const ref::CausalAttentionGradArgs args{AttentionOf(call, context, a->forward, 1),
-                                            dout.data,
-                                            dout.cols,
-                                            dq.data,
-                                            dk.data,
-                                            dv.data,
-                                            dq.cols,
-                                            dk.cols,
-                                            dv.cols};
-    return dense::CausalGradArgs{args,     call.attended.data, call.attended.cols,
-                                 call.lse, call.lse_stride,    context.compute};
+    return dense::CausalGradArgs{AttentionOf(call, context, a->forward, 1, call.attended),
+                                 call.in[0].matrix(), call.out[0].matrix(), call.out[1].matrix(),
+                                 call.out[2].matrix()};
 }
 
 // One op: an overload for each kind, its operands in the order of program.h.
@@ -115,15 +108,15 @@ struct Doer {
     }
 
     void operator()(const program::RmsNorm& a) const {
-        kernels::RmsNormArgs args;
-        args.x = in(0).data;
+        dense::RmsNormArgs args;
+        args.x = in(0).matrix();
         if (!a.plain) args.weight = in(1).data;
         args.eps = a.eps;
         args.rows = out(0).rows;
-        args.cols = args.x_stride = args.y_stride = out(0).cols;
+        args.cols = out(0).cols;
         args.group = a.group;
-        args.y = out(0).data;
-        context.kernels->rms_norm(args, part, parts);
+        args.y = out(0).matrix();
+        context.dense->rms_norm(args, part, parts);
     }
 
     void operator()(const program::MatMul&) const { Multiply(*ProductOf(call)); }
@@ -140,8 +133,8 @@ struct Doer {
     }
 
     void operator()(const program::Rope& a) const {
-        kernels::RopeArgs args;
-        args.x = in(0).data;
+        dense::RopeArgs args;
+        args.x = in(0).matrix();
         args.cos_sin = call.table;
         args.sign = a.sign;
         args.neighbours = a.neighbours;
@@ -149,9 +142,8 @@ struct Doer {
         args.heads = in(0).cols / a.head_dim;
         args.head_dim = a.head_dim;
         args.rotary_dim = a.rotary_dim;
-        args.y = out(0).data;
-        args.x_stride = args.y_stride = in(0).cols;
-        context.kernels->rope(args, part, parts);
+        args.y = out(0).matrix();
+        context.dense->rope(args, part, parts);
     }
 
     void operator()(const program::Attention&) const {
@@ -162,35 +154,28 @@ struct Doer {
     }
 
     void operator()(const program::Glu& a) const {
-        kernels::GluArgs args;
-        args.gate = in(0).data;
-        args.up = in(1).data;
-        args.rows = out(0).rows;
-        args.cols = args.gate_stride = args.up_stride = args.out_stride = out(0).cols;
-        args.out = out(0).data;
-        args.activation = a.activation;
-        context.kernels->glu(args, part, parts);
+        context.dense->glu({in(0).matrix(), in(1).matrix(), out(0).rows, out(0).cols,
+                            out(0).matrix(), a.activation},
+                           part, parts);
     }
     void operator()(const program::GluGrad& a) const {
-        const int64_t cols = in(0).cols;
-        context.dense->glu_grad({in(0).data, in(1).data, in(2).data, in(0).rows, cols, cols, cols,
-                                 cols, out(0).data, out(1).data, cols, cols, a.activation},
+        context.dense->glu_grad({in(0).matrix(), in(1).matrix(), in(2).matrix(), in(0).rows,
+                                 in(0).cols, out(0).matrix(), out(1).matrix(), a.activation},
                                 part, parts);
     }
 
     void operator()(const program::Add&) const {
-        const kernels::Range range = kernels::Share(out(0).rows * out(0).cols, 16, part, parts);
-        kernels::AddArgs args{in(0).data + range.begin, in(1).data + range.begin,
-                              out(0).data + range.begin, range.end - range.begin};
-        context.kernels->add(args, 0, 1);
+        context.dense->add(
+            {in(0).matrix(), in(1).matrix(), out(0).rows, out(0).cols, out(0).matrix()}, part,
+            parts);
     }
     void operator()(const program::AddBias&) const {
-        context.kernels->add_bias({in(0).data, in(1).data, out(0).data, out(0).rows, out(0).cols},
-                                  part, parts);
+        context.dense->add_bias(
+            {in(0).matrix(), in(1).data, out(0).rows, out(0).cols, out(0).matrix()}, part, parts);
     }
     void operator()(const program::Scale& a) const {
-        context.kernels->scale({in(0).data, out(0).data, out(0).rows, out(0).cols, a.factor}, part,
-                               parts);
+        context.dense->scale(
+            {in(0).matrix(), out(0).rows, out(0).cols, a.factor, out(0).matrix()}, part, parts);
     }
 
     void operator()(const program::SelectRows&) const {
@@ -243,29 +228,30 @@ struct Doer {
     }
 
     void operator()(const program::BiasGrad&) const {
-        ref::BiasGrad({in(0).data, in(0).cols, in(0).rows, in(0).cols, out(0).data}, part, parts);
+        context.dense->bias_grad({in(0).matrix(), in(0).rows, in(0).cols, out(0).data}, part,
+                                 parts);
     }
 
-    ref::RmsNormGradArgs NormOf(float eps, int64_t group) const {
-        ref::RmsNormGradArgs args;
-        args.dy = in(0).data;
-        args.x = in(1).data;
-        args.cols = args.dy_stride = args.x_stride = args.dx_stride = in(1).cols;
+    dense::RmsNormGradArgs NormOf(float eps, int64_t group) const {
+        dense::RmsNormGradArgs args;
+        args.dy = in(0).matrix();
+        args.x = in(1).matrix();
+        args.cols = in(1).cols;
         args.rows = in(1).rows;
         args.eps = eps;
         args.group = group;
         return args;
     }
     void operator()(const program::RmsNormGradInput& a) const {
-        ref::RmsNormGradArgs args = NormOf(a.eps, a.group);
+        dense::RmsNormGradArgs args = NormOf(a.eps, a.group);
         args.weight = in(2).data;
-        args.dx = out(0).data;
-        context.dense->norm_grad_input({args}, part, parts);
+        args.dx = out(0).matrix();
+        context.dense->norm_grad_input(args, part, parts);
     }
     void operator()(const program::RmsNormGradWeight& a) const {
-        ref::RmsNormGradArgs args = NormOf(a.eps, a.group);
+        dense::RmsNormGradArgs args = NormOf(a.eps, a.group);
         args.dw = out(0).data;
-        context.dense->norm_grad_weight({args}, part, parts);
+        context.dense->norm_grad_weight(args, part, parts);
     }
     void operator()(const program::EmbeddingGrad& a) const {
         ref::EmbeddingGrad({in(0).data, in(0).cols, in(1).ints(), in(0).rows, a.first_row,

@@ -17,6 +17,7 @@ namespace weft::backend {
 struct TrainingOperand {
     float* data = nullptr;
     int64_t rows = 0, cols = 0;
+    kernels::dense::Matrix matrix() const { return {data, cols}; }
     const int32_t* ints() const { return reinterpret_cast<const int32_t*>(data); }
 };
 

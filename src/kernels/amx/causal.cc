@@ -1,35 +1,31 @@
-#include "kernels/amx/causal.h"
-
+#include "kernels/amx/dense.h"
 #include "kernels/amx/micro.h"
-#include "kernels/avx512/causal.h"
+#include "kernels/avx512/dense.h"
 #include "kernels/dense/flash.h"
 
 namespace weft::kernels::amx {
 namespace {
 
-using Halves = dense::Flash<Micro, avx512::Simd>;
+struct FloatCausal {
+    static int64_t ScratchBytes(const dense::CausalArgs& args) {
+        return avx512::kCausal.causal_scratch_bytes(args);
+    }
+    static int64_t ScratchBytes(const dense::CausalGradArgs& args) {
+        return avx512::kCausal.causal_grad_scratch_bytes(args);
+    }
+    static void Run(const dense::CausalArgs& args, std::span<std::byte> scratch, int part,
+                    int parts) {
+        avx512::kCausal.causal(args, scratch, part, parts);
+    }
+    static void Run(const dense::CausalGradArgs& args, std::span<std::byte> scratch, int part,
+                    int parts) {
+        avx512::kCausal.causal_grad(args, scratch, part, parts);
+    }
+};
 
 }  // namespace
 
-int64_t CausalScratchBytes(const dense::CausalArgs& args) {
-    return args.compute == dense::Compute::kF32 ? avx512::CausalScratchBytes(args)
-                                                : Halves::ScratchBytes(args);
-}
-
-int64_t CausalGradScratchBytes(const dense::CausalGradArgs& args) {
-    return args.compute == dense::Compute::kF32 ? avx512::CausalGradScratchBytes(args)
-                                                : Halves::ScratchBytes(args);
-}
-
-void Causal(const dense::CausalArgs& args, std::span<std::byte> scratch, int part, int parts) {
-    args.compute == dense::Compute::kF32 ? avx512::Causal(args, scratch, part, parts)
-                                         : Halves::Run(args, scratch, part, parts);
-}
-
-void CausalGrad(const dense::CausalGradArgs& args, std::span<std::byte> scratch, int part,
-                int parts) {
-    args.compute == dense::Compute::kF32 ? avx512::CausalGrad(args, scratch, part, parts)
-                                         : Halves::Run(args, scratch, part, parts);
-}
+const dense::CausalKernels kCausal =
+    dense::CausalByCompute<FloatCausal, dense::Flash<Micro, avx512::Lanes>>::kKernels;
 
 }  // namespace weft::kernels::amx

@@ -1,23 +1,23 @@
-#include "kernels/amx/gemm.h"
-
+#include "kernels/amx/dense.h"
 #include "kernels/amx/micro.h"
-#include "kernels/avx512/gemm.h"
+#include "kernels/avx512/dense.h"
 
 namespace weft::kernels::amx {
+namespace {
 
-int64_t GemmScratchBytes(const dense::GemmArgs& args) {
-    switch (args.compute) {
-        case dense::Compute::kF32: return avx512::GemmScratchBytes(args);
-        case dense::Compute::kBf16: return dense::BlockedScratchBytes<Micro>();
+struct FloatGemm {
+    static int64_t ScratchBytes(const dense::GemmArgs& args) {
+        return avx512::kGemm.gemm_scratch_bytes(args);
     }
-    return 0;
-}
+    static void Run(const dense::GemmArgs& args, std::span<std::byte> scratch, int part,
+                    int parts) {
+        avx512::kGemm.gemm(args, scratch, part, parts);
+    }
+};
 
-void Gemm(const dense::GemmArgs& args, std::span<std::byte> scratch, int part, int parts) {
-    switch (args.compute) {
-        case dense::Compute::kF32: return avx512::Gemm(args, scratch, part, parts);
-        case dense::Compute::kBf16: return dense::BlockedGemm<Micro>(args, scratch, part, parts);
-    }
-}
+}  // namespace
+
+const dense::GemmKernels kGemm =
+    dense::GemmByCompute<FloatGemm, dense::BlockedGemm<Micro>>::kKernels;
 
 }  // namespace weft::kernels::amx

@@ -9,6 +9,7 @@ namespace weft::kernels::amx {
 
 struct Micro {
     using Units = avx512::PairUnits;
+    using Vectors = avx512::Lanes;
     static constexpr int64_t kRows = 32, kCols = 32;
     static constexpr int64_t kUnitDepth = 2, kStep = 32;
     static constexpr int64_t kMostDepth = 640;
@@ -58,6 +59,13 @@ struct Micro {
         }
         Store<0>(c, bytes), Store<1>(c + 16, bytes);
         Store<2>(below, bytes), Store<3>(below + 16, bytes);
+    }
+    // Tiles hold floats: bfloat16 goes through L1.
+    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, uint16_t* c,
+                     int64_t c_stride, bool add) {
+        alignas(64) float sums[kRows * kCols];
+        Tile(a, b, depth, sums, kCols, false);
+        dense::PutRows<Vectors>(sums, kCols, kRows, kCols, c, c_stride, add);
     }
 };
 

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/avx2/simd.h"
+#include "kernels/avx2/lanes.h"
 #include "kernels/dense/blocked.h"
 
 namespace weft::kernels::avx2 {
@@ -71,6 +71,7 @@ using RoundedUnits = UnitsOf<RoundedToBf16>;
 // 6 x 16 sums fill 12 of the 16 registers.
 template <typename Units>
 struct Micro {
+    using Vectors = Lanes;
     static constexpr int64_t kRows = 6, kCols = 16;
     static constexpr int64_t kUnitDepth = 1, kStep = 1;
     static constexpr int64_t kMostDepth = 320;
@@ -89,8 +90,9 @@ struct Micro {
         dense::PackPanel<Units, kCols, 1>(from, lanes, depth, to);
     }
 
-    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, float* c,
-                     int64_t c_stride, bool add) {
+    template <typename T>
+    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, T* c, int64_t c_stride,
+                     bool add) {
         const float* a_units = reinterpret_cast<const float*>(a);
         const float* b_units = reinterpret_cast<const float*>(b);
         __m256 sums[kRows][2];
@@ -111,13 +113,16 @@ struct Micro {
 #pragma GCC unroll 6
         for (int i = 0; i < kRows; ++i, c += c_stride) {
             if (add) {
-                sums[i][0] = _mm256_add_ps(_mm256_loadu_ps(c), sums[i][0]);
-                sums[i][1] = _mm256_add_ps(_mm256_loadu_ps(c + 8), sums[i][1]);
+                sums[i][0] = _mm256_add_ps(Lanes::Load(c), sums[i][0]);
+                sums[i][1] = _mm256_add_ps(Lanes::Load(c + 8), sums[i][1]);
             }
-            _mm256_storeu_ps(c, sums[i][0]);
-            _mm256_storeu_ps(c + 8, sums[i][1]);
+            Lanes::Store(c, sums[i][0]);
+            Lanes::Store(c + 8, sums[i][1]);
         }
     }
 };
+
+using FloatMicro = Micro<FloatUnits>;
+using HalfMicro = Micro<RoundedUnits>;
 
 }  // namespace weft::kernels::avx2

@@ -1,24 +1,9 @@
-#include "kernels/avx512/gemm.h"
-
+#include "kernels/avx512/dense.h"
 #include "kernels/avx512/micro.h"
 
 namespace weft::kernels::avx512 {
 
-int64_t GemmScratchBytes(const dense::GemmArgs& args) {
-    switch (args.compute) {
-        case dense::Compute::kF32: return dense::BlockedScratchBytes<Micro<FloatUnits>>();
-        case dense::Compute::kBf16: return dense::BlockedScratchBytes<Micro<PairUnits>>();
-    }
-    return 0;
-}
-
-void Gemm(const dense::GemmArgs& args, std::span<std::byte> scratch, int part, int parts) {
-    switch (args.compute) {
-        case dense::Compute::kF32:
-            return dense::BlockedGemm<Micro<FloatUnits>>(args, scratch, part, parts);
-        case dense::Compute::kBf16:
-            return dense::BlockedGemm<Micro<PairUnits>>(args, scratch, part, parts);
-    }
-}
+const dense::GemmKernels kGemm = dense::GemmByCompute<dense::BlockedGemm<FloatMicro>,
+                                                      dense::BlockedGemm<HalfMicro>>::kKernels;
 
 }  // namespace weft::kernels::avx512

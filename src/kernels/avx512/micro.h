@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/avx512/simd.h"
+#include "kernels/avx512/lanes.h"
 #include "kernels/dense/blocked.h"
 
 namespace weft::kernels::avx512 {
@@ -116,6 +116,7 @@ inline __m512 AddProduct(PairUnits, __m512 a, __m512 b, __m512 sum) {
 // 14 x 32 sums fill 28 of the 32 registers.
 template <typename Units>
 struct Micro {
+    using Vectors = Lanes;
     static constexpr int64_t kRows = 14, kCols = 32;
     static constexpr int64_t kUnitDepth = Units::kDepth, kStep = kUnitDepth;
     static constexpr int64_t kMostDepth = 320 * kUnitDepth;
@@ -134,8 +135,9 @@ struct Micro {
         dense::PackPanel<Units, kCols, 1>(from, lanes, depth, to);
     }
 
-    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, float* c,
-                     int64_t c_stride, bool add) {
+    template <typename T>
+    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, T* c, int64_t c_stride,
+                     bool add) {
         const float* a_units = reinterpret_cast<const float*>(a);
         const float* b_units = reinterpret_cast<const float*>(b);
         const int64_t units = (depth + kUnitDepth - 1) / kUnitDepth;
@@ -158,13 +160,16 @@ struct Micro {
 #pragma GCC unroll 14
         for (int i = 0; i < kRows; ++i, c += c_stride) {
             if (add) {
-                sums[i][0] = _mm512_add_ps(_mm512_loadu_ps(c), sums[i][0]);
-                sums[i][1] = _mm512_add_ps(_mm512_loadu_ps(c + 16), sums[i][1]);
+                sums[i][0] = _mm512_add_ps(Lanes::Load(c), sums[i][0]);
+                sums[i][1] = _mm512_add_ps(Lanes::Load(c + 16), sums[i][1]);
             }
-            _mm512_storeu_ps(c, sums[i][0]);
-            _mm512_storeu_ps(c + 16, sums[i][1]);
+            Lanes::Store(c, sums[i][0]);
+            Lanes::Store(c + 16, sums[i][1]);
         }
     }
 };
+
+using FloatMicro = Micro<FloatUnits>;
+using HalfMicro = Micro<PairUnits>;
 
 }  // namespace weft::kernels::avx512

@@ -1,47 +1,59 @@
 // Causal attention over the rows of each sequence of a step, as training runs it: no cache, forward
-// and backward in blocks, so that no matrix of scores is kept (Dao et al. 2022; Dao 2023). What is
-// computed, and the meaning of every field of `args`, is that of CausalAttention and
-// CausalAttentionGrad in kernels/reference/backward.h, but for how parts share out the work. The
+// and backward in blocks, so that no matrix of scores is kept (Dao et al. 2022; Dao 2023). The
 // functions stand in the table of dense/dense.h.
 #pragma once
 
 #include "kernels/dense/gemm.h"
-#include "kernels/reference/backward.h"
+#include "kernels/kernels.h"
 
 namespace weft::kernels::dense {
 
-// Sequences may differ in length; head_dim is a multiple of 8. With Compute::kBf16 all products'
-// operands are rounded, probabilities among them; softmax stays float32. Numbers are finite: a NaN
-// or an infinity may reach rows before its own.
+// Row i of a sequence attends to rows 0..i of the same sequence in this step. Query head h is head
+// `first_head + h` of the model and reads head (first_head + h) / group - first_kv_head of k and v.
+// Sequences may differ in length, their positions and pages are not read; rows of no sequence are
+// not written. head_dim is a multiple of 8. q, k, v and out are of one type.
+//
+// With Compute::kBf16 all products' operands are rounded, probabilities among them; softmax stays
+// float32. Numbers are finite: a NaN or an infinity may reach rows before its own.
 struct CausalArgs {
-    reference::CausalAttentionArgs args;
-    float* out = nullptr;  // [rows, heads * head_dim]
-    int64_t out_stride = 0;
+    std::span<const Sequence> sequences;
+    ConstMatrix q;     // [rows, heads * head_dim]
+    ConstMatrix k, v;  // [rows, kv_heads * head_dim]
+    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    int64_t first_head = 0, group = 1, first_kv_head = 0;
+    float scale = 1;
+    Matrix out;  // [rows, heads * head_dim]
     // log(sum(exp(scale * q . k))) of each row of a sequence, for the backward: [heads, rows],
     // heads lse_stride apart.
     float* lse = nullptr;
     int64_t lse_stride = 0;
     Compute compute = Compute::kF32;
+
+    int64_t KvHead(int64_t head) const { return (first_head + head) / group - first_kv_head; }
 };
 
-// dk and dv are sums over the query heads of a KV head.
+// With p = softmax(scale * q . k^T) and dp = dout . v^T (Dao et al. 2022, appendix B.2):
+//   dv = p^T . dout, ds = p * (dp - rows' sum(p * dp)), dq = scale * ds . k, dk = scale * ds^T . q
+// p is computed again instead of kept. dk and dv are sums over the query heads of a KV head, in
+// float32, rounded once. Everything is of the type of q; all rows of sequences are written, whole.
 struct CausalGradArgs {
-    reference::CausalAttentionGradArgs args;
-    const float* out = nullptr;  // what the forward left
-    int64_t out_stride = 0;
-    const float* lse = nullptr;
-    int64_t lse_stride = 0;
-    Compute compute = Compute::kF32;
+    CausalArgs forward;  // out and lse: what the forward left
+    ConstMatrix dout;    // [rows, heads * head_dim]
+    Matrix dq;           // [rows, heads * head_dim]
+    Matrix dk, dv;       // [rows, kv_heads * head_dim]
 };
 
-// What the functions of each level are:
-//   int64_t CausalScratchBytes(const CausalArgs&), int64_t CausalGradScratchBytes(...)
-//     of scratch that one part needs: some hundreds of KB, and 8 (forward) or 12 bytes at most
-//     for each element of the longest sequence's K of one head
-//   void Causal(const CausalArgs&, std::span<std::byte> scratch, int part, int parts)
-//     parts share out blocks of queries
-//   void CausalGrad(const CausalGradArgs&, std::span<std::byte> scratch, int part, int parts)
-//     parts share out KV heads of sequences, each with its query heads, by their cost
-// Results do not depend on parts or on the other sequences.
+// Results do not depend on parts or on the other sequences. Scratch is what one part needs: some
+// hundreds of KB, and 8 (forward) or 20 bytes at most (backward) for each element of the longest
+// sequence's K of one head.
+struct CausalKernels {
+    int64_t (*causal_scratch_bytes)(const CausalArgs& args);
+    // Parts share out blocks of queries.
+    void (*causal)(const CausalArgs& args, std::span<std::byte> scratch, int part, int parts);
+    int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args);
+    // Parts share out KV heads of sequences, each with its query heads, by their cost.
+    void (*causal_grad)(const CausalGradArgs& args, std::span<std::byte> scratch, int part,
+                        int parts);
+};
 
 }  // namespace weft::kernels::dense

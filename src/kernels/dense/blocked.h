@@ -6,9 +6,11 @@
 //   kMostDepth     of a block of packed panels: a multiple of kStep
 //   kTileDepth     of the part of them that is multiplied at a time, so that it stays in L1
 //   kSlackBytes    that packing may spoil behind a panel
+//   Vectors        floats in vectors that come from and go to any element type
 //   Session        an object that lives as long as tiles are made
 //   PackA, PackB   (Operand, lanes, depth, to): a panel of kRows or kCols lanes
-//   Tile           (a, b, depth, c, c_stride, add): a whole tile, C = A . B or C += A . B
+//   Tile           (a, b, depth, c, c_stride, add): a whole tile, C = A . B or C += A . B, of float
+//                  or of uint16_t for bfloat16
 #pragma once
 
 #include <span>
@@ -17,7 +19,7 @@
 #include "kernels/dense/cache.h"
 #include "kernels/dense/gemm.h"
 #include "kernels/dense/pack.h"
-#include "kernels/kernels.h"
+#include "kernels/vector_ops.h"
 
 namespace weft::kernels::dense {
 
@@ -31,22 +33,51 @@ constexpr int64_t PanelBytes(int64_t lanes, int64_t depth) {
     return lanes * RoundUp(depth, Micro::kStep) * 4 / Micro::kUnitDepth;
 }
 
-template <typename Micro, typename T>
-void PackAPanels(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
-    for (int64_t i = 0; i < lanes; i += Micro::kRows) {
-        Micro::PackA(from.From(i, 0), std::min(Micro::kRows, lanes - i), depth, to);
-        to += PanelBytes<Micro>(Micro::kRows, depth);
-    }
+template <typename Micro>
+void PackAPanels(const AnyOperand& from, int64_t lanes, int64_t depth, std::byte* to) {
+    const auto pack = [&](auto type) {
+        const auto operand = from.Of<decltype(type)>();
+        for (int64_t i = 0; i < lanes; i += Micro::kRows) {
+            Micro::PackA(operand.From(i, 0), std::min(Micro::kRows, lanes - i), depth, to);
+            to += PanelBytes<Micro>(Micro::kRows, depth);
+        }
+    };
+    WithTypes(pack, from.type);
 }
-template <typename Micro, typename T>
-void PackBPanels(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
-    for (int64_t i = 0; i < lanes; i += Micro::kCols) {
-        Micro::PackB(from.From(i, 0), std::min(Micro::kCols, lanes - i), depth, to);
-        to += PanelBytes<Micro>(Micro::kCols, depth);
+template <typename Micro>
+void PackBPanels(const AnyOperand& from, int64_t lanes, int64_t depth, std::byte* to) {
+    const auto pack = [&](auto type) {
+        const auto operand = from.Of<decltype(type)>();
+        for (int64_t i = 0; i < lanes; i += Micro::kCols) {
+            Micro::PackB(operand.From(i, 0), std::min(Micro::kCols, lanes - i), depth, to);
+            to += PanelBytes<Micro>(Micro::kCols, depth);
+        }
+    };
+    WithTypes(pack, from.type);
+}
+
+// Rows of floats to rows of any type, or added to them.
+template <typename Vectors, typename T>
+void PutRows(const float* from, int64_t from_stride, int64_t rows, int64_t cols, T* to,
+             int64_t to_stride, bool add) {
+    for (int64_t i = 0; i < rows; ++i, from += from_stride, to += to_stride) {
+        const float* x = from;
+        T* y = to;
+        ForVectors<Vectors>(
+            0, cols,
+            [=](int64_t j) {
+                const auto value = Vectors::Load(x + j);
+                Vectors::Store(y + j, add ? Vectors::Add(Vectors::Load(y + j), value) : value);
+            },
+            [=](int64_t j, int64_t left) {
+                const auto value = Vectors::LoadFirst(x + j, left);
+                const auto sum = Vectors::Add(Vectors::LoadFirst(y + j, left), value);
+                Vectors::StoreFirst(y + j, add ? sum : value, left);
+            });
     }
 }
 
-// The first `rows` and `cols` of a tile.
+// The first `rows` and `cols` of a tile of floats.
 template <typename Micro>
 inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float* c,
                    int64_t c_stride, int64_t rows, int64_t cols, bool add) {
@@ -66,6 +97,19 @@ inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float*
     for (int64_t i = 0; i < rows; ++i) {
         std::copy_n(tile + i * Micro::kCols, cols, c + i * c_stride);
     }
+}
+
+// The same of bfloat16, where the depth is all there is to sum up.
+template <typename Micro>
+inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, uint16_t* c,
+                   int64_t c_stride, int64_t rows, int64_t cols, bool add) {
+    if (rows >= Micro::kRows && cols >= Micro::kCols) {
+        return Micro::Tile(a, b, depth, c, c_stride, add);
+    }
+    alignas(64) float tile[Micro::kRows * Micro::kCols];
+    Micro::Tile(a, b, depth, tile, Micro::kCols, false);
+    PutRows<typename Micro::Vectors>(tile, Micro::kCols, std::min(rows, Micro::kRows),
+                                     std::min(cols, Micro::kCols), c, c_stride, add);
 }
 
 // Parts as a grid of rows x cols: the one that packs least.
@@ -99,142 +143,206 @@ int64_t HeldBytes() {
     return std::max(panel, L2Bytes() / 2);
 }
 
+// Whether sums of C stand in scratch until all of k is in them: they must not be rounded before.
 template <typename Micro>
-int64_t BlockedScratchBytes() {
-    const int64_t panel =
-        PanelBytes<Micro>(std::max(Micro::kRows, Micro::kCols), Micro::kMostDepth);
-    return HeldBytes<Micro>() + panel + 2 * Micro::kSlackBytes + 3 * 64;
+bool IsStaged(const GemmArgs& args) {
+    return args.c.type != Element::kF32 && args.k > Micro::kTileDepth;
+}
+// Bytes of those sums.
+inline int64_t StageBytes() {
+    return L2Bytes();
 }
 
-// One part of a product. Blocks of k: for each, panels of one operand are packed and held (all of
-// them, or as many as L2 has room for), and those of the other one are packed one by one and
-// multiplied with all that are held.
-template <typename Micro, typename TA, typename TB>
+// Bytes of the panel that goes by.
+template <typename Micro>
+constexpr int64_t PassingBytes() {
+    return RoundUp(PanelBytes<Micro>(std::max(Micro::kRows, Micro::kCols), Micro::kMostDepth) +
+                       Micro::kSlackBytes,
+                   64);
+}
+
+template <typename Micro>
+int64_t BlockedScratchBytes(const GemmArgs& args) {
+    return 64 + RoundUp(HeldBytes<Micro>() + Micro::kSlackBytes, 64) + PassingBytes<Micro>() +
+           (IsStaged<Micro>(args) ? StageBytes() : 0);
+}
+
+// One part of a product. Panels of one operand are packed and held (all of them, or as many as L2
+// has room for), and those of the other one are packed one by one and multiplied with all that are
+// held; so for each block of k.
+template <typename Micro>
 class Blocked {
   public:
-    Blocked(const GemmArgs& args, Operand<TA> a, Operand<TB> b, std::span<std::byte> scratch)
-        : args_(args), a_(a), b_(b) {
-        WEFT_CHECK(static_cast<int64_t>(scratch.size()) >= BlockedScratchBytes<Micro>());
+    Blocked(const GemmArgs& args, std::span<std::byte> scratch)
+        : args_(args),
+          a_{{args.a.data, args.a.row, args.a.col, args.a.type}, Micro::kRows, {}},
+          b_{{args.b.data, args.b.col, args.b.row, args.b.type}, Micro::kCols, {}} {
+        WEFT_CHECK(static_cast<int64_t>(scratch.size()) >= BlockedScratchBytes<Micro>(args));
         const uintptr_t address = reinterpret_cast<uintptr_t>(scratch.data());
-        held_ = scratch.data() + (64 - address % 64) % 64;
-        passing_ = held_ + RoundUp(HeldBytes<Micro>() + Micro::kSlackBytes, 64);
+        held_panels_ = scratch.data() + (64 - address % 64) % 64;
+        passing_panel_ = held_panels_ + RoundUp(HeldBytes<Micro>() + Micro::kSlackBytes, 64);
+        stage_ = reinterpret_cast<float*>(passing_panel_ + PassingBytes<Micro>());
     }
 
     void Run(int part, int parts) {
         const Grid grid = GridOf<Micro>(args_, parts);
-        rows_ = Share(args_.m, Micro::kRows, part / grid.cols, grid.rows);
-        cols_ = Share(args_.n, Micro::kCols, part % grid.cols, grid.cols);
-        if (rows_.begin >= rows_.end || cols_.begin >= cols_.end) return;
+        a_.range = Share(args_.m, Micro::kRows, part / grid.cols, grid.rows);
+        b_.range = Share(args_.n, Micro::kCols, part % grid.cols, grid.cols);
+        if (a_.count() == 0 || b_.count() == 0) return;
         if (args_.k == 0) return Clear();
         const typename Micro::Session session;
         const int64_t blocks = (args_.k + Micro::kMostDepth - 1) / Micro::kMostDepth;
-        const int64_t deep = RoundUp((args_.k + blocks - 1) / blocks, Micro::kStep);
-        for (begin_ = 0; begin_ < args_.k; begin_ += deep) {
-            depth_ = std::min(deep, args_.k - begin_);
-            const int64_t m = rows_.end - rows_.begin, n = cols_.end - cols_.begin;
-            const int64_t a_held = Fit(m, Micro::kRows), b_held = Fit(n, Micro::kCols);
-            const int64_t a_blocks = (m + a_held - 1) / a_held;
-            const int64_t b_blocks = (n + b_held - 1) / b_held;
-            const int64_t a_packed = m + n * a_blocks, b_packed = n + m * b_blocks;
-            a_packed < b_packed ? HoldA(a_held) : HoldB(b_held);
-        }
+        deep_ = RoundUp((args_.k + blocks - 1) / blocks, Micro::kStep);
+        const int64_t a_held = Fit(a_), b_held = Fit(b_);
+        const int64_t a_blocks = (a_.count() + a_held - 1) / a_held;
+        const int64_t b_blocks = (b_.count() + b_held - 1) / b_held;
+        const int64_t a_packed = a_.count() + b_.count() * a_blocks;
+        const int64_t b_packed = b_.count() + a_.count() * b_blocks;
+        a_packed < b_packed ? Hold(a_, b_, a_held) : Hold(b_, a_, b_held);
     }
 
   private:
+    // Rows of A or columns of B.
+    struct Side {
+        AnyOperand from;
+        int64_t width;  // of a panel
+        Range range;    // this part's
+        int64_t count() const { return range.end - range.begin; }
+    };
+    struct Depths {
+        int64_t begin, count;
+    };
+
     void Clear() const {
-        for (int64_t i = rows_.begin; i < rows_.end && !args_.accumulate; ++i) {
-            std::fill(args_.c + i * args_.c_stride + cols_.begin,
-                      args_.c + i * args_.c_stride + cols_.end, 0.0f);
+        if (args_.accumulate) return;
+        const Matrix c = args_.c.From(a_.range.begin, b_.range.begin);
+        for (int64_t i = 0; i < a_.count(); ++i) {  // zeros of both types are zero bytes
+            const auto bytes = static_cast<size_t>(b_.count() * ElementBytes(c.type));
+            std::memset(c.From(i, 0).data, 0, bytes);
         }
     }
 
-    // How many of `count` lanes are held at a time: even blocks.
-    int64_t Fit(int64_t count, int64_t width) const {
-        const int64_t most = HeldBytes<Micro>() / PanelBytes<Micro>(width, depth_) * width;
-        const int64_t blocks = (count + most - 1) / most;
-        return RoundUp((count + blocks - 1) / blocks, width);
+    // How many lanes are held at a time: even blocks.
+    int64_t Fit(const Side& side) const {
+        const int64_t most = HeldBytes<Micro>() / PanelBytes<Micro>(side.width, deep_) * side.width;
+        const int64_t blocks = (side.count() + most - 1) / most;
+        return RoundUp((side.count() + blocks - 1) / blocks, side.width);
     }
 
-    void HoldA(int64_t block) const {
-        const int64_t panel = PanelBytes<Micro>(Micro::kRows, depth_);
-        for (int64_t i = rows_.begin; i < rows_.end; i += block) {
-            const int64_t i_end = std::min(i + block, rows_.end);
-            PackAPanels<Micro>(a_.From(i, begin_), i_end - i, depth_, held_);
-            for (int64_t j = cols_.begin; j < cols_.end; j += Micro::kCols) {
-                Micro::PackB(b_.From(j, begin_), std::min(Micro::kCols, cols_.end - j), depth_,
-                             passing_);
-                ForTileDepths([&](int64_t begin, int64_t depth) {
-                    const std::byte* at = held_ + PanelBytes<Micro>(Micro::kRows, begin);
-                    const std::byte* b = passing_ + PanelBytes<Micro>(Micro::kCols, begin);
-                    for (int64_t row = i; row < i_end; row += Micro::kRows, at += panel) {
-                        Multiply(at, b, begin, depth, row, j);
-                    }
-                });
+    void Hold(const Side& held, const Side& passing, int64_t block) {
+        int64_t chunk = passing.count();
+        if (IsStaged<Micro>(args_)) {
+            const int64_t most = StageBytes() / 4 / block / passing.width * passing.width;
+            WEFT_CHECK(most > 0);
+            const int64_t chunks = (chunk + most - 1) / most;
+            chunk = RoundUp((chunk + chunks - 1) / chunks, passing.width);
+        }
+        const bool a_held = &held == &a_;
+        for (int64_t i = held.range.begin; i < held.range.end; i += block) {
+            const Range lanes{i, std::min(i + block, held.range.end)};
+            for (int64_t j = passing.range.begin; j < passing.range.end; j += chunk) {
+                const Range others{j, std::min(j + chunk, passing.range.end)};
+                Region(a_held ? lanes : others, a_held ? others : lanes, a_held);
             }
         }
     }
 
-    void HoldB(int64_t block) const {
-        const int64_t panel = PanelBytes<Micro>(Micro::kCols, depth_);
-        for (int64_t j = cols_.begin; j < cols_.end; j += block) {
-            const int64_t j_end = std::min(j + block, cols_.end);
-            PackBPanels<Micro>(b_.From(j, begin_), j_end - j, depth_, held_);
-            for (int64_t i = rows_.begin; i < rows_.end; i += Micro::kRows) {
-                Micro::PackA(a_.From(i, begin_), std::min(Micro::kRows, rows_.end - i), depth_,
-                             passing_);
-                ForTileDepths([&](int64_t begin, int64_t depth) {
-                    const std::byte* a = passing_ + PanelBytes<Micro>(Micro::kRows, begin);
-                    const std::byte* at = held_ + PanelBytes<Micro>(Micro::kCols, begin);
-                    for (int64_t col = j; col < j_end; col += Micro::kCols, at += panel) {
-                        Multiply(a, at, begin, depth, i, col);
-                    }
-                });
-            }
+    // Rows and columns of C, whole.
+    void Region(Range rows, Range cols, bool a_held) {
+        const bool staged = IsStaged<Micro>(args_);
+        const int64_t width = cols.end - cols.begin;
+        const Matrix c = args_.c.From(rows.begin, cols.begin);
+        target_ = staged ? Matrix{stage_, width} : c;
+        for (Depths k{0, 0}; k.begin < args_.k; k.begin += deep_) {
+            k.count = std::min(deep_, args_.k - k.begin);
+            const bool add = k.begin > 0 || (args_.accumulate && !staged);
+            a_held ? Multiply(a_, rows, b_, cols, k, add) : Multiply(b_, cols, a_, rows, k, add);
         }
+        if (!staged) return;
+        PutRows<typename Micro::Vectors>(stage_, width, rows.end - rows.begin, width,
+                                         c.Row<uint16_t>(0), c.stride, args_.accumulate);
+    }
+
+    // One block of k: `lanes` of `held` fit, `others` go by.
+    void Multiply(const Side& held, Range lanes, const Side& passing, Range others, Depths k,
+                  bool add) const {
+        const bool a_held = &held == &a_;
+        Pack(held, lanes, k, held_panels_);
+        const int64_t panel = PanelBytes<Micro>(held.width, k.count);
+        const int64_t count = lanes.end - lanes.begin;
+        for (int64_t j = 0; j < others.end - others.begin; j += passing.width) {
+            const int64_t left = others.end - others.begin - j;
+            Pack(passing, {others.begin + j, others.begin + j + std::min(left, passing.width)}, k,
+                 passing_panel_);
+            ForTileDepths(k.count, [&](int64_t begin, int64_t depth) {
+                const std::byte* at = held_panels_ + PanelBytes<Micro>(held.width, begin);
+                const std::byte* by = passing_panel_ + PanelBytes<Micro>(passing.width, begin);
+                const bool more = add || begin > 0;
+                for (int64_t i = 0; i < count; i += held.width, at += panel) {
+                    if (a_held) {
+                        Tile(at, by, depth, i, j, count - i, left, more);
+                    } else {
+                        Tile(by, at, depth, j, i, left, count - i, more);
+                    }
+                }
+            });
+        }
+    }
+
+    void Pack(const Side& side, Range lanes, Depths k, std::byte* to) const {
+        const AnyOperand from = side.from.From(lanes.begin, k.begin);
+        const int64_t count = lanes.end - lanes.begin;
+        &side == &a_ ? PackAPanels<Micro>(from, count, k.count, to)
+                     : PackBPanels<Micro>(from, count, k.count, to);
     }
 
     // Calls on(begin, depth) for even parts of a panel's depth.
     template <typename On>
-    void ForTileDepths(On on) const {
-        const int64_t count = (depth_ + Micro::kTileDepth - 1) / Micro::kTileDepth;
-        const int64_t deep = RoundUp((depth_ + count - 1) / count, Micro::kStep);
-        for (int64_t d = 0; d < depth_; d += deep) on(d, std::min(deep, depth_ - d));
+    static void ForTileDepths(int64_t all, On on) {
+        const int64_t count = (all + Micro::kTileDepth - 1) / Micro::kTileDepth;
+        const int64_t deep = RoundUp((all + count - 1) / count, Micro::kStep);
+        for (int64_t d = 0; d < all; d += deep) on(d, std::min(deep, all - d));
     }
 
-    void Multiply(const std::byte* a, const std::byte* b, int64_t begin, int64_t depth, int64_t row,
-                  int64_t col) const {
-        TileOf<Micro>(a, b, depth, args_.c + row * args_.c_stride + col, args_.c_stride,
-                      rows_.end - row, cols_.end - col,
-                      args_.accumulate || begin_ > 0 || begin > 0);
+    void Tile(const std::byte* a, const std::byte* b, int64_t depth, int64_t row, int64_t col,
+              int64_t rows, int64_t cols, bool add) const {
+        if (target_.type == Element::kF32) {
+            TileOf<Micro>(a, b, depth, target_.Row<float>(row) + col, target_.stride, rows, cols,
+                          add);
+        } else {
+            TileOf<Micro>(a, b, depth, target_.Row<uint16_t>(row) + col, target_.stride, rows, cols,
+                          add);
+        }
     }
 
     const GemmArgs& args_;
-    const Operand<TA> a_;  // lanes are rows
-    const Operand<TB> b_;  // lanes are columns
-    std::byte *held_, *passing_;
-    Range rows_{}, cols_{};
-    int64_t begin_ = 0, depth_ = 0;  // the block of k
+    Side a_, b_;
+    std::byte *held_panels_, *passing_panel_;
+    float* stage_;
+    Matrix target_;     // of tiles: C or the stage
+    int64_t deep_ = 0;  // of a block of k
 };
 
 template <typename Micro>
-void BlockedGemm(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts) {
-    const auto with_a = [&](auto a) {
-        const auto with_b = [&](auto b) {
-            Blocked<Micro, std::remove_cvref_t<decltype(*a.data)>,
-                    std::remove_cvref_t<decltype(*b.data)>>(args, a, b, scratch)
-                .Run(part, parts);
-        };
-        if (args.b_bf16 != nullptr) {
-            with_b(Operand<uint16_t>{args.b_bf16, args.b_col, args.b_row});
-        } else {
-            with_b(Operand<float>{args.b, args.b_col, args.b_row});
-        }
-    };
-    if (args.a_bf16 != nullptr) {
-        with_a(Operand<uint16_t>{args.a_bf16, args.a_row, args.a_col});
-    } else {
-        with_a(Operand<float>{args.a, args.a_row, args.a_col});
+struct BlockedGemm {
+    static int64_t ScratchBytes(const GemmArgs& args) { return BlockedScratchBytes<Micro>(args); }
+    static void Run(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts) {
+        Blocked<Micro>(args, scratch).Run(part, parts);
     }
-}
+};
+
+// The functions of a level: Floats and Halves are as BlockedGemm is.
+template <typename Floats, typename Halves>
+struct GemmByCompute {
+    static int64_t ScratchBytes(const GemmArgs& args) {
+        return args.compute == Compute::kF32 ? Floats::ScratchBytes(args)
+                                             : Halves::ScratchBytes(args);
+    }
+    static void Run(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts) {
+        args.compute == Compute::kF32 ? Floats::Run(args, scratch, part, parts)
+                                      : Halves::Run(args, scratch, part, parts);
+    }
+    static constexpr GemmKernels kKernels = {ScratchBytes, Run};
+};
 
 }  // namespace weft::kernels::dense

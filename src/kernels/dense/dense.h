@@ -9,20 +9,8 @@
 
 namespace weft::kernels::dense {
 
-struct DenseKernels {
+struct DenseKernels : GemmKernels, CausalKernels, RowKernels {
     CpuLevel level;
-    int64_t (*gemm_scratch_bytes)(const GemmArgs& args);
-    void (*gemm)(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts);
-    int64_t (*causal_scratch_bytes)(const CausalArgs& args);
-    void (*causal)(const CausalArgs& args, std::span<std::byte> scratch, int part, int parts);
-    int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args);
-    void (*causal_grad)(const CausalGradArgs& args, std::span<std::byte> scratch, int part,
-                        int parts);
-    void (*norm_grad_input)(const NormGradArgs& args, int part, int parts);
-    void (*norm_grad_weight)(const NormGradArgs& args, int part, int parts);
-    void (*glu_grad)(const reference::GluGradArgs& args, int part, int parts);
-    void (*loss)(const LossArgs& args, int part, int parts);
-    void (*adamw)(const AdamWArgs& args, int part, int parts);
 };
 
 // The table for `level`; a level that this build lacks gives the next lower one.

@@ -1,5 +1,5 @@
 // The blocks of dense/attention.h, written once for all instruction sets on the micro-kernels of
-// dense/blocked.h: Micro multiplies, Simd (avx2/simd.h, avx512/simd.h) does rows of scores.
+// dense/blocked.h: Micro multiplies, Simd (avx2/lanes.h, avx512/lanes.h) does rows of scores.
 #pragma once
 
 #include <cmath>
@@ -55,8 +55,10 @@ class FlashBlocks {
     static constexpr int64_t kKeys = 256;
     static constexpr float kLog2E = 1.44269504f;
 
-    explicit FlashBlocks(const reference::CausalAttentionArgs& args)
-        : args_(args), dims_(args.head_dim) {}
+    explicit FlashBlocks(const CausalArgs& args) : args_(args), dims_(args.head_dim) {
+        WEFT_CHECK(args.k.type == args.q.type && args.v.type == args.q.type &&
+                   args.out.type == args.q.type);
+    }
 
     int64_t Longest() const {
         int64_t longest = 0;
@@ -64,9 +66,6 @@ class FlashBlocks {
             longest = std::max<int64_t>(longest, sequence.row_count);
         }
         return longest;
-    }
-    int64_t KvHead(int64_t head) const {
-        return (args_.first_head + head) / args_.group - args_.first_kv_head;
     }
 
     // Memory for panels of up to `lanes` lanes of A or columns of B.
@@ -80,25 +79,36 @@ class FlashBlocks {
         const int64_t count = (lanes + Micro::kCols - 1) / Micro::kCols;
         return {carver.Take(count * panel + Micro::kSlackBytes), panel};
     }
-    static void PackA(Panels& to, const Operand<float>& from, int64_t lanes, int64_t depth) {
+    static void PackA(Panels& to, const AnyOperand& from, int64_t lanes, int64_t depth) {
         to.bytes = PanelBytes<Micro>(Micro::kRows, depth);
         PackAPanels<Micro>(from, lanes, depth, to.data);
     }
-    static void PackB(Panels& to, const Operand<float>& from, int64_t lanes, int64_t depth) {
+    static void PackB(Panels& to, const AnyOperand& from, int64_t lanes, int64_t depth) {
         to.bytes = PanelBytes<Micro>(Micro::kCols, depth);
         PackBPanels<Micro>(from, lanes, depth, to.data);
     }
 
+    // A matrix whose rows are lanes, or whose columns are.
+    static AnyOperand Rows(const ConstMatrix& m) { return {m.data, m.stride, 1, m.type}; }
+    static AnyOperand Columns(const ConstMatrix& m) { return {m.data, 1, m.stride, m.type}; }
+
     // K or V as [keys, dims], of which the dims are added up: panels of keys.
-    void PackKeys(Panels& to, const float* rows, int64_t stride, int64_t count) const {
-        PackB(to, {rows, stride, 1}, count, dims_);
+    void PackKeys(Panels& to, const ConstMatrix& rows, int64_t count) const {
+        PackB(to, Rows(rows), count, dims_);
     }
     // K or V of which the keys are added up: for each block of keys, panels of dims.
-    void PackDims(Panels& to, const float* rows, int64_t stride, int64_t count) const {
+    void PackDims(Panels& to, const ConstMatrix& rows, int64_t count) const {
         for (int64_t key = 0; key < count; key += kKeys) {
             Panels block = BlockOf(to, key);
-            PackB(block, {rows + key * stride, 1, stride}, dims_, std::min(kKeys, count - key));
+            PackB(block, Columns(rows.From(key, 0)), dims_, std::min(kKeys, count - key));
         }
+    }
+    // [rows, dims] of sums to where they belong, rounded to its type.
+    void Put(const float* sums, int64_t rows, const Matrix& to) const {
+        const auto put = [&](auto type) {
+            PutRows<Simd>(sums, dims_, rows, dims_, to.Row<decltype(type)>(0), to.stride, false);
+        };
+        WithTypes(put, to.type);
     }
     // The panels of dims of the block of keys from `key` on, of `keys` in all.
     Panels BlockOf(const Panels& all, int64_t key) const {
@@ -119,7 +129,7 @@ class FlashBlocks {
         return {all.data + key / Micro::kCols * all.bytes, all.bytes};
     }
 
-    const reference::CausalAttentionArgs& args_;
+    const CausalArgs& args_;
     const int64_t dims_;
 };
 
@@ -130,7 +140,7 @@ class FlashForward : FlashBlocks<Micro, Simd> {
 
   public:
     FlashForward(const CausalArgs& args, std::byte* scratch)
-        : Base(args.args), call_(args), carver_(scratch) {
+        : Base(args), carver_(scratch) {
         const int64_t longest = Base::Longest();
         k_ = Base::TakeB(carver_, longest, dims_);
         v_ = Base::TakeDims(carver_, longest);
@@ -153,7 +163,7 @@ class FlashForward : FlashBlocks<Micro, Simd> {
             const bool mine = at >= begin && at < end;
             at += cost;
             if (!mine) return;
-            const int64_t kv = Base::KvHead(head);
+            const int64_t kv = args_.KvHead(head);
             if (packed_row != sequence.row_begin || packed_head != kv) {
                 packed_row = sequence.row_begin;
                 packed_head = kv;
@@ -170,7 +180,7 @@ class FlashForward : FlashBlocks<Micro, Simd> {
         for (const Sequence& sequence : args_.sequences) {
             for (int64_t kv = 0; kv < args_.kv_heads; ++kv) {
                 for (int64_t head = 0; head < args_.heads; ++head) {
-                    if (Base::KvHead(head) != kv) continue;
+                    if (args_.KvHead(head) != kv) continue;
                     for (int64_t i = 0; i < sequence.row_count; i += kQueries) {
                         on_block(sequence, head, i, i + kQueries);
                     }
@@ -181,17 +191,14 @@ class FlashForward : FlashBlocks<Micro, Simd> {
 
     void PackKv(const Sequence& sequence, int64_t kv) {
         const int64_t row = sequence.row_begin, column = kv * dims_;
-        Base::PackKeys(k_, args_.k + row * args_.k_stride + column, args_.k_stride,
-                       sequence.row_count);
-        Base::PackDims(v_, args_.v + row * args_.v_stride + column, args_.v_stride,
-                       sequence.row_count);
+        Base::PackKeys(k_, args_.k.From(row, column), sequence.row_count);
+        Base::PackDims(v_, args_.v.From(row, column), sequence.row_count);
     }
 
     void Block(const Sequence& sequence, int64_t head, int64_t first) {
         const int64_t queries = std::min(kQueries, sequence.row_count - first);
         const int64_t row = sequence.row_begin + first;
-        Base::PackA(q_, {args_.q + row * args_.q_stride + head * dims_, args_.q_stride, 1}, queries,
-                    dims_);
+        Base::PackA(q_, Base::Rows(args_.q.From(row, head * dims_)), queries, dims_);
         std::fill_n(largest_, queries, -INFINITY);
         std::fill_n(totals_, queries, 0.0f);
         for (int64_t key = 0; key < first + queries; key += kKeys) {
@@ -204,13 +211,11 @@ class FlashForward : FlashBlocks<Micro, Simd> {
                                   keys, sums_, dims_, key > 0);
         }
         for (int64_t i = 0; i < queries; ++i) {
-            const auto factor = Simd::Set(1.0f / totals_[i]);
-            MapElements<Simd>(sums_ + i * dims_,
-                              call_.out + (row + i) * call_.out_stride + head * dims_, dims_, 0, 1,
-                              [&](typename Simd::Float x) { return Simd::Mul(x, factor); });
-            call_.lse[head * call_.lse_stride + row + i] =
+            Multiply(sums_ + i * dims_, 1.0f / totals_[i]);
+            args_.lse[head * args_.lse_stride + row + i] =
                 (largest_[i] + std::log2(totals_[i])) / Base::kLog2E;
         }
+        Base::Put(sums_, queries, args_.out.From(row, head * dims_));
     }
 
     // Scores of query i become probabilities but for a factor that all of its keys share; what was
@@ -249,16 +254,16 @@ class FlashForward : FlashBlocks<Micro, Simd> {
             });
         const float before = rescale ? std::exp2(largest_[i] - largest) : 0.0f;
         totals_[i] = totals_[i] * before + Simd::Sum(total);
-        if (rescale && before != 1.0f) {
-            const Float factor = Simd::Set(before);
-            float* sums = sums_ + i * dims_;
-            MapElements<Simd>(sums, sums, dims_, 0, 1,
-                              [&](Float x) { return Simd::Mul(x, factor); });
-        }
+        if (rescale && before != 1.0f) Multiply(sums_ + i * dims_, before);
         largest_[i] = largest;
     }
 
-    const CausalArgs& call_;
+    void Multiply(float* dims, float by) const {
+        const auto factor = Simd::Set(by);
+        MapElements<Simd>(dims, dims, dims_, 0, 1,
+                          [&](typename Simd::Float x) { return Simd::Mul(x, factor); });
+    }
+
     Carver carver_;
     Panels k_, v_, q_, p_;
     float *scores_, *sums_, *largest_, *totals_;
@@ -271,7 +276,10 @@ class FlashBackward : FlashBlocks<Micro, Simd> {
 
   public:
     FlashBackward(const CausalGradArgs& args, std::byte* scratch)
-        : Base(args.args.forward), call_(args), carver_(scratch) {
+        : Base(args.forward), call_(args), carver_(scratch) {
+        const Element type = args_.q.type;
+        WEFT_CHECK(args.dout.type == type && args.dq.type == type && args.dk.type == type &&
+                   args.dv.type == type);
         const int64_t longest = Base::Longest();
         k_ = Base::TakeB(carver_, longest, dims_);
         v_ = Base::TakeB(carver_, longest, dims_);
@@ -285,6 +293,9 @@ class FlashBackward : FlashBlocks<Micro, Simd> {
         p_ = carver_.template Take<float>(kQueries * kKeys * 4);
         dp_ = carver_.template Take<float>(kQueries * kKeys * 4);
         weighted_ = carver_.template Take<float>(kQueries * 4);
+        dq_ = carver_.template Take<float>(kQueries * dims_ * 4);
+        dk_ = carver_.template Take<float>(longest * dims_ * 4);
+        dv_ = carver_.template Take<float>(longest * dims_ * 4);
     }
     int64_t ScratchBytes() const { return carver_.used() + 64; }
 
@@ -309,70 +320,66 @@ class FlashBackward : FlashBlocks<Micro, Simd> {
 
     void KvHeadOf(const Sequence& sequence, int64_t kv) {
         const int64_t row = sequence.row_begin, column = kv * dims_, count = sequence.row_count;
-        const float* keys = args_.k + row * args_.k_stride + column;
-        Base::PackKeys(k_, keys, args_.k_stride, count);
-        Base::PackDims(k_dims_, keys, args_.k_stride, count);
-        Base::PackKeys(v_, args_.v + row * args_.v_stride + column, args_.v_stride, count);
-        for (int64_t i = row; i < row + count; ++i) {
-            std::fill_n(call_.args.dk + i * call_.args.dk_stride + column, dims_, 0.0f);
-            std::fill_n(call_.args.dv + i * call_.args.dv_stride + column, dims_, 0.0f);
-        }
+        Base::PackKeys(k_, args_.k.From(row, column), count);
+        Base::PackDims(k_dims_, args_.k.From(row, column), count);
+        Base::PackKeys(v_, args_.v.From(row, column), count);
+        std::fill_n(dk_, count * dims_, 0.0f);
+        std::fill_n(dv_, count * dims_, 0.0f);
         for (int64_t head = 0; head < args_.heads; ++head) {
-            if (Base::KvHead(head) != kv) continue;
-            for (int64_t i = 0; i < count; i += kQueries) Block(sequence, kv, head, i);
+            if (args_.KvHead(head) != kv) continue;
+            for (int64_t i = 0; i < count; i += kQueries) Block(sequence, head, i);
         }
+        Base::Put(dk_, count, call_.dk.From(row, column));
+        Base::Put(dv_, count, call_.dv.From(row, column));
     }
 
-    void Block(const Sequence& sequence, int64_t kv, int64_t head, int64_t first) {
-        const auto& grads = call_.args;
+    void Block(const Sequence& sequence, int64_t head, int64_t first) {
         const int64_t queries = std::min(kQueries, sequence.row_count - first);
         const int64_t row = sequence.row_begin + first, column = head * dims_;
-        const float* q = args_.q + row * args_.q_stride + column;
-        const float* dout = grads.dout + row * grads.dout_stride + column;
-        const float* lse = call_.lse + head * call_.lse_stride + row;
-        float* dq = grads.dq + row * grads.dq_stride + column;
-        Base::PackA(q_, {q, args_.q_stride, 1}, queries, dims_);
-        Base::PackB(q_dims_, {q, 1, args_.q_stride}, dims_, queries);
-        Base::PackA(dout_, {dout, grads.dout_stride, 1}, queries, dims_);
-        Base::PackB(dout_dims_, {dout, 1, grads.dout_stride}, dims_, queries);
-        Weigh(dout, call_.out + row * call_.out_stride + column, queries);
+        const ConstMatrix q = args_.q.From(row, column), dout = call_.dout.From(row, column);
+        const float* lse = args_.lse + head * args_.lse_stride + row;
+        Base::PackA(q_, Base::Rows(q), queries, dims_);
+        Base::PackB(q_dims_, Base::Columns(q), dims_, queries);
+        Base::PackA(dout_, Base::Rows(dout), queries, dims_);
+        Base::PackB(dout_dims_, Base::Columns(dout), dims_, queries);
+        Weigh(dout, args_.out.From(row, column), queries);
         for (int64_t key = 0; key < first + queries; key += kKeys) {
             const int64_t keys = std::min(kKeys, first + queries - key);
-            const int64_t key_row = sequence.row_begin + key;
             MultiplyPanels<Micro>(q_, Base::KeysFrom(k_, key), queries, keys, dims_, p_, kKeys,
                                   false);
             MultiplyPanels<Micro>(dout_, Base::KeysFrom(v_, key), queries, keys, dims_, dp_, kKeys,
                                   false);
             for (int64_t i = 0; i < queries; ++i) Scores(i, first + i - key + 1, keys, lse[i]);
             Base::PackA(turned_, {p_, 1, kKeys}, keys, queries);
-            MultiplyPanels<Micro>(turned_, dout_dims_, keys, dims_, queries,
-                                  grads.dv + key_row * grads.dv_stride + kv * dims_,
-                                  grads.dv_stride, true);
+            MultiplyPanels<Micro>(turned_, dout_dims_, keys, dims_, queries, dv_ + key * dims_,
+                                  dims_, true);
             Base::PackA(turned_, {dp_, 1, kKeys}, keys, queries);
-            MultiplyPanels<Micro>(turned_, q_dims_, keys, dims_, queries,
-                                  grads.dk + key_row * grads.dk_stride + kv * dims_,
-                                  grads.dk_stride, true);
+            MultiplyPanels<Micro>(turned_, q_dims_, keys, dims_, queries, dk_ + key * dims_, dims_,
+                                  true);
             Base::PackA(ds_, {dp_, kKeys, 1}, queries, keys);
             MultiplyPanels<Micro>(ds_, Base::BlockOf(k_dims_, key, sequence.row_count), queries,
-                                  dims_, keys, dq, grads.dq_stride, key > 0);
+                                  dims_, keys, dq_, dims_, key > 0);
         }
+        Base::Put(dq_, queries, call_.dq.From(row, column));
     }
 
     // Rows' sums of p * dp, which are those of dout * out.
-    void Weigh(const float* dout, const float* out, int64_t queries) {
-        for (int64_t i = 0; i < queries; ++i) {
-            const float* a = dout + i * call_.args.dout_stride;
-            const float* b = out + i * call_.out_stride;
-            auto sum = Simd::Zero();
-            ForVectors<Simd>(
-                0, dims_,
-                [&](int64_t d) { sum = Simd::Fma(Simd::Load(a + d), Simd::Load(b + d), sum); },
-                [&](int64_t d, int64_t left) {
-                    sum =
-                        Simd::Fma(Simd::LoadFirst(a + d, left), Simd::LoadFirst(b + d, left), sum);
-                });
-            weighted_[i] = Simd::Sum(sum);
-        }
+    void Weigh(const ConstMatrix& dout, const ConstMatrix& out, int64_t queries) {
+        const auto weigh = [&](auto type) {
+            for (int64_t i = 0; i < queries; ++i) {
+                const auto *a = dout.Row<decltype(type)>(i), *b = out.Row<decltype(type)>(i);
+                auto sum = Simd::Zero();
+                ForVectors<Simd>(
+                    0, dims_,
+                    [&](int64_t d) { sum = Simd::Fma(Simd::Load(a + d), Simd::Load(b + d), sum); },
+                    [&](int64_t d, int64_t left) {
+                        sum = Simd::Fma(Simd::LoadFirst(a + d, left), Simd::LoadFirst(b + d, left),
+                                        sum);
+                    });
+                weighted_[i] = Simd::Sum(sum);
+            }
+        };
+        WithTypes(weigh, dout.type);
     }
 
     // p_: scores become probabilities; dp_ becomes scale * ds. The query sees `seen` keys.
@@ -408,7 +415,7 @@ class FlashBackward : FlashBlocks<Micro, Simd> {
     Carver carver_;
     // Panels whose dims are added up, and whose keys or queries are.
     Panels k_, v_, q_, dout_, k_dims_, q_dims_, dout_dims_, ds_, turned_;
-    float *p_, *dp_, *weighted_;
+    float *p_, *dp_, *weighted_, *dq_, *dk_, *dv_;
 };
 
 template <typename Micro, typename Simd>
@@ -427,6 +434,29 @@ struct Flash {
         WEFT_CHECK(static_cast<int64_t>(scratch.size()) >= ScratchBytes(args));
         FlashBackward<Micro, Simd>(args, scratch.data()).Run(part, parts);
     }
+};
+
+// The functions of a level: Floats and Halves are as Flash is.
+template <typename Floats, typename Halves>
+struct CausalByCompute {
+    static int64_t ScratchBytes(const CausalArgs& args) {
+        return args.compute == Compute::kF32 ? Floats::ScratchBytes(args)
+                                             : Halves::ScratchBytes(args);
+    }
+    static int64_t GradScratchBytes(const CausalGradArgs& args) {
+        return args.forward.compute == Compute::kF32 ? Floats::ScratchBytes(args)
+                                                     : Halves::ScratchBytes(args);
+    }
+    static void Run(const CausalArgs& args, std::span<std::byte> scratch, int part, int parts) {
+        args.compute == Compute::kF32 ? Floats::Run(args, scratch, part, parts)
+                                      : Halves::Run(args, scratch, part, parts);
+    }
+    static void RunGrad(const CausalGradArgs& args, std::span<std::byte> scratch, int part,
+                        int parts) {
+        args.forward.compute == Compute::kF32 ? Floats::Run(args, scratch, part, parts)
+                                              : Halves::Run(args, scratch, part, parts);
+    }
+    static constexpr CausalKernels kKernels = {ScratchBytes, Run, GradScratchBytes, RunGrad};
 };
 
 }  // namespace weft::kernels::dense

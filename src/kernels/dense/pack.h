@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/dense/element.h"
+
 namespace weft::kernels::dense {
 
 // Lane l at depth d is data[l * lane + d * depth].
@@ -21,6 +23,21 @@ struct Operand {
     int64_t lane, depth;
     Operand From(int64_t lanes, int64_t depths) const {
         return {data + lanes * lane + depths * depth, lane, depth};
+    }
+};
+
+// The same for elements of any type.
+struct AnyOperand {
+    const void* data = nullptr;
+    int64_t lane = 0, depth = 0;
+    Element type = Element::kF32;
+    AnyOperand From(int64_t lanes, int64_t depths) const {
+        const auto* bytes = static_cast<const std::byte*>(data);
+        return {bytes + (lanes * lane + depths * depth) * ElementBytes(type), lane, depth, type};
+    }
+    template <typename T>
+    Operand<T> Of() const {
+        return {static_cast<const T*>(data), lane, depth};
     }
 };
 

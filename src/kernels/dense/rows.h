@@ -1,25 +1,103 @@
-// The element-wise and row-wise kernels that only training has: gradients of RMS norm and of gated
-// units, softmax cross-entropy with its gradient, AdamW. (RMS norm itself, SwiGLU and RoPE stand in
-// kernels/kernels.h.) The functions stand in the table of dense/dense.h: (args, part, parts).
+// The element-wise and row-wise kernels of training, forward and backward, over matrices of float32
+// or bfloat16. The functions stand in the table of dense/dense.h: (args, part, parts). "Any types":
+// each matrix may have its own. Where nothing else is said, parts share out rows, an output may be
+// an input of the same type, and a row's result depends neither on the other rows nor on parts.
 #pragma once
 
-#include "kernels/reference/backward.h"
+#include "kernels/dense/element.h"
+#include "kernels/kernels.h"
 
 namespace weft::kernels::dense {
 
-// RmsNormGradInput and RmsNormGradWeight of reference/backward.h; dw is a sum over rows in order.
-//   inverse  [rows, cols / group] or null: 1 / sqrt(mean(x^2) + eps), which the gradient of the
-//            input writes; that of the weight reads it in place of computing it in every part, and
-//            so must come after all parts of the other.
-struct NormGradArgs {
-    reference::RmsNormGradArgs args;
+// y = x * s * weight (null: ones), s = 1 / sqrt(mean(x^2) + eps) over groups of `group` columns
+// (group == cols: whole rows; group == head_dim: QK norm). Any types. Zhang and Sennrich 2019.
+struct RmsNormArgs {
+    ConstMatrix x;
+    const float* weight = nullptr;  // [group]
+    float eps = 0;
+    int64_t rows = 0, cols = 0, group = 0;
+    Matrix y;
+};
+
+// Of RmsNormArgs' y, any types:
+//   dx = s * (dy * w - x * s^2 * mean(dy * w * x))
+//   dw [group] += sum over rows and groups, in order, of dy * x * s     parts share out dw
+// inverse: [rows, cols / group] or null: s, which the gradient of the input writes; that of the
+// weight reads it in place of computing it in every part, and so must come after all parts of the
+// other.
+struct RmsNormGradArgs {
+    ConstMatrix dy, x;
+    const float* weight = nullptr;  // norm_grad_weight reads none
+    float eps = 0;
+    int64_t rows = 0, cols = 0, group = 0;
+    Matrix dx;            // norm_grad_input
+    float* dw = nullptr;  // norm_grad_weight
     float* inverse = nullptr;
+};
+
+// out = act(gate) * up, all of one type. Shazeer 2020; tensor/activation.h has the formulas.
+struct GluArgs {
+    ConstMatrix gate, up;
+    int64_t rows = 0, cols = 0;
+    Matrix out;
+    Activation activation = Activation::kSilu;
+};
+
+// Of out = silu(gate) * up, with sig = 1 / (1 + exp(-gate)):
+//   dup = dout * gate * sig, dgate = dout * up * sig * (1 + gate * (1 - sig));
+// of GELU sig = 1 / (1 + exp(-2 u)), and 2 u' gate takes the place of gate. All of one type.
+struct GluGradArgs {
+    ConstMatrix dout, gate, up;
+    int64_t rows = 0, cols = 0;
+    Matrix dgate, dup;
+    Activation activation = Activation::kSilu;  // or kGeluTanh; no other has a gradient
+};
+
+// Rotates pairs of each head's first `rotary_dim` dims by the angles of the row's table, as
+// kernels::RopeArgs says. x and y of one type.
+struct RopeArgs {
+    ConstMatrix x;                   // [rows, heads * head_dim]
+    const float* cos_sin = nullptr;  // [rows, rotary_dim], of RopeTableArgs
+    float sign = 1;
+    bool neighbours = false;
+    int64_t rows = 0, heads = 0, head_dim = 0, rotary_dim = 0;
+    Matrix y;
+};
+
+// y = a + b, any types. y may be a or b of its type.
+struct AddArgs {
+    ConstMatrix a, b;
+    int64_t rows = 0, cols = 0;
+    Matrix y;
+};
+
+// y = x + bias for each row, any types.
+struct AddBiasArgs {
+    ConstMatrix x;
+    const float* bias = nullptr;  // [cols]
+    int64_t rows = 0, cols = 0;
+    Matrix y;
+};
+
+// db [cols] += column sums of dy, rows in order. Parts share out columns.
+struct BiasGradArgs {
+    ConstMatrix dy;
+    int64_t rows = 0, cols = 0;
+    float* db = nullptr;
+};
+
+// y = factor * x, any types; with a factor of 1 a copy or a conversion.
+struct ScaleArgs {
+    ConstMatrix x;
+    int64_t rows = 0, cols = 0;
+    float factor = 1;
+    Matrix y;
 };
 
 // Softmax cross-entropy and its gradient over a chunk of rows of logits, in place:
 //   losses[row] = logsumexp(logits) - logits[target]
 //   logits becomes dloss * (softmax(logits) - onehot(target))
-// A negative target gives a loss of 0 and zeros. Parts share out rows.
+// A negative target gives a loss of 0 and zeros.
 struct LossArgs {
     float* logits = nullptr;  // [rows, cols]
     int64_t logits_stride = 0;
@@ -39,12 +117,28 @@ struct AdamWArgs {
     float* p = nullptr;
     float* m = nullptr;
     float* v = nullptr;
-    const float* g = nullptr;
+    const void* g = nullptr;
+    Element g_type = Element::kF32;
     int64_t count = 0;
     float rate = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, decay = 0;
     float correction1 = 1, correction2 = 1;  // 1 - beta^t
     float grad_scale = 1;
-    uint16_t* p_bf16 = nullptr;  // or null: a copy of p as bfloat16, rounded to nearest even
+    uint16_t* p_bf16 = nullptr;  // or null: a copy of p as bfloat16
+};
+
+struct RowKernels {
+    void (*rms_norm)(const RmsNormArgs& args, int part, int parts);
+    void (*norm_grad_input)(const RmsNormGradArgs& args, int part, int parts);
+    void (*norm_grad_weight)(const RmsNormGradArgs& args, int part, int parts);
+    void (*glu)(const GluArgs& args, int part, int parts);
+    void (*glu_grad)(const GluGradArgs& args, int part, int parts);
+    void (*rope)(const RopeArgs& args, int part, int parts);
+    void (*add)(const AddArgs& args, int part, int parts);
+    void (*add_bias)(const AddBiasArgs& args, int part, int parts);
+    void (*bias_grad)(const BiasGradArgs& args, int part, int parts);
+    void (*scale)(const ScaleArgs& args, int part, int parts);
+    void (*loss)(const LossArgs& args, int part, int parts);
+    void (*adamw)(const AdamWArgs& args, int part, int parts);
 };
 
 }  // namespace weft::kernels::dense

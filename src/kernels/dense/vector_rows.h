@@ -1,5 +1,5 @@
 // The kernels of dense/rows.h, written once for vectors of any width. Simd is the type of an
-// instruction set (avx2/simd.h, avx512/simd.h) with a square root besides.
+// instruction set that reads and writes every element type (avx2/lanes.h, avx512/lanes.h).
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace weft::kernels::dense {
 
-// Calls on(i, load, store) for each vector of [0, count): load(x) gives x[i..], zeros behind the
+// Calls on(load, store) for each vector of [begin, end): load(x) gives x[i..], zeros behind the
 // end; store(y, value) leaves what is behind the end.
 template <typename Simd, typename On>
 inline void ForElements(int64_t begin, int64_t end, On on) {
@@ -17,105 +17,253 @@ inline void ForElements(int64_t begin, int64_t end, On on) {
     ForVectors<Simd>(
         begin, end,
         [&](int64_t i) {
-            on([i](const float* x) { return Simd::Load(x + i); },
-               [i](float* y, Float value) { Simd::Store(y + i, value); });
+            on([i](const auto* x) { return Simd::Load(x + i); },
+               [i](auto* y, Float value) { Simd::Store(y + i, value); });
         },
         [&](int64_t i, int64_t left) {
-            on([i, left](const float* x) { return Simd::LoadFirst(x + i, left); },
-               [i, left](float* y, Float value) { Simd::StoreFirst(y + i, value, left); });
+            on([i, left](const auto* x) { return Simd::LoadFirst(x + i, left); },
+               [i, left](auto* y, Float value) { Simd::StoreFirst(y + i, value, left); });
         });
 }
 
-template <typename Simd>
-inline float InverseRms(const float* x, int64_t count, float eps) {
+// Calls on(row, column) for each group of this part's rows.
+template <typename On>
+inline void ForGroups(int64_t rows, int64_t cols, int64_t group, int part, int parts, On on) {
+    const Range share = Share(rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        for (int64_t column = 0; column < cols; column += group) on(row, column);
+    }
+}
+
+template <typename Simd, typename T>
+inline float InverseRms(const T* x, int64_t count, float eps) {
     const float mean = SumOfSquares<Simd>(x, count) / static_cast<float>(count);
     return 1.0f / __builtin_sqrtf(mean + eps);
 }
 
 template <typename Simd>
-void NormGradInputRows(const NormGradArgs& call, int part, int parts) {
-    using Float = typename Simd::Float;
-    const auto& args = call.args;
-    const int64_t groups = args.cols / args.group;
-    const Range share = Share(args.rows * groups, 1, part, parts);
-    for (int64_t unit = share.begin; unit < share.end; ++unit) {
-        const int64_t row = unit / groups, column = unit % groups * args.group;
-        const float* dy = args.dy + row * args.dy_stride + column;
-        const float* x = args.x + row * args.x_stride + column;
-        float* dx = args.dx + row * args.dx_stride + column;
-        const float inverse = InverseRms<Simd>(x, args.group, args.eps);
-        if (call.inverse != nullptr) call.inverse[unit] = inverse;
-        Float along = Simd::Zero();  // sum of dy * w * x
-        ForElements<Simd>(0, args.group, [&](auto load, auto) {
-            along = Simd::Fma(Simd::Mul(load(dy), load(args.weight)), load(x), along);
+void Norm(const RmsNormArgs& args, int part, int parts) {
+    const auto rows = [&](auto x_type, auto y_type) {
+        ForGroups(args.rows, args.cols, args.group, part, parts, [&](int64_t row, int64_t column) {
+            const auto* x = args.x.Row<decltype(x_type)>(row) + column;
+            auto* y = args.y.Row<decltype(y_type)>(row) + column;
+            const auto scale = Simd::Set(InverseRms<Simd>(x, args.group, args.eps));
+            ForElements<Simd>(0, args.group, [&](auto load, auto store) {
+                const auto scaled = Simd::Mul(load(x), scale);
+                store(y, args.weight == nullptr ? scaled : Simd::Mul(scaled, load(args.weight)));
+            });
         });
-        const Float scale = Simd::Set(inverse);
-        const Float pull =
-            Simd::Set(inverse * inverse * Simd::Sum(along) / static_cast<float>(args.group));
-        ForElements<Simd>(0, args.group, [&](auto load, auto store) {
-            const Float weighted = Simd::Mul(load(dy), load(args.weight));
-            store(dx, Simd::Mul(scale, Simd::Fnma(load(x), pull, weighted)));
-        });
-    }
+    };
+    WithTypes(rows, args.x.type, args.y.type);
 }
 
 template <typename Simd>
-void NormGradWeightRows(const NormGradArgs& call, int part, int parts) {
-    using Float = typename Simd::Float;
-    const auto& args = call.args;
-    const int64_t groups = args.cols / args.group;
+void NormGradInput(const RmsNormGradArgs& args, int part, int parts) {
+    const auto rows = [&](auto dy_type, auto x_type, auto dx_type) {
+        ForGroups(args.rows, args.cols, args.group, part, parts, [&](int64_t row, int64_t column) {
+            const auto* dy = args.dy.Row<decltype(dy_type)>(row) + column;
+            const auto* x = args.x.Row<decltype(x_type)>(row) + column;
+            auto* dx = args.dx.Row<decltype(dx_type)>(row) + column;
+            const float inverse = InverseRms<Simd>(x, args.group, args.eps);
+            if (args.inverse != nullptr) {
+                args.inverse[(row * args.cols + column) / args.group] = inverse;
+            }
+            auto along = Simd::Zero();  // sum of dy * w * x
+            ForElements<Simd>(0, args.group, [&](auto load, auto) {
+                along = Simd::Fma(Simd::Mul(load(dy), load(args.weight)), load(x), along);
+            });
+            const auto scale = Simd::Set(inverse);
+            const auto pull =
+                Simd::Set(inverse * inverse * Simd::Sum(along) / static_cast<float>(args.group));
+            ForElements<Simd>(0, args.group, [&](auto load, auto store) {
+                const auto weighted = Simd::Mul(load(dy), load(args.weight));
+                store(dx, Simd::Mul(scale, Simd::Fnma(load(x), pull, weighted)));
+            });
+        });
+    };
+    WithTypes(rows, args.dy.type, args.x.type, args.dx.type);
+}
+
+template <typename Simd>
+void NormGradWeight(const RmsNormGradArgs& args, int part, int parts) {
     const Range share = Share(args.group, 16, part, parts);
     if (share.begin == share.end) return;
-    for (int64_t unit = 0; unit < args.rows * groups; ++unit) {
-        const int64_t row = unit / groups, column = unit % groups * args.group;
-        const float* dy = args.dy + row * args.dy_stride + column;
-        const float* x = args.x + row * args.x_stride + column;
-        const Float scale =
-            Simd::Set(call.inverse != nullptr ? call.inverse[unit]
-                                              : InverseRms<Simd>(x, args.group, args.eps));
-        ForElements<Simd>(share.begin, share.end, [&](auto load, auto store) {
-            const Float product = Simd::Mul(load(dy), load(x));
-            store(args.dw, Simd::Fma(product, scale, load(args.dw)));
+    const auto rows = [&](auto dy_type, auto x_type) {
+        ForGroups(args.rows, args.cols, args.group, 0, 1, [&](int64_t row, int64_t column) {
+            const auto* dy = args.dy.Row<decltype(dy_type)>(row) + column;
+            const auto* x = args.x.Row<decltype(x_type)>(row) + column;
+            const auto scale =
+                Simd::Set(args.inverse != nullptr
+                              ? args.inverse[(row * args.cols + column) / args.group]
+                              : InverseRms<Simd>(x, args.group, args.eps));
+            ForElements<Simd>(share.begin, share.end, [&](auto load, auto store) {
+                const auto product = Simd::Mul(load(dy), load(x));
+                store(args.dw, Simd::Fma(product, scale, load(args.dw)));
+            });
         });
-    }
+    };
+    WithTypes(rows, args.dy.type, args.x.type);
 }
 
-template <typename Simd, bool kGelu>
-void GluGradRowsOf(const reference::GluGradArgs& args, int part, int parts) {
-    using Float = typename Simd::Float;
-    const Float one = Simd::Set(1.0f), twice_root = Simd::Set(1.5957691216f);  // sqrt(8 / pi)
-    const Range rows = Share(args.rows, 1, part, parts);
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-        const float* dout = args.dout + row * args.dout_stride;
-        const float* gates = args.gate + row * args.gate_stride;
-        const float* ups = args.up + row * args.up_stride;
-        float* dgate = args.dgate + row * args.dgate_stride;
-        float* dup = args.dup + row * args.dup_stride;
-        ForElements<Simd>(0, args.cols, [&](auto load, auto store) {
-            const Float gate = load(gates);
-            Float u = gate, slope = gate;  // gate times the slope of u
-            if constexpr (kGelu) {
-                const Float square = Simd::Mul(Simd::Mul(Simd::Set(0.044715f), gate), gate);
-                const Float scaled = Simd::Mul(twice_root, gate);
-                u = Simd::Fma(scaled, square, scaled);
-                slope = Simd::Fma(Simd::Mul(Simd::Set(3.0f), scaled), square, scaled);
-            }
-            const Float below = Simd::Add(one, Exp<Simd>(Simd::Sub(Simd::Zero(), u)));
-            const Float sigmoid = Simd::Div(one, below);
-            const Float passed = Simd::Mul(load(dout), sigmoid);
-            const Float turn = Simd::Fma(slope, Simd::Sub(one, sigmoid), one);
-            const Float up = load(ups);
-            store(dup, Simd::Mul(passed, gate));
-            store(dgate, Simd::Mul(Simd::Mul(passed, up), turn));
-        });
-    }
+template <typename Simd, Activation kActivation>
+void GluOf(const GluArgs& args, int part, int parts) {
+    const auto rows = [&](auto type) {
+        using T = decltype(type);
+        const Range share = Share(args.rows, 1, part, parts);
+        for (int64_t row = share.begin; row < share.end; ++row) {
+            const T *gate = args.gate.Row<T>(row), *up = args.up.Row<T>(row);
+            T* out = args.out.Row<T>(row);
+            ForElements<Simd>(0, args.cols, [&](auto load, auto store) {
+                store(out, Gated<Simd, kActivation>(load(gate), load(up)));
+            });
+        }
+    };
+    WithTypes(rows, args.gate.type);
 }
 
 template <typename Simd>
-void GluGradRows(const reference::GluGradArgs& args, int part, int parts) {
+void Glu(const GluArgs& args, int part, int parts) {
+    WEFT_CHECK(args.up.type == args.gate.type && args.out.type == args.gate.type);
+    switch (args.activation) {
+        case Activation::kSilu: return GluOf<Simd, Activation::kSilu>(args, part, parts);
+        case Activation::kGeluTanh: return GluOf<Simd, Activation::kGeluTanh>(args, part, parts);
+        case Activation::kClampedSilu:
+            return GluOf<Simd, Activation::kClampedSilu>(args, part, parts);
+    }
+}
+
+// One gated unit's gradients: of up and of the gate.
+template <typename Simd, bool kGelu>
+struct GatedGrad {
+    using Float = typename Simd::Float;
+    GatedGrad(Float dout, Float gate, Float up) {
+        const Float one = Simd::Set(1.0f), twice_root = Simd::Set(1.5957691216f);  // sqrt(8 / pi)
+        Float u = gate, slope = gate;  // gate times the slope of u
+        if constexpr (kGelu) {
+            const Float square = Simd::Mul(Simd::Mul(Simd::Set(0.044715f), gate), gate);
+            const Float scaled = Simd::Mul(twice_root, gate);
+            u = Simd::Fma(scaled, square, scaled);
+            slope = Simd::Fma(Simd::Mul(Simd::Set(3.0f), scaled), square, scaled);
+        }
+        const Float below = Simd::Add(one, Exp<Simd>(Simd::Sub(Simd::Zero(), u)));
+        const Float sigmoid = Simd::Div(one, below);
+        const Float passed = Simd::Mul(dout, sigmoid);
+        const Float turn = Simd::Fma(slope, Simd::Sub(one, sigmoid), one);
+        dup = Simd::Mul(passed, gate);
+        dgate = Simd::Mul(Simd::Mul(passed, up), turn);
+    }
+    Float dup, dgate;
+};
+
+template <typename Simd, bool kGelu>
+void GluGradOf(const GluGradArgs& args, int part, int parts) {
+    const auto rows = [&](auto type) {
+        using T = decltype(type);
+        const Range share = Share(args.rows, 1, part, parts);
+        for (int64_t row = share.begin; row < share.end; ++row) {
+            const T* dout = args.dout.Row<T>(row);
+            const T *gate = args.gate.Row<T>(row), *up = args.up.Row<T>(row);
+            T *dgate = args.dgate.Row<T>(row), *dup = args.dup.Row<T>(row);
+            ForElements<Simd>(0, args.cols, [&](auto load, auto store) {
+                const GatedGrad<Simd, kGelu> grad(load(dout), load(gate), load(up));
+                store(dup, grad.dup);
+                store(dgate, grad.dgate);
+            });
+        }
+    };
+    WithTypes(rows, args.dout.type);
+}
+
+template <typename Simd>
+void GluGrad(const GluGradArgs& args, int part, int parts) {
+    const Element type = args.dout.type;
+    WEFT_CHECK(args.gate.type == type && args.up.type == type && args.dgate.type == type &&
+               args.dup.type == type);
     WEFT_CHECK(args.activation != Activation::kClampedSilu);
-    args.activation == Activation::kGeluTanh ? GluGradRowsOf<Simd, true>(args, part, parts)
-                                             : GluGradRowsOf<Simd, false>(args, part, parts);
+    args.activation == Activation::kGeluTanh ? GluGradOf<Simd, true>(args, part, parts)
+                                             : GluGradOf<Simd, false>(args, part, parts);
+}
+
+template <typename Simd>
+void Rope(const RopeArgs& args, int part, int parts) {
+    WEFT_CHECK(args.x.type == args.y.type);
+    const int64_t pairs = args.rotary_dim / 2;
+    const auto rows = [&](auto type) {
+        using T = decltype(type);
+        ForGroups(args.rows, args.heads * args.head_dim, args.head_dim, part, parts,
+                  [&](int64_t row, int64_t column) {
+                      const T* x = args.x.Row<T>(row) + column;
+                      T* y = args.y.Row<T>(row) + column;
+                      const float* cosine = args.cos_sin + row * args.rotary_dim;
+                      args.neighbours
+                          ? RotateNeighbours<Simd>(x, cosine, cosine + pairs, args.sign, pairs, y)
+                          : RotateHalves<Simd>(x, cosine, cosine + pairs, args.sign, pairs, y);
+                      if (x == y) return;
+                      std::copy(x + args.rotary_dim, x + args.head_dim, y + args.rotary_dim);
+                  });
+    };
+    WithTypes(rows, args.x.type);
+}
+
+template <typename Simd>
+void Add(const AddArgs& args, int part, int parts) {
+    const auto rows = [&](auto a_type, auto b_type, auto y_type) {
+        const Range share = Share(args.rows, 1, part, parts);
+        for (int64_t row = share.begin; row < share.end; ++row) {
+            const auto* a = args.a.Row<decltype(a_type)>(row);
+            const auto* b = args.b.Row<decltype(b_type)>(row);
+            auto* y = args.y.Row<decltype(y_type)>(row);
+            ForElements<Simd>(0, args.cols, [&](auto load, auto store) {
+                store(y, Simd::Add(load(a), load(b)));
+            });
+        }
+    };
+    WithTypes(rows, args.a.type, args.b.type, args.y.type);
+}
+
+template <typename Simd>
+void AddBias(const AddBiasArgs& args, int part, int parts) {
+    const auto rows = [&](auto x_type, auto y_type) {
+        const Range share = Share(args.rows, 1, part, parts);
+        for (int64_t row = share.begin; row < share.end; ++row) {
+            const auto* x = args.x.Row<decltype(x_type)>(row);
+            auto* y = args.y.Row<decltype(y_type)>(row);
+            ForElements<Simd>(0, args.cols, [&](auto load, auto store) {
+                store(y, Simd::Add(load(x), load(args.bias)));
+            });
+        }
+    };
+    WithTypes(rows, args.x.type, args.y.type);
+}
+
+template <typename Simd>
+void BiasGrad(const BiasGradArgs& args, int part, int parts) {
+    const Range share = Share(args.cols, 16, part, parts);
+    const auto rows = [&](auto type) {
+        for (int64_t row = 0; row < args.rows; ++row) {
+            const auto* dy = args.dy.Row<decltype(type)>(row);
+            ForElements<Simd>(share.begin, share.end, [&](auto load, auto store) {
+                store(args.db, Simd::Add(load(args.db), load(dy)));
+            });
+        }
+    };
+    WithTypes(rows, args.dy.type);
+}
+
+template <typename Simd>
+void Scale(const ScaleArgs& args, int part, int parts) {
+    const auto factor = Simd::Set(args.factor);
+    const auto rows = [&](auto x_type, auto y_type) {
+        const Range share = Share(args.rows, 1, part, parts);
+        for (int64_t row = share.begin; row < share.end; ++row) {
+            const auto* x = args.x.Row<decltype(x_type)>(row);
+            auto* y = args.y.Row<decltype(y_type)>(row);
+            ForElements<Simd>(0, args.cols, [&](auto load, auto store) {
+                store(y, Simd::Mul(factor, load(x)));
+            });
+        }
+    };
+    WithTypes(rows, args.x.type, args.y.type);
 }
 
 // The largest of x.
@@ -153,7 +301,7 @@ inline float SumOfExp(float* x, int64_t count, float largest) {
 }
 
 template <typename Simd>
-void LossRows(const LossArgs& args, int part, int parts) {
+void Loss(const LossArgs& args, int part, int parts) {
     const Range rows = Share(args.rows, 1, part, parts);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
         float* logits = args.logits + row * args.logits_stride;
@@ -168,14 +316,15 @@ void LossRows(const LossArgs& args, int part, int parts) {
         const float sum = SumOfExp<Simd>(logits, args.cols, largest);
         args.losses[row] = std::log(sum) + (largest - chosen);
         const auto factor = Simd::Set(args.dloss / sum);
-        MapElements<Simd>(logits, logits, args.cols, 0, 1,
-                          [&](typename Simd::Float x) { return Simd::Mul(x, factor); });
+        ForElements<Simd>(0, args.cols, [&](auto load, auto store) {
+            store(logits, Simd::Mul(load(logits), factor));
+        });
         logits[target] -= args.dloss;
     }
 }
 
 template <typename Simd>
-void AdamWElements(const AdamWArgs& args, int part, int parts) {
+void AdamW(const AdamWArgs& args, int part, int parts) {
     using Float = typename Simd::Float;
     const Range share = Share(args.count, 16, part, parts);
     const Float beta1 = Simd::Set(args.beta1), beta2 = Simd::Set(args.beta2);
@@ -184,24 +333,40 @@ void AdamWElements(const AdamWArgs& args, int part, int parts) {
     const Float step = Simd::Set(args.rate / args.correction1);
     const Float root = Simd::Set(1.0f / __builtin_sqrtf(args.correction2));
     const Float eps = Simd::Set(args.eps), grad_scale = Simd::Set(args.grad_scale);
-    int64_t at = share.begin;
-    ForElements<Simd>(share.begin, share.end, [&](auto load, auto store) {
-        const Float g = Simd::Mul(load(args.g), grad_scale);
-        const Float m = Simd::Fma(beta1, load(args.m), Simd::Mul(rest1, g));
-        const Float v = Simd::Fma(beta2, load(args.v), Simd::Mul(Simd::Mul(rest2, g), g));
-        const Float below = Simd::Fma(Simd::Sqrt(v), root, eps);
-        const Float change = Simd::Div(Simd::Mul(step, m), below);
-        const Float p = Simd::Sub(Simd::Mul(load(args.p), kept), change);
-        store(args.m, m);
-        store(args.v, v);
-        store(args.p, p);
-        if (args.p_bf16 != nullptr) {
-            uint16_t halves[Simd::kLanes];
-            Simd::StoreBF16(halves, p);
-            std::copy_n(halves, std::min<int64_t>(Simd::kLanes, share.end - at), args.p_bf16 + at);
-            at += Simd::kLanes;
-        }
-    });
+    const auto update = [&](auto type) {
+        const auto* gradients = static_cast<const decltype(type)*>(args.g);
+        ForElements<Simd>(share.begin, share.end, [&](auto load, auto store) {
+            const Float g = Simd::Mul(load(gradients), grad_scale);
+            const Float m = Simd::Fma(beta1, load(args.m), Simd::Mul(rest1, g));
+            const Float v = Simd::Fma(beta2, load(args.v), Simd::Mul(Simd::Mul(rest2, g), g));
+            const Float below = Simd::Fma(Simd::Sqrt(v), root, eps);
+            const Float change = Simd::Div(Simd::Mul(step, m), below);
+            const Float p = Simd::Sub(Simd::Mul(load(args.p), kept), change);
+            store(args.m, m);
+            store(args.v, v);
+            store(args.p, p);
+            if (args.p_bf16 != nullptr) store(args.p_bf16, p);
+        });
+    };
+    WithTypes(update, args.g_type);
 }
+
+template <typename Simd>
+struct VectorRows {
+    static constexpr RowKernels kKernels = {
+        .rms_norm = Norm<Simd>,
+        .norm_grad_input = NormGradInput<Simd>,
+        .norm_grad_weight = NormGradWeight<Simd>,
+        .glu = Glu<Simd>,
+        .glu_grad = GluGrad<Simd>,
+        .rope = Rope<Simd>,
+        .add = Add<Simd>,
+        .add_bias = AddBias<Simd>,
+        .bias_grad = BiasGrad<Simd>,
+        .scale = Scale<Simd>,
+        .loss = Loss<Simd>,
+        .adamw = AdamW<Simd>,
+    };
+};
 
 }  // namespace weft::kernels::dense

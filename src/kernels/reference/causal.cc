@@ -1,53 +1,156 @@
-#include "kernels/reference/causal.h"
-
+// Causal attention of training and its gradient, row by row. Sums of a row, and of dk and dv, stand
+// in scratch as float32.
+#include <algorithm>
 #include <cmath>
+
+#include "kernels/reference/dense.h"
 
 namespace weft::kernels::reference {
 namespace {
 
-double LogSum(const CausalAttentionArgs& args, const Sequence& sequence, int64_t head,
-              int64_t row) {
-    const int64_t kv = (args.first_head + head) / args.group - args.first_kv_head;
-    const float* q = args.q + (sequence.row_begin + row) * args.q_stride + head * args.head_dim;
-    double largest = -INFINITY, sum = 0;
-    for (int64_t at = 0; at <= row; ++at) {
-        const float* k = args.k + (sequence.row_begin + at) * args.k_stride + kv * args.head_dim;
-        double score = 0;
-        for (int64_t d = 0; d < args.head_dim; ++d) score += static_cast<double>(q[d]) * k[d];
-        score *= args.scale;
-        const double most = std::max(largest, score);
-        sum = sum * std::exp(largest - most) + std::exp(score - most);
-        largest = most;
+using dense::CausalArgs;
+using dense::CausalGradArgs;
+using dense::ConstMatrix;
+using dense::Matrix;
+
+int64_t LongestOf(const CausalArgs& args) {
+    int64_t longest = 0;
+    for (const Sequence& s : args.sequences) longest = std::max<int64_t>(longest, s.row_count);
+    return longest;
+}
+
+int64_t ScratchBytes(const CausalArgs& args) {
+    return args.head_dim * 4;
+}
+
+int64_t GradScratchBytes(const CausalGradArgs& args) {
+    return (1 + 2 * LongestOf(args.forward)) * args.forward.head_dim * 4;
+}
+
+float Dot(const ConstMatrix& a, int64_t a_row, const ConstMatrix& b, int64_t b_row, int64_t count) {
+    float sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += Get(a, a_row, i) * Get(b, b_row, i);
+    return sum;
+}
+
+void AddScaled(const ConstMatrix& x, int64_t row, float scale, int64_t count, float* y) {
+    for (int64_t i = 0; i < count; ++i) y[i] += scale * Get(x, row, i);
+}
+
+void PutRow(const float* x, int64_t count, const Matrix& y, int64_t row) {
+    for (int64_t i = 0; i < count; ++i) Put(y, row, i, x[i]);
+}
+
+// One query head over one sequence: its parts of the matrices.
+struct Head {
+    ConstMatrix q, k, v;
+    int64_t first_row, q_column, kv_column, dims;
+    float scale;
+
+    Head(const CausalArgs& a, const Sequence& sequence, int64_t head)
+        : first_row(sequence.row_begin),
+          q_column(head * a.head_dim),
+          kv_column(a.KvHead(head) * a.head_dim),
+          dims(a.head_dim),
+          scale(a.scale) {
+        q = a.q.From(first_row, q_column);
+        k = a.k.From(first_row, kv_column);
+        v = a.v.From(first_row, kv_column);
     }
-    return largest + std::log(sum);
-}
 
-}  // namespace
+    float Score(int64_t row, int64_t at) const { return scale * Dot(q, row, k, at, dims); }
 
-int64_t CausalScratchBytes(const dense::CausalArgs& /*args*/) {
-    return 0;
-}
+    // Softmax of row's scores over rows 0..row.
+    struct Totals {
+        float largest = 0;
+        double sum = 0;
+        float Probability(float score) const {
+            return static_cast<float>(static_cast<double>(std::exp(score - largest)) / sum);
+        }
+    };
+    Totals TotalsOf(int64_t row) const {
+        Totals totals{Score(row, 0), 0};
+        for (int64_t at = 1; at <= row; ++at) {
+            totals.largest = std::max(totals.largest, Score(row, at));
+        }
+        for (int64_t at = 0; at <= row; ++at) {
+            totals.sum += static_cast<double>(std::exp(Score(row, at) - totals.largest));
+        }
+        return totals;
+    }
+};
 
-int64_t CausalGradScratchBytes(const dense::CausalGradArgs& /*args*/) {
-    return 0;
-}
-
-void Causal(const dense::CausalArgs& args, std::span<std::byte> /*scratch*/, int part, int parts) {
-    CausalAttention(args.args, args.out, args.out_stride, part, parts);
-    const Range heads = Share(args.args.heads, 1, part, parts);
-    for (const Sequence& sequence : args.args.sequences) {
-        for (int64_t head = heads.begin; head < heads.end; ++head) {
+void Causal(const CausalArgs& args, std::span<std::byte> scratch, int part, int parts) {
+    auto* sums = reinterpret_cast<float*>(scratch.data());
+    const Range heads = Share(args.heads, 1, part, parts);
+    for (const Sequence& sequence : args.sequences) {
+        for (int64_t h = heads.begin; h < heads.end; ++h) {
+            const Head head(args, sequence, h);
+            const Matrix out = args.out.From(head.first_row, head.q_column);
             for (int64_t row = 0; row < sequence.row_count; ++row) {
-                args.lse[head * args.lse_stride + sequence.row_begin + row] =
-                    static_cast<float>(LogSum(args.args, sequence, head, row));
+                const Head::Totals totals = head.TotalsOf(row);
+                std::fill_n(sums, head.dims, 0.0f);
+                for (int64_t at = 0; at <= row; ++at) {
+                    const float p = totals.Probability(head.Score(row, at));
+                    AddScaled(head.v, at, p, head.dims, sums);
+                }
+                PutRow(sums, head.dims, out, row);
+                args.lse[h * args.lse_stride + head.first_row + row] =
+                    totals.largest + static_cast<float>(std::log(totals.sum));
             }
         }
     }
 }
 
-void CausalGrad(const dense::CausalGradArgs& args, std::span<std::byte> /*scratch*/, int part,
-                int parts) {
-    CausalAttentionGrad(args.args, part, parts);
+// What one query row adds to dk and dv [rows, dims], and its dq [dims].
+void RowGrad(const Head& head, const ConstMatrix& dout, int64_t row, float* dq, float* dk,
+             float* dv) {
+    const Head::Totals totals = head.TotalsOf(row);
+    float weighted = 0;  // sum of p * dp
+    for (int64_t at = 0; at <= row; ++at) {
+        weighted += totals.Probability(head.Score(row, at)) * Dot(dout, row, head.v, at, head.dims);
+    }
+    std::fill_n(dq, head.dims, 0.0f);
+    for (int64_t at = 0; at <= row; ++at) {
+        const float p = totals.Probability(head.Score(row, at));
+        const float dp = Dot(dout, row, head.v, at, head.dims);
+        const float ds = head.scale * p * (dp - weighted);
+        AddScaled(dout, row, p, head.dims, dv + at * head.dims);
+        AddScaled(head.k, at, ds, head.dims, dq);
+        AddScaled(head.q, row, ds, head.dims, dk + at * head.dims);
+    }
 }
+
+// The forward's out and lse are not read: all is computed again.
+void CausalGrad(const CausalGradArgs& args, std::span<std::byte> scratch, int part, int parts) {
+    const CausalArgs& forward = args.forward;
+    const int64_t dims = forward.head_dim;
+    auto* dq = reinterpret_cast<float*>(scratch.data());
+    float *dk = dq + dims, *dv = dk + LongestOf(forward) * dims;
+    const Range kv_heads = Share(forward.kv_heads, 1, part, parts);
+    for (const Sequence& sequence : forward.sequences) {
+        for (int64_t kv = kv_heads.begin; kv < kv_heads.end; ++kv) {
+            std::fill_n(dk, sequence.row_count * dims, 0.0f);
+            std::fill_n(dv, sequence.row_count * dims, 0.0f);
+            for (int64_t h = 0; h < forward.heads; ++h) {
+                if (forward.KvHead(h) != kv) continue;
+                const Head head(forward, sequence, h);
+                const ConstMatrix dout = args.dout.From(head.first_row, head.q_column);
+                for (int64_t row = 0; row < sequence.row_count; ++row) {
+                    RowGrad(head, dout, row, dq, dk, dv);
+                    PutRow(dq, dims, args.dq.From(head.first_row, head.q_column), row);
+                }
+            }
+            for (int64_t row = 0; row < sequence.row_count; ++row) {
+                PutRow(dk + row * dims, dims, args.dk.From(sequence.row_begin, kv * dims), row);
+                PutRow(dv + row * dims, dims, args.dv.From(sequence.row_begin, kv * dims), row);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+const dense::CausalKernels kCausal = {ScratchBytes, Causal, GradScratchBytes, CausalGrad};
 
 }  // namespace weft::kernels::reference

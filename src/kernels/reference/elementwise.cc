@@ -4,7 +4,6 @@
 #include "kernels/reference/ops.h"
 
 namespace weft::kernels::reference {
-namespace {
 
 float Gated(Activation activation, float gate, float up) {
     switch (activation) {
@@ -21,8 +20,6 @@ float Gated(Activation activation, float gate, float up) {
     }
     return 0;
 }
-
-}  // namespace
 
 void Glu(const GluArgs& args, int part, int parts) {
     const Range share = Share(args.rows * args.cols, 16, part, parts);

@@ -1,34 +1,16 @@
-#include "kernels/reference/gemm.h"
-
-#include <bit>
-#include <cmath>
-
-#include "kernels/kernels.h"
+#include "kernels/reference/dense.h"
 
 namespace weft::kernels::reference {
 namespace {
 
-float FromBf16(uint16_t bits) {
-    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
-
-// To nearest, ties to even.
-float RoundedToBf16(float x) {
-    if (std::isnan(x)) return x;
-    const uint32_t bits = std::bit_cast<uint32_t>(x);
-    return FromBf16(static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16));
+int64_t ScratchBytes(const dense::GemmArgs& /*args*/) {
+    return 0;
 }
 
 // An operand's element as the product takes it.
-float Element(const float* floats, const uint16_t* halves, int64_t at, dense::Compute compute) {
-    if (halves != nullptr) return FromBf16(halves[at]);
-    return compute == dense::Compute::kBf16 ? RoundedToBf16(floats[at]) : floats[at];
-}
-
-}  // namespace
-
-int64_t GemmScratchBytes(const dense::GemmArgs& /*args*/) {
-    return 0;
+float ElementOf(const dense::GemmOperand& from, int64_t i, int64_t j, dense::Compute compute) {
+    const float x = Get({from.data, 0, from.type}, 0, i * from.row + j * from.col);
+    return compute == dense::Compute::kBf16 ? BF16ToF32(F32ToBF16(x)) : x;
 }
 
 void Gemm(const dense::GemmArgs& args, std::span<std::byte> /*scratch*/, int part, int parts) {
@@ -37,13 +19,16 @@ void Gemm(const dense::GemmArgs& args, std::span<std::byte> /*scratch*/, int par
         for (int64_t j = 0; j < args.n; ++j) {
             float sum = 0;
             for (int64_t d = 0; d < args.k; ++d) {
-                sum += Element(args.a, args.a_bf16, i * args.a_row + d * args.a_col, args.compute) *
-                       Element(args.b, args.b_bf16, d * args.b_row + j * args.b_col, args.compute);
+                const float a = ElementOf(args.a, i, d, args.compute);
+                sum += a * ElementOf(args.b, d, j, args.compute);
             }
-            float& c = args.c[i * args.c_stride + j];
-            c = args.accumulate ? c + sum : sum;
+            Put(args.c, i, j, args.accumulate ? Get(args.c, i, j) + sum : sum);
         }
     }
 }
+
+}  // namespace
+
+const dense::GemmKernels kGemm = {ScratchBytes, Gemm};
 
 }  // namespace weft::kernels::reference

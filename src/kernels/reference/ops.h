@@ -19,6 +19,9 @@ void AddBias(const AddBiasArgs& args, int part, int parts);
 void Scale(const ScaleArgs& args, int part, int parts);
 void SoftCap(const SoftCapArgs& args, int part, int parts);
 
+// One gated unit: act(gate) * up.
+float Gated(Activation activation, float gate, float up);
+
 // One head's K and V of one slot, as floats: what any kernel means by the contents of a cache.
 void ReadKey(const KvCache& cache, int64_t page, int64_t head, int64_t slot, float* out);
 void ReadValue(const KvCache& cache, int64_t page, int64_t head, int64_t slot, float* out);

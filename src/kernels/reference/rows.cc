@@ -1,38 +1,160 @@
-#include "kernels/reference/rows.h"
-
-#include <bit>
+// The row-wise kernels of training as dense/rows.h defines them, element by element.
+#include <algorithm>
 #include <cmath>
 
-namespace weft::kernels::reference {
+#include "base/check.h"
+#include "kernels/reference/dense.h"
+#include "kernels/reference/ops.h"
 
-// The gradient of the weight computes `inverse` again: it is written for who reads it.
-void NormGradInput(const dense::NormGradArgs& args, int part, int parts) {
-    const RmsNormGradArgs& a = args.args;
-    RmsNormGradInput(a, part, parts);
-    const Range rows = Share(args.inverse == nullptr ? 0 : a.rows, 1, part, parts);
-    const int64_t groups = a.cols / a.group;
-    for (int64_t unit = rows.begin * groups; unit < rows.end * groups; ++unit) {
-        const float* x = a.x + unit / groups * a.x_stride + unit % groups * a.group;
-        float squares = 0;
-        for (int64_t i = 0; i < a.group; ++i) squares += x[i] * x[i];
-        args.inverse[unit] = 1.0f / std::sqrt(squares / static_cast<float>(a.group) + a.eps);
+namespace weft::kernels::reference {
+namespace {
+
+using namespace dense;
+
+// Calls on(row, column) for each element of this part's rows.
+template <typename On>
+void ForElements(int64_t rows, int64_t cols, int part, int parts, const On& on) {
+    const Range share = Share(rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        for (int64_t col = 0; col < cols; ++col) on(row, col);
     }
 }
 
-void NormGradWeight(const dense::NormGradArgs& args, int part, int parts) {
-    RmsNormGradWeight(args.args, part, parts);
+// 1 / sqrt(mean(x^2) + eps) of the group from `begin` on.
+float InverseRms(const ConstMatrix& x, int64_t row, int64_t begin, int64_t group, float eps) {
+    float squares = 0;
+    for (int64_t i = begin; i < begin + group; ++i) squares += Get(x, row, i) * Get(x, row, i);
+    return 1.0f / std::sqrt(squares / static_cast<float>(group) + eps);
 }
 
-void Loss(const dense::LossArgs& args, int part, int parts) {
+void Norm(const dense::RmsNormArgs& args, int part, int parts) {
+    const Range rows = Share(args.rows, 1, part, parts);
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+        for (int64_t begin = 0; begin < args.cols; begin += args.group) {
+            const float scale = InverseRms(args.x, row, begin, args.group, args.eps);
+            for (int64_t i = 0; i < args.group; ++i) {
+                const float weight = args.weight == nullptr ? 1.0f : args.weight[i];
+                Put(args.y, row, begin + i, Get(args.x, row, begin + i) * scale * weight);
+            }
+        }
+    }
+}
+
+void NormGradInput(const RmsNormGradArgs& args, int part, int parts) {
+    const Range rows = Share(args.rows, 1, part, parts);
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+        for (int64_t begin = 0; begin < args.cols; begin += args.group) {
+            const float scale = InverseRms(args.x, row, begin, args.group, args.eps);
+            if (args.inverse != nullptr) {
+                args.inverse[(row * args.cols + begin) / args.group] = scale;
+            }
+            const auto weighted = [&](int64_t i) {
+                return Get(args.dy, row, begin + i) * args.weight[i];
+            };
+            float along = 0;  // sum of dy * w * x
+            for (int64_t i = 0; i < args.group; ++i) {
+                along += weighted(i) * Get(args.x, row, begin + i);
+            }
+            const float pull = scale * scale * along / static_cast<float>(args.group);
+            for (int64_t i = 0; i < args.group; ++i) {
+                const float x = Get(args.x, row, begin + i);
+                Put(args.dx, row, begin + i, scale * (weighted(i) - x * pull));
+            }
+        }
+    }
+}
+
+// Computes the inverse again: it is written for who reads it.
+void NormGradWeight(const RmsNormGradArgs& args, int part, int parts) {
+    const Range share = Share(args.group, 1, part, parts);
+    for (int64_t row = 0; row < args.rows; ++row) {
+        for (int64_t begin = 0; begin < args.cols; begin += args.group) {
+            const float scale = InverseRms(args.x, row, begin, args.group, args.eps);
+            for (int64_t i = share.begin; i < share.end; ++i) {
+                args.dw[i] +=
+                    Get(args.dy, row, begin + i) * Get(args.x, row, begin + i) * scale;
+            }
+        }
+    }
+}
+
+void Glu(const dense::GluArgs& args, int part, int parts) {
+    ForElements(args.rows, args.cols, part, parts, [&](int64_t row, int64_t i) {
+        Put(args.out, row, i, Gated(args.activation, Get(args.gate, row, i), Get(args.up, row, i)));
+    });
+}
+
+void GluGrad(const GluGradArgs& args, int part, int parts) {
+    WEFT_CHECK(args.activation != Activation::kClampedSilu);
+    const bool gelu = args.activation == Activation::kGeluTanh;
+    const float root = 0.7978845608f;  // sqrt(2 / pi)
+    ForElements(args.rows, args.cols, part, parts, [&](int64_t row, int64_t i) {
+        const float dout = Get(args.dout, row, i), up = Get(args.up, row, i);
+        const float gate = Get(args.gate, row, i), square = 0.044715f * gate * gate;
+        const float u = gelu ? 2.0f * root * gate * (1.0f + square) : gate;
+        const float slope = gelu ? 2.0f * root * (1.0f + 3.0f * square) : 1.0f;  // of u
+        const float sigmoid = 1.0f / (1.0f + std::exp(-u));
+        Put(args.dup, row, i, dout * gate * sigmoid);
+        Put(args.dgate, row, i,
+            dout * up * sigmoid * (1.0f + gate * slope * (1.0f - sigmoid)));
+    });
+}
+
+void Rope(const dense::RopeArgs& args, int part, int parts) {
+    const int64_t pairs = args.rotary_dim / 2;
+    const int64_t step = args.neighbours ? 2 : 1;       // from one pair to the next
+    const int64_t apart = args.neighbours ? 1 : pairs;  // from a pair's first to its second
+    const Range rows = Share(args.rows, 1, part, parts);
+    for (int64_t unit = rows.begin * args.heads; unit < rows.end * args.heads; ++unit) {
+        const int64_t row = unit / args.heads, column = unit % args.heads * args.head_dim;
+        const float* table = args.cos_sin + row * args.rotary_dim;
+        for (int64_t i = 0; i < pairs; ++i) {
+            const int64_t at = column + i * step;
+            const float cosine = table[i], sine = args.sign * table[pairs + i];
+            const float first = Get(args.x, row, at), second = Get(args.x, row, at + apart);
+            Put(args.y, row, at, first * cosine - second * sine);
+            Put(args.y, row, at + apart, second * cosine + first * sine);
+        }
+        for (int64_t i = column + args.rotary_dim; i < column + args.head_dim; ++i) {
+            Put(args.y, row, i, Get(args.x, row, i));
+        }
+    }
+}
+
+void Add(const dense::AddArgs& args, int part, int parts) {
+    ForElements(args.rows, args.cols, part, parts, [&](int64_t row, int64_t i) {
+        Put(args.y, row, i, Get(args.a, row, i) + Get(args.b, row, i));
+    });
+}
+
+void AddBias(const dense::AddBiasArgs& args, int part, int parts) {
+    ForElements(args.rows, args.cols, part, parts, [&](int64_t row, int64_t i) {
+        Put(args.y, row, i, Get(args.x, row, i) + args.bias[i]);
+    });
+}
+
+void BiasGrad(const BiasGradArgs& args, int part, int parts) {
+    const Range share = Share(args.cols, 1, part, parts);
+    for (int64_t row = 0; row < args.rows; ++row) {
+        for (int64_t i = share.begin; i < share.end; ++i) args.db[i] += Get(args.dy, row, i);
+    }
+}
+
+void Scale(const dense::ScaleArgs& args, int part, int parts) {
+    ForElements(args.rows, args.cols, part, parts, [&](int64_t row, int64_t i) {
+        Put(args.y, row, i, args.factor * Get(args.x, row, i));
+    });
+}
+
+void Loss(const LossArgs& args, int part, int parts) {
     const Range rows = Share(args.rows, 1, part, parts);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
         float* logits = args.logits + row * args.logits_stride;
-        const CrossEntropyArgs one{logits, args.logits_stride, args.targets + row, 1, args.cols};
-        args.losses[row] = CrossEntropy(one);
         const int32_t target = args.targets[row];
         float largest = logits[0], sum = 0;
         for (int64_t i = 1; i < args.cols; ++i) largest = std::max(largest, logits[i]);
         for (int64_t i = 0; i < args.cols; ++i) sum += std::exp(logits[i] - largest);
+        args.losses[row] = target < 0 ? 0 : std::log(sum) + largest - logits[target];
         for (int64_t i = 0; i < args.cols; ++i) {
             const float p = std::exp(logits[i] - largest) / sum;
             logits[i] = target < 0 ? 0 : args.dloss * (i == target ? p - 1 : p);
@@ -40,20 +162,33 @@ void Loss(const dense::LossArgs& args, int part, int parts) {
     }
 }
 
-void AdamW(const dense::AdamWArgs& args, int part, int parts) {
+void AdamW(const AdamWArgs& args, int part, int parts) {
     const Range share = Share(args.count, 16, part, parts);
     for (int64_t i = share.begin; i < share.end; ++i) {
-        const float g = args.grad_scale * args.g[i];
+        const float g = args.grad_scale * Get({args.g, 0, args.g_type}, 0, i);
         args.m[i] = args.beta1 * args.m[i] + (1 - args.beta1) * g;
         args.v[i] = args.beta2 * args.v[i] + (1 - args.beta2) * g * g;
         const float m = args.m[i] / args.correction1, v = args.v[i] / args.correction2;
         args.p[i] -= args.rate * (args.decay * args.p[i] + m / (std::sqrt(v) + args.eps));
-        if (args.p_bf16 == nullptr) continue;
-        const uint32_t bits = std::bit_cast<uint32_t>(args.p[i]);
-        const bool nan = std::isnan(args.p[i]);
-        const uint32_t rounded = nan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1);
-        args.p_bf16[i] = static_cast<uint16_t>(rounded >> 16);
+        if (args.p_bf16 != nullptr) args.p_bf16[i] = F32ToBF16(args.p[i]);
     }
 }
+
+}  // namespace
+
+const dense::RowKernels kRows = {
+    .rms_norm = Norm,
+    .norm_grad_input = NormGradInput,
+    .norm_grad_weight = NormGradWeight,
+    .glu = Glu,
+    .glu_grad = GluGrad,
+    .rope = Rope,
+    .add = Add,
+    .add_bias = AddBias,
+    .bias_grad = BiasGrad,
+    .scale = Scale,
+    .loss = Loss,
+    .adamw = AdamW,
+};
 
 }  // namespace weft::kernels::reference

@@ -1,0 +1,30 @@
+// Sixteen floats of AVX-512 that come from and go to float32 or bfloat16: what the dense kernels'
+// rows and tiles are made of. Only for files of this folder (and amx/), as simd.h.
+#pragma once
+
+#include "kernels/avx512/simd.h"
+
+namespace weft::kernels::avx512 {
+
+struct Lanes : Simd {
+    using Simd::Load, Simd::Store, Simd::LoadFirst, Simd::StoreFirst;
+    static Float Load(const uint16_t* from) { return LoadBF16(from); }
+    static Float LoadFirst(const uint16_t* from, int64_t count) {
+        const __m256i halves = _mm256_maskz_loadu_epi16(First(count), from);
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    }
+    static void Store(uint16_t* to, Float x) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), Halves(x));
+    }
+    static void StoreFirst(uint16_t* to, Float x, int64_t count) {
+        _mm256_mask_storeu_epi16(to, First(count), Halves(x));
+    }
+    static Float Sqrt(Float x) { return _mm512_sqrt_ps(x); }
+
+  private:
+    static __m256i Halves(Float x) {  // denormals become zeros
+        return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+    }
+};
+
+}  // namespace weft::kernels::avx512
