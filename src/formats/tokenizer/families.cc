@@ -216,6 +216,11 @@ FamilyTraits TraitsOf(std::string_view name) {
     return row == nullptr ? FamilyTraits{} : row->traits;
 }
 
+std::string_view FamilyName(std::string_view name) {
+    const Row* row = FindRow(name);
+    return row == nullptr ? std::string_view() : row->names.front();
+}
+
 Result<Family> MakeFamily(std::string_view name) {
     const Row* row = FindRow(name);
     if (row == nullptr) {

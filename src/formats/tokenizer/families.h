@@ -29,6 +29,8 @@ struct Family {
 Result<Family> MakeFamily(std::string_view name);
 // The traits alone; those of "default" for an unknown name.
 FamilyTraits TraitsOf(std::string_view name);
+// The first name of those that mean the same: "llama3" for "llama-bpe"; empty for an unknown one.
+std::string_view FamilyName(std::string_view name);
 // All names, in alphabetical order, with ", " in between.
 std::string FamilyNames();
 
