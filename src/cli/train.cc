@@ -12,9 +12,8 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
-#include "formats/quantize/quantize.h"
-#include "hw/cpu.h"
 #include "net/fabric.h"
+#include "train/export.h"
 #include "train/log/train_log.h"
 #include "train/run.h"
 
@@ -23,8 +22,8 @@ namespace {
 
 constexpr const char* kFooter =
     "Weights, gradients and the optimizer's state are float32; a quantized model is widened. The\n"
-    "result is DIR/model.gguf, which 'weft run' and 'weft serve' take. With --json there is a line "
-    "a\nstep and one at the end.\n\n"
+    "result is DIR/model.gguf, or with --save-format hf the folder DIR/model; 'weft run' and\n"
+    "'weft serve' take either. With --json there is a line a step and one at the end.\n\n"
     "Examples:\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --epochs 3 --lr 2e-5\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --local 2 --zero 1\n"
@@ -34,9 +33,17 @@ constexpr const char* kFooter =
 struct TrainFlags {
     CommonFlags common;
     train::TrainJob job;
-    std::string output, schedule = "constant", type = "F32", dtype = "bf16";
+    std::string output, schedule = "constant", dtype = "bf16";
+    train::ExportWords save;
     std::vector<double> betas = {0.9, 0.999};
 };
+
+train::ExportWords ExportOf(const TrainFlags& flags) {
+    train::ExportWords words = flags.save;
+    words.folder = flags.output;
+    words.threads = flags.job.trainer.threads;
+    return words;
+}
 
 // What the run says, to the terminal, to --json and to the logs beside the model.
 class Teller final : public train::TrainListener {
@@ -95,18 +102,8 @@ class Teller final : public train::TrainListener {
         if (live_ && !flags_.common.json) fmt::print(stderr, "\n");
         WEFT_TRY(log_status_);
         if (flags_.output.empty()) return {};
-        const std::string path = flags_.output + "/model.gguf";
         const auto trained = trainer.Trained();
-        formats::QuantizeOptions options;
-        WEFT_ASSIGN(options.type, formats::FindFileType(flags_.type));
-        options.allow_requantize = true;
-        WEFT_ASSIGN(const formats::QuantizePlan plan, formats::PlanQuantize(*trained, options));
-        formats::QuantizeRun run;
-        const int threads = flags_.job.trainer.threads;
-        run.threads = threads > 0 ? threads : static_cast<int>(AllowedCores().size());
-        run.level = BestCpuLevel(DetectCpu());
-        run.replace = true;
-        WEFT_TRY(formats::WriteQuantized(*trained, plan, path, run));
+        WEFT_ASSIGN(const std::string path, train::ExportModel(*trained, ExportOf(flags_)));
         if (!flags_.common.json) fmt::print(stderr, "wrote {}\n", path);
         return {};
     }
@@ -147,7 +144,7 @@ Status ResolveTrain(TrainFlags& flags) {
     }
     flags.job.trainer.adam.beta1 = flags.betas[0];
     flags.job.trainer.adam.beta2 = flags.betas[1];
-    WEFT_TRY(formats::FindFileType(flags.type));
+    WEFT_TRY(train::CheckExport(ExportOf(flags)));
     return train::CheckTrainJob(flags.job);
 }
 
@@ -175,7 +172,11 @@ Status Train(TrainFlags& flags) {
 void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
     app.add_option("--output-dir", flags.output, "Folder of the result and the logs");
-    app.add_option("--save-type", flags.type, "Type of the result: F32, F16, BF16, Q8_0, ...")
+    app.add_option("--save-format", flags.save.format,
+                   "The result: gguf (DIR/model.gguf) or hf (DIR/model, a Hugging Face folder)")
+        ->capture_default_str();
+    app.add_option("--save-type", flags.save.type,
+                   "Type of the result: F32, F16, BF16; of gguf also Q8_0, ...")
         ->capture_default_str();
     app.add_option("--steps", job.steps, "Updates (0: by --epochs)")->capture_default_str();
     app.add_option("--epochs", job.epochs, "Times that the data are seen")->capture_default_str();

@@ -87,6 +87,23 @@ TEST_F(TrainCli, WhatWasLearntRuns) {
     EXPECT_EQ(head, "step,loss,grad_norm,lr,tokens,tokens_per_s");
 }
 
+// The folder runs as the file does, and is trained on from.
+TEST_F(TrainCli, TheResultMayBeAHuggingFaceFolder) {
+    const std::string gguf = dir_ / "gguf", hf = dir_ / "hf";
+    ASSERT_GE(Lines({"--steps", "2", "--output-dir", gguf}).size(), 3u);
+    ASSERT_GE(Lines({"--steps", "2", "--output-dir", hf, "--save-format", "hf"}).size(), 3u);
+    const auto logits = [](const std::string& model) {
+        const Ran ran = RunWeft({"logits", model, "--tokens", "1,2,3,250", "--all", "--json", "-t",
+                                 "1", "--reference"});
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return json::parse(ran.out).at("logits");
+    };
+    EXPECT_TRUE(logits(gguf + "/model.gguf") == logits(hf + "/model"));
+    model_ = hf + "/model";
+    ASSERT_GE(Lines({"--steps", "1", "--output-dir", hf + "/on", "--save-format", "hf"}).size(),
+              2u);
+}
+
 // One rank has all the work, for far longer than a collective waits for its peers.
 TEST_F(TrainCli, RanksOfUnevenWorkWaitForEachOther) {
     const Ran ran = RunWeft({"train",
@@ -148,6 +165,8 @@ TEST_F(TrainCli, ErrorsNameWhatIsWrong) {
                  {{"--betas", "0.9,1"}, 2, "--betas 0.9,1"},
                  {{"--grad-accum", "99999999999"}, 2, "--grad-accum 99999999999"},
                  {{"--save-type", "Q9_9"}, 2, "Q9_9"},
+                 {{"--save-format", "zip"}, 2, "zip"},
+                 {{"--save-format", "hf", "--save-type", "Q8_0"}, 2, "F32, F16 or BF16"},
                  {{"--lr", "1e9", "--clip", "0", "--steps", "50"}, 1, "diverged"}};
     for (const auto& test : cases) {
         const Ran ran = Train(test.words);

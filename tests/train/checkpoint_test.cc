@@ -6,6 +6,8 @@
 #include <filesystem>
 
 #include "checkpoint_case.h"
+#include "support/tiny_gguf.h"
+#include "train/checkpoint/source.h"
 
 namespace weft::train {
 namespace {
@@ -138,6 +140,37 @@ TEST(Checkpoint, TheLastOnesAreKept) {
     EXPECT_EQ(std::distance(begin(files), end(files)), 3) << "the earlier save's files are there";
     ASSERT_TRUE(job.Save(21, TwoRanks(), 1).ok());
     EXPECT_EQ(StepsIn(dir.path()), (std::vector<std::string>{"another-folder", "step-00000021"}));
+}
+
+// The weights of the checkpoint, the rest of the model's file.
+TEST(Checkpoint, IsAModelToRead) {
+    const test::TempDir dir;
+    support::WriteTinyGguf(dir / "tiny.gguf",
+                           {.hyper = support::OddHyper(), .dtype = DType::kQ8_0});
+    const auto source = formats::OpenModel(dir / "tiny.gguf");
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    const formats::TensorInfo& first = (*source)->tensors()[1];
+    const Array array{kWeightKind, first.name, first.rows, first.cols, SafeType::kF32};
+    SavingJob job(dir.path());
+    auto manifest = job.Write(5, {{{array, Region::Whole(array)}}});
+    ASSERT_TRUE(manifest.ok());
+    manifest->model = (*source)->Fingerprint().value();
+    ASSERT_TRUE(CommitCheckpoint(dir.path(), *manifest, 0).ok());
+    const auto checkpoint = Checkpoint::Open(StepFolder(dir.path(), 5));
+    ASSERT_TRUE(checkpoint.ok());
+    const auto model = CheckpointSource::Make(**source, *checkpoint);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    for (const formats::TensorInfo& tensor : model->tensors()) {
+        const auto got = model->ReadFloats(tensor);
+        ASSERT_TRUE(got.ok()) << got.error().message;
+        const bool trained = tensor.name == first.name;
+        const auto* was = (*source)->FindTensor(tensor.name);
+        EXPECT_EQ(*got, trained ? Values(array, 5, Region::Whole(array))
+                                : (*source)->ReadFloats(*was).value());
+    }
+    ASSERT_TRUE(job.Save(6, {{{array, Region::Whole(array)}}}).ok());
+    const auto other = Checkpoint::Open(StepFolder(dir.path(), 6));
+    EXPECT_EQ(CheckpointSource::Make(**source, *other).error().code, ErrorCode::kDenied);
 }
 
 TEST(Checkpoint, NothingThereIsNoError) {

@@ -1,0 +1,29 @@
+// Writes what was trained: DIR/model.gguf, or DIR/model, a Hugging Face folder.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "base/result.h"
+#include "formats/model_file.h"
+
+namespace weft::train {
+
+struct ExportWords {
+    std::string folder;           // DIR; empty: nothing is written
+    std::string format = "gguf";  // or "hf"
+    // Of the weights, as `weft quantize` has it; of "hf" F32, F16 or BF16. (DeepSpeed's
+    // gather_16bit_weights_on_model_save is BF16.)
+    std::string type = "F32";
+    int threads = 0;  // 0: all cores of this process
+};
+
+// kUsage: a format or a type that there is none of.
+Status CheckExport(const ExportWords& words);
+
+// Where it was written. What was there is replaced, once the new one is complete. stop (may be
+// null) ends it early. Errors: those of formats::WriteQuantized and formats::hf::ExportFolder.
+Result<std::string> ExportModel(const formats::ModelSource& trained, const ExportWords& words,
+                                const std::atomic<bool>* stop = nullptr);
+
+}  // namespace weft::train
