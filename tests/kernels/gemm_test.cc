@@ -163,6 +163,45 @@ TEST(Gemm, IsTheProduct) {
     }
 }
 
+// A C so large that it is written past the caches, and its edges.
+TEST(Gemm, LargeResults) {
+    for (CpuLevel level : Levels()) {
+        if (level == CpuLevel::kReference) continue;
+        for (const Element type : {Element::kF32, Element::kBf16}) {
+            SCOPED_TRACE(testing::Message() << CpuLevelName(level));
+            Random random(8);
+            Problem problem(random, {150, 60010, 3});
+            const int64_t stride = 60032;  // whole lines
+            problem.args.c = {nullptr, stride, type};
+            problem.args.accumulate = false;
+            std::vector<std::byte> memory(static_cast<size_t>(150 * stride * 4 + 64));
+            const uintptr_t at = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
+            problem.args.c.data = reinterpret_cast<void*>(at);
+            const auto bytes = static_cast<size_t>(
+                DenseKernelsFor(level).gemm_scratch_bytes(problem.args));
+            for (int part = 0; part < 2; ++part) {
+                std::vector<std::byte> scratch(bytes);
+                DenseKernelsFor(level).gemm(problem.args, scratch, part, 2);
+            }
+            std::vector<float> c;
+            for (int64_t i = 0; i < 150; ++i) {
+                for (int64_t j = 0; j < stride; ++j) {
+                    c.push_back(type == Element::kF32
+                                    ? problem.args.c.Row<float>(i)[j]
+                                    : BF16ToF32(problem.args.c.Row<uint16_t>(i)[j]));
+                    if (j >= problem.shape.n) {
+                        ASSERT_EQ(c.back(), 0);
+                        c.back() = problem.Stored(kUntouched);
+                    }
+                }
+            }
+            problem.c_stride = stride;
+            problem.Expect(c);
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
 // More than L2 holds of either operand.
 TEST(Gemm, BlocksThatDoNotFitTheCache) {
     for (CpuLevel level : Levels()) {

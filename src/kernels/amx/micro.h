@@ -12,7 +12,7 @@ struct Micro {
     using Vectors = avx512::Lanes;
     static constexpr int64_t kRows = 32, kCols = 32;
     static constexpr int64_t kUnitDepth = 2, kStep = 32;
-    static constexpr int64_t kMostDepth = 640;
+    static constexpr int64_t kMostDepth = 640, kWholeDepth = kMostDepth;
     static constexpr int64_t kTileDepth = 320;  // 20 KB: two panels in L1
     static constexpr int64_t kSlackBytes = 0;
 
@@ -29,19 +29,23 @@ struct Micro {
     // [depth / 32][row][16 pairs]
     template <typename T>
     static void PackA(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
-        dense::PackTiles<Units, kRows>(from, lanes, depth, to);
+        for (int64_t i = 0; i < lanes; i += kRows) {
+            dense::PackTiles<Units, kRows>(from.From(i, 0), std::min(kRows, lanes - i), depth, to);
+            to += dense::PanelBytes<Micro>(kRows, depth);
+        }
     }
     // [depth / 2][column], up to whole steps
     template <typename T>
     static void PackB(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
-        dense::PackPanel<Units, kCols, 16>(from, lanes, depth, to);
+        dense::PackPanels<Units, kCols, 16>(from, lanes, depth, to);
     }
 
+    static void Finish() {}
     static void Tile(const std::byte* a, const std::byte* b, int64_t depth, float* c,
-                     int64_t c_stride, bool add) {
+                     int64_t c_stride, dense::Write write) {
         const int64_t bytes = c_stride * 4;
         float* below = c + 16 * c_stride;
-        if (add) {
+        if (write == dense::Write::kAdd) {
             Load<0>(c, bytes), Load<1>(c + 16, bytes);
             Load<2>(below, bytes), Load<3>(below + 16, bytes);
         } else {
@@ -62,10 +66,11 @@ struct Micro {
     }
     // Tiles hold floats: bfloat16 goes through L1.
     static void Tile(const std::byte* a, const std::byte* b, int64_t depth, uint16_t* c,
-                     int64_t c_stride, bool add) {
+                     int64_t c_stride, dense::Write write) {
         alignas(64) float sums[kRows * kCols];
-        Tile(a, b, depth, sums, kCols, false);
-        dense::PutRows<Vectors>(sums, kCols, kRows, kCols, c, c_stride, add);
+        Tile(a, b, depth, sums, kCols, dense::Write::kSet);
+        dense::PutRows<Vectors>(sums, kCols, kRows, kCols, c, c_stride,
+                                write == dense::Write::kAdd);
     }
 };
 

@@ -16,6 +16,11 @@ struct UnitsOf {
     static constexpr int64_t kLanes = 8, kDepth = 1;
     static Vec Zero() { return _mm256_setzero_ps(); }
     static void Store(std::byte* to, Vec x) { _mm256_storeu_ps(reinterpret_cast<float*>(to), x); }
+    // The first `count` units, or all that there are.
+    static void StoreFirst(std::byte* to, Vec x, int64_t count) {
+        if (count >= kLanes) return Store(to, x);
+        Simd::StoreFirst(reinterpret_cast<float*>(to), x, count);
+    }
 
     static Vec LoadAlong(const float* from, int64_t count) {
         return Round::Floats(count >= kLanes ? Simd::Load(from) : Simd::LoadFirst(from, count));
@@ -75,7 +80,7 @@ struct Micro {
     static constexpr int64_t kRows = 6, kCols = 16;
     static constexpr int64_t kUnitDepth = 1, kStep = 1;
     static constexpr int64_t kMostDepth = 320;
-    static constexpr int64_t kTileDepth = kMostDepth;
+    static constexpr int64_t kWholeDepth = kMostDepth, kTileDepth = kMostDepth;
     static constexpr int64_t kSlackBytes = 64;
     struct Session {
         Session() {}
@@ -83,16 +88,18 @@ struct Micro {
 
     template <typename T>
     static void PackA(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
-        dense::PackPanel<Units, kRows, 1>(from, lanes, depth, to);
+        dense::PackPanels<Units, kRows, 1>(from, lanes, depth, to);
     }
     template <typename T>
     static void PackB(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
-        dense::PackPanel<Units, kCols, 1>(from, lanes, depth, to);
+        dense::PackPanels<Units, kCols, 1>(from, lanes, depth, to);
     }
+
+    static void Finish() {}
 
     template <typename T>
     static void Tile(const std::byte* a, const std::byte* b, int64_t depth, T* c, int64_t c_stride,
-                     bool add) {
+                     dense::Write write) {
         const float* a_units = reinterpret_cast<const float*>(a);
         const float* b_units = reinterpret_cast<const float*>(b);
         __m256 sums[kRows][2];
@@ -112,7 +119,7 @@ struct Micro {
         }
 #pragma GCC unroll 6
         for (int i = 0; i < kRows; ++i, c += c_stride) {
-            if (add) {
+            if (write == dense::Write::kAdd) {
                 sums[i][0] = _mm256_add_ps(Lanes::Load(c), sums[i][0]);
                 sums[i][1] = _mm256_add_ps(Lanes::Load(c + 8), sums[i][1]);
             }

@@ -19,6 +19,15 @@ struct Lanes : Simd {
     static void StoreFirst(uint16_t* to, Float x, int64_t count) {
         _mm256_mask_storeu_epi16(to, First(count), Halves(x));
     }
+    // Two vectors past the caches, to whole lines of 64 bytes.
+    static void StreamPair(float* to, Float x, Float y) {
+        _mm512_stream_ps(to, x);
+        _mm512_stream_ps(to + kLanes, y);
+    }
+    static void StreamPair(uint16_t* to, Float x, Float y) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(to),
+                            reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y, x)));
+    }
     static Float Sqrt(Float x) { return _mm512_sqrt_ps(x); }
 
   private:

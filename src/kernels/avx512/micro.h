@@ -15,6 +15,10 @@ struct UnitVectors {
     static constexpr int64_t kLanes = 16;
     static Vec Zero() { return _mm512_setzero_si512(); }
     static void Store(std::byte* to, Vec x) { _mm512_storeu_si512(to, x); }
+    // The first `count` units, or all that there are.
+    static void StoreFirst(std::byte* to, Vec x, int64_t count) {
+        count >= kLanes ? Store(to, x) : _mm512_mask_storeu_epi32(to, First(count), x);
+    }
     static __mmask16 First(int64_t count) {  // of 0 or fewer: none; of 16 or more: all
         return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
     }
@@ -120,7 +124,7 @@ struct Micro {
     static constexpr int64_t kRows = 14, kCols = 32;
     static constexpr int64_t kUnitDepth = Units::kDepth, kStep = kUnitDepth;
     static constexpr int64_t kMostDepth = 320 * kUnitDepth;
-    static constexpr int64_t kTileDepth = kMostDepth;
+    static constexpr int64_t kWholeDepth = 640, kTileDepth = kWholeDepth;
     static constexpr int64_t kSlackBytes = 64;
     struct Session {
         Session() {}
@@ -128,16 +132,18 @@ struct Micro {
 
     template <typename T>
     static void PackA(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
-        dense::PackPanel<Units, kRows, 1>(from, lanes, depth, to);
+        dense::PackPanels<Units, kRows, 1>(from, lanes, depth, to);
     }
     template <typename T>
     static void PackB(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
-        dense::PackPanel<Units, kCols, 1>(from, lanes, depth, to);
+        dense::PackPanels<Units, kCols, 1>(from, lanes, depth, to);
     }
+
+    static void Finish() { _mm_sfence(); }
 
     template <typename T>
     static void Tile(const std::byte* a, const std::byte* b, int64_t depth, T* c, int64_t c_stride,
-                     bool add) {
+                     dense::Write write) {
         const float* a_units = reinterpret_cast<const float*>(a);
         const float* b_units = reinterpret_cast<const float*>(b);
         const int64_t units = (depth + kUnitDepth - 1) / kUnitDepth;
@@ -159,12 +165,16 @@ struct Micro {
         }
 #pragma GCC unroll 14
         for (int i = 0; i < kRows; ++i, c += c_stride) {
-            if (add) {
+            if (write == dense::Write::kAdd) {
                 sums[i][0] = _mm512_add_ps(Lanes::Load(c), sums[i][0]);
                 sums[i][1] = _mm512_add_ps(Lanes::Load(c + 16), sums[i][1]);
             }
-            Lanes::Store(c, sums[i][0]);
-            Lanes::Store(c + 16, sums[i][1]);
+            if (write == dense::Write::kStream) {
+                Lanes::StreamPair(c, sums[i][0], sums[i][1]);
+            } else {
+                Lanes::Store(c, sums[i][0]);
+                Lanes::Store(c + 16, sums[i][1]);
+            }
         }
     }
 };

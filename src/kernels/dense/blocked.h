@@ -3,14 +3,16 @@
 // Micro is the type of an instruction set (avx2/micro.h, avx512/micro.h, amx/micro.h):
 //   kRows, kCols   of a tile of C
 //   kStep          what a panel's depth is rounded up to
-//   kMostDepth     of a block of packed panels: a multiple of kStep
+//   kMostDepth     of a block of packed panels: a multiple of kStep; a k of up to kWholeDepth is
+//                  one block all the same
 //   kTileDepth     of the part of them that is multiplied at a time, so that it stays in L1
 //   kSlackBytes    that packing may spoil behind a panel
 //   Vectors        floats in vectors that come from and go to any element type
 //   Session        an object that lives as long as tiles are made
-//   PackA, PackB   (Operand, lanes, depth, to): a panel of kRows or kCols lanes
-//   Tile           (a, b, depth, c, c_stride, add): a whole tile, C = A . B or C += A . B, of float
-//                  or of uint16_t for bfloat16
+//   PackA, PackB   (Operand, lanes, depth, to): panels of kRows or kCols lanes
+//   Tile           (a, b, depth, c, c_stride, Write): a whole tile of C, of float or, for bfloat16,
+//                  of uint16_t
+//   Finish         what was streamed is in memory
 #pragma once
 
 #include <span>
@@ -22,6 +24,10 @@
 #include "kernels/vector_ops.h"
 
 namespace weft::kernels::dense {
+
+// What becomes of a tile: C = A . B, C += A . B, or C = A . B past the caches, for a C that is larger
+// than they are: it is not read before. Its rows begin at lines of 64 bytes then.
+enum class Write { kSet, kAdd, kStream };
 
 constexpr int64_t RoundUp(int64_t count, int64_t grain) {
     return (count + grain - 1) / grain * grain;
@@ -36,22 +42,14 @@ constexpr int64_t PanelBytes(int64_t lanes, int64_t depth) {
 template <typename Micro>
 void PackAPanels(const AnyOperand& from, int64_t lanes, int64_t depth, std::byte* to) {
     const auto pack = [&](auto type) {
-        const auto operand = from.Of<decltype(type)>();
-        for (int64_t i = 0; i < lanes; i += Micro::kRows) {
-            Micro::PackA(operand.From(i, 0), std::min(Micro::kRows, lanes - i), depth, to);
-            to += PanelBytes<Micro>(Micro::kRows, depth);
-        }
+        Micro::PackA(from.Of<decltype(type)>(), lanes, depth, to);
     };
     WithTypes(pack, from.type);
 }
 template <typename Micro>
 void PackBPanels(const AnyOperand& from, int64_t lanes, int64_t depth, std::byte* to) {
     const auto pack = [&](auto type) {
-        const auto operand = from.Of<decltype(type)>();
-        for (int64_t i = 0; i < lanes; i += Micro::kCols) {
-            Micro::PackB(operand.From(i, 0), std::min(Micro::kCols, lanes - i), depth, to);
-            to += PanelBytes<Micro>(Micro::kCols, depth);
-        }
+        Micro::PackB(from.Of<decltype(type)>(), lanes, depth, to);
     };
     WithTypes(pack, from.type);
 }
@@ -80,20 +78,21 @@ void PutRows(const float* from, int64_t from_stride, int64_t rows, int64_t cols,
 // The first `rows` and `cols` of a tile of floats.
 template <typename Micro>
 inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float* c,
-                   int64_t c_stride, int64_t rows, int64_t cols, bool add) {
+                   int64_t c_stride, int64_t rows, int64_t cols, Write write) {
     if (rows >= Micro::kRows && cols >= Micro::kCols) {
-        return Micro::Tile(a, b, depth, c, c_stride, add);
+        return Micro::Tile(a, b, depth, c, c_stride, write);
     }
     rows = std::min(rows, Micro::kRows);
     cols = std::min(cols, Micro::kCols);
     alignas(64) float tile[Micro::kRows * Micro::kCols];
-    if (add) {
+    if (write == Write::kAdd) {
         std::fill_n(tile, Micro::kRows * Micro::kCols, 0.0f);
         for (int64_t i = 0; i < rows; ++i) {
             std::copy_n(c + i * c_stride, cols, tile + i * Micro::kCols);
         }
     }
-    Micro::Tile(a, b, depth, tile, Micro::kCols, add);
+    Micro::Tile(a, b, depth, tile, Micro::kCols,
+                write == Write::kAdd ? Write::kAdd : Write::kSet);
     for (int64_t i = 0; i < rows; ++i) {
         std::copy_n(tile + i * Micro::kCols, cols, c + i * c_stride);
     }
@@ -102,14 +101,15 @@ inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float*
 // The same of bfloat16, where the depth is all there is to sum up.
 template <typename Micro>
 inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, uint16_t* c,
-                   int64_t c_stride, int64_t rows, int64_t cols, bool add) {
+                   int64_t c_stride, int64_t rows, int64_t cols, Write write) {
     if (rows >= Micro::kRows && cols >= Micro::kCols) {
-        return Micro::Tile(a, b, depth, c, c_stride, add);
+        return Micro::Tile(a, b, depth, c, c_stride, write);
     }
     alignas(64) float tile[Micro::kRows * Micro::kCols];
-    Micro::Tile(a, b, depth, tile, Micro::kCols, false);
+    Micro::Tile(a, b, depth, tile, Micro::kCols, Write::kSet);
     PutRows<typename Micro::Vectors>(tile, Micro::kCols, std::min(rows, Micro::kRows),
-                                     std::min(cols, Micro::kCols), c, c_stride, add);
+                                     std::min(cols, Micro::kCols), c, c_stride,
+                                     write == Write::kAdd);
 }
 
 // Parts as a grid of rows x cols: the one that packs least.
@@ -139,8 +139,8 @@ Grid GridOf(const GemmArgs& args, int parts) {
 template <typename Micro>
 int64_t HeldBytes() {
     const int64_t panel =
-        PanelBytes<Micro>(std::max(Micro::kRows, Micro::kCols), Micro::kMostDepth);
-    return std::max(panel, L2Bytes() / 2);
+        PanelBytes<Micro>(std::max(Micro::kRows, Micro::kCols), Micro::kWholeDepth);
+    return std::max(panel, L2Bytes() / 8 * 5);
 }
 
 // Whether sums of C stand in scratch until all of k is in them: they must not be rounded before.
@@ -150,16 +150,18 @@ bool IsStaged(const GemmArgs& args) {
 }
 // Bytes of those sums.
 inline int64_t StageBytes() {
-    return L2Bytes();
+    return 2 * L2Bytes();
 }
 
-// Bytes of the panel that goes by.
+// Bytes of the panels that go by at a time.
 template <typename Micro>
 constexpr int64_t PassingBytes() {
-    return RoundUp(PanelBytes<Micro>(std::max(Micro::kRows, Micro::kCols), Micro::kMostDepth) +
-                       Micro::kSlackBytes,
-                   64);
+    const int64_t lanes =
+        std::max(RoundUp(kPackedTogether, Micro::kRows), RoundUp(kPackedTogether, Micro::kCols));
+    return RoundUp(PanelBytes<Micro>(lanes, Micro::kWholeDepth) + Micro::kSlackBytes, 64);
 }
+// From how many bytes of C on they are streamed: as much as would push out all else.
+constexpr int64_t kStreamedBytes = 16 << 20;
 
 template <typename Micro>
 int64_t BlockedScratchBytes(const GemmArgs& args) {
@@ -180,8 +182,8 @@ class Blocked {
         WEFT_CHECK(static_cast<int64_t>(scratch.size()) >= BlockedScratchBytes<Micro>(args));
         const uintptr_t address = reinterpret_cast<uintptr_t>(scratch.data());
         held_panels_ = scratch.data() + (64 - address % 64) % 64;
-        passing_panel_ = held_panels_ + RoundUp(HeldBytes<Micro>() + Micro::kSlackBytes, 64);
-        stage_ = reinterpret_cast<float*>(passing_panel_ + PassingBytes<Micro>());
+        passing_panels_ = held_panels_ + RoundUp(HeldBytes<Micro>() + Micro::kSlackBytes, 64);
+        stage_ = reinterpret_cast<float*>(passing_panels_ + PassingBytes<Micro>());
     }
 
     void Run(int part, int parts) {
@@ -191,7 +193,8 @@ class Blocked {
         if (a_.count() == 0 || b_.count() == 0) return;
         if (args_.k == 0) return Clear();
         const typename Micro::Session session;
-        const int64_t blocks = (args_.k + Micro::kMostDepth - 1) / Micro::kMostDepth;
+        const bool whole = args_.k <= Micro::kWholeDepth;
+        const int64_t blocks = whole ? 1 : (args_.k + Micro::kMostDepth - 1) / Micro::kMostDepth;
         deep_ = RoundUp((args_.k + blocks - 1) / blocks, Micro::kStep);
         const int64_t a_held = Fit(a_), b_held = Fit(b_);
         const int64_t a_blocks = (a_.count() + a_held - 1) / a_held;
@@ -199,6 +202,7 @@ class Blocked {
         const int64_t a_packed = a_.count() + b_.count() * a_blocks;
         const int64_t b_packed = b_.count() + a_.count() * b_blocks;
         a_packed < b_packed ? Hold(a_, b_, a_held) : Hold(b_, a_, b_held);
+        if (Streams()) Micro::Finish();
     }
 
   private:
@@ -220,6 +224,14 @@ class Blocked {
             const auto bytes = static_cast<size_t>(b_.count() * ElementBytes(c.type));
             std::memset(c.From(i, 0).data, 0, bytes);
         }
+    }
+
+    // (A part's columns begin at whole tiles.)
+    bool Streams() const {
+        const int64_t row_bytes = args_.c.stride * ElementBytes(args_.c.type);
+        return !args_.accumulate && args_.k <= Micro::kTileDepth && row_bytes % 64 == 0 &&
+               reinterpret_cast<uintptr_t>(args_.c.data) % 64 == 0 &&
+               args_.m * row_bytes >= kStreamedBytes;
     }
 
     // How many lanes are held at a time: even blocks.
@@ -253,10 +265,13 @@ class Blocked {
         const int64_t width = cols.end - cols.begin;
         const Matrix c = args_.c.From(rows.begin, cols.begin);
         target_ = staged ? Matrix{stage_, width} : c;
+        Write write = Streams() ? Write::kStream : Write::kSet;
+        if (args_.accumulate && !staged) write = Write::kAdd;
         for (Depths k{0, 0}; k.begin < args_.k; k.begin += deep_) {
             k.count = std::min(deep_, args_.k - k.begin);
-            const bool add = k.begin > 0 || (args_.accumulate && !staged);
-            a_held ? Multiply(a_, rows, b_, cols, k, add) : Multiply(b_, cols, a_, rows, k, add);
+            a_held ? Multiply(a_, rows, b_, cols, k, write)
+                   : Multiply(b_, cols, a_, rows, k, write);
+            write = Write::kAdd;
         }
         if (!staged) return;
         PutRows<typename Micro::Vectors>(stage_, width, rows.end - rows.begin, width,
@@ -265,28 +280,40 @@ class Blocked {
 
     // One block of k: `lanes` of `held` fit, `others` go by.
     void Multiply(const Side& held, Range lanes, const Side& passing, Range others, Depths k,
-                  bool add) const {
-        const bool a_held = &held == &a_;
+                  Write write) const {
         Pack(held, lanes, k, held_panels_);
-        const int64_t panel = PanelBytes<Micro>(held.width, k.count);
-        const int64_t count = lanes.end - lanes.begin;
-        for (int64_t j = 0; j < others.end - others.begin; j += passing.width) {
-            const int64_t left = others.end - others.begin - j;
-            Pack(passing, {others.begin + j, others.begin + j + std::min(left, passing.width)}, k,
-                 passing_panel_);
-            ForTileDepths(k.count, [&](int64_t begin, int64_t depth) {
-                const std::byte* at = held_panels_ + PanelBytes<Micro>(held.width, begin);
-                const std::byte* by = passing_panel_ + PanelBytes<Micro>(passing.width, begin);
-                const bool more = add || begin > 0;
-                for (int64_t i = 0; i < count; i += held.width, at += panel) {
-                    if (a_held) {
-                        Tile(at, by, depth, i, j, count - i, left, more);
-                    } else {
-                        Tile(by, at, depth, j, i, left, count - i, more);
-                    }
-                }
-            });
+        const int64_t panel = PanelBytes<Micro>(passing.width, k.count);
+        const int64_t wide = RoundUp(kPackedTogether, passing.width);
+        const int64_t most = passing.from.lane == 1 ? wide : passing.width;
+        const int64_t count = others.end - others.begin;
+        for (int64_t first = 0; first < count; first += most) {
+            const int64_t end = std::min(first + most, count);
+            Pack(passing, {others.begin + first, others.begin + end}, k, passing_panels_);
+            const std::byte* by = passing_panels_;
+            for (int64_t j = first; j < end; j += passing.width, by += panel) {
+                Pass(held, lanes.end - lanes.begin, by, j, count - j, k, write);
+            }
         }
+    }
+
+    // One panel goes by all that are held: lane `j` of the target, `left` lanes before its end.
+    void Pass(const Side& held, int64_t count, const std::byte* passing, int64_t j, int64_t left,
+              Depths k, Write write) const {
+        const bool a_held = &held == &a_;
+        const int64_t panel = PanelBytes<Micro>(held.width, k.count);
+        const int64_t other = a_held ? Micro::kCols : Micro::kRows;
+        ForTileDepths(k.count, [&](int64_t begin, int64_t depth) {
+            const std::byte* at = held_panels_ + PanelBytes<Micro>(held.width, begin);
+            const std::byte* by = passing + PanelBytes<Micro>(other, begin);
+            const Write how = begin > 0 ? Write::kAdd : write;
+            for (int64_t i = 0; i < count; i += held.width, at += panel) {
+                if (a_held) {
+                    Tile(at, by, depth, i, j, count - i, left, how);
+                } else {
+                    Tile(by, at, depth, j, i, left, count - i, how);
+                }
+            }
+        });
     }
 
     void Pack(const Side& side, Range lanes, Depths k, std::byte* to) const {
@@ -305,19 +332,19 @@ class Blocked {
     }
 
     void Tile(const std::byte* a, const std::byte* b, int64_t depth, int64_t row, int64_t col,
-              int64_t rows, int64_t cols, bool add) const {
+              int64_t rows, int64_t cols, Write write) const {
         if (target_.type == Element::kF32) {
             TileOf<Micro>(a, b, depth, target_.Row<float>(row) + col, target_.stride, rows, cols,
-                          add);
+                          write);
         } else {
             TileOf<Micro>(a, b, depth, target_.Row<uint16_t>(row) + col, target_.stride, rows, cols,
-                          add);
+                          write);
         }
     }
 
     const GemmArgs& args_;
     Side a_, b_;
-    std::byte *held_panels_, *passing_panel_;
+    std::byte *held_panels_, *passing_panels_;
     float* stage_;
     Matrix target_;     // of tiles: C or the stage
     int64_t deep_ = 0;  // of a block of k

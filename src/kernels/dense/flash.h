@@ -39,10 +39,11 @@ struct Panels {
 template <typename Micro>
 void MultiplyPanels(const Panels& a, const Panels& b, int64_t m, int64_t n, int64_t depth, float* c,
                     int64_t c_stride, bool add) {
+    const Write write = add ? Write::kAdd : Write::kSet;
     for (int64_t j = 0; j < n; j += Micro::kCols) {
         for (int64_t i = 0; i < m; i += Micro::kRows) {
             TileOf<Micro>(a.data + i / Micro::kRows * a.bytes, b.data + j / Micro::kCols * b.bytes,
-                          depth, c + i * c_stride + j, c_stride, m - i, n - j, add);
+                          depth, c + i * c_stride + j, c_stride, m - i, n - j, write);
         }
     }
 }

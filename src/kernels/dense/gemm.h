@@ -35,7 +35,7 @@ struct GemmArgs {
 };
 
 struct GemmKernels {
-    // Of scratch that one part needs, however many parts there are; some L2 cache at most, so that
+    // Of scratch that one part needs, however many parts there are; some L2 caches at most, so that
     // one scratch does for all products of a program (take the largest).
     int64_t (*gemm_scratch_bytes)(const GemmArgs& args);
     // Parts share out C in a grid and never write the same bytes; no part waits for another. Any
