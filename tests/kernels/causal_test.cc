@@ -280,6 +280,8 @@ const std::vector<Case>& Cases() {
         {2, 1, 64, 0, 2, {300, 1, 17}, Compute::kBf16, Element::kBf16},
         {3, 2, 80, 4, 3, {31, 33}, Compute::kBf16, Element::kBf16},
         {3, 3, 72, 0, 1, {5, 128, 64}, Compute::kF32, Element::kBf16},
+        // Several blocks of keys and queries for parts to cut.
+        {2, 1, 16, 0, 2, {700, 90}, Compute::kBf16, Element::kBf16},
     };
     return cases;
 }
@@ -307,7 +309,7 @@ TEST(Causal, BitsDoNotDependOnParts) {
     ForLevels([](const DenseKernels& kernels, const Problem& problem) {
         if (kernels.level == CpuLevel::kReference) return;
         const Problem::Results whole = problem.Run(kernels, 1);
-        for (int parts : {2, 5, 40}) EXPECT_TRUE(problem.Run(kernels, parts) == whole) << parts;
+        for (int parts : {2, 3, 5, 40}) EXPECT_TRUE(problem.Run(kernels, parts) == whole) << parts;
     });
 }
 

@@ -51,7 +51,8 @@ struct CausalKernels {
     // Parts share out blocks of queries.
     void (*causal)(const CausalArgs& args, std::span<std::byte> scratch, int part, int parts);
     int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args);
-    // Parts share out KV heads of sequences, each with its query heads, by their cost.
+    // Parts share out KV heads of sequences, each with its query heads, by their cost; one that two
+    // parts meet in is cut by keys and queries.
     void (*causal_grad)(const CausalGradArgs& args, std::span<std::byte> scratch, int part,
                         int parts);
 };

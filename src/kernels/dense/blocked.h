@@ -25,8 +25,8 @@
 
 namespace weft::kernels::dense {
 
-// What becomes of a tile: C = A . B, C += A . B, or C = A . B past the caches, for a C that is larger
-// than they are: it is not read before. Its rows begin at lines of 64 bytes then.
+// What becomes of a tile: C = A . B, C += A . B, or C = A . B past the caches, for a C that is
+// larger than they are: it is not read before. Its rows begin at lines of 64 bytes then.
 enum class Write { kSet, kAdd, kStream };
 
 constexpr int64_t RoundUp(int64_t count, int64_t grain) {

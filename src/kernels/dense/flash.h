@@ -300,68 +300,140 @@ class FlashBackward : FlashBlocks<Micro, Simd> {
     }
     int64_t ScratchBytes() const { return carver_.used() + 64; }
 
+    // Units are KV heads of sequences. One that lies whole in this part's share of the cost is made
+    // in one pass; of one that is cut, the part makes dk and dv of some keys, and dq of some
+    // queries. Both add up in the same order. (A cut unit costs 1.4 times as much: scores and dp
+    // are made twice.)
     void Run(int part, int parts) {
         const typename Micro::Session session;
-        int64_t total = 0, at = 0;
-        for (const Sequence& sequence : args_.sequences) total += Cost(sequence) * args_.kv_heads;
+        const int64_t begin = CutOf(part, parts), end = CutOf(part + 1, parts);
+        int64_t at = 0;
         for (const Sequence& sequence : args_.sequences) {
-            const int64_t cost = Cost(sequence);
+            const int64_t cost = Cost(sequence), count = sequence.row_count;
             for (int64_t kv = 0; kv < args_.kv_heads; ++kv, at += cost) {
-                const int64_t middle = at + cost / 2;
-                if (middle < total * part / parts || middle >= total * (part + 1) / parts) continue;
-                KvHeadOf(sequence, kv);
+                const int64_t from = std::max(begin - at, int64_t{0});
+                const int64_t to = std::min(end - at, cost);
+                if (from >= to) continue;
+                if (from == 0 && to == cost) {
+                    Make(sequence, kv, {{0, count}, {0, count}, true, true});
+                    continue;
+                }
+                const Range keys{KeyAt(from, sequence), KeyAt(to, sequence)};
+                const Range queries{QueryAt(from, sequence), QueryAt(to, sequence)};
+                Make(sequence, kv, {keys, {0, count}, true, false});
+                Make(sequence, kv, {{0, queries.end}, queries, false, true});
             }
         }
     }
 
   private:
+    // What is made of a KV head: from scores of some queries and keys, dk and dv of these keys, or
+    // dq of these queries (then keys begin with the first).
+    struct Pass {
+        Range keys, queries;
+        bool kv, q;
+    };
+
     static int64_t Cost(const Sequence& sequence) {
         return sequence.row_count * (sequence.row_count + kQueries);
     }
 
-    void KvHeadOf(const Sequence& sequence, int64_t kv) {
-        const int64_t row = sequence.row_begin, column = kv * dims_, count = sequence.row_count;
-        Base::PackKeys(k_, args_.k.From(row, column), count);
-        Base::PackDims(k_dims_, args_.k.From(row, column), count);
-        Base::PackKeys(v_, args_.v.From(row, column), count);
-        std::fill_n(dk_, count * dims_, 0.0f);
-        std::fill_n(dv_, count * dims_, 0.0f);
-        for (int64_t head = 0; head < args_.heads; ++head) {
-            if (args_.KvHead(head) != kv) continue;
-            for (int64_t i = 0; i < count; i += kQueries) Block(sequence, head, i);
+    // Where the share of `part` begins in the sum of costs. No unit is cut near its ends.
+    int64_t CutOf(int part, int parts) const {
+        int64_t total = 0, at = 0;
+        for (const Sequence& sequence : args_.sequences) total += Cost(sequence) * args_.kv_heads;
+        const int64_t cut = total * part / parts;
+        for (const Sequence& sequence : args_.sequences) {
+            const int64_t cost = Cost(sequence), all = cost * args_.kv_heads;
+            if (cut >= at + all) {
+                at += all;
+                continue;
+            }
+            const int64_t inside = (cut - at) % cost;
+            if (inside < cost / 8) return cut - inside;
+            if (inside > cost - cost / 8) return cut - inside + cost;
+            return cut;
         }
-        Base::Put(dk_, count, call_.dk.From(row, column));
-        Base::Put(dv_, count, call_.dv.From(row, column));
+        return total;
     }
 
-    void Block(const Sequence& sequence, int64_t head, int64_t first) {
-        const int64_t queries = std::min(kQueries, sequence.row_count - first);
-        const int64_t row = sequence.row_begin + first, column = head * dims_;
+    // The key before which keys have `cost` of a unit's pairs: n x - x^2 / 2 of n^2 / 2.
+    static int64_t KeyAt(int64_t cost, const Sequence& sequence) {
+        const double share = static_cast<double>(cost) / static_cast<double>(Cost(sequence));
+        return Nearby((1 - std::sqrt(1 - share)) * sequence.row_count, sequence);
+    }
+    // The query before which queries have it: x^2 / 2.
+    static int64_t QueryAt(int64_t cost, const Sequence& sequence) {
+        const double share = static_cast<double>(cost) / static_cast<double>(Cost(sequence));
+        return Nearby(std::sqrt(share) * sequence.row_count, sequence);
+    }
+    static int64_t Nearby(double row, const Sequence& sequence) {
+        return std::min<int64_t>(RoundUp(static_cast<int64_t>(row), 32), sequence.row_count);
+    }
+
+    void Make(const Sequence& sequence, int64_t kv, const Pass& pass) {
+        const int64_t column = kv * dims_, count = pass.keys.end - pass.keys.begin;
+        if (count == 0 || pass.queries.begin == pass.queries.end) return;
+        const int64_t row = sequence.row_begin + pass.keys.begin;
+        Base::PackKeys(k_, args_.k.From(row, column), count);
+        Base::PackKeys(v_, args_.v.From(row, column), count);
+        if (pass.q) Base::PackDims(k_dims_, args_.k.From(row, column), count);
+        if (pass.kv) {
+            std::fill_n(dk_, count * dims_, 0.0f);
+            std::fill_n(dv_, count * dims_, 0.0f);
+        }
+        for (int64_t head = 0; head < args_.heads; ++head) {
+            if (args_.KvHead(head) != kv) continue;
+            for (int64_t i = pass.queries.begin; i < pass.queries.end; i += kQueries) {
+                const int64_t end = std::min(i + kQueries, pass.queries.end);
+                if (end > pass.keys.begin) Block(sequence, head, {i, end}, pass);
+            }
+        }
+        if (pass.kv) {
+            Base::Put(dk_, count, call_.dk.From(row, column));
+            Base::Put(dv_, count, call_.dv.From(row, column));
+        }
+    }
+
+    void Block(const Sequence& sequence, int64_t head, Range block, const Pass& pass) {
+        const int64_t queries = block.end - block.begin;
+        const int64_t row = sequence.row_begin + block.begin, column = head * dims_;
         const ConstMatrix q = args_.q.From(row, column), dout = call_.dout.From(row, column);
         const float* lse = args_.lse + head * args_.lse_stride + row;
         Base::PackA(q_, Base::Rows(q), queries, dims_);
-        Base::PackB(q_dims_, Base::Columns(q), dims_, queries);
         Base::PackA(dout_, Base::Rows(dout), queries, dims_);
-        Base::PackB(dout_dims_, Base::Columns(dout), dims_, queries);
-        Weigh(dout, args_.out.From(row, column), queries);
-        for (int64_t key = 0; key < first + queries; key += kKeys) {
-            const int64_t keys = std::min(kKeys, first + queries - key);
-            MultiplyPanels<Micro>(q_, Base::KeysFrom(k_, key), queries, keys, dims_, p_, kKeys,
-                                  false);
-            MultiplyPanels<Micro>(dout_, Base::KeysFrom(v_, key), queries, keys, dims_, dp_, kKeys,
-                                  false);
-            for (int64_t i = 0; i < queries; ++i) Scores(i, first + i - key + 1, keys, lse[i]);
-            Base::PackA(turned_, {p_, 1, kKeys}, keys, queries);
-            MultiplyPanels<Micro>(turned_, dout_dims_, keys, dims_, queries, dv_ + key * dims_,
-                                  dims_, true);
-            Base::PackA(turned_, {dp_, 1, kKeys}, keys, queries);
-            MultiplyPanels<Micro>(turned_, q_dims_, keys, dims_, queries, dk_ + key * dims_, dims_,
-                                  true);
-            Base::PackA(ds_, {dp_, kKeys, 1}, queries, keys);
-            MultiplyPanels<Micro>(ds_, Base::BlockOf(k_dims_, key, sequence.row_count), queries,
-                                  dims_, keys, dq_, dims_, key > 0);
+        if (pass.kv) {
+            Base::PackB(q_dims_, Base::Columns(q), dims_, queries);
+            Base::PackB(dout_dims_, Base::Columns(dout), dims_, queries);
         }
-        Base::Put(dq_, queries, call_.dq.From(row, column));
+        Weigh(dout, args_.out.From(row, column), queries);
+        const int64_t end = std::min(block.end, pass.keys.end);
+        for (int64_t key = pass.keys.begin; key < end; key += kKeys) {
+            const int64_t keys = std::min(kKeys, end - key), at = key - pass.keys.begin;
+            MultiplyPanels<Micro>(q_, Base::KeysFrom(k_, at), queries, keys, dims_, p_, kKeys,
+                                  false);
+            MultiplyPanels<Micro>(dout_, Base::KeysFrom(v_, at), queries, keys, dims_, dp_, kKeys,
+                                  false);
+            for (int64_t i = 0; i < queries; ++i) {
+                Scores(i, block.begin + i - key + 1, keys, lse[i]);
+            }
+            if (pass.kv) AddToKeys(at, keys, queries);
+            if (!pass.q) continue;
+            Base::PackA(ds_, {dp_, kKeys, 1}, queries, keys);
+            MultiplyPanels<Micro>(ds_, Base::BlockOf(k_dims_, at, pass.keys.end), queries, dims_,
+                                  keys, dq_, dims_, key > 0);
+        }
+        if (pass.q) Base::Put(dq_, queries, call_.dq.From(row, column));
+    }
+
+    // What the block's queries add to dv and dk of the keys from `at` on.
+    void AddToKeys(int64_t at, int64_t keys, int64_t queries) {
+        Base::PackA(turned_, {p_, 1, kKeys}, keys, queries);
+        MultiplyPanels<Micro>(turned_, dout_dims_, keys, dims_, queries, dv_ + at * dims_, dims_,
+                              true);
+        Base::PackA(turned_, {dp_, 1, kKeys}, keys, queries);
+        MultiplyPanels<Micro>(turned_, q_dims_, keys, dims_, queries, dk_ + at * dims_, dims_,
+                              true);
     }
 
     // Rows' sums of p * dp, which are those of dout * out.

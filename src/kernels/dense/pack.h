@@ -129,8 +129,8 @@ void PackPanel(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* 
 }
 
 // As many panels as `lanes` fill. Of an operand whose lanes are side by side, some panels are
-// packed at a time, so that what stands in one line of the cache is read at once: its rows may be so
-// far apart, and so evenly, that they push each other out.
+// packed at a time, so that what stands in one line of the cache is read at once: its rows may be
+// so far apart, and so evenly, that they push each other out.
 template <typename Units, int64_t kWidth, int64_t kGrain, typename T>
 void PackPanels(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
     constexpr int64_t kStep = kGrain * Units::kDepth;
