@@ -14,6 +14,7 @@
 #include "cli/flags.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
+#include "cli/summary.h"
 #include "hw/cpu.h"
 #include "kernels/kernels.h"
 #include "net/fabric.h"
@@ -218,8 +219,8 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
             for (int64_t generate : flags.generates) WEFT_TRY(test(0, generate, depth, at_once));
         }
     }
-    WEFT_TRY(engine->Finish());
-    return {};
+    WEFT_ASSIGN(const auto reports, engine->Finish());
+    return job.trace ? WriteTrace(flags.common.trace_file, reports) : Status();
 }
 
 Status Run(BenchFlags& flags) {

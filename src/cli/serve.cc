@@ -11,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
+#include "cli/summary.h"
 #include "hw/cpu.h"
 #include "serve/server.h"
 
@@ -133,7 +134,8 @@ Status Serve(ServeFlags& flags) {
                         options.job.model, server->url(), ranks, ranks == 1 ? "" : "s",
                         options.job.ctx, options.job.kv_tokens, load_s));
     }
-    return server->Run();
+    WEFT_TRY(server->Run());
+    return options.job.trace ? WriteTrace(flags.common.trace_file, server->reports()) : Status();
 }
 
 // The options of one group of the help.

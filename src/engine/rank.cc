@@ -32,6 +32,8 @@ constexpr int64_t kReportMs = 5000;
 // a step caches are cold, and the other rank may be about its own work.
 constexpr size_t kLeastToJudge = 200;
 constexpr double kWrongTable = 10;
+// A server runs for long: of its steps the first are traced.
+constexpr size_t kMostTraceBytes = 256 << 20;
 // All ranks together send so much of their traces in one round of the control plane.
 constexpr size_t kTraceRoundBytes = 512 << 10;
 
@@ -432,7 +434,9 @@ void Rank::Record(const StepData& step) {
             if (all_reduce_us_.size() < kMostCosts) all_reduce_us_.push_back(us);
         }
     }
-    if (job_.trace) AppendTrace(program_, step, executable_->timings(), cluster_.rank(), trace_);
+    if (job_.trace && trace_.size() < kMostTraceBytes) {
+        AppendTrace(program_, step, executable_->timings(), cluster_.rank(), trace_);
+    }
 }
 
 // All tensor ranks must hold the same bits of what is replicated: the logits, or what goes to the

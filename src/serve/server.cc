@@ -172,7 +172,7 @@ Status Server::Run() {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     if (!ended.ok()) return ended;
-    WEFT_TRY(engine_->Finish());
+    WEFT_ASSIGN(reports_, engine_->Finish());
     return {};
 }
 

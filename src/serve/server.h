@@ -61,6 +61,8 @@ class Server {
     int port() const { return http_->port(); }
     std::string url() const { return http_->url(); }
     engine::BatchEngine& engine() { return *engine_; }
+    // Of all ranks, after Run has ended well.
+    const std::vector<engine::RankReport>& reports() const { return reports_; }
 
   private:
     explicit Server(ServerOptions options);
@@ -76,6 +78,7 @@ class Server {
     std::atomic<bool> over_{false};
     std::atomic<Api*> ready_{nullptr};  // once requests can be taken
     std::unique_ptr<engine::BatchEngine> engine_;
+    std::vector<engine::RankReport> reports_;
     Served served_;
     std::unique_ptr<RequestLog> log_;
     std::unique_ptr<KeyStore> keys_;

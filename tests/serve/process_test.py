@@ -272,6 +272,38 @@ class Limits(unittest.TestCase):
             server.close()
 
 
+class Prefixes(unittest.TestCase):
+    """A prompt that leaves a known one in the middle of a page: every rank copies its part."""
+
+    def check(self, *words):
+        server = Serving("--local", "2", "--trace", self.trace.name, *words)
+        try:
+            known = list(range(1000, 1150))
+            for index, common in enumerate((150, 100, 37, 64, 130)):
+                prompt = known[:common] + [2000 + index] * 9
+                body = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+                # The last token is always computed; before the first nothing is known.
+                expected = 0 if index == 0 else common
+                answers = []
+                for cached in (False, True):
+                    status, answer = server.json("POST", TEXT, {**body, "cache_prompt": cached})
+                    self.assertEqual(status, 200, answer)
+                    details = answer["usage"]["prompt_tokens_details"]
+                    self.assertEqual(details["cached_tokens"], expected if cached else 0, words)
+                    answers.append(answer["choices"][0]["text"])
+                self.assertEqual(answers[1], answers[0], (words, common))
+        finally:
+            server.close()
+        events = json.loads(pathlib.Path(self.trace.name).read_text())["traceEvents"]
+        self.assertEqual({event["pid"] for event in events if event["ph"] == "X"}, {0, 1})
+
+    def test_ranks(self):
+        for words in (("--tp", "2"), ("--pp", "2"), ("--tp", "2", "--kv", "q8_0"),
+                      ("--tp", "2", "--kv", "bf16")):
+            with tempfile.NamedTemporaryFile() as self.trace:
+                self.check(*words)
+
+
 class Readiness(unittest.TestCase):
     def test_probes_are_one(self):
         server = Serving("--max-waiting", "1")
