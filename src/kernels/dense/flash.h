@@ -35,15 +35,22 @@ struct Panels {
     int64_t bytes = 0;  // of one panel
 };
 
-// C [m, n] = or += A . B over the first `depth` of the panels.
-template <typename Micro>
-void MultiplyPanels(const Panels& a, const Panels& b, int64_t m, int64_t n, int64_t depth, float* c,
-                    int64_t c_stride, bool add) {
+// C [m, n] = or += A . B, tile by tile: depths(i, j) says which part of the panels' depth counts
+// for the tile at (i, j), from a multiple of kStep on. Where none does, nothing is done.
+template <typename Micro, typename Depths>
+void MultiplyPanels(const Panels& a, const Panels& b, int64_t m, int64_t n, float* c,
+                    int64_t c_stride, bool add, const Depths& depths) {
     const Write write = add ? Write::kAdd : Write::kSet;
     for (int64_t j = 0; j < n; j += Micro::kCols) {
+        const std::byte* columns = b.data + j / Micro::kCols * b.bytes;
         for (int64_t i = 0; i < m; i += Micro::kRows) {
-            TileOf<Micro>(a.data + i / Micro::kRows * a.bytes, b.data + j / Micro::kCols * b.bytes,
-                          depth, c + i * c_stride + j, c_stride, m - i, n - j, write);
+            const Range depth = depths(i, j);
+            if (depth.begin >= depth.end) continue;
+            const std::byte* rows = a.data + i / Micro::kRows * a.bytes;
+            TileOf<Micro>(rows + PanelBytes<Micro>(Micro::kRows, depth.begin),
+                          columns + PanelBytes<Micro>(Micro::kCols, depth.begin),
+                          depth.end - depth.begin, c + i * c_stride + j, c_stride, m - i, n - j,
+                          write);
         }
     }
 }
@@ -130,6 +137,35 @@ class FlashBlocks {
         return {all.data + key / Micro::kCols * all.bytes, all.bytes};
     }
 
+    // Products of blocks of queries and keys, whose first query sees `diagonal` keys before the one
+    // of its own number. What no query sees is left out.
+    //
+    // Scores, or dp: queries x keys.
+    void Score(const Panels& q, const Panels& k, int64_t queries, int64_t keys, int64_t diagonal,
+               float* scores) const {
+        const auto depths = [&](int64_t i, int64_t j) {
+            return Range{0, j < diagonal + i + Micro::kRows ? dims_ : 0};
+        };
+        MultiplyPanels<Micro>(q, k, queries, keys, scores, kKeys, false, depths);
+    }
+    // Sums over keys: queries x dims.
+    void SumKeys(const Panels& p, const Panels& v, int64_t queries, int64_t keys, int64_t diagonal,
+                 float* sums, bool add) const {
+        const auto depths = [&](int64_t i, int64_t) {
+            return Range{0, std::min(keys, diagonal + i + Micro::kRows)};
+        };
+        MultiplyPanels<Micro>(p, v, queries, dims_, sums, dims_, add, depths);
+    }
+    // Sums over queries: keys x dims, added.
+    void SumQueries(const Panels& turned, const Panels& dout, int64_t queries, int64_t keys,
+                    int64_t diagonal, float* sums) const {
+        const auto depths = [&](int64_t i, int64_t) {
+            const int64_t first = std::max(i - diagonal, int64_t{0});
+            return Range{first / Micro::kStep * Micro::kStep, queries};
+        };
+        MultiplyPanels<Micro>(turned, dout, keys, dims_, sums, dims_, true, depths);
+    }
+
     const CausalArgs& args_;
     const int64_t dims_;
 };
@@ -204,12 +240,11 @@ class FlashForward : FlashBlocks<Micro, Simd> {
         std::fill_n(totals_, queries, 0.0f);
         for (int64_t key = 0; key < first + queries; key += kKeys) {
             const int64_t keys = std::min(kKeys, first + queries - key);
-            MultiplyPanels<Micro>(q_, Base::KeysFrom(k_, key), queries, keys, dims_, scores_, kKeys,
-                                  false);
+            Base::Score(q_, Base::KeysFrom(k_, key), queries, keys, first - key, scores_);
             for (int64_t i = 0; i < queries; ++i) Soften(i, first + i - key + 1, keys, key > 0);
             Base::PackA(p_, {scores_, kKeys, 1}, queries, keys);
-            MultiplyPanels<Micro>(p_, Base::BlockOf(v_, key, sequence.row_count), queries, dims_,
-                                  keys, sums_, dims_, key > 0);
+            Base::SumKeys(p_, Base::BlockOf(v_, key, sequence.row_count), queries, keys,
+                          first - key, sums_, key > 0);
         }
         for (int64_t i = 0; i < queries; ++i) {
             Multiply(sums_ + i * dims_, 1.0f / totals_[i]);
@@ -410,30 +445,25 @@ class FlashBackward : FlashBlocks<Micro, Simd> {
         const int64_t end = std::min(block.end, pass.keys.end);
         for (int64_t key = pass.keys.begin; key < end; key += kKeys) {
             const int64_t keys = std::min(kKeys, end - key), at = key - pass.keys.begin;
-            MultiplyPanels<Micro>(q_, Base::KeysFrom(k_, at), queries, keys, dims_, p_, kKeys,
-                                  false);
-            MultiplyPanels<Micro>(dout_, Base::KeysFrom(v_, at), queries, keys, dims_, dp_, kKeys,
-                                  false);
-            for (int64_t i = 0; i < queries; ++i) {
-                Scores(i, block.begin + i - key + 1, keys, lse[i]);
-            }
-            if (pass.kv) AddToKeys(at, keys, queries);
+            const int64_t diagonal = block.begin - key;
+            Base::Score(q_, Base::KeysFrom(k_, at), queries, keys, diagonal, p_);
+            Base::Score(dout_, Base::KeysFrom(v_, at), queries, keys, diagonal, dp_);
+            for (int64_t i = 0; i < queries; ++i) Scores(i, diagonal + i + 1, keys, lse[i]);
+            if (pass.kv) AddToKeys(at, keys, queries, diagonal);
             if (!pass.q) continue;
             Base::PackA(ds_, {dp_, kKeys, 1}, queries, keys);
-            MultiplyPanels<Micro>(ds_, Base::BlockOf(k_dims_, at, pass.keys.end), queries, dims_,
-                                  keys, dq_, dims_, key > 0);
+            Base::SumKeys(ds_, Base::BlockOf(k_dims_, at, pass.keys.end), queries, keys, diagonal,
+                          dq_, key > 0);
         }
         if (pass.q) Base::Put(dq_, queries, call_.dq.From(row, column));
     }
 
     // What the block's queries add to dv and dk of the keys from `at` on.
-    void AddToKeys(int64_t at, int64_t keys, int64_t queries) {
+    void AddToKeys(int64_t at, int64_t keys, int64_t queries, int64_t diagonal) {
         Base::PackA(turned_, {p_, 1, kKeys}, keys, queries);
-        MultiplyPanels<Micro>(turned_, dout_dims_, keys, dims_, queries, dv_ + at * dims_, dims_,
-                              true);
+        Base::SumQueries(turned_, dout_dims_, queries, keys, diagonal, dv_ + at * dims_);
         Base::PackA(turned_, {dp_, 1, kKeys}, keys, queries);
-        MultiplyPanels<Micro>(turned_, q_dims_, keys, dims_, queries, dk_ + at * dims_, dims_,
-                              true);
+        Base::SumQueries(turned_, q_dims_, queries, keys, diagonal, dk_ + at * dims_);
     }
 
     // Rows' sums of p * dp, which are those of dout * out.
