@@ -13,6 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// So much of a file is asked for at once.
+constexpr uint64_t kWindowBytes = 64 << 20;
+
 constexpr char kAdvice[] = "Resume from another checkpoint (--resume FOLDER)";
 
 }  // namespace
@@ -20,11 +23,14 @@ constexpr char kAdvice[] = "Resume from another checkpoint (--resume FOLDER)";
 // Reads of one piece, in ascending order: a MiB that several of them touch is read once.
 class Checkpoint::Run {
   public:
-    Run(const File& file, const StoredPiece& piece) : file_(file), piece_(piece) {}
+    // end: of the bytes of the piece that will be read.
+    Run(const File& file, const ReadAhead& ahead, const StoredPiece& piece, uint64_t end)
+        : file_(file), ahead_(ahead), piece_(piece), end_(end) {}
 
     // `out.size()` bytes of the piece, from its byte `at` on.
     Status Read(uint64_t at, std::span<std::byte> out) {
         while (!out.empty()) {
+            FetchFrom(at);
             const uint64_t block = at / kCheckedBytes, begin = block * kCheckedBytes;
             const uint64_t size = std::min(kCheckedBytes, piece_.bytes() - begin);
             if (at == begin && out.size() >= size) {
@@ -48,6 +54,14 @@ class Checkpoint::Run {
     }
 
   private:
+    // Half a window at a time, so that a disk has something to do while we copy.
+    void FetchFrom(uint64_t at) {
+        if (fetched_ >= end_ || at + kWindowBytes / 2 < fetched_) return;
+        const uint64_t begin = std::max(fetched_, at / kCheckedBytes * kCheckedBytes);
+        fetched_ = std::min(begin + kWindowBytes, piece_.bytes());
+        ahead_.Fetch(piece_.offset + begin, fetched_ - begin);
+    }
+
     Status ReadBlock(uint64_t block, std::span<std::byte> out) const {
         const uint64_t offset = piece_.offset + block * kCheckedBytes;
         WEFT_TRY(file_.ReadAt(offset, out));
@@ -61,7 +75,10 @@ class Checkpoint::Run {
     }
 
     const File& file_;
+    const ReadAhead& ahead_;
     const StoredPiece& piece_;
+    const uint64_t end_;
+    uint64_t fetched_ = 0;          // what was asked for ends here
     std::optional<uint64_t> held_;  // the block in buffer_
     std::vector<std::byte> buffer_;
 };
@@ -131,6 +148,7 @@ Status Checkpoint::OpenFile(const CheckpointFile& listed) {
         entry->second.pieces.push_back({files_.size(), std::move(piece)});
     }
     files_.push_back(std::move(*opened));
+    ahead_.emplace_back(path);
     return {};
 }
 
@@ -184,7 +202,12 @@ Status Checkpoint::Read(const Array& array, const Region& region, std::span<std:
             array.rows, array.cols, formats::hf::SafeTypeName(array.type));
     }
     for (const Held& held : found->second.pieces) {
-        Run run(files_[held.file], held.piece);
+        uint64_t end = 0;
+        ForEachRun(region, held.piece.region, [&](int64_t, int64_t from, int64_t count) {
+            end = static_cast<uint64_t>(from + count) * element;
+        });
+        if (end == 0) continue;
+        Run run(files_[held.file], ahead_[held.file], held.piece, end);
         Status status;
         ForEachRun(region, held.piece.region, [&](int64_t to, int64_t from, int64_t count) {
             if (!status.ok()) return;

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/result.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/read_ahead.h"
 
 namespace weft::train {
 
@@ -58,6 +59,7 @@ class Checkpoint {
     std::string folder_;
     Manifest manifest_;
     std::vector<File> files_;
+    std::vector<ReadAhead> ahead_;  // of the same files
     std::map<Key, Entry> entries_;
 };
 
