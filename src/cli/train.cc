@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "model/shard.h"
 #include "net/fabric.h"
 #include "train/export.h"
 #include "train/log/train_log.h"
@@ -75,7 +76,7 @@ class Teller final : public train::TrainListener {
         fmt::print(stderr,
                    "{:.1f} million parameters, {} steps; a rank holds {:.0f} MiB of weights, "
                    "gradients and optimizer state, {:.0f} MiB of activations\n",
-                   static_cast<double>(trainer.parameters()) * 1e-6, steps,
+                   static_cast<double>(trainer.state().parameters()) * 1e-6, steps,
                    static_cast<double>(use.weight_bytes) / mib,
                    static_cast<double>(use.arena_bytes) / mib);
     }
@@ -102,7 +103,7 @@ class Teller final : public train::TrainListener {
         if (live_ && !flags_.common.json) fmt::print(stderr, "\n");
         WEFT_TRY(log_status_);
         if (flags_.output.empty()) return {};
-        const auto trained = trainer.Trained();
+        const auto trained = trainer.Export();
         WEFT_ASSIGN(const std::string path, train::ExportModel(*trained, ExportOf(flags_)));
         if (!flags_.common.json) fmt::print(stderr, "wrote {}\n", path);
         return {};
@@ -139,6 +140,7 @@ Status ResolveTrain(TrainFlags& flags) {
     }
     flags.job.schedule.kind = *kind;
     flags.job.trainer.bf16 = flags.dtype == "bf16";
+    WEFT_ASSIGN(flags.job.trainer.split, model::ParseShares(flags.common.split));
     if (flags.betas.size() != 2) {
         return MakeError(ErrorCode::kUsage, "--betas: expected two numbers, as 0.9,0.999");
     }
@@ -181,9 +183,9 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     app.add_option("--steps", job.steps, "Updates (0: by --epochs)")->capture_default_str();
     app.add_option("--epochs", job.epochs, "Times that the data are seen")->capture_default_str();
     app.add_option("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,
-                   "Sequences of one pass, on each rank")
+                   "Sequences of one pass, on each replica")
         ->capture_default_str();
-    app.add_option("--grad-accum", job.accumulation, "Passes of an update, on each rank")
+    app.add_option("--grad-accum", job.trainer.accumulation, "Passes of an update, on each replica")
         ->capture_default_str();
     app.add_option("--lr", job.schedule.rate, "Learning rate")->capture_default_str();
     app.add_option("--dtype", flags.dtype,
@@ -202,7 +204,19 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     app.add_option("--clip", job.trainer.clip, "Most gradient norm (0: any)")
         ->capture_default_str();
     app.add_option("--zero", job.trainer.zero,
-                   "ZeRO stage: 0 nothing is shared out, 1 the optimizer's state is")
+                   "ZeRO stage: what replicas share out instead of each holding it: 1 the "
+                   "optimizer's state, 2 gradients, too, 3 weights, too")
+        ->check(CLI::Range(0, 3))
+        ->capture_default_str();
+    app.add_option("--tp", job.trainer.tp, "Ranks that share each layer (default: 1)");
+    app.add_option("--pp", job.trainer.pp, "Pipeline stages (default: 1)");
+    app.add_option("--dp", job.trainer.dp, "Replicas (default: ranks / tp / pp)");
+    app.add_option("--split", flags.common.split,
+                   "Uneven shares of tensor ranks or stages, as 3,2,1");
+    app.add_option("--recompute", job.trainer.recompute,
+                   "What the backward pass computes again instead of keeping it: none, selective "
+                   "(norms and gated units), full (all but the residual stream)")
+        ->check(CLI::IsMember({"none", "selective", "full"}))
         ->capture_default_str();
     app.add_option("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
         ->capture_default_str();

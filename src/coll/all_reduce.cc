@@ -282,6 +282,38 @@ Status CommImpl::ReduceScatter(std::span<float> data, std::span<const size_t> co
     return End(scatter());
 }
 
+Status CommImpl::ReduceScatter(std::span<const uint16_t> data, std::span<const size_t> counts,
+                               const TakeSums& take, const net::OpTag& tag) {
+    if (!failed_.ok()) return failed_;
+    Op op = Begin(data.size_bytes(), tag);
+    op.wire = Wire::kBF16;
+    CheckParts(counts, data.size());
+    const Team everyone{everyone_, static_cast<size_t>(rank_)};
+    const size_t slot = payload_ / sizeof(uint16_t);
+    sums_.resize(slot);
+    const auto piece = [&](int rank, size_t done) {
+        const Part part = PartOf(counts, rank, done, slot);
+        return std::as_bytes(data.subspan(part.begin, part.count));
+    };
+    const auto scatter = [&]() -> Status {
+        const size_t longest = *std::max_element(counts.begin(), counts.end());
+        for (size_t done = 0; done < longest; done += slot) {
+            for (int step = 1; step < size_; step++) {
+                const std::span<const std::byte> theirs = piece(Ahead(step), done);
+                if (!theirs.empty()) WEFT_TRY(Post(Ahead(step), kReducePart, theirs, op));
+            }
+            const std::span<const std::byte> own = piece(rank_, done);
+            if (own.empty()) continue;
+            const std::span<float> sums =
+                std::span(sums_).first(own.size() / sizeof(uint16_t));
+            WEFT_TRY(SumTeam<float>(everyone, kReducePart, sums, own, op));
+            take(done, sums);
+        }
+        return {};
+    };
+    return End(scatter());
+}
+
 template <typename T>
 std::span<const std::byte> CommImpl::OnWire(std::span<const T> values, Wire wire) {
     if (wire == Wire::kFull) return std::as_bytes(values);

@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -88,6 +89,12 @@ class Comm {
     // they were.
     virtual Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
                                  const net::OpTag& tag) = 0;
+    // The same of bfloat16 values (as uint16_t), summed in float: `take(begin, sums)` is given the
+    // sums of this rank's part piece by piece, `begin` of each counted from the part's first value,
+    // and may write the piece's own values of `data`. Allocates a buffer at its first use.
+    using TakeSums = std::function<void(size_t begin, std::span<const float> sums)>;
+    virtual Status ReduceScatter(std::span<const uint16_t> data, std::span<const size_t> counts,
+                                 const TakeSums& take, const net::OpTag& tag) = 0;
     // all: counts.size() parts one after another, part r being counts[r] bytes from rank r; this
     // rank's part is filled in by the caller beforehand.
     virtual Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,

@@ -1,7 +1,6 @@
 #include "engine/rank.h"
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -9,7 +8,9 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
+#include "cluster/memory_check.h"
 #include "coll/autotune.h"
+#include "engine/cpu_options.h"
 #include "engine/feed.h"
 #include "engine/trace.h"
 #include "hw/cpu.h"
@@ -19,7 +20,6 @@
 namespace weft::engine {
 namespace {
 
-constexpr double kMiB = 1024.0 * 1024.0;
 // Beside weights, KV and activations: code, tokenizer, links, the allocator.
 constexpr uint64_t kOverheadBytes = 64ull << 20;
 // Loading waits for the slowest disk, as long as every rank shows progress.
@@ -45,17 +45,6 @@ std::vector<float> Quantiles(std::vector<float> costs) {
         quantiles[i] = costs[i * (costs.size() - 1) / (kQuantiles - 1)];
     }
     return quantiles;
-}
-
-backend::CpuOptions CpuOptionsOf(const Job& job, const cluster::Cluster& cluster) {
-    backend::CpuOptions options;
-    options.cores = cluster.cores();
-    options.threads = job.threads > 0 ? job.threads : static_cast<int>(options.cores.size());
-    options.cores_shared =
-        cluster.cores_shared() || options.threads > static_cast<int>(options.cores.size());
-    if (options.cores_shared) options.cores.clear();
-    options.level = job.reference ? CpuLevel::kReference : BestCpuLevel(DetectCpu());
-    return options;
 }
 
 }  // namespace
@@ -157,7 +146,7 @@ Status Rank::Plan() {
     const bool automatic = job_.overlap == backend::Overlap::kAuto;
     compile.overlap = one_host && automatic ? backend::Overlap::kNever : job_.overlap;
     if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
-    if (backend_ == nullptr) backend_ = backend::MakeCpuBackend(CpuOptionsOf(job_, cluster_));
+    if (backend_ == nullptr) backend_ = backend::MakeCpuBackend(CpuOptionsOf(cluster_, job_.threads, job_.reference));
     WEFT_ASSIGN(executable_, backend_->Compile(program_, compile));
     running_.store(executable_.get(), std::memory_order_release);
     executable_->SetTracing(job_.trace);
@@ -173,39 +162,13 @@ Status Rank::CheckMemory() {
     if (cluster_.rank() == 0) mine += static_cast<uint64_t>(job_.draft_bytes);
     // From one epoch to the next, a rank has most of it already.
     if (entered_) mine -= std::min(mine, ResidentBytes());
-    WEFT_ASSIGN(const std::vector<std::string> all,
-                cluster_.AllGather("memory", fmt::format("{} {}", mine, AvailableMemoryBytes()),
-                                   Deadline::In(kAgreeMs)));
-    struct Machine {
-        uint64_t needed = 0, available = 0;
-        std::string name, sum;
-    };
-    std::map<std::string, Machine> machines;
-    for (int rank = 0; rank < cluster_.size(); ++rank) {
-        const cluster::HostInfo& host = cluster_.host(rank);
-        Machine& machine = machines[host.boot_id];
-        char* end = nullptr;
-        const uint64_t needed = std::strtoull(all[static_cast<size_t>(rank)].c_str(), &end, 10);
-        const uint64_t available = std::strtoull(end, nullptr, 10);
-        machine.name = host.name;
-        machine.needed += needed;
-        machine.available = std::max(machine.available, available);
-        machine.sum += fmt::format("{}rank {}: {:.0f} MiB", machine.sum.empty() ? "" : " + ", rank,
-                                   static_cast<double>(needed) / kMiB);
-    }
-    for (const auto& [boot, machine] : machines) {
-        if (machine.available == 0 || machine.needed <= machine.available) continue;
-        return MakeError(
-            ErrorCode::kOutOfMemory,
-            "{} does not fit into the memory of {}: {} = {:.0f} MiB (weights, KV cache "
-            "of {} tokens, activations{}), but {:.0f} MiB are free. Use a smaller --ctx "
-            "or --chunk, a smaller quantization{}, or more hosts.",
-            source_->name(), machine.name, machine.sum, static_cast<double>(machine.needed) / kMiB,
-            job_.cache_tokens(), job_.draft_bytes > 0 ? ", the draft model on rank 0" : "",
-            static_cast<double>(machine.available) / kMiB,
-            job_.draft_bytes > 0 ? ", no --draft" : "");
-    }
-    return {};
+    const bool drafts = job_.draft_bytes > 0;
+    return cluster::CheckMemory(
+        cluster_, mine, source_->name(),
+        fmt::format("weights, KV cache of {} tokens, activations{}", job_.cache_tokens(),
+                    drafts ? ", the draft model on rank 0" : ""),
+        fmt::format("Use a smaller --ctx or --chunk, a smaller quantization{}, or more hosts.",
+                    drafts ? ", no --draft" : ""));
 }
 
 // Half of each window is for the tensor group's collectives, half for steps, sends and logits.

@@ -43,7 +43,7 @@ std::vector<Life> Lives(const Program& program, int64_t tokens, int64_t outputs,
                         const std::vector<ValueId>& keep, bool halves) {
     std::vector<Life> lives(program.values.size());
     const auto touch = [&](ValueId id, size_t op) {
-        Life& life = lives[static_cast<size_t>(id)];
+        Life& life = lives[static_cast<size_t>(program.HomeOf(id))];
         life.first = std::min(life.first, static_cast<int64_t>(op));
         life.last = std::max(life.last, static_cast<int64_t>(op));
     };
@@ -107,6 +107,18 @@ ArenaPlan PlanArena(const Program& program, int64_t tokens, int64_t outputs,
 ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outputs,
                             const std::vector<ValueId>& keep) {
     return Plan(program, Lives(program, tokens, outputs, keep, true));
+}
+
+TrainingArenaPlan PlanTrainingArena(const Program& program, int64_t tokens, int64_t outputs,
+                                    size_t backward_begin) {
+    std::vector<Life> brief = Lives(program, tokens, outputs, {}, false);
+    const auto begin = static_cast<int64_t>(backward_begin);
+    const auto kept_begin = std::stable_partition(brief.begin(), brief.end(), [&](const Life& l) {
+        return l.first >= begin || l.last < begin;
+    });
+    std::vector<Life> kept(kept_begin, brief.end());
+    brief.erase(kept_begin, brief.end());
+    return {Plan(program, std::move(kept)), Plan(program, std::move(brief))};
 }
 
 }  // namespace weft::program

@@ -14,4 +14,13 @@ namespace weft::program {
 ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outputs,
                             const std::vector<ValueId>& keep);
 
+// For backends that run the forward part of one step before the backward part of another: what
+// lives from the ops before `backward_begin` into those after it stands in a plan of its own, of
+// which each step under way has one; the rest in another, which all share.
+struct TrainingArenaPlan {
+    ArenaPlan kept, brief;
+};
+TrainingArenaPlan PlanTrainingArena(const Program& program, int64_t tokens, int64_t outputs,
+                                    size_t backward_begin);
+
 }  // namespace weft::program

@@ -13,7 +13,8 @@ class Checker {
     explicit Checker(const Program& program)
         : program_(program), written_(program.values.size(), false) {
         for (size_t i = 0; i < program.values.size(); ++i) {
-            written_[i] = program.values[i].storage != Storage::kActivation;
+            const Storage storage = program.values[i].storage;
+            written_[i] = storage != Storage::kActivation && storage != Storage::kView;
         }
     }
 
@@ -24,6 +25,7 @@ class Checker {
             return MakeError(ErrorCode::kUnsupported, "program: two values are named '{}'",
                              value.name);
         }
+        for (const Value& value : program_.values) WEFT_TRY(CheckView(value));
         for (index_ = 0; index_ < program_.ops.size(); ++index_) {
             const Op& op = program_.ops[index_];
             for (ValueId id : op.inputs) {
@@ -39,12 +41,30 @@ class Checker {
             const bool good =
                 std::visit([&](const auto& a) { return Check(op, a); }, op.attributes);
             if (!good) return Wrong("operands do not fit the op");
-            for (ValueId id : op.outputs) written_[static_cast<size_t>(id)] = true;
+            for (ValueId id : op.outputs) written_[Home(id)] = true;
         }
         return {};
     }
 
   private:
+    size_t Home(ValueId id) const { return static_cast<size_t>(program_.HomeOf(id)); }
+
+    Status CheckView(const Value& view) const {
+        if (view.storage != Storage::kView) return {};
+        const bool exists =
+            view.base >= 0 && static_cast<size_t>(view.base) < program_.values.size();
+        if (exists) {
+            const Value& base = program_.value(view.base);
+            const int64_t all = base.shape.Elements(0, 0), own = view.shape.Elements(0, 0);
+            if (base.storage != Storage::kView && base.dtype == view.dtype && own > 0 &&
+                view.base_begin >= 0 && view.base_begin <= all - own) {
+                return {};
+            }
+        }
+        return MakeError(ErrorCode::kUnsupported, "program: {} is a view outside of its base",
+                         view.name);
+    }
+
     Error Wrong(std::string_view what) const {
         const Op& op = program_.ops[index_];
         std::string operands;
@@ -64,7 +84,7 @@ class Checker {
         if (id < 0 || static_cast<size_t>(id) >= program_.values.size()) {
             return Wrong("an operand names no value");
         }
-        if (is_input && !written_[static_cast<size_t>(id)]) {
+        if (is_input && !written_[Home(id)]) {
             return Wrong(fmt::format("{} is read before it is written", program_.value(id).name));
         }
         const Value& value = program_.value(id);
@@ -79,13 +99,13 @@ class Checker {
 
     // Activations are written once, but for those that an op adds to (its last input).
     Status CheckWrite(const Op& op, ValueId id) const {
-        const Value& value = program_.value(id);
+        const Value& value = program_.value(program_.HomeOf(id));
         const bool adds = !op.inputs.empty() && op.inputs.back() == id;
         if (value.storage == Storage::kGradient) return {};
         if (value.storage != Storage::kActivation) {
             return Wrong(value.name + " is written, but it is no activation");
         }
-        if (written_[static_cast<size_t>(id)] && !adds) {
+        if (written_[Home(id)] && !adds) {
             return Wrong(value.name + " is written twice");
         }
         return {};
@@ -159,7 +179,8 @@ class Checker {
     }
     bool Check(const Op& op, const Attention& a) const {
         const size_t first = a.sinks ? 4 : 3;  // of the caches
-        if (!(Counts(op, first, 1) || Counts(op, first + 2, 1))) return false;
+        const bool lse = Counts(op, 3, 2) && !a.sinks && Out(op, 1) == Shape{In(op, 0)[0], a.heads};
+        if (!(lse || Counts(op, first, 1) || Counts(op, first + 2, 1))) return false;
         if (a.sinks && !(In(op, 3) == Shape{a.heads})) return false;
         if (a.window < 0 || !(a.soft_cap >= 0)) return false;
         for (size_t i = first; i < op.inputs.size(); ++i) {
@@ -219,6 +240,40 @@ class Checker {
     bool Check(const Op& op, const SoftmaxCrossEntropyGrad&) const {
         return Counts(op, 3, 1) && IsLoss(In(op, 1), In(op, 2), InType(op, 2), In(op, 0)) &&
                Out(op, 0) == In(op, 1);
+    }
+    bool Check(const Op& op, const LinearCrossEntropy& a) const {
+        return Counts(op, 3, 1) && IsHead(op, 0, a) && Out(op, 0) == Shape{1};
+    }
+    bool Check(const Op& op, const LinearCrossEntropyGrad& a) const {
+        const bool weight = Counts(op, 5, 2) && op.inputs[4] == op.outputs[1] &&
+                            In(op, 4) == In(op, 2);
+        return (weight || Counts(op, 4, 1)) && In(op, 0) == Shape{1} && IsHead(op, 1, a.forward) &&
+               Out(op, 0) == In(op, 1);
+    }
+    // Operands from `first` on are x, weight and targets.
+    bool IsHead(const Op& op, size_t first, const LinearCrossEntropy& a) const {
+        const Shape &x = In(op, first), &weight = In(op, first + 1);
+        return Matrix(x) && Matrix(weight) && x[1] == weight[1] && a.first_row >= 0 &&
+               In(op, first + 2) == Shape{x[0]} && IsIndex(op, first + 2);
+    }
+    // `share` is the part at `begin` of `all`.
+    static bool IsShare(const Shape& all, const Shape& share, const std::vector<int64_t>& parts,
+                        int64_t begin) {
+        int64_t sum = 0;
+        bool own = false;
+        for (const int64_t part : parts) {
+            if (part < 0) return false;
+            own = own || (sum == begin && Shape{part} == share);
+            sum += part;
+        }
+        return own && all == Shape{sum};
+    }
+    bool Check(const Op& op, const GatherShares& a) const {
+        return Counts(op, 1, 1) && IsShare(Out(op, 0), In(op, 0), a.parts, a.begin);
+    }
+    bool Check(const Op& op, const ReduceShares& a) const {
+        return Counts(op, 2, 1) && op.inputs[1] == op.outputs[0] &&
+               IsShare(In(op, 0), In(op, 1), a.parts, a.begin);
     }
     bool Check(const Op& op, const Route& a) const {
         const size_t most = a.factors ? 3 : 2;
@@ -318,7 +373,8 @@ class Checker {
                In(op, 2) == Shape{a.group};
     }
     bool Check(const Op& op, const AttentionGrad& a) const {
-        return Counts(op, 4, 3) && In(op, 0) == In(op, 1) &&
+        return Counts(op, 6, 3) && In(op, 0) == In(op, 1) && In(op, 4) == In(op, 1) &&
+               In(op, 5) == Shape{In(op, 1)[0], a.forward.heads} &&
                HeadsFit(a.forward, In(op, 1), In(op, 2), In(op, 3)) && Out(op, 0) == In(op, 1) &&
                Out(op, 1) == In(op, 2) && Out(op, 2) == In(op, 3);
     }

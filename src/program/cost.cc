@@ -118,6 +118,13 @@ class Coster {
     }
     void Count(const SoftmaxCrossEntropy&) { cost_.flops = 3 * In(0); }
 
+    void Count(const LinearCrossEntropy&) {
+        const int64_t rows = program_.value(op_->inputs[1]).shape[0];
+        cost_.flops = 2 * In(0) * rows + 3 * rows * outputs_;
+    }
+    void Count(const GatherShares&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
+    void Count(const ReduceShares&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
+
     void Count(const MatMulGradInput&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
     void Count(const MatMulGradWeight&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
     void Count(const BiasGrad&) { cost_.flops = In(0); }
@@ -135,6 +142,12 @@ class Coster {
     }
     void Count(const SelectRowsGrad&) { cost_.flops = In(0); }
     void Count(const SoftmaxCrossEntropyGrad&) { cost_.flops = 3 * Out(); }
+    // The logits again, and two products with their gradient.
+    void Count(const LinearCrossEntropyGrad&) {
+        const int64_t rows = program_.value(op_->inputs[2]).shape[0];
+        const int64_t products = op_->outputs.size() == 2 ? 3 : 2;
+        cost_.flops = products * 2 * In(1) * rows + 6 * rows * outputs_;
+    }
 
     const Program& program_;
     const int64_t tokens_, outputs_, context_;

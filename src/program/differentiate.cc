@@ -41,6 +41,7 @@ class Walk {
             contributions_[Index(options_.output)].complete.push_back(result_.output_gradient);
         }
         for (size_t i = forward_.ops.size(); i-- > 0;) {
+            index_ = i;
             op_ = &forward_.ops[i];
             std::visit([this](const auto& attributes) { Back(attributes); }, op_->attributes);
         }
@@ -135,7 +136,12 @@ class Walk {
 
     void Back(const Attention& a) {
         const ValueId dout = OutputGradient();
-        if (dout != kNoValue) ContributeToAll(AttentionGrad{a}, {dout, In(0), In(1), In(2)});
+        if (dout == kNoValue) return;
+        const ValueId out = op_->outputs[0];
+        const Shape rows{ShapeOf(out)[0], a.heads};
+        const ValueId lse = NewValue(forward_.value(out).name + ".lse", rows, Storage::kActivation);
+        result_.program.ops[index_].outputs.push_back(lse);
+        ContributeToAll(AttentionGrad{a}, {dout, In(0), In(1), In(2), out, lse});
     }
 
     void Back(const Glu& a) {
@@ -195,6 +201,22 @@ class Walk {
     void Back(const SoftmaxCrossEntropy&) {
         const ValueId dloss = OutputGradient();
         if (dloss != kNoValue) Contribute(0, SoftmaxCrossEntropyGrad{}, {dloss, In(0), In(1)});
+    }
+
+    // A cut weight's rows give only their part of dx, which is whole.
+    void Back(const LinearCrossEntropy& a) {
+        const ValueId dloss = OutputGradient();
+        if (dloss == kNoValue) return;
+        const ValueId x = In(0), weight = In(1);
+        const ValueId dx = NewValue("d." + forward_.value(x).name, ShapeOf(x), Storage::kActivation);
+        Op back{LinearCrossEntropyGrad{a}, {dloss, x, weight, In(2)}, {dx}};
+        if (wanted_[Index(weight)]) {
+            back.inputs.push_back(GradientOf(weight));
+            back.outputs.push_back(GradientOf(weight));
+        }
+        result_.program.ops.push_back(std::move(back));
+        Contributions& parts = contributions_[Index(x)];
+        (a.cut == Cut::kRows ? parts.partial : parts.complete).push_back(dx);
     }
 
     void Back(const Zero&) {}
@@ -332,6 +354,7 @@ class Walk {
     std::vector<ValueId> weight_gradients_;
     std::unordered_set<std::string> names_;
     const Op* op_ = nullptr;
+    size_t index_ = 0;  // of op_
     Differentiated result_;
 };
 

@@ -112,6 +112,11 @@ class Placer {
         return Wrong(op_->inputs[0], "is not whole; an all_gather makes it so");
     }
 
+    Placed Output(const LinearCrossEntropy&) const {
+        if (At(0) == Placement::kWhole) return Placement::kWhole;
+        return Wrong(op_->inputs[0], "is not whole, but the loss reads all of its columns");
+    }
+
     template <typename T>
     requires kOnlyBackward<T> Placed Output(const T&)
     const {

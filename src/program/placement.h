@@ -23,7 +23,9 @@ concept kOnlyBackward = std::is_same_v<T, SliceColumns> || std::is_same_v<T, Pad
     std::is_same_v<T, BiasGrad> || std::is_same_v<T, RmsNormGradInput> ||
     std::is_same_v<T, RmsNormGradWeight> || std::is_same_v<T, AttentionGrad> ||
     std::is_same_v<T, GluGrad> || std::is_same_v<T, EmbeddingGrad> ||
-    std::is_same_v<T, SelectRowsGrad> || std::is_same_v<T, SoftmaxCrossEntropyGrad>;
+    std::is_same_v<T, SelectRowsGrad> || std::is_same_v<T, SoftmaxCrossEntropyGrad> ||
+    std::is_same_v<T, LinearCrossEntropyGrad> || std::is_same_v<T, GatherShares> ||
+    std::is_same_v<T, ReduceShares>;
 
 // Ops that run forward only, so far.
 template <typename T>

@@ -45,6 +45,11 @@ std::string Text(const Attention& a) {
     return text + (a.sinks ? " sinks" : "");
 }
 
+std::string Text(const LinearCrossEntropy& a) {
+    if (a.cut == Cut::kNone) return "";
+    return fmt::format("cut={} first_row={}", CutName(a.cut), a.first_row);
+}
+
 std::string Text(Activation activation) {
     return fmt::format("activation={}", ActivationName(activation));
 }
@@ -115,6 +120,14 @@ struct AttributeText {
     std::string operator()(const LatentAttention& a) const {
         return fmt::format("heads={} scale={:.6g}", a.heads, a.scale);
     }
+    std::string operator()(const LinearCrossEntropy& a) const { return Text(a); }
+    std::string operator()(const LinearCrossEntropyGrad& a) const { return Text(a.forward); }
+    std::string operator()(const GatherShares& a) const {
+        return fmt::format("parts={} begin={}", fmt::join(a.parts, "+"), a.begin);
+    }
+    std::string operator()(const ReduceShares& a) const {
+        return fmt::format("parts={} begin={}", fmt::join(a.parts, "+"), a.begin);
+    }
     std::string operator()(const Send& a) const { return fmt::format("peer={}", a.peer); }
     std::string operator()(const Recv& a) const { return fmt::format("peer={}", a.peer); }
     std::string operator()(const RmsNormGradInput& a) const {
@@ -150,6 +163,7 @@ const char* StorageName(Storage storage) {
         case Storage::kState: return "state";
         case Storage::kInput: return "input";
         case Storage::kGradient: return "gradient";
+        case Storage::kView: return "view";
     }
     return "";
 }
@@ -176,6 +190,8 @@ std::string Print(const Program& program) {
                             Info(value.dtype).name, value.shape.Text());
         if (value.storage == Storage::kWeight) {
             text += " = " + SliceText(value);
+        } else if (value.storage == Storage::kView) {
+            text += fmt::format(" = {} from {}", program.value(value.base).name, value.base_begin);
         }
         text += '\n';
     }

@@ -64,6 +64,9 @@ const char* OpName(OpKind kind) {
         case OpKind::kPickColumns: return "pick_columns";
         case OpKind::kLatentAttention: return "latent_attention";
         case OpKind::kSoftmaxCrossEntropy: return "softmax_cross_entropy";
+        case OpKind::kLinearCrossEntropy: return "linear_cross_entropy";
+        case OpKind::kGatherShares: return "gather_shares";
+        case OpKind::kReduceShares: return "reduce_shares";
         case OpKind::kMatMulGradInput: return "mat_mul_grad_input";
         case OpKind::kMatMulGradWeight: return "mat_mul_grad_weight";
         case OpKind::kBiasGrad: return "bias_grad";
@@ -74,6 +77,7 @@ const char* OpName(OpKind kind) {
         case OpKind::kEmbeddingGrad: return "embedding_grad";
         case OpKind::kSelectRowsGrad: return "select_rows_grad";
         case OpKind::kSoftmaxCrossEntropyGrad: return "softmax_cross_entropy_grad";
+        case OpKind::kLinearCrossEntropyGrad: return "linear_cross_entropy_grad";
     }
     return "";
 }

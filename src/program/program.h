@@ -51,6 +51,7 @@ enum class Storage {
     kState,       // KV pages: outlives the step
     kInput,       // bound at each step: token ids, positions
     kGradient,    // of a weight: accumulates (+=) over steps, outside the arena
+    kView,        // a range of the elements of another value
 };
 
 // Which part of a tensor of the file a weight value holds: rows [row_begin, row_begin + dims[0])
@@ -72,7 +73,11 @@ struct Value {
     DType dtype = DType::kF32;
     Shape shape;
     Storage storage = Storage::kActivation;
-    WeightSlice slice{};  // kWeight only
+    WeightSlice slice{};  // weights only
+    // kView: elements [base_begin, ...) of `base`, which is no view, has no T or R, and the same
+    // dtype.
+    ValueId base = kNoValue;
+    int64_t base_begin = 0;
 };
 
 // The row of the file's tensor that holds row `row` of a weight; a stack's rows are counted
@@ -122,7 +127,7 @@ struct Rope {             // x [T, heads * head_dim], positions [T] i32 -> same 
     std::vector<float> inverse_frequency;  // [rotary_dim / 2], scaling already applied
     float magnitude = 1;                   // of cosines and sines (YaRN, LongRoPE)
 };
-// q [T, h*hd], k [T, kv*hd], v as k, (sinks [h]), (k_cache, v_cache) -> [T, h*hd]
+// q [T, h*hd], k [T, kv*hd], v as k, (sinks [h]), (k_cache, v_cache) -> [T, h*hd], (lse [T, h])
 struct Attention {
     // With caches: k and v are appended to the pages, then q attends through the pages. Without
     // (training): q attends causally to the rows of its own sequence in this step.
@@ -133,6 +138,8 @@ struct Attention {
     int64_t window = 0;  // keys that a query sees, its own the last of them; 0: all before it
     float soft_cap = 0;  // not 0: scaled scores s become soft_cap * tanh(s / soft_cap)
     bool sinks = false;  // each head has one score more, its sink, with a value of zeros
+    // lse: log(sum(exp(scores))) of each row and head, for the gradient. Its layout is the
+    // backend's own.
     bool cached(size_t inputs) const { return inputs == (sinks ? 6u : 5u); }
 };
 struct Glu {  // gate [T, n], up [T, n] -> act(gate) * up
@@ -219,6 +226,25 @@ struct LatentAttention {
 // with a negative target counts nothing. The mean over tokens is the caller's: it scales dloss.
 struct SoftmaxCrossEntropy {};
 
+// The same loss of x [R, k], weight [n, k], targets [R] i32 -> [1], without ever holding all logits
+// x . weight^T. cut kRows: the vocabulary's rows are shared out over the tensor group, this rank
+// has those from first_row on, and the loss is that of all.
+struct LinearCrossEntropy {
+    Cut cut = Cut::kNone;
+    int64_t first_row = 0;
+};
+
+// Weights that are shared out over the ranks that see different data (train/ ZeRO; `parts` are the
+// elements of each of these ranks, `begin` is where this rank's are):
+struct GatherShares {  // share [parts[own]] -> [sum of parts], from all ranks
+    std::vector<int64_t> parts;
+    int64_t begin = 0;
+};
+struct ReduceShares {  // x [sum of parts], share [parts[own]] -> share += own part of x's sum
+    std::vector<int64_t> parts;
+    int64_t begin = 0;
+};
+
 // Ops that differentiate() writes. Each computes what its comment says; gradients of weights
 // accumulate into a kGradient value (its last input is also its output).
 struct MatMulGradInput {};   // dy [T, n], weight [n, k] -> dx [T, k]
@@ -232,7 +258,7 @@ struct RmsNormGradWeight {   // dy, x, dw -> dw +=
     float eps = 1e-5f;
     int64_t group = 0;
 };
-struct AttentionGrad {       // dout, q, k, v -> dq, dk, dv
+struct AttentionGrad {       // dout, q, k, v, out, lse -> dq, dk, dv
     Attention forward;
 };
 struct GluGrad {  // dout, gate, up -> dgate, dup
@@ -243,22 +269,28 @@ struct EmbeddingGrad {       // dy [T, d], tokens [T], dtable [n, d] -> dtable +
 };
 struct SelectRowsGrad {};    // dy [R, n], output rows [R] -> dx [T, n]: zeros elsewhere
 struct SoftmaxCrossEntropyGrad {};  // dloss [1], logits [R, V], targets [R] -> dlogits [R, V]
+// dloss [1], x [R, k], weight [n, k], targets [R], (dw [n, k]) -> dx [R, k], (dw +=). With cut kRows
+// dx is partial: this rank's rows' part.
+struct LinearCrossEntropyGrad {
+    LinearCrossEntropy forward;
+};
 
 using OpAttributes =
     std::variant<Embedding, RmsNorm, SumSquares, MatMul, Rope, Attention, Glu, Add, AddBias, Scale,
                  SoftCap, SelectRows, AllReduce, AllGather, Send, Recv, Zero, SliceColumns,
                  PadColumns, Route, ExpertMatMul, ExpertSum, GateRows, HeadMatMul, PickColumns,
-                 LatentAttention, SoftmaxCrossEntropy, MatMulGradInput, MatMulGradWeight, BiasGrad,
+                 LatentAttention, SoftmaxCrossEntropy, LinearCrossEntropy, GatherShares,
+                 ReduceShares, MatMulGradInput, MatMulGradWeight, BiasGrad,
                  RmsNormGradInput, RmsNormGradWeight, AttentionGrad, GluGrad, EmbeddingGrad,
-                 SelectRowsGrad, SoftmaxCrossEntropyGrad>;
+                 SelectRowsGrad, SoftmaxCrossEntropyGrad, LinearCrossEntropyGrad>;
 
 enum class OpKind {  // in the variant's order
     kEmbedding, kRmsNorm, kSumSquares, kMatMul, kRope, kAttention, kGlu, kAdd, kAddBias, kScale,
     kSoftCap, kSelectRows, kAllReduce, kAllGather, kSend, kRecv, kZero, kSliceColumns, kPadColumns,
     kRoute, kExpertMatMul, kExpertSum, kGateRows, kHeadMatMul, kPickColumns, kLatentAttention,
-    kSoftmaxCrossEntropy, kMatMulGradInput, kMatMulGradWeight, kBiasGrad, kRmsNormGradInput,
+    kSoftmaxCrossEntropy, kLinearCrossEntropy, kGatherShares, kReduceShares, kMatMulGradInput, kMatMulGradWeight, kBiasGrad, kRmsNormGradInput,
     kRmsNormGradWeight, kAttentionGrad, kGluGrad, kEmbeddingGrad, kSelectRowsGrad,
-    kSoftmaxCrossEntropyGrad,
+    kSoftmaxCrossEntropyGrad, kLinearCrossEntropyGrad,
 };
 const char* OpName(OpKind kind);  // "mat_mul"
 
@@ -282,6 +314,10 @@ struct Program {
                  Shape shape);
     const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
     ValueId Find(std::string_view name) const;  // kNoValue where there is none
+    // What holds the value's elements: a view's base, else itself.
+    ValueId HomeOf(ValueId id) const {
+        return value(id).storage == Storage::kView ? value(id).base : id;
+    }
 };
 
 // Checks every op's operand count, shapes, dtypes, and that each activation is written before it

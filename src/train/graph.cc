@@ -1,5 +1,6 @@
 #include "train/graph.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -42,30 +43,102 @@ void SplitBiases(program::Program& program) {
     program.ops = std::move(ops);
 }
 
+// The op that writes a value; null for inputs.
+const program::Op* WriterOf(const program::Program& program, ValueId id) {
+    for (const program::Op& op : program.ops) {
+        if (std::ranges::find(op.outputs, id) != op.outputs.end()) return &op;
+    }
+    return nullptr;
+}
+
+// logits = x . weight^T, gathered or not, and their loss become one op, or, where there is more
+// between, the loss is added behind the logits.
 ValueId AddLoss(program::Program& program, ValueId logits) {
     const ValueId targets = program.AddValue(
         {"targets", DType::kI32, {program::kOutputs}, program::Storage::kInput, {}});
-    return program.Emit(program::SoftmaxCrossEntropy{}, {logits, targets}, "loss", {1});
+    const program::Op* writer = WriterOf(program, logits);
+    ValueId product = logits;
+    if (writer->kind() == program::OpKind::kAllGather) product = writer->inputs[0];
+    const program::Op* matmul = WriterOf(program, product);
+    if (matmul->kind() != program::OpKind::kMatMul || matmul->inputs.size() != 2) {
+        return program.Emit(program::SoftmaxCrossEntropy{}, {logits, targets}, "loss", {1});
+    }
+    const ValueId x = matmul->inputs[0], weight = matmul->inputs[1];
+    const program::Cut cut = product == logits ? program::Cut::kNone : program::Cut::kRows;
+    const int64_t first_row = program.value(weight).slice.row_begin;
+    std::erase_if(program.ops, [&](const program::Op& op) {
+        return !op.outputs.empty() && (op.outputs[0] == logits || op.outputs[0] == product);
+    });
+    return program.Emit(program::LinearCrossEntropy{cut, first_row}, {x, weight, targets}, "loss",
+                        {1});
+}
+
+// ---- Types --------------------------------------------------------------------------------------
+
+// The residual stream, what is summed over ranks or sent, and losses keep all bits: what these ops
+// read or write.
+bool IsStream(program::OpKind kind) {
+    using program::OpKind;
+    return kind == OpKind::kEmbedding || kind == OpKind::kAdd || kind == OpKind::kAllReduce ||
+           kind == OpKind::kAllGather || kind == OpKind::kSend || kind == OpKind::kRecv ||
+           kind == OpKind::kSelectRows || kind == OpKind::kSelectRowsGrad ||
+           kind == OpKind::kSoftmaxCrossEntropy || kind == OpKind::kSoftmaxCrossEntropyGrad ||
+           kind == OpKind::kEmbeddingGrad || kind == OpKind::kZero ||
+           kind == OpKind::kSliceColumns || kind == OpKind::kPadColumns ||
+           kind == OpKind::kScale;
+}
+
+void NarrowTypes(program::Program& program) {
+    std::vector<bool> wide(program.values.size(), false);
+    const auto widen = [&](ValueId id) { wide[static_cast<size_t>(id)] = true; };
+    for (const program::Op& op : program.ops) {
+        if (op.kind() == program::OpKind::kAttention && op.outputs.size() == 2) {
+            widen(op.outputs[1]);  // lse
+        }
+        const bool loss = op.kind() == program::OpKind::kLinearCrossEntropy ||
+                          op.kind() == program::OpKind::kLinearCrossEntropyGrad;
+        if (loss) widen(op.kind() == program::OpKind::kLinearCrossEntropy ? op.outputs[0]
+                                                                          : op.inputs[0]);
+        if (!IsStream(op.kind())) continue;
+        for (const ValueId id : op.inputs) widen(id);
+        for (const ValueId id : op.outputs) widen(id);
+    }
+    for (size_t i = 0; i < program.values.size(); ++i) {
+        program::Value& value = program.values[i];
+        const bool matrix = value.shape.rank == 2;
+        const bool state = value.storage == program::Storage::kWeight ||
+                           value.storage == program::Storage::kGradient;
+        const bool activation = value.storage == program::Storage::kActivation && !wide[i];
+        if (value.dtype == DType::kF32 && matrix && (state || activation)) {
+            value.dtype = DType::kBF16;
+        }
+    }
 }
 
 }  // namespace
 
-Result<backend::TrainingProgram> BuildTrainingProgram(const model::Hyper& hyper,
-                                                      const model::Shard& shard,
-                                                      const formats::ModelSource& source) {
+Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper, const model::Shard& shard,
+                                         const formats::ModelSource& source,
+                                         const GraphOptions& options) {
     model::BuildOptions build;
     build.kv_dtype = DType::kF32;
     build.cache = false;
     WEFT_ASSIGN(program::Program forward, model::BuildProgram(hyper, shard, source, build));
     MakeFloat32(forward);
     SplitBiases(forward);
-    backend::TrainingProgram training;
+    TrainingGraph graph;
     const ValueId logits = forward.Find("logits");
-    if (logits != program::kNoValue) training.loss = AddLoss(forward, logits);
-    program::DifferentiateOptions options;
-    options.output = training.loss;
-    WEFT_ASSIGN(training.differentiated, program::Differentiate(forward, options));
-    return training;
+    if (shard.last_stage()) graph.program.loss = AddLoss(forward, logits);
+    program::DifferentiateOptions differentiate;
+    differentiate.output = graph.program.loss;
+    WEFT_ASSIGN(program::Differentiated differentiated,
+                program::Differentiate(forward, differentiate));
+    if (options.bf16) NarrowTypes(differentiated.program);
+    differentiated = program::WithRecompute(std::move(differentiated), options.recompute);
+    program::ZeroProgram zero = program::ShareOut(std::move(differentiated), options.zero);
+    graph.program.differentiated = std::move(zero.differentiated);
+    graph.units = std::move(zero.units);
+    return graph;
 }
 
 }  // namespace weft::train

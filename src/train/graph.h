@@ -1,18 +1,36 @@
 // The Program of one rank for training: a model's forward pass, its loss, and the way back.
 #pragma once
 
+#include <vector>
+
 #include "backend/cpu/training.h"
 #include "base/result.h"
 #include "formats/model_file.h"
 #include "model/shard.h"
+#include "program/recompute.h"
+#include "program/zero.h"
 
 namespace weft::train {
 
-// Weights are float32 whatever the file has; all of float type or of a type that only stores less
-// are trained. The loss is the sum over output rows of the cross-entropy with "targets".
+struct GraphOptions {
+    // Matrices, their gradients and what lies between norms and matrix products are BF16; the
+    // residual stream, vectors and losses are float32. Else everything is float32.
+    bool bf16 = false;
+    program::Recompute recompute = program::Recompute::kNone;
+    program::ZeroOptions zero;
+};
+
+struct TrainingGraph {
+    backend::TrainingProgram program;
+    std::vector<program::Unit> units;  // of what is trained
+};
+
+// All weights are trained, whatever type the file has. The loss is the sum over output rows of the
+// cross-entropy with "targets"; where nothing stands between the output matrix and the loss, the
+// two are one op, which never holds all logits.
 // Errors: those of model::BuildProgram; kUnsupported, naming the op that has no gradient.
-Result<backend::TrainingProgram> BuildTrainingProgram(const model::Hyper& hyper,
-                                                      const model::Shard& shard,
-                                                      const formats::ModelSource& source);
+Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper, const model::Shard& shard,
+                                         const formats::ModelSource& source,
+                                         const GraphOptions& options);
 
 }  // namespace weft::train

@@ -1,8 +1,13 @@
-// What an optimizer keeps from one update to the next. The update itself is kernels/dense/rows.h's.
+// The optimizer over all ranks: sums gradients, measures and clips their norm, updates each rank's
+// own part of the weights, and brings the new weights to those who read them.
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "backend/cpu/training.h"
+#include "base/result.h"
+#include "train/groups.h"
+#include "train/state.h"
 
 namespace weft::train {
 
@@ -12,10 +17,36 @@ struct AdamOptions {
     double weight_decay = 0.01;  // of matrices; vectors (norm weights, biases) are not decayed
 };
 
-// Of this rank's share of the weights.
-struct AdamState {
-    std::vector<float> m, v;
-    int64_t steps = 0;
+class Optimizer {
+  public:
+    // All outlive it.
+    Optimizer(backend::TrainingExecutable& training, TrainState& state, TrainGroups& groups,
+              const AdamOptions& options)
+        : training_(training), state_(state), groups_(groups), options_(options) {}
+
+    // Updates made so far.
+    int64_t steps() const { return steps_; }
+    void set_steps(int64_t steps) { steps_ = steps; }
+
+    // Sums over the data group what a step's passes have not summed, and between the two stages
+    // that share a tensor. Then each rank's own part is that of the whole batch.
+    Status ReduceGradients();
+    // Sum of squares over the whole model, the same on all ranks and for any number of threads.
+    Result<double> SumSquares();
+    // One update with gradients times `gradient_scale`; then every rank has the new weights.
+    Status Update(double learning_rate, double gradient_scale);
+
+  private:
+    Status ReduceUnit(const program::Unit& unit);
+    Status JoinTied(const program::Unit& unit);
+    void UpdatePart(OwnPart& part, const kernels::dense::AdamWArgs& common);
+    Status Publish(const program::Unit& unit);
+
+    backend::TrainingExecutable& training_;
+    TrainState& state_;
+    TrainGroups& groups_;
+    const AdamOptions options_;
+    int64_t steps_ = 0;
 };
 
 }  // namespace weft::train

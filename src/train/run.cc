@@ -35,21 +35,20 @@ double Median(std::vector<double> values) {
     return *middle;
 }
 
-Result<Loader> OpenLoader(const TrainJob& job, const cluster::Cluster& cluster,
-                          const OpenedData& data) {
+Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const OpenedData& data) {
     LoaderOptions options = data.loader;
-    options.rank = cluster.rank();
-    options.ranks = cluster.size();
-    options.global_batch = job.trainer.micro_batch * job.accumulation * cluster.size();
+    options.rank = layout.replica;
+    options.ranks = layout.dp;
+    options.global_batch = job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
     options.epochs = job.steps > 0 ? 0 : static_cast<uint64_t>(job.epochs);
     return Loader::Make(*data.set, options);
 }
 
 // How many updates the epochs are: known only by walking the list, for tokenizing decides it.
 Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
-                           const OpenedData& data) {
+                           const TrainLayout& layout, const OpenedData& data) {
     if (job.steps > 0) return job.steps;
-    WEFT_ASSIGN(Loader loader, OpenLoader(job, cluster, data));
+    WEFT_ASSIGN(Loader loader, OpenLoader(job, layout, data));
     int64_t steps = 0;
     while (true) {
         if (cluster.stop_requested()) {
@@ -70,17 +69,21 @@ class Run {
     }
 
     Result<TrainSummary> All() {
-        WEFT_ASSIGN(auto trainer, Trainer::Make(job_.trainer, cluster_));
-        WEFT_ASSIGN(const OpenedData data,
-                    OpenData(trainer->source(), job_.data, trainer->hyper().vocab));
-        WEFT_ASSIGN(const int64_t steps, CountSteps(job_, cluster_, data));
+        // What can be wrong with the words and the data is said before a large model is loaded.
+        const TrainerOptions& t = job_.trainer;
+        WEFT_ASSIGN(const TrainLayout layout, MakeTrainLayout(cluster_.size(), cluster_.rank(),
+                                                              t.tp, t.pp, t.dp, t.split));
+        WEFT_ASSIGN(auto source, formats::OpenModel(t.model));
+        WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+        WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
+        WEFT_ASSIGN(const int64_t steps, CountSteps(job_, cluster_, layout, data));
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
         WEFT_TRY(CheckSchedule(job_.schedule));
-        WEFT_ASSIGN(Loader loader, OpenLoader(job_, cluster_, data));
-        WEFT_TRY(cluster_.Barrier("data", Deadline::In(kAgreeMs)));
+        WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
+        WEFT_ASSIGN(auto trainer, Trainer::Make(t, cluster_, std::move(source)));
         if (listener_ != nullptr) listener_->OnStart(*trainer, steps);
         WEFT_TRY(Steps(*trainer, loader, steps));
-        if (listener_ != nullptr) WEFT_TRY(listener_->OnTrained(*trainer));
+        WEFT_TRY(listener_ != nullptr ? listener_->OnTrained(*trainer) : trainer->ServeExport());
         WEFT_TRY(Gather());
         return summary_;
     }

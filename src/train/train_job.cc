@@ -18,7 +18,15 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("bf16", t.bf16);
     visit("sequence", t.sequence);
     visit("micro_batch", t.micro_batch);
+    visit("accumulation", t.accumulation);
+    visit("tp", t.tp);
+    visit("pp", t.pp);
+    visit("dp", t.dp);
+    visit("split", t.split);
     visit("zero", t.zero);
+    visit("unit_elements", t.unit_elements);
+    visit("whole_elements", t.whole_elements);
+    visit("recompute", t.recompute);
     visit("beta1", t.adam.beta1);
     visit("beta2", t.adam.beta2);
     visit("eps", t.adam.eps);
@@ -49,7 +57,6 @@ void Fields(Job& job, const Visit& visit) {
     visit("log_warmup", job.schedule.log_warmup);
     visit("warmup_steps", job.schedule.warmup_steps);
     visit("total_steps", job.schedule.total_steps);
-    visit("accumulation", job.accumulation);
     visit("steps", job.steps);
     visit("epochs", job.epochs);
 }
@@ -57,14 +64,14 @@ void Fields(Job& job, const Visit& visit) {
 }  // namespace
 
 Status CheckTrainJob(const TrainJob& job) {
-    if (job.steps >= 0 && job.epochs >= 1 && job.accumulation >= 1 &&
-        job.accumulation <= kMostAccumulation) {
+    if (job.steps >= 0 && job.epochs >= 1 && job.trainer.accumulation >= 1 &&
+        job.trainer.accumulation <= kMostAccumulation) {
         return {};
     }
     return MakeError(ErrorCode::kUsage,
                      "--steps {}, --epochs {}, --grad-accum {}: expected 0 (by epochs) or more, 1 "
                      "or more, 1 to {}",
-                     job.steps, job.epochs, job.accumulation, kMostAccumulation);
+                     job.steps, job.epochs, job.trainer.accumulation, kMostAccumulation);
 }
 
 bool IsTrainJob(const std::string& text) {

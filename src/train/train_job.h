@@ -17,7 +17,6 @@ struct TrainJob {
     TrainerOptions trainer;  // its sequence is that of the data
     DataWords data;
     Schedule schedule;         // total_steps 0: of the run
-    int64_t accumulation = 1;  // micro-batches of an update, on each rank
     int64_t steps = 0;         // updates; 0: by epochs
     int64_t epochs = 1;
 };

@@ -1,25 +1,29 @@
-// Trainer: one rank's weights, gradients and optimizer state, and one update after another.
+// Trainer: one rank's part of a model in training, and one update after another.
 //
-// Data parallelism: every rank has all weights and its own sequences of a batch. Gradients are
-// summed over the ranks; the loss is the mean over the targets of the whole batch, whatever the
-// ranks and micro-batches are. ZeRO (Rajbhandari et al. 2020): from stage 1 on, a rank keeps the
-// optimizer state of its share of the weights only, updates that share, and all gather them.
+// The loss is the mean over the targets of the whole batch, whatever the ranks, stages and
+// micro-batches are. Which part a rank has: train/layout.h; what is shared out among the ranks that
+// see different data: program/zero.h.
 // Thread: one caller.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/cpu/training.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "coll/comm.h"
 #include "formats/model_file.h"
 #include "model/hyper.h"
 #include "train/data/loader.h"
+#include "train/graph.h"
+#include "train/groups.h"
+#include "train/layout.h"
+#include "train/micro_batch.h"
 #include "train/optimizer.h"
+#include "train/state.h"
 
 namespace weft::train {
 
@@ -27,10 +31,16 @@ struct TrainerOptions {
     std::string model;
     int threads = 0;          // 0: all cores of the rank
     bool reference = false;   // reference kernels
-    bool bf16 = false;        // matrix products of operands rounded to BF16
+    bool bf16 = false;        // else float32
     int64_t sequence = 1024;  // most positions of a sequence
     int64_t micro_batch = 1;  // sequences of one pass
-    int zero = 0;             // ZeRO stage: 0 or 1
+    int64_t accumulation = 1;  // passes of an update, on each replica
+    int tp = 0, pp = 0, dp = 0;  // 0: 1, 1, what is left
+    std::vector<double> split;   // shares of tensor ranks and stages, as model::MakeLayout takes them
+    int zero = 0;                // ZeRO stage, 0 to 3
+    int64_t unit_elements = 1 << 24;  // of a ZeRO unit (program/zero.h)
+    int64_t whole_elements = 0;
+    std::string recompute = "none";  // or selective, full
     AdamOptions adam;
     double clip = 1.0;  // of the global gradient norm; 0: none
 };
@@ -43,55 +53,56 @@ struct StepReport {
 
 class Trainer {
   public:
-    // Loads the model. Errors: those of formats and model; kUnsupported (no gradient); kUsage.
-    static Result<std::unique_ptr<Trainer>> Make(const TrainerOptions& options,
-                                                 cluster::Cluster& cluster);
+    // Loads the model. source: the model's; null: opened here. Errors: those of formats and model;
+    // kUnsupported (no gradient); kUsage; kOutOfMemory.
+    static Result<std::unique_ptr<Trainer>> Make(
+        const TrainerOptions& options, cluster::Cluster& cluster,
+        std::unique_ptr<formats::ModelSource> source = nullptr);
     ~Trainer();
 
-    // One update from this rank's part of a batch. Errors: links'; kCorrupt: a loss or a norm that
-    // is no finite number, naming the step.
+    // One update from this replica's part of a batch. Errors: links'; kCorrupt: a loss or a norm
+    // that is no finite number, naming the step, the rank and the op that made it.
     Result<StepReport> Step(const Batch& batch, double learning_rate);
+    // The loss of a batch, nothing learnt. Errors as Step's.
+    Result<StepReport> Evaluate(const Batch& batch);
+
     const formats::ModelSource& source() const { return *source_; }
     const model::Hyper& hyper() const { return hyper_; }
-    // The model as it is now: reads like the source, in float32. Borrows the Trainer.
-    std::unique_ptr<formats::ModelSource> Trained();
+    const TrainLayout& layout() const { return layout_; }
+    const TrainState& state() const { return *state_; }
+    // On rank 0: the model as it is now, in float32; reads take all ranks (ServeExport).
+    std::unique_ptr<formats::ModelSource> Export() const;
+    // On the others: until rank 0's source is destroyed.
+    Status ServeExport() const;
+    const backend::TrainingExecutable& executable() const { return *training_; }
     backend::MemoryUse memory() const;
-    int64_t parameters() const;
 
   private:
-    struct Segment {  // of the trained weights
-        size_t begin = 0, end = 0;
-        bool decays = false;
-    };
     Trainer(const TrainerOptions& options, cluster::Cluster& cluster)
         : options_(options), cluster_(cluster) {}
     Status Plan();
-    Status Load();
-    Status JoinGroup();
-    Result<StepReport> Accumulate(const Batch& batch);
-    Status RunMicroBatch(std::span<const Sequence> sequences, float loss_gradient);
-    Status Reduce(StepReport& report);
-    Result<double> GradientNorm();
-    Status Update(double learning_rate, double gradient_scale);
-    // This rank's share of the trained weights under ZeRO, else all of them.
-    size_t share_begin() const { return begins_[share_]; }
-    size_t share_end() const { return begins_[share_ + 1]; }
+    Status CheckMemory();
+    Status RunPasses(const Batch& batch, bool evaluates);
+    Status RunPass(const Batch& batch, int64_t micro_batch, backend::Pass pass, int slot);
+    Result<StepReport> SumReport(const Batch& batch);
+    Error Diverged(const Batch& batch, const StepReport& report);
 
     TrainerOptions options_;
     cluster::Cluster& cluster_;
     std::unique_ptr<formats::ModelSource> source_;
     model::Hyper hyper_;
+    TrainLayout layout_;
+    std::vector<program::Unit> units_;
     std::unique_ptr<backend::TrainingExecutable> training_;
-    std::unique_ptr<coll::Comm> world_;
-    std::vector<Segment> segments_;
-    std::vector<size_t> begins_;  // of the shares, and the end of the last
-    size_t share_ = 0;
-    AdamState adam_;
+    TrainGroups groups_;
+    std::unique_ptr<TrainState> state_;
+    std::unique_ptr<Optimizer> optimizer_;
+    MicroBatch micro_;
+    // Of the update under way.
     double loss_sum_ = 0;
-    int64_t passes_ = 0;
-    // Of a micro-batch.
-    std::vector<int32_t> tokens_, positions_, output_rows_, targets_;
-    std::vector<backend::StepSequence> sequences_;
+    int64_t positions_ = 0;
+    bool searches_ = false;  // for the first number that is not finite
+    std::string found_;
 };
 
 }  // namespace weft::train

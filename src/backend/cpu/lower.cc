@@ -171,7 +171,11 @@ class Lowerer {
             case OpKind::kGluGrad:
             case OpKind::kEmbeddingGrad:
             case OpKind::kSelectRowsGrad:
-            case OpKind::kSoftmaxCrossEntropyGrad: break;
+            case OpKind::kSoftmaxCrossEntropyGrad:
+            case OpKind::kLinearCrossEntropy:
+            case OpKind::kLinearCrossEntropyGrad:
+            case OpKind::kGatherShares:
+            case OpKind::kReduceShares: break;
         }
         return MakeError(ErrorCode::kUnsupported,
                          "program op {} ({}) is a training op; the CPU backend runs inference only",

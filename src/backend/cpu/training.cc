@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
-#include <map>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "backend/cpu/memory.h"
 #include "backend/cpu/thread_team.h"
+#include "backend/cpu/training_loss.h"
+#include "backend/cpu/training_memory.h"
 #include "backend/cpu/training_ops.h"
 #include "base/check.h"
 #include "kernels/kernels.h"
-#include "program/arena.h"
+#include "tensor/quant.h"
 
 namespace weft::backend {
 namespace {
@@ -22,12 +24,6 @@ using program::Op;
 using program::OpKind;
 using program::ValueId;
 
-constexpr int64_t kAlignFloats = 16;
-
-int64_t Align(int64_t floats) {
-    return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
-}
-
 class CpuTraining final : public TrainingExecutable {
   public:
     CpuTraining(TrainingProgram program, const TrainingOptions& options)
@@ -35,33 +31,36 @@ class CpuTraining final : public TrainingExecutable {
           loss_(program.loss),
           options_(options),
           kernels_(kernels::KernelsFor(options.cpu.level)),
-          team_({options.cpu.threads, options.cpu.cores, options.cpu.cores_shared}) {}
+          team_({options.cpu.threads, options.cpu.cores, options.cpu.cores_shared}),
+          slots_(static_cast<size_t>(options.slots)) {}
 
     Status Plan();
 
     const program::Program& program() const override { return differentiated_.program; }
-    const std::vector<program::WeightGradient>& trained() const override {
-        return differentiated_.gradients;
-    }
-    std::span<float> Floats(ValueId id) override {
+    std::span<std::byte> Bytes(ValueId id) override {
         const program::Value& value = program().value(id);
-        return {At(id), static_cast<size_t>(value.shape.Elements(0, 0))};
+        const int64_t bytes = RowBytes(value.dtype, value.shape.Elements(0, 0));
+        return {memory_.At(id, 0), static_cast<size_t>(bytes)};
     }
-    std::span<float> weights() override {
-        return {reinterpret_cast<float*>(weights_.data()), trained_floats_};
+    void ZeroGradients() override {
+        InParts([this](int part, int parts) {
+            const std::span<std::byte> all = memory_.gradients();
+            const kernels::Range range =
+                kernels::Share(static_cast<int64_t>(all.size()), 4096, part, parts);
+            std::fill(all.begin() + range.begin, all.begin() + range.end, std::byte{0});
+        });
     }
-    std::span<float> gradients() override {
-        return {reinterpret_cast<float*>(gradients_.data()), trained_floats_};
-    }
-    void ZeroGradients() override { std::ranges::fill(gradients(), 0.0f); }
-    Status Run(const TrainingStep& step, const Groups& groups) override;
+    Status Run(const TrainingStep& step, const TrainingGroups& groups) override;
     double loss() const override {
         if (loss_ == program::kNoValue) return 0;
         return std::accumulate(losses_.begin(), losses_.begin() + outputs_, 0.0);
     }
+    Result<std::string> FindNonFinite(const TrainingStep& step,
+                                      const TrainingGroups& groups) override;
     MemoryUse memory() const override {
-        return {static_cast<uint64_t>(weights_.size_bytes() + gradients_.size_bytes()), 0,
-                static_cast<uint64_t>(arena_.size_bytes() + scratch_.size_bytes())};
+        return {static_cast<uint64_t>(memory_.state_bytes()), 0,
+                static_cast<uint64_t>(memory_.arena_bytes() + scratch_.size_bytes() +
+                                      logits_.size_bytes())};
     }
     const kernels::dense::DenseKernels& dense() const override { return *context_.dense; }
     void InParts(const Work& work) override {
@@ -81,119 +80,51 @@ class CpuTraining final : public TrainingExecutable {
         Angles angles;
         std::vector<float> data;
     };
+    // Of a step under way.
+    struct Slot {
+        int64_t tokens = 0, outputs = 0;
+        std::vector<kernels::Sequence> sequences;
+        float loss_gradient = 1;
+    };
 
-    float* At(ValueId id) const { return values_[static_cast<size_t>(id)]; }
-    Status PlanWeights();
-    void PlanAttention();
-    Status PlanActivations();
     void PlanTables();
     Status PlanScratch();
-    void BindOperands();
+    void BindOperands(int slot);
     void BindStep(const TrainingStep& step);
-    TrainingOperand Operand(ValueId id) const;
-    void BindInts(const char* name, std::span<const int32_t> ints);
+    void ActivateSlot(int slot);
+    void ChainTokens(int slot);
+    TrainingOperand Operand(ValueId id, int slot) const;
+    void BindInts(const char* name, int slot, std::span<const int32_t> ints);
     void Walk(int part);
+    void ComputeTables(int part);
+    bool RunOp(size_t i, int part);
+    std::string NonFinite(const TrainingCall& call) const;
 
     program::Differentiated differentiated_;
     ValueId loss_;
     TrainingOptions options_;
     const kernels::Kernels& kernels_;
     ThreadTeam team_;
-    std::vector<float*> values_;  // by ValueId
-    size_t trained_floats_ = 0;
-    Memory weights_, gradients_, arena_, inputs_, scratch_;
+    TrainingMemory memory_;
+    Memory scratch_, logits_;
     std::vector<Table> tables_;
     std::vector<TrainingCall> calls_;  // by op
-    int64_t tokens_ = 0, outputs_ = 0;
+    std::vector<Slot> slots_;
+    int64_t tokens_ = 0, outputs_ = 0;  // of the slot that runs
     const int32_t* positions_ = nullptr;
-    std::vector<kernels::Sequence> sequences_;
-    std::vector<float> losses_;            // of each output row
-    std::vector<std::vector<float>> lse_;  // of each attention
+    size_t first_op_ = 0, end_op_ = 0;
+    std::vector<float> losses_;  // of each output row
+    LossBuffers loss_buffers_;
     TrainingContext context_;
+    bool checks_ = false;
+    std::string found_;
     Status status_;
     std::atomic<size_t> failed_at_{SIZE_MAX};  // the op
     std::atomic<int64_t> progress_{0};
     const Work* work_ = nullptr;
 };
 
-// Trained weights first, their gradients at the same places.
-Status CpuTraining::PlanWeights() {
-    const program::Program& p = program();
-    values_.assign(p.values.size(), nullptr);
-    int64_t floats = 0;
-    std::vector<int64_t> at(p.values.size(), -1);
-    const auto take = [&](ValueId id) {
-        at[static_cast<size_t>(id)] = floats;
-        floats += Align(p.value(id).shape.Elements(0, 0));
-    };
-    std::ranges::sort(differentiated_.gradients, {}, &program::WeightGradient::weight);
-    for (const auto& [weight, gradient] : differentiated_.gradients) take(weight);
-    trained_floats_ = static_cast<size_t>(floats);
-    for (size_t i = 0; i < p.values.size(); ++i) {
-        if (p.values[i].storage != program::Storage::kWeight || at[i] >= 0) continue;
-        take(static_cast<ValueId>(i));
-    }
-    WEFT_ASSIGN(weights_, Memory::Allocate(floats * 4, "weights"));
-    WEFT_ASSIGN(gradients_,
-                Memory::Allocate(static_cast<int64_t>(trained_floats_) * 4, "gradients"));
-    for (size_t i = 0; i < at.size(); ++i) {
-        if (at[i] >= 0) values_[i] = reinterpret_cast<float*>(weights_.data()) + at[i];
-    }
-    for (const auto& [weight, gradient] : differentiated_.gradients) {
-        values_[static_cast<size_t>(gradient)] =
-            reinterpret_cast<float*>(gradients_.data()) + at[static_cast<size_t>(weight)];
-    }
-    return {};
-}
-
-// Each gradient of attention is joined to the attention of the same queries, keys and values.
-void CpuTraining::PlanAttention() {
-    std::map<std::vector<ValueId>, size_t> attentions;
-    for (size_t i = 0; i < calls_.size(); ++i) {
-        TrainingCall& call = calls_[i];
-        if (const auto* a = std::get_if<program::Attention>(&call.op->attributes)) {
-            lse_.emplace_back(static_cast<size_t>(a->heads * options_.max_tokens));
-            call.lse = lse_.back().data();
-            call.lse_stride = options_.max_tokens;
-            attentions[call.op->inputs] = i;
-        } else if (call.op->kind() == OpKind::kAttentionGrad) {
-            const auto& in = call.op->inputs;
-            const TrainingCall& forward = calls_[attentions.at({in[1], in[2], in[3]})];
-            call.lse = forward.lse;
-            call.lse_stride = forward.lse_stride;
-            call.attended_id = forward.op->outputs[0];
-        }
-    }
-}
-
-Status CpuTraining::PlanActivations() {
-    const program::Program& p = program();
-    // Gradients of attention read what it gave.
-    std::vector<ValueId> keep;
-    for (const TrainingCall& call : calls_) {
-        if (call.attended_id != program::kNoValue) keep.push_back(call.attended_id);
-    }
-    const program::ArenaPlan plan =
-        program::PlanArena(p, options_.max_tokens, options_.max_outputs, keep);
-    WEFT_ASSIGN(arena_, Memory::Allocate(plan.size_bytes, "activations"));
-    int64_t floats = 0;
-    std::vector<int64_t> at(p.values.size(), -1);
-    for (size_t i = 0; i < p.values.size(); ++i) {
-        if (plan.offsets[i] >= 0) {
-            values_[i] = reinterpret_cast<float*>(arena_.data() + plan.offsets[i]);
-        } else if (p.values[i].storage == program::Storage::kInput) {
-            at[i] = floats;
-            floats += Align(p.values[i].shape.Elements(options_.max_tokens, options_.max_outputs));
-        }
-    }
-    WEFT_ASSIGN(inputs_, Memory::Allocate(floats * 4, "inputs"));
-    for (size_t i = 0; i < at.size(); ++i) {
-        if (at[i] >= 0) values_[i] = reinterpret_cast<float*>(inputs_.data()) + at[i];
-    }
-    return {};
-}
-
-// One table for each distinct set of RoPE frequencies, filled once a step.
+// One table for each distinct set of RoPE frequencies, filled once a pass.
 void CpuTraining::PlanTables() {
     std::vector<size_t> of_op(program().ops.size(), SIZE_MAX);
     for (size_t i = 0; i < program().ops.size(); ++i) {
@@ -227,11 +158,11 @@ Status CpuTraining::Plan() {
         calls_[i].in.resize(p.ops[i].inputs.size());
         calls_[i].out.resize(p.ops[i].outputs.size());
     }
-    PlanAttention();
-    WEFT_TRY(PlanWeights());
-    WEFT_TRY(PlanActivations());
+    WEFT_TRY(memory_.Plan(differentiated_, options_.max_tokens, options_.max_outputs,
+                          options_.slots));
     losses_.resize(static_cast<size_t>(options_.max_outputs));
     context_.losses = losses_.data();
+    context_.loss_buffers = &loss_buffers_;
     PlanTables();
     context_.kernels = &kernels_;
     context_.dense = &kernels::dense::DenseKernelsFor(options_.cpu.level);
@@ -240,84 +171,156 @@ Status CpuTraining::Plan() {
     return PlanScratch();
 }
 
-TrainingOperand CpuTraining::Operand(ValueId id) const {
-    const program::Shape& shape = program().value(id).shape;
-    int64_t first = shape[0];
+TrainingOperand CpuTraining::Operand(ValueId id, int slot) const {
+    const program::Value& value = program().value(id);
+    int64_t first = value.shape[0];
     if (first == program::kTokens) first = tokens_;
     if (first == program::kOutputs) first = outputs_;
-    if (shape.rank == 1) return {At(id), 1, first};
-    return {At(id), first, shape[1]};
+    std::byte* data = memory_.At(id, slot);
+    if (value.shape.rank == 1) return {data, value.dtype, 1, first};
+    return {data, value.dtype, first, value.shape[1]};
 }
 
 // For the largest step.
 Status CpuTraining::PlanScratch() {
-    tokens_ = options_.max_tokens;
-    outputs_ = options_.max_outputs;
-    sequences_ = {{0, static_cast<int32_t>(tokens_), 0, {}}};
-    context_.sequences = sequences_;
-    BindOperands();
+    slots_[0] = {options_.max_tokens,
+                 options_.max_outputs,
+                 {{0, static_cast<int32_t>(options_.max_tokens), 0, {}}},
+                 1};
+    ActivateSlot(0);
+    int64_t logits_bytes = 0;
     for (const TrainingCall& call : calls_) {
         context_.scratch_bytes = std::max(context_.scratch_bytes, ScratchBytes(call, context_));
+        logits_bytes = std::max(logits_bytes, LogitsBytes(call));
     }
-    context_.scratch_bytes = Align(context_.scratch_bytes / 4 + 1) * 4;
+    context_.scratch_bytes = (context_.scratch_bytes / 64 + 1) * 64;
     WEFT_ASSIGN(scratch_, Memory::Allocate(context_.scratch_bytes * team_.size(), "scratch"));
     context_.scratch = {scratch_.data(), static_cast<size_t>(scratch_.size_bytes())};
+    WEFT_ASSIGN(logits_, Memory::Allocate(logits_bytes, "logits"));
+    context_.logits = reinterpret_cast<float*>(logits_.data());
     return {};
 }
 
-void CpuTraining::BindOperands() {
+void CpuTraining::BindOperands(int slot) {
     for (TrainingCall& call : calls_) {
-        for (size_t i = 0; i < call.in.size(); ++i) call.in[i] = Operand(call.op->inputs[i]);
-        for (size_t i = 0; i < call.out.size(); ++i) call.out[i] = Operand(call.op->outputs[i]);
-        if (call.attended_id != program::kNoValue) call.attended = Operand(call.attended_id);
+        for (size_t i = 0; i < call.in.size(); ++i) call.in[i] = Operand(call.op->inputs[i], slot);
+        for (size_t i = 0; i < call.out.size(); ++i) {
+            call.out[i] = Operand(call.op->outputs[i], slot);
+        }
     }
 }
 
-void CpuTraining::BindInts(const char* name, std::span<const int32_t> ints) {
+void CpuTraining::BindInts(const char* name, int slot, std::span<const int32_t> ints) {
     const ValueId id = program().Find(name);
-    if (id != program::kNoValue) std::memcpy(At(id), ints.data(), ints.size_bytes());
+    if (id != program::kNoValue) std::memcpy(memory_.At(id, slot), ints.data(), ints.size_bytes());
 }
 
 void CpuTraining::BindStep(const TrainingStep& step) {
-    tokens_ = static_cast<int64_t>(step.tokens.size());
-    outputs_ = static_cast<int64_t>(step.output_rows.size());
-    BindInts("tokens", step.tokens);
-    BindInts("positions", step.positions);
-    BindInts("output_rows", step.output_rows);
-    BindInts("targets", step.targets);
+    Slot& slot = slots_[static_cast<size_t>(step.slot)];
+    slot.tokens = static_cast<int64_t>(step.tokens.size());
+    slot.outputs = static_cast<int64_t>(step.output_rows.size());
+    BindInts("tokens", step.slot, step.tokens);
+    BindInts("positions", step.slot, step.positions);
+    BindInts("output_rows", step.slot, step.output_rows);
+    BindInts("targets", step.slot, step.targets);
+    slot.loss_gradient = step.loss_gradient;
     if (differentiated_.output_gradient != program::kNoValue) {
-        *At(differentiated_.output_gradient) = step.loss_gradient;
+        std::memcpy(memory_.At(differentiated_.output_gradient, step.slot), &step.loss_gradient,
+                    sizeof(float));
     }
-    positions_ = step.positions.data();
-    sequences_.clear();
+    slot.sequences.clear();
     for (const StepSequence& s : step.sequences) {
-        sequences_.push_back({s.row_begin, s.row_count, 0, {}});
+        slot.sequences.push_back({s.row_begin, s.row_count, 0, {}});
     }
-    BindOperands();
-    context_.sequences = sequences_;
-    context_.step = step.number;
-    context_.loss_gradient = step.loss_gradient;
 }
 
-Status CpuTraining::Run(const TrainingStep& step, const Groups& groups) {
+void CpuTraining::ActivateSlot(int number) {
+    const Slot& slot = slots_[static_cast<size_t>(number)];
+    tokens_ = slot.tokens;
+    outputs_ = slot.outputs;
+    BindOperands(number);
+    const ValueId positions = program().Find("positions");
+    if (positions != program::kNoValue) {
+        positions_ = reinterpret_cast<const int32_t*>(memory_.At(positions, number));
+    }
+    context_.sequences = slot.sequences;
+    ChainTokens(number);
+    context_.loss_gradient = slot.loss_gradient;
+}
+
+void CpuTraining::ChainTokens(int slot) {
+    const ValueId id = program().Find("tokens");
+    TokenChains& chains = context_.chains;
+    chains.next.assign(static_cast<size_t>(tokens_), -1);
+    chains.is_first.assign(static_cast<size_t>(tokens_), true);
+    if (id == program::kNoValue) return;
+    const auto* tokens = reinterpret_cast<const int32_t*>(memory_.At(id, slot));
+    std::unordered_map<int32_t, int32_t> last;
+    for (int32_t i = 0; i < static_cast<int32_t>(tokens_); ++i) {
+        const auto [known, is_new] = last.try_emplace(tokens[i], i);
+        if (is_new) continue;
+        chains.next[static_cast<size_t>(known->second)] = i;
+        chains.is_first[static_cast<size_t>(i)] = false;
+        known->second = i;
+    }
+}
+
+Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
     const auto outputs = static_cast<int64_t>(step.output_rows.size());
-    if (tokens < 1 || tokens > options_.max_tokens || outputs < 1 ||
-        outputs > options_.max_outputs) {
+    WEFT_CHECK(step.slot >= 0 && step.slot < options_.slots);
+    if (step.pass != Pass::kBackward &&
+        (tokens < 1 || tokens > options_.max_tokens || outputs < 1 ||
+         outputs > options_.max_outputs)) {
         return MakeError(
             ErrorCode::kUsage,
             "a training step of {} rows with {} targets: expected 1 to {}, and 1 to {}", tokens,
             outputs, options_.max_tokens, options_.max_outputs);
     }
-    BindStep(step);
+    if (step.pass != Pass::kBackward) BindStep(step);
+    ActivateSlot(step.slot);
+    context_.step = step.number;
     context_.groups = groups;
+    context_.evaluates = step.pass == Pass::kEvaluate;
+    const size_t backward = differentiated_.backward_begin;
+    first_op_ = step.pass == Pass::kBackward ? backward : 0;
+    const bool whole = step.pass == Pass::kBackward || step.pass == Pass::kBoth;
+    end_op_ = whole ? calls_.size() : backward;
     status_ = {};
     failed_at_ = SIZE_MAX;
+    loss_buffers_.failed = false;
     team_.Run([](void* self, int part) { static_cast<CpuTraining*>(self)->Walk(part); }, this);
     return std::move(status_);
 }
 
-void CpuTraining::Walk(int part) {
+Result<std::string> CpuTraining::FindNonFinite(const TrainingStep& step,
+                                               const TrainingGroups& groups) {
+    checks_ = true;
+    found_.clear();
+    const Status status = Run(step, groups);
+    checks_ = false;
+    if (!status.ok()) return status.error();
+    return found_;
+}
+
+std::string CpuTraining::NonFinite(const TrainingCall& call) const {
+    for (size_t i = 0; i < call.out.size(); ++i) {
+        const TrainingOperand& x = call.out[i];
+        const program::Value& value = program().value(call.op->outputs[i]);
+        if (value.name.ends_with(".lse")) continue;  // (the padding behind a backend's own layout)
+        std::vector<float> row(static_cast<size_t>(x.cols));
+        const int64_t row_bytes = RowBytes(x.dtype, x.cols);
+        for (int64_t r = 0; r < x.rows; ++r) {
+            DequantizeRow(x.dtype, {x.data + r * row_bytes, static_cast<size_t>(row_bytes)}, row);
+            if (std::ranges::all_of(row, [](float v) { return std::isfinite(v); })) continue;
+            return fmt::format("op {} ({}) {}", call.op - program().ops.data(),
+                               program::OpName(call.op->kind()), value.name);
+        }
+    }
+    return "";
+}
+
+void CpuTraining::ComputeTables(int part) {
     for (Table& table : tables_) {
         kernels::RopeTableArgs args;
         args.positions = positions_;
@@ -328,20 +331,41 @@ void CpuTraining::Walk(int part) {
         args.magnitude = table.angles.second;
         kernels_.rope_table(args, part, team_.size());
     }
+}
+
+void CpuTraining::Walk(int part) {
+    ComputeTables(part);
     team_.Barrier();
-    for (size_t i = 0; i < calls_.size(); ++i) {
-        const TrainingCall& call = calls_[i];
-        if (!IsCommunication(call.op->kind())) {
-            Compute(call, context_, part, team_.size());
-        } else if (part == 0) {
-            status_ = Communicate(call, context_);
-            if (!status_.ok()) failed_at_ = i;
-        }
-        if (part == 0) progress_.fetch_add(1, std::memory_order_relaxed);
-        team_.Barrier();
-        // (Thread 0 may be in the next op by now, and fail in it.)
-        if (failed_at_.load(std::memory_order_relaxed) <= i) return;
+    for (size_t i = first_op_; i < end_op_; ++i) {
+        if (!RunOp(i, part)) return;
     }
+}
+
+// False: communication failed; all threads say so after the same op.
+bool CpuTraining::RunOp(size_t i, int part) {
+    const TrainingCall& call = calls_[i];
+    const auto communicate = [&](const Status& status) {
+        if (status.ok()) return;
+        status_ = status;
+        failed_at_ = i;
+    };
+    if (IsLossOp(call.op->kind())) {
+        const LossTeam team{part, team_.size(), [this] { team_.Barrier(); }};
+        const Status status = ComputeLoss(call, context_, team);
+        if (part == 0) communicate(status);
+    } else if (!IsCommunication(call.op->kind())) {
+        Compute(call, context_, part, team_.size());
+    } else if (part == 0) {
+        communicate(Communicate(call, context_));
+    }
+    if (part == 0) progress_.fetch_add(1, std::memory_order_relaxed);
+    team_.Barrier();
+    if (checks_) {
+        if (part == 0 && found_.empty()) found_ = NonFinite(call);
+        team_.Barrier();
+    }
+    // (Thread 0 may be in the next op by now, and fail in it.)
+    return failed_at_.load(std::memory_order_relaxed) > i;
 }
 
 }  // namespace

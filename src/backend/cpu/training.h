@@ -1,22 +1,23 @@
 // Training on the CPU: runs a Program that Differentiate() made, forward and backward.
 //
 //     WEFT_ASSIGN(auto training, TrainingExecutable::Make(program, options));
-//     ... fill training->Floats(weight) from the model
+//     ... fill training->Bytes(weight) from the model
 //     training->ZeroGradients();
 //     WEFT_TRY(training->Run(step, groups));          // adds to the gradients
-//     ... training->gradients() beside training->weights(): what an optimizer walks
+//     ... training->Bytes(gradient) beside Bytes(weight): what an optimizer walks
 //
-// Everything in memory is float32 and row-major as in the file, so that weights may change between
-// steps. Weights that are trained lie one after another, in the order of their ids, and their
-// gradients in the same places of another region; frozen weights lie behind them. One team of
-// threads walks the op list; each op is shared out over it, with a barrier after each: an op of a
-// training step is long. Thread 0 communicates. Results do not depend on the number of threads.
+// Everything in memory is row-major as in the file, in the types that the Program says, so that
+// weights may change between steps. One team of threads walks the op list; each op is shared out
+// over it, with a barrier after each: an op of a training step is long. Thread 0 communicates.
+// Results do not depend on the number of threads.
 // Thread: one caller.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -27,9 +28,30 @@
 
 namespace weft::backend {
 
+// Values to and from the ranks that hold other stages of the same pipeline: the peers of a
+// Program's Send and Recv. Values between two ranks arrive in the order in which they were sent.
+class StageLinks {
+  public:
+    virtual ~StageLinks() = default;
+    // Returns once `data` may be reused, whether or not the peer has received it.
+    virtual Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) = 0;
+    virtual Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) = 0;
+};
+
+// The groups that a Program's communication runs over; null where the Program has none of a kind.
+struct TrainingGroups {
+    coll::Comm* tensor = nullptr;
+    coll::Comm* data = nullptr;  // of gather_shares and reduce_shares
+    StageLinks* stages = nullptr;
+};
+
+// kForward keeps in the step's slot what a later kBackward of the slot needs; kEvaluate computes
+// losses, and nothing of gradients.
+enum class Pass { kBoth, kForward, kBackward, kEvaluate };
+
 // What one forward and backward pass works on. Sequences hold the rows that attend to each other,
 // from position 0 on (`position` and `pages` are not looked at); output_rows are the rows with a
-// target, below the vocabulary's size. Views, owned by the caller.
+// target, below the vocabulary's size. Views, owned by the caller; kBackward looks at none of them.
 struct TrainingStep {
     int64_t number = 0;                          // for errors
     std::span<const int32_t> tokens, positions;  // [T]
@@ -37,6 +59,8 @@ struct TrainingStep {
     std::span<const int32_t> output_rows;  // [R], at least one
     std::span<const int32_t> targets;      // [R]
     float loss_gradient = 1;               // dL/d(sum of the rows' losses)
+    int slot = 0;
+    Pass pass = Pass::kBoth;
 };
 
 // A Program with its inputs' names: "tokens", "positions", "output_rows", "targets" (int32), the
@@ -50,6 +74,7 @@ struct TrainingOptions {
     CpuOptions cpu;
     bool bf16 = false;  // operands of matrix products are rounded to BF16, the sums are float32
     int64_t max_tokens = 0, max_outputs = 0;
+    int slots = 1;  // steps that may be under way at once
 };
 
 class TrainingExecutable {
@@ -60,16 +85,18 @@ class TrainingExecutable {
     virtual ~TrainingExecutable() = default;
 
     virtual const program::Program& program() const = 0;
-    virtual const std::vector<program::WeightGradient>& trained() const = 0;
-    // Of a weight or a gradient.
-    virtual std::span<float> Floats(program::ValueId id) = 0;
-    virtual std::span<float> weights() = 0;    // the trained ones
-    virtual std::span<float> gradients() = 0;  // as long
+    // Of a weight or a gradient, or of a view of one.
+    virtual std::span<std::byte> Bytes(program::ValueId id) = 0;
     virtual void ZeroGradients() = 0;
     // Adds the gradients of loss_gradient * loss. Errors: kUsage (too many rows), those of links.
-    virtual Status Run(const TrainingStep& step, const Groups& groups) = 0;
-    // Sum over the rows of the last step's losses; 0 where another stage has them.
+    virtual Status Run(const TrainingStep& step, const TrainingGroups& groups) = 0;
+    // Sum over the rows of the losses of the last step but for kForward; 0 where another stage has
+    // them.
     virtual double loss() const = 0;
+    // Runs the step again, op by op, and says which op first wrote a number that is not finite:
+    // "op 17 (mat_mul) l0.attn.q". Empty: none did. Gradients are of no use afterwards.
+    virtual Result<std::string> FindNonFinite(const TrainingStep& step,
+                                              const TrainingGroups& groups) = 0;
     // weight_bytes: weights and gradients.
     virtual MemoryUse memory() const = 0;
     // The kernels of this CPU, for optimizers.

@@ -1,49 +1,44 @@
 #include "backend/cpu/training_ops.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <type_traits>
 
+#include "backend/cpu/shares.h"
+#include "backend/cpu/training_loss.h"
 #include "base/check.h"
-#include "kernels/reference/backward.h"
+#include "tensor/half.h"
 
 namespace weft::backend {
 namespace {
 
 namespace dense = kernels::dense;
-namespace ref = kernels::reference;
 using Operand = TrainingOperand;
 using program::OpKind;
 
 // The matrix product that an op is; none for others. Weights are [n, k].
-std::optional<dense::GemmArgs> ProductOf(const TrainingCall& call) {
-    const auto args = [](const Operand& a, bool a_turned, const Operand& b, bool b_turned,
-                         const Operand& c) {
-        dense::GemmArgs g;
-        g.a = {a.data, a_turned ? 1 : a.cols, a_turned ? a.cols : 1};
-        g.b = {b.data, b_turned ? 1 : b.cols, b_turned ? b.cols : 1};
-        g.c = c.matrix();
-        g.m = c.rows;
-        g.n = c.cols;
-        g.k = a_turned ? a.rows : a.cols;
-        return g;
-    };
+std::optional<dense::GemmArgs> ProductOf(const TrainingCall& call, dense::Compute compute) {
+    const auto& in = call.in;
+    const auto& out = call.out;
     if (call.op->kind() == OpKind::kMatMul) {  // y = x . W^T
-        return args(call.in[0], false, call.in[1], true, call.out[0]);
+        return ProductArgs(in[0], false, in[1], true, out[0], compute);
     }
     if (call.op->kind() == OpKind::kMatMulGradInput) {  // dx = dy . W
-        return args(call.in[0], false, call.in[1], false, call.out[0]);
+        return ProductArgs(in[0], false, in[1], false, out[0], compute);
     }
     if (call.op->kind() == OpKind::kMatMulGradWeight) {  // dW += dy^T . x
-        dense::GemmArgs g = args(call.in[0], true, call.in[1], false, call.out[0]);
+        dense::GemmArgs g = ProductArgs(in[0], true, in[1], false, out[0], compute);
         g.accumulate = true;
         return g;
     }
     return std::nullopt;
 }
 
+// Operands from `first` on are q, k and v.
 dense::CausalArgs AttentionOf(const TrainingCall& call, const TrainingContext& context,
-                              const program::Attention& a, size_t first, const Operand& out) {
+                              const program::Attention& a, size_t first, const Operand& out,
+                              const Operand& lse) {
     return {context.sequences,
             call.in[first].matrix(),
             call.in[first + 1].matrix(),
@@ -56,8 +51,8 @@ dense::CausalArgs AttentionOf(const TrainingCall& call, const TrainingContext& c
             a.first_kv_head,
             a.scale,
             out.matrix(),
-            call.lse,
-            call.lse_stride,
+            lse.floats(),
+            lse.rows,
             context.compute};
 }
 
@@ -65,16 +60,16 @@ std::optional<dense::CausalArgs> CausalOf(const TrainingCall& call,
                                           const TrainingContext& context) {
     const auto* a = std::get_if<program::Attention>(&call.op->attributes);
     if (a == nullptr) return std::nullopt;
-    return AttentionOf(call, context, *a, 0, call.out[0]);
+    return AttentionOf(call, context, *a, 0, call.out[0], call.out[1]);
 }
 
 std::optional<dense::CausalGradArgs> CausalGradOf(const TrainingCall& call,
                                                   const TrainingContext& context) {
     const auto* a = std::get_if<program::AttentionGrad>(&call.op->attributes);
     if (a == nullptr) return std::nullopt;
-    return dense::CausalGradArgs{AttentionOf(call, context, a->forward, 1, call.attended),
-                                 call.in[0].matrix(), call.out[0].matrix(), call.out[1].matrix(),
-                                 call.out[2].matrix()};
+    return dense::CausalGradArgs{
+        AttentionOf(call, context, a->forward, 1, call.in[4], call.in[5]), call.in[0].matrix(),
+        call.out[0].matrix(), call.out[1].matrix(), call.out[2].matrix()};
 }
 
 // One op: an overload for each kind, its operands in the order of program.h.
@@ -85,65 +80,95 @@ struct Doer {
 
     const Operand& in(size_t i) const { return call.in[i]; }
     const Operand& out(size_t i) const { return call.out[i]; }
-    kernels::Range ShareOf(int64_t count) const { return kernels::Share(count, 1, part, parts); }
 
     // f(row) for this part's rows.
     template <typename F>
     void ForRows(int64_t rows, const F& f) const {
-        const kernels::Range range = ShareOf(rows);
+        const kernels::Range range = kernels::Share(rows, 1, part, parts);
         for (int64_t row = range.begin; row < range.end; ++row) f(row);
+    }
+    // y = x, row by row, in whatever types.
+    void CopyRow(const Operand& x, int64_t from, const Operand& y, int64_t to, int64_t col = 0,
+                 int64_t into = 0) const {
+        const int64_t cols = std::min(x.cols, y.cols);
+        context.dense->scale({x.matrix().From(from, col), 1, cols, 1, y.matrix().From(to, into)}, 0,
+                             1);
+    }
+    static void ClearRow(const Operand& y, int64_t row) {
+        const int64_t bytes = RowBytes(y.dtype, y.cols);
+        std::memset(y.data + row * bytes, 0, static_cast<size_t>(bytes));
     }
 
     void operator()(const program::Embedding& a) const {
         const Operand &tokens = in(0), &table = in(1), &y = out(0);
         ForRows(y.rows, [&](int64_t row) {
-            float* to = y.data + row * y.cols;
             const int64_t at = tokens.ints()[row] - a.first_row;
             if (at < 0 || at >= table.rows) {
-                std::fill_n(to, y.cols, 0.0f);
+                ClearRow(y, row);
             } else {
-                std::copy_n(table.data + at * table.cols, y.cols, to);
+                CopyRow(table, at, y, row);
             }
         });
     }
 
+    // Rows of one token are added up first, so that each row of the table is rounded once.
+    void operator()(const program::EmbeddingGrad& a) const {
+        const Operand &dy = in(0), &tokens = in(1), &table = out(0);
+        auto* sum = reinterpret_cast<float*>(Scratch().data());
+        const dense::Matrix sums{sum, table.cols};
+        for (int64_t first = 0; first < dy.rows; ++first) {
+            const int64_t at = tokens.ints()[first] - a.first_row;
+            const bool mine = at >= 0 && at < table.rows && at % parts == part;
+            if (!mine || !context.chains.is_first[static_cast<size_t>(first)]) continue;
+            std::fill_n(sum, table.cols, 0.0f);
+            for (int32_t i = static_cast<int32_t>(first); i >= 0;
+                 i = context.chains.next[static_cast<size_t>(i)]) {
+                context.dense->add({sums, dy.matrix().From(i, 0), 1, table.cols, sums}, 0, 1);
+            }
+            const dense::Matrix to = table.matrix().From(at, 0);
+            context.dense->add({to, sums, 1, table.cols, to}, 0, 1);
+        }
+    }
+
     void operator()(const program::RmsNorm& a) const {
-        dense::RmsNormArgs args;
-        args.x = in(0).matrix();
-        if (!a.plain) args.weight = in(1).data;
-        args.eps = a.eps;
-        args.rows = out(0).rows;
-        args.cols = out(0).cols;
-        args.group = a.group;
-        args.y = out(0).matrix();
-        context.dense->rms_norm(args, part, parts);
+        context.dense->rms_norm({in(0).matrix(), a.plain ? nullptr : in(1).floats(), a.eps,
+                                 out(0).rows, out(0).cols, a.group, out(0).matrix()},
+                                part, parts);
+    }
+    dense::RmsNormGradArgs NormOf(float eps, int64_t group) const {
+        dense::RmsNormGradArgs args;
+        args.dy = in(0).matrix();
+        args.x = in(1).matrix();
+        args.eps = eps;
+        args.rows = in(1).rows;
+        args.cols = in(1).cols;
+        args.group = group;
+        return args;
+    }
+    void operator()(const program::RmsNormGradInput& a) const {
+        dense::RmsNormGradArgs args = NormOf(a.eps, a.group);
+        args.weight = in(2).floats();
+        args.dx = out(0).matrix();
+        context.dense->norm_grad_input(args, part, parts);
+    }
+    void operator()(const program::RmsNormGradWeight& a) const {
+        dense::RmsNormGradArgs args = NormOf(a.eps, a.group);
+        args.dw = out(0).floats();
+        context.dense->norm_grad_weight(args, part, parts);
     }
 
-    void operator()(const program::MatMul&) const { Multiply(*ProductOf(call)); }
-    void operator()(const program::MatMulGradInput&) const { Multiply(*ProductOf(call)); }
-    void operator()(const program::MatMulGradWeight&) const { Multiply(*ProductOf(call)); }
-
-    void Multiply(dense::GemmArgs args) const {
-        args.compute = context.compute;
-        context.dense->gemm(args, Scratch(), part, parts);
+    void operator()(const program::MatMul&) const { Multiply(); }
+    void operator()(const program::MatMulGradInput&) const { Multiply(); }
+    void operator()(const program::MatMulGradWeight&) const { Multiply(); }
+    void Multiply() const {
+        context.dense->gemm(*ProductOf(call, context.compute), Scratch(), part, parts);
     }
-    std::span<std::byte> Scratch() const {
-        const auto bytes = static_cast<size_t>(context.scratch_bytes);
-        return context.scratch.subspan(static_cast<size_t>(part) * bytes, bytes);
-    }
+    std::span<std::byte> Scratch() const { return ScratchOf(context, part); }
 
     void operator()(const program::Rope& a) const {
-        dense::RopeArgs args;
-        args.x = in(0).matrix();
-        args.cos_sin = call.table;
-        args.sign = a.sign;
-        args.neighbours = a.neighbours;
-        args.rows = in(0).rows;
-        args.heads = in(0).cols / a.head_dim;
-        args.head_dim = a.head_dim;
-        args.rotary_dim = a.rotary_dim;
-        args.y = out(0).matrix();
-        context.dense->rope(args, part, parts);
+        context.dense->rope({in(0).matrix(), call.table, a.sign, a.neighbours, in(0).rows,
+                             in(0).cols / a.head_dim, a.head_dim, a.rotary_dim, out(0).matrix()},
+                            part, parts);
     }
 
     void operator()(const program::Attention&) const {
@@ -165,47 +190,54 @@ struct Doer {
     }
 
     void operator()(const program::Add&) const {
-        context.dense->add(
-            {in(0).matrix(), in(1).matrix(), out(0).rows, out(0).cols, out(0).matrix()}, part,
-            parts);
+        context.dense->add({in(0).matrix(), in(1).matrix(), out(0).rows, out(0).cols,
+                            out(0).matrix()},
+                           part, parts);
     }
     void operator()(const program::AddBias&) const {
-        context.dense->add_bias(
-            {in(0).matrix(), in(1).data, out(0).rows, out(0).cols, out(0).matrix()}, part, parts);
+        context.dense->add_bias({in(0).matrix(), in(1).floats(), out(0).rows, out(0).cols,
+                                 out(0).matrix()},
+                                part, parts);
+    }
+    void operator()(const program::BiasGrad&) const {
+        context.dense->bias_grad({in(0).matrix(), in(0).rows, in(0).cols, out(0).floats()}, part,
+                                 parts);
     }
     void operator()(const program::Scale& a) const {
-        context.dense->scale(
-            {in(0).matrix(), out(0).rows, out(0).cols, a.factor, out(0).matrix()}, part, parts);
+        context.dense->scale({in(0).matrix(), out(0).rows, out(0).cols, a.factor, out(0).matrix()},
+                             part, parts);
     }
 
     void operator()(const program::SelectRows&) const {
-        const int64_t cols = out(0).cols;
-        ForRows(out(0).rows, [&](int64_t row) {
-            std::copy_n(in(0).data + in(1).ints()[row] * cols, cols, out(0).data + row * cols);
-        });
+        ForRows(out(0).rows,
+                [&](int64_t row) { CopyRow(in(0), in(1).ints()[row], out(0), row); });
     }
+    // Each row was selected at most once.
     void operator()(const program::SelectRowsGrad&) const {
-        ref::SelectRowsGrad({in(0).data, in(0).cols, in(1).ints(), in(0).rows, out(0).rows,
-                             out(0).cols, out(0).data, out(0).cols},
-                            part, parts);
+        ForRows(out(0).rows, [&](int64_t row) {
+            const int32_t *begin = in(1).ints(), *end = begin + in(0).rows;
+            const int32_t* found = std::lower_bound(begin, end, static_cast<int32_t>(row));
+            if (found == end || *found != row) {
+                ClearRow(out(0), row);
+            } else {
+                CopyRow(in(0), found - begin, out(0), row);
+            }
+        });
     }
 
     void operator()(const program::Zero&) const {
-        ForRows(out(0).rows, [&](int64_t row) {
-            std::fill_n(out(0).data + row * out(0).cols, out(0).cols, 0.0f);
-        });
+        const Operand& y = out(0);
+        const int64_t bytes = RowBytes(y.dtype, y.rows * y.cols);
+        const kernels::Range range = kernels::Share(bytes, 4096, part, parts);
+        std::memset(y.data + range.begin, 0, static_cast<size_t>(range.end - range.begin));
     }
     void operator()(const program::SliceColumns& a) const {
-        ForRows(out(0).rows, [&](int64_t row) {
-            std::copy_n(in(0).data + row * in(0).cols + a.begin, out(0).cols,
-                        out(0).data + row * out(0).cols);
-        });
+        ForRows(out(0).rows, [&](int64_t row) { CopyRow(in(0), row, out(0), row, a.begin); });
     }
     void operator()(const program::PadColumns& a) const {
         ForRows(out(0).rows, [&](int64_t row) {
-            float* to = out(0).data + row * out(0).cols;
-            std::fill_n(to, out(0).cols, 0.0f);
-            std::copy_n(in(0).data + row * in(0).cols, in(0).cols, to + a.begin);
+            ClearRow(out(0), row);
+            CopyRow(in(0), row, out(0), row, 0, a.begin);
         });
     }
 
@@ -213,7 +245,7 @@ struct Doer {
     // reads them.
     void operator()(const program::SoftmaxCrossEntropy&) const {
         dense::LossArgs args;
-        args.logits = in(0).data;
+        args.logits = in(0).floats();
         args.logits_stride = args.cols = in(0).cols;
         args.targets = in(1).ints();
         args.rows = in(0).rows;
@@ -222,41 +254,7 @@ struct Doer {
         context.dense->loss(args, part, parts);
     }
     void operator()(const program::SoftmaxCrossEntropyGrad&) const {
-        ForRows(out(0).rows, [&](int64_t row) {
-            std::copy_n(in(1).data + row * in(1).cols, in(1).cols, out(0).data + row * out(0).cols);
-        });
-    }
-
-    void operator()(const program::BiasGrad&) const {
-        context.dense->bias_grad({in(0).matrix(), in(0).rows, in(0).cols, out(0).data}, part,
-                                 parts);
-    }
-
-    dense::RmsNormGradArgs NormOf(float eps, int64_t group) const {
-        dense::RmsNormGradArgs args;
-        args.dy = in(0).matrix();
-        args.x = in(1).matrix();
-        args.cols = in(1).cols;
-        args.rows = in(1).rows;
-        args.eps = eps;
-        args.group = group;
-        return args;
-    }
-    void operator()(const program::RmsNormGradInput& a) const {
-        dense::RmsNormGradArgs args = NormOf(a.eps, a.group);
-        args.weight = in(2).data;
-        args.dx = out(0).matrix();
-        context.dense->norm_grad_input(args, part, parts);
-    }
-    void operator()(const program::RmsNormGradWeight& a) const {
-        dense::RmsNormGradArgs args = NormOf(a.eps, a.group);
-        args.dw = out(0).data;
-        context.dense->norm_grad_weight(args, part, parts);
-    }
-    void operator()(const program::EmbeddingGrad& a) const {
-        ref::EmbeddingGrad({in(0).data, in(0).cols, in(1).ints(), in(0).rows, a.first_row,
-                            out(0).rows, in(0).cols, out(0).data},
-                           part, parts);
+        ForRows(out(0).rows, [&](int64_t row) { CopyRow(in(1), row, out(0), row); });
     }
 };
 
@@ -264,29 +262,70 @@ struct Doer {
 template <typename Attributes>
 constexpr bool kComputes = std::is_invocable_v<const Doer&, const Attributes&>;
 
+std::span<std::byte> BytesOf(const Operand& x) {
+    return {x.data, static_cast<size_t>(RowBytes(x.dtype, x.rows * x.cols))};
+}
+
 Status Gather(const TrainingCall& call, const program::AllGather& a, coll::Comm& comm,
               const net::OpTag& tag) {
     const TrainingOperand &x = call.in[0], &y = call.out[0];
     std::vector<size_t> bytes;
     for (const int64_t part : a.parts) bytes.push_back(static_cast<size_t>(part) * sizeof(float));
     for (int64_t row = 0; row < y.rows; ++row) {
-        float* to = y.data + row * y.cols;
-        std::copy_n(x.data + row * x.cols, x.cols, to + a.begin);
+        float* to = y.floats() + row * y.cols;
+        std::copy_n(x.floats() + row * x.cols, x.cols, to + a.begin);
         const std::span<float> all(to, static_cast<size_t>(y.cols));
         WEFT_TRY(comm.AllGather(std::as_writable_bytes(all), bytes, tag));
     }
     return {};
 }
 
+Status GatherUnit(const TrainingCall& call, const program::GatherShares& a, coll::Comm* data,
+                  const net::OpTag& tag) {
+    const std::span<std::byte> share = BytesOf(call.in[0]), all = BytesOf(call.out[0]);
+    std::vector<size_t> counts;
+    for (const int64_t part : a.parts) {
+        counts.push_back(static_cast<size_t>(RowBytes(call.in[0].dtype, part)));
+    }
+    std::ranges::copy(share, all.begin() + RowBytes(call.in[0].dtype, a.begin));
+    return data == nullptr ? Status() : data->AllGather(all, counts, tag);
+}
+
+Status ReduceUnit(const TrainingCall& call, const program::ReduceShares& a, coll::Comm* data,
+                  const net::OpTag& tag) {
+    const Operand &all = call.in[0], &share = call.out[0];
+    return ReduceScatterInto(data, BytesOf(all), all.dtype, a.parts, a.begin, BytesOf(share), true,
+                             tag);
+}
+
 }  // namespace
+
+kernels::dense::GemmArgs ProductArgs(const TrainingOperand& a, bool a_turned,
+                                     const TrainingOperand& b, bool b_turned,
+                                     const TrainingOperand& c, kernels::dense::Compute compute) {
+    dense::GemmArgs g;
+    g.a = {a.data, a_turned ? 1 : a.cols, a_turned ? a.cols : 1, a.element()};
+    g.b = {b.data, b_turned ? 1 : b.cols, b_turned ? b.cols : 1, b.element()};
+    g.c = c.matrix();
+    g.m = c.rows;
+    g.n = c.cols;
+    g.k = a_turned ? a.rows : a.cols;
+    g.compute = compute;
+    return g;
+}
+
+std::span<std::byte> ScratchOf(const TrainingContext& context, int part) {
+    const auto bytes = static_cast<size_t>(context.scratch_bytes);
+    return context.scratch.subspan(static_cast<size_t>(part) * bytes, bytes);
+}
 
 bool IsCommunication(OpKind kind) {
     return kind == OpKind::kAllReduce || kind == OpKind::kAllGather || kind == OpKind::kSend ||
-           kind == OpKind::kRecv;
+           kind == OpKind::kRecv || kind == OpKind::kGatherShares || kind == OpKind::kReduceShares;
 }
 
 bool IsTrainingOp(const program::Op& op) {
-    if (IsCommunication(op.kind())) return true;
+    if (IsCommunication(op.kind()) || IsLossOp(op.kind())) return true;
     if (op.kind() == OpKind::kAttention) {
         const auto& a = op.as<program::Attention>();
         return op.inputs.size() == 3 && a.window == 0 && a.soft_cap == 0 && !a.sinks;
@@ -304,10 +343,12 @@ int64_t ScratchBytes(const TrainingCall& call, const TrainingContext& context) {
     if (const auto causal = CausalGradOf(call, context)) {
         return context.dense->causal_grad_scratch_bytes(*causal);
     }
-    std::optional<dense::GemmArgs> product = ProductOf(call);
-    if (!product) return 0;
-    product->compute = context.compute;
-    return context.dense->gemm_scratch_bytes(*product);
+    if (IsLossOp(call.op->kind())) return LossScratchBytes(call, context);
+    if (call.op->kind() == OpKind::kEmbeddingGrad) {
+        return call.out[0].cols * static_cast<int64_t>(sizeof(float));
+    }
+    const std::optional<dense::GemmArgs> product = ProductOf(call, context.compute);
+    return product ? context.dense->gemm_scratch_bytes(*product) : 0;
 }
 
 void Compute(const TrainingCall& call, const TrainingContext& context, int part, int parts) {
@@ -327,23 +368,26 @@ Status Communicate(const TrainingCall& call, const TrainingContext& context) {
     net::OpTag tag;
     tag.op = program::OpName(call.op->kind());
     tag.step = context.step;
-    const auto bytes = [](const TrainingOperand& x) {
-        return std::as_writable_bytes(std::span(x.data, static_cast<size_t>(x.rows * x.cols)));
-    };
     if (call.op->kind() == OpKind::kAllReduce) {
         const TrainingOperand &x = call.in[0], &y = call.out[0];
         const auto count = static_cast<size_t>(x.rows * x.cols);
-        std::copy_n(x.data, count, y.data);
-        return context.groups.tensor->AllReduce(std::span(y.data, count), tag);
+        std::copy_n(x.floats(), count, y.floats());
+        return context.groups.tensor->AllReduce(std::span(y.floats(), count), tag);
     }
     if (const auto* gather = std::get_if<program::AllGather>(&call.op->attributes)) {
         return Gather(call, *gather, *context.groups.tensor, tag);
     }
+    if (const auto* gather = std::get_if<program::GatherShares>(&call.op->attributes)) {
+        return GatherUnit(call, *gather, context.groups.data, tag);
+    }
+    if (const auto* reduce = std::get_if<program::ReduceShares>(&call.op->attributes)) {
+        return ReduceUnit(call, *reduce, context.groups.data, tag);
+    }
     if (const auto* send = std::get_if<program::Send>(&call.op->attributes)) {
-        return context.groups.world->Send(bytes(call.in[0]), send->peer, tag);
+        return context.groups.stages->Send(BytesOf(call.in[0]), send->peer, tag);
     }
     const auto& recv = call.op->as<program::Recv>();
-    return context.groups.world->Recv(bytes(call.out[0]), recv.peer, tag);
+    return context.groups.stages->Recv(BytesOf(call.out[0]), recv.peer, tag);
 }
 
 }  // namespace weft::backend

@@ -5,20 +5,25 @@
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/cpu/training.h"
 #include "kernels/dense/dense.h"
 #include "kernels/kernels.h"
 #include "program/program.h"
 
 namespace weft::backend {
 
-// An operand in memory, row-major float32 (or int32: tokens, positions, rows, targets). A vector is
-// one row.
+// An operand in memory, row-major. A vector is one row.
 struct TrainingOperand {
-    float* data = nullptr;
+    std::byte* data = nullptr;
+    DType dtype = DType::kF32;
     int64_t rows = 0, cols = 0;
-    kernels::dense::Matrix matrix() const { return {data, cols}; }
     const int32_t* ints() const { return reinterpret_cast<const int32_t*>(data); }
+    float* floats() const { return reinterpret_cast<float*>(data); }
+    kernels::dense::Element element() const {
+        using kernels::dense::Element;
+        return dtype == DType::kBF16 ? Element::kBf16 : Element::kF32;
+    }
+    kernels::dense::Matrix matrix() const { return {data, cols, element()}; }
 };
 
 // One op of one step.
@@ -26,12 +31,19 @@ struct TrainingCall {
     const program::Op* op = nullptr;
     std::vector<TrainingOperand> in, out;
     const float* table = nullptr;  // of a rope: cosines and sines of the step's rows
-    // Of attention and its gradient: logarithms of the rows' sums [heads, lse_stride]; and for the
-    // gradient, what attention gave.
-    float* lse = nullptr;
-    int64_t lse_stride = 0;
-    program::ValueId attended_id = program::kNoValue;
-    TrainingOperand attended;
+};
+
+// Rows of one token: from each to the next, -1 behind the last.
+struct TokenChains {
+    std::vector<int32_t> next;
+    std::vector<bool> is_first;
+};
+
+// What the loss over a cut vocabulary needs beside logits: of a chunk's rows.
+struct LossBuffers {
+    std::vector<int32_t> zeros;
+    std::vector<float> firsts, scales, stats;
+    bool failed = false;
 };
 
 struct TrainingContext {
@@ -41,11 +53,21 @@ struct TrainingContext {
     std::span<std::byte> scratch;  // of all parts, one after another
     int64_t scratch_bytes = 0;     // of one
     std::span<const kernels::Sequence> sequences;
-    Groups groups;
+    TokenChains chains;
+    TrainingGroups groups;
     int64_t step = 0;
+    bool evaluates = false;  // no gradients follow
     float loss_gradient = 1;
     float* losses = nullptr;  // of each output row
+    float* logits = nullptr;  // of a chunk (training_loss.h)
+    LossBuffers* loss_buffers = nullptr;
 };
+
+// C [m, n] = A . B, each operand as it is or turned.
+kernels::dense::GemmArgs ProductArgs(const TrainingOperand& a, bool a_turned,
+                                     const TrainingOperand& b, bool b_turned,
+                                     const TrainingOperand& c, kernels::dense::Compute compute);
+std::span<std::byte> ScratchOf(const TrainingContext& context, int part);
 
 // Whether training knows the op. Attention with a cache is not for training.
 bool IsTrainingOp(const program::Op& op);

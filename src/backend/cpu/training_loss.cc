@@ -1,0 +1,224 @@
+#include "backend/cpu/training_loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace weft::backend {
+namespace {
+
+namespace dense = kernels::dense;
+using program::OpKind;
+
+// Of a chunk's logits: enough rows that packing the weight is a small part of a product.
+constexpr int64_t kChunkBytes = 64 << 20;
+constexpr int64_t kRowUnit = 32;
+
+struct Head {
+    const TrainingOperand *x, *weight, *targets;
+    const program::LinearCrossEntropy* attributes;
+    bool gradient;
+    int64_t vocab() const { return weight->rows; }
+    int64_t ChunkRows() const {
+        const int64_t rows = kChunkBytes / (vocab() * static_cast<int64_t>(sizeof(float)));
+        return std::min(std::max(rows / kRowUnit, int64_t{1}) * kRowUnit, x->rows);
+    }
+};
+
+Head HeadOf(const TrainingCall& call) {
+    const bool gradient = call.op->kind() == OpKind::kLinearCrossEntropyGrad;
+    const size_t first = gradient ? 1 : 0;
+    const auto* attributes =
+        gradient ? &call.op->as<program::LinearCrossEntropyGrad>().forward
+                 : &call.op->as<program::LinearCrossEntropy>();
+    return {&call.in[first], &call.in[first + 1], &call.in[first + 2], attributes, gradient};
+}
+
+TrainingOperand RowsOf(const TrainingOperand& x, int64_t begin, int64_t count) {
+    TrainingOperand rows = x;
+    rows.data += RowBytes(x.dtype, begin * x.cols);
+    rows.rows = count;
+    return rows;
+}
+
+// One chunk of rows: its products.
+class Chunk {
+  public:
+    Chunk(const TrainingCall& call, const TrainingContext& context, int64_t begin)
+        : call_(call), context_(context), head_(HeadOf(call)), begin_(begin) {
+        const int64_t count = std::min(head_.ChunkRows(), head_.x->rows - begin);
+        x_ = RowsOf(*head_.x, begin, count);
+        logits_ = {reinterpret_cast<std::byte*>(context.logits), DType::kF32, count,
+                   head_.vocab()};
+    }
+
+    int64_t rows() const { return x_.rows; }
+    dense::GemmArgs Logits() const {
+        return ProductArgs(x_, false, *head_.weight, true, logits_, context_.compute);
+    }
+    dense::GemmArgs GradInput() const {
+        return ProductArgs(logits_, false, *head_.weight, false,
+                           RowsOf(call_.out[0], begin_, rows()), context_.compute);
+    }
+    dense::GemmArgs GradWeight() const {
+        dense::GemmArgs args =
+            ProductArgs(logits_, true, x_, false, call_.out[1], context_.compute);
+        args.accumulate = true;
+        return args;
+    }
+    dense::LossArgs Loss() const {
+        dense::LossArgs args;
+        args.logits = context_.logits;
+        args.logits_stride = args.cols = head_.vocab();
+        args.targets = head_.targets->ints() + begin_;
+        args.rows = rows();
+        args.dloss = context_.loss_gradient;
+        args.losses = context_.losses + begin_;
+        return args;
+    }
+
+    // The loss over all ranks' logits. The kernel gives the softmax over this rank's own, less
+    // one in column 0 (its target here); a row's factor makes it the softmax over all.
+    Status CutLoss(const LossTeam& team) const {
+        dense::LossArgs args = Loss();
+        const auto count = static_cast<size_t>(rows());
+        LossBuffers& buffers = *context_.loss_buffers;
+        if (team.part == 0) Prepare(buffers, args);
+        team.barrier();
+        dense::LossArgs own = args;
+        own.targets = buffers.zeros.data();
+        own.dloss = 1;
+        context_.dense->loss(own, team.part, team.parts);
+        team.barrier();
+        Status status;
+        if (team.part == 0) {
+            status = Join(buffers, args);
+            buffers.failed = !status.ok();
+        }
+        team.barrier();
+        if (buffers.failed) return status;
+        const kernels::Range range =
+            kernels::Share(static_cast<int64_t>(count), 1, team.part, team.parts);
+        for (int64_t row = range.begin; row < range.end; ++row) ScaleRow(buffers, args, row);
+        return {};
+    }
+
+  private:
+    int64_t Local(int64_t row) const {
+        return head_.targets->ints()[begin_ + row] - head_.attributes->first_row;
+    }
+
+    void Prepare(LossBuffers& buffers, const dense::LossArgs& args) const {
+        const auto count = static_cast<size_t>(rows());
+        buffers.zeros.assign(count, 0);
+        buffers.firsts.resize(count);
+        buffers.scales.resize(count);
+        buffers.stats.resize(static_cast<size_t>(context_.groups.tensor->size()) * count * 2);
+        float* mine = Mine(buffers);
+        for (int64_t row = 0; row < rows(); ++row) {
+            const float* logits = args.logits + row * args.cols;
+            const int64_t target = Local(row);
+            buffers.firsts[static_cast<size_t>(row)] = logits[0];
+            mine[row * 2 + 1] = target >= 0 && target < args.cols ? logits[target] : 0.0f;
+        }
+    }
+    float* Mine(LossBuffers& buffers) const {
+        return buffers.stats.data() + context_.groups.tensor->rank() * rows() * 2;
+    }
+
+    // All ranks' (log of the sum, logit of the target) of each row; from these the row's loss, and
+    // its factor.
+    Status Join(LossBuffers& buffers, const dense::LossArgs& args) const {
+        coll::Comm& tensor = *context_.groups.tensor;
+        float* mine = Mine(buffers);
+        for (int64_t row = 0; row < rows(); ++row) {
+            mine[row * 2] = args.losses[row] + buffers.firsts[static_cast<size_t>(row)];
+        }
+        net::OpTag tag;
+        tag.op = "linear_cross_entropy";
+        tag.step = context_.step;
+        const std::vector<size_t> bytes(static_cast<size_t>(tensor.size()),
+                                        static_cast<size_t>(rows()) * 2 * sizeof(float));
+        WEFT_TRY(tensor.AllGather(std::as_writable_bytes(std::span(buffers.stats)), bytes, tag));
+        for (int64_t row = 0; row < rows(); ++row) {
+            const auto of = [&](int rank) {
+                return buffers.stats.data() + (rank * rows() + row) * 2;
+            };
+            double most = -INFINITY, sum = 0, target = 0;
+            for (int r = 0; r < tensor.size(); ++r) most = std::max(most, double{of(r)[0]});
+            for (int r = 0; r < tensor.size(); ++r) {
+                sum += std::exp(double{of(r)[0]} - most);
+                target += double{of(r)[1]};
+            }
+            const double all = most + std::log(sum);
+            args.losses[row] = static_cast<float>(all - target);
+            buffers.scales[static_cast<size_t>(row)] =
+                static_cast<float>(std::exp(double{mine[row * 2]} - all)) * args.dloss;
+        }
+        return {};
+    }
+
+    void ScaleRow(const LossBuffers& buffers, const dense::LossArgs& args, int64_t row) const {
+        float* logits = args.logits + row * args.cols;
+        const float scale = buffers.scales[static_cast<size_t>(row)];
+        logits[0] += 1;
+        for (int64_t col = 0; col < args.cols; ++col) logits[col] *= scale;
+        const int64_t target = Local(row);
+        if (target >= 0 && target < args.cols) logits[target] -= args.dloss;
+    }
+
+    const TrainingCall& call_;
+    const TrainingContext& context_;
+    const Head head_;
+    const int64_t begin_;
+    TrainingOperand x_, logits_;
+};
+
+}  // namespace
+
+bool IsLossOp(OpKind kind) {
+    return kind == OpKind::kLinearCrossEntropy || kind == OpKind::kLinearCrossEntropyGrad;
+}
+
+int64_t LogitsBytes(const TrainingCall& call) {
+    if (!IsLossOp(call.op->kind())) return 0;
+    const Head head = HeadOf(call);
+    return head.ChunkRows() * head.vocab() * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t LossScratchBytes(const TrainingCall& call, const TrainingContext& context) {
+    const Chunk chunk(call, context, 0);
+    const auto bytes = context.dense->gemm_scratch_bytes;
+    int64_t most = bytes(chunk.Logits());
+    if (!HeadOf(call).gradient) return most;
+    most = std::max(most, bytes(chunk.GradInput()));
+    return call.out.size() == 2 ? std::max(most, bytes(chunk.GradWeight())) : most;
+}
+
+Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, const LossTeam& team) {
+    const Head head = HeadOf(call);
+    if (!head.gradient && !context.evaluates) return {};
+    const auto multiply = [&](const dense::GemmArgs& args) {
+        context.dense->gemm(args, ScratchOf(context, team.part), team.part, team.parts);
+    };
+    for (int64_t begin = 0; begin < head.x->rows; begin += head.ChunkRows()) {
+        const Chunk chunk(call, context, begin);
+        multiply(chunk.Logits());
+        team.barrier();
+        if (head.attributes->cut == program::Cut::kNone) {
+            context.dense->loss(chunk.Loss(), team.part, team.parts);
+        } else {
+            const Status status = chunk.CutLoss(team);
+            if (context.loss_buffers->failed) return status;
+        }
+        team.barrier();
+        if (!head.gradient) continue;
+        multiply(chunk.GradInput());
+        if (call.out.size() == 2) multiply(chunk.GradWeight());
+        team.barrier();
+    }
+    return {};
+}
+
+}  // namespace weft::backend

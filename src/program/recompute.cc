@@ -1,0 +1,87 @@
+#include "program/recompute.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace weft::program {
+namespace {
+
+bool IsDropped(OpKind writer, Recompute what) {
+    const bool is_cheap = writer == OpKind::kRmsNorm || writer == OpKind::kGlu;
+    const bool is_stream = writer == OpKind::kEmbedding || writer == OpKind::kAdd ||
+                           writer == OpKind::kAllReduce || writer == OpKind::kAllGather ||
+                           writer == OpKind::kRecv || writer == OpKind::kZero;
+    switch (what) {
+        case Recompute::kNone: return false;
+        case Recompute::kSelective: return is_cheap;
+        case Recompute::kFull: return !is_stream;
+    }
+    return false;
+}
+
+class Rewriter {
+  public:
+    Rewriter(Differentiated differentiated, Recompute what)
+        : result_(std::move(differentiated)),
+          forward_(result_.program.ops.begin(),
+                   result_.program.ops.begin() + static_cast<ptrdiff_t>(result_.backward_begin)),
+          writer_(result_.program.values.size(), nullptr),
+          again_(result_.program.values.size(), kNoValue) {
+        for (const Op& op : forward_) {
+            if (!IsDropped(op.kind(), what)) continue;
+            for (const ValueId id : op.outputs) writer_[static_cast<size_t>(id)] = &op;
+        }
+    }
+
+    Differentiated Run() {
+        std::vector<Op> all = std::exchange(result_.program.ops, {});
+        for (size_t i = 0; i < all.size(); ++i) {
+            // (The loss keeps its logits: a backend may leave their gradient in their place.)
+            if (i >= result_.backward_begin &&
+                all[i].kind() != OpKind::kSoftmaxCrossEntropyGrad) {
+                for (ValueId& id : all[i].inputs) id = Again(id);
+            }
+            result_.program.ops.push_back(std::move(all[i]));
+        }
+        return std::move(result_);
+    }
+
+  private:
+    // The value that stands for a forward value in the backward pass.
+    ValueId Again(ValueId id) {
+        const auto at = static_cast<size_t>(id);
+        if (at >= writer_.size() || writer_[at] == nullptr) return id;
+        if (again_[at] == kNoValue) Repeat(*writer_[at]);
+        return again_[at];
+    }
+
+    void Repeat(Op op) {
+        for (ValueId& id : op.inputs) id = Again(id);
+        for (ValueId& id : op.outputs) {
+            Value value = result_.program.value(id);
+            value.name += ".again";
+            const ValueId copy = result_.program.AddValue(std::move(value));
+            again_[static_cast<size_t>(id)] = copy;
+            id = copy;
+        }
+        result_.program.ops.push_back(std::move(op));
+    }
+
+    Differentiated result_;
+    const std::vector<Op> forward_;
+    std::vector<const Op*> writer_;  // by ValueId of the forward pass: of dropped values
+    std::vector<ValueId> again_;
+};
+
+}  // namespace
+
+Differentiated WithRecompute(Differentiated differentiated, Recompute what) {
+    if (what == Recompute::kNone) return differentiated;
+    Differentiated result = Rewriter(std::move(differentiated), what).Run();
+    WEFT_CHECK(CheckShapes(result.program).ok());
+    return result;
+}
+
+}  // namespace weft::program

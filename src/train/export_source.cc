@@ -1,0 +1,118 @@
+#include "train/export_source.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace weft::train {
+namespace {
+
+const net::OpTag kTag{"export"};
+
+struct Request {
+    int64_t tensor = -1;  // place in the source's list; -1: no more
+    int64_t row = 0, rows = 0, col = 0, cols = 0;
+};
+
+// A tensor's block among a unit's elements; a vector is one row.
+Holding BlockOf(const program::Value& weight) {
+    Holding block = HoldingOf(weight);
+    if (weight.shape.rank > 1) return block;
+    return {block.tensor, 0, 1, block.row, block.rows};
+}
+
+// Adds this rank's own elements of the wanted block to `out`.
+void AddOwn(const TrainState& state, const std::string& tensor, const Request& wanted,
+            std::span<float> out) {
+    for (const OwnPart& part : state.parts()) {
+        for (const program::Unit::Member& member : part.unit->members) {
+            if (member.weight.slice.name != tensor) continue;
+            const Holding block = BlockOf(member.weight);
+            const int64_t elements = block.rows * block.cols;
+            for (const ElementRange& sole : part.sole) {
+                const int64_t begin = std::max(sole.begin, member.begin);
+                const int64_t end = std::min(sole.end, member.begin + elements);
+                for (int64_t at = begin; at < end; ++at) {
+                    const int64_t row = block.row + (at - member.begin) / block.cols - wanted.row;
+                    const int64_t col = block.col + (at - member.begin) % block.cols - wanted.col;
+                    if (row < 0 || row >= wanted.rows || col < 0 || col >= wanted.cols) continue;
+                    out[static_cast<size_t>(row * wanted.cols + col)] =
+                        part.weights[static_cast<size_t>(at - part.unit->own_begin)];
+                }
+            }
+        }
+    }
+}
+
+Status SumOwn(const formats::ModelSource& source, const TrainState& state, coll::Comm* world,
+              const Request& wanted, std::span<float> out) {
+    std::ranges::fill(out, 0.0f);
+    AddOwn(state, source.tensors()[static_cast<size_t>(wanted.tensor)].name, wanted, out);
+    return world == nullptr ? Status() : world->AllReduce(out, kTag);
+}
+
+Status Tell(coll::Comm& world, Request& request) {
+    return world.Broadcast(std::as_writable_bytes(std::span(&request, 1)), 0, kTag);
+}
+
+}  // namespace
+
+ExportSource::ExportSource(const formats::ModelSource& source, const TrainState& state,
+                           coll::Comm* world)
+    : source_(source), state_(state), world_(world), tensors_(source.tensors()) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+        formats::TensorInfo& tensor = tensors_[i];
+        if (!state.trained_tensors().contains(tensor.name)) continue;
+        trained_[tensor.name] = i;
+        tensor.dtype = DType::kF32;
+        tensor.bytes = static_cast<uint64_t>(tensor.rows * tensor.cols) * sizeof(float);
+    }
+}
+
+ExportSource::~ExportSource() {
+    Request end;
+    // (Where a link has failed, the others have heard of it, too.)
+    if (world_ != nullptr) (void)Tell(*world_, end).ok();
+}
+
+const formats::TensorInfo* ExportSource::FindTensor(std::string_view tensor) const {
+    const auto found = std::ranges::find(tensors_, tensor, &formats::TensorInfo::name);
+    return found == tensors_.end() ? nullptr : &*found;
+}
+
+Status ExportSource::ReadRows(const formats::TensorInfo& tensor, int64_t row_begin,
+                              int64_t row_count, int64_t col_begin, int64_t col_count,
+                              std::span<std::byte> out, uint64_t* bytes_read) const {
+    const auto found = trained_.find(tensor.name);
+    if (found == trained_.end()) {
+        const formats::TensorInfo* mine = source_.FindTensor(tensor.name);
+        WEFT_CHECK(mine != nullptr);
+        return source_.ReadRows(*mine, row_begin, row_count, col_begin, col_count, out, bytes_read);
+    }
+    const std::scoped_lock lock(mutex_);
+    Request wanted{static_cast<int64_t>(found->second), row_begin, row_count, col_begin, col_count};
+    const std::span<float> floats(reinterpret_cast<float*>(out.data()),
+                                  static_cast<size_t>(row_count * col_count));
+    if (world_ != nullptr) WEFT_TRY(Tell(*world_, wanted));
+    WEFT_TRY(SumOwn(source_, state_, world_, wanted, floats));
+    if (bytes_read != nullptr) *bytes_read += out.size();
+    return {};
+}
+
+Result<std::string> ExportSource::Fingerprint() const {
+    return MakeError(ErrorCode::kUnsupported, "a model in training has no fingerprint");
+}
+
+Status ServeExport(const formats::ModelSource& source, const TrainState& state,
+                   coll::Comm& world) {
+    std::vector<float> values;
+    while (true) {
+        Request wanted;
+        WEFT_TRY(Tell(world, wanted));
+        if (wanted.tensor < 0) return {};
+        values.resize(static_cast<size_t>(wanted.rows * wanted.cols));
+        WEFT_TRY(SumOwn(source, state, &world, wanted, values));
+    }
+}
+
+}  // namespace weft::train

@@ -1,0 +1,202 @@
+#include "train/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "backend/cpu/shares.h"
+#include "tensor/half.h"
+
+namespace weft::train {
+namespace {
+
+using program::Unit;
+
+// Sums over many elements go in blocks of so many, each by one thread, and then in order.
+constexpr int64_t kBlock = 1 << 16;
+
+net::OpTag Tag(const char* op, int64_t step) {
+    net::OpTag tag;
+    tag.op = op;
+    tag.step = step;
+    return tag;
+}
+
+double SquaresOf(std::span<const std::byte> bytes, DType dtype) {
+    double sum = 0;
+    if (dtype == DType::kF32) {
+        const auto* x = reinterpret_cast<const float*>(bytes.data());
+        for (size_t i = 0; i < bytes.size() / 4; ++i) sum += double{x[i]} * double{x[i]};
+    } else {
+        const auto* x = reinterpret_cast<const uint16_t*>(bytes.data());
+        for (size_t i = 0; i < bytes.size() / 2; ++i) {
+            const double value{BF16ToF32(x[i])};
+            sum += value * value;
+        }
+    }
+    return sum;
+}
+
+std::vector<size_t> BytesOfParts(const Unit& unit) {
+    std::vector<size_t> bytes;
+    for (const int64_t part : unit.parts) {
+        bytes.push_back(static_cast<size_t>(RowBytes(unit.dtype, part)));
+    }
+    return bytes;
+}
+
+// All of a unit that every rank holds, cut evenly for the sum over ranks.
+std::vector<int64_t> EvenParts(int64_t elements, int ranks) {
+    std::vector<int64_t> parts;
+    for (int64_t r = 0; r < ranks; ++r) {
+        parts.push_back(elements * (r + 1) / ranks - elements * r / ranks);
+    }
+    return parts;
+}
+
+}  // namespace
+
+Status Optimizer::ReduceGradients() {
+    for (const OwnPart& part : state_.parts()) {
+        if (groups_.data != nullptr) WEFT_TRY(ReduceUnit(*part.unit));
+        if (groups_.tied != nullptr) WEFT_TRY(JoinTied(*part.unit));
+    }
+    return {};
+}
+
+Status Optimizer::ReduceUnit(const Unit& unit) {
+    if (unit.gradients_shared) return {};  // the passes did
+    const net::OpTag tag = Tag("gradients", steps_ + 1);
+    const std::span<std::byte> all = state_.GradientBytes(unit);
+    if (!unit.whole) {
+        return backend::ReduceScatterInto(groups_.data.get(), all, unit.dtype, unit.parts,
+                                          unit.own_begin, state_.OwnGradientBytes(unit), false,
+                                          tag);
+    }
+    if (unit.dtype == DType::kF32) {
+        auto* floats = reinterpret_cast<float*>(all.data());
+        return groups_.data->AllReduce(std::span(floats, all.size() / sizeof(float)), tag);
+    }
+    const std::vector<int64_t> parts = EvenParts(unit.elements, groups_.data->size());
+    const int64_t begin =
+        std::accumulate(parts.begin(), parts.begin() + groups_.data->rank(), int64_t{0});
+    const auto own = all.subspan(static_cast<size_t>(RowBytes(unit.dtype, begin)),
+                                 static_cast<size_t>(RowBytes(
+                                     unit.dtype, parts[static_cast<size_t>(groups_.data->rank())])));
+    WEFT_TRY(backend::ReduceScatterInto(groups_.data.get(), all, unit.dtype, parts, begin, own,
+                                        false, tag));
+    std::vector<size_t> bytes;
+    for (const int64_t part : parts) {
+        bytes.push_back(static_cast<size_t>(RowBytes(unit.dtype, part)));
+    }
+    return groups_.data->AllGather(all, bytes, tag);
+}
+
+// A tensor of two stages (tied embeddings) is alone in its unit, so that own parts match.
+Status Optimizer::JoinTied(const Unit& unit) {
+    if (!unit.alone) return {};
+    const std::span<std::byte> own = state_.OwnGradientBytes(unit);
+    const net::OpTag tag = Tag("tied", steps_ + 1);
+    if (unit.dtype == DType::kF32) {
+        auto* floats = reinterpret_cast<float*>(own.data());
+        return groups_.tied->AllReduce(std::span(floats, own.size() / sizeof(float)), tag);
+    }
+    auto* narrow = reinterpret_cast<uint16_t*>(own.data());
+    const auto count = static_cast<int64_t>(own.size() / sizeof(uint16_t));
+    std::vector<float> block(static_cast<size_t>(std::min(count, kBlock * 16)));
+    for (int64_t begin = 0; begin < count; begin += static_cast<int64_t>(block.size())) {
+        const auto size = std::min(block.size(), static_cast<size_t>(count - begin));
+        for (size_t i = 0; i < size; ++i) block[i] = BF16ToF32(narrow[begin + static_cast<int64_t>(i)]);
+        WEFT_TRY(groups_.tied->AllReduce(std::span(block).first(size), tag));
+        for (size_t i = 0; i < size; ++i) narrow[begin + static_cast<int64_t>(i)] = F32ToBF16(block[i]);
+    }
+    return {};
+}
+
+Result<double> Optimizer::SumSquares() {
+    struct Block {
+        std::span<const std::byte> bytes;
+        DType dtype;
+    };
+    std::vector<Block> blocks;
+    for (const OwnPart& part : state_.parts()) {
+        const Unit& unit = *part.unit;
+        const std::span<const std::byte> own = state_.OwnGradientBytes(unit);
+        for (const ElementRange& sole : part.sole) {
+            for (int64_t at = sole.begin; at < sole.end; at += kBlock) {
+                const int64_t count = std::min(kBlock, sole.end - at);
+                blocks.push_back(
+                    {own.subspan(static_cast<size_t>(RowBytes(unit.dtype, at - unit.own_begin)),
+                                 static_cast<size_t>(RowBytes(unit.dtype, count))),
+                     unit.dtype});
+            }
+        }
+    }
+    std::vector<double> sums(blocks.size());
+    training_.InParts([&](int part, int parts) {
+        for (auto b = static_cast<size_t>(part); b < sums.size(); b += static_cast<size_t>(parts)) {
+            sums[b] = SquaresOf(blocks[b].bytes, blocks[b].dtype);
+        }
+    });
+    double total = std::accumulate(sums.begin(), sums.end(), 0.0);
+    if (groups_.world != nullptr) {
+        WEFT_TRY(groups_.world->AllReduce(std::span<double>(&total, 1), Tag("norm", steps_ + 1)));
+    }
+    return total;
+}
+
+void Optimizer::UpdatePart(OwnPart& part, const kernels::dense::AdamWArgs& common) {
+    const Unit& unit = *part.unit;
+    std::byte* gradients = state_.OwnGradientBytes(unit).data();
+    std::byte* weights = state_.OwnWeightBytes(unit).data();
+    training_.InParts([&](int thread, int threads) {
+        for (const Unit::Member& member : unit.members) {
+            const int64_t elements = member.weight.shape.Elements(0, 0);
+            const int64_t begin = std::max(member.begin, unit.own_begin) - unit.own_begin;
+            const int64_t end = std::min(member.begin + elements, unit.own_begin + unit.own_count) -
+                                unit.own_begin;
+            if (begin >= end) continue;
+            kernels::dense::AdamWArgs args = common;
+            args.p = part.weights.data() + begin;
+            args.g = gradients + RowBytes(unit.dtype, begin);
+            using kernels::dense::Element;
+            args.g_type = unit.dtype == DType::kBF16 ? Element::kBf16 : Element::kF32;
+            args.m = part.m.data() + begin;
+            args.v = part.v.data() + begin;
+            args.count = end - begin;
+            const bool decays = member.weight.shape.rank > 1;
+            args.decay = decays ? static_cast<float>(options_.weight_decay) : 0.0f;
+            if (unit.dtype == DType::kBF16) {
+                args.p_bf16 = reinterpret_cast<uint16_t*>(weights + RowBytes(unit.dtype, begin));
+            }
+            training_.dense().adamw(args, thread, threads);
+        }
+    });
+}
+
+// Where others read this rank's part, too.
+Status Optimizer::Publish(const Unit& unit) {
+    if (groups_.data == nullptr || unit.whole || unit.weights_shared) return {};
+    return groups_.data->AllGather(state_.WeightBytes(unit), BytesOfParts(unit),
+                                   Tag("weights", steps_));
+}
+
+Status Optimizer::Update(double learning_rate, double gradient_scale) {
+    const auto t = static_cast<double>(++steps_);
+    kernels::dense::AdamWArgs common;
+    common.rate = static_cast<float>(learning_rate);
+    common.beta1 = static_cast<float>(options_.beta1);
+    common.beta2 = static_cast<float>(options_.beta2);
+    common.eps = static_cast<float>(options_.eps);
+    common.correction1 = static_cast<float>(1 - std::pow(options_.beta1, t));
+    common.correction2 = static_cast<float>(1 - std::pow(options_.beta2, t));
+    common.grad_scale = static_cast<float>(gradient_scale);
+    for (OwnPart& part : state_.parts()) {
+        UpdatePart(part, common);
+        WEFT_TRY(Publish(*part.unit));
+    }
+    return {};
+}
+
+}  // namespace weft::train

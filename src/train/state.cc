@@ -1,0 +1,222 @@
+#include "train/state.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "model/load.h"
+#include "tensor/half.h"
+#include "tensor/quant.h"
+
+namespace weft::train {
+namespace {
+
+using nlohmann::json;
+using program::Unit;
+
+// Elements that are converted at a time when weights are loaded.
+constexpr int64_t kLoadElements = 1 << 20;
+constexpr int64_t kAgreeMs = 600'000;
+
+int64_t ColsOf(const program::Value& weight) {
+    return weight.shape.rank == 1 ? 1 : weight.shape[1];
+}
+
+std::span<std::byte> PartOf(std::span<std::byte> all, bool shared, const Unit& unit) {
+    if (shared) return all;
+    const int64_t begin = RowBytes(unit.dtype, unit.own_begin);
+    const int64_t count = RowBytes(unit.dtype, unit.own_count);
+    return all.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+}
+
+// `rows` without those of `holding`.
+std::vector<ElementRange> Without(const std::vector<ElementRange>& rows, const ElementRange& out) {
+    std::vector<ElementRange> left;
+    for (const ElementRange& range : rows) {
+        const ElementRange before{range.begin, std::min(range.end, out.begin)};
+        const ElementRange after{std::max(range.begin, out.end), range.end};
+        if (before.begin < before.end) left.push_back(before);
+        if (after.begin < after.end) left.push_back(after);
+    }
+    return left;
+}
+
+std::string ToText(const std::vector<Unit>& units, int replica) {
+    json all = json::array();
+    for (const Unit& unit : units) {
+        for (const Unit::Member& member : unit.members) {
+            const Holding h = HoldingOf(member.weight);
+            all.push_back({h.tensor, h.row, h.rows, h.col, h.cols});
+        }
+    }
+    return json{{"replica", replica}, {"holds", std::move(all)}}.dump();
+}
+
+// What the ranks of the same replica that come before this one have. names: grows by all tensors.
+Result<std::vector<Holding>> EarlierHoldings(const std::vector<std::string>& texts, int rank,
+                                             int replica,
+                                             std::set<std::string, std::less<>>& names) {
+    std::vector<Holding> earlier;
+    for (int r = 0; r < static_cast<int>(texts.size()); ++r) {
+        const json other = json::parse(texts[static_cast<size_t>(r)], nullptr, false);
+        if (!other.is_object() || !other.contains("holds")) {
+            return MakeError(ErrorCode::kCorrupt, "rank {} says nothing of its weights", r);
+        }
+        for (const json& h : other.at("holds")) {
+            names.insert(h.at(0).get<std::string>());
+            if (other.at("replica") != replica || r >= rank) continue;
+            earlier.push_back({h.at(0), h.at(1), h.at(2), h.at(3), h.at(4)});
+        }
+    }
+    return earlier;
+}
+
+}  // namespace
+
+Holding HoldingOf(const program::Value& weight) {
+    return {weight.slice.name, weight.slice.row_begin, weight.shape[0],
+            weight.shape.rank == 1 ? 0 : weight.slice.col_begin, ColsOf(weight)};
+}
+
+Status ReadElements(const formats::ModelSource& source, const program::Value& weight, int64_t begin,
+                    int64_t end, const TakeFloats& take) {
+    program::Value value = weight;
+    const formats::TensorInfo* tensor = source.FindTensor(weight.slice.name);
+    if (value.shape.rank > 2 || tensor == nullptr) {
+        return MakeError(ErrorCode::kUnsupported, "{}: weight {} is none that can be trained",
+                         source.name(), weight.name);
+    }
+    value.dtype = tensor->dtype;
+    const int64_t cols = ColsOf(weight), step = std::max(kLoadElements / cols, int64_t{1});
+    std::vector<std::byte> raw;
+    std::vector<float> floats;
+    for (int64_t row = begin / cols; row * cols < end; row += step) {
+        const int64_t rows = std::min(step, (end + cols - 1) / cols - row);
+        const bool vector = value.shape.rank == 1;
+        raw.resize(static_cast<size_t>(vector ? RowBytes(value.dtype, rows)
+                                              : rows * RowBytes(value.dtype, cols)));
+        floats.resize(static_cast<size_t>(rows * cols));
+        WEFT_TRY(model::ReadWeight(source, value, row, rows, raw, nullptr));
+        DequantizeRow(value.dtype, raw, floats);
+        const int64_t first = std::max(begin, row * cols);
+        const int64_t last = std::min(end, (row + rows) * cols);
+        take(first, std::span<const float>(floats).subspan(static_cast<size_t>(first - row * cols),
+                                                           static_cast<size_t>(last - first)));
+    }
+    return {};
+}
+
+std::span<std::byte> TrainState::OwnWeightBytes(const Unit& unit) const {
+    return PartOf(WeightBytes(unit), unit.weights_shared, unit);
+}
+
+std::span<std::byte> TrainState::OwnGradientBytes(const Unit& unit) const {
+    return PartOf(GradientBytes(unit), unit.gradients_shared, unit);
+}
+
+uint64_t TrainState::size_bytes() const {
+    size_t floats = 0;
+    for (const OwnPart& part : parts_) {
+        floats += part.master.size() + part.m.size() + part.v.size();
+    }
+    return floats * sizeof(float);
+}
+
+Status TrainState::Load(const formats::ModelSource& source, cluster::Cluster& cluster,
+                        int replica) {
+    for (const Unit& unit : units_) {
+        OwnPart part;
+        part.unit = &unit;
+        const auto count = static_cast<size_t>(unit.own_count);
+        part.m.assign(count, 0.0f);
+        part.v.assign(count, 0.0f);
+        if (unit.dtype == DType::kBF16) part.master.assign(count, 0.0f);
+        parts_.push_back(std::move(part));
+    }
+    for (OwnPart& part : parts_) {
+        const std::span<std::byte> own = OwnWeightBytes(*part.unit);
+        part.weights = part.master.empty()
+                           ? std::span(reinterpret_cast<float*>(own.data()), own.size() / 4)
+                           : std::span<float>(part.master);
+    }
+    WEFT_TRY(FindSole(cluster, replica));
+    for (OwnPart& part : parts_) WEFT_TRY(LoadUnit(part, source, cluster));
+    return {};
+}
+
+Status TrainState::FindSole(cluster::Cluster& cluster, int replica) {
+    WEFT_ASSIGN(const std::vector<std::string> texts,
+                cluster.AllGather("weights", ToText(units_, replica), Deadline::In(kAgreeMs)));
+    WEFT_ASSIGN(const std::vector<Holding> earlier,
+                EarlierHoldings(texts, cluster.rank(), replica, trained_tensors_));
+    int64_t mine = 0;
+    for (OwnPart& part : parts_) {
+        const Unit& unit = *part.unit;
+        if (unit.whole && replica > 0) continue;
+        for (const Unit::Member& member : unit.members) {
+            const Holding own = HoldingOf(member.weight);
+            std::vector<ElementRange> rows{{own.row, own.row + own.rows}};
+            for (const Holding& other : earlier) {
+                const bool same = other.tensor == own.tensor && other.col < own.col + own.cols &&
+                                  own.col < other.col + other.cols;
+                if (same) rows = Without(rows, {other.row, other.row + other.rows});
+            }
+            for (const ElementRange& range : rows) {
+                const int64_t begin = member.begin + (range.begin - own.row) * own.cols;
+                const int64_t end = member.begin + (range.end - own.row) * own.cols;
+                const ElementRange sole{std::max(begin, unit.own_begin),
+                                        std::min(end, unit.own_begin + unit.own_count)};
+                if (sole.begin >= sole.end) continue;
+                part.sole.push_back(sole);
+                mine += sole.end - sole.begin;
+            }
+        }
+    }
+    WEFT_ASSIGN(const std::vector<std::string> counts,
+                cluster.AllGather("parameters", std::to_string(mine), Deadline::In(kAgreeMs)));
+    for (const std::string& text : counts) parameters_ += std::strtoll(text.c_str(), nullptr, 10);
+    return {};
+}
+
+// What is held whole is read whole; of a shared unit only the own part.
+Status TrainState::LoadUnit(OwnPart& part, const formats::ModelSource& source,
+                            const cluster::Cluster& cluster) {
+    const Unit& unit = *part.unit;
+    const ElementRange wanted =
+        unit.weights_shared ? ElementRange{unit.own_begin, unit.own_begin + unit.own_count}
+                            : ElementRange{0, unit.elements};
+    for (const Unit::Member& member : unit.members) {
+        const int64_t elements = member.weight.shape.Elements(0, 0);
+        const int64_t begin = std::max(wanted.begin - member.begin, int64_t{0});
+        const int64_t end = std::min(wanted.end - member.begin, elements);
+        if (begin >= end) continue;
+        if (cluster.stop_requested()) {
+            return MakeError(ErrorCode::kCancelled, "stopped by the user");
+        }
+        WEFT_TRY(ReadElements(source, member.weight, begin, end,
+                              [&](int64_t first, std::span<const float> values) {
+                                  Store(part, member.begin + first, values);
+                              }));
+    }
+    return {};
+}
+
+// values: of the unit's elements from `begin` on, all of them within what is in memory.
+void TrainState::Store(OwnPart& part, int64_t begin, std::span<const float> values) {
+    const Unit& unit = *part.unit;
+    const int64_t base = unit.weights_shared ? unit.own_begin : 0;
+    std::byte* memory = WeightBytes(unit).data() + RowBytes(unit.dtype, begin - base);
+    if (unit.dtype == DType::kF32) {
+        std::ranges::copy(values, reinterpret_cast<float*>(memory));
+        return;
+    }
+    WEFT_CHECK(unit.dtype == DType::kBF16);
+    auto* narrow = reinterpret_cast<uint16_t*>(memory);
+    for (size_t i = 0; i < values.size(); ++i) {
+        narrow[i] = F32ToBF16(values[i]);
+        const int64_t own = begin + static_cast<int64_t>(i) - unit.own_begin;
+        if (own >= 0 && own < unit.own_count) part.master[static_cast<size_t>(own)] = values[i];
+    }
+}
+
+}  // namespace weft::train

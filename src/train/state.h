@@ -1,0 +1,90 @@
+// What a rank keeps of the model in training: the weights in memory that steps read, and of its own
+// part of each unit the float32 weights and the optimizer's moments.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/training.h"
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "formats/model_file.h"
+#include "program/zero.h"
+
+namespace weft::train {
+
+// Half-open, in elements of a unit.
+struct ElementRange {
+    int64_t begin = 0, end = 0;
+};
+
+// This rank's own part of a unit: elements [own_begin, own_begin + own_count).
+struct OwnPart {
+    const program::Unit* unit = nullptr;
+    std::span<float> weights;  // the unit's own bytes in memory, or `master`
+    std::vector<float> master, m, v;
+    // Of the own part, in elements of the unit: what no rank of lower number has, too. These
+    // ranges of all ranks make the whole model once.
+    std::vector<ElementRange> sole;
+};
+
+// A part of a tensor of the model's file that a rank has, for others to know.
+struct Holding {
+    std::string tensor;
+    int64_t row = 0, rows = 0, col = 0, cols = 0;
+};
+Holding HoldingOf(const program::Value& weight);
+
+class TrainState {
+  public:
+    // All three outlive the state.
+    TrainState(backend::TrainingExecutable& training, const std::vector<program::Unit>& units)
+        : training_(training), units_(units) {}
+
+    // Agrees with the other ranks on who has what, and reads this rank's weights from the model's
+    // file. replica: 0 counts as the owner of what several replicas hold whole.
+    // Errors: links', formats', kUnsupported (a weight that can't be trained), kCancelled.
+    Status Load(const formats::ModelSource& source, cluster::Cluster& cluster, int replica);
+
+    std::vector<OwnPart>& parts() { return parts_; }
+    const std::vector<OwnPart>& parts() const { return parts_; }
+    // Of a unit's weights or gradients in this rank's memory: whole, or its share.
+    std::span<std::byte> WeightBytes(const program::Unit& unit) const {
+        return training_.Bytes(unit.weights);
+    }
+    std::span<std::byte> GradientBytes(const program::Unit& unit) const {
+        return training_.Bytes(unit.gradients);
+    }
+    // The own part of either.
+    std::span<std::byte> OwnWeightBytes(const program::Unit& unit) const;
+    std::span<std::byte> OwnGradientBytes(const program::Unit& unit) const;
+    uint64_t size_bytes() const;  // of masters and moments
+    int64_t parameters() const { return parameters_; }  // of the whole model
+    // Of all ranks.
+    const std::set<std::string, std::less<>>& trained_tensors() const { return trained_tensors_; }
+
+  private:
+    Status FindSole(cluster::Cluster& cluster, int replica);
+    Status LoadUnit(OwnPart& part, const formats::ModelSource& source,
+                    const cluster::Cluster& cluster);
+    void Store(OwnPart& part, int64_t begin, std::span<const float> values);
+
+    backend::TrainingExecutable& training_;
+    const std::vector<program::Unit>& units_;
+    std::vector<OwnPart> parts_;
+    int64_t parameters_ = 0;
+    std::set<std::string, std::less<>> trained_tensors_;
+};
+
+// Reads elements [begin, end) of a weight, row-major, as floats, some rows at a time:
+// take(first element, values).
+using TakeFloats = std::function<void(int64_t begin, std::span<const float> values)>;
+Status ReadElements(const formats::ModelSource& source, const program::Value& weight, int64_t begin,
+                    int64_t end, const TakeFloats& take);
+
+}  // namespace weft::train
