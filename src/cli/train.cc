@@ -99,12 +99,11 @@ class Teller final : public train::TrainListener {
         log_status_ = log_->Add(line.step, values);
     }
 
-    Status OnTrained(train::Trainer& trainer) override {
+    Status OnTrained(const formats::ModelSource& trained) override {
         if (live_ && !flags_.common.json) fmt::print(stderr, "\n");
         WEFT_TRY(log_status_);
         if (flags_.output.empty()) return {};
-        const auto trained = trainer.Export();
-        WEFT_ASSIGN(const std::string path, train::ExportModel(*trained, ExportOf(flags_)));
+        WEFT_ASSIGN(const std::string path, train::ExportModel(trained, ExportOf(flags_)));
         if (!flags_.common.json) fmt::print(stderr, "wrote {}\n", path);
         return {};
     }

@@ -83,7 +83,12 @@ class Run {
         WEFT_ASSIGN(auto trainer, Trainer::Make(t, cluster_, std::move(source)));
         if (listener_ != nullptr) listener_->OnStart(*trainer, steps);
         WEFT_TRY(Steps(*trainer, loader, steps));
-        WEFT_TRY(listener_ != nullptr ? listener_->OnTrained(*trainer) : trainer->ServeExport());
+        if (listener_ != nullptr) {
+            const auto trained = trainer->Export();
+            WEFT_TRY(listener_->OnTrained(*trained));
+        } else {
+            WEFT_TRY(trainer->ServeExport());
+        }
         WEFT_TRY(Gather());
         return summary_;
     }

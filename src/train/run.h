@@ -39,8 +39,8 @@ class TrainListener {
     // Loaded: what will be trained.
     virtual void OnStart(const Trainer& trainer, int64_t steps) = 0;
     virtual void OnStep(const StepLine& line) = 0;
-    // After the last update, while the weights are still there. Errors end the job.
-    virtual Status OnTrained(Trainer& trainer) = 0;
+    // After the last update: the model as it is now, in float32. Errors end the job.
+    virtual Status OnTrained(const formats::ModelSource& trained) = 0;
 };
 
 // On rank 0: all of a job, from the launch of the ranks on. Errors: as Cluster::Launch's, and those
