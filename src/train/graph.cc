@@ -83,9 +83,7 @@ bool IsStream(program::OpKind kind) {
            kind == OpKind::kAllGather || kind == OpKind::kSend || kind == OpKind::kRecv ||
            kind == OpKind::kSelectRows || kind == OpKind::kSelectRowsGrad ||
            kind == OpKind::kSoftmaxCrossEntropy || kind == OpKind::kSoftmaxCrossEntropyGrad ||
-           kind == OpKind::kEmbeddingGrad || kind == OpKind::kZero ||
-           kind == OpKind::kSliceColumns || kind == OpKind::kPadColumns ||
-           kind == OpKind::kScale;
+           kind == OpKind::kEmbeddingGrad || kind == OpKind::kZero;
 }
 
 void NarrowTypes(program::Program& program) {
@@ -95,6 +93,9 @@ void NarrowTypes(program::Program& program) {
         if (op.kind() == program::OpKind::kAttention && op.outputs.size() == 2) {
             widen(op.outputs[1]);  // lse
         }
+        // (What is summed over ranks between these two.)
+        if (op.kind() == program::OpKind::kPadColumns) widen(op.outputs[0]);
+        if (op.kind() == program::OpKind::kSliceColumns) widen(op.inputs[0]);
         const bool loss = op.kind() == program::OpKind::kLinearCrossEntropy ||
                           op.kind() == program::OpKind::kLinearCrossEntropyGrad;
         if (loss) widen(op.kind() == program::OpKind::kLinearCrossEntropy ? op.outputs[0]

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/kernels.h"
 #include "program/program.h"
 
@@ -319,6 +320,64 @@ void Do(const program::SoftmaxCrossEntropyGrad&, OpCall<Real>& c) {
             c.out[0](i, j) = c.in[0](0, 0) * (std::exp(c.in[1](i, j)) / sum - target);
         }
     }
+}
+
+// The logits of row i, all of the vocabulary on one rank.
+template <typename Real>
+std::vector<Real> LogitsOf(const Matrix<Real>& x, const Matrix<Real>& weight, int64_t i) {
+    std::vector<Real> logits(static_cast<size_t>(weight.rows), Real{0});
+    for (int64_t j = 0; j < weight.rows; ++j) {
+        for (int64_t l = 0; l < x.cols(); ++l) logits[static_cast<size_t>(j)] += x(i, l) * weight(j, l);
+    }
+    return logits;
+}
+
+template <typename Real>
+Real SumOfExp(const std::vector<Real>& logits) {
+    Real sum = 0;
+    for (const Real logit : logits) sum += std::exp(logit);
+    return sum;
+}
+
+template <typename Real>
+void Do(const program::LinearCrossEntropy& a, OpCall<Real>& c) {
+    WEFT_CHECK(a.cut == program::Cut::kNone);
+    for (int64_t i = 0; i < c.in[0].rows; ++i) {
+        const std::vector<Real> logits = LogitsOf(c.in[0], c.in[1], i);
+        c.out[0](0, 0) += std::log(SumOfExp(logits)) - logits[static_cast<size_t>(c.in[2].Int(i))];
+    }
+}
+
+template <typename Real>
+void Do(const program::LinearCrossEntropyGrad& a, OpCall<Real>& c) {
+    WEFT_CHECK(a.forward.cut == program::Cut::kNone);
+    const Matrix<Real>&x = c.in[1], &weight = c.in[2];
+    for (int64_t i = 0; i < x.rows; ++i) {
+        const std::vector<Real> logits = LogitsOf(x, weight, i);
+        const Real sum = SumOfExp(logits);
+        for (int64_t j = 0; j < weight.rows; ++j) {
+            const Real target = j == c.in[3].Int(i) ? Real{1} : Real{0};
+            const Real slope =
+                c.in[0](0, 0) * (std::exp(logits[static_cast<size_t>(j)]) / sum - target);
+            for (int64_t l = 0; l < x.cols(); ++l) {
+                c.out[0](i, l) += slope * weight(j, l);
+                if (c.out.size() == 2) c.out[1](j, l) += slope * x(i, l);
+            }
+        }
+    }
+}
+
+// Of one rank, which has all parts.
+template <typename Real>
+void Do(const program::GatherShares& a, OpCall<Real>& c) {
+    WEFT_CHECK(a.parts.size() == 1);
+    c.out[0].data = c.in[0].data;
+}
+
+template <typename Real>
+void Do(const program::ReduceShares& a, OpCall<Real>& c) {
+    WEFT_CHECK(a.parts.size() == 1);
+    for (size_t i = 0; i < c.out[0].data.size(); ++i) c.out[0].data[i] += c.in[0].data[i];
 }
 
 template <typename Real>
