@@ -1,4 +1,5 @@
-// The threads and kernels of a rank.
+// The threads and kernels of a rank: what a command's words and the machine's cores make of them,
+// the same for inference and for training.
 #pragma once
 
 #include "backend/cpu/cpu_backend.h"

@@ -146,7 +146,9 @@ Status Rank::Plan() {
     const bool automatic = job_.overlap == backend::Overlap::kAuto;
     compile.overlap = one_host && automatic ? backend::Overlap::kNever : job_.overlap;
     if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
-    if (backend_ == nullptr) backend_ = backend::MakeCpuBackend(CpuOptionsOf(cluster_, job_.threads, job_.reference));
+    if (backend_ == nullptr) {
+        backend_ = backend::MakeCpuBackend(CpuOptionsOf(cluster_, job_.threads, job_.reference));
+    }
     WEFT_ASSIGN(executable_, backend_->Compile(program_, compile));
     running_.store(executable_.get(), std::memory_order_release);
     executable_->SetTracing(job_.trace);

@@ -208,7 +208,8 @@ class Walk {
         const ValueId dloss = OutputGradient();
         if (dloss == kNoValue) return;
         const ValueId x = In(0), weight = In(1);
-        const ValueId dx = NewValue("d." + forward_.value(x).name, ShapeOf(x), Storage::kActivation);
+        const ValueId dx =
+            NewValue("d." + forward_.value(x).name, ShapeOf(x), Storage::kActivation);
         Op back{LinearCrossEntropyGrad{a}, {dloss, x, weight, In(2)}, {dx}};
         if (wanted_[Index(weight)]) {
             back.inputs.push_back(GradientOf(weight));

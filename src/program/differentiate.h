@@ -1,8 +1,9 @@
 // The differentiate walk: a Program that runs forward, then backward.
 //
 // Differentiate(forward) gives a Program whose first ops and values are those of `forward`, with
-// the same numbers (attention writes its lse, too), and whose later ops compute gradients: given dL/d(output) as an input, each
-// weight's gradient is added to its kGradient value (which the caller zeroes when it wants to).
+// the same numbers (attention writes its lse, too), and whose later ops compute gradients: given
+// dL/d(output) as an input, each weight's gradient is added to its kGradient value (which the
+// caller zeroes when it wants to).
 // L is any function of `output`: the caller binds output_gradient, or lets `output` be the loss
 // of SoftmaxCrossEntropy and binds 1 / tokens.
 //

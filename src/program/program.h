@@ -269,8 +269,8 @@ struct EmbeddingGrad {       // dy [T, d], tokens [T], dtable [n, d] -> dtable +
 };
 struct SelectRowsGrad {};    // dy [R, n], output rows [R] -> dx [T, n]: zeros elsewhere
 struct SoftmaxCrossEntropyGrad {};  // dloss [1], logits [R, V], targets [R] -> dlogits [R, V]
-// dloss [1], x [R, k], weight [n, k], targets [R], (dw [n, k]) -> dx [R, k], (dw +=). With cut kRows
-// dx is partial: this rank's rows' part.
+// dloss [1], x [R, k], weight [n, k], targets [R], (dw [n, k]) -> dx [R, k], (dw +=). With cut
+// kRows dx is partial: this rank's rows' part.
 struct LinearCrossEntropyGrad {
     LinearCrossEntropy forward;
 };
@@ -288,7 +288,8 @@ enum class OpKind {  // in the variant's order
     kEmbedding, kRmsNorm, kSumSquares, kMatMul, kRope, kAttention, kGlu, kAdd, kAddBias, kScale,
     kSoftCap, kSelectRows, kAllReduce, kAllGather, kSend, kRecv, kZero, kSliceColumns, kPadColumns,
     kRoute, kExpertMatMul, kExpertSum, kGateRows, kHeadMatMul, kPickColumns, kLatentAttention,
-    kSoftmaxCrossEntropy, kLinearCrossEntropy, kGatherShares, kReduceShares, kMatMulGradInput, kMatMulGradWeight, kBiasGrad, kRmsNormGradInput,
+    kSoftmaxCrossEntropy, kLinearCrossEntropy, kGatherShares, kReduceShares, kMatMulGradInput,
+    kMatMulGradWeight, kBiasGrad, kRmsNormGradInput,
     kRmsNormGradWeight, kAttentionGrad, kGluGrad, kEmbeddingGrad, kSelectRowsGrad,
     kSoftmaxCrossEntropyGrad, kLinearCrossEntropyGrad,
 };

@@ -81,9 +81,9 @@ Status Optimizer::ReduceUnit(const Unit& unit) {
     const std::vector<int64_t> parts = EvenParts(unit.elements, groups_.data->size());
     const int64_t begin =
         std::accumulate(parts.begin(), parts.begin() + groups_.data->rank(), int64_t{0});
+    const int64_t count = parts[static_cast<size_t>(groups_.data->rank())];
     const auto own = all.subspan(static_cast<size_t>(RowBytes(unit.dtype, begin)),
-                                 static_cast<size_t>(RowBytes(
-                                     unit.dtype, parts[static_cast<size_t>(groups_.data->rank())])));
+                                 static_cast<size_t>(RowBytes(unit.dtype, count)));
     WEFT_TRY(backend::ReduceScatterInto(groups_.data.get(), all, unit.dtype, parts, begin, own,
                                         false, tag));
     std::vector<size_t> bytes;
@@ -102,14 +102,14 @@ Status Optimizer::JoinTied(const Unit& unit) {
         auto* floats = reinterpret_cast<float*>(own.data());
         return groups_.tied->AllReduce(std::span(floats, own.size() / sizeof(float)), tag);
     }
-    auto* narrow = reinterpret_cast<uint16_t*>(own.data());
-    const auto count = static_cast<int64_t>(own.size() / sizeof(uint16_t));
-    std::vector<float> block(static_cast<size_t>(std::min(count, kBlock * 16)));
-    for (int64_t begin = 0; begin < count; begin += static_cast<int64_t>(block.size())) {
-        const auto size = std::min(block.size(), static_cast<size_t>(count - begin));
-        for (size_t i = 0; i < size; ++i) block[i] = BF16ToF32(narrow[begin + static_cast<int64_t>(i)]);
-        WEFT_TRY(groups_.tied->AllReduce(std::span(block).first(size), tag));
-        for (size_t i = 0; i < size; ++i) narrow[begin + static_cast<int64_t>(i)] = F32ToBF16(block[i]);
+    const std::span<uint16_t> narrow(reinterpret_cast<uint16_t*>(own.data()), own.size() / 2);
+    std::vector<float> block(std::min(narrow.size(), static_cast<size_t>(kBlock) * 16));
+    for (size_t begin = 0; begin < narrow.size(); begin += block.size()) {
+        const auto part = narrow.subspan(begin, std::min(block.size(), narrow.size() - begin));
+        std::ranges::transform(part, block.begin(), BF16ToF32);
+        const std::span<float> sums = std::span(block).first(part.size());
+        WEFT_TRY(groups_.tied->AllReduce(sums, tag));
+        std::ranges::transform(sums, part.begin(), F32ToBF16);
     }
     return {};
 }

@@ -36,7 +36,7 @@ struct TrainerOptions {
     int64_t micro_batch = 1;  // sequences of one pass
     int64_t accumulation = 1;  // passes of an update, on each replica
     int tp = 0, pp = 0, dp = 0;  // 0: 1, 1, what is left
-    std::vector<double> split;   // shares of tensor ranks and stages, as model::MakeLayout takes them
+    std::vector<double> split;   // shares of tensor ranks and stages, as model::MakeLayout has
     int zero = 0;                // ZeRO stage, 0 to 3
     int64_t unit_elements = 1 << 24;  // of a ZeRO unit (program/zero.h)
     int64_t whole_elements = 0;

@@ -327,7 +327,9 @@ template <typename Real>
 std::vector<Real> LogitsOf(const Matrix<Real>& x, const Matrix<Real>& weight, int64_t i) {
     std::vector<Real> logits(static_cast<size_t>(weight.rows), Real{0});
     for (int64_t j = 0; j < weight.rows; ++j) {
-        for (int64_t l = 0; l < x.cols(); ++l) logits[static_cast<size_t>(j)] += x(i, l) * weight(j, l);
+        for (int64_t l = 0; l < x.cols(); ++l) {
+            logits[static_cast<size_t>(j)] += x(i, l) * weight(j, l);
+        }
     }
     return logits;
 }
