@@ -51,7 +51,7 @@ class Teller final : public train::TrainListener {
   public:
     explicit Teller(const TrainFlags& flags) : flags_(flags), live_(::isatty(STDERR_FILENO) != 0) {}
 
-    Status OpenLog() {
+    Status MakeFolder() const {
         if (flags_.output.empty()) return {};
         std::error_code failed;
         std::filesystem::create_directories(flags_.output, failed);
@@ -61,16 +61,25 @@ class Teller final : public train::TrainListener {
                              "write to",
                              flags_.output, failed.message());
         }
+        return {};
+    }
+
+    // next: the update whose row comes next; later ones of an earlier run are cut off.
+    Status OpenLog(int64_t next) {
+        if (flags_.output.empty()) return {};
         train::TrainLogOptions options;
         options.csv = flags_.output + "/log.csv";
         options.tensorboard = flags_.output;
+        options.first_step = next;
         options.columns = {"loss", "grad_norm", "lr", "tokens", "tokens_per_s"};
         WEFT_ASSIGN(log_, train::TrainLog::Open(options));
         return {};
     }
 
-    void OnStart(const train::Trainer& trainer, int64_t steps) override {
-        if (flags_.common.json) return;
+    Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps) override {
+        log_.reset();
+        WEFT_TRY(OpenLog(next));
+        if (flags_.common.json) return {};
         const double mib = 1024.0 * 1024.0;
         const backend::MemoryUse use = trainer.memory();
         fmt::print(stderr,
@@ -79,6 +88,7 @@ class Teller final : public train::TrainListener {
                    static_cast<double>(trainer.state().parameters()) * 1e-6, steps,
                    static_cast<double>(use.weight_bytes) / mib,
                    static_cast<double>(use.arena_bytes) / mib);
+        return {};
     }
 
     void OnStep(const train::StepLine& line) override {
@@ -146,13 +156,14 @@ Status ResolveTrain(TrainFlags& flags) {
     flags.job.trainer.adam.beta1 = flags.betas[0];
     flags.job.trainer.adam.beta2 = flags.betas[1];
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
+    flags.job.save.folder = flags.output;
     return train::CheckTrainJob(flags.job);
 }
 
 Status Train(TrainFlags& flags) {
     WEFT_TRY(ResolveTrain(flags));
     Teller teller(flags);
-    WEFT_TRY(teller.OpenLog());
+    WEFT_TRY(teller.MakeFolder());
     WEFT_ASSIGN(const train::TrainSummary summary,
                 train::RunTraining(flags.common.cluster, flags.job, teller));
     if (flags.common.json) {
@@ -161,6 +172,10 @@ Status Train(TrainFlags& flags) {
                    {"tokens", summary.tokens},
                    {"tokens_per_s", summary.tokens_per_s},
                    {"peak_rss_bytes", summary.peak_rss_bytes},
+                   {"restarts", summary.restarts},
+                   {"checkpoints", summary.saves.saved},
+                   {"checkpoints_failed", summary.saves.failed},
+                   {"checkpoint_wait_s", summary.saves.waited_s},
                    {"epoch_s", summary.seconds}});
     } else {
         fmt::print(stderr, "{} steps, {} tokens in {:.1f} s: {:.0f} tok/s; loss {:.4f}\n",
@@ -178,6 +193,19 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
         ->capture_default_str();
     app.add_option("--save-type", flags.save.type,
                    "Type of the result: F32, F16, BF16; of gguf also Q8_0, ...")
+        ->capture_default_str();
+    app.add_option("--save-every", job.save.every,
+                   "Updates from one checkpoint in DIR/checkpoints to the next, and one at the end "
+                   "(0: none)")
+        ->capture_default_str();
+    app.add_option("--keep-last", job.save.keep, "Checkpoints that are kept (0: all)")
+        ->capture_default_str();
+    app.add_option("--resume", job.save.resume,
+                   "Go on from a checkpoint: its folder, the --output-dir of another job, or auto: "
+                   "the newest one in DIR, if there is one");
+    app.add_option("--max-restarts", job.save.max_restarts,
+                   "With --save-every and several ranks: a rank that is lost is started again, and "
+                   "all go on from the last checkpoint, so often")
         ->capture_default_str();
     app.add_option("--steps", job.steps, "Updates (0: by --epochs)")->capture_default_str();
     app.add_option("--epochs", job.epochs, "Times that the data are seen")->capture_default_str();

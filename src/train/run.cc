@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <optional>
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "train/checkpoint/source.h"
 
 namespace weft::train {
 namespace {
 
 constexpr int64_t kShutdownMs = 5000;
 constexpr int64_t kAgreeMs = 600'000;
+// A rank that was lost is started again, or its worker called for, so long.
+constexpr int64_t kRejoinMs = 60'000;
 
 double SecondsSince(int64_t begin_ns) {
     return static_cast<double>(NowNs() - begin_ns) * 1e-9;
@@ -60,6 +65,19 @@ Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
     }
 }
 
+// Ranks may have other working folders.
+Status MakeAbsolute(SaveWords& words) {
+    const auto change = [](std::string& path) -> Status {
+        std::error_code failed;
+        const std::string whole = std::filesystem::absolute(path, failed).lexically_normal();
+        if (failed) return MakeError(ErrorCode::kIo, "{}: {}", path, failed.message());
+        path = whole;
+        return {};
+    };
+    if (!words.folder.empty()) WEFT_TRY(change(words.folder));
+    return words.resume.empty() || words.resume == "auto" ? Status() : change(words.resume);
+}
+
 class Run {
   public:
     // listener: null on other ranks than 0.
@@ -68,11 +86,22 @@ class Run {
         job_.trainer.sequence = job.data.sequence;
     }
 
+    // Where the cluster gets over losses, as often as the job allows.
     Result<TrainSummary> All() {
+        while (true) {
+            const Status done = Once();
+            if (done.ok()) return summary_;
+            WEFT_TRY(GoOn(done.error()));
+        }
+    }
+
+  private:
+    // From the model's file or a checkpoint to the end.
+    Status Once() {
         // What can be wrong with the words and the data is said before a large model is loaded.
         const TrainerOptions& t = job_.trainer;
-        WEFT_ASSIGN(const TrainLayout layout, MakeTrainLayout(cluster_.size(), cluster_.rank(),
-                                                              t.tp, t.pp, t.dp, t.split));
+        WEFT_ASSIGN(const TrainLayout layout,
+                    MakeTrainLayout(cluster_.size(), cluster_.rank(), t.tp, t.pp, t.dp, t.split));
         WEFT_ASSIGN(auto source, formats::OpenModel(t.model));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
@@ -80,23 +109,137 @@ class Run {
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
         WEFT_TRY(CheckSchedule(job_.schedule));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
-        WEFT_ASSIGN(auto trainer, Trainer::Make(t, cluster_, std::move(source)));
-        if (listener_ != nullptr) listener_->OnStart(*trainer, steps);
-        WEFT_TRY(Steps(*trainer, loader, steps));
+        WEFT_ASSIGN(const std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
+        int64_t done = 0;
+        if (checkpoint) {
+            WEFT_TRY(SeekTo(*checkpoint, loader));
+            done = checkpoint->manifest().step;
+        }
+        WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
+        if (listener_ != nullptr) WEFT_TRY(listener_->OnStart(*trainer, done + 1, steps));
+        WEFT_TRY(Steps(*trainer, loader, done + 1, steps));
         if (listener_ != nullptr) {
             const auto trained = trainer->Export();
             WEFT_TRY(listener_->OnTrained(*trained));
         } else {
             WEFT_TRY(trainer->ServeExport());
         }
-        WEFT_TRY(Gather());
-        return summary_;
+        return Gather();
     }
 
-  private:
-    Status Steps(Trainer& trainer, Loader& loader, int64_t steps) {
+    // After `error`: the next epoch, where it was a loss; else the error that ends the job.
+    Status GoOn(const Error& error) {
+        if (!cluster_.recovers()) return error;
+        // (Rank 0 counts; the others hear of it.)
+        if (cluster_.rank() == 0 && summary_.restarts >= job_.save.max_restarts) return error;
+        const std::string job = cluster_.job();
+        WEFT_ASSIGN(
+            const cluster::EpochInfo next,
+            cluster_.NextEpoch(error, [&](const auto&) -> Result<std::string> { return job; }));
+        ++summary_.restarts;
+        if (cluster_.rank() == 0) {
+            Log(LogLevel::kWarning, "{}. Its place is taken; training goes on from {}", next.why,
+                resume_from_.empty() ? "the start: there is no checkpoint yet" : resume_from_);
+        }
+        return {};
+    }
+
+    // Rank 0 says which; every rank opens it.
+    Result<std::optional<Checkpoint>> AgreeOnCheckpoint() {
+        if (cluster_.rank() == 0) WEFT_TRY(FindCheckpoint());
+        WEFT_ASSIGN(
+            const std::vector<std::string> folders,
+            cluster_.AllGather("checkpoint to go on from", resume_from_, Deadline::In(kAgreeMs)));
+        if (folders.front().empty()) return std::optional<Checkpoint>();
+        WEFT_ASSIGN(Checkpoint checkpoint, Checkpoint::Open(folders.front()));
+        return std::optional<Checkpoint>(std::move(checkpoint));
+    }
+
+    Status FindCheckpoint() {
+        const SaveWords& save = job_.save;
+        if (searched_ || save.resume.empty()) return {};
+        searched_ = true;
+        const bool any = save.resume == "auto";
+        WEFT_ASSIGN(const NewestCheckpoint newest, OpenNewest(any ? save.folder : save.resume));
+        for (const std::string& error : newest.skipped) {
+            Log(LogLevel::kWarning, "{}; an older checkpoint is looked for", error);
+        }
+        if (newest.checkpoint) {
+            resume_from_ = newest.checkpoint->folder();
+            Log(LogLevel::kInfo, "going on from {}", resume_from_);
+            return {};
+        }
+        if (any) return {};
+        return MakeError(ErrorCode::kNotFound,
+                         "--resume {}: there is no checkpoint. Name a folder of one step, or one "
+                         "that has checkpoints/ in it",
+                         save.resume);
+    }
+
+    static Status SeekTo(const Checkpoint& checkpoint, Loader& loader) {
+        const formats::hf::Json& state = checkpoint.manifest().state;
+        Cursor cursor;
+        try {
+            if (state.at("data").get<uint64_t>() != loader.Fingerprint()) {
+                return MakeError(ErrorCode::kUsage,
+                                 "{}: was written with other data, or another --seq-len, --seed, "
+                                 "--pack, --shuffle or --long: the place in them means nothing "
+                                 "here",
+                                 checkpoint.folder());
+            }
+            state.at("cursor").at(0).get_to(cursor.epoch);
+            state.at("cursor").at(1).get_to(cursor.index);
+            state.at("cursor").at(2).get_to(cursor.given);
+        } catch (const std::exception& error) {
+            return MakeError(ErrorCode::kCorrupt, "{}: its state: {}", checkpoint.folder(),
+                             error.what());
+        }
+        return loader.Seek(cursor);
+    }
+
+    static formats::hf::Json StateOf(const Trainer& trainer, const Loader& loader) {
+        const TrainLayout& layout = trainer.layout();
+        const Cursor& c = loader.cursor();
+        return {{"cursor", {c.epoch, c.index, c.given}},
+                {"data", loader.Fingerprint()},
+                {"optimizer", "adamw"},
+                {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)}};
+    }
+
+    Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<formats::ModelSource> source,
+                                                 const std::optional<Checkpoint>& checkpoint) {
+        if (!checkpoint) return Trainer::Make(job_.trainer, cluster_, std::move(source));
+        base_ = std::move(source);
+        WEFT_ASSIGN(CheckpointSource trained, CheckpointSource::Make(*base_, *checkpoint));
+        WEFT_ASSIGN(auto trainer,
+                    Trainer::Make(job_.trainer, cluster_,
+                                  std::make_unique<CheckpointSource>(std::move(trained))));
+        WEFT_TRY(ReadMoments(*checkpoint, trainer->source(), trainer->state()));
+        trainer->SetUpdates(checkpoint->manifest().step);
+        return trainer;
+    }
+
+    Status Steps(Trainer& trainer, Loader& loader, int64_t next, int64_t steps) {
+        WEFT_ASSIGN(std::string model, trainer.source().Fingerprint());
+        Saver saver(job_.save, cluster_, trainer.state(), trainer.source(), std::move(model));
+        trainer.SetBeforeUpdate([&] { return Finish(saver); });
+        const Status done = Updates(trainer, loader, saver, next, steps);
+        trainer.SetBeforeUpdate({});
+        summary_.saves.saved += saver.counts().saved;
+        summary_.saves.failed += saver.counts().failed;
+        summary_.saves.waited_s += saver.counts().waited_s;
+        return done;
+    }
+
+    Status Finish(Saver& saver) {
+        WEFT_TRY(saver.Finish());
+        if (!saver.last().empty()) resume_from_ = saver.last();
+        return {};
+    }
+
+    Status Updates(Trainer& trainer, Loader& loader, Saver& saver, int64_t next, int64_t steps) {
         std::vector<double> speeds;
-        for (int64_t step = 1; step <= steps; ++step) {
+        for (int64_t step = next; step <= steps; ++step) {
             const int64_t begin_ns = NowNs();
             WEFT_ASSIGN(const auto batch, loader.Next());
             if (!batch) break;
@@ -115,9 +258,13 @@ class Run {
             summary_.seconds += line.seconds;
             summary_.last_loss = line.loss;
             if (listener_ != nullptr) listener_->OnStep(line);
+            const int64_t every = job_.save.every;
+            if (every > 0 && (step % every == 0 || step == steps)) {
+                WEFT_TRY(saver.Begin(step, StateOf(trainer, loader)));
+            }
         }
         summary_.tokens_per_s = Median(std::move(speeds));
-        return {};
+        return Finish(saver);
     }
 
     Status Gather() {
@@ -134,12 +281,24 @@ class Run {
     cluster::Cluster& cluster_;
     TrainListener* listener_;
     TrainSummary summary_;
+    std::unique_ptr<formats::ModelSource> base_;  // of a CheckpointSource
+    // Rank 0: the folder of the checkpoint that the job goes on from; empty: from the start.
+    std::string resume_from_;
+    bool searched_ = false;  // for the one to begin with
 };
 
 }  // namespace
 
-Result<TrainSummary> RunTraining(const cluster::ClusterOptions& options, const TrainJob& job,
+Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
                                  TrainListener& listener) {
+    TrainJob job = asked;
+    WEFT_TRY(MakeAbsolute(job.save));
+    cluster::ClusterOptions options = where;
+    const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
+    if (recovers && cluster::RanksOf(options) > 1 && options.launched == nullptr &&
+        options.rejoin_ms == 0) {
+        options.rejoin_ms = kRejoinMs;
+    }
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, TrainJobToJson(job)));
     auto summary = Run(job, *cluster, &listener).All();

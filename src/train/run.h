@@ -31,13 +31,16 @@ struct TrainSummary {
     double seconds = 0;                    // of all updates
     std::vector<uint64_t> peak_rss_bytes;  // by rank
     double last_loss = 0;
+    int64_t restarts = 0;                  // after the loss of a rank
+    SaveCounts saves;                      // of this rank
 };
 
 class TrainListener {
   public:
     virtual ~TrainListener() = default;
-    // Loaded: what will be trained.
-    virtual void OnStart(const Trainer& trainer, int64_t steps) = 0;
+    // Loaded: what will be trained, and which update is the next one of how many. Once more where
+    // the job goes on after a loss, from an update that was told of already.
+    virtual Status OnStart(const Trainer& trainer, int64_t next, int64_t steps) = 0;
     virtual void OnStep(const StepLine& line) = 0;
     // After the last update: the model as it is now, in float32. Errors end the job.
     virtual Status OnTrained(const formats::ModelSource& trained) = 0;
@@ -45,7 +48,7 @@ class TrainListener {
 
 // On rank 0: all of a job, from the launch of the ranks on. Errors: as Cluster::Launch's, and those
 // of Trainer and Loader, after which the job is over on all ranks.
-Result<TrainSummary> RunTraining(const cluster::ClusterOptions& options, const TrainJob& job,
+Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
                                  TrainListener& listener);
 
 // On another rank: takes part until the end.

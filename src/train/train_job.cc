@@ -59,6 +59,11 @@ void Fields(Job& job, const Visit& visit) {
     visit("total_steps", job.schedule.total_steps);
     visit("steps", job.steps);
     visit("epochs", job.epochs);
+    visit("save_folder", job.save.folder);
+    visit("save_every", job.save.every);
+    visit("keep_last", job.save.keep);
+    visit("resume", job.save.resume);
+    visit("max_restarts", job.save.max_restarts);
 }
 
 }  // namespace
@@ -66,7 +71,7 @@ void Fields(Job& job, const Visit& visit) {
 Status CheckTrainJob(const TrainJob& job) {
     if (job.steps >= 0 && job.epochs >= 1 && job.trainer.accumulation >= 1 &&
         job.trainer.accumulation <= kMostAccumulation) {
-        return {};
+        return CheckSaveWords(job.save);
     }
     return MakeError(ErrorCode::kUsage,
                      "--steps {}, --epochs {}, --grad-accum {}: expected 0 (by epochs) or more, 1 "

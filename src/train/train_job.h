@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "train/data/open.h"
+#include "train/saver.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
 
@@ -19,6 +20,7 @@ struct TrainJob {
     Schedule schedule;         // total_steps 0: of the run
     int64_t steps = 0;         // updates; 0: by epochs
     int64_t epochs = 1;
+    SaveWords save;
 };
 
 // Counts that make sense together. Errors: kUsage.

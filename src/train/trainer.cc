@@ -207,6 +207,7 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     const bool clips = options_.clip > 0 && report.grad_norm > options_.clip;
     // (The 1e-6 is torch.nn.utils.clip_grad_norm_'s.)
     const double scale = clips ? options_.clip / (report.grad_norm + 1e-6) : 1.0;
+    if (before_update_) WEFT_TRY(before_update_());
     WEFT_TRY(optimizer_->Update(learning_rate, scale));
     return report;
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,6 +71,11 @@ class Trainer {
     const model::Hyper& hyper() const { return hyper_; }
     const TrainLayout& layout() const { return layout_; }
     const TrainState& state() const { return *state_; }
+    // To go on from a checkpoint: the moments are the caller's to fill, the weights are loaded.
+    TrainState& state() { return *state_; }
+    void SetUpdates(int64_t updates) { optimizer_->set_steps(updates); }
+    // Called in each Step when all passes are done, before weights change. May be empty.
+    void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
     // On rank 0: the model as it is now, in float32; reads take all ranks (ServeExport).
     std::unique_ptr<formats::ModelSource> Export() const;
     // On the others: until rank 0's source is destroyed.
@@ -98,6 +104,7 @@ class Trainer {
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<Optimizer> optimizer_;
     MicroBatch micro_;
+    std::function<Status()> before_update_;
     // Of the update under way.
     double loss_sum_ = 0;
     int64_t positions_ = 0;

@@ -54,8 +54,7 @@ Status CheckpointSource::ReadRows(const formats::TensorInfo& tensor, int64_t row
 }
 
 Result<std::string> CheckpointSource::Fingerprint() const {
-    return MakeError(ErrorCode::kUnsupported, "{}: a checkpoint has no model's fingerprint",
-                     checkpoint_->folder());
+    return source_->Fingerprint();
 }
 
 }  // namespace weft::train

@@ -28,6 +28,7 @@ class CheckpointSource final : public formats::ModelSource {
     Status ReadRows(const formats::TensorInfo& tensor, int64_t row_begin, int64_t row_count,
                     int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                     uint64_t* bytes_read) const override;
+    // That of the model that training began with.
     Result<std::string> Fingerprint() const override;
 
   private:

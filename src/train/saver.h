@@ -1,0 +1,75 @@
+// A job's checkpoints: what a rank holds of the model in training, as pieces of arrays
+// (train/checkpoint), and back.
+//
+// Each element of weights and moments is saved by one rank, whoever else has it, too. Saving goes
+// on beside the next update's passes, and is waited for before weights change. Thread: as Trainer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/cluster.h"
+#include "formats/model_file.h"
+#include "train/checkpoint/reader.h"
+#include "train/checkpoint/writer.h"
+#include "train/state.h"
+
+namespace weft::train {
+
+struct SaveWords {
+    std::string folder;        // DIR, for DIR/checkpoints
+    int64_t every = 0;         // updates from one checkpoint to the next; 0: none are written
+    int64_t keep = 2;          // the last so many; 0: all
+    std::string resume;        // empty: from the start; "auto": the newest one in DIR, if there is
+                               // one; else a folder
+    int64_t max_restarts = 3;  // after a rank was lost; only where checkpoints are written
+};
+
+// kUsage: what makes no sense.
+Status CheckSaveWords(const SaveWords& words);
+
+// This rank's pieces. They point into the state.
+std::vector<Piece> PiecesOf(const TrainState& state, const formats::ModelSource& source);
+// The moments of this rank's own part. (Weights are loaded from a CheckpointSource.)
+Status ReadMoments(const Checkpoint& checkpoint, const formats::ModelSource& source,
+                   TrainState& state);
+
+struct SaveCounts {
+    int64_t saved = 0, failed = 0;
+    double waited_s = 0;  // for which updates stood still
+};
+
+class Saver {
+  public:
+    // All outlive it. model: the source's fingerprint.
+    Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
+          const formats::ModelSource& source, std::string model);
+
+    // On all ranks, after update `step`: begins to save it. state: rank 0's goes into the manifest.
+    Status Begin(int64_t step, formats::hf::Json state);
+    // On all ranks, before weights change: waits for it. A save that failed is told in the log and
+    // harms nothing. Errors: the cluster's.
+    Status Finish();
+    const SaveCounts& counts() const { return counts_; }
+    // On rank 0: of the last checkpoint that was completed; empty: none was.
+    const std::string& last() const { return last_; }
+
+  private:
+    Status Commit(const std::vector<std::string>& texts);
+
+    const SaveWords words_;
+    cluster::Cluster& cluster_;
+    const TrainState& state_;
+    const formats::ModelSource& source_;
+    RankWriter writer_;
+    Manifest manifest_;  // of the save under way
+    bool under_way_ = false;
+    Status begun_;
+    SaveCounts counts_;
+    std::string last_;
+};
+
+}  // namespace weft::train

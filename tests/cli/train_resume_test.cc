@@ -1,0 +1,221 @@
+// weft train goes on: after a kill from its last checkpoint to the bit, on other ranks and layouts
+// within rounding, and by itself when a rank is lost.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+class TrainResume : public testing::Test {
+  protected:
+    void SetUp() override {
+        model::Hyper hyper = OddHyper();
+        hyper.tied = true;
+        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
+        std::ofstream data(data_);
+        for (int i = 0; i < 40; ++i) {
+            const std::string letter(1, static_cast<char>('a' + i % 7));
+            data << json{{"question", "which " + letter},
+                         {"context", "it is " + letter + letter},
+                         {"answer", letter + " and " + letter}}
+                 << "\n";
+        }
+    }
+    // Batches of four sequences, whatever the layout.
+    Words Command(const std::string& out, const Words& more) const {
+        return Words{"train",     model_,
+                     "--data",    data_,
+                     "--seq-len", "96",
+                     "--json",    "-t",
+                     "1",         "--lr",
+                     "1e-3",      "--schedule",
+                     "cosine",    "--warmup-steps",
+                     "3",         "--output-dir",
+                     out} +
+               more;
+    }
+    // The last line of each step, and of the end (step 0).
+    static std::map<int64_t, json> LinesOf(const std::string& text) {
+        std::map<int64_t, json> lines;
+        std::istringstream in(text);
+        for (std::string line; std::getline(in, line);) {
+            const json parsed = json::parse(line, nullptr, false);
+            if (parsed.is_object()) lines[parsed.value("step", int64_t{0})] = parsed;
+        }
+        return lines;
+    }
+    std::map<int64_t, json> Train(const std::string& out, const Words& more) const {
+        const Ran ran = RunWeft(Command(out, more));
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return LinesOf(ran.out);
+    }
+    static void WaitFor(Weft& weft, const std::string& text) {
+        const Deadline deadline = Deadline::In(60'000);
+        while (weft.Out().find(text) == std::string::npos && !deadline.expired()) ::usleep(1'000);
+        ASSERT_FALSE(deadline.expired()) << weft.Err();
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
+};
+
+void ExpectSameSteps(const std::map<int64_t, json>& expected, const std::map<int64_t, json>& got,
+                     int64_t first, double tolerance) {
+    for (int64_t step = first; step <= 10; ++step) {
+        SCOPED_TRACE(step);
+        ASSERT_TRUE(expected.contains(step) && got.contains(step));
+        for (const char* field : {"loss", "grad_norm", "lr"}) {
+            const double a = expected.at(step).at(field), b = got.at(step).at(field);
+            EXPECT_TRUE(std::abs(a - b) <= tolerance * std::abs(a))
+                << field << ": " << a << ", " << b;
+        }
+        EXPECT_EQ(expected.at(step).at("tokens"), got.at(step).at("tokens"));
+    }
+}
+
+TEST_F(TrainResume, AfterAKillTheCurveIsTheSameToTheBit) {
+    const Words layouts[] = {
+        {"--micro-batch", "4", "--dtype", "bf16"},
+        {"--micro-batch", "2", "--local", "2", "--zero", "1", "--dtype", "f32"},
+        {"--micro-batch", "2", "--local", "2", "--zero", "3", "--dtype", "bf16"},
+        {"--micro-batch", "4", "--local", "2", "--tp", "2", "--dtype", "f32"},
+        {"--micro-batch", "1", "--grad-accum", "4", "--local", "2", "--pp", "2", "--dtype", "f32"}};
+    int number = 0;
+    for (const Words& layout : layouts) {
+        SCOPED_TRACE(testing::PrintToString(layout));
+        const std::string out = dir_ / ("out" + std::to_string(++number));
+        const auto straight = Train(out + "-straight", layout + Words{"--steps", "10"});
+        const Words saving = layout + Words{"--steps", "10", "--save-every", "5"};
+        {
+            Weft weft(Command(out, saving));
+            WaitFor(weft, "\"step\":7,");
+            ASSERT_EQ(::kill(weft.pid(), SIGKILL), 0);
+            (void)weft.Wait();
+        }
+        const auto resumed = Train(out, saving + Words{"--resume", "auto"});
+        EXPECT_FALSE(resumed.contains(5)) << "it began at the start";
+        ExpectSameSteps(straight, resumed, 6, 0);
+        std::ifstream log(out + "/log.csv");
+        int64_t rows = -1;  // but the head
+        for (std::string line; std::getline(log, line);) ++rows;
+        EXPECT_EQ(rows, 10);
+        // What there is to do is done.
+        const auto nothing = Train(out, saving + Words{"--resume", "auto"});
+        EXPECT_EQ(nothing.size(), 1u);
+    }
+}
+
+// Sums are taken in other orders: a relative 2^-24 of each of some hundred terms, and of that twice
+// the update's effect.
+TEST_F(TrainResume, OtherRanksAndLayoutsGoOnAlike) {
+    const Words f32 = {"--dtype", "f32"};
+    const auto straight =
+        Train(dir_ / "straight", f32 + Words{"--micro-batch", "4", "--steps", "10"});
+    const struct {
+        Words from, to;
+    } pairs[] = {
+        {{"--local", "4", "--micro-batch", "1", "--zero", "2"}, {"--micro-batch", "4"}},
+        {{"--micro-batch", "4"}, {"--local", "2", "--micro-batch", "2", "--zero", "3"}},
+        {{"--local", "2", "--micro-batch", "2", "--zero", "3"},
+         {"--local", "3", "--tp", "3", "--micro-batch", "4"}},
+        {{"--local", "3", "--tp", "3", "--micro-batch", "4"},
+         {"--local", "4", "--pp", "2", "--zero", "1", "--micro-batch", "1", "--grad-accum", "2"}},
+        {{"--local", "4", "--pp", "2", "--zero", "1", "--micro-batch", "1", "--grad-accum", "2"},
+         {"--local", "2", "--micro-batch", "1", "--grad-accum", "2"}}};
+    int number = 0;
+    for (const auto& [from, to] : pairs) {
+        SCOPED_TRACE(testing::PrintToString(from) + " to " + testing::PrintToString(to));
+        const std::string out = dir_ / ("out" + std::to_string(++number));
+        Train(out, f32 + from + Words{"--steps", "10", "--save-every", "4", "--keep-last", "0"});
+        const auto resumed = Train(
+            out + "-on",
+            f32 + to + Words{"--steps", "10", "--resume", out + "/checkpoints/step-00000004"});
+        EXPECT_FALSE(resumed.contains(4));
+        ExpectSameSteps(straight, resumed, 5, 2e-5);
+    }
+}
+
+TEST_F(TrainResume, ALostRankComesBack) {
+    const Words layout = {"--local", "3",   "--micro-batch", "1",  "--zero",       "1",
+                          "--dtype", "f32", "--steps",       "10", "--timeout-ms", "1000"};
+    const auto straight = Train(dir_ / "straight", layout);
+    Weft weft(Command(dir_ / "out", layout + Words{"--save-every", "2", "--keep-last", "1"}));
+    for (const char* at : {"\"step\":5,", "\"step\":8,"}) {
+        WaitFor(weft, at);
+        const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
+        ASSERT_EQ(ranks.size(), 2u);
+        ASSERT_EQ(::kill(ranks[0], SIGKILL), 0);
+    }
+    const Ran ran = weft.Wait();
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const auto lines = LinesOf(ran.out);
+    EXPECT_EQ(lines.at(0).at("restarts"), 2) << ran.err;
+    ExpectSameSteps(straight, lines, 1, 0);
+    EXPECT_NE(ran.err.find("training goes on from"), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("step-0000000"), std::string::npos) << ran.err;
+    const auto kept = fs::directory_iterator(dir_ / "out/checkpoints");
+    EXPECT_EQ(std::distance(begin(kept), end(kept)), 1);
+}
+
+// As often as was said, and without checkpoints never.
+TEST_F(TrainResume, RestartsAreCounted) {
+    const Words layout = {"--local",      "2",    "--micro-batch", "2", "--steps", "100000",
+                          "--timeout-ms", "1000", "--save-every",  "3"};
+    Weft weft(Command(dir_ / "out", layout + Words{"--max-restarts", "1"}));
+    for (const char* at : {"\"step\":5,", "\"step\":50,"}) {
+        WaitFor(weft, at);
+        const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
+        ASSERT_EQ(ranks.size(), 1u);
+        ASSERT_EQ(::kill(ranks[0], SIGKILL), 0);
+    }
+    const Ran ran = weft.Wait();
+    EXPECT_EQ(ran.status, 3) << ran.err;
+    EXPECT_NE(ran.err.find("was lost during"), std::string::npos) << ran.err;
+}
+
+TEST_F(TrainResume, ErrorsNameWhatIsWrong) {
+    const std::string out = dir_ / "out";
+    Train(out, {"--micro-batch", "4", "--steps", "4", "--save-every", "2"});
+    std::string file;
+    for (const auto& entry : fs::directory_iterator(out + "/checkpoints/step-00000004")) {
+        if (entry.path().extension() == ".safetensors") file = entry.path();
+    }
+    const auto expect = [&](const Words& more, int status, const std::string& expected) {
+        const Ran ran = RunWeft(Command(out, Words{"--micro-batch", "4", "--steps", "6"} + more));
+        EXPECT_EQ(ran.status, status) << ran.err;
+        EXPECT_NE(ran.err.find(expected), std::string::npos) << ran.err;
+    };
+    expect({"--resume", dir_ / "nowhere"}, 1, "--resume");
+    expect({"--resume", "auto", "--seed", "7"}, 2, "was written with other data");
+    expect({"--save-every", "-1"}, 2, "--save-every -1");
+    {
+        std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+        bytes.seekp(-5, std::ios::end);
+        bytes.put('x');
+    }
+    expect({"--resume", "auto"}, 1, file);
+    fs::remove(file);
+    // The older one is whole.
+    const Ran ran =
+        RunWeft(Command(out, {"--micro-batch", "4", "--steps", "4", "--resume", "auto"}));
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.err.find(file), std::string::npos) << ran.err;
+    EXPECT_TRUE(LinesOf(ran.out).contains(3));
+    const Ran no_folder = RunWeft({"train", model_, "--data", data_, "--save-every", "2"});
+    EXPECT_EQ(no_folder.status, 2) << no_folder.err;
+    EXPECT_NE(no_folder.err.find("--output-dir"), std::string::npos) << no_folder.err;
+}
+
+}  // namespace
+}  // namespace weft::support
