@@ -102,6 +102,7 @@ class Run {
         const TrainerOptions& t = job_.trainer;
         WEFT_ASSIGN(const TrainLayout layout,
                     MakeTrainLayout(cluster_.size(), cluster_.rank(), t.tp, t.pp, t.dp, t.split));
+        WEFT_TRY(CheckTrainer(t));
         WEFT_ASSIGN(auto source, formats::OpenModel(t.model));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));

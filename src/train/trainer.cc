@@ -24,6 +24,8 @@ Result<program::Recompute> FindRecompute(const std::string& name) {
     return MakeError(ErrorCode::kUsage, "--recompute {}: expected none, selective or full", name);
 }
 
+}  // namespace
+
 Status CheckTrainer(const TrainerOptions& o) {
     if (o.sequence < 1 || o.sequence > 1 << 20 || o.micro_batch < 1 || o.micro_batch > 4096) {
         return MakeError(ErrorCode::kUsage,
@@ -48,8 +50,6 @@ Status CheckTrainer(const TrainerOptions& o) {
     }
     return FindRecompute(o.recompute).ok() ? Status() : FindRecompute(o.recompute).error();
 }
-
-}  // namespace
 
 Trainer::~Trainer() {
     cluster_.SetProgress(nullptr);

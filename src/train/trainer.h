@@ -46,6 +46,9 @@ struct TrainerOptions {
     double clip = 1.0;  // of the global gradient norm; 0: none
 };
 
+// Counts and numbers that make sense. Errors: kUsage, naming the flags.
+Status CheckTrainer(const TrainerOptions& options);
+
 struct StepReport {
     double loss = 0;       // mean over the batch's targets
     double grad_norm = 0;  // before clipping
