@@ -5,9 +5,9 @@
 
 TRAIN_TORCH is a script that takes --size smol --mode plain|ddp|deepspeed --precision --micro --seq
 --steps --warmup and prints a JSON object with tokens_per_s and per_rank (peak_mib of each); PYTHON
-has torch (and deepspeed for ZeRO). A case is RANKS:DTYPE[:ZERO]; the machine's cores are shared out evenly. Random
-tokens, SmolLM2-135M's shape, sequence 512, micro-batch 4 on each rank. Each round runs both, one
-after the other. Run nothing else meanwhile.
+has torch (and deepspeed for ZeRO). A case is RANKS:DTYPE[:ZERO]; the machine's cores are shared
+out evenly. Random tokens, SmolLM2-135M's shape, sequence 512, micro-batch 4 on each rank. Each
+round runs both, one after the other. Run nothing else meanwhile.
 """
 import argparse
 import json

@@ -46,7 +46,7 @@ struct Step {
     std::span<const int32_t> positions;    // [T]
     std::span<const StepSequence> sequences;
     std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
-    std::span<const PageCopy> copies;
+    std::span<const PageCopy> copies{};
     StepPart part = StepPart::kWhole;
 };
 
