@@ -4,14 +4,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/train_ds.h"
 #include "model/shard.h"
 #include "net/fabric.h"
 #include "train/export.h"
@@ -37,6 +41,9 @@ struct TrainFlags {
     std::string output, schedule = "constant", dtype = "bf16";
     train::ExportWords save;
     std::vector<double> betas = {0.9, 0.999};
+    std::string ds_config;
+    train::DsTelling telling;
+    const CLI::App* command = nullptr;  // which flags were given
 };
 
 train::ExportWords ExportOf(const TrainFlags& flags) {
@@ -66,12 +73,18 @@ class Teller final : public train::TrainListener {
 
     // next: the update whose row comes next; later ones of an earlier run are cut off.
     Status OpenLog(int64_t next) {
-        if (flags_.output.empty()) return {};
         train::TrainLogOptions options;
-        options.csv = flags_.output + "/log.csv";
-        options.tensorboard = flags_.output;
+        if (!flags_.output.empty()) {
+            options.csv = flags_.output + "/log.csv";
+            options.tensorboard = flags_.output;
+        }
+        const train::DsTelling& telling = flags_.telling;
+        if (!telling.csv.empty()) options.csv = telling.csv;
+        if (!telling.tensorboard.empty()) options.tensorboard = telling.tensorboard;
+        if (options.csv.empty() && options.tensorboard.empty()) return {};
         options.first_step = next;
         options.columns = {"loss", "grad_norm", "lr", "tokens", "tokens_per_s"};
+        if (Evaluates()) options.columns.emplace_back("eval_loss");
         WEFT_ASSIGN(log_, train::TrainLog::Open(options));
         return {};
     }
@@ -79,6 +92,11 @@ class Teller final : public train::TrainListener {
     Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps) override {
         log_.reset();
         WEFT_TRY(OpenLog(next));
+        if (next_ == 0) TellConfig(trainer, steps);
+        next_ = next;
+        told_ = 0;
+        elapsed_s_ = 0;
+        product_weights_ = ProductWeights(trainer);
         if (flags_.common.json) return {};
         const double mib = 1024.0 * 1024.0;
         const backend::MemoryUse use = trainer.memory();
@@ -93,20 +111,26 @@ class Teller final : public train::TrainListener {
 
     void OnStep(const train::StepLine& line) override {
         if (flags_.common.json) {
-            PrintJson({{"step", line.step},
-                       {"loss", line.loss},
-                       {"grad_norm", line.grad_norm},
-                       {"lr", line.learning_rate},
-                       {"tokens", line.tokens},
-                       {"tokens_per_s", line.tokens_per_s()}});
+            Json json = {{"step", line.step},
+                         {"loss", line.loss},
+                         {"grad_norm", line.grad_norm},
+                         {"lr", line.learning_rate},
+                         {"tokens", line.tokens},
+                         {"tokens_per_s", line.tokens_per_s()}};
+            if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
+            PrintJson(json);
             std::fflush(stdout);
         } else {
             PrintLine(line);
         }
         if (!log_ || !log_status_.ok()) return;
-        const double values[] = {line.loss, line.grad_norm, line.learning_rate,
-                                 static_cast<double>(line.tokens), line.tokens_per_s()};
-        log_status_ = log_->Add(line.step, values);
+        const double values[] = {line.loss,
+                                 line.grad_norm,
+                                 line.learning_rate,
+                                 static_cast<double>(line.tokens),
+                                 line.tokens_per_s(),
+                                 line.eval_loss.value_or(NAN)};
+        log_status_ = log_->Add(line.step, std::span(values).first(Evaluates() ? 6 : 5));
     }
 
     Status OnTrained(const formats::ModelSource& trained) override {
@@ -119,21 +143,51 @@ class Teller final : public train::TrainListener {
     }
 
   private:
-    void PrintLine(const train::StepLine& line) const {
+    bool Evaluates() const { return flags_.job.data.test_split > 0; }
+
+    void TellConfig(const train::Trainer& trainer, int64_t steps) const {
+        if (flags_.ds_config.empty()) return;
+        const Json config =
+            train::ResolvedJson(flags_.job, flags_.save, trainer.layout(), steps);
+        if (flags_.common.json) {
+            PrintJson({{"config", config}});
+        } else {
+            fmt::print(stderr, "config: {}\n", config.dump());
+        }
+    }
+
+    // Weights that every position is multiplied by: all but a table that rows are looked up in.
+    static double ProductWeights(const train::Trainer& trainer) {
+        const model::Hyper& hyper = trainer.hyper();
+        const auto table = static_cast<double>(hyper.vocab * hyper.hidden);
+        return static_cast<double>(trainer.state().parameters()) - (hyper.tied ? 0 : table);
+    }
+
+    void PrintLine(const train::StepLine& line) {
         elapsed_s_ += line.seconds;
-        const double left = elapsed_s_ / static_cast<double>(line.step) *
+        ++told_;
+        const bool due = line.step % flags_.telling.print_every == 0 || line.step == line.steps;
+        if (!due && !line.eval_loss) return;
+        const double left = elapsed_s_ / static_cast<double>(told_) *
                             static_cast<double>(line.steps - line.step);
-        fmt::print(
-            stderr,
-            "{}step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.0f} s left{}",
-            live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, line.grad_norm,
-            line.learning_rate, line.tokens_per_s(), left, live_ ? "" : "\n");
+        // 2 FLOPs a weight and position in the forward pass, 4 in the backward pass.
+        const double flops = 6 * product_weights_ * line.tokens_per_s();
+        const std::string eval =
+            line.eval_loss ? fmt::format("  test loss {:.4f}", *line.eval_loss) : "";
+        fmt::print(stderr,
+                   "{}step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} "
+                   "GFLOP/s  {:.0f} s left{}{}",
+                   live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, line.grad_norm,
+                   line.learning_rate, line.tokens_per_s(), flops * 1e-9, left, eval,
+                   live_ && !line.eval_loss ? "" : "\n");
         std::fflush(stderr);
     }
 
     const TrainFlags& flags_;
     bool live_;
-    mutable double elapsed_s_ = 0;
+    int64_t next_ = 0, told_ = 0;  // the first update, and how many were told of since
+    double elapsed_s_ = 0;
+    double product_weights_ = 0;
     std::optional<train::TrainLog> log_;
     Status log_status_;
 };
@@ -155,6 +209,11 @@ Status ResolveTrain(TrainFlags& flags) {
     }
     flags.job.trainer.adam.beta1 = flags.betas[0];
     flags.job.trainer.adam.beta2 = flags.betas[1];
+    if (!flags.ds_config.empty()) {
+        WEFT_TRY(ResolveDs(*flags.command, flags.ds_config,
+                           cluster::RanksOf(flags.common.cluster), flags.job, flags.save,
+                           flags.telling));
+    }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
     flags.job.save.folder = flags.output;
     return train::CheckTrainJob(flags.job);
@@ -167,20 +226,29 @@ Status Train(TrainFlags& flags) {
     WEFT_ASSIGN(const train::TrainSummary summary,
                 train::RunTraining(flags.common.cluster, flags.job, teller));
     if (flags.common.json) {
-        PrintJson({{"done", true},
-                   {"steps", summary.steps},
-                   {"tokens", summary.tokens},
-                   {"tokens_per_s", summary.tokens_per_s},
-                   {"peak_rss_bytes", summary.peak_rss_bytes},
-                   {"restarts", summary.restarts},
-                   {"checkpoints", summary.saves.saved},
-                   {"checkpoints_failed", summary.saves.failed},
-                   {"checkpoint_wait_s", summary.saves.waited_s},
-                   {"epoch_s", summary.seconds}});
+        Json json = {{"done", true},
+                     {"steps", summary.steps},
+                     {"tokens", summary.tokens},
+                     {"tokens_per_s", summary.tokens_per_s},
+                     {"peak_rss_bytes", summary.peak_rss_bytes},
+                     {"wire_bytes", summary.wire_bytes},
+                     {"restarts", summary.restarts},
+                     {"checkpoints", summary.saves.saved},
+                     {"checkpoints_failed", summary.saves.failed},
+                     {"checkpoint_wait_s", summary.saves.waited_s},
+                     {"epoch_s", summary.epoch_s}};
+        if (summary.eval_loss) {
+            json["eval_loss"] = *summary.eval_loss;
+            json["eval_s"] = summary.eval_s;
+        }
+        PrintJson(json);
     } else {
-        fmt::print(stderr, "{} steps, {} tokens in {:.1f} s: {:.0f} tok/s; loss {:.4f}\n",
+        const uint64_t most = *std::ranges::max_element(summary.peak_rss_bytes);
+        fmt::print(stderr,
+                   "{} steps, {} tokens in {:.1f} s: {:.0f} tok/s; loss {:.4f}; at most {} of "
+                   "memory a rank\n",
                    summary.steps, summary.tokens, summary.seconds, summary.tokens_per_s,
-                   summary.last_loss);
+                   summary.last_loss, BytesText(most));
     }
     return {};
 }
@@ -206,6 +274,13 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     app.add_option("--max-restarts", job.save.max_restarts,
                    "With --save-every and several ranks: a rank that is lost is started again, and "
                    "all go on from the last checkpoint, so often")
+        ->capture_default_str();
+    app.add_option("--ds-config", flags.ds_config,
+                   "DeepSpeed's configuration (JSON); flags fill in its \"auto\" "
+                   "(docs/deepspeed.md)");
+    app.add_option("--eval-every", job.eval_every,
+                   "With --test-split: updates from one evaluation on the test part to the next, "
+                   "and one at the end (0: after each epoch)")
         ->capture_default_str();
     app.add_option("--steps", job.steps, "Updates (0: by --epochs)")->capture_default_str();
     app.add_option("--epochs", job.epochs, "Times that the data are seen")->capture_default_str();
@@ -250,6 +325,16 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     app.add_flag("--reference", job.trainer.reference, "Reference kernels");
 }
 
+// `run` need not be said (main.cc).
+class WithoutRun final : public CLI::Formatter {
+  public:
+    using CLI::Formatter::Formatter;
+    std::string make_usage(const CLI::App* app, std::string name) const override {
+        if (name.ends_with(" run")) name.resize(name.size() - 4);
+        return CLI::Formatter::make_usage(app, name);
+    }
+};
+
 }  // namespace
 
 void AddTrain(CLI::App& app, int& status) {
@@ -261,6 +346,8 @@ void AddTrain(CLI::App& app, int& status) {
     AddTrainPlot(*train, status);
     // `weft train MODEL ...` is `weft train run MODEL ...` (main.cc).
     CLI::App* command = train->add_subcommand("run", "Fine-tune a model");
+    command->formatter(std::make_shared<WithoutRun>());
+    flags->command = command;
     command->footer(kFooter);
     AddModel(*command, flags->job.trainer.model, flags->common.pull);
     AddDataFlags(*command, flags->job.data);

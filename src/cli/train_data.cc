@@ -62,10 +62,12 @@ void AddDataFlags(CLI::App& app, train::DataWords& flags) {
         ->capture_default_str();
     app.add_option("--seed", flags.seed, "Of the order, the split and random tokens")
         ->capture_default_str();
-    app.add_flag("!--no-pack", flags.pack, "One sample a sequence, padded");
+    app.add_flag_callback(
+        "--no-pack", [&flags] { flags.pack = false; }, "One sample a sequence, padded");
     app.add_option("--long", flags.longs, "Samples longer than a sequence: truncate, skip, split")
         ->capture_default_str();
-    app.add_flag("!--no-shuffle", flags.shuffle, "In the order of the file");
+    app.add_flag_callback(
+        "--no-shuffle", [&flags] { flags.shuffle = false; }, "In the order of the file");
     app.add_flag("--skip-bad", flags.skip_bad, "Count records that can't be used, and go on");
 }
 

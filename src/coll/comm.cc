@@ -265,6 +265,7 @@ Status CommImpl::Send(std::span<const std::byte> data, int to, const net::OpTag&
     while (status.ok() && !data.empty()) {
         const std::span<const std::byte> piece = data.first(std::min(send_payload_, data.size()));
         data = data.subspan(piece.size());
+        CountSent(piece.size());
         status = stream.Post(kSent, begin_, piece, op.tag, op.deadline);
     }
     return End(std::move(status));

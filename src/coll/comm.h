@@ -115,6 +115,9 @@ class Comm {
     virtual Status Barrier(const net::OpTag& tag) = 0;
 
     virtual Timing last_timing() const = 0;
+    // What this rank has sent since the Comm was made: the payload of all messages of collectives
+    // and sends, without their heads. Any thread.
+    virtual uint64_t sent_bytes() const = 0;
 };
 
 }  // namespace weft::coll

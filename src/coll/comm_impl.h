@@ -2,6 +2,7 @@
 // all_reduce.cc adds them up.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -41,6 +42,7 @@ class CommImpl final : public Comm {
     int size() const override { return size_; }
     size_t max_send_bytes() const override { return send_payload_; }
     Timing last_timing() const override;
+    uint64_t sent_bytes() const override { return sent_bytes_.load(std::memory_order_relaxed); }
     bool LeavesCpuIdle(size_t bytes) const override;
     const Tuning& tuning() const override { return tuning_; }
     void SetTuning(Tuning tuning) override;
@@ -140,8 +142,10 @@ class CommImpl final : public Comm {
     Stream& To(int rank) { return *collective_[static_cast<size_t>(rank)]; }
     int Ahead(int steps) const { return (rank_ + steps) % size_; }
     Status Post(int to, Kind kind, std::span<const std::byte> payload, const Op& op) {
+        CountSent(payload.size());
         return To(to).Post(kind, last_arrival_, payload, op.tag, op.deadline);
     }
+    void CountSent(size_t bytes) { sent_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
     Status Await(int from, Kind kind, size_t bytes, const std::byte*& payload, const Op& op) {
         tag_.place++;
         return To(from).Await(kind, bytes, payload, last_arrival_, op.tag, op.deadline);
@@ -174,6 +178,7 @@ class CommImpl final : public Comm {
     TickClock clock_;
     int64_t begin_ = 0, last_arrival_ = 0, end_ = 0;
     size_t bytes_ = 0;
+    std::atomic<uint64_t> sent_bytes_ = 0;
     net::OpTag tag_;  // of the operation that is under way
     Status failed_;
 };

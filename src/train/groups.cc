@@ -173,6 +173,23 @@ Status StageMail::Recv(std::span<std::byte> data, int peer, const net::OpTag& ta
     return previous_forward_->Recv(data, 0, tag);
 }
 
+uint64_t StageMail::sent_bytes() const {
+    uint64_t sum = 0;
+    for (const auto* pair : {&next_forward_, &next_backward_, &previous_forward_,
+                             &previous_backward_}) {
+        if (*pair != nullptr) sum += (*pair)->sent_bytes();
+    }
+    return sum;
+}
+
+uint64_t TrainGroups::sent_bytes() const {
+    uint64_t sum = stages == nullptr ? 0 : stages->sent_bytes();
+    for (const auto* group : {&world, &tensor, &data, &tied}) {
+        if (*group != nullptr) sum += (*group)->sent_bytes();
+    }
+    return sum;
+}
+
 Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& layout) {
     if (cluster.size() == 1) return TrainGroups{};
     return Joiner(cluster.fabric(), cluster.size(), layout).Join();

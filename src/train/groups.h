@@ -23,6 +23,8 @@ class StageMail final : public backend::StageLinks {
     ~StageMail() override;
     Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) override;
     Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
+    // Whole values: once all that was given to Send is on its way.
+    uint64_t sent_bytes() const;
 
   private:
     class Sender;
@@ -40,6 +42,8 @@ struct TrainGroups {
     // The first and the last stage's ranks that hold the same rows of a tensor that both have.
     std::unique_ptr<coll::Comm> tied;
 
+    // By this rank, in all of them, since they were made (coll::Comm::sent_bytes).
+    uint64_t sent_bytes() const;
     backend::TrainingGroups ForSteps() const { return {tensor.get(), data.get(), stages.get()}; }
 };
 

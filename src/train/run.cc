@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "train/checkpoint/source.h"
+#include "train/evaluate.h"
 
 namespace weft::train {
 namespace {
@@ -40,12 +41,29 @@ double Median(std::vector<double> values) {
     return *middle;
 }
 
+int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
+    return job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
+}
+
 Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const OpenedData& data) {
     LoaderOptions options = data.loader;
     options.rank = layout.replica;
     options.ranks = layout.dp;
-    options.global_batch = job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
+    options.global_batch = GlobalBatch(job, layout);
     options.epochs = job.steps > 0 ? 0 : static_cast<uint64_t>(job.epochs);
+    return Loader::Make(*data.set, options);
+}
+
+// The test part, once, in the order of the file.
+Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
+                              const OpenedData& data) {
+    LoaderOptions options = data.loader;
+    options.part = Part::kTest;
+    options.shuffle = false;
+    options.rank = layout.replica;
+    options.ranks = layout.dp;
+    options.global_batch = GlobalBatch(job, layout);
+    options.epochs = 1;
     return Loader::Make(*data.set, options);
 }
 
@@ -60,9 +78,16 @@ Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
             return MakeError(ErrorCode::kCancelled, "stopped by the user");
         }
         WEFT_ASSIGN(const auto batch, loader.Next());
-        if (!batch) return steps;
+        // (Only the last one is ever filled up.)
+        const auto whole = static_cast<uint64_t>(GlobalBatch(job, layout));
+        if (!batch || (job.drop_last && batch->global_sequences < whole)) break;
         ++steps;
     }
+    if (steps > 0) return steps;
+    return MakeError(ErrorCode::kUsage,
+                     "{} epochs of the data are less than one batch of {} sequences, and the last "
+                     "batch is to be dropped. Use smaller batches",
+                     job.epochs, GlobalBatch(job, layout));
 }
 
 // Ranks may have other working folders.
@@ -109,6 +134,7 @@ class Run {
         WEFT_ASSIGN(const int64_t steps, CountSteps(job_, cluster_, layout, data));
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
         WEFT_TRY(CheckSchedule(job_.schedule));
+        WEFT_TRY(CheckTestPart(layout, data));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
         WEFT_ASSIGN(const std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
         int64_t done = 0;
@@ -118,7 +144,7 @@ class Run {
         }
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
         if (listener_ != nullptr) WEFT_TRY(listener_->OnStart(*trainer, done + 1, steps));
-        WEFT_TRY(Steps(*trainer, loader, done + 1, steps));
+        WEFT_TRY(Steps(*trainer, loader, data, done + 1, steps));
         if (listener_ != nullptr) {
             const auto trained = trainer->Export();
             WEFT_TRY(listener_->OnTrained(*trained));
@@ -126,6 +152,15 @@ class Run {
             WEFT_TRY(trainer->ServeExport());
         }
         return Gather();
+    }
+
+    // That there is something to evaluate on is known before training begins.
+    Status CheckTestPart(const TrainLayout& layout, const OpenedData& data) {
+        evaluates_ = job_.data.test_split > 0 && data.set->size(Part::kTest) > 0;
+        if (!evaluates_) return {};
+        WEFT_ASSIGN(Loader loader, OpenTestLoader(job_, layout, data));
+        const auto first = loader.Next();
+        return first.ok() ? Status() : Status(first.error());
     }
 
     // After `error`: the next epoch, where it was a loss; else the error that ends the job.
@@ -220,11 +255,12 @@ class Run {
         return trainer;
     }
 
-    Status Steps(Trainer& trainer, Loader& loader, int64_t next, int64_t steps) {
+    Status Steps(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t next,
+                 int64_t steps) {
         WEFT_ASSIGN(std::string model, trainer.source().Fingerprint());
         Saver saver(job_.save, cluster_, trainer.state(), trainer.source(), std::move(model));
         trainer.SetBeforeUpdate([&] { return Finish(saver); });
-        const Status done = Updates(trainer, loader, saver, next, steps);
+        const Status done = Updates(trainer, loader, data, saver, next, steps);
         trainer.SetBeforeUpdate({});
         summary_.saves.saved += saver.counts().saved;
         summary_.saves.failed += saver.counts().failed;
@@ -238,13 +274,18 @@ class Run {
         return {};
     }
 
-    Status Updates(Trainer& trainer, Loader& loader, Saver& saver, int64_t next, int64_t steps) {
+    Status Updates(Trainer& trainer, Loader& loader, const OpenedData& data, Saver& saver,
+                   int64_t next, int64_t steps) {
         std::vector<double> speeds;
         for (int64_t step = next; step <= steps; ++step) {
             const int64_t begin_ns = NowNs();
+            const uint64_t epoch = loader.cursor().epoch;
             WEFT_ASSIGN(const auto batch, loader.Next());
             if (!batch) break;
+            const bool ends_epoch = loader.cursor().epoch > epoch;
             const double rate = LearningRate(job_.schedule, step - 1);
+            const uint64_t sent = trainer.sent_bytes();
+            const double waited = saver.counts().waited_s;
             WEFT_ASSIGN(const StepReport report, trainer.Step(*batch, rate));
             StepLine line{step,
                           steps,
@@ -252,12 +293,23 @@ class Run {
                           report.grad_norm,
                           rate,
                           report.positions,
-                          SecondsSince(begin_ns)};
+                          SecondsSince(begin_ns),
+                          {}};
             speeds.push_back(line.tokens_per_s());
+            wire_bytes_ += trainer.sent_bytes() - sent;
             summary_.steps = step;
             summary_.tokens += line.tokens;
             summary_.seconds += line.seconds;
             summary_.last_loss = line.loss;
+            ++updates_;
+            updates_s_ += line.seconds - (saver.counts().waited_s - waited);
+            if (ends_epoch) {
+                updates_an_epoch_ =
+                    static_cast<double>(step) / static_cast<double>(loader.cursor().epoch);
+            }
+            if (IsEvaluated(step, steps, ends_epoch)) {
+                WEFT_TRY(Evaluate(trainer, data, line));
+            }
             if (listener_ != nullptr) listener_->OnStep(line);
             const int64_t every = job_.save.every;
             if (every > 0 && (step % every == 0 || step == steps)) {
@@ -265,17 +317,47 @@ class Run {
             }
         }
         summary_.tokens_per_s = Median(std::move(speeds));
+        summary_.epoch_s = SecondsOfAnEpoch(steps);
         return Finish(saver);
     }
 
-    Status Gather() {
-        WEFT_ASSIGN(const std::vector<std::string> peaks,
-                    cluster_.AllGather("peak memory", std::to_string(PeakRssBytes()),
-                                       Deadline::In(kAgreeMs)));
-        for (const std::string& text : peaks) {
-            summary_.peak_rss_bytes.push_back(std::strtoull(text.c_str(), nullptr, 10));
-        }
+    double SecondsOfAnEpoch(int64_t steps) const {
+        if (job_.steps > 0 && updates_an_epoch_ == 0) return updates_s_;
+        const double updates = job_.steps > 0 ? updates_an_epoch_
+                                              : static_cast<double>(steps) /
+                                                    static_cast<double>(job_.epochs);
+        return updates_ > 0 ? updates_s_ * updates / static_cast<double>(updates_) : 0;
+    }
+
+    bool IsEvaluated(int64_t step, int64_t steps, bool ends_epoch) const {
+        if (!evaluates_) return false;
+        if (step == steps) return true;
+        return job_.eval_every > 0 ? step % job_.eval_every == 0 : ends_epoch;
+    }
+
+    Status Evaluate(Trainer& trainer, const OpenedData& data, StepLine& line) {
+        const int64_t begin_ns = NowNs();
+        WEFT_ASSIGN(Loader loader, OpenTestLoader(job_, trainer.layout(), data));
+        WEFT_ASSIGN(const Evaluation evaluation, EvaluateAll(trainer, std::move(loader)));
+        line.eval_loss = summary_.eval_loss = evaluation.loss;
+        summary_.eval_s += SecondsSince(begin_ns);
         return {};
+    }
+
+    Status Gather() {
+        const auto gather = [&](const char* name, uint64_t own,
+                                std::vector<uint64_t>& all) -> Status {
+            WEFT_ASSIGN(
+                const std::vector<std::string> texts,
+                cluster_.AllGather(name, std::to_string(own), Deadline::In(kAgreeMs)));
+            all.clear();
+            for (const std::string& text : texts) {
+                all.push_back(std::strtoull(text.c_str(), nullptr, 10));
+            }
+            return {};
+        };
+        WEFT_TRY(gather("peak memory", PeakRssBytes(), summary_.peak_rss_bytes));
+        return gather("bytes sent", wire_bytes_, summary_.wire_bytes);
     }
 
     TrainJob job_;
@@ -286,6 +368,11 @@ class Run {
     // Rank 0: the folder of the checkpoint that the job goes on from; empty: from the start.
     std::string resume_from_;
     bool searched_ = false;  // for the one to begin with
+    bool evaluates_ = false;
+    // Of this process, over all that was done again after losses.
+    int64_t updates_ = 0;
+    uint64_t wire_bytes_ = 0;
+    double updates_s_ = 0, updates_an_epoch_ = 0;
 };
 
 }  // namespace

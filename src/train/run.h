@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct StepLine {
     double loss = 0, grad_norm = 0, learning_rate = 0;
     int64_t tokens = 0;  // positions of this update, over all ranks
     double seconds = 0;  // of this update, reading data included
+    std::optional<double> eval_loss;  // over the test part, after this update
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
@@ -29,7 +31,13 @@ struct TrainSummary {
     int64_t steps = 0, tokens = 0;
     double tokens_per_s = 0;               // the median of the updates'
     double seconds = 0;                    // of all updates
-    std::vector<uint64_t> peak_rss_bytes;  // by rank
+    // Of an epoch's updates, the mean; of all updates, where there was less than an epoch. Without
+    // what was waited for checkpoints.
+    double epoch_s = 0;
+    std::optional<double> eval_loss;  // the last
+    double eval_s = 0;                // of all evaluations
+    // By rank: the most resident memory, and what it sent to other ranks in updates (payloads).
+    std::vector<uint64_t> peak_rss_bytes, wire_bytes;
     double last_loss = 0;
     int64_t restarts = 0;                  // after the loss of a rank
     SaveCounts saves;                      // of this rank
@@ -41,6 +49,7 @@ class TrainListener {
     // Loaded: what will be trained, and which update is the next one of how many. Once more where
     // the job goes on after a loss, from an update that was told of already.
     virtual Status OnStart(const Trainer& trainer, int64_t next, int64_t steps) = 0;
+    // After an update, and the evaluation where one was due.
     virtual void OnStep(const StepLine& line) = 0;
     // After the last update: the model as it is now, in float32. Errors end the job.
     virtual Status OnTrained(const formats::ModelSource& trained) = 0;

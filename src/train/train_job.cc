@@ -59,6 +59,8 @@ void Fields(Job& job, const Visit& visit) {
     visit("total_steps", job.schedule.total_steps);
     visit("steps", job.steps);
     visit("epochs", job.epochs);
+    visit("drop_last", job.drop_last);
+    visit("eval_every", job.eval_every);
     visit("save_folder", job.save.folder);
     visit("save_every", job.save.every);
     visit("keep_last", job.save.keep);
@@ -69,6 +71,12 @@ void Fields(Job& job, const Visit& visit) {
 }  // namespace
 
 Status CheckTrainJob(const TrainJob& job) {
+    if (job.eval_every < 0 || (job.eval_every > 0 && !(job.data.test_split > 0))) {
+        return MakeError(ErrorCode::kUsage,
+                         "--eval-every {}: expected 0 (after each epoch) or more, and with it "
+                         "--test-split above 0: the share of the data to evaluate on",
+                         job.eval_every);
+    }
     if (job.steps >= 0 && job.epochs >= 1 && job.trainer.accumulation >= 1 &&
         job.trainer.accumulation <= kMostAccumulation) {
         return CheckSaveWords(job.save);

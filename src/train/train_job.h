@@ -20,6 +20,10 @@ struct TrainJob {
     Schedule schedule;         // total_steps 0: of the run
     int64_t steps = 0;         // updates; 0: by epochs
     int64_t epochs = 1;
+    bool drop_last = false;  // of epochs: no update from less than a whole batch
+    // Updates from one evaluation on the test part to the next, and one at the end; 0: after each
+    // epoch. Without a test part: none.
+    int64_t eval_every = 0;
     SaveWords save;
 };
 

@@ -85,6 +85,8 @@ class Trainer {
     Status ServeExport() const;
     const backend::TrainingExecutable& executable() const { return *training_; }
     backend::MemoryUse memory() const;
+    // Bytes that this rank has sent to others since it joined them.
+    uint64_t sent_bytes() const { return groups_.sent_bytes(); }
 
   private:
     Trainer(const TrainerOptions& options, cluster::Cluster& cluster)

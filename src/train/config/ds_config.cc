@@ -28,7 +28,8 @@ class Resolver {
     Status Run() {
         WEFT_TRY(Batches());
         WEFT_TRY(PrecisionOf());
-        WEFT_TRY(Match("gradient_clipping", flags_.clip, 1.0, out_.clip));
+        const double clip = IsAuto("gradient_clipping") ? 1 : 0;
+        WEFT_TRY(Match("gradient_clipping", flags_.clip, clip, out_.clip));
         WEFT_TRY(Optimizer());
         WEFT_TRY(Scheduler());
         WEFT_TRY(Zero());
@@ -263,14 +264,18 @@ class Resolver {
         const bool cosine = *kind == ScheduleKind::kWarmupCosineLr;
         const double lr = out_.optimizer ? out_.optimizer->lr : flags_.lr.value_or(5e-5);
         const bool own = *kind == ScheduleKind::kWarmupDecayLr && !IsAuto(base + "warmup_max_lr");
-        made.rate = cosine ? lr : Number(base + "warmup_max_lr").value_or(own ? 1e-3 : lr);
+        const auto most = Number(base + "warmup_max_lr");
+        if (!cosine && most && flags_.lr && *most != *flags_.lr) {
+            return Differs(base + "warmup_max_lr", *most, *flags_.lr);
+        }
+        made.rate = cosine ? lr : most.value_or(own ? 1e-3 : lr);
         made.warmup_min =
             Number(base + (cosine ? "warmup_min_ratio" : "warmup_min_lr")).value_or(0);
         made.end = cosine ? Number(base + "cos_min_ratio").value_or(1e-4) : 0;
         WEFT_TRY(Steps(base + "warmup_num_steps", flags_.warmup_steps, 1000, made.warmup_steps));
         if (*kind != ScheduleKind::kWarmupLr) {
             WEFT_TRY(Steps(base + "total_num_steps", flags_.total_steps, 0, made.total_steps));
-            if (made.total_steps == 0) {
+            if (made.total_steps == 0 && !IsAuto(base + "total_num_steps")) {
                 return Wrong(base + "total_num_steps",
                              "the number of updates, in the file or on "
                              "the command line");
@@ -283,7 +288,9 @@ class Resolver {
                             base, formats::hf::Shown(shape)));
         }
         made.log_warmup = shape != "linear";
-        const Status checked = CheckSchedule(made);
+        Schedule whole = made;
+        if (whole.total_steps == 0) whole.total_steps = std::max<int64_t>(1, made.warmup_steps);
+        const Status checked = CheckSchedule(whole);
         if (!checked.ok())
             return Error{checked.error().code, where_ + ": " + checked.error().message};
         out_.schedule = made;
@@ -301,9 +308,10 @@ class Resolver {
     }
 
     // A size that "auto" makes of the model's width.
-    Status Sized(std::string_view path, double of_hidden, int64_t& out) {
+    template <typename Number>
+    Status Sized(std::string_view path, double of_hidden, Number& out) {
         if (!IsAuto(path)) {
-            out = Int(path).value_or(out);
+            if (const auto said = Int(path)) out = *said;
             return {};
         }
         if (flags_.hidden_size <= 0) return Wrong(path, "a number: the model's width isn't known");
@@ -330,7 +338,12 @@ class Resolver {
     Status Zero() {
         const std::string base = "zero_optimization.";
         DsZero& zero = out_.zero;
-        zero.stage = static_cast<int>(Int(base + "stage").value_or(0));
+        const auto stage = Int(base + "stage");
+        if (stage && flags_.stage && *stage != *flags_.stage) {
+            return Differs(base + "stage", static_cast<double>(*stage),
+                           static_cast<double>(*flags_.stage));
+        }
+        zero.stage = static_cast<int>(stage ? *stage : flags_.stage.value_or(0));
         if (Find(base + "overlap_comm") != nullptr && !IsAuto(base + "overlap_comm")) {
             zero.overlap_comm = Bool(base + "overlap_comm");
         }
@@ -339,10 +352,7 @@ class Resolver {
         WEFT_TRY(Sized(base + "stage3_prefetch_bucket_size", 0.9 * h * h, zero.prefetch_bucket));
         WEFT_TRY(
             Sized(base + "stage3_param_persistence_threshold", 10 * h, zero.persistence_threshold));
-        zero.allgather_bucket = Int(base + "allgather_bucket_size").value_or(zero.allgather_bucket);
-        zero.max_live_parameters =
-            Int(base + "stage3_max_live_parameters").value_or(zero.max_live_parameters);
-        zero.max_reuse = Int(base + "stage3_max_reuse_distance").value_or(zero.max_reuse);
+        zero.allgather_bucket = Int(base + "allgather_bucket_size");
         zero.gather_weights_on_save = Bool(base + "stage3_gather_16bit_weights_on_model_save");
         WEFT_TRY(Offload(base + "offload_optimizer", Bool(base + "cpu_offload"), zero.optimizer));
         WEFT_TRY(
@@ -378,13 +388,10 @@ class Resolver {
 
     Status Rest() {
         out_.activations.given = Find("activation_checkpointing") != nullptr;
-        out_.activations.checkpoints = Int("activation_checkpointing.number_checkpoints");
         out_.activations.on_cpu = Bool("activation_checkpointing.cpu_checkpointing");
         WEFT_TRY(TypeOf("communication_data_type", out_.communication));
         WEFT_TRY(TypeOf("data_types.grad_accum_dtype", out_.accumulate));
         out_.steps_per_print = Int("steps_per_print");
-        out_.wall_clock_breakdown = Bool("wall_clock_breakdown");
-        out_.memory_breakdown = Bool("memory_breakdown");
         out_.drop_last = Bool("dataloader_drop_last");
         out_.tensorboard = Monitor("tensorboard");
         out_.csv = Monitor("csv_monitor");

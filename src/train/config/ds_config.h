@@ -14,7 +14,7 @@
 // int(0.9 h h), stage3_param_persistence_threshold 10 h, with h the hidden size. Where neither the
 // file nor the command line says: lr 5e-5, betas 0.9 and 0.999, eps 1e-8, weight decay 0, clipping
 // at 1, no warm-up, a micro-batch of 1, and accumulation of 1. "auto" anywhere else is the default,
-// with a warning.
+// with a warning. A file without gradient_clipping doesn't clip, as in DeepSpeed.
 //
 // Errors: kCorrupt: no JSON, or a value of the wrong type or out of range, with its path, what was
 // expected and what is there; kUsage: file and command line, or the file and itself, contradict
@@ -42,7 +42,8 @@ struct DsFlags {
     int64_t ranks = 1;        // data-parallel ones
     int64_t hidden_size = 0;  // of the model; 0: not known, and "auto" of bucket sizes is refused
     std::optional<int64_t> micro_batch, accumulation, train_batch;
-    std::optional<int64_t> warmup_steps, total_steps;
+    std::optional<int64_t> warmup_steps, total_steps;  // "auto" without total_steps: of the run, 0
+    std::optional<int64_t> stage;                      // of ZeRO
     std::optional<double> clip, lr, beta1, beta2, eps, weight_decay;
     std::optional<Precision> precision;  // "auto" of fp16 and bf16 without it: bf16
 };
@@ -79,16 +80,15 @@ struct DsOffload {
 struct DsZero {
     int stage = 0;
     std::optional<bool> overlap_comm;                                       // empty: as Weft has it
-    int64_t reduce_bucket = 500'000'000, allgather_bucket = 500'000'000;    // elements
-    int64_t prefetch_bucket = 50'000'000, persistence_threshold = 100'000;  // elements
-    int64_t max_live_parameters = 1'000'000'000, max_reuse = 1'000'000'000;  // elements
+    // Elements; empty: as Weft has it.
+    std::optional<int64_t> reduce_bucket, allgather_bucket, prefetch_bucket;
+    int64_t persistence_threshold = 100'000;  // elements
     bool gather_weights_on_save = false;
     DsOffload optimizer, parameters;
 };
 
 struct DsActivations {
-    bool given = false;                  // the section is there
-    std::optional<int64_t> checkpoints;  // number_checkpoints
+    bool given = false;  // the section is there
     bool on_cpu = false;
 };
 
@@ -109,7 +109,6 @@ struct DsConfig {
     std::optional<Precision> communication;  // communication_data_type
     std::optional<Precision> accumulate;     // data_types.grad_accum_dtype
     std::optional<int64_t> steps_per_print;
-    bool wall_clock_breakdown = false, memory_breakdown = false;
     bool drop_last = false;  // dataloader_drop_last
     DsMonitor tensorboard, csv;
     std::vector<std::string> warnings;  // "zero_optimization.x: ..."

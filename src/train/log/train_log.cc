@@ -174,6 +174,7 @@ Status TrainLog::Add(int64_t step, std::span<const double> values) {
         WEFT_TRY(Append(options_.jsonl, row.dump() + "\n"));
     }
     for (size_t i = 0; events_ && i < values.size(); ++i) {
+        if (std::isnan(values[i])) continue;  // (a row without this value)
         WEFT_TRY(events_->AddScalar("train/" + options_.columns[i], step, values[i]));
     }
     return {};

@@ -35,7 +35,8 @@ class TrainLog {
     TrainLog(TrainLog&&) noexcept = default;
     TrainLog& operator=(TrainLog&&) noexcept = default;
 
-    // One value a column. TensorBoard's tags are "train/COLUMN".
+    // One value a column; not-a-number, which TensorBoard doesn't get, where the row has none.
+    // TensorBoard's tags are "train/COLUMN".
     Status Add(int64_t step, std::span<const double> values);
     // Into TensorBoard and JSON lines ({"step", "name", "text"}).
     Status AddText(int64_t step, std::string_view name, std::string_view text);

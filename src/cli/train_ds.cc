@@ -1,0 +1,61 @@
+#include "cli/train_ds.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+#include <vector>
+
+#include "formats/model_file.h"
+#include "model/hyper.h"
+
+namespace weft::cli {
+namespace {
+
+train::DsFlags FlagsOf(const CLI::App& command, const train::TrainJob& job) {
+    const train::TrainerOptions& t = job.trainer;
+    train::DsFlags flags;
+    const auto take = [&](const char* flag, auto& to, auto value) {
+        if (command.count(flag) > 0) to = value;
+    };
+    take("--micro-batch", flags.micro_batch, t.micro_batch);
+    take("--grad-accum", flags.accumulation, t.accumulation);
+    take("--warmup-steps", flags.warmup_steps, job.schedule.warmup_steps);
+    take("--zero", flags.stage, t.zero);
+    take("--clip", flags.clip, t.clip);
+    take("--lr", flags.lr, job.schedule.rate);
+    take("--betas", flags.beta1, t.adam.beta1);
+    take("--betas", flags.beta2, t.adam.beta2);
+    take("--eps", flags.eps, t.adam.eps);
+    take("--weight-decay", flags.weight_decay, t.adam.weight_decay);
+    take("--dtype", flags.precision, t.bf16 ? train::Precision::kBf16 : train::Precision::kF32);
+    if (job.steps > 0) flags.total_steps = job.steps;
+    return flags;
+}
+
+}  // namespace
+
+Status ResolveDs(const CLI::App& command, const std::string& path, int ranks, train::TrainJob& job,
+                 train::ExportWords& save, train::DsTelling& telling) {
+    const train::TrainerOptions& t = job.trainer;
+    train::DsFlags flags = FlagsOf(command, job);
+    WEFT_ASSIGN(const train::TrainLayout layout,
+                train::MakeTrainLayout(ranks, 0, t.tp, t.pp, t.dp, t.split));
+    flags.ranks = layout.dp;
+    WEFT_ASSIGN(const auto source, formats::OpenModel(t.model));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    flags.hidden_size = hyper.hidden;
+    WEFT_ASSIGN(const train::DsConfig config, train::ReadDsConfig(path, flags));
+    const train::DsGiven given{.schedule = command.count("--schedule") > 0,
+                               .recompute = command.count("--recompute") > 0,
+                               .save_type = command.count("--save-type") > 0};
+    std::vector<std::string> notes;
+    WEFT_TRY(train::ApplyDsConfig(config, path, given, job, save, telling, notes));
+    for (const std::string& warning : config.warnings) {
+        fmt::print(stderr, "{}: warning: {}\n", path, warning);
+    }
+    for (const std::string& note : notes) fmt::print(stderr, "{}: note: {}\n", path, note);
+    return {};
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,207 @@
+#include "train/config/ds_apply.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::train {
+namespace {
+
+std::string_view NameOf(Precision precision) {
+    switch (precision) {
+        case Precision::kF32: return "fp32";
+        case Precision::kF16: return "fp16";
+        case Precision::kBf16: return "bf16";
+    }
+    return "";
+}
+
+class Applier {
+  public:
+    Applier(const DsConfig& config, const std::string& where, const DsGiven& given,
+            std::vector<std::string>& notes)
+        : config_(config), where_(where), given_(given), notes_(notes) {}
+
+    Status Job(TrainJob& job) {
+        job.trainer.micro_batch = config_.micro_batch;
+        job.trainer.accumulation = config_.accumulation;
+        job.trainer.clip = config_.clip;
+        job.drop_last = config_.drop_last;
+        ApplyPrecision(job.trainer);
+        WEFT_TRY(ApplyOptimizer(job));
+        WEFT_TRY(ApplySchedule(job.schedule));
+        ApplyZero(job.trainer);
+        NoteOffload();
+        if (config_.activations.given && !given_.recompute) job.trainer.recompute = "full";
+        return {};
+    }
+
+    Status Save(ExportWords& save) const {
+        if (!config_.zero.gather_weights_on_save) return {};
+        const std::string type = config_.precision == Precision::kF16 ? "F16" : "BF16";
+        if (given_.save_type && save.type != type) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}: zero_optimization.stage3_gather_16bit_weights_on_model_save is "
+                             "true, which is --save-type {}, but the command line says {}. Leave "
+                             "one of the two out",
+                             where_, type, save.type);
+        }
+        save.type = type;
+        return {};
+    }
+
+    DsTelling Telling() const {
+        DsTelling telling;
+        telling.print_every = std::max<int64_t>(1, config_.steps_per_print.value_or(1));
+        const auto folder = [](const DsMonitor& monitor) {
+            return (monitor.path.empty() ? "." : monitor.path) + "/" + monitor.job;
+        };
+        if (config_.csv.enabled) telling.csv = folder(config_.csv) + "/log.csv";
+        if (config_.tensorboard.enabled) telling.tensorboard = folder(config_.tensorboard);
+        return telling;
+    }
+
+  private:
+    template <typename... Args>
+    void Note(fmt::format_string<Args...> format, Args&&... args) {
+        notes_.push_back(fmt::format(format, std::forward<Args>(args)...));
+    }
+
+    void ApplyPrecision(TrainerOptions& trainer) {
+        trainer.bf16 = config_.precision != Precision::kF32;
+        if (config_.precision == Precision::kF16) {
+            Note("fp16.enabled: bfloat16 takes float16's place: the range of float32, so that "
+                 "nothing overflows and losses need no scaling, with 8 bits of precision for 11");
+        }
+        // What gradients are kept, added up and sent as.
+        const Precision here = trainer.bf16 ? Precision::kBf16 : Precision::kF32;
+        const auto differs = [&](const char* key, const std::optional<Precision>& asked) {
+            if (asked && *asked != here) {
+                Note("{}: {} is not obeyed: gradients of matrices are {}, as they are computed; "
+                     "sums are made in float32", key, NameOf(*asked), NameOf(here));
+            }
+        };
+        differs("communication_data_type", config_.communication);
+        differs("data_types.grad_accum_dtype", config_.accumulate);
+    }
+
+    Error Lacks(std::string_view what) const {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} is not supported: training has AdamW, with bias correction", where_,
+                         what);
+    }
+
+    Status ApplyOptimizer(TrainJob& job) {
+        if (!config_.optimizer) return {};
+        const DsOptimizer& from = *config_.optimizer;
+        switch (from.kind) {
+            case DsOptimizerKind::kAdamW: break;
+            case DsOptimizerKind::kAdam:
+                // Without decay the two are the same.
+                if (from.weight_decay != 0) {
+                    return Lacks("optimizer Adam with adam_w_mode false and a weight decay");
+                }
+                break;
+            case DsOptimizerKind::kSgd: return Lacks("optimizer.type SGD");
+            case DsOptimizerKind::kAdafactor: return Lacks("optimizer.type Adafactor");
+        }
+        if (!from.bias_correction) return Lacks("optimizer.params.bias_correction false");
+        job.trainer.adam = {from.beta1, from.beta2, from.eps, from.weight_decay};
+        job.schedule.rate = from.lr;
+        if (from.weight_decay != 0) {
+            Note("optimizer.params.weight_decay: norm weights and biases are not decayed");
+        }
+        return {};
+    }
+
+    Status ApplySchedule(Schedule& schedule) const {
+        if (!config_.schedule) return {};
+        if (given_.schedule && schedule.kind != config_.schedule->kind) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}: scheduler.type is {}, but the command line says --schedule {}. "
+                             "Leave one of the two out",
+                             where_, ScheduleName(config_.schedule->kind),
+                             ScheduleName(schedule.kind));
+        }
+        schedule = *config_.schedule;
+        return {};
+    }
+
+    // A unit is both what is gathered and what is reduced at once, so the least bucket counts.
+    void ApplyZero(TrainerOptions& trainer) const {
+        const DsZero& zero = config_.zero;
+        trainer.zero = zero.stage;
+        const auto& gathered = zero.stage == 3 ? zero.prefetch_bucket : zero.allgather_bucket;
+        if (zero.reduce_bucket || gathered) {
+            const int64_t least = std::min(zero.reduce_bucket.value_or(INT64_MAX),
+                                           gathered.value_or(INT64_MAX));
+            trainer.unit_elements = std::max<int64_t>(1, least);
+        }
+        trainer.whole_elements = zero.stage == 3 ? zero.persistence_threshold : 0;
+    }
+
+    void NoteOffload() {
+        const auto note = [&](const char* key, const DsOffload& offload) {
+            if (offload.device == DsDevice::kNone) return;
+            Note("zero_optimization.{}: everything is in the memory of the hosts already{}", key,
+                 offload.device == DsDevice::kNvme ? ", and stays there: nothing goes to nvme_path"
+                                                   : "");
+        };
+        note("offload_optimizer", config_.zero.optimizer);
+        note("offload_param", config_.zero.parameters);
+    }
+
+    const DsConfig& config_;
+    const std::string& where_;
+    const DsGiven& given_;
+    std::vector<std::string>& notes_;
+};
+
+}  // namespace
+
+Status ApplyDsConfig(const DsConfig& config, const std::string& where, const DsGiven& given,
+                     TrainJob& job, ExportWords& save, DsTelling& telling,
+                     std::vector<std::string>& notes) {
+    Applier applier(config, where, given, notes);
+    WEFT_TRY(applier.Job(job));
+    WEFT_TRY(applier.Save(save));
+    telling = applier.Telling();
+    return {};
+}
+
+nlohmann::ordered_json ResolvedJson(const TrainJob& job, const ExportWords& save,
+                                    const TrainLayout& layout, int64_t steps) {
+    const TrainerOptions& t = job.trainer;
+    const Schedule& s = job.schedule;
+    return {{"train_batch_size", t.micro_batch * t.accumulation * layout.dp},
+            {"micro_batch", t.micro_batch},
+            {"accumulation", t.accumulation},
+            {"dp", layout.dp},
+            {"tp", layout.tp()},
+            {"pp", layout.pp()},
+            {"steps", steps},
+            {"precision", t.bf16 ? "bf16" : "f32"},
+            {"zero", t.zero},
+            {"unit_elements", t.unit_elements},
+            {"whole_elements", t.whole_elements},
+            {"recompute", t.recompute},
+            {"optimizer",
+             {{"type", "AdamW"},
+              {"lr", s.rate},
+              {"betas", {t.adam.beta1, t.adam.beta2}},
+              {"eps", t.adam.eps},
+              {"weight_decay", t.adam.weight_decay}}},
+            {"schedule",
+             {{"type", ScheduleName(s.kind)},
+              {"warmup_steps", s.warmup_steps},
+              {"warmup_min", s.warmup_min},
+              {"log_warmup", s.log_warmup},
+              {"end", s.end},
+              {"total_steps", s.total_steps == 0 ? steps : s.total_steps}}},
+            {"clip", t.clip},
+            {"drop_last", job.drop_last},
+            {"save_type", save.type}};
+}
+
+}  // namespace weft::train

@@ -1,0 +1,27 @@
+#include "train/evaluate.h"
+
+#include <cmath>
+#include <utility>
+
+namespace weft::train {
+
+Result<Evaluation> EvaluateAll(Trainer& trainer, Loader loader) {
+    Evaluation all;
+    double sum = 0;
+    while (true) {
+        WEFT_ASSIGN(const auto batch, loader.Next());
+        if (!batch) break;
+        if (batch->global_targets == 0) continue;
+        WEFT_ASSIGN(const StepReport report, trainer.Evaluate(*batch));
+        sum += report.loss * static_cast<double>(report.targets);
+        all.targets += report.targets;
+    }
+    all.loss = sum / static_cast<double>(all.targets);
+    if (std::isfinite(all.loss)) return all;
+    return MakeError(ErrorCode::kCorrupt,
+                     "the loss over the {} targets of the test part is {}: training has diverged. "
+                     "Use a lower --lr or a longer warm-up",
+                     all.targets, all.loss);
+}
+
+}  // namespace weft::train
