@@ -253,7 +253,7 @@ Status Train(TrainFlags& flags) {
     return {};
 }
 
-void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
+void AddResultFlags(CLI::App& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
     app.add_option("--output-dir", flags.output, "Folder of the result and the logs");
     app.add_option("--save-format", flags.save.format,
@@ -275,6 +275,10 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
                    "With --save-every and several ranks: a rank that is lost is started again, and "
                    "all go on from the last checkpoint, so often")
         ->capture_default_str();
+}
+
+void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
+    train::TrainJob& job = flags.job;
     app.add_option("--ds-config", flags.ds_config,
                    "DeepSpeed's configuration (JSON); flags fill in its \"auto\" "
                    "(docs/deepspeed.md)");
@@ -351,6 +355,7 @@ void AddTrain(CLI::App& app, int& status) {
     command->footer(kFooter);
     AddModel(*command, flags->job.trainer.model, flags->common.pull);
     AddDataFlags(*command, flags->job.data);
+    AddResultFlags(*command, *flags);
     AddTrainingFlags(*command, *flags);
     AddRankFlags(*command, flags->common);
     command

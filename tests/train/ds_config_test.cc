@@ -233,7 +233,8 @@ TEST(DsConfig, PrecisionOffloadAndTheRest) {
 }
 
 TEST(DsConfig, WhatHasNoEffectIsSaid) {
-    const DsConfig config = Read(R"({"dump_state": true, "wall_clock_breakdown": true, "sparse_gradients": false,
+    const DsConfig config = Read(R"({"dump_state": true, "wall_clock_breakdown": true,
+        "sparse_gradients": false,
         "flops_profiler": {"enabled": true}, "comms_logger": {"enabled": false},
         "curriculum_learning": {"enabled": false}, "gradient_allreduce_op": "mean",
         "zero_optimization": {"stage": 1, "sub_group_size": 1e9, "overlap_com": true,

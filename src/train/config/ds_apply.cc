@@ -88,8 +88,8 @@ class Applier {
 
     Error Lacks(std::string_view what) const {
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: {} is not supported: training has AdamW, with bias correction", where_,
-                         what);
+                         "{}: {} is not supported: training has AdamW, with bias correction",
+                         where_, what);
     }
 
     Status ApplyOptimizer(TrainJob& job) {
