@@ -17,6 +17,10 @@ constexpr int64_t kAgreeMs = 600'000;
 // Beside weights and activations: code, tokenizer, data, links, the allocator.
 constexpr uint64_t kOverheadBytes = 64ull << 20;
 
+bool HasTarget(const Sequence& sequence) {
+    return std::ranges::any_of(sequence.targets, [](int32_t target) { return target >= 0; });
+}
+
 Result<program::Recompute> FindRecompute(const std::string& name) {
     if (name == "none") return program::Recompute::kNone;
     if (name == "selective") return program::Recompute::kSelective;
@@ -127,12 +131,12 @@ Status Trainer::CheckMemory() {
 
 Status Trainer::RunPass(const Batch& batch, int64_t micro_batch, Pass pass, int slot) {
     backend::TrainingStep step;
+    const auto micro = static_cast<size_t>(options_.micro_batch);
+    const std::span<const Sequence> all = batch.sequences;
+    const size_t begin = std::min(static_cast<size_t>(micro_batch) * micro, all.size());
+    const auto sequences = all.subspan(begin, std::min(micro, all.size() - begin));
     if (pass != Pass::kBackward) {
-        const auto micro = static_cast<size_t>(options_.micro_batch);
-        const std::span<const Sequence> all = batch.sequences;
-        const size_t begin = std::min(static_cast<size_t>(micro_batch) * micro, all.size());
-        WEFT_TRY(micro_.Fill(all.subspan(begin, std::min(micro, all.size() - begin)),
-                             hyper_.vocab, source_->name()));
+        WEFT_TRY(micro_.Fill(sequences, hyper_.vocab, source_->name()));
         positions_ += micro_.positions();
     }
     const auto gradient =
@@ -146,8 +150,8 @@ Status Trainer::RunPass(const Batch& batch, int64_t micro_batch, Pass pass, int 
     } else {
         WEFT_TRY(training_->Run(step, groups_.ForSteps()));
     }
-    const int64_t first = micro_batch * options_.micro_batch;
-    const bool counts = first < static_cast<int64_t>(batch.sequences.size());
+    // (A row that stands in for no target has a loss, too.)
+    const bool counts = std::ranges::any_of(sequences, HasTarget);
     if (pass != Pass::kForward && counts) loss_sum_ += training_->loss();
     return {};
 }

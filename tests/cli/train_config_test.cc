@@ -48,8 +48,9 @@ class TrainConfig : public testing::Test {
         return lines;
     }
     void ExpectRefused(const std::string& text, const Words& more, const std::string& words) {
-        const Ran ran = Train(Words{"--ds-config", Write(text), "--steps", "1"} + more);
-        EXPECT_EQ(ran.status, 2) << text << ran.err;
+        const Ran ran = Train(Words{"--ds-config", Write(text)} + more);
+        const bool lacks = words.find("not supported") != words.npos;
+        EXPECT_EQ(ran.status, lacks ? 1 : 2) << text << ran.err;
         EXPECT_NE(ran.err.find(words), std::string::npos) << ran.err;
     }
 
@@ -149,11 +150,13 @@ TEST_F(TrainConfig, ContradictionsAreNamed) {
     ExpectRefused(R"({"zero_optimization": {"gather_16bit_weights_on_model_save": true}})",
                   {"--save-type", "F32"}, "--save-type BF16, but the command line says F32");
     ExpectRefused(R"({"optimizer": {"type": "SGD"}})", {}, "optimizer.type SGD is not supported");
-    ExpectRefused(R"({"optimizer": {"type": "Adafactor"}})", {}, "Adafactor is not supported");
+    ExpectRefused(R"({"optimizer": {"type": "Adafactor"}})", {},
+                  "optimizer.type Adafactor is not supported");
     ExpectRefused(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false,
-                      "weight_decay": 0.1}}})", {}, "adam_w_mode false");
+                      "weight_decay": 0.1}}})",
+                  {}, "adam_w_mode false and a weight decay is not supported");
     ExpectRefused(R"({"dataloader_drop_last": true, "train_micro_batch_size_per_gpu": 500})",
-                  {"--steps", "0"}, "less than one batch of 500 sequences");
+                  {}, "less than one batch of 500 sequences");
 }
 
 TEST_F(TrainConfig, WhatIsDoneInAnotherWayIsNoted) {
@@ -236,7 +239,8 @@ TEST_F(TrainConfig, TheTestPartIsEvaluated) {
         const auto other = Evaluations(Lines(words));
         ASSERT_EQ(other.size(), epochs.size());
         for (const auto& [step, loss] : epochs) {
-            EXPECT_TRUE(std::abs(other.at(step) / loss - 1) <= 2e-5) << step;
+            EXPECT_TRUE(std::abs(other.at(step) / loss - 1) <= 2e-5)
+                << step << ": " << other.at(step) << " and " << loss;
         }
     }
     const Ran none = Train({"--eval-every", "2"});
@@ -257,14 +261,16 @@ Sent Count(const std::string& model, int stage, int64_t unit_elements) {
     const auto hyper = model::ReadHyper(**source);
     const auto plan = model::PlanShards(*hyper, **source, {});
     train::GraphOptions options;
-    options.zero = {.stage = stage, .ranks = 2, .unit_elements = unit_elements};
+    options.zero.stage = stage;
+    options.zero.ranks = 2;
+    options.zero.unit_elements = unit_elements;
     const auto graph = train::BuildTrainingGraph(*hyper, plan->shards[0], **source, options);
     EXPECT_TRUE(graph.ok());
     Sent sent;
     for (const program::Unit& unit : graph->units) {
         (unit.whole ? sent.vectors : sent.matrices) += unit.elements;
     }
-    const program::Program& program = graph->program.program;
+    const program::Program& program = graph->program.differentiated.program;
     for (const program::Op& op : program.ops) {
         if (op.kind() != program::OpKind::kGatherShares) continue;
         sent.gathered += program.value(op.outputs[0]).shape.Elements(0, 0);
