@@ -29,9 +29,13 @@ void AddOwn(const TrainState& state, const std::string& tensor, const Request& w
             if (member.weight.slice.name != tensor) continue;
             const Holding block = BlockOf(member.weight);
             const int64_t elements = block.rows * block.cols;
+            // Elements of the wanted rows, all columns.
+            const int64_t first = member.begin + (wanted.row - block.row) * block.cols;
+            const int64_t last =
+                std::min(first + wanted.rows * block.cols, member.begin + elements);
             for (const ElementRange& sole : part.sole) {
-                const int64_t begin = std::max(sole.begin, member.begin);
-                const int64_t end = std::min(sole.end, member.begin + elements);
+                const int64_t begin = std::max({sole.begin, member.begin, first});
+                const int64_t end = std::min(sole.end, last);
                 for (int64_t at = begin; at < end; ++at) {
                     const int64_t row = block.row + (at - member.begin) / block.cols - wanted.row;
                     const int64_t col = block.col + (at - member.begin) % block.cols - wanted.col;

@@ -143,13 +143,24 @@ class Run {
             done = checkpoint->manifest().step;
         }
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
-        if (listener_ != nullptr) WEFT_TRY(listener_->OnStart(*trainer, done + 1, steps));
-        WEFT_TRY(Steps(*trainer, loader, data, done + 1, steps));
+        const Status ended = WithTrainer(*trainer, loader, data, done + 1, steps);
+        // Said while the Trainer is there: what it still sends to others, who may wait for what
+        // will never come, ends by the verdict that this becomes.
+        if (!ended.ok() && ended.error().code != ErrorCode::kPeerLost) {
+            return cluster_.ReportFailure(ended.error());
+        }
+        return ended;
+    }
+
+    Status WithTrainer(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t first,
+                       int64_t steps) {
+        if (listener_ != nullptr) WEFT_TRY(listener_->OnStart(trainer, first, steps));
+        WEFT_TRY(Steps(trainer, loader, data, first, steps));
         if (listener_ != nullptr) {
-            const auto trained = trainer->Export();
+            const auto trained = trainer.Export();
             WEFT_TRY(listener_->OnTrained(*trained));
         } else {
-            WEFT_TRY(trainer->ServeExport());
+            WEFT_TRY(trainer.ServeExport());
         }
         return Gather();
     }

@@ -52,21 +52,33 @@ std::string ToText(const std::vector<Unit>& units, int replica) {
     return json{{"replica", replica}, {"holds", std::move(all)}}.dump();
 }
 
+std::vector<Holding> FromText(const std::string& text, int& replica) {
+    const json parsed = json::parse(text);
+    parsed.at("replica").get_to(replica);
+    std::vector<Holding> holdings;
+    for (const json& h : parsed.at("holds")) {
+        holdings.push_back({h.at(0), h.at(1), h.at(2), h.at(3), h.at(4)});
+    }
+    return holdings;
+}
+
 // What the ranks of the same replica that come before this one have. names: grows by all tensors.
 Result<std::vector<Holding>> EarlierHoldings(const std::vector<std::string>& texts, int rank,
                                              int replica,
                                              std::set<std::string, std::less<>>& names) {
     std::vector<Holding> earlier;
     for (int r = 0; r < static_cast<int>(texts.size()); ++r) {
-        const json other = json::parse(texts[static_cast<size_t>(r)], nullptr, false);
-        if (!other.is_object() || !other.contains("holds")) {
-            return MakeError(ErrorCode::kCorrupt, "rank {} says nothing of its weights", r);
+        int of_replica = -1;
+        std::vector<Holding> holdings;
+        try {
+            holdings = FromText(texts[static_cast<size_t>(r)], of_replica);
+        } catch (const json::exception& error) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "rank {} does not say which weights it has: {}", r, error.what());
         }
-        for (const json& h : other.at("holds")) {
-            names.insert(h.at(0).get<std::string>());
-            if (other.at("replica") != replica || r >= rank) continue;
-            earlier.push_back({h.at(0), h.at(1), h.at(2), h.at(3), h.at(4)});
-        }
+        for (const Holding& holding : holdings) names.insert(holding.tensor);
+        if (of_replica != replica || r >= rank) continue;
+        earlier.insert(earlier.end(), holdings.begin(), holdings.end());
     }
     return earlier;
 }
