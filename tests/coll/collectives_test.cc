@@ -11,6 +11,7 @@
 #include "coll/comm.h"
 #include "coll/wire.h"
 #include "support/ranks.h"
+#include "tensor/half.h"
 
 namespace weft::coll {
 namespace {
@@ -248,6 +249,37 @@ TEST_P(CollectivesTest, ReduceScatterSumsUnevenParts) {
                                                : static_cast<float>(Addend(comm.rank(), i));
                     wrong += !(data[i] == expected);
                 }
+            }
+            ASSERT_EQ(0u, wrong) << "round " << round;
+        }
+    });
+}
+
+// Of BF16 values, each piece once, in float.
+TEST_P(CollectivesTest, ReduceScatterOfNarrowValuesSumsInFloat) {
+    OnRanks(31, [](Comm& comm, std::mt19937& random) {
+        const auto addend = [](int rank, size_t i) {
+            return F32ToBF16(static_cast<float>(Addend(rank, i)));
+        };
+        for (int round = 0; round < 40; round++) {
+            const std::vector<size_t> counts = RandomCounts(comm.size(), random);
+            const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
+            std::vector<uint16_t> data(total);
+            for (size_t i = 0; i < total; i++) data[i] = addend(comm.rank(), i);
+            const auto own = static_cast<size_t>(comm.rank());
+            const size_t begin =
+                std::accumulate(counts.begin(), counts.begin() + comm.rank(), size_t{0});
+            std::vector<float> sums(counts[own], NAN);
+            const auto take = [&](size_t at, std::span<const float> piece) {
+                std::ranges::copy(piece, sums.begin() + static_cast<ptrdiff_t>(at));
+            };
+            const std::span<const uint16_t> view = data;
+            ASSERT_TRUE(comm.ReduceScatter(view, counts, take, Tag(round)).ok());
+            size_t wrong = 0;
+            for (size_t i = 0; i < sums.size(); i++) {
+                float expected = BF16ToF32(addend(0, begin + i));
+                for (int r = 1; r < comm.size(); r++) expected += BF16ToF32(addend(r, begin + i));
+                wrong += !(sums[i] == expected);
             }
             ASSERT_EQ(0u, wrong) << "round " << round;
         }

@@ -108,6 +108,25 @@ TEST_P(Models, EveryLayoutGivesTheGradientsOfOneRank) {
     }
 }
 
+// What is computed again is the same: the gradients are, to the bit. And it takes less memory.
+TEST_P(Models, RecomputedGradientsAreTheSame) {
+    using program::Recompute;
+    for (const model::Layout& layout : {model::Layout{}, Tp(2, {2, 1})}) {
+        Training<double> kept(hyper_, source_, layout);
+        kept.Run(batch_);
+        int64_t least = program::PlanArena(kept.ranks()[0].program, 512, 512).size_bytes;
+        for (const Recompute what : {Recompute::kSelective, Recompute::kFull}) {
+            Training<double> training(hyper_, source_, layout, {}, what);
+            training.Run(batch_);
+            EXPECT_EQ(training.Gradients(kSame), kept.Gradients(kSame));
+            const int64_t bytes =
+                program::PlanArena(training.ranks()[0].program, 512, 512).size_bytes;
+            EXPECT_LT(bytes, least);
+            least = bytes;
+        }
+    }
+}
+
 // Partial gradients of whole weights must not be all-reduced together with what earlier steps left.
 TEST_P(Models, GradientsOfTwoStepsAdd) {
     Tensors expected = OneRank();

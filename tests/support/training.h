@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "program/differentiate.h"
+#include "program/recompute.h"
 #include "support/interpreter.h"
 #include "support/tiny_model.h"
 
@@ -57,9 +58,11 @@ class Training {
   public:
     // `frozen`: tensors that get no gradient.
     Training(const model::Hyper& hyper, const TinySource& source, const model::Layout& layout,
-             const std::vector<std::string>& frozen = {})
+             const std::vector<std::string>& frozen = {},
+             program::Recompute recompute = program::Recompute::kNone)
         : source_(source),
           layout_(layout),
+          recompute_(recompute),
           world_(Backward(Build(hyper, source, layout, {DType::kF32, false}), frozen), layout.tp) {
         for (size_t rank = 0; rank < world_.size(); ++rank) BindWeights(rank);
     }
@@ -114,7 +117,7 @@ class Training {
             }
             auto result = program::Differentiate(program, options);
             EXPECT_TRUE(result.ok()) << result.error().message;
-            ranks_.push_back(std::move(result).value());
+            ranks_.push_back(program::WithRecompute(std::move(result).value(), recompute_));
             programs.push_back(ranks_.back().program);
         }
         return programs;
@@ -179,6 +182,7 @@ class Training {
 
     const TinySource& source_;
     model::Layout layout_;
+    const program::Recompute recompute_;
     std::vector<program::Differentiated> ranks_;
     World<Real> world_;
 };

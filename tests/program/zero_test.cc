@@ -1,0 +1,125 @@
+// ZeRO's transformation: where weights and gradients lie, and what goes over the wire.
+#include "program/zero.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "program/cost.h"
+#include "support/tiny_model.h"
+
+namespace weft::program {
+namespace {
+
+Differentiated Tiny() {
+    const model::Hyper hyper = support::TinyHyper("qwen2", false);
+    const support::TinySource source(hyper);
+    const Program forward = support::Build(hyper, source, {}, {DType::kF32, false})[0];
+    DifferentiateOptions options;
+    options.output = forward.Find("logits");
+    return Differentiate(forward, options).value();
+}
+
+int64_t Elements(const std::vector<Unit>& units, bool whole) {
+    int64_t sum = 0;
+    for (const Unit& unit : units) sum += unit.whole == whole ? unit.elements : 0;
+    return sum;
+}
+
+struct Wire {
+    int64_t gathered = 0, reduced = 0;
+};
+Wire WireOf(const Program& program) {
+    Wire wire;
+    const std::vector<OpCost> costs = Cost(program, 8, 4, 0);
+    for (size_t i = 0; i < costs.size(); ++i) {
+        const OpKind kind = program.ops[i].kind();
+        if (kind == OpKind::kGatherShares) wire.gathered += costs[i].wire_bytes / 4;
+        if (kind == OpKind::kReduceShares) wire.reduced += costs[i].wire_bytes / 4;
+    }
+    return wire;
+}
+
+TEST(Zero, EveryWeightLiesInOneUnitAndNoTwoOverlap) {
+    const Differentiated plain = Tiny();
+    for (const int64_t most : {int64_t{1}, int64_t{2000}, int64_t{1} << 24}) {
+        for (int stage = 0; stage <= 3; ++stage) {
+            for (int rank = 0; rank < 3; ++rank) {
+                const ZeroProgram zero = ShareOut(plain, {stage, 3, rank, most, 0, {}});
+                size_t members = 0;
+                for (const Unit& unit : zero.units) {
+                    int64_t end = 0;
+                    for (const Unit::Member& member : unit.members) {
+                        EXPECT_GE(member.begin, end);
+                        end = member.begin + member.weight.shape.Elements(0, 0);
+                        ++members;
+                        EXPECT_TRUE(stage == 0 || unit.whole || member.weight.shape.rank == 2);
+                    }
+                    EXPECT_LE(end, unit.elements);
+                    EXPECT_EQ(std::accumulate(unit.parts.begin(), unit.parts.end(), int64_t{0}),
+                              unit.elements);
+                    EXPECT_EQ(unit.weights_shared, stage == 3 && !unit.whole);
+                    EXPECT_EQ(unit.gradients_shared, stage >= 2 && !unit.whole);
+                }
+                EXPECT_EQ(members, plain.gradients.size());
+                EXPECT_TRUE(CheckShapes(zero.differentiated.program).ok());
+            }
+        }
+    }
+}
+
+TEST(Zero, OwnPartsMakeTheWhole) {
+    const Differentiated plain = Tiny();
+    for (size_t u = 0; u < ShareOut(plain, {1, 4, 0, 2000, 0, {}}).units.size(); ++u) {
+        int64_t at = 0;
+        for (int rank = 0; rank < 4; ++rank) {
+            const Unit unit = ShareOut(plain, {1, 4, rank, 2000, 0, {}}).units[u];
+            if (unit.whole) {
+                EXPECT_EQ(unit.own_count, unit.elements);
+                at = unit.elements;
+                continue;
+            }
+            EXPECT_EQ(unit.own_begin, at);
+            EXPECT_EQ(unit.own_count, unit.parts[static_cast<size_t>(rank)]);
+            at += unit.own_count;
+        }
+        EXPECT_EQ(at, ShareOut(plain, {1, 4, 0, 2000, 0, {}}).units[u].elements);
+    }
+}
+
+// Stage 2 reduces each gradient once a pass; stage 3 gathers weights for the forward and again for
+// the backward pass. (The embedding is read by no backward op, so it is gathered once.)
+TEST(Zero, WhatGoesOverTheWire) {
+    const Differentiated plain = Tiny();
+    for (int stage = 0; stage <= 1; ++stage) {
+        const Wire wire =
+            WireOf(ShareOut(plain, {stage, 2, 0, 2000, 0, {}}).differentiated.program);
+        EXPECT_EQ(wire.gathered + wire.reduced, 0);
+    }
+    const ZeroProgram two = ShareOut(plain, {2, 2, 0, 1, 0, {}});
+    EXPECT_EQ(WireOf(two.differentiated.program).gathered, 0);
+    EXPECT_EQ(WireOf(two.differentiated.program).reduced, Elements(two.units, false));
+    const ZeroProgram three = ShareOut(plain, {3, 2, 0, 1, 0, {"token_embd.weight"}});
+    const Wire wire = WireOf(three.differentiated.program);
+    int64_t once = 0;
+    for (const Unit& unit : three.units) once += unit.alone ? unit.elements : 0;
+    EXPECT_GT(once, 0);
+    // One more is not gathered again: the output matrix, whose two uses stand side by side.
+    int64_t output = 0;
+    for (const Unit& unit : three.units) {
+        if (unit.members[0].weight.slice.name == "output.weight") output = unit.elements;
+    }
+    EXPECT_GT(output, 0);
+    EXPECT_EQ(wire.gathered, 2 * Elements(three.units, false) - once - output);
+    EXPECT_EQ(wire.reduced, Elements(three.units, false));
+}
+
+TEST(Zero, SmallWeightsAreWhole) {
+    const ZeroProgram zero = ShareOut(Tiny(), {3, 2, 0, 1 << 20, 1 << 30, {}});
+    for (const Unit& unit : zero.units) EXPECT_TRUE(unit.whole);
+    const Wire wire = WireOf(zero.differentiated.program);
+    EXPECT_EQ(wire.gathered + wire.reduced, 0);
+}
+
+}  // namespace
+}  // namespace weft::program
