@@ -1,5 +1,6 @@
 #include "program/recompute.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -23,14 +24,16 @@ bool IsDropped(OpKind writer, Recompute what) {
 
 class Rewriter {
   public:
-    Rewriter(Differentiated differentiated, Recompute what)
+    Rewriter(Differentiated differentiated, Recompute what, const std::vector<ValueId>& branches)
         : result_(std::move(differentiated)),
           forward_(result_.program.ops.begin(),
                    result_.program.ops.begin() + static_cast<ptrdiff_t>(result_.backward_begin)),
           writer_(result_.program.values.size(), nullptr),
           again_(result_.program.values.size(), kNoValue) {
         for (const Op& op : forward_) {
-            if (!IsDropped(op.kind(), what)) continue;
+            const bool branch = what == Recompute::kFull && op.kind() == OpKind::kAdd &&
+                                std::ranges::find(branches, op.outputs[0]) != branches.end();
+            if (!branch && !IsDropped(op.kind(), what)) continue;
             for (const ValueId id : op.outputs) writer_[static_cast<size_t>(id)] = &op;
         }
     }
@@ -77,9 +80,10 @@ class Rewriter {
 
 }  // namespace
 
-Differentiated WithRecompute(Differentiated differentiated, Recompute what) {
+Differentiated WithRecompute(Differentiated differentiated, Recompute what,
+                             const std::vector<ValueId>& branches) {
     if (what == Recompute::kNone) return differentiated;
-    Differentiated result = Rewriter(std::move(differentiated), what).Run();
+    Differentiated result = Rewriter(std::move(differentiated), what, branches).Run();
     WEFT_CHECK(CheckShapes(result.program).ok());
     return result;
 }

@@ -10,6 +10,8 @@
 // No collective runs twice.
 #pragma once
 
+#include <vector>
+
 #include "program/differentiate.h"
 
 namespace weft::program {
@@ -18,6 +20,8 @@ enum class Recompute { kNone, kSelective, kFull };
 
 // Each backward op that reads a dropped value reads a new one, which copies of forward ops write
 // just before the first such op. The result passes CheckShapes.
-Differentiated WithRecompute(Differentiated differentiated, Recompute what);
+// branches: values that additions write beside the residual stream (LoRA's), which kFull drops.
+Differentiated WithRecompute(Differentiated differentiated, Recompute what,
+                             const std::vector<ValueId>& branches = {});
 
 }  // namespace weft::program

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "model/model.h"
 
 namespace weft::train {
@@ -12,10 +13,11 @@ namespace {
 using program::ValueId;
 
 // Inference hides in float64 sums where ranks cut; training is compared by tolerance.
-void MakeFloat32(program::Program& program) {
+void MakeFloat32(program::Program& program, bool frozen) {
     for (program::Value& value : program.values) {
-        const bool real = value.dtype != DType::kI32;
-        if (real) value.dtype = DType::kF32;
+        const bool blocks = Info(value.dtype).quantized && value.shape.rank == 2;
+        const bool kept = frozen && blocks && value.storage == program::Storage::kWeight;
+        if (value.dtype != DType::kI32 && !kept) value.dtype = DType::kF32;
     }
     for (program::Op& op : program.ops) {
         if (auto* matmul = std::get_if<program::MatMul>(&op.attributes)) matmul->segment_cols = 0;
@@ -86,9 +88,22 @@ bool IsStream(program::OpKind kind) {
            kind == OpKind::kEmbeddingGrad || kind == OpKind::kZero;
 }
 
-void NarrowTypes(program::Program& program) {
+// What an adapter is added to is as narrow as without it, and what is added is, too, but where the
+// sum goes into the residual stream at once. Adapters and their gradients keep all bits.
+void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters) {
+    program::Program& program = differentiated.program;
     std::vector<bool> wide(program.values.size(), false);
     const auto widen = [&](ValueId id) { wide[static_cast<size_t>(id)] = true; };
+    std::vector<bool> adapter(program.values.size(), false);
+    if (!adapters.weights.empty()) {
+        for (const auto& [weight, gradient] : differentiated.gradients) {
+            adapter[static_cast<size_t>(weight)] = adapter[static_cast<size_t>(gradient)] = true;
+        }
+    }
+    const auto is_branch = [&](const program::Op& op) {
+        return op.kind() == program::OpKind::kAdd &&
+               std::ranges::find(adapters.sums, op.outputs[0]) != adapters.sums.end();
+    };
     for (const program::Op& op : program.ops) {
         if (op.kind() == program::OpKind::kAttention && op.outputs.size() == 2) {
             widen(op.outputs[1]);  // lse
@@ -100,15 +115,20 @@ void NarrowTypes(program::Program& program) {
                           op.kind() == program::OpKind::kLinearCrossEntropyGrad;
         if (loss) widen(op.kind() == program::OpKind::kLinearCrossEntropy ? op.outputs[0]
                                                                           : op.inputs[0]);
-        if (!IsStream(op.kind())) continue;
+        if (!IsStream(op.kind()) || is_branch(op)) continue;
         for (const ValueId id : op.inputs) widen(id);
         for (const ValueId id : op.outputs) widen(id);
+    }
+    for (const program::Op& op : program.ops) {
+        if (!is_branch(op) || !wide[static_cast<size_t>(op.outputs[0])]) continue;
+        for (const ValueId id : op.inputs) widen(id);
     }
     for (size_t i = 0; i < program.values.size(); ++i) {
         program::Value& value = program.values[i];
         const bool matrix = value.shape.rank == 2;
-        const bool state = value.storage == program::Storage::kWeight ||
-                           value.storage == program::Storage::kGradient;
+        const bool state = (value.storage == program::Storage::kWeight ||
+                            value.storage == program::Storage::kGradient) &&
+                           !adapter[i];
         const bool activation = value.storage == program::Storage::kActivation && !wide[i];
         if (value.dtype == DType::kF32 && matrix && (state || activation)) {
             value.dtype = DType::kBF16;
@@ -125,17 +145,24 @@ Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper, const model:
     build.kv_dtype = DType::kF32;
     build.cache = false;
     WEFT_ASSIGN(program::Program forward, model::BuildProgram(hyper, shard, source, build));
-    MakeFloat32(forward);
+    MakeFloat32(forward, options.lora != nullptr);
     SplitBiases(forward);
     TrainingGraph graph;
+    Adapters adapters;
+    if (options.lora != nullptr) {
+        WEFT_ASSIGN(adapters, AddAdapters(forward, *options.lora));
+        WEFT_CHECK(!adapters.weights.empty());  // every layer has all targets
+    }
     const ValueId logits = forward.Find("logits");
     if (shard.last_stage()) graph.program.loss = AddLoss(forward, logits);
     program::DifferentiateOptions differentiate;
     differentiate.output = graph.program.loss;
+    differentiate.weights = adapters.weights;
     WEFT_ASSIGN(program::Differentiated differentiated,
                 program::Differentiate(forward, differentiate));
-    if (options.bf16) NarrowTypes(differentiated.program);
-    differentiated = program::WithRecompute(std::move(differentiated), options.recompute);
+    if (options.bf16) NarrowTypes(differentiated, adapters);
+    differentiated =
+        program::WithRecompute(std::move(differentiated), options.recompute, adapters.sums);
     program::ZeroProgram zero = program::ShareOut(std::move(differentiated), options.zero);
     graph.program.differentiated = std::move(zero.differentiated);
     graph.units = std::move(zero.units);

@@ -9,6 +9,7 @@
 #include "model/shard.h"
 #include "program/recompute.h"
 #include "program/zero.h"
+#include "train/lora.h"
 
 namespace weft::train {
 
@@ -18,6 +19,9 @@ struct GraphOptions {
     bool bf16 = false;
     program::Recompute recompute = program::Recompute::kNone;
     program::ZeroOptions zero;
+    // Adapters are trained, in float32, and the model's own weights are not: those of block types
+    // stay so in memory. Null: all weights are trained, whatever type the file has.
+    const LoraPlan* lora = nullptr;
 };
 
 struct TrainingGraph {
@@ -25,7 +29,7 @@ struct TrainingGraph {
     std::vector<program::Unit> units;  // of what is trained
 };
 
-// All weights are trained, whatever type the file has. The loss is the sum over output rows of the
+// The loss is the sum over output rows of the
 // cross-entropy with "targets"; where nothing stands between the output matrix and the loss, the
 // two are one op, which never holds all logits.
 // Errors: those of model::BuildProgram; kUnsupported, naming the op that has no gradient.

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "train/checkpoint/source.h"
 #include "train/evaluate.h"
+#include "train/lora_source.h"
 
 namespace weft::train {
 namespace {
@@ -109,6 +110,7 @@ class Run {
     Run(const TrainJob& job, cluster::Cluster& cluster, TrainListener* listener)
         : job_(job), cluster_(cluster), listener_(listener) {
         job_.trainer.sequence = job.data.sequence;
+        job_.trainer.lora.seed = job.data.seed;
     }
 
     // Where the cluster gets over losses, as often as the job allows.
@@ -256,7 +258,7 @@ class Run {
     Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<formats::ModelSource> source,
                                                  const std::optional<Checkpoint>& checkpoint) {
         if (!checkpoint) return Trainer::Make(job_.trainer, cluster_, std::move(source));
-        base_ = std::move(source);
+        WEFT_ASSIGN(base_, WithAdapters(std::move(source), job_.trainer.lora));
         WEFT_ASSIGN(CheckpointSource trained, CheckpointSource::Make(*base_, *checkpoint));
         WEFT_ASSIGN(auto trainer,
                     Trainer::Make(job_.trainer, cluster_,

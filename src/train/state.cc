@@ -41,6 +41,16 @@ std::vector<ElementRange> Without(const std::vector<ElementRange>& rows, const E
     return left;
 }
 
+// F32 or BF16.
+void StoreAs(DType dtype, std::span<const float> values, std::byte* memory) {
+    if (dtype == DType::kF32) {
+        std::ranges::copy(values, reinterpret_cast<float*>(memory));
+        return;
+    }
+    WEFT_CHECK(dtype == DType::kBF16);
+    std::ranges::transform(values, reinterpret_cast<uint16_t*>(memory), F32ToBF16);
+}
+
 std::string ToText(const std::vector<Unit>& units, int replica) {
     json all = json::array();
     for (const Unit& unit : units) {
@@ -153,7 +163,7 @@ Status TrainState::Load(const formats::ModelSource& source, cluster::Cluster& cl
     }
     WEFT_TRY(FindSole(cluster, replica));
     for (OwnPart& part : parts_) WEFT_TRY(LoadUnit(part, source, cluster));
-    return {};
+    return LoadFrozen(source, cluster);
 }
 
 Status TrainState::FindSole(cluster::Cluster& cluster, int replica) {
@@ -208,6 +218,33 @@ Status TrainState::LoadUnit(OwnPart& part, const formats::ModelSource& source,
         WEFT_TRY(ReadElements(source, member.weight, begin, end,
                               [&](int64_t first, std::span<const float> values) {
                                   Store(part, member.begin + first, values);
+                              }));
+    }
+    return {};
+}
+
+// What is in no unit.
+Status TrainState::LoadFrozen(const formats::ModelSource& source,
+                              const cluster::Cluster& cluster) {
+    const program::Program& program = training_.program();
+    std::set<program::ValueId> trained;
+    for (const Unit& unit : units_) trained.insert(unit.weights);
+    for (size_t i = 0; i < program.values.size(); ++i) {
+        const program::Value& weight = program.values[i];
+        const auto id = static_cast<program::ValueId>(i);
+        if (weight.storage != program::Storage::kWeight || trained.contains(id)) continue;
+        if (cluster.stop_requested()) {
+            return MakeError(ErrorCode::kCancelled, "stopped by the user");
+        }
+        const std::span<std::byte> memory = training_.Bytes(id);
+        if (Info(weight.dtype).quantized) {
+            WEFT_TRY(model::ReadWeight(source, weight, 0, weight.shape[0], memory, nullptr));
+            continue;
+        }
+        WEFT_TRY(ReadElements(source, weight, 0, weight.shape.Elements(0, 0),
+                              [&](int64_t begin, std::span<const float> values) {
+                                  StoreAs(weight.dtype, values,
+                                          memory.data() + RowBytes(weight.dtype, begin));
                               }));
     }
     return {};

@@ -47,7 +47,8 @@ class TrainState {
         : training_(training), units_(units) {}
 
     // Agrees with the other ranks on who has what, and reads this rank's weights from the model's
-    // file. replica: 0 counts as the owner of what several replicas hold whole.
+    // file; weights that are not trained, too, in their own types. replica: 0 counts as the owner of
+    // what several replicas hold whole.
     // Errors: links', formats', kUnsupported (a weight that can't be trained), kCancelled.
     Status Load(const formats::ModelSource& source, cluster::Cluster& cluster, int replica);
 
@@ -72,6 +73,7 @@ class TrainState {
     Status FindSole(cluster::Cluster& cluster, int replica);
     Status LoadUnit(OwnPart& part, const formats::ModelSource& source,
                     const cluster::Cluster& cluster);
+    Status LoadFrozen(const formats::ModelSource& source, const cluster::Cluster& cluster);
     void Store(OwnPart& part, int64_t begin, std::span<const float> values);
 
     backend::TrainingExecutable& training_;

@@ -27,6 +27,11 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("unit_elements", t.unit_elements);
     visit("whole_elements", t.whole_elements);
     visit("recompute", t.recompute);
+    visit("lora_rank", t.lora.rank);
+    visit("lora_alpha", t.lora.alpha);
+    visit("lora_targets", t.lora.targets);
+    visit("lora_rslora", t.lora.rslora);
+    visit("lora_from", t.lora.from);
     visit("beta1", t.adam.beta1);
     visit("beta2", t.adam.beta2);
     visit("eps", t.adam.eps);

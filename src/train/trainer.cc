@@ -6,6 +6,7 @@
 #include "cluster/memory_check.h"
 #include "engine/cpu_options.h"
 #include "train/export_source.h"
+#include "train/lora_source.h"
 #include "train/pipeline.h"
 
 namespace weft::train {
@@ -84,6 +85,11 @@ Status Trainer::Plan() {
     if (source_ == nullptr) {
         WEFT_ASSIGN(source_, formats::OpenModel(options_.model));
     }
+    WEFT_ASSIGN(source_, WithAdapters(std::move(source_), options_.lora));
+    LoraPlan lora;
+    if (options_.lora.on()) {
+        WEFT_ASSIGN(lora, PlanLora(*source_, options_.lora));
+    }
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     WEFT_ASSIGN(layout_, MakeTrainLayout(cluster_.size(), cluster_.rank(), options_.tp, options_.pp,
                                          options_.dp, options_.split));
@@ -91,6 +97,7 @@ Status Trainer::Plan() {
                 model::PlanShards(hyper_, *source_, layout_.model));
     GraphOptions graph_options;
     graph_options.bf16 = options_.bf16;
+    if (options_.lora.on()) graph_options.lora = &lora;
     WEFT_ASSIGN(graph_options.recompute, FindRecompute(options_.recompute));
     graph_options.zero.stage = options_.zero;
     graph_options.zero.ranks = layout_.dp;

@@ -22,6 +22,7 @@
 #include "train/graph.h"
 #include "train/groups.h"
 #include "train/layout.h"
+#include "train/lora.h"
 #include "train/micro_batch.h"
 #include "train/optimizer.h"
 #include "train/state.h"
@@ -42,6 +43,7 @@ struct TrainerOptions {
     int64_t unit_elements = 1 << 24;  // of a ZeRO unit (program/zero.h)
     int64_t whole_elements = 0;
     std::string recompute = "none";  // or selective, full
+    LoraWords lora;
     AdamOptions adam;
     double clip = 1.0;  // of the global gradient norm; 0: none
 };
@@ -57,7 +59,7 @@ struct StepReport {
 
 class Trainer {
   public:
-    // Loads the model. source: the model's; null: opened here. Errors: those of formats and model;
+    // Loads the model. source: the model's, with or without adapters; null: opened here. Errors: those of formats and model;
     // kUnsupported (no gradient); kUsage; kOutOfMemory.
     static Result<std::unique_ptr<Trainer>> Make(
         const TrainerOptions& options, cluster::Cluster& cluster,

@@ -28,10 +28,10 @@ struct TrainGolden {
     }
 
     // Weight matrices are noise of -1/8 to 1/8, norm weights one more.
-    static std::vector<float> Noise(uint64_t tensor, size_t count, float add) {
+    static std::vector<float> Noise(uint64_t tensor, size_t count, float add, uint64_t seed = 1) {
         std::vector<float> values(count);
         for (size_t i = 0; i < count; ++i) {
-            const auto bits = static_cast<float>(Bits(1, tensor, i) >> 40);
+            const auto bits = static_cast<float>(Bits(seed, tensor, i) >> 40);
             values[i] = (bits / 16777216.0f - 0.5f) / 4 + add;
         }
         return values;
@@ -53,6 +53,32 @@ struct TrainGolden {
             shapes[at + "mlp.down_proj.weight"] = {kHidden, kFfn};
         }
         return shapes;
+    }
+
+    static constexpr int kLoraRank = 8;
+
+    // Beside all matrices of layers; A is noise, B zero.
+    static void WriteAdapter(const std::string& folder) {
+        std::map<std::string, SafeBytes> tensors;
+        uint64_t number = 0;
+        for (const auto& [name, shape] : Shapes()) {
+            if (shape.size() < 2 || name.starts_with("model.embed")) continue;
+            const std::string at = "base_model.model." + name.substr(0, name.rfind('.'));
+            const auto a = static_cast<size_t>(kLoraRank * shape[1]);
+            tensors[at + ".lora_A.weight"] = {
+                "F32", {kLoraRank, shape[1]}, BytesOfValues(Noise(number++, a, 0, 2))};
+            const std::vector<float> b(static_cast<size_t>(shape[0] * kLoraRank), 0.0f);
+            tensors[at + ".lora_B.weight"] = {"F32", {shape[0], kLoraRank}, BytesOfValues(b)};
+        }
+        ASSERT_TRUE(WriteFile(folder + "/adapter_model.safetensors", SafetensorsFile(tensors)).ok());
+        const nlohmann::json config = {
+            {"peft_type", "LORA"},
+            {"r", kLoraRank},
+            {"lora_alpha", 16},
+            {"bias", "none"},
+            {"target_modules",
+             {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}}};
+        WriteText(folder + "/adapter_config.json", config.dump());
     }
 
     static void WriteFolder(const std::string& folder) {

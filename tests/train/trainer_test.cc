@@ -24,7 +24,8 @@ class Curve : public testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(PyTorch, Curve,
                          testing::Values(Case{"full", 8, 2}, Case{"full", 3, 1},
-                                         Case{"full_masked_warmup", 2, 2}),
+                                         Case{"full_masked_warmup", 2, 2},
+                                         Case{"lora", 8, 2}, Case{"lora", 3, 1}),
                          [](const auto& test) {
                              return fmt::format("{}By{}", test.param.curve, test.param.micro_batch);
                          });
@@ -41,6 +42,10 @@ TEST_P(Curve, IsTheSame) {
     options.sequence = TrainGolden::kLength - 1;
     options.micro_batch = GetParam().micro_batch;
     options.adam = {0.9, 0.95, 1e-8, 0.1};
+    if (std::string_view(GetParam().curve) == "lora") {
+        TrainGolden::WriteAdapter(folder.path());
+        options.lora.from = folder.path();
+    }
     auto trainer = Trainer::Make(options, **cluster);
     ASSERT_TRUE(trainer.ok()) << trainer.error().message;
     const Batch batch = TrainGolden::MakeBatch(curve.at("prompt_lengths"));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -60,7 +61,7 @@ class CpuTraining final : public TrainingExecutable {
     MemoryUse memory() const override {
         return {static_cast<uint64_t>(memory_.state_bytes()), 0,
                 static_cast<uint64_t>(memory_.arena_bytes() + scratch_.size_bytes() +
-                                      logits_.size_bytes())};
+                                      logits_.size_bytes() + unpacked_.size_bytes())};
     }
     const kernels::dense::DenseKernels& dense() const override { return *context_.dense; }
     void InParts(const Work& work) override {
@@ -88,7 +89,9 @@ class CpuTraining final : public TrainingExecutable {
     };
 
     void PlanTables();
+    Status PlanUnpacked();
     Status PlanScratch();
+    DType UnpackedType() const { return options_.bf16 ? DType::kBF16 : DType::kF32; }
     void BindOperands(int slot);
     void BindStep(const TrainingStep& step);
     void ActivateSlot(int slot);
@@ -106,7 +109,7 @@ class CpuTraining final : public TrainingExecutable {
     const kernels::Kernels& kernels_;
     ThreadTeam team_;
     TrainingMemory memory_;
-    Memory scratch_, logits_;
+    Memory scratch_, logits_, unpacked_;
     std::vector<Table> tables_;
     std::vector<TrainingCall> calls_;  // by op
     std::vector<Slot> slots_;
@@ -168,6 +171,8 @@ Status CpuTraining::Plan() {
     context_.dense = &kernels::dense::DenseKernelsFor(options_.cpu.level);
     using kernels::dense::Compute;
     context_.compute = options_.bf16 ? Compute::kBf16 : Compute::kF32;
+    context_.level = options_.cpu.level;
+    WEFT_TRY(PlanUnpacked());
     return PlanScratch();
 }
 
@@ -179,6 +184,28 @@ TrainingOperand CpuTraining::Operand(ValueId id, int slot) const {
     std::byte* data = memory_.At(id, slot);
     if (value.shape.rank == 1) return {data, value.dtype, 1, first};
     return {data, value.dtype, first, value.shape[1]};
+}
+
+// One matrix, for the largest weight of a block type that a product reads.
+Status CpuTraining::PlanUnpacked() {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < calls_.size(); ++i) {
+        const Op& op = *calls_[i].op;
+        const std::optional<size_t> weight = WeightOf(op.kind());
+        for (size_t at = 0; at < op.inputs.size(); ++at) {
+            const program::Value& value = program().value(op.inputs[at]);
+            if (!Info(value.dtype).quantized) continue;
+            if (weight == at) {
+                bytes = std::max(bytes, RowBytes(UnpackedType(), value.shape.Elements(0, 0)));
+            } else if (op.kind() != OpKind::kEmbedding) {
+                return MakeError(ErrorCode::kUnsupported,
+                                 "program op {} ({}): {} of {} can not be read in training", i,
+                                 program::OpName(op.kind()), value.name, Info(value.dtype).name);
+            }
+        }
+    }
+    WEFT_ASSIGN(unpacked_, Memory::Allocate(bytes, "an unpacked weight"));
+    return {};
 }
 
 // For the largest step.
@@ -207,6 +234,11 @@ void CpuTraining::BindOperands(int slot) {
         for (size_t i = 0; i < call.out.size(); ++i) {
             call.out[i] = Operand(call.op->outputs[i], slot);
         }
+        const std::optional<size_t> weight = WeightOf(call.op->kind());
+        if (!weight || !Info(call.in[*weight].dtype).quantized) continue;
+        call.packed = call.in[*weight];
+        call.in[*weight].data = unpacked_.data();
+        call.in[*weight].dtype = UnpackedType();
     }
 }
 
@@ -349,6 +381,11 @@ bool CpuTraining::RunOp(size_t i, int part) {
         status_ = status;
         failed_at_ = i;
     };
+    const bool runs = context_.evaluates || call.op->kind() != OpKind::kLinearCrossEntropy;
+    if (call.packed.data != nullptr && runs) {
+        Unpack(call, context_, part, team_.size());
+        team_.Barrier();
+    }
     if (IsLossOp(call.op->kind())) {
         const LossTeam team{part, team_.size(), [this] { team_.Barrier(); }};
         const Status status = ComputeLoss(call, context_, team);

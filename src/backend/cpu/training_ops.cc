@@ -8,6 +8,7 @@
 #include "backend/cpu/shares.h"
 #include "backend/cpu/training_loss.h"
 #include "base/check.h"
+#include "tensor/encode.h"
 #include "tensor/half.h"
 
 namespace weft::backend {
@@ -72,6 +73,11 @@ std::optional<dense::CausalGradArgs> CausalGradOf(const TrainingCall& call,
         call.out[0].matrix(), call.out[1].matrix(), call.out[2].matrix()};
 }
 
+std::span<const std::byte> RowsOf(const Operand& x, int64_t row, int64_t rows) {
+    const int64_t bytes = RowBytes(x.dtype, x.cols);
+    return {x.data + row * bytes, static_cast<size_t>(rows * bytes)};
+}
+
 // One op: an overload for each kind, its operands in the order of program.h.
 struct Doer {
     const TrainingCall& call;
@@ -105,6 +111,11 @@ struct Doer {
             const int64_t at = tokens.ints()[row] - a.first_row;
             if (at < 0 || at >= table.rows) {
                 ClearRow(y, row);
+            } else if (Info(table.dtype).quantized) {
+                WEFT_CHECK(y.dtype == DType::kF32);
+                Decode(table.dtype, RowsOf(table, at, 1),
+                       std::span(y.floats() + row * y.cols, static_cast<size_t>(y.cols)),
+                       context.level);
             } else {
                 CopyRow(table, at, y, row);
             }
@@ -298,6 +309,21 @@ Status ReduceUnit(const TrainingCall& call, const program::ReduceShares& a, coll
                              tag);
 }
 
+int64_t ScratchOfOp(const TrainingCall& call, const TrainingContext& context) {
+    if (const auto causal = CausalOf(call, context)) {
+        return context.dense->causal_scratch_bytes(*causal);
+    }
+    if (const auto causal = CausalGradOf(call, context)) {
+        return context.dense->causal_grad_scratch_bytes(*causal);
+    }
+    if (IsLossOp(call.op->kind())) return LossScratchBytes(call, context);
+    if (call.op->kind() == OpKind::kEmbeddingGrad) {
+        return call.out[0].cols * static_cast<int64_t>(sizeof(float));
+    }
+    const std::optional<dense::GemmArgs> product = ProductOf(call, context.compute);
+    return product ? context.dense->gemm_scratch_bytes(*product) : 0;
+}
+
 }  // namespace
 
 kernels::dense::GemmArgs ProductArgs(const TrainingOperand& a, bool a_turned,
@@ -336,19 +362,33 @@ bool IsTrainingOp(const program::Op& op) {
                       op.attributes);
 }
 
+std::optional<size_t> WeightOf(OpKind kind) {
+    if (kind == OpKind::kMatMul || kind == OpKind::kMatMulGradInput ||
+        kind == OpKind::kLinearCrossEntropy) {
+        return 1;
+    }
+    if (kind == OpKind::kLinearCrossEntropyGrad) return 2;
+    return std::nullopt;
+}
+
+void Unpack(const TrainingCall& call, const TrainingContext& context, int part, int parts) {
+    const Operand &from = call.packed, &to = call.in[*WeightOf(call.op->kind())];
+    const kernels::Range share = kernels::Share(from.rows, 1, part, parts);
+    const auto cols = static_cast<size_t>(from.cols);
+    auto* const row_floats = reinterpret_cast<float*>(ScratchOf(context, part).data());
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        const bool direct = to.dtype == DType::kF32;
+        float* const floats = direct ? to.floats() + row * to.cols : row_floats;
+        Decode(from.dtype, RowsOf(from, row, 1), std::span(floats, cols), context.level);
+        if (direct) continue;
+        const dense::Matrix wide{floats, from.cols};
+        context.dense->scale({wide, 1, from.cols, 1, to.matrix().From(row, 0)}, 0, 1);
+    }
+}
+
 int64_t ScratchBytes(const TrainingCall& call, const TrainingContext& context) {
-    if (const auto causal = CausalOf(call, context)) {
-        return context.dense->causal_scratch_bytes(*causal);
-    }
-    if (const auto causal = CausalGradOf(call, context)) {
-        return context.dense->causal_grad_scratch_bytes(*causal);
-    }
-    if (IsLossOp(call.op->kind())) return LossScratchBytes(call, context);
-    if (call.op->kind() == OpKind::kEmbeddingGrad) {
-        return call.out[0].cols * static_cast<int64_t>(sizeof(float));
-    }
-    const std::optional<dense::GemmArgs> product = ProductOf(call, context.compute);
-    return product ? context.dense->gemm_scratch_bytes(*product) : 0;
+    const int64_t row = call.packed.cols * static_cast<int64_t>(sizeof(float));
+    return std::max(row, ScratchOfOp(call, context));
 }
 
 void Compute(const TrainingCall& call, const TrainingContext& context, int part, int parts) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct TrainingCall {
     const program::Op* op = nullptr;
     std::vector<TrainingOperand> in, out;
     const float* table = nullptr;  // of a rope: cosines and sines of the step's rows
+    // Where a matrix product reads a weight of a block type: the weight as it is in memory. Its
+    // operand is the scratch matrix that Unpack fills before the op.
+    TrainingOperand packed;
 };
 
 // Rows of one token: from each to the next, -1 behind the last.
@@ -60,6 +64,7 @@ struct TrainingContext {
     float loss_gradient = 1;
     float* losses = nullptr;  // of each output row
     float* logits = nullptr;  // of a chunk (training_loss.h)
+    CpuLevel level = CpuLevel::kReference;
     LossBuffers* loss_buffers = nullptr;
 };
 
@@ -73,6 +78,11 @@ std::span<std::byte> ScratchOf(const TrainingContext& context, int part);
 bool IsTrainingOp(const program::Op& op);
 // Whether the op is made by Communicate, on one thread.
 bool IsCommunication(program::OpKind kind);
+
+// The input of a matrix product that is its weight; none of other ops.
+std::optional<size_t> WeightOf(program::OpKind kind);
+// This part's rows of `packed`, as floats or BF16 into the op's operand.
+void Unpack(const TrainingCall& call, const TrainingContext& context, int part, int parts);
 
 // Scratch that a part needs for the op.
 int64_t ScratchBytes(const TrainingCall& call, const TrainingContext& context);

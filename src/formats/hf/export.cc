@@ -340,12 +340,13 @@ Status WriteMadeTokenizer(const ModelSource& source, const std::string& folder) 
 
 }  // namespace
 
-Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source) {
+Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip) {
     WEFT_ASSIGN(const Family* family, FamilyOf(source));
     WEFT_ASSIGN(const int64_t head_dim, HeadDimOf(source, *family));
     std::vector<ExportTensor> plan;
     for (const TensorInfo& tensor : source.tensors()) {
         if (tensor.name == "rope_freqs.weight") continue;  // config.json has it
+        if (!skip.empty() && tensor.name.starts_with(skip)) continue;
         const auto* end = std::ranges::find(kEnds, tensor.name, &End::gguf);
         if (end != std::end(kEnds)) {
             plan.push_back({std::string(end->hf), &tensor});

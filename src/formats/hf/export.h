@@ -41,8 +41,8 @@ struct ExportTensor {
     int64_t pairs_of = 0;  // dims of a head whose neighbouring pairs become halves; 0: none
 };
 
-// What there is to write, in the source's order.
-Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source);
+// What there is to write, in the source's order, but for tensors whose names begin with `skip`.
+Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip = {});
 
 // config.json of a model, in the type that its weights will have.
 Result<Json> ExportConfig(const ModelSource& source, SafeType type);

@@ -1,0 +1,228 @@
+#include "train/adapter.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "formats/hf/json.h"
+#include "formats/quantize/output_file.h"
+#include "tensor/quant.h"
+
+namespace weft::train {
+namespace {
+
+using formats::OutputFile;
+using formats::hf::Config;
+using formats::hf::Json;
+using formats::hf::SafeTensor;
+using formats::hf::SafeType;
+
+constexpr const char* kConfigName = "/adapter_config.json";
+constexpr const char* kTensorsName = "/adapter_model.safetensors";
+
+// The row of a Hugging Face model that is row `row` of the GGUF model.
+int64_t SavedRow(int64_t row, int64_t pairs_of) {
+    if (pairs_of == 0) return row;
+    const int64_t at = row % pairs_of;
+    return row - at + at / 2 + at % 2 * (pairs_of / 2);
+}
+
+// What would make an adapter more than A and B: absent, or of the value that means nothing.
+Status CheckPlain(const Config& config) {
+    const auto nothing = [](const Json& value) {
+        return value.is_null() || value == false || value == "none" ||
+               (value.is_structured() && value.empty());
+    };
+    for (const char* key :
+         {"bias", "use_dora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern",
+          "layers_to_transform", "lora_bias", "exclude_modules", "target_parameters",
+          "trainable_token_indices", "use_qalora", "alora_invocation_tokens"}) {
+        const auto found = config.json().find(key);
+        if (found == config.json().end() || nothing(*found)) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: '{}' is {}: Weft takes plain LoRA adapters, without it",
+                         config.where(), key, formats::hf::Shown(found->dump()));
+    }
+    return {};
+}
+
+DType DTypeOf(SafeType type) {
+    if (type == SafeType::kF16) return DType::kF16;
+    return type == SafeType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+std::string ConfigText(const LoraPlan& plan, const std::string& model) {
+    const LoraWords& words = plan.words;
+    const Json config = {{"peft_type", "LORA"},
+                         {"task_type", "CAUSAL_LM"},
+                         {"base_model_name_or_path", model},
+                         {"r", words.rank},
+                         {"lora_alpha", words.alpha},
+                         {"lora_dropout", 0.0},
+                         {"use_rslora", words.rslora},
+                         {"bias", "none"},
+                         {"fan_in_fan_out", false},
+                         {"inference_mode", true},
+                         {"target_modules", plan.Modules()}};
+    return config.dump(2) + "\n";
+}
+
+Status PutText(const std::string& path, std::string_view text) {
+    WEFT_ASSIGN(OutputFile file, OutputFile::Create(path, text.size(), true));
+    WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(text))));
+    return file.Finish();
+}
+
+// What is written, in the order of the data.
+struct Part {
+    const LoraTarget* target;
+    bool is_b;
+    std::string Name() const { return is_b ? target->NameB() : target->NameA(); }
+};
+
+std::vector<Part> PartsOf(const LoraPlan& plan) {
+    std::vector<Part> parts;
+    for (const LoraTarget& target : plan.targets) {
+        parts.push_back({&target, false});
+        parts.push_back({&target, true});
+    }
+    return parts;
+}
+
+// Length, JSON, blanks up to a multiple of eight.
+std::string HeaderOf(const formats::ModelSource& trained, const std::vector<Part>& parts,
+                     uint64_t& data_bytes) {
+    Json header = {{"__metadata__", {{"format", "pt"}}}};
+    for (const Part& part : parts) {
+        const formats::TensorInfo* tensor = trained.FindTensor(part.Name());
+        WEFT_CHECK(tensor != nullptr && tensor->dtype == DType::kF32);
+        header[part.Name()] = {{"dtype", "F32"},
+                               {"shape", {tensor->rows, tensor->cols}},
+                               {"data_offsets", {data_bytes, data_bytes + tensor->bytes}}};
+        data_bytes += tensor->bytes;
+    }
+    std::string text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const uint64_t length = text.size();
+    std::string out(sizeof length, '\0');
+    std::memcpy(out.data(), &length, sizeof length);
+    return out + text;
+}
+
+}  // namespace
+
+Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
+    WEFT_ASSIGN(const Config config, Config::Read(folder + kConfigName));
+    WEFT_ASSIGN(const std::string type, config.StringOr({"peft_type"}, "LORA"));
+    if (type != "LORA") {
+        return MakeError(ErrorCode::kUnsupported, "{}: peft_type is {}; expected LORA",
+                         config.where(), formats::hf::Shown(type));
+    }
+    WEFT_TRY(CheckPlain(config));
+    LoraWords words;
+    words.from = folder;
+    WEFT_ASSIGN(words.rank, config.NeedInt({"r"}, 1, 1 << 16));
+    WEFT_ASSIGN(words.alpha, config.F64Or({"lora_alpha"}, words.alpha));
+    WEFT_ASSIGN(words.rslora, config.BoolOr({"use_rslora"}, false));
+    const auto targets = config.json().find("target_modules");
+    if (targets != config.json().end() && *targets == "all-linear") return words;
+    WEFT_ASSIGN(const std::vector<std::string> modules, config.Strings({"target_modules"}));
+    if (modules.empty()) return config.Corrupt("target_modules", "a list of modules");
+    words.targets = fmt::format("{}", fmt::join(modules, ","));
+    return words;
+}
+
+Result<AdapterFile> AdapterFile::Open(const LoraPlan& plan) {
+    const std::string path = plan.words.from + kTensorsName;
+    WEFT_ASSIGN(formats::WeightFile file, formats::WeightFile::Open(path));
+    uint64_t length = 0;
+    if (file.size_bytes() < sizeof length) {
+        return MakeError(ErrorCode::kCorrupt, "{}: is no safetensors file", path);
+    }
+    WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
+    length = std::min({length, formats::hf::kMostHeaderBytes, file.size_bytes() - sizeof length});
+    std::vector<std::byte> header(sizeof length + length);
+    WEFT_TRY(file.ReadAt(0, header));
+    WEFT_ASSIGN(std::vector<SafeTensor> tensors,
+                formats::hf::ParseSafetensors(header, file.size_bytes(), path));
+    AdapterFile adapter(std::move(file), std::move(tensors));
+    for (const LoraTarget& target : plan.targets) {
+        WEFT_TRY(adapter.Check(target.NameA(), plan.words.rank, target.cols));
+        WEFT_TRY(adapter.Check(target.NameB(), target.rows, plan.words.rank));
+    }
+    if (adapter.tensors_.size() == 2 * plan.targets.size()) return adapter;
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: has {} tensors; A and B of the {} matrices that adapter_config.json "
+                     "names would be {}",
+                     path, adapter.tensors_.size(), plan.targets.size(), 2 * plan.targets.size());
+}
+
+const SafeTensor* AdapterFile::Find(const std::string& name) const {
+    const auto found = std::ranges::find(tensors_, name, &SafeTensor::name);
+    return found == tensors_.end() ? nullptr : &*found;
+}
+
+Status AdapterFile::Check(const std::string& name, int64_t rows, int64_t cols) const {
+    const SafeTensor* tensor = Find(name);
+    if (tensor == nullptr) {
+        return MakeError(ErrorCode::kNotFound, "{}: tensor '{}' is missing", file_.path(), name);
+    }
+    const bool floats = tensor->type == SafeType::kF32 || tensor->type == SafeType::kF16 ||
+                        tensor->type == SafeType::kBF16;
+    if (floats && tensor->shape == std::vector<int64_t>{rows, cols}) return {};
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: tensor '{}' is {} of {}; expected F32, F16 or BF16 of [{}, {}]",
+                     file_.path(), name, fmt::format("[{}]", fmt::join(tensor->shape, ", ")),
+                     formats::hf::SafeTypeName(tensor->type), rows, cols);
+}
+
+Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64_t rows,
+                         std::span<float> out) const {
+    const SafeTensor* tensor = Find(is_b ? target.NameB() : target.NameA());
+    WEFT_CHECK(tensor != nullptr);
+    const DType dtype = DTypeOf(tensor->type);
+    const auto cols = static_cast<size_t>(tensor->shape[1]);
+    std::vector<std::byte> raw(static_cast<size_t>(RowBytes(dtype, tensor->shape[1])));
+    for (int64_t i = 0; i < rows; ++i) {
+        const int64_t from = is_b ? SavedRow(row + i, target.pairs_of) : row + i;
+        WEFT_TRY(file_.ReadAt(tensor->offset + static_cast<uint64_t>(from) * raw.size(), raw));
+        DequantizeRow(dtype, raw, out.subspan(static_cast<size_t>(i) * cols, cols));
+    }
+    return {};
+}
+
+Status WriteAdapter(const formats::ModelSource& trained, const LoraPlan& plan,
+                    const std::string& model, const std::string& folder) {
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    if (failed) {
+        return MakeError(ErrorCode::kIo, "{}: the folder can't be made: {}", folder,
+                         failed.message());
+    }
+    const std::vector<Part> parts = PartsOf(plan);
+    uint64_t data_bytes = 0;
+    const std::string header = HeaderOf(trained, parts, data_bytes);
+    WEFT_ASSIGN(OutputFile file, OutputFile::Create(folder + kTensorsName,
+                                                    header.size() + data_bytes, true));
+    WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(header))));
+    uint64_t at = header.size();
+    std::vector<std::byte> rows, saved;
+    for (const Part& part : parts) {
+        const formats::TensorInfo& tensor = *trained.FindTensor(part.Name());
+        rows.resize(tensor.bytes);
+        saved.resize(tensor.bytes);
+        WEFT_TRY(trained.ReadRows(tensor, 0, tensor.rows, 0, tensor.cols, rows, nullptr));
+        const auto row_bytes = static_cast<size_t>(tensor.cols) * sizeof(float);
+        for (int64_t row = 0; row < tensor.rows; ++row) {
+            const int64_t to = part.is_b ? SavedRow(row, part.target->pairs_of) : row;
+            std::memcpy(saved.data() + static_cast<size_t>(to) * row_bytes,
+                        rows.data() + static_cast<size_t>(row) * row_bytes, row_bytes);
+        }
+        WEFT_TRY(file.WriteAt(at, saved));
+        at += tensor.bytes;
+    }
+    WEFT_TRY(file.Finish());
+    return PutText(folder + kConfigName, ConfigText(plan, model));
+}
+
+}  // namespace weft::train

@@ -1,0 +1,112 @@
+#include "train/lora_source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "train/data/random.h"
+
+namespace weft::train {
+
+Result<std::unique_ptr<LoraSource>> LoraSource::Make(std::unique_ptr<formats::ModelSource> model,
+                                                     const LoraWords& words) {
+    WEFT_ASSIGN(LoraPlan plan, PlanLora(*model, words));
+    std::unique_ptr<LoraSource> made(new LoraSource(std::move(model), std::move(plan)));
+    if (!made->plan_.words.from.empty()) {
+        WEFT_ASSIGN(AdapterFile file, AdapterFile::Open(made->plan_));
+        made->file_.emplace(std::move(file));
+    }
+    made->tensors_ = made->model_->tensors();
+    for (const LoraTarget& target : made->plan_.targets) {
+        made->AddTensor(target.NameA(), made->plan_.words.rank, target.cols);
+        made->AddTensor(target.NameB(), target.rows, made->plan_.words.rank);
+    }
+    return made;
+}
+
+void LoraSource::AddTensor(const std::string& name, int64_t rows, int64_t cols) {
+    const auto bytes = static_cast<uint64_t>(rows * RowBytes(DType::kF32, cols));
+    tensors_.push_back({name, DType::kF32, cols, rows, 2, {cols, rows, 1, 1}, 0, 0, bytes});
+}
+
+const formats::TensorInfo* LoraSource::FindTensor(std::string_view tensor) const {
+    if (!tensor.starts_with(kAdapterPrefix)) return model_->FindTensor(tensor);
+    const auto found = std::ranges::find(tensors_, tensor, &formats::TensorInfo::name);
+    return found == tensors_.end() ? nullptr : &*found;
+}
+
+Status LoraSource::ReadRow(size_t adapter, int64_t row, std::span<float> out) const {
+    const LoraTarget& target = plan_.targets[adapter / 2];
+    const bool is_b = adapter % 2 == 1;
+    if (file_) return file_->Read(target, is_b, row, 1, out);
+    std::ranges::fill(out, 0.0f);
+    if (is_b) return {};
+    // (FNV-1a of the name: the same on all machines.)
+    uint64_t stream = 0xcbf29ce484222325ull;
+    for (const char c : target.module) {
+        stream = (stream ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+    }
+    stream ^= Mix(plan_.words.seed);
+    const double bound = 1.0 / std::sqrt(static_cast<double>(target.cols));
+    for (size_t col = 0; col < out.size(); ++col) {
+        const auto element = static_cast<uint64_t>(row * target.cols) + col;
+        out[col] = static_cast<float>((UnitOf(Mix(stream ^ Mix(element))) * 2 - 1) * bound);
+    }
+    return {};
+}
+
+Status LoraSource::ReadRows(const formats::TensorInfo& tensor, int64_t row_begin, int64_t row_count,
+                            int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                            uint64_t* bytes_read) const {
+    CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
+    if (!tensor.name.starts_with(kAdapterPrefix)) {
+        return model_->ReadRows(tensor, row_begin, row_count, col_begin, col_count, out,
+                                bytes_read);
+    }
+    const auto found = std::ranges::find(tensors_, tensor.name, &formats::TensorInfo::name);
+    WEFT_CHECK(found != tensors_.end());
+    const size_t adapter =
+        static_cast<size_t>(found - tensors_.begin()) - model_->tensors().size();
+    std::vector<float> row(static_cast<size_t>(tensor.cols));
+    const size_t bytes = static_cast<size_t>(col_count) * sizeof(float);
+    for (int64_t i = 0; i < row_count; ++i) {
+        WEFT_TRY(ReadRow(adapter, row_begin + i, row));
+        std::memcpy(out.data() + static_cast<size_t>(i) * bytes, row.data() + col_begin, bytes);
+    }
+    if (bytes_read != nullptr) *bytes_read += out.size();
+    return {};
+}
+
+Result<std::string> LoraSource::Fingerprint() const {
+    WEFT_ASSIGN(const std::string model, model_->Fingerprint());
+    const LoraWords& words = plan_.words;
+    std::string text = fmt::format("{} lora {} {} {} {}", model, words.rank, words.alpha,
+                                   words.rslora, words.seed);
+    formats::FingerprintMaker maker;
+    for (const LoraTarget& target : plan_.targets) text += " " + target.module;
+    maker.Add(std::as_bytes(std::span(text)));
+    if (!file_) return maker.Finish();
+    for (const LoraTarget& target : plan_.targets) {
+        for (const bool is_b : {false, true}) {
+            const int64_t rows = is_b ? target.rows : words.rank;
+            std::vector<float> row(static_cast<size_t>(is_b ? words.rank : target.cols));
+            for (const int64_t at : {int64_t{0}, rows - 1}) {
+                WEFT_TRY(file_->Read(target, is_b, at, 1, row));
+                maker.Add(std::as_bytes(std::span(row)));
+            }
+        }
+    }
+    return maker.Finish();
+}
+
+Result<std::unique_ptr<formats::ModelSource>> WithAdapters(
+    std::unique_ptr<formats::ModelSource> source, const LoraWords& words) {
+    const bool has = std::ranges::any_of(source->tensors(), [](const auto& tensor) {
+        return tensor.name.starts_with(kAdapterPrefix);
+    });
+    if (has || !words.on()) return source;
+    WEFT_ASSIGN(std::unique_ptr<LoraSource> made, LoraSource::Make(std::move(source), words));
+    return std::unique_ptr<formats::ModelSource>(std::move(made));
+}
+
+}  // namespace weft::train
