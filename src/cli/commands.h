@@ -14,6 +14,7 @@ void AddPerplexity(CLI::App& app, int& status);
 void AddTokenize(CLI::App& app, int& status);
 void AddInspect(CLI::App& app, int& status);
 void AddQuantize(CLI::App& app, int& status);
+void AddMerge(CLI::App& app, int& status);
 void AddModels(CLI::App& app);
 void AddNet(CLI::App& app, int& status);
 void AddTrace(CLI::App& app);

@@ -78,6 +78,7 @@ int Main(std::vector<std::string> words) {
     AddTokenize(app, status);
     AddInspect(app, status);
     AddQuantize(app, status);
+    AddMerge(app, status);
     AddModels(app);
     AddNet(app, status);
     AddTrace(app);

@@ -18,6 +18,7 @@
 #include "cli/train_ds.h"
 #include "model/shard.h"
 #include "net/fabric.h"
+#include "train/adapter.h"
 #include "train/export.h"
 #include "train/log/train_log.h"
 #include "train/run.h"
@@ -32,6 +33,7 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --epochs 3 --lr 2e-5\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --local 2 --zero 1\n"
+    "  weft train model-q4.gguf --data qca.jsonl --output-dir tuned --lora 16 --lora-alpha 32\n"
     "  weft train data inspect model.gguf --data qca.jsonl\n"
     "  weft train plot tuned/log.csv -o curves.svg";
 
@@ -137,12 +139,21 @@ class Teller final : public train::TrainListener {
         if (live_ && !flags_.common.json) fmt::print(stderr, "\n");
         WEFT_TRY(log_status_);
         if (flags_.output.empty()) return {};
-        WEFT_ASSIGN(const std::string path, train::ExportModel(trained, ExportOf(flags_)));
+        WEFT_ASSIGN(const std::string path, Write(trained));
         if (!flags_.common.json) fmt::print(stderr, "wrote {}\n", path);
         return {};
     }
 
   private:
+    // The adapter where one was trained, else the model.
+    Result<std::string> Write(const formats::ModelSource& trained) const {
+        const train::TrainerOptions& trainer = flags_.job.trainer;
+        if (!trainer.lora.on()) return train::ExportModel(trained, ExportOf(flags_));
+        WEFT_ASSIGN(const train::LoraPlan plan, train::PlanLora(trained, trainer.lora));
+        WEFT_TRY(train::WriteAdapter(trained, plan, trainer.model, flags_.output));
+        return flags_.output + "/adapter_model.safetensors";
+    }
+
     bool Evaluates() const { return flags_.job.data.test_split > 0; }
 
     void TellConfig(const train::Trainer& trainer, int64_t steps) const {
@@ -253,6 +264,20 @@ Status Train(TrainFlags& flags) {
     return {};
 }
 
+void AddLoraFlags(CLI::App& app, train::LoraWords& lora) {
+    app.add_option("--lora", lora.rank,
+                   "Rank of LoRA adapters beside the model's matrices: these alone are trained and "
+                   "written to --output-dir, as peft does; a quantized model stays quantized");
+    app.add_option("--lora-alpha", lora.alpha, "An adapter counts alpha / rank times")
+        ->capture_default_str();
+    app.add_option("--lora-targets", lora.targets,
+                   "all, attn, mlp, or modules, as q_proj,v_proj")
+        ->capture_default_str();
+    app.add_flag("--rslora", lora.rslora, "Adapters count alpha / sqrt(rank) times");
+    app.add_option("--lora-from", lora.from,
+                   "An adapter's folder to go on from; its rank, alpha and targets count");
+}
+
 void AddResultFlags(CLI::App& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
     app.add_option("--output-dir", flags.output, "Folder of the result and the logs");
@@ -324,6 +349,7 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
                    "(norms and gated units), full (all but the residual stream)")
         ->check(CLI::IsMember({"none", "selective", "full"}))
         ->capture_default_str();
+    AddLoraFlags(app, job.trainer.lora);
     app.add_option("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
         ->capture_default_str();
     app.add_flag("--reference", job.trainer.reference, "Reference kernels");

@@ -18,39 +18,39 @@ std::optional<SafeType> FindSafeType(const std::string& name) {
     return std::nullopt;
 }
 
-int ThreadsOf(const ExportWords& words) {
-    return words.threads > 0 ? words.threads : static_cast<int>(AllowedCores().size());
+int ThreadsOf(int threads) {
+    return threads > 0 ? threads : static_cast<int>(AllowedCores().size());
 }
 
-Result<std::string> ExportGguf(const formats::ModelSource& trained, const ExportWords& words,
-                               const std::atomic<bool>* stop) {
-    std::string path = words.folder + "/model.gguf";
+Status WriteGguf(const formats::ModelSource& source, const WriteWords& words) {
     formats::QuantizeOptions options;
     WEFT_ASSIGN(options.type, formats::FindFileType(words.type));
     options.allow_requantize = true;
-    WEFT_ASSIGN(const formats::QuantizePlan plan, formats::PlanQuantize(trained, options));
+    WEFT_ASSIGN(const formats::QuantizePlan plan, formats::PlanQuantize(source, options));
     formats::QuantizeRun run;
-    run.threads = ThreadsOf(words);
+    run.threads = ThreadsOf(words.threads);
     run.level = BestCpuLevel(DetectCpu());
-    run.replace = true;
-    run.stop = stop;
-    WEFT_TRY(formats::WriteQuantized(trained, plan, path, run));
-    return path;
+    run.replace = words.replace;
+    run.stop = words.stop;
+    const auto bytes = formats::WriteQuantized(source, plan, words.path, run);
+    return bytes.ok() ? Status() : Status(bytes.error());
 }
 
-Result<std::string> ExportFolder(const formats::ModelSource& trained, const ExportWords& words,
-                                 const std::atomic<bool>* stop) {
-    std::string path = words.folder + "/model";
+Status WriteFolder(const formats::ModelSource& source, const WriteWords& words) {
     formats::hf::ExportOptions options;
     options.type = FindSafeType(words.type).value_or(SafeType::kBF16);
-    options.threads = ThreadsOf(words);
+    options.threads = ThreadsOf(words.threads);
     options.level = BestCpuLevel(DetectCpu());
-    options.stop = stop;
-    WEFT_TRY(formats::hf::ExportFolder(trained, path, options));
-    return path;
+    options.stop = words.stop;
+    return formats::hf::ExportFolder(source, words.path, options);
 }
 
 }  // namespace
+
+Status WriteModel(const formats::ModelSource& source, const WriteWords& words) {
+    WEFT_TRY(CheckExport({"", words.format, words.type, words.threads}));
+    return words.format == "hf" ? WriteFolder(source, words) : WriteGguf(source, words);
+}
 
 Status CheckExport(const ExportWords& words) {
     if (words.format == "hf" && !FindSafeType(words.type)) {
@@ -67,9 +67,9 @@ Status CheckExport(const ExportWords& words) {
 
 Result<std::string> ExportModel(const formats::ModelSource& trained, const ExportWords& words,
                                 const std::atomic<bool>* stop) {
-    WEFT_TRY(CheckExport(words));
-    return words.format == "hf" ? ExportFolder(trained, words, stop)
-                                : ExportGguf(trained, words, stop);
+    const std::string path = words.folder + (words.format == "hf" ? "/model" : "/model.gguf");
+    WEFT_TRY(WriteModel(trained, {path, words.format, words.type, words.threads, true, stop}));
+    return path;
 }
 
 }  // namespace weft::train

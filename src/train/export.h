@@ -18,6 +18,18 @@ struct ExportWords {
     int threads = 0;  // 0: all cores of this process
 };
 
+struct WriteWords {
+    std::string path;             // the file, or the folder
+    std::string format = "gguf";  // or "hf"
+    std::string type = "F32";     // as ExportWords has it
+    int threads = 0;              // 0: all cores of this process
+    bool replace = false;         // (of "hf" files are replaced anyway)
+    const std::atomic<bool>* stop = nullptr;  // ends it early; may be null
+};
+// Tensors of block types are rounded again. Errors: CheckExport's, those of
+// formats::WriteQuantized and formats::hf::ExportFolder.
+Status WriteModel(const formats::ModelSource& source, const WriteWords& words);
+
 // kUsage: a format or a type that there is none of.
 Status CheckExport(const ExportWords& words);
 

@@ -1,6 +1,7 @@
 #include "train/graph.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -100,9 +101,15 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
             adapter[static_cast<size_t>(weight)] = adapter[static_cast<size_t>(gradient)] = true;
         }
     }
+    // (A gradient that comes through a weight and through its adapter is as narrow as its value.)
+    std::set<ValueId> branches(adapters.sums.begin(), adapters.sums.end());
+    for (const program::Op& op : program.ops) {
+        const bool narrow = op.kind() == program::OpKind::kAttentionGrad ||
+                            op.kind() == program::OpKind::kGluGrad;
+        if (narrow) branches.insert(op.inputs[0]);
+    }
     const auto is_branch = [&](const program::Op& op) {
-        return op.kind() == program::OpKind::kAdd &&
-               std::ranges::find(adapters.sums, op.outputs[0]) != adapters.sums.end();
+        return op.kind() == program::OpKind::kAdd && branches.contains(op.outputs[0]);
     };
     for (const program::Op& op : program.ops) {
         if (op.kind() == program::OpKind::kAttention && op.outputs.size() == 2) {

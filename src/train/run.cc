@@ -92,7 +92,8 @@ Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
 }
 
 // Ranks may have other working folders.
-Status MakeAbsolute(SaveWords& words) {
+Status MakeAbsolute(TrainJob& job) {
+    SaveWords& words = job.save;
     const auto change = [](std::string& path) -> Status {
         std::error_code failed;
         const std::string whole = std::filesystem::absolute(path, failed).lexically_normal();
@@ -101,6 +102,8 @@ Status MakeAbsolute(SaveWords& words) {
         return {};
     };
     if (!words.folder.empty()) WEFT_TRY(change(words.folder));
+    std::string& adapter = job.trainer.lora.from;
+    if (!adapter.empty()) WEFT_TRY(change(adapter));
     return words.resume.empty() || words.resume == "auto" ? Status() : change(words.resume);
 }
 
@@ -393,7 +396,7 @@ class Run {
 Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
                                  TrainListener& listener) {
     TrainJob job = asked;
-    WEFT_TRY(MakeAbsolute(job.save));
+    WEFT_TRY(MakeAbsolute(job));
     cluster::ClusterOptions options = where;
     const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
     if (recovers && cluster::RanksOf(options) > 1 && options.launched == nullptr &&

@@ -82,6 +82,10 @@ Status CheckTrainJob(const TrainJob& job) {
                          "--test-split above 0: the share of the data to evaluate on",
                          job.eval_every);
     }
+    if (job.trainer.lora.rank < 0) {
+        return MakeError(ErrorCode::kUsage, "--lora {}: expected a rank of 1 or more",
+                         job.trainer.lora.rank);
+    }
     if (job.steps >= 0 && job.epochs >= 1 && job.trainer.accumulation >= 1 &&
         job.trainer.accumulation <= kMostAccumulation) {
         return CheckSaveWords(job.save);

@@ -5,3 +5,9 @@ add_test(NAME train.tensorboard COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/ten
   $<TARGET_FILE:train_tests> ${CMAKE_SOURCE_DIR}/build/python-packages)
 set_tests_properties(train.tensorboard PROPERTIES LABELS train SKIP_RETURN_CODE 77
   TIMEOUT ${WEFT_TEST_SECONDS})
+
+# Adapters, loaded by the package peft where there is one. Exit status 77: it isn't there.
+add_test(NAME train.peft COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/peft_test.py
+  $<TARGET_FILE:weft> ${CMAKE_SOURCE_DIR}/build/python-packages)
+set_tests_properties(train.peft PROPERTIES LABELS train SKIP_RETURN_CODE 77
+  TIMEOUT ${WEFT_TEST_SECONDS})

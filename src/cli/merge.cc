@@ -1,0 +1,76 @@
+// weft merge: a model with a LoRA adapter in its weights, as one GGUF file or a folder.
+#include "train/merge.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "train/export.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Each matrix that has an adapter becomes W + scale * B . A, in float32, and is rounded to the\n"
+    "type asked for. DIR is a folder of 'weft train --lora' or of the Python package peft.\n\n"
+    "Examples:\n"
+    "  weft merge model.gguf --lora tuned -o merged.gguf\n"
+    "  weft merge ~/models/Qwen3-8B --lora tuned -o merged.gguf --save-type Q4_K_M";
+
+struct MergeFlags {
+    std::string model, adapter, out, format = "gguf", type = "F32";
+    int threads = 0;
+    bool force = false, json = false, pull = false;
+};
+
+Status Merge(MergeFlags& flags) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(flags.model, flags.out, ignored)) {
+        return MakeError(ErrorCode::kUsage, "OUT is MODEL ({}): the model would replace itself",
+                         flags.out);
+    }
+    WEFT_ASSIGN(auto model, formats::OpenModel(flags.model));
+    WEFT_ASSIGN(const auto merged, train::MergedSource::Make(std::move(model), flags.adapter));
+    WEFT_TRY(train::WriteModel(*merged, {.path = flags.out,
+                                         .format = flags.format,
+                                         .type = flags.type,
+                                         .threads = flags.threads,
+                                         .replace = flags.force,
+                                         .stop = CatchInterrupts()}));
+    if (flags.json) {
+        PrintJson({{"out", flags.out}, {"merged", merged->merged()}});
+    } else {
+        fmt::print("{}: {} of {} tensors with an adapter\n", flags.out, merged->merged(),
+                   merged->tensors().size());
+    }
+    return {};
+}
+
+}  // namespace
+
+void AddMerge(CLI::App& app, int& status) {
+    auto flags = std::make_shared<MergeFlags>();
+    CLI::App* command = app.add_subcommand("merge", "Put a LoRA adapter into a model's weights");
+    command->footer(kFooter);
+    AddModel(*command, flags->model, flags->pull);
+    command->add_option("--lora", flags->adapter, "The adapter's folder")->required();
+    command->add_option("-o,--out", flags->out, "The file or folder to write")->required();
+    command
+        ->add_option("--save-format", flags->format, "gguf (a file) or hf (a Hugging Face folder)")
+        ->capture_default_str();
+    command
+        ->add_option("--save-type", flags->type,
+                     "Its type: F32, F16, BF16; of gguf also Q8_0, Q4_K_M, ...")
+        ->capture_default_str();
+    command->add_option("-t,--threads", flags->threads, "Threads (0: all cores)")
+        ->capture_default_str();
+    command->add_flag("--force", flags->force, "Replace OUT if it is there");
+    AddJson(*command, flags->json);
+    SetCallback(command, flags, flags->json, status, Merge);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,144 @@
+// LoRA as users meet it: the same curve on any ranks, on a quantized model, and after a checkpoint;
+// an adapter that goes on and can be merged; and errors that name what is wrong.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// Sums over ranks, micro-batches and merged products are taken in other orders: a relative 2^-24 of
+// each of some hundred terms, and twice that after an update.
+constexpr double kTolerance = 2e-5;
+
+class LoraCli : public testing::Test {
+  protected:
+    void SetUp() override { WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kQ8_0}); }
+
+    Ran Train(const std::string& model, const Words& more) {
+        return RunWeft(Words{"train", model, "--data", "synthetic:random-tokens:49:24", "--seq-len",
+                             "48", "--json", "--lr", "1e-2"} +
+                       more);
+    }
+    // Losses and norms of a run that went well.
+    std::vector<double> Curve(const std::string& model, const Words& more) {
+        const Ran ran = Train(model, more);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        std::vector<double> numbers;
+        std::istringstream out(ran.out);
+        for (std::string line; std::getline(out, line);) {
+            const json step = json::parse(line);
+            if (!step.contains("loss")) continue;
+            numbers.push_back(step.at("loss"));
+            numbers.push_back(step.at("grad_norm"));
+        }
+        return numbers;
+    }
+    static void ExpectNear(const std::vector<double>& got, const std::vector<double>& expected,
+                           double tolerance) {
+        ASSERT_EQ(got.size(), expected.size());
+        for (size_t i = 0; i < got.size(); ++i) {
+            EXPECT_TRUE(std::abs(got[i] / expected[i] - 1) <= tolerance)
+                << "step " << i / 2 << ": " << got[i] << ", expected " << expected[i];
+        }
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "tiny.gguf";
+    const Words lora_ = {"--lora", "4", "--lora-alpha", "16", "--dtype", "f32", "-t", "1"};
+};
+
+TEST_F(LoraCli, TheCurveIsTheSameOnAnyRanks) {
+    const Words steps = lora_ + Words{"--steps", "4"};
+    const auto one = Curve(model_, steps + Words{"--micro-batch", "4"});
+    ASSERT_EQ(one.size(), 8u);
+    EXPECT_NE(one[2], one[0]);
+    const Words layouts[] = {
+        {"--micro-batch", "1", "--grad-accum", "4"},
+        {"--micro-batch", "4", "--recompute", "full"},
+        {"--local", "2", "--micro-batch", "2"},
+        {"--local", "2", "--micro-batch", "2", "--zero", "1"},
+        {"--local", "2", "--micro-batch", "1", "--grad-accum", "2", "--zero", "2"},
+        {"--local", "2", "--micro-batch", "2", "--zero", "3"},
+        {"--local", "2", "--micro-batch", "4", "--tp", "2"},
+        {"--local", "2", "--micro-batch", "2", "--grad-accum", "2", "--pp", "2"},
+        {"--local", "4", "--micro-batch", "2", "--tp", "2", "--zero", "2", "--recompute", "full"}};
+    for (const Words& layout : layouts) {
+        SCOPED_TRACE(testing::PrintToString(layout));
+        ExpectNear(Curve(model_, steps + layout), one, kTolerance);
+    }
+}
+
+// What products read is the same floats, wherever they come from. (In BF16 a widened embedding is
+// rounded, and a quantized one is not: a relative 2^-9 for each number.)
+TEST_F(LoraCli, AQuantizedModelGivesTheBitsOfTheWidenedOne) {
+    const std::string wide = dir_ / "wide.gguf";
+    const Ran ran = RunWeft({"quantize", model_, wide, "F32", "--allow-requantize"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const Words words = {"--lora", "4", "--steps", "3", "-t", "2"};
+    const auto packed = Curve(model_, words + Words{"--dtype", "f32"});
+    ASSERT_EQ(packed.size(), 6u);
+    EXPECT_EQ(packed, Curve(wide, words + Words{"--dtype", "f32"}));
+    ExpectNear(Curve(model_, words + Words{"--dtype", "bf16"}),
+               Curve(wide, words + Words{"--dtype", "bf16"}), 2e-2);
+}
+
+TEST_F(LoraCli, BF16IsNear) {
+    Words words = {"--lora", "4", "--lora-alpha", "16", "--steps", "4", "--micro-batch", "4"};
+    // Operands have 8 bits: a relative 2^-9 each, in the mean of many.
+    ExpectNear(Curve(model_, words + Words{"--dtype", "bf16"}),
+               Curve(model_, words + Words{"--dtype", "f32"}), 2e-2);
+}
+
+TEST_F(LoraCli, AnAdapterGoesOnAndIsMerged) {
+    const std::string out = dir_ / "tuned", merged = dir_ / "merged.gguf";
+    const Words output = {"--output-dir", out};
+    ASSERT_EQ(Curve(model_, lora_ + Words{"--steps", "4"} + output).size(), 8u);
+    EXPECT_FALSE(fs::exists(out + "/model.gguf"));
+    const Ran ran = RunWeft({"merge", model_, "--lora", out, "-o", merged, "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_GT(ran.Json().at("merged"), 0);
+    const Words last = {"--steps", "1", "--dtype", "f32"};
+    const auto on = Curve(model_, last + Words{"--lora-from", out});
+    const auto whole = Curve(merged, last), plain = Curve(model_, last);
+    ASSERT_EQ(on.size(), 2u);
+    EXPECT_TRUE(std::abs(on[0] / whole.at(0) - 1) <= kTolerance) << on[0] << " " << whole[0];
+    EXPECT_GT(std::abs(on[0] / plain.at(0) - 1), 100 * kTolerance) << "the adapter says nothing";
+}
+
+TEST_F(LoraCli, ACheckpointHasTheAdapters) {
+    const std::string whole = dir_ / "whole", parts = dir_ / "parts";
+    const auto all = Curve(model_, lora_ + Words{"--steps", "6", "--output-dir", whole});
+    ASSERT_EQ(all.size(), 12u);
+    const Words words = lora_ + Words{"--output-dir", parts, "--save-every", "3"};
+    ASSERT_EQ(Curve(model_, words + Words{"--steps", "3"}).size(), 6u);
+    const auto rest = Curve(model_, words + Words{"--steps", "6", "--resume", "auto"});
+    EXPECT_EQ(rest, std::vector<double>(all.begin() + 6, all.end()));
+}
+
+TEST_F(LoraCli, SaysWhatIsWrong) {
+    const struct {
+        Words words;
+        int status;
+        const char* said;
+    } cases[] = {{{"--lora", "0", "--lora-from", dir_ / "none"}, 1, "adapter_config.json"},
+                 {{"--lora", "-1"}, 2, "--lora -1"},
+                 {{"--lora", "4", "--lora-targets", "q_proj,nose"}, 2, "no layer of"},
+                 {{"--lora", "4", "--lora-alpha", "0"}, 2, "--lora-alpha 0"}};
+    for (const auto& [words, status, said] : cases) {
+        const Ran ran = Train(model_, Words{"--steps", "1"} + words);
+        EXPECT_EQ(ran.status, status) << ran.err;
+        EXPECT_NE((ran.err + ran.out).find(said), std::string::npos) << ran.err << ran.out;
+    }
+}
+
+}  // namespace
+}  // namespace weft::support

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""An adapter of `weft train --lora`, loaded by the package peft, and merged by `weft merge`.
+
+    tests/train/peft_test.py build/weft build/python-packages
+
+A small random Llama of transformers is trained with LoRA for some updates; peft's logits of model and adapter are those of the merged one. Exit status 77: the packages aren't
+there.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+CONFIG = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+              num_attention_heads=4, num_key_value_heads=2, head_dim=16, tie_word_embeddings=False,
+              bos_token_id=1, eos_token_id=2)
+DATA = ["--data", "synthetic:random-tokens:17:8", "--seq-len", "16", "-t", "1"]
+TOKENS = [3, 250, 17, 99, 4, 180, 31]
+# Of the largest logit. A sum of 128 products in any order is off by about sqrt(128) * 2^-24 of its
+# size, 7e-7, in each of the fifteen matrices of a row: 1e-5 where all errors go one way.
+TOLERANCE = 1e-5
+
+
+def weft(program, *words):
+    done = subprocess.run([program, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def main():
+    program, packages = sys.argv[1:]
+    sys.path.append(packages)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        import peft
+        import tokenizers
+        import torch
+        import transformers
+    except ImportError as error:
+        print(f"SKIPPED: {error}; this test needs the packages torch, transformers and peft")
+        return 77
+    with tempfile.TemporaryDirectory() as folder:
+        base, out, merged = (os.path.join(folder, name)
+                             for name in ("base", "out", "merged"))
+        torch.manual_seed(7)
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG)).save_pretrained(base)
+        letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+        tokenizer = tokenizers.Tokenizer(
+            tokenizers.models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = tokenizers.decoders.ByteLevel()
+        tokenizer.save(os.path.join(base, "tokenizer.json"))
+        for flags in (["--lora-alpha", "16"], ["--rslora", "--lora-targets", "attn,up_proj"]):
+            weft(program, "train", base, *DATA, "--steps", "3", "--lr", "3e-2", "--lora", "4",
+                 "--dtype", "f32", "--output-dir", out, *flags)
+            weft(program, "merge", base, "--lora", out, "-o", merged, "--save-format", "hf")
+            got = torch.tensor(json.loads(weft(
+                program, "logits", merged, "--tokens", ",".join(map(str, TOKENS)), "--all",
+                "--json", "-t", "1", "--reference"))["logits"]).reshape(len(TOKENS), -1)
+            with torch.no_grad():
+                fresh = transformers.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+                plain = fresh(torch.tensor([TOKENS])).logits[0]
+                adapted = peft.PeftModel.from_pretrained(fresh, out)
+                expected = adapted(torch.tensor([TOKENS])).logits[0]
+            size = expected.abs().max()
+            error = ((got - expected).abs().max() / size).item()
+            effect = ((expected - plain).abs().max() / size).item()
+            print(f"{flags}: logits differ by {error:.2g}; the adapter changes them by {effect:.2g}")
+            assert effect > 0.01, "the adapter says nothing"
+            assert error <= TOLERANCE, error
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
