@@ -29,7 +29,9 @@ namespace {
 constexpr const char* kFooter =
     "Weights, gradients and the optimizer's state are float32; a quantized model is widened. The\n"
     "result is DIR/model.gguf, or with --save-format hf the folder DIR/model; 'weft run' and\n"
-    "'weft serve' take either. With --json there is a line a step and one at the end.\n\n"
+    "'weft serve' take either. With --lora the model stays as it is; the result is an adapter in\n"
+    "DIR, which 'weft merge' puts into the weights. With --json there is a line a step and one at\n"
+    "the end.\n\n"
     "Examples:\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --epochs 3 --lr 2e-5\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --local 2 --zero 1\n"
@@ -168,10 +170,20 @@ class Teller final : public train::TrainListener {
     }
 
     // Weights that every position is multiplied by: all but a table that rows are looked up in.
-    static double ProductWeights(const train::Trainer& trainer) {
+    double ProductWeights(const train::Trainer& trainer) const {
         const model::Hyper& hyper = trainer.hyper();
         const auto table = static_cast<double>(hyper.vocab * hyper.hidden);
-        return static_cast<double>(trainer.state().parameters()) - (hyper.tied ? 0 : table);
+        const auto trained = static_cast<double>(trainer.state().parameters());
+        if (!flags_.job.trainer.lora.on()) return trained - (hyper.tied ? 0 : table);
+        // (Of weights that stay as they are, no gradient is computed: 4 FLOPs of 6.)
+        double frozen = hyper.tied ? 0 : -table;
+        for (const formats::TensorInfo& tensor : trainer.source().tensors()) {
+            const bool adapter = tensor.name.starts_with(train::kAdapterPrefix);
+            if (tensor.dim_count > 1 && !adapter) {
+                frozen += static_cast<double>(tensor.rows * tensor.cols);
+            }
+        }
+        return trained + frozen * 4 / 6;
     }
 
     void PrintLine(const train::StepLine& line) {

@@ -47,8 +47,8 @@ class TrainState {
         : training_(training), units_(units) {}
 
     // Agrees with the other ranks on who has what, and reads this rank's weights from the model's
-    // file; weights that are not trained, too, in their own types. replica: 0 counts as the owner of
-    // what several replicas hold whole.
+    // file; weights that are not trained, too, in their own types. replica: 0 counts as the owner
+    // of what several replicas hold whole.
     // Errors: links', formats', kUnsupported (a weight that can't be trained), kCancelled.
     Status Load(const formats::ModelSource& source, cluster::Cluster& cluster, int replica);
 

@@ -59,8 +59,8 @@ struct StepReport {
 
 class Trainer {
   public:
-    // Loads the model. source: the model's, with or without adapters; null: opened here. Errors: those of formats and model;
-    // kUnsupported (no gradient); kUsage; kOutOfMemory.
+    // Loads the model. source: the model's, with or without adapters; null: opened here. Errors:
+    // those of formats and model; kUnsupported (no gradient); kUsage; kOutOfMemory.
     static Result<std::unique_ptr<Trainer>> Make(
         const TrainerOptions& options, cluster::Cluster& cluster,
         std::unique_ptr<formats::ModelSource> source = nullptr);

@@ -70,7 +70,8 @@ struct TrainGolden {
             const std::vector<float> b(static_cast<size_t>(shape[0] * kLoraRank), 0.0f);
             tensors[at + ".lora_B.weight"] = {"F32", {shape[0], kLoraRank}, BytesOfValues(b)};
         }
-        ASSERT_TRUE(WriteFile(folder + "/adapter_model.safetensors", SafetensorsFile(tensors)).ok());
+        const std::string file = folder + "/adapter_model.safetensors";
+        ASSERT_TRUE(WriteFile(file, SafetensorsFile(tensors)).ok());
         const nlohmann::json config = {
             {"peft_type", "LORA"},
             {"r", kLoraRank},

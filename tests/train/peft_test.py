@@ -3,8 +3,8 @@
 
     tests/train/peft_test.py build/weft build/python-packages
 
-A small random Llama of transformers is trained with LoRA for some updates; peft's logits of model and adapter are those of the merged one. Exit status 77: the packages aren't
-there.
+A small random Llama of transformers is trained with LoRA for some updates; peft's logits of model
+and adapter are those of the merged one. Exit status 77: the packages aren't there.
 """
 import json
 import os
@@ -66,7 +66,7 @@ def main():
             size = expected.abs().max()
             error = ((got - expected).abs().max() / size).item()
             effect = ((expected - plain).abs().max() / size).item()
-            print(f"{flags}: logits differ by {error:.2g}; the adapter changes them by {effect:.2g}")
+            print(f"{flags}: logits differ by {error:.2g}, the adapter's effect is {effect:.2g}")
             assert effect > 0.01, "the adapter says nothing"
             assert error <= TOLERANCE, error
     return 0
