@@ -1,5 +1,5 @@
 // weft merge: a model with a LoRA adapter in its weights, as one GGUF file or a folder.
-#include "train/merge.h"
+#include "train/lora/merge.h"
 
 #include <fmt/format.h>
 

@@ -18,9 +18,9 @@
 #include "cli/train_ds.h"
 #include "model/shard.h"
 #include "net/fabric.h"
-#include "train/adapter.h"
 #include "train/export.h"
 #include "train/log/train_log.h"
+#include "train/lora/adapter.h"
 #include "train/run.h"
 
 namespace weft::cli {
@@ -115,12 +115,9 @@ class Teller final : public train::TrainListener {
 
     void OnStep(const train::StepLine& line) override {
         if (flags_.common.json) {
-            Json json = {{"step", line.step},
-                         {"loss", line.loss},
-                         {"grad_norm", line.grad_norm},
-                         {"lr", line.learning_rate},
-                         {"tokens", line.tokens},
-                         {"tokens_per_s", line.tokens_per_s()}};
+            Json json = {{"step", line.step},           {"loss", line.loss},
+                         {"grad_norm", line.grad_norm}, {"lr", line.learning_rate},
+                         {"tokens", line.tokens},       {"tokens_per_s", line.tokens_per_s()}};
             if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
             PrintJson(json);
             std::fflush(stdout);
@@ -128,12 +125,9 @@ class Teller final : public train::TrainListener {
             PrintLine(line);
         }
         if (!log_ || !log_status_.ok()) return;
-        const double values[] = {line.loss,
-                                 line.grad_norm,
-                                 line.learning_rate,
-                                 static_cast<double>(line.tokens),
-                                 line.tokens_per_s(),
-                                 line.eval_loss.value_or(NAN)};
+        const double values[] = {line.loss,           line.grad_norm,
+                                 line.learning_rate,  static_cast<double>(line.tokens),
+                                 line.tokens_per_s(), line.eval_loss.value_or(NAN)};
         log_status_ = log_->Add(line.step, std::span(values).first(Evaluates() ? 6 : 5));
     }
 
@@ -160,8 +154,7 @@ class Teller final : public train::TrainListener {
 
     void TellConfig(const train::Trainer& trainer, int64_t steps) const {
         if (flags_.ds_config.empty()) return;
-        const Json config =
-            train::ResolvedJson(flags_.job, flags_.save, trainer.layout(), steps);
+        const Json config = train::ResolvedJson(flags_.job, flags_.save, trainer.layout(), steps);
         if (flags_.common.json) {
             PrintJson({{"config", config}});
         } else {
@@ -191,8 +184,8 @@ class Teller final : public train::TrainListener {
         ++told_;
         const bool due = line.step % flags_.telling.print_every == 0 || line.step == line.steps;
         if (!due && !line.eval_loss) return;
-        const double left = elapsed_s_ / static_cast<double>(told_) *
-                            static_cast<double>(line.steps - line.step);
+        const double left =
+            elapsed_s_ / static_cast<double>(told_) * static_cast<double>(line.steps - line.step);
         // 2 FLOPs a weight and position in the forward pass, 4 in the backward pass.
         const double flops = 6 * product_weights_ * line.tokens_per_s();
         const std::string eval =
@@ -233,9 +226,8 @@ Status ResolveTrain(TrainFlags& flags) {
     flags.job.trainer.adam.beta1 = flags.betas[0];
     flags.job.trainer.adam.beta2 = flags.betas[1];
     if (!flags.ds_config.empty()) {
-        WEFT_TRY(ResolveDs(*flags.command, flags.ds_config,
-                           cluster::RanksOf(flags.common.cluster), flags.job, flags.save,
-                           flags.telling));
+        WEFT_TRY(ResolveDs(*flags.command, flags.ds_config, cluster::RanksOf(flags.common.cluster),
+                           flags.job, flags.save, flags.telling));
     }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
     flags.job.save.folder = flags.output;
@@ -282,8 +274,7 @@ void AddLoraFlags(CLI::App& app, train::LoraWords& lora) {
                    "written to --output-dir, as peft does; a quantized model stays quantized");
     app.add_option("--lora-alpha", lora.alpha, "An adapter counts alpha / rank times")
         ->capture_default_str();
-    app.add_option("--lora-targets", lora.targets,
-                   "all, attn, mlp, or modules, as q_proj,v_proj")
+    app.add_option("--lora-targets", lora.targets, "all, attn, mlp, or modules, as q_proj,v_proj")
         ->capture_default_str();
     app.add_flag("--rslora", lora.rslora, "Adapters count alpha / sqrt(rank) times");
     app.add_option("--lora-from", lora.from,

@@ -9,7 +9,7 @@
 #include "model/shard.h"
 #include "program/recompute.h"
 #include "program/zero.h"
-#include "train/lora.h"
+#include "train/lora/lora.h"
 
 namespace weft::train {
 

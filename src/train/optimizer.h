@@ -6,7 +6,7 @@
 
 #include "backend/cpu/training.h"
 #include "base/result.h"
-#include "train/groups.h"
+#include "train/parallel/groups.h"
 #include "train/state.h"
 
 namespace weft::train {

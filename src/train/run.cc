@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "train/checkpoint/source.h"
 #include "train/evaluate.h"
-#include "train/lora_source.h"
+#include "train/lora/lora_source.h"
 
 namespace weft::train {
 namespace {
@@ -339,9 +339,9 @@ class Run {
 
     double SecondsOfAnEpoch(int64_t steps) const {
         if (job_.steps > 0 && updates_an_epoch_ == 0) return updates_s_;
-        const double updates = job_.steps > 0 ? updates_an_epoch_
-                                              : static_cast<double>(steps) /
-                                                    static_cast<double>(job_.epochs);
+        const double updates = job_.steps > 0
+                                   ? updates_an_epoch_
+                                   : static_cast<double>(steps) / static_cast<double>(job_.epochs);
         return updates_ > 0 ? updates_s_ * updates / static_cast<double>(updates_) : 0;
     }
 
@@ -363,9 +363,8 @@ class Run {
     Status Gather() {
         const auto gather = [&](const char* name, uint64_t own,
                                 std::vector<uint64_t>& all) -> Status {
-            WEFT_ASSIGN(
-                const std::vector<std::string> texts,
-                cluster_.AllGather(name, std::to_string(own), Deadline::In(kAgreeMs)));
+            WEFT_ASSIGN(const std::vector<std::string> texts,
+                        cluster_.AllGather(name, std::to_string(own), Deadline::In(kAgreeMs)));
             all.clear();
             for (const std::string& text : texts) {
                 all.push_back(std::strtoull(text.c_str(), nullptr, 10));

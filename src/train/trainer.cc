@@ -6,8 +6,8 @@
 #include "cluster/memory_check.h"
 #include "engine/cpu_options.h"
 #include "train/export_source.h"
-#include "train/lora_source.h"
-#include "train/pipeline.h"
+#include "train/lora/lora_source.h"
+#include "train/parallel/pipeline.h"
 
 namespace weft::train {
 namespace {
@@ -93,8 +93,7 @@ Status Trainer::Plan() {
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     WEFT_ASSIGN(layout_, MakeTrainLayout(cluster_.size(), cluster_.rank(), options_.tp, options_.pp,
                                          options_.dp, options_.split));
-    WEFT_ASSIGN(const model::ShardPlan plan,
-                model::PlanShards(hyper_, *source_, layout_.model));
+    WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout_.model));
     GraphOptions graph_options;
     graph_options.bf16 = options_.bf16;
     if (options_.lora.on()) graph_options.lora = &lora;
@@ -170,8 +169,8 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
     positions_ = 0;
     const auto own = static_cast<int64_t>(batch.sequences.size());
     const bool together = options_.zero >= 2 && layout_.dp > 1;
-    const int64_t passes = together ? options_.accumulation
-                                    : (own + options_.micro_batch - 1) / options_.micro_batch;
+    const int64_t passes =
+        together ? options_.accumulation : (own + options_.micro_batch - 1) / options_.micro_batch;
     if (evaluates || layout_.pp() == 1) {
         for (int64_t i = 0; i < passes; ++i) {
             WEFT_TRY(RunPass(batch, i, evaluates ? Pass::kEvaluate : Pass::kBoth, 0));
@@ -237,14 +236,14 @@ Error Trainer::Diverged(const Batch& batch, const StepReport& report) {
     const Status again = RunPasses(batch, false);
     searches_ = false;
     if (!again.ok()) return again.error();
-    auto all = cluster_.AllGather("first number that is not finite", found_,
-                                  Deadline::In(kAgreeMs));
+    auto all =
+        cluster_.AllGather("first number that is not finite", found_, Deadline::In(kAgreeMs));
     if (!all.ok()) return all.error();
     std::string where;
     for (size_t rank = 0; rank < all->size(); ++rank) {
         if ((*all)[rank].empty()) continue;
-        where = fmt::format(": rank {}, {} was the first that is no finite number", rank,
-                            (*all)[rank]);
+        where =
+            fmt::format(": rank {}, {} was the first that is no finite number", rank, (*all)[rank]);
         break;
     }
     return MakeError(ErrorCode::kCorrupt,
@@ -258,9 +257,8 @@ std::unique_ptr<formats::ModelSource> Trainer::Export() const {
 }
 
 Status Trainer::ServeExport() const {
-    return groups_.world == nullptr
-               ? Status()
-               : train::ServeExport(*source_, *state_, *groups_.world);
+    return groups_.world == nullptr ? Status()
+                                    : train::ServeExport(*source_, *state_, *groups_.world);
 }
 
 backend::MemoryUse Trainer::memory() const {

@@ -1,9 +1,8 @@
 // Trainer: one rank's part of a model in training, and one update after another.
 //
 // The loss is the mean over the targets of the whole batch, whatever the ranks, stages and
-// micro-batches are. Which part a rank has: train/layout.h; what is shared out among the ranks that
-// see different data: program/zero.h.
-// Thread: one caller.
+// micro-batches are. Which part a rank has: train/parallel/layout.h; what is shared out among the
+// ranks that see different data: program/zero.h. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +19,26 @@
 #include "model/hyper.h"
 #include "train/data/loader.h"
 #include "train/graph.h"
-#include "train/groups.h"
-#include "train/layout.h"
-#include "train/lora.h"
+#include "train/lora/lora.h"
 #include "train/micro_batch.h"
 #include "train/optimizer.h"
+#include "train/parallel/groups.h"
+#include "train/parallel/layout.h"
 #include "train/state.h"
 
 namespace weft::train {
 
 struct TrainerOptions {
     std::string model;
-    int threads = 0;          // 0: all cores of the rank
-    bool reference = false;   // reference kernels
-    bool bf16 = false;        // else float32
-    int64_t sequence = 1024;  // most positions of a sequence
-    int64_t micro_batch = 1;  // sequences of one pass
-    int64_t accumulation = 1;  // passes of an update, on each replica
-    int tp = 0, pp = 0, dp = 0;  // 0: 1, 1, what is left
-    std::vector<double> split;   // shares of tensor ranks and stages, as model::MakeLayout has
-    int zero = 0;                // ZeRO stage, 0 to 3
+    int threads = 0;                  // 0: all cores of the rank
+    bool reference = false;           // reference kernels
+    bool bf16 = false;                // else float32
+    int64_t sequence = 1024;          // most positions of a sequence
+    int64_t micro_batch = 1;          // sequences of one pass
+    int64_t accumulation = 1;         // passes of an update, on each replica
+    int tp = 0, pp = 0, dp = 0;       // 0: 1, 1, what is left
+    std::vector<double> split;        // shares of tensor ranks and stages, as model::MakeLayout has
+    int zero = 0;                     // ZeRO stage, 0 to 3
     int64_t unit_elements = 1 << 24;  // of a ZeRO unit (program/zero.h)
     int64_t whole_elements = 0;
     std::string recompute = "none";  // or selective, full

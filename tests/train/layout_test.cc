@@ -1,5 +1,5 @@
 // Which rank has what, and in which order a pipeline stage runs its passes.
-#include "train/layout.h"
+#include "train/parallel/layout.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "train/pipeline.h"
+#include "train/parallel/pipeline.h"
 
 namespace weft::train {
 namespace {

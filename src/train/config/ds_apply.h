@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "train/config/ds_config.h"
 #include "train/export.h"
-#include "train/layout.h"
+#include "train/parallel/layout.h"
 #include "train/train_job.h"
 
 namespace weft::train {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "formats/model_file.h"
-#include "train/adapter.h"
-#include "train/lora.h"
+#include "train/lora/adapter.h"
+#include "train/lora/lora.h"
 
 namespace weft::train {
 

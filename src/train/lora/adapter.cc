@@ -1,4 +1,4 @@
-#include "train/adapter.h"
+#include "train/lora/adapter.h"
 
 #include <algorithm>
 #include <cstring>
@@ -202,8 +202,8 @@ Status WriteAdapter(const formats::ModelSource& trained, const LoraPlan& plan,
     const std::vector<Part> parts = PartsOf(plan);
     uint64_t data_bytes = 0;
     const std::string header = HeaderOf(trained, parts, data_bytes);
-    WEFT_ASSIGN(OutputFile file, OutputFile::Create(folder + kTensorsName,
-                                                    header.size() + data_bytes, true));
+    WEFT_ASSIGN(OutputFile file,
+                OutputFile::Create(folder + kTensorsName, header.size() + data_bytes, true));
     WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(header))));
     uint64_t at = header.size();
     std::vector<std::byte> rows, saved;

@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "coll/comm.h"
-#include "train/layout.h"
+#include "train/parallel/layout.h"
 
 namespace weft::train {
 

@@ -1,4 +1,4 @@
-#include "train/layout.h"
+#include "train/parallel/layout.h"
 
 namespace weft::train {
 

@@ -1,4 +1,4 @@
-#include "train/pipeline.h"
+#include "train/parallel/pipeline.h"
 
 #include <algorithm>
 

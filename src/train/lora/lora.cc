@@ -1,4 +1,4 @@
-#include "train/lora.h"
+#include "train/lora/lora.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "formats/hf/export.h"
-#include "train/adapter.h"
+#include "train/lora/adapter.h"
 
 namespace weft::train {
 namespace {
@@ -124,9 +124,9 @@ class Adding {
         op.outputs[0] = base;
         program_.ops.push_back(std::move(op));
         const ValueId part = Inner(waiting.product, *waiting.target, Cut::kColumns);
-        const ValueId inner = program_.Emit(program::AllReduce{}, {part},
-                                            program_.value(part).name + ".all",
-                                            program_.value(part).shape);
+        const ValueId inner =
+            program_.Emit(program::AllReduce{}, {part}, program_.value(part).name + ".all",
+                          program_.value(part).shape);
         Join(base, inner, weight, *waiting.target, program::MatMul{}, sum);
     }
 
@@ -164,9 +164,8 @@ class Adding {
         const Value weight = program_.value(product.inputs[1]);
         const Value y = program_.value(product.outputs[0]);
         const int64_t rank = plan_.words.rank;
-        const ValueId a =
-            AddWeight(weight, ".lora_a", {rank, weight.shape[1]},
-                      {.name = target.NameA(), .col_begin = weight.slice.col_begin});
+        const ValueId a = AddWeight(weight, ".lora_a", {rank, weight.shape[1]},
+                                    {.name = target.NameA(), .col_begin = weight.slice.col_begin});
         return program_.Emit(program::MatMul{cut}, {product.inputs[0], a}, y.name + ".lora_a",
                              {y.shape[0], rank});
     }
@@ -175,9 +174,8 @@ class Adding {
     void Join(ValueId base, ValueId inner, ValueId weight_id, const LoraTarget& target,
               program::MatMul outer, ValueId sum) {
         const Value weight = program_.value(weight_id);
-        const ValueId b =
-            AddWeight(weight, ".lora_b", {weight.shape[0], plan_.words.rank},
-                      {.name = target.NameB(), .row_begin = weight.slice.row_begin});
+        const ValueId b = AddWeight(weight, ".lora_b", {weight.shape[0], plan_.words.rank},
+                                    {.name = target.NameB(), .row_begin = weight.slice.row_begin});
         const Value y = program_.value(sum);
         const ValueId scaled =
             program_.Emit(program::Scale{static_cast<float>(plan_.scale())}, {inner},

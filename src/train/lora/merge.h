@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "formats/model_file.h"
-#include "train/lora.h"
+#include "train/lora/lora.h"
 
 namespace weft::train {
 

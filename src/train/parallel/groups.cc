@@ -1,4 +1,4 @@
-#include "train/groups.h"
+#include "train/parallel/groups.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -66,9 +66,8 @@ class Joiner {
             WEFT_ASSIGN(pairs[2], Pair(l.stage - 1, l.stage, channels_.forward));
             WEFT_ASSIGN(pairs[3], Pair(l.stage - 1, l.stage, channels_.backward));
         }
-        groups.stages =
-            std::make_unique<StageMail>(l, std::move(pairs[0]), std::move(pairs[1]),
-                                        std::move(pairs[2]), std::move(pairs[3]));
+        groups.stages = std::make_unique<StageMail>(l, std::move(pairs[0]), std::move(pairs[1]),
+                                                    std::move(pairs[2]), std::move(pairs[3]));
         if (l.stage == 0 || l.stage == l.pp() - 1) {
             WEFT_ASSIGN(groups.tied, Pair(0, l.pp() - 1, channels_.tied));
         }
@@ -175,8 +174,8 @@ Status StageMail::Recv(std::span<std::byte> data, int peer, const net::OpTag& ta
 
 uint64_t StageMail::sent_bytes() const {
     uint64_t sum = 0;
-    for (const auto* pair : {&next_forward_, &next_backward_, &previous_forward_,
-                             &previous_backward_}) {
+    for (const auto* pair :
+         {&next_forward_, &next_backward_, &previous_forward_, &previous_backward_}) {
         if (*pair != nullptr) sum += (*pair)->sent_bytes();
     }
     return sum;

@@ -13,7 +13,7 @@
 #include "formats/hf/safetensors.h"
 #include "formats/model_file.h"
 #include "formats/weight_file.h"
-#include "train/lora.h"
+#include "train/lora/lora.h"
 
 namespace weft::train {
 

@@ -1,9 +1,9 @@
-#include "train/merge.h"
+#include "train/lora/merge.h"
 
 #include <algorithm>
 
 #include "tensor/quant.h"
-#include "train/adapter.h"
+#include "train/lora/adapter.h"
 
 namespace weft::train {
 
@@ -50,12 +50,10 @@ Status MergedSource::ReadRows(const formats::TensorInfo& tensor, int64_t row_beg
     WEFT_CHECK(from != nullptr);
     const Pair* pair = PairOf(tensor.name);
     if (pair == nullptr) {
-        return model_->ReadRows(*from, row_begin, row_count, col_begin, col_count, out,
-                                bytes_read);
+        return model_->ReadRows(*from, row_begin, row_count, col_begin, col_count, out, bytes_read);
     }
     CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
-    std::vector<std::byte> raw(
-        static_cast<size_t>(row_count * RowBytes(from->dtype, col_count)));
+    std::vector<std::byte> raw(static_cast<size_t>(row_count * RowBytes(from->dtype, col_count)));
     WEFT_TRY(model_->ReadRows(*from, row_begin, row_count, col_begin, col_count, raw, bytes_read));
     const std::span<float> values(reinterpret_cast<float*>(out.data()),
                                   static_cast<size_t>(row_count * col_count));
@@ -65,8 +63,7 @@ Status MergedSource::ReadRows(const formats::TensorInfo& tensor, int64_t row_beg
     for (int64_t row = 0; row < row_count; ++row) {
         float* const to = values.data() + row * col_count;
         for (int64_t r = 0; r < rank; ++r) {
-            const float factor =
-                scale * pair->b[static_cast<size_t>((row_begin + row) * rank + r)];
+            const float factor = scale * pair->b[static_cast<size_t>((row_begin + row) * rank + r)];
             const float* const a = pair->a.data() + r * tensor.cols + col_begin;
             for (int64_t col = 0; col < col_count; ++col) to[col] += factor * a[col];
         }

@@ -1,4 +1,4 @@
-#include "train/lora_source.h"
+#include "train/lora/lora_source.h"
 
 #include <algorithm>
 #include <cmath>
@@ -65,8 +65,7 @@ Status LoraSource::ReadRows(const formats::TensorInfo& tensor, int64_t row_begin
     }
     const auto found = std::ranges::find(tensors_, tensor.name, &formats::TensorInfo::name);
     WEFT_CHECK(found != tensors_.end());
-    const size_t adapter =
-        static_cast<size_t>(found - tensors_.begin()) - model_->tensors().size();
+    const size_t adapter = static_cast<size_t>(found - tensors_.begin()) - model_->tensors().size();
     std::vector<float> row(static_cast<size_t>(tensor.cols));
     const size_t bytes = static_cast<size_t>(col_count) * sizeof(float);
     for (int64_t i = 0; i < row_count; ++i) {
