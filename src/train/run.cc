@@ -91,6 +91,12 @@ Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
                      job.epochs, GlobalBatch(job, layout));
 }
 
+// What no loss of another rank can be the cause of.
+bool IsOwnFault(ErrorCode code) {
+    return code == ErrorCode::kUsage || code == ErrorCode::kUnsupported ||
+           code == ErrorCode::kOutOfMemory || code == ErrorCode::kCorrupt;
+}
+
 // Ranks may have other working folders.
 Status MakeAbsolute(TrainJob& job) {
     SaveWords& words = job.save;
@@ -150,8 +156,9 @@ class Run {
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
         const Status ended = WithTrainer(*trainer, loader, data, done + 1, steps);
         // Said while the Trainer is there: what it still sends to others, who may wait for what
-        // will never come, ends by the verdict that this becomes.
-        if (!ended.ok() && ended.error().code != ErrorCode::kPeerLost) {
+        // will never come, ends by the verdict that this becomes. (What may be another rank's loss,
+        // which a link tells in its own words, is for NextEpoch to judge.)
+        if (!ended.ok() && (!cluster_.recovers() || IsOwnFault(ended.error().code))) {
             return cluster_.ReportFailure(ended.error());
         }
         return ended;
