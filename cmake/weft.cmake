@@ -46,10 +46,8 @@ function(weft_tests folder)
     return()
   endif()
   add_executable(${folder}_tests ${sources})
-  target_link_libraries(${folder}_tests PRIVATE ${ARGN} GTest::gtest_main)
+  target_link_libraries(${folder}_tests PRIVATE ${ARGN} weft_test_paths GTest::gtest_main)
   target_include_directories(${folder}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_compile_definitions(${folder}_tests PRIVATE WEFT_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
-    WEFT_PROGRAM="$<TARGET_FILE:weft>")
   add_dependencies(${folder}_tests weft)
   # Tests of whole jobs have deadlines of a second: they do not share the cores with other tests.
   set(alone OFF)

@@ -182,7 +182,7 @@ export class Chat {
     }
     if (this.isKept(conversation)) this.keep(conversation);
     this.refresh();
-    this.draw();
+    this.drawNow();  // With the buttons: who sees that it is over sees the last words, too.
   }
 
   isKept(conversation) {

@@ -6,6 +6,7 @@
 #include "coll/comm.h"
 #include "support/golden_file.h"
 #include "support/loaded_rank.h"
+#include "support/paths.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -131,7 +132,7 @@ class ExpertModels : public testing::TestWithParam<const char*> {
         const auto hyper = model::ReadHyper(*source_);
         ASSERT_TRUE(hyper.ok()) << hyper.error().message;
         hyper_ = *hyper;
-        const support::GoldenFile golden(WEFT_TEST_DATA "/moe_logits.safetensors");
+        const support::GoldenFile golden(support::TestData("/moe_logits.safetensors"));
         expected_ = golden.Tensor(name + "/logits");
         for (float token : golden.Tensor(name + "/tokens")) {
             tokens_.push_back(static_cast<int32_t>(token));

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 
+#include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -279,7 +280,7 @@ TEST_F(Contract, HelpHasExamples) {
 
 // The table in docs/models.md is what the program prints.
 TEST_F(Contract, ModelsAreDocumented) {
-    std::ifstream file(WEFT_TEST_DATA "/../../docs/models.md");
+    std::ifstream file(support::TestData("/../../docs/models.md"));
     const std::string page{std::istreambuf_iterator<char>(file), {}};
     const Ran ran = RunWeft({"models"});
     ASSERT_EQ(ran.status, 0) << ran.err;

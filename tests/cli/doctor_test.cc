@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/deadline.h"
+#include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string kData = WEFT_TEST_DATA "/../doctor/data/";
+const std::string kData = support::TestData("/../doctor/data/");
 
 // The worst severity of the findings of `check`; "" without any.
 std::string Worst(const json& findings, const std::string& check) {

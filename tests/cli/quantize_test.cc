@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
+#include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -157,7 +158,7 @@ TEST_F(QuantizeCli, SyntheticModelsAndRules) {
 
 // A limit of file sizes stands for a full disk.
 TEST_F(QuantizeCli, NothingIsLeftWhereTheDiskGivesOut) {
-    const std::string command = "trap '' XFSZ; ulimit -f 300; exec " + std::string(WEFT_PROGRAM) +
+    const std::string command = "trap '' XFSZ; ulimit -f 300; exec " + support::WeftProgram() +
                                 " quantize " + model_ + " " + out_ + " F32 2> " + (dir_ / "err");
     EXPECT_EQ(WEXITSTATUS(std::system(("bash -c \"" + command + "\"").c_str())), 1);
     std::ifstream file(dir_ / "err");

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 
@@ -53,7 +54,7 @@ TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
     constexpr double kLlamaCpp = 19.8140;
     for (const Words& layout : {Words{}, Words{"--tp", "2"}}) {
         const Ran ran = RunWeft(
-            Words{"perplexity", model_, WEFT_TEST_DATA "/prose.txt", "--ctx", "512", "--json"} +
+            Words{"perplexity", model_, support::TestData("/prose.txt"), "--ctx", "512", "--json"} +
             layout);
         ASSERT_EQ(ran.status, 0) << ran.err;
         const auto json = ran.Json();

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 
+#include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -34,8 +35,8 @@ class TrainConfig : public testing::Test {
         return dir_ / "ds.json";
     }
     Ran Train(const Words& more) {
-        return RunWeft(
-            Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} + more);
+        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +
+                       more);
     }
     // What a run that went well says.
     std::vector<json> Lines(const Words& more) {
@@ -59,7 +60,7 @@ class TrainConfig : public testing::Test {
 };
 
 TEST_F(TrainConfig, UsersFilesRunUnchanged) {
-    const std::string folder = std::string(WEFT_TEST_DATA) + "/deepspeed/";
+    const std::string folder = support::TestData("/deepspeed/");
     const std::string out = dir_ / "out";
     const auto large = Lines({"--ds-config", folder + "zero3_70b.json", "--local", "2", "--steps",
                               "2", "--output-dir", out});
@@ -112,10 +113,11 @@ TEST_F(TrainConfig, AFileTrainsAsTheFlagsDo) {
     EXPECT_EQ(config.at("schedule").at("total_steps"), config.at("steps"));
     EXPECT_EQ(config.at("steps"), by_file.size() - 2);
     EXPECT_NEAR(by_file[1].at("lr"), 1e-4, 1e-12);  // warm-up's least
-    const Words flags = {"--local", "2",       "--zero", "2",    "--micro-batch",  "2",
-                         "--grad-accum", "2",  "--clip", "0.25", "--betas",        "0.8,0.9",
-                         "--eps",   "1e-6",    "--weight-decay", "0.125", "--dtype", "f32",
-                         "--epochs", "1",      "--lr",   "1e-4"};
+    const Words flags = {
+        "--local",      "2",    "--zero",         "2",     "--micro-batch", "2",
+        "--grad-accum", "2",    "--clip",         "0.25",  "--betas",       "0.8,0.9",
+        "--eps",        "1e-6", "--weight-decay", "0.125", "--dtype",       "f32",
+        "--epochs",     "1",    "--lr",           "1e-4"};
     const auto by_flags = Lines(flags);
     ASSERT_EQ(by_flags.size(), by_file.size() - 1);
     // The first two updates have the least rate, which is the flags' constant one.
@@ -129,7 +131,8 @@ TEST_F(TrainConfig, AFileTrainsAsTheFlagsDo) {
 TEST_F(TrainConfig, ContradictionsAreNamed) {
     ExpectRefused(R"({"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2,
                       "gradient_accumulation_steps": 2})",
-                  {"--local", "2"}, "train_batch_size 9 != train_micro_batch_size_per_gpu 2 x "
+                  {"--local", "2"},
+                  "train_batch_size 9 != train_micro_batch_size_per_gpu 2 x "
                   "gradient_accumulation_steps 2 x 2 data-parallel ranks = 8");
     ExpectRefused(R"({"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2,
                       "gradient_accumulation_steps": 2})",
@@ -155,16 +158,18 @@ TEST_F(TrainConfig, ContradictionsAreNamed) {
     ExpectRefused(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false,
                       "weight_decay": 0.1}}})",
                   {}, "adam_w_mode false and a weight decay is not supported");
-    ExpectRefused(R"({"dataloader_drop_last": true, "train_micro_batch_size_per_gpu": 500})",
-                  {}, "less than one batch of 500 sequences");
+    ExpectRefused(R"({"dataloader_drop_last": true, "train_micro_batch_size_per_gpu": 500})", {},
+                  "less than one batch of 500 sequences");
 }
 
 TEST_F(TrainConfig, WhatIsDoneInAnotherWayIsNoted) {
     const std::string tb = dir_ / "tb";
     const std::string file = Write(R"({"fp16": {"enabled": true, "loss_scale": 128},
         "steps_per_print": 2, "communication_data_type": "fp32",
-        "tensorboard": {"enabled": true, "output_path": ")" + tb + R"(", "job_name": "x"},
-        "csv_monitor": {"enabled": true, "output_path": ")" + tb + R"(", "job_name": "y"},
+        "tensorboard": {"enabled": true, "output_path": ")" +
+                                   tb + R"(", "job_name": "x"},
+        "csv_monitor": {"enabled": true, "output_path": ")" +
+                                   tb + R"(", "job_name": "y"},
         "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"},
             "offload_param": {"device": "nvme", "nvme_path": "/nowhere"}}})");
     const Ran ran = Train({"--ds-config", file, "--steps", "5"});
@@ -222,8 +227,8 @@ TEST_F(TrainConfig, TheTestPartIsEvaluated) {
 
     // Evaluating more often changes no bit of what is learnt; other ranks give the same losses
     // (within the sums' rounding, as in train_test.cc).
-    const auto often = Lines(base + Words{"--epochs", "3", "--micro-batch", "4", "--eval-every",
-                                          "2"});
+    const auto often =
+        Lines(base + Words{"--epochs", "3", "--micro-batch", "4", "--eval-every", "2"});
     ASSERT_EQ(often.size(), by_epoch.size());
     for (size_t i = 0; i + 1 < often.size(); ++i) {
         EXPECT_EQ(often[i].at("loss"), by_epoch[i].at("loss"));

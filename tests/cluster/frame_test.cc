@@ -1,6 +1,7 @@
 // Frames and payloads: what is encoded comes back; whatever else arrives is refused, and nothing
 // larger than the frame is allocated for it.
 #include "cluster/frame.h"
+#include "support/paths.h"
 
 #include <gtest/gtest.h>
 
@@ -84,7 +85,7 @@ bool Decodes(FrameType type, View payload) {
 // A seed of an older protocol would keep the fuzzer out of what comes behind its fields.
 TEST(Frame, TheSeedsOfTheFuzzTargetAreOfThisProtocol) {
     std::set<FrameType> seen;
-    const std::filesystem::path folder = WEFT_TEST_DATA "/../../fuzz/corpus/control";
+    const std::filesystem::path folder = support::TestData("/../../fuzz/corpus/control");
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         std::ifstream file(entry.path(), std::ios::binary);
         const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "net/socket.h"
+#include "support/paths.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -71,7 +72,7 @@ class Mpi : public Launch, public testing::WithParamInterface<const char*> {
     }
     // Beside the program, not beside this test.
     std::string WeftPlugin() const {
-        const std::string program = WEFT_PROGRAM;
+        const std::string program = support::WeftProgram();
         const std::string path =
             program.substr(0, program.rfind('/')) + "/weft_mpi_" + std::string(GetParam()) + ".so";
         return ::access(path.c_str(), R_OK) == 0 ? path : "";
@@ -89,7 +90,7 @@ class Mpi : public Launch, public testing::WithParamInterface<const char*> {
         std::string line = "export ASAN_OPTIONS=detect_leaks=0; exec";
         for (const std::string& word : Launcher(ranks)) line += " '" + word + "'";
         if (!rank_script.empty()) line += " '" + rank_script + "'";
-        line += " '" WEFT_PROGRAM "'";
+        line += " '" + support::WeftProgram() + "'";
         for (const std::string& word : arguments) line += " '" + word + "'";
         return test::Process(
             {"sh", "-c", line + " >'" + (dir_ / "out") + "' 2>'" + (dir_ / "err") + "'"});

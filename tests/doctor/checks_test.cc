@@ -16,6 +16,7 @@
 #include "doctor/check.h"
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace weft::doctor {
@@ -35,7 +36,7 @@ std::string TextOf(const std::string& path) {
 
 std::vector<Case> Cases() {
     std::vector<Case> cases;
-    for (const auto& folder : fs::directory_iterator(WEFT_TEST_DATA "/../doctor/data")) {
+    for (const auto& folder : fs::directory_iterator(support::TestData("/../doctor/data"))) {
         for (const auto& entry : fs::directory_iterator(folder.path())) {
             Case one{folder.path().filename(), entry.path().stem(), {}, "", ""};
             if (entry.is_directory()) {

@@ -5,12 +5,13 @@
 
 #include "base/file.h"
 #include "doctor/check.h"
+#include "support/paths.h"
 
 namespace weft::doctor {
 namespace {
 
 TEST(DoctorPage, IsTheCommittedOne) {
-    const Result<std::string> committed = ReadTextFile(WEFT_TEST_DATA "/../../docs/doctor.md");
+    const Result<std::string> committed = ReadTextFile(support::TestData("/../../docs/doctor.md"));
     ASSERT_TRUE(committed.ok()) << committed.error().message;
     EXPECT_EQ(*committed, ChecksPage()) << "weft doctor --list --markdown >docs/doctor.md";
 }

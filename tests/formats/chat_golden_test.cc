@@ -7,11 +7,12 @@
 
 #include "base/file.h"
 #include "formats/chat/chat_template.h"
+#include "support/paths.h"
 
 namespace weft::formats {
 namespace {
 
-const std::string kFolder = std::string(WEFT_TEST_DATA) + "/chat/";
+const std::string kFolder = support::TestData("/chat/");
 
 std::string Read(const std::string& name) {
     auto text = ReadTextFile(kFolder + name);

@@ -5,11 +5,12 @@
 #include <cstring>
 
 #include "formats/gguf.h"
+#include "support/paths.h"
 
 namespace weft::formats {
 namespace {
 
-const std::string kFolder = WEFT_TEST_DATA;
+const std::string kFolder = support::TestData();
 
 void ExpectMetadata(const Metadata& meta) {
     EXPECT_EQ(*meta.String("general.architecture"), "llama");

@@ -10,6 +10,7 @@
 #include "formats/grammar/json_schema.h"
 #include "formats/grammar/regex_grammar.h"
 #include "support/grammar_walk.h"
+#include "support/paths.h"
 
 namespace weft::formats {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json Golden() {
-    const auto text = ReadTextFile(std::string(WEFT_TEST_DATA) + "/schema_golden.json");
+    const auto text = ReadTextFile(support::TestData("/schema_golden.json"));
     EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
     return text.ok() ? Json::parse(*text) : Json::array();
 }
@@ -192,7 +193,7 @@ TEST(JsonSchema, RandomGenerationsAreValid) {
 
 // The tokens of a small vocabulary in the manner of SmolLM2, or of SentencePiece.
 std::shared_ptr<const TokenTrie> TrainedTokens(const std::string& name) {
-    const auto text = ReadTextFile(fmt::format("{}/tokenizer/{}.json", WEFT_TEST_DATA, name));
+    const auto text = ReadTextFile(fmt::format("{}/tokenizer/{}.json", support::TestData(), name));
     EXPECT_TRUE(text.ok());
     const auto vocabulary = nlohmann::json::parse(*text)["vocabulary"];
     TokenizerData data;

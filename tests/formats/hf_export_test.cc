@@ -15,6 +15,7 @@
 #include "formats/tokenizer/write_json.h"
 #include "support/golden_models.h"
 #include "support/hf_folder.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace weft::support {
@@ -177,7 +178,7 @@ TEST(HfExportConfig, Llama3ScalingIsFoundAgain) {
 
 // ---- Tokenizers ---------------------------------------------------------------------------------
 
-const std::string kTokenizers = std::string(WEFT_TEST_DATA) + "/tokenizer/";
+const std::string kTokenizers = support::TestData("/tokenizer/");
 
 nlohmann::json ReadJson(const std::string& path) {
     const auto text = ReadTextFile(path);

@@ -6,13 +6,14 @@
 
 #include "formats/hf/packed.h"
 #include "support/hf_folder.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "tensor/quant.h"
 
 namespace weft::formats::hf {
 namespace {
 
-constexpr const char* kGolden = WEFT_TEST_DATA "/hf_quant_golden.safetensors";
+const std::string kGolden = support::TestData("/hf_quant_golden.safetensors");
 
 struct Case {
     const char* name;

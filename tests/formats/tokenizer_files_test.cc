@@ -11,6 +11,7 @@
 #include "formats/tokenizer/open.h"
 #include "formats/tokenizer/read_json.h"
 #include "formats/tokenizer/regex.h"
+#include "support/paths.h"
 
 namespace weft::formats {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-const std::string kFolder = std::string(WEFT_TEST_DATA) + "/tokenizer/";
+const std::string kFolder = support::TestData("/tokenizer/");
 
 json Read(const std::string& path) {
     const auto text = ReadTextFile(path);

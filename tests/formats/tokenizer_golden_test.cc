@@ -12,6 +12,7 @@
 #include "formats/tokenizer/read_gguf.h"
 #include "formats/tokenizer/stream.h"
 #include "formats/tokenizer/tokenizer.h"
+#include "support/paths.h"
 
 namespace weft::formats {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 json Read(const std::string& name) {
-    const auto text = ReadTextFile(std::string(WEFT_TEST_DATA) + "/tokenizer/" + name + ".json");
+    const auto text = ReadTextFile(support::TestData("/tokenizer/" + name + ".json"));
     EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
     return text.ok() ? json::parse(text.value()) : json();
 }

@@ -13,6 +13,7 @@
 #include "formats/gguf.h"
 #include "formats/tokenizer/open.h"
 #include "formats/tokenizer/read_gguf.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace weft::formats {
@@ -20,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string kFolder = std::string(WEFT_TEST_DATA) + "/tokenizer/";
+const std::string kFolder = support::TestData("/tokenizer/");
 
 json ReadJson(const std::string& path) {
     const auto text = ReadTextFile(path);

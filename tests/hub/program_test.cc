@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "support/hub_server.h"
+#include "support/paths.h"
 #include "support/run_weft.h"
 
 namespace weft::test {
@@ -77,7 +78,7 @@ TEST_F(HubProgramTest, CtrlCThenGoesOn) {
 
 TEST_F(HubProgramTest, ModelWords) {
     std::ofstream(folder_ / "tiny.gguf", std::ios::binary)
-        << std::ifstream(WEFT_TEST_DATA "/gguf_golden.gguf", std::ios::binary).rdbuf();
+        << std::ifstream(support::TestData("/gguf_golden.gguf"), std::ios::binary).rdbuf();
     const auto bytes = ReadTextFile(folder_ / "tiny.gguf");
     ASSERT_TRUE(bytes.ok());
     json file = Large("tiny-F32.gguf", bytes->size());

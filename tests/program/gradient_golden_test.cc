@@ -7,6 +7,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "support/paths.h"
 #include "support/training.h"
 
 namespace weft::support {
@@ -14,7 +15,7 @@ namespace {
 
 // The tensors of a safetensors file whose names begin with `prefix`, without it.
 Tensors ReadGolden(const std::string& prefix) {
-    std::ifstream file(WEFT_TEST_DATA "/gradients.safetensors", std::ios::binary);
+    std::ifstream file(support::TestData("/gradients.safetensors"), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     EXPECT_GT(bytes.size(), 8u) << "no golden file";
     uint64_t header_bytes = 0;

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "program/differentiate.h"
+#include "support/paths.h"
 #include "support/tiny_model.h"
 
 namespace weft::program {
@@ -18,7 +19,7 @@ std::string ReadAll(const std::string& path) {
 }
 
 void ExpectGolden(const Program& program, const std::string& name) {
-    const std::string path = std::string(WEFT_TEST_DATA "/programs/") + name;
+    const std::string path = support::TestData("/programs/") + name;
     const std::string text = Print(program);
     if (std::getenv("WEFT_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
     const std::string golden = ReadAll(path);

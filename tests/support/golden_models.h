@@ -13,13 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
 #include "support/tiny_gguf.h"
 
 namespace weft::support {
 
 // A tensor of the golden file; empty where there is none of that name.
 inline std::vector<float> Golden(const std::string& name) {
-    std::ifstream file(WEFT_TEST_DATA "/model_logits.safetensors", std::ios::binary);
+    std::ifstream file(support::TestData("/model_logits.safetensors"), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     EXPECT_GT(bytes.size(), 8u) << "no golden file";
     uint64_t header_bytes = 0;

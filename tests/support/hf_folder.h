@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "support/paths.h"
 #include "support/tiny_model.h"
 #include "tensor/half.h"
 
@@ -85,7 +86,7 @@ inline void WriteTensors(const std::string& folder, const std::map<std::string, 
 
 class HfGolden {
   public:
-    explicit HfGolden(const std::string& path = WEFT_TEST_DATA "/hf_golden.safetensors") {
+    explicit HfGolden(const std::string& path = support::TestData("/hf_golden.safetensors")) {
         std::ifstream file(path, std::ios::binary);
         bytes_ = {std::istreambuf_iterator<char>(file), {}};
         EXPECT_GT(bytes_.size(), 8u) << "no golden file";

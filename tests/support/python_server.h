@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "support/paths.h"
 
 namespace weft::test {
 
@@ -19,7 +20,7 @@ class PythonServer {
   public:
     // script: its place below tests/. ports: how many it prints.
     PythonServer(const std::string& script, size_t ports, std::vector<std::string> words = {}) {
-        words.insert(words.begin(), {"python3", WEFT_TEST_DATA "/../" + script});
+        words.insert(words.begin(), {"python3", support::TestData("/../") + script});
         std::vector<char*> argv;
         for (std::string& word : words) argv.push_back(word.data());
         argv.push_back(nullptr);

@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "support/paths.h"
 
 namespace weft::support {
 
@@ -74,7 +75,7 @@ inline std::string WithoutDebug(const std::string& err) {
 class Weft {
   public:
     explicit Weft(const Words& arguments, const Words& environment = {}) {
-        Words words = {WEFT_PROGRAM};
+        Words words = {support::WeftProgram()};
         words.insert(words.end(), arguments.begin(), arguments.end());
         out_ = ::memfd_create("out", MFD_CLOEXEC);
         err_ = ::memfd_create("err", MFD_CLOEXEC);

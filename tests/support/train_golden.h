@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "support/hf_folder.h"
+#include "support/paths.h"
 #include "train/data/loader.h"
 
 namespace weft::support {
@@ -140,7 +141,7 @@ struct TrainGolden {
     }
 
     static nlohmann::json Curves() {
-        std::ifstream file(WEFT_TEST_DATA "/train_losses.json");
+        std::ifstream file(support::TestData("/train_losses.json"));
         return nlohmann::json::parse(file).at("cases");
     }
 };

@@ -1,6 +1,7 @@
 // The searching encoders against ggml's errors (tools/make_encode_golden.py), against the plain
 // rounding of quant.h, and each CPU level against the others.
 #include "tensor/encode.h"
+#include "support/paths.h"
 
 #include <gtest/gtest.h>
 
@@ -37,7 +38,7 @@ T Take(const std::vector<char>& data, size_t& at) {
 }
 
 Golden ReadGolden() {
-    std::ifstream file(WEFT_TEST_DATA "/encode_golden.bin", std::ios::binary);
+    std::ifstream file(support::TestData("/encode_golden.bin"), std::ios::binary);
     const std::vector<char> data{std::istreambuf_iterator<char>(file), {}};
     Golden golden;
     size_t at = 0;

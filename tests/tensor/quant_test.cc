@@ -1,4 +1,5 @@
 #include "tensor/quant.h"
+#include "support/paths.h"
 
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ uint32_t ReadU32(const char* p) {
 
 // Bit for bit what gguf-py makes of the same blocks (tools/make_quant_golden.py).
 TEST(Quant, DequantizesAsGguf) {
-    std::ifstream file(WEFT_TEST_DATA "/quant_golden.bin", std::ios::binary);
+    std::ifstream file(support::TestData("/quant_golden.bin"), std::ios::binary);
     const std::vector<char> data{std::istreambuf_iterator<char>(file), {}};
     size_t at = 0, types = 0;
     for (; at < data.size(); ++types) {

@@ -1,5 +1,6 @@
 // DeepSpeed's configuration files: users' own, "auto", every key, what contradicts, what is broken.
 #include "train/config/ds_config.h"
+#include "support/paths.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@
 namespace weft::train {
 namespace {
 
-const std::string kFolder = std::string(WEFT_TEST_DATA) + "/deepspeed/";
+const std::string kFolder = support::TestData("/deepspeed/");
 
 DsConfig Read(std::string_view text, const DsFlags& flags = {}) {
     return Must(ParseDsConfig(text, "ds.json", flags));
@@ -309,8 +310,7 @@ TEST(DsConfig, TheTableIsWhole) {
 
 // docs/deepspeed.md has a row for each.
 TEST(DsConfig, TheDocumentHasEveryKey) {
-    const std::string document =
-        Must(ReadTextFile(std::string(WEFT_TEST_DATA) + "/../../docs/deepspeed.md"));
+    const std::string document = Must(ReadTextFile(support::TestData("/../../docs/deepspeed.md")));
     for (const DsKey& key : DsKeys()) {
         EXPECT_NE(document.find(fmt::format("| `{}` |", key.path)), std::string::npos) << key.path;
         EXPECT_NE(document.find(key.here), std::string::npos) << key.path << ": " << key.here;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "support/paths.h"
 #include "train/data_case.h"
 
 namespace weft::train {
@@ -129,7 +130,7 @@ TEST_P(ChatMasks, CoverTheAssistantAlone) {
     data.ends.push_back(258);
     const auto tokenizer = Must(formats::Tokenizer::Make(std::move(data)));
     const auto chat = Must(formats::Chat::Make(
-        Must(ReadTextFile(std::string(WEFT_TEST_DATA) + "/chat/" + GetParam())), *tokenizer));
+        Must(ReadTextFile(support::TestData("/chat/" + GetParam()))), *tokenizer));
     const auto encoder = Must(Encoder::Make(*tokenizer, &chat, 5));
     const auto record = Must(ParseRecord(R"({"messages": [
         {"role": "user", "content": "USER ONE"}, {"role": "assistant", "content": "first answer"},
@@ -163,7 +164,7 @@ TEST_P(ChatMasks, CoverTheAssistantAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ChatMasks, testing::ValuesIn([] {
                              std::vector<std::string> names;
-                             const std::string folder = std::string(WEFT_TEST_DATA) + "/chat";
+                             const std::string folder = support::TestData("/chat");
                              for (const auto& each : std::filesystem::directory_iterator(folder)) {
                                  const std::string name = each.path().filename();
                                  if (name.ends_with(".jinja")) names.push_back(name);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "support/paths.h"
 
 namespace weft::train {
 namespace {
@@ -29,7 +30,7 @@ Schedule FromGolden(const Json& one, double optimizer_rate) {
 }
 
 TEST(Schedule, GivesTheRatesOfDeepSpeedsClasses) {
-    const auto text = ReadTextFile(std::string(WEFT_TEST_DATA) + "/schedules.json");
+    const auto text = ReadTextFile(support::TestData("/schedules.json"));
     ASSERT_TRUE(text.ok());
     const Json golden = Json::parse(*text);
     size_t compared = 0;
