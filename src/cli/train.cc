@@ -247,6 +247,7 @@ Status Train(TrainFlags& flags) {
                      {"tokens_per_s", summary.tokens_per_s},
                      {"peak_rss_bytes", summary.peak_rss_bytes},
                      {"wire_bytes", summary.wire_bytes},
+                     {"waited_s", summary.waited_s},
                      {"restarts", summary.restarts},
                      {"checkpoints", summary.saves.saved},
                      {"checkpoints_failed", summary.saves.failed},
@@ -341,6 +342,11 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
                    "ZeRO stage: what replicas share out instead of each holding it: 1 the "
                    "optimizer's state, 2 gradients, too, 3 weights, too")
         ->check(CLI::Range(0, 3))
+        ->capture_default_str();
+    app.add_option("--overlap", job.trainer.overlap,
+                   "ZeRO 2 and 3 gather and sum up beside the arithmetic: auto (where replicas are "
+                   "on several hosts), on or off")
+        ->check(CLI::IsMember({"auto", "on", "off"}))
         ->capture_default_str();
     app.add_option("--tp", job.trainer.tp, "Ranks that share each layer (default: 1)");
     app.add_option("--pp", job.trainer.pp, "Pipeline stages (default: 1)");

@@ -71,6 +71,17 @@ std::vector<Life> Lives(const Program& program, int64_t tokens, int64_t outputs,
     return lives;
 }
 
+// What a reduce_shares sums up lives until the next one (or the end).
+void Linger(const Program& program, std::vector<Life>& lives) {
+    ValueId last = kNoValue;
+    for (size_t op = 0; op < program.ops.size(); ++op) {
+        if (program.ops[op].kind() != OpKind::kReduceShares) continue;
+        const auto life = std::ranges::find(lives, last, &Life::id);
+        if (life != lives.end()) life->last = static_cast<int64_t>(op);
+        last = program.HomeOf(program.ops[op].inputs[0]);
+    }
+}
+
 // The lowest offset at which `life` overlaps none of `placed` that live at the same time.
 int64_t LowestOffset(const Life& life, std::vector<const Life*>& placed) {
     std::ranges::sort(placed, {}, [](const Life* other) { return other->offset; });
@@ -110,11 +121,12 @@ ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outp
 }
 
 TrainingArenaPlan PlanTrainingArena(const Program& program, int64_t tokens, int64_t outputs,
-                                    size_t backward_begin) {
+                                    const TrainingArenaOptions& options) {
     std::vector<Life> brief = Lives(program, tokens, outputs, {}, false);
-    const auto begin = static_cast<int64_t>(backward_begin);
+    if (options.overlap) Linger(program, brief);
+    const auto begin = static_cast<int64_t>(options.backward_begin);
     const auto kept_begin = std::stable_partition(brief.begin(), brief.end(), [&](const Life& l) {
-        return l.first >= begin || l.last < begin;
+        return options.apart && (l.first >= begin || l.last < begin);
     });
     std::vector<Life> kept(kept_begin, brief.end());
     brief.erase(kept_begin, brief.end());

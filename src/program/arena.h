@@ -14,13 +14,21 @@ namespace weft::program {
 ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outputs,
                             const std::vector<ValueId>& keep);
 
-// For backends that run the forward part of one step before the backward part of another: what
-// lives from the ops before `backward_begin` into those after it stands in a plan of its own, of
-// which each step under way has one; the rest in another, which all share.
+// For training. With `apart`, for backends that run the forward part of one step before the
+// backward part of another: what lives from the ops before `backward_begin` into those after it
+// stands in a plan of its own (`kept`), of which each step under way has one; the rest in another,
+// which all share. Else all is in `kept`.
+// With `overlap`, for backends that compute while a reduce_shares is under way: what it sums up
+// stays alive until the next one.
+struct TrainingArenaOptions {
+    size_t backward_begin = 0;
+    bool apart = false;
+    bool overlap = false;
+};
 struct TrainingArenaPlan {
     ArenaPlan kept, brief;
 };
 TrainingArenaPlan PlanTrainingArena(const Program& program, int64_t tokens, int64_t outputs,
-                                    size_t backward_begin);
+                                    const TrainingArenaOptions& options);
 
 }  // namespace weft::program

@@ -26,7 +26,7 @@ class Sharer {
         unit_of_.assign(program().values.size(), SIZE_MAX);
     }
 
-    ZeroProgram Run() {
+    ZeroProgram Share() {
         PlanUnits();
         for (Unit& unit : zero_.units) Cut(unit);
         before_.resize(ops_.size());
@@ -35,6 +35,7 @@ class Sharer {
             PlaceWeights(u);
             PlaceGradients(u);
         }
+        PlaceGathers();
         Weave();
         WEFT_CHECK(CheckShapes(program()).ok());
         return std::move(zero_);
@@ -115,6 +116,13 @@ class Sharer {
 
     // ---- Weights ----------------------------------------------------------------------------
 
+    // Ops [first, last] use a unit: the number-th time that it is gathered.
+    struct Run {
+        size_t unit = 0;
+        size_t first = 0, last = 0;
+        int number = 0;
+    };
+
     ValueId NewValue(const std::string& name, DType dtype, int64_t elements, Storage storage) {
         Value value;
         value.name = name;
@@ -143,8 +151,8 @@ class Sharer {
             }
             return;
         }
-        int run = 0;
-        for (const auto& [first, last] : RunsOf(u)) Gather(u, first, last, run++);
+        int number = 0;
+        for (const auto& [first, last] : RunsOf(u)) runs_.push_back({u, first, last, number++});
     }
 
     // Ranges of ops, both ends included, during which a unit stays together.
@@ -169,25 +177,46 @@ class Sharer {
         return runs;
     }
 
-    // Gathers the unit before op `first`; ops up to `last` read views of that.
-    void Gather(size_t u, size_t first, size_t last, int run) {
-        const Unit unit = zero_.units[u];
-        const ValueId all = NewValue(fmt::format("unit{}.all{}", u, run), unit.dtype, unit.elements,
-                                     Storage::kActivation);
-        before_[first].push_back(
+    // In the order of use.
+    void PlaceGathers() {
+        std::ranges::stable_sort(runs_, {}, &Run::first);
+        for (size_t i = 0; i < runs_.size(); ++i) Gather(runs_[i], PlaceOf(i));
+    }
+
+    // The op before which a run's unit is gathered.
+    size_t PlaceOf(size_t run) const {
+        const size_t backward = zero_.differentiated.backward_begin;
+        const auto elements = [&](size_t i) { return zero_.units[runs_[i].unit].elements; };
+        size_t place = runs_[run].first;
+        int64_t ahead = elements(run);
+        for (size_t i = run; i-- > 0 && options_.prefetch_elements > 0;) {
+            if (runs_[i].first < backward && runs_[run].first >= backward) break;
+            if (i + 1 < run && ahead > options_.prefetch_elements) break;
+            place = runs_[i].first;
+            ahead += elements(i);
+        }
+        return place;
+    }
+
+    // Gathers a unit before op `place`; the ops of the run read views of that.
+    void Gather(const Run& run, size_t place) {
+        const Unit unit = zero_.units[run.unit];
+        const ValueId all = NewValue(fmt::format("unit{}.all{}", run.unit, run.number), unit.dtype,
+                                     unit.elements, Storage::kActivation);
+        before_[place].push_back(
             Op{GatherShares{unit.parts, unit.own_begin}, {unit.weights}, {all}});
         std::map<ValueId, ValueId> views;
         for (const Unit::Member& member : unit.members) {
             ValueId view = member.view;
-            if (run > 0) {
+            if (run.number > 0) {
                 Value copy = member.weight;
-                copy.name += fmt::format(".all{}", run);
+                copy.name += fmt::format(".all{}", run.number);
                 view = program().AddValue(std::move(copy));
             }
             MakeView(view, all, member.begin);
             views[member.view] = view;
         }
-        for (size_t i = first; i <= last; ++i) {
+        for (size_t i = run.first; i <= run.last; ++i) {
             for (ValueId& id : ops_[i].inputs) {
                 if (const auto found = views.find(id); found != views.end()) id = found->second;
             }
@@ -243,13 +272,14 @@ class Sharer {
     std::vector<std::vector<Op>> before_, after_;  // by op: what is added beside it
     std::vector<size_t> unit_of_;                  // by ValueId, of weights and gradients
     std::map<ValueId, ValueId> gradients_;         // by weight
+    std::vector<Run> runs_;                        // of all units that are gathered
     ZeroProgram zero_;
 };
 
 }  // namespace
 
 ZeroProgram ShareOut(Differentiated differentiated, const ZeroOptions& options) {
-    return Sharer(std::move(differentiated), options).Run();
+    return Sharer(std::move(differentiated), options).Share();
 }
 
 }  // namespace weft::program

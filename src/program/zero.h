@@ -8,7 +8,8 @@
 //   stage 2      a unit's gradient is whole for as long as ops add to it; then reduce_shares sums
 //                it over the ranks, and each keeps its own part
 //   stage 3      and weights are kept as shares: gather_shares brings a unit together before ops
-//                use it, in the forward pass and again in the backward pass
+//                use it, in the forward pass and again in the backward pass; with
+//                prefetch_elements some units earlier, for backends that communicate beside
 // Vectors, and matrices of few elements, are in units that all ranks hold whole at every stage.
 #pragma once
 
@@ -25,7 +26,10 @@ struct ZeroOptions {
     int ranks = 1, rank = 0;           // of the data group
     int64_t unit_elements = 1 << 24;   // most of a unit, but for one larger weight alone
     int64_t whole_elements = 0;        // weights of at most so many are held whole
-    std::vector<std::string> alone;    // tensors of the file that get units of their own
+    std::vector<std::string> alone{};  // tensors of the file that get units of their own
+    // Units are gathered while those before them are used: of so many elements in all, and at
+    // least one; 0: right before their own use. Not across the turn from forward to backward.
+    int64_t prefetch_elements = 0;
 };
 
 struct Unit {

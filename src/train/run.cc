@@ -6,6 +6,7 @@
 #include <fstream>
 #include <numeric>
 #include <optional>
+#include <sstream>
 
 #include "base/deadline.h"
 #include "base/log.h"
@@ -308,6 +309,7 @@ class Run {
             const bool ends_epoch = loader.cursor().epoch > epoch;
             const double rate = LearningRate(job_.schedule, step - 1);
             const uint64_t sent = trainer.sent_bytes();
+            const double stood = trainer.waited_s();
             const double waited = saver.counts().waited_s;
             WEFT_ASSIGN(const StepReport report, trainer.Step(*batch, rate));
             StepLine line{step,
@@ -320,6 +322,7 @@ class Run {
                           {}};
             speeds.push_back(line.tokens_per_s());
             wire_bytes_ += trainer.sent_bytes() - sent;
+            waited_s_ += trainer.waited_s() - stood;
             summary_.steps = step;
             summary_.tokens += line.tokens;
             summary_.seconds += line.seconds;
@@ -368,17 +371,18 @@ class Run {
     }
 
     Status Gather() {
-        const auto gather = [&](const char* name, uint64_t own,
-                                std::vector<uint64_t>& all) -> Status {
-            WEFT_ASSIGN(const std::vector<std::string> texts,
-                        cluster_.AllGather(name, std::to_string(own), Deadline::In(kAgreeMs)));
+        const auto gather = [&](const char* name, auto own, auto& all) -> Status {
+            WEFT_ASSIGN(
+                const std::vector<std::string> texts,
+                cluster_.AllGather(name, fmt::format("{}", own), Deadline::In(kAgreeMs)));
             all.clear();
             for (const std::string& text : texts) {
-                all.push_back(std::strtoull(text.c_str(), nullptr, 10));
+                std::istringstream(text) >> all.emplace_back();
             }
             return {};
         };
         WEFT_TRY(gather("peak memory", PeakRssBytes(), summary_.peak_rss_bytes));
+        WEFT_TRY(gather("seconds waited", waited_s_, summary_.waited_s));
         return gather("bytes sent", wire_bytes_, summary_.wire_bytes);
     }
 
@@ -394,6 +398,7 @@ class Run {
     // Of this process, over all that was done again after losses.
     int64_t updates_ = 0;
     uint64_t wire_bytes_ = 0;
+    double waited_s_ = 0;
     double updates_s_ = 0, updates_an_epoch_ = 0;
 };
 

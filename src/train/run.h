@@ -38,6 +38,7 @@ struct TrainSummary {
     double eval_s = 0;                // of all evaluations
     // By rank: the most resident memory, and what it sent to other ranks in updates (payloads).
     std::vector<uint64_t> peak_rss_bytes, wire_bytes;
+    std::vector<double> waited_s;  // by rank: for so long passes stood still for other ranks
     double last_loss = 0;
     int64_t restarts = 0;                  // after the loss of a rank
     SaveCounts saves;                      // of this rank

@@ -26,6 +26,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("zero", t.zero);
     visit("unit_elements", t.unit_elements);
     visit("whole_elements", t.whole_elements);
+    visit("overlap", t.overlap);
     visit("recompute", t.recompute);
     visit("lora_rank", t.lora.rank);
     visit("lora_alpha", t.lora.alpha);

@@ -49,6 +49,9 @@ Status CheckTrainer(const TrainerOptions& o) {
     if (o.zero < 0 || o.zero > 3) {
         return MakeError(ErrorCode::kUsage, "--zero {}: expected a stage of 0 to 3", o.zero);
     }
+    if (o.overlap != "auto" && o.overlap != "on" && o.overlap != "off") {
+        return MakeError(ErrorCode::kUsage, "--overlap {}: expected auto, on or off", o.overlap);
+    }
     if (o.unit_elements < 1) {
         return MakeError(ErrorCode::kUsage, "units of {} weights: expected 1 or more",
                          o.unit_elements);
@@ -103,6 +106,7 @@ Status Trainer::Plan() {
     graph_options.zero.rank = layout_.replica;
     graph_options.zero.unit_elements = options_.unit_elements;
     graph_options.zero.whole_elements = options_.whole_elements;
+    if (Overlaps()) graph_options.zero.prefetch_elements = options_.unit_elements;
     if (layout_.pp() > 1 && hyper_.tied) graph_options.zero.alone = {"token_embd.weight"};
     WEFT_ASSIGN(TrainingGraph graph,
                 BuildTrainingGraph(hyper_, plan.shards[static_cast<size_t>(layout_.shard())],
@@ -113,9 +117,20 @@ Status Trainer::Plan() {
     options.bf16 = options_.bf16;
     options.max_tokens = options.max_outputs = options_.sequence * options_.micro_batch;
     options.slots = SlotsOf(layout_.stage, layout_.pp());
+    options.overlap = Overlaps();
     WEFT_ASSIGN(training_, backend::TrainingExecutable::Make(std::move(graph.program), options));
     state_ = std::make_unique<TrainState>(*training_, units_);
     return {};
+}
+
+// Ranks of one host lend each other memory: there a second thread takes more than it gives.
+bool Trainer::Overlaps() const {
+    if (options_.zero < 2 || layout_.dp == 1 || options_.overlap == "off") return false;
+    const std::vector<int> group = layout_.DataGroup();
+    const std::string& host = cluster_.host(group.front()).boot_id;
+    return options_.overlap == "on" || std::ranges::any_of(group, [&](int rank) {
+               return cluster_.host(rank).boot_id != host;
+           });
 }
 
 Status Trainer::CheckMemory() {

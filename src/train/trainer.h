@@ -41,6 +41,9 @@ struct TrainerOptions {
     int zero = 0;                     // ZeRO stage, 0 to 3
     int64_t unit_elements = 1 << 24;  // of a ZeRO unit (program/zero.h)
     int64_t whole_elements = 0;
+    // What ZeRO 2 and 3 gather and sum up runs beside the arithmetic: "on", "off", or "auto", where
+    // replicas are on several hosts.
+    std::string overlap = "auto";
     std::string recompute = "none";  // or selective, full
     LoraWords lora;
     AdamOptions adam;
@@ -88,11 +91,14 @@ class Trainer {
     backend::MemoryUse memory() const;
     // Bytes that this rank has sent to others since it joined them.
     uint64_t sent_bytes() const { return groups_.sent_bytes(); }
+    // For so long passes stood still for other ranks.
+    double waited_s() const { return training_->waited_s(); }
 
   private:
     Trainer(const TrainerOptions& options, cluster::Cluster& cluster)
         : options_(options), cluster_(cluster) {}
     Status Plan();
+    bool Overlaps() const;
     Status CheckMemory();
     Status RunPasses(const Batch& batch, bool evaluates);
     Status RunPass(const Batch& batch, int64_t micro_batch, backend::Pass pass, int slot);

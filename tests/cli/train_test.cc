@@ -93,6 +93,20 @@ TEST_F(TrainCli, TheCurveIsTheSameOnAnyRanks) {
     }
 }
 
+// Sums are the same ones beside the arithmetic: to the bit.
+TEST_F(TrainCli, OverlapChangesNothing) {
+    for (const Words& layout : {Words{"--local", "2", "--zero", "3"},
+                                Words{"--local", "3", "--zero", "2", "--grad-accum", "2"},
+                                Words{"--local", "4", "--zero", "3", "--pp", "2", "--grad-accum",
+                                      "2"},
+                                Words{"--local", "4", "--zero", "3", "--tp", "2"}}) {
+        SCOPED_TRACE(testing::PrintToString(layout));
+        const Words common = Words{"--steps", "3", "--micro-batch", "1", "--lr", "1e-3"} + layout;
+        ExpectAlike(Lines(common + Words{"--overlap", "off"}),
+                    Lines(common + Words{"--overlap", "on"}), 0);
+    }
+}
+
 // Tied embeddings on two stages learn as one.
 TEST_F(TrainCli, TiedEmbeddingsLearnAsOneOnTwoStages) {
     model::Hyper hyper = OddHyper();
@@ -190,6 +204,7 @@ TEST_F(TrainCli, ALostRankIsNamed) {
     } cases[] = {{SIGKILL, {}},
                  {SIGSTOP, {}},
                  {SIGKILL, {"--zero", "3"}},
+                 {SIGSTOP, {"--zero", "3", "--overlap", "on"}},
                  {SIGSTOP, {"--tp", "3"}},
                  {SIGKILL, {"--pp", "3", "--grad-accum", "4"}},
                  {SIGSTOP, {"--pp", "3", "--grad-accum", "4"}}};

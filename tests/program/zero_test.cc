@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 
+#include "program/arena.h"
 #include "program/cost.h"
 #include "support/tiny_model.h"
 
@@ -119,6 +122,81 @@ TEST(Zero, SmallWeightsAreWhole) {
     for (const Unit& unit : zero.units) EXPECT_TRUE(unit.whole);
     const Wire wire = WireOf(zero.differentiated.program);
     EXPECT_EQ(wire.gathered + wire.reduced, 0);
+}
+
+// By op: elements that were gathered and that no op has read yet.
+std::vector<int64_t> Ahead(const Program& program, size_t backward_begin) {
+    std::vector<int64_t> ahead;
+    std::map<ValueId, bool> read;  // gathered values
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+        const Op& op = program.ops[i];
+        if (op.kind() == OpKind::kGatherShares) {
+            EXPECT_EQ(read.count(op.outputs[0]), 0u);
+            read[op.outputs[0]] = false;
+        }
+        for (const ValueId id : op.inputs) {
+            const auto home = read.find(program.HomeOf(id));
+            if (home != read.end()) home->second = true;
+        }
+        int64_t sum = 0;
+        for (const auto& [id, is_read] : read) {
+            if (is_read) continue;
+            sum += program.value(id).shape[0];
+            EXPECT_FALSE(i == backward_begin - 1) << "gathered across the turn";
+        }
+        ahead.push_back(sum);
+    }
+    return ahead;
+}
+
+TEST(Zero, UnitsAreGatheredAhead) {
+    const Differentiated plain = Tiny();
+    const int64_t most = 3000;
+    int64_t largest = 0;
+    std::vector<int64_t> peaks;
+    for (const int64_t prefetch : {int64_t{0}, int64_t{1}, most, 3 * most}) {
+        ZeroOptions options{3, 2, 0, most, 0, {}};
+        options.prefetch_elements = prefetch;
+        const ZeroProgram zero = ShareOut(plain, options);
+        const Program& program = zero.differentiated.program;
+        for (const Unit& unit : zero.units) largest = std::max(largest, unit.elements);
+        const std::vector<int64_t> ahead = Ahead(program, zero.differentiated.backward_begin);
+        peaks.push_back(*std::ranges::max_element(ahead));
+        // (The unit whose use begins with the next op counts, too.)
+        EXPECT_LE(peaks.back(), std::max(prefetch, largest) + largest);
+        const Wire wire = WireOf(program), at_once = WireOf(
+            ShareOut(plain, {3, 2, 0, most, 0, {}}).differentiated.program);
+        EXPECT_EQ(wire.gathered, at_once.gathered);
+        EXPECT_EQ(wire.reduced, at_once.reduced);
+    }
+    EXPECT_LE(peaks[0], largest);
+    EXPECT_LT(peaks[0], peaks[1]);
+    EXPECT_LT(peaks[2], peaks[3]);
+}
+
+// So that one unit's gradients may be on the wire while ops add to the next one's.
+TEST(Zero, GradientsLingerWhereSumsOverlap) {
+    const ZeroProgram zero = ShareOut(Tiny(), {2, 2, 0, 3000, 0, {}});
+    const Program& program = zero.differentiated.program;
+    for (const bool overlap : {false, true}) {
+        const ArenaPlan plan =
+            PlanTrainingArena(program, 8, 4, {zero.differentiated.backward_begin, false, overlap})
+                .kept;
+        int shared = 0, pairs = 0;
+        int64_t last_begin = 0, last_end = 0;
+        for (const Op& op : program.ops) {
+            if (op.kind() != OpKind::kReduceShares) continue;
+            const Value& value = program.value(op.inputs[0]);
+            const int64_t begin = plan.offsets[static_cast<size_t>(op.inputs[0])];
+            const int64_t end = begin + RowBytes(value.dtype, value.shape[0]);
+            shared += begin < last_end && last_begin < end ? 1 : 0;
+            ++pairs;
+            last_begin = begin;
+            last_end = end;
+        }
+        EXPECT_GE(pairs, 3);
+        EXPECT_EQ(shared > 0, !overlap);
+    }
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "base/check.h"
-
 namespace weft::backend {
 
 SideThread::~SideThread() {
@@ -17,19 +15,20 @@ SideThread::~SideThread() {
     if (thread_.joinable()) thread_.join();
 }
 
-void SideThread::Start(std::function<void()> job) {
+int64_t SideThread::Start(std::function<void()> job) {
     {
         const std::lock_guard lock(mutex_);
-        WEFT_CHECK(!job_);
-        job_ = std::move(job);
+        jobs_.push_back(std::move(job));
+        ++started_;
     }
     if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
     changed_.notify_all();
+    return started_;
 }
 
-void SideThread::Wait() {
+void SideThread::Wait(int64_t number) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !job_; });
+    changed_.wait(lock, [&] { return done_ >= number; });
 }
 
 void SideThread::Work() {
@@ -42,12 +41,14 @@ void SideThread::Work() {
     }
     std::unique_lock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [&] { return stop_ || job_; });
-        if (!job_) return;
+        changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
+        if (jobs_.empty()) return;
+        const std::function<void()> job = std::move(jobs_.front());
+        jobs_.pop_front();
         lock.unlock();
-        job_();
+        job();
         lock.lock();
-        job_ = nullptr;
+        ++done_;
         changed_.notify_all();
     }
 }

@@ -1,12 +1,14 @@
-// A thread beside the team that runs one job at a time and sleeps while it has none.
+// A thread beside the team that runs jobs, one after another, and sleeps while it has none.
 //
 // It shares the team's cores: for jobs that mostly wait, such as a sum over a slow wire. It starts
 // with the first job.
-// Threads: one that calls Start and Wait, in turn. What it wrote before Start is seen by the job,
-// what the job wrote is seen after Wait.
+// Threads: one that calls Start and Wait. What it wrote before Start is seen by the job, what the
+// job wrote is seen after Wait.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -18,15 +20,16 @@ class SideThread {
   public:
     // cores: where it may run; empty: anywhere.
     explicit SideThread(std::vector<int> cores) : cores_(std::move(cores)) {}
-    // Waits for the job that runs.
+    // Waits for the jobs that were started.
     ~SideThread();
     SideThread(const SideThread&) = delete;
     SideThread& operator=(const SideThread&) = delete;
 
-    // No job is running: the last one was waited for.
-    void Start(std::function<void()> job);
-    // Returns once the job has: at once where there is none. As long as the job's own deadlines.
-    void Wait();
+    // The job's number: 1, 2, ... It runs when those before it have.
+    int64_t Start(std::function<void()> job);
+    // Returns once that job has, and all before it; 0: at once. As long as the jobs' own deadlines.
+    void Wait(int64_t number);
+    void Wait() { Wait(started_); }
 
   private:
     void Work();
@@ -34,7 +37,8 @@ class SideThread {
     std::vector<int> cores_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::function<void()> job_;  // empty: none
+    std::deque<std::function<void()>> jobs_;  // that wait their turn
+    int64_t started_ = 0, done_ = 0;
     bool stop_ = false;
     std::thread thread_;
 };

@@ -10,11 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/side_thread.h"
 #include "backend/cpu/thread_team.h"
 #include "backend/cpu/training_loss.h"
 #include "backend/cpu/training_memory.h"
 #include "backend/cpu/training_ops.h"
+#include "backend/cpu/training_overlap.h"
 #include "base/check.h"
+#include "base/deadline.h"
 #include "kernels/kernels.h"
 #include "tensor/quant.h"
 
@@ -33,7 +36,8 @@ class CpuTraining final : public TrainingExecutable {
           options_(options),
           kernels_(kernels::KernelsFor(options.cpu.level)),
           team_({options.cpu.threads, options.cpu.cores, options.cpu.cores_shared}),
-          slots_(static_cast<size_t>(options.slots)) {}
+          slots_(static_cast<size_t>(options.slots)),
+          side_(options.cpu.cores) {}
 
     Status Plan();
 
@@ -74,6 +78,7 @@ class CpuTraining final : public TrainingExecutable {
             this);
     }
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
+    double waited_s() const override { return static_cast<double>(waited_ns_) * 1e-9; }
 
   private:
     using Angles = std::pair<std::vector<float>, float>;
@@ -101,6 +106,9 @@ class CpuTraining final : public TrainingExecutable {
     void Walk(int part);
     void ComputeTables(int part);
     bool RunOp(size_t i, int part);
+    bool WaitFor(size_t i, int part);
+    void CommunicateFor(size_t i);
+    Status WaitForSide(int64_t job);
     std::string NonFinite(const TrainingCall& call) const;
 
     program::Differentiated differentiated_;
@@ -125,6 +133,12 @@ class CpuTraining final : public TrainingExecutable {
     std::atomic<size_t> failed_at_{SIZE_MAX};  // the op
     std::atomic<int64_t> progress_{0};
     const Work* work_ = nullptr;
+    int64_t waited_ns_ = 0;
+    // With overlap, by op: which op that runs beside it waits for; the job of each of those.
+    std::vector<size_t> waits_;
+    std::vector<int64_t> jobs_;
+    Status side_status_;  // of the jobs: read when they were waited for
+    SideThread side_;
 };
 
 // One table for each distinct set of RoPE frequencies, filled once a pass.
@@ -162,7 +176,10 @@ Status CpuTraining::Plan() {
         calls_[i].out.resize(p.ops[i].outputs.size());
     }
     WEFT_TRY(memory_.Plan(differentiated_, options_.max_tokens, options_.max_outputs,
-                          options_.slots));
+                          options_.slots, options_.overlap));
+    if (options_.overlap) {
+        waits_ = PlanWaits(p, memory_, options_.max_tokens, options_.max_outputs);
+    }
     losses_.resize(static_cast<size_t>(options_.max_outputs));
     context_.losses = losses_.data();
     context_.loss_buffers = &loss_buffers_;
@@ -321,7 +338,10 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
     status_ = {};
     failed_at_ = SIZE_MAX;
     loss_buffers_.failed = false;
+    jobs_.assign(calls_.size() + 1, 0);
     team_.Run([](void* self, int part) { static_cast<CpuTraining*>(self)->Walk(part); }, this);
+    // (After an error jobs may still wait for ranks that learn of it when this one has said so.)
+    if (status_.ok()) status_ = WaitForSide(std::ranges::max(jobs_));
     return std::move(status_);
 }
 
@@ -373,14 +393,49 @@ void CpuTraining::Walk(int part) {
     }
 }
 
+Status CpuTraining::WaitForSide(int64_t job) {
+    if (job == 0) return {};
+    const int64_t begin_ns = NowNs();
+    side_.Wait(job);
+    waited_ns_ += NowNs() - begin_ns;
+    return side_status_;
+}
+
+// Before op i: for what runs beside and touches its bytes. False: that failed.
+bool CpuTraining::WaitFor(size_t i, int part) {
+    const int64_t job = waits_.empty() ? 0 : jobs_[waits_[i]];
+    if (job == 0) return true;
+    if (part == 0) {
+        if (Status status = WaitForSide(job); !status.ok()) {
+            status_ = std::move(status);
+            failed_at_ = i;
+        }
+    }
+    team_.Barrier();
+    return failed_at_.load(std::memory_order_relaxed) > i;
+}
+
+// Thread 0: all of it, or its start.
+void CpuTraining::CommunicateFor(size_t i) {
+    const TrainingCall& call = calls_[i];
+    if (!waits_.empty() && !checks_ && RunsBeside(call.op->kind())) {
+        jobs_[i + 1] = side_.Start([this, &call] {
+            if (side_status_.ok()) side_status_ = Communicate(call, context_);
+        });
+        return;
+    }
+    const int64_t begin_ns = NowNs();
+    Status status = Communicate(call, context_);
+    waited_ns_ += NowNs() - begin_ns;
+    if (status.ok()) return;
+    status_ = std::move(status);
+    failed_at_ = i;
+}
+
 // False: communication failed; all threads say so after the same op.
 bool CpuTraining::RunOp(size_t i, int part) {
     const TrainingCall& call = calls_[i];
-    const auto communicate = [&](const Status& status) {
-        if (status.ok()) return;
-        status_ = status;
-        failed_at_ = i;
-    };
+    if (!WaitFor(i, part)) return false;
     const bool runs = context_.evaluates || call.op->kind() != OpKind::kLinearCrossEntropy;
     if (call.packed.data != nullptr && runs) {
         Unpack(call, context_, part, team_.size());
@@ -389,11 +444,14 @@ bool CpuTraining::RunOp(size_t i, int part) {
     if (IsLossOp(call.op->kind())) {
         const LossTeam team{part, team_.size(), [this] { team_.Barrier(); }};
         const Status status = ComputeLoss(call, context_, team);
-        if (part == 0) communicate(status);
+        if (part == 0 && !status.ok()) {
+            status_ = status;
+            failed_at_ = i;
+        }
     } else if (!IsCommunication(call.op->kind())) {
         Compute(call, context_, part, team_.size());
     } else if (part == 0) {
-        communicate(Communicate(call, context_));
+        CommunicateFor(i);
     }
     if (part == 0) progress_.fetch_add(1, std::memory_order_relaxed);
     team_.Barrier();

@@ -8,8 +8,9 @@
 //
 // Everything in memory is row-major as in the file, in the types that the Program says, so that
 // weights may change between steps. One team of threads walks the op list; each op is shared out
-// over it, with a barrier after each: an op of a training step is long. Thread 0 communicates.
-// Results do not depend on the number of threads.
+// over it, with a barrier after each: an op of a training step is long. Thread 0 communicates; with
+// `overlap` what ZeRO gathers and sums up runs on a thread of its own, beside the ops that do not
+// need it (training_overlap.h). Results depend on neither the number of threads nor the overlap.
 // Thread: one caller.
 #pragma once
 
@@ -74,7 +75,8 @@ struct TrainingOptions {
     CpuOptions cpu;
     bool bf16 = false;  // operands of matrix products are rounded to BF16, the sums are float32
     int64_t max_tokens = 0, max_outputs = 0;
-    int slots = 1;  // steps that may be under way at once
+    int slots = 1;         // steps that may be under way at once
+    bool overlap = false;  // gather_shares and reduce_shares run beside other ops
 };
 
 class TrainingExecutable {
@@ -105,6 +107,8 @@ class TrainingExecutable {
     using Work = std::function<void(int part, int parts)>;
     virtual void InParts(const Work& work) = 0;
     virtual int64_t progress() const = 0;
+    // For so long, in all steps, nothing was computed: other ranks were waited for.
+    virtual double waited_s() const = 0;
 };
 
 }  // namespace weft::backend

@@ -17,9 +17,9 @@ namespace weft::backend {
 
 class TrainingMemory {
   public:
-    // Errors: kOutOfMemory.
+    // overlap: as TrainingArenaOptions has it. Errors: kOutOfMemory.
     Status Plan(const program::Differentiated& differentiated, int64_t max_tokens,
-                int64_t max_outputs, int slots);
+                int64_t max_outputs, int slots, bool overlap);
     std::byte* At(program::ValueId id, int slot) const;
     std::span<std::byte> gradients() const {
         return {gradients_.data(), static_cast<size_t>(gradients_.size_bytes())};
@@ -36,7 +36,7 @@ class TrainingMemory {
         int64_t offset = 0;
     };
     Status PlanArenas(const program::Differentiated& differentiated, int64_t tokens,
-                      int64_t outputs, int slots);
+                      int64_t outputs, int slots, bool overlap);
 
     std::vector<Place> places_;  // by ValueId
     Memory weights_, gradients_, kept_, brief_, inputs_;

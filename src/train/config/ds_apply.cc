@@ -138,6 +138,9 @@ class Applier {
                                            gathered.value_or(INT64_MAX));
             trainer.unit_elements = std::max<int64_t>(1, least);
         }
+        if (zero.overlap_comm && !given_.overlap) {
+            trainer.overlap = *zero.overlap_comm ? "auto" : "off";
+        }
         trainer.whole_elements = zero.stage == 3 ? zero.persistence_threshold : 0;
     }
 

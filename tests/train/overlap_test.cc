@@ -1,0 +1,178 @@
+// What ZeRO gathers and sums up beside the arithmetic: the same bits, however long it takes.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "support/tiny_model.h"
+#include "train/graph.h"
+#include "train/micro_batch.h"
+
+namespace weft::train {
+namespace {
+
+using backend::TrainingExecutable;
+
+// A group of one rank whose wire takes its time.
+class SlowComm final : public coll::Comm {
+  public:
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    void SetTuning(coll::Tuning) override {}
+    const coll::Tuning& tuning() const override { return tuning_; }
+    Status SetHosts(std::span<const int>) override { return {}; }
+    Status AllReduce(std::span<float>, const net::OpTag&, coll::Choice) override { return Rest(); }
+    Status AllReduce(std::span<double>, const net::OpTag&, coll::Choice) override {
+        return Rest();
+    }
+    Status AllReduce(std::span<double>, std::span<float>, const net::OpTag&,
+                     coll::Choice) override {
+        return Rest();
+    }
+    bool LeavesCpuIdle(size_t) const override { return true; }
+    Status ReduceScatter(std::span<float>, std::span<const size_t>, const net::OpTag&) override {
+        return Rest();
+    }
+    Status ReduceScatter(std::span<const uint16_t>, std::span<const size_t>, const TakeSums&,
+                         const net::OpTag&) override {
+        return Rest();
+    }
+    // Late, so that who reads too early reads something else.
+    Status AllGather(std::span<std::byte> all, std::span<const size_t>,
+                     const net::OpTag&) override {
+        const std::vector<std::byte> own(all.begin(), all.end());
+        std::ranges::fill(all, std::byte{0x3f});
+        WEFT_TRY(Rest());
+        std::ranges::copy(own, all.begin());
+        return {};
+    }
+    Status AllToAll(std::span<const std::byte>, std::span<const size_t>, std::span<std::byte>,
+                    std::span<const size_t>, const net::OpTag&) override {
+        return Rest();
+    }
+    Status Broadcast(std::span<std::byte>, int, const net::OpTag&) override { return Rest(); }
+    Status Send(std::span<const std::byte>, int, const net::OpTag&) override { return Rest(); }
+    Status Recv(std::span<std::byte>, int, const net::OpTag&) override { return Rest(); }
+    size_t max_send_bytes() const override { return 0; }
+    Status Barrier(const net::OpTag&) override { return Rest(); }
+    coll::Timing last_timing() const override { return {}; }
+    uint64_t sent_bytes() const override { return 0; }
+
+    int fails_after = INT32_MAX;  // collectives
+
+  private:
+    Status Rest() {
+        if (fails_after-- <= 0) return MakeError(ErrorCode::kPeerLost, "rank 1 was lost");
+        const int ms = static_cast<int>(seed_ = seed_ * 48271 % 2147483647) % 4;
+        std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+        return {};
+    }
+    coll::Tuning tuning_ = coll::Tuning::BuiltIn({});
+    int64_t seed_ = 1;
+};
+
+class Overlap : public testing::Test {
+  protected:
+    // A model in small units, each gathered and summed up by itself.
+    void Make(bool overlap, int slots) {
+        GraphOptions options;
+        options.zero = {.stage = 3, .unit_elements = 600};
+        options.zero.prefetch_elements = overlap ? 1200 : 0;
+        const model::Shard shard =
+            model::PlanShards(hyper_, source_, model::MakeLayout(1, 1, 1, {}).value())->shards[0];
+        auto graph = BuildTrainingGraph(hyper_, shard, source_, options);
+        ASSERT_TRUE(graph.ok()) << graph.error().message;
+        units_ = std::move(graph->units);
+        backend::TrainingOptions training;
+        training.cpu.threads = 2;
+        training.max_tokens = training.max_outputs = 16;
+        training.slots = slots;
+        training.overlap = overlap;
+        auto made = TrainingExecutable::Make(std::move(graph->program), training);
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        training_ = std::move(*made);
+        uint32_t at = 0;
+        for (const program::Unit& unit : units_) {
+            const std::span<std::byte> bytes = training_->Bytes(unit.weights);
+            auto* floats = reinterpret_cast<float*>(bytes.data());
+            for (size_t i = 0; i < bytes.size() / sizeof(float); ++i) {
+                floats[i] = 0.2f * static_cast<float>(support::Formula("w", at++));
+            }
+        }
+    }
+    Status Run(coll::Comm& comm, backend::Pass pass, int slot) {
+        backend::TrainingStep step;
+        const std::vector<int32_t> tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 3};
+        std::vector<int32_t> rows(16);
+        for (int32_t i = 0; i < 16; ++i) rows[static_cast<size_t>(i)] = i;
+        const std::vector<backend::StepSequence> sequences = {{0, 16, 0, {}}};
+        step.tokens = step.targets = tokens;
+        step.positions = step.output_rows = rows;
+        step.sequences = sequences;
+        step.slot = slot;
+        step.pass = pass;
+        backend::TrainingGroups groups;
+        groups.data = &comm;
+        return training_->Run(step, groups);
+    }
+    std::vector<std::byte> Gradients() {
+        std::vector<std::byte> all;
+        for (const program::Unit& unit : units_) {
+            const std::span<std::byte> bytes = training_->Bytes(unit.gradients);
+            all.insert(all.end(), bytes.begin(), bytes.end());
+        }
+        return all;
+    }
+    void Compare(int slots) {
+        Make(false, slots);
+        SlowComm comm;
+        const auto passes = [&] {
+            training_->ZeroGradients();
+            for (int slot = 0; slot < slots; ++slot) {
+                const auto pass = slots == 1 ? backend::Pass::kBoth : backend::Pass::kForward;
+                ASSERT_TRUE(Run(comm, pass, slot).ok());
+            }
+            for (int slot = 0; slot < slots && slots > 1; ++slot) {
+                ASSERT_TRUE(Run(comm, backend::Pass::kBackward, slot).ok());
+            }
+        };
+        passes();
+        const std::vector<std::byte> expected = Gradients();
+        ASSERT_GT(units_.size(), 4u);
+        Make(true, slots);
+        for (int round = 0; round < 4; ++round) {
+            passes();
+            EXPECT_TRUE(Gradients() == expected) << round;
+        }
+    }
+
+    const model::Hyper hyper_ = support::TinyHyper("qwen2", false);
+    const support::TinySource source_{hyper_};
+    std::vector<program::Unit> units_;
+    std::unique_ptr<TrainingExecutable> training_;
+};
+
+TEST_F(Overlap, GivesTheSameBits) {
+    Compare(1);
+}
+
+TEST_F(Overlap, AlsoWithStepsUnderWay) {
+    Compare(3);
+}
+
+// Wherever the wire fails, all threads leave the step, and it says so.
+TEST_F(Overlap, AnErrorEndsTheStep) {
+    for (const int after : {0, 1, 5, 9}) {
+        Make(true, 1);
+        SlowComm comm;
+        comm.fails_after = after;
+        const Status status = Run(comm, backend::Pass::kBoth, 0);
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+        // And stays: what the failed one left in memory is not to be used.
+        EXPECT_FALSE(Run(comm, backend::Pass::kBoth, 0).ok());
+    }
+}
+
+}  // namespace
+}  // namespace weft::train
