@@ -57,7 +57,7 @@ void ExpandBench(std::vector<std::string>& words) {
 // `weft train MODEL ...` is `weft train run MODEL ...`.
 void ExpandTrain(std::vector<std::string>& words) {
     if (words.empty() || words[0] != "train") return;
-    const char* others[] = {"data", "plot", "run"};
+    const char* others[] = {"data", "estimate", "plot", "run"};
     const auto is_next = [&](const char* word) { return words.size() > 1 && words[1] == word; };
     if (std::ranges::none_of(others, is_next)) words.insert(words.begin() + 1, "run");
 }

@@ -382,6 +382,7 @@ void AddTrain(CLI::App& app, int& status) {
     CLI::App* train = app.add_subcommand("train", "Fine-tune a model; look at its data and logs");
     train->require_subcommand(1);
     AddTrainData(*train, status);
+    AddTrainEstimate(*train, status);
     AddTrainPlot(*train, status);
     // `weft train MODEL ...` is `weft train run MODEL ...` (main.cc).
     CLI::App* command = train->add_subcommand("run", "Fine-tune a model");

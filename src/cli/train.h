@@ -10,6 +10,8 @@ namespace weft::cli {
 
 // weft train data inspect.
 void AddTrainData(CLI::App& train, int& status);
+// weft train estimate.
+void AddTrainEstimate(CLI::App& train, int& status);
 // weft train plot.
 void AddTrainPlot(CLI::App& train, int& status);
 

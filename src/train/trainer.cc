@@ -59,6 +59,21 @@ Status CheckTrainer(const TrainerOptions& o) {
     return FindRecompute(o.recompute).ok() ? Status() : FindRecompute(o.recompute).error();
 }
 
+Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLayout& layout,
+                                    const model::Hyper& hyper, bool overlap) {
+    GraphOptions graph;
+    graph.bf16 = options.bf16;
+    WEFT_ASSIGN(graph.recompute, FindRecompute(options.recompute));
+    graph.zero.stage = options.zero;
+    graph.zero.ranks = layout.dp;
+    graph.zero.rank = layout.replica;
+    graph.zero.unit_elements = options.unit_elements;
+    graph.zero.whole_elements = options.whole_elements;
+    if (overlap) graph.zero.prefetch_elements = options.unit_elements;
+    if (layout.pp() > 1 && hyper.tied) graph.zero.alone = {"token_embd.weight"};
+    return graph;
+}
+
 Trainer::~Trainer() {
     cluster_.SetProgress(nullptr);
 }
@@ -97,17 +112,9 @@ Status Trainer::Plan() {
     WEFT_ASSIGN(layout_, MakeTrainLayout(cluster_.size(), cluster_.rank(), options_.tp, options_.pp,
                                          options_.dp, options_.split));
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout_.model));
-    GraphOptions graph_options;
-    graph_options.bf16 = options_.bf16;
+    WEFT_ASSIGN(GraphOptions graph_options,
+                GraphOptionsOf(options_, layout_, hyper_, Overlaps()));
     if (options_.lora.on()) graph_options.lora = &lora;
-    WEFT_ASSIGN(graph_options.recompute, FindRecompute(options_.recompute));
-    graph_options.zero.stage = options_.zero;
-    graph_options.zero.ranks = layout_.dp;
-    graph_options.zero.rank = layout_.replica;
-    graph_options.zero.unit_elements = options_.unit_elements;
-    graph_options.zero.whole_elements = options_.whole_elements;
-    if (Overlaps()) graph_options.zero.prefetch_elements = options_.unit_elements;
-    if (layout_.pp() > 1 && hyper_.tied) graph_options.zero.alone = {"token_embd.weight"};
     WEFT_ASSIGN(TrainingGraph graph,
                 BuildTrainingGraph(hyper_, plan.shards[static_cast<size_t>(layout_.shard())],
                                    *source_, graph_options));

@@ -53,6 +53,11 @@ struct TrainerOptions {
 // Counts and numbers that make sense. Errors: kUsage, naming the flags.
 Status CheckTrainer(const TrainerOptions& options);
 
+// The graph of a rank that these options ask for; overlap: shares are moved beside the arithmetic.
+// `lora` of it stays null. Errors: kUsage (recompute).
+Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLayout& layout,
+                                    const model::Hyper& hyper, bool overlap);
+
 struct StepReport {
     double loss = 0;       // mean over the batch's targets
     double grad_norm = 0;  // before clipping

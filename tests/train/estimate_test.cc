@@ -1,0 +1,131 @@
+// Estimates of machines that are not here: against formulas, and against published epochs.
+#include "train/estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "support/paths.h"
+
+namespace weft::train {
+namespace {
+
+Machines MachinesOf(const std::string& name) {
+    const std::string path = support::TestData("/../../bench/machines/" + name + ".json");
+    const auto text = ReadTextFile(path);
+    EXPECT_TRUE(text.ok());
+    const auto machines = ReadMachines(*text, name);
+    EXPECT_TRUE(machines.ok()) << machines.error().message;
+    return *machines;
+}
+
+TrainEstimate Estimate(const TrainerOptions& options, const Machines& machines) {
+    const auto source = formats::OpenModel(options.model);
+    EXPECT_TRUE(source.ok());
+    const auto estimate = EstimateTraining(options, **source, machines);
+    EXPECT_TRUE(estimate.ok()) << estimate.error().message;
+    return *estimate;
+}
+
+TrainerOptions Options(const char* model, int zero) {
+    TrainerOptions options;
+    options.model = model;
+    options.bf16 = true;
+    options.zero = zero;
+    options.sequence = 512;
+    options.micro_batch = 1;
+    return options;
+}
+
+// docs/parallelism.md says what is taken from where. Epochs of 80 % of 211,269 questions.
+TEST(Estimate, PublishedEpochs) {
+    const struct {
+        const char *model, *machines;
+        double epoch_s;
+    } rows[] = {{"synthetic:llama-3.1-8b", "mi300x_one", 1980},
+                {"synthetic:llama-3.1-8b", "mi300x_two_tcp", 1220},
+                {"synthetic:llama-3.1-8b", "mi300x_two_roce", 1071},
+                {"synthetic:llama-3.1-70b", "mi300x_one", 20420},
+                {"synthetic:llama-3.1-70b", "mi300x_two_tcp", 17160},
+                {"synthetic:llama-3.1-70b", "mi300x_two_roce", 8120}};
+    for (const auto& row : rows) {
+        SCOPED_TRACE(std::string(row.model) + " " + row.machines);
+        TrainerOptions options = Options(row.model, 3);
+        options.micro_batch = 0;
+        const TrainEstimate estimate = Estimate(options, MachinesOf(row.machines));
+        const double epoch_s =
+            169015.0 / static_cast<double>(estimate.sequences) * estimate.update_s;
+        EXPECT_NEAR(epoch_s / row.epoch_s, 1, 0.2);
+        EXPECT_TRUE(estimate.fits);
+    }
+}
+
+// Of P weights and N replicas in BF16: 16 P, 4 P + 12 P / N, 2 P + 14 P / N, 16 P / N.
+TEST(Estimate, StateIsTheFormulas) {
+    const double p = 8.03e9, n = 8;
+    const double expected[] = {16 * p, 4 * p + 12 * p / n, 2 * p + 14 * p / n, 16 * p / n};
+    for (int zero = 0; zero <= 3; ++zero) {
+        const TrainEstimate estimate =
+            Estimate(Options("synthetic:llama-3.1-8b", zero), MachinesOf("mi300x_one"));
+        ASSERT_EQ(estimate.stages.size(), 1u);
+        const double bytes = static_cast<double>(estimate.stages[0].state_bytes);
+        EXPECT_NEAR(bytes / expected[zero], 1, 0.01) << zero;
+    }
+}
+
+// 6 FLOPs a weight of a product and token, and a little for attention and what lies between.
+TEST(Estimate, ArithmeticIsCounted) {
+    const TrainEstimate estimate =
+        Estimate(Options("synthetic:llama-3.1-8b", 1), MachinesOf("mi300x_one"));
+    const double products = 6.0 * (8.03e9 - 128256.0 * 4096) * 512 * 8;
+    EXPECT_GT(static_cast<double>(estimate.flops), products);
+    EXPECT_LT(static_cast<double>(estimate.flops), 1.1 * products);
+    TrainerOptions full = Options("synthetic:llama-3.1-8b", 1);
+    full.recompute = "full";
+    const TrainEstimate again = Estimate(full, MachinesOf("mi300x_one"));
+    // (Not again: the loss, and what is only added to the residual stream.)
+    EXPECT_GT(static_cast<double>(again.flops), 1.15 * static_cast<double>(estimate.flops));
+    EXPECT_LT(static_cast<double>(again.flops), 1.34 * static_cast<double>(estimate.flops));
+    EXPECT_LT(again.stages[0].work_bytes, estimate.stages[0].work_bytes / 2);
+}
+
+TEST(Estimate, PipelinesFillAndEmpty) {
+    TrainerOptions options = Options("synthetic:llama-3.1-8b", 0);
+    options.pp = 4;
+    options.accumulation = 8;
+    const TrainEstimate estimate = Estimate(options, MachinesOf("mi300x_one"));
+    ASSERT_EQ(estimate.stages.size(), 4u);
+    for (const StageEstimate& stage : estimate.stages) {
+        // (Three of 8 + 3 passes, and more where another stage is slower.)
+        EXPECT_GE(stage.idle_s, 0.25 * (stage.update_s - stage.idle_s) * 3 / 8);
+        EXPECT_GT(stage.waited_s, 0);
+    }
+}
+
+TEST(Estimate, WhatCanNotBeIsSaid) {
+    TrainerOptions options = Options("synthetic:llama-3.1-70b", 0);
+    EXPECT_FALSE(Estimate(options, MachinesOf("mi300x_one")).fits);
+    options.micro_batch = 0;
+    const auto source = formats::OpenModel(options.model);
+    const auto none = EstimateTraining(options, **source, MachinesOf("mi300x_one"));
+    ASSERT_FALSE(none.ok());
+    EXPECT_EQ(none.error().code, ErrorCode::kOutOfMemory);
+    for (const auto& [text, words] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"[1]", "expected a JSON object"},
+             {"{", "expected a JSON object"},
+             {R"({"hosts": 0})", "hosts: expected a number above 0"},
+             {R"({"hosts": 1, "ranks_per_host": "two"})", "ranks_per_host: expected a number"},
+             {R"({"hosts": 1, "ranks_per_host": 2, "flops_per_s": 1, "memory_bytes_per_s": 1,
+                  "memory_bytes": 1})",
+              "within.bytes_per_s: expected a number"},
+             {R"({"hosts": 2, "ranks_per_host": 1, "flops_per_s": 1, "memory_bytes_per_s": 1,
+                  "memory_bytes": 1, "between": {"bytes_per_s": 1, "overlaps": 3}})",
+              "between.overlaps: expected true or false"}}) {
+        const auto machines = ReadMachines(text, "m.json");
+        ASSERT_FALSE(machines.ok()) << text;
+        EXPECT_NE(machines.error().message.find(words), std::string::npos)
+            << machines.error().message;
+    }
+}
+
+}  // namespace
+}  // namespace weft::train
