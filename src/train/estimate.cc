@@ -343,7 +343,8 @@ Result<TrainEstimate> EstimateTraining(const TrainerOptions& options,
         estimate.micro_batch = fits;
     }
     estimate.stages = estimator.Stages(estimate.micro_batch);
-    estimate.fits = estimator.Fits(estimate.micro_batch, static_cast<double>(machines.memory_bytes));
+    estimate.fits =
+        estimator.Fits(estimate.micro_batch, static_cast<double>(machines.memory_bytes));
     estimate.sequences = estimate.micro_batch * options.accumulation * estimator.replicas();
     estimate.flops = estimator.Flops(estimate.micro_batch);
     for (const StageEstimate& stage : estimate.stages) {
