@@ -28,10 +28,10 @@ struct Machines {
     int ranks() const { return hosts * ranks_per_host; }
 };
 
-// {"hosts": 2, "ranks_per_host": 8, "flops_per_s": .., "memory_bytes_per_s": .., "memory_bytes": .,
-//  "within": {"bytes_per_s": .., "latency_s": .., "overlaps": true}, "between": {..}}: `between` may
-// lack where there is one host, `within` where there is one rank each, latency_s and overlaps
-// always. Errors: kUsage, naming `where` and the key.
+// {"hosts": 2, "ranks_per_host": 8, "flops_per_s": .., "memory_bytes_per_s": ..,
+//  "memory_bytes": .., "within": {"bytes_per_s": .., "latency_s": .., "overlaps": true},
+//  "between": {..}}. `between` may lack where there is one host, `within` where there is one rank
+// each, latency_s and overlaps always. Errors: kUsage, naming `where` and the key.
 Result<Machines> ReadMachines(const std::string& text, const std::string& where);
 
 struct StageEstimate {
