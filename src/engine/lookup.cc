@@ -87,25 +87,37 @@ void Lookup::Find() {
     match_ = best;
 }
 
-Status Lookup::Propose(std::span<const int32_t> history, int64_t most, const StepCosts& costs,
-                       Draft& draft) {
-    draft.Clear();
+// Follows the match. What was guessed may itself be part of what is followed: the text repeats
+// itself.
+void Lookup::Guess(std::span<const int32_t> history, int64_t most, std::vector<int32_t>& tokens,
+                   std::vector<double>& chances) {
+    tokens.clear();
+    chances.clear();
     for (size_t i = text_.size(); i < history.size(); ++i) {
         Add(history[i]);
         Find();
     }
-    if (match_.length == 0) return {};
-    // Follows the match to where the tokens a second are the most. What was drafted may itself be
-    // part of what is followed: the text repeats itself.
-    size_t best = 0;
-    double best_rate = 0, tokens = 1, chance = 1;
+    if (match_.length == 0) return;
+    double chance = 1;
     const auto next = static_cast<size_t>(match_.next);
     for (size_t i = 0; i < static_cast<size_t>(most); ++i) {
         const size_t at = next + i;
-        draft.tokens.push_back(at < text_.size() ? text_[at] : draft.tokens[at - text_.size()]);
-        const double one = costs.Of(1), many = costs.Of(static_cast<int64_t>(i) + 2);
+        tokens.push_back(at < text_.size() ? text_[at] : tokens[at - text_.size()]);
         chance *= rates_[KindOf(match_.length + static_cast<int64_t>(i))].value();
-        tokens += chance;
+        chances.push_back(chance);
+    }
+}
+
+// As far as the tokens a second are the most.
+Status Lookup::Propose(std::span<const int32_t> history, int64_t most, const StepCosts& costs,
+                       Draft& draft) {
+    draft.Clear();
+    Guess(history, most, draft.tokens, chances_);
+    size_t best = 0;
+    double best_rate = 0, tokens = 1;
+    for (size_t i = 0; i < chances_.size(); ++i) {
+        const double one = costs.Of(1), many = costs.Of(static_cast<int64_t>(i) + 2);
+        tokens += chances_[i];
         const double rate = many > 0 ? tokens / many * one : tokens;
         if (rate > std::max(kLeastGain, best_rate) || always_) {
             best = i + 1;

@@ -25,6 +25,10 @@ class Lookup final : public Drafter {
     Status Propose(std::span<const int32_t> history, int64_t most, const StepCosts& costs,
                    Draft& draft) override;
     void Learn(int64_t, int64_t) override {}  // each token says more (Add)
+    // What Propose weighs: at most `most` tokens that may follow `history`, and for each how likely
+    // it and all before it come true.
+    void Guess(std::span<const int32_t> history, int64_t most, std::vector<int32_t>& tokens,
+               std::vector<double>& chances);
 
   private:
     // Where the text may go on as it did before: the position of what came next then, and how many
@@ -46,6 +50,7 @@ class Lookup final : public Drafter {
     Match match_;                                 // at the end of text_
     bool in_answer_ = false;                      // matches are judged
     std::vector<HitRate> rates_;                  // by kind
+    std::vector<double> chances_;                 // of Propose
 };
 
 }  // namespace weft::engine

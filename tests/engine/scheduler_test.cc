@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
 #include <random>
@@ -35,9 +36,12 @@ class Cache {
             const StepData::Sequence& rows = step.sequences[i];
             ASSERT_EQ(rows.row_count, planned[i].rows);
             ASSERT_EQ(rows.position, s.computed);
+            ASSERT_NO_FATAL_FAILURE(CheckOutputs(step, rows, planned[i]));
+            std::vector<int32_t> tokens = s.tokens;
+            tokens.insert(tokens.end(), s.draft.begin(), s.draft.end());
             uint64_t text = 0;
             for (int64_t at = 0; at < rows.position + rows.row_count; ++at) {
-                text = Mix(text, s.tokens[static_cast<size_t>(at)]);
+                text = Mix(text, tokens[static_cast<size_t>(at)]);
                 const auto page = static_cast<size_t>(at / kPage);
                 ASSERT_LT(page, rows.pages.size());
                 const auto slot = static_cast<size_t>(rows.pages[page] * kPage + at % kPage);
@@ -46,7 +50,7 @@ class Cache {
                     continue;
                 }
                 const auto row = static_cast<size_t>(rows.row_begin + at - rows.position);
-                ASSERT_EQ(step.tokens[row], s.tokens[static_cast<size_t>(at)]);
+                ASSERT_EQ(step.tokens[row], tokens[static_cast<size_t>(at)]);
                 ASSERT_EQ(step.positions[row], at);
                 ASSERT_TRUE(written.insert(slot).second) << "two rows in one slot";
                 slots_[slot] = text;
@@ -57,6 +61,22 @@ class Cache {
     int64_t copies() const { return copies_; }
 
   private:
+    // Logits after the last token of a text, and after each guess.
+    static void CheckOutputs(const StepData& step, const StepData::Sequence& rows,
+                             const PlannedRows& plan) {
+        ASSERT_EQ(plan.output >= 0, plan.rows - plan.drafted == plan.sequence->pending());
+        if (plan.output < 0) {
+            ASSERT_EQ(plan.drafted, 0);
+            return;
+        }
+        for (int32_t i = 0; i <= plan.drafted; ++i) {
+            const auto output = static_cast<size_t>(plan.output + i);
+            ASSERT_LT(output, step.output_rows.size());
+            ASSERT_EQ(step.output_rows[output],
+                      rows.row_begin + rows.row_count - 1 - plan.drafted + i);
+        }
+    }
+
     int64_t copies_ = 0;
     std::vector<uint64_t> slots_;
 };
@@ -67,77 +87,183 @@ struct Job {
     bool over = false;
 };
 
-// Requests that share prefixes come, are cancelled and end; pages are few.
-void Soak(uint32_t seed, bool prefix_cache, int64_t pages) {
-    std::mt19937 random(seed);
-    const auto up_to = [&](uint32_t most) { return random() % (most + 1); };
-    ScheduleOptions options{4, 12, pages, kPage, prefix_cache};
-    Scheduler scheduler(options);
-    Cache cache(pages);
-    std::map<int64_t, std::unique_ptr<Job>> jobs;
-    StepData step;
-    std::vector<PlannedRows> planned;
-    int64_t made = 0, ended = 0;
-    for (int turn = 0; turn < 20000 && ended < 120; ++turn) {
-        if (made < 120 && up_to(2) == 0) {
-            auto job = std::make_unique<Job>();
-            const auto length = 1 + up_to(static_cast<uint32_t>(pages * kPage / 2));
-            const auto kind = static_cast<int32_t>(up_to(2));
-            for (uint32_t i = 0; i < length; ++i) {
-                const bool shared = i < 10;
-                job->sequence.tokens.push_back(shared ? kind : static_cast<int32_t>(up_to(1)));
+struct SoakOptions {
+    bool prefix_cache = true;
+    int64_t pages = 12;
+    int64_t drafts = 0;        // most guesses of a sequence
+    uint32_t hits = 0;         // of three guesses, so many come true
+    size_t steps_at_once = 1;  // in flight
+};
+
+// Requests that share prefixes come, are cancelled and end; pages are few; guesses come true or not.
+class Soak {
+  public:
+    Soak(uint32_t seed, const SoakOptions& options)
+        : random_(seed),
+          soak_(options),
+          options_{4, 12, options.pages, kPage, options.prefix_cache, options.drafts * 2},
+          scheduler_(options_),
+          cache_(options.pages) {
+        scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once));
+    }
+
+    void Run() {
+        for (int turn = 0; turn < 20000 && ended_ < kJobs; ++turn) {
+            if (made_ < kJobs && UpTo(2) == 0) Make();
+            if (UpTo(60) == 0) {
+                scheduler_.Forget();
+                cache_.Lose();
+                flights_.clear();
             }
-            job->say = 1 + up_to(static_cast<uint32_t>(pages * kPage / 2 - 1));
-            job->sequence.id = ++made;
-            job->sequence.priority = static_cast<int>(up_to(1));
-            job->sequence.key = std::to_string(up_to(2));
-            scheduler.Add(&job->sequence);
-            jobs.emplace(made, std::move(job));
+            ASSERT_NO_FATAL_FAILURE(Turn());
+            End();
         }
-        if (up_to(60) == 0) {
-            scheduler.Forget();
-            cache.Lose();
+        EXPECT_EQ(ended_, kJobs) << "somebody waits for ever";
+        for (const auto& [id, job] : jobs_) scheduler_.Remove(&job->sequence);
+        const ScheduleStats stats = scheduler_.stats();
+        EXPECT_EQ(stats.free_pages + stats.idle_pages, soak_.pages) << "pages were lost";
+        EXPECT_TRUE(soak_.prefix_cache || stats.cache_hit == 0);
+        EXPECT_TRUE(!soak_.prefix_cache || soak_.pages < 20 || stats.cache_hit > 0);
+        EXPECT_EQ(cache_.copies() > 0, soak_.prefix_cache);
+        EXPECT_EQ(drafted_ > 0, soak_.drafts > 0);
+        EXPECT_EQ(kept_ > 0, soak_.drafts > 0 && soak_.hits > 0);
+        EXPECT_EQ(kept_ < drafted_, soak_.drafts > 0 && soak_.hits < 3);
+    }
+
+  private:
+    static constexpr int64_t kJobs = 120;
+    using Planned = std::vector<PlannedRows>;
+    uint32_t UpTo(uint32_t most) { return random_() % (most + 1); }
+    int32_t Word() { return static_cast<int32_t>(UpTo(1)); }
+
+    void Make() {
+        auto job = std::make_unique<Job>();
+        const auto half = static_cast<uint32_t>(soak_.pages * kPage / 2);
+        const auto length = 1 + UpTo(half);
+        const auto kind = static_cast<int32_t>(UpTo(2));
+        for (uint32_t i = 0; i < length; ++i) {
+            job->sequence.tokens.push_back(i < 10 ? kind : Word());
         }
-        if (!scheduler.Plan(step, planned)) {
-            ASSERT_TRUE(scheduler.idle());
-            continue;
+        job->say = 1 + UpTo(half - 1);
+        job->sequence.id = ++made_;
+        job->sequence.priority = static_cast<int>(UpTo(1));
+        job->sequence.key = std::to_string(UpTo(2));
+        scheduler_.Add(&job->sequence);
+        jobs_.emplace(made_, std::move(job));
+    }
+
+    // A step; or what is in flight comes down.
+    void Turn() {
+        Guess();
+        StepData step;
+        Planned planned;
+        const bool work = scheduler_.Plan(step, planned);
+        if (work) {
+            ASSERT_LE(static_cast<int64_t>(step.tokens.size()), options_.step_tokens);
+            ASSERT_LE(planned.size(), static_cast<size_t>(options_.max_seqs));
+            ASSERT_NO_FATAL_FAILURE(cache_.Run(step, planned));
+            if (soak_.steps_at_once == 1 && UpTo(50) == 0) return;  // it failed, and is planned again
+            scheduler_.CommitInFlight(planned);
+            flights_.push_back(Told(planned));
+        } else if (flights_.empty()) {
+            ASSERT_TRUE(scheduler_.idle());
         }
-        ASSERT_LE(static_cast<int64_t>(step.tokens.size()), options.step_tokens);
-        ASSERT_LE(planned.size(), static_cast<size_t>(options.max_seqs));
-        ASSERT_NO_FATAL_FAILURE(cache.Run(step, planned));
-        if (up_to(50) == 0) continue;  // the step failed and is planned again
-        scheduler.Commit(planned);
+        if (flights_.size() >= soak_.steps_at_once || (!work && !flights_.empty())) {
+            Say(flights_.front());
+            flights_.pop_front();
+        }
+    }
+
+    void Guess() {
+        scheduler_.Decodes(decodes_);
+        for (Sequence* s : decodes_) {
+            const Job& job = *jobs_.at(s->id);
+            const auto most = std::min(soak_.drafts, job.say - 1);
+            s->draft.resize(UpTo(static_cast<uint32_t>(most)));
+            for (int32_t& token : s->draft) token = Word();
+        }
+    }
+
+    // What is to be said of a step, by number: who is cancelled meanwhile leaves.
+    struct Tell {
+        int64_t id;
+        int32_t drafted;
+    };
+    static std::vector<Tell> Told(const Planned& planned) {
+        std::vector<Tell> tell;
         for (const PlannedRows& plan : planned) {
-            Job& job = *jobs.at(plan.sequence->id);
-            if (plan.output < 0) continue;
-            ASSERT_EQ(plan.sequence->pending(), 0);
-            plan.sequence->tokens.push_back(static_cast<int32_t>(up_to(1)));
-            job.over = --job.say == 0;
+            if (plan.output >= 0) tell.push_back({plan.sequence->id, plan.drafted});
         }
-        for (auto it = jobs.begin(); it != jobs.end();) {
-            if (it->second->over || up_to(300) == 0) {
-                scheduler.Remove(&it->second->sequence);
-                ++ended;
-                it = jobs.erase(it);
+        return tell;
+    }
+
+    void Say(const std::vector<Tell>& told) {
+        for (const auto& [id, drafted] : told) {
+            const auto at = jobs_.find(id);
+            if (at == jobs_.end()) continue;
+            Job& job = *at->second;
+            Sequence& s = job.sequence;
+            s.in_flight = false;
+            ASSERT_EQ(s.pending(), 0);
+            for (int32_t i = 0; !job.over; ++i) {
+                const bool hit = i < drafted && UpTo(2) < soak_.hits;
+                s.tokens.push_back(hit ? s.draft[static_cast<size_t>(i)] : Word());
+                job.over = --job.say == 0;
+                if (!hit) break;
+                scheduler_.Keep(s);
+                ++kept_;
+            }
+            drafted_ += drafted;
+            scheduler_.EndDraft(s);
+            ASSERT_EQ(s.pending(), 1 - (job.over && s.computed == Size(s) ? 1 : 0));
+            ASSERT_LE(static_cast<int64_t>(s.pages.size()), s.computed / kPage + 1);
+        }
+    }
+    static int64_t Size(const Sequence& s) { return static_cast<int64_t>(s.tokens.size()); }
+
+    void End() {
+        for (auto it = jobs_.begin(); it != jobs_.end();) {
+            if (it->second->over || UpTo(300) == 0) {
+                scheduler_.Remove(&it->second->sequence);
+                ++ended_;
+                it = jobs_.erase(it);
             } else {
                 ++it;
             }
         }
     }
-    EXPECT_EQ(ended, 120) << "somebody waits for ever";
-    for (const auto& [id, job] : jobs) scheduler.Remove(&job->sequence);
-    const ScheduleStats stats = scheduler.stats();
-    EXPECT_EQ(stats.free_pages + stats.idle_pages, pages) << "pages were lost";
-    EXPECT_TRUE(prefix_cache || stats.cache_hit == 0);
-    EXPECT_TRUE(!prefix_cache || pages < 20 || stats.cache_hit > 0);
-    EXPECT_EQ(cache.copies() > 0, prefix_cache);
-}
+
+    std::mt19937 random_;
+    SoakOptions soak_;
+    ScheduleOptions options_;
+    Scheduler scheduler_;
+    Cache cache_;
+    std::map<int64_t, std::unique_ptr<Job>> jobs_;
+    std::deque<std::vector<Tell>> flights_;
+    std::vector<Sequence*> decodes_;
+    int64_t made_ = 0, ended_ = 0, drafted_ = 0, kept_ = 0;
+};
 
 TEST(Scheduler, NoSequenceEverSeesTheTextOfAnother) {
     for (uint32_t seed = 0; seed < 20; ++seed) {
-        ASSERT_NO_FATAL_FAILURE(Soak(seed, true, 12)) << seed;
-        ASSERT_NO_FATAL_FAILURE(Soak(seed, true, 40)) << seed;
-        ASSERT_NO_FATAL_FAILURE(Soak(seed, false, 12)) << seed;
+        SCOPED_TRACE(seed);
+        ASSERT_NO_FATAL_FAILURE(Soak(seed, {true, 12}).Run());
+        ASSERT_NO_FATAL_FAILURE(Soak(seed, {true, 40}).Run());
+        ASSERT_NO_FATAL_FAILURE(Soak(seed, {false, 12}).Run());
+    }
+}
+
+TEST(Scheduler, NorThatOfGuessesThatDidNotComeTrue) {
+    for (uint32_t seed = 0; seed < 12; ++seed) {
+        for (const uint32_t hits : {0u, 1u, 2u, 3u}) {
+            for (const size_t steps : {1u, 2u, 3u, 4u}) {
+                SCOPED_TRACE(testing::Message() << "seed " << seed << ", hits " << hits
+                                                << ", steps at once " << steps);
+                ASSERT_NO_FATAL_FAILURE(Soak(seed, {true, 12, 6, hits, steps}).Run());
+                ASSERT_NO_FATAL_FAILURE(Soak(seed, {true, 40, 6, hits, steps}).Run());
+                ASSERT_NO_FATAL_FAILURE(Soak(seed, {false, 12, 6, hits, steps}).Run());
+            }
+        }
     }
 }
 
@@ -256,6 +382,50 @@ TEST(Scheduler, WhoCameLastGivesWay) {
     }
     EXPECT_GE(second->preempted, 1);
     EXPECT_EQ(first->preempted, 0);
+}
+
+// Guesses take what is left of a step, and half of it where a prompt is to be read.
+TEST(Scheduler, DraftsHoldNobodyUp) {
+    Scheduler scheduler({4, 12, 100, kPage, false, 100});
+    StepData step;
+    std::vector<PlannedRows> planned;
+    std::vector<std::unique_ptr<Sequence>> talkers;
+    for (int64_t id = 1; id <= 2; ++id) talkers.push_back(Add(scheduler, id, 3, 1));
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    scheduler.Commit(planned);
+    for (const auto& talker : talkers) {
+        talker->tokens.push_back(5);
+        talker->draft.assign(8, 6);
+    }
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(RowsOf(planned, 1), 9);
+    EXPECT_EQ(RowsOf(planned, 2), 3);
+    EXPECT_EQ(step.output_rows.size(), 12u);
+    const auto reader = Add(scheduler, 3, 30, 2);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(RowsOf(planned, 1), 6);
+    EXPECT_EQ(RowsOf(planned, 2), 1);
+    EXPECT_EQ(RowsOf(planned, 3), 5);
+}
+
+// A guess is no reason to push anybody out, nor to keep a page.
+TEST(Scheduler, DraftsTakeNoPageFromAnybody) {
+    Scheduler scheduler({4, 32, 4, kPage, false, 32});
+    StepData step;
+    std::vector<PlannedRows> planned;
+    const auto first = Add(scheduler, 1, 7, 1), second = Add(scheduler, 2, 6, 1);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    scheduler.Commit(planned);
+    for (Sequence* s : {first.get(), second.get()}) {
+        s->tokens.push_back(5);
+        s->draft.assign(8, 6);
+    }
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(RowsOf(planned, 1), 1) << "its page is full";
+    EXPECT_EQ(RowsOf(planned, 2), 2) << "there is room for one guess";
+    scheduler.Commit(planned);
+    EXPECT_EQ(second->computed, 7) << "nobody has said that the guess is right";
+    EXPECT_EQ(scheduler.stats().preemptions, 0);
 }
 
 TEST(Scheduler, KeysShareFairlyAndPriorityGoesFirst) {

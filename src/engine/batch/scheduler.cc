@@ -1,6 +1,7 @@
 #include "engine/batch/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -168,42 +169,78 @@ void Scheduler::CountFound(Sequence& s, int64_t found) {
     stats_.cache_hit += found;
 }
 
-void Scheduler::Append(Sequence& s, int64_t rows, StepData& step,
+void Scheduler::Append(Sequence& s, int64_t rows, int64_t drafted, StepData& step,
                        std::vector<PlannedRows>& planned) {
-    PlannedRows plan{&s, static_cast<int32_t>(rows), -1};
+    PlannedRows plan{&s, static_cast<int32_t>(rows + drafted), -1, static_cast<int32_t>(drafted)};
     s.plan = plan_;
     if (s.copy.tokens > 0) {
         step.copies.push_back(
             {s.copy.page, s.pages[static_cast<size_t>(s.computed / options_.page_tokens)]});
     }
     StepData::Sequence of_step;
-    of_step.pages.assign(s.pages.begin(), s.pages.begin() + PagesFor(s.computed + rows));
-    step.Append(
-        std::span(s.tokens).subspan(static_cast<size_t>(s.computed), static_cast<size_t>(rows)),
-        s.computed, std::move(of_step));
+    of_step.pages.assign(s.pages.begin(), s.pages.begin() + PagesFor(s.computed + plan.rows));
+    const auto first = s.tokens.begin() + static_cast<ptrdiff_t>(s.computed);
+    rows_.assign(first, first + static_cast<ptrdiff_t>(rows));
+    rows_.insert(rows_.end(), s.draft.begin(), s.draft.begin() + static_cast<ptrdiff_t>(drafted));
+    step.Append(rows_, s.computed, std::move(of_step));
     if (rows == s.pending()) {
         plan.output = static_cast<int32_t>(step.output_rows.size());
-        step.output_rows.push_back(static_cast<int32_t>(step.tokens.size()) - 1);
+        const auto end = static_cast<int32_t>(step.tokens.size());
+        for (auto row = end - plan.drafted - 1; row < end; ++row) step.output_rows.push_back(row);
     }
     planned.push_back(plan);
     served_[s.key] += static_cast<double>(rows) / std::max(s.weight, 1e-6);
 }
 
-// A sequence of which one token is left to compute. Those let in first go first, and push out those
-// let in last. (Preempt changes running_.)
-void Scheduler::PlanDecodes(StepData& step, std::vector<PlannedRows>& planned) {
-    const std::vector<Sequence*> order = running_;
+void Scheduler::Decodes(std::vector<Sequence*>& sequences) const {
+    sequences.clear();
     const int64_t saying =
-        std::ranges::count_if(order, [](const Sequence* s) { return s->pending() <= 1; });
+        std::ranges::count_if(running_, [](const Sequence* s) { return s->pending() <= 1; });
     const int64_t most = (saying + steps_at_once_ - 1) / steps_at_once_;
-    for (Sequence* s : order) {
-        if (static_cast<int64_t>(planned.size()) >= most) return;
-        if (s->pending() != 1 || !s->running) continue;
-        if (!Grow(*s, s->computed + 1)) {
-            Preempt(s);
-            continue;
+    for (Sequence* s : running_) {
+        if (static_cast<int64_t>(sequences.size()) >= most) return;
+        if (s->pending() == 1) sequences.push_back(s);
+    }
+}
+
+// What is left once each of `decodes` sequences has its row; where prompts are to be read, half.
+int64_t Scheduler::RowsForDrafts(const StepData& step, int64_t decodes) const {
+    const auto reads = [](const Sequence* s) { return s->pending() > 1; };
+    const bool prompts = !waiting_.empty() || std::ranges::any_of(running_, reads);
+    const int64_t left = Left(step) - decodes;
+    return std::min(options_.draft_rows, prompts ? left / 2 : left);
+}
+
+// How many guesses of a sequence get rows: of `most`, as many as there are pages for that nobody
+// has to be pushed out of.
+int64_t Scheduler::DraftRows(Sequence& s, int64_t most) {
+    if (s.pending() != 1 || s.copy.tokens > 0) return 0;
+    const int64_t wanted = std::min(most, static_cast<int64_t>(s.draft.size()));
+    const int64_t tokens = s.computed + 1;
+    const int64_t more = PagesFor(tokens + wanted) - static_cast<int64_t>(s.pages.size());
+    if (pool_.free() + pool_.idle() >= more && Reserve(s, tokens + wanted)) return wanted;
+    return std::min(wanted, static_cast<int64_t>(s.pages.size()) * options_.page_tokens - tokens);
+}
+
+// Sequences of which one token is left to compute. Those let in first go first, and push out those
+// let in last; drafts come when everybody has a row. (Preempt changes running_.)
+void Scheduler::PlanDecodes(StepData& step, std::vector<PlannedRows>& planned) {
+    Decodes(decodes_);
+    for (Sequence*& s : decodes_) {
+        if (!s->running) {
+            s = nullptr;
+        } else if (Grow(*s, s->computed + 1)) {
+            s->plan = plan_;
+        } else {
+            Preempt(std::exchange(s, nullptr));
         }
-        Append(*s, 1, step, planned);
+    }
+    std::erase(decodes_, nullptr);
+    int64_t left = RowsForDrafts(step, static_cast<int64_t>(decodes_.size()));
+    for (Sequence* s : decodes_) {
+        const int64_t drafted = DraftRows(*s, left);
+        left -= drafted;
+        Append(*s, 1, drafted, step, planned);
     }
 }
 
@@ -218,7 +255,7 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
         // Rows of this step are planned already: nobody in it may be pushed out any more.
         const bool fits = Reserve(*s, s->computed + rows);
         CountFound(*s, s->computed - before);
-        if (fits) Append(*s, rows, step, planned);
+        if (fits) Append(*s, rows, 0, step, planned);
     }
 }
 
@@ -248,7 +285,7 @@ void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
         if (!s->started) stats_.cache_asked += static_cast<int64_t>(s->tokens.size());
         s->started = true;
         CountFound(*s, s->computed);
-        Append(*s, rows, step, planned);
+        Append(*s, rows, 0, step, planned);
     }
 }
 
@@ -266,10 +303,19 @@ bool Scheduler::Plan(StepData& step, std::vector<PlannedRows>& planned) {
     if (planned.empty() && first != running_.end()) {
         Sequence* s = *first;
         const int64_t rows = std::min(s->pending(), Left(step));
-        if (Grow(*s, s->computed + rows)) Append(*s, rows, step, planned);
+        if (Grow(*s, s->computed + rows)) Append(*s, rows, 0, step, planned);
     }
     if (planned.empty()) --step.number;
     return !planned.empty();
+}
+
+// So many more rows have KV. Pages that are whole now are known to all.
+void Scheduler::Advance(Sequence& s, int64_t rows) {
+    const int64_t before = s.computed / options_.page_tokens;
+    s.computed += rows;
+    const int64_t after = s.computed / options_.page_tokens;
+    if (after == before || !options_.prefix_cache || !s.cached) return;
+    cache_.Insert(s.tokens, std::span(s.pages).first(static_cast<size_t>(after)));
 }
 
 void Scheduler::Commit(std::span<const PlannedRows> planned) {
@@ -277,15 +323,24 @@ void Scheduler::Commit(std::span<const PlannedRows> planned) {
         Sequence& s = *plan.sequence;
         if (s.copy.tokens > 0) pool_.LetGo(s.copy.page);
         s.copy = {};
-        const int64_t before = s.computed / options_.page_tokens;
-        s.computed += plan.rows;
-        const int64_t after = s.computed / options_.page_tokens;
-        if (!options_.prefix_cache || !s.cached) continue;
-        if (after != before) {
-            cache_.Insert(s.tokens, std::span(s.pages).first(static_cast<size_t>(after)));
-        }
+        const int64_t rows = plan.rows - plan.drafted;
+        Advance(s, rows);
         // The end of a prompt: others may come with the same beginning while this one speaks.
-        if (plan.output >= 0 && plan.rows > 1) KeepTail(s);
+        if (plan.output >= 0 && rows > 1) KeepTail(s);
+    }
+}
+
+void Scheduler::Keep(Sequence& s) {
+    WEFT_CHECK(s.computed < static_cast<int64_t>(s.tokens.size()));
+    Advance(s, 1);
+    served_[s.key] += 1 / std::max(s.weight, 1e-6);
+}
+
+void Scheduler::EndDraft(Sequence& s) {
+    s.draft.clear();
+    while (static_cast<int64_t>(s.pages.size()) > PagesFor(s.computed + 1)) {
+        pool_.LetGo(s.pages.back());
+        s.pages.pop_back();
     }
 }
 

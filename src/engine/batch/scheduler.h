@@ -9,6 +9,10 @@
 // uses; then the sequence of the least priority that came last is taken back: it waits, and is
 // computed again from its tokens (of which the cache still has what was not needed since). On a CPU
 // "swapping to host memory" would be a copy from memory to memory, and no cheaper.
+// Drafts: who says tokens may have guesses of what comes next (`Sequence::draft`). They take rows that
+// are left, never at the cost of anybody's token or page, and half of what prompts could have. What
+// a step computes of them counts only when its caller says that a guess came true (Keep): until then
+// no row of one is known, shared or cached, and the next step writes over it.
 // Who waits is let in by priority, then by fair share (the key that was served least, by its
 // weight), then by time.
 // Pure: no clock, no I/O, the same calls give the same steps. Thread: one caller.
@@ -35,6 +39,7 @@ struct ScheduleOptions {
     int64_t pages = 0;          // of the KV cache
     int64_t page_tokens = 64;
     bool prefix_cache = true;
+    int64_t draft_rows = 0;  // most guesses of a step
 };
 
 // A request as the scheduler sees it. Owned by the caller, who appends to `tokens` between Commit
@@ -46,6 +51,7 @@ struct Sequence {
     int priority = 0;             // more is sooner
     double weight = 1;            // of the key
     bool cached = true;           // may take pages from the prefix cache, and leaves its own there
+    std::vector<int32_t> draft{};  // guesses of what follows `tokens`
 
     // The scheduler's own.
     int64_t computed = 0;    // tokens with KV rows; those that `copy` brings are among them
@@ -66,6 +72,7 @@ struct PlannedRows {
     Sequence* sequence = nullptr;
     int32_t rows = 0;
     int32_t output = -1;  // which row of the logits is after its last token; -1: none yet
+    int32_t drafted = 0;  // of the rows, the last ones: guesses. Their logits follow `output`
 };
 
 struct ScheduleStats {
@@ -83,14 +90,22 @@ class Scheduler {
     void Add(Sequence* sequence);
     // It is over, or nobody wants it: its pages are free for others at once.
     void Remove(Sequence* sequence);
+    // Who has a token in the next plan, as long as there are pages: for them drafts are of use.
+    void Decodes(std::vector<Sequence*>& sequences) const;
     // The rows of the next step, into `step` (its number grows) and `planned`; false: nobody wants
     // anything. Sequences whose last token is in it get a row of logits, in order.
     bool Plan(StepData& step, std::vector<PlannedRows>& planned);
-    // The planned step has run, or is certain to before the next one: its rows have KV.
+    // The planned step has run, or is certain to before the next one: its rows have KV. Those of
+    // guesses are left out.
     void Commit(std::span<const PlannedRows> planned);
     // The same for a step whose logits come later, while others run: sequences with rows of logits
     // in it have no rows in those. The caller clears in_flight when it appends the token.
     void CommitInFlight(std::span<const PlannedRows> planned);
+    // Of a sequence whose last step had guesses: the next one of them is what was said (and stands
+    // in `tokens`), so that its row counts.
+    void Keep(Sequence& sequence);
+    // All that came true were kept: what the others needed is given back, the draft is gone.
+    void EndDraft(Sequence& sequence);
     // Several steps are in flight at once: those that say tokens are shared out over so many.
     void ShareOver(int64_t steps) { steps_at_once_ = steps; }
     // The KV cache is lost: everyone begins again from the tokens, in the same order.
@@ -105,8 +120,11 @@ class Scheduler {
     Sequence* Victim(const Sequence& wanting) const;
     void Preempt(Sequence* sequence);
     void ReleasePages(Sequence& sequence);
-    void Append(Sequence& sequence, int64_t rows, StepData& step,
+    void Append(Sequence& sequence, int64_t rows, int64_t drafted, StepData& step,
                 std::vector<PlannedRows>& planned);
+    int64_t DraftRows(Sequence& sequence, int64_t most);
+    int64_t RowsForDrafts(const StepData& step, int64_t decodes) const;
+    void Advance(Sequence& sequence, int64_t rows);
     void PlanDecodes(StepData& step, std::vector<PlannedRows>& planned);
     void PlanPrefills(StepData& step, std::vector<PlannedRows>& planned);
     void Admit(StepData& step, std::vector<PlannedRows>& planned);
@@ -126,6 +144,8 @@ class Scheduler {
     std::vector<Sequence*> running_;  // in the order in which they were let in
     std::vector<Sequence*> waiting_;
     std::vector<int32_t> found_;      // pages, while FindPrefix looks
+    std::vector<Sequence*> decodes_;  // while decodes are planned
+    std::vector<int32_t> rows_;       // of a sequence and its draft, while they are appended
     std::unordered_map<std::string, double> served_;  // tokens by weight, of keys that are here
     int64_t steps_at_once_ = 1;
     int64_t plan_ = 0;  // the one that is being made, or was made last
