@@ -95,6 +95,11 @@ function figures(status) {
       h("p", { class: "dim" },
         `${count(prefix.hit_tokens)} of ${count(prefix.asked_tokens)} prompt tokens`)));
   }
+  const guesses = status.speculation;
+  if (guesses?.drafted > 0) {
+    list.push(figure("Guesses that came true", percent(guesses.accepted, guesses.drafted),
+      h("p", { class: "dim" }, `${count(guesses.accepted)} of ${count(guesses.drafted)} tokens`)));
+  }
   if (isNumber(status.requests?.ended)) {
     const { ended, failed, cancelled } = status.requests;
     list.push(figure("Answered", count(ended), h("p", { class: "dim" },

@@ -176,6 +176,28 @@ void AddRecoveryFlags(CLI::App& app, CommonFlags& flags) {
         ->group(kCluster);
 }
 
+void AddDraftFlags(CLI::App& app, engine::DraftOptions& draft) {
+    const char* group = "Drafts (several tokens a step)";
+    app.add_flag("--lookup", draft.lookup,
+                 "Guess that the text goes on as it did before: fast where the answer quotes or "
+                 "edits its prompt, harmless elsewhere")
+        ->group(group);
+    app.add_option("--draft", draft.model,
+                   "A small model with the same vocabulary, which guesses on rank 0 what MODEL "
+                   "then checks in one step")
+        ->type_name("MODEL")
+        ->group(group);
+    app.add_option("--draft-tokens", draft.tokens,
+                   "Most tokens guessed for a step (--lookup: 16, --draft: 8); fewer, or none, "
+                   "where guesses are seldom right")
+        ->check(CLI::Range(int64_t{1}, engine::kMostDraftTokens))
+        ->type_name("K")
+        ->group(group);
+    app.add_flag("--draft-always", draft.always,
+                 "Guess that many at every step, whether it pays or not (to measure)")
+        ->group(group);
+}
+
 Status ResolveHosts(CommonFlags& flags) {
     flags.cluster.hosts = Pieces(flags.hosts, ",");
     if (flags.hostfile.empty()) return {};

@@ -34,6 +34,7 @@ void AddRankFlags(CLI::App& app, CommonFlags& flags);      // where ranks run, a
 void AddClusterFlags(CLI::App& app, CommonFlags& flags);   // that, and --split
 void AddLayoutFlags(CLI::App& app, CommonFlags& flags);    // --tp, --pp, --transport
 void AddRecoveryFlags(CLI::App& app, CommonFlags& flags);  // --rejoin-ms, --elastic
+void AddDraftFlags(CLI::App& app, engine::DraftOptions& draft);
 void AddEngineFlags(CLI::App& app, CommonFlags& flags);
 void AddJson(CLI::App& app, bool& json);
 

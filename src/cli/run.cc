@@ -181,28 +181,6 @@ void AddSampling(CLI::App& run, engine::GenerateRequest& request) {
         ->group(group);
 }
 
-void AddDrafts(CLI::App& run, engine::DraftOptions& draft) {
-    const char* group = "Drafts (several tokens a step)";
-    run.add_flag("--lookup", draft.lookup,
-                 "Guess that the text goes on as it did before: fast where the answer quotes or "
-                 "edits its prompt, harmless elsewhere")
-        ->group(group);
-    run.add_option("--draft", draft.model,
-                   "A small model with the same vocabulary, which guesses on rank 0 what MODEL "
-                   "then checks in one step")
-        ->type_name("MODEL")
-        ->group(group);
-    run.add_option("--draft-tokens", draft.tokens,
-                   "Most tokens guessed for a step (--lookup: 16, --draft: 8); fewer, or none, "
-                   "where guesses are seldom right")
-        ->check(CLI::Range(int64_t{1}, engine::kMostDraftTokens))
-        ->type_name("K")
-        ->group(group);
-    run.add_flag("--draft-always", draft.always,
-                 "Guess that many at every step, whether it pays or not (to measure)")
-        ->group(group);
-}
-
 }  // namespace
 
 void AddRun(CLI::App& app, int& status) {
@@ -220,7 +198,7 @@ void AddRun(CLI::App& app, int& status) {
         ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30));
     run->add_flag("--ignore-eos", flags->request.ignore_eos, "Go on after an end token");
     AddSampling(*run, flags->request);
-    AddDrafts(*run, flags->draft);
+    AddDraftFlags(*run, flags->draft);
     AddClusterFlags(*run, flags->common);
     AddLayoutFlags(*run, flags->common);
     AddRecoveryFlags(*run, flags->common);

@@ -26,6 +26,7 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  weft serve model.gguf -t 2 --ctx 8192\n"
     "  weft serve model.gguf --local 2 --tp 2 -t 1\n"
+    "  weft serve model.gguf --lookup\n"
     "  weft serve hf:OWNER/NAME:Q4_K_M --pull --hosts b:7000,c:7000 --key-file weft.key\n"
     "  weft serve model.gguf --host 0.0.0.0 --api-key-file keys --tls-cert c.pem --tls-key k.pem";
 
@@ -89,7 +90,17 @@ void Tell(const std::string& line) {
     fmt::print(stderr, "weft: {}\n", line);
 }
 
+Status CheckDrafting(const engine::DraftOptions& draft) {
+    WEFT_TRY(engine::CheckDraft(draft));
+    if (draft.model.empty()) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "--draft {}: a server drafts with --lookup only, not with a draft model yet; "
+                     "'weft run --draft' does",
+                     draft.model);
+}
+
 Status Serve(ServeFlags& flags) {
+    WEFT_TRY(CheckDrafting(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
     WEFT_TRY(SizeCache(flags));
     serve::ServerOptions& options = flags.server;
@@ -125,6 +136,7 @@ Status Serve(ServeFlags& flags) {
                    {"ctx", options.job.ctx},
                    {"kv_tokens", options.job.kv_tokens},
                    {"max_seqs", options.batch.max_seqs},
+                   {"lookup", options.batch.draft.lookup},
                    {"load_s", load_s}});
         std::fflush(stdout);
     } else {
@@ -261,6 +273,7 @@ void AddServe(CLI::App& app, int& status) {
         ->type_name("FILE");
     AddModel(*serve, flags->common.job.model, flags->common.pull);
     AddServing(*serve, *flags);
+    AddDraftFlags(*serve, flags->server.batch.draft);
     AddLog(*serve, *flags);
     AddLimits(*serve, flags->server.http.limits);
     AddAccess(*serve, flags->server);

@@ -73,6 +73,11 @@ struct Metrics::Impl {
     Counter& step_s = MakeCounter("step_seconds_total", "Time in steps.");
     Counter& plan_s = MakeCounter("schedule_seconds_total", "Time in the scheduler.");
     Counter& say_s = MakeCounter("sample_seconds_total", "Time in sampling and writing answers.");
+    Counter& drafts = MakeCounter("spec_decode_num_drafts_total",
+                                  "Times that a sequence had guesses in a step.");
+    Counter& drafted = MakeCounter("spec_decode_num_draft_tokens_total", "Tokens guessed.");
+    Counter& accepted =
+        MakeCounter("spec_decode_num_accepted_tokens_total", "Guesses that came true.");
     Counter& recoveries = MakeCounter("recoveries_total", "Losses of ranks that were got over.");
     Histogram& first = MakeHistogram("time_to_first_token_seconds",
                                      "From the request to its first token.", kLongSeconds);
@@ -141,6 +146,16 @@ std::string Metrics::Text(const engine::BatchStats& stats) {
     Impl::Raise(m.step_s, stats.step_s);
     Impl::Raise(m.plan_s, stats.plan_s);
     Impl::Raise(m.say_s, stats.say_s);
+    const engine::DraftCounts& d = stats.drafts;
+    Impl::Raise(m.drafts, real(d.drafts));
+    Impl::Raise(m.drafted, real(d.drafted));
+    Impl::Raise(m.accepted, real(d.accepted));
+    for (size_t i = 0; i < d.by_place.size(); ++i) {
+        Impl::Raise(m.MakeCounter("spec_decode_num_accepted_tokens_per_pos_total",
+                                  "Guesses that came true, by their place in a draft.",
+                                  {{"position", std::to_string(i)}}),
+                    real(d.by_place[i]));
+    }
     Impl::Raise(m.recoveries, real(static_cast<int64_t>(stats.recoveries.size())));
     for (const engine::RankReport& r : stats.ranks) {
         const prometheus::Labels rank{{"rank", std::to_string(r.rank)}, {"host", r.host}};

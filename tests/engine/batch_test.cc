@@ -112,8 +112,10 @@ class Batch : public testing::TestWithParam<const char*> {
         return dir_ / name;
     }
     static std::unique_ptr<BatchEngine> Open(const std::string& model, int64_t kv_tokens,
-                                             int64_t max_seqs, bool cache) {
-        auto engine = BatchEngine::Start({}, JobOf(model, kv_tokens), {max_seqs, cache});
+                                             int64_t max_seqs, bool cache,
+                                             const DraftOptions& draft = {}) {
+        const BatchOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};
+        auto engine = BatchEngine::Start({}, JobOf(model, kv_tokens), options);
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
@@ -157,20 +159,34 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
             alone.push_back((*engine)->Generate(single)->tokens);
         }
     }
-    // Plenty of pages; so few that sequences push each other out; with the prefix cache, without.
+    // Plenty of pages; so few that sequences push each other out; with the prefix cache, without;
+    // with guesses at every step, with as many as pay, and without.
+    const DraftOptions kDrafts[] = {
+        {}, {.lookup = true, .tokens = 7, .always = true}, {.lookup = true}};
     for (const int64_t kv_tokens : {4096, 384}) {
         for (const bool cache : {true, false}) {
-            auto engine = Open(model, kv_tokens, 6, cache);
-            ASSERT_NE(engine, nullptr);
-            const auto ears = SayAll(*engine, kRequests);
-            for (int i = 0; i < kRequests; ++i) {
-                EXPECT_EQ(ears[static_cast<size_t>(i)]->tokens(), alone[static_cast<size_t>(i)])
-                    << "request " << i << ", " << kv_tokens << " tokens of KV, cache " << cache;
+            for (const DraftOptions& draft : kDrafts) {
+                SCOPED_TRACE(testing::Message() << kv_tokens << " tokens of KV, cache " << cache
+                                                << ", drafts " << draft.tokens);
+                auto engine = Open(model, kv_tokens, 6, cache, draft);
+                ASSERT_NE(engine, nullptr);
+                const auto ears = SayAll(*engine, kRequests);
+                for (int i = 0; i < kRequests; ++i) {
+                    EXPECT_EQ(ears[static_cast<size_t>(i)]->tokens(), alone[static_cast<size_t>(i)])
+                        << "request " << i;
+                }
+                const BatchStats stats = engine->stats();
+                EXPECT_EQ(stats.ended, kRequests);
+                const ScheduleStats& s = stats.schedule;
+                EXPECT_EQ(s.free_pages + s.idle_pages, s.pages);
+                EXPECT_EQ(s.cache_hit > 0, cache);
+                EXPECT_EQ(s.preemptions > 0, kv_tokens < 4096);
+                if (draft.always) {
+                    EXPECT_GT(stats.drafts.accepted, 0);
+                    EXPECT_GT(stats.drafts.drafted, stats.drafts.accepted);
+                }
+                EXPECT_EQ(stats.drafts.drafted == 0, !draft.lookup);
             }
-            const BatchStats stats = engine->stats();
-            EXPECT_EQ(stats.ended, kRequests);
-            EXPECT_EQ(stats.schedule.free_pages + stats.schedule.idle_pages, stats.schedule.pages);
-            EXPECT_EQ(stats.schedule.cache_hit > 0, cache);
         }
     }
 }

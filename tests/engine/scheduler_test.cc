@@ -95,7 +95,8 @@ struct SoakOptions {
     size_t steps_at_once = 1;  // in flight
 };
 
-// Requests that share prefixes come, are cancelled and end; pages are few; guesses come true or not.
+// Requests that share prefixes come, are cancelled and end; pages are few; guesses come true or
+// not.
 class Soak {
   public:
     Soak(uint32_t seed, const SoakOptions& options)
@@ -162,7 +163,8 @@ class Soak {
             ASSERT_LE(static_cast<int64_t>(step.tokens.size()), options_.step_tokens);
             ASSERT_LE(planned.size(), static_cast<size_t>(options_.max_seqs));
             ASSERT_NO_FATAL_FAILURE(cache_.Run(step, planned));
-            if (soak_.steps_at_once == 1 && UpTo(50) == 0) return;  // it failed, and is planned again
+            // It failed, and is planned again.
+            if (soak_.steps_at_once == 1 && UpTo(50) == 0) return;
             scheduler_.CommitInFlight(planned);
             flights_.push_back(Told(planned));
         } else if (flights_.empty()) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
+#include <utility>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
@@ -79,7 +80,11 @@ struct BatchEngine::Active {
     Sampler sampler;
     formats::StreamDecoder decoder;
     StopMatcher stop;
+    // Whether the next token must follow the matcher.
+    bool constrained() const { return request.matcher && request.constrain_after.empty(); }
+
     Sequence sequence;
+    std::optional<Lookup> lookup;  // where answers are drafted
     std::optional<Pooler> pooler;
     int64_t most = 0;  // tokens to say
     int64_t said = 0;
@@ -109,8 +114,16 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
                          "--max-seqs {}: expected 1 to {}, the most rows of a step (--chunk)",
                          batch.max_seqs, job.step_rows());
     }
-    job.max_outputs = batch.max_seqs;
     std::unique_ptr<BatchEngine> engine(new BatchEngine(batch));
+    const int64_t draft_rows =
+        std::min(engine->drafts_.most_rows(), job.step_rows() - batch.max_seqs);
+    if (batch.draft.on() && draft_rows < 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "--lookup: a step of {} rows (--step-tokens) has none left for guesses "
+                         "beside those of {} sequences (--max-seqs)",
+                         job.step_rows(), batch.max_seqs);
+    }
+    job.max_outputs = batch.max_seqs + draft_rows;
     WEFT_ASSIGN(engine->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
     cluster::Cluster& cluster = *engine->cluster_;
     engine->job_ = std::move(job);
@@ -133,13 +146,13 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
     engine->embeds_ = engine->rank_->has_hidden();
     engine->scheduler_ = std::make_unique<Scheduler>(
         ScheduleOptions{batch.max_seqs, engine->job_.step_rows(), engine->rank_->kv_pages(),
-                        backend::kPageTokens, batch.prefix_cache});
+                        backend::kPageTokens, batch.prefix_cache, draft_rows});
     engine->NoteRecoveries();
     engine->Publish();
     return engine;
 }
 
-BatchEngine::BatchEngine(const BatchOptions& options) : options_(options) {}
+BatchEngine::BatchEngine(const BatchOptions& options) : options_(options), drafts_(options.draft) {}
 
 BatchEngine::~BatchEngine() {
     if (rank_ != nullptr && !finished_) [[maybe_unused]]
@@ -201,6 +214,8 @@ Result<int64_t> BatchEngine::Submit(BatchRequest request, std::shared_ptr<Listen
     if (pooling) {
         active->pooler.emplace(*pooling, static_cast<int64_t>(sequence.tokens.size()),
                                hyper_.hidden);
+    } else if (options_.draft.on()) {
+        WEFT_TRY(active->lookup.emplace().Begin(sequence.tokens, active->request.sampler));
     }
     const std::lock_guard lock(mutex_);
     if (published_.state == BatchState::kOver) {
@@ -331,6 +346,7 @@ Status BatchEngine::Turn() {
     WEFT_TRY(Survey());
     scheduler_->ShareOver(rank_->pipelined() ? kStepsAtOnce : 1);
     const int64_t begin_ns = NowNs();
+    if (drafts_.on()) Draft();
     const bool work = scheduler_->Plan(step_, planned_);
     working_.plan_s += Seconds(begin_ns, NowNs());
     if (!work && !flying_) return WaitForOrders();
@@ -361,18 +377,35 @@ Status BatchEngine::Survey() {
     return {};
 }
 
+// Guesses for those who say a token in the next step.
+void BatchEngine::Draft() {
+    scheduler_->Decodes(decodes_);
+    guessers_.clear();
+    for (Sequence* s : decodes_) {
+        Active& active = *active_.at(s->id);
+        if (active.pooler) continue;
+        const formats::Matcher* matcher =
+            active.constrained() ? &*active.request.matcher : nullptr;
+        guessers_.push_back(
+            {&*active.lookup, s->tokens, active.most - active.said - 1, matcher, &s->draft});
+    }
+    drafts_.Choose(guessers_);
+}
+
 // Who is in a step for the first time waits no longer; and whose the rows of logits will be.
 void BatchEngine::NoteStart() {
     const int64_t now_ns = NowNs();
     now_.rows.clear();
+    now_.begin_ns = now_ns;
+    now_.decodes = step_.output_rows.size() == step_.tokens.size();
     for (size_t i = 0; i < planned_.size(); ++i) {
         const PlannedRows& plan = planned_[i];
         const StepData::Sequence& rows = step_.sequences[i];
         Active& active = *active_.at(plan.sequence->id);
         if (active.started_ns == 0) active.started_ns = now_ns;
         if (plan.output < 0 && !active.pooler) continue;
-        now_.rows.push_back(
-            {plan.sequence->id, plan.output, rows.row_begin, rows.row_count, rows.position});
+        now_.rows.push_back({plan.sequence->id, plan.output, rows.row_begin, rows.row_count,
+                             rows.position, plan.drafted});
     }
     ++working_.steps;
     working_.step_rows += static_cast<int64_t>(step_.tokens.size());
@@ -384,6 +417,7 @@ Status BatchEngine::RunStep() {
     const int64_t begin_ns = NowNs();
     WEFT_TRY(rank_->Run(step_));
     NoteEndOfStep(begin_ns);
+    NoteCost(now_);
     scheduler_->Commit(planned_);
     return {};
 }
@@ -393,6 +427,14 @@ void BatchEngine::NoteEndOfStep(int64_t begin_ns) {
     const double seconds = Seconds(begin_ns, working_.last_step_ns);
     working_.step_s += seconds;
     working_.longest_step_s = std::max(working_.longest_step_s, seconds);
+}
+
+// With pipeline stages from the beginning of a step to its logits, the others in between included.
+void BatchEngine::NoteCost(const Flight& flight) {
+    if (!drafts_.on() || !flight.decodes) return;
+    int64_t rows = 0;
+    for (const Flight::Row& row : flight.rows) rows += row.count;
+    drafts_.LearnStep(rows, Seconds(flight.begin_ns, NowNs()));
 }
 
 // This stage computes the next step while the later ones have the last (rank.h). Without a next
@@ -405,14 +447,18 @@ Status BatchEngine::RunPipelined(bool work) {
         WEFT_TRY(rank_->Compute(step_));
     }
     std::optional<Flight> landed = std::exchange(flying_, std::nullopt);
-    if (landed) WEFT_TRY(rank_->Collect(landed->step));
+    if (landed) {
+        WEFT_TRY(rank_->Collect(landed->step));
+        NoteCost(*landed);
+    }
     if (work) {
         WEFT_TRY(rank_->Hand(step_));
         if (now_.rows.empty()) {
             scheduler_->Commit(planned_);
         } else {
             scheduler_->CommitInFlight(planned_);
-            flying_ = Flight{step_, now_.rows};
+            flying_ = now_;
+            flying_->step = step_;
         }
     }
     NoteEndOfStep(begin_ns);
@@ -439,8 +485,8 @@ Status BatchEngine::SayAll(const Flight& flight) {
 }
 
 Status BatchEngine::SayLogits(const Flight& flight) {
-    const auto outputs =
-        std::ranges::count_if(flight.rows, [](const Flight::Row& row) { return row.output >= 0; });
+    int64_t outputs = 0;
+    for (const Flight::Row& row : flight.rows) outputs += row.output >= 0 ? 1 + row.drafted : 0;
     if (outputs == 0 || !generates()) return {};
     WEFT_ASSIGN(const std::span<const float> logits, rank_->Logits(outputs, logits_));
     const auto vocab = static_cast<size_t>(hyper_.vocab);
@@ -448,10 +494,35 @@ Status BatchEngine::SayLogits(const Flight& flight) {
         const auto it = active_.find(row.id);
         if (it == active_.end() || it->second->pooler) continue;  // cancelled meanwhile
         it->second->sequence.in_flight = false;
-        Say(*it->second, logits.subspan(static_cast<size_t>(row.output) * vocab, vocab));
+        SayRows(*it->second, row, logits.subspan(static_cast<size_t>(row.output) * vocab));
         working_.last_token_ns = NowNs();
     }
     return {};
+}
+
+// Whether a request was ended by whom it says something to, and is only not told yet.
+bool BatchEngine::Leaves(int64_t id) const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(
+        orders_, [&](const Order& order) { return order.id == id && order.added == nullptr; });
+}
+
+// The next token, and more as long as guesses come true. (What ends an answer removes its
+// sequence.)
+void BatchEngine::SayRows(Active& active, const Flight::Row& row, std::span<const float> logits) {
+    const auto vocab = static_cast<size_t>(hyper_.vocab);
+    Sequence& s = active.sequence;
+    int64_t accepted = 0;
+    for (size_t i = 0;; ++i) {
+        Say(active, logits.subspan(i * vocab, vocab));
+        const bool guessed =
+            i < static_cast<size_t>(row.drafted) && s.tokens.back() == s.draft[i];
+        accepted += guessed ? 1 : 0;
+        if (!guessed || active.over || Leaves(s.id)) break;
+        scheduler_->Keep(s);
+    }
+    drafts_.Count(row.drafted, accepted);
+    if (!active.over) scheduler_->EndDraft(s);
 }
 
 // Embeddings: hidden states of the step's rows; after the last of a prompt, its vector.
@@ -488,10 +559,8 @@ Status BatchEngine::Pool(const Flight& flight) {
 Result<int32_t> BatchEngine::Draw(Active& active, std::span<const float> logits) {
     SampleContext context(active.sequence.tokens);
     context.prompt = active.request.prompt.size();
+    if (!active.constrained()) return active.sampler.Sample(logits, context);
     auto& matcher = active.request.matcher;
-    if (!matcher || !active.request.constrain_after.empty()) {
-        return active.sampler.Sample(logits, context);
-    }
     allowed_.resize((logits.size() + 31) / 32);
     WEFT_TRY(matcher->Allowed(allowed_));
     context.allowed = allowed_;
@@ -502,7 +571,7 @@ Result<int32_t> BatchEngine::Draw(Active& active, std::span<const float> logits)
 
 // Draws the next token of one request and says it.
 void BatchEngine::Say(Active& active, std::span<const float> logits) {
-    const bool constrained = active.request.matcher && active.request.constrain_after.empty();
+    const bool constrained = active.constrained();
     const int64_t begin_ns = NowNs();
     auto drawn = Draw(active, logits);
     if (!drawn.ok()) return End(active, drawn.error());
@@ -598,6 +667,7 @@ Status BatchEngine::StartAgain(Error error) {
     NoteRecoveries();
     reported_ = true;
     scheduler_->Forget();
+    drafts_.ForgetCosts();
     cluster_->SetPhase("serve");
     rank_->SetIdle(true);
     return {};
@@ -625,6 +695,7 @@ Status BatchEngine::FailAll(Error error) {
 
 void BatchEngine::Publish() {
     working_.schedule = scheduler_->stats();
+    working_.drafts = drafts_.counts();
     working_.max_seqs = options_.max_seqs;
     const std::lock_guard lock(mutex_);
     working_.state = draining_ ? BatchState::kDraining : BatchState::kServing;

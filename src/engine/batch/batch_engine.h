@@ -8,6 +8,8 @@
 // for a step, runs it on all ranks, and draws a token for each sequence that has one coming. What a
 // request says does not depend on what else is in its steps: the kernels give a row the same bits
 // in any company, and each request has a sampler of its own.
+// With look-ups (step_drafts.h) a step may check guesses of what comes next: after each row the
+// sampler draws what it would have drawn anyway, and goes on as long as that is what was guessed.
 // A rank that is lost costs a pause: the cluster forms its next epoch (recovery.h), all sequences
 // are computed again from their tokens, and the answers go on, to the token the same. Where it
 // can't, every listener gets the reason, and so does every later Submit.
@@ -32,6 +34,7 @@
 #include "cluster/cluster.h"
 #include "engine/batch/pooling.h"
 #include "engine/batch/scheduler.h"
+#include "engine/batch/step_drafts.h"
 #include "engine/job.h"
 #include "engine/rank.h"
 #include "engine/recovery.h"
@@ -45,6 +48,7 @@ struct BatchOptions {
     int64_t max_seqs = 32;
     bool prefix_cache = true;
     int64_t max_restarts = 10;  // losses that are got over, over the whole life
+    DraftOptions draft{};       // look-ups only
 };
 
 struct BatchRequest {
@@ -118,6 +122,7 @@ struct BatchCounters {
     int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
     int64_t last_step_ns = 0;   // of the end of the last step, whatever it was for; 0: none yet
     double longest_step_s = 0;  // so far
+    DraftCounts drafts;
 };
 
 struct BatchStats : BatchCounters {
@@ -187,9 +192,12 @@ class BatchEngine {
             int64_t id;
             int32_t output;                  // -1: no logits
             int32_t begin, count, position;  // of its rows in the step
+            int32_t drafted;                 // of its rows
         };
         StepData step;
         std::vector<Row> rows;
+        int64_t begin_ns = 0;
+        bool decodes = false;  // all rows have logits
     };
     explicit BatchEngine(const BatchOptions& options);
     void TakeOrders();
@@ -198,13 +206,16 @@ class BatchEngine {
     Status RunStep();
     Status RunPipelined(bool work);
     Status Land();
+    void Draft();
     void NoteStart();
+    void NoteCost(const Flight& flight);
     Status SayAll(const Flight& flight);
     Status SayLogits(const Flight& flight);
     Status Pool(const Flight& flight);
     void NoteEndOfStep(int64_t begin_ns);
     void NoteRecoveries();
     void EndWell(Active& active, const std::string& finish);
+    void SayRows(Active& active, const Flight::Row& row, std::span<const float> logits);
     void Say(Active& active, std::span<const float> logits);
     Result<int32_t> Draw(Active& active, std::span<const float> logits);
     void End(Active& active, const Result<Ending>& ending);
@@ -217,6 +228,7 @@ class BatchEngine {
     void Publish();
     bool over() const;
     int64_t WaitingOrders() const;
+    bool Leaves(int64_t id) const;
 
     BatchOptions options_;
     std::unique_ptr<cluster::Cluster> cluster_;
@@ -227,10 +239,13 @@ class BatchEngine {
     int64_t context_ = 0;
     bool embeds_ = false;
     std::unique_ptr<Scheduler> scheduler_;
+    StepDrafts drafts_;
     std::map<int64_t, std::unique_ptr<Active>> active_;
     std::vector<int64_t> ended_;  // swept after the step
     StepData step_;
     std::vector<PlannedRows> planned_;
+    std::vector<Sequence*> decodes_;             // while they are drafted
+    std::vector<StepDrafts::Guesser> guessers_;  // while they are drafted
     Flight now_;                    // of the step that has just run
     std::optional<Flight> flying_;  // with pipeline stages
     std::vector<float> logits_, hidden_;

@@ -9,10 +9,10 @@
 // uses; then the sequence of the least priority that came last is taken back: it waits, and is
 // computed again from its tokens (of which the cache still has what was not needed since). On a CPU
 // "swapping to host memory" would be a copy from memory to memory, and no cheaper.
-// Drafts: who says tokens may have guesses of what comes next (`Sequence::draft`). They take rows that
-// are left, never at the cost of anybody's token or page, and half of what prompts could have. What
-// a step computes of them counts only when its caller says that a guess came true (Keep): until then
-// no row of one is known, shared or cached, and the next step writes over it.
+// Drafts: who says tokens may have guesses of what comes next (`Sequence::draft`). They take rows
+// that are left, never at the cost of anybody's token or page, and half of what prompts could have.
+// What a step computes of them counts only when its caller says that a guess came true (Keep):
+// until then no row of one is known, shared or cached, and the next step writes over it.
 // Who waits is let in by priority, then by fair share (the key that was served least, by its
 // weight), then by time.
 // Pure: no clock, no I/O, the same calls give the same steps. Thread: one caller.
