@@ -23,7 +23,7 @@ PLACES = {"type": "json_schema", "json_schema": {"name": "places", "schema": {
 
 
 def chat(words, **more):
-    return {"messages": [{"role": "user", "content": words}], "max_tokens": 80, **more}
+    return {"messages": [{"role": "user", "content": words}], "max_tokens": 48, **more}
 
 
 def requests():
@@ -38,7 +38,7 @@ def requests():
               chat("Name three colours, again and again.", temperature=0, max_tokens=7)]
     for seed in range(3):
         bodies.append(chat(f"Which places are there? {TEXT}", temperature=seed / 2, seed=seed,
-                           response_format=PLACES, max_tokens=150))
+                           response_format=PLACES, max_tokens=100))
         bodies.append(chat("The weather in Lima for two days?", temperature=seed / 2, seed=seed,
                            tools=[WEATHER], tool_choice="required"))
     return bodies
@@ -61,14 +61,14 @@ class Lookup(unittest.TestCase):
             return list(pool.map(ask, requests()))
 
     def check(self, *words):
-        plain = serving.Server(2048, *words)
+        plain = serving.Server(2048, "--no-access-log", *words)
         try:
             expected = self.answers(plain)
             self.assertEqual(plain.status()["speculation"]["drafted"], 0)
         finally:
             plain.close()
         for drafts in (("--draft-always", "--draft-tokens", "5"), ()):
-            server = serving.Server(2048, "--lookup", *drafts, *words)
+            server = serving.Server(2048, "--lookup", "--no-access-log", *drafts, *words)
             try:
                 for got, wanted in zip(self.answers(server), expected):
                     self.assertEqual(got, wanted, (words, drafts))
