@@ -96,6 +96,9 @@ class Teller final : public train::TrainListener {
     Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps) override {
         log_.reset();
         WEFT_TRY(OpenLog(next));
+        // Said now: after days of training it would be a pity.
+        const bool writes = !flags_.output.empty() && !flags_.job.trainer.lora.on();
+        if (writes) WEFT_TRY(train::CheckRoom(trainer.source(), ExportOf(flags_)));
         if (next_ == 0) TellConfig(trainer, steps);
         next_ = next;
         told_ = 0;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "formats/hf/export.h"
+#include "formats/quantize/output_file.h"
 #include "formats/quantize/quantize.h"
 #include "hw/cpu.h"
 
@@ -22,11 +23,19 @@ int ThreadsOf(int threads) {
     return threads > 0 ? threads : static_cast<int>(AllowedCores().size());
 }
 
-Status WriteGguf(const formats::ModelSource& source, const WriteWords& words) {
+std::string ResultPath(const ExportWords& words) {
+    return words.folder + (words.format == "hf" ? "/model" : "/model.gguf");
+}
+
+Result<formats::QuantizePlan> PlanOf(const formats::ModelSource& source, const std::string& type) {
     formats::QuantizeOptions options;
-    WEFT_ASSIGN(options.type, formats::FindFileType(words.type));
+    WEFT_ASSIGN(options.type, formats::FindFileType(type));
     options.allow_requantize = true;
-    WEFT_ASSIGN(const formats::QuantizePlan plan, formats::PlanQuantize(source, options));
+    return formats::PlanQuantize(source, options);
+}
+
+Status WriteGguf(const formats::ModelSource& source, const WriteWords& words) {
+    WEFT_ASSIGN(const formats::QuantizePlan plan, PlanOf(source, words.type));
     formats::QuantizeRun run;
     run.threads = ThreadsOf(words.threads);
     run.level = BestCpuLevel(DetectCpu());
@@ -65,9 +74,24 @@ Status CheckExport(const ExportWords& words) {
     return MakeError(ErrorCode::kUsage, "--save-format {}: expected gguf or hf", words.format);
 }
 
+Status CheckRoom(const formats::ModelSource& source, const ExportWords& words) {
+    uint64_t bytes = 0;
+    if (words.format == "hf") {
+        const SafeType type = FindSafeType(words.type).value_or(SafeType::kBF16);
+        for (const formats::TensorInfo& tensor : source.tensors()) {
+            bytes += static_cast<uint64_t>(tensor.rows * tensor.cols) *
+                     formats::hf::SafeTypeBytes(type);
+        }
+    } else {
+        WEFT_ASSIGN(const formats::QuantizePlan plan, PlanOf(source, words.type));
+        bytes = plan.bytes;
+    }
+    return formats::CheckSpace(ResultPath(words), bytes);
+}
+
 Result<std::string> ExportModel(const formats::ModelSource& trained, const ExportWords& words,
                                 const std::atomic<bool>* stop) {
-    const std::string path = words.folder + (words.format == "hf" ? "/model" : "/model.gguf");
+    const std::string path = ResultPath(words);
     WEFT_TRY(WriteModel(trained, {path, words.format, words.type, words.threads, true, stop}));
     return path;
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/paths.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -228,6 +229,23 @@ TEST_F(TrainCli, ALostRankIsNamed) {
         EXPECT_NE(ran.err.find("was lost during"), std::string::npos) << ran.err;
         EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
     }
+}
+
+// Not after days of it.
+TEST_F(TrainCli, AFullDiskIsSaidBeforeTraining) {
+    const std::string out = dir_ / "small", err = dir_ / "err";
+    fs::create_directory(out);
+    const std::string train = WeftProgram() + " train " + model_ + " --data " + data_ +
+                              " --seq-len 96 --steps 3 -t 1 --output-dir " + out;
+    const std::string script = "mount -t tmpfs -o size=40k tmpfs " + out + " || exit 77; " + train;
+    const int status = WEXITSTATUS(
+        std::system(("unshare -m bash -c '" + script + "' 2> " + err + " || exit $?").c_str()));
+    std::ifstream file(err);
+    const std::string said{std::istreambuf_iterator<char>(file), {}};
+    if (said.find("unshare") != said.npos || status == 77) GTEST_SKIP() << said;
+    EXPECT_EQ(status, 1) << said;
+    EXPECT_NE(said.find("model.gguf: the disk is too full"), said.npos) << said;
+    EXPECT_EQ(said.find("step 1"), said.npos) << said;
 }
 
 TEST_F(TrainCli, ErrorsNameWhatIsWrong) {

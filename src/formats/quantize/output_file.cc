@@ -32,6 +32,8 @@ double Gib(uint64_t bytes) {
     return static_cast<double>(bytes) / static_cast<double>(1 << 30);
 }
 
+}  // namespace
+
 Status CheckSpace(const std::string& path, uint64_t bytes) {
     struct statvfs info {};
     if (::statvfs(FolderOf(path).c_str(), &info) != 0) {
@@ -45,8 +47,6 @@ Status CheckSpace(const std::string& path, uint64_t bytes) {
         "some space, or write to another disk",
         path, Gib(bytes), Gib(free));
 }
-
-}  // namespace
 
 Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, bool replace) {
     struct stat info {};

@@ -16,6 +16,9 @@
 
 namespace weft::formats {
 
+// Whether the disk of PATH has so many bytes left; else kIo, with both numbers.
+Status CheckSpace(const std::string& path, uint64_t bytes);
+
 class OutputFile {
   public:
     // `bytes`: how large it will be; refused where the disk has less space. `replace`: a file of
