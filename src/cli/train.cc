@@ -36,6 +36,7 @@ constexpr const char* kFooter =
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --epochs 3 --lr 2e-5\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --local 2 --zero 1\n"
     "  weft train model-q4.gguf --data qca.jsonl --output-dir tuned --lora 16 --lora-alpha 32\n"
+    "  weft train models/abacus --from-scratch --data train.jsonl --output-dir new --lr 1e-3\n"
     "  weft train data inspect model.gguf --data qca.jsonl\n"
     "  weft train plot tuned/log.csv -o curves.svg";
 
@@ -318,6 +319,9 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
                    "With --test-split: updates from one evaluation on the test part to the next, "
                    "and one at the end (0: after each epoch)")
         ->capture_default_str();
+    app.add_flag("--from-scratch", job.trainer.from_scratch,
+                 "Begin from random weights (by --seed): MODEL is a folder with config.json, "
+                 "tokenizer.json and tokenizer_config.json");
     app.add_option("--steps", job.steps, "Updates (0: by --epochs)")->capture_default_str();
     app.add_option("--epochs", job.epochs, "Times that the data are seen")->capture_default_str();
     app.add_option("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,

@@ -7,6 +7,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/train.h"
+#include "formats/hf/scratch.h"
 #include "model/hyper.h"
 #include "train/data/inspect.h"
 
@@ -29,7 +30,10 @@ struct InspectFlags {
 };
 
 Status Inspect(const InspectFlags& flags) {
-    WEFT_ASSIGN(const auto source, formats::OpenModel(flags.model));
+    // (Weights are not needed to look at data.)
+    WEFT_ASSIGN(const auto source, formats::hf::LacksWeights(flags.model)
+                                       ? formats::hf::OpenScratch(flags.model, 0)
+                                       : formats::OpenModel(flags.model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_ASSIGN(const train::OpenedData data, train::OpenData(*source, flags.data, hyper.vocab));
     train::InspectOptions options;

@@ -42,7 +42,7 @@ Status ResolveDs(const CLI::App& command, const std::string& path, int ranks, tr
     WEFT_ASSIGN(const train::TrainLayout layout,
                 train::MakeTrainLayout(ranks, 0, t.tp, t.pp, t.dp, t.split));
     flags.ranks = layout.dp;
-    WEFT_ASSIGN(const auto source, formats::OpenModel(t.model));
+    WEFT_ASSIGN(const auto source, train::OpenSource(t));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     flags.hidden_size = hyper.hidden;
     WEFT_ASSIGN(const train::DsConfig config, train::ReadDsConfig(path, flags));

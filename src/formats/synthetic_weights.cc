@@ -241,6 +241,21 @@ uint64_t WeightKey(uint64_t seed, std::string_view tensor) {
     return RandomWord(Checksum64(std::as_bytes(std::span(tensor)), seed), seed);
 }
 
+void RandomNormal(uint64_t key, uint64_t first, float deviation, std::span<float> out) {
+    // Of twelve numbers of 16 bits: the mean, and 1 / the root of the variance, 2^32 - 1.
+    constexpr int64_t kMean = 6 * 65535;
+    constexpr float kScale = 1.0f / 65536;
+    for (size_t i = 0; i < out.size(); ++i) {
+        uint64_t pairs = 0;  // two sums of six, side by side
+        for (uint64_t part = 0; part < 3; ++part) {
+            const uint64_t word = RandomWord(key, 3 * (first + i) + part);
+            pairs += (word & 0x0000ffff0000ffffull) + ((word >> 16) & 0x0000ffff0000ffffull);
+        }
+        const auto sum = static_cast<int64_t>((pairs & 0xffffffffu) + (pairs >> 32));
+        out[i] = static_cast<float>(sum - kMean) * (kScale * deviation);
+    }
+}
+
 void RandomRow(DType dtype, uint64_t key, int64_t cols, int64_t row, int64_t col_begin,
                int64_t col_count, std::span<std::byte> out) {
     WEFT_CHECK(dtype != DType::kI32);

@@ -120,7 +120,7 @@ class Run {
     Run(const TrainJob& job, cluster::Cluster& cluster, TrainListener* listener)
         : job_(job), cluster_(cluster), listener_(listener) {
         job_.trainer.sequence = job.data.sequence;
-        job_.trainer.lora.seed = job.data.seed;
+        job_.trainer.lora.seed = job_.trainer.seed = job.data.seed;
     }
 
     // Where the cluster gets over losses, as often as the job allows.
@@ -140,7 +140,7 @@ class Run {
         WEFT_ASSIGN(const TrainLayout layout,
                     MakeTrainLayout(cluster_.size(), cluster_.rank(), t.tp, t.pp, t.dp, t.split));
         WEFT_TRY(CheckTrainer(t));
-        WEFT_ASSIGN(auto source, formats::OpenModel(t.model));
+        WEFT_ASSIGN(auto source, OpenSource(t));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
         WEFT_ASSIGN(const int64_t steps, CountSteps(job_, cluster_, layout, data));

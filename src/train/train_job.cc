@@ -13,6 +13,7 @@ constexpr int64_t kMostAccumulation = 1 << 20;
 template <typename Trainer, typename Visit>
 void TrainerFields(Trainer& t, const Visit& visit) {
     visit("model", t.model);
+    visit("from_scratch", t.from_scratch);
     visit("threads", t.threads);
     visit("reference", t.reference);
     visit("bf16", t.bf16);

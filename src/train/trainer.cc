@@ -5,6 +5,8 @@
 
 #include "cluster/memory_check.h"
 #include "engine/cpu_options.h"
+#include "formats/hf/folder.h"
+#include "formats/hf/scratch.h"
 #include "train/export_source.h"
 #include "train/lora/lora_source.h"
 #include "train/parallel/pipeline.h"
@@ -31,7 +33,28 @@ Result<program::Recompute> FindRecompute(const std::string& name) {
 
 }  // namespace
 
+Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& options) {
+    const std::string& model = options.model;
+    if (options.from_scratch) {
+        if (formats::hf::IsFolder(model)) return formats::hf::OpenScratch(model, options.seed);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--from-scratch {}: expected a folder with config.json, tokenizer.json and "
+            "tokenizer_config.json",
+            model);
+    }
+    auto source = formats::OpenModel(model);
+    if (source.ok() || !formats::hf::LacksWeights(model)) return source;
+    return MakeError(source.error().code, "{}. To begin from random weights: --from-scratch",
+                     source.error().message);
+}
+
 Status CheckTrainer(const TrainerOptions& o) {
+    if (o.from_scratch && o.lora.on()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--lora with --from-scratch: adapters would stand beside random weights "
+                         "that are not trained. Leave one out");
+    }
     if (o.sequence < 1 || o.sequence > 1 << 20 || o.micro_batch < 1 || o.micro_batch > 4096) {
         return MakeError(ErrorCode::kUsage,
                          "--seq-len {} and --micro-batch {}: expected 1 to {}, and 1 to {}",
@@ -101,7 +124,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
 
 Status Trainer::Plan() {
     if (source_ == nullptr) {
-        WEFT_ASSIGN(source_, formats::OpenModel(options_.model));
+        WEFT_ASSIGN(source_, OpenSource(options_));
     }
     WEFT_ASSIGN(source_, WithAdapters(std::move(source_), options_.lora));
     LoraPlan lora;

@@ -30,6 +30,8 @@ namespace weft::train {
 
 struct TrainerOptions {
     std::string model;
+    bool from_scratch = false;        // the model is a folder without weights: they are random
+    uint64_t seed = 0;                // of random weights
     int threads = 0;                  // 0: all cores of the rank
     bool reference = false;           // reference kernels
     bool bf16 = false;                // else float32
@@ -49,6 +51,10 @@ struct TrainerOptions {
     AdamOptions adam;
     double clip = 1.0;  // of the global gradient norm; 0: none
 };
+
+// The model that training begins from, without adapters. Errors: those of formats::OpenModel and
+// formats::hf::OpenScratch.
+Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& options);
 
 // Counts and numbers that make sense. Errors: kUsage, naming the flags.
 Status CheckTrainer(const TrainerOptions& options);

@@ -4,9 +4,8 @@
 #include <filesystem>
 #include <unordered_map>
 
-#include "formats/gguf.h"
 #include "formats/hf/assembly.h"
-#include "formats/tokenizer/open.h"
+#include "formats/hf/folder_config.h"
 
 namespace weft::formats::hf {
 namespace {
@@ -91,21 +90,6 @@ Result<std::string> FolderModel::Fingerprint() const {
     return maker.Finish();
 }
 
-Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Family& family,
-                                            const Config& config) {
-    GgufWriter writer;
-    writer.String("general.architecture", family.architecture);
-    writer.String("general.type", "model");
-    writer.String("general.name",
-                  std::filesystem::path(path).lexically_normal().filename().string());
-    const Result<std::string> chat = ReadChatTemplate(path);
-    if (chat.ok()) writer.String("tokenizer.chat_template", *chat);
-    if (!chat.ok() && chat.error().code != ErrorCode::kNotFound) return chat.error();
-    MetaWriter meta(writer, family.architecture);
-    WEFT_TRY(family.meta(config, meta));
-    return writer.Header();
-}
-
 }  // namespace
 
 bool IsFolder(const std::string& path) {
@@ -114,21 +98,15 @@ bool IsFolder(const std::string& path) {
 }
 
 Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPlan* plan) {
-    const std::string config_path = std::filesystem::path(path) / "config.json";
-    WEFT_ASSIGN(std::string text, ReadTextFile(config_path, kMostConfigBytes));
-    WEFT_ASSIGN(const Config whole, Config::Parse(text, config_path));
-    WEFT_ASSIGN(const Family* family, FindFamily(whole));
-    WEFT_ASSIGN(const Config config, TextConfig(whole, *family));
-    WEFT_ASSIGN(const Quantization quantization, ReadQuantization(config));
-    WEFT_ASSIGN(std::vector<std::byte> header, MakeMetadata(path, *family, config));
-    WEFT_ASSIGN(GgufHeader parsed, ParseGguf(header, header.size(), config_path));
+    WEFT_ASSIGN(FolderConfig read, ReadFolderConfig(path));
+    WEFT_ASSIGN(const Quantization quantization, ReadQuantization(read.config));
     WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan));
     auto files = std::make_unique<TensorFiles>(std::move(opened));
-    Assembly assembly(path, *family, config, quantization, *files);
+    Assembly assembly(path, *read.family, read.config, quantization, *files);
     WEFT_ASSIGN(Assembled assembled, std::move(assembly).Run());
-    return std::unique_ptr<ModelSource>(
-        std::make_unique<FolderModel>(path, std::move(text), std::move(files), std::move(header),
-                                      std::move(parsed.entries), std::move(assembled)));
+    return std::unique_ptr<ModelSource>(std::make_unique<FolderModel>(
+        path, std::move(read.text), std::move(files), std::move(read.header),
+        std::move(read.entries), std::move(assembled)));
 }
 
 }  // namespace weft::formats::hf
