@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/data/gradients.safetensors: logits and gradients of four tiny models, by PyTorch.
+"""Writes tests/data/gradients.safetensors: logits and gradients of six tiny models, by PyTorch.
 
-The models are those of transformers (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM), in
-float64 (their norms and RoPE compute in float32 even so). Weights, tokens and dL/dlogits come from
+The models are those of transformers (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
+MixtralForCausalLM, Qwen3MoeForCausalLM), in float64 (their norms, RoPE and routers compute in
+float32 even so). Weights, tokens and dL/dlogits come from
 the formula of tests/support/tiny_model.h; there is no other randomness. L = sum(dlogits * logits).
+Models with experts have the gradients of their load-balance loss over all rows, too, as "balance".
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_gradient_golden.py tests/data/gradients.safetensors
@@ -21,6 +23,7 @@ import transformers
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 2, 18, 24, 6, 3, 4, 50
 ROPE_BASE, EPS = 100.0, 1e-5
 SEQUENCES = [5, 1, 4]
+EXPERTS, USED, EXPERT_FFN = 5, 2, 10
 
 
 def formula(name, count):
@@ -57,13 +60,20 @@ def make(architecture, tied):
         "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
         "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+        "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
+        "qwen3moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
     }[architecture]
-    config = config_class(
+    more = {"mixtral": dict(intermediate_size=EXPERT_FFN, num_local_experts=EXPERTS),
+            "qwen3moe": dict(moe_intermediate_size=EXPERT_FFN, num_experts=EXPERTS,
+                             norm_topk_prob=True)}.get(architecture, {})
+    if more:
+        more |= dict(num_experts_per_tok=USED, experts_implementation="eager")
+    config = config_class(**dict(
         hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=LAYERS,
         num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM,
         vocab_size=VOCAB, rms_norm_eps=EPS, tie_word_embeddings=tied,
         max_position_embeddings=64, attn_implementation="eager",
-        rope_parameters={"rope_type": "default", "rope_theta": ROPE_BASE})
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_BASE}) | more)
     return model_class(config).double()
 
 
@@ -73,51 +83,88 @@ NAMES = {
     "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }
 
 
-def gguf_name(name):
+def gguf_names(name):
+    """One, or two where HF has gate and up of all experts in one."""
     if name in NAMES:
-        return NAMES[name]
+        return [NAMES[name]]
     _, _, layer, rest = name.split(".", 3)
+    block = f"blk.{layer}."
+    if rest == "mlp.experts.gate_up_proj":
+        return [block + "ffn_gate_exps.weight", block + "ffn_up_exps.weight"]
+    if rest == "mlp.experts.down_proj":
+        return [block + "ffn_down_exps.weight"]
     stem, kind = rest.rsplit(".", 1)
-    return f"blk.{layer}.{NAMES[stem]}.{kind}"
+    return [f"{block}{NAMES[stem]}.{kind}"]
+
+
+def parts_of(names, value):
+    return zip(names, value.chunk(2, dim=1) if len(names) == 2 else [value])
+
+
+def batch():
+    """Tokens of each sequence, the rows that give logits, and the weights of these in L."""
+    rows = sum(SEQUENCES)
+    tokens = np.floor((formula("tokens", rows) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+    begins = np.cumsum([0] + SEQUENCES)
+    output_rows = list(range(0, rows, 2)) + [0]
+    count = len(output_rows) * VOCAB
+    dlogits = torch.from_numpy(formula("dlogits", count).reshape(len(output_rows), VOCAB))
+    return [tokens[b:e] for b, e in zip(begins, begins[1:])], output_rows, dlogits
+
+
+def gradients(parameters):
+    result = {}
+    for names, (parameter, heads) in parameters.items():
+        for target, part in parts_of(names, parameter.grad):
+            gradient = part.numpy()
+            result[target] = to_pairs(gradient, heads) if heads else gradient.copy()
+        parameter.grad = None
+    return result
 
 
 def run(architecture, tied):
     model = make(architecture, tied)
+    experts = architecture in ("mixtral", "qwen3moe")
     parameters = {}
     for name, parameter in model.named_parameters():
-        target = gguf_name(name)
-        value = tensor(target, tuple(parameter.shape))
-        heads = {"attn_q.weight": HEADS, "attn_k.weight": KV_HEADS}.get(target.split(".", 2)[-1])
-        if architecture != "llama":
+        names = tuple(gguf_names(name))
+        heads = {"attn_q.weight": HEADS, "attn_k.weight": KV_HEADS}.get(names[0].split(".", 2)[-1])
+        if architecture not in ("llama", "mixtral"):
             heads = None
-        parameters[target] = (parameter, heads)
+        parameters[names] = (parameter, heads)
         with torch.no_grad():
-            parameter.copy_(torch.from_numpy(to_halves(value, heads) if heads else value))
-    rows = sum(SEQUENCES)
-    tokens = np.floor((formula("tokens", rows) * 0.5 + 0.5) * VOCAB).astype(np.int64)
-    begins = np.cumsum([0] + SEQUENCES)
-    logits = torch.cat([model(torch.from_numpy(tokens[b:e])[None]).logits[0]
-                        for b, e in zip(begins, begins[1:])])
-    output_rows = list(range(0, rows, 2)) + [0]
-    logits = logits[output_rows]
-    dlogits = formula("dlogits", logits.numel()).reshape(logits.shape)
-    (logits * torch.from_numpy(dlogits)).sum().backward()
+            for target, part in parts_of(names, parameter):
+                value = tensor(target, tuple(part.shape))
+                part.copy_(torch.from_numpy(to_halves(value, heads) if heads else value))
+    sequences, output_rows, dlogits = batch()
+    outputs = [model(torch.from_numpy(tokens)[None], output_router_logits=True)
+               if experts else model(torch.from_numpy(tokens)[None]) for tokens in sequences]
+    logits = torch.cat([output.logits[0] for output in outputs])[output_rows]
+    (logits * dlogits).sum().backward(retain_graph=experts)
     key = architecture + ("Tied" if tied else "")
     result = {f"{key}/logits": logits.detach().numpy()}
-    for target, (parameter, heads) in parameters.items():
-        gradient = parameter.grad.numpy()
-        result[f"{key}/{target}"] = to_pairs(gradient, heads) if heads else gradient
+    result |= {f"{key}/{name}": value for name, value in gradients(parameters).items()}
+    if experts:
+        module = sys.modules[type(model).__module__]
+        layers = tuple(torch.cat(layer) for layer in zip(*(o.router_logits for o in outputs)))
+        balance = module.load_balancing_loss_func(layers, EXPERTS, USED)
+        for parameter, _ in parameters.values():
+            parameter.grad = torch.zeros_like(parameter)
+        balance.backward()
+        result[f"{key}/balance"] = np.array([balance.item()])
+        result |= {f"{key}/balance/{name}": value
+                   for name, value in gradients(parameters).items()}
     return result
 
 
 def main():
     tensors = {}
     for architecture, tied in [("llama", False), ("llama", True), ("qwen2", True),
-                               ("qwen3", False)]:
+                               ("qwen3", False), ("mixtral", False), ("qwen3moe", False)]:
         tensors |= run(architecture, tied)
     tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
     made_with = {"torch": torch.__version__, "transformers": transformers.__version__,

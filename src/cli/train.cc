@@ -123,6 +123,7 @@ class Teller final : public train::TrainListener {
                          {"grad_norm", line.grad_norm}, {"lr", line.learning_rate},
                          {"tokens", line.tokens},       {"tokens_per_s", line.tokens_per_s()}};
             if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
+            if (line.aux_loss) json["aux_loss"] = *line.aux_loss;
             PrintJson(json);
             std::fflush(stdout);
         } else {
@@ -166,14 +167,27 @@ class Teller final : public train::TrainListener {
         }
     }
 
-    // Weights that every position is multiplied by: all but a table that rows are looked up in.
+    // What experts have beside those that a position is multiplied by.
+    static double IdleWeights(const train::Trainer& trainer) {
+        const model::Moe& moe = trainer.hyper().moe;
+        double all = 0;
+        for (const formats::TensorInfo& tensor : trainer.source().tensors()) {
+            if (tensor.dim_count == 3) all += static_cast<double>(tensor.rows * tensor.cols);
+        }
+        if (moe.experts == 0) return 0;
+        return all * static_cast<double>(moe.experts - moe.used) / static_cast<double>(moe.experts);
+    }
+
+    // Weights that every position is multiplied by: all but a table that rows are looked up in, and
+    // experts that it did not choose.
     double ProductWeights(const train::Trainer& trainer) const {
         const model::Hyper& hyper = trainer.hyper();
+        const double idle = IdleWeights(trainer);
         const auto table = static_cast<double>(hyper.vocab * hyper.hidden);
         const auto trained = static_cast<double>(trainer.state().parameters());
-        if (!flags_.job.trainer.lora.on()) return trained - (hyper.tied ? 0 : table);
+        if (!flags_.job.trainer.lora.on()) return trained - idle - (hyper.tied ? 0 : table);
         // (Of weights that stay as they are, no gradient is computed: 4 FLOPs of 6.)
-        double frozen = hyper.tied ? 0 : -table;
+        double frozen = -idle - (hyper.tied ? 0 : table);
         for (const formats::TensorInfo& tensor : trainer.source().tensors()) {
             const bool adapter = tensor.name.starts_with(train::kAdapterPrefix);
             if (tensor.dim_count > 1 && !adapter) {
@@ -192,12 +206,14 @@ class Teller final : public train::TrainListener {
             elapsed_s_ / static_cast<double>(told_) * static_cast<double>(line.steps - line.step);
         // 2 FLOPs a weight and position in the forward pass, 4 in the backward pass.
         const double flops = 6 * product_weights_ * line.tokens_per_s();
+        const std::string aux =
+            line.aux_loss ? fmt::format("  balance {:.4f}", *line.aux_loss) : "";
         const std::string eval =
             line.eval_loss ? fmt::format("  test loss {:.4f}", *line.eval_loss) : "";
         fmt::print(stderr,
-                   "{}step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} "
+                   "{}step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} "
                    "GFLOP/s  {:.0f} s left{}{}",
-                   live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, line.grad_norm,
+                   live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, aux, line.grad_norm,
                    line.learning_rate, line.tokens_per_s(), flops * 1e-9, left, eval,
                    live_ && !line.eval_loss ? "" : "\n");
         std::fflush(stderr);
@@ -286,6 +302,16 @@ void AddLoraFlags(CLI::App& app, train::LoraWords& lora) {
                    "An adapter's folder to go on from; its rank, alpha and targets count");
 }
 
+void AddExpertFlags(CLI::App& app, train::TrainerOptions& trainer) {
+    app.add_option("--ep", trainer.ep,
+                   "Groups of the tensor ranks that hold whole experts each, instead of columns of "
+                   "all (default: 1; without --tp it is that, too)");
+    app.add_option("--router-aux-loss", trainer.router_aux_loss,
+                   "What the load-balance loss of experts weighs (default: config.json's "
+                   "router_aux_loss_coef where it sets output_router_logits, else 0: none)")
+        ->check(CLI::Range(0.0, 1e6));
+}
+
 void AddResultFlags(CLI::App& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
     app.add_option("--output-dir", flags.output, "Folder of the result and the logs");
@@ -365,6 +391,7 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
                    "(norms and gated units), full (all but the residual stream)")
         ->check(CLI::IsMember({"none", "selective", "full"}))
         ->capture_default_str();
+    AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer.lora);
     app.add_option("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
         ->capture_default_str();

@@ -327,6 +327,16 @@ class Checker {
         return Counts(op, 2, 1) && Matrix(In(op, 0)) && Out(op, 0) == In(op, 0) &&
                In(op, 1) == Shape{In(op, 0)[0], 1};
     }
+    bool Check(const Op& op, const RouterLoad&) const {
+        const bool first = Counts(op, 2, 1);
+        return (first || (Counts(op, 3, 1) && In(op, 2) == Out(op, 0))) && Matrix(In(op, 0)) &&
+               InType(op, 1) == DType::kI32 && Matrix(In(op, 1)) && In(op, 1)[0] == In(op, 0)[0] &&
+               Out(op, 0) == Shape{2, In(op, 0)[1]};
+    }
+    bool Check(const Op& op, const LoadBalance& a) const {
+        return Counts(op, 1, 1) && IsLoad(In(op, 0)) && Out(op, 0) == Shape{1} && a.used > 0;
+    }
+    static bool IsLoad(const Shape& s) { return Matrix(s) && s[0] == 2 && s[1] > 0; }
     bool Check(const Op& op, const HeadMatMul&) const {
         if (!Counts(op, 2, 1) || !Matrix(In(op, 0)) || !Stack(In(op, 1))) return false;
         const Shape &x = In(op, 0), &weight = In(op, 1);
@@ -379,6 +389,51 @@ class Checker {
                Out(op, 1) == In(op, 2) && Out(op, 2) == In(op, 3);
     }
     bool Check(const Op& op, const GluGrad&) const { return SameShapes(op, 3, 2); }
+    bool Check(const Op& op, const RouteGrad&) const {
+        return Counts(op, 3, 1) && Matrix(In(op, 1)) && In(op, 0) == In(op, 2) &&
+               IsRouted(op, In(op, 1), 2) && Out(op, 0) == In(op, 1);
+    }
+    // dy [T, K, n] of x [T, k] by matrices [m, n, k].
+    bool IsExpertGrad(const Op& op, size_t ids, const Shape& x, const Shape& weight) const {
+        const Shape& dy = In(op, 0);
+        return Stack(dy) && Matrix(x) && Stack(weight) && IsRouted(op, dy, ids) && x[0] == dy[0] &&
+               dy[2] == weight[1] && x[1] == weight[2];
+    }
+    bool Check(const Op& op, const ExpertMatMulGradInput& a) const {
+        return Counts(op, 3, 1) && a.first_expert >= 0 &&
+               IsExpertGrad(op, 1, Out(op, 0), In(op, 2));
+    }
+    bool Check(const Op& op, const ExpertMatMulGradWeight& a) const {
+        return Counts(op, 4, 1) && a.first_expert >= 0 && op.inputs[3] == op.outputs[0] &&
+               IsExpertGrad(op, 2, In(op, 1), In(op, 3));
+    }
+    // dy [T, n] of x [T, K, k], summed by weights [T, K], by matrices [m, n, k].
+    bool IsSumGrad(const Op& op) const {
+        const Shape &dy = In(op, 0), &x = In(op, 1), &weight = In(op, 4);
+        return Matrix(dy) && Stack(x) && Stack(weight) && IsRouted(op, x, 2) &&
+               In(op, 3) == In(op, 2) && dy == Shape{x[0], weight[1]} && x[2] == weight[2];
+    }
+    bool Check(const Op& op, const ExpertSumGradInput& a) const {
+        return Counts(op, 5, 2) && a.first_expert >= 0 && IsSumGrad(op) &&
+               Out(op, 0) == In(op, 1) && Out(op, 1) == In(op, 3);
+    }
+    bool Check(const Op& op, const ExpertSumGradWeight& a) const {
+        return Counts(op, 5, 1) && a.first_expert >= 0 && op.inputs[4] == op.outputs[0] &&
+               IsSumGrad(op);
+    }
+    bool Check(const Op& op, const GateRowsGrad&) const {
+        return Counts(op, 3, 2) && Matrix(In(op, 0)) && In(op, 1) == In(op, 0) &&
+               In(op, 2) == Shape{In(op, 0)[0], 1} && Out(op, 0) == In(op, 1) &&
+               Out(op, 1) == In(op, 2);
+    }
+    bool Check(const Op& op, const RouterLoadGrad&) const {
+        return Counts(op, 2, 1) && IsLoad(In(op, 0)) && Matrix(In(op, 1)) &&
+               In(op, 0)[1] == In(op, 1)[1] && Out(op, 0) == In(op, 1);
+    }
+    bool Check(const Op& op, const LoadBalanceGrad&) const {
+        return Counts(op, 2, 1) && In(op, 0) == Shape{1} && IsLoad(In(op, 1)) &&
+               Out(op, 0) == In(op, 1);
+    }
     bool Check(const Op& op, const EmbeddingGrad&) const {
         return Counts(op, 3, 1) && op.inputs[2] == op.outputs[0] && IsIndex(op, 1) &&
                Matrix(In(op, 2)) && In(op, 0) == Shape{In(op, 1)[0], In(op, 2)[1]};

@@ -105,6 +105,8 @@ class Coster {
         if (a.bias) ReadTouched(op_->inputs[4], In(1));
     }
     void Count(const GateRows&) { cost_.flops = Out() + 4 * In(1); }
+    void Count(const RouterLoad&) { cost_.flops = 4 * In(0); }
+    void Count(const LoadBalance&) { cost_.flops = 2 * In(0); }
     void Count(const HeadMatMul&) { cost_.flops = 2 * Out() * Columns(op_->inputs[1]); }
     void Count(const PickColumns&) {
         cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
@@ -134,6 +136,32 @@ class Coster {
         cost_.flops = (10 * a.forward.head_dim + 8) * a.forward.heads * Pairs(0);
     }
     void Count(const GluGrad&) { cost_.flops = 11 * Out(); }
+    void Count(const RouteGrad&) { cost_.flops = 4 * In(1) + 3 * In(0); }
+    void Count(const ExpertMatMulGradInput&) {
+        cost_.flops = 2 * In(0) * Columns(op_->inputs[2]);
+        ReadTouched(op_->inputs[2], In(1));
+    }
+    // Of gradients, too, only the chosen experts' are read and written.
+    void WriteTouched(ValueId stack, int64_t rows) {
+        ReadTouched(stack, rows);
+        const int64_t all = program_.value(stack).shape[0];
+        cost_.written_bytes -= Bytes(stack) / all * (all - std::min(all, rows));
+    }
+    void Count(const ExpertMatMulGradWeight&) {
+        cost_.flops = 2 * In(0) * Columns(op_->inputs[1]);
+        WriteTouched(op_->inputs[3], In(2));
+    }
+    void Count(const ExpertSumGradInput&) {
+        cost_.flops = 2 * In(1) * Columns(op_->inputs[0]) + 3 * In(1);
+        ReadTouched(op_->inputs[4], In(2));
+    }
+    void Count(const ExpertSumGradWeight&) {
+        cost_.flops = 2 * In(1) * Columns(op_->inputs[0]) + In(1);
+        WriteTouched(op_->inputs[4], In(2));
+    }
+    void Count(const GateRowsGrad&) { cost_.flops = 3 * In(1) + 6 * In(2); }
+    void Count(const RouterLoadGrad&) { cost_.flops = 6 * In(1); }
+    void Count(const LoadBalanceGrad&) { cost_.flops = 2 * In(1); }
     // Only the rows that tokens name are read and written.
     void Count(const EmbeddingGrad&) {
         cost_.flops = In(0);

@@ -35,11 +35,8 @@ class Walk {
 
     Result<Differentiated> Run() {
         WEFT_TRY(FindNeeded());
-        if (options_.output != kNoValue) {
-            const Value& output = forward_.value(options_.output);
-            result_.output_gradient = NewValue("d." + output.name, output.shape, Storage::kInput);
-            contributions_[Index(options_.output)].complete.push_back(result_.output_gradient);
-        }
+        result_.output_gradient = Start(options_.output);
+        result_.side_gradient = Start(options_.side_output);
         for (size_t i = forward_.ops.size(); i-- > 0;) {
             index_ = i;
             op_ = &forward_.ops[i];
@@ -50,6 +47,14 @@ class Walk {
     }
 
   private:
+    ValueId Start(ValueId output) {
+        if (output == kNoValue) return kNoValue;
+        const Value value = forward_.value(output);
+        const ValueId gradient = NewValue("d." + value.name, value.shape, Storage::kInput);
+        contributions_[Index(output)].complete.push_back(gradient);
+        return gradient;
+    }
+
     // ---- Which values need a gradient: those that a wanted weight flows into -------------------
 
     Status FindNeeded() {
@@ -62,7 +67,9 @@ class Walk {
             for (ValueId id : op.outputs) needed_[Index(id)] = needed;
             any = any || (needed && op.kind() == OpKind::kSend);
         }
-        any = any || (options_.output != kNoValue && needed_[Index(options_.output)]);
+        for (const ValueId output : {options_.output, options_.side_output}) {
+            any = any || (output != kNoValue && needed_[Index(output)]);
+        }
         if (any) return {};
         return MakeError(
             ErrorCode::kUsage,
@@ -72,13 +79,15 @@ class Walk {
 
     Status FindWanted() {
         const auto exists = [&](ValueId id) { return id >= 0 && Index(id) < wanted_.size(); };
-        if (options_.output != kNoValue &&
-            !(exists(options_.output) &&
-              forward_.value(options_.output).storage == Storage::kActivation &&
-              placements_[Index(options_.output)] != Placement::kPartial)) {
+        for (const ValueId output : {options_.output, options_.side_output}) {
+            if (output == kNoValue ||
+                (exists(output) && forward_.value(output).storage == Storage::kActivation &&
+                 placements_[Index(output)] != Placement::kPartial)) {
+                continue;
+            }
             return MakeError(ErrorCode::kUsage,
                              "differentiate: output {} is no activation that is whole or cut",
-                             options_.output);
+                             output);
         }
         for (ValueId id : options_.weights) {
             if (!exists(id) || !HasGradient(forward_.value(id))) {
@@ -208,8 +217,7 @@ class Walk {
         const ValueId dloss = OutputGradient();
         if (dloss == kNoValue) return;
         const ValueId x = In(0), weight = In(1);
-        const ValueId dx =
-            NewValue("d." + forward_.value(x).name, ShapeOf(x), Storage::kActivation);
+        const ValueId dx = NewGradient(x);
         Op back{LinearCrossEntropyGrad{a}, {dloss, x, weight, In(2)}, {dx}};
         if (wanted_[Index(weight)]) {
             back.inputs.push_back(GradientOf(weight));
@@ -222,15 +230,69 @@ class Walk {
 
     void Back(const Zero&) {}
 
+    // ---- The rules of experts ---------------------------------------------------------------
+
+    void Back(const Route& a) {
+        const ValueId dweights = OutputGradient(1);
+        if (dweights == kNoValue) return;
+        Contribute(0, RouteGrad{a}, {dweights, In(0), op_->outputs[0]});
+    }
+
+    void Back(const ExpertMatMul& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        if (Needed(0)) Contribute(0, ExpertMatMulGradInput{a.first_expert}, {dy, In(1), In(2)});
+        AccumulateWeight(In(2), false, ExpertMatMulGradWeight{a.first_expert},
+                         {dy, In(0), In(1)});
+    }
+
+    void Back(const ExpertSum& a) {
+        const ValueId dy = OutputGradient();
+        if (dy == kNoValue) return;
+        const ValueId x = In(0), weights = In(2);
+        if (Needed(0) || Needed(2)) {
+            const ValueId dx = NewGradient(x), dweights = NewGradient(weights);
+            result_.program.ops.push_back(Op{ExpertSumGradInput{a.first_expert},
+                                             {dy, x, In(1), weights, In(3)},
+                                             {dx, dweights}});
+            if (Needed(0)) Record(x, dx);
+            // Of a token's weights each rank has the terms of its own experts and columns.
+            Contributions& parts = contributions_[Index(weights)];
+            if (Needed(2)) {
+                (a.cut == Cut::kNone ? parts.complete : parts.partial).push_back(dweights);
+            }
+        }
+        AccumulateWeight(In(3), false, ExpertSumGradWeight{a.first_expert},
+                         {dy, x, In(1), weights});
+        if (a.base && Needed(op_->inputs.size() - 1)) Record(op_->inputs.back(), dy);
+    }
+
+    void Back(const GateRows&) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) ContributeToAll(GateRowsGrad{}, {dy, In(0), In(1)});
+    }
+
+    void Back(const RouterLoad&) {
+        const ValueId dload = OutputGradient();
+        if (dload == kNoValue) return;
+        if (Needed(0)) Contribute(0, RouterLoadGrad{}, {dload, In(0)});
+        if (op_->inputs.size() == 3 && Needed(2)) Record(In(2), dload);
+    }
+
+    void Back(const LoadBalance& a) {
+        const ValueId dloss = OutputGradient();
+        if (dloss != kNoValue) Contribute(0, LoadBalanceGrad{a}, {dloss, In(0)});
+    }
+
     // Place() has refused these.
     template <typename T>
     requires(kOnlyBackward<T> || kOnlyForward<T>) void Back(const T&) { WEFT_CHECK(false); }
 
     // ---- Gradients of activations -----------------------------------------------------------
 
-    // The whole gradient of the op's output; kNoValue where nothing needs it or nothing gives it.
-    ValueId OutputGradient() {
-        const ValueId y = op_->outputs[0];
+    // The whole gradient of an output of the op; kNoValue where nothing needs it, or gives it.
+    ValueId OutputGradient(size_t i = 0) {
+        const ValueId y = op_->outputs[i];
         if (!needed_[Index(y)]) return kNoValue;
         const Contributions& parts = contributions_[Index(y)];
         const std::string name = "d." + forward_.value(y).name;
@@ -259,14 +321,15 @@ class Walk {
     // Emits an op that writes one contribution for each activation that the op reads.
     void ContributeToAll(OpAttributes attributes, std::vector<ValueId> inputs) {
         std::vector<ValueId> outputs;
-        for (ValueId x : op_->inputs) {
-            outputs.push_back(
-                NewValue("d." + forward_.value(x).name, ShapeOf(x), Storage::kActivation));
-        }
+        for (ValueId x : op_->inputs) outputs.push_back(NewGradient(x));
         result_.program.ops.push_back(Op{std::move(attributes), std::move(inputs), outputs});
         for (size_t i = 0; i < outputs.size(); ++i) {
             if (Needed(i)) Record(In(i), outputs[i]);
         }
+    }
+
+    ValueId NewGradient(ValueId x) {
+        return NewValue("d." + forward_.value(x).name, ShapeOf(x), Storage::kActivation);
     }
 
     // A whole value that rank-local work read gets only this rank's part of its gradient.

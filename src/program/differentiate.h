@@ -13,6 +13,8 @@
 //   rope            rope with the other sign (a rotation's transpose is its inverse)
 //   add             dy to both operands; add_bias: column sums of dy to the bias, too
 //   scale           scale
+//   route, expert_mat_mul, expert_sum, gate_rows, router_load, load_balance: their *_grad ops; what
+//                   was chosen, and how many rows chose it, has no gradient
 //   a value that is read several times: the sum of its readers' gradients
 // Attention's caches are left out: a training step holds whole sequences, from position 0.
 //
@@ -30,6 +32,10 @@
 //                   "g").
 //   all_gather      cut -> whole. dx = this rank's columns of dy.
 //   send, recv      each other, with the same peer: the gradient goes back the way x came.
+// Experts are cut weights, by columns of each, by whole experts, or both: the gradient of what they
+// read is summed over the group as any (no op) above, and so is that of the rows' weights, of which
+// each rank has the terms of its own experts and columns; routers then get the same gradient on all
+// ranks.
 // Weights: a cut weight's gradient is local. A whole weight that rank-local work reads (QK norm
 // over this rank's heads) has a partial gradient: it is computed into zeros, all-reduced, and then
 // added, so that the kGradient stays complete over many steps. Where ranks hold the same rows of a
@@ -38,6 +44,7 @@
 //
 // Refused (kUnsupported, naming op and value): ops that only Differentiate writes, attention with a
 // window, soft cap or sinks, soft_cap, clamped SiLU, norms over rows that are cut over ranks,
+// latent attention, experts' biases and factors,
 // collectives of the pipeline group, a cut or partial value where only a whole one makes sense, and
 // an all_reduce whose operand is no partial sum.
 //
@@ -57,6 +64,8 @@ struct DifferentiateOptions {
     std::vector<ValueId>
         weights;                // which gradients are wanted; empty: of all weights of float type
     bool into_received = true;  // send gradients back to the stages that values came from
+    // A second output with a gradient of its own (a loss of another weight), or none.
+    ValueId side_output = kNoValue;
 };
 
 struct WeightGradient {
@@ -67,6 +76,7 @@ struct WeightGradient {
 struct Differentiated {
     Program program;
     ValueId output_gradient = kNoValue;     // kInput of the output's shape; kNoValue without output
+    ValueId side_gradient = kNoValue;       // the same of the second output
     std::vector<WeightGradient> gradients;  // of the wanted weights that the output depends on
     size_t backward_begin = 0;              // the first backward op
 };

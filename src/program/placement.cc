@@ -86,6 +86,41 @@ class Placer {
         return a.cut == Cut::kRows ? Placement::kCut : Placement::kWhole;
     }
 
+    // ---- Experts ----------------------------------------------------------------------------
+
+    // The router is on every rank, and chooses the same on all.
+    Placed Output(const Route& a) const {
+        if (a.factors) return NoGradient("of experts' own factors");
+        return Whole();
+    }
+    Placed Output(const RouterLoad&) const { return Whole(); }
+    Placed Output(const LoadBalance&) const { return Whole(); }
+    Placed Whole() const {
+        if (At(0) == Placement::kWhole) return Placement::kWhole;
+        return Wrong(op_->inputs[0], "is not whole, but routers are on every rank");
+    }
+    Placed Output(const ExpertMatMul& a) const {
+        if (op_->inputs.size() > 3) return NoGradient("of experts' biases");
+        if (program_.value(op_->inputs[0]).shape.rank != 2) {
+            return NoGradient("of experts whose input has a row for each of them");
+        }
+        if (At(0) != Placement::kWhole) {
+            return Wrong(op_->inputs[0], "is not whole, but experts are shared out");
+        }
+        return a.cut == Cut::kRows ? Placement::kCut : Placement::kWhole;
+    }
+    Placed Output(const ExpertSum& a) const {
+        if (a.bias) return NoGradient("of experts' biases");
+        const bool cut = a.cut == Cut::kColumns;
+        if (At(0) != (cut ? Placement::kCut : Placement::kWhole)) {
+            return Wrong(op_->inputs[0], "is not cut as the experts are");
+        }
+        const Placement sum = cut ? Placement::kPartial : Placement::kWhole;
+        if (!a.base || At(op_->inputs.size() - 1) == sum) return sum;
+        return Wrong(op_->inputs.back(), "is not cut as the experts' sum is");
+    }
+    Placed Output(const GateRows&) const { return Join(2); }
+
     Placed Output(const Add&) const {
         if (At(0) == Placement::kPartial && At(1) == Placement::kPartial) {
             return Placement::kPartial;
@@ -129,8 +164,8 @@ class Placer {
     requires kOnlyForward<T> Placed Output(const T&)
     const {
         return MakeError(ErrorCode::kUnsupported,
-                         "differentiate: op {} ({}) has no gradient yet: models with experts or "
-                         "latent attention cannot be trained",
+                         "differentiate: op {} ({}) has no gradient yet: models with latent "
+                         "attention cannot be trained",
                          index_, OpName(op_->kind()));
     }
 

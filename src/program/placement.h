@@ -23,15 +23,18 @@ concept kOnlyBackward = std::is_same_v<T, SliceColumns> || std::is_same_v<T, Pad
     std::is_same_v<T, BiasGrad> || std::is_same_v<T, RmsNormGradInput> ||
     std::is_same_v<T, RmsNormGradWeight> || std::is_same_v<T, AttentionGrad> ||
     std::is_same_v<T, GluGrad> || std::is_same_v<T, EmbeddingGrad> ||
+    std::is_same_v<T, RouteGrad> || std::is_same_v<T, ExpertMatMulGradInput> ||
+    std::is_same_v<T, ExpertMatMulGradWeight> || std::is_same_v<T, ExpertSumGradInput> ||
+    std::is_same_v<T, ExpertSumGradWeight> || std::is_same_v<T, GateRowsGrad> ||
+    std::is_same_v<T, RouterLoadGrad> || std::is_same_v<T, LoadBalanceGrad> ||
     std::is_same_v<T, SelectRowsGrad> || std::is_same_v<T, SoftmaxCrossEntropyGrad> ||
     std::is_same_v<T, LinearCrossEntropyGrad> || std::is_same_v<T, GatherShares> ||
     std::is_same_v<T, ReduceShares>;
 
 // Ops that run forward only, so far.
 template <typename T>
-concept kOnlyForward = std::is_same_v<T, Route> || std::is_same_v<T, ExpertMatMul> ||
-    std::is_same_v<T, ExpertSum> || std::is_same_v<T, GateRows> || std::is_same_v<T, HeadMatMul> ||
-    std::is_same_v<T, PickColumns> || std::is_same_v<T, LatentAttention>;
+concept kOnlyForward = std::is_same_v<T, HeadMatMul> || std::is_same_v<T, PickColumns> ||
+    std::is_same_v<T, LatentAttention>;
 
 // The placement of each value of a forward Program that passes CheckShapes, by ValueId. Inputs,
 // received values and outputs of Embedding count as whole (an all_reduce of a cut table's rows

@@ -114,6 +114,14 @@ struct AttributeText {
                            CutName(a.cut), a.segment_cols, a.bias ? " bias" : "",
                            a.base ? " base" : "");
     }
+    std::string operator()(const LoadBalance& a) const { return fmt::format("used={}", a.used); }
+    std::string operator()(const LoadBalanceGrad& a) const { return (*this)(a.forward); }
+    std::string operator()(const RouteGrad& a) const { return (*this)(a.forward); }
+    template <typename T>
+    requires(std::is_same_v<T, ExpertMatMulGradInput> ||
+             std::is_same_v<T, ExpertMatMulGradWeight> || std::is_same_v<T, ExpertSumGradInput> ||
+             std::is_same_v<T, ExpertSumGradWeight>) std::string
+    operator()(const T& a) const { return fmt::format("first_expert={}", a.first_expert); }
     std::string operator()(const PickColumns& a) const {
         return fmt::format("heads={} begin={}", a.heads, a.begin);
     }

@@ -35,6 +35,16 @@ int64_t FileRow(const Value& weight, int64_t row) {
     return matrix * slice.matrix_rows + slice.row_begin + row % weight.shape[1];
 }
 
+Value MatrixOf(const Value& stack, int64_t i) {
+    WEFT_CHECK(stack.shape.rank == 3);
+    Value matrix = stack;
+    matrix.name = fmt::format("{}.{}", stack.name, i);
+    matrix.shape = {stack.shape[1], stack.shape[2]};
+    matrix.slice.row_begin = FileRow(stack, i * stack.shape[1]);
+    matrix.slice.first_matrix = matrix.slice.matrix_rows = 0;
+    return matrix;
+}
+
 const char* OpName(OpKind kind) {
     switch (kind) {
         case OpKind::kEmbedding: return "embedding";
@@ -60,6 +70,8 @@ const char* OpName(OpKind kind) {
         case OpKind::kExpertMatMul: return "expert_mat_mul";
         case OpKind::kExpertSum: return "expert_sum";
         case OpKind::kGateRows: return "gate_rows";
+        case OpKind::kRouterLoad: return "router_load";
+        case OpKind::kLoadBalance: return "load_balance";
         case OpKind::kHeadMatMul: return "head_mat_mul";
         case OpKind::kPickColumns: return "pick_columns";
         case OpKind::kLatentAttention: return "latent_attention";
@@ -74,6 +86,14 @@ const char* OpName(OpKind kind) {
         case OpKind::kRmsNormGradWeight: return "rms_norm_grad_weight";
         case OpKind::kAttentionGrad: return "attention_grad";
         case OpKind::kGluGrad: return "glu_grad";
+        case OpKind::kRouteGrad: return "route_grad";
+        case OpKind::kExpertMatMulGradInput: return "expert_mat_mul_grad_input";
+        case OpKind::kExpertMatMulGradWeight: return "expert_mat_mul_grad_weight";
+        case OpKind::kExpertSumGradInput: return "expert_sum_grad_input";
+        case OpKind::kExpertSumGradWeight: return "expert_sum_grad_weight";
+        case OpKind::kGateRowsGrad: return "gate_rows_grad";
+        case OpKind::kRouterLoadGrad: return "router_load_grad";
+        case OpKind::kLoadBalanceGrad: return "load_balance_grad";
         case OpKind::kEmbeddingGrad: return "embedding_grad";
         case OpKind::kSelectRowsGrad: return "select_rows_grad";
         case OpKind::kSoftmaxCrossEntropyGrad: return "softmax_cross_entropy_grad";

@@ -83,6 +83,8 @@ struct Value {
 // The row of the file's tensor that holds row `row` of a weight; a stack's rows are counted
 // through.
 int64_t FileRow(const Value& weight, int64_t row);
+// Matrix i of a stack, as a weight of its own.
+Value MatrixOf(const Value& stack, int64_t i);
 
 // How a collective's group is named: the ranks of one TP group, or neighbours in the pipeline.
 enum class Group { kTensor, kPipeline };
@@ -208,6 +210,14 @@ struct ExpertSum {
     bool bias = false, base = false;
 };
 struct GateRows {};       // x [T, n], gate [T, 1] -> x * sigmoid(gate)
+// How a layer's router shares out the rows: logits [T, E], ids [T, K], (load [2, E]) -> [2, E]: how
+// many of ids are each expert, and the sums over rows of softmax(logits), added to `load`.
+struct RouterLoad {};
+// load [2, E] of N rows, `used` ids each -> [1]: E * the sum over experts of (count / N) (sum / N);
+// `used` where rows are shared out evenly (Fedus et al. 2021, as transformers computes it).
+struct LoadBalance {
+    int64_t used = 1;
+};
 // x [T, m * k], weight [m, n, k] -> [T, m * n]: each head's columns times the matrix of the head.
 struct HeadMatMul {};
 // x [T, heads * m] -> [T, heads * n]: columns [begin, begin + n) of each head's.
@@ -267,6 +277,33 @@ struct GluGrad {  // dout, gate, up -> dgate, dup
 struct EmbeddingGrad {       // dy [T, d], tokens [T], dtable [n, d] -> dtable +=
     int64_t first_row = 0;
 };
+// Route's weights to its logits: dweights [T, K], logits [T, E], ids [T, K] -> dlogits [T, E]. The
+// choice itself has no gradient, and so neither has the bias that takes part in it.
+struct RouteGrad {
+    Route forward;
+};
+// Of expert_mat_mul with a row of x for each token, and of expert_sum. Rows of experts that other
+// ranks hold count as zeros.
+struct ExpertMatMulGradInput {  // dy [T, K, n], ids [T, K], weight [m, n, k] -> dx [T, k]
+    int64_t first_expert = 0;
+};
+struct ExpertMatMulGradWeight {  // dy [T, K, n], x [T, k], ids [T, K], dw [m, n, k] -> dw +=
+    int64_t first_expert = 0;
+};
+// dy [T, n], x [T, K, k], ids [T, K], weights [T, K], weight [m, n, k] -> dx [T, K, k], dweights
+// [T, K] (the dot product of dy . weight and x)
+struct ExpertSumGradInput {
+    int64_t first_expert = 0;
+};
+// dy [T, n], x [T, K, k], ids [T, K], weights [T, K], dw [m, n, k] -> dw +=
+struct ExpertSumGradWeight {
+    int64_t first_expert = 0;
+};
+struct GateRowsGrad {};     // dy, x [T, n], gate [T, 1] -> dx [T, n], dgate [T, 1]
+struct RouterLoadGrad {};   // dload [2, E], logits [T, E] -> dlogits; counts have no gradient
+struct LoadBalanceGrad {    // dloss [1], load [2, E] -> dload [2, E]
+    LoadBalance forward;
+};
 struct SelectRowsGrad {};    // dy [R, n], output rows [R] -> dx [T, n]: zeros elsewhere
 struct SoftmaxCrossEntropyGrad {};  // dloss [1], logits [R, V], targets [R] -> dlogits [R, V]
 // dloss [1], x [R, k], weight [n, k], targets [R], (dw [n, k]) -> dx [R, k], (dw +=). With cut
@@ -278,19 +315,24 @@ struct LinearCrossEntropyGrad {
 using OpAttributes =
     std::variant<Embedding, RmsNorm, SumSquares, MatMul, Rope, Attention, Glu, Add, AddBias, Scale,
                  SoftCap, SelectRows, AllReduce, AllGather, Send, Recv, Zero, SliceColumns,
-                 PadColumns, Route, ExpertMatMul, ExpertSum, GateRows, HeadMatMul, PickColumns,
-                 LatentAttention, SoftmaxCrossEntropy, LinearCrossEntropy, GatherShares,
-                 ReduceShares, MatMulGradInput, MatMulGradWeight, BiasGrad,
-                 RmsNormGradInput, RmsNormGradWeight, AttentionGrad, GluGrad, EmbeddingGrad,
+                 PadColumns, Route, ExpertMatMul, ExpertSum, GateRows, RouterLoad, LoadBalance,
+                 HeadMatMul, PickColumns, LatentAttention, SoftmaxCrossEntropy, LinearCrossEntropy,
+                 GatherShares, ReduceShares, MatMulGradInput, MatMulGradWeight, BiasGrad,
+                 RmsNormGradInput, RmsNormGradWeight, AttentionGrad, GluGrad, RouteGrad,
+                 ExpertMatMulGradInput, ExpertMatMulGradWeight, ExpertSumGradInput,
+                 ExpertSumGradWeight, GateRowsGrad, RouterLoadGrad, LoadBalanceGrad, EmbeddingGrad,
                  SelectRowsGrad, SoftmaxCrossEntropyGrad, LinearCrossEntropyGrad>;
 
 enum class OpKind {  // in the variant's order
     kEmbedding, kRmsNorm, kSumSquares, kMatMul, kRope, kAttention, kGlu, kAdd, kAddBias, kScale,
     kSoftCap, kSelectRows, kAllReduce, kAllGather, kSend, kRecv, kZero, kSliceColumns, kPadColumns,
-    kRoute, kExpertMatMul, kExpertSum, kGateRows, kHeadMatMul, kPickColumns, kLatentAttention,
+    kRoute, kExpertMatMul, kExpertSum, kGateRows, kRouterLoad, kLoadBalance, kHeadMatMul,
+    kPickColumns, kLatentAttention,
     kSoftmaxCrossEntropy, kLinearCrossEntropy, kGatherShares, kReduceShares, kMatMulGradInput,
     kMatMulGradWeight, kBiasGrad, kRmsNormGradInput,
-    kRmsNormGradWeight, kAttentionGrad, kGluGrad, kEmbeddingGrad, kSelectRowsGrad,
+    kRmsNormGradWeight, kAttentionGrad, kGluGrad, kRouteGrad, kExpertMatMulGradInput,
+    kExpertMatMulGradWeight, kExpertSumGradInput, kExpertSumGradWeight, kGateRowsGrad,
+    kRouterLoadGrad, kLoadBalanceGrad, kEmbeddingGrad, kSelectRowsGrad,
     kSoftmaxCrossEntropyGrad, kLinearCrossEntropyGrad,
 };
 const char* OpName(OpKind kind);  // "mat_mul"

@@ -14,6 +14,8 @@ bool IsDropped(OpKind writer, Recompute what) {
     const bool is_stream = writer == OpKind::kEmbedding || writer == OpKind::kAdd ||
                            writer == OpKind::kAllReduce || writer == OpKind::kAllGather ||
                            writer == OpKind::kRecv || writer == OpKind::kZero;
+    // A choice of experts, and what is counted of it, is made once.
+    if (writer == OpKind::kRoute || writer == OpKind::kRouterLoad) return false;
     switch (what) {
         case Recompute::kNone: return false;
         case Recompute::kSelective: return is_cheap;

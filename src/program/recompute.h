@@ -7,7 +7,7 @@
 //   kFull       only the residual stream is kept: what embeddings, sums over ranks, additions and
 //               other stages write; all between is computed again, a second forward pass nearly
 //
-// No collective runs twice.
+// No collective runs twice, and no choice of experts is made twice.
 #pragma once
 
 #include <vector>

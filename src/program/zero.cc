@@ -37,6 +37,7 @@ class Sharer {
         }
         PlaceGathers();
         Weave();
+        for (Unit& unit : zero_.units) SplitStacks(unit);
         WEFT_CHECK(CheckShapes(program()).ok());
         return std::move(zero_);
     }
@@ -253,6 +254,22 @@ class Sharer {
         after_[last].push_back(Op{ReduceShares{unit.parts, unit.own_begin},
                                   {all, unit.gradients},
                                   {unit.gradients}});
+    }
+
+    static void SplitStacks(Unit& unit) {
+        std::vector<Unit::Member> members;
+        for (Unit::Member& member : unit.members) {
+            if (member.weight.shape.rank < 3) {
+                members.push_back(std::move(member));
+                continue;
+            }
+            for (int64_t i = 0; i < member.weight.shape[0]; ++i) {
+                const Value matrix = MatrixOf(member.weight, i);
+                const int64_t begin = member.begin + i * matrix.shape.Elements(0, 0);
+                members.push_back({matrix, member.view, begin});
+            }
+        }
+        unit.members = std::move(members);
     }
 
     void Weave() {

@@ -34,7 +34,7 @@ struct ZeroOptions {
 
 struct Unit {
     struct Member {
-        Value weight;           // as it was before: name, shape, slice
+        Value weight;  // as it was before: name, shape, slice; of a stack each matrix is a member
         ValueId view = kNoValue;  // of the weight, stages 0 to 2
         int64_t begin = 0;      // elements before it
     };

@@ -124,13 +124,13 @@ class Estimator {
         WEFT_ASSIGN(hyper_, model::ReadHyper(source_));
         WEFT_ASSIGN(const TrainLayout first,
                     MakeTrainLayout(machines_.ranks(), 0, options_.tp, options_.pp, options_.dp,
-                                    options_.split));
+                                    options_.split, options_.ep));
         WEFT_ASSIGN(const model::ShardPlan plan,
                     model::PlanShards(hyper_, source_, first.model));
         for (int stage = 0; stage < first.pp(); ++stage) {
             WEFT_ASSIGN(const TrainLayout layout,
                         MakeTrainLayout(machines_.ranks(), first.RankOf(stage, 0, 0), options_.tp,
-                                        options_.pp, options_.dp, options_.split));
+                                        options_.pp, options_.dp, options_.split, options_.ep));
             const Group data = GroupOf(machines_, layout.DataGroup());
             const bool overlap = options_.zero >= 2 && layout.dp > 1 &&
                                  options_.overlap != "off" && data.overlaps;

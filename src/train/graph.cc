@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "model/model.h"
+#include "train/load_balance.h"
 
 namespace weft::train {
 namespace {
@@ -16,12 +17,13 @@ using program::ValueId;
 // Inference hides in float64 sums where ranks cut; training is compared by tolerance.
 void MakeFloat32(program::Program& program, bool frozen) {
     for (program::Value& value : program.values) {
-        const bool blocks = Info(value.dtype).quantized && value.shape.rank == 2;
+        const bool blocks = Info(value.dtype).quantized && value.shape.rank > 1;
         const bool kept = frozen && blocks && value.storage == program::Storage::kWeight;
         if (value.dtype != DType::kI32 && !kept) value.dtype = DType::kF32;
     }
     for (program::Op& op : program.ops) {
         if (auto* matmul = std::get_if<program::MatMul>(&op.attributes)) matmul->segment_cols = 0;
+        if (auto* sum = std::get_if<program::ExpertSum>(&op.attributes)) sum->segment_cols = 0;
     }
 }
 
@@ -89,6 +91,28 @@ bool IsStream(program::OpKind kind) {
            kind == OpKind::kEmbeddingGrad || kind == OpKind::kZero;
 }
 
+// Choices of experts are made in float32, and so is what is counted of them: operands that keep all
+// bits, by their places.
+struct Routing {
+    program::OpKind kind;
+    std::vector<size_t> inputs, outputs;
+};
+const std::vector<Routing>& Routings() {
+    using program::OpKind;
+    static const std::vector<Routing> all = {
+        {OpKind::kRoute, {0}, {1}},
+        {OpKind::kRouteGrad, {0, 1}, {0}},
+        {OpKind::kExpertSum, {2, 4}, {0}},  // (4: what it is added to)
+        {OpKind::kExpertSumGradInput, {0, 3}, {1}},
+        {OpKind::kGateRows, {1}, {}},
+        {OpKind::kGateRowsGrad, {2}, {1}},
+        {OpKind::kRouterLoad, {0}, {0}},
+        {OpKind::kRouterLoadGrad, {0, 1}, {0}},
+        {OpKind::kLoadBalance, {0}, {0}},
+        {OpKind::kLoadBalanceGrad, {0, 1}, {0}}};
+    return all;
+}
+
 // What an adapter is added to is as narrow as without it, and what is added is, too, but where the
 // sum goes into the residual stream at once. Adapters and their gradients keep all bits.
 void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters) {
@@ -118,6 +142,13 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
         // (What is summed over ranks between these two.)
         if (op.kind() == program::OpKind::kPadColumns) widen(op.outputs[0]);
         if (op.kind() == program::OpKind::kSliceColumns) widen(op.inputs[0]);
+        for (const Routing& routing : Routings()) {
+            if (routing.kind != op.kind()) continue;
+            for (const size_t i : routing.inputs) {
+                if (i < op.inputs.size()) widen(op.inputs[i]);
+            }
+            for (const size_t i : routing.outputs) widen(op.outputs[i]);
+        }
         const bool loss = op.kind() == program::OpKind::kLinearCrossEntropy ||
                           op.kind() == program::OpKind::kLinearCrossEntropyGrad;
         if (loss) widen(op.kind() == program::OpKind::kLinearCrossEntropy ? op.outputs[0]
@@ -132,7 +163,7 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
     }
     for (size_t i = 0; i < program.values.size(); ++i) {
         program::Value& value = program.values[i];
-        const bool matrix = value.shape.rank == 2;
+        const bool matrix = value.shape.rank > 1;
         const bool state = (value.storage == program::Storage::kWeight ||
                             value.storage == program::Storage::kGradient) &&
                            !adapter[i];
@@ -162,8 +193,12 @@ Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper, const model:
     }
     const ValueId logits = forward.Find("logits");
     if (shard.last_stage()) graph.program.loss = AddLoss(forward, logits);
+    if (options.load_balance) {
+        WEFT_ASSIGN(graph.program.side_loss, AddLoadBalance(forward, hyper, shard, source));
+    }
     program::DifferentiateOptions differentiate;
     differentiate.output = graph.program.loss;
+    differentiate.side_output = graph.program.side_loss;
     differentiate.weights = adapters.weights;
     WEFT_ASSIGN(program::Differentiated differentiated,
                 program::Differentiate(forward, differentiate));

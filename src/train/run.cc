@@ -138,7 +138,8 @@ class Run {
         // What can be wrong with the words and the data is said before a large model is loaded.
         const TrainerOptions& t = job_.trainer;
         WEFT_ASSIGN(const TrainLayout layout,
-                    MakeTrainLayout(cluster_.size(), cluster_.rank(), t.tp, t.pp, t.dp, t.split));
+                    MakeTrainLayout(cluster_.size(), cluster_.rank(), t.tp, t.pp, t.dp, t.split,
+                                    t.ep));
         WEFT_TRY(CheckTrainer(t));
         WEFT_ASSIGN(auto source, OpenSource(t));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
@@ -319,7 +320,8 @@ class Run {
                           rate,
                           report.positions,
                           SecondsSince(begin_ns),
-                          {}};
+                          {},
+                          report.aux_loss};
             speeds.push_back(line.tokens_per_s());
             wire_bytes_ += trainer.sent_bytes() - sent;
             waited_s_ += trainer.waited_s() - stood;

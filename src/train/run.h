@@ -24,6 +24,7 @@ struct StepLine {
     int64_t tokens = 0;  // positions of this update, over all ranks
     double seconds = 0;  // of this update, reading data included
     std::optional<double> eval_loss;  // over the test part, after this update
+    std::optional<double> aux_loss;   // of experts (StepReport)
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 

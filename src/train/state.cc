@@ -1,6 +1,7 @@
 #include "train/state.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -51,32 +52,64 @@ void StoreAs(DType dtype, std::span<const float> values, std::byte* memory) {
     std::ranges::transform(values, reinterpret_cast<uint16_t*>(memory), F32ToBF16);
 }
 
+// Blocks of one shape, so many rows of their tensor apart, are one entry: experts' are thousands.
+struct Entry {
+    Holding first;
+    int64_t count = 1, stride = 0;
+};
+
+// Whether `next` goes on with `entry`.
+bool Extends(const Entry& entry, const Holding& next) {
+    const Holding& h = entry.first;
+    const bool alike =
+        next.tensor == h.tensor && next.rows == h.rows && next.col == h.col && next.cols == h.cols;
+    const int64_t away = next.row - h.row;
+    return alike && (entry.count == 1 ? away > 0 : away == entry.count * entry.stride);
+}
+
 std::string ToText(const std::vector<Unit>& units, int replica) {
-    json all = json::array();
+    std::vector<Entry> entries;
     for (const Unit& unit : units) {
         for (const Unit::Member& member : unit.members) {
             const Holding h = HoldingOf(member.weight);
-            all.push_back({h.tensor, h.row, h.rows, h.col, h.cols});
+            if (entries.empty() || !Extends(entries.back(), h)) {
+                entries.push_back({h});
+                continue;
+            }
+            Entry& entry = entries.back();
+            if (entry.count == 1) entry.stride = h.row - entry.first.row;
+            ++entry.count;
         }
+    }
+    json all = json::array();
+    for (const auto& [h, count, stride] : entries) {
+        all.push_back({h.tensor, h.row, h.rows, h.col, h.cols, count, stride});
     }
     return json{{"replica", replica}, {"holds", std::move(all)}}.dump();
 }
 
 std::vector<Holding> FromText(const std::string& text, int& replica) {
+    constexpr int64_t kMost = 1 << 20;
     const json parsed = json::parse(text);
     parsed.at("replica").get_to(replica);
     std::vector<Holding> holdings;
     for (const json& h : parsed.at("holds")) {
-        holdings.push_back({h.at(0), h.at(1), h.at(2), h.at(3), h.at(4)});
+        const int64_t count = std::min(h.at(5).get<int64_t>(), kMost), stride = h.at(6);
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t row = h.at(1).get<int64_t>() + i * stride;
+            holdings.push_back({h.at(0), row, h.at(2), h.at(3), h.at(4)});
+        }
     }
     return holdings;
 }
 
+// By tensor.
+using Holdings = std::map<std::string, std::vector<Holding>, std::less<>>;
+
 // What the ranks of the same replica that come before this one have. names: grows by all tensors.
-Result<std::vector<Holding>> EarlierHoldings(const std::vector<std::string>& texts, int rank,
-                                             int replica,
-                                             std::set<std::string, std::less<>>& names) {
-    std::vector<Holding> earlier;
+Result<Holdings> EarlierHoldings(const std::vector<std::string>& texts, int rank, int replica,
+                                 std::set<std::string, std::less<>>& names) {
+    Holdings earlier;
     for (int r = 0; r < static_cast<int>(texts.size()); ++r) {
         int of_replica = -1;
         std::vector<Holding> holdings;
@@ -88,9 +121,24 @@ Result<std::vector<Holding>> EarlierHoldings(const std::vector<std::string>& tex
         }
         for (const Holding& holding : holdings) names.insert(holding.tensor);
         if (of_replica != replica || r >= rank) continue;
-        earlier.insert(earlier.end(), holdings.begin(), holdings.end());
+        for (Holding& holding : holdings) {
+            earlier[holding.tensor].push_back(std::move(holding));
+        }
     }
     return earlier;
+}
+
+// A vector or a matrix, in the type that it has in memory.
+Status ReadFrozen(const formats::ModelSource& source, const program::Value& weight,
+                  std::span<std::byte> memory) {
+    if (Info(weight.dtype).quantized) {
+        return model::ReadWeight(source, weight, 0, weight.shape[0], memory, nullptr);
+    }
+    return ReadElements(source, weight, 0, weight.shape.Elements(0, 0),
+                        [&](int64_t begin, std::span<const float> values) {
+                            StoreAs(weight.dtype, values,
+                                    memory.data() + RowBytes(weight.dtype, begin));
+                        });
 }
 
 }  // namespace
@@ -169,7 +217,7 @@ Status TrainState::Load(const formats::ModelSource& source, cluster::Cluster& cl
 Status TrainState::FindSole(cluster::Cluster& cluster, int replica) {
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster.AllGather("weights", ToText(units_, replica), Deadline::In(kAgreeMs)));
-    WEFT_ASSIGN(const std::vector<Holding> earlier,
+    WEFT_ASSIGN(Holdings earlier,
                 EarlierHoldings(texts, cluster.rank(), replica, trained_tensors_));
     int64_t mine = 0;
     for (OwnPart& part : parts_) {
@@ -178,9 +226,9 @@ Status TrainState::FindSole(cluster::Cluster& cluster, int replica) {
         for (const Unit::Member& member : unit.members) {
             const Holding own = HoldingOf(member.weight);
             std::vector<ElementRange> rows{{own.row, own.row + own.rows}};
-            for (const Holding& other : earlier) {
-                const bool same = other.tensor == own.tensor && other.col < own.col + own.cols &&
-                                  own.col < other.col + other.cols;
+            for (const Holding& other : earlier[own.tensor]) {
+                const bool same =
+                    other.col < own.col + own.cols && own.col < other.col + other.cols;
                 if (same) rows = Without(rows, {other.row, other.row + other.rows});
             }
             for (const ElementRange& range : rows) {
@@ -237,15 +285,15 @@ Status TrainState::LoadFrozen(const formats::ModelSource& source,
             return MakeError(ErrorCode::kCancelled, "stopped by the user");
         }
         const std::span<std::byte> memory = training_.Bytes(id);
-        if (Info(weight.dtype).quantized) {
-            WEFT_TRY(model::ReadWeight(source, weight, 0, weight.shape[0], memory, nullptr));
+        if (weight.shape.rank < 3) {
+            WEFT_TRY(ReadFrozen(source, weight, memory));
             continue;
         }
-        WEFT_TRY(ReadElements(source, weight, 0, weight.shape.Elements(0, 0),
-                              [&](int64_t begin, std::span<const float> values) {
-                                  StoreAs(weight.dtype, values,
-                                          memory.data() + RowBytes(weight.dtype, begin));
-                              }));
+        const auto bytes = memory.size() / static_cast<size_t>(weight.shape[0]);
+        for (int64_t m = 0; m < weight.shape[0]; ++m) {
+            WEFT_TRY(ReadFrozen(source, program::MatrixOf(weight, m),
+                                memory.subspan(static_cast<size_t>(m) * bytes, bytes)));
+        }
     }
     return {};
 }

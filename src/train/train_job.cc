@@ -23,7 +23,9 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("tp", t.tp);
     visit("pp", t.pp);
     visit("dp", t.dp);
+    visit("ep", t.ep);
     visit("split", t.split);
+    visit("router_aux_loss", t.router_aux_loss);
     visit("zero", t.zero);
     visit("unit_elements", t.unit_elements);
     visit("whole_elements", t.whole_elements);

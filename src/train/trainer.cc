@@ -8,6 +8,7 @@
 #include "formats/hf/folder.h"
 #include "formats/hf/scratch.h"
 #include "train/export_source.h"
+#include "train/load_balance.h"
 #include "train/lora/lora_source.h"
 #include "train/parallel/pipeline.h"
 
@@ -75,6 +76,11 @@ Status CheckTrainer(const TrainerOptions& o) {
     if (o.overlap != "auto" && o.overlap != "on" && o.overlap != "off") {
         return MakeError(ErrorCode::kUsage, "--overlap {}: expected auto, on or off", o.overlap);
     }
+    if (o.ep < 0 || o.router_aux_loss > 1e6) {
+        return MakeError(ErrorCode::kUsage,
+                         "--ep {} --router-aux-loss {}: expected 0 or more, and at most 1e6", o.ep,
+                         o.router_aux_loss);
+    }
     if (o.unit_elements < 1) {
         return MakeError(ErrorCode::kUsage, "units of {} weights: expected 1 or more",
                          o.unit_elements);
@@ -87,6 +93,7 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     GraphOptions graph;
     graph.bf16 = options.bf16;
     WEFT_ASSIGN(graph.recompute, FindRecompute(options.recompute));
+    graph.load_balance = options.router_aux_loss > 0;
     graph.zero.stage = options.zero;
     graph.zero.ranks = layout.dp;
     graph.zero.rank = layout.replica;
@@ -133,7 +140,10 @@ Status Trainer::Plan() {
     }
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     WEFT_ASSIGN(layout_, MakeTrainLayout(cluster_.size(), cluster_.rank(), options_.tp, options_.pp,
-                                         options_.dp, options_.split));
+                                         options_.dp, options_.split, options_.ep));
+    if (options_.router_aux_loss < 0) {
+        WEFT_ASSIGN(options_.router_aux_loss, LoadBalanceOf(*source_));
+    }
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout_.model));
     WEFT_ASSIGN(GraphOptions graph_options,
                 GraphOptionsOf(options_, layout_, hyper_, Overlaps()));
@@ -195,12 +205,16 @@ Status Trainer::RunPass(const Batch& batch, int64_t micro_batch, Pass pass, int 
     step = micro_.Step(optimizer_->steps() + 1, gradient);
     step.pass = pass;
     step.slot = slot;
+    const double share = static_cast<double>(micro_.targets()) /
+                         static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
+    step.side_gradient = static_cast<float>(options_.router_aux_loss * share);
     if (searches_) {
         WEFT_ASSIGN(const std::string found, training_->FindNonFinite(step, groups_.ForSteps()));
         if (found_.empty()) found_ = found;
     } else {
         WEFT_TRY(training_->Run(step, groups_.ForSteps()));
     }
+    if (pass != Pass::kBackward) aux_loss_ += share * training_->side_loss();
     // (A row that stands in for no target has a loss, too.)
     const bool counts = std::ranges::any_of(sequences, HasTarget);
     if (pass != Pass::kForward && counts) loss_sum_ += training_->loss();
@@ -210,7 +224,7 @@ Status Trainer::RunPass(const Batch& batch, int64_t micro_batch, Pass pass, int 
 // All replicas make as many passes, so that their collectives match; stages and tensor ranks see
 // the same data.
 Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
-    loss_sum_ = 0;
+    loss_sum_ = aux_loss_ = 0;
     positions_ = 0;
     const auto own = static_cast<int64_t>(batch.sequences.size());
     const bool together = options_.zero >= 2 && layout_.dp > 1;
@@ -231,9 +245,12 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
 
 // Each sum is counted where it is not counted twice.
 Result<StepReport> Trainer::SumReport(const Batch& batch) {
-    double sums[] = {0, 0};
+    double sums[] = {0, 0, 0};
     const bool last = layout_.stage == layout_.pp() - 1;
-    if (layout_.tensor_rank == 0 && last) sums[0] = loss_sum_;
+    if (layout_.tensor_rank == 0 && last) {
+        sums[0] = loss_sum_;
+        sums[2] = aux_loss_;
+    }
     if (layout_.tensor_rank == 0 && layout_.stage == 0) sums[1] = static_cast<double>(positions_);
     if (groups_.world != nullptr) {
         net::OpTag tag;
@@ -245,6 +262,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     report.targets = static_cast<int64_t>(batch.global_targets);
     report.loss = sums[0] / static_cast<double>(report.targets);
     report.positions = static_cast<int64_t>(sums[1]);
+    if (options_.router_aux_loss > 0) report.aux_loss = sums[2];
     return report;
 }
 

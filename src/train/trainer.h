@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,10 @@ struct TrainerOptions {
     LoraWords lora;
     AdamOptions adam;
     double clip = 1.0;  // of the global gradient norm; 0: none
+    int ep = 0;         // expert groups of the tensor ranks, as model::Layout has it
+    // What the auxiliary loss of experts weighs (train/load_balance.h); below 0: what the model's
+    // config asks for. Each pass has its own, which weighs as the pass's share of the targets.
+    double router_aux_loss = -1;
 };
 
 // The model that training begins from, without adapters. Errors: those of formats::OpenModel and
@@ -68,6 +73,7 @@ struct StepReport {
     double loss = 0;       // mean over the batch's targets
     double grad_norm = 0;  // before clipping
     int64_t targets = 0, positions = 0;
+    std::optional<double> aux_loss;  // of experts, before it is weighed; the loss is without it
 };
 
 class Trainer {
@@ -129,7 +135,7 @@ class Trainer {
     MicroBatch micro_;
     std::function<Status()> before_update_;
     // Of the update under way.
-    double loss_sum_ = 0;
+    double loss_sum_ = 0, aux_loss_ = 0;
     int64_t positions_ = 0;
     bool searches_ = false;  // for the first number that is not finite
     std::string found_;

@@ -10,7 +10,10 @@ namespace {
 struct Case {
     std::string architecture;
     bool tied;
-    std::string Name() const { return architecture + (tied ? "Tied" : ""); }
+    bool experts = false;
+    std::string Name() const {
+        return architecture + (tied ? "Tied" : "") + (experts ? "Experts" : "");
+    }
 };
 void PrintTo(const Case& model, std::ostream* out) {
     *out << model.Name();
@@ -18,7 +21,9 @@ void PrintTo(const Case& model, std::ostream* out) {
 
 class Models : public testing::TestWithParam<Case> {
   protected:
-    const model::Hyper hyper_ = TinyHyper(GetParam().architecture, GetParam().tied);
+    const model::Hyper hyper_ = GetParam().experts
+                                    ? TinyExpertHyper(GetParam().architecture)
+                                    : TinyHyper(GetParam().architecture, GetParam().tied);
     TinySource source_{hyper_};
     const Batch batch_ = MakeBatch(hyper_, {5, 1, 4});
 
@@ -31,7 +36,9 @@ class Models : public testing::TestWithParam<Case> {
 
 INSTANTIATE_TEST_SUITE_P(All, Models,
                          testing::Values(Case{"llama", false}, Case{"llama", true},
-                                         Case{"qwen2", true}, Case{"qwen3", false}),
+                                         Case{"qwen2", true}, Case{"qwen3", false},
+                                         Case{"llama", false, true}, Case{"qwen3moe", false, true},
+                                         Case{"qwen2moe", false, true}),
                          [](const auto& test) { return test.param.Name(); });
 
 // L at weights moved by `step` along `direction` of one tensor.
@@ -108,6 +115,24 @@ TEST_P(Models, EveryLayoutGivesTheGradientsOfOneRank) {
     }
 }
 
+// Whole experts in groups, one of them of more experts than the other, columns within a group.
+TEST_P(Models, ExpertGroupsGiveTheGradientsOfOneRank) {
+    if (!GetParam().experts) return;
+    const Tensors expected = OneRank();
+    const std::vector<std::pair<std::string, model::Layout>> layouts = {
+        {"EP 2", {2, 1, {}, {}, 2}},
+        {"EP 2, uneven", {2, 1, {3, 1}, {}, 2}},
+        {"EP 3", {3, 1, {}, {}, 3}},
+        {"EP 2 x 2 columns", {4, 1, {}, {}, 2}},
+        {"EP 2 x PP 2", {2, 2, {}, {}, 2}},
+    };
+    for (const auto& [what, layout] : layouts) {
+        Training<double> training(hyper_, source_, layout);
+        training.Run(batch_);
+        ExpectSame(training.Gradients(kSame), expected, what);
+    }
+}
+
 // What is computed again is the same: the gradients are, to the bit. And it takes less memory.
 TEST_P(Models, RecomputedGradientsAreTheSame) {
     using program::Recompute;
@@ -148,8 +173,10 @@ int64_t Count(const program::Differentiated& rank, OpKind kind) {
 // Two all-reduces a layer and one before the final norm, as forward has; the rest is what QK norm
 // (one for each of its weights) and KV heads on two ranks (one for K, one for V) cost.
 TEST_P(Models, BackwardAllReducesAsOftenAsForward) {
-    const bool norm = hyper_.architecture == "qwen3";
-    const int64_t layer_norms = norm ? 2 : 0;
+    const bool norm = hyper_.architecture.starts_with("qwen3");
+    // (And what experts' weights of rows, and a shared expert's gate, get from each rank.)
+    const bool gate = hyper_.architecture == "qwen2moe";
+    const int64_t layer_norms = (norm ? 2 : 0) + (GetParam().experts ? 1 : 0) + (gate ? 1 : 0);
     for (const double first_share : {1.0, 2.0}) {
         Training<double> training(hyper_, source_, Tp(2, {first_share, 1}));
         const int64_t shared = first_share == 1.0 ? 2 : 0;

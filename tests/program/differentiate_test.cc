@@ -159,6 +159,81 @@ TEST(Differentiate, CrossEntropyIsALossToStartFrom) {
     ExpectGradients(s, s.Emit(SoftmaxCrossEntropy{}, {logits, s.Ints(kTokens)}, {1}));
 }
 
+// ---- Experts ----------------------------------------------------------------------------------
+
+// Rows of 4 columns, and a choice of 2 of 6 experts with its weights.
+struct Chosen {
+    ValueId x, ids, weights, logits;
+};
+Chosen Choose(Sketch& s, const Route& route) {
+    const ValueId tokens = s.Ints(kTokens);
+    Chosen c{s.Rows(tokens, 4), kNoValue, kNoValue, kNoValue};
+    c.logits = s.Rows(tokens, 6);
+    c.ids = s.Add(Storage::kActivation, {kTokens, 2}, DType::kI32);
+    c.weights = s.Add(Storage::kActivation, {kTokens, 2});
+    s.program.ops.push_back({route, {c.logits}, {c.ids, c.weights}});
+    return c;
+}
+
+TEST(Differentiate, RoutesOfAllKinds) {
+    for (const GateScore score : {GateScore::kSoftmax, GateScore::kSigmoid}) {
+        for (const bool renormalise : {false, true}) {
+            Sketch s;
+            const Chosen c = Choose(s, {.score = score, .renormalise = renormalise, .scale = 1.5f});
+            ExpectGradients(s, c.weights);
+        }
+    }
+}
+
+// This rank has four of six experts; rows of others give nothing.
+TEST(Differentiate, ExpertsOfWhichThisRankHasSome) {
+    Sketch s;
+    const Chosen c = Choose(s, {.renormalise = true});
+    const ValueId gate =
+        s.Emit(ExpertMatMul{1}, {c.x, c.ids, s.Weight({4, 3, 4})}, {kTokens, 2, 3});
+    const ValueId up =
+        s.Emit(ExpertMatMul{1}, {c.x, c.ids, s.Weight({4, 3, 4})}, {kTokens, 2, 3});
+    const ValueId rows = s.Emit(Glu{}, {gate, up}, {kTokens, 2, 3});
+    ExpertSum sum{1};
+    sum.base = true;
+    ExpectGradients(s, s.Emit(sum, {rows, c.ids, c.weights, s.Weight({4, 4, 3}), c.x},
+                              {kTokens, 4}));
+}
+
+TEST(Differentiate, RowsWithAGate) {
+    Sketch s;
+    const ValueId tokens = s.Ints(kTokens);
+    const ValueId x = s.Rows(tokens, 4), gate = s.Rows(tokens, 1);
+    ExpectGradients(s, s.Emit(GateRows{}, {x, gate}, {kTokens, 4}));
+}
+
+// Two layers' routers count together; counts are no function of a weight, but where a step is
+// large enough to change a choice.
+TEST(Differentiate, LoadBalanceOfTwoRouters) {
+    Sketch s;
+    const Chosen one = Choose(s, {}), two = Choose(s, {});
+    const ValueId first = s.Emit(RouterLoad{}, {one.logits, one.ids}, {2, 6});
+    const ValueId both = s.Emit(RouterLoad{}, {two.logits, two.ids, first}, {2, 6});
+    ExpectGradients(s, s.Emit(LoadBalance{2}, {both}, {1}));
+}
+
+TEST(Differentiate, TwoOutputsHaveGradientsOfTheirOwn) {
+    Sketch s;
+    const ValueId tokens = s.Ints(kTokens);
+    const ValueId x = s.Rows(tokens, 4), y = s.Emit(Scale{2}, {x}, {kTokens, 4});
+    const auto back = Differentiate(s.program, {x, {}, true, y});
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    support::World<double> world({back->program}, 1);
+    world.at(0, tokens) = {3, 0, 3, 5, 2};
+    world.at(0, s.program.ops[0].inputs[1]).assign(24, 1.0);
+    world.at(0, back->output_gradient).assign(20, 1.0);
+    world.at(0, back->side_gradient).assign(20, 10.0);
+    ASSERT_EQ(world.Run(kRows, kPicked, {}), "");
+    const auto& gradient = world.at(0, back->gradients.front().gradient);
+    EXPECT_EQ(gradient[0], 21.0);
+    EXPECT_EQ(gradient[12], 42.0);  // token 3, twice
+}
+
 TEST(Differentiate, CachesAreLeftOut) {
     const model::Hyper hyper = support::TinyHyper("llama", false);
     const support::TinySource source(hyper);

@@ -122,13 +122,20 @@ TEST(ExpertPrograms, TheLatentCacheIsReadOnceForAllHeads) {
     EXPECT_EQ(Total(far).read_bytes - Total(near).read_bytes, h.layers * 100 * row);
 }
 
-TEST(ExpertPrograms, DifferentiateRefusesThemByName) {
-    const model::Hyper h = ExpertHyper();
-    const support::TinySource source(h);
-    const Program program = support::Build(h, source, {}, {DType::kF16, false})[0];
-    const auto back = Differentiate(program, {program.Find("logits"), {}, false});
-    ASSERT_FALSE(back.ok());
-    EXPECT_NE(back.error().message.find("(route)"), std::string::npos) << back.error().message;
+TEST(ExpertPrograms, DifferentiateRefusesWhatItDoesNotKnowByName) {
+    const auto refused = [](const Program& program, const char* what) {
+        const auto back = Differentiate(program, {program.Find("logits"), {}, false});
+        ASSERT_FALSE(back.ok()) << what;
+        EXPECT_NE(back.error().message.find(what), std::string::npos) << back.error().message;
+    };
+    refused(OneRank(LatentHyper()), "latent attention cannot be trained");
+    Program factors = OneRank(ExpertHyper());
+    std::get<Route>(First(factors, OpKind::kRoute).attributes).factors = true;
+    refused(factors, "(route): no gradient of experts' own factors");
+    model::Hyper h = support::TinyHyper("gpt-oss", false);
+    h.moe = ExpertHyper().moe;
+    h.moe.shared_ffn = 0;
+    refused(OneRank(h), "(attention): no gradient with sinks");
 }
 
 }  // namespace

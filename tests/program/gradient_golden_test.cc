@@ -36,6 +36,10 @@ struct Case {
     const char* name;
     const char* architecture;
     bool tied;
+    bool experts = false;
+    model::Hyper Hyper() const {
+        return experts ? TinyExpertHyper(architecture) : TinyHyper(architecture, tied);
+    }
 };
 void PrintTo(const Case& model, std::ostream* out) {
     *out << model.name;
@@ -47,7 +51,9 @@ INSTANTIATE_TEST_SUITE_P(PyTorch, Golden,
                          testing::Values(Case{"llama", "llama", false},
                                          Case{"llamaTied", "llama", true},
                                          Case{"qwen2Tied", "qwen2", true},
-                                         Case{"qwen3", "qwen3", false}),
+                                         Case{"qwen3", "qwen3", false},
+                                         Case{"mixtral", "llama", false, true},
+                                         Case{"qwen3moe", "qwen3moe", false, true}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Rounding: a value is the end of some 20 ops in a row forward and as many backward, each a sum of
@@ -56,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(PyTorch, Golden,
 constexpr double kTolerance = 1.7e-5;
 
 void Check(const Case& model, const model::Layout& layout) {
-    const model::Hyper hyper = TinyHyper(model.architecture, model.tied);
+    const model::Hyper hyper = model.Hyper();
     const TinySource source(hyper);
     const Batch batch = MakeBatch(hyper, {5, 1, 4});
     Tensors expected = ReadGolden(std::string(model.name) + "/");
@@ -64,11 +70,33 @@ void Check(const Case& model, const model::Layout& layout) {
     training.Run(batch);
     EXPECT_LE(RelativeError(Cast<double>(training.Logits()), expected.at("logits")), kTolerance);
     expected.erase("logits");
+    std::erase_if(expected, [](const auto& entry) { return entry.first.starts_with("balance"); });
     const Tensors gradients = training.Gradients(1e-4);
     EXPECT_EQ(gradients.size(), expected.size());
     for (const auto& [name, gradient] : expected) {
         ASSERT_TRUE(gradients.contains(name)) << name;
         EXPECT_LE(RelativeError(gradients.at(name), gradient), kTolerance) << name;
+    }
+}
+
+// The load-balance loss of experts, over all layers together, on however many stages they are.
+void CheckBalance(const Case& model, const model::Layout& layout) {
+    const model::Hyper hyper = model.Hyper();
+    const TinySource source(hyper);
+    Batch batch = MakeBatch(hyper, {5, 1, 4});
+    std::ranges::fill(batch.dlogits, 0.0);
+    batch.dbalance = 1;
+    for (const program::Recompute recompute :
+         {program::Recompute::kNone, program::Recompute::kFull}) {
+        Training<float> training(hyper, source, layout, {}, recompute, true);
+        training.Run(batch);
+        const std::string prefix = std::string(model.name) + "/balance";
+        EXPECT_LE(RelativeError({training.Balance()}, ReadGolden(prefix).at("")), kTolerance);
+        const Tensors gradients = training.Gradients(1e-4);
+        for (const auto& [name, gradient] : ReadGolden(prefix + "/")) {
+            ASSERT_TRUE(gradients.contains(name)) << name;
+            EXPECT_LE(RelativeError(gradients.at(name), gradient), kTolerance) << name;
+        }
     }
 }
 
@@ -80,6 +108,15 @@ TEST_P(Golden, TwoTensorRanks) {
 }
 TEST_P(Golden, ThreeTensorRanksTwoStages) {
     Check(GetParam(), {3, 2, {}, {}});
+}
+TEST_P(Golden, TwoExpertGroupsTwoStages) {
+    if (!GetParam().experts) return;
+    Check(GetParam(), {2, 2, {}, {}, 2});
+}
+TEST_P(Golden, LoadBalance) {
+    if (!GetParam().experts) return;
+    CheckBalance(GetParam(), {});
+    CheckBalance(GetParam(), {2, 2, {}, {}, 2});
 }
 
 }  // namespace

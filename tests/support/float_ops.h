@@ -6,6 +6,7 @@
 #include "kernels/reference/backward.h"
 #include "kernels/reference/dense.h"
 #include "program/placement.h"
+#include "support/naive_experts.h"
 #include "support/naive_ops.h"
 
 namespace weft::support {

@@ -266,6 +266,18 @@ inline model::Hyper TinyHyper(const std::string& architecture, bool tied) {
     return h;
 }
 
+// The same with five experts, two for a token: as mixtral ("llama"), qwen3moe and qwen2moe (which
+// has a shared expert with a gate) have them.
+inline model::Hyper TinyExpertHyper(const std::string& architecture) {
+    model::Hyper h = TinyHyper(architecture, false);
+    h.moe.experts = 5;
+    h.moe.used = 2;
+    h.moe.ffn = 10;
+    h.moe.shared_ffn = architecture == "qwen2moe" ? 14 : 0;
+    h.moe.route.renormalise = architecture != "qwen2moe";
+    return h;
+}
+
 inline model::Hyper SmolLm2Hyper() {
     model::Hyper h;
     h.architecture = "llama";

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "program/recompute.h"
 #include "support/interpreter.h"
 #include "support/tiny_model.h"
+#include "train/load_balance.h"
 
 namespace weft::support {
 
@@ -22,6 +24,7 @@ struct Batch {
     std::vector<double> tokens, positions, output_rows;
     std::vector<kernels::Sequence> sequences;
     std::vector<double> dlogits;
+    double dbalance = 0;  // of the load-balance loss
 };
 
 // Sequences of these lengths. Every other row gives logits, and one of them twice.
@@ -56,13 +59,15 @@ using Tensors = std::map<std::string, std::vector<double>>;
 template <typename Real>
 class Training {
   public:
-    // `frozen`: tensors that get no gradient.
+    // `frozen`: tensors that get no gradient. `balance`: with the load-balance loss of experts.
     Training(const model::Hyper& hyper, const TinySource& source, const model::Layout& layout,
              const std::vector<std::string>& frozen = {},
-             program::Recompute recompute = program::Recompute::kNone)
-        : source_(source),
+             program::Recompute recompute = program::Recompute::kNone, bool balance = false)
+        : hyper_(hyper),
+          source_(source),
           layout_(layout),
           recompute_(recompute),
+          balance_(balance),
           world_(Backward(Build(hyper, source, layout, {DType::kF32, false}), frozen), layout.tp) {
         for (size_t rank = 0; rank < world_.size(); ++rank) BindWeights(rank);
     }
@@ -77,6 +82,7 @@ class Training {
             Bind(rank, "positions", batch.positions);
             Bind(rank, "output_rows", batch.output_rows);
             Bind(rank, "d.logits", batch.dlogits);
+            Bind(rank, "d.load_balance", {batch.dbalance});
         }
         ASSERT_EQ(world_.Run(static_cast<int64_t>(batch.tokens.size()),
                              static_cast<int64_t>(batch.output_rows.size()), batch.sequences),
@@ -87,6 +93,11 @@ class Training {
     const std::vector<Real>& Logits() {
         const size_t last = world_.size() - 1;
         return world_.at(last, world_.program(last).Find("logits"));
+    }
+
+    Real Balance() {
+        const size_t last = world_.size() - 1;
+        return world_.at(last, world_.program(last).Find("load_balance")).at(0);
     }
 
     // Whole tensors' gradients. Ranks of one group that hold the same elements must agree to
@@ -107,8 +118,15 @@ class Training {
     std::vector<program::Program> Backward(const std::vector<program::Program>& forward,
                                            const std::vector<std::string>& frozen) {
         std::vector<program::Program> programs;
-        for (const program::Program& program : forward) {
+        const auto plan = model::PlanShards(hyper_, source_, layout_);
+        for (program::Program program : forward) {
             program::DifferentiateOptions options;
+            if (balance_) {
+                auto loss = train::AddLoadBalance(program, hyper_, plan->shards[programs.size()],
+                                                  source_);
+                EXPECT_TRUE(loss.ok()) << loss.error().message;
+                options.side_output = *loss;
+            }
             options.output = program.Find("logits");
             for (size_t i = 0; i < program.values.size() && !frozen.empty(); ++i) {
                 if (program.values[i].storage != program::Storage::kWeight) continue;
@@ -129,9 +147,18 @@ class Training {
     }
 
     // Calls f(index in the whole tensor, index in this rank's slice) for each element of a weight.
-    template <typename F>
-    void ForEachElement(const program::Value& value, const F& f) const {
+    using ElementVisit = std::function<void(size_t whole, size_t mine)>;
+    void ForEachElement(const program::Value& value, const ElementVisit& f) const {
         const TinyTensor& tensor = source_.data().at(value.slice.name);
+        if (value.shape.rank == 3) {
+            const auto elements = static_cast<size_t>(value.shape[1] * value.shape[2]);
+            for (int64_t m = 0; m < value.shape[0]; ++m) {
+                ForEachElement(program::MatrixOf(value, m), [&](size_t whole, size_t mine) {
+                    f(whole, static_cast<size_t>(m) * elements + mine);
+                });
+            }
+            return;
+        }
         const int64_t rows = value.shape.rank == 2 ? value.shape[0] : 1;
         const int64_t cols = value.shape[value.shape.rank - 1];
         const bool vector = value.shape.rank == 1;
@@ -180,9 +207,11 @@ class Training {
         return tensors;
     }
 
+    const model::Hyper hyper_;
     const TinySource& source_;
     model::Layout layout_;
     const program::Recompute recompute_;
+    const bool balance_;
     std::vector<program::Differentiated> ranks_;
     World<Real> world_;
 };

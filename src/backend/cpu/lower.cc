@@ -169,6 +169,16 @@ class Lowerer {
             case OpKind::kRmsNormGradWeight:
             case OpKind::kAttentionGrad:
             case OpKind::kGluGrad:
+            case OpKind::kRouterLoad:
+            case OpKind::kLoadBalance:
+            case OpKind::kRouteGrad:
+            case OpKind::kExpertMatMulGradInput:
+            case OpKind::kExpertMatMulGradWeight:
+            case OpKind::kExpertSumGradInput:
+            case OpKind::kExpertSumGradWeight:
+            case OpKind::kGateRowsGrad:
+            case OpKind::kRouterLoadGrad:
+            case OpKind::kLoadBalanceGrad:
             case OpKind::kEmbeddingGrad:
             case OpKind::kSelectRowsGrad:
             case OpKind::kSoftmaxCrossEntropyGrad:

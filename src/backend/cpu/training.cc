@@ -12,6 +12,7 @@
 
 #include "backend/cpu/side_thread.h"
 #include "backend/cpu/thread_team.h"
+#include "backend/cpu/training_experts.h"
 #include "backend/cpu/training_loss.h"
 #include "backend/cpu/training_memory.h"
 #include "backend/cpu/training_ops.h"
@@ -60,12 +61,14 @@ class CpuTraining final : public TrainingExecutable {
         if (loss_ == program::kNoValue) return 0;
         return std::accumulate(losses_.begin(), losses_.begin() + outputs_, 0.0);
     }
+    double side_loss() const override { return experts_.balance; }
     Result<std::string> FindNonFinite(const TrainingStep& step,
                                       const TrainingGroups& groups) override;
     MemoryUse memory() const override {
         return {static_cast<uint64_t>(memory_.state_bytes()), 0,
                 static_cast<uint64_t>(memory_.arena_bytes() + scratch_.size_bytes() +
-                                      logits_.size_bytes() + unpacked_.size_bytes())};
+                                      logits_.size_bytes() + unpacked_.size_bytes() +
+                                      expert_rows_.size_bytes())};
     }
     const kernels::dense::DenseKernels& dense() const override { return *context_.dense; }
     void InParts(const Work& work) override {
@@ -117,7 +120,7 @@ class CpuTraining final : public TrainingExecutable {
     const kernels::Kernels& kernels_;
     ThreadTeam team_;
     TrainingMemory memory_;
-    Memory scratch_, logits_, unpacked_;
+    Memory scratch_, logits_, unpacked_, expert_rows_;
     std::vector<Table> tables_;
     std::vector<TrainingCall> calls_;  // by op
     std::vector<Slot> slots_;
@@ -126,6 +129,7 @@ class CpuTraining final : public TrainingExecutable {
     size_t first_op_ = 0, end_op_ = 0;
     std::vector<float> losses_;  // of each output row
     LossBuffers loss_buffers_;
+    ExpertBuffers experts_;
     TrainingContext context_;
     bool checks_ = false;
     std::string found_;
@@ -183,6 +187,7 @@ Status CpuTraining::Plan() {
     losses_.resize(static_cast<size_t>(options_.max_outputs));
     context_.losses = losses_.data();
     context_.loss_buffers = &loss_buffers_;
+    context_.experts = &experts_;
     PlanTables();
     context_.kernels = &kernels_;
     context_.dense = &kernels::dense::DenseKernelsFor(options_.cpu.level);
@@ -200,7 +205,8 @@ TrainingOperand CpuTraining::Operand(ValueId id, int slot) const {
     if (first == program::kOutputs) first = outputs_;
     std::byte* data = memory_.At(id, slot);
     if (value.shape.rank == 1) return {data, value.dtype, 1, first};
-    return {data, value.dtype, first, value.shape[1]};
+    if (value.shape.rank == 2) return {data, value.dtype, first, value.shape[1]};
+    return {data, value.dtype, first * value.shape[1], value.shape[2], first};
 }
 
 // One matrix, for the largest weight of a block type that a product reads.
@@ -212,8 +218,10 @@ Status CpuTraining::PlanUnpacked() {
         for (size_t at = 0; at < op.inputs.size(); ++at) {
             const program::Value& value = program().value(op.inputs[at]);
             if (!Info(value.dtype).quantized) continue;
-            if (weight == at) {
-                bytes = std::max(bytes, RowBytes(UnpackedType(), value.shape.Elements(0, 0)));
+            if (weight == at) {  // (of a stack one matrix at a time)
+                const int64_t matrices = value.shape.rank == 3 ? value.shape[0] : 1;
+                const int64_t elements = value.shape.Elements(0, 0) / matrices;
+                bytes = std::max(bytes, RowBytes(UnpackedType(), elements));
             } else if (op.kind() != OpKind::kEmbedding) {
                 return MakeError(ErrorCode::kUnsupported,
                                  "program op {} ({}): {} of {} can not be read in training", i,
@@ -232,16 +240,19 @@ Status CpuTraining::PlanScratch() {
                  {{0, static_cast<int32_t>(options_.max_tokens), 0, {}}},
                  1};
     ActivateSlot(0);
-    int64_t logits_bytes = 0;
+    int64_t logits_bytes = 0, expert_bytes = 0;
     for (const TrainingCall& call : calls_) {
         context_.scratch_bytes = std::max(context_.scratch_bytes, ScratchBytes(call, context_));
         logits_bytes = std::max(logits_bytes, LogitsBytes(call));
+        expert_bytes = std::max(expert_bytes, ExpertRowsBytes(call));
     }
     context_.scratch_bytes = (context_.scratch_bytes / 64 + 1) * 64;
     WEFT_ASSIGN(scratch_, Memory::Allocate(context_.scratch_bytes * team_.size(), "scratch"));
     context_.scratch = {scratch_.data(), static_cast<size_t>(scratch_.size_bytes())};
     WEFT_ASSIGN(logits_, Memory::Allocate(logits_bytes, "logits"));
     context_.logits = reinterpret_cast<float*>(logits_.data());
+    WEFT_ASSIGN(expert_rows_, Memory::Allocate(expert_bytes, "rows of experts"));
+    experts_.rows = expert_rows_.data();
     return {};
 }
 
@@ -275,6 +286,10 @@ void CpuTraining::BindStep(const TrainingStep& step) {
     slot.loss_gradient = step.loss_gradient;
     if (differentiated_.output_gradient != program::kNoValue) {
         std::memcpy(memory_.At(differentiated_.output_gradient, step.slot), &step.loss_gradient,
+                    sizeof(float));
+    }
+    if (differentiated_.side_gradient != program::kNoValue) {
+        std::memcpy(memory_.At(differentiated_.side_gradient, step.slot), &step.side_gradient,
                     sizeof(float));
     }
     slot.sequences.clear();
@@ -339,6 +354,7 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
     failed_at_ = SIZE_MAX;
     loss_buffers_.failed = false;
     jobs_.assign(calls_.size() + 1, 0);
+    experts_.ids = program::kNoValue;
     team_.Run([](void* self, int part) { static_cast<CpuTraining*>(self)->Walk(part); }, this);
     // (After an error jobs may still wait for ranks that learn of it when this one has said so.)
     if (status_.ok()) status_ = WaitForSide(std::ranges::max(jobs_));
@@ -359,6 +375,7 @@ std::string CpuTraining::NonFinite(const TrainingCall& call) const {
     for (size_t i = 0; i < call.out.size(); ++i) {
         const TrainingOperand& x = call.out[i];
         const program::Value& value = program().value(call.op->outputs[i]);
+        if (x.dtype == DType::kI32) continue;
         if (value.name.ends_with(".lse")) continue;  // (the padding behind a backend's own layout)
         std::vector<float> row(static_cast<size_t>(x.cols));
         const int64_t row_bytes = RowBytes(x.dtype, x.cols);
@@ -437,17 +454,20 @@ bool CpuTraining::RunOp(size_t i, int part) {
     const TrainingCall& call = calls_[i];
     if (!WaitFor(i, part)) return false;
     const bool runs = context_.evaluates || call.op->kind() != OpKind::kLinearCrossEntropy;
-    if (call.packed.data != nullptr && runs) {
+    const bool is_expert_op = IsExpertOp(call.op->kind());
+    const OpTeam team{part, team_.size(), [this] { team_.Barrier(); }};
+    if (call.packed.data != nullptr && runs && !is_expert_op) {
         Unpack(call, context_, part, team_.size());
         team_.Barrier();
     }
     if (IsLossOp(call.op->kind())) {
-        const LossTeam team{part, team_.size(), [this] { team_.Barrier(); }};
         const Status status = ComputeLoss(call, context_, team);
         if (part == 0 && !status.ok()) {
             status_ = status;
             failed_at_ = i;
         }
+    } else if (is_expert_op) {
+        ComputeExperts(call, context_, team);
     } else if (!IsCommunication(call.op->kind())) {
         Compute(call, context_, part, team_.size());
     } else if (part == 0) {

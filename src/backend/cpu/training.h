@@ -60,6 +60,7 @@ struct TrainingStep {
     std::span<const int32_t> output_rows;  // [R], at least one
     std::span<const int32_t> targets;      // [R]
     float loss_gradient = 1;               // dL/d(sum of the rows' losses)
+    float side_gradient = 0;               // dL/d(side loss)
     int slot = 0;
     Pass pass = Pass::kBoth;
 };
@@ -69,6 +70,7 @@ struct TrainingStep {
 struct TrainingProgram {
     program::Differentiated differentiated;
     program::ValueId loss = program::kNoValue;  // kNoValue: another pipeline stage has it
+    program::ValueId side_loss = program::kNoValue;  // what load_balance writes, if anything
 };
 
 struct TrainingOptions {
@@ -95,6 +97,8 @@ class TrainingExecutable {
     // Sum over the rows of the losses of the last step but for kForward; 0 where another stage has
     // them.
     virtual double loss() const = 0;
+    // The side loss of the last step but for kBackward; 0 where there is none here.
+    virtual double side_loss() const = 0;
     // Runs the step again, op by op, and says which op first wrote a number that is not finite:
     // "op 17 (mat_mul) l0.attn.q". Empty: none did. Gradients are of no use afterwards.
     virtual Result<std::string> FindNonFinite(const TrainingStep& step,

@@ -80,7 +80,7 @@ class Chunk {
 
     // The loss over all ranks' logits. The kernel gives the softmax over this rank's own, less
     // one in column 0 (its target here); a row's factor makes it the softmax over all.
-    Status CutLoss(const LossTeam& team) const {
+    Status CutLoss(const OpTeam& team) const {
         dense::LossArgs args = Loss();
         const auto count = static_cast<size_t>(rows());
         LossBuffers& buffers = *context_.loss_buffers;
@@ -196,7 +196,7 @@ int64_t LossScratchBytes(const TrainingCall& call, const TrainingContext& contex
     return call.out.size() == 2 ? std::max(most, bytes(chunk.GradWeight())) : most;
 }
 
-Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, const LossTeam& team) {
+Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, const OpTeam& team) {
     const Head head = HeadOf(call);
     if (!head.gradient && !context.evaluates) return {};
     const auto multiply = [&](const dense::GemmArgs& args) {

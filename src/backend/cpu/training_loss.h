@@ -3,8 +3,6 @@
 // each rank has the logits of its own rows, and two numbers a row go over the wire.
 #pragma once
 
-#include <functional>
-
 #include "backend/cpu/training_ops.h"
 
 namespace weft::backend {
@@ -15,13 +13,8 @@ bool IsLossOp(program::OpKind kind);
 int64_t LogitsBytes(const TrainingCall& call);
 int64_t LossScratchBytes(const TrainingCall& call, const TrainingContext& context);
 
-// The threads that run an op together, each calling ComputeLoss.
-struct LossTeam {
-    int part = 0, parts = 1;
-    std::function<void()> barrier;
-};
 // linear_cross_entropy computes the losses where the context evaluates, and else nothing: its
 // gradient computes them on its way. Errors, on part 0: those of links.
-Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, const LossTeam& team);
+Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, const OpTeam& team);
 
 }  // namespace weft::backend

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "backend/cpu/shares.h"
+#include "backend/cpu/training_experts.h"
 #include "backend/cpu/training_loss.h"
 #include "base/check.h"
 #include "tensor/encode.h"
@@ -317,6 +318,7 @@ int64_t ScratchOfOp(const TrainingCall& call, const TrainingContext& context) {
         return context.dense->causal_grad_scratch_bytes(*causal);
     }
     if (IsLossOp(call.op->kind())) return LossScratchBytes(call, context);
+    if (IsExpertOp(call.op->kind())) return ExpertScratchBytes(call, context);
     if (call.op->kind() == OpKind::kEmbeddingGrad) {
         return call.out[0].cols * static_cast<int64_t>(sizeof(float));
     }
@@ -351,7 +353,8 @@ bool IsCommunication(OpKind kind) {
 }
 
 bool IsTrainingOp(const program::Op& op) {
-    if (IsCommunication(op.kind()) || IsLossOp(op.kind())) return true;
+    const bool others = IsLossOp(op.kind()) || IsExpertOp(op.kind());
+    if (IsCommunication(op.kind()) || others) return true;
     if (op.kind() == OpKind::kAttention) {
         const auto& a = op.as<program::Attention>();
         return op.inputs.size() == 3 && a.window == 0 && a.soft_cap == 0 && !a.sinks;
@@ -367,12 +370,21 @@ std::optional<size_t> WeightOf(OpKind kind) {
         kind == OpKind::kLinearCrossEntropy) {
         return 1;
     }
-    if (kind == OpKind::kLinearCrossEntropyGrad) return 2;
+    if (kind == OpKind::kLinearCrossEntropyGrad || kind == OpKind::kExpertMatMul ||
+        kind == OpKind::kExpertMatMulGradInput) {
+        return 2;
+    }
+    if (kind == OpKind::kExpertSum) return 3;
+    if (kind == OpKind::kExpertSumGradInput) return 4;
     return std::nullopt;
 }
 
 void Unpack(const TrainingCall& call, const TrainingContext& context, int part, int parts) {
-    const Operand &from = call.packed, &to = call.in[*WeightOf(call.op->kind())];
+    UnpackRows(call.packed, call.in[*WeightOf(call.op->kind())], context, part, parts);
+}
+
+void UnpackRows(const TrainingOperand& from, const TrainingOperand& to,
+                const TrainingContext& context, int part, int parts) {
     const kernels::Range share = kernels::Share(from.rows, 1, part, parts);
     const auto cols = static_cast<size_t>(from.cols);
     auto* const row_floats = reinterpret_cast<float*>(ScratchOf(context, part).data());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -18,6 +19,7 @@ struct TrainingOperand {
     std::byte* data = nullptr;
     DType dtype = DType::kF32;
     int64_t rows = 0, cols = 0;
+    int64_t count = 1;  // matrices of a stack, whose rows are counted through
     const int32_t* ints() const { return reinterpret_cast<const int32_t*>(data); }
     float* floats() const { return reinterpret_cast<float*>(data); }
     kernels::dense::Element element() const {
@@ -43,6 +45,14 @@ struct TokenChains {
     std::vector<bool> is_first;
 };
 
+// The threads that run an op together, each calling the same function.
+struct OpTeam {
+    int part = 0, parts = 1;
+    std::function<void()> barrier;
+};
+
+struct ExpertBuffers;  // training_experts.h
+
 // What the loss over a cut vocabulary needs beside logits: of a chunk's rows.
 struct LossBuffers {
     std::vector<int32_t> zeros;
@@ -66,6 +76,7 @@ struct TrainingContext {
     float* logits = nullptr;  // of a chunk (training_loss.h)
     CpuLevel level = CpuLevel::kReference;
     LossBuffers* loss_buffers = nullptr;
+    ExpertBuffers* experts = nullptr;
 };
 
 // C [m, n] = A . B, each operand as it is or turned.
@@ -81,7 +92,10 @@ bool IsCommunication(program::OpKind kind);
 
 // The input of a matrix product that is its weight; none of other ops.
 std::optional<size_t> WeightOf(program::OpKind kind);
-// This part's rows of `packed`, as floats or BF16 into the op's operand.
+// This part's rows of a matrix of a block type, as floats or BF16.
+void UnpackRows(const TrainingOperand& from, const TrainingOperand& to,
+                const TrainingContext& context, int part, int parts);
+// The same of `packed`, into the op's operand.
 void Unpack(const TrainingCall& call, const TrainingContext& context, int part, int parts);
 
 // Scratch that a part needs for the op.

@@ -46,7 +46,8 @@ DType DTypeOf(SafeType type) {
 Error NoPlace(const ModelSource& source, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported,
                      "{}: {} has no place in a Hugging Face folder as Weft writes it (models built "
-                     "like Llama, Qwen 2 and Qwen 3 can be). --save-format gguf writes any",
+                     "like Llama, Mixtral, Qwen 2 and Qwen 3 can be). --save-format gguf writes "
+                     "any",
                      source.name(), what);
 }
 
@@ -77,7 +78,8 @@ const Rule* FindRule(const Family& family, const LayerName& name) {
     for (const std::span<const Rule> rules : family.rules) {
         for (const Rule& rule : rules) {
             const bool simple = rule.form == Form::kLinear || rule.form == Form::kQuery ||
-                                rule.form == Form::kKey || rule.form == Form::kNorm;
+                                rule.form == Form::kKey || rule.form == Form::kNorm ||
+                                rule.form == Form::kRouter || rule.form == Form::kExperts;
             if (rule.gguf == name.module && simple) return &rule;
         }
     }
@@ -112,7 +114,7 @@ struct Shard {
 };
 
 uint64_t BytesOf(const ExportTensor& tensor, SafeType type) {
-    return static_cast<uint64_t>(tensor.from->rows * tensor.from->cols) * SafeTypeBytes(type);
+    return static_cast<uint64_t>(tensor.rows * tensor.from->cols) * SafeTypeBytes(type);
 }
 
 std::vector<Shard> MakeShards(std::vector<ExportTensor> tensors, const ExportOptions& options) {
@@ -136,7 +138,8 @@ std::vector<Shard> MakeShards(std::vector<ExportTensor> tensors, const ExportOpt
         for (const ExportTensor& tensor : shard.tensors) {
             const uint64_t end = shard.bytes + BytesOf(tensor, options.type);
             Json shape = Json::array({tensor.from->cols});
-            if (tensor.from->dim_count > 1) shape.insert(shape.begin(), tensor.from->rows);
+            const bool matrix = tensor.matrix || tensor.from->dim_count > 1;
+            if (matrix) shape.insert(shape.begin(), tensor.rows);
             header[tensor.name] = {{"dtype", std::string(SafeTypeName(options.type))},
                                    {"shape", shape},
                                    {"data_offsets", {shard.bytes, end}}};
@@ -203,9 +206,9 @@ class ShardWriter {
         const ExportTensor& tensor = shard_.tensors[tensor_];
         const int64_t unit = UnitOf(tensor);
         const int64_t units = std::max<int64_t>(1, kStripElements / (unit * tensor.from->cols));
-        const Strip strip{tensor_, row_, std::min(units * unit, tensor.from->rows - row_)};
+        const Strip strip{tensor_, row_, std::min(units * unit, tensor.rows - row_)};
         row_ += strip.rows;
-        if (row_ == tensor.from->rows) {
+        if (row_ == tensor.rows) {
             ++tensor_;
             row_ = 0;
         }
@@ -237,7 +240,8 @@ class ShardWriter {
         const DType to = DTypeOf(options_.type);
         const auto rows = static_cast<size_t>(strip.rows);
         b.raw.resize(rows * static_cast<size_t>(RowBytes(from.dtype, from.cols)));
-        WEFT_TRY(source_.ReadRows(from, strip.row, strip.rows, 0, from.cols, b.raw, nullptr));
+        WEFT_TRY(source_.ReadRows(from, tensor.row_begin + strip.row, strip.rows, 0, from.cols,
+                                  b.raw, nullptr));
         std::span<std::byte> out = b.raw;
         if (to != from.dtype) {
             b.floats.resize(rows * static_cast<size_t>(from.cols));
@@ -340,6 +344,22 @@ Status WriteMadeTokenizer(const ModelSource& source, const std::string& folder) 
 
 }  // namespace
 
+namespace {
+
+// A matrix for each expert, whose number takes the place of the '*' in the name.
+void AddExperts(const ExportTensor& all, std::vector<ExportTensor>& plan) {
+    const int64_t experts = all.from->dims[2], rows = all.from->rows / experts;
+    const size_t star = all.name.find('*');
+    WEFT_CHECK(star != std::string::npos);
+    for (int64_t e = 0; e < experts; ++e) {
+        std::string name = all.name;
+        name.replace(star, 1, std::to_string(e));
+        plan.push_back({std::move(name), all.from, 0, e * rows, rows});
+    }
+}
+
+}  // namespace
+
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip) {
     WEFT_ASSIGN(const Family* family, FamilyOf(source));
     WEFT_ASSIGN(const int64_t head_dim, HeadDimOf(source, *family));
@@ -349,16 +369,22 @@ Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::str
         if (!skip.empty() && tensor.name.starts_with(skip)) continue;
         const auto* end = std::ranges::find(kEnds, tensor.name, &End::gguf);
         if (end != std::end(kEnds)) {
-            plan.push_back({std::string(end->hf), &tensor});
+            plan.push_back({std::string(end->hf), &tensor, 0, 0, tensor.rows});
             continue;
         }
         const auto split = SplitName(tensor.name);
         const Rule* rule = split ? FindRule(*family, *split) : nullptr;
-        if (rule == nullptr || tensor.dim_count > 2) {
+        const bool experts = rule != nullptr && rule->form == Form::kExperts;
+        if (rule == nullptr || (tensor.dim_count > 2) != experts || tensor.dim_count > 3) {
             return NoPlace(source, "tensor '" + tensor.name + "'");
         }
         ExportTensor out{fmt::format("model.layers.{}.{}.{}", split->layer, rule->hf, split->kind),
-                         &tensor};
+                         &tensor, 0, 0, tensor.rows};
+        out.matrix = rule->form == Form::kRouter;
+        if (experts) {
+            AddExperts(out, plan);
+            continue;
+        }
         const bool heads = rule->form == Form::kQuery || rule->form == Form::kKey;
         if (heads && family->pairs) {
             const int64_t rows = tensor.dim_count == 1 ? tensor.cols : tensor.rows;

@@ -3,7 +3,8 @@
 //
 // The way back of folder.h, by the same tables (family.h): names, and the rows of Q and K from
 // pairs to halves. A model that came from a folder keeps its config.json and its tokenizer's files;
-// of one from a GGUF file, both are made from the metadata.
+// of one from a GGUF file, both are made from the metadata. Experts, which are one tensor of each
+// kind a layer in the source, are apart.
 // Errors: kUnsupported, where transformers would not compute the same: the tensor, key or kind of
 // tokenizer is named; those of OutputFile; kCancelled.
 #pragma once
@@ -39,6 +40,9 @@ struct ExportTensor {
     std::string name;  // "model.layers.0.self_attn.q_proj.weight"
     const TensorInfo* from;
     int64_t pairs_of = 0;  // dims of a head whose neighbouring pairs become halves; 0: none
+    int64_t row_begin = 0;  // where its rows begin among `from`'s: experts are apart
+    int64_t rows = 0;
+    bool matrix = false;  // also of one row, which is no vector then
 };
 
 // What there is to write, in the source's order, but for tensors whose names begin with `skip`.

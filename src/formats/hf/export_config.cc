@@ -18,7 +18,11 @@ struct Class {
 };
 constexpr Class kClasses[] = {{"llama", "LlamaForCausalLM", false, true},
                               {"qwen2", "Qwen2ForCausalLM", true, false},
-                              {"qwen3", "Qwen3ForCausalLM", false, true}};
+                              {"qwen3", "Qwen3ForCausalLM", false, true},
+                              {"qwen2moe", "Qwen2MoeForCausalLM", true, false},
+                              {"qwen3moe", "Qwen3MoeForCausalLM", false, true}};
+// A file of llama with experts.
+constexpr Class kMixtral = {"llama", "MixtralForCausalLM", false, false};
 
 Error Unsupported(const ModelSource& source, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported,
@@ -148,25 +152,64 @@ Status AddBiases(const ModelSource& source, const Class& model, Json& config) {
     return {};
 }
 
+std::string ExpertsType(const std::string& architecture) {
+    if (architecture == "llama") return "mixtral";
+    return architecture == "qwen2moe" ? "qwen2_moe" : "qwen3_moe";
+}
+
+// Mixtral renormalises the weights of the chosen, and Qwen's models say whether they do.
+Status AddExperts(const ModelSource& source, const Keys& keys, const std::string& architecture,
+                  Json& config) {
+    const bool mixtral = architecture == "llama";
+    WEFT_ASSIGN(const bool norm, keys.BoolOr("expert_weights_norm", architecture != "qwen2moe"));
+    WEFT_ASSIGN(const int64_t scores, keys.IntOr("expert_gating_func", 0));
+    WEFT_ASSIGN(const double scale, keys.F64Or("expert_weights_scale", 1));
+    const bool softmax = scores == 0 || scores == 1;
+    if (!softmax || (scale != 0 && scale != 1) || (mixtral && !norm)) {
+        return Unsupported(source, "experts that are chosen otherwise than in transformers' model");
+    }
+    WEFT_ASSIGN(const int64_t all, keys.Int("expert_count"));
+    WEFT_ASSIGN(config["num_experts_per_tok"], keys.Int("expert_used_count"));
+    WEFT_ASSIGN(const int64_t dense, keys.IntOr("feed_forward_length", 0));
+    WEFT_ASSIGN(const int64_t columns, keys.IntOr("expert_feed_forward_length", dense));
+    config[mixtral ? "num_local_experts" : "num_experts"] = all;
+    config[mixtral ? "intermediate_size" : "moe_intermediate_size"] = columns;
+    if (mixtral) return {};
+    config["norm_topk_prob"] = norm;
+    config["decoder_sparse_step"] = 1;
+    Json dense_layers = Json::array();
+    for (int64_t layer = 0; layer < config["num_hidden_layers"].get<int64_t>(); ++layer) {
+        const std::string router = fmt::format("blk.{}.ffn_gate_inp.weight", layer);
+        if (source.FindTensor(router) == nullptr) dense_layers.push_back(layer);
+    }
+    config["mlp_only_layers"] = std::move(dense_layers);
+    if (architecture == "qwen2moe") {
+        WEFT_ASSIGN(config["shared_expert_intermediate_size"],
+                    keys.Int("expert_shared_feed_forward_length"));
+    }
+    return {};
+}
+
 Result<Json> ConfigOfMetadata(const ModelSource& source) {
     WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
     const auto* model = std::ranges::find(kClasses, architecture, &Class::architecture);
     if (model == std::end(kClasses)) {
         return Unsupported(source, "architecture '" + architecture +
-                                       "' (llama, qwen2 and qwen3 can "
+                                       "' (llama, qwen2, qwen3 and their models with experts can "
                                        "be written)");
     }
     const Keys keys(source, architecture);
-    if (keys.Has("attention.sliding_window") || keys.Has("expert_count")) {
-        return Unsupported(source, "it has windows or experts");
-    }
+    if (keys.Has("attention.sliding_window")) return Unsupported(source, "it has windows");
+    const bool experts = keys.Has("expert_count");
+    if (experts && architecture == "llama") model = &kMixtral;
     Json config = {{"architectures", Json::array({std::string(model->name)})},
-                   {"model_type", architecture},
+                   {"model_type", experts ? ExpertsType(architecture) : architecture},
                    {"hidden_act", "silu"},
                    {"tie_word_embeddings", source.FindTensor("output.weight") == nullptr}};
     WEFT_TRY(AddSizes(source, keys, config));
     WEFT_TRY(AddRope(source, keys, config));
     WEFT_TRY(AddBiases(source, *model, config));
+    if (experts) WEFT_TRY(AddExperts(source, keys, architecture, config));
     for (const char* name : {"bos", "eos"}) {
         const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
         if (!source.meta().Has(key)) continue;

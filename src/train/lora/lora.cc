@@ -42,15 +42,21 @@ std::vector<std::string> SplitWords(const std::string& words) {
     return out;
 }
 
-// The two-dimensional weights of layers, which adapters can be put beside.
-Result<std::vector<LoraTarget>> Linears(const formats::ModelSource& source) {
+// The two-dimensional weights of layers, which adapters can be put beside; routers are left alone.
+// experts: grows by the modules of experts, which are several matrices in one tensor.
+Result<std::vector<LoraTarget>> Linears(const formats::ModelSource& source,
+                                        std::vector<std::string>& experts) {
     constexpr std::string_view kKind = ".weight";
     WEFT_ASSIGN(const auto tensors, formats::hf::PlanExport(source, kAdapterPrefix));
     std::vector<LoraTarget> all;
     for (const formats::hf::ExportTensor& tensor : tensors) {
-        const bool linear = tensor.name.starts_with("model.layers.") &&
-                            tensor.name.ends_with(kKind) && tensor.from->dim_count == 2;
-        if (!linear) continue;
+        const bool matrix =
+            tensor.name.starts_with("model.layers.") && tensor.name.ends_with(kKind);
+        if (matrix && tensor.from->dim_count == 3) {
+            experts.push_back(tensor.name.substr(0, tensor.name.size() - kKind.size()));
+        }
+        const bool router = tensor.from->name.ends_with(".ffn_gate_inp.weight");
+        if (!matrix || tensor.from->dim_count != 2 || router) continue;
         all.push_back({tensor.from->name, tensor.name.substr(0, tensor.name.size() - kKind.size()),
                        tensor.from->rows, tensor.from->cols, tensor.pairs_of});
     }
@@ -229,7 +235,8 @@ Result<LoraPlan> PlanLora(const formats::ModelSource& source, const LoraWords& w
         plan.words.seed = words.seed;
     }
     WEFT_TRY(CheckWords(plan.words));
-    WEFT_ASSIGN(const std::vector<LoraTarget> linears, Linears(source));
+    std::vector<std::string> experts;
+    WEFT_ASSIGN(const std::vector<LoraTarget> linears, Linears(source, experts));
     const std::vector<std::string> wanted = SplitWords(plan.words.targets);
     std::vector<bool> met(wanted.size(), false);
     for (const LoraTarget& linear : linears) {
@@ -243,12 +250,19 @@ Result<LoraPlan> PlanLora(const formats::ModelSource& source, const LoraWords& w
     const auto lacks = std::ranges::find(met, false);
     if (lacks == met.end()) return plan;
     plan.targets = linears;
+    const std::string& word = wanted[static_cast<size_t>(lacks - met.begin())];
+    const auto expert =
+        std::ranges::find_if(experts, [&](const std::string& e) { return Means(word, e); });
+    if (expert != experts.end()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--lora-targets {}: '{}' is {} of {}, and adapters beside experts are not "
+                         "supported. Leave it out: the experts stay as they are",
+                         plan.words.targets, word, *expert, source.name());
+    }
     return MakeError(ErrorCode::kUsage,
                      "--lora-targets {}: no layer of {} has '{}'. Expected all, attn, mlp, or some "
                      "of: {}",
-                     plan.words.targets, source.name(),
-                     wanted[static_cast<size_t>(lacks - met.begin())],
-                     fmt::join(plan.Modules(), ", "));
+                     plan.words.targets, source.name(), word, fmt::join(plan.Modules(), ", "));
 }
 
 Result<Adapters> AddAdapters(Program& program, const LoraPlan& plan) {

@@ -1,5 +1,7 @@
 #include "train/parallel/layout.h"
 
+#include <algorithm>
+
 namespace weft::train {
 
 std::vector<int> TrainLayout::TensorGroup() const {
@@ -15,8 +17,8 @@ std::vector<int> TrainLayout::DataGroup() const {
 }
 
 Result<TrainLayout> MakeTrainLayout(int ranks, int rank, int tp, int pp, int dp,
-                                    const std::vector<double>& split) {
-    const int t = tp == 0 ? 1 : tp, p = pp == 0 ? 1 : pp;
+                                    const std::vector<double>& split, int ep) {
+    const int t = tp == 0 ? std::max(ep, 1) : tp, p = pp == 0 ? 1 : pp;
     const bool sensible = t > 0 && p > 0 && dp >= 0 && t <= ranks && p <= ranks && dp <= ranks;
     const int64_t model_ranks = int64_t{t} * p;
     const int64_t replicas = sensible && dp == 0 ? ranks / model_ranks : dp;
@@ -28,7 +30,7 @@ Result<TrainLayout> MakeTrainLayout(int ranks, int rank, int tp, int pp, int dp,
                          dp == 0 ? fmt::format("; {} does not divide it", model_ranks) : "");
     }
     TrainLayout layout;
-    WEFT_ASSIGN(layout.model, model::MakeLayout(static_cast<int>(model_ranks), t, p, split, 0));
+    WEFT_ASSIGN(layout.model, model::MakeLayout(static_cast<int>(model_ranks), t, p, split, ep));
     layout.dp = static_cast<int>(replicas);
     layout.rank = rank;
     layout.tensor_rank = rank % t;

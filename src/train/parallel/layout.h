@@ -29,9 +29,10 @@ struct TrainLayout {
     std::vector<int> DataGroup() const;
 };
 
-// tp, pp and dp as the user gave them, 0: for tp and pp 1, for dp all ranks that are left. split:
-// shares as model::MakeLayout takes them. Errors: kUsage where they don't make `ranks` ranks.
+// tp, pp and dp as the user gave them, 0: for pp 1, for tp ep or 1, for dp all ranks that are left.
+// split: shares as model::MakeLayout takes them; ep: expert groups of the tensor ranks, as there.
+// Errors: kUsage where they don't make `ranks` ranks.
 Result<TrainLayout> MakeTrainLayout(int ranks, int rank, int tp, int pp, int dp,
-                                    const std::vector<double>& split);
+                                    const std::vector<double>& split, int ep = 0);
 
 }  // namespace weft::train
