@@ -28,6 +28,7 @@ struct StepSequence {
     int32_t row_count = 0;
     int32_t position = 0;            // of its first row
     std::span<const int32_t> pages;  // KV pages, in order of position
+    int32_t adapter = 0;             // program::Adapt; 0: none
 };
 // KV page `to` of every layer becomes what page `from` is, before anything of the step is computed;
 // all of a step's copies in their order.

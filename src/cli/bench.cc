@@ -274,6 +274,7 @@ void AddBench(CLI::App& app, int& status) {
     bench->add_flag("--no-warmup", flags->no_warmup, "Without the run before that does not count");
     bench->add_option("-o,--output", flags->form, "md (default), json, jsonl or csv");
     AddClusterFlags(*bench, flags->common);
+    AddLora(*bench, flags->common);
     AddEngineFlags(*bench, flags->common);
     SetCallback(bench, flags, flags->common.json, status, Run);
 }

@@ -165,6 +165,14 @@ void AddEngineFlags(CLI::App& app, CommonFlags& flags) {
     AddJson(app, flags.json);
 }
 
+void AddLora(CLI::App& app, CommonFlags& flags) {
+    app.add_option("--lora", flags.lora,
+                   "A LoRA adapter (adapter_config.json and adapter_model.safetensors) beside the "
+                   "model, whose weights stay as they are")
+        ->type_name("DIR")
+        ->group(kEngine);
+}
+
 void AddRecoveryFlags(CLI::App& app, CommonFlags& flags) {
     app.add_option("--rejoin-ms", flags.cluster.rejoin_ms,
                    "When a rank is lost, go on once it is back: it is started again, or its "
@@ -231,6 +239,7 @@ Status Resolve(CommonFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--kv {}: expected f16, bf16, q8_0 or f32", flags.kv);
     }
     flags.job.kv_dtype = *dtype;
+    if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};
     WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
     flags.job.feed = flags.weights_from == 0;
     WEFT_ASSIGN(flags.job.net_table, engine::ParseNetTable(flags.net_table));

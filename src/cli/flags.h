@@ -23,6 +23,7 @@ struct CommonFlags {
     engine::Job job;
     std::string hosts, hostfile, split, kv = "f16", trace_file, net_table = "auto";
     std::string overlap = "auto";
+    std::string lora;  // a folder
     int weights_from = -1;
     bool json = false, pull = false;
 };
@@ -36,6 +37,7 @@ void AddLayoutFlags(CLI::App& app, CommonFlags& flags);    // --tp, --pp, --tran
 void AddRecoveryFlags(CLI::App& app, CommonFlags& flags);  // --rejoin-ms, --elastic
 void AddDraftFlags(CLI::App& app, engine::DraftOptions& draft);
 void AddEngineFlags(CLI::App& app, CommonFlags& flags);
+void AddLora(CLI::App& app, CommonFlags& flags);  // --lora of one adapter
 void AddJson(CLI::App& app, bool& json);
 
 // Turns the words into options, once they are parsed. kUsage where they contradict each other.

@@ -123,6 +123,7 @@ void AddLogits(CLI::App& app, int& status) {
     logits->add_option("--npy", flags->npy, "Write them to this .npy file (float32)");
     AddClusterFlags(*logits, flags->common);
     AddLayoutFlags(*logits, flags->common);
+    AddLora(*logits, flags->common);
     AddEngineFlags(*logits, flags->common);
     SetCallback(logits, flags, flags->common.json, status, Run);
 }

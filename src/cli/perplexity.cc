@@ -71,6 +71,7 @@ void AddPerplexity(CLI::App& app, int& status) {
     command->add_option("FILE", flags->file, "The text")->required();
     AddClusterFlags(*command, flags->common);
     AddLayoutFlags(*command, flags->common);
+    AddLora(*command, flags->common);
     AddEngineFlags(*command, flags->common);
     SetCallback(command, flags, flags->common.json, status, Run);
 }

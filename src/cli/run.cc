@@ -202,6 +202,7 @@ void AddRun(CLI::App& app, int& status) {
     AddClusterFlags(*run, flags->common);
     AddLayoutFlags(*run, flags->common);
     AddRecoveryFlags(*run, flags->common);
+    AddLora(*run, flags->common);
     AddEngineFlags(*run, flags->common);
     SetCallback(run, flags, flags->common.json, status, Run);
 }

@@ -43,6 +43,7 @@ struct ServeFlags {
     std::string log_format = "text";
     bool no_access_log = false;
     std::string config;
+    std::vector<std::string> lora;  // NAME=FOLDER
 };
 
 // Bytes of KV of a token on one rank that has all heads.
@@ -102,6 +103,10 @@ Status CheckDrafting(const engine::DraftOptions& draft) {
 Status Serve(ServeFlags& flags) {
     WEFT_TRY(CheckDrafting(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
+    for (const std::string& word : flags.lora) {
+        WEFT_ASSIGN(formats::NamedAdapter adapter, formats::ParseAdapter(word));
+        flags.common.job.adapters.push_back(std::move(adapter));
+    }
     WEFT_TRY(SizeCache(flags));
     serve::ServerOptions& options = flags.server;
     options.interrupted = flags.common.cluster.stop;
@@ -210,6 +215,9 @@ void AddServing(CLI::App& app, ServeFlags& flags) {
     group.Add("--name", server.name, "The model's name in the API (default: by its file)");
     group.Several("--alias", server.aliases,
                   "Another name that clients may ask for; may be given again");
+    group.Several("--lora", flags.lora,
+                  "NAME=FOLDER: a LoRA adapter, which requests with \"model\": \"NAME\" use; may "
+                  "be given again");
     group.Switch("--embeddings", server.embeddings,
                  "Embeddings and no text: with pipeline stages a server makes only one of them. On "
                  "by itself for a model that was made for embeddings");

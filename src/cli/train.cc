@@ -20,7 +20,7 @@
 #include "net/fabric.h"
 #include "train/export.h"
 #include "train/log/train_log.h"
-#include "train/lora/adapter.h"
+#include "formats/lora/adapter.h"
 #include "train/run.h"
 
 namespace weft::cli {
@@ -151,7 +151,7 @@ class Teller final : public train::TrainListener {
         const train::TrainerOptions& trainer = flags_.job.trainer;
         if (!trainer.lora.on()) return train::ExportModel(trained, ExportOf(flags_));
         WEFT_ASSIGN(const train::LoraPlan plan, train::PlanLora(trained, trainer.lora));
-        WEFT_TRY(train::WriteAdapter(trained, plan, trainer.model, flags_.output));
+        WEFT_TRY(formats::WriteAdapter(trained, plan, trainer.model, flags_.output));
         return flags_.output + "/adapter_model.safetensors";
     }
 

@@ -86,6 +86,7 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
                                               std::unique_ptr<formats::Tokenizer> tokenizer,
                                               const DraftOptions& draft) {
     WEFT_TRY(cluster::CheckOptions(options));
+    WEFT_TRY(CheckAdapters(job));
     WEFT_TRY(CompleteJob(job));
     if (draft.on()) WEFT_TRY(CompleteDraft(draft, job, tokenizer));
     std::unique_ptr<Engine> engine(new Engine());
@@ -136,6 +137,7 @@ Status Engine::RunStep(std::span<const int32_t> tokens, int64_t position,
     if (cluster_->stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     rank_->SetIdle(false);
     step_.OfOneSequence(tokens, position, output_rows);
+    step_.sequences[0].adapter = adapter();
     return rank_->Run(step_);
 }
 
@@ -315,6 +317,7 @@ Status Engine::RunRowsOf(int64_t seqs, int64_t each, std::span<const int32_t> to
     const int64_t pages = rank_->kv_pages() / seqs;
     for (int64_t s = 0; s < seqs; ++s) {
         StepData::Sequence sequence;
+        sequence.adapter = adapter();
         sequence.pages.resize(static_cast<size_t>(pages));
         std::iota(sequence.pages.begin(), sequence.pages.end(), static_cast<int32_t>(s * pages));
         const auto rows = tokens.subspan(static_cast<size_t>(s * each), static_cast<size_t>(each));

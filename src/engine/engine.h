@@ -69,7 +69,8 @@ struct Perplexity {
 
 class Engine {
   public:
-    // job.ctx 0: the model's context, at most 4096. tokenizer: the model's, where the caller has
+    // job.ctx 0: the model's context, at most 4096. All rows use the job's first adapter, where it
+    // has any. tokenizer: the model's, where the caller has
     // read it already. draft: a draft model runs on rank 0 alone, on its threads.
     static Result<std::unique_ptr<Engine>> Start(
         const cluster::ClusterOptions& cluster, Job job,
@@ -118,6 +119,7 @@ class Engine {
                       int64_t& scored);
     // Runs tokens at `position` of the one sequence; the logits of the last `outputs` of them.
     Status RunRows(std::span<const int32_t> tokens, int64_t position, size_t outputs);
+    int32_t adapter() const { return job_.adapters.empty() ? 0 : 1; }
     size_t ChunkFor(size_t prompt_tokens) const;
     Status Prefill(std::span<const int32_t> tokens, size_t outputs);
     // After a step with that outcome: where it failed by a loss that can be got over, `tokens` (all

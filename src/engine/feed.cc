@@ -193,12 +193,11 @@ Status FedSource::SayDone() {
     return world_->Send(std::as_bytes(std::span(&request, 1)), 0, kRequestTag);
 }
 
-Result<std::unique_ptr<formats::ModelSource>> OpenFed(const std::string& model,
-                                                      cluster::Cluster& cluster) {
+Result<std::unique_ptr<formats::ModelSource>> OpenFed(const Job& job, cluster::Cluster& cluster) {
     std::unique_ptr<formats::ModelSource> own;
     std::string header;
     if (cluster.rank() == 0) {
-        WEFT_ASSIGN(own, formats::OpenModel(model));
+        WEFT_ASSIGN(own, formats::OpenAdapted(job.model, job.adapters));
         WEFT_ASSIGN(header, FeedHeader(*own));
     }
     WEFT_ASSIGN(const std::vector<std::string> headers,

@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "coll/comm.h"
+#include "engine/job.h"
 #include "formats/model_file.h"
 
 namespace weft::engine {
@@ -60,10 +61,9 @@ class FedSource : public formats::ModelSource {
 // The header of `source`, for FedSource::Parse. Errors: those of Fingerprint.
 Result<std::string> FeedHeader(const formats::ModelSource& source);
 
-// Collective, once an epoch: opens the model on rank 0 and gives every other rank its header. On
-// rank 0 what OpenModel returns, elsewhere a FedSource.
-Result<std::unique_ptr<formats::ModelSource>> OpenFed(const std::string& model,
-                                                      cluster::Cluster& cluster);
+// Collective, once an epoch: opens the model (and its adapters) on rank 0 and gives every other
+// rank its header. On rank 0 what OpenAdapted returns, elsewhere a FedSource.
+Result<std::unique_ptr<formats::ModelSource>> OpenFed(const Job& job, cluster::Cluster& cluster);
 
 // Rank 0: serves every other rank of `world` until it has said that it is done, or `stop` is set.
 // fed_bytes grows by what was sent. Errors: kCorrupt (a request outside its tensor), those of

@@ -54,7 +54,16 @@ Result<backend::Overlap> ParseOverlap(std::string_view name) {
     return MakeError(ErrorCode::kUsage, "--overlap {}: expected auto, off or on", name);
 }
 
+Status CheckAdapters(const Job& job) {
+    if (job.adapters.empty()) return {};
+    WEFT_ASSIGN([[maybe_unused]] const auto source,
+                formats::OpenAdapted(job.model, job.adapters));
+    return {};
+}
+
 std::string JobToJson(const Job& job) {
+    nlohmann::json adapters = nlohmann::json::array();
+    for (const auto& [name, folder] : job.adapters) adapters.push_back({name, folder});
     return nlohmann::json{
         {"model", job.model},
         {"tp", job.tp},
@@ -76,6 +85,7 @@ std::string JobToJson(const Job& job) {
         {"proof", job.proof},
         {"overlap", OverlapName(job.overlap)},
         {"feed", job.feed},
+        {"adapters", std::move(adapters)},
     }
         .dump();
 }
@@ -104,6 +114,10 @@ Result<Job> JobFromJson(const std::string& text) {
         job.net_table = *table;
         json.at("proof").get_to(job.proof);
         json.at("feed").get_to(job.feed);
+        for (const nlohmann::json& adapter : json.at("adapters")) {
+            job.adapters.push_back(
+                {adapter.at(0).get<std::string>(), adapter.at(1).get<std::string>()});
+        }
         const auto overlap = ParseOverlap(json.at("overlap").get<std::string>());
         if (!overlap.ok())
             return MakeError(ErrorCode::kCorrupt, "job: {}", overlap.error().message);

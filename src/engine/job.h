@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "base/result.h"
 #include "engine/net_table.h"
+#include "formats/lora/adapted_source.h"
 #include "model/builder.h"
 #include "tensor/dtype.h"
 
@@ -37,12 +38,19 @@ struct Job {
     int64_t cache_tokens() const { return kv_tokens > 0 ? kv_tokens : ctx; }
     int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }
     backend::Overlap overlap = backend::Overlap::kAuto;
+    // LoRA adapters beside the model; the same folders on every host, as the model is. A sequence
+    // names one by its number, from 1.
+    std::vector<formats::NamedAdapter> adapters{};
     bool feed = false;  // only rank 0 has the model; the others get their shards from it
 };
 
 const char* OverlapName(backend::Overlap overlap);  // "off", "auto", "on"
 // Errors: kUsage.
 Result<backend::Overlap> ParseOverlap(std::string_view name);
+
+// Whether the job's adapters are there and fit its model; before anything is started. Errors: those
+// of formats::AdaptedSource.
+Status CheckAdapters(const Job& job);
 
 std::string JobToJson(const Job& job);
 // kCorrupt, naming the field, where the text is no job.

@@ -15,6 +15,7 @@
 #include "engine/trace.h"
 #include "hw/cpu.h"
 #include "hw/power.h"
+#include "model/adapters.h"
 #include "model/load.h"
 
 namespace weft::engine {
@@ -75,6 +76,10 @@ Status Rank::Enter() {
     cluster_.SetPhase("load");
     WEFT_ASSIGN(const std::string fingerprint, source_->Fingerprint());
     WEFT_TRY(cluster_.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
+    if (!job_.adapters.empty() && !IsFed()) {
+        WEFT_ASSIGN(const std::string adapters, formats::FingerprintOfAdapters(*source_));
+        WEFT_TRY(cluster_.Agree("LoRA adapters", adapters, Deadline::In(kAgreeMs)));
+    }
     WEFT_TRY(CheckMemory());
     entered_ = true;
     WEFT_TRY(JoinGroups());
@@ -98,7 +103,7 @@ Rank::~Rank() {
 
 Status Rank::Plan() {
     if (source_ == nullptr) {
-        WEFT_ASSIGN(source_, formats::OpenModel(job_.model));
+        WEFT_ASSIGN(source_, formats::OpenAdapted(job_.model, job_.adapters));
     }
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     WEFT_ASSIGN(const model::Layout layout,
@@ -123,6 +128,7 @@ Status Rank::Plan() {
                          source_->name(), Info(build.kv_dtype).name, block, hyper_.head_dim);
     }
     WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
+    WEFT_TRY(model::AddAdapters(program_, *source_));
     logits_ = program_.Find("logits");
     hidden_ = program_.Find("hidden");
 
@@ -167,7 +173,8 @@ Status Rank::CheckMemory() {
     const bool drafts = job_.draft_bytes > 0;
     return cluster::CheckMemory(
         cluster_, mine, source_->name(),
-        fmt::format("weights, KV cache of {} tokens, activations{}", job_.cache_tokens(),
+        fmt::format("weights{}, KV cache of {} tokens, activations{}",
+                    job_.adapters.empty() ? "" : " and adapters", job_.cache_tokens(),
                     drafts ? ", the draft model on rank 0" : ""),
         fmt::format("Use a smaller --ctx or --chunk, a smaller quantization{}, or more hosts.",
                     drafts ? ", no --draft" : ""));
@@ -342,6 +349,7 @@ Status Rank::Collect(const StepData& step) {
 // Steps come over the wire: what the backend takes for granted is checked here.
 Status Rank::CheckStepRows(const StepData& step) const {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
+    const auto adapters = static_cast<int64_t>(job_.adapters.size());
     const auto is_page = [&](int32_t page) { return page >= 0 && page < kv_pages_; };
     bool good =
         tokens > 0 && tokens <= job_.step_rows() &&
@@ -349,6 +357,7 @@ Status Rank::CheckStepRows(const StepData& step) const {
     for (int32_t row : step.output_rows) good = good && row >= 0 && row < tokens;
     for (const StepData::Sequence& s : step.sequences) {
         const int64_t end = int64_t{s.position} + s.row_count;
+        good = good && s.adapter >= 0 && s.adapter <= adapters;
         good = good && s.row_begin >= 0 && s.row_count >= 0 && s.position >= 0 &&
                s.row_begin + int64_t{s.row_count} <= tokens &&
                end <= static_cast<int64_t>(s.pages.size()) * backend::kPageTokens;

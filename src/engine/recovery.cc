@@ -60,7 +60,7 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
     if (job.feed && cluster.size() > 1) {
         // Every rank takes part, also one that has its weights already.
         cluster.SetPhase("load");
-        WEFT_ASSIGN(source, OpenFed(job.model, cluster));
+        WEFT_ASSIGN(source, OpenFed(job, cluster));
     }
     if (rank == nullptr) {
         WEFT_ASSIGN(rank, Rank::Make(job, cluster, std::move(source)));

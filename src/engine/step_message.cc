@@ -47,7 +47,7 @@ Error BadStep(const char* what) {
 backend::Step StepData::View(std::vector<backend::StepSequence>& views) const {
     views.clear();
     for (const Sequence& s : sequences) {
-        views.push_back({s.row_begin, s.row_count, s.position, s.pages});
+        views.push_back({s.row_begin, s.row_count, s.position, s.pages, s.adapter});
     }
     return {number, tokens, positions, views, output_rows, copies};
 }
@@ -107,7 +107,7 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
         words.insert(words.end(), {copy.from, copy.to});
     }
     for (const StepData::Sequence& s : step.sequences) {
-        words.insert(words.end(), {s.row_begin, s.row_count, s.position, size(s.pages)});
+        words.insert(words.end(), {s.row_begin, s.row_count, s.position, s.adapter, size(s.pages)});
         Append(words, s.pages);
     }
     words[0] = size(words);
@@ -143,7 +143,8 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
         StepData::Sequence s;
         int32_t pages = 0;
         if (!reader.Take(s.row_begin) || !reader.Take(s.row_count) || !reader.Take(s.position) ||
-            !reader.Take(pages) || pages < 0 || !reader.Take(static_cast<size_t>(pages), s.pages)) {
+            !reader.Take(s.adapter) || s.adapter < 0 || !reader.Take(pages) || pages < 0 ||
+            !reader.Take(static_cast<size_t>(pages), s.pages)) {
             return BadStep("a sequence");
         }
         step.sequences.push_back(std::move(s));

@@ -2,7 +2,7 @@
 //
 // Fixed size while it fits (a decode step of a few sequences does), so that a step costs one
 // broadcast; longer ones follow in a second. Layout: Head, then tokens, positions, output rows,
-// copies of pages, sequences with their pages, all 32-bit.
+// copies of pages, sequences with their adapters and pages, all 32-bit.
 #pragma once
 
 #include <array>
@@ -27,6 +27,7 @@ struct StepData {
     struct Sequence {
         int32_t row_begin = 0, row_count = 0, position = 0;
         std::vector<int32_t> pages;
+        int32_t adapter = 0;  // of the job's, from 1; 0: none
     };
     StepKind kind = StepKind::kRun;
     int64_t number = 0;

@@ -31,7 +31,7 @@ class Checker {
             for (ValueId id : op.inputs) {
                 WEFT_TRY(CheckOperand(id, true));
                 if (IsWide(id) && !TakesWide(op)) {
-                    return Wrong("only all_reduce and expert_sum take float64 sums");
+                    return Wrong("only all_reduce, adapt and expert_sum take float64 sums");
                 }
             }
             for (ValueId id : op.outputs) {
@@ -205,7 +205,8 @@ class Checker {
         return SameShapes(op, 1, 1) && !IsWide(op.outputs[0]);
     }
     static bool TakesWide(const Op& op) {
-        return op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kExpertSum;
+        return op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kExpertSum ||
+               op.kind() == OpKind::kAdapt;
     }
     bool IsWide(ValueId id) const { return program_.value(id).dtype == DType::kF64; }
     bool Check(const Op& op, const AllGather& a) const {
@@ -322,6 +323,27 @@ class Checker {
                x[2] == weight[2] && Out(op, 0) == Shape{x[0], weight[1]} &&
                (!a.bias || In(op, 4) == Shape{weight[0], 1, weight[1]}) &&
                (!a.base || In(op, inputs - 1) == Out(op, 0));
+    }
+    bool Check(const Op& op, const Adapt& a) const {
+        const size_t pairs = a.adapters.size();
+        if (pairs == 0 || a.segment_cols < 0 || !Counts(op, 2 + 2 * pairs, 1)) return false;
+        const Shape &x = In(op, 0), &y = Out(op, 0);
+        if (op.inputs.back() != op.outputs[0] || !Matrix(x) || !Matrix(y) || x[0] != y[0]) {
+            return false;
+        }
+        if (IsWide(op.outputs[0]) && a.segment_cols == 0) return false;
+        for (size_t i = 0; i < pairs; ++i) {
+            const Value &down = program_.value(a.A(op.inputs, i)),
+                        &up = program_.value(a.B(op.inputs, i));
+            const bool floats = down.dtype == up.dtype &&
+                                (down.dtype == DType::kF32 || down.dtype == DType::kBF16);
+            if (!floats || !Matrix(down.shape) || down.shape[1] != x[1] ||
+                up.shape != Shape{y[1], down.shape[0]} || a.adapters[i] < 1 ||
+                (i > 0 && a.adapters[i] <= a.adapters[i - 1])) {
+                return false;
+            }
+        }
+        return true;
     }
     bool Check(const Op& op, const GateRows&) const {
         return Counts(op, 2, 1) && Matrix(In(op, 0)) && Out(op, 0) == In(op, 0) &&

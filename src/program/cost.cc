@@ -104,6 +104,8 @@ class Coster {
         ReadTouched(op_->inputs[3], In(1));
         if (a.bias) ReadTouched(op_->inputs[4], In(1));
     }
+    // Of a step whose rows use no adapter.
+    void Count(const Adapt&) { cost_ = {}; }
     void Count(const GateRows&) { cost_.flops = Out() + 4 * In(1); }
     void Count(const RouterLoad&) { cost_.flops = 4 * In(0); }
     void Count(const LoadBalance&) { cost_.flops = 2 * In(0); }

@@ -34,7 +34,7 @@ concept kOnlyBackward = std::is_same_v<T, SliceColumns> || std::is_same_v<T, Pad
 // Ops that run forward only, so far.
 template <typename T>
 concept kOnlyForward = std::is_same_v<T, HeadMatMul> || std::is_same_v<T, PickColumns> ||
-    std::is_same_v<T, LatentAttention>;
+    std::is_same_v<T, LatentAttention> || std::is_same_v<T, Adapt>;
 
 // The placement of each value of a forward Program that passes CheckShapes, by ValueId. Inputs,
 // received values and outputs of Embedding count as whole (an all_reduce of a cut table's rows

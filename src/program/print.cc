@@ -1,5 +1,6 @@
 // Prints a Program: one line an op, then the weights, states and inputs it names.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "program/program.h"
 
@@ -127,6 +128,10 @@ struct AttributeText {
     }
     std::string operator()(const LatentAttention& a) const {
         return fmt::format("heads={} scale={:.6g}", a.heads, a.scale);
+    }
+    std::string operator()(const Adapt& a) const {
+        return fmt::format("adapters={}{}", fmt::join(a.adapters, ","),
+                           a.segment_cols == 0 ? "" : fmt::format(" segment={}", a.segment_cols));
     }
     std::string operator()(const LinearCrossEntropy& a) const { return Text(a); }
     std::string operator()(const LinearCrossEntropyGrad& a) const { return Text(a.forward); }

@@ -72,6 +72,7 @@ const char* OpName(OpKind kind) {
         case OpKind::kGateRows: return "gate_rows";
         case OpKind::kRouterLoad: return "router_load";
         case OpKind::kLoadBalance: return "load_balance";
+        case OpKind::kAdapt: return "adapt";
         case OpKind::kHeadMatMul: return "head_mat_mul";
         case OpKind::kPickColumns: return "pick_columns";
         case OpKind::kLatentAttention: return "latent_attention";

@@ -232,6 +232,19 @@ struct LatentAttention {
     float scale = 1;
 };
 
+// LoRA adapters beside a product (Hu et al. 2021): x [T, k], then a [r, k], b [n, r] of each that
+// has this matrix, and y [T, n], which the op adds to: y += (x . a^T) . b^T in the rows of
+// sequences that use the adapter; other rows keep their bits. Which rows those are comes with the
+// step, and a step in which there are none leaves the op out. y is f32 or f64.
+struct Adapt {
+    std::vector<int32_t> adapters;  // numbers, from 1, ascending: of each pair
+    // As in the MatMul before it. Not 0: sums over columns, of which each rank may have a part, go
+    // through float64.
+    int64_t segment_cols = 0;
+    ValueId A(const std::vector<ValueId>& inputs, size_t i) const { return inputs[1 + 2 * i]; }
+    ValueId B(const std::vector<ValueId>& inputs, size_t i) const { return inputs[2 + 2 * i]; }
+};
+
 // logits [R, V], targets [R] i32 -> [1]: the sum over rows of -log softmax(logits)[target]. A row
 // with a negative target counts nothing. The mean over tokens is the caller's: it scales dloss.
 struct SoftmaxCrossEntropy {};
@@ -316,9 +329,10 @@ using OpAttributes =
     std::variant<Embedding, RmsNorm, SumSquares, MatMul, Rope, Attention, Glu, Add, AddBias, Scale,
                  SoftCap, SelectRows, AllReduce, AllGather, Send, Recv, Zero, SliceColumns,
                  PadColumns, Route, ExpertMatMul, ExpertSum, GateRows, RouterLoad, LoadBalance,
-                 HeadMatMul, PickColumns, LatentAttention, SoftmaxCrossEntropy, LinearCrossEntropy,
-                 GatherShares, ReduceShares, MatMulGradInput, MatMulGradWeight, BiasGrad,
-                 RmsNormGradInput, RmsNormGradWeight, AttentionGrad, GluGrad, RouteGrad,
+                 HeadMatMul, PickColumns, LatentAttention, Adapt, SoftmaxCrossEntropy,
+                 LinearCrossEntropy, GatherShares, ReduceShares, MatMulGradInput,
+                 MatMulGradWeight, BiasGrad, RmsNormGradInput, RmsNormGradWeight, AttentionGrad,
+                 GluGrad, RouteGrad,
                  ExpertMatMulGradInput, ExpertMatMulGradWeight, ExpertSumGradInput,
                  ExpertSumGradWeight, GateRowsGrad, RouterLoadGrad, LoadBalanceGrad, EmbeddingGrad,
                  SelectRowsGrad, SoftmaxCrossEntropyGrad, LinearCrossEntropyGrad>;
@@ -327,7 +341,7 @@ enum class OpKind {  // in the variant's order
     kEmbedding, kRmsNorm, kSumSquares, kMatMul, kRope, kAttention, kGlu, kAdd, kAddBias, kScale,
     kSoftCap, kSelectRows, kAllReduce, kAllGather, kSend, kRecv, kZero, kSliceColumns, kPadColumns,
     kRoute, kExpertMatMul, kExpertSum, kGateRows, kRouterLoad, kLoadBalance, kHeadMatMul,
-    kPickColumns, kLatentAttention,
+    kPickColumns, kLatentAttention, kAdapt,
     kSoftmaxCrossEntropy, kLinearCrossEntropy, kGatherShares, kReduceShares, kMatMulGradInput,
     kMatMulGradWeight, kBiasGrad, kRmsNormGradInput,
     kRmsNormGradWeight, kAttentionGrad, kGluGrad, kRouteGrad, kExpertMatMulGradInput,

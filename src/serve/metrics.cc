@@ -96,8 +96,13 @@ Metrics::Metrics(const std::string& prefix, const std::string& model)
 
 Metrics::~Metrics() = default;
 
-void Metrics::Add(const AnswerRecord& record) {
+void Metrics::Add(const AnswerRecord& record, const std::string& adapter) {
     Impl& m = *impl_;
+    if (!adapter.empty()) {
+        m.MakeCounter("lora_requests_total", "Requests that used a LoRA adapter, by its name.",
+                      {{"lora_name", adapter}})
+            .Increment();
+    }
     for (const engine::Ending& ending : record.endings) {
         const bool embedded = ending.finish == "embedding";
         const bool stopped = ending.finish == "eos" || ending.finish == "stop";

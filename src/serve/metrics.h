@@ -19,8 +19,8 @@ class Metrics {
     // prefix: "weft" or "vllm".
     Metrics(const std::string& prefix, const std::string& model);
     ~Metrics();
-    // A request has ended.
-    void Add(const AnswerRecord& record);
+    // A request has ended. adapter: the name of the LoRA adapter that it used, or none.
+    void Add(const AnswerRecord& record, const std::string& adapter = "");
     // A request was refused with that status.
     void AddRefused(int status);
     // All of it, with the engine's state of now.

@@ -46,7 +46,24 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     return server;
 }
 
+// Names of requests' models must tell the model and its adapters apart.
+Status Server::NameModels() {
+    served_.name = options_.name.empty() ? NameOfModel(options_.job.model) : options_.name;
+    served_.aliases = options_.aliases;
+    served_.aliases.push_back(options_.job.model);
+    for (const auto& [name, folder] : options_.job.adapters) {
+        if (served_.AdapterOf(name) == 0) {
+            return MakeError(ErrorCode::kUsage,
+                             "--lora {}={}: '{}' is the model's own name (see --name, --alias)",
+                             name, folder, name);
+        }
+        served_.adapters.push_back(name);
+    }
+    return {};
+}
+
 Status Server::Open() {
+    WEFT_TRY(NameModels());
     if (!options_.key_file.empty()) {
         WEFT_ASSIGN(keys_, KeyStore::Open(options_.key_file));
         options_.api.keys = keys_.get();
@@ -91,9 +108,6 @@ Status Server::ChooseOutputs() {
 
 Status Server::Describe() {
     served_.engine = engine_.get();
-    served_.name = options_.name.empty() ? NameOfModel(options_.job.model) : options_.name;
-    served_.aliases = options_.aliases;
-    served_.aliases.push_back(options_.job.model);
     served_.created_s = std::time(nullptr);
     served_.constraints = std::make_unique<Constraints>(engine_->tokenizer());
     for (int32_t id = 0; id < engine_->tokenizer().vocab_size(); ++id) {

@@ -67,6 +67,7 @@ class Server {
   private:
     explicit Server(ServerOptions options);
     Status Open();
+    Status NameModels();
     void Handle(std::shared_ptr<Exchange> exchange);
     void Watch();
     void Reload();

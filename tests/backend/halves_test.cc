@@ -184,7 +184,7 @@ TEST(Tails, FollowEachSum) {
     options.kv_pages = 1;
     const kernels::Kernels& kernels = kernels::KernelsFor(CpuLevel::kReference);
     Buffers buffers = AllocateBuffers(program, options, kernels).value();
-    const std::vector<Call> calls = Lower(program, options, kernels, 3, buffers).value();
+    const std::vector<Call> calls = Lower(program, options, kernels, 3, buffers).value().plain;
     int sums = 0, tails = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
         if (!std::holds_alternative<AllReduceCall>(calls[i].args)) {

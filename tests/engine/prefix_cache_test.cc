@@ -39,9 +39,9 @@ class Model {
         Reader reader{text, {}};
         const auto size = static_cast<int64_t>(text.size());
         const int64_t most = size - 1;
-        cache_.Extend(text, 0, most, reader.pages);
+        cache_.Extend(0, text, 0, most, reader.pages);
         const auto whole = static_cast<int64_t>(reader.pages.size());
-        const PrefixCache::Part part = cache_.FindPart(text, whole, most);
+        const PrefixCache::Part part = cache_.FindPart(0, text, whole, most);
         for (int64_t i = 0; i < whole; ++i) CheckPage(text, i, reader.pages[Index(i)], kPage);
         if (part.tokens > 0) CheckPage(text, whole, part.page, part.tokens);
         if (exact_) {
@@ -83,11 +83,11 @@ class Model {
             held_[page].assign(reader.text.begin(), reader.text.begin() + end);
         }
         const int64_t whole = size / kPage;
-        cache_.Insert(reader.text, std::span(reader.pages).first(Index(whole)));
+        cache_.Insert(0, reader.text, std::span(reader.pages).first(Index(whole)));
         if (whole * kPage < size) {
             // As its writer goes: first a part of the part.
-            cache_.InsertPart(First(reader.text, whole * kPage + 1), reader.pages.back());
-            cache_.InsertPart(reader.text, reader.pages.back());
+            cache_.InsertPart(0, First(reader.text, whole * kPage + 1), reader.pages.back());
+            cache_.InsertPart(0, reader.text, reader.pages.back());
         }
         told_.push_back(reader.text);
         for (const int32_t page : reader.pages) pool_.LetGo(page);

@@ -146,6 +146,18 @@ struct Touch {
         reads.push_back({a.cache.data, 1});
         Writes(a.out, a.heads * a.rank);
     }
+    // Rows of U as far as any adapter's rank goes.
+    void operator()(const kernels::AdaptDownArgs& a) {
+        Reads(a.x, a.x_stride);
+        if (a.u != nullptr) Writes(a.u, a.u_stride);
+        if (a.wide_u != nullptr) writes.push_back({a.wide_u, rows * a.u_stride * 8});
+    }
+    void operator()(const kernels::AdaptUpArgs& a) {
+        if (a.u != nullptr) Reads(a.u, a.u_stride);
+        if (a.wide_u != nullptr) reads.push_back({a.wide_u, rows * a.u_stride * 8});
+        if (a.y != nullptr) Writes(a.y, a.y_stride);
+        if (a.wide != nullptr) writes.push_back({a.wide, rows * a.y_stride * 8});
+    }
     template <typename Args>
     void operator()(const OfExperts<Args>& a) {
         reads.push_back({a.rows, 4});

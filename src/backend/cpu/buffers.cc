@@ -23,9 +23,21 @@ bool IsVectors(const program::Shape& shape) {
     return shape.rank == 1 || (shape.rank == 3 && shape[1] == 1);
 }
 
-int64_t WeightBytes(const program::Value& value, const kernels::Kernels& kernels) {
+std::vector<bool> FindAdapters(const program::Program& program) {
+    std::vector<bool> found(program.values.size());
+    for (const program::Op& op : program.ops) {
+        if (op.kind() != program::OpKind::kAdapt) continue;
+        for (size_t i = 1; i + 1 < op.inputs.size(); ++i) {
+            found[static_cast<size_t>(op.inputs[i])] = true;
+        }
+    }
+    return found;
+}
+
+int64_t WeightBytes(const program::Value& value, bool adapter, const kernels::Kernels& kernels) {
     const program::Shape& shape = value.shape;
     if (IsVectors(shape)) return shape.Elements(0, 0) * static_cast<int64_t>(sizeof(float));
+    if (adapter) return kernels::AdapterBytes(value.dtype, shape[0], shape[1]);
     if (shape.rank == 2) return kernels.packed_bytes(value.dtype, shape[0], shape[1]);
     return shape[0] * kernels::StackStride(kernels, value.dtype, shape[1], shape[2]);
 }
@@ -40,6 +52,7 @@ Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOp
     buffers.matrices.resize(count);
     buffers.stacks.resize(count);
     buffers.caches.resize(count);
+    buffers.is_adapter = FindAdapters(program);
     const auto plan_arena =
         options.overlap == Overlap::kNever ? program::PlanArena : program::PlanArenaInHalves;
     const program::ArenaPlan plan =
@@ -50,7 +63,7 @@ Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOp
     for (size_t i = 0; i < count; ++i) {
         const program::Value& value = program.values[i];
         if (value.storage == program::Storage::kWeight) {
-            offsets[i] = weights.Take(WeightBytes(value, kernels));
+            offsets[i] = weights.Take(WeightBytes(value, buffers.is_adapter[i], kernels));
         } else if (value.storage == program::Storage::kState) {
             offsets[i] = kv.Take(options.kv_pages * kPageTokens * value.shape[0] *
                                  RowBytes(value.dtype, value.shape[1]));

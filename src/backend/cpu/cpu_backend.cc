@@ -1,5 +1,6 @@
 #include "backend/cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -31,13 +32,10 @@ class CpuExecutable final : public Executable {
 
     Status Prepare() {
         WEFT_ASSIGN(buffers_, AllocateBuffers(program_, options_, kernels_));
-        WEFT_ASSIGN(calls_, Lower(program_, options_, kernels_, team_.size(), buffers_));
-        // An op may take several calls.
-        last_of_op_.assign(calls_.size(), true);
-        for (size_t i = 0; i + 1 < calls_.size(); ++i) {
-            last_of_op_[i] = calls_[i].op != calls_[i + 1].op;
-        }
-        if (options_.overlap != Overlap::kNever) region_ = FindHalves(calls_, kernels_);
+        WEFT_ASSIGN(CallLists lists,
+                    Lower(program_, options_, kernels_, team_.size(), buffers_));
+        Prepare(plain_, std::move(lists.plain));
+        Prepare(adapted_, std::move(lists.adapted));
         return {};
     }
 
@@ -57,9 +55,10 @@ class CpuExecutable final : public Executable {
     }
     std::span<const OpTiming> timings() const override { return timings_; }
     bool ends_with_exchange() const override {
-        const size_t count = calls_.size();
-        return count > 2 && std::holds_alternative<SendCall>(calls_[count - 2].args) &&
-               std::holds_alternative<RecvCall>(calls_[count - 1].args);
+        const std::vector<Call>& calls = plain_.calls;
+        const size_t count = calls.size();
+        return count > 2 && std::holds_alternative<SendCall>(calls[count - 2].args) &&
+               std::holds_alternative<RecvCall>(calls[count - 1].args);
     }
     std::span<const float> all_reduce_us() const override { return all_reduce_us_; }
     double waited_s() const override { return static_cast<double>(waited_ns_) * 1e-9; }
@@ -69,10 +68,27 @@ class CpuExecutable final : public Executable {
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
   private:
+    // The calls of a step, and what follows from them.
+    struct List {
+        std::vector<Call> calls;
+        std::vector<bool> last_of_op;
+        HalvesRegion region;
+    };
+    void Prepare(List& list, std::vector<Call> calls) const {
+        list.calls = std::move(calls);
+        // An op may take several calls.
+        list.last_of_op.assign(list.calls.size(), true);
+        for (size_t i = 0; i + 1 < list.calls.size(); ++i) {
+            list.last_of_op[i] = list.calls[i].op != list.calls[i + 1].op;
+        }
+        if (options_.overlap != Overlap::kNever) list.region = FindHalves(list.calls, kernels_);
+    }
+
     Status LoadVector(const program::Value& value, std::byte* out, const RowSource& source) const;
     Status LoadVectors(const program::Value& value, std::byte* out, const RowSource& source) const;
+    using Pack = decltype(kernels::Kernels::pack);
     Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
-                      const RowSource& source) const;
+                      const RowSource& source, Pack pack) const;
     Status CheckStep(const Step& step) const;
     void Bind(const Step& step);
     bool UsesHalves() const;
@@ -113,11 +129,12 @@ class CpuExecutable final : public Executable {
     const kernels::Kernels& kernels_;
     ThreadTeam& team_;
     Buffers buffers_;
-    std::vector<Call> calls_;
-    std::vector<Sequence> sequences_;
-    HalvesRegion region_;
+    List plain_, adapted_;
 
     // Of the step that runs.
+    List* list_ = &plain_;
+    std::vector<Sequence> sequences_;
+    std::vector<kernels::AdaptedRow> adapted_rows_;  // by adapter
     const Step* step_ = nullptr;
     Groups groups_;
     Status status_;
@@ -132,15 +149,15 @@ class CpuExecutable final : public Executable {
     bool checking_ = false;
     uint64_t checksum_ = 0;
     Probe probe_;
-    std::vector<bool> last_of_op_;
 
-    // Of a step that runs in halves: the calls of region_ for each, and the sum that is under way.
+    // Of a step that runs in halves: the region's calls for each, and the sum that is under way.
     bool in_halves_ = false;
     std::vector<Call> half_calls_[2];
     std::vector<Sequence> half_sequences_[2];
+    std::vector<kernels::AdaptedRow> half_adapted_[2];
     struct {
         const Call* call = nullptr;  // null: none
-        size_t index = 0;            // in calls_
+        size_t index = 0;            // in the list
         int64_t begin_ns = 0, end_ns = 0;
         Status status;
     } sum_;
@@ -154,11 +171,14 @@ Status CpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
     const size_t index = static_cast<size_t>(id);
     const program::Shape& shape = value.shape;
     if (shape.rank == 1) return LoadVector(value, buffers_.values[index], source);
-    if (shape.rank == 2) return LoadMatrix(buffers_.matrices[index], 0, source);
+    if (shape.rank == 2) {
+        const auto pack = buffers_.is_adapter[index] ? kernels::PackAdapter : kernels_.pack;
+        return LoadMatrix(buffers_.matrices[index], 0, source, pack);
+    }
     if (shape[1] == 1) return LoadVectors(value, buffers_.values[index], source);
     const kernels::PackedStack& stack = buffers_.stacks[index];
     for (int64_t i = 0; i < stack.count; ++i) {
-        WEFT_TRY(LoadMatrix(stack.Matrix(i), i * stack.rows, source));
+        WEFT_TRY(LoadMatrix(stack.Matrix(i), i * stack.rows, source, kernels_.pack));
     }
     return {};
 }
@@ -187,7 +207,7 @@ Status CpuExecutable::LoadVectors(const program::Value& value, std::byte* out,
 
 // first_row: of the weight, for the matrix's own first.
 Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
-                                 const RowSource& source) const {
+                                 const RowSource& source, Pack pack) const {
     const int64_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
     const int64_t strips =
         std::max<int64_t>(1, kLoadPieceBytes / (row_bytes * kernels::kStripRows));
@@ -197,7 +217,7 @@ Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix, int64_t fi
         const int64_t count = std::min(piece, matrix.rows - row);
         const std::span<std::byte> rows(raw.data(), static_cast<size_t>(count * row_bytes));
         WEFT_TRY(source(first_row + row, count, rows));
-        kernels_.pack(matrix, row, count, rows.data(), row_bytes);
+        pack(matrix, row, count, rows.data(), row_bytes);
     }
     return {};
 }
@@ -229,6 +249,7 @@ Status CpuExecutable::CheckStep(const Step& step) const {
         const int64_t end = sequence.position + sequence.row_count;
         WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
         WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * kPageTokens);
+        WEFT_CHECK(sequence.adapter >= 0);
         for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options_.kv_pages);
     }
     for (const auto& [from, to] : step.copies) {
@@ -242,6 +263,7 @@ Status CpuExecutable::CheckStep(const Step& step) const {
 struct StepBinder {
     const Step& step;
     std::span<const Sequence> sequences;
+    std::span<const kernels::AdaptedRow> adapted;
     int64_t rows;
 
     void operator()(kernels::PrepareArgs& a) const { a.rows = rows; }
@@ -272,6 +294,11 @@ struct StepBinder {
     void operator()(kernels::PickColumnsArgs& a) const { a.rows = rows; }
     void operator()(kernels::LatentWriteArgs& a) const { a.sequences = sequences; }
     void operator()(kernels::LatentAttentionArgs& a) const { a.sequences = sequences; }
+    void operator()(kernels::AdaptDownArgs& a) const { a.rows = adapted; }
+    void operator()(kernels::AdaptUpArgs& a) const {
+        a.rows = adapted;
+        a.all_rows = rows;
+    }
     template <typename Args>
     void operator()(OfExperts<Args>&) const {}
     void operator()(AddCall& a) const { a.add.count = rows * a.cols; }
@@ -287,12 +314,19 @@ struct StepBinder {
 
 void CpuExecutable::Bind(const Step& step) {
     sequences_.clear();
+    adapted_rows_.clear();
     for (const StepSequence& s : step.sequences) {
         sequences_.push_back({s.row_begin, s.row_count, s.position, s.pages});
+        for (int32_t i = 0; s.adapter != 0 && i < s.row_count; ++i) {
+            adapted_rows_.push_back({s.row_begin + i, s.adapter});
+        }
     }
-    for (Call& call : calls_) {
+    std::ranges::stable_sort(adapted_rows_, {}, &kernels::AdaptedRow::adapter);
+    list_ = adapted_rows_.empty() || adapted_.calls.empty() ? &plain_ : &adapted_;
+    for (Call& call : list_->calls) {
         const size_t rows = call.per_output ? step.output_rows.size() : step.tokens.size();
-        std::visit(StepBinder{step, sequences_, static_cast<int64_t>(rows) * call.row_factor},
+        std::visit(StepBinder{step, sequences_, adapted_rows_,
+                              static_cast<int64_t>(rows) * call.row_factor},
                    call.args);
     }
     in_halves_ = UsesHalves();
@@ -340,6 +374,12 @@ struct CallRunner {
     void operator()(const kernels::LatentAttentionArgs& a) const {
         kernels::LatentAttentionFor(kernels.level)(a, part, parts);
     }
+    void operator()(const kernels::AdaptDownArgs& a) const {
+        kernels::AdaptKernelsFor(kernels.level).down(a, part, parts);
+    }
+    void operator()(const kernels::AdaptUpArgs& a) const {
+        kernels::AdaptKernelsFor(kernels.level).up(a, part, parts);
+    }
     template <typename Args>
     void operator()(const OfExperts<Args>& a) const {
         Args args = a.args;
@@ -362,10 +402,10 @@ struct CallRunner {
 
 bool CpuExecutable::UsesHalves() const {
     const auto rows = static_cast<int64_t>(step_->tokens.size());
-    if (region_.sums.empty() || groups_.tensor == nullptr || probe_ || rows < 2) return false;
+    if (list_->region.sums.empty() || groups_.tensor == nullptr || probe_ || rows < 2) return false;
     if (groups_.tensor->size() == 1) return false;
     if (options_.overlap == Overlap::kAlways) return true;
-    const auto& sum = std::get<AllReduceCall>(calls_[region_.sums[0]].args);
+    const auto& sum = std::get<AllReduceCall>(list_->calls[list_->region.sums[0]].args);
     const int64_t bytes =
         rows * sum.cols *
         static_cast<int64_t>(sum.wide != nullptr ? sizeof(double) : sizeof(float));
@@ -380,17 +420,22 @@ void CpuExecutable::BindHalves() {
         const int64_t begin = half == 0 ? 0 : middle;
         const int64_t count = half == 0 ? middle : rows - middle;
         CutSequences(sequences_, begin, count, half_sequences_[half]);
+        half_adapted_[half] = adapted_rows_;
+        std::erase_if(half_adapted_[half], [&](const kernels::AdaptedRow& row) {
+            return row.row < begin || row.row >= begin + count;
+        });
         std::vector<Call>& calls = half_calls_[half];
-        calls.assign(calls_.begin() + static_cast<ptrdiff_t>(region_.begin),
-                     calls_.begin() + static_cast<ptrdiff_t>(region_.end));
+        calls.assign(list_->calls.begin() + static_cast<ptrdiff_t>(list_->region.begin),
+                     list_->calls.begin() + static_cast<ptrdiff_t>(list_->region.end));
         for (Call& call : calls) {
-            WEFT_CHECK(ShiftRows(call, begin, count, half_sequences_[half], kernels_));
+            WEFT_CHECK(ShiftRows(call, begin, count, half_sequences_[half], kernels_,
+                                 half_adapted_[half]));
         }
     }
 }
 
 void CpuExecutable::RunPart(int part) {
-    const size_t all = calls_.size();
+    const size_t all = list_->calls.size();
     switch (step_->part) {
         case StepPart::kWhole: RunComputing(all, part); break;
         case StepPart::kCompute: RunComputing(all - 2, part); break;
@@ -418,15 +463,15 @@ void CpuExecutable::RunComputing(size_t end, int part) {
     CopyPages(part);
     if (!in_halves_) {
         RunCalls(0, end, part);
-    } else if (RunCalls(0, region_.begin, part) && RunHalves(part)) {
-        RunCalls(region_.end, end, part);
+    } else if (RunCalls(0, list_->region.begin, part) && RunHalves(part)) {
+        RunCalls(list_->region.end, end, part);
     }
 }
 
 bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
     const bool no_outputs = step_->output_rows.empty();
     for (size_t i = begin; i < end; ++i) {
-        Call& call = calls_[i];
+        Call& call = list_->calls[i];
         if (call.barrier) {
             team_.Barrier();
             if (failed_call_.load(std::memory_order_relaxed) < i) return false;
@@ -434,7 +479,7 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         if (call.per_output && no_outputs) continue;
         const size_t tail = TailOf(call);
         if (part == 0 || tail == 0) RunTimed(i, part, team_.size());
-        if (probe_ && last_of_op_[i]) {
+        if (probe_ && list_->last_of_op[i]) {
             team_.Barrier();
             if (failed_call_.load(std::memory_order_relaxed) <= i) return false;
             if (part == 0) ShowToProbe(call);
@@ -458,7 +503,7 @@ size_t CpuExecutable::TailOf(const Call& call) const {
 void CpuExecutable::RunTimed(size_t index, int part, int parts) {
     const int64_t begin_ns = tracing_ && part == 0 ? NowNs() : 0;
     RunCall(index, part, parts);
-    if (part == 0) Done(calls_[index], begin_ns);
+    if (part == 0) Done(list_->calls[index], begin_ns);
 }
 
 void CpuExecutable::Done(const Call& call, int64_t begin_ns) {
@@ -470,7 +515,7 @@ void CpuExecutable::Done(const Call& call, int64_t begin_ns) {
 
 // Items are segments of halves, in the order 0a 0b 1a 1b ...
 bool CpuExecutable::RunHalves(int part) {
-    const size_t items = 2 * (region_.sums.size() + 1);
+    const size_t items = 2 * (list_->region.sums.size() + 1);
     for (size_t item = 0; item < items; ++item) {
         if (!MeetBetweenHalves(item, part)) return false;
         RunSegment(item, part);
@@ -492,11 +537,11 @@ bool CpuExecutable::MeetBetweenHalves(size_t item, int part) {
 
 void CpuExecutable::RunSegment(size_t item, int part) {
     const size_t segment = item / 2;
-    const std::vector<size_t>& sums = region_.sums;
-    const size_t begin = segment == 0 ? region_.begin : sums[segment - 1] + 1;
-    const size_t end = segment == sums.size() ? region_.end : sums[segment];
+    const std::vector<size_t>& sums = list_->region.sums;
+    const size_t begin = segment == 0 ? list_->region.begin : sums[segment - 1] + 1;
+    const size_t end = segment == sums.size() ? list_->region.end : sums[segment];
     for (size_t i = begin; i < end; ++i) {
-        const Call& call = half_calls_[item % 2][i - region_.begin];
+        const Call& call = half_calls_[item % 2][i - list_->region.begin];
         if (call.barrier && i > begin) team_.Barrier();
         const int64_t begin_ns = tracing_ && part == 0 ? NowNs() : 0;
         std::visit(CallRunner{kernels_, part, team_.size()}, call.args);
@@ -505,9 +550,9 @@ void CpuExecutable::RunSegment(size_t item, int part) {
 }
 
 void CpuExecutable::StartSum(size_t item) {
-    if (item / 2 == region_.sums.size()) return;  // the last segments end without one
-    sum_.index = region_.sums[item / 2];
-    sum_.call = &half_calls_[item % 2][sum_.index - region_.begin];
+    if (item / 2 == list_->region.sums.size()) return;  // the last segments end without one
+    sum_.index = list_->region.sums[item / 2];
+    sum_.call = &half_calls_[item % 2][sum_.index - list_->region.begin];
     side_.Start([this] {
         net::OpTag tag = Tag(*sum_.call, "all_reduce");
         tag.aside = true;
@@ -535,7 +580,7 @@ void CpuExecutable::FinishSum() {
 }
 
 void CpuExecutable::RunCall(size_t index, int part, int parts) {
-    Call& call = calls_[index];
+    Call& call = list_->calls[index];
     std::visit(CallRunner{kernels_, part, parts}, call.args);
     if (part != 0 || !Communicates(call)) return;
     if (Status status = Communicate(call); !status.ok()) {

@@ -14,6 +14,7 @@ struct RowShift {
     int64_t begin, count, factor;
     std::span<const Sequence> sequences;
     const kernels::Kernels& kernels;
+    std::span<const kernels::AdaptedRow> adapted;
 
     // Moves on where there is something to move.
     template <typename T>
@@ -153,6 +154,15 @@ struct RowShift {
         a.sequences = sequences;
         return true;
     }
+    // These, by the rows that use an adapter.
+    bool operator()(kernels::AdaptDownArgs& a) const {
+        a.rows = adapted;
+        return true;
+    }
+    bool operator()(kernels::AdaptUpArgs& a) const {
+        a.rows = adapted;
+        return a.y == nullptr || a.wide == nullptr;
+    }
     bool operator()(kernels::AddBiasArgs& a) const { return EachValue(a); }
     bool operator()(kernels::ScaleArgs& a) const { return EachValue(a); }
     bool operator()(kernels::SoftCapArgs& a) const { return EachValue(a); }
@@ -200,8 +210,9 @@ HalvesRegion FindHalves(const std::vector<Call>& calls, const kernels::Kernels& 
 }
 
 bool ShiftRows(Call& call, int64_t begin, int64_t count, std::span<const Sequence> sequences,
-               const kernels::Kernels& kernels) {
-    return std::visit(RowShift{begin, count, call.row_factor, sequences, kernels}, call.args);
+               const kernels::Kernels& kernels, std::span<const kernels::AdaptedRow> adapted) {
+    return std::visit(RowShift{begin, count, call.row_factor, sequences, kernels, adapted},
+                      call.args);
 }
 
 void CutSequences(std::span<const Sequence> sequences, int64_t begin, int64_t count,

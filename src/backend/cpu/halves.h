@@ -32,9 +32,11 @@ struct HalvesRegion {
 HalvesRegion FindHalves(const std::vector<Call>& calls, const kernels::Kernels& kernels);
 
 // Of a call that is bound to a step's rows, leaves rows [begin, begin + count). `sequences` are
-// those of these rows. False: this kind of call can't be cut.
+// those of these rows, `adapted` those of these that use an adapter. False: this kind of call can't
+// be cut.
 bool ShiftRows(Call& call, int64_t begin, int64_t count,
-               std::span<const kernels::Sequence> sequences, const kernels::Kernels& kernels);
+               std::span<const kernels::Sequence> sequences, const kernels::Kernels& kernels,
+               std::span<const kernels::AdaptedRow> adapted = {});
 
 // The parts of `sequences` whose rows lie in [begin, begin + count).
 void CutSequences(std::span<const kernels::Sequence> sequences, int64_t begin, int64_t count,

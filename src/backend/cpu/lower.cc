@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 namespace weft::backend {
 namespace {
@@ -21,24 +23,40 @@ class Lowerer {
           threads_(threads),
           buffers_(buffers) {}
 
-    Result<std::vector<Call>> Run() {
+    Result<CallLists> Run() {
         WEFT_TRY(AllocateScratch());
-        for (size_t i = 0; i < program_.ops.size(); ++i) {
-            op_ = static_cast<int32_t>(i);
-            WEFT_TRY(LowerOp(program_.ops[i]));
-        }
-        PlaceBarriers(calls_, options_, kernels_);
-        PlaceTails(calls_);
-        return std::move(calls_);
+        CallLists lists;
+        WEFT_ASSIGN(lists.plain, RunAll());
+        adapts_ = std::ranges::any_of(
+            program_.ops, [](const auto& op) { return op.kind() == OpKind::kAdapt; });
+        if (!adapts_) return lists;
+        WEFT_ASSIGN(lists.adapted, RunAll());
+        return lists;
     }
 
   private:
+    Result<std::vector<Call>> RunAll() {
+        std::ranges::fill(prepared_value_, program::kNoValue);
+        planned_ids_ = program::kNoValue;
+        tables_made_.clear();
+        for (size_t i = 0; i < program_.ops.size(); ++i) {
+            op_ = static_cast<int32_t>(i);
+            if (program_.ops[i].kind() != OpKind::kAdapt) TakeUps();
+            WEFT_TRY(LowerOp(program_.ops[i]));
+        }
+        TakeUps();
+        PlaceBarriers(calls_, options_, kernels_);
+        PlaceTails(calls_);
+        return std::exchange(calls_, {});
+    }
+
     // What of the scratch memory the ops need, at the most.
     struct Needs {
         int64_t prepared = 0;   // bytes of one buffer of prepared activations
         int64_t attention = 0;  // floats a thread
         int64_t rotary = 0;
         int64_t slots = 0, experts = 0, group = 0, wide = 0;  // of mixtures of experts
+        int64_t adapts = 0, adapter_rank = 0, adapted = 0;    // Adapt ops that follow one another
     };
 
     Needs NeedsOf() {
@@ -49,8 +67,17 @@ class Lowerer {
             const int64_t cols = Cols(WeightOf(op));
             if (Prepares(op)) raise(needs.prepared, rows * times * kernels_.prepared_bytes(cols));
         };
+        int64_t adapts = 0;
         for (const program::Op& op : program_.ops) {
-            if (op.kind() == OpKind::kMatMul) {
+            adapts = op.kind() == OpKind::kAdapt ? adapts + 1 : 0;
+            raise(needs.adapts, adapts);
+            if (op.kind() == OpKind::kAdapt) {
+                raise(needs.adapter_rank, AdapterStride(op));
+                if (IsSegmentedHere(op)) {
+                    raise(needs.adapted, rows * Cols(op.outputs[0]));
+                    segmented_.insert(op.outputs[0]);
+                }
+            } else if (op.kind() == OpKind::kMatMul) {
                 prepares(op, 1);
             } else if (op.kind() == OpKind::kAttention) {
                 const auto& a = op.as<program::Attention>();
@@ -96,6 +123,10 @@ class Lowerer {
         const int64_t group = take(group_scratch_bytes_ * threads_);
         const int64_t begin = take((needs.experts + 1) * 4), slots = take(needs.slots * 4);
         const int64_t wide = take(needs.wide * 8);
+        const int64_t rows = std::max(options_.max_tokens, options_.max_outputs);
+        adapter_u_bytes_ = Align(rows * needs.adapter_rank * 8);
+        const int64_t adapter_u = take(adapter_u_bytes_ * needs.adapts);
+        const int64_t adapted = take(needs.adapted * 8);
         std::vector<int64_t> tables;
         for (size_t i = 0; i < tables_.size(); ++i) {
             tables.push_back(take(needs.rotary * options_.max_tokens * 4));
@@ -108,6 +139,8 @@ class Lowerer {
         plan_.begin = reinterpret_cast<int32_t*>(data + begin);
         plan_.slots = reinterpret_cast<int32_t*>(data + slots);
         wide_ = reinterpret_cast<double*>(data + wide);
+        adapter_u_ = data + adapter_u;
+        adapted_ = reinterpret_cast<double*>(data + adapted);
         size_t next = 0;
         for (auto& [frequencies, table] : tables_) {
             table = reinterpret_cast<float*>(data + tables[next++]);
@@ -158,6 +191,7 @@ class Lowerer {
             case OpKind::kHeadMatMul: return LowerHeadMatMul(op);
             case OpKind::kPickColumns: return LowerPickColumns(op);
             case OpKind::kLatentAttention: return LowerLatentAttention(op);
+            case OpKind::kAdapt: return LowerAdapt(op);
             case OpKind::kZero:
             case OpKind::kSliceColumns:
             case OpKind::kPadColumns:
@@ -250,12 +284,70 @@ class Lowerer {
         args.segment_cols = op.as<program::MatMul>().segment_cols;
         if (IsWide(op.outputs[0])) {
             args.wide = Doubles(op.outputs[0]);
+        } else if (adapts_ && segmented_.contains(op.outputs[0])) {
+            args.wide = adapted_;  // LowerAdapt rounds it
         } else {
             args.y = Floats(op.outputs[0]);
         }
         args.y_stride = Cols(op.outputs[0]);
         Push(args, op.outputs[0]);
         return {};
+    }
+
+    // A sum over columns that is no sum over ranks: it is rounded here, behind the adapters, as it
+    // is behind the all-reduce where there are several ranks.
+    bool IsSegmentedHere(const program::Op& op) const {
+        return op.as<program::Adapt>().segment_cols != 0 && !IsWide(op.outputs[0]);
+    }
+    int64_t AdapterStride(const program::Op& op) const {
+        int64_t rank = 0;
+        const auto& a = op.as<program::Adapt>();
+        for (size_t i = 0; i < a.adapters.size(); ++i) {
+            rank = std::max(rank, program_.value(a.A(op.inputs, i)).shape[0]);
+        }
+        return (rank + kernels::kStripRows - 1) / kernels::kStripRows * kernels::kStripRows;
+    }
+
+    // Two calls. The second ones of ops that follow one another (Q, K and V) are made together, so
+    // that the team meets once for all of them.
+    Status LowerAdapt(const program::Op& op) {
+        if (!adapts_) return {};
+        const auto& a = op.as<program::Adapt>();
+        std::vector<kernels::AdapterPair>& pairs = buffers_.pairs.emplace_back();
+        for (size_t i = 0; i < a.adapters.size(); ++i) {
+            pairs.push_back({a.adapters[i], buffers_.matrices[Index(a.A(op.inputs, i))],
+                             buffers_.matrices[Index(a.B(op.inputs, i))]});
+        }
+        const bool wide = a.segment_cols != 0;
+        std::byte* u = adapter_u_ + static_cast<int64_t>(ups_.size()) * adapter_u_bytes_;
+        kernels::AdaptDownArgs down;
+        kernels::AdaptUpArgs up;
+        down.pairs = up.pairs = pairs;
+        down.x = Floats(op.inputs[0]);
+        down.x_stride = Cols(op.inputs[0]);
+        down.segment_cols = a.segment_cols;
+        down.u_stride = up.u_stride = AdapterStride(op);
+        if (wide) {
+            up.wide_u = down.wide_u = reinterpret_cast<double*>(u);
+            up.wide = IsWide(op.outputs[0]) ? Doubles(op.outputs[0]) : adapted_;
+        } else {
+            up.u = down.u = reinterpret_cast<float*>(u);
+        }
+        if (!IsWide(op.outputs[0])) up.y = Floats(op.outputs[0]);
+        up.y_stride = up.cols = Cols(op.outputs[0]);
+        Push(down, op.outputs[0]);
+        ups_.push_back({up, op_, op.outputs[0]});
+        return {};
+    }
+
+    void TakeUps() {
+        const int32_t op = op_;
+        for (const Up& up : ups_) {
+            op_ = up.op;
+            Push(up.args, up.rows_like);
+        }
+        op_ = op;
+        ups_.clear();
     }
 
     // One prepared form of x: made once for all the MatMuls in a row that read x.
@@ -663,13 +755,24 @@ class Lowerer {
     kernels::PlanExpertsArgs planned_;  // what plan_ holds
     ValueId planned_ids_ = program::kNoValue;
     double* wide_ = nullptr;
+    struct Up {
+        kernels::AdaptUpArgs args;
+        int32_t op;
+        ValueId rows_like;
+    };
+    bool adapts_ = false;           // this list has the Adapt ops
+    std::vector<Up> ups_;           // of those at hand
+    std::set<ValueId> segmented_;   // what their products write as float64, to be rounded by them
+    std::byte* adapter_u_ = nullptr;
+    int64_t adapter_u_bytes_ = 0;
+    double* adapted_ = nullptr;
     std::map<Angles, float*> tables_;
     std::vector<float*> tables_made_;
 };
 
 }  // namespace
 
-Result<std::vector<Call>> Lower(const program::Program& program, const CompileOptions& options,
+Result<CallLists> Lower(const program::Program& program, const CompileOptions& options,
                                 const kernels::Kernels& kernels, int threads, Buffers& buffers) {
     return Lowerer(program, options, kernels, threads, buffers).Run();
 }

@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/memory.h"
+#include "kernels/adapt.h"
 #include "kernels/experts.h"
 #include "kernels/kernels.h"
 #include "kernels/latent.h"
@@ -66,7 +67,8 @@ using CallArgs =
                  kernels::AddBiasArgs, kernels::ScaleArgs, kernels::SoftCapArgs, kernels::RouteArgs,
                  kernels::PlanExpertsArgs, kernels::ExpertMatMulArgs, kernels::ExpertSumArgs,
                  kernels::HeadMatMulArgs, kernels::GateRowsArgs, kernels::PickColumnsArgs,
-                 kernels::LatentWriteArgs, kernels::LatentAttentionArgs,
+                 kernels::LatentWriteArgs, kernels::LatentAttentionArgs, kernels::AdaptDownArgs,
+                 kernels::AdaptUpArgs,
                  OfExperts<kernels::PrepareArgs>, OfExperts<kernels::GluArgs>, AddCall,
                  SelectRowsCall, AllReduceCall, AllGatherCall, SendCall, RecvCall>;
 
@@ -91,6 +93,8 @@ struct Buffers {
     std::vector<kernels::PackedMatrix> matrices;  // by ValueId: rank-2 weights
     std::vector<kernels::PackedStack> stacks;     // by ValueId: rank-3 weights
     std::vector<kernels::KvCache> caches;         // by ValueId: KV states
+    std::vector<bool> is_adapter;                 // by ValueId: matrices that Adapt ops read
+    std::vector<std::vector<kernels::AdapterPair>> pairs;  // of each Adapt op that was lowered
     Memory weights, kv, arena, scratch;
 };
 
@@ -98,9 +102,15 @@ struct Buffers {
 Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOptions& options,
                                 const kernels::Kernels& kernels);
 
-// The call list, in the Program's order, with barriers; allocates buffers.scratch (RoPE tables,
-// prepared activations, attention scratch). kUnsupported for ops this backend does not run.
-Result<std::vector<Call>> Lower(const program::Program& program, const CompileOptions& options,
+// What a step runs: one of two lists, each in the Program's order, with barriers.
+struct CallLists {
+    std::vector<Call> plain;    // no row of the step uses an adapter: Adapt ops are left out
+    std::vector<Call> adapted;  // empty where the Program has no Adapt op
+};
+
+// Allocates buffers.scratch (RoPE tables, prepared activations, attention scratch). kUnsupported
+// for ops this backend does not run.
+Result<CallLists> Lower(const program::Program& program, const CompileOptions& options,
                                 const kernels::Kernels& kernels, int threads, Buffers& buffers);
 
 // Sets `barrier` on every call that touches what another since the last barrier wrote, or writes

@@ -103,6 +103,7 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
     const cluster::ClusterOptions& options, Job job, const BatchOptions& batch,
     std::unique_ptr<formats::Tokenizer> tokenizer) {
     WEFT_TRY(cluster::CheckOptions(options));
+    WEFT_TRY(CheckAdapters(job));
     if (job.ctx == 0) {
         WEFT_ASSIGN(const auto source, formats::OpenModel(job.model));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
@@ -171,6 +172,10 @@ Status BatchEngine::Check(const BatchRequest& request) const {
         return MakeError(ErrorCode::kUnsupported,
                          "this server makes embeddings only: start one without --embeddings");
     }
+    const auto adapters = static_cast<int64_t>(job_.adapters.size());
+    if (request.adapter < 0 || request.adapter > adapters) {
+        return MakeError(ErrorCode::kUsage, "adapter {}: there are {}", request.adapter, adapters);
+    }
     if (request.prompt.empty()) {
         return MakeError(ErrorCode::kUsage, "the prompt has no tokens: give some text");
     }
@@ -208,6 +213,7 @@ Result<int64_t> BatchEngine::Submit(BatchRequest request, std::shared_ptr<Listen
     sequence.key = active->request.key;
     sequence.priority = active->request.priority;
     sequence.weight = active->request.weight;
+    sequence.adapter = active->request.adapter;
     const auto pooling = active->request.pooling;
     // Of a page from the cache no hidden states are known.
     sequence.cached = active->request.cached && pooling.value_or(Pooling::kLast) == Pooling::kLast;

@@ -62,13 +62,14 @@ struct BatchRequest {
     int priority = 0;
     double weight = 1;
     bool cached = true;
+    int32_t adapter = 0;        // of the job's, from 1; 0: the model alone
     bool show_special = false;  // special tokens are text, too
     // What the answer must look like; it ends where nothing more may follow. With `constrain_after`
     // only what comes after that text has to.
     std::optional<formats::Matcher> matcher{};
     std::string constrain_after{};
-    // An embedding of the prompt in place of an answer: only `prompt`, `key`, `priority`, `weight`
-    // and `cached` count.
+    // An embedding of the prompt in place of an answer: only `prompt`, `adapter`, `key`,
+    // `priority`, `weight` and `cached` count.
     std::optional<Pooling> pooling{};
     // Part of something that was begun before Drain: it may still come.
     bool goes_on = false;

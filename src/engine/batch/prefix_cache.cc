@@ -37,7 +37,7 @@ struct PrefixCache::Node {
 };
 
 PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens)
-    : pool_(pool), page_tokens_(page_tokens), root_(std::make_unique<Node>()) {}
+    : pool_(pool), page_tokens_(page_tokens) {}
 
 PrefixCache::~PrefixCache() {
     Clear();
@@ -53,9 +53,16 @@ PrefixCache::Node* PrefixCache::Find(Node* parent, std::span<const int32_t> bloc
     return it == parent->children.end() ? nullptr : it->second.get();
 }
 
+PrefixCache::Node* PrefixCache::Root(int32_t adapter) {
+    std::unique_ptr<Node>& root = roots_[adapter];
+    if (root == nullptr) root = std::make_unique<Node>();
+    return root.get();
+}
+
 // The node of the first `count` pages; null where not all of them are known.
-PrefixCache::Node* PrefixCache::Walk(std::span<const int32_t> tokens, int64_t count) {
-    Node* node = root_.get();
+PrefixCache::Node* PrefixCache::Walk(int32_t adapter, std::span<const int32_t> tokens,
+                                     int64_t count) {
+    Node* node = Root(adapter);
     for (int64_t i = 0; i < count && node != nullptr; ++i) node = Find(node, Block(tokens, i));
     return node;
 }
@@ -67,10 +74,10 @@ void PrefixCache::Touch(Node* node) {
     if (leaf) leaves_.insert({node->used, node});
 }
 
-void PrefixCache::Extend(std::span<const int32_t> tokens, int64_t had, int64_t most,
-                         std::vector<int32_t>& pages) {
+void PrefixCache::Extend(int32_t adapter, std::span<const int32_t> tokens, int64_t had,
+                         int64_t most, std::vector<int32_t>& pages) {
     const int64_t last = std::min(most, static_cast<int64_t>(tokens.size())) / page_tokens_;
-    Node* node = had < last ? Walk(tokens, had) : nullptr;
+    Node* node = had < last ? Walk(adapter, tokens, had) : nullptr;
     for (int64_t i = had; i < last && node != nullptr; ++i) {
         node = Find(node, Block(tokens, i));
         if (node == nullptr) return;
@@ -80,12 +87,12 @@ void PrefixCache::Extend(std::span<const int32_t> tokens, int64_t had, int64_t m
     }
 }
 
-PrefixCache::Part PrefixCache::FindPart(std::span<const int32_t> tokens, int64_t had,
-                                        int64_t most) {
+PrefixCache::Part PrefixCache::FindPart(int32_t adapter, std::span<const int32_t> tokens,
+                                        int64_t had, int64_t most) {
     const int64_t begin = had * page_tokens_;
     const int64_t end = std::min({most, static_cast<int64_t>(tokens.size()), begin + page_tokens_});
     if (begin >= end) return {};
-    Node* parent = Walk(tokens, had);
+    Node* parent = Walk(adapter, tokens, had);
     if (parent == nullptr) return {};
     const auto rest = tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
     Part best;
@@ -110,7 +117,8 @@ PrefixCache::Node* PrefixCache::Make(Node* parent, std::span<const int32_t> bloc
     if (after != parent->children.begin() && BeginsWith(block, std::prev(after)->first)) {
         Remove(std::prev(after)->second.get());
     }
-    if (parent != root_.get() && parent->children.empty()) leaves_.erase({parent->used, parent});
+    const bool was_leaf = parent->parent != nullptr && parent->children.empty();
+    if (was_leaf) leaves_.erase({parent->used, parent});
     const auto [it, added] = parent->children.emplace(std::vector(block.begin(), block.end()),
                                                       std::make_unique<Node>());
     WEFT_CHECK(added);
@@ -125,8 +133,9 @@ PrefixCache::Node* PrefixCache::Make(Node* parent, std::span<const int32_t> bloc
     return node;
 }
 
-void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<int32_t> pages) {
-    Node* node = root_.get();
+void PrefixCache::Insert(int32_t adapter, std::span<const int32_t> tokens,
+                         std::span<int32_t> pages) {
+    Node* node = Root(adapter);
     for (size_t i = 0; i < pages.size(); ++i) {
         const auto block = Block(tokens, static_cast<int64_t>(i));
         Node* next = Find(node, block);
@@ -141,10 +150,10 @@ void PrefixCache::Insert(std::span<const int32_t> tokens, std::span<int32_t> pag
     }
 }
 
-void PrefixCache::InsertPart(std::span<const int32_t> tokens, int32_t page) {
+void PrefixCache::InsertPart(int32_t adapter, std::span<const int32_t> tokens, int32_t page) {
     const auto size = static_cast<int64_t>(tokens.size());
     const int64_t whole = size / page_tokens_;
-    Node* parent = Walk(tokens, whole);
+    Node* parent = Walk(adapter, tokens, whole);
     const auto rest = tokens.subspan(static_cast<size_t>(whole * page_tokens_));
     if (parent == nullptr || rest.empty()) return;
     const auto after = parent->children.lower_bound(rest);
@@ -159,7 +168,8 @@ void PrefixCache::Remove(Node* leaf) {
     --pages_;
     Node* parent = leaf->parent;
     parent->children.erase(leaf->self);
-    if (parent != root_.get() && parent->children.empty()) leaves_.insert({parent->used, parent});
+    const bool is_leaf = parent->parent != nullptr && parent->children.empty();
+    if (is_leaf) leaves_.insert({parent->used, parent});
 }
 
 void PrefixCache::Evict(int64_t wanted) {

@@ -3,7 +3,8 @@
 // A radix tree whose edges are pages of tokens: a node stands for the text from the beginning to
 // the end of its page, and holds the page. KV rows depend on the tokens before them and on nothing
 // else, to the bit (rows do not depend on the other rows of a step), so that a page may serve any
-// sequence that begins with the same tokens. Whole pages are shared. Of a page that agrees with a
+// sequence that begins with the same tokens and uses the same LoRA adapter: each of these (0: none)
+// has a tree of its own. Whole pages are shared. Of a page that agrees with a
 // text for a while only, or is not full, the beginning can be copied; so pages that are not full
 // are leaves, and nobody's text but that of the one who may go on writing behind it.
 // Children of a node stand in the order of their tokens, none the beginning of another: the one
@@ -16,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -34,7 +36,7 @@ class PrefixCache {
 
     // Adds to `pages` what is known of `tokens` behind their first `had` pages, in whole pages and
     // as far as `most` tokens in all; each is held for the caller.
-    void Extend(std::span<const int32_t> tokens, int64_t had, int64_t most,
+    void Extend(int32_t adapter, std::span<const int32_t> tokens, int64_t had, int64_t most,
                 std::vector<int32_t>& pages);
     // The page that agrees longest with what follows the first `had` pages of `tokens`, as far as
     // `most` tokens in all. Not held.
@@ -42,13 +44,13 @@ class PrefixCache {
         int32_t page = -1;
         int64_t tokens = 0;  // that agree; 0: there is none
     };
-    Part FindPart(std::span<const int32_t> tokens, int64_t had, int64_t most);
+    Part FindPart(int32_t adapter, std::span<const int32_t> tokens, int64_t had, int64_t most);
     // The first `pages` hold whole pages of `tokens`: they become known. Where the same text is
     // known already, the sequence gets the known page in place of its own, which has the same bits.
-    void Insert(std::span<const int32_t> tokens, std::span<int32_t> pages);
+    void Insert(int32_t adapter, std::span<const int32_t> tokens, std::span<int32_t> pages);
     // `page` holds what is left of `tokens` behind the whole pages, which are known. Its holder may
     // go on writing behind that.
-    void InsertPart(std::span<const int32_t> tokens, int32_t page);
+    void InsertPart(int32_t adapter, std::span<const int32_t> tokens, int32_t page);
     // Gives up idle pages until `wanted` pages of the pool are free, or none is idle.
     void Evict(int64_t wanted);
     // Forgets everything: the pages' bytes are gone.
@@ -60,7 +62,8 @@ class PrefixCache {
     struct Node;
     using Leaf = std::pair<int64_t, Node*>;  // last use first
     static Node* Find(Node* parent, std::span<const int32_t> block);
-    Node* Walk(std::span<const int32_t> tokens, int64_t count);
+    Node* Root(int32_t adapter);
+    Node* Walk(int32_t adapter, std::span<const int32_t> tokens, int64_t count);
     Node* Make(Node* parent, std::span<const int32_t> block, int32_t page);
     void Touch(Node* node);
     void Remove(Node* leaf);
@@ -70,7 +73,7 @@ class PrefixCache {
     int64_t page_tokens_;
     int64_t pages_ = 0;
     int64_t clock_ = 0;
-    std::unique_ptr<Node> root_;
+    std::map<int32_t, std::unique_ptr<Node>> roots_;  // by adapter
     std::set<Leaf> leaves_;
 };
 

@@ -52,6 +52,7 @@ struct Sequence {
     double weight = 1;            // of the key
     bool cached = true;           // may take pages from the prefix cache, and leaves its own there
     std::vector<int32_t> draft{};  // guesses of what follows `tokens`
+    int32_t adapter = 0;          // of the job's, from 1; 0: none
 
     // The scheduler's own.
     int64_t computed = 0;    // tokens with KV rows; those that `copy` brings are among them

@@ -37,12 +37,23 @@ void SendError(Exchange& exchange, const ApiError& error) {
     exchange.Send(error.status, std::move(headers), ErrorFor(exchange, error));
 }
 
-Json ModelJson(const Served& served) {
-    return {{"id", served.name},
-            {"object", "model"},
-            {"created", served.created_s},
-            {"owned_by", "weft"},
-            {"max_model_len", served.engine->context()}};
+Json ModelJson(const Served& served, int32_t adapter) {
+    Json model{{"id", served.NameOf(adapter)},
+               {"object", "model"},
+               {"created", served.created_s},
+               {"owned_by", "weft"},
+               {"max_model_len", served.engine->context()}};
+    if (adapter != 0) model["parent"] = served.name;
+    return model;
+}
+
+// The model, then its adapters.
+Json ModelsJson(const Served& served) {
+    Json models = Json::array();
+    for (size_t i = 0; i <= served.adapters.size(); ++i) {
+        models.push_back(ModelJson(served, static_cast<int32_t>(i)));
+    }
+    return {{"object", "list"}, {"data", std::move(models)}};
 }
 
 const char* StateName(engine::BatchState state) {
@@ -133,6 +144,7 @@ Json StatusJson(const Served& served, const RequestLog* log) {
     return {
         {"version", WEFT_VERSION},
         {"model", served.name},
+        {"adapters", served.adapters},
         {"context", served.engine->context()},
         {"state", StateName(stats.state)},
         {"error", stats.error},
@@ -239,15 +251,15 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
     } else if (path == "/ready") {
         Ready(exchange);
     } else if (path == "/v1/models") {
-        exchange->Send(200, kJsonHeaders,
-                       Dump({{"object", "list"}, {"data", Json::array({ModelJson(served_)})}}));
+        exchange->Send(200, kJsonHeaders, Dump(ModelsJson(served_)));
     } else if (path.starts_with(kModels)) {
         const std::string name = path.substr(kModels.size());
-        if (!served_.Knows(name)) {
+        const std::optional<int32_t> adapter = served_.AdapterOf(name);
+        if (!adapter) {
             SendError(*exchange, {404, fmt::format("The model '{}' does not exist here.", name),
                                   "model", "model_not_found"});
         } else {
-            exchange->Send(200, kJsonHeaders, Dump(ModelJson(served_)));
+            exchange->Send(200, kJsonHeaders, Dump(ModelJson(served_, *adapter)));
         }
     } else if (path == "/metrics" && options_.metrics != nullptr) {
         served_.engine->WantReports();
@@ -296,8 +308,8 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     std::vector<engine::BatchRequest*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
     if (!Admit(*exchange, requests, plan.headers, ticket)) return;
-    Answer::Start(*served_.engine, std::move(exchange), std::move(plan),
-                  Observe(std::move(ticket)));
+    Answer::Observer observer = Observe(std::move(ticket), *requests[0]);
+    Answer::Start(*served_.engine, std::move(exchange), std::move(plan), std::move(observer));
 }
 
 void Api::Embed(std::shared_ptr<Exchange> exchange) {
@@ -314,14 +326,18 @@ void Api::Embed(std::shared_ptr<Exchange> exchange) {
     const auto later = [this, id = exchange->request().id](std::function<void()> work) {
         PostAlways(id, std::move(work));
     };
+    Answer::Observer observer = Observe(std::move(ticket), *requests[0]);
     EmbeddingAnswer::Start(served_, std::move(exchange), std::move(plan), later,
-                           Observe(std::move(ticket)));
+                           std::move(observer));
 }
 
 // What is done when a request has ended.
-Answer::Observer Api::Observe(std::shared_ptr<Limiter::Ticket> ticket) {
-    return [metrics = options_.metrics, ticket = std::move(ticket)](const AnswerRecord& record) {
-        if (metrics != nullptr) metrics->Add(record);
+Answer::Observer Api::Observe(std::shared_ptr<Limiter::Ticket> ticket,
+                              const engine::BatchRequest& request) {
+    std::string adapter = request.adapter == 0 ? "" : served_.NameOf(request.adapter);
+    return [metrics = options_.metrics, ticket = std::move(ticket),
+            adapter = std::move(adapter)](const AnswerRecord& record) {
+        if (metrics != nullptr) metrics->Add(record, adapter);
         if (ticket != nullptr) {
             ticket->Settle(record.usage.prompt_tokens + record.usage.said_tokens);
         }

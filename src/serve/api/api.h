@@ -65,7 +65,8 @@ class Api {
     bool Knows(const std::shared_ptr<Exchange>& exchange);
     bool Admit(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
                Headers& headers, std::shared_ptr<Limiter::Ticket>& ticket);
-    Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket);
+    Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
+                             const engine::BatchRequest& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
     void Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
     void PostAlways(const std::string& id, std::function<void()> work);

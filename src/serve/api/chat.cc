@@ -100,9 +100,9 @@ void ReadTools(Fields& fields, Conversation& conversation) {
 // Deltas of the stream, and the message as a whole.
 class ChatDialect final : public OpenAiDialect {
   public:
-    ChatDialect(const Served& served, bool usage, bool chances)
-        : OpenAiDialect(served, "chatcmpl-", "chat.completion", "chat.completion.chunk", usage,
-                        chances) {}
+    ChatDialect(const Served& served, int32_t adapter, bool usage, bool chances)
+        : OpenAiDialect(served, adapter, "chatcmpl-", "chat.completion", "chat.completion.chunk",
+                        usage, chances) {}
     void Delta(int choice, const formats::AnswerDelta& delta,
                std::span<const engine::SaidToken> tokens, std::string& out) override {
         Greet(choice, out);
@@ -343,7 +343,7 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     const bool usage = options.Bool("include_usage", false);
     if (options.error()) return options.error();
     if (fields.error()) return fields.error();
-    plan.dialect = std::make_unique<ChatDialect>(served, usage, chances);
+    plan.dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, chances);
     return PlanConversation(served, conversation, std::move(request), n, plan);
 }
 

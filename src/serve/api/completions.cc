@@ -20,8 +20,9 @@ constexpr size_t kMostTokens = size_t{1} << 20;
 
 class CompletionDialect final : public OpenAiDialect {
   public:
-    CompletionDialect(const Served& served, bool usage, bool chances)
-        : OpenAiDialect(served, "cmpl-", "text_completion", "text_completion", usage, chances) {}
+    CompletionDialect(const Served& served, int32_t adapter, bool usage, bool chances)
+        : OpenAiDialect(served, adapter, "cmpl-", "text_completion", "text_completion", usage,
+                        chances) {}
     void Delta(int choice, const formats::AnswerDelta& delta,
                std::span<const engine::SaidToken> tokens, std::string& out) override {
         Say(choice, delta.content, "null", tokens, out);
@@ -94,7 +95,8 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
         }
         request.matcher = std::move(*matcher);
     }
-    plan.dialect = std::make_unique<CompletionDialect>(served, usage, request.logprobs >= 0);
+    plan.dialect = std::make_unique<CompletionDialect>(served, request.adapter, usage,
+                                                       request.logprobs >= 0);
     for (Prompt& prompt : prompts) {
         for (int64_t i = 0; i < n; ++i) {
             ChoicePlan choice;

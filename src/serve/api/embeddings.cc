@@ -58,6 +58,7 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
         engine::BatchRequest request;
         request.prompt = prompts[i].tokens;
         request.pooling = served.pooling;
+        request.adapter = ReadAdapter(fields, served);
         request.cached = fields.Bool("cache_prompt", true);
         if (const Status sound = served.engine->Check(request); !sound.ok()) {
             ApiError error = ErrorOf(sound.error());
@@ -192,7 +193,7 @@ void EmbeddingAnswer::Send() {
     }
     const int64_t tokens = record_.usage.prompt_tokens;
     body += fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
-                        Quoted(served_.name), tokens, tokens);
+                        Quoted(served_.NameOf(plan_.requests[0].adapter)), tokens, tokens);
     Headers headers = plan_.headers;
     headers.emplace_back("Content-Type", "application/json");
     NoteRecord(*exchange_, record_);

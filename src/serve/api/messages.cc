@@ -184,8 +184,8 @@ Json InputOf(const formats::ToolCall& call) {
 
 class MessagesDialect final : public Dialect {
   public:
-    MessagesDialect(const Served& served, int64_t prompt_tokens)
-        : served_(served), prompt_tokens_(prompt_tokens), id_(MakeId("msg_")) {}
+    MessagesDialect(const std::string& model, int64_t prompt_tokens)
+        : model_(model), prompt_tokens_(prompt_tokens), id_(MakeId("msg_")) {}
 
     void Begin(std::string& out) override {
         const Usage usage{prompt_tokens_, 0, 0};
@@ -267,7 +267,7 @@ class MessagesDialect final : public Dialect {
         return {{"id", id_},
                 {"type", "message"},
                 {"role", "assistant"},
-                {"model", served_.name},
+                {"model", model_},
                 {"content", std::move(content)},
                 {"stop_reason", std::move(reason)},
                 {"stop_sequence", std::move(stop)},
@@ -310,7 +310,7 @@ class MessagesDialect final : public Dialect {
         open_ = Block::kNone;
     }
 
-    const Served& served_;
+    const std::string& model_;
     const int64_t prompt_tokens_;
     const std::string id_;
     int index_ = -1;  // of the block that was opened last
@@ -338,8 +338,9 @@ std::string AnthropicError(const ApiError& error) {
     return Dump({{"type", "error"}, {"error", {{"type", type()}, {"message", error.message}}}});
 }
 
-std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens) {
-    return std::make_unique<MessagesDialect>(served, prompt_tokens);
+std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens,
+                                             int32_t adapter) {
+    return std::make_unique<MessagesDialect>(served.NameOf(adapter), prompt_tokens);
 }
 
 std::optional<ApiError> PlanMessages(const Json& body, const Served& served, AnswerPlan& plan) {
@@ -358,8 +359,9 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
     if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
         return error;
     }
-    const auto prompt_tokens = static_cast<int64_t>(plan.choices[0].request.prompt.size());
-    plan.dialect = MakeMessagesDialect(served, prompt_tokens);
+    const engine::BatchRequest& planned = plan.choices[0].request;
+    const auto prompt_tokens = static_cast<int64_t>(planned.prompt.size());
+    plan.dialect = MakeMessagesDialect(served, prompt_tokens, planned.adapter);
     return {};
 }
 

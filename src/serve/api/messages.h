@@ -19,7 +19,8 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
 std::optional<ApiError> CountMessageTokens(const Json& body, const Served& served, Json& answer);
 
 // prompt_tokens: what the begin of a stream says.
-std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens);
+std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens,
+                                             int32_t adapter = 0);
 
 // {"type": "error", "error": {"type", "message"}} as Anthropic has it.
 std::string AnthropicError(const ApiError& error);

@@ -8,16 +8,17 @@
 
 namespace weft::serve {
 
-OpenAiDialect::OpenAiDialect(const Served& served, const char* prefix, const char* object,
-                             const char* chunk, bool usage, bool chances)
+OpenAiDialect::OpenAiDialect(const Served& served, int32_t adapter, const char* prefix,
+                             const char* object, const char* chunk, bool usage, bool chances)
     : served_(served),
       usage_(usage),
       chances_(chances),
+      model_(served.NameOf(adapter)),
       id_(MakeId(prefix)),
       object_(object),
       created_(std::time(nullptr)),
       head_(fmt::format(R"({{"id":"{}","object":"{}","created":{},"model":{})", id_, chunk,
-                        created_, Quoted(served.name))) {}
+                        created_, Quoted(model_))) {}
 
 void OpenAiDialect::End(const Usage& usage, std::string& out) {
     if (usage_) {
@@ -50,7 +51,7 @@ std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage
     return Dump({{"id", id_},
                  {"object", object_},
                  {"created", created_},
-                 {"model", served_.name},
+                 {"model", model_},
                  {"choices", std::move(list)},
                  {"usage", UsageJson(usage)},
                  {"system_fingerprint", "weft-" WEFT_VERSION}});

@@ -19,10 +19,11 @@ class OpenAiDialect : public Dialect {
     std::string Whole(const std::vector<Choice>& choices, const Usage& usage) override;
 
   protected:
-    // prefix: of the answer's id. object, chunk: what the API calls an answer, and a piece of one.
-    // usage: the stream says it. chances: log-probabilities are wanted.
-    OpenAiDialect(const Served& served, const char* prefix, const char* object, const char* chunk,
-                  bool usage, bool chances);
+    // adapter: whose name the answer gives as its model. prefix: of the answer's id. object, chunk:
+    // what the API calls an answer, and a piece of one. usage: the stream says it. chances:
+    // log-probabilities are wanted.
+    OpenAiDialect(const Served& served, int32_t adapter, const char* prefix, const char* object,
+                  const char* chunk, bool usage, bool chances);
     // said: what the choice says, as members ("\"text\":..."); chances, finish: as JSON.
     void Chunk(int choice, const std::string& said, const std::string& chances,
                const std::string& finish, std::string& out) const;
@@ -33,6 +34,7 @@ class OpenAiDialect : public Dialect {
     const bool usage_, chances_;
 
   private:
+    const std::string& model_;
     const std::string id_;
     const char* const object_;
     const int64_t created_;

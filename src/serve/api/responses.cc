@@ -183,7 +183,7 @@ Json HeadOf(Fields& fields, const Served& served) {
             {"instructions", fields.Get("instructions")},
             {"max_output_tokens", fields.Get("max_output_tokens")},
             {"metadata", repeat("metadata", Json::object())},
-            {"model", served.name},
+            {"model", served.NameOf(ReadAdapter(fields, served))},
             {"output", Json::array()},
             {"parallel_tool_calls", fields.Bool("parallel_tool_calls", true)},
             {"previous_response_id", nullptr},

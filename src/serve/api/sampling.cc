@@ -8,8 +8,11 @@
 
 namespace weft::serve {
 
-bool Served::Knows(std::string_view model) const {
-    return model == name || std::ranges::find(aliases, model) != aliases.end();
+std::optional<int32_t> Served::AdapterOf(std::string_view model) const {
+    if (model == name || std::ranges::find(aliases, model) != aliases.end()) return 0;
+    const auto found = std::ranges::find(adapters, model);
+    if (found == adapters.end()) return std::nullopt;
+    return static_cast<int32_t>(found - adapters.begin()) + 1;
 }
 
 namespace {
@@ -49,6 +52,7 @@ uint64_t RandomSeed() {
 }  // namespace
 
 void ReadSampling(Fields& fields, const Served& served, engine::BatchRequest& request) {
+    request.adapter = ReadAdapter(fields, served);
     engine::SamplerOptions& s = request.sampler;
     const auto number = [&](const char* name, double otherwise, double least, double most) {
         return static_cast<float>(fields.Number(name, otherwise, least, most));
@@ -96,11 +100,17 @@ std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, con
 std::optional<ApiError> CheckModel(Fields& fields, const Served& served) {
     const std::string model = fields.Text("model", served.name);
     if (fields.error()) return fields.error();
-    if (served.Knows(model)) return {};
+    if (served.AdapterOf(model)) return {};
+    std::string names = fmt::format("'{}'", served.name);
+    for (const std::string& adapter : served.adapters) names += fmt::format(", '{}'", adapter);
     return ApiError{404,
-                    fmt::format("The model '{}' does not exist here; this server has '{}'.",
-                                model.substr(0, 200), served.name),
+                    fmt::format("The model '{}' does not exist here; this server has {}.",
+                                model.substr(0, 200), names),
                     "model", "model_not_found"};
+}
+
+int32_t ReadAdapter(Fields& fields, const Served& served) {
+    return served.AdapterOf(fields.Text("model", served.name)).value_or(0);
 }
 
 void Reseed(engine::BatchRequest& request, int choice) {

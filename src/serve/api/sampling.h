@@ -26,6 +26,8 @@ std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, con
 
 // Fails where "model" names another one. A request without it is taken.
 std::optional<ApiError> CheckModel(Fields& fields, const Served& served);
+// Of a request whose model is known.
+int32_t ReadAdapter(Fields& fields, const Served& served);
 
 // The samplers of `n` choices of one request have different seeds, made from the first's.
 void Reseed(engine::BatchRequest& request, int choice);

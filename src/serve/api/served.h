@@ -1,4 +1,5 @@
-// What the API serves: one model, as all endpoints see it. Made once, never changes.
+// What the API serves: one model and its adapters, as all endpoints see them. Made once, never
+// changes.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ struct Served {
     engine::BatchEngine* engine = nullptr;
     std::string name;                   // its id in /v1/models
     std::vector<std::string> aliases;   // other names that clients may use for it
+    std::vector<std::string> adapters;  // by number, from 1: names of the model with an adapter
     int64_t created_s = 0;              // Unix time
     std::optional<formats::Chat> chat;  // none: the model has no chat template
     std::string chat_error;             // why not
@@ -28,7 +30,12 @@ struct Served {
     engine::Pooling pooling = engine::Pooling::kLast;  // of embeddings
 
     const formats::Tokenizer& tokenizer() const { return engine->tokenizer(); }
-    bool Knows(std::string_view model) const;
+    // The adapter that a request for `model` uses, 0: none. Nothing: no such name.
+    std::optional<int32_t> AdapterOf(std::string_view model) const;
+    // What an answer says it comes from.
+    const std::string& NameOf(int32_t adapter) const {
+        return adapter == 0 ? name : adapters[static_cast<size_t>(adapter - 1)];
+    }
 };
 
 }  // namespace weft::serve

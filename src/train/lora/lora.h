@@ -1,55 +1,20 @@
-// LoRA (Hu et al. 2021): the model's weights stay as they are, and a matrix W [n, k] gets two small
-// ones beside it that are trained, A [r, k] and B [n, r]: y = x . W^T + scale * (x . A^T) . B^T.
-// scale is alpha / r, or alpha / sqrt(r) (rank-stabilized: Kalajdzievski 2023). Names, initial
-// values and the scale are those of the package PEFT, so that adapters go either way.
+// LoRA in training: the model's weights stay as they are, and A and B beside them (plan.h) are
+// trained.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "formats/lora/plan.h"
 #include "program/program.h"
 
 namespace weft::train {
 
-// Adapters' tensors are named so, as PEFT does; no tensor of a model is.
-inline constexpr const char* kAdapterPrefix = "base_model.";
-
-struct LoraWords {
-    int64_t rank = 0;  // 0: all weights are trained, unless `from` says otherwise
-    double alpha = 8;
-    // all, attn, mlp, or modules of a layer as PEFT takes them: "q_proj,v_proj".
-    std::string targets = "all";
-    bool rslora = false;
-    std::string from;   // an adapter's folder to go on from, which says all of the above
-    uint64_t seed = 0;  // of A
-
-    bool on() const { return rank > 0 || !from.empty(); }
-};
-
-// A matrix of the model that gets an adapter.
-struct LoraTarget {
-    std::string tensor;  // "blk.0.attn_q.weight"
-    std::string module;  // "model.layers.0.self_attn.q_proj"
-    int64_t rows = 0, cols = 0;
-    int64_t pairs_of = 0;  // formats/hf/export.h: of B's rows, too
-    std::string NameA() const;
-    std::string NameB() const;
-};
-
-struct LoraPlan {
-    LoraWords words;  // with what the folder says
-    std::vector<LoraTarget> targets;
-    double scale() const;
-    std::vector<std::string> Modules() const;  // "q_proj", each once
-    const LoraTarget* Find(std::string_view tensor) const;
-};
-
-// Adapters in the source are passed over. Errors: kUsage: words that make no sense, or a target
-// that no layer has; kUnsupported: a model without Hugging Face names; those of ReadAdapterConfig.
-Result<LoraPlan> PlanLora(const formats::ModelSource& source, const LoraWords& words);
+using formats::kAdapterPrefix;
+using formats::LoraPlan;
+using formats::LoraTarget;
+using formats::LoraWords;
+using formats::PlanLora;
 
 struct Adapters {
     std::vector<program::ValueId> weights;  // A and B, float32

@@ -13,7 +13,7 @@ Result<std::unique_ptr<LoraSource>> LoraSource::Make(std::unique_ptr<formats::Mo
     WEFT_ASSIGN(LoraPlan plan, PlanLora(*model, words));
     std::unique_ptr<LoraSource> made(new LoraSource(std::move(model), std::move(plan)));
     if (!made->plan_.words.from.empty()) {
-        WEFT_ASSIGN(AdapterFile file, AdapterFile::Open(made->plan_));
+        WEFT_ASSIGN(formats::AdapterFile file, formats::AdapterFile::Open(made->plan_));
         made->file_.emplace(std::move(file));
     }
     made->tensors_ = made->model_->tensors();

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "formats/model_file.h"
-#include "train/lora/adapter.h"
+#include "formats/lora/adapter.h"
 #include "train/lora/lora.h"
 
 namespace weft::train {
@@ -38,7 +38,7 @@ class LoraSource final : public formats::ModelSource {
 
     std::unique_ptr<formats::ModelSource> model_;
     LoraPlan plan_;
-    std::optional<AdapterFile> file_;
+    std::optional<formats::AdapterFile> file_;
     std::vector<formats::TensorInfo> tensors_;  // A, B, A, B, ... behind the model's own
 };
 

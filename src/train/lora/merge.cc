@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tensor/quant.h"
-#include "train/lora/adapter.h"
+#include "formats/lora/adapter.h"
 
 namespace weft::train {
 
@@ -13,7 +13,7 @@ Result<std::unique_ptr<MergedSource>> MergedSource::Make(
     words.from = adapter;
     WEFT_ASSIGN(LoraPlan plan, PlanLora(*model, words));
     std::unique_ptr<MergedSource> made(new MergedSource(std::move(model), std::move(plan)));
-    WEFT_ASSIGN(const AdapterFile file, AdapterFile::Open(made->plan_));
+    WEFT_ASSIGN(const formats::AdapterFile file, formats::AdapterFile::Open(made->plan_));
     const int64_t rank = made->plan_.words.rank;
     for (const LoraTarget& target : made->plan_.targets) {
         Pair pair{&target, {}, {}};

@@ -11,11 +11,11 @@
 
 #include "base/result.h"
 #include "formats/hf/safetensors.h"
+#include "formats/lora/plan.h"
 #include "formats/model_file.h"
 #include "formats/weight_file.h"
-#include "train/lora/lora.h"
 
-namespace weft::train {
+namespace weft::formats {
 
 // Rank, alpha, targets and `from`. Errors: kNotFound, kCorrupt; kUnsupported: an adapter that is
 // more than two matrices beside each weight (DoRA, biases, ranks of their own for some modules),
@@ -33,17 +33,17 @@ class AdapterFile {
                 std::span<float> out) const;
 
   private:
-    AdapterFile(formats::WeightFile file, std::vector<formats::hf::SafeTensor> tensors)
+    AdapterFile(WeightFile file, std::vector<hf::SafeTensor> tensors)
         : file_(std::move(file)), tensors_(std::move(tensors)) {}
-    const formats::hf::SafeTensor* Find(const std::string& name) const;
+    const hf::SafeTensor* Find(const std::string& name) const;
     Status Check(const std::string& name, int64_t rows, int64_t cols) const;
-    formats::WeightFile file_;
-    std::vector<formats::hf::SafeTensor> tensors_;
+    WeightFile file_;
+    std::vector<hf::SafeTensor> tensors_;
 };
 
 // Writes the adapter that `trained` has beside the model. Files that are there are replaced, once
 // the new ones are complete. model: what the config names as its base.
-Status WriteAdapter(const formats::ModelSource& trained, const LoraPlan& plan,
+Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan,
                     const std::string& model, const std::string& folder);
 
-}  // namespace weft::train
+}  // namespace weft::formats

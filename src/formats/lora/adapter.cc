@@ -1,4 +1,4 @@
-#include "train/lora/adapter.h"
+#include "formats/lora/adapter.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,14 +8,13 @@
 #include "formats/quantize/output_file.h"
 #include "tensor/quant.h"
 
-namespace weft::train {
+namespace weft::formats {
 namespace {
 
-using formats::OutputFile;
-using formats::hf::Config;
-using formats::hf::Json;
-using formats::hf::SafeTensor;
-using formats::hf::SafeType;
+using hf::Config;
+using hf::Json;
+using hf::SafeTensor;
+using hf::SafeType;
 
 constexpr const char* kConfigName = "/adapter_config.json";
 constexpr const char* kTensorsName = "/adapter_model.safetensors";
@@ -41,7 +40,7 @@ Status CheckPlain(const Config& config) {
         if (found == config.json().end() || nothing(*found)) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "{}: '{}' is {}: Weft takes plain LoRA adapters, without it",
-                         config.where(), key, formats::hf::Shown(found->dump()));
+                         config.where(), key, hf::Shown(found->dump()));
     }
     return {};
 }
@@ -90,11 +89,11 @@ std::vector<Part> PartsOf(const LoraPlan& plan) {
 }
 
 // Length, JSON, blanks up to a multiple of eight.
-std::string HeaderOf(const formats::ModelSource& trained, const std::vector<Part>& parts,
+std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts,
                      uint64_t& data_bytes) {
     Json header = {{"__metadata__", {{"format", "pt"}}}};
     for (const Part& part : parts) {
-        const formats::TensorInfo* tensor = trained.FindTensor(part.Name());
+        const TensorInfo* tensor = trained.FindTensor(part.Name());
         WEFT_CHECK(tensor != nullptr && tensor->dtype == DType::kF32);
         header[part.Name()] = {{"dtype", "F32"},
                                {"shape", {tensor->rows, tensor->cols}},
@@ -116,7 +115,7 @@ Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
     WEFT_ASSIGN(const std::string type, config.StringOr({"peft_type"}, "LORA"));
     if (type != "LORA") {
         return MakeError(ErrorCode::kUnsupported, "{}: peft_type is {}; expected LORA",
-                         config.where(), formats::hf::Shown(type));
+                         config.where(), hf::Shown(type));
     }
     WEFT_TRY(CheckPlain(config));
     LoraWords words;
@@ -134,17 +133,17 @@ Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
 
 Result<AdapterFile> AdapterFile::Open(const LoraPlan& plan) {
     const std::string path = plan.words.from + kTensorsName;
-    WEFT_ASSIGN(formats::WeightFile file, formats::WeightFile::Open(path));
+    WEFT_ASSIGN(WeightFile file, WeightFile::Open(path));
     uint64_t length = 0;
     if (file.size_bytes() < sizeof length) {
         return MakeError(ErrorCode::kCorrupt, "{}: is no safetensors file", path);
     }
     WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
-    length = std::min({length, formats::hf::kMostHeaderBytes, file.size_bytes() - sizeof length});
+    length = std::min({length, hf::kMostHeaderBytes, file.size_bytes() - sizeof length});
     std::vector<std::byte> header(sizeof length + length);
     WEFT_TRY(file.ReadAt(0, header));
     WEFT_ASSIGN(std::vector<SafeTensor> tensors,
-                formats::hf::ParseSafetensors(header, file.size_bytes(), path));
+                hf::ParseSafetensors(header, file.size_bytes(), path));
     AdapterFile adapter(std::move(file), std::move(tensors));
     for (const LoraTarget& target : plan.targets) {
         WEFT_TRY(adapter.Check(target.NameA(), plan.words.rank, target.cols));
@@ -173,7 +172,7 @@ Status AdapterFile::Check(const std::string& name, int64_t rows, int64_t cols) c
     return MakeError(ErrorCode::kCorrupt,
                      "{}: tensor '{}' is {} of {}; expected F32, F16 or BF16 of [{}, {}]",
                      file_.path(), name, fmt::format("[{}]", fmt::join(tensor->shape, ", ")),
-                     formats::hf::SafeTypeName(tensor->type), rows, cols);
+                     hf::SafeTypeName(tensor->type), rows, cols);
 }
 
 Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64_t rows,
@@ -181,17 +180,23 @@ Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64
     const SafeTensor* tensor = Find(is_b ? target.NameB() : target.NameA());
     WEFT_CHECK(tensor != nullptr);
     const DType dtype = DTypeOf(tensor->type);
-    const auto cols = static_cast<size_t>(tensor->shape[1]);
-    std::vector<std::byte> raw(static_cast<size_t>(RowBytes(dtype, tensor->shape[1])));
+    const int64_t cols = tensor->shape[1], row_bytes = RowBytes(dtype, cols);
+    // Rows change places within a head only: whole heads are read.
+    const int64_t unit = is_b && target.pairs_of > 0 ? target.pairs_of : 1;
+    const int64_t first = row / unit * unit, end = (row + rows + unit - 1) / unit * unit;
+    std::vector<std::byte> raw(static_cast<size_t>((end - first) * row_bytes));
+    WEFT_TRY(file_.ReadAt(tensor->offset + static_cast<uint64_t>(first * row_bytes), raw));
     for (int64_t i = 0; i < rows; ++i) {
-        const int64_t from = is_b ? SavedRow(row + i, target.pairs_of) : row + i;
-        WEFT_TRY(file_.ReadAt(tensor->offset + static_cast<uint64_t>(from) * raw.size(), raw));
-        DequantizeRow(dtype, raw, out.subspan(static_cast<size_t>(i) * cols, cols));
+        const int64_t from = (is_b ? SavedRow(row + i, target.pairs_of) : row + i) - first;
+        DequantizeRow(dtype,
+                      std::span(raw).subspan(static_cast<size_t>(from * row_bytes),
+                                             static_cast<size_t>(row_bytes)),
+                      out.subspan(static_cast<size_t>(i * cols), static_cast<size_t>(cols)));
     }
     return {};
 }
 
-Status WriteAdapter(const formats::ModelSource& trained, const LoraPlan& plan,
+Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan,
                     const std::string& model, const std::string& folder) {
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
@@ -208,7 +213,7 @@ Status WriteAdapter(const formats::ModelSource& trained, const LoraPlan& plan,
     uint64_t at = header.size();
     std::vector<std::byte> rows, saved;
     for (const Part& part : parts) {
-        const formats::TensorInfo& tensor = *trained.FindTensor(part.Name());
+        const TensorInfo& tensor = *trained.FindTensor(part.Name());
         rows.resize(tensor.bytes);
         saved.resize(tensor.bytes);
         WEFT_TRY(trained.ReadRows(tensor, 0, tensor.rows, 0, tensor.cols, rows, nullptr));
@@ -225,4 +230,4 @@ Status WriteAdapter(const formats::ModelSource& trained, const LoraPlan& plan,
     return PutText(folder + kConfigName, ConfigText(plan, model));
 }
 
-}  // namespace weft::train
+}  // namespace weft::formats

@@ -1,0 +1,17 @@
+#include "kernels/adapt_tiles.h"
+#include "kernels/avx512/simd.h"
+
+namespace weft::kernels::avx512 {
+namespace {
+
+struct Wide {
+    using Half = float __attribute__((vector_size(32)));
+    using Double = double __attribute__((vector_size(64)));
+};
+using Tiles = AdaptTiles<Simd, Wide>;
+
+}  // namespace
+
+const AdaptKernels kAdapt{Tiles::Down, Tiles::Up};
+
+}  // namespace weft::kernels::avx512

@@ -1,0 +1,189 @@
+// LoRA adapters beside a model at work: what they add is what 'weft merge' puts into the weights,
+// in every layout, and a lost rank changes nothing of it; adapters that can't be had are refused by
+// name before any weight is read.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_adapter.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+constexpr const char* kTokens = "1,77,200,33,250,9,104,61,180,5,5,222,90,14,131,47,66";
+
+// As layouts are held to without adapters (layout_test.cc).
+constexpr double kFloatWeights = 1e-4;
+constexpr double kQuantizedWeights = 5e-3;
+// Beside quantized weights the adapter is BF16, of which each number is off by 2^-9 at most, and
+// what is merged in float32 meets float32 activations where the quantized weights meet int8: the
+// bound of rounded activations.
+constexpr double kRoundedActivations = 3e-2;
+// Without those (reference kernels), what BF16 leaves of A and B: 2^-9 / sqrt(3) of each number on
+// the average, so 1.6e-3 of what both add, which is no more than the product itself; in the two
+// sums of each of three layers, sqrt(6) times that.
+constexpr double kRoundedAdapter = 5e-3;
+
+class Lora : public testing::Test {
+  protected:
+    std::string Model(DType dtype, const std::string& architecture = "llama") {
+        const std::string path = dir_ / (architecture + std::string(Info(dtype).name) + ".gguf");
+        WriteTinyGguf(path, {.hyper = OddHyper(architecture), .dtype = dtype});
+        return path;
+    }
+    std::string Adapter(const std::string& model, const TinyAdapter& adapter = {},
+                        const std::string& name = "adapter") {
+        WriteTinyAdapter(dir_ / name, model, adapter);
+        return dir_ / name;
+    }
+    std::string Merged(const std::string& model, const std::string& adapter) {
+        const std::string out = dir_ / "merged.gguf";
+        std::filesystem::remove(out);
+        const Ran ran =
+            RunWeft({"merge", model, "--lora", adapter, "-o", out, "--save-type", "F32"});
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return out;
+    }
+    Matrix Logits(const std::string& model, const Words& flags) {
+        const std::string npy = dir_ / "logits.npy";
+        std::filesystem::remove(npy);
+        const Ran ran = RunWeft(Words{"logits", model, "--tokens", kTokens, "--npy", npy, "-t", "1",
+                                      "--all", "--kv", "f32"} +
+                                flags);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return ran.status == 0 ? ReadNpy(npy) : Matrix();
+    }
+    static void ExpectNear(const Matrix& got, const Matrix& expected, double bound) {
+        ASSERT_EQ(got.rows, expected.rows);
+        for (size_t row = 0; row < got.rows; ++row) {
+            EXPECT_LE(RelativeL2(got.Row(row), expected.Row(row)), bound) << "row " << row;
+        }
+    }
+
+    test::TempDir dir_;
+};
+
+// In float32 the two differ by the order of sums only: W x + B (A x) and (W + B A) x.
+TEST_F(Lora, SaysWhatTheMergedModelSays) {
+    for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+        const std::string model = Model(DType::kF32, architecture);
+        for (const TinyAdapter& adapter :
+             {TinyAdapter{}, TinyAdapter{.rank = 5, .alpha = 3, .rslora = true, .bf16 = true},
+              TinyAdapter{.rank = 17, .targets = "q_proj,down_proj"}}) {
+            SCOPED_TRACE(fmt::format("{}, rank {}", architecture, adapter.rank));
+            const std::string folder = Adapter(model, adapter);
+            const Matrix merged = Logits(Merged(model, folder), {});
+            const Matrix got = Logits(model, {"--lora", folder});
+            ExpectNear(got, merged, kFloatWeights);
+            ExpectNear(Logits(model, {"--lora", folder, "--reference"}), merged, kFloatWeights);
+            EXPECT_GT(RelativeL2(got.data, Logits(model, {}).data), 0.1) << "it adds nothing";
+        }
+    }
+}
+
+TEST_F(Lora, BesideQuantizedWeights) {
+    for (const DType dtype : {DType::kQ4_1, DType::kQ4_K, DType::kBF16}) {
+        SCOPED_TRACE(Info(dtype).name);
+        const std::string model = Model(dtype);
+        const std::string folder = Adapter(model, {.size = 0.3f});
+        const Matrix merged = Logits(Merged(model, folder), {});
+        ExpectNear(Logits(model, {"--lora", folder}), merged, kRoundedActivations);
+        ExpectNear(Logits(model, {"--lora", folder, "--reference"}), merged, kRoundedAdapter);
+    }
+}
+
+TEST_F(Lora, AnyLayoutSaysWhatOneRankSays) {
+    const char* const layouts[] = {"--tp 2",
+                                   "--tp 3 --split 1,4,2",
+                                   "--tp 4",
+                                   "--pp 2",
+                                   "--tp 2 --pp 2 --split 3,1,2,1",
+                                   "--tp 3 --overlap on --transport tcp",
+                                   "--tp 2 --weights-from 0",
+                                   "--tp 2 --chunk 3"};
+    for (const auto& [dtype, bound] :
+         {std::pair(DType::kF32, kFloatWeights), {DType::kQ8_0, kQuantizedWeights}}) {
+        const std::string model = Model(dtype);
+        const std::string folder = Adapter(model);
+        const Matrix one = Logits(model, {"--lora", folder});
+        for (const std::string layout : layouts) {
+            SCOPED_TRACE(layout + " of " + std::string(Info(dtype).name));
+            const Matrix many =
+                Logits(model, SplitWords(layout + " --verify --lora " + folder));
+            // The same sums: the same bits.
+            ExpectNear(many, one, layout.starts_with("--pp") ? 0 : bound);
+        }
+    }
+}
+
+TEST_F(Lora, FilesOfSeveralMatricesInOne) {
+    const std::string model = Model(DType::kF32, "qwen2");
+    const std::string folder = Adapter(model, {.targets = "k_proj,v_proj,up_proj"});
+    const Matrix one = Logits(model, {"--lora", folder});
+    ExpectNear(Logits(model, SplitWords("--tp 4 --verify --lora " + folder)), one, kFloatWeights);
+}
+
+TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
+    const std::string model = Model(DType::kF32);
+    model::Hyper wider = OddHyper();
+    wider.ffn = 1056;
+    WriteTinyGguf(dir_ / "wider.gguf", {.hyper = wider});
+    const std::string other = Adapter(dir_ / "wider.gguf", {}, "other");
+    const std::string dora = Adapter(model, {.config = {{"use_dora", true}}}, "dora");
+    const std::string head = Adapter(model, {.config = {{"target_modules", {"lm_head"}}}}, "head");
+    const std::string saved =
+        Adapter(model, {.config = {{"modules_to_save", {"lm_head"}}}}, "saved");
+    std::filesystem::create_directories(dir_ / "empty");
+    const struct {
+        std::string folder;
+        std::vector<const char*> said;
+    } cases[] = {{dir_ / "none", {"none/adapter_config.json"}},
+                 {dir_ / "empty", {"empty/adapter_config.json"}},
+                 {other, {"mlp.down_proj.lora_A.weight", "[8, 1056]", "[8, 1024]"}},
+                 {dora, {"use_dora"}},
+                 {head, {"target_modules", "lm_head", "q_proj"}},
+                 {saved, {"modules_to_save"}}};
+    for (const auto& [folder, said] : cases) {
+        const Ran ran = RunWeft(Words{"run", model, "-p", "hi", "--local", "2", "-t", "1", "--lora",
+                                      folder},
+                                {"WEFT_LOG=debug"});
+        EXPECT_NE(ran.status, 0) << folder;
+        EXPECT_FALSE(InPhase(ran.err, 0, "load")) << ran.err;
+        for (const char* word : said) {
+            EXPECT_NE(ran.err.find(word), std::string::npos) << ran.err << "\nlacks " << word;
+        }
+    }
+}
+
+// The rank that comes back reads the adapter again.
+TEST_F(Lora, ALostRankChangesNothing) {
+    model::Hyper hyper = OddHyper();
+    hyper.context = 1 << 20;
+    WriteTinyGguf(dir_ / "m.gguf", {.hyper = hyper, .dtype = DType::kQ8_0});
+    const std::string model = dir_ / "m.gguf", folder = Adapter(model);
+    const Words words = {"run", model,     "-p",           "hello", "-n",
+                         "400", "-t",      "1",            "--tp",  "2",
+                         "--lora", folder, "--ignore-eos", "--timeout-ms", "1500"};
+    const Ran undisturbed = RunWeft(words);
+    ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
+    Words plain = words;
+    std::erase(plain, "--lora");
+    std::erase(plain, folder);
+    EXPECT_NE(RunWeft(plain).out, undisturbed.out);
+    Weft weft(words + Words{"--rejoin-ms", "20000"});
+    const Deadline deadline = Deadline::In(60'000);
+    while (weft.Out().size() < 20 && !deadline.expired()) ::usleep(500);
+    const std::vector<pid_t> pids = test::ChildrenOf(weft.pid());
+    ASSERT_EQ(pids.size(), 1u);
+    ::kill(pids[0], SIGKILL);
+    const Ran ran = weft.Wait();
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.err.find("epoch 2"), std::string::npos) << ran.err;
+    EXPECT_EQ(ran.out, undisturbed.out);
+}
+
+}  // namespace
+}  // namespace weft::support

@@ -1,0 +1,213 @@
+// Adapters beside a product: every level against sums in double, rows of others untouched, and a
+// row's bits the same in any company and on any number of threads.
+#include "kernels/adapt.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "support/tiny_model.h"
+#include "tensor/half.h"
+
+namespace weft::kernels {
+namespace {
+
+using support::Formula;
+
+std::vector<CpuLevel> Levels() {
+    std::vector<CpuLevel> levels;
+    for (const CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+        if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
+    }
+    return levels;
+}
+
+struct Matrix {
+    DType dtype;
+    int64_t rows, cols;
+    std::vector<std::byte> packed;
+    std::vector<double> plain;
+
+    Matrix(const std::string& name, DType type, int64_t r, int64_t c)
+        : dtype(type), rows(r), cols(c) {
+        const auto size = static_cast<size_t>(RowBytes(type, 1));
+        std::vector<std::byte> raw(static_cast<size_t>(r * c) * size);
+        for (int64_t i = 0; i < r * c; ++i) {
+            auto value = static_cast<float>(Formula(name, static_cast<uint32_t>(i)));
+            const uint16_t half = F32ToBF16(value);
+            if (type == DType::kBF16) value = BF16ToF32(half);
+            const void* from = type == DType::kBF16 ? static_cast<const void*>(&half) : &value;
+            std::memcpy(raw.data() + static_cast<size_t>(i) * size, from, size);
+            plain.push_back(static_cast<double>(value));
+        }
+        packed.assign(static_cast<size_t>(AdapterBytes(type, r, c)), std::byte{0xff});
+        const PackedMatrix matrix = View();
+        const auto row_bytes = static_cast<int64_t>(size) * c;
+        // In two pieces, as a loader may.
+        const int64_t first = r > kStripRows ? kStripRows : r;
+        PackAdapter(matrix, 0, first, raw.data(), row_bytes);
+        if (first < r) PackAdapter(matrix, first, r - first, raw.data() + first * row_bytes,
+                                   row_bytes);
+    }
+    PackedMatrix View() const {
+        return {dtype, rows, cols, const_cast<std::byte*>(packed.data())};
+    }
+    double At(int64_t row, int64_t col) const {
+        return plain[static_cast<size_t>(row * cols + col)];
+    }
+};
+
+constexpr int64_t kCols = 200, kOut = 75, kRows = 13, kStride = 48;
+
+enum class Form { kPlain, kWide, kRounded };
+
+// Two adapters of other ranks, and one (number 4) that has nothing here.
+class Adapt : public testing::TestWithParam<CpuLevel> {
+  protected:
+    struct Result {
+        std::vector<float> y;
+        std::vector<double> wide;
+    };
+    static Result Run(DType dtype, Form form, const std::vector<AdaptedRow>& rows, int parts) {
+        const Matrix a2("a2", dtype, 5, kCols), b2("b2", dtype, kOut, 5);
+        const Matrix a7("a7", dtype, 33, kCols), b7("b7", dtype, kOut, 33);
+        const std::vector<AdapterPair> pairs = {{2, a2.View(), b2.View()},
+                                                {7, a7.View(), b7.View()}};
+        const std::vector<float> x = Noise("x", kRows * kCols);
+        Result result{Noise("y", kRows * kOut), {}};
+        for (const float y : result.y) result.wide.push_back(static_cast<double>(y) / 3);
+        std::vector<float> u(kRows * kStride, NAN);
+        std::vector<double> wide_u(kRows * kStride, NAN);
+        AdaptDownArgs down{pairs, rows, x.data(), kCols};
+        AdaptUpArgs up{pairs, rows, u.data(), wide_u.data(), kStride};
+        down.u_stride = kStride;
+        down.u = u.data();
+        if (form != Form::kPlain) {
+            down.wide_u = wide_u.data();
+            down.segment_cols = 32;
+            up.wide = result.wide.data();
+        }
+        if (form != Form::kWide) up.y = result.y.data();
+        up.y_stride = up.cols = kOut;
+        up.all_rows = kRows;
+        const AdaptKernels kernels = AdaptKernelsFor(GetParam());
+        for (int part = 0; part < parts; ++part) kernels.down(down, part, parts);
+        for (int part = 0; part < parts; ++part) kernels.up(up, part, parts);
+        return result;
+    }
+    static std::vector<float> Noise(const std::string& name, int64_t count) {
+        std::vector<float> values;
+        for (int64_t i = 0; i < count; ++i) {
+            values.push_back(static_cast<float>(Formula(name, static_cast<uint32_t>(i))));
+        }
+        return values;
+    }
+    static std::vector<AdaptedRow> Rows() {
+        return {{1, 2}, {3, 2}, {4, 2}, {5, 2}, {6, 2}, {9, 2}, {2, 4}, {0, 7}, {7, 7}, {12, 7}};
+    }
+};
+
+// Sums of 200 and then 33 products of numbers below 1: 2^-24 of their size for each addition.
+TEST_P(Adapt, AddsTheProductToItsRowsAndToNoOthers) {
+    const std::vector<float> x = Noise("x", kRows * kCols), y = Noise("y", kRows * kOut);
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        const Matrix a2("a2", dtype, 5, kCols), b2("b2", dtype, kOut, 5);
+        const Matrix a7("a7", dtype, 33, kCols), b7("b7", dtype, kOut, 33);
+        for (const Form form : {Form::kPlain, Form::kWide, Form::kRounded}) {
+            const Result got = Run(dtype, form, Rows(), 3);
+            std::vector<double> expected(y.begin(), y.end());
+            if (form != Form::kPlain) {
+                for (double& value : expected) value /= 3;
+            }
+            for (const AdaptedRow& row : Rows()) {
+                const Matrix &a = row.adapter == 2 ? a2 : a7, &b = row.adapter == 2 ? b2 : b7;
+                for (int64_t r = 0; row.adapter != 4 && r < a.rows; ++r) {
+                    double u = 0;
+                    for (int64_t c = 0; c < kCols; ++c) {
+                        u += static_cast<double>(x[static_cast<size_t>(row.row * kCols + c)]) *
+                             a.At(r, c);
+                    }
+                    for (int64_t n = 0; n < kOut; ++n) {
+                        expected[static_cast<size_t>(row.row * kOut + n)] += u * b.At(n, r);
+                    }
+                }
+            }
+            for (size_t i = 0; i < expected.size(); ++i) {
+                const double value =
+                    form == Form::kWide ? got.wide[i] : static_cast<double>(got.y[i]);
+                ASSERT_TRUE(std::abs(value - expected[i]) <= 2e-4) << i << " " << value;
+            }
+            for (int64_t row : {8, 10, 11, 2}) {  // no adapter, or one that has nothing here
+                for (int64_t n = 0; n < kOut; ++n) {
+                    const auto i = static_cast<size_t>(row * kOut + n);
+                    if (form == Form::kPlain) {
+                        EXPECT_EQ(got.y[i], y[i]);
+                    }
+                    if (form == Form::kRounded) {
+                        EXPECT_EQ(got.y[i], static_cast<float>(static_cast<double>(y[i]) / 3));
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_P(Adapt, ARowHasTheSameBitsInAnyCompany) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        for (const Form form : {Form::kPlain, Form::kWide}) {
+            const Result all = Run(dtype, form, Rows(), 1);
+            for (const int parts : {2, 5}) {
+                const Result shared = Run(dtype, form, Rows(), parts);
+                EXPECT_EQ(shared.y, all.y);
+                EXPECT_EQ(shared.wide, all.wide);
+            }
+            for (const AdaptedRow& row : Rows()) {
+                const Result alone = Run(dtype, form, {row}, 2);
+                for (int64_t n = 0; n < kOut; ++n) {
+                    const auto i = static_cast<size_t>(row.row * kOut + n);
+                    EXPECT_EQ(alone.y[i], all.y[i]);
+                    EXPECT_EQ(alone.wide[i], all.wide[i]);
+                }
+            }
+        }
+    }
+}
+
+// A matrix that is cut by columns: the parts add up to the whole but for float64's rounding.
+TEST_P(Adapt, CutsBetweenSegmentsDoNotShow) {
+    const Matrix whole("a", DType::kBF16, 16, kCols);
+    const std::vector<float> x = Noise("x", kCols);
+    const auto down = [&](int64_t begin, int64_t count) {
+        std::vector<std::byte> packed(
+            static_cast<size_t>(AdapterBytes(DType::kBF16, 16, count)));
+        std::vector<uint16_t> raw;
+        for (int64_t r = 0; r < 16; ++r) {
+            for (int64_t c = begin; c < begin + count; ++c) {
+                raw.push_back(F32ToBF16(static_cast<float>(whole.At(r, c))));
+            }
+        }
+        const PackedMatrix a{DType::kBF16, 16, count, packed.data()};
+        PackAdapter(a, 0, 16, reinterpret_cast<const std::byte*>(raw.data()), count * 2);
+        const std::vector<AdapterPair> pairs = {{1, a, {}}};
+        const std::vector<AdaptedRow> rows = {{0, 1}};
+        std::vector<double> u(16);
+        AdaptDownArgs args{pairs, rows, x.data() + begin, count};
+        args.segment_cols = 32;
+        args.wide_u = u.data();
+        args.u_stride = 16;
+        AdaptKernelsFor(GetParam()).down(args, 0, 1);
+        return u;
+    };
+    const auto all = down(0, kCols), left = down(0, 96), right = down(96, kCols - 96);
+    for (size_t r = 0; r < 16; ++r) {
+        EXPECT_TRUE(std::abs(left[r] + right[r] - all[r]) <= 1e-14 * (1 + std::abs(all[r])));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, Adapt, testing::ValuesIn(Levels()),
+                         [](const auto& level) { return std::string(CpuLevelName(level.param)); });
+
+}  // namespace
+}  // namespace weft::kernels

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""LoRA adapters by the names of models: OpenAI's own package, and the other endpoints by hand."""
+import array
+import concurrent.futures
+import json
+import os
+import random
+import struct
+import tempfile
+import unittest
+
+import serving
+
+openai = serving.package("openai")
+COLOURS = [{"role": "user", "content": "Name three colours."}]
+HIDDEN, LAYERS, RANK = 576, 30, 4  # SmolLM2-135M
+ROWS = {"q_proj": 576, "v_proj": 192}
+
+
+def write_adapter(folder, seed):
+    """Noise beside Q and V of all layers, as PEFT would save it."""
+    os.makedirs(folder)
+    noise = random.Random(seed)
+    header, data = {"__metadata__": {"format": "pt"}}, bytearray()
+    for layer in range(LAYERS):
+        for module, rows in ROWS.items():
+            for which, shape in (("A", (RANK, HIDDEN)), ("B", (rows, RANK))):
+                size = 0.04 if which == "A" else 0.08
+                values = array.array("f", (noise.uniform(-size, size)
+                                           for _ in range(shape[0] * shape[1])))
+                name = f"base_model.model.model.layers.{layer}.self_attn.{module}.lora_{which}"
+                begin = len(data)
+                data += values.tobytes()
+                header[name + ".weight"] = {"dtype": "F32", "shape": shape,
+                                            "data_offsets": [begin, len(data)]}
+    head = json.dumps(header).encode()
+    with open(os.path.join(folder, "adapter_model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head + data)
+    with open(os.path.join(folder, "adapter_config.json"), "w") as file:
+        json.dump({"peft_type": "LORA", "r": RANK, "lora_alpha": 8, "bias": "none",
+                   "target_modules": list(ROWS)}, file)
+
+
+class Lora(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        words = []
+        for seed, name in enumerate(("poet", "clerk")):
+            write_adapter(os.path.join(cls.folder.name, name), seed)
+            words += ["--lora", f"{name}={os.path.join(cls.folder.name, name)}"]
+        cls.server = serving.Server(2048, *words)
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0,
+                                   timeout=120)
+        cls.base = cls.client.models.list().data[0].id
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        cls.server.close()
+        cls.folder.cleanup()
+
+    def chat(self, model, **more):
+        return self.client.chat.completions.create(model=model, messages=COLOURS, temperature=0,
+                                                   max_tokens=16, **more)
+
+    def test_models(self):
+        models = self.client.models.list().data
+        self.assertEqual([model.id for model in models], [self.base, "poet", "clerk"])
+        self.assertFalse(hasattr(models[0], "parent"))
+        for model in models[1:]:
+            self.assertEqual(model.parent, self.base)
+        self.assertEqual(self.client.models.retrieve("clerk").parent, self.base)
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.chat("painter")
+        self.assertIn("'poet'", caught.exception.body["message"])
+
+    def test_each_says_its_own(self):
+        alone = {model: self.chat(model) for model in (self.base, "poet", "clerk")}
+        texts = {model: answer.choices[0].message.content for model, answer in alone.items()}
+        self.assertEqual(len(set(texts.values())), 3, texts)
+        for model, answer in alone.items():
+            self.assertEqual(answer.model, model)
+        # The same prompt at once, and from the prefix cache.
+        with concurrent.futures.ThreadPoolExecutor(9) as pool:
+            for model, answer in [(model, pool.submit(self.chat, model))
+                                  for model in list(texts) * 3]:
+                self.assertEqual(answer.result().choices[0].message.content, texts[model])
+        chunks = list(self.chat("poet", stream=True))
+        self.assertEqual({chunk.model for chunk in chunks}, {"poet"})
+        said = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        self.assertEqual(said, texts["poet"])
+
+    def test_every_endpoint(self):
+        asked = {"/v1/completions": {"prompt": "Once upon a time", "max_tokens": 12},
+                 "/v1/responses": {"input": "Name three colours.", "max_output_tokens": 12},
+                 "/v1/messages": {"messages": COLOURS, "max_tokens": 12},
+                 "/v1/embeddings": {"input": "Name three colours."}}
+        for path, body in asked.items():
+            said = {}
+            for model in (self.base, "poet", "clerk"):
+                status, answer = self.server.json("POST", path,
+                                                  {"model": model, "temperature": 0, **body})
+                self.assertEqual(status, 200, answer)
+                self.assertEqual(answer["model"], model)
+                for key in ("choices", "output", "content", "data"):
+                    if key in answer:
+                        parts = answer[key][0]
+                        said[model] = json.dumps([parts.get("text"), parts.get("content"),
+                                                  parts.get("embedding")], sort_keys=True)
+            self.assertEqual(len(set(said.values())), 3, said)
+            status, answer = self.server.json("POST", path, {"model": "painter", **body})
+            self.assertEqual(status, 404, answer)
+        for path, body in (("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [5]}),
+                           ("/v1/messages/count_tokens", {"messages": COLOURS})):
+            self.assertEqual(self.server.json("POST", path, {"model": "poet", **body})[0], 200)
+            self.assertEqual(self.server.json("POST", path, {"model": "painter", **body})[0], 404)
+
+    def test_what_watches_sees_them(self):
+        self.chat("clerk")
+        metrics = self.server.call("GET", "/metrics")[2].decode()
+        self.assertRegex(metrics, r'lora_requests_total\{[^}]*lora_name="clerk"[^}]*\} [1-9]')
+        self.assertEqual(self.server.status()["adapters"], ["poet", "clerk"])
+
+    def test_words_that_make_no_sense(self):
+        poet = os.path.join(self.folder.name, "poet")
+        base = os.path.basename(serving.model())[:-len(".gguf")]
+        for word, said in ((poet, "NAME=FOLDER"), (f"{base}={poet}", "model's own name"),
+                           (f"gpt-test={poet}", "model's own name"),
+                           (f"a={poet}-x", "adapter_config.json")):
+            with open(os.path.join(self.folder.name, "err"), "w+") as err:
+                with self.assertRaises((RuntimeError, KeyError)):
+                    serving.Server(256, "--lora", word, stderr=err)
+                err.seek(0)
+                self.assertIn(said, err.read())
+
+
+if __name__ == "__main__":
+    serving.main()
