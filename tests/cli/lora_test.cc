@@ -142,7 +142,7 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
         std::vector<const char*> said;
     } cases[] = {{dir_ / "none", {"none/adapter_config.json"}},
                  {dir_ / "empty", {"empty/adapter_config.json"}},
-                 {other, {"mlp.down_proj.lora_A.weight", "[8, 1056]", "[8, 1024]"}},
+                 {other, {"mlp.gate_proj.lora_B.weight", "[1056, 8]", "[1024, 8]"}},
                  {dora, {"use_dora"}},
                  {head, {"target_modules", "lm_head", "q_proj"}},
                  {saved, {"modules_to_save"}}};
