@@ -13,7 +13,7 @@
 
 namespace weft::kernels {
 
-// Wide: vectors of the level's size, Double, and of half of it, Half.
+// Wide: the same of doubles, with Zero, Set, Fma, Store and loads that widen.
 template <typename Simd, typename Wide>
 class AdaptTiles {
     using Float = typename Simd::Float;
@@ -21,8 +21,7 @@ class AdaptTiles {
     static constexpr int kVectors = static_cast<int>(kStripRows) / kLanes;  // of a strip
     static constexpr int kChains = 4;
     static constexpr int kDownRows = Simd::kRegisters >= 32 ? 4 : 1;
-    static constexpr int kUpRows = 4;
-    using Half = typename Wide::Half;
+    static constexpr int kUpRows = Simd::kRegisters >= 32 ? 8 : 2;
     using Double = typename Wide::Double;
     static constexpr int kDoubles = kLanes / 2;
     static constexpr int kWideVectors = static_cast<int>(kStripRows) / kDoubles;
@@ -35,13 +34,9 @@ class AdaptTiles {
         while (!rows.empty()) {
             const auto [pair, block] = NextBlock(args.pairs, kDownRows, rows);
             if (pair == nullptr) continue;
-            if (block.size() == kDownRows) {
-                DownBlock<kDownRows>(args, pair->a, block);
-            } else {
-                for (size_t i = 0; i < block.size(); ++i) {
-                    DownBlock<1>(args, pair->a, block.subspan(i, 1));
-                }
-            }
+            InBlocks<kDownRows>(block, [&]<int kRows>(std::span<const AdaptedRow> some) {
+                DownBlock<kRows>(args, pair->a, some);
+            });
         }
     }
 
@@ -51,13 +46,9 @@ class AdaptTiles {
         while (!rows.empty()) {
             const auto [pair, block] = NextBlock(args.pairs, kUpRows, rows);
             if (pair == nullptr) continue;
-            if (block.size() == kUpRows) {
-                UpBlock<kUpRows>(args, pair->b, block, share);
-            } else {
-                for (size_t i = 0; i < block.size(); ++i) {
-                    UpBlock<1>(args, pair->b, block.subspan(i, 1), share);
-                }
-            }
+            InBlocks<kUpRows>(block, [&]<int kRows>(std::span<const AdaptedRow> some) {
+                UpBlock<kRows>(args, pair->b, some, share);
+            });
         }
         if (args.wide == nullptr || args.y == nullptr) return;
         for (int64_t row = 0; row < args.all_rows; ++row) {
@@ -69,6 +60,16 @@ class AdaptTiles {
     }
 
   private:
+    // Calls work<kMost>, then for what is left work of half as many rows, and so on.
+    template <int kMost, typename Work>
+    static void InBlocks(std::span<const AdaptedRow> rows, const Work& work) {
+        while (rows.size() >= kMost) {
+            work.template operator()<kMost>(rows.first(kMost));
+            rows = rows.subspan(kMost);
+        }
+        if constexpr (kMost > 1) InBlocks<kMost / 2>(rows, work);
+    }
+
     // Lanes [vector * kLanes, ...) of a column of a strip.
     template <bool kBF16>
     static Float Load(const std::byte* strip, int64_t col, int vector) {
@@ -209,25 +210,26 @@ class AdaptTiles {
     template <int kRows, bool kBF16>
     static void UpWide(const AdaptUpArgs& args, const std::byte* strip, int64_t rank,
                        std::span<const AdaptedRow> rows, int64_t col, int64_t count) {
-        Double sum[kRows][kWideVectors] = {};
+        const double* u[kRows];
+        Double sum[kRows][kWideVectors];
+        for (int i = 0; i < kRows; ++i) {
+            u[i] = args.wide_u + At(args, rows, i);
+            for (int v = 0; v < kWideVectors; ++v) sum[i][v] = Wide::Zero();
+        }
         for (int64_t r = 0; r < rank; ++r) {
-            alignas(64) float narrow[kStripRows];
-            for (int v = 0; v < kVectors; ++v) {
-                Simd::Store(narrow + v * kLanes, Load<kBF16>(strip, r, v));
-            }
             for (int v = 0; v < kWideVectors; ++v) {
-                Half half;
-                std::memcpy(&half, narrow + v * kDoubles, sizeof half);
-                const Double w = __builtin_convertvector(half, Double);
+                const int64_t at = r * kStripRows + v * kDoubles;
+                const Double w = kBF16 ? Wide::LoadBF16(strip + at * 2)
+                                       : Wide::LoadF32(strip + at * 4);
                 for (int i = 0; i < kRows; ++i) {
-                    sum[i][v] += args.wide_u[At(args, rows, i) + r] * w;
+                    sum[i][v] = Wide::Fma(Wide::Set(u[i][r]), w, sum[i][v]);
                 }
             }
         }
         for (int i = 0; i < kRows; ++i) {
             double* y = args.wide + rows[static_cast<size_t>(i)].row * args.y_stride + col;
-            double all[kStripRows];
-            std::memcpy(all, sum[i], sizeof all);
+            alignas(64) double all[kStripRows];
+            for (int v = 0; v < kWideVectors; ++v) Wide::Store(all + v * kDoubles, sum[i][v]);
             for (int64_t k = 0; k < count; ++k) y[k] += all[k];
         }
     }
