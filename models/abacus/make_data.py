@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes the questions that Abacus is trained on, and those that it is examined with.
 
-    make_data.py DIR [--count 600000] [--seed 1]
+    make_data.py DIR [--count 1000000] [--seed 1] [--late]
 
 DIR/train.jsonl and DIR/held-out.jsonl have a record a line: question, answer, kind. Everything is
-made up here: no text comes from elsewhere, and the same arguments write the same bytes.
+made up here: no text comes from elsewhere, and the same arguments write the same bytes. With --late
+there is more of what is learnt late, and the first file is DIR/late.jsonl.
 
 What is held out. A question is about a thing: two numbers, a list of numbers, a word. One thing in
 twenty-five, by a hash of it, is never asked about in training, in no words. The times table has too
@@ -193,20 +194,20 @@ def length(rng):
     return (w,), LENGTH, (w,), len(w)
 
 
-# Name: (how often, function, whether whole things are held out).
+# Name: (how often, how often with --late, function, whether whole things are held out).
 KINDS = {
-    "add": (16, add, True),
-    "subtract": (16, subtract, True),
-    "multiply": (6, multiply, False),
-    "sort up": (9, sort_up, True),
-    "sort down": (6, sort_down, True),
-    "largest": (6, largest, True),
-    "compare": (7, compare, True),
-    "parity": (3, parity, True),
-    "neighbour": (5, neighbour, True),
-    "reverse": (7, reverse, True),
-    "first or last letter": (4, ends, True),
-    "length": (4, length, True),
+    "add": (16, 12, add, True),
+    "subtract": (16, 16, subtract, True),
+    "multiply": (6, 3, multiply, False),
+    "sort up": (9, 18, sort_up, True),
+    "sort down": (6, 16, sort_down, True),
+    "largest": (6, 12, largest, True),
+    "compare": (7, 16, compare, True),
+    "parity": (3, 10, parity, True),
+    "neighbour": (5, 8, neighbour, True),
+    "reverse": (7, 18, reverse, True),
+    "first or last letter": (4, 3, ends, True),
+    "length": (4, 4, length, True),
 }
 
 
@@ -234,15 +235,15 @@ def plain(text):
 
 def ask(rng, kind):
     """(question, answer, whether it is held out)."""
-    _, make, by_thing = KINDS[kind]
+    _, _, make, by_thing = KINDS[kind]
     thing, phrases, words, answer = make(rng)
     text = varied(rng, rng.choice(phrases).format(*words))
     held = one_in(thing, HELD_OUT_OF) if by_thing else one_in(plain(text), HELD_OUT_TEXT_OF)
     return text, str(answer), held
 
 
-def make_train(rng, count):
-    kinds, shares = list(KINDS), [share for share, _, _ in KINDS.values()]
+def make_train(rng, count, late):
+    kinds, shares = list(KINDS), [columns[late] for columns in KINDS.values()]
     made = 0
     while made < count:
         if rng.random() < 0.004:
@@ -282,12 +283,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--count", type=int, default=600_000)
+    parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--late", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    train = write(options.folder / "train.jsonl",
-                  make_train(random.Random(f"train {options.seed}"), options.count))
+    name = "late" if options.late else "train"
+    train = write(options.folder / f"{name}.jsonl",
+                  make_train(random.Random(f"{name} {options.seed}"), options.count, options.late))
     exam = write(options.folder / "held-out.jsonl",
                  make_held_out(random.Random(f"held out {options.seed}")))
     both = train & exam

@@ -363,6 +363,11 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     app.add_option("--schedule", flags.schedule,
                    "constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR")
         ->capture_default_str();
+    app.add_option(
+           "--schedule-steps", job.schedule.total_steps,
+           "Updates that the schedule is laid out for (0: those of the run); after them the "
+           "rate stays at its end")
+        ->capture_default_str();
     app.add_option("--warmup-steps", job.schedule.warmup_steps, "Updates of warm-up")
         ->capture_default_str();
     app.add_option("--betas", flags.betas, "AdamW's two, as 0.9,0.999")->delimiter(',');

@@ -46,7 +46,7 @@ Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& o
     }
     auto source = formats::OpenModel(model);
     if (source.ok() || !formats::hf::LacksWeights(model)) return source;
-    return MakeError(source.error().code, "{}. To begin from random weights: --from-scratch",
+    return MakeError(source.error().code, "{} To begin from random weights: --from-scratch",
                      source.error().message);
 }
 

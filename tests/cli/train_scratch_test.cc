@@ -122,6 +122,14 @@ TEST_F(ScratchCli, GoesOnFromACheckpointAndRuns) {
     EXPECT_NE(ran.status, 0);
 }
 
+TEST_F(ScratchCli, AScheduleMayBeLongerThanTheRun) {
+    const auto whole = Curve({"--steps", "4", "--schedule", "cosine"});
+    const auto begun = Curve({"--steps", "3", "--schedule", "cosine", "--schedule-steps", "4"});
+    ASSERT_EQ(whole.size(), 8u);
+    EXPECT_EQ(begun, std::vector<double>(whole.begin(), whole.begin() + 6));
+    EXPECT_NE(begun, Curve({"--steps", "3", "--schedule", "cosine"}));
+}
+
 TEST_F(ScratchCli, SaysWhatIsWrong) {
     const auto said = [&](const Words& words, const char* expected) {
         const Ran ran = Train(Words{"--steps", "1"} + words);

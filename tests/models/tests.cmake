@@ -1,0 +1,6 @@
+# The model of models/: its questions, its exam, and that every layout answers alike. What is in the
+# tree needs no download: these tests never skip.
+find_program(PYTHON3 python3 REQUIRED)
+add_test(NAME models.abacus COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/abacus_test.py
+  $<TARGET_FILE:weft> ${CMAKE_SOURCE_DIR}/models/abacus)
+set_tests_properties(models.abacus PROPERTIES LABELS models TIMEOUT ${WEFT_TEST_SECONDS})
