@@ -193,7 +193,10 @@ Status Rank::JoinGroups() {
     std::iota(everyone.begin(), everyone.end(), 0);
     const coll::Channel second{half, half, net::kFlags / 2, net::kFlags / 2};
     WEFT_ASSIGN(world_, coll::Comm::Make(fabric, everyone, second, cluster_.timeout_ms()));
-    steps_ = StepChannel(world_.get());
+    const model::Layout& layout = shard_.layout;
+    steps_ = layout.pp == 1 ? StepChannel(world_.get())
+                            : StepChannel(world_.get(), StepChannel::RouteOf(cluster_.rank(),
+                                                                             layout.tp, layout.pp));
     if (shard_.layout.tp == 1) return {};
     std::vector<int> peers;
     for (int t = 0; t < shard_.layout.tp; ++t) peers.push_back(shard_.stage * shard_.layout.tp + t);

@@ -69,9 +69,10 @@ class Rank {
     // Runs one step. On rank 0 it is first sent to the others.
     Status Run(const StepData& step);
     // The same in parts, on rank 0 where it is the first of several stages: while the later ones
-    // have a step, it computes the next. In this order: Compute(next), Receive(last), Hand(next);
-    // what is on its way back to here is taken before more is sent, so that neither side waits for
-    // the other with full hands.
+    // have a step each, it computes the next. With as many steps at once as there are stages, in
+    // this order: Compute(next), Collect(oldest), Hand(next). Then nobody waits for ever with full
+    // hands: when all later stages wait to send, the last one for rank 0, the second has read all
+    // but the next step and has room for it; and the oldest is taken before more is sent.
     bool pipelined() const;
     Status Compute(const StepData& step);
     Status Hand(const StepData& step);

@@ -152,30 +152,57 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     return reader.empty() ? Status() : BadStep("what follows the last sequence");
 }
 
+StepChannel::Route StepChannel::RouteOf(int rank, int tp, int pp) {
+    Route route;
+    if (rank >= tp) route.from = rank - tp;
+    if (rank == 0) {
+        for (int peer = 1; peer < tp; ++peer) route.to.push_back(peer);
+    }
+    if (rank + tp < tp * pp) route.to.push_back(rank + tp);
+    return route;
+}
+
 Status StepChannel::Send(const StepData& step) {
     if (world_ == nullptr) return {};
     EncodeStep(step, words_);
     std::copy_n(words_.begin(), std::min(words_.size(), kInlineWords), inline_.begin());
     const net::OpTag tag{"step_message", 0, step.number};
+    if (by_stages_) return HandOn(tag);
     WEFT_TRY(world_->Broadcast(std::as_writable_bytes(std::span(inline_)), 0, tag));
     if (words_.size() <= kInlineWords) return {};
     const auto rest = std::span(words_).subspan(kInlineWords);
     return world_->Broadcast(std::as_writable_bytes(rest), 0, tag);
 }
 
+// The message that is in inline_ and words_.
+Status StepChannel::HandOn(const net::OpTag& tag) {
+    for (const int to : route_.to) {
+        WEFT_TRY(world_->Send(std::as_bytes(std::span(inline_)), to, tag));
+        if (words_.size() <= kInlineWords) continue;
+        const auto rest = std::span(words_).subspan(kInlineWords);
+        WEFT_TRY(world_->Send(std::as_bytes(rest), to, tag));
+    }
+    return {};
+}
+
+Status StepChannel::Bring(std::span<int32_t> words, const net::OpTag& tag) {
+    const auto bytes = std::as_writable_bytes(words);
+    return by_stages_ ? world_->Recv(bytes, route_.from, tag) : world_->Broadcast(bytes, 0, tag);
+}
+
 Status StepChannel::Receive(StepData& step) {
     const net::OpTag tag{"step_message", 0, step.number + 1};
-    WEFT_TRY(world_->Broadcast(std::as_writable_bytes(std::span(inline_)), 0, tag));
+    WEFT_TRY(Bring(inline_, tag));
     const size_t total = static_cast<uint32_t>(inline_[0]);
     if (total > kMostWords) return BadStep("its length");
     words_.assign(inline_.begin(),
                   inline_.begin() + static_cast<ptrdiff_t>(std::min(total, kInlineWords)));
     if (total > kInlineWords) {
         words_.resize(total);
-        const auto rest = std::span(words_).subspan(kInlineWords);
-        WEFT_TRY(world_->Broadcast(std::as_writable_bytes(rest), 0, tag));
+        WEFT_TRY(Bring(std::span(words_).subspan(kInlineWords), tag));
     }
-    return DecodeStep(words_, step);
+    WEFT_TRY(DecodeStep(words_, step));
+    return by_stages_ ? HandOn(tag) : Status();
 }
 
 }  // namespace weft::engine

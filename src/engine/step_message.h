@@ -1,5 +1,8 @@
 // The one small message with which rank 0 tells the others what the next step works on.
 //
+// Without pipeline stages it is a broadcast. With them it goes from stage to stage, ahead of the
+// rows: a rank that is several steps behind rank 0 then holds up the one before it, as it does with
+// rows, and never rank 0 while that has results of older steps to take.
 // Fixed size while it fits (a decode step of a few sequences does), so that a step costs one
 // broadcast; longer ones follow in a second. Layout: Head, then tokens, positions, output rows,
 // copies of pages, sequences with their adapters and pages, all 32-bit.
@@ -8,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -49,14 +53,32 @@ struct StepData {
 // Carries steps from rank 0 to all others of `world`. A world of one does nothing.
 class StepChannel {
   public:
+    // From whom a rank has its steps, and to whom it hands them on. Nobody: all have them from rank
+    // 0, by broadcast.
+    struct Route {
+        int from = 0;
+        std::vector<int> to;
+    };
+    // Of a rank where `tp` ranks of each of `pp` stages stand one after another: steps go to those
+    // of rank 0's stage, and from each rank to its like in the next stage.
+    static Route RouteOf(int rank, int tp, int pp);
+
     explicit StepChannel(coll::Comm* world) : world_(world) {}
+    StepChannel(coll::Comm* world, Route route)
+        : world_(world), route_(std::move(route)), by_stages_(true) {}
     Status Send(const StepData& step);
-    // Errors: those of the links; kCorrupt where the message makes no sense.
+    // The next one; it is handed on already. Errors: those of the links; kCorrupt where the message
+    // makes no sense.
     Status Receive(StepData& step);
 
   private:
     static constexpr size_t kInlineWords = 256;
+    Status Bring(std::span<int32_t> words, const net::OpTag& tag);
+    Status HandOn(const net::OpTag& tag);
+
     coll::Comm* world_;
+    Route route_;
+    bool by_stages_ = false;
     std::array<int32_t, kInlineWords> inline_{};
     std::vector<int32_t> words_;
 };

@@ -115,6 +115,27 @@ TEST(StepMessage, SurvivesTheWay) {
 }
 
 // Cut anywhere: refused. One word changed: refused, or a step that says exactly these words.
+// Every rank but the first has its steps from one other, which hands them on to it, and is no
+// further from rank 0 than its own stage allows.
+TEST(StepMessage, GoesFromStageToStage) {
+    for (int tp = 1; tp <= 4; ++tp) {
+        for (int pp = 1; pp <= 5; ++pp) {
+            std::vector<int> senders(static_cast<size_t>(tp * pp));
+            for (int rank = 0; rank < tp * pp; ++rank) {
+                for (const int to : StepChannel::RouteOf(rank, tp, pp).to) {
+                    ASSERT_LT(to, tp * pp);
+                    EXPECT_EQ(StepChannel::RouteOf(to, tp, pp).from, rank);
+                    EXPECT_EQ(to / tp - rank / tp, rank == 0 && to < tp ? 0 : 1);
+                    ++senders[static_cast<size_t>(to)];
+                }
+            }
+            for (size_t rank = 0; rank < senders.size(); ++rank) {
+                EXPECT_EQ(senders[rank], rank == 0 ? 0 : 1) << rank << " of " << tp << " x " << pp;
+            }
+        }
+    }
+}
+
 TEST(StepMessage, DamagedOnesAreRefused) {
     std::mt19937 random(6);
     for (int i = 0; i < 100; ++i) {

@@ -57,50 +57,51 @@ class Lookup(unittest.TestCase):
             status, answer = server.json("POST", "/v1/chat/completions", body)
             self.assertEqual(status, 200, answer)
             return said(answer)
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            return list(pool.map(ask, requests()))
-
-    def check(self, *words):
-        plain = serving.Server(2048, "--no-access-log", *words)
         try:
-            expected = self.answers(plain)
-            self.assertEqual(plain.status()["speculation"]["drafted"], 0)
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                answers = list(pool.map(ask, requests()))
+            self.guesses = server.status()["speculation"]
+            self.metrics = server.call("GET", "/metrics")[2].decode()
+            return answers
         finally:
-            plain.close()
-        for drafts in (("--draft-always", "--draft-tokens", "5"), ()):
-            server = serving.Server(2048, "--lookup", "--no-access-log", *drafts, *words)
-            try:
-                for got, wanted in zip(self.answers(server), expected):
-                    self.assertEqual(got, wanted, (words, drafts))
-                self.counts(server, always=bool(drafts))
-            finally:
-                server.close()
+            server.close()
 
-    def counts(self, server, always):
-        guesses = server.status()["speculation"]
-        metrics = server.call("GET", "/metrics")[2].decode()
-        for name, member in (("drafts", "drafts"), ("draft_tokens", "drafted"),
-                             ("accepted_tokens", "accepted")):
-            found = re.search(rf"^weft:spec_decode_num_{name}_total{{.*}} (\d+)", metrics, re.M)
-            self.assertEqual(int(found[1]), guesses[member])
-        places = re.findall(r"accepted_tokens_per_pos_total{.*} (\d+)", metrics)
-        self.assertEqual(sum(map(int, places)), guesses["accepted"])
-        self.assertEqual(len(places), 5 if always else 16)
-        if always:
-            self.assertGreater(guesses["accepted"], 50)
-            self.assertGreater(guesses["drafted"], guesses["accepted"])
+    def open(self, *words):
+        return serving.Server(2048, "--no-access-log", *words)
 
-    def test_one_rank(self):
-        self.check()
+    # Stages compute what one rank does, to the bit; sums over tensor ranks almost always do.
+    def check(self, expected, *words):
+        for got, wanted in zip(self.answers(self.open(*words)), expected):
+            self.assertEqual(got, wanted, words)
+        self.counts(always="--draft-always" in words)
+
+    def test_one_rank_and_stages(self):
+        expected = self.answers(self.open())
+        self.assertEqual(self.guesses["drafted"], 0)
+        always = ("--lookup", "--draft-always", "--draft-tokens", "5")
+        self.check(expected, *always)
+        self.check(expected, "--lookup")
+        self.check(expected, "--local", "2", "--pp", "2", "--lookup")
+        self.check(expected, "--local", "3", "--pp", "3", *always)
+        self.check(expected, "--local", "3", "--pp", "3")
 
     def test_tensor_ranks(self):
-        self.check("--local", "2", "--tp", "2")
+        words = ("--local", "2", "--tp", "2")
+        expected = self.answers(self.open(*words))
+        self.check(expected, *words, "--lookup", "--draft-always", "--draft-tokens", "5")
 
-    def test_two_stages(self):
-        self.check("--local", "2", "--pp", "2")
-
-    def test_three_stages(self):
-        self.check("--local", "3", "--pp", "3")
+    def counts(self, always):
+        for name, member in (("drafts", "drafts"), ("draft_tokens", "drafted"),
+                             ("accepted_tokens", "accepted")):
+            pattern = rf"^weft:spec_decode_num_{name}_total{{.*}} (\d+)"
+            found = re.search(pattern, self.metrics, re.M)
+            self.assertEqual(int(found[1]), self.guesses[member])
+        places = re.findall(r"accepted_tokens_per_pos_total{.*} (\d+)", self.metrics)
+        self.assertEqual(sum(map(int, places)), self.guesses["accepted"])
+        if always:
+            self.assertEqual(len(places), 5)
+            self.assertGreater(self.guesses["accepted"], 50)
+            self.assertGreater(self.guesses["drafted"], self.guesses["accepted"])
 
 
 if __name__ == "__main__":

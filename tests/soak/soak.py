@@ -2,13 +2,13 @@
 """Streams go on while ranks are killed: the same texts as undisturbed, to the letter.
 
 Usage: soak.py WEFT MODEL [--kills N] [--seconds S] [--clients C] [--ranks R] [--pp P]
-               [--timeout-ms T]
+               [--lookup] [--timeout-ms T]
 
 Starts `weft serve MODEL --local R`, lets C clients stream greedy answers all the time, and kills
 (SIGKILL) or stops (SIGSTOP) a random other rank at random moments. Every answer must be complete
 and equal to the one that an undisturbed server gave to the same prompt: with stages alone (--pp) a
-server of one rank. Prints what the pauses
-were. Needs nothing but Python.
+server of one rank; with --lookup, which has guesses in every step, one that makes none. Prints what
+the pauses were. Needs nothing but Python.
 """
 import argparse
 import http.client
@@ -29,11 +29,12 @@ def children_of(pid):
 
 
 class Server:
-    def __init__(self, options, ranks, pp):
+    def __init__(self, options, ranks, pp, *words):
         command = [options.weft, "serve", options.model, "--port", "0", "--json", "--ctx", "1024",
                    "--max-seqs", "16", "-t", "1", "--local", str(ranks), "--pp",
                    str(pp), "--tp", str(ranks // pp),
-                   "--timeout-ms", str(options.timeout_ms), "--max-restarts", "100000"]
+                   "--timeout-ms", str(options.timeout_ms), "--max-restarts", "100000",
+                   *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                                         stderr=open(options.log, "w") if options.log else None)
         line = self.process.stdout.readline()
@@ -127,6 +128,7 @@ def main():
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--pp", type=int, default=1, help="pipeline stages")
+    parser.add_argument("--lookup", action="store_true", help="guesses are in flight")
     parser.add_argument("--timeout-ms", type=int, default=1000)
     parser.add_argument("--gap", type=float, default=1.5, help="seconds between faults, on average")
     parser.add_argument("--stop-share", type=float, default=0.1, help="SIGSTOP in place of SIGKILL")
@@ -134,10 +136,15 @@ def main():
     parser.add_argument("--log", default="")
     options = parser.parse_args()
     begin = time.monotonic()
-    server = Server(options, options.ranks, options.pp)
+    words = ("--lookup", "--draft-always") if options.lookup else ()
+    server = Server(options, options.ranks, options.pp, *words)
     # Stages compute what one rank does, to the bit. Sums over tensor ranks may, in the rarest case,
     # be rounded otherwise: there the texts are those of the same cluster, undisturbed.
-    alone = Server(options, 1, 1) if options.ranks == options.pp else server
+    alone = server
+    if options.ranks == options.pp:
+        alone = Server(options, 1, 1)
+    elif options.lookup:
+        alone = Server(options, options.ranks, options.pp)
     expected = ["".join(choice["text"] for _, choice in alone.ask(body_of(number), 120))
                 for number in range(len(PROMPTS))]
     if alone is not server:
@@ -163,11 +170,13 @@ def main():
     code = server.stop()
     print(json.dumps({"kills": kills, "recoveries": len(status["recoveries"]), "answers": answers,
                       "faults": len(faults), "exit": code,
+                      "guesses": status["speculation"],
                       "longest_pause_s": round(pauses[-1], 3) if pauses else None,
                       "recovery_s": [round(r["seconds"], 2) for r in status["recoveries"]][:20]}))
     for fault in faults[:10]:
         print(fault, file=sys.stderr)
     good = (not faults and answers > 0 and kills > 0 and code == 0
+            and (status["speculation"]["accepted"] > 0 or not options.lookup)
             and status["recoveries"] and all(not client.is_alive() for client in clients))
     return 0 if good else 1
 

@@ -21,8 +21,6 @@ constexpr auto kIdleTurn = std::chrono::milliseconds(50);
 // Reports are gathered so often, for so long after somebody has looked.
 constexpr int64_t kSurveyNs = 1'000'000'000;
 constexpr int64_t kWantedNs = 10'000'000'000;
-// With pipeline stages: one that the first stage computes, one that the others have.
-constexpr int64_t kStepsAtOnce = 2;
 // Losses in a row, without one token between, that are got over.
 constexpr int kMostLosses = 5;
 
@@ -334,10 +332,8 @@ Status BatchEngine::Run() {
         if (!outcome.ok()) WEFT_TRY(GetOver(outcome.error()));
         Publish();
     }
-    if (flying_) {
-        const Status landed = Land();
-        if (!landed.ok()) return FailAll(cluster_->ReportFailure(landed.error()));
-    }
+    const Status landed = LandAll();
+    if (!landed.ok()) return FailAll(cluster_->ReportFailure(landed.error()));
     rank_->SetIdle(true);
     TakeOrders();  // of which nobody else would say that they are over
     for (const auto& [id, active] : active_) {
@@ -347,15 +343,20 @@ Status BatchEngine::Run() {
     return {};
 }
 
+// With pipeline stages one for each: what the first computes, and those that the others have.
+int64_t BatchEngine::StepsAtOnce() const {
+    return rank_->pipelined() ? rank_->layout().pp : 1;
+}
+
 // One turn of the loop: a step, or a wait for something to do.
 Status BatchEngine::Turn() {
     WEFT_TRY(Survey());
-    scheduler_->ShareOver(rank_->pipelined() ? kStepsAtOnce : 1);
+    scheduler_->ShareOver(StepsAtOnce());
     const int64_t begin_ns = NowNs();
     if (drafts_.on()) Draft();
     const bool work = scheduler_->Plan(step_, planned_);
     working_.plan_s += Seconds(begin_ns, NowNs());
-    if (!work && !flying_) return WaitForOrders();
+    if (!work && flying_.empty()) return WaitForOrders();
     if (rank_->pipelined()) return RunPipelined(work);
     WEFT_TRY(RunStep());
     return SayAll(now_);
@@ -366,7 +367,7 @@ Status BatchEngine::Survey() {
     const int64_t now_ns = NowNs();
     if (now_ns - wanted_ns_.load(std::memory_order_relaxed) > kWantedNs) return {};
     if (now_ns - surveyed_ns_ < kSurveyNs) return {};
-    if (flying_) WEFT_TRY(Land());
+    WEFT_TRY(LandAll());
     WEFT_ASSIGN(std::vector<RankReport> ranks, rank_->Survey(++step_.number));
     working_.power_w.assign(ranks.size(), -1);
     for (size_t i = 0; i < std::min(ranks.size(), working_.ranks.size()); ++i) {
@@ -443,8 +444,8 @@ void BatchEngine::NoteCost(const Flight& flight) {
     drafts_.LearnStep(rows, Seconds(flight.begin_ns, NowNs()));
 }
 
-// This stage computes the next step while the later ones have the last (rank.h). Without a next
-// one, the last is waited for.
+// This stage computes the next step while the later ones have those before (rank.h). Where there
+// are as many as stages, or no next one, the oldest is waited for.
 Status BatchEngine::RunPipelined(bool work) {
     rank_->SetIdle(false);
     const int64_t begin_ns = NowNs();
@@ -452,30 +453,35 @@ Status BatchEngine::RunPipelined(bool work) {
         NoteStart();
         WEFT_TRY(rank_->Compute(step_));
     }
-    std::optional<Flight> landed = std::exchange(flying_, std::nullopt);
-    if (landed) {
-        WEFT_TRY(rank_->Collect(landed->step));
-        NoteCost(*landed);
+    std::optional<Flight> landed;
+    if (!work || std::cmp_greater_equal(flying_.size() + 1, StepsAtOnce())) {
+        WEFT_ASSIGN(landed, Land());
     }
     if (work) {
         WEFT_TRY(rank_->Hand(step_));
-        if (now_.rows.empty()) {
-            scheduler_->Commit(planned_);
-        } else {
-            scheduler_->CommitInFlight(planned_);
-            flying_ = now_;
-            flying_->step = step_;
-        }
+        scheduler_->CommitInFlight(planned_);
+        flying_.push_back(now_);
+        flying_.back().step = step_;
     }
     NoteEndOfStep(begin_ns);
     return landed ? SayAll(*landed) : Status();
 }
 
-Status BatchEngine::Land() {
-    const Flight landed = std::move(*flying_);
-    flying_.reset();
+// The oldest step that is in flight, down.
+Result<BatchEngine::Flight> BatchEngine::Land() {
+    Flight landed = std::move(flying_.front());
+    flying_.pop_front();
     WEFT_TRY(rank_->Collect(landed.step));
-    return SayAll(landed);
+    NoteCost(landed);
+    return landed;
+}
+
+Status BatchEngine::LandAll() {
+    while (!flying_.empty()) {
+        WEFT_ASSIGN(const Flight landed, Land());
+        WEFT_TRY(SayAll(landed));
+    }
+    return {};
 }
 
 Status BatchEngine::SayAll(const Flight& flight) {
@@ -638,7 +644,7 @@ void BatchEngine::Sweep() {
 
 Status BatchEngine::GetOver(Error error) {
     rank_->SetIdle(true);
-    flying_.reset();
+    flying_.clear();
     const std::string limit = cluster_->recovers() ? LimitReached() : "";
     if (cluster_->recovers() && limit.empty()) return StartAgain(std::move(error));
     error = cluster_->ReportFailure(std::move(error));

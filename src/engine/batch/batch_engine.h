@@ -21,6 +21,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -206,7 +207,9 @@ class BatchEngine {
     Status Turn();
     Status RunStep();
     Status RunPipelined(bool work);
-    Status Land();
+    int64_t StepsAtOnce() const;
+    Result<Flight> Land();
+    Status LandAll();
     void Draft();
     void NoteStart();
     void NoteCost(const Flight& flight);
@@ -248,7 +251,7 @@ class BatchEngine {
     std::vector<Sequence*> decodes_;             // while they are drafted
     std::vector<StepDrafts::Guesser> guessers_;  // while they are drafted
     Flight now_;                    // of the step that has just run
-    std::optional<Flight> flying_;  // with pipeline stages
+    std::deque<Flight> flying_;     // with pipeline stages, the oldest first
     std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
     BatchStats working_;    // the loop's own
