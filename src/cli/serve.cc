@@ -95,7 +95,7 @@ Status CheckDrafting(const engine::DraftOptions& draft) {
     WEFT_TRY(engine::CheckDraft(draft));
     if (draft.model.empty()) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "--draft {}: a server drafts with --lookup only, not with a draft model yet; "
+                     "--draft {}: a server drafts with --lookup only, not with a draft model; "
                      "'weft run --draft' does",
                      draft.model);
 }
