@@ -91,15 +91,15 @@ void Measure(const DenseKernels& kernels, Memory& m, int threads) {
 
 // The optimizer and the loss have float32 of their own.
 void MeasureFloats(const DenseKernels& kernels, Memory& m, int threads) {
-    AdamWArgs adam;
+    AdamArgs adam;
     adam.p = m.all[0].data(), adam.m = m.all[1].data(), adam.v = m.all[2].data();
     adam.g = m.all[3].data(), adam.g_type = m.type, adam.count = kCount;
-    adam.p_bf16 = m.type == Element::kF32 ? nullptr : reinterpret_cast<uint16_t*>(m.all[4].data());
+    adam.copy = m.type == Element::kF32 ? nullptr : m.all[4].data();
     adam.rate = 1e-3f;
     const double adam_seconds =
-        Seconds(threads, [&](int part, int parts) { kernels.adamw(adam, part, parts); });
+        Seconds(threads, [&](int part, int parts) { kernels.adam(adam, part, parts); });
     constexpr double bytes = 28;  // p, m, v twice; g, or g and the copy of p in halves
-    fmt::print("{:18} {:>5} {:8} {:8.1f}\n", "adamw", m.type == Element::kF32 ? "f32" : "bf16",
+    fmt::print("{:18} {:>5} {:8} {:8.1f}\n", "adam", m.type == Element::kF32 ? "f32" : "bf16",
                threads, bytes * kCount / adam_seconds * 1e-9);
     constexpr int64_t kVocabulary = 49152, kChunk = 256;
     const std::vector<int32_t> targets(kChunk, 7);

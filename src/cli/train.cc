@@ -43,7 +43,7 @@ constexpr const char* kFooter =
 struct TrainFlags {
     CommonFlags common;
     train::TrainJob job;
-    std::string output, schedule = "constant", dtype = "bf16";
+    std::string output, schedule = "constant", optimizer = "adamw", dtype = "bf16";
     train::ExportWords save;
     std::vector<double> betas = {0.9, 0.999};
     std::string ds_config;
@@ -228,6 +228,20 @@ class Teller final : public train::TrainListener {
     Status log_status_;
 };
 
+Status ResolveOptimizer(TrainFlags& flags) {
+    train::UpdateOptions& update = flags.job.trainer.update;
+    const auto kind = train::FindUpdate(flags.optimizer);
+    if (!kind) {
+        return MakeError(ErrorCode::kUsage, "--optimizer {}: expected {}", flags.optimizer,
+                         train::kUpdateNames);
+    }
+    update.kind = *kind;
+    const bool decays =
+        *kind == train::UpdateKind::kAdamW || *kind == train::UpdateKind::kAdam8bit;
+    if (!decays && flags.command->count("--weight-decay") == 0) update.weight_decay = 0;
+    return {};
+}
+
 Status ResolveTrain(TrainFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     const auto kind = train::FindSchedule(flags.schedule);
@@ -243,8 +257,9 @@ Status ResolveTrain(TrainFlags& flags) {
     if (flags.betas.size() != 2) {
         return MakeError(ErrorCode::kUsage, "--betas: expected two numbers, as 0.9,0.999");
     }
-    flags.job.trainer.adam.beta1 = flags.betas[0];
-    flags.job.trainer.adam.beta2 = flags.betas[1];
+    flags.job.trainer.update.beta1 = flags.betas[0];
+    flags.job.trainer.update.beta2 = flags.betas[1];
+    WEFT_TRY(ResolveOptimizer(flags));
     if (!flags.ds_config.empty()) {
         WEFT_TRY(ResolveDs(*flags.command, flags.ds_config, cluster::RanksOf(flags.common.cluster),
                            flags.job, flags.save, flags.telling));
@@ -336,6 +351,24 @@ void AddResultFlags(CLI::App& app, TrainFlags& flags) {
         ->capture_default_str();
 }
 
+void AddOptimizerFlags(CLI::App& app, TrainFlags& flags) {
+    train::UpdateOptions& update = flags.job.trainer.update;
+    app.add_option("--optimizer,--optim", flags.optimizer,
+                   "adamw, adam (decay in the gradient), sgd, adafactor, adam8bit; or "
+                   "transformers' name of one")
+        ->capture_default_str();
+    app.add_option("--betas", flags.betas, "Adam's two, as 0.9,0.999")->delimiter(',');
+    app.add_option("--eps", update.eps, "Adam's")->capture_default_str();
+    app.add_option("--weight-decay", update.weight_decay,
+                   "Of matrices only (adamw, adam8bit: 0.01, else 0)");
+    app.add_option("--momentum", update.momentum, "SGD's")->capture_default_str();
+    app.add_flag("--nesterov", update.nesterov, "SGD's momentum as Nesterov has it");
+    app.add_flag("--scale-parameter", update.scale_parameter,
+                 "Adafactor: the rate is times the root mean square of each tensor");
+    app.add_flag("--relative-step", update.relative_step,
+                 "Adafactor: the rate is min(0.01, 1 / sqrt(step)), whatever --lr is");
+}
+
 void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
     app.add_option("--ds-config", flags.ds_config,
@@ -370,10 +403,7 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
         ->capture_default_str();
     app.add_option("--warmup-steps", job.schedule.warmup_steps, "Updates of warm-up")
         ->capture_default_str();
-    app.add_option("--betas", flags.betas, "AdamW's two, as 0.9,0.999")->delimiter(',');
-    app.add_option("--eps", job.trainer.adam.eps, "AdamW's")->capture_default_str();
-    app.add_option("--weight-decay", job.trainer.adam.weight_decay, "AdamW's; of matrices only")
-        ->capture_default_str();
+    AddOptimizerFlags(app, flags);
     app.add_option("--clip", job.trainer.clip, "Most gradient norm (0: any)")
         ->capture_default_str();
     app.add_option("--zero", job.trainer.zero,

@@ -24,10 +24,10 @@ train::DsFlags FlagsOf(const CLI::App& command, const train::TrainJob& job) {
     take("--zero", flags.stage, t.zero);
     take("--clip", flags.clip, t.clip);
     take("--lr", flags.lr, job.schedule.rate);
-    take("--betas", flags.beta1, t.adam.beta1);
-    take("--betas", flags.beta2, t.adam.beta2);
-    take("--eps", flags.eps, t.adam.eps);
-    take("--weight-decay", flags.weight_decay, t.adam.weight_decay);
+    take("--betas", flags.beta1, t.update.beta1);
+    take("--betas", flags.beta2, t.update.beta2);
+    take("--eps", flags.eps, t.update.eps);
+    take("--weight-decay", flags.weight_decay, t.update.weight_decay);
     take("--dtype", flags.precision, t.bf16 ? train::Precision::kBf16 : train::Precision::kF32);
     if (job.steps > 0) flags.total_steps = job.steps;
     return flags;
@@ -47,6 +47,7 @@ Status ResolveDs(const CLI::App& command, const std::string& path, int ranks, tr
     flags.hidden_size = hyper.hidden;
     WEFT_ASSIGN(const train::DsConfig config, train::ReadDsConfig(path, flags));
     const train::DsGiven given{.schedule = command.count("--schedule") > 0,
+                               .optimizer = command.count("--optimizer") > 0,
                                .recompute = command.count("--recompute") > 0,
                                .save_type = command.count("--save-type") > 0,
                                .overlap = command.count("--overlap") > 0};

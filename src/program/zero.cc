@@ -9,14 +9,8 @@
 namespace weft::program {
 namespace {
 
-// Weights and shares begin at multiples of so many elements: 64 bytes of BF16.
-constexpr int64_t kGrain = 32;
 // A gathered unit is let go where its next use is more ops away than this.
 constexpr size_t kNear = 64;
-
-int64_t Align(int64_t elements) {
-    return (elements + kGrain - 1) / kGrain * kGrain;
-}
 
 class Sharer {
   public:
@@ -44,6 +38,9 @@ class Sharer {
 
   private:
     Program& program() { return zero_.differentiated.program; }
+    int64_t Align(int64_t elements) const {
+        return (elements + options_.grain - 1) / options_.grain * options_.grain;
+    }
 
     // ---- Units ------------------------------------------------------------------------------
 
@@ -100,10 +97,10 @@ class Sharer {
             unit.own_count = unit.elements;
             return;
         }
-        const int64_t grains = unit.elements / kGrain;
+        const int64_t grains = unit.elements / options_.grain;
         int64_t begin = 0;
         for (int64_t r = 0; r < options_.ranks; ++r) {
-            const int64_t end = grains * (r + 1) / options_.ranks * kGrain;
+            const int64_t end = grains * (r + 1) / options_.ranks * options_.grain;
             if (r == options_.rank) {
                 unit.own_begin = begin;
                 unit.own_count = end - begin;

@@ -30,6 +30,9 @@ struct ZeroOptions {
     // Units are gathered while those before them are used: of so many elements in all, and at
     // least one; 0: right before their own use. Not across the turn from forward to backward.
     int64_t prefetch_elements = 0;
+    // Weights and shares begin at multiples of so many elements, itself a multiple of 32: 64 bytes
+    // of BF16.
+    int64_t grain = 32;
 };
 
 struct Unit {

@@ -1,7 +1,6 @@
 #include "train/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -146,35 +145,6 @@ Result<double> Optimizer::SumSquares() {
     return total;
 }
 
-void Optimizer::UpdatePart(OwnPart& part, const kernels::dense::AdamWArgs& common) {
-    const Unit& unit = *part.unit;
-    std::byte* gradients = state_.OwnGradientBytes(unit).data();
-    std::byte* weights = state_.OwnWeightBytes(unit).data();
-    training_.InParts([&](int thread, int threads) {
-        for (const Unit::Member& member : unit.members) {
-            const int64_t elements = member.weight.shape.Elements(0, 0);
-            const int64_t begin = std::max(member.begin, unit.own_begin) - unit.own_begin;
-            const int64_t end = std::min(member.begin + elements, unit.own_begin + unit.own_count) -
-                                unit.own_begin;
-            if (begin >= end) continue;
-            kernels::dense::AdamWArgs args = common;
-            args.p = part.weights.data() + begin;
-            args.g = gradients + RowBytes(unit.dtype, begin);
-            using kernels::dense::Element;
-            args.g_type = unit.dtype == DType::kBF16 ? Element::kBf16 : Element::kF32;
-            args.m = part.m.data() + begin;
-            args.v = part.v.data() + begin;
-            args.count = end - begin;
-            const bool decays = member.weight.shape.rank > 1;
-            args.decay = decays ? static_cast<float>(options_.weight_decay) : 0.0f;
-            if (unit.dtype == DType::kBF16) {
-                args.p_bf16 = reinterpret_cast<uint16_t*>(weights + RowBytes(unit.dtype, begin));
-            }
-            training_.dense().adamw(args, thread, threads);
-        }
-    });
-}
-
 // Where others read this rank's part, too.
 Status Optimizer::Publish(const Unit& unit) {
     if (groups_.data == nullptr || unit.whole || unit.weights_shared) return {};
@@ -183,18 +153,11 @@ Status Optimizer::Publish(const Unit& unit) {
 }
 
 Status Optimizer::Update(double learning_rate, double gradient_scale) {
-    const auto t = static_cast<double>(++steps_);
-    kernels::dense::AdamWArgs common;
-    common.rate = static_cast<float>(learning_rate);
-    common.beta1 = static_cast<float>(options_.beta1);
-    common.beta2 = static_cast<float>(options_.beta2);
-    common.eps = static_cast<float>(options_.eps);
-    common.correction1 = static_cast<float>(1 - std::pow(options_.beta1, t));
-    common.correction2 = static_cast<float>(1 - std::pow(options_.beta2, t));
-    common.grad_scale = static_cast<float>(gradient_scale);
-    for (OwnPart& part : state_.parts()) {
-        UpdatePart(part, common);
-        WEFT_TRY(Publish(*part.unit));
+    const UpdateStep step{++steps_, learning_rate, gradient_scale};
+    WEFT_TRY(rule_.Prepare(step));
+    for (size_t i = 0; i < state_.parts().size(); ++i) {
+        rule_.UpdatePart(i, step);
+        WEFT_TRY(Publish(*state_.parts()[i].unit));
     }
     return {};
 }

@@ -1,5 +1,5 @@
-// The optimizer over all ranks: sums gradients, measures and clips their norm, updates each rank's
-// own part of the weights, and brings the new weights to those who read them.
+// The optimizer over all ranks: sums gradients, measures and clips their norm, has each rank's own
+// part of the weights updated (train/update), and brings the new weights to those who read them.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,16 @@
 #include "base/result.h"
 #include "train/parallel/groups.h"
 #include "train/state.h"
+#include "train/update/rule.h"
 
 namespace weft::train {
-
-// AdamW (Loshchilov and Hutter 2019).
-struct AdamOptions {
-    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-    double weight_decay = 0.01;  // of matrices; vectors (norm weights, biases) are not decayed
-};
 
 class Optimizer {
   public:
     // All outlive it.
     Optimizer(backend::TrainingExecutable& training, TrainState& state, TrainGroups& groups,
-              const AdamOptions& options)
-        : training_(training), state_(state), groups_(groups), options_(options) {}
+              UpdateRule& rule)
+        : training_(training), state_(state), groups_(groups), rule_(rule) {}
 
     // Updates made so far.
     int64_t steps() const { return steps_; }
@@ -39,13 +34,12 @@ class Optimizer {
   private:
     Status ReduceUnit(const program::Unit& unit);
     Status JoinTied(const program::Unit& unit);
-    void UpdatePart(OwnPart& part, const kernels::dense::AdamWArgs& common);
     Status Publish(const program::Unit& unit);
 
     backend::TrainingExecutable& training_;
     TrainState& state_;
     TrainGroups& groups_;
-    const AdamOptions options_;
+    UpdateRule& rule_;
     int64_t steps_ = 0;
 };
 

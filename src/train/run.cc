@@ -263,7 +263,7 @@ class Run {
         const Cursor& c = loader.cursor();
         return {{"cursor", {c.epoch, c.index, c.given}},
                 {"data", loader.Fingerprint()},
-                {"optimizer", "adamw"},
+                {"optimizer", UpdateName(trainer.options().update.kind)},
                 {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)}};
     }
 
@@ -275,7 +275,7 @@ class Run {
         WEFT_ASSIGN(auto trainer,
                     Trainer::Make(job_.trainer, cluster_,
                                   std::make_unique<CheckpointSource>(std::move(trained))));
-        WEFT_TRY(ReadMoments(*checkpoint, trainer->source(), trainer->state()));
+        WEFT_TRY(ReadKept(*checkpoint, trainer->rule(), job_.trainer.update.kind));
         trainer->SetUpdates(checkpoint->manifest().step);
         return trainer;
     }
@@ -283,7 +283,8 @@ class Run {
     Status Steps(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t next,
                  int64_t steps) {
         WEFT_ASSIGN(std::string model, trainer.source().Fingerprint());
-        Saver saver(job_.save, cluster_, trainer.state(), trainer.source(), std::move(model));
+        Saver saver(job_.save, cluster_, trainer.state(), trainer.rule(), trainer.source(),
+                    std::move(model));
         trainer.SetBeforeUpdate([&] { return Finish(saver); });
         const Status done = Updates(trainer, loader, data, saver, next, steps);
         trainer.SetBeforeUpdate({});

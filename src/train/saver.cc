@@ -1,8 +1,7 @@
 #include "train/saver.h"
 
 #include <algorithm>
-#include <array>
-#include <functional>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/log.h"
@@ -12,37 +11,8 @@ namespace weft::train {
 namespace {
 
 using formats::hf::Json;
-using program::Unit;
 
 constexpr int64_t kAgreeMs = 600'000;
-constexpr const char* kMomentKinds[] = {"adam_m", "adam_v"};
-
-Array ArrayOf(const formats::TensorInfo& tensor, const char* kind) {
-    return {kind, tensor.name, tensor.rows, tensor.cols, SafeType::kF32};
-}
-
-// The block of its tensor that a unit's member is; a vector is one row.
-Region BlockOf(const program::Value& weight) {
-    const Holding h = HoldingOf(weight);
-    if (weight.shape.rank > 1) return {h.row, h.rows, h.col, h.cols, 0, h.rows * h.cols};
-    return {0, 1, h.row, h.rows, 0, h.rows};
-}
-
-// Of a member, elements [range.begin, range.end) of the unit: visit(tensor's name, region, where
-// that begins in the own part). Nothing where they don't meet.
-using Visit = std::function<void(const std::string& tensor, const Region& region, int64_t own)>;
-void VisitMembers(const OwnPart& part, const ElementRange& range, const Visit& visit) {
-    for (const Unit::Member& member : part.unit->members) {
-        Region region = BlockOf(member.weight);
-        const int64_t begin = std::max(range.begin, member.begin);
-        const int64_t end = std::min(range.end, member.begin + region.end);
-        if (begin >= end) continue;
-        region.begin = begin - member.begin;
-        region.end = end - member.begin;
-        visit(member.weight.slice.name, region, begin - part.unit->own_begin);
-    }
-}
-
 double SecondsSince(int64_t begin_ns) {
     return static_cast<double>(NowNs() - begin_ns) * 1e-9;
 }
@@ -62,64 +32,88 @@ Status CheckSaveWords(const SaveWords& words) {
                      "checkpoints lie in DIR/checkpoints");
 }
 
-std::vector<Piece> PiecesOf(const TrainState& state, const formats::ModelSource& source) {
+std::vector<Piece> PiecesOf(const TrainState& state, UpdateRule& rule,
+                            const formats::ModelSource& source) {
     std::vector<Piece> pieces;
     for (const OwnPart& part : state.parts()) {
-        const std::span<const float> moments[] = {part.m, part.v};
-        const auto add = [&](const std::string& name, const Region& region, int64_t own) {
-            const formats::TensorInfo* tensor = source.FindTensor(name);
+        VisitPieces(part, Extent::kSole, [&](const MemberPiece& piece) {
+            const formats::TensorInfo* tensor = source.FindTensor(piece.tensor());
             WEFT_CHECK(tensor != nullptr);
-            const auto begin = static_cast<size_t>(own);
-            const auto count = static_cast<size_t>(region.elements());
-            const auto bytes = [&](std::span<const float> of) {
-                return std::as_bytes(of.subspan(begin, count));
-            };
-            pieces.push_back({ArrayOf(*tensor, kWeightKind), region, bytes(part.weights)});
-            for (size_t i = 0; i < 2; ++i) {
-                pieces.push_back({ArrayOf(*tensor, kMomentKinds[i]), region, bytes(moments[i])});
-            }
-        };
-        for (const ElementRange& sole : part.sole) VisitMembers(part, sole, add);
+            const std::span<const float> weights =
+                part.weights.subspan(static_cast<size_t>(piece.own),
+                                     static_cast<size_t>(piece.region.elements()));
+            pieces.push_back(
+                {ArrayOf(*tensor, kWeightKind), piece.region, std::as_bytes(weights), {}});
+        });
     }
+    rule.VisitKeptPieces(Extent::kSole, [&](KeptPiece kept) {
+        Piece piece{std::move(kept.array), kept.region, std::as_bytes(kept.floats), {}};
+        if (kept.widen) {
+            piece.make = [widen = std::move(kept.widen)](int64_t begin, std::span<std::byte> out) {
+                widen(begin, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
+            };
+        }
+        pieces.push_back(std::move(piece));
+    });
     return pieces;
 }
 
-Status ReadMoments(const Checkpoint& checkpoint, const formats::ModelSource& source,
-                   TrainState& state) {
-    Status status;
-    for (OwnPart& part : state.parts()) {
-        const std::span<float> moments[] = {part.m, part.v};
-        const Unit& unit = *part.unit;
-        const ElementRange own{unit.own_begin, unit.own_begin + unit.own_count};
-        VisitMembers(part, own, [&](const std::string& name, const Region& region, int64_t begin) {
-            const formats::TensorInfo* tensor = source.FindTensor(name);
-            WEFT_CHECK(tensor != nullptr);
-            for (size_t i = 0; i < 2 && status.ok(); ++i) {
-                const auto to = moments[i].subspan(static_cast<size_t>(begin),
-                                                   static_cast<size_t>(region.elements()));
-                status = checkpoint.Read(ArrayOf(*tensor, kMomentKinds[i]), region,
-                                         std::as_writable_bytes(to));
-            }
-        });
-        WEFT_TRY(status);
+namespace {
+
+// What is no float32 in memory, some elements at a time.
+Status ReadInParts(const Checkpoint& checkpoint, const KeptPiece& kept) {
+    constexpr int64_t kPart = 256 * kKeptGrain;
+    std::vector<float> values;
+    for (int64_t begin = 0; begin < kept.region.elements(); begin += kPart) {
+        Region part = kept.region;
+        part.begin += begin;
+        part.end = std::min(part.end, part.begin + kPart);
+        values.resize(static_cast<size_t>(part.elements()));
+        WEFT_TRY(checkpoint.Read(kept.array, part, std::as_writable_bytes(std::span(values))));
+        kept.take(begin, values);
     }
     return {};
 }
 
+}  // namespace
+
+Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind) {
+    Status status;
+    rule.VisitKeptPieces(Extent::kOwn, [&](const KeptPiece& kept) {
+        if (!status.ok()) return;
+        if (checkpoint.Find(kept.array.kind, kept.array.tensor) == nullptr) {
+            const Json& state = checkpoint.manifest().state;
+            const std::string of = state.value("optimizer", std::string("another"));
+            status = MakeError(ErrorCode::kUsage,
+                               "{}: is of --optimizer {} and has no {}, which {} goes on from. "
+                               "Resume with the optimizer that it is of",
+                               checkpoint.folder(), of, kept.array.Name(), UpdateName(kind));
+            return;
+        }
+        status = kept.floats.empty()
+                     ? ReadInParts(checkpoint, kept)
+                     : checkpoint.Read(kept.array, kept.region,
+                                       std::as_writable_bytes(kept.floats));
+    });
+    return status;
+}
+
 Saver::Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
-             const formats::ModelSource& source, std::string model)
+             UpdateRule& rule, const formats::ModelSource& source, std::string model)
     : words_(words),
       cluster_(cluster),
       state_(state),
+      rule_(rule),
       source_(source),
       writer_(words.folder, cluster.rank(), cluster.cores()) {
     manifest_.model = std::move(model);
     for (const std::string& name : state.trained_tensors()) {
         const formats::TensorInfo* tensor = source.FindTensor(name);
         WEFT_CHECK(tensor != nullptr);
-        for (const char* kind : {kWeightKind, kMomentKinds[0], kMomentKinds[1]}) {
-            manifest_.arrays.push_back(ArrayOf(*tensor, kind));
-        }
+        manifest_.arrays.push_back(ArrayOf(*tensor, kWeightKind));
+    }
+    for (Array& array : rule.Arrays(state.trained_tensors())) {
+        manifest_.arrays.push_back(std::move(array));
     }
 }
 
@@ -128,7 +122,7 @@ Status Saver::Begin(int64_t step, Json state) {
     const int64_t begin_ns = NowNs();
     manifest_.step = step;
     manifest_.state = std::move(state);
-    std::vector<Piece> pieces = PiecesOf(state_, source_);
+    std::vector<Piece> pieces = PiecesOf(state_, rule_, source_);
     // A rank beside which others hold all that it has writes nothing.
     begun_ = pieces.empty() ? Status() : writer_.Start(step, std::move(pieces));
     under_way_ = true;

@@ -15,7 +15,9 @@
 #include "formats/model_file.h"
 #include "train/checkpoint/reader.h"
 #include "train/checkpoint/writer.h"
+#include "train/pieces.h"
 #include "train/state.h"
+#include "train/update/rule.h"
 
 namespace weft::train {
 
@@ -31,11 +33,12 @@ struct SaveWords {
 // kUsage: what makes no sense.
 Status CheckSaveWords(const SaveWords& words);
 
-// This rank's pieces. They point into the state.
-std::vector<Piece> PiecesOf(const TrainState& state, const formats::ModelSource& source);
-// The moments of this rank's own part. (Weights are loaded from a CheckpointSource.)
-Status ReadMoments(const Checkpoint& checkpoint, const formats::ModelSource& source,
-                   TrainState& state);
+// This rank's pieces. They point into the state and the rule.
+std::vector<Piece> PiecesOf(const TrainState& state, UpdateRule& rule,
+                            const formats::ModelSource& source);
+// What the rule keeps of this rank's own part. (Weights are loaded from a CheckpointSource.)
+// kUsage: the checkpoint is of another optimizer, which keeps other things.
+Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind);
 
 struct SaveCounts {
     int64_t saved = 0, failed = 0;
@@ -46,7 +49,7 @@ class Saver {
   public:
     // All outlive it. model: the source's fingerprint.
     Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
-          const formats::ModelSource& source, std::string model);
+          UpdateRule& rule, const formats::ModelSource& source, std::string model);
 
     // On all ranks, after update `step`: begins to save it. state: rank 0's goes into the manifest.
     Status Begin(int64_t step, formats::hf::Json state);
@@ -63,6 +66,7 @@ class Saver {
     const SaveWords words_;
     cluster::Cluster& cluster_;
     const TrainState& state_;
+    UpdateRule& rule_;
     const formats::ModelSource& source_;
     RankWriter writer_;
     Manifest manifest_;  // of the save under way

@@ -186,9 +186,7 @@ std::span<std::byte> TrainState::OwnGradientBytes(const Unit& unit) const {
 
 uint64_t TrainState::size_bytes() const {
     size_t floats = 0;
-    for (const OwnPart& part : parts_) {
-        floats += part.master.size() + part.m.size() + part.v.size();
-    }
+    for (const OwnPart& part : parts_) floats += part.master.size();
     return floats * sizeof(float);
 }
 
@@ -197,10 +195,9 @@ Status TrainState::Load(const formats::ModelSource& source, cluster::Cluster& cl
     for (const Unit& unit : units_) {
         OwnPart part;
         part.unit = &unit;
-        const auto count = static_cast<size_t>(unit.own_count);
-        part.m.assign(count, 0.0f);
-        part.v.assign(count, 0.0f);
-        if (unit.dtype == DType::kBF16) part.master.assign(count, 0.0f);
+        if (unit.dtype != DType::kF32) {
+            part.master.assign(static_cast<size_t>(unit.own_count), 0.0f);
+        }
         parts_.push_back(std::move(part));
     }
     for (OwnPart& part : parts_) {

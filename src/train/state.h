@@ -1,5 +1,5 @@
 // What a rank keeps of the model in training: the weights in memory that steps read, and of its own
-// part of each unit the float32 weights and the optimizer's moments.
+// part of each unit the float32 weights. (What an optimizer keeps beside them: train/update.)
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct ElementRange {
 struct OwnPart {
     const program::Unit* unit = nullptr;
     std::span<float> weights;  // the unit's own bytes in memory, or `master`
-    std::vector<float> master, m, v;
+    std::vector<float> master;
     // Of the own part, in elements of the unit: what no rank of lower number has, too. These
     // ranges of all ranks make the whole model once.
     std::vector<ElementRange> sole;
@@ -64,7 +64,7 @@ class TrainState {
     // The own part of either.
     std::span<std::byte> OwnWeightBytes(const program::Unit& unit) const;
     std::span<std::byte> OwnGradientBytes(const program::Unit& unit) const;
-    uint64_t size_bytes() const;  // of masters and moments
+    uint64_t size_bytes() const;  // of masters
     int64_t parameters() const { return parameters_; }  // of the whole model
     // Of all ranks.
     const std::set<std::string, std::less<>>& trained_tensors() const { return trained_tensors_; }

@@ -36,11 +36,24 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("lora_targets", t.lora.targets);
     visit("lora_rslora", t.lora.rslora);
     visit("lora_from", t.lora.from);
-    visit("beta1", t.adam.beta1);
-    visit("beta2", t.adam.beta2);
-    visit("eps", t.adam.eps);
-    visit("weight_decay", t.adam.weight_decay);
     visit("clip", t.clip);
+}
+
+template <typename Update, typename Visit>
+void UpdateFields(Update& u, const Visit& visit) {
+    visit("beta1", u.beta1);
+    visit("beta2", u.beta2);
+    visit("eps", u.eps);
+    visit("weight_decay", u.weight_decay);
+    visit("momentum", u.momentum);
+    visit("dampening", u.dampening);
+    visit("nesterov", u.nesterov);
+    visit("eps_square", u.eps_square);
+    visit("eps_scale", u.eps_scale);
+    visit("clip_threshold", u.clip_threshold);
+    visit("decay_rate", u.decay_rate);
+    visit("scale_parameter", u.scale_parameter);
+    visit("relative_step", u.relative_step);
 }
 
 template <typename Data, typename Visit>
@@ -59,6 +72,7 @@ void DataFields(Data& d, const Visit& visit) {
 template <typename Job, typename Visit>
 void Fields(Job& job, const Visit& visit) {
     TrainerFields(job.trainer, visit);
+    UpdateFields(job.trainer.update, visit);
     DataFields(job.data, visit);
     visit("rate", job.schedule.rate);
     visit("rate_end", job.schedule.end);
@@ -108,7 +122,9 @@ bool IsTrainJob(const std::string& text) {
 }
 
 std::string TrainJobToJson(const TrainJob& job) {
-    json out = {{"kind", "train"}, {"schedule", ScheduleName(job.schedule.kind)}};
+    json out = {{"kind", "train"},
+                {"schedule", ScheduleName(job.schedule.kind)},
+                {"optimizer", UpdateName(job.trainer.update.kind)}};
     Fields(job, [&](const char* name, const auto& field) { out[name] = field; });
     return out.dump();
 }
@@ -121,6 +137,9 @@ Result<TrainJob> TrainJobFromJson(const std::string& text) {
         const auto kind = FindSchedule(in.at("schedule").get<std::string>());
         if (!kind) return MakeError(ErrorCode::kCorrupt, "training job from rank 0: schedule");
         job.schedule.kind = *kind;
+        const auto update = FindUpdate(in.at("optimizer").get<std::string>());
+        if (!update) return MakeError(ErrorCode::kCorrupt, "training job from rank 0: optimizer");
+        job.trainer.update.kind = *update;
     } catch (const json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "training job from rank 0: {}", error.what());
     }

@@ -61,15 +61,10 @@ Status CheckTrainer(const TrainerOptions& o) {
                          "--seq-len {} and --micro-batch {}: expected 1 to {}, and 1 to {}",
                          o.sequence, o.micro_batch, 1 << 20, 4096);
     }
-    const AdamOptions& a = o.adam;
-    const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-    if (!is_beta(a.beta1) || !is_beta(a.beta2) || !(a.eps > 0) || !(a.weight_decay >= 0) ||
-        !(o.clip >= 0)) {
-        return MakeError(ErrorCode::kUsage,
-                         "--betas {},{} --eps {} --weight-decay {} --clip {}: expected betas of 0 "
-                         "to below 1, eps above 0, the others 0 or more",
-                         a.beta1, a.beta2, a.eps, a.weight_decay, o.clip);
+    if (!(o.clip >= 0)) {
+        return MakeError(ErrorCode::kUsage, "--clip {}: expected 0 (none) or more", o.clip);
     }
+    WEFT_TRY(CheckUpdate(o.update));
     if (o.zero < 0 || o.zero > 3) {
         return MakeError(ErrorCode::kUsage, "--zero {}: expected a stage of 0 to 3", o.zero);
     }
@@ -99,6 +94,7 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     graph.zero.rank = layout.replica;
     graph.zero.unit_elements = options.unit_elements;
     graph.zero.whole_elements = options.whole_elements;
+    graph.zero.grain = UnitGrainOf(options.update.kind);
     if (overlap) graph.zero.prefetch_elements = options.unit_elements;
     if (layout.pp() > 1 && hyper.tied) graph.zero.alone = {"token_embd.weight"};
     return graph;
@@ -122,8 +118,9 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     WEFT_TRY(trainer->CheckMemory());
     WEFT_ASSIGN(trainer->groups_, JoinGroups(cluster, trainer->layout_));
     WEFT_TRY(trainer->state_->Load(*trainer->source_, cluster, trainer->layout_.replica));
+    trainer->rule_->Start(trainer->groups_.world.get());
     trainer->optimizer_ = std::make_unique<Optimizer>(*trainer->training_, *trainer->state_,
-                                                      trainer->groups_, options.adam);
+                                                      trainer->groups_, *trainer->rule_);
     WEFT_TRY(cluster.Barrier("loaded", Deadline::In(kAgreeMs)));
     cluster.SetPhase("train");
     return trainer;
@@ -160,6 +157,7 @@ Status Trainer::Plan() {
     options.overlap = Overlaps();
     WEFT_ASSIGN(training_, backend::TrainingExecutable::Make(std::move(graph.program), options));
     state_ = std::make_unique<TrainState>(*training_, units_);
+    rule_ = MakeUpdateRule(options_.update, {*training_, *state_, units_, *source_});
     return {};
 }
 
@@ -174,10 +172,10 @@ bool Trainer::Overlaps() const {
 }
 
 Status Trainer::CheckMemory() {
-    uint64_t bytes = kOverheadBytes;
+    uint64_t bytes = kOverheadBytes + rule_->size_bytes();
     for (const program::Unit& unit : units_) {
-        const int64_t floats = unit.dtype == DType::kF32 ? 2 : 3;
-        bytes += static_cast<uint64_t>(unit.own_count * floats) * sizeof(float);
+        if (unit.dtype == DType::kF32) continue;
+        bytes += static_cast<uint64_t>(unit.own_count) * sizeof(float);
     }
     const backend::MemoryUse use = training_->memory();
     bytes += use.weight_bytes + use.arena_bytes;
@@ -326,7 +324,7 @@ Status Trainer::ServeExport() const {
 
 backend::MemoryUse Trainer::memory() const {
     backend::MemoryUse use = training_->memory();
-    use.weight_bytes += state_->size_bytes();
+    use.weight_bytes += state_->size_bytes() + rule_->size_bytes();
     return use;
 }
 

@@ -49,7 +49,7 @@ struct TrainerOptions {
     std::string overlap = "auto";
     std::string recompute = "none";  // or selective, full
     LoraWords lora;
-    AdamOptions adam;
+    UpdateOptions update;
     double clip = 1.0;  // of the global gradient norm; 0: none
     int ep = 0;         // expert groups of the tensor ranks, as model::Layout has it
     // What the auxiliary loss of experts weighs (train/load_balance.h); below 0: what the model's
@@ -93,10 +93,11 @@ class Trainer {
 
     const formats::ModelSource& source() const { return *source_; }
     const model::Hyper& hyper() const { return hyper_; }
+    const TrainerOptions& options() const { return options_; }
     const TrainLayout& layout() const { return layout_; }
     const TrainState& state() const { return *state_; }
-    // To go on from a checkpoint: the moments are the caller's to fill, the weights are loaded.
-    TrainState& state() { return *state_; }
+    // To go on from a checkpoint: what it keeps is the caller's to fill, the weights are loaded.
+    UpdateRule& rule() const { return *rule_; }
     void SetUpdates(int64_t updates) { optimizer_->set_steps(updates); }
     // Called in each Step when all passes are done, before weights change. May be empty.
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
@@ -131,6 +132,7 @@ class Trainer {
     std::unique_ptr<backend::TrainingExecutable> training_;
     TrainGroups groups_;
     std::unique_ptr<TrainState> state_;
+    std::unique_ptr<UpdateRule> rule_;
     std::unique_ptr<Optimizer> optimizer_;
     MicroBatch micro_;
     std::function<Status()> before_update_;

@@ -368,7 +368,7 @@ TEST(DenseRows, LossAndItsGradient) {
     });
 }
 
-TEST(DenseRows, AdamW) {
+TEST(DenseRows, Adam) {
     ForCases([](const DenseKernels& kernels, Random& random) {
         const int64_t count = random.Int(1, 200);
         const Maker make{random};
@@ -377,31 +377,72 @@ TEST(DenseRows, AdamW) {
         for (float& x : v.floats) x = x == kUntouched ? x : x * x;
         const bool copy = random.Int(0, 1) == 1;
         std::vector<uint16_t> halves(static_cast<size_t>(count) + 1, 0x1234);
-        AdamWArgs args{p.data(), m.data(), v.data(), g.View().data, g.type, count};
+        AdamArgs args{p.data(), m.data(), v.data(), g.View().data, g.type, count};
         args.rate = 1e-2f, args.decay = 0.1f, args.grad_scale = 0.37f;
         args.correction1 = 0.271f, args.correction2 = 0.003f;
-        args.p_bf16 = copy ? halves.data() : nullptr;
+        args.l2 = random.Int(0, 1) == 1 ? 0.02f : 0.0f;
+        args.copy = copy ? halves.data() : nullptr;
         const Typed p0 = p, m0 = m, v0 = v;
-        InParts(random, [&](int part, int parts) { kernels.adamw(args, part, parts); });
+        InParts(random, [&](int part, int parts) { kernels.adam(args, part, parts); });
         const double unit = 4 * kUnit, beta1 = args.beta1, beta2 = args.beta2;
         for (int64_t i = 0; i < count; ++i) {
             const auto at = static_cast<size_t>(i);
-            const double gradient = static_cast<double>(args.grad_scale) * g.At(0, i);
+            const double taken = static_cast<double>(args.grad_scale) * g.At(0, i);
+            const double pulled = static_cast<double>(args.l2) * p0.floats[at];
+            const double gradient = taken + pulled;
+            const double whole = std::abs(taken) + std::abs(pulled);  // nothing cancels in errors
             const double first = beta1 * m0.floats[at] + (1 - beta1) * gradient;
-            const double first_error = unit * (std::abs(m0.floats[at]) + std::abs(gradient));
+            const double first_error = unit * (std::abs(m0.floats[at]) + whole);
             const double second = beta2 * v0.floats[at] + (1 - beta2) * gradient * gradient;
+            const double second_error = unit * (second + (1 - beta2) * whole * std::abs(gradient));
             const double below = std::sqrt(second / args.correction2) + args.eps;
             const double change = args.rate * (first / args.correction1) / below;
             ExpectNear(m.At(0, i), first, first_error, "m");
-            ExpectNear(v.At(0, i), second, unit * second, "v");
+            ExpectNear(v.At(0, i), second, second_error, "v");
             ExpectNear(p.At(0, i), p0.floats[at] * (1.0 - args.rate * args.decay) - change,
                        unit * (std::abs(p0.floats[at]) + 8 * std::abs(change)) +
-                           args.rate / args.correction1 * first_error / below,
+                           args.rate / args.correction1 * first_error / below +
+                           std::abs(change) * second_error / args.correction2 / (below * below),
                        "p");
             EXPECT_EQ(halves[at], copy ? F32ToBF16(p.At(0, i)) : 0x1234);
         }
         EXPECT_EQ(halves.back(), 0x1234);
         p.ExpectGaps(), m.ExpectGaps(), v.ExpectGaps();
+    });
+}
+
+TEST(DenseRows, Sgd) {
+    ForCases([](const DenseKernels& kernels, Random& random) {
+        const int64_t count = random.Int(1, 200);
+        const Maker make{random};
+        Typed p = make.Floats(1, count), b = make.Floats(1, count);
+        Typed g = make.Any(1, count);
+        const bool copy = random.Int(0, 1) == 1, buffer = random.Int(0, 2) > 0;
+        std::vector<uint16_t> halves(static_cast<size_t>(count) + 1, 0x1234);
+        SgdArgs args{p.data(), buffer ? b.data() : nullptr, g.View().data, g.type, count};
+        args.rate = 0.25f, args.momentum = 0.875f, args.taken = 0.75f, args.grad_scale = 0.37f;
+        args.l2 = random.Int(0, 1) == 1 ? 0.02f : 0.0f;
+        args.nesterov = random.Int(0, 1) == 1;
+        args.copy = copy ? halves.data() : nullptr;
+        const Typed p0 = p, b0 = b;
+        InParts(random, [&](int part, int parts) { kernels.sgd(args, part, parts); });
+        for (int64_t i = 0; i < count; ++i) {
+            const auto at = static_cast<size_t>(i);
+            const double taken = static_cast<double>(args.grad_scale) * g.At(0, i);
+            const double pulled = static_cast<double>(args.l2) * p0.floats[at];
+            const double kept = 0.875 * b0.floats[at];
+            const double sum = kept + 0.75 * (taken + pulled);
+            const double whole = std::abs(taken) + std::abs(pulled) + std::abs(kept);
+            double change = taken + pulled;
+            if (buffer) change = args.nesterov ? change + 0.875 * sum : sum;
+            ExpectNear(b.At(0, i), buffer ? sum : b0.floats[at], buffer ? 4 * kUnit * whole : 0,
+                       "b");
+            ExpectNear(p.At(0, i), p0.floats[at] - 0.25 * change,
+                       4 * kUnit * (std::abs(p0.floats[at]) + 2 * whole), "p");
+            EXPECT_EQ(halves[at], copy ? F32ToBF16(p.At(0, i)) : 0x1234);
+        }
+        EXPECT_EQ(halves.back(), 0x1234);
+        p.ExpectGaps(), b.ExpectGaps();
     });
 }
 

@@ -142,12 +142,12 @@ TEST(DsConfig, OptimizersHaveDeepSpeedsDefaults) {
         return *Read("{\"optimizer\": {\"type\": \"" + type + "\", \"params\": {" + params + "}}}")
                     .optimizer;
     };
-    EXPECT_EQ(kind("Adam", "").kind, DsOptimizerKind::kAdamW);
-    EXPECT_EQ(kind("Adam", "\"adam_w_mode\": false").kind, DsOptimizerKind::kAdam);
-    EXPECT_EQ(kind("AdamW", "\"adam_w_mode\": false").kind, DsOptimizerKind::kAdamW);
+    EXPECT_EQ(kind("Adam", "").kind, UpdateKind::kAdamW);
+    EXPECT_EQ(kind("Adam", "\"adam_w_mode\": false").kind, UpdateKind::kAdam);
+    EXPECT_EQ(kind("AdamW", "\"adam_w_mode\": false").kind, UpdateKind::kAdamW);
     EXPECT_EQ(kind("AdamW", "").lr, 1e-3);
     const DsOptimizer sgd = kind("SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true");
-    EXPECT_EQ(sgd.kind, DsOptimizerKind::kSgd);
+    EXPECT_EQ(sgd.kind, UpdateKind::kSgd);
     EXPECT_EQ(sgd.momentum, 0.9);
     EXPECT_TRUE(sgd.nesterov);
     const DsOptimizer factor = kind("Adafactor", "\"eps\": [null, 0.01], \"d\": 2");

@@ -107,23 +107,42 @@ struct LossArgs {
     float* losses = nullptr;  // [rows]
 };
 
-// One step of AdamW (Loshchilov and Hutter 2019) over `count` parameters, with
-// g' = grad_scale * g:
+// One step of Adam (Kingma and Ba 2015) over `count` parameters, with
+// g' = grad_scale * g + l2 * p:
 //   m = beta1 * m + (1 - beta1) * g'
 //   v = beta2 * v + (1 - beta2) * g'^2
 //   p = p - rate * decay * p - rate * (m / correction1) / (sqrt(v / correction2) + eps)
-// Parts share out parameters.
-struct AdamWArgs {
+// With a decay in place of l2 it is AdamW (Loshchilov and Hutter 2019). Parts share out parameters.
+struct AdamArgs {
     float* p = nullptr;
     float* m = nullptr;
     float* v = nullptr;
     const void* g = nullptr;
     Element g_type = Element::kF32;
     int64_t count = 0;
-    float rate = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, decay = 0;
+    float rate = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, decay = 0, l2 = 0;
     float correction1 = 1, correction2 = 1;  // 1 - beta^t
     float grad_scale = 1;
-    uint16_t* p_bf16 = nullptr;  // or null: a copy of p as bfloat16
+    void* copy = nullptr;  // or null: of p, in a type of its own
+    Element copy_type = Element::kBf16;
+};
+
+// One step of gradient descent (momentum: Polyak 1964; nesterov: Sutskever et al. 2013) over
+// `count` parameters, with g' = grad_scale * g + l2 * p:
+//   b = momentum * b + taken * g'                          without b: b is g'
+//   p = p - rate * (nesterov: g' + momentum * b; else b)
+// Parts share out parameters.
+struct SgdArgs {
+    float* p = nullptr;
+    float* b = nullptr;  // or null
+    const void* g = nullptr;
+    Element g_type = Element::kF32;
+    int64_t count = 0;
+    float rate = 0, momentum = 0, taken = 1, l2 = 0;
+    bool nesterov = false;
+    float grad_scale = 1;
+    void* copy = nullptr;  // as AdamArgs
+    Element copy_type = Element::kBf16;
 };
 
 struct RowKernels {
@@ -138,7 +157,8 @@ struct RowKernels {
     void (*bias_grad)(const BiasGradArgs& args, int part, int parts);
     void (*scale)(const ScaleArgs& args, int part, int parts);
     void (*loss)(const LossArgs& args, int part, int parts);
-    void (*adamw)(const AdamWArgs& args, int part, int parts);
+    void (*adam)(const AdamArgs& args, int part, int parts);
+    void (*sgd)(const SgdArgs& args, int part, int parts);
 };
 
 }  // namespace weft::kernels::dense

@@ -324,7 +324,7 @@ void Loss(const LossArgs& args, int part, int parts) {
 }
 
 template <typename Simd>
-void AdamW(const AdamWArgs& args, int part, int parts) {
+void Adam(const AdamArgs& args, int part, int parts) {
     using Float = typename Simd::Float;
     const Range share = Share(args.count, 16, part, parts);
     const Float beta1 = Simd::Set(args.beta1), beta2 = Simd::Set(args.beta2);
@@ -333,10 +333,12 @@ void AdamW(const AdamWArgs& args, int part, int parts) {
     const Float step = Simd::Set(args.rate / args.correction1);
     const Float root = Simd::Set(1.0f / __builtin_sqrtf(args.correction2));
     const Float eps = Simd::Set(args.eps), grad_scale = Simd::Set(args.grad_scale);
-    const auto update = [&](auto type) {
+    const Float l2 = Simd::Set(args.l2);
+    const auto update = [&](auto type, auto copy_type) {
         const auto* gradients = static_cast<const decltype(type)*>(args.g);
+        auto* copy = static_cast<decltype(copy_type)*>(args.copy);
         ForElements<Simd>(share.begin, share.end, [&](auto load, auto store) {
-            const Float g = Simd::Mul(load(gradients), grad_scale);
+            const Float g = Simd::Fma(l2, load(args.p), Simd::Mul(load(gradients), grad_scale));
             const Float m = Simd::Fma(beta1, load(args.m), Simd::Mul(rest1, g));
             const Float v = Simd::Fma(beta2, load(args.v), Simd::Mul(Simd::Mul(rest2, g), g));
             const Float below = Simd::Fma(Simd::Sqrt(v), root, eps);
@@ -345,10 +347,36 @@ void AdamW(const AdamWArgs& args, int part, int parts) {
             store(args.m, m);
             store(args.v, v);
             store(args.p, p);
-            if (args.p_bf16 != nullptr) store(args.p_bf16, p);
+            if (copy != nullptr) store(copy, p);
         });
     };
-    WithTypes(update, args.g_type);
+    WithTypes(update, args.g_type, args.copy_type);
+}
+
+template <typename Simd>
+void Sgd(const SgdArgs& args, int part, int parts) {
+    using Float = typename Simd::Float;
+    const Range share = Share(args.count, 16, part, parts);
+    const Float momentum = Simd::Set(args.momentum), taken = Simd::Set(args.taken);
+    const Float rate = Simd::Set(args.rate), l2 = Simd::Set(args.l2);
+    const Float grad_scale = Simd::Set(args.grad_scale);
+    const auto update = [&](auto type, auto copy_type) {
+        const auto* gradients = static_cast<const decltype(type)*>(args.g);
+        auto* copy = static_cast<decltype(copy_type)*>(args.copy);
+        ForElements<Simd>(share.begin, share.end, [&](auto load, auto store) {
+            const Float g = Simd::Fma(l2, load(args.p), Simd::Mul(load(gradients), grad_scale));
+            Float change = g;
+            if (args.b != nullptr) {
+                const Float b = Simd::Fma(momentum, load(args.b), Simd::Mul(taken, g));
+                store(args.b, b);
+                change = args.nesterov ? Simd::Fma(momentum, b, g) : b;
+            }
+            const Float p = Simd::Fnma(rate, change, load(args.p));
+            store(args.p, p);
+            if (copy != nullptr) store(copy, p);
+        });
+    };
+    WithTypes(update, args.g_type, args.copy_type);
 }
 
 template <typename Simd>
@@ -365,7 +393,8 @@ struct VectorRows {
         .bias_grad = BiasGrad<Simd>,
         .scale = Scale<Simd>,
         .loss = Loss<Simd>,
-        .adamw = AdamW<Simd>,
+        .adam = Adam<Simd>,
+        .sgd = Sgd<Simd>,
     };
 };
 

@@ -162,15 +162,29 @@ void Loss(const LossArgs& args, int part, int parts) {
     }
 }
 
-void AdamW(const AdamWArgs& args, int part, int parts) {
+void Adam(const AdamArgs& args, int part, int parts) {
     const Range share = Share(args.count, 16, part, parts);
     for (int64_t i = share.begin; i < share.end; ++i) {
-        const float g = args.grad_scale * Get({args.g, 0, args.g_type}, 0, i);
+        const float g = args.grad_scale * Get({args.g, 0, args.g_type}, 0, i) + args.l2 * args.p[i];
         args.m[i] = args.beta1 * args.m[i] + (1 - args.beta1) * g;
         args.v[i] = args.beta2 * args.v[i] + (1 - args.beta2) * g * g;
         const float m = args.m[i] / args.correction1, v = args.v[i] / args.correction2;
         args.p[i] -= args.rate * (args.decay * args.p[i] + m / (std::sqrt(v) + args.eps));
-        if (args.p_bf16 != nullptr) args.p_bf16[i] = F32ToBF16(args.p[i]);
+        if (args.copy != nullptr) Put({args.copy, 0, args.copy_type}, 0, i, args.p[i]);
+    }
+}
+
+void Sgd(const SgdArgs& args, int part, int parts) {
+    const Range share = Share(args.count, 16, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) {
+        const float g = args.grad_scale * Get({args.g, 0, args.g_type}, 0, i) + args.l2 * args.p[i];
+        float change = g;
+        if (args.b != nullptr) {
+            args.b[i] = args.momentum * args.b[i] + args.taken * g;
+            change = args.nesterov ? g + args.momentum * args.b[i] : args.b[i];
+        }
+        args.p[i] -= args.rate * change;
+        if (args.copy != nullptr) Put({args.copy, 0, args.copy_type}, 0, i, args.p[i]);
     }
 }
 
@@ -188,7 +202,8 @@ const dense::RowKernels kRows = {
     .bias_grad = BiasGrad,
     .scale = Scale,
     .loss = Loss,
-    .adamw = AdamW,
+    .adam = Adam,
+    .sgd = Sgd,
 };
 
 }  // namespace weft::kernels::reference

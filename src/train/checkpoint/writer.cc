@@ -142,10 +142,8 @@ RankWriter::~RankWriter() {
 Status RankWriter::Start(int64_t step, std::vector<Piece> pieces) {
     WEFT_CHECK(!running() && !pieces.empty());
     for (const Piece& piece : pieces) {
-        const uint64_t bytes = static_cast<uint64_t>(piece.region.elements()) *
-                               formats::hf::SafeTypeBytes(piece.array.type);
         WEFT_CHECK(IsSane(piece.array) && IsInside(piece.region, piece.array) &&
-                   piece.data.size() == bytes);
+                   (piece.make || piece.data.size() == piece.bytes()));
     }
     WEFT_TRY(MakeFolder(StepFolder(dir_, step)));
     step_ = step;
@@ -159,7 +157,7 @@ Result<CheckpointFile> RankWriter::Finish() {
     thread_.join();
     if (result_.ok()) return result_;
     uint64_t bytes = 0;
-    for (const Piece& piece : pieces_) bytes += piece.data.size();
+    for (const Piece& piece : pieces_) bytes += piece.bytes();
     const std::vector<std::string> others = ListCheckpoints(dir_, nullptr);
     return MakeError(
         result_.error().code,
@@ -175,12 +173,21 @@ void RankWriter::Main() {
     result_ = Write();
 }
 
+// At most kWindowBytes from `begin` on.
+std::span<const std::byte> RankWriter::Window(const Piece& piece, uint64_t begin) {
+    const uint64_t count = std::min(piece.bytes() - begin, kWindowBytes);
+    if (!piece.make) return piece.data.subspan(begin, count);
+    made_.resize(count);
+    piece.make(static_cast<int64_t>(begin / formats::hf::SafeTypeBytes(piece.array.type)), made_);
+    return made_;
+}
+
 Result<CheckpointFile> RankWriter::Write() {
     std::vector<StoredPiece> stored;
     for (const Piece& piece : pieces_) stored.push_back({piece.array, piece.region, 0, {}});
     uint64_t at = RankHeader(step_, stored).size();
     uint64_t bytes = at;
-    for (const Piece& piece : pieces_) bytes += piece.data.size();
+    for (const Piece& piece : pieces_) bytes += piece.bytes();
     std::array<std::byte, 4> id;
     RandomBytes(id);
     CheckpointFile file;
@@ -191,17 +198,15 @@ Result<CheckpointFile> RankWriter::Write() {
                                                       bytes, false));
     uint64_t settled = 0;
     for (size_t i = 0; i < pieces_.size(); ++i) {
-        std::span<const std::byte> left = pieces_[i].data;
-        while (!left.empty()) {
+        for (uint64_t begin = 0; begin < pieces_[i].bytes(); begin += kWindowBytes) {
             if (stop_) return MakeError(ErrorCode::kCancelled, "stopped");
-            const auto now = left.first(std::min<uint64_t>(left.size(), kWindowBytes));
+            const std::span<const std::byte> now = Window(pieces_[i], begin);
             for (uint64_t b = 0; b < now.size(); b += kCheckedBytes) {
                 const auto part = now.subspan(b, std::min<uint64_t>(kCheckedBytes, now.size() - b));
                 stored[i].checksums.push_back(Crc32c(part));
             }
             WEFT_TRY(out.WriteAt(at, now));
             at += now.size();
-            left = left.subspan(now.size());
             if (at - settled < 2 * kWindowBytes) continue;
             out.Settle(settled, kWindowBytes);
             settled += kWindowBytes;

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <thread>
@@ -27,11 +28,17 @@
 
 namespace weft::train {
 
-// What a rank holds of one array. `data`: the region's elements, of the array's type.
+// What a rank holds of one array. `data`: the region's elements, of the array's type; or, where it
+// is empty, `make` writes elements from `begin` on, on the writer's thread.
 struct Piece {
     Array array;
     Region region;
-    std::span<const std::byte> data;
+    std::span<const std::byte> data = {};
+    std::function<void(int64_t begin, std::span<std::byte> out)> make = {};
+
+    uint64_t bytes() const {
+        return static_cast<uint64_t>(region.elements()) * formats::hf::SafeTypeBytes(array.type);
+    }
 };
 
 class RankWriter {
@@ -54,12 +61,14 @@ class RankWriter {
   private:
     void Main();
     Result<CheckpointFile> Write();
+    std::span<const std::byte> Window(const Piece& piece, uint64_t begin);
 
     std::string dir_;
     int rank_;
     std::vector<int> cores_;
     int64_t step_ = 0;
     std::vector<Piece> pieces_;
+    std::vector<std::byte> made_;  // a window of a piece that lies nowhere
     std::thread thread_;
     std::atomic<bool> stop_ = false;
     Result<CheckpointFile> result_ = CheckpointFile();

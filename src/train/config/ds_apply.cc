@@ -86,28 +86,46 @@ class Applier {
         differs("data_types.grad_accum_dtype", config_.accumulate);
     }
 
-    Error Lacks(std::string_view what) const {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: {} is not supported: training has AdamW, with bias correction",
-                         where_, what);
+    // torch.optim.Adafactor, which DeepSpeed takes.
+    void ApplyAdafactor(const DsOptimizer& from, UpdateOptions& to) {
+        to.eps_square = from.eps;
+        to.eps_scale = from.eps_scale;
+        to.clip_threshold = from.clip_update;
+        to.decay_rate = from.beta2_decay;
+        to.scale_parameter = true;
+        to.relative_step = false;
+        Note("optimizer.type Adafactor: the rate is the schedule's, never above it, and falls with "
+             "the schedule alone; eps is added to squares of gradients");
     }
 
     Status ApplyOptimizer(TrainJob& job) {
         if (!config_.optimizer) return {};
         const DsOptimizer& from = *config_.optimizer;
-        switch (from.kind) {
-            case DsOptimizerKind::kAdamW: break;
-            case DsOptimizerKind::kAdam:
-                // Without decay the two are the same.
-                if (from.weight_decay != 0) {
-                    return Lacks("optimizer Adam with adam_w_mode false and a weight decay");
-                }
-                break;
-            case DsOptimizerKind::kSgd: return Lacks("optimizer.type SGD");
-            case DsOptimizerKind::kAdafactor: return Lacks("optimizer.type Adafactor");
+        if (!from.bias_correction) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: optimizer.params.bias_correction false is not supported: Adam "
+                             "corrects its bias",
+                             where_);
         }
-        if (!from.bias_correction) return Lacks("optimizer.params.bias_correction false");
-        job.trainer.adam = {from.beta1, from.beta2, from.eps, from.weight_decay};
+        UpdateOptions& to = job.trainer.update;
+        if (given_.optimizer && to.kind != from.kind) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}: optimizer.type is {}, but the command line says --optimizer {}. "
+                             "Leave one of the two out",
+                             where_, UpdateName(from.kind), UpdateName(to.kind));
+        }
+        to.kind = from.kind;
+        to.weight_decay = from.weight_decay;
+        to.beta1 = from.beta1;
+        to.beta2 = from.beta2;
+        if (from.kind == UpdateKind::kAdafactor) {
+            ApplyAdafactor(from, to);
+        } else {
+            to.eps = from.eps;
+        }
+        to.momentum = from.momentum;
+        to.dampening = from.dampening;
+        to.nesterov = from.nesterov;
         job.schedule.rate = from.lr;
         if (from.weight_decay != 0) {
             Note("optimizer.params.weight_decay: norm weights and biases are not decayed");
@@ -190,11 +208,17 @@ nlohmann::ordered_json ResolvedJson(const TrainJob& job, const ExportWords& save
             {"whole_elements", t.whole_elements},
             {"recompute", t.recompute},
             {"optimizer",
-             {{"type", "AdamW"},
+             {{"type", UpdateName(t.update.kind)},
               {"lr", s.rate},
-              {"betas", {t.adam.beta1, t.adam.beta2}},
-              {"eps", t.adam.eps},
-              {"weight_decay", t.adam.weight_decay}}},
+              {"betas", {t.update.beta1, t.update.beta2}},
+              {"eps", t.update.eps},
+              {"weight_decay", t.update.weight_decay},
+              {"momentum", t.update.momentum},
+              {"dampening", t.update.dampening},
+              {"nesterov", t.update.nesterov},
+              {"clip_threshold", t.update.clip_threshold},
+              {"decay_rate", t.update.decay_rate},
+              {"scale_parameter", t.update.scale_parameter}}},
             {"schedule",
              {{"type", ScheduleName(s.kind)},
               {"warmup_steps", s.warmup_steps},

@@ -16,7 +16,8 @@ namespace weft::train {
 
 // What the command line gave, of what DsFlags hasn't.
 struct DsGiven {
-    bool schedule = false, recompute = false, save_type = false, overlap = false;
+    bool schedule = false, optimizer = false, recompute = false, save_type = false;
+    bool overlap = false;
 };
 
 // How a run is told of, as the file has it.

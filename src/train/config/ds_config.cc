@@ -165,15 +165,15 @@ class Resolver {
         return {};
     }
 
-    Result<DsOptimizerKind> KindOf(std::string name) {
+    Result<UpdateKind> KindOf(std::string name) {
         std::ranges::transform(name, name.begin(),
                                [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-        if (name == "adamw") return DsOptimizerKind::kAdamW;
-        if (name == "sgd") return DsOptimizerKind::kSgd;
-        if (name == "adafactor") return DsOptimizerKind::kAdafactor;
+        if (name == "adamw") return UpdateKind::kAdamW;
+        if (name == "sgd") return UpdateKind::kSgd;
+        if (name == "adafactor") return UpdateKind::kAdafactor;
         if (name == "adam") {
             const bool decoupled = Bool("optimizer.params.adam_w_mode", true);
-            return decoupled ? DsOptimizerKind::kAdamW : DsOptimizerKind::kAdam;
+            return decoupled ? UpdateKind::kAdamW : UpdateKind::kAdam;
         }
         return MakeError(ErrorCode::kUnsupported,
                          "{}: optimizer.type is '{}'; expected AdamW, Adam, SGD or Adafactor",
@@ -186,7 +186,7 @@ class Resolver {
         WEFT_ASSIGN(made.kind, KindOf(String("optimizer.type")));
         const std::string base = "optimizer.params.";
         // torch's and DeepSpeed's default where the file leaves it out, the Trainer's where "auto".
-        const bool adafactor = made.kind == DsOptimizerKind::kAdafactor;
+        const bool adafactor = made.kind == UpdateKind::kAdafactor;
         const double lr = IsAuto(base + "lr") ? 5e-5 : adafactor ? 1e-2 : 1e-3;
         WEFT_TRY(Match(base + "lr", flags_.lr, lr, made.lr));
         WEFT_TRY(Match(base + "weight_decay", flags_.weight_decay, 0, made.weight_decay));
@@ -233,7 +233,7 @@ class Resolver {
         const auto fits = [](const Json& value) {
             return value.is_number() && value.get<double>() >= 0 && value.get<double>() <= 1;
         };
-        if (made.kind == DsOptimizerKind::kAdafactor) {
+        if (made.kind == UpdateKind::kAdafactor) {
             made.eps = 1e-30;
             if (eps == nullptr || *eps == "auto") return {};
             if (!eps->is_array() || eps->size() != 2 || !fits(eps->at(1)) ||

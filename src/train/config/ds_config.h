@@ -32,6 +32,7 @@
 
 #include "base/result.h"
 #include "train/schedule.h"
+#include "train/update/options.h"
 
 namespace weft::train {
 
@@ -48,10 +49,8 @@ struct DsFlags {
     std::optional<Precision> precision;  // "auto" of fp16 and bf16 without it: bf16
 };
 
-enum class DsOptimizerKind { kAdamW, kAdam, kSgd, kAdafactor };
-
 struct DsOptimizer {
-    DsOptimizerKind kind = DsOptimizerKind::kAdamW;  // kAdam: decay is added to the gradient
+    UpdateKind kind = UpdateKind::kAdamW;
     double lr = 1e-3;
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Adam, AdamW
     double weight_decay = 0;

@@ -1,0 +1,42 @@
+#include "train/pieces.h"
+
+#include <algorithm>
+
+namespace weft::train {
+namespace {
+
+// The block of its tensor that a member is.
+Region BlockOf(const program::Value& weight) {
+    const Holding h = HoldingOf(weight);
+    if (weight.shape.rank > 1) return {h.row, h.rows, h.col, h.cols, 0, h.rows * h.cols};
+    return {0, 1, h.row, h.rows, 0, h.rows};
+}
+
+}  // namespace
+
+Array ArrayOf(const formats::TensorInfo& tensor, const char* kind) {
+    return {kind, tensor.name, tensor.rows, tensor.cols, SafeType::kF32};
+}
+
+void VisitPieces(const OwnPart& part, const ElementRange& range, const VisitPiece& visit) {
+    for (const program::Unit::Member& member : part.unit->members) {
+        Region region = BlockOf(member.weight);
+        const int64_t begin = std::max(range.begin, member.begin);
+        const int64_t end = std::min(range.end, member.begin + region.end);
+        if (begin >= end) continue;
+        region.begin = begin - member.begin;
+        region.end = end - member.begin;
+        visit({member, region, begin - part.unit->own_begin});
+    }
+}
+
+void VisitPieces(const OwnPart& part, Extent extent, const VisitPiece& visit) {
+    if (extent == Extent::kOwn) {
+        const program::Unit& unit = *part.unit;
+        VisitPieces(part, ElementRange{unit.own_begin, unit.own_begin + unit.own_count}, visit);
+        return;
+    }
+    for (const ElementRange& sole : part.sole) VisitPieces(part, sole, visit);
+}
+
+}  // namespace weft::train

@@ -1,0 +1,64 @@
+#include "train/update/options.h"
+
+#include <utility>
+
+namespace weft::train {
+namespace {
+
+constexpr std::pair<std::string_view, UpdateKind> kNames[] = {
+    {"adamw", UpdateKind::kAdamW},
+    {"adam", UpdateKind::kAdam},
+    {"sgd", UpdateKind::kSgd},
+    {"adafactor", UpdateKind::kAdafactor},
+    {"adam8bit", UpdateKind::kAdam8bit},
+    // transformers' names of the same.
+    {"adamw_torch", UpdateKind::kAdamW},
+    {"adamw_torch_fused", UpdateKind::kAdamW},
+    {"adamw_hf", UpdateKind::kAdamW},
+    {"adamw_8bit", UpdateKind::kAdam8bit},
+    {"adamw_bnb_8bit", UpdateKind::kAdam8bit},
+};
+
+}  // namespace
+
+std::string_view UpdateName(UpdateKind kind) {
+    for (const auto& [name, of] : kNames) {
+        if (of == kind) return name;
+    }
+    return "";
+}
+
+std::optional<UpdateKind> FindUpdate(std::string_view name) {
+    for (const auto& [known, kind] : kNames) {
+        if (known == name) return kind;
+    }
+    return std::nullopt;
+}
+
+Status CheckUpdate(const UpdateOptions& o) {
+    const auto is_part = [](double x) { return x >= 0 && x < 1; };
+    if (!is_part(o.beta1) || !is_part(o.beta2) || !(o.eps > 0) || !(o.weight_decay >= 0)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--betas {},{} --eps {} --weight-decay {}: expected betas of 0 to below "
+                         "1, eps above 0, a decay of 0 or more",
+                         o.beta1, o.beta2, o.eps, o.weight_decay);
+    }
+    if (!is_part(o.momentum) || !(o.dampening >= 0 && o.dampening <= 1)) {
+        return MakeError(ErrorCode::kUsage,
+                         "--momentum {}, dampening {}: expected 0 to below 1, and 0 to 1",
+                         o.momentum, o.dampening);
+    }
+    if (o.nesterov && (o.momentum == 0 || o.dampening != 0)) {
+        return MakeError(ErrorCode::kUsage, "--nesterov needs a --momentum and no dampening");
+    }
+    if (!(o.eps_square >= 0) || !(o.eps_scale >= 0) || !(o.clip_threshold > 0) ||
+        !(o.decay_rate < 0)) {
+        return MakeError(ErrorCode::kUsage,
+                         "Adafactor's eps {} and {}, clip threshold {} and decay rate {}: expected "
+                         "0 or more twice, above 0, below 0",
+                         o.eps_square, o.eps_scale, o.clip_threshold, o.decay_rate);
+    }
+    return {};
+}
+
+}  // namespace weft::train

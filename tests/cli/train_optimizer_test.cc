@@ -1,0 +1,187 @@
+// weft train with each optimizer: the same curve on any ranks, checkpoints that go on, on other
+// layouts, too, and DeepSpeed's files that name one.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+
+class TrainOptimizer : public testing::Test {
+  protected:
+    void SetUp() override {
+        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+        std::ofstream data(data_);
+        for (int i = 0; i < 24; ++i) {
+            const std::string letter(1, static_cast<char>('a' + i % 7));
+            data << json{{"question", "which " + letter},
+                         {"context", "it is " + letter + letter},
+                         {"answer", letter + " and " + letter}}
+                 << "\n";
+        }
+    }
+    Ran Train(const Words& more) {
+        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
+                             "--dtype", "f32", "-t", "1"} +
+                       more);
+    }
+    // The steps of a run that went well: its lines but the last, which is kept.
+    std::vector<json> Steps(const Words& more) {
+        const Ran ran = Train(more);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        err_ = ran.err;
+        std::vector<json> lines;
+        std::istringstream out(ran.out);
+        for (std::string line; std::getline(out, line);) {
+            json parsed = json::parse(line);
+            if (parsed.contains("loss")) lines.push_back(parsed);
+            last_ = std::move(parsed);
+        }
+        return lines;
+    }
+    static void ExpectAlike(const std::vector<json>& one, const std::vector<json>& other,
+                            size_t skip, double tolerance) {
+        ASSERT_EQ(other.size() + skip, one.size());
+        for (size_t i = 0; i < other.size(); ++i) {
+            for (const char* field : {"loss", "grad_norm"}) {
+                const double expected = one[skip + i].at(field), got = other[i].at(field);
+                EXPECT_TRUE(std::abs(got - expected) <= tolerance * std::abs(expected))
+                    << field << " of line " << i << ": " << got << " not " << expected;
+            }
+        }
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl", err_;
+    json last_;
+};
+
+struct Kind {
+    Words flags;
+    double cut;   // between layouts that cut no matrix
+    double cuts;  // between those that do
+};
+
+// As tests/cli/train_test.cc has it, sums are taken in other orders: 2e-5. Adafactor divides
+// gradients by sums of their squares, tiny ones, too, whose relative errors are larger: twice that.
+// 8-bit Adam's numbers jump by a code where a sum's rounding moves them over the middle between two
+// (1e-4 of elements, each by at most an eighth of itself), and where a matrix is cut over ranks its
+// blocks are others: then each number is off by up to half a step, 1/128 of its block's largest,
+// either way, and an update by about as much, of which a mean over thousands of elements shows less
+// than a tenth.
+const Kind kKinds[] = {{{"--optimizer", "adam", "--weight-decay", "0.1"}, 2e-5, 2e-5},
+                       {{"--optimizer", "sgd", "--lr", "0.05"}, 2e-5, 2e-5},
+                       {{"--optimizer", "sgd", "--momentum", "0.9", "--lr", "0.05"}, 2e-5, 2e-5},
+                       {{"--optimizer", "adafactor", "--scale-parameter"}, 4e-5, 4e-5},
+                       {{"--optim", "adamw_8bit"}, 1e-4, 1e-3}};
+
+TEST_F(TrainOptimizer, TheCurveIsTheSameOnAnyRanks) {
+    const struct {
+        Words words;
+        bool cuts;
+    } layouts[] = {
+        {{"--local", "2", "--micro-batch", "1", "--grad-accum", "2", "--zero", "3"}, false},
+        {{"--local", "3", "--micro-batch", "4", "--tp", "3"}, true},
+        {{"--local", "4", "--micro-batch", "1", "--grad-accum", "2", "--pp", "2", "--zero", "1"},
+         false}};
+    for (const Kind& kind : kKinds) {
+        const Words all = Words{"--steps", "4", "--lr", "1e-3"};
+        const bool own_rate = std::ranges::find(kind.flags, "--lr") != kind.flags.end();
+        const Words flags = (own_rate ? Words{"--steps", "4"} : all) + kind.flags;
+        const auto one = Steps(flags + Words{"--micro-batch", "4"});
+        ASSERT_EQ(one.size(), 4u);
+        EXPECT_LT(one[3].at("loss"), one[0].at("loss"));
+        for (const auto& [words, cuts] : layouts) {
+            SCOPED_TRACE(testing::PrintToString(kind.flags) + testing::PrintToString(words));
+            ExpectAlike(one, Steps(flags + words), 0, cuts ? kind.cuts : kind.cut);
+        }
+    }
+}
+
+// To the bit on the same layout, alike on another one.
+TEST_F(TrainOptimizer, CheckpointsGoOn) {
+    const Words from = {"--local", "2", "--micro-batch", "2", "--zero", "3"};
+    const Words to = {"--local", "4", "--micro-batch", "1", "--zero", "1"};
+    int number = 0;
+    for (const Kind& kind : kKinds) {
+        SCOPED_TRACE(testing::PrintToString(kind.flags));
+        const std::string out = dir_ / ("out" + std::to_string(++number));
+        const Words flags = kind.flags + Words{"--steps", "4"};
+        const auto straight = Steps(flags + from + Words{"--output-dir", out, "--save-every", "2",
+                                                         "--keep-last", "0"});
+        const Words resume = {"--resume", out + "/checkpoints/step-00000002"};
+        ExpectAlike(straight, Steps(flags + from + resume), 2, 0);
+        ExpectAlike(straight, Steps(flags + to + resume), 2, kind.cut);
+    }
+}
+
+// What an optimizer keeps is what it goes on from; 8-bit Adam's is Adam's.
+TEST_F(TrainOptimizer, ACheckpointOfAnotherOptimizerIsRefused) {
+    const std::string out = dir_ / "out";
+    ASSERT_EQ(Steps({"--optimizer", "sgd", "--momentum", "0.9", "--steps", "2", "--output-dir", out,
+                     "--save-every", "2"})
+                  .size(),
+              2u);
+    const Words resume = {"--steps", "3", "--resume", out};
+    const Ran ran = Train(resume);
+    EXPECT_EQ(ran.status, 2) << ran.err;
+    EXPECT_NE(ran.err.find("is of --optimizer sgd and has no adam_m of "), std::string::npos)
+        << ran.err;
+    const std::string narrow = dir_ / "narrow";
+    ASSERT_EQ(Steps({"--optimizer", "adam8bit", "--steps", "2", "--output-dir", narrow,
+                     "--save-every", "2"})
+                  .size(),
+              2u);
+    EXPECT_EQ(Steps({"--steps", "3", "--resume", narrow}).size(), 1u);
+}
+
+TEST_F(TrainOptimizer, DeepSpeedsFilesNameOne) {
+    const auto by_file = [&](const char* optimizer) {
+        std::ofstream(dir_ / "ds.json") << R"({"gradient_clipping": 1, "optimizer": )" << optimizer
+                                        << "}";
+        return Steps({"--steps", "3", "--ds-config", dir_ / "ds.json"});
+    };
+    const auto flags = [&](const Words& words) {
+        return Steps(words + Words{"--steps", "3", "--lr", "1e-2"});
+    };
+    ExpectAlike(flags({"--optimizer", "sgd", "--momentum", "0.5", "--nesterov"}),
+                by_file(R"({"type": "SGD", "params": {"lr": 1e-2, "momentum": 0.5,
+                            "nesterov": true}})"),
+                0, 0);
+    ExpectAlike(flags({"--optimizer", "adam", "--weight-decay", "0.5"}),
+                by_file(R"({"type": "Adam", "params": {"lr": 1e-2, "adam_w_mode": false,
+                            "weight_decay": 0.5}})"),
+                0, 0);
+    ExpectAlike(flags({"--weight-decay", "0.5"}),
+                by_file(R"({"type": "Adam", "params": {"lr": 1e-2, "weight_decay": 0.5}})"), 0, 0);
+    ExpectAlike(flags({"--optimizer", "adafactor", "--scale-parameter"}),
+                by_file(R"({"type": "Adafactor", "params": {"lr": 1e-2}})"), 0, 0);
+    const Ran ran = Train({"--steps", "3", "--ds-config", dir_ / "ds.json", "--optimizer", "sgd"});
+    EXPECT_EQ(ran.status, 2);
+    EXPECT_NE(ran.err.find("optimizer.type is adafactor, but the command line says"),
+              std::string::npos)
+        << ran.err;
+}
+
+TEST_F(TrainOptimizer, ErrorsNameTheFlag) {
+    const std::pair<Words, const char*> cases[] = {
+        {{"--optimizer", "lion"}, "--optimizer lion: expected adamw"},
+        {{"--optimizer", "sgd", "--momentum", "1"}, "--momentum 1"},
+        {{"--optimizer", "sgd", "--nesterov"}, "--nesterov needs a --momentum"}};
+    for (const auto& [words, expected] : cases) {
+        const Ran ran = Train(words);
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        EXPECT_NE(ran.err.find(expected), std::string::npos) << ran.err;
+    }
+}
+
+}  // namespace
+}  // namespace weft::support

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Writes tests/data/optimizer_curves.json: twenty steps of a small Llama under each optimizer.
+
+The model is transformers' LlamaForCausalLM in float32, with the weights and tokens of
+tests/support/train_golden.h (splitmix64 of a seed, a tensor's number and an element's). Updates are
+torch.optim's Adam, AdamW and SGD, transformers' Adafactor, and for 8-bit Adam the class below: block-wise
+dynamic quantization (Dettmers et al. 2022) in numpy. Gradients are clipped to a norm of 1; tensors of
+one dimension are not decayed.
+
+Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, numpy 2.4.6:
+    python3 tools/make_optimizer_golden.py tests/data/optimizer_curves.json
+"""
+
+import json
+import sys
+
+import numpy as np
+import torch
+import transformers
+from transformers.optimization import Adafactor
+
+VOCAB, HIDDEN, FFN, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 1024, 256, 768, 4, 4, 2, 64
+SEQUENCES, LENGTH, STEPS = 8, 64, 20
+
+
+def bits(seed, k, n):
+    with np.errstate(over="ignore"):
+        z = np.uint64(seed << 56 | k << 40) + np.arange(n, dtype=np.uint64)
+        z = z + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def make_model():
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM,
+        rms_norm_eps=1e-5, rope_theta=10000.0, max_position_embeddings=2048,
+        tie_word_embeddings=True, attention_bias=False, mlp_bias=False)
+    model = transformers.LlamaForCausalLM(config).float()
+    named = dict(model.named_parameters())
+    with torch.no_grad():
+        for k, name in enumerate(sorted(named)):
+            p = named[name]
+            u = (bits(1, k, p.numel()) >> np.uint64(40)).astype(np.float32) / 2**24
+            value = (u - np.float32(0.5)) / 4 + np.float32(1 if p.dim() == 1 else 0)
+            p.copy_(torch.from_numpy(value.astype(np.float32).reshape(p.shape)))
+    model.train()
+    return model
+
+
+# ---- 8-bit Adam ------------------------------------------------------------------------------------
+
+BLOCK = 256           # elements that share a scale
+LEAST_ELEMENTS = 4096  # smaller tensors keep float32
+
+
+def dynamic_codes(signed):
+    """The values of 256 codes, ascending: after e zero bits the rest is a fraction of 10^-e.
+
+    Each decade [10^-(e+1), 10^-e] has the midpoints of 2^(bits left) even steps; beside them there
+    are 0 and 1, and of signed codes -1, in the place of the negative value nearest to 0.
+    """
+    positive = []
+    for e in range(7):
+        steps = 2 ** (6 - e) if signed else 2 ** (7 - e)
+        edges = np.linspace(0.1, 1, steps + 1)
+        positive += list(10.0 ** -e * (edges[:-1] + edges[1:]) / 2)
+    values = positive + [0.0, 1.0]
+    if signed:
+        values += [-v for v in positive if v != min(positive)] + [-1.0]
+    codes = np.sort(np.array(values)).astype(np.float32)
+    assert len(codes) == 256
+    return codes
+
+
+def quantize(x, codes):
+    """To the nearest code of x over its block's largest magnitude; of two the greater one."""
+    middles = ((codes[:-1].astype(np.float64) + codes[1:].astype(np.float64)) / 2).astype(np.float32)
+    padded = np.zeros(-(-len(x) // BLOCK) * BLOCK, np.float32)
+    padded[:len(x)] = x
+    blocks = padded.reshape(-1, BLOCK)
+    scales = np.abs(blocks).max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = np.where(scales > 0, blocks / scales, np.float32(0))
+    return np.searchsorted(middles, inside, side="right"), scales
+
+
+def dequantize(quantized, codes, count):
+    places, scales = quantized
+    return (codes[places] * scales).reshape(-1)[:count]
+
+
+class Adam8bit:
+    """Moments are widened, updated, used as they are then, and narrowed again. Decay is decoupled."""
+
+    def __init__(self, params, betas, eps):
+        self.params, self.betas, self.eps, self.step_number = params, betas, eps, 0
+        self.codes = dynamic_codes(True), dynamic_codes(False)
+        self.state = {}
+
+    def step(self, lr, decay):
+        self.step_number += 1
+        f = np.float32
+        b1, b2 = (f(b) for b in self.betas)
+        c1, c2 = (f(1 - b ** self.step_number) for b in self.betas)
+        for i, p in enumerate(self.params):
+            g = p.grad.numpy().reshape(-1)
+            narrow = g.size >= LEAST_ELEMENTS and p.dim() > 1
+            if i not in self.state:
+                m, v = np.zeros_like(g), np.zeros_like(g)
+            elif narrow:
+                m, v = (dequantize(q, c, g.size) for q, c in zip(self.state[i], self.codes))
+            else:
+                m, v = self.state[i]
+            m = b1 * m + (1 - b1) * g
+            v = b2 * v + (1 - b2) * g * g
+            change = f(lr) / c1 * m / (np.sqrt(v) / np.sqrt(c2) + f(self.eps))
+            kept = f(1 - lr * (decay if p.dim() > 1 else 0.0))
+            with torch.no_grad():
+                x = p.numpy().reshape(-1)
+                x[:] = x * kept - change
+            self.state[i] = tuple(quantize(x, c) for x, c in zip((m, v), self.codes)) if narrow else (m, v)
+
+
+# ---- The curves ------------------------------------------------------------------------------------
+
+def grouped(model, decay):
+    params = list(model.parameters())
+    return [dict(params=[p for p in params if (p.dim() > 1) == decayed],
+                 weight_decay=decay if decayed else 0.0) for decayed in (True, False)]
+
+
+def curve(lr, make, dtype):
+    torch.manual_seed(0)
+    model = make_model().to(dtype)
+    ids = torch.from_numpy(
+        np.stack([bits(3, k, LENGTH) % np.uint64(VOCAB) for k in range(SEQUENCES)]).astype(np.int64))
+    update = make(model)
+    losses, norms = [], []
+    for _ in range(STEPS):
+        model.zero_grad()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        losses.append(float(f"{loss.item():.9g}"))
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norms.append(float(f"{norm.item():.9g}"))
+        update()
+    return losses, norms
+
+
+def case(kind, lr, decay, **more):
+    def make(model):
+        if kind == "adafactor":
+            groups = grouped(model, decay)
+            return Adafactor(groups, lr=lr, **more).step
+        if kind == "adam8bit":
+            optimizer = Adam8bit(list(model.parameters()), more["betas"], 1e-8)
+            return lambda: optimizer.step(lr, decay)
+        classes = dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW, sgd=torch.optim.SGD)
+        return classes[kind](grouped(model, decay), lr=lr, **more).step
+    losses, norms = curve(lr, make, torch.float32)
+    made = dict(optimizer=kind, weight_decay=decay, lr=lr, losses=losses, grad_norms=norms) | more
+    # How far two right answers are from each other: the same in float64.
+    others = curve(lr, make, torch.float64) if kind != "adam8bit" else (losses, norms)
+    made["spread"] = max(abs(a / b - 1) for x, y in zip((losses, norms), others)
+                         for a, b in zip(x, y))
+    print(kind, lr, more, losses[-1], made["spread"], flush=True)
+    return made
+
+
+def main():
+    torch.set_num_threads(1)
+    betas = (0.9, 0.95)
+    cases = {
+        "adamw": case("adamw", 1e-3, 0.1, betas=betas),
+        "adam": case("adam", 1e-3, 0.1, betas=betas),
+        "sgd": case("sgd", 0.02, 0.1),
+        "sgd_momentum": case("sgd", 0.01, 0.1, momentum=0.9, dampening=0.1),
+        "sgd_nesterov": case("sgd", 0.01, 0.0, momentum=0.9, nesterov=True),
+        "adafactor": case("adafactor", 1e-3, 0.1, scale_parameter=False, relative_step=False),
+        "adafactor_scaled": case("adafactor", 1e-3, 0.0, scale_parameter=True, relative_step=False),
+        "adam8bit": case("adam8bit", 1e-3, 0.1, betas=betas),
+    }
+    made_by = (f"make_optimizer_golden.py, torch {torch.__version__}, transformers "
+               f"{transformers.__version__}, numpy {np.__version__}, float32")
+    with open(sys.argv[1], "w") as out:
+        json.dump({"made_by": made_by, "cases": cases}, out, indent=1)
+        out.write("\n")
+
+
+main()
