@@ -267,13 +267,15 @@ class Estimator {
         return estimate;
     }
 
-    // The optimizer's part: it reads gradients, weights and two moments, and writes all but
+    // The optimizer's part: it reads gradients, weights and what it keeps, and writes all but
     // gradients; and what is summed or brought to everybody once an update.
     void AddUpdate(const Stage& stage, StageEstimate& estimate) const {
-        int64_t touched = 0;
+        double touched = 0;
+        const double kept = KeptBytes(options_.update);
         double wire = 0;
         for (const program::Unit& unit : stage.graph.units) {
-            touched += unit.own_count * (6 * 4 + 2 * RowBytes(unit.dtype, 1));
+            touched += static_cast<double>(unit.own_count) *
+                       (2 * (4 + kept) + 2 * static_cast<double>(RowBytes(unit.dtype, 1)));
             const int64_t bytes = RowBytes(unit.dtype, unit.elements);
             if (unit.whole || options_.zero <= 1) {
                 wire += stage.data.Seconds(bytes, 2);
@@ -281,7 +283,7 @@ class Estimator {
                 wire += stage.data.Seconds(bytes, 1);
             }
         }
-        estimate.compute_s += static_cast<double>(touched) / machines_.memory_bytes_per_s;
+        estimate.compute_s += touched / machines_.memory_bytes_per_s;
         estimate.wire_s += wire;
         estimate.waited_s += wire;
     }
@@ -297,8 +299,9 @@ class Estimator {
                 static_cast<uint64_t>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
         }
         for (const program::Unit& unit : stage.graph.units) {
-            const int64_t floats = unit.dtype == DType::kF32 ? 2 : 3;
-            estimate.state_bytes += static_cast<uint64_t>(unit.own_count * floats) * sizeof(float);
+            const double bytes = KeptBytes(options_.update) + (unit.dtype == DType::kF32 ? 0 : 4);
+            estimate.state_bytes +=
+                static_cast<uint64_t>(static_cast<double>(unit.own_count) * bytes);
         }
         const int slots = SlotsOf(stage.layout.stage, stage.layout.pp());
         const program::TrainingArenaPlan plan = program::PlanTrainingArena(

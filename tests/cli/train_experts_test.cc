@@ -90,6 +90,23 @@ TEST_F(ExpertsCli, TheCurveIsTheSameOnAnyRanks) {
     }
 }
 
+// Adafactor's moments are each expert's own, 8-bit Adam's blocks lie within one: whoever has it.
+// (tests/cli/train_optimizer_test.cc says where the tolerances come from.)
+TEST_F(ExpertsCli, OptimizersOfFewBytesLearnTheSame) {
+    const std::pair<const char*, double> kinds[] = {{"adafactor", 4e-5}, {"adam8bit", 1e-4}};
+    for (const auto& [optimizer, tolerance] : kinds) {
+        const Words words = plain_ + Words{"--optimizer", optimizer};
+        const auto one = Curve(model_, words + Words{"--micro-batch", "4"});
+        const Words layouts[] = {
+            {"--local", "2", "--micro-batch", "2", "--zero", "3"},
+            {"--local", "3", "--micro-batch", "2", "--grad-accum", "2", "--ep", "3"}};
+        for (const Words& layout : layouts) {
+            SCOPED_TRACE(optimizer + testing::PrintToString(layout));
+            ExpectNear(Curve(model_, words + layout), one, tolerance);
+        }
+    }
+}
+
 TEST_F(ExpertsCli, SharedExpertsLearnToo) {
     Write("qwen2moe", DType::kF16);
     const auto one = Curve(model_, plain_ + Words{"--micro-batch", "4"});

@@ -1,5 +1,5 @@
-// What a rank holds and sends in training of a model of 135 million weights, against the formulas of
-// docs/parallelism.md and docs/train.md.
+// What a rank holds and sends in training of a model of 135 million weights, against the formulas
+// of docs/parallelism.md and docs/train.md.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -72,9 +72,9 @@ TEST_P(TrainMemory, HoldsAndSendsWhatTheFormulasSay) {
         EXPECT_TRUE(std::abs(bytes - held) <= 0.05 * held + 150 * kMib)
             << bytes / kMib << " MiB, not " << held / kMib;
     }
-    // Matrices: their sums are scattered and their weights gathered, at stage 3 twice (the embedding
-    // is the output matrix, too). Vectors are float32, and their sum goes the way of any all_reduce:
-    // in a ring or all to all. Three float64 go all to all.
+    // Matrices: their sums are scattered and their weights gathered, at stage 3 twice (the
+    // embedding is the output matrix, too). Vectors are float32, and their sum goes the way of any
+    // all_reduce: in a ring or all to all. Three float64 go all to all.
     const double n = of.ranks, matrices = 2 * (of.stage == 3 ? 3 : 2) * w.matrices * (n - 1) / n;
     const double ring = 4 * w.vectors * 2 * (n - 1) / n, all_to_all = 4 * w.vectors * (n - 1);
     for (const double bytes : last.at("wire_bytes").get<std::vector<double>>()) {

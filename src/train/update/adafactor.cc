@@ -1,6 +1,7 @@
 // Adafactor (Shazeer and Stern 2018), as transformers.optimization.Adafactor computes it, without a
 // first moment: the second moments of a matrix are the product of one number a row and one a
-// column, so that they take rows + cols numbers. A vector has one for each element.
+// column, so that they take rows + cols numbers. A vector has one for each element; of a tensor
+// that is several matrices (experts) each has its own.
 //
 // A matrix may lie on many ranks, cut by rows, columns or anywhere. Each adds the squares of what
 // it alone has into the sums of all tensors' rows and columns; these are summed over all ranks, so
@@ -21,8 +22,15 @@ constexpr const char* kColsKind = "adafactor_cols";
 
 // Of a tensor, places in the arrays of all.
 struct Factors {
-    int64_t rows = 0, cols = 0;  // a vector: 0 rows
+    int64_t rows = 0, cols = 0;  // a vector: 0 rows; of several matrices: of all, of one
+    int64_t matrices = 1;
     size_t rows_at = 0, cols_at = 0, number = 0;
+
+    int64_t rows_of_one() const { return std::max(rows / matrices, int64_t{1}); }
+    // The columns' places of the matrix that a row is in.
+    size_t ColsOf(int64_t row) const {
+        return cols_at + static_cast<size_t>(rows == 0 ? 0 : row / rows_of_one() * cols);
+    }
 };
 
 // A piece, element by element: f(row, col, gradient), each row's columns ascending.
@@ -50,7 +58,7 @@ class Adafactor final : public UpdateRule {
     uint64_t size_bytes() const override {
         int64_t numbers = 0;
         for (const formats::TensorInfo& tensor : context_.source.tensors()) {
-            numbers += tensor.dim_count > 1 ? tensor.rows + tensor.cols : tensor.cols;
+            numbers += tensor.rows + tensor.cols * tensor.dims[2] * tensor.dims[3];
         }
         return static_cast<uint64_t>(numbers) * (2 * sizeof(float) + sizeof(double));
     }
@@ -64,10 +72,11 @@ class Adafactor final : public UpdateRule {
             Factors factors;
             factors.rows = matrix ? tensor.rows : 0;
             factors.cols = matrix ? tensor.cols : tensor.rows * tensor.cols;
+            factors.matrices = tensor.dims[2] * tensor.dims[3];
             factors.rows_at = numbers;
             factors.number = factors_.size();
             factors.cols_at = numbers + static_cast<size_t>(factors.rows);
-            numbers = factors.cols_at + static_cast<size_t>(factors.cols);
+            numbers = factors.cols_at + static_cast<size_t>(factors.cols * factors.matrices);
             factors_.emplace(name, factors);
         }
         moments_.assign(numbers, 0.0f);
@@ -140,6 +149,11 @@ class Adafactor final : public UpdateRule {
         return f.rows == 0 ? 1.0f : inverse_[f.rows_at + static_cast<size_t>(row)];
     }
 
+    // Of the region's row, from its first column on.
+    const float* InverseCols(const Factors& f, const Region& r, int64_t row) const {
+        return inverse_.data() + f.ColsOf(r.row_begin + row) + r.col_begin;
+    }
+
     const UpdateOptions options_;
     const UpdateContext context_;
     coll::Comm* world_ = nullptr;
@@ -159,13 +173,14 @@ void Adafactor::AddSquares(OwnPart& part, const UpdateStep& step) {
             const kernels::Range all = RowsOf(r);
             const kernels::Range cols = kernels::Share(r.col_count, 16, thread, threads);
             const kernels::Range share = kernels::Share(all.end - all.begin, 1, thread, threads);
-            double* const col_sums = sums_.data() + f.cols_at + r.col_begin;
             WithGradients(view, step.gradient_scale, [&](const auto& get) {
                 const auto square = [&](int64_t i) {
                     const double g = get(i - r.begin);
                     return g * g;
                 };
                 ForRowsOf(r, all.begin, all.end, [&](int64_t row, int64_t first, int64_t last) {
+                    double* const col_sums =
+                        sums_.data() + f.ColsOf(r.row_begin + row) + r.col_begin;
                     const int64_t end = std::min(last, cols.end);
                     for (int64_t c = std::max(first, cols.begin); c < end; ++c) {
                         col_sums[c] += square(row * r.col_count + c);
@@ -200,17 +215,20 @@ void Adafactor::UpdateMoments(const UpdateStep& step) {
         moments_[at] = static_cast<float>(kept * moments_[at] + (1 - kept) * mean);
     };
     for (const auto& [name, f] : factors_) {
-        double rows_mean = 0;
-        const auto rows = static_cast<size_t>(f.rows), cols = static_cast<size_t>(f.cols);
+        const auto rows = static_cast<size_t>(f.rows);
+        const auto cols = static_cast<size_t>(f.cols * f.matrices);
+        const auto rows_of_one = static_cast<size_t>(f.rows_of_one());
+        std::vector<double> means(static_cast<size_t>(f.matrices));  // of rows, by matrix
         for (size_t i = 0; i < rows; ++i) {
             update(f.rows_at + i, static_cast<double>(f.cols));
-            rows_mean += moments_[f.rows_at + i] / static_cast<double>(f.rows);
+            means[i / rows_of_one] +=
+                moments_[f.rows_at + i] / static_cast<double>(rows_of_one);
         }
         for (size_t i = 0; i < cols; ++i) {
-            update(f.cols_at + i, static_cast<double>(std::max(f.rows, int64_t{1})));
+            update(f.cols_at + i, static_cast<double>(rows_of_one));
         }
         for (size_t i = 0; i < rows; ++i) {
-            const double row = moments_[f.rows_at + i] / rows_mean;
+            const double row = moments_[f.rows_at + i] / means[i / rows_of_one];
             inverse_[f.rows_at + i] = static_cast<float>(1 / std::sqrt(row));
         }
         for (size_t i = 0; i < cols; ++i) {
@@ -228,13 +246,13 @@ void Adafactor::AddUpdates(OwnPart& part, const UpdateStep& step, std::vector<do
         const Region& r = piece.region;
         const kernels::Range all = RowsOf(r);
         std::vector<double> of_rows(static_cast<size_t>(all.end - all.begin));
-        const float* const inverse = inverse_.data() + f.cols_at + r.col_begin;
         context_.training.InParts([&](int thread, int threads) {
             const kernels::Range share = kernels::Share(all.end - all.begin, 1, thread, threads);
             WithGradients(view, step.gradient_scale, [&](const auto& get) {
                 ForRowsOf(r, all.begin + share.begin, all.begin + share.end,
                           [&](int64_t row, int64_t first, int64_t last) {
                               const double scale = InverseRow(f, r.row_begin + row);
+                              const float* const inverse = InverseCols(f, r, row);
                               double sum = 0;
                               for (int64_t c = first; c < last; ++c) {
                                   const double u =
@@ -258,7 +276,6 @@ void Adafactor::UpdatePart(size_t index, const UpdateStep& step) {
             const Region& r = piece.region;
             const kernels::Range all = RowsOf(r);
             const kernels::Range share = kernels::Share(all.end - all.begin, 1, thread, threads);
-            const float* const inverse = inverse_.data() + f.cols_at + r.col_begin;
             const double decay = piece.is_matrix() ? options_.weight_decay : 0.0;
             const auto kept = static_cast<float>(1 - decay * RateOf(f, step));
             const auto rate = static_cast<float>(rates_[f.number]);
@@ -266,6 +283,7 @@ void Adafactor::UpdatePart(size_t index, const UpdateStep& step) {
                 ForRowsOf(r, all.begin + share.begin, all.begin + share.end,
                           [&](int64_t row, int64_t first, int64_t last) {
                               const float scale = rate * InverseRow(f, r.row_begin + row);
+                              const float* const inverse = InverseCols(f, r, row);
                               const int64_t at = row * r.col_count - r.begin;
                               for (int64_t c = first; c < last; ++c) {
                                   float& p = view.weights[at + c];
@@ -289,7 +307,7 @@ std::vector<Array> Adafactor::Arrays(const std::set<std::string, std::less<>>& t
     for (const std::string& name : tensors) {
         const Factors& f = factors_.at(name);
         if (f.rows > 0) arrays.push_back({kRowsKind, name, 1, f.rows, SafeType::kF32});
-        arrays.push_back({kColsKind, name, 1, f.cols, SafeType::kF32});
+        arrays.push_back({kColsKind, name, 1, f.cols * f.matrices, SafeType::kF32});
     }
     return arrays;
 }
@@ -303,7 +321,7 @@ void Adafactor::VisitKeptPieces(Extent extent, const VisitKept& visit) {
     };
     for (const auto& [name, f] : factors_) {
         if (f.rows > 0) all(kRowsKind, name, f.rows_at, f.rows);
-        all(kColsKind, name, f.cols_at, f.cols);
+        all(kColsKind, name, f.cols_at, f.cols * f.matrices);
     }
 }
 

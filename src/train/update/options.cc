@@ -35,6 +35,17 @@ std::optional<UpdateKind> FindUpdate(std::string_view name) {
     return std::nullopt;
 }
 
+double KeptBytes(const UpdateOptions& options) {
+    switch (options.kind) {
+        case UpdateKind::kAdamW:
+        case UpdateKind::kAdam: return 8;
+        case UpdateKind::kSgd: return options.momentum > 0 ? 4 : 0;
+        case UpdateKind::kAdafactor: return 0;
+        case UpdateKind::kAdam8bit: return 2 + 8.0 / 256;
+    }
+    return 0;
+}
+
 Status CheckUpdate(const UpdateOptions& o) {
     const auto is_part = [](double x) { return x >= 0 && x < 1; };
     if (!is_part(o.beta1) || !is_part(o.beta2) || !(o.eps > 0) || !(o.weight_decay >= 0)) {

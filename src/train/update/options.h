@@ -37,6 +37,9 @@ struct UpdateOptions {
     bool relative_step = false;    // the rate is min(1e-2, 1 / sqrt(step)), not the schedule's
 };
 
+// Of an element of a matrix, beside its weight (Adafactor's rows and columns are next to nothing).
+double KeptBytes(const UpdateOptions& options);
+
 // Numbers that make sense. Errors: kUsage, naming the flags.
 Status CheckUpdate(const UpdateOptions& options);
 
