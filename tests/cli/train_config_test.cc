@@ -280,7 +280,7 @@ Sent Count(const std::string& model, int stage, int64_t unit_elements) {
 }
 
 // Of P elements two ranks send, each: all_reduce 2 P / 2, reduce_scatter and all_gather P / 2.
-// Beside these, three float64 numbers an update: loss, positions, norm.
+// Beside these, four float64 numbers an update: loss, positions, load balance, norm.
 TEST_F(TrainConfig, BytesSentAreTheFormulas) {
     constexpr int64_t kSteps = 2, kPasses = 3;
     for (const int stage : {0, 1, 2, 3}) {
@@ -303,7 +303,7 @@ TEST_F(TrainConfig, BytesSentAreTheFormulas) {
             EXPECT_LT(sent.gathered, 2 * sent.matrices);
         }
         for (const json& bytes : lines.back().at("wire_bytes")) {
-            EXPECT_EQ(bytes, kSteps * (4 * elements + 24));
+            EXPECT_EQ(bytes, kSteps * (4 * elements + 32));
         }
         EXPECT_EQ(lines.back().at("peak_rss_bytes").size(), 2u);
     }
