@@ -91,9 +91,9 @@ TEST_F(ExpertsCli, TheCurveIsTheSameOnAnyRanks) {
 }
 
 // Adafactor's moments are each expert's own, 8-bit Adam's blocks lie within one: whoever has it.
-// (tests/cli/train_optimizer_test.cc says where the tolerances come from. Experts see few tokens, so
-// that many squares are next to nothing, where a code is up to half of the number: the bound of cut
-// blocks is taken for 8-bit Adam.)
+// (tests/cli/train_optimizer_test.cc says where the tolerances come from. Experts see few tokens,
+// so that many squares are next to nothing, where a code is up to half of the number: the bound of
+// cut blocks is taken for 8-bit Adam.)
 TEST_F(ExpertsCli, OptimizersOfFewBytesLearnTheSame) {
     const std::pair<const char*, double> kinds[] = {{"adafactor", 4e-5}, {"adam8bit", 1e-3}};
     for (const auto& [optimizer, tolerance] : kinds) {
