@@ -317,6 +317,15 @@ void AddLoraFlags(CLI::App& app, train::LoraWords& lora) {
                    "An adapter's folder to go on from; its rank, alpha and targets count");
 }
 
+void AddRowShareFlag(CLI::App& app, train::TrainerOptions& trainer) {
+    app.add_option("--sequence-parallel", trainer.sequence_parallel,
+                   "With --tp: norms and the residual stream by own rows on each rank: less memory "
+                   "(on or off)")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true},
+                                                                        {"off", false}}))
+        ->default_str("off");
+}
+
 void AddExpertFlags(CLI::App& app, train::TrainerOptions& trainer) {
     app.add_option("--ep", trainer.ep,
                    "Groups of the tensor ranks that hold whole experts each, instead of columns of "
@@ -426,6 +435,7 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
                    "(norms and gated units), full (all but the residual stream)")
         ->check(CLI::IsMember({"none", "selective", "full"}))
         ->capture_default_str();
+    AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer.lora);
     app.add_option("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")

@@ -219,6 +219,20 @@ class Checker {
         return Counts(op, 1, 1) && begin == a.begin && Matrix(In(op, 0)) &&
                Out(op, 0) == Shape{In(op, 0)[0], columns};
     }
+    // `share` has own rows of `all`.
+    static bool AreShares(const Shape& share, const Shape& all) {
+        return Matrix(share) && Matrix(all) && SharingRanks(share[0]) > 0 && all[0] == kTokens &&
+               share[1] == all[1];
+    }
+    bool Check(const Op& op, const GatherRows&) const {
+        return Counts(op, 1, 1) && AreShares(In(op, 0), Out(op, 0));
+    }
+    bool Check(const Op& op, const ReduceScatterRows&) const {
+        return Counts(op, 1, 1) && AreShares(Out(op, 0), In(op, 0));
+    }
+    bool Check(const Op& op, const SliceRows&) const {
+        return Counts(op, 1, 1) && AreShares(Out(op, 0), In(op, 0));
+    }
     // A narrow matrix lies at columns [begin, ...) of a wide one.
     static bool Within(const Shape& narrow, const Shape& wide, int64_t begin) {
         return Matrix(narrow) && Matrix(wide) && narrow[0] == wide[0] && begin >= 0 &&

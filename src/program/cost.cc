@@ -81,6 +81,11 @@ class Coster {
     }
     void Count(const AllReduce&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
     void Count(const AllGather&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
+    void Count(const GatherRows&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
+    void Count(const ReduceScatterRows&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
+    void Count(const SliceRows&) {
+        cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
+    }
     void Count(const Send&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
     void Count(const Recv&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
     void Count(const Zero&) {}

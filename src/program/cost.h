@@ -26,7 +26,8 @@
 //
 // Wire bytes are algorithm bytes: the size of the vector that the collective is about, on each
 // rank, whatever the algorithm and the number of ranks:
-//     all_reduce its operand, all_gather its output, send and recv the message.
+//     all_reduce and reduce_scatter_rows their operand, all_gather and gather_rows their output,
+//     send and recv the message.
 // One-shot of n ranks sends (n - 1) times that; two-shot and ring send 2 (n - 1) / n times that
 // for all_reduce and (n - 1) / n for all_gather (the "bus bytes" of other tools).
 #pragma once

@@ -1,6 +1,7 @@
 #include "program/differentiate.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -120,7 +121,7 @@ class Walk {
         const ValueId dy = OutputGradient();
         if (dy == kNoValue) return;
         if (Needed(0)) Contribute(0, RmsNormGradInput{a.eps, a.group}, {dy, In(0), In(1)});
-        AccumulateWeight(In(1), PlaceOf(In(0)) == Placement::kCut,
+        AccumulateWeight(In(1), PlaceOf(In(0)) != Placement::kWhole,
                          RmsNormGradWeight{a.eps, a.group}, {dy, In(0)});
     }
 
@@ -130,9 +131,9 @@ class Walk {
         if (Needed(0)) Contribute(0, MatMulGradInput{}, {dy, In(1)});
         const bool bias = op_->inputs.size() == 3;
         if (!wanted_[Index(In(1))] && !(bias && wanted_[Index(In(2))])) return;
-        const ValueId dy_weight = a.shared_rows > 0 ? SumSharedRows(a, dy) : dy;
-        AccumulateWeight(In(1), false, MatMulGradWeight{}, {dy_weight, In(0)});
-        if (bias) AccumulateWeight(In(2), false, BiasGrad{}, {dy_weight});
+        const ValueId dy_weight = SumSharedRows(a.shared_rows, dy);
+        AccumulateWeight(In(1), OwnRows(), MatMulGradWeight{}, {dy_weight, In(0)});
+        if (bias) AccumulateWeight(In(2), OwnRows(), BiasGrad{}, {dy_weight});
     }
 
     void Back(const Rope& a) {
@@ -158,11 +159,12 @@ class Walk {
         if (dout != kNoValue) ContributeToAll(GluGrad{a.activation}, {dout, In(0), In(1)});
     }
 
-    void Back(const AddBias&) {
+    void Back(const AddBias& a) {
         const ValueId dy = OutputGradient();
         if (dy == kNoValue) return;
         if (Needed(0)) Record(In(0), dy);
-        AccumulateWeight(In(1), false, BiasGrad{}, {dy});
+        if (!wanted_[Index(In(1))]) return;
+        AccumulateWeight(In(1), OwnRows(), BiasGrad{}, {SumSharedRows(a.shared_rows, dy)});
     }
 
     void Back(const Scale& a) {
@@ -195,6 +197,25 @@ class Walk {
     void Back(const AllGather& a) {
         const ValueId dy = OutputGradient();
         if (dy != kNoValue) Contribute(0, SliceColumns{a.begin}, {dy});
+    }
+
+    void Back(const ReduceScatterRows&) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, GatherRows{}, {dy});
+    }
+
+    // Own rows of both kinds of contributions.
+    void Back(const GatherRows&) {
+        const ValueId y = op_->outputs[0], x = In(0);
+        if (!needed_[Index(y)]) return;
+        const Contributions& parts = contributions_[Index(y)];
+        const std::string name = "d." + forward_.value(y).name;
+        const ValueId partial = Sum(parts.partial, kNoValue, name);
+        const ValueId complete = Sum(parts.complete, kNoValue, name);
+        if (partial != kNoValue) Contribute(0, ReduceScatterRows{}, {partial});
+        if (complete != kNoValue) {
+            Record(x, Emit(SliceRows{}, {complete}, name + ".own", ShapeOf(x)));
+        }
     }
 
     void Back(const Send& a) {
@@ -341,15 +362,18 @@ class Walk {
     }
 
     // dy of rows that several ranks hold, summed over them: put at its place among all rows,
-    // all-reduced, and this rank's rows taken back.
-    ValueId SumSharedRows(const MatMul& a, ValueId dy) {
+    // all-reduced, and this rank's rows taken back. Once for a weight and the bias behind it.
+    ValueId SumSharedRows(int64_t shared_rows, ValueId dy) {
+        if (shared_rows == 0) return dy;
+        const auto known = shared_sums_.find(dy);
+        if (known != shared_sums_.end()) return known->second;
         const int64_t begin = forward_.value(In(1)).slice.row_begin;
         const Shape own = ShapeOf(dy);
-        const Shape all{own[0], a.shared_rows};
+        const Shape all{own[0], shared_rows};
         const std::string name = "d." + forward_.value(op_->outputs[0]).name + ".shared";
         const ValueId padded = Emit(PadColumns{begin}, {dy}, name + ".own", all);
         const ValueId summed = Emit(AllReduce{}, {padded}, name + ".all", all);
-        return Emit(SliceColumns{begin}, {summed}, name, own);
+        return shared_sums_[dy] = Emit(SliceColumns{begin}, {summed}, name, own);
     }
 
     // ---- Gradients of weights ---------------------------------------------------------------
@@ -370,7 +394,7 @@ class Walk {
         inputs.push_back(part);
         result_.program.ops.push_back(Op{std::move(attributes), std::move(inputs), {part}});
         const ValueId all = Emit(AllReduce{}, {part}, name + ".all", ShapeOf(weight));
-        result_.program.ops.push_back(Op{Add{}, {gradient, all}, {gradient}});
+        result_.program.ops.push_back(Op{Add{}, {all, gradient}, {gradient}});
     }
 
     ValueId GradientOf(ValueId weight) {
@@ -385,6 +409,8 @@ class Walk {
 
     // ---- Values -----------------------------------------------------------------------------
 
+    // Whether the op's first operand is own rows: a weight's gradient is partial then.
+    bool OwnRows() const { return PlaceOf(In(0)) == Placement::kShare; }
     static size_t Index(ValueId id) { return static_cast<size_t>(id); }
     ValueId In(size_t i) const { return op_->inputs[i]; }
     bool Needed(size_t i) const { return needed_[Index(In(i))]; }
@@ -416,6 +442,7 @@ class Walk {
     std::vector<bool> needed_;
     std::vector<Contributions> contributions_;
     std::vector<ValueId> weight_gradients_;
+    std::map<ValueId, ValueId> shared_sums_;  // by what was summed
     std::unordered_set<std::string> names_;
     const Op* op_ = nullptr;
     size_t index_ = 0;  // of op_

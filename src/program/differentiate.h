@@ -31,16 +31,20 @@
 //                   first, then by ONE all_reduce over the group (Shoeybi et al. 2019, "f" and
 //                   "g").
 //   all_gather      cut -> whole. dx = this rank's columns of dy.
+//   reduce_scatter_rows  partial -> own rows. dx = gather_rows of dy.
+//   gather_rows     own rows -> whole. dx = own rows of dy, which reduce_scatter_rows gives where
+//                   dy is a sum over the group.
 //   send, recv      each other, with the same peer: the gradient goes back the way x came.
 // Experts are cut weights, by columns of each, by whole experts, or both: the gradient of what they
 // read is summed over the group as any (no op) above, and so is that of the rows' weights, of which
 // each rank has the terms of its own experts and columns; routers then get the same gradient on all
 // ranks.
 // Weights: a cut weight's gradient is local. A whole weight that rank-local work reads (QK norm
-// over this rank's heads) has a partial gradient: it is computed into zeros, all-reduced, and then
-// added, so that the kGradient stays complete over many steps. Where ranks hold the same rows of a
-// weight (MatMul::shared_rows: KV heads that are replicated), dy of those rows is summed over the
-// ranks for dW and db only; dx still takes the rank's own dy.
+// over this rank's heads, any norm of own rows) has a partial gradient: it is computed into zeros,
+// all-reduced, and then added, so that the kGradient stays complete over many steps. Where ranks
+// hold the same rows of a weight (MatMul::shared_rows: KV heads that are replicated; of a bias, the
+// same), dy of those rows is summed over the ranks for dW and db only; dx still takes the rank's
+// own dy.
 //
 // Refused (kUnsupported, naming op and value): ops that only Differentiate writes, attention with a
 // window, soft cap or sinks, soft_cap, clamped SiLU, norms over rows that are cut over ranks,

@@ -35,13 +35,17 @@ class Placer {
     // Work on rows that keeps columns apart: cut as soon as one operand is.
     Placed Join(size_t operands) const {
         Placement joined = Placement::kWhole;
+        size_t shares = 0;
         for (size_t i = 0; i < operands; ++i) {
             if (At(i) == Placement::kPartial) {
                 return Wrong(op_->inputs[i], "is a partial sum that no all_reduce has summed");
             }
             if (At(i) == Placement::kCut) joined = Placement::kCut;
+            if (At(i) == Placement::kShare) ++shares;
         }
-        return joined;
+        if (shares == 0) return joined;
+        if (shares == operands) return Placement::kShare;
+        return Wrong(op_->inputs[0], "and others are not all shared out by rows");
     }
 
     Error NoGradient(const char* what) const {
@@ -71,7 +75,10 @@ class Placer {
     Placed Output(const Scale&) const { return Join(1); }
     Placed Output(const SoftCap&) const { return NoGradient("at all"); }
     Placed Output(const SelectRows&) const { return Join(1); }
-    Placed Output(const Recv&) const { return Placement::kWhole; }
+    Placed Output(const Recv&) const {
+        const bool share = SharingRanks(program_.value(op_->outputs[0]).shape[0]) > 0;
+        return share ? Placement::kShare : Placement::kWhole;
+    }
     Placed Output(const Send&) const { return Join(1); }
     Placed Output(const Zero&) const { return Placement::kWhole; }
 
@@ -80,6 +87,7 @@ class Placer {
             if (At(0) == Placement::kCut) return Placement::kPartial;
             return Wrong(op_->inputs[0], "is not cut, but the weight's columns are");
         }
+        if (At(0) == Placement::kShare && a.cut == Cut::kNone) return Placement::kShare;
         if (At(0) != Placement::kWhole) {
             return Wrong(op_->inputs[0], "is not whole, but the weight's columns are");
         }
@@ -128,13 +136,23 @@ class Placer {
         return Join(2);
     }
 
-    Placed Output(const AllReduce& a) const {
+    // (Of a table that is cut by rows each rank looks up some.)
+    bool IsSum() const {
         const Op* writer = writer_[static_cast<size_t>(op_->inputs[0])];
         const bool embedding = writer != nullptr && writer->kind() == OpKind::kEmbedding;
-        if (a.group == Group::kTensor && (At(0) == Placement::kPartial || embedding)) {
-            return Placement::kWhole;
-        }
+        return At(0) == Placement::kPartial || embedding;
+    }
+    Placed Output(const AllReduce& a) const {
+        if (a.group == Group::kTensor && IsSum()) return Placement::kWhole;
         return Wrong(op_->inputs[0], "is no partial sum over the tensor group");
+    }
+    Placed Output(const ReduceScatterRows&) const {
+        if (IsSum()) return Placement::kShare;
+        return Wrong(op_->inputs[0], "is no partial sum over the tensor group");
+    }
+    Placed Output(const GatherRows&) const {
+        if (At(0) == Placement::kShare) return Placement::kWhole;
+        return Wrong(op_->inputs[0], "is not shared out by rows");
     }
 
     Placed Output(const AllGather& a) const {

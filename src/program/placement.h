@@ -14,11 +14,13 @@ enum class Placement {
     kWhole,    // the same on all ranks
     kCut,      // each rank has its own part
     kPartial,  // the sum over ranks is what is meant
+    kShare,    // each rank has its own rows (program/row_shares.h)
 };
 
 // Ops that Differentiate writes and does not differentiate.
 template <typename T>
-concept kOnlyBackward = std::is_same_v<T, SliceColumns> || std::is_same_v<T, PadColumns> ||
+concept kOnlyBackward = std::is_same_v<T, SliceColumns> || std::is_same_v<T, SliceRows> ||
+    std::is_same_v<T, PadColumns> ||
     std::is_same_v<T, MatMulGradInput> || std::is_same_v<T, MatMulGradWeight> ||
     std::is_same_v<T, BiasGrad> || std::is_same_v<T, RmsNormGradInput> ||
     std::is_same_v<T, RmsNormGradWeight> || std::is_same_v<T, AttentionGrad> ||

@@ -87,6 +87,9 @@ struct AttributeText {
     std::string operator()(const Attention& a) const { return Text(a); }
     std::string operator()(const Glu& a) const { return Text(a.activation); }
     std::string operator()(const GluGrad& a) const { return Text(a.activation); }
+    std::string operator()(const AddBias& a) const {
+        return a.shared_rows == 0 ? "" : fmt::format("shared_rows={}", a.shared_rows);
+    }
     std::string operator()(const Scale& a) const { return fmt::format("factor={:.6g}", a.factor); }
     std::string operator()(const SoftCap& a) const { return fmt::format("cap={:.6g}", a.cap); }
     std::string operator()(const AllReduce& a) const {

@@ -13,7 +13,12 @@ int64_t Shape::Elements(int64_t tokens, int64_t outputs) const {
     int64_t count = 1;
     for (int i = 0; i < rank; ++i) {
         const int64_t dim = (*this)[i];
-        count *= dim == kTokens ? tokens : dim == kOutputs ? outputs : dim;
+        const int64_t ranks = SharingRanks(dim);
+        if (ranks > 0) {
+            count *= (tokens + ranks - 1) / ranks;
+        } else {
+            count *= dim == kTokens ? tokens : dim == kOutputs ? outputs : dim;
+        }
     }
     return count;
 }
@@ -23,6 +28,9 @@ std::string Shape::Text() const {
     for (int i = 0; i < rank; ++i) {
         if (i > 0) text += ", ";
         const int64_t dim = (*this)[i];
+        const int64_t ranks = SharingRanks(dim);
+        if (ranks > 0) text += fmt::format("T/{}", ranks);
+        if (ranks > 0) continue;
         text += dim == kTokens ? "T" : dim == kOutputs ? "R" : std::to_string(dim);
     }
     return text + "]";
@@ -61,6 +69,9 @@ const char* OpName(OpKind kind) {
         case OpKind::kSelectRows: return "select_rows";
         case OpKind::kAllReduce: return "all_reduce";
         case OpKind::kAllGather: return "all_gather";
+        case OpKind::kGatherRows: return "gather_rows";
+        case OpKind::kReduceScatterRows: return "reduce_scatter_rows";
+        case OpKind::kSliceRows: return "slice_rows";
         case OpKind::kSend: return "send";
         case OpKind::kRecv: return "recv";
         case OpKind::kZero: return "zero";

@@ -31,6 +31,15 @@ inline constexpr ValueId kNoValue = -1;
 
 inline constexpr int64_t kTokens = -1;   // T: rows of the step
 inline constexpr int64_t kOutputs = -2;  // R: rows of the step whose logits are wanted
+// Own rows of T that are shared out over `ranks` tensor ranks: rank r of n has rows
+// [T r / n, T (r + 1) / n). What plans memory counts the most that a rank may have.
+constexpr int64_t RowShare(int64_t ranks) {
+    return -16 - ranks;
+}
+// The ranks of such a dimension; 0 for others.
+constexpr int64_t SharingRanks(int64_t dim) {
+    return dim < -16 ? -16 - dim : 0;
+}
 
 struct Shape {
     std::array<int64_t, 4> dims{};
@@ -148,7 +157,9 @@ struct Glu {  // gate [T, n], up [T, n] -> act(gate) * up
     Activation activation = Activation::kSilu;
 };
 struct Add {};            // a [T, n], b [T, n] -> [T, n]
-struct AddBias {};  // x [T, n], bias [n] -> [T, n]
+struct AddBias {    // x [T, n], bias [n] -> [T, n]
+    int64_t shared_rows = 0;  // as in MatMul, of the bias
+};
 struct Scale {      // x -> factor * x
     float factor = 1;
 };
@@ -164,6 +175,10 @@ struct AllGather {        // x [R, n_mine] -> [R, sum of parts]: columns of all 
     std::vector<int64_t> parts;  // columns of each rank
     int64_t begin = 0;           // where this rank's columns begin in the output
 };
+// Rows that are shared out over the tensor group (program/row_shares.h), n ranks:
+struct GatherRows {};         // x [T/n, m] -> [T, m]: all ranks' rows
+struct ReduceScatterRows {};  // x [T, m] -> [T/n, m]: own rows of the sum over the group
+struct SliceRows {};          // x [T, m] -> [T/n, m]: own rows
 struct Send {             // x -> nothing; to rank `peer` of the world
     int peer = 0;
 };
@@ -327,7 +342,8 @@ struct LinearCrossEntropyGrad {
 
 using OpAttributes =
     std::variant<Embedding, RmsNorm, SumSquares, MatMul, Rope, Attention, Glu, Add, AddBias, Scale,
-                 SoftCap, SelectRows, AllReduce, AllGather, Send, Recv, Zero, SliceColumns,
+                 SoftCap, SelectRows, AllReduce, AllGather, GatherRows, ReduceScatterRows,
+                 SliceRows, Send, Recv, Zero, SliceColumns,
                  PadColumns, Route, ExpertMatMul, ExpertSum, GateRows, RouterLoad, LoadBalance,
                  HeadMatMul, PickColumns, LatentAttention, Adapt, SoftmaxCrossEntropy,
                  LinearCrossEntropy, GatherShares, ReduceShares, MatMulGradInput,
@@ -339,7 +355,8 @@ using OpAttributes =
 
 enum class OpKind {  // in the variant's order
     kEmbedding, kRmsNorm, kSumSquares, kMatMul, kRope, kAttention, kGlu, kAdd, kAddBias, kScale,
-    kSoftCap, kSelectRows, kAllReduce, kAllGather, kSend, kRecv, kZero, kSliceColumns, kPadColumns,
+    kSoftCap, kSelectRows, kAllReduce, kAllGather, kGatherRows, kReduceScatterRows, kSliceRows,
+    kSend, kRecv, kZero, kSliceColumns, kPadColumns,
     kRoute, kExpertMatMul, kExpertSum, kGateRows, kRouterLoad, kLoadBalance, kHeadMatMul,
     kPickColumns, kLatentAttention, kAdapt,
     kSoftmaxCrossEntropy, kLinearCrossEntropy, kGatherShares, kReduceShares, kMatMulGradInput,

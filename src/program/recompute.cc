@@ -10,10 +10,12 @@ namespace weft::program {
 namespace {
 
 bool IsDropped(OpKind writer, Recompute what) {
-    const bool is_cheap = writer == OpKind::kRmsNorm || writer == OpKind::kGlu;
+    const bool is_cheap = writer == OpKind::kRmsNorm || writer == OpKind::kGlu ||
+                          writer == OpKind::kGatherRows;
     const bool is_stream = writer == OpKind::kEmbedding || writer == OpKind::kAdd ||
                            writer == OpKind::kAllReduce || writer == OpKind::kAllGather ||
-                           writer == OpKind::kRecv || writer == OpKind::kZero;
+                           writer == OpKind::kRecv || writer == OpKind::kZero ||
+                           writer == OpKind::kReduceScatterRows;
     // A choice of experts, and what is counted of it, is made once.
     if (writer == OpKind::kRoute || writer == OpKind::kRouterLoad) return false;
     switch (what) {

@@ -7,7 +7,8 @@
 //   kFull       only the residual stream is kept: what embeddings, sums over ranks, additions and
 //               other stages write; all between is computed again, a second forward pass nearly
 //
-// No collective runs twice, and no choice of experts is made twice.
+// No collective runs twice but for gather_rows, whose operand is a share of the memory; no choice
+// of experts is made twice.
 #pragma once
 
 #include <vector>

@@ -9,7 +9,8 @@ namespace weft::program {
 namespace {
 
 bool IsTransfer(OpKind kind) {
-    return kind == OpKind::kAllReduce || kind == OpKind::kAllGather || kind == OpKind::kSend ||
+    return kind == OpKind::kGatherRows || kind == OpKind::kReduceScatterRows ||
+           kind == OpKind::kAllReduce || kind == OpKind::kAllGather || kind == OpKind::kSend ||
            kind == OpKind::kRecv || kind == OpKind::kGatherShares || kind == OpKind::kReduceShares;
 }
 

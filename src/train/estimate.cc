@@ -235,6 +235,8 @@ class Estimator {
             case OpKind::kAllReduce:
                 return GroupOf(machines_, stage.layout.TensorGroup()).Seconds(bytes, 2);
             case OpKind::kAllGather:
+            case OpKind::kGatherRows:
+            case OpKind::kReduceScatterRows:
                 return GroupOf(machines_, stage.layout.TensorGroup()).Seconds(bytes, 1);
             case OpKind::kSend: return 0;  // on its own thread
             case OpKind::kRecv: {

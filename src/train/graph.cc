@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "model/model.h"
+#include "program/row_shares.h"
 #include "train/load_balance.h"
 
 namespace weft::train {
@@ -37,13 +38,14 @@ void SplitBiases(program::Program& program) {
             continue;
         }
         const ValueId bias = op.inputs.back(), sum = op.outputs[0];
+        const int64_t shared_rows = op.as<program::MatMul>().shared_rows;
         program::Value product = program.value(sum);
         product.name += ".product";
         op.inputs.pop_back();
         op.outputs[0] = program.AddValue(std::move(product));
         const ValueId inner = op.outputs[0];
         ops.push_back(std::move(op));
-        ops.push_back({program::AddBias{}, {inner, bias}, {sum}});
+        ops.push_back({program::AddBias{shared_rows}, {inner, bias}, {sum}});
     }
     program.ops = std::move(ops);
 }
@@ -88,7 +90,8 @@ bool IsStream(program::OpKind kind) {
            kind == OpKind::kAllGather || kind == OpKind::kSend || kind == OpKind::kRecv ||
            kind == OpKind::kSelectRows || kind == OpKind::kSelectRowsGrad ||
            kind == OpKind::kSoftmaxCrossEntropy || kind == OpKind::kSoftmaxCrossEntropyGrad ||
-           kind == OpKind::kEmbeddingGrad || kind == OpKind::kZero;
+           kind == OpKind::kEmbeddingGrad || kind == OpKind::kZero ||
+           kind == OpKind::kReduceScatterRows || kind == OpKind::kSliceRows;
 }
 
 // Choices of experts are made in float32, and so is what is counted of them: operands that keep all
@@ -161,6 +164,10 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
         if (!is_branch(op) || !wide[static_cast<size_t>(op.outputs[0])]) continue;
         for (const ValueId id : op.inputs) widen(id);
     }
+    for (const program::Op& op : program.ops) {  // (what is gathered wide is wide before)
+        const bool gathers = op.kind() == program::OpKind::kGatherRows;
+        if (gathers && wide[static_cast<size_t>(op.outputs[0])]) widen(op.inputs[0]);
+    }
     for (size_t i = 0; i < program.values.size(); ++i) {
         program::Value& value = program.values[i];
         const bool matrix = value.shape.rank > 1;
@@ -195,6 +202,9 @@ Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper, const model:
     if (shard.last_stage()) graph.program.loss = AddLoss(forward, logits);
     if (options.load_balance) {
         WEFT_ASSIGN(graph.program.side_loss, AddLoadBalance(forward, hyper, shard, source));
+    }
+    if (options.row_shares) {
+        forward = program::WithRowShares(std::move(forward), shard.layout.tp);
     }
     program::DifferentiateOptions differentiate;
     differentiate.output = graph.program.loss;

@@ -22,6 +22,7 @@ struct GraphOptions {
     // Adapters are trained, in float32, and the model's own weights are not: those of block types
     // stay so in memory. Null: all weights are trained, whatever type the file has.
     const LoraPlan* lora = nullptr;
+    bool row_shares = false;    // sequence parallelism (program/row_shares.h)
     bool load_balance = false;  // with the auxiliary loss of experts as the side loss
 };
 

@@ -24,6 +24,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("pp", t.pp);
     visit("dp", t.dp);
     visit("ep", t.ep);
+    visit("sequence_parallel", t.sequence_parallel);
     visit("split", t.split);
     visit("router_aux_loss", t.router_aux_loss);
     visit("zero", t.zero);

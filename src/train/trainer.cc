@@ -88,6 +88,7 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     GraphOptions graph;
     graph.bf16 = options.bf16;
     WEFT_ASSIGN(graph.recompute, FindRecompute(options.recompute));
+    graph.row_shares = options.sequence_parallel;
     graph.load_balance = options.router_aux_loss > 0;
     graph.zero.stage = options.zero;
     graph.zero.ranks = layout.dp;

@@ -51,6 +51,7 @@ struct TrainerOptions {
     LoraWords lora;
     UpdateOptions update;
     double clip = 1.0;  // of the global gradient norm; 0: none
+    bool sequence_parallel = false;  // tensor ranks share out rows between their products
     int ep = 0;         // expert groups of the tensor ranks, as model::Layout has it
     // What the auxiliary loss of experts weighs (train/load_balance.h); below 0: what the model's
     // config asks for. Each pass has its own, which weighs as the pass's share of the targets.

@@ -83,7 +83,11 @@ TEST_F(ExpertsCli, TheCurveIsTheSameOnAnyRanks) {
         {"--local", "4", "--micro-batch", "2", "--ep", "2", "--zero", "2"},
         {"--local", "4", "--micro-batch", "2", "--grad-accum", "2", "--ep", "2", "--pp", "2"},
         {"--local", "2", "--micro-batch", "2", "--grad-accum", "2", "--pp", "2"},
-        {"--local", "4", "--micro-batch", "2", "--grad-accum", "2", "--ep", "2", "--tp", "4"}};
+        {"--local", "4", "--micro-batch", "2", "--grad-accum", "2", "--ep", "2", "--tp", "4"},
+        {"--local", "3", "--micro-batch", "2", "--grad-accum", "2", "--ep", "3",
+         "--sequence-parallel", "on", "--recompute", "full"},
+        {"--local", "4", "--micro-batch", "2", "--ep", "2", "--zero", "3", "--sequence-parallel",
+         "on"}};
     for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));
         ExpectNear(Curve(model_, words + layout), one, kTolerance);
@@ -113,8 +117,7 @@ TEST_F(ExpertsCli, SharedExpertsLearnToo) {
     Write("qwen2moe", DType::kF16);
     const auto one = Curve(model_, plain_ + Words{"--micro-batch", "4"});
     ASSERT_EQ(one.size(), 8u);
-    for (const Words& layout : {Words{"--local", "2", "--micro-batch", "4", "--ep", "2", "--split",
-                                      "2,1"},
+    for (const Words& layout : {Words{"--local", "2", "--micro-batch", "4", "--ep", "2"},
                                 Words{"--local", "2", "--micro-batch", "2", "--grad-accum", "2",
                                       "--pp", "2", "--recompute", "selective"}}) {
         SCOPED_TRACE(testing::PrintToString(layout));

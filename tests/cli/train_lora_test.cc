@@ -70,7 +70,9 @@ TEST_F(LoraCli, TheCurveIsTheSameOnAnyRanks) {
         {"--local", "2", "--micro-batch", "2", "--zero", "3"},
         {"--local", "2", "--micro-batch", "4", "--tp", "2"},
         {"--local", "2", "--micro-batch", "2", "--grad-accum", "2", "--pp", "2"},
-        {"--local", "4", "--micro-batch", "2", "--tp", "2", "--zero", "2", "--recompute", "full"}};
+        {"--local", "4", "--micro-batch", "2", "--tp", "2", "--zero", "2", "--recompute", "full"},
+        {"--local", "4", "--micro-batch", "2", "--tp", "2", "--zero", "2", "--sequence-parallel",
+         "on"}};
     for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));
         ExpectNear(Curve(model_, steps + layout), one, kTolerance);

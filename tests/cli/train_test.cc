@@ -87,7 +87,13 @@ TEST_F(TrainCli, TheCurveIsTheSameOnAnyRanks) {
         {"--local", "3", "--micro-batch", "1", "--grad-accum", "4", "--pp", "3"},
         {"--local", "4", "--micro-batch", "1", "--grad-accum", "2", "--pp", "2", "--zero", "2"},
         {"--local", "4", "--micro-batch", "2", "--grad-accum", "2", "--pp", "2", "--tp", "2"},
-        {"--local", "2", "--micro-batch", "4", "--tp", "2", "--split", "2,1"}};
+        {"--local", "2", "--micro-batch", "4", "--tp", "2", "--split", "2,1"},
+        {"--local", "3", "--micro-batch", "2", "--grad-accum", "2", "--tp", "3",
+         "--sequence-parallel", "on"},
+        {"--local", "4", "--micro-batch", "2", "--tp", "2", "--zero", "3", "--recompute", "full",
+         "--sequence-parallel", "on"},
+        {"--local", "4", "--micro-batch", "1", "--grad-accum", "4", "--tp", "2", "--pp", "2",
+         "--recompute", "selective", "--sequence-parallel", "on"}};
     for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));
         ExpectAlike(one, Lines(Words{"--steps", "4", "--lr", "1e-3"} + layout), 2e-5);
@@ -105,6 +111,18 @@ TEST_F(TrainCli, OverlapChangesNothing) {
         const Words common = Words{"--steps", "3", "--micro-batch", "1", "--lr", "1e-3"} + layout;
         ExpectAlike(Lines(common + Words{"--overlap", "off"}),
                     Lines(common + Words{"--overlap", "on"}), 0);
+    }
+}
+
+// Biases of K and V whose heads are on both ranks.
+TEST_F(TrainCli, BiasesOfSharedHeadsLearnAsOne) {
+    WriteTinyGguf(model_, {.hyper = OddHyper("qwen2"), .dtype = DType::kF16});
+    const auto one = Lines({"--steps", "4", "--micro-batch", "4", "--lr", "1e-3"});
+    for (const Words& layout : {Words{"--local", "2", "--micro-batch", "4", "--tp", "2"},
+                                Words{"--local", "2", "--micro-batch", "4", "--tp", "2",
+                                      "--sequence-parallel", "on"}}) {
+        SCOPED_TRACE(testing::PrintToString(layout));
+        ExpectAlike(one, Lines(Words{"--steps", "4", "--lr", "1e-3"} + layout), 2e-5);
     }
 }
 
@@ -134,7 +152,8 @@ TEST_F(TrainCli, NarrowNumbersGiveTheSameCurveNearly) {
         {"--local", "2", "--micro-batch", "1", "--grad-accum", "2", "--zero", "2"},
         {"--local", "2", "--micro-batch", "2"},
         {"--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2"},
-        {"--micro-batch", "4", "--recompute", "full"}};
+        {"--micro-batch", "4", "--recompute", "full"},
+        {"--local", "2", "--micro-batch", "4", "--tp", "2", "--sequence-parallel", "on"}};
     for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));
         ExpectAlike(one, Lines(Words{"--steps", "4", "--lr", "1e-3"} + layout), 0x1p-9);

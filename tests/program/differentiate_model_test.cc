@@ -41,6 +41,12 @@ INSTANTIATE_TEST_SUITE_P(All, Models,
                                          Case{"qwen2moe", false, true}),
                          [](const auto& test) { return test.param.Name(); });
 
+int64_t Count(const program::Differentiated& rank, OpKind kind) {
+    const auto& ops = rank.program.ops;
+    return std::count_if(ops.begin() + static_cast<int64_t>(rank.backward_begin), ops.end(),
+                         [&](const Op& op) { return op.kind() == kind; });
+}
+
 // L at weights moved by `step` along `direction` of one tensor.
 double Loss(Training<double>& training, const Batch& batch, const std::string& tensor,
             const std::vector<double>& direction, double step) {
@@ -133,6 +139,43 @@ TEST_P(Models, ExpertGroupsGiveTheGradientsOfOneRank) {
     }
 }
 
+// Sequence parallelism: rows that do not divide by the ranks, gathers that run again, and less
+// memory, by what ranks no longer all hold.
+TEST_P(Models, RowSharesGiveTheGradientsOfOneRank) {
+    using program::Recompute;
+    const Tensors expected = OneRank();
+    const std::vector<std::pair<std::string, model::Layout>> layouts = {
+        {"TP 2", Tp(2, {2, 1})},
+        {"TP 3: 10 rows", Tp(3)},
+        {"TP 2 x PP 2", {2, 2, {}, {}}},
+    };
+    for (const auto& [what, layout] : layouts) {
+        for (const Recompute recompute :
+             {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+            Training<double> whole(hyper_, source_, layout, {}, recompute);
+            Training<double> training(hyper_, source_, layout, {}, recompute, false, true);
+            training.Run(batch_);
+            ExpectSame(training.Gradients(kSame), expected, what);
+            const auto bytes = [](const Training<double>& run) {
+                return program::PlanArena(run.ranks()[0].program, 512, 512).size_bytes;
+            };
+            // (A stage of one layer keeps too little for it to count.)
+            if (layout.pp == 1) EXPECT_LT(bytes(training), bytes(whole)) << what;
+            EXPECT_GT(Count(training.ranks()[0], OpKind::kReduceScatterRows), 0);
+        }
+    }
+}
+
+// A step of fewer rows than ranks.
+TEST_P(Models, RanksWithoutRowsTakePart) {
+    const Batch row = MakeBatch(hyper_, {1});
+    Training<double> one(hyper_, source_, {});
+    one.Run(row);
+    Training<double> training(hyper_, source_, Tp(3), {}, program::Recompute::kNone, false, true);
+    training.Run(row);
+    ExpectSame(training.Gradients(kSame), one.Gradients(0), "TP 3, one row");
+}
+
 // What is computed again is the same: the gradients are, to the bit. And it takes less memory.
 TEST_P(Models, RecomputedGradientsAreTheSame) {
     using program::Recompute;
@@ -162,12 +205,6 @@ TEST_P(Models, GradientsOfTwoStepsAdd) {
     training.Run(batch_);
     training.Run(batch_);
     ExpectSame(training.Gradients(kSame), expected, "TP 2, two steps");
-}
-
-int64_t Count(const program::Differentiated& rank, OpKind kind) {
-    const auto& ops = rank.program.ops;
-    return std::count_if(ops.begin() + static_cast<int64_t>(rank.backward_begin), ops.end(),
-                         [&](const Op& op) { return op.kind() == kind; });
 }
 
 // Two all-reduces a layer and one before the final norm, as forward has; the rest is what QK norm

@@ -78,7 +78,8 @@ class World {
 
   private:
     static bool IsCollective(const Op& op) {
-        return op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kAllGather;
+        return op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kAllGather ||
+               op.kind() == OpKind::kGatherRows || op.kind() == OpKind::kReduceScatterRows;
     }
 
     bool RunUntilCollective(size_t rank) {
@@ -95,6 +96,8 @@ class World {
                 if (box.empty()) return moved;
                 at(rank, op.outputs[0]) = box.front();
                 box.pop_front();
+            } else if (op.kind() == OpKind::kSliceRows) {
+                at(rank, op.outputs[0]) = OwnRows(rank, at(rank, op.inputs[0]));
             } else {
                 Execute(rank, op);
             }
@@ -114,13 +117,34 @@ class World {
                 problem = "ranks are at different collectives";
         }
         if (!problem.empty()) return false;
-        const bool reduce = ops[0]->kind() == OpKind::kAllReduce;
-        const Vector result = reduce ? SumOverRanks(first, ops, problem) : Gather(first, ops);
+        const OpKind kind = ops[0]->kind();
+        const bool sums = kind == OpKind::kAllReduce || kind == OpKind::kReduceScatterRows;
+        const Vector result = sums                          ? SumOverRanks(first, ops, problem)
+                              : kind == OpKind::kGatherRows ? Stack(first, ops)
+                                                            : Gather(first, ops);
         for (size_t i = 0; i < ops.size(); ++i) {
-            at(first + i, ops[i]->outputs[0]) = result;
+            const bool slices = kind == OpKind::kReduceScatterRows;
+            at(first + i, ops[i]->outputs[0]) = slices ? OwnRows(first + i, result) : result;
             ++next_[first + i];
         }
         return true;
+    }
+
+    // All ranks' rows.
+    Vector Stack(size_t first, const std::vector<const Op*>& ops) {
+        Vector result;
+        for (size_t i = 0; i < ops.size(); ++i) {
+            const Vector& own = at(first + i, ops[i]->inputs[0]);
+            result.insert(result.end(), own.begin(), own.end());
+        }
+        return result;
+    }
+    // Rows [T r / n, T (r + 1) / n) of tensor rank r of n.
+    Vector OwnRows(size_t rank, const Vector& all) const {
+        const auto n = static_cast<int64_t>(tensor_ranks_);
+        const auto r = static_cast<int64_t>(rank % tensor_ranks_);
+        const auto cols = static_cast<int64_t>(all.size()) / tokens_;
+        return {all.begin() + tokens_ * r / n * cols, all.begin() + tokens_ * (r + 1) / n * cols};
     }
 
     Vector SumOverRanks(size_t first, const std::vector<const Op*>& ops, std::string& problem) {
@@ -153,17 +177,26 @@ class World {
 
     int64_t Rows(size_t rank, ValueId id) const {
         const int64_t dim = programs_[rank].value(id).shape[0];
+        if (const int64_t n = program::SharingRanks(dim); n > 0) {
+            const auto r = static_cast<int64_t>(rank % tensor_ranks_);
+            return tokens_ * (r + 1) / n - tokens_ * r / n;
+        }
         return dim == program::kTokens ? tokens_ : dim == program::kOutputs ? outputs_ : dim;
+    }
+    // Elements of a value on this rank.
+    size_t Count(size_t rank, ValueId id) const {
+        program::Shape shape = programs_[rank].value(id).shape;
+        shape.dims[0] = Rows(rank, id);
+        return static_cast<size_t>(shape.Elements(tokens_, outputs_));
     }
 
     void Execute(size_t rank, const Op& op) {
         OpCall<Real> call;
         call.sequences = sequences_;
         for (ValueId id : op.outputs) {
-            const auto elements = programs_[rank].value(id).shape.Elements(tokens_, outputs_);
             const bool accumulates = !op.inputs.empty() && op.inputs.back() == id;
             if (!accumulates && programs_[rank].value(id).storage != program::Storage::kGradient) {
-                at(rank, id).assign(static_cast<size_t>(elements), Real{0});
+                at(rank, id).assign(Count(rank, id), Real{0});
             }
             call.out.push_back(Matrix<Real>{at(rank, id), Rows(rank, id)});
         }

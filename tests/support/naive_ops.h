@@ -457,6 +457,18 @@ void Do(const program::AllGather&, OpCall<Real>&) {
     std::abort();
 }
 template <typename Real>
+void Do(const program::GatherRows&, OpCall<Real>&) {
+    std::abort();
+}
+template <typename Real>
+void Do(const program::ReduceScatterRows&, OpCall<Real>&) {
+    std::abort();
+}
+template <typename Real>
+void Do(const program::SliceRows&, OpCall<Real>&) {
+    std::abort();
+}
+template <typename Real>
 void Do(const program::Send&, OpCall<Real>&) {
     std::abort();
 }

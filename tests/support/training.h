@@ -13,6 +13,7 @@
 
 #include "program/differentiate.h"
 #include "program/recompute.h"
+#include "program/row_shares.h"
 #include "support/interpreter.h"
 #include "support/tiny_model.h"
 #include "train/load_balance.h"
@@ -62,12 +63,14 @@ class Training {
     // `frozen`: tensors that get no gradient. `balance`: with the load-balance loss of experts.
     Training(const model::Hyper& hyper, const TinySource& source, const model::Layout& layout,
              const std::vector<std::string>& frozen = {},
-             program::Recompute recompute = program::Recompute::kNone, bool balance = false)
+             program::Recompute recompute = program::Recompute::kNone, bool balance = false,
+             bool row_shares = false)
         : hyper_(hyper),
           source_(source),
           layout_(layout),
           recompute_(recompute),
           balance_(balance),
+          row_shares_(row_shares),
           world_(Backward(Build(hyper, source, layout, {DType::kF32, false}), frozen), layout.tp) {
         for (size_t rank = 0; rank < world_.size(); ++rank) BindWeights(rank);
     }
@@ -126,6 +129,9 @@ class Training {
                                                   source_);
                 EXPECT_TRUE(loss.ok()) << loss.error().message;
                 options.side_output = *loss;
+            }
+            if (row_shares_) {
+                program = program::WithRowShares(std::move(program), layout_.tp);
             }
             options.output = program.Find("logits");
             for (size_t i = 0; i < program.values.size() && !frozen.empty(); ++i) {
@@ -211,7 +217,7 @@ class Training {
     const TinySource& source_;
     model::Layout layout_;
     const program::Recompute recompute_;
-    const bool balance_;
+    const bool balance_, row_shares_;
     std::vector<program::Differentiated> ranks_;
     World<Real> world_;
 };

@@ -192,6 +192,9 @@ class Lowerer {
             case OpKind::kPickColumns: return LowerPickColumns(op);
             case OpKind::kLatentAttention: return LowerLatentAttention(op);
             case OpKind::kAdapt: return LowerAdapt(op);
+            case OpKind::kGatherRows:
+            case OpKind::kReduceScatterRows:
+            case OpKind::kSliceRows:
             case OpKind::kZero:
             case OpKind::kSliceColumns:
             case OpKind::kPadColumns:

@@ -105,6 +105,7 @@ class CpuTraining final : public TrainingExecutable {
     void ActivateSlot(int slot);
     void ChainTokens(int slot);
     TrainingOperand Operand(ValueId id, int slot) const;
+    int64_t OwnRows(int64_t dim) const;
     void BindInts(const char* name, int slot, std::span<const int32_t> ints);
     void Walk(int part);
     void ComputeTables(int part);
@@ -198,11 +199,20 @@ Status CpuTraining::Plan() {
     return PlanScratch();
 }
 
+// Before there is a group, the most that a rank may have.
+int64_t CpuTraining::OwnRows(int64_t dim) const {
+    const int64_t ranks = program::SharingRanks(dim);
+    if (context_.groups.tensor == nullptr) return (tokens_ + ranks - 1) / ranks;
+    const std::vector<int64_t> parts = RowParts(tokens_, ranks);
+    return parts[static_cast<size_t>(context_.groups.tensor->rank())];
+}
+
 TrainingOperand CpuTraining::Operand(ValueId id, int slot) const {
     const program::Value& value = program().value(id);
     int64_t first = value.shape[0];
     if (first == program::kTokens) first = tokens_;
     if (first == program::kOutputs) first = outputs_;
+    if (program::SharingRanks(first) > 0) first = OwnRows(first);
     std::byte* data = memory_.At(id, slot);
     if (value.shape.rank == 1) return {data, value.dtype, 1, first};
     if (value.shape.rank == 2) return {data, value.dtype, first, value.shape[1]};
@@ -342,9 +352,9 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
             outputs, options_.max_tokens, options_.max_outputs);
     }
     if (step.pass != Pass::kBackward) BindStep(step);
+    context_.groups = groups;
     ActivateSlot(step.slot);
     context_.step = step.number;
-    context_.groups = groups;
     context_.evaluates = step.pass == Pass::kEvaluate;
     const size_t backward = differentiated_.backward_begin;
     first_op_ = step.pass == Pass::kBackward ? backward : 0;

@@ -79,6 +79,10 @@ std::span<const std::byte> RowsOf(const Operand& x, int64_t row, int64_t rows) {
     return {x.data + row * bytes, static_cast<size_t>(rows * bytes)};
 }
 
+int64_t FirstRow(int64_t rows, const coll::Comm& comm) {
+    return rows * comm.rank() / comm.size();
+}
+
 // One op: an overload for each kind, its operands in the order of program.h.
 struct Doer {
     const TrainingCall& call;
@@ -243,6 +247,10 @@ struct Doer {
         const kernels::Range range = kernels::Share(bytes, 4096, part, parts);
         std::memset(y.data + range.begin, 0, static_cast<size_t>(range.end - range.begin));
     }
+    void operator()(const program::SliceRows&) const {
+        const int64_t begin = FirstRow(in(0).rows, *context.groups.tensor);
+        ForRows(out(0).rows, [&](int64_t row) { CopyRow(in(0), begin + row, out(0), row); });
+    }
     void operator()(const program::SliceColumns& a) const {
         ForRows(out(0).rows, [&](int64_t row) { CopyRow(in(0), row, out(0), row, a.begin); });
     }
@@ -290,6 +298,30 @@ Status Gather(const TrainingCall& call, const program::AllGather& a, coll::Comm&
         WEFT_TRY(comm.AllGather(std::as_writable_bytes(all), bytes, tag));
     }
     return {};
+}
+
+// All of this on one thread, as the collectives are.
+Status GatherRowShares(const TrainingCall& call, const TrainingContext& context,
+                       const net::OpTag& tag) {
+    coll::Comm& comm = *context.groups.tensor;
+    const Operand &x = call.in[0], &y = call.out[0];
+    std::vector<size_t> bytes;
+    for (const int64_t rows : RowParts(y.rows, comm.size())) {
+        bytes.push_back(static_cast<size_t>(RowBytes(y.dtype, rows * y.cols)));
+    }
+    const dense::Matrix own = y.matrix().From(FirstRow(y.rows, comm), 0);
+    context.dense->scale({x.matrix(), x.rows, x.cols, 1, own}, 0, 1);
+    return comm.AllGather(BytesOf(y), bytes, tag);
+}
+
+Status ReduceRowShares(const TrainingCall& call, const TrainingContext& context,
+                       const net::OpTag& tag) {
+    coll::Comm& comm = *context.groups.tensor;
+    const Operand &x = call.in[0], &y = call.out[0];
+    std::vector<int64_t> parts;
+    for (const int64_t rows : RowParts(x.rows, comm.size())) parts.push_back(rows * x.cols);
+    return ReduceScatterInto(&comm, BytesOf(x), x.dtype, parts, FirstRow(x.rows, comm) * x.cols,
+                             BytesOf(y), false, tag);
 }
 
 Status GatherUnit(const TrainingCall& call, const program::GatherShares& a, coll::Comm* data,
@@ -347,8 +379,17 @@ std::span<std::byte> ScratchOf(const TrainingContext& context, int part) {
     return context.scratch.subspan(static_cast<size_t>(part) * bytes, bytes);
 }
 
+std::vector<int64_t> RowParts(int64_t rows, int64_t ranks) {
+    std::vector<int64_t> parts;
+    for (int64_t r = 0; r < ranks; ++r) {
+        parts.push_back(rows * (r + 1) / ranks - rows * r / ranks);
+    }
+    return parts;
+}
+
 bool IsCommunication(OpKind kind) {
-    return kind == OpKind::kAllReduce || kind == OpKind::kAllGather || kind == OpKind::kSend ||
+    return kind == OpKind::kGatherRows || kind == OpKind::kReduceScatterRows ||
+           kind == OpKind::kAllReduce || kind == OpKind::kAllGather || kind == OpKind::kSend ||
            kind == OpKind::kRecv || kind == OpKind::kGatherShares || kind == OpKind::kReduceShares;
 }
 
@@ -426,6 +467,8 @@ Status Communicate(const TrainingCall& call, const TrainingContext& context) {
         std::copy_n(x.floats(), count, y.floats());
         return context.groups.tensor->AllReduce(std::span(y.floats(), count), tag);
     }
+    if (call.op->kind() == OpKind::kGatherRows) return GatherRowShares(call, context, tag);
+    if (call.op->kind() == OpKind::kReduceScatterRows) return ReduceRowShares(call, context, tag);
     if (const auto* gather = std::get_if<program::AllGather>(&call.op->attributes)) {
         return Gather(call, *gather, *context.groups.tensor, tag);
     }

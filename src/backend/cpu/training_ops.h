@@ -85,6 +85,9 @@ kernels::dense::GemmArgs ProductArgs(const TrainingOperand& a, bool a_turned,
                                      const TrainingOperand& c, kernels::dense::Compute compute);
 std::span<std::byte> ScratchOf(const TrainingContext& context, int part);
 
+// Rows of T that each of n ranks has.
+std::vector<int64_t> RowParts(int64_t rows, int64_t ranks);
+
 // Whether training knows the op. Attention with a cache is not for training.
 bool IsTrainingOp(const program::Op& op);
 // Whether the op is made by Communicate, on one thread.
