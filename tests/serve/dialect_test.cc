@@ -13,7 +13,7 @@ namespace {
 
 Served Named() {
     Served served;
-    served.name = "m";
+    served.name = std::string("m");  // (GCC 12 warns of its own memcpy otherwise)
     return served;
 }
 

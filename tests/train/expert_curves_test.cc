@@ -141,7 +141,8 @@ TEST_P(ExpertCurve, IsTheSame) {
     options.sequence = kLength - 1;
     options.micro_batch = kSequences;
     options.recompute = GetParam().recompute;
-    options.adam = {0.9, 0.95, 1e-8, 0.1};
+    options.update.beta2 = 0.95;
+    options.update.weight_decay = 0.1;
     auto trainer = Trainer::Make(options, **cluster);
     ASSERT_TRUE(trainer.ok()) << trainer.error().message;
     const Batch batch = MakeBatch();
