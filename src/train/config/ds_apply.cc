@@ -206,6 +206,7 @@ nlohmann::ordered_json ResolvedJson(const TrainJob& job, const ExportWords& save
             {"zero", t.zero},
             {"unit_elements", t.unit_elements},
             {"whole_elements", t.whole_elements},
+            {"overlap", t.overlap},
             {"recompute", t.recompute},
             {"optimizer",
              {{"type", UpdateName(t.update.kind)},
