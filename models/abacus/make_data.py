@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Writes the questions that Abacus is trained on, and those that it is examined with.
 
-    make_data.py DIR [--count 1000000] [--seed 1] [--late]
+    make_data.py DIR [--count 1000000] [--seed 1] [--late | --last]
 
 DIR/train.jsonl and DIR/held-out.jsonl have a record a line: question, answer, kind. Everything is
 made up here: no text comes from elsewhere, and the same arguments write the same bytes. With --late
-there is more of what is learnt late, and the first file is DIR/late.jsonl.
+there is more of what is learnt late, with --last more of what is learnt last, and the first file is
+DIR/late.jsonl or DIR/last.jsonl.
 
 What is held out. A question is about a thing: two numbers, a list of numbers, a word. One thing in
 twenty-five, by a hash of it, is never asked about in training, in no words. The times table has too
@@ -194,21 +195,23 @@ def length(rng):
     return (w,), LENGTH, (w,), len(w)
 
 
-# Name: (how often, how often with --late, function, whether whole things are held out).
+# Name: (how often, how often with --late and with --last, function, whether whole things are held
+# out).
 KINDS = {
-    "add": (16, 12, add, True),
-    "subtract": (16, 16, subtract, True),
-    "multiply": (6, 3, multiply, False),
-    "sort up": (9, 18, sort_up, True),
-    "sort down": (6, 16, sort_down, True),
-    "largest": (6, 12, largest, True),
-    "compare": (7, 16, compare, True),
-    "parity": (3, 10, parity, True),
-    "neighbour": (5, 8, neighbour, True),
-    "reverse": (7, 18, reverse, True),
-    "first or last letter": (4, 3, ends, True),
-    "length": (4, 4, length, True),
+    "add": (16, 12, 10, add, True),
+    "subtract": (16, 16, 10, subtract, True),
+    "multiply": (6, 3, 3, multiply, False),
+    "sort up": (9, 18, 40, sort_up, True),
+    "sort down": (6, 16, 50, sort_down, True),
+    "largest": (6, 12, 6, largest, True),
+    "compare": (7, 16, 8, compare, True),
+    "parity": (3, 10, 4, parity, True),
+    "neighbour": (5, 8, 3, neighbour, True),
+    "reverse": (7, 18, 6, reverse, True),
+    "first or last letter": (4, 3, 2, ends, True),
+    "length": (4, 4, 2, length, True),
 }
+MIXES = ("train", "late", "last")
 
 
 # ---- Records -------------------------------------------------------------------------------------
@@ -235,15 +238,15 @@ def plain(text):
 
 def ask(rng, kind):
     """(question, answer, whether it is held out)."""
-    _, _, make, by_thing = KINDS[kind]
+    *_, make, by_thing = KINDS[kind]
     thing, phrases, words, answer = make(rng)
     text = varied(rng, rng.choice(phrases).format(*words))
     held = one_in(thing, HELD_OUT_OF) if by_thing else one_in(plain(text), HELD_OUT_TEXT_OF)
     return text, str(answer), held
 
 
-def make_train(rng, count, late):
-    kinds, shares = list(KINDS), [columns[late] for columns in KINDS.values()]
+def make_train(rng, count, mix):
+    kinds, shares = list(KINDS), [columns[MIXES.index(mix)] for columns in KINDS.values()]
     made = 0
     while made < count:
         if rng.random() < 0.004:
@@ -285,12 +288,13 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--late", action="store_true")
+    parser.add_argument("--late", dest="mix", action="store_const", const="late", default="train")
+    parser.add_argument("--last", dest="mix", action="store_const", const="last")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    name = "late" if options.late else "train"
-    train = write(options.folder / f"{name}.jsonl",
-                  make_train(random.Random(f"{name} {options.seed}"), options.count, options.late))
+    train = write(options.folder / f"{options.mix}.jsonl",
+                  make_train(random.Random(f"{options.mix} {options.seed}"), options.count,
+                             options.mix))
     exam = write(options.folder / "held-out.jsonl",
                  make_held_out(random.Random(f"held out {options.seed}")))
     both = train & exam
