@@ -316,7 +316,9 @@ class Company(OpenAiCase):
         stream = self.chat(messages=SEVEN, max_tokens=1900, stream=True,
                            extra_body={"ignore_eos": True})
         next(iter(stream))
-        self.assertEqual(self.server.status()["running"], 1)
+        # (The status is that of the end of a step; the piece was sent within it.)
+        running = self.server.wait_for(lambda s: s["running"] == 1, 1)
+        self.assertEqual(running["running"], 1)
         stream.close()
         after = self.server.wait_for(lambda s: s["running"] == 0, 1)
         self.assertEqual(after["running"], 0)
