@@ -46,8 +46,12 @@ model.save_pretrained(sys.argv[1])
 
 
 def one_token_a_byte(folder):
-    """A tokenizer for a model that only sees random tokens."""
-    vocabulary = {f"<{i}>": i for i in range(TINY["vocab_size"])}
+    """A tokenizer for a model that only sees random tokens: the bytes, as byte-level BPE has them."""
+    shown = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+    hidden = [b for b in range(256) if b not in shown]
+    letters = [chr(b) for b in shown] + [chr(256 + i) for i in range(len(hidden))]
+    letters += [f"<{i}>" for i in range(256, TINY["vocab_size"])]
+    vocabulary = {letter: i for i, letter in enumerate(letters)}
     (folder / "tokenizer.json").write_text(json.dumps({
         "version": "1.0", "added_tokens": [], "normalizer": None, "post_processor": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
