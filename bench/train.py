@@ -46,7 +46,7 @@ model.save_pretrained(sys.argv[1])
 
 
 def one_token_a_byte(folder):
-    """A tokenizer for a model that only sees random tokens: the bytes, as byte-level BPE has them."""
+    """A tokenizer for a model that sees random tokens: the bytes, as byte-level BPE has them."""
     shown = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
     hidden = [b for b in range(256) if b not in shown]
     letters = [chr(b) for b in shown] + [chr(256 + i) for i in range(len(hidden))]
