@@ -130,8 +130,8 @@ class Trainer {
     model::Hyper hyper_;
     TrainLayout layout_;
     std::vector<program::Unit> units_;
+    TrainGroups groups_;  // outlives what may still talk in it after an error: training_
     std::unique_ptr<backend::TrainingExecutable> training_;
-    TrainGroups groups_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;
     std::unique_ptr<Optimizer> optimizer_;
