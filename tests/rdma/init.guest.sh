@@ -1,10 +1,12 @@
 #!/usr/bin/sh
-# The guest's first process: mounts, modules, the script, its status on the second serial port.
+# The guest's first process: mounts, modules, the script. On the second serial port: `up` before it
+# all, the script's exit status after it.
 /bin/busybox --install -s /bin
 export PATH=/usr/bin:/bin HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
+echo up > /dev/ttyS1
 mount -t tmpfs tmp /tmp
 mount -t tmpfs run /run
 mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm

@@ -71,7 +71,7 @@ wait_for() {
 # write_lat BYTES ITERATIONS: perftest's row for writes from host b to host a; see its own heading.
 # Not pinned: on one core its spinning would starve the kernel thread that is its RDMA device.
 write_lat() {
-    ib_write_lat -d rxe_a -s "$1" -n "$2" -F > /tmp/server.txt 2>&1 &
+    timeout 70 ib_write_lat -d rxe_a -s "$1" -n "$2" -F > /tmp/server.txt 2>&1 &
     sleep 0.5
     timeout 60 ib_write_lat -d rxe_b -s "$1" -n "$2" -F 10.77.0.1 > /tmp/client.txt 2>&1 ||
         { cat /tmp/client.txt /tmp/server.txt; fail "ib_write_lat of $1 bytes"; }

@@ -5,6 +5,7 @@
 #   links.guest.sh [RANKS ROUNDS KILLED]
 cd /tmp
 two_hosts
+echo "hosts: after $(cut -d' ' -f1 /proc/uptime) s"
 rdma resource show > before
 echo "ib_write_lat: $(write_lat 64 200 | awk '{print $5}') us for 64 B"
 
