@@ -1,6 +1,6 @@
 // Requests with different LoRA adapters in one batch: each says to the token what it says alone,
-// and one without adapter what it says where there is none; a prefix cache tells them apart; and
-// what the step message says of them arrives.
+// and one without adapter what it says where there is none; a prefix cache tells them apart; guesses
+// of a look-up change nothing; and what the step message says of them arrives.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -49,7 +49,7 @@ class Adapters : public testing::TestWithParam<DType> {
 
     std::unique_ptr<BatchEngine> Open(const std::vector<formats::NamedAdapter>& adapters,
                                       int64_t kv_tokens = 4096, int64_t max_seqs = 6,
-                                      bool cache = true) {
+                                      bool cache = true, const DraftOptions& draft = {}) {
         Job job;
         job.model = model_;
         job.threads = 1;
@@ -59,7 +59,7 @@ class Adapters : public testing::TestWithParam<DType> {
         job.proof = false;
         job.outputs = model::Outputs::kBoth;
         job.adapters = adapters;
-        auto engine = BatchEngine::Start({}, job, {max_seqs, cache});
+        auto engine = BatchEngine::Start({}, job, {.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft});
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
@@ -140,6 +140,33 @@ TEST_P(Adapters, ThePrefixCacheTellsThemApart) {
         const Ear &a = *ears[static_cast<size_t>(again)], &b = *ears[static_cast<size_t>(first)];
         EXPECT_EQ(a.ending.cached_tokens, 130) << again;
         EXPECT_EQ(a.chances, b.chances) << again;
+    }
+}
+
+// Rows of guesses are those of the sequence's adapter, as the token before them is.
+TEST_P(Adapters, ALookupChangesNoAnswer) {
+    std::vector<BatchRequest> requests;
+    for (int i = 0; i < 12; ++i) {
+        requests.push_back(RequestOf(i, i % 4));
+        requests.back().max_tokens = 80;
+        requests.back().sampler.temperature = i < 8 ? 0.0f : 1.5f;
+        requests.back().sampler.seed = static_cast<uint64_t>(i);
+    }
+    auto plain = Open(all_);
+    ASSERT_NE(plain, nullptr);
+    const auto expected = Say(*plain, requests);
+    for (const int64_t kv_tokens : {4096, 512}) {
+        auto guessing =
+            Open(all_, kv_tokens, 6, true, {.lookup = true, .tokens = 7, .always = true});
+        ASSERT_NE(guessing, nullptr);
+        const auto got = Say(*guessing, requests);
+        const DraftCounts drafts = guessing->stats().drafts;
+        EXPECT_GT(drafts.accepted, 60);
+        EXPECT_GT(drafts.drafted, drafts.accepted);
+        for (size_t i = 0; i < got.size(); ++i) {
+            EXPECT_EQ(got[i]->tokens, expected[i]->tokens) << i << ", " << kv_tokens;
+            EXPECT_EQ(got[i]->chances, expected[i]->chances) << i << ", " << kv_tokens;
+        }
     }
 }
 

@@ -3,8 +3,10 @@
 import concurrent.futures
 import json
 import re
+import tempfile
 import unittest
 
+import adapters
 import serving
 
 TEXT = ("The harbour office opens at seven. Boats from the north wait at the second pier until the "
@@ -52,14 +54,18 @@ def said(answer):
 
 
 class Lookup(unittest.TestCase):
+    models = ("gpt-test",)
+
     def answers(self, server):
+        """To every request, of each of the models, all in one batch."""
         def ask(body):
             status, answer = server.json("POST", "/v1/chat/completions", body)
             self.assertEqual(status, 200, answer)
             return said(answer)
+        asked = [{"model": model, **body} for body in requests() for model in self.models]
         try:
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
-                answers = list(pool.map(ask, requests()))
+                answers = list(pool.map(ask, asked))
             self.guesses = server.status()["speculation"]
             self.metrics = server.call("GET", "/metrics")[2].decode()
             return answers
@@ -89,6 +95,16 @@ class Lookup(unittest.TestCase):
         words = ("--local", "2", "--tp", "2")
         expected = self.answers(self.open(*words))
         self.check(expected, *words, "--lookup", "--draft-always", "--draft-tokens", "5")
+
+    def test_adapters_beside_the_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = adapters.flags(folder, "poet", "clerk")
+            self.models = ("gpt-test", "poet", "clerk")
+            expected = self.answers(self.open(*words))
+            each = [json.dumps(expected[first::3]) for first in range(3)]
+            self.assertEqual(len(set(each)), 3)  # an adapter that adds nothing tests nothing
+            self.check(expected, *words, "--lookup", "--draft-always", "--draft-tokens", "5")
+            self.check(expected, *words, "--lookup", "--local", "2", "--pp", "2")
 
     def counts(self, always):
         for name, member in (("drafts", "drafts"), ("draft_tokens", "drafted"),

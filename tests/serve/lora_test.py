@@ -1,55 +1,24 @@
 #!/usr/bin/env python3
 """LoRA adapters by the names of models: OpenAI's own package, and the other endpoints by hand."""
-import array
 import concurrent.futures
 import json
 import os
-import random
-import struct
 import subprocess
 import tempfile
 import unittest
 
+import adapters
 import serving
 
 openai = serving.package("openai")
 COLOURS = [{"role": "user", "content": "Name three colours."}]
-HIDDEN, LAYERS, RANK = 576, 30, 4  # SmolLM2-135M
-ROWS = {"q_proj": 576, "v_proj": 192}
-
-
-def write_adapter(folder, seed):
-    """Noise beside Q and V of all layers, as PEFT would save it."""
-    os.makedirs(folder)
-    noise = random.Random(seed)
-    header, data = {"__metadata__": {"format": "pt"}}, bytearray()
-    for layer in range(LAYERS):
-        for module, rows in ROWS.items():
-            for which, shape in (("A", (RANK, HIDDEN)), ("B", (rows, RANK))):
-                size = 0.04 if which == "A" else 0.3
-                values = array.array("f", (noise.uniform(-size, size)
-                                           for _ in range(shape[0] * shape[1])))
-                name = f"base_model.model.model.layers.{layer}.self_attn.{module}.lora_{which}"
-                begin = len(data)
-                data += values.tobytes()
-                header[name + ".weight"] = {"dtype": "F32", "shape": shape,
-                                            "data_offsets": [begin, len(data)]}
-    head = json.dumps(header).encode()
-    with open(os.path.join(folder, "adapter_model.safetensors"), "wb") as file:
-        file.write(struct.pack("<Q", len(head)) + head + data)
-    with open(os.path.join(folder, "adapter_config.json"), "w") as file:
-        json.dump({"peft_type": "LORA", "r": RANK, "lora_alpha": 8, "bias": "none",
-                   "target_modules": list(ROWS)}, file)
 
 
 class Lora(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        words = []
-        for seed, name in enumerate(("poet", "clerk")):
-            write_adapter(os.path.join(cls.folder.name, name), seed)
-            words += ["--lora", f"{name}={os.path.join(cls.folder.name, name)}"]
+        words = adapters.flags(cls.folder.name, "poet", "clerk")
         cls.server = serving.Server(2048, *words)
         cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0,
                                    timeout=120)
