@@ -1,6 +1,6 @@
 // Requests with different LoRA adapters in one batch: each says to the token what it says alone,
-// and one without adapter what it says where there is none; a prefix cache tells them apart; guesses
-// of a look-up change nothing; and what the step message says of them arrives.
+// and one without adapter what it says where there is none; a prefix cache tells them apart; a
+// look-up's guesses change nothing; and what the step message says of them arrives.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -59,7 +59,8 @@ class Adapters : public testing::TestWithParam<DType> {
         job.proof = false;
         job.outputs = model::Outputs::kBoth;
         job.adapters = adapters;
-        auto engine = BatchEngine::Start({}, job, {.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft});
+        const BatchOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};
+        auto engine = BatchEngine::Start({}, job, options);
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
