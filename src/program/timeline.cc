@@ -6,7 +6,6 @@
 #include "base/check.h"
 
 namespace weft::program {
-namespace {
 
 bool IsTransfer(OpKind kind) {
     return kind == OpKind::kGatherRows || kind == OpKind::kReduceScatterRows ||
@@ -17,8 +16,6 @@ bool IsTransfer(OpKind kind) {
 bool RunsBeside(OpKind kind) {
     return kind == OpKind::kGatherShares || kind == OpKind::kReduceShares;
 }
-
-}  // namespace
 
 Timeline WalkTimeline(const Program& program, std::span<const OpCost> costs,
                       const MachineRates& rates) {

@@ -3,9 +3,9 @@
 //
 // Ops run one after another. One takes as long as its arithmetic or its memory traffic, whichever
 // is more (the roofline of Williams et al. 2009), or as its transfer, by the caller's model of the
-// wire. With `overlap`, gather_shares and reduce_shares run on a second line, in the order of the
-// list, beside the ops after them; an op waits for the shares that it reads, and the end of the
-// list for all that is under way.
+// wire. With `overlap`, ops that may (RunsBeside) run on a second line, in the order of the list,
+// beside the ops after them; an op waits for the shares that it reads, and the end of the list for
+// all that is under way.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,11 @@
 #include "program/program.h"
 
 namespace weft::program {
+
+// Whether an op is communication.
+bool IsTransfer(OpKind kind);
+// Whether backends may run it beside the arithmetic: gather_shares and reduce_shares.
+bool RunsBeside(OpKind kind);
 
 struct MachineRates {
     double flops_per_s = 0;         // of matrix products

@@ -20,6 +20,7 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "kernels/kernels.h"
+#include "program/timeline.h"
 #include "tensor/quant.h"
 
 namespace weft::backend {
@@ -445,7 +446,7 @@ bool CpuTraining::WaitFor(size_t i, int part) {
 // Thread 0: all of it, or its start.
 void CpuTraining::CommunicateFor(size_t i) {
     const TrainingCall& call = calls_[i];
-    if (!waits_.empty() && !checks_ && RunsBeside(call.op->kind())) {
+    if (!waits_.empty() && !checks_ && program::RunsBeside(call.op->kind())) {
         jobs_[i + 1] = side_.Start([this, &call] {
             if (side_status_.ok()) side_status_ = Communicate(call, context_);
         });
@@ -478,7 +479,7 @@ bool CpuTraining::RunOp(size_t i, int part) {
         }
     } else if (is_expert_op) {
         ComputeExperts(call, context_, team);
-    } else if (!IsCommunication(call.op->kind())) {
+    } else if (!program::IsTransfer(call.op->kind())) {
         Compute(call, context_, part, team_.size());
     } else if (part == 0) {
         CommunicateFor(i);

@@ -9,6 +9,7 @@
 #include "backend/cpu/training_experts.h"
 #include "backend/cpu/training_loss.h"
 #include "base/check.h"
+#include "program/timeline.h"
 #include "tensor/encode.h"
 #include "tensor/half.h"
 
@@ -387,15 +388,9 @@ std::vector<int64_t> RowParts(int64_t rows, int64_t ranks) {
     return parts;
 }
 
-bool IsCommunication(OpKind kind) {
-    return kind == OpKind::kGatherRows || kind == OpKind::kReduceScatterRows ||
-           kind == OpKind::kAllReduce || kind == OpKind::kAllGather || kind == OpKind::kSend ||
-           kind == OpKind::kRecv || kind == OpKind::kGatherShares || kind == OpKind::kReduceShares;
-}
-
 bool IsTrainingOp(const program::Op& op) {
     const bool others = IsLossOp(op.kind()) || IsExpertOp(op.kind());
-    if (IsCommunication(op.kind()) || others) return true;
+    if (program::IsTransfer(op.kind()) || others) return true;
     if (op.kind() == OpKind::kAttention) {
         const auto& a = op.as<program::Attention>();
         return op.inputs.size() == 3 && a.window == 0 && a.soft_cap == 0 && !a.sinks;

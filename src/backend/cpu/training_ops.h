@@ -90,8 +90,6 @@ std::vector<int64_t> RowParts(int64_t rows, int64_t ranks);
 
 // Whether training knows the op. Attention with a cache is not for training.
 bool IsTrainingOp(const program::Op& op);
-// Whether the op is made by Communicate, on one thread.
-bool IsCommunication(program::OpKind kind);
 
 // The input of a matrix product that is its weight; none of other ops.
 std::optional<size_t> WeightOf(program::OpKind kind);
@@ -105,7 +103,7 @@ void Unpack(const TrainingCall& call, const TrainingContext& context, int part, 
 int64_t ScratchBytes(const TrainingCall& call, const TrainingContext& context);
 // This part's share of the op. No parts share what they write.
 void Compute(const TrainingCall& call, const TrainingContext& context, int part, int parts);
-// All of it. Errors: those of links.
+// All of a transfer (program/timeline.h), on one thread. Errors: those of links.
 Status Communicate(const TrainingCall& call, const TrainingContext& context);
 
 }  // namespace weft::backend

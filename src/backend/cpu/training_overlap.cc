@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <span>
 
+#include "program/timeline.h"
+
 namespace weft::backend {
 namespace {
 
 using program::Op;
-using program::OpKind;
 using program::ValueId;
 
 struct Bytes {
@@ -27,7 +28,7 @@ class Planner {
         for (size_t i = 0; i < program_.ops.size(); ++i) {
             const Op& op = program_.ops[i];
             const std::vector<Bytes> touched = BytesOf(op);
-            if (RunsBeside(op.kind())) {
+            if (program::RunsBeside(op.kind())) {
                 beside_.push_back({i + 1, touched});
             } else {
                 waits[i] = LastOver(touched);
@@ -76,10 +77,6 @@ class Planner {
 };
 
 }  // namespace
-
-bool RunsBeside(OpKind kind) {
-    return kind == OpKind::kGatherShares || kind == OpKind::kReduceShares;
-}
 
 std::vector<size_t> PlanWaits(const program::Program& program, const TrainingMemory& memory,
                               int64_t max_tokens, int64_t max_outputs) {

@@ -14,11 +14,8 @@
 
 namespace weft::backend {
 
-// gather_shares and reduce_shares.
-bool RunsBeside(program::OpKind kind);
-
-// By op: the number, from 1 on, of the last op in the list that runs beside and must have ended
-// before this one may begin; 0: none.
+// By op: the number, from 1 on, of the last op in the list that runs beside (program/timeline.h)
+// and must have ended before this one may begin; 0: none.
 std::vector<size_t> PlanWaits(const program::Program& program, const TrainingMemory& memory,
                               int64_t max_tokens, int64_t max_outputs);
 
