@@ -1,6 +1,7 @@
 #include "train/estimate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -17,6 +18,7 @@ using nlohmann::json;
 using program::OpKind;
 
 constexpr int64_t kMostMicroBatch = 4096;
+constexpr int kMostRanks = 1 << 20;
 
 // ---- Reading ------------------------------------------------------------------------------------
 
@@ -26,37 +28,60 @@ class MachinesReader {
 
     Result<Machines> Read(const json& object) {
         Machines machines;
-        Take(object, "", "hosts", machines.hosts);
-        Take(object, "", "ranks_per_host", machines.ranks_per_host);
-        Take(object, "", "flops_per_s", machines.flops_per_s);
-        Take(object, "", "memory_bytes_per_s", machines.memory_bytes_per_s);
-        double memory = 0;
-        Take(object, "", "memory_bytes", memory);
+        TakeCount(object, "hosts", machines.hosts);
+        TakeCount(object, "ranks_per_host", machines.ranks_per_host);
+        Take(object, "", "flops_per_s", kRates, machines.flops_per_s);
+        Take(object, "", "memory_bytes_per_s", kRates, machines.memory_bytes_per_s);
+        double memory = 1;
+        Take(object, "", "memory_bytes", kSizes, memory);
         machines.memory_bytes = static_cast<uint64_t>(memory);
         if (machines.ranks_per_host > 1) TakeWire(object, "within", machines.within);
         if (machines.hosts > 1) TakeWire(object, "between", machines.between);
-        if (error_.empty() && machines.ranks() > 1 << 20) error_ = "more than 2^20 ranks";
+        if (error_.empty() && int64_t{machines.hosts} * machines.ranks_per_host > kMostRanks) {
+            error_ = fmt::format("more than {} ranks", kMostRanks);
+        }
         if (error_.empty()) return machines;
         return MakeError(ErrorCode::kUsage, "{}: {}", where_, error_);
     }
 
   private:
-    template <typename Number>
-    void Take(const json& object, const std::string& in, const char* key, Number& number) {
-        const json* value = object.is_object() && object.contains(key) ? &object.at(key) : nullptr;
-        if (value != nullptr && value->is_number() && value->get<double>() > 0 &&
-            value->get<double>() < 1e30) {
-            number = value->get<Number>();
+    // What is far beyond any machine would be no more than infinities in the estimate.
+    struct Bounds {
+        double least, most;
+    };
+    static constexpr Bounds kRates{1, 1e24}, kSizes{1, 1e18}, kSeconds{0, 3600};
+
+    static const json* Number(const json& object, const char* key) {
+        const auto found = object.find(key);  // (the end of what is no object)
+        return found != object.end() && found->is_number() ? &*found : nullptr;
+    }
+    void Take(const json& object, const char* in, const char* key, Bounds bounds, double& number) {
+        const json* value = Number(object, key);
+        const double got = value == nullptr ? -1 : value->get<double>();
+        if (got >= bounds.least && got <= bounds.most) {
+            number = got;
         } else if (error_.empty()) {
-            error_ = fmt::format("{}{}: expected a number above 0", in, key);
+            error_ = fmt::format("{}{}: expected a number from {:g} to {:g}", in, key, bounds.least,
+                                 bounds.most);
+        }
+    }
+    void TakeCount(const json& object, const char* key, int& count) {
+        const json* value = Number(object, key);
+        const double got = value == nullptr ? 0 : value->get<double>();
+        if (got >= 1 && got <= kMostRanks && got == std::floor(got)) {
+            count = static_cast<int>(got);
+        } else if (error_.empty()) {
+            error_ = fmt::format("{}: expected a whole number from 1 to {}", key, kMostRanks);
         }
     }
     void TakeWire(const json& object, const char* key, Wire& wire) {
-        const json& inner = object.is_object() && object.contains(key) ? object.at(key) : json();
+        const json inner = object.value(key, json::object());
         const std::string in = std::string(key) + ".";
-        Take(inner, in, "bytes_per_s", wire.bytes_per_s);
+        Take(inner, in.c_str(), "bytes_per_s", kRates, wire.bytes_per_s);
         if (!inner.is_object()) return;
-        if (inner.contains("latency_s")) Take(inner, in, "latency_s", wire.latency_s);
+        if (inner.contains("latency_s")) {
+            Take(inner, in.c_str(), "latency_s", kSeconds, wire.latency_s);
+        }
         if (!inner.contains("overlaps")) return;
         if (inner.at("overlaps").is_boolean()) {
             wire.overlaps = inner.at("overlaps").get<bool>();
