@@ -31,11 +31,6 @@ inline float LoadF16(const std::byte* p) {
     return F16ToF32(LoadU16(p));
 }
 
-// The nibble of element i of 32 whose first 16 are in the low nibbles of 16 bytes.
-inline int Nibble(const std::byte* p, int i) {
-    return ByteAt(p, i % 16) >> i / 16 * 4 & 15;
-}
-
 // What the 16 codes of IQ4_NL and IQ4_XS, and of MXFP4 (E2M1, doubled), stand for.
 inline constexpr std::array<int8_t, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                       1,    13,   25,  38,  53,  69,  89,  113};

@@ -14,37 +14,43 @@ namespace {
 // ---- Blocks of 32 -------------------------------------------------------------------------------
 // Four-bit weights: byte i of 16 holds elements i (low nibble) and i + 16.
 
+// q[i] = of(the nibble of element i, i): loops that the compiler makes vectors of.
+template <typename Of>
+[[gnu::always_inline]] inline void FromNibbles(const std::byte* p, int8_t* q, Of of) {
+    for (int i = 0; i < 16; ++i) q[i] = static_cast<int8_t>(of(ByteAt(p, i) & 15, i));
+    for (int i = 0; i < 16; ++i) q[16 + i] = static_cast<int8_t>(of(ByteAt(p, i) >> 4, 16 + i));
+}
+
 // f16 d, nibbles.
 void SplitQ4_0(const std::byte* block, BlockParts& parts) {
     SetScale(parts, 0, 2, LoadF16(block));
-    for (int i = 0; i < 32; ++i) parts.q[i] = static_cast<int8_t>(Nibble(block + 2, i) - 8);
+    FromNibbles(block + 2, parts.q, [](int code, int) { return code - 8; });
 }
 
 // f16 d, f16 minimum, nibbles.
 void SplitQ4_1(const std::byte* block, BlockParts& parts) {
     SetScale(parts, 0, 2, LoadF16(block), LoadF16(block + 2));
-    for (int i = 0; i < 32; ++i) parts.q[i] = static_cast<int8_t>(Nibble(block + 4, i));
+    FromNibbles(block + 4, parts.q, [](int code, int) { return code; });
 }
 
-// Element i: its nibble, and bit i of a u32 as the fifth bit.
-int FiveBits(const std::byte* high, const std::byte* nibbles, int i) {
-    return Nibble(nibbles, i) | static_cast<int>(LoadU32(high) >> i & 1) << 4;
+// Element i: its nibble, and bit i of a u32 as the fifth bit; less `zero`.
+void SplitFiveBits(const std::byte* high, const std::byte* nibbles, int zero, int8_t* q) {
+    const uint32_t bits = LoadU32(high);
+    FromNibbles(nibbles, q, [=](int code, int i) {
+        return (code | static_cast<int>(bits >> i & 1) << 4) - zero;
+    });
 }
 
 // f16 d, u32 of fifth bits, nibbles.
 void SplitQ5_0(const std::byte* block, BlockParts& parts) {
     SetScale(parts, 0, 2, LoadF16(block));
-    for (int i = 0; i < 32; ++i) {
-        parts.q[i] = static_cast<int8_t>(FiveBits(block + 2, block + 6, i) - 16);
-    }
+    SplitFiveBits(block + 2, block + 6, 16, parts.q);
 }
 
 // f16 d, f16 minimum, u32 of fifth bits, nibbles.
 void SplitQ5_1(const std::byte* block, BlockParts& parts) {
     SetScale(parts, 0, 2, LoadF16(block), LoadF16(block + 2));
-    for (int i = 0; i < 32; ++i) {
-        parts.q[i] = static_cast<int8_t>(FiveBits(block + 4, block + 8, i));
-    }
+    SplitFiveBits(block + 4, block + 8, 0, parts.q);
 }
 
 // f16 d, 32 int8.
@@ -56,18 +62,16 @@ void SplitQ8_0(const std::byte* block, BlockParts& parts) {
 // f16 d, nibbles that choose one of 16 values.
 void SplitIq4Nl(const std::byte* block, BlockParts& parts) {
     SetScale(parts, 0, 2, LoadF16(block));
-    for (int i = 0; i < 32; ++i) {
-        parts.q[i] = kIq4Values[static_cast<size_t>(Nibble(block + 2, i))];
-    }
+    FromNibbles(block + 2, parts.q,
+                [](int code, int) { return kIq4Values[static_cast<size_t>(code)]; });
 }
 
 // E8M0 exponent, nibbles of E2M1. The values are doubled, so the scale is halved: 2^(e - 128).
 void SplitMxfp4(const std::byte* block, BlockParts& parts) {
     const uint32_t e = ByteAt(block, 0);
     SetScale(parts, 0, 2, std::bit_cast<float>(e < 2 ? 0x200000u << e : (e - 1) << 23));
-    for (int i = 0; i < 32; ++i) {
-        parts.q[i] = kMxfp4Values[static_cast<size_t>(Nibble(block + 1, i))];
-    }
+    FromNibbles(block + 1, parts.q,
+                [](int code, int) { return kMxfp4Values[static_cast<size_t>(code)]; });
 }
 
 // f32 scale with the zero point in its low 8 bits; nibbles.
@@ -75,7 +79,7 @@ void SplitW4(const std::byte* block, BlockParts& parts) {
     const uint32_t head = LoadU32(block);
     const int zero = static_cast<int>(head & 0xff);
     SetScale(parts, 0, 2, std::bit_cast<float>(head & ~0xffu));
-    for (int i = 0; i < 32; ++i) parts.q[i] = static_cast<int8_t>(Nibble(block + 4, i) - zero);
+    FromNibbles(block + 4, parts.q, [=](int code, int) { return code - zero; });
 }
 
 // The same, bytes. code - zero does not fit 8 bits: the rest of the zero point is an offset, and
@@ -89,18 +93,27 @@ void SplitW8(const std::byte* block, BlockParts& parts) {
 }
 
 // ---- Blocks of 256 ------------------------------------------------------------------------------
-// Two-bit fields: of each 128 elements, 32 g + l lies in bits 2g of byte l of 32.
+// Eight runs of 32 elements. Loops over a run are the compiler's to make vectors of.
 
-int BitPair(const std::byte* p, int i) {
-    return ByteAt(p, i / 128 * 32 + i % 32) >> i % 128 / 32 * 2 & 3;
+// Two-bit fields: element l of run r lies in bits 2 (r % 4) of byte 32 (r / 4) + l.
+int BitPair(const std::byte* p, int run, int l) {
+    return ByteAt(p, run / 4 * 32 + l) >> run % 4 * 2 & 3;
 }
-// Four-bit fields: of each 64 elements, 32 g + l lies in nibble g of byte l of 32.
-int NibbleOf64(const std::byte* p, int i) {
-    return ByteAt(p, i / 64 * 32 + i % 32) >> i % 64 / 32 * 4 & 15;
+// Four-bit fields: in nibble r % 2 of byte 32 (r / 2) + l.
+int NibbleOf64(const std::byte* p, int run, int l) {
+    return ByteAt(p, run / 2 * 32 + l) >> run % 2 * 4 & 15;
 }
-// One-bit fields: element 32 g + l lies in bit g of byte l of 32.
-int Bit(const std::byte* p, int i) {
-    return ByteAt(p, i % 32) >> i / 32 & 1;
+// One-bit fields: in bit r of byte l.
+int Bit(const std::byte* p, int run, int l) {
+    return ByteAt(p, l) >> run & 1;
+}
+
+// q[32 r + l] = of(r, l).
+template <typename Of>
+[[gnu::always_inline]] inline void FromRuns(int8_t* q, Of of) {
+    for (int run = 0; run < 8; ++run) {
+        for (int l = 0; l < 32; ++l) q[32 * run + l] = static_cast<int8_t>(of(run, l));
+    }
 }
 
 // 16 bytes of a 4-bit scale and a 4-bit minimum for each 16, 64 bytes of bit pairs, f16 d and dmin.
@@ -111,7 +124,7 @@ void SplitQ2_K(const std::byte* block, BlockParts& parts) {
         SetScale(parts, s, s + 1, d * static_cast<float>(both & 15),
                  -(dmin * static_cast<float>(both >> 4)));
     }
-    for (int i = 0; i < 256; ++i) parts.q[i] = static_cast<int8_t>(BitPair(block + 16, i));
+    FromRuns(parts.q, [=](int run, int l) { return BitPair(block + 16, run, l); });
 }
 
 // 32 bytes of third bits, 64 bytes of bit pairs, 12 bytes of 16 6-bit scales, f16 d.
@@ -122,9 +135,9 @@ void SplitQ3_K(const std::byte* block, BlockParts& parts) {
         const int high = ByteAt(block, 104 + s % 4) >> s / 4 * 2 & 3;
         SetScale(parts, s, s + 1, d * static_cast<float>((low | high << 4) - 32));
     }
-    for (int i = 0; i < 256; ++i) {
-        parts.q[i] = static_cast<int8_t>(BitPair(block + 32, i) - 4 + 4 * Bit(block, i));
-    }
+    FromRuns(parts.q, [=](int run, int l) {
+        return BitPair(block + 32, run, l) - 4 + 4 * Bit(block, run, l);
+    });
 }
 
 // The scales and minima of Q4_K and Q5_K: f16 d, f16 dmin, 12 bytes of eight 6-bit pairs.
@@ -140,30 +153,29 @@ void SetScalesOfEight(const std::byte* block, BlockParts& parts) {
 // Scales, 128 bytes of nibbles.
 void SplitQ4_K(const std::byte* block, BlockParts& parts) {
     SetScalesOfEight(block, parts);
-    for (int i = 0; i < 256; ++i) parts.q[i] = static_cast<int8_t>(NibbleOf64(block + 16, i));
+    FromRuns(parts.q, [=](int run, int l) { return NibbleOf64(block + 16, run, l); });
 }
 
 // Scales, 32 bytes of fifth bits, 128 bytes of nibbles.
 void SplitQ5_K(const std::byte* block, BlockParts& parts) {
     SetScalesOfEight(block, parts);
-    for (int i = 0; i < 256; ++i) {
-        parts.q[i] = static_cast<int8_t>(NibbleOf64(block + 48, i) | Bit(block + 16, i) << 4);
-    }
+    FromRuns(parts.q, [=](int run, int l) {
+        return NibbleOf64(block + 48, run, l) | Bit(block + 16, run, l) << 4;
+    });
 }
 
-// 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 int8 scales, f16 d. Per half of 128:
-// element 32g + l has its low nibble in byte 32(g % 2) + l, upper nibble of it for g >= 2.
+// 128 bytes of low nibbles, 64 bytes of high bit pairs, 16 int8 scales, f16 d. Of each four runs,
+// run g has its low bits in byte 32(g % 2) + l, the upper nibble of it for g >= 2.
 void SplitQ6_K(const std::byte* block, BlockParts& parts) {
     const float d = LoadF16(block + 208);
     for (int s = 0; s < 16; ++s) {
         SetScale(parts, s, s + 1,
                  d * static_cast<float>(static_cast<int8_t>(ByteAt(block, 192 + s))));
     }
-    for (int i = 0; i < 256; ++i) {
-        const int half = i / 128, g = i / 32 % 4, l = i % 32;
-        const int low = ByteAt(block, half * 64 + g % 2 * 32 + l) >> g / 2 * 4 & 15;
-        parts.q[i] = static_cast<int8_t>((low | BitPair(block + 128, i) << 4) - 32);
-    }
+    FromRuns(parts.q, [=](int run, int l) {
+        const int low = ByteAt(block, run / 4 * 64 + run % 2 * 32 + l) >> run % 4 / 2 * 4 & 15;
+        return (low | BitPair(block + 128, run, l) << 4) - 32;
+    });
 }
 
 // f16 d, u16 and 4 bytes of eight 6-bit scales (2 high bits, 4 low ones), nibbles as in IQ4_NL.
@@ -173,9 +185,8 @@ void SplitIq4Xs(const std::byte* block, BlockParts& parts) {
     for (int s = 0; s < 8; ++s) {
         const int scale = (ByteAt(block, 4 + s / 2) >> s % 2 * 4 & 15) | (high >> 2 * s & 3) << 4;
         SetScale(parts, 2 * s, 2 * s + 2, d * static_cast<float>(scale - 32));
-        for (int i = 0; i < 32; ++i) {
-            parts.q[32 * s + i] = kIq4Values[static_cast<size_t>(Nibble(block + 8 + 16 * s, i))];
-        }
+        FromNibbles(block + 8 + 16 * s, parts.q + 32 * s,
+                    [](int code, int) { return kIq4Values[static_cast<size_t>(code)]; });
     }
 }
 
@@ -200,7 +211,7 @@ void SplitTq1_0(const std::byte* block, BlockParts& parts) {
 // Ternary: bit pairs, f16 d.
 void SplitTq2_0(const std::byte* block, BlockParts& parts) {
     SetScale(parts, 0, 16, LoadF16(block + 64));
-    for (int i = 0; i < 256; ++i) parts.q[i] = static_cast<int8_t>(BitPair(block, i) - 1);
+    FromRuns(parts.q, [=](int run, int l) { return BitPair(block, run, l) - 1; });
 }
 
 }  // namespace

@@ -19,6 +19,18 @@ const encode::Level& LevelOf(CpuLevel level) {
     return encode::kBaseLevel;
 }
 
+void DecodeBlocks(DType dtype, std::span<const std::byte> src, std::span<float> dst,
+                  const encode::Level& level) {
+    const DTypeInfo& info = Info(dtype);
+    const auto elements = static_cast<size_t>(info.block_elements);
+    const std::byte* block = src.data();
+    BlockParts parts;
+    for (size_t i = 0; i < dst.size(); i += elements, block += info.block_bytes) {
+        SplitBlock(dtype, block, parts);
+        level.join(parts, &dst[i], static_cast<int>(elements));
+    }
+}
+
 }  // namespace
 
 bool CanEncode(DType dtype) {
@@ -46,6 +58,8 @@ void Decode(DType dtype, std::span<const std::byte> src, std::span<float> dst, C
         for (size_t i = 0; i < dst.size(); ++i) {
             dst[i] = BF16ToF32(quant::LoadU16(src.data() + 2 * i));
         }
+    } else if (Info(dtype).quantized) {
+        DecodeBlocks(dtype, src, dst, LevelOf(level));
     } else {
         DequantizeRow(dtype, src, dst);
     }

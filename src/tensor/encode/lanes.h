@@ -7,6 +7,9 @@
 
 #include <cstdint>
 #include <cstring>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 #ifndef WEFT_ENCODE_LEVEL
 #error "include it through encode/level_*.cc"
@@ -73,6 +76,22 @@ WEFT_INLINE Lanes Truncate(Lanes a) {
 WEFT_INLINE void StoreBytes(int8_t* p, Lanes integers) {
     const Bytes bytes = __builtin_convertvector(__builtin_convertvector(integers, Ints), Bytes);
     std::memcpy(p, &bytes, sizeof bytes);
+}
+
+// kLanes integers. (Of bytes that grow fourfold the compiler would make one at a time.)
+WEFT_INLINE Lanes LoadBytes(const int8_t* p) {
+    Bytes bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+#if defined(__AVX512F__)
+    return reinterpret_cast<Lanes>(
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(reinterpret_cast<__m128i>(bytes))));
+#elif defined(__AVX2__)
+    const auto low = reinterpret_cast<int64_t>(bytes);
+    return reinterpret_cast<Lanes>(
+        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(low))));
+#else
+    return __builtin_convertvector(__builtin_convertvector(bytes, Ints), Lanes);
+#endif
 }
 
 }  // namespace weft::encode::WEFT_ENCODE_LEVEL

@@ -3,6 +3,6 @@
 
 namespace weft::encode {
 
-const Level kAvx2Level = {avx2::EncodeRows, avx2::HalvesToFloats};
+const Level kAvx2Level = {avx2::EncodeRows, avx2::HalvesToFloats, avx2::JoinParts};
 
 }  // namespace weft::encode

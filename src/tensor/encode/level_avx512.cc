@@ -3,6 +3,6 @@
 
 namespace weft::encode {
 
-const Level kAvx512Level = {avx512::EncodeRows, avx512::HalvesToFloats};
+const Level kAvx512Level = {avx512::EncodeRows, avx512::HalvesToFloats, avx512::JoinParts};
 
 }  // namespace weft::encode

@@ -3,6 +3,6 @@
 
 namespace weft::encode {
 
-const Level kBaseLevel = {base::EncodeRows, base::HalvesToFloats};
+const Level kBaseLevel = {base::EncodeRows, base::HalvesToFloats, base::JoinParts};
 
 }  // namespace weft::encode

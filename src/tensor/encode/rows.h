@@ -104,4 +104,13 @@ inline void HalvesToFloats(const std::byte* src, float* dst, size_t count) {
     for (; i < count; ++i) dst[i] = F16ToF32(quant::LoadU16(src + 2 * i));
 }
 
+inline void JoinParts(const BlockParts& parts, float* dst, int count) {
+    for (int part = 0; part * kPartElements < count; ++part) {
+        const Lanes scale = Splat(parts.scale[part]), offset = Splat(parts.offset[part]);
+        for (int i = part * kPartElements; i < (part + 1) * kPartElements; i += kLanes) {
+            Store(dst + i, LoadBytes(parts.q + i) * scale + offset);
+        }
+    }
+}
+
 }  // namespace weft::encode::WEFT_ENCODE_LEVEL
