@@ -8,6 +8,7 @@
 #include <random>
 
 #include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
 #include "support/train_golden.h"
 #include "train/update/adam8bit.h"
 
@@ -63,6 +64,68 @@ TEST_P(Curve, IsTheSame) {
         const double norm_error = std::abs(report->grad_norm / norms[step] - 1);
         EXPECT_TRUE(loss_error <= kTolerance) << step << ": " << report->loss;
         EXPECT_TRUE(norm_error <= kTolerance) << step << ": " << report->grad_norm;
+    }
+}
+
+// ---- Adapters beside weights of block types -----------------------------------------------------
+
+// Four updates of adapters beside a model whose output matrix is so tall that it is widened in
+// three parts: of each its loss and its gradients' norm.
+std::vector<double> AdapterCurve(DType dtype, bool dequantized, bool bf16) {
+    const test::TempDir folder;
+    model::Hyper hyper = support::OddHyper();
+    hyper.layers = 1, hyper.hidden = 64, hyper.ffn = 96, hyper.heads = 2, hyper.kv_heads = 1;
+    hyper.vocab = bf16 ? 140000 : 70000;
+    support::WriteTinyGguf(folder / "tiny.gguf",
+                           {.hyper = hyper, .dtype = dtype, .dequantized = dequantized});
+    auto cluster = cluster::Cluster::Launch({}, "");
+    EXPECT_TRUE(cluster.ok()) << cluster.error().message;
+    TrainerOptions options;
+    options.model = folder / "tiny.gguf";
+    options.threads = 2;
+    options.sequence = TrainGolden::kLength - 1;
+    options.micro_batch = 8;
+    options.bf16 = bf16;
+    options.lora.rank = 4;
+    auto trainer = Trainer::Make(options, **cluster);
+    EXPECT_TRUE(trainer.ok()) << trainer.error().message;
+    Batch batch = TrainGolden::MakeBatch(std::vector<int>(TrainGolden::kSequences, 3));
+    for (Sequence& sequence : batch.sequences) {  // to all three parts
+        for (int32_t& target : sequence.targets) {
+            if (target >= 0) target = static_cast<int32_t>(target * 7919 % hyper.vocab);
+        }
+    }
+    std::vector<double> curve;
+    for (int step = 0; step < 4; ++step) {
+        const auto report = (*trainer)->Step(batch, 0.01);
+        EXPECT_TRUE(report.ok()) << report.error().message;
+        if (!report.ok()) break;
+        curve.push_back(report->loss);
+        curve.push_back(report->grad_norm);
+    }
+    return curve;
+}
+
+TEST(Adapters, OfAQuantizedModelLearnAsBesideItsNumbers) {
+    const std::vector<double> floats = AdapterCurve(DType::kQ8_0, true, false);
+    const std::vector<double> blocks = AdapterCurve(DType::kQ8_0, false, false);
+    ASSERT_EQ(floats.size(), 8u);
+    ASSERT_EQ(blocks.size(), floats.size());
+    EXPECT_NE(floats[0], floats[6]) << "nothing was learnt";
+    for (size_t i = 0; i < floats.size(); ++i) {
+        EXPECT_LE(std::abs(blocks[i] / floats[i] - 1), kTolerance) << i;
+    }
+}
+
+// Weights of eight bits times a scale of eleven are rounded to BF16 either way. What is apart is the
+// order of sums, and then how they are rounded (docs/numbers.md); 2^-8 is what one step may show.
+TEST(Adapters, OfAQuantizedModelLearnAsBesideItsNumbersInHalves) {
+    const std::vector<double> floats = AdapterCurve(DType::kQ8_0, true, true);
+    const std::vector<double> blocks = AdapterCurve(DType::kQ8_0, false, true);
+    ASSERT_EQ(floats.size(), 8u);
+    ASSERT_EQ(blocks.size(), floats.size());
+    for (size_t i = 0; i < floats.size(); ++i) {
+        EXPECT_LE(std::abs(blocks[i] / floats[i] - 1), 0x1p-8) << i;
     }
 }
 

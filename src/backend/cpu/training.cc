@@ -99,6 +99,7 @@ class CpuTraining final : public TrainingExecutable {
 
     void PlanTables();
     Status PlanUnpacked();
+    int64_t UnpackedBytes(const Op& op, const program::Shape& shape) const;
     Status PlanScratch();
     DType UnpackedType() const { return options_.bf16 ? DType::kBF16 : DType::kF32; }
     void BindOperands(int slot);
@@ -229,10 +230,8 @@ Status CpuTraining::PlanUnpacked() {
         for (size_t at = 0; at < op.inputs.size(); ++at) {
             const program::Value& value = program().value(op.inputs[at]);
             if (!Info(value.dtype).quantized) continue;
-            if (weight == at) {  // (of a stack one matrix at a time)
-                const int64_t matrices = value.shape.rank == 3 ? value.shape[0] : 1;
-                const int64_t elements = value.shape.Elements(0, 0) / matrices;
-                bytes = std::max(bytes, RowBytes(UnpackedType(), elements));
+            if (weight == at) {
+                bytes = std::max(bytes, UnpackedBytes(op, value.shape));
             } else if (op.kind() != OpKind::kEmbedding) {
                 return MakeError(ErrorCode::kUnsupported,
                                  "program op {} ({}): {} of {} can not be read in training", i,
@@ -242,6 +241,15 @@ Status CpuTraining::PlanUnpacked() {
     }
     WEFT_ASSIGN(unpacked_, Memory::Allocate(bytes, "an unpacked weight"));
     return {};
+}
+
+// Of what is widened at a time.
+int64_t CpuTraining::UnpackedBytes(const Op& op, const program::Shape& shape) const {
+    const int64_t matrices = shape.rank == 3 ? shape[0] : 1;
+    const int64_t elements = shape.Elements(0, 0) / matrices;
+    if (!IsLossOp(op.kind())) return RowBytes(UnpackedType(), elements);
+    const int64_t row_bytes = RowBytes(UnpackedType(), shape[1]);
+    return WidenedRows(shape[0], row_bytes) * row_bytes;
 }
 
 // For the largest step.
@@ -464,10 +472,10 @@ void CpuTraining::CommunicateFor(size_t i) {
 bool CpuTraining::RunOp(size_t i, int part) {
     const TrainingCall& call = calls_[i];
     if (!WaitFor(i, part)) return false;
-    const bool runs = context_.evaluates || call.op->kind() != OpKind::kLinearCrossEntropy;
     const bool is_expert_op = IsExpertOp(call.op->kind());
+    const bool widens = is_expert_op || IsLossOp(call.op->kind());  // a part of it at a time
     const OpTeam team{part, team_.size(), [this] { team_.Barrier(); }};
-    if (call.packed.data != nullptr && runs && !is_expert_op) {
+    if (call.packed.data != nullptr && !widens) {
         Unpack(call, context_, part, team_.size());
         team_.Barrier();
     }

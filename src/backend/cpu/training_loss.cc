@@ -14,16 +14,33 @@ using program::OpKind;
 // Of a chunk's logits: enough rows that packing the weight is a small part of a product.
 constexpr int64_t kChunkBytes = 64 << 20;
 constexpr int64_t kRowUnit = 32;
+// Of a weight of a block type that is widened at a time.
+constexpr int64_t kWidenedBytes = 8 << 20;
+
+int64_t FloatBytes(int64_t count) {
+    return count * static_cast<int64_t>(sizeof(float));
+}
+// As many rows of `row_bytes` as are in `bytes`, at least some.
+int64_t RowsIn(int64_t bytes, int64_t row_bytes) {
+    return std::max(bytes / row_bytes / kRowUnit, int64_t{1}) * kRowUnit;
+}
 
 struct Head {
     const TrainingOperand *x, *weight, *targets;
     const program::LinearCrossEntropy* attributes;
-    bool gradient;
+    bool gradient, packed;
     int64_t vocab() const { return weight->rows; }
+    // Each chunk widens the weight anew: its logits may have half of what the whole would take.
     int64_t ChunkRows() const {
-        const int64_t rows = kChunkBytes / (vocab() * static_cast<int64_t>(sizeof(float)));
-        return std::min(std::max(rows / kRowUnit, int64_t{1}) * kRowUnit, x->rows);
+        int64_t bytes = kChunkBytes;
+        if (packed) bytes = std::max(bytes, RowBytes(weight->dtype, vocab() * weight->cols) / 2);
+        return std::min(RowsIn(bytes, FloatBytes(vocab())), x->rows);
     }
+    // Rows of the weight that are multiplied at a time.
+    int64_t BlockRows() const {
+        return packed ? WidenedRows(vocab(), RowBytes(weight->dtype, weight->cols)) : vocab();
+    }
+    int64_t blocks() const { return (vocab() + BlockRows() - 1) / BlockRows(); }
 };
 
 Head HeadOf(const TrainingCall& call) {
@@ -32,7 +49,8 @@ Head HeadOf(const TrainingCall& call) {
     const auto* attributes =
         gradient ? &call.op->as<program::LinearCrossEntropyGrad>().forward
                  : &call.op->as<program::LinearCrossEntropy>();
-    return {&call.in[first], &call.in[first + 1], &call.in[first + 2], attributes, gradient};
+    return {&call.in[first], &call.in[first + 1], &call.in[first + 2],
+            attributes,      gradient,            call.packed.data != nullptr};
 }
 
 TrainingOperand RowsOf(const TrainingOperand& x, int64_t begin, int64_t count) {
@@ -54,12 +72,35 @@ class Chunk {
     }
 
     int64_t rows() const { return x_.rows; }
-    dense::GemmArgs Logits() const {
-        return ProductArgs(x_, false, *head_.weight, true, logits_, context_.compute);
+    // Their products with block b of the weight.
+    dense::GemmArgs Logits(int64_t b) const {
+        const TrainingOperand weight = Block(b);
+        dense::GemmArgs args = ProductArgs(x_, false, weight, true, logits_, context_.compute);
+        args.c = args.c.From(0, b * head_.BlockRows());
+        args.n = weight.rows;
+        return args;
     }
-    dense::GemmArgs GradInput() const {
-        return ProductArgs(logits_, false, *head_.weight, false,
-                           RowsOf(call_.out[0], begin_, rows()), context_.compute);
+    dense::GemmArgs GradInput(int64_t b) const {
+        const TrainingOperand weight = Block(b);
+        dense::GemmArgs args =
+            ProductArgs(logits_, false, weight, false, GradSum(), context_.compute);
+        args.a.data = logits_.floats() + b * head_.BlockRows();
+        args.k = weight.rows;
+        args.accumulate = b > 0;
+        return args;
+    }
+    // Fills block b's place, which all blocks of a packed weight share.
+    void Widen(int64_t b, const OpTeam& team) const {
+        const TrainingOperand block = Block(b);
+        const TrainingOperand from = RowsOf(call_.packed, b * head_.BlockRows(), block.rows);
+        UnpackRows(from, block, context_, team.part, team.parts);
+    }
+    // The sum over all blocks, to where it belongs.
+    void PutGradient(const OpTeam& team) const {
+        const TrainingOperand to = Gradient(), from = GradSum();
+        if (from.data == to.data) return;
+        const dense::ScaleArgs args = {from.matrix(), rows(), to.cols, 1, to.matrix()};
+        context_.dense->scale(args, team.part, team.parts);
     }
     dense::GemmArgs GradWeight() const {
         dense::GemmArgs args =
@@ -105,6 +146,19 @@ class Chunk {
     }
 
   private:
+    TrainingOperand Block(int64_t b) const {
+        TrainingOperand block = *head_.weight;
+        block.rows = std::min(head_.BlockRows(), head_.vocab() - b * head_.BlockRows());
+        return block;
+    }
+    TrainingOperand Gradient() const { return RowsOf(call_.out[0], begin_, rows()); }
+    // Blocks are summed up in float32, behind the logits.
+    TrainingOperand GradSum() const {
+        if (head_.blocks() == 1) return Gradient();
+        auto* const behind = logits_.floats() + head_.ChunkRows() * head_.vocab();
+        return {reinterpret_cast<std::byte*>(behind), DType::kF32, rows(), head_.weight->cols};
+    }
+
     int64_t Local(int64_t row) const {
         return head_.targets->ints()[begin_ + row] - head_.attributes->first_row;
     }
@@ -181,18 +235,23 @@ bool IsLossOp(OpKind kind) {
     return kind == OpKind::kLinearCrossEntropy || kind == OpKind::kLinearCrossEntropyGrad;
 }
 
+int64_t WidenedRows(int64_t rows, int64_t row_bytes) {
+    return std::min(RowsIn(kWidenedBytes, row_bytes), rows);
+}
+
 int64_t LogitsBytes(const TrainingCall& call) {
     if (!IsLossOp(call.op->kind())) return 0;
     const Head head = HeadOf(call);
-    return head.ChunkRows() * head.vocab() * static_cast<int64_t>(sizeof(float));
+    const int64_t sums = head.gradient && head.blocks() > 1 ? head.weight->cols : 0;
+    return FloatBytes(head.ChunkRows() * (head.vocab() + sums));
 }
 
 int64_t LossScratchBytes(const TrainingCall& call, const TrainingContext& context) {
     const Chunk chunk(call, context, 0);
     const auto bytes = context.dense->gemm_scratch_bytes;
-    int64_t most = bytes(chunk.Logits());
+    int64_t most = bytes(chunk.Logits(0));
     if (!HeadOf(call).gradient) return most;
-    most = std::max(most, bytes(chunk.GradInput()));
+    most = std::max(most, bytes(chunk.GradInput(0)));
     return call.out.size() == 2 ? std::max(most, bytes(chunk.GradWeight())) : most;
 }
 
@@ -202,10 +261,18 @@ Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, con
     const auto multiply = [&](const dense::GemmArgs& args) {
         context.dense->gemm(args, ScratchOf(context, team.part), team.part, team.parts);
     };
+    const auto with_block = [&](const Chunk& chunk, int64_t b) {
+        if (!head.packed) return;
+        chunk.Widen(b, team);
+        team.barrier();
+    };
     for (int64_t begin = 0; begin < head.x->rows; begin += head.ChunkRows()) {
         const Chunk chunk(call, context, begin);
-        multiply(chunk.Logits());
-        team.barrier();
+        for (int64_t b = 0; b < head.blocks(); ++b) {
+            with_block(chunk, b);
+            multiply(chunk.Logits(b));
+            team.barrier();
+        }
         if (head.attributes->cut == program::Cut::kNone) {
             context.dense->loss(chunk.Loss(), team.part, team.parts);
         } else {
@@ -214,8 +281,13 @@ Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, con
         }
         team.barrier();
         if (!head.gradient) continue;
-        multiply(chunk.GradInput());
-        if (call.out.size() == 2) multiply(chunk.GradWeight());
+        for (int64_t b = 0; b < head.blocks(); ++b) {
+            with_block(chunk, b);
+            multiply(chunk.GradInput(b));
+            if (call.out.size() == 2) multiply(chunk.GradWeight());
+            team.barrier();
+        }
+        chunk.PutGradient(team);
         team.barrier();
     }
     return {};

@@ -9,6 +9,9 @@ namespace weft::backend {
 
 // Whether the op is made by ComputeLoss.
 bool IsLossOp(program::OpKind kind);
+// How many of the rows of an output matrix of a block type are widened at a time, of `row_bytes`
+// once they are.
+int64_t WidenedRows(int64_t rows, int64_t row_bytes);
 // Of the logits that the op holds at a time; 0 for other ops.
 int64_t LogitsBytes(const TrainingCall& call);
 int64_t LossScratchBytes(const TrainingCall& call, const TrainingContext& context);
