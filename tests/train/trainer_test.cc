@@ -117,8 +117,8 @@ TEST(Adapters, OfAQuantizedModelLearnAsBesideItsNumbers) {
     }
 }
 
-// Weights of eight bits times a scale of eleven are rounded to BF16 either way. What is apart is the
-// order of sums, and then how they are rounded (docs/numbers.md); 2^-8 is what one step may show.
+// Weights of eight bits times a scale of eleven are rounded to BF16 either way. What is apart is
+// the order of sums, and then how they are rounded (docs/numbers.md: 2^-8 is what one step shows).
 TEST(Adapters, OfAQuantizedModelLearnAsBesideItsNumbersInHalves) {
     const std::vector<double> floats = AdapterCurve(DType::kQ8_0, true, true);
     const std::vector<double> blocks = AdapterCurve(DType::kQ8_0, false, true);
