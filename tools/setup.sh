@@ -7,7 +7,7 @@ BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev l
     libboost-dev prometheus-cpp-dev libgtest-dev python3 python3-pip ca-certificates)
 # Each MPI library gives an `mpi` plug-in; neither is needed.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)
-TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl)
+TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl librsvg2-bin)
 # The virtual machine of tests/rdma (about 45 MB with what they need, and 70 MB of kernel).
 GUEST_PACKAGES=(qemu-system-x86 busybox-static dash kmod iproute2 ibverbs-providers ibverbs-utils
     perftest)

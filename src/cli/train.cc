@@ -16,6 +16,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/train_ds.h"
+#include "hw/cpu.h"
 #include "model/shard.h"
 #include "net/fabric.h"
 #include "train/export.h"
@@ -94,7 +95,9 @@ class Teller final : public train::TrainListener {
         return {};
     }
 
-    Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps) override {
+    Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps,
+                   double peak_flops_s) override {
+        peak_flops_s_ = peak_flops_s;
         log_.reset();
         WEFT_TRY(OpenLog(next));
         // Said now: after days of training it would be a pity.
@@ -121,7 +124,8 @@ class Teller final : public train::TrainListener {
         if (flags_.common.json) {
             Json json = {{"step", line.step},           {"loss", line.loss},
                          {"grad_norm", line.grad_norm}, {"lr", line.learning_rate},
-                         {"tokens", line.tokens},       {"tokens_per_s", line.tokens_per_s()}};
+                         {"tokens", line.tokens},       {"tokens_per_s", line.tokens_per_s()},
+                         {"flops_per_s", FlopsOf(line)}};
             if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
             if (line.aux_loss) json["aux_loss"] = *line.aux_loss;
             PrintJson(json);
@@ -135,6 +139,8 @@ class Teller final : public train::TrainListener {
                                  line.tokens_per_s(), line.eval_loss.value_or(NAN)};
         log_status_ = log_->Add(line.step, std::span(values).first(Evaluates() ? 6 : 5));
     }
+
+    double peak_flops_s() const { return peak_flops_s_; }
 
     Status OnTrained(const formats::ModelSource& trained) override {
         if (live_ && !flags_.common.json) fmt::print(stderr, "\n");
@@ -197,6 +203,11 @@ class Teller final : public train::TrainListener {
         return trained + frozen * 4 / 6;
     }
 
+    // 2 FLOPs a weight and position in the forward pass, 4 in the backward pass.
+    double FlopsOf(const train::StepLine& line) const {
+        return 6 * product_weights_ * line.tokens_per_s();
+    }
+
     void PrintLine(const train::StepLine& line) {
         elapsed_s_ += line.seconds;
         ++told_;
@@ -204,17 +215,16 @@ class Teller final : public train::TrainListener {
         if (!due && !line.eval_loss) return;
         const double left =
             elapsed_s_ / static_cast<double>(told_) * static_cast<double>(line.steps - line.step);
-        // 2 FLOPs a weight and position in the forward pass, 4 in the backward pass.
-        const double flops = 6 * product_weights_ * line.tokens_per_s();
         const std::string aux =
             line.aux_loss ? fmt::format("  balance {:.4f}", *line.aux_loss) : "";
         const std::string eval =
             line.eval_loss ? fmt::format("  test loss {:.4f}", *line.eval_loss) : "";
         fmt::print(stderr,
                    "{}step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} "
-                   "GFLOP/s  {:.0f} s left{}{}",
+                   "GFLOP/s ({:.0f} % of the peak)  {}  {:.0f} s left{}{}",
                    live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, aux, line.grad_norm,
-                   line.learning_rate, line.tokens_per_s(), flops * 1e-9, left, eval,
+                   line.learning_rate, line.tokens_per_s(), FlopsOf(line) * 1e-9,
+                   100 * FlopsOf(line) / peak_flops_s_, BytesText(ResidentBytes()), left, eval,
                    live_ && !line.eval_loss ? "" : "\n");
         std::fflush(stderr);
     }
@@ -223,7 +233,7 @@ class Teller final : public train::TrainListener {
     bool live_;
     int64_t next_ = 0, told_ = 0;  // the first update, and how many were told of since
     double elapsed_s_ = 0;
-    double product_weights_ = 0;
+    double product_weights_ = 0, peak_flops_s_ = 0;
     std::optional<train::TrainLog> log_;
     Status log_status_;
 };
@@ -287,7 +297,8 @@ Status Train(TrainFlags& flags) {
                      {"checkpoints", summary.saves.saved},
                      {"checkpoints_failed", summary.saves.failed},
                      {"checkpoint_wait_s", summary.saves.waited_s},
-                     {"epoch_s", summary.epoch_s}};
+                     {"epoch_s", summary.epoch_s},
+                     {"peak_flops_per_s", teller.peak_flops_s()}};
         if (summary.eval_loss) {
             json["eval_loss"] = *summary.eval_loss;
             json["eval_s"] = summary.eval_s;

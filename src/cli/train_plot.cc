@@ -1,6 +1,7 @@
-// weft train plot: curves of training logs as one SVG file.
+// weft train plot: curves of training logs as one SVG or PNG file.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/train.h"
+#include "doctor/program.h"
 #include "train/log/train_plot.h"
 
 namespace weft::cli {
@@ -16,8 +18,12 @@ namespace {
 
 constexpr const char* kFooter =
     "Examples:\n"
-    "  weft train plot run/train.csv -o run.svg\n"
-    "  weft train plot a/train.jsonl b/train.jsonl --columns loss --smooth 0.9 -o loss.svg";
+    "  weft train plot run/log.csv -o run.svg\n"
+    "  weft train plot a/log.csv b/lines.json --columns loss --smooth 0.9 -o loss.png\n"
+    "\n"
+    "A PNG is drawn by rsvg-convert (Debian's package librsvg2-bin), if that is there.";
+
+constexpr int64_t kDrawMs = 60'000;
 
 struct PlotFlags {
     std::vector<std::string> logs;
@@ -26,6 +32,23 @@ struct PlotFlags {
     bool json = false;
 };
 
+// The SVG's text as a PNG of twice as many pixels.
+Status WritePng(const std::string& path, const std::string& svg) {
+    const std::string between = path + ".svg.tmp";
+    WEFT_TRY(WriteFile(between, std::as_bytes(std::span(svg))));
+    const auto ran = doctor::RunProgram(
+        {"rsvg-convert", "--zoom", "2", "--format", "png", "--output", path, between},
+        Deadline::In(kDrawMs));
+    std::error_code ignored;
+    std::filesystem::remove(between, ignored);
+    if (ran.ok() && ran->status == 0) return {};
+    if (!ran.ok() && ran.error().code != ErrorCode::kNotFound) return ran.error();
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: {}. Install rsvg-convert (Debian's package librsvg2-bin), or name a file "
+                     "that ends with .svg",
+                     path, ran.ok() ? "rsvg-convert failed: " + ran->err : ran.error().message);
+}
+
 Status Draw(const PlotFlags& flags) {
     std::vector<train::TrainSeries> runs;
     for (const std::string& log : flags.logs) {
@@ -33,7 +56,8 @@ Status Draw(const PlotFlags& flags) {
         runs.push_back(std::move(run));
     }
     WEFT_ASSIGN(const std::string svg, train::TrainPlotSvg(runs, flags.options));
-    WEFT_TRY(WriteFile(flags.out, std::as_bytes(std::span(svg))));
+    WEFT_TRY(flags.out.ends_with(".png") ? WritePng(flags.out, svg)
+                                         : WriteFile(flags.out, std::as_bytes(std::span(svg))));
     size_t rows = 0;
     for (const train::TrainSeries& run : runs) rows += run.steps.size();
     if (flags.json) {
@@ -48,14 +72,15 @@ Status Draw(const PlotFlags& flags) {
 
 void AddTrainPlot(CLI::App& train, int& status) {
     auto flags = std::make_shared<PlotFlags>();
-    CLI::App* command = train.add_subcommand("plot", "Curves of training logs as an SVG file");
+    CLI::App* command =
+        train.add_subcommand("plot", "Curves of training logs as an SVG or PNG file");
     command->footer(kFooter);
     command->add_option("LOG", flags->logs, "CSV files or JSON lines with a column 'step'")
         ->required();
-    command->add_option("-o,--out", flags->out, "The SVG file")->required();
+    command->add_option("-o,--out", flags->out, "The file: NAME.svg or NAME.png")->required();
     command
         ->add_option("--columns", flags->options.columns,
-                     "Which columns (unsaid: loss, test_loss, lr, tokens_per_s, grad_norm)")
+                     "Which columns (unsaid: loss, eval_loss, lr, tokens_per_s, grad_norm)")
         ->delimiter(',');
     command
         ->add_option("--smooth", flags->options.smooth,

@@ -168,7 +168,8 @@ class Run {
 
     Status WithTrainer(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t first,
                        int64_t steps) {
-        if (listener_ != nullptr) WEFT_TRY(listener_->OnStart(trainer, first, steps));
+        WEFT_ASSIGN(const double peak, SumOfPeaks(trainer));
+        if (listener_ != nullptr) WEFT_TRY(listener_->OnStart(trainer, first, steps, peak));
         WEFT_TRY(Steps(trainer, loader, data, first, steps));
         if (listener_ != nullptr) {
             const auto trained = trainer.Export();
@@ -177,6 +178,13 @@ class Run {
             WEFT_TRY(trainer.ServeExport());
         }
         return Gather();
+    }
+
+    // (Ranks of one host measure at the same time, as they will work.)
+    Result<double> SumOfPeaks(const Trainer& trainer) {
+        std::vector<double> peaks;
+        WEFT_TRY(AllGather("peak", trainer.MeasurePeak(), peaks));
+        return std::accumulate(peaks.begin(), peaks.end(), 0.0);
     }
 
     // That there is something to evaluate on is known before training begins.
@@ -373,20 +381,20 @@ class Run {
         return {};
     }
 
+    // A number of each rank.
+    template <typename T>
+    Status AllGather(const char* name, T own, std::vector<T>& all) {
+        WEFT_ASSIGN(const std::vector<std::string> texts,
+                    cluster_.AllGather(name, fmt::format("{}", own), Deadline::In(kAgreeMs)));
+        all.clear();
+        for (const std::string& text : texts) std::istringstream(text) >> all.emplace_back();
+        return {};
+    }
+
     Status Gather() {
-        const auto gather = [&](const char* name, auto own, auto& all) -> Status {
-            WEFT_ASSIGN(
-                const std::vector<std::string> texts,
-                cluster_.AllGather(name, fmt::format("{}", own), Deadline::In(kAgreeMs)));
-            all.clear();
-            for (const std::string& text : texts) {
-                std::istringstream(text) >> all.emplace_back();
-            }
-            return {};
-        };
-        WEFT_TRY(gather("peak memory", PeakRssBytes(), summary_.peak_rss_bytes));
-        WEFT_TRY(gather("seconds waited", waited_s_, summary_.waited_s));
-        return gather("bytes sent", wire_bytes_, summary_.wire_bytes);
+        WEFT_TRY(AllGather("peak memory", PeakRssBytes(), summary_.peak_rss_bytes));
+        WEFT_TRY(AllGather("seconds waited", waited_s_, summary_.waited_s));
+        return AllGather("bytes sent", wire_bytes_, summary_.wire_bytes);
     }
 
     TrainJob job_;

@@ -48,9 +48,11 @@ struct TrainSummary {
 class TrainListener {
   public:
     virtual ~TrainListener() = default;
-    // Loaded: what will be trained, and which update is the next one of how many. Once more where
-    // the job goes on after a loss, from an update that was told of already.
-    virtual Status OnStart(const Trainer& trainer, int64_t next, int64_t steps) = 0;
+    // Loaded: what will be trained, which update is the next one of how many, and the FLOP/s of
+    // all ranks' products at most. Once more where the job goes on after a loss, from an update
+    // that was told of already.
+    virtual Status OnStart(const Trainer& trainer, int64_t next, int64_t steps,
+                           double peak_flops_s) = 0;
     // After an update, and the evaluation where one was due.
     virtual void OnStep(const StepLine& line) = 0;
     // After the last update: the model as it is now, in float32. Errors end the job.

@@ -11,6 +11,7 @@
 #include "train/load_balance.h"
 #include "train/lora/lora_source.h"
 #include "train/parallel/pipeline.h"
+#include "train/peak.h"
 
 namespace weft::train {
 namespace {
@@ -327,6 +328,11 @@ backend::MemoryUse Trainer::memory() const {
     backend::MemoryUse use = training_->memory();
     use.weight_bytes += state_->size_bytes() + rule_->size_bytes();
     return use;
+}
+
+double Trainer::MeasurePeak() const {
+    using kernels::dense::Compute;
+    return train::MeasurePeak(*training_, options_.bf16 ? Compute::kBf16 : Compute::kF32);
 }
 
 }  // namespace weft::train

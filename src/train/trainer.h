@@ -110,6 +110,8 @@ class Trainer {
     backend::MemoryUse memory() const;
     // Bytes that this rank has sent to others since it joined them.
     uint64_t sent_bytes() const { return groups_.sent_bytes(); }
+    // FLOP/s of this rank's products at most (peak.h).
+    double MeasurePeak() const;
     // For so long passes stood still for other ranks.
     double waited_s() const { return training_->waited_s(); }
 

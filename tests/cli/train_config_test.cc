@@ -207,6 +207,8 @@ TEST_F(TrainConfig, TheTestPartIsEvaluated) {
     EXPECT_EQ(last.at("eval_loss"), epochs.at(steps));
     EXPECT_GT(last.at("eval_s"), 0);
     EXPECT_GT(last.at("epoch_s"), 0);
+    EXPECT_GT(by_epoch.front().at("flops_per_s"), 0);
+    EXPECT_GT(last.at("peak_flops_per_s"), 1e6);
     double seconds = 0;
     for (const json& line : by_epoch) {
         if (!line.contains("step")) continue;

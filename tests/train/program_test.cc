@@ -1,6 +1,9 @@
 // weft train data inspect and weft train plot, as a user runs them.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "support/run_weft.h"
 #include "train/data_case.h"
 
@@ -73,6 +76,23 @@ TEST(Program, PlotsLogs) {
         RunWeft({"train", "plot", log, "-o", folder / "p.svg", "--columns", "accuracy"});
     EXPECT_EQ(wrong.status, 2);
     EXPECT_NE(wrong.err.find("'loss' 'lr'"), std::string::npos) << wrong.err;
+}
+
+// A PNG, or an error that names what draws it and the other way.
+TEST(Program, PlotsToPng) {
+    const TempDir folder;
+    const std::string log = WriteText(folder, "t.csv", "step,loss,lr\n0,3,1e-3\n1,2,1e-3\n");
+    const bool can = std::system("rsvg-convert --version > /dev/null 2>&1") == 0;
+    const Ran ran = RunWeft({"train", "plot", log, "-o", folder / "o.png"});
+    if (can) {
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        EXPECT_TRUE(Must(ReadTextFile(folder / "o.png")).starts_with("\x89PNG\r\n"));
+    } else {
+        EXPECT_NE(ran.status, 0);
+        EXPECT_NE(ran.err.find("librsvg2-bin"), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find(".svg"), std::string::npos) << ran.err;
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder / "o.png.svg.tmp"));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ constexpr double kHead = 30, kLegendStep = 18;
 constexpr size_t kMostPieces = 1000;
 // Told apart by people who see few colours, too.
 constexpr std::array kColours{"#0b62a4", "#d1540f", "#2a8c4a", "#8e4ec6", "#b0851a", "#c2255c"};
-constexpr std::array kUsual{"loss", "test_loss", "lr", "tokens_per_s", "grad_norm"};
+constexpr std::array kUsual{"loss", "eval_loss", "lr", "tokens_per_s", "grad_norm"};
 
 using Point = std::pair<double, double>;
 

@@ -10,7 +10,7 @@
 namespace weft::train {
 
 struct TrainPlotOptions {
-    // Columns, in this order; empty: loss, test_loss, lr, tokens_per_s, grad_norm, those there are.
+    // Columns, in this order; empty: loss, eval_loss, lr, tokens_per_s, grad_norm, those there are.
     std::vector<std::string> columns = {};
     // Exponential mean of a curve's values: 0: none; 0.9: the last ten or so. The values themselves
     // are drawn faintly behind it.
