@@ -40,7 +40,7 @@ Status ResolveDs(const CLI::App& command, const std::string& path, int ranks, tr
     const train::TrainerOptions& t = job.trainer;
     train::DsFlags flags = FlagsOf(command, job);
     WEFT_ASSIGN(const train::TrainLayout layout,
-                train::MakeTrainLayout(ranks, 0, t.tp, t.pp, t.dp, t.split, t.ep));
+                train::MakeTrainLayout(ranks, 0, train::LayoutWordsOf(t)));
     flags.ranks = layout.dp;
     WEFT_ASSIGN(const auto source, train::OpenSource(t));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));

@@ -127,6 +127,11 @@ void AddFlags(CLI::App& command, EstimateFlags& flags) {
         ->capture_default_str();
     command.add_option("--tp", trainer.tp, "Ranks that share each layer (default: 1)");
     command.add_option("--pp", trainer.pp, "Pipeline stages (default: 1)");
+    command
+        .add_option("--virtual-stages", trainer.virtual_stages,
+                    "With --pp: runs of layers that each stage has")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
     command.add_option("--dp", trainer.dp, "Replicas (default: ranks / tp / pp)");
     command.add_option("--split", flags.split, "Uneven shares, as 3,2,1");
     command.add_option("--recompute", trainer.recompute, "none, selective or full")

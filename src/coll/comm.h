@@ -13,8 +13,8 @@
 // One caller at a time.
 //
 // A group uses its own part of each link's window and its own flags (`Channel`), so that several
-// groups share the links of one Fabric; a channel serves one Comm in the life of its Fabric.
-// All members call the same collectives in the same order, with the same lengths; a rank that
+// groups share the links of one Fabric; a channel serves one Comm in its life (or two of one pair,
+// each for one way). All members call the same collectives in one order and length; a rank that
 // does not is found out (kCorrupt). After an error a Comm is of no more use and repeats the error.
 #pragma once
 

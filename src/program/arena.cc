@@ -72,9 +72,9 @@ std::vector<Life> Lives(const Program& program, int64_t tokens, int64_t outputs,
 }
 
 // What a reduce_shares sums up lives until the next one (or the end).
-void Linger(const Program& program, std::vector<Life>& lives) {
+void Linger(const Program& program, const Chunk& chunk, std::vector<Life>& lives) {
     ValueId last = kNoValue;
-    for (size_t op = 0; op < program.ops.size(); ++op) {
+    for (size_t op = chunk.begin; op < chunk.end; ++op) {
         if (program.ops[op].kind() != OpKind::kReduceShares) continue;
         const auto life = std::ranges::find(lives, last, &Life::id);
         if (life != lives.end()) life->last = static_cast<int64_t>(op);
@@ -120,13 +120,19 @@ ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outp
     return Plan(program, Lives(program, tokens, outputs, keep, true));
 }
 
-TrainingArenaPlan PlanTrainingArena(const Program& program, int64_t tokens, int64_t outputs,
+// (Values of two chunks never live at the same time in the list, so they share both plans.)
+TrainingArenaPlan PlanTrainingArena(const ChunkedProgram& all, int64_t tokens, int64_t outputs,
                                     const TrainingArenaOptions& options) {
+    const Program& program = all.program;
     std::vector<Life> brief = Lives(program, tokens, outputs, {}, false);
-    if (options.overlap) Linger(program, brief);
-    const auto begin = static_cast<int64_t>(options.backward_begin);
+    for (const Chunk& chunk : all.chunks) {
+        if (options.overlap) Linger(program, chunk, brief);
+    }
     const auto kept_begin = std::stable_partition(brief.begin(), brief.end(), [&](const Life& l) {
-        return options.apart && (l.first >= begin || l.last < begin);
+        return options.apart && std::ranges::none_of(all.chunks, [&](const Chunk& chunk) {
+                   const auto turn = static_cast<int64_t>(chunk.backward_begin);
+                   return l.first < turn && l.last >= turn;
+               });
     });
     std::vector<Life> kept(kept_begin, brief.end());
     brief.erase(kept_begin, brief.end());

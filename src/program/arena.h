@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "program/chunks.h"
 #include "program/program.h"
 
 namespace weft::program {
@@ -15,20 +16,19 @@ ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outp
                             const std::vector<ValueId>& keep);
 
 // For training. With `apart`, for backends that run the forward part of one step before the
-// backward part of another: what lives from the ops before `backward_begin` into those after it
-// stands in a plan of its own (`kept`), of which each step under way has one; the rest in another,
+// backward part of another: what lives from a chunk's forward ops into its backward ops stands in a
+// plan of its own (`kept`), of which each step of a chunk under way has one; the rest in another,
 // which all share. Else all is in `kept`.
 // With `overlap`, for backends that compute while a reduce_shares is under way: what it sums up
-// stays alive until the next one.
+// stays alive until the next one of the chunk.
 struct TrainingArenaOptions {
-    size_t backward_begin = 0;
     bool apart = false;
     bool overlap = false;
 };
 struct TrainingArenaPlan {
     ArenaPlan kept, brief;
 };
-TrainingArenaPlan PlanTrainingArena(const Program& program, int64_t tokens, int64_t outputs,
+TrainingArenaPlan PlanTrainingArena(const ChunkedProgram& all, int64_t tokens, int64_t outputs,
                                     const TrainingArenaOptions& options);
 
 }  // namespace weft::program

@@ -147,23 +147,20 @@ class Estimator {
 
     Status Prepare() {
         WEFT_ASSIGN(hyper_, model::ReadHyper(source_));
-        WEFT_ASSIGN(const TrainLayout first,
-                    MakeTrainLayout(machines_.ranks(), 0, options_.tp, options_.pp, options_.dp,
-                                    options_.split, options_.ep));
-        WEFT_ASSIGN(const model::ShardPlan plan,
-                    model::PlanShards(hyper_, source_, first.model));
+        const LayoutWords words = LayoutWordsOf(options_);
+        WEFT_ASSIGN(const TrainLayout first, MakeTrainLayout(machines_.ranks(), 0, words));
         for (int stage = 0; stage < first.pp(); ++stage) {
             WEFT_ASSIGN(const TrainLayout layout,
-                        MakeTrainLayout(machines_.ranks(), first.RankOf(stage, 0, 0), options_.tp,
-                                        options_.pp, options_.dp, options_.split, options_.ep));
+                        MakeTrainLayout(machines_.ranks(), first.RankOf(stage, 0, 0), words));
+            WEFT_ASSIGN(const std::vector<model::Shard> shards,
+                        ShardsOf(layout, hyper_, source_));
             const Group data = GroupOf(machines_, layout.DataGroup());
             const bool overlap = options_.zero >= 2 && layout.dp > 1 &&
                                  options_.overlap != "off" && data.overlaps;
             WEFT_ASSIGN(const GraphOptions graph,
                         GraphOptionsOf(options_, layout, hyper_, overlap));
             WEFT_ASSIGN(TrainingGraph built,
-                        BuildTrainingGraph(hyper_, plan.shards[static_cast<size_t>(layout.shard())],
-                                           source_, graph));
+                        BuildTrainingGraph(hyper_, shards, source_, graph));
             stages_.push_back({layout, std::move(built), data, overlap});
         }
         return {};
@@ -196,9 +193,11 @@ class Estimator {
             AddMemory(stage, micro_batch, all.back());
             longest = std::max(longest, all.back().compute_s + all.back().waited_s);
         }
-        // 1F1B: a stage waits for the first batch to reach it, and for slower stages.
+        // 1F1B: a stage waits for the first batch to reach it, through one chunk of each stage
+        // before it, and for slower stages.
         const double passes = static_cast<double>(options_.accumulation);
-        const double whole = longest * (passes + static_cast<double>(all.size()) - 1) / passes;
+        const double fill = (static_cast<double>(all.size()) - 1) / options_.virtual_stages;
+        const double whole = longest * (passes + fill) / passes;
         for (size_t s = 0; s < all.size(); ++s) {
             all[s].idle_s = whole - (all[s].compute_s + all[s].waited_s);
             AddUpdate(stages_[s], all[s]);
@@ -235,13 +234,13 @@ class Estimator {
         bool overlap = false;
     };
 
-    const program::Differentiated& ListOf(const Stage& stage) const {
-        return stage.graph.program.differentiated;
+    const program::Program& ListOf(const Stage& stage) const {
+        return stage.graph.program.program;
     }
 
     // Of several sequences, each attending to itself alone.
     std::vector<program::OpCost> CostsOf(const Stage& stage, int64_t micro_batch) const {
-        const program::Program& list = ListOf(stage).program;
+        const program::Program& list = ListOf(stage);
         const int64_t rows = micro_batch * options_.sequence;
         std::vector<program::OpCost> costs = program::Cost(list, rows, rows, 0);
         for (size_t i = 0; i < costs.size(); ++i) {
@@ -284,7 +283,7 @@ class Estimator {
             return WireSeconds(stage, op, bytes);
         };
         const program::Timeline line = program::WalkTimeline(
-            ListOf(stage).program, CostsOf(stage, micro_batch), rates);
+            ListOf(stage), CostsOf(stage, micro_batch), rates);
         const double passes = static_cast<double>(options_.accumulation);
         StageEstimate estimate;
         estimate.first_rank = stage.layout.rank;
@@ -316,7 +315,7 @@ class Estimator {
     }
 
     void AddMemory(const Stage& stage, int64_t micro_batch, StageEstimate& estimate) const {
-        const program::Program& list = ListOf(stage).program;
+        const program::Program& list = ListOf(stage);
         const int64_t rows = micro_batch * options_.sequence;
         for (const program::Value& value : list.values) {
             const bool state = value.storage == program::Storage::kWeight ||
@@ -330,9 +329,9 @@ class Estimator {
             estimate.state_bytes +=
                 static_cast<uint64_t>(static_cast<double>(unit.own_count) * bytes);
         }
-        const int slots = SlotsOf(stage.layout.stage, stage.layout.pp());
+        const int slots = SlotsOf(stage.layout.place());
         const program::TrainingArenaPlan plan = program::PlanTrainingArena(
-            list, rows, rows, {ListOf(stage).backward_begin, slots > 1, stage.overlap});
+            stage.graph.program, rows, rows, {slots > 1, stage.overlap});
         estimate.work_bytes =
             static_cast<uint64_t>(plan.kept.size_bytes * slots + plan.brief.size_bytes);
     }
@@ -357,6 +356,7 @@ Result<Machines> ReadMachines(const std::string& text, const std::string& where)
 Result<TrainEstimate> EstimateTraining(const TrainerOptions& options,
                                        const formats::ModelSource& source, const Machines& machines,
                                        double fill) {
+    WEFT_TRY(CheckTurns(options));
     Estimator estimator(options, source, machines);
     WEFT_TRY(estimator.Prepare());
     const double bytes = fill * static_cast<double>(machines.memory_bytes);

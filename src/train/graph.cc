@@ -181,34 +181,37 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
     }
 }
 
-}  // namespace
+void Move(program::Unit& unit, ValueId shift) {
+    const auto move = [shift](ValueId& id) {
+        if (id != program::kNoValue) id += shift;
+    };
+    move(unit.weights);
+    move(unit.gradients);
+    for (program::Unit::Member& member : unit.members) move(member.view);
+}
 
-Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper, const model::Shard& shard,
-                                         const formats::ModelSource& source,
-                                         const GraphOptions& options) {
+Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Shard& shard,
+                const formats::ModelSource& source, const GraphOptions& options) {
     model::BuildOptions build;
     build.kv_dtype = DType::kF32;
     build.cache = false;
     WEFT_ASSIGN(program::Program forward, model::BuildProgram(hyper, shard, source, build));
     MakeFloat32(forward, options.lora != nullptr);
     SplitBiases(forward);
-    TrainingGraph graph;
     Adapters adapters;
     if (options.lora != nullptr) {
         WEFT_ASSIGN(adapters, AddAdapters(forward, *options.lora));
         WEFT_CHECK(!adapters.weights.empty());  // every layer has all targets
     }
     const ValueId logits = forward.Find("logits");
-    if (shard.last_stage()) graph.program.loss = AddLoss(forward, logits);
+    program::DifferentiateOptions differentiate;
+    if (shard.last_stage()) differentiate.output = AddLoss(forward, logits);
     if (options.load_balance) {
-        WEFT_ASSIGN(graph.program.side_loss, AddLoadBalance(forward, hyper, shard, source));
+        WEFT_ASSIGN(differentiate.side_output, AddLoadBalance(forward, hyper, shard, source));
     }
     if (options.row_shares) {
         forward = program::WithRowShares(std::move(forward), shard.layout.tp);
     }
-    program::DifferentiateOptions differentiate;
-    differentiate.output = graph.program.loss;
-    differentiate.side_output = graph.program.side_loss;
     differentiate.weights = adapters.weights;
     WEFT_ASSIGN(program::Differentiated differentiated,
                 program::Differentiate(forward, differentiate));
@@ -216,8 +219,25 @@ Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper, const model:
     differentiated =
         program::WithRecompute(std::move(differentiated), options.recompute, adapters.sums);
     program::ZeroProgram zero = program::ShareOut(std::move(differentiated), options.zero);
-    graph.program.differentiated = std::move(zero.differentiated);
-    graph.units = std::move(zero.units);
+    const ValueId shift = program::AppendChunk(graph.program, std::move(zero.differentiated),
+                                               differentiate.output, differentiate.side_output);
+    for (program::Unit& unit : zero.units) {
+        Move(unit, shift);
+        graph.units.push_back(std::move(unit));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
+                                         std::span<const model::Shard> shards,
+                                         const formats::ModelSource& source,
+                                         const GraphOptions& options) {
+    TrainingGraph graph;
+    for (const model::Shard& shard : shards) {
+        WEFT_TRY(AddChunk(graph, hyper, shard, source, options));
+    }
     return graph;
 }
 

@@ -1,12 +1,13 @@
 // The Program of one rank for training: a model's forward pass, its loss, and the way back.
 #pragma once
 
+#include <span>
 #include <vector>
 
-#include "backend/cpu/training.h"
 #include "base/result.h"
 #include "formats/model_file.h"
 #include "model/shard.h"
+#include "program/chunks.h"
 #include "program/recompute.h"
 #include "program/zero.h"
 #include "train/lora/lora.h"
@@ -27,15 +28,16 @@ struct GraphOptions {
 };
 
 struct TrainingGraph {
-    backend::TrainingProgram program;
+    program::ChunkedProgram program;   // a chunk for each shard
     std::vector<program::Unit> units;  // of what is trained
 };
 
-// The loss is the sum over output rows of the
+// Of a rank's shards: one, or several chunks of layers. The loss is the sum over output rows of the
 // cross-entropy with "targets"; where nothing stands between the output matrix and the loss, the
 // two are one op, which never holds all logits.
 // Errors: those of model::BuildProgram; kUnsupported, naming the op that has no gradient.
-Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper, const model::Shard& shard,
+Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
+                                         std::span<const model::Shard> shards,
                                          const formats::ModelSource& source,
                                          const GraphOptions& options);
 

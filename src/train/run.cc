@@ -138,8 +138,7 @@ class Run {
         // What can be wrong with the words and the data is said before a large model is loaded.
         const TrainerOptions& t = job_.trainer;
         WEFT_ASSIGN(const TrainLayout layout,
-                    MakeTrainLayout(cluster_.size(), cluster_.rank(), t.tp, t.pp, t.dp, t.split,
-                                    t.ep));
+                    MakeTrainLayout(cluster_.size(), cluster_.rank(), LayoutWordsOf(t)));
         WEFT_TRY(CheckTrainer(t));
         WEFT_ASSIGN(auto source, OpenSource(t));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));

@@ -22,6 +22,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("accumulation", t.accumulation);
     visit("tp", t.tp);
     visit("pp", t.pp);
+    visit("virtual_stages", t.virtual_stages);
     visit("dp", t.dp);
     visit("ep", t.ep);
     visit("sequence_parallel", t.sequence_parallel);

@@ -81,7 +81,40 @@ Status CheckTrainer(const TrainerOptions& o) {
         return MakeError(ErrorCode::kUsage, "units of {} weights: expected 1 or more",
                          o.unit_elements);
     }
+    WEFT_TRY(CheckTurns(o));
     return FindRecompute(o.recompute).ok() ? Status() : FindRecompute(o.recompute).error();
+}
+
+Status CheckTurns(const TrainerOptions& o) {
+    const int64_t stages = std::max(o.pp, 1), over = o.accumulation % stages;
+    if (o.virtual_stages <= 1 || over == 0) return {};
+    const int64_t below = o.accumulation - over;
+    return MakeError(ErrorCode::kUsage,
+                     "--virtual-stages {} with --pp {} takes micro-batches {} at a time, and "
+                     "--grad-accum {} is {} x {} + {}: use {}{}",
+                     o.virtual_stages, stages, stages, o.accumulation, below / stages, stages,
+                     over, below > 0 ? fmt::format("{} or ", below) : "", below + stages);
+}
+
+LayoutWords LayoutWordsOf(const TrainerOptions& o) {
+    return {o.tp, o.pp, o.dp, o.split, o.ep, o.virtual_stages};
+}
+
+Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const model::Hyper& hyper,
+                                           const formats::ModelSource& source) {
+    if (layout.chunks > 1 && hyper.layers < layout.model.pp) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} layers cannot be cut into --pp {} x --virtual-stages {} = {} chunks: "
+                         "use --virtual-stages {} or fewer",
+                         hyper.layers, layout.pp(), layout.chunks, layout.model.pp,
+                         std::max<int64_t>(1, hyper.layers / layout.pp()));
+    }
+    WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper, source, layout.model));
+    std::vector<model::Shard> shards;
+    for (int chunk = 0; chunk < layout.chunks; ++chunk) {
+        shards.push_back(plan.shards[static_cast<size_t>(layout.shard(chunk))]);
+    }
+    return shards;
 }
 
 Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLayout& layout,
@@ -138,24 +171,23 @@ Status Trainer::Plan() {
         WEFT_ASSIGN(lora, PlanLora(*source_, options_.lora));
     }
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
-    WEFT_ASSIGN(layout_, MakeTrainLayout(cluster_.size(), cluster_.rank(), options_.tp, options_.pp,
-                                         options_.dp, options_.split, options_.ep));
+    WEFT_ASSIGN(layout_,
+                MakeTrainLayout(cluster_.size(), cluster_.rank(), LayoutWordsOf(options_)));
     if (options_.router_aux_loss < 0) {
         WEFT_ASSIGN(options_.router_aux_loss, LoadBalanceOf(*source_));
     }
-    WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout_.model));
+    WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
     WEFT_ASSIGN(GraphOptions graph_options,
                 GraphOptionsOf(options_, layout_, hyper_, Overlaps()));
     if (options_.lora.on()) graph_options.lora = &lora;
     WEFT_ASSIGN(TrainingGraph graph,
-                BuildTrainingGraph(hyper_, plan.shards[static_cast<size_t>(layout_.shard())],
-                                   *source_, graph_options));
+                BuildTrainingGraph(hyper_, shards, *source_, graph_options));
     units_ = std::move(graph.units);
     backend::TrainingOptions options;
     options.cpu = engine::CpuOptionsOf(cluster_, options_.threads, options_.reference);
     options.bf16 = options_.bf16;
     options.max_tokens = options.max_outputs = options_.sequence * options_.micro_batch;
-    options.slots = SlotsOf(layout_.stage, layout_.pp());
+    options.slots = SlotsOf(layout_.place());
     options.overlap = Overlaps();
     WEFT_ASSIGN(training_, backend::TrainingExecutable::Make(std::move(graph.program), options));
     state_ = std::make_unique<TrainState>(*training_, units_);
@@ -190,21 +222,23 @@ Status Trainer::CheckMemory() {
 
 // ---- Passes -------------------------------------------------------------------------------------
 
-Status Trainer::RunPass(const Batch& batch, int64_t micro_batch, Pass pass, int slot) {
+Status Trainer::RunPass(const Batch& batch, const StagePass& which, Pass pass) {
     backend::TrainingStep step;
     const auto micro = static_cast<size_t>(options_.micro_batch);
     const std::span<const Sequence> all = batch.sequences;
-    const size_t begin = std::min(static_cast<size_t>(micro_batch) * micro, all.size());
+    const size_t begin = std::min(static_cast<size_t>(which.micro_batch) * micro, all.size());
     const auto sequences = all.subspan(begin, std::min(micro, all.size() - begin));
     if (pass != Pass::kBackward) {
         WEFT_TRY(micro_.Fill(sequences, hyper_.vocab, source_->name()));
-        positions_ += micro_.positions();
+        if (which.chunk == 0) positions_ += micro_.positions();
     }
     const auto gradient =
         static_cast<float>(1.0 / static_cast<double>(std::max<uint64_t>(batch.global_targets, 1)));
     step = micro_.Step(optimizer_->steps() + 1, gradient);
     step.pass = pass;
-    step.slot = slot;
+    step.slot = which.slot;
+    step.chunk = which.chunk;
+    if (groups_.stages != nullptr) groups_.stages->SetChunk(which.chunk);
     const double share = static_cast<double>(micro_.targets()) /
                          static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
     step.side_gradient = static_cast<float>(options_.router_aux_loss * share);
@@ -230,15 +264,16 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
     const bool together = options_.zero >= 2 && layout_.dp > 1;
     const int64_t passes =
         together ? options_.accumulation : (own + options_.micro_batch - 1) / options_.micro_batch;
+    const PipelinePlace place = layout_.place();
     if (evaluates || layout_.pp() == 1) {
-        for (int64_t i = 0; i < passes; ++i) {
-            WEFT_TRY(RunPass(batch, i, evaluates ? Pass::kEvaluate : Pass::kBoth, 0));
+        for (const StagePass& pass : ScheduleForward(place, passes)) {
+            WEFT_TRY(RunPass(batch, pass, evaluates ? Pass::kEvaluate : Pass::kBoth));
         }
         return {};
     }
-    for (const StagePass& pass : SchedulePasses(layout_.stage, layout_.pp(), passes)) {
-        WEFT_TRY(RunPass(batch, pass.micro_batch, pass.forward ? Pass::kForward : Pass::kBackward,
-                         pass.slot));
+    // (Beyond the last one, micro-batches are empty.)
+    for (const StagePass& pass : SchedulePasses(place, PassesOf(place, passes))) {
+        WEFT_TRY(RunPass(batch, pass, pass.forward ? Pass::kForward : Pass::kBackward));
     }
     return {};
 }

@@ -40,6 +40,7 @@ struct TrainerOptions {
     int64_t micro_batch = 1;          // sequences of one pass
     int64_t accumulation = 1;         // passes of an update, on each replica
     int tp = 0, pp = 0, dp = 0;       // 0: 1, 1, what is left
+    int virtual_stages = 1;           // chunks of layers of each pipeline stage (pipeline.h)
     std::vector<double> split;        // shares of tensor ranks and stages, as model::MakeLayout has
     int zero = 0;                     // ZeRO stage, 0 to 3
     int64_t unit_elements = 1 << 24;  // of a ZeRO unit (program/zero.h)
@@ -64,6 +65,14 @@ Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& o
 
 // Counts and numbers that make sense. Errors: kUsage, naming the flags.
 Status CheckTrainer(const TrainerOptions& options);
+
+// Chunks of layers take turns by as many micro-batches as there are stages. Errors: kUsage.
+Status CheckTurns(const TrainerOptions& options);
+LayoutWords LayoutWordsOf(const TrainerOptions& options);
+// What rank `layout.rank` holds, by chunk. Errors: those of model::PlanShards; kUnsupported (fewer
+// layers than chunks).
+Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const model::Hyper& hyper,
+                                           const formats::ModelSource& source);
 
 // The graph of a rank that these options ask for; overlap: shares are moved beside the arithmetic.
 // `lora` of it stays null. Errors: kUsage (recompute).
@@ -122,7 +131,7 @@ class Trainer {
     bool Overlaps() const;
     Status CheckMemory();
     Status RunPasses(const Batch& batch, bool evaluates);
-    Status RunPass(const Batch& batch, int64_t micro_batch, backend::Pass pass, int slot);
+    Status RunPass(const Batch& batch, const StagePass& which, backend::Pass pass);
     Result<StepReport> SumReport(const Batch& batch);
     Error Diverged(const Batch& batch, const StepReport& report);
 

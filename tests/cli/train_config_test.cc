@@ -266,13 +266,13 @@ Sent Count(const std::string& model, int stage, int64_t unit_elements) {
     options.zero.stage = stage;
     options.zero.ranks = 2;
     options.zero.unit_elements = unit_elements;
-    const auto graph = train::BuildTrainingGraph(*hyper, plan->shards[0], **source, options);
+    const auto graph = train::BuildTrainingGraph(*hyper, plan->shards, **source, options);
     EXPECT_TRUE(graph.ok());
     Sent sent;
     for (const program::Unit& unit : graph->units) {
         (unit.whole ? sent.vectors : sent.matrices) += unit.elements;
     }
-    const program::Program& program = graph->program.differentiated.program;
+    const program::Program& program = graph->program.program;
     for (const program::Op& op : program.ops) {
         if (op.kind() != program::OpKind::kGatherShares) continue;
         sent.gathered += program.value(op.outputs[0]).shape.Elements(0, 0);

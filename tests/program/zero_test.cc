@@ -176,12 +176,12 @@ TEST(Zero, UnitsAreGatheredAhead) {
 
 // So that one unit's gradients may be on the wire while ops add to the next one's.
 TEST(Zero, GradientsLingerWhereSumsOverlap) {
-    const ZeroProgram zero = ShareOut(Tiny(), {2, 2, 0, 3000, 0, {}});
-    const Program& program = zero.differentiated.program;
+    ChunkedProgram chunked;
+    AppendChunk(chunked, ShareOut(Tiny(), {2, 2, 0, 3000, 0, {}}).differentiated, kNoValue,
+                kNoValue);
+    const Program& program = chunked.program;
     for (const bool overlap : {false, true}) {
-        const ArenaPlan plan =
-            PlanTrainingArena(program, 8, 4, {zero.differentiated.backward_begin, false, overlap})
-                .kept;
+        const ArenaPlan plan = PlanTrainingArena(chunked, 8, 4, {false, overlap}).kept;
         int shared = 0, pairs = 0;
         int64_t last_begin = 0, last_end = 0;
         for (const Op& op : program.ops) {

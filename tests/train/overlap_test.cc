@@ -80,7 +80,7 @@ class Overlap : public testing::Test {
         options.zero.prefetch_elements = overlap ? 1200 : 0;
         const model::Shard shard =
             model::PlanShards(hyper_, source_, model::MakeLayout(1, 1, 1, {}).value())->shards[0];
-        auto graph = BuildTrainingGraph(hyper_, shard, source_, options);
+        auto graph = BuildTrainingGraph(hyper_, {&shard, 1}, source_, options);
         ASSERT_TRUE(graph.ok()) << graph.error().message;
         units_ = std::move(graph->units);
         backend::TrainingOptions training;

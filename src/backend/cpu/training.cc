@@ -32,9 +32,8 @@ using program::ValueId;
 
 class CpuTraining final : public TrainingExecutable {
   public:
-    CpuTraining(TrainingProgram program, const TrainingOptions& options)
-        : differentiated_(std::move(program.differentiated)),
-          loss_(program.loss),
+    CpuTraining(program::ChunkedProgram program, const TrainingOptions& options)
+        : chunked_(std::move(program)),
           options_(options),
           kernels_(kernels::KernelsFor(options.cpu.level)),
           team_({options.cpu.threads, options.cpu.cores, options.cpu.cores_shared}),
@@ -43,7 +42,7 @@ class CpuTraining final : public TrainingExecutable {
 
     Status Plan();
 
-    const program::Program& program() const override { return differentiated_.program; }
+    const program::Program& program() const override { return chunked_.program; }
     std::span<std::byte> Bytes(ValueId id) override {
         const program::Value& value = program().value(id);
         const int64_t bytes = RowBytes(value.dtype, value.shape.Elements(0, 0));
@@ -59,10 +58,12 @@ class CpuTraining final : public TrainingExecutable {
     }
     Status Run(const TrainingStep& step, const TrainingGroups& groups) override;
     double loss() const override {
-        if (loss_ == program::kNoValue) return 0;
+        if (chunk().output == program::kNoValue) return 0;
         return std::accumulate(losses_.begin(), losses_.begin() + outputs_, 0.0);
     }
-    double side_loss() const override { return experts_.balance; }
+    double side_loss() const override {
+        return chunk().side_output == program::kNoValue ? 0 : experts_.balance;
+    }
     Result<std::string> FindNonFinite(const TrainingStep& step,
                                       const TrainingGroups& groups) override;
     MemoryUse memory() const override {
@@ -97,6 +98,12 @@ class CpuTraining final : public TrainingExecutable {
         float loss_gradient = 1;
     };
 
+    const program::Chunk& chunk() const { return chunked_.chunks[chunk_]; }
+    // An input of the chunk that runs, in a slot; null where it has none of this name.
+    std::byte* InputAt(const char* name, int slot) const {
+        const ValueId id = program::FindIn(chunked_, chunk_, name);
+        return id == program::kNoValue ? nullptr : memory_.At(id, slot);
+    }
     void PlanTables();
     Status PlanUnpacked();
     int64_t UnpackedBytes(const Op& op, const program::Shape& shape) const;
@@ -117,8 +124,8 @@ class CpuTraining final : public TrainingExecutable {
     Status WaitForSide(int64_t job);
     std::string NonFinite(const TrainingCall& call) const;
 
-    program::Differentiated differentiated_;
-    ValueId loss_;
+    program::ChunkedProgram chunked_;
+    size_t chunk_ = 0;  // that runs
     TrainingOptions options_;
     const kernels::Kernels& kernels_;
     ThreadTeam team_;
@@ -182,7 +189,7 @@ Status CpuTraining::Plan() {
         calls_[i].in.resize(p.ops[i].inputs.size());
         calls_[i].out.resize(p.ops[i].outputs.size());
     }
-    WEFT_TRY(memory_.Plan(differentiated_, options_.max_tokens, options_.max_outputs,
+    WEFT_TRY(memory_.Plan(chunked_, options_.max_tokens, options_.max_outputs,
                           options_.slots, options_.overlap));
     if (options_.overlap) {
         waits_ = PlanWaits(p, memory_, options_.max_tokens, options_.max_outputs);
@@ -258,7 +265,8 @@ Status CpuTraining::PlanScratch() {
                  options_.max_outputs,
                  {{0, static_cast<int32_t>(options_.max_tokens), 0, {}}},
                  1};
-    ActivateSlot(0);
+    for (chunk_ = chunked_.chunks.size(); chunk_-- > 0;) ActivateSlot(0);
+    chunk_ = 0;
     int64_t logits_bytes = 0, expert_bytes = 0;
     for (const TrainingCall& call : calls_) {
         context_.scratch_bytes = std::max(context_.scratch_bytes, ScratchBytes(call, context_));
@@ -276,7 +284,8 @@ Status CpuTraining::PlanScratch() {
 }
 
 void CpuTraining::BindOperands(int slot) {
-    for (TrainingCall& call : calls_) {
+    for (size_t c = chunk().begin; c < chunk().end; ++c) {
+        TrainingCall& call = calls_[c];
         for (size_t i = 0; i < call.in.size(); ++i) call.in[i] = Operand(call.op->inputs[i], slot);
         for (size_t i = 0; i < call.out.size(); ++i) {
             call.out[i] = Operand(call.op->outputs[i], slot);
@@ -290,8 +299,8 @@ void CpuTraining::BindOperands(int slot) {
 }
 
 void CpuTraining::BindInts(const char* name, int slot, std::span<const int32_t> ints) {
-    const ValueId id = program().Find(name);
-    if (id != program::kNoValue) std::memcpy(memory_.At(id, slot), ints.data(), ints.size_bytes());
+    std::byte* input = InputAt(name, slot);
+    if (input != nullptr) std::memcpy(input, ints.data(), ints.size_bytes());
 }
 
 void CpuTraining::BindStep(const TrainingStep& step) {
@@ -303,14 +312,12 @@ void CpuTraining::BindStep(const TrainingStep& step) {
     BindInts("output_rows", step.slot, step.output_rows);
     BindInts("targets", step.slot, step.targets);
     slot.loss_gradient = step.loss_gradient;
-    if (differentiated_.output_gradient != program::kNoValue) {
-        std::memcpy(memory_.At(differentiated_.output_gradient, step.slot), &step.loss_gradient,
-                    sizeof(float));
-    }
-    if (differentiated_.side_gradient != program::kNoValue) {
-        std::memcpy(memory_.At(differentiated_.side_gradient, step.slot), &step.side_gradient,
-                    sizeof(float));
-    }
+    const auto bind = [&](ValueId gradient, float number) {
+        if (gradient == program::kNoValue) return;
+        std::memcpy(memory_.At(gradient, step.slot), &number, sizeof(float));
+    };
+    bind(chunk().output_gradient, step.loss_gradient);
+    bind(chunk().side_gradient, step.side_gradient);
     slot.sequences.clear();
     for (const StepSequence& s : step.sequences) {
         slot.sequences.push_back({s.row_begin, s.row_count, 0, {}});
@@ -322,22 +329,19 @@ void CpuTraining::ActivateSlot(int number) {
     tokens_ = slot.tokens;
     outputs_ = slot.outputs;
     BindOperands(number);
-    const ValueId positions = program().Find("positions");
-    if (positions != program::kNoValue) {
-        positions_ = reinterpret_cast<const int32_t*>(memory_.At(positions, number));
-    }
+    const std::byte* positions = InputAt("positions", number);
+    if (positions != nullptr) positions_ = reinterpret_cast<const int32_t*>(positions);
     context_.sequences = slot.sequences;
     ChainTokens(number);
     context_.loss_gradient = slot.loss_gradient;
 }
 
 void CpuTraining::ChainTokens(int slot) {
-    const ValueId id = program().Find("tokens");
     TokenChains& chains = context_.chains;
     chains.next.assign(static_cast<size_t>(tokens_), -1);
     chains.is_first.assign(static_cast<size_t>(tokens_), true);
-    if (id == program::kNoValue) return;
-    const auto* tokens = reinterpret_cast<const int32_t*>(memory_.At(id, slot));
+    const auto* tokens = reinterpret_cast<const int32_t*>(InputAt("tokens", slot));
+    if (tokens == nullptr) return;
     std::unordered_map<int32_t, int32_t> last;
     for (int32_t i = 0; i < static_cast<int32_t>(tokens_); ++i) {
         const auto [known, is_new] = last.try_emplace(tokens[i], i);
@@ -352,6 +356,8 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
     const auto tokens = static_cast<int64_t>(step.tokens.size());
     const auto outputs = static_cast<int64_t>(step.output_rows.size());
     WEFT_CHECK(step.slot >= 0 && step.slot < options_.slots);
+    WEFT_CHECK(step.chunk >= 0 && static_cast<size_t>(step.chunk) < chunked_.chunks.size());
+    chunk_ = static_cast<size_t>(step.chunk);
     if (step.pass != Pass::kBackward &&
         (tokens < 1 || tokens > options_.max_tokens || outputs < 1 ||
          outputs > options_.max_outputs)) {
@@ -365,10 +371,10 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
     ActivateSlot(step.slot);
     context_.step = step.number;
     context_.evaluates = step.pass == Pass::kEvaluate;
-    const size_t backward = differentiated_.backward_begin;
-    first_op_ = step.pass == Pass::kBackward ? backward : 0;
+    const program::Chunk& runs = chunk();
+    first_op_ = step.pass == Pass::kBackward ? runs.backward_begin : runs.begin;
     const bool whole = step.pass == Pass::kBackward || step.pass == Pass::kBoth;
-    end_op_ = whole ? calls_.size() : backward;
+    end_op_ = whole ? runs.end : runs.backward_begin;
     status_ = {};
     failed_at_ = SIZE_MAX;
     loss_buffers_.failed = false;
@@ -505,7 +511,7 @@ bool CpuTraining::RunOp(size_t i, int part) {
 }  // namespace
 
 Result<std::unique_ptr<TrainingExecutable>> TrainingExecutable::Make(
-    TrainingProgram program, const TrainingOptions& options) {
+    program::ChunkedProgram program, const TrainingOptions& options) {
     auto training = std::make_unique<CpuTraining>(std::move(program), options);
     WEFT_TRY(training->Plan());
     return std::unique_ptr<TrainingExecutable>(std::move(training));

@@ -25,7 +25,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/result.h"
 #include "kernels/dense/dense.h"
-#include "program/differentiate.h"
+#include "program/chunks.h"
 
 namespace weft::backend {
 
@@ -62,29 +62,24 @@ struct TrainingStep {
     float loss_gradient = 1;               // dL/d(sum of the rows' losses)
     float side_gradient = 0;               // dL/d(side loss)
     int slot = 0;
+    int chunk = 0;  // of the Program: its ops alone run
     Pass pass = Pass::kBoth;
-};
-
-// A Program with its inputs' names: "tokens", "positions", "output_rows", "targets" (int32), the
-// loss, and the gradients of what is trained.
-struct TrainingProgram {
-    program::Differentiated differentiated;
-    program::ValueId loss = program::kNoValue;  // kNoValue: another pipeline stage has it
-    program::ValueId side_loss = program::kNoValue;  // what load_balance writes, if anything
 };
 
 struct TrainingOptions {
     CpuOptions cpu;
     bool bf16 = false;  // operands of matrix products are rounded to BF16, the sums are float32
     int64_t max_tokens = 0, max_outputs = 0;
-    int slots = 1;         // steps that may be under way at once
+    int slots = 1;         // (step, chunk)s that may be under way at once
     bool overlap = false;  // gather_shares and reduce_shares run beside other ops
 };
 
 class TrainingExecutable {
   public:
+    // Of a Program's inputs by name, "tokens", "positions", "output_rows" and "targets" (int32) are
+    // bound, and the gradients of outputs: the loss, and what load_balance writes.
     // Errors: kUnsupported (an op that is not for training), kOutOfMemory.
-    static Result<std::unique_ptr<TrainingExecutable>> Make(TrainingProgram program,
+    static Result<std::unique_ptr<TrainingExecutable>> Make(program::ChunkedProgram program,
                                                             const TrainingOptions& options);
     virtual ~TrainingExecutable() = default;
 
@@ -94,8 +89,8 @@ class TrainingExecutable {
     virtual void ZeroGradients() = 0;
     // Adds the gradients of loss_gradient * loss. Errors: kUsage (too many rows), those of links.
     virtual Status Run(const TrainingStep& step, const TrainingGroups& groups) = 0;
-    // Sum over the rows of the losses of the last step but for kForward; 0 where another stage has
-    // them.
+    // Sum over the rows of the losses of the last step but for kForward; 0 where another stage or
+    // chunk has them.
     virtual double loss() const = 0;
     // The side loss of the last step but for kBackward; 0 where there is none here.
     virtual double side_loss() const = 0;

@@ -18,9 +18,9 @@ int64_t SizeBytes(const program::Value& value, int64_t tokens, int64_t outputs) 
 
 }  // namespace
 
-Status TrainingMemory::Plan(const program::Differentiated& differentiated, int64_t max_tokens,
+Status TrainingMemory::Plan(const program::ChunkedProgram& chunked, int64_t max_tokens,
                             int64_t max_outputs, int slots, bool overlap) {
-    const program::Program& program = differentiated.program;
+    const program::Program& program = chunked.program;
     places_.assign(program.values.size(), {});
     int64_t weights = 0, gradients = 0, inputs = 0;
     const auto take = [&](size_t i, Region region, int64_t& size) {
@@ -41,7 +41,7 @@ Status TrainingMemory::Plan(const program::Differentiated& differentiated, int64
     WEFT_ASSIGN(gradients_, Memory::Allocate(gradients, "gradients"));
     WEFT_ASSIGN(inputs_, Memory::Allocate(inputs * slots, "inputs"));
     inputs_stride_ = inputs;
-    WEFT_TRY(PlanArenas(differentiated, max_tokens, max_outputs, slots, overlap));
+    WEFT_TRY(PlanArenas(chunked, max_tokens, max_outputs, slots, overlap));
     for (size_t i = 0; i < program.values.size(); ++i) {
         const program::Value& value = program.values[i];
         if (value.storage != program::Storage::kView) continue;
@@ -51,11 +51,10 @@ Status TrainingMemory::Plan(const program::Differentiated& differentiated, int64
     return {};
 }
 
-Status TrainingMemory::PlanArenas(const program::Differentiated& differentiated, int64_t tokens,
+Status TrainingMemory::PlanArenas(const program::ChunkedProgram& chunked, int64_t tokens,
                                   int64_t outputs, int slots, bool overlap) {
     const program::TrainingArenaPlan plan =
-        program::PlanTrainingArena(differentiated.program, tokens, outputs,
-                                   {differentiated.backward_begin, slots > 1, overlap});
+        program::PlanTrainingArena(chunked, tokens, outputs, {slots > 1, overlap});
     kept_stride_ = AlignUp(plan.kept.size_bytes);
     WEFT_ASSIGN(kept_, Memory::Allocate(kept_stride_ * slots, "activations"));
     WEFT_ASSIGN(brief_, Memory::Allocate(plan.brief.size_bytes, "activations"));

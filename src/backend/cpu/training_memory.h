@@ -11,15 +11,15 @@
 
 #include "backend/cpu/memory.h"
 #include "base/result.h"
-#include "program/differentiate.h"
+#include "program/chunks.h"
 
 namespace weft::backend {
 
 class TrainingMemory {
   public:
     // overlap: as TrainingArenaOptions has it. Errors: kOutOfMemory.
-    Status Plan(const program::Differentiated& differentiated, int64_t max_tokens,
-                int64_t max_outputs, int slots, bool overlap);
+    Status Plan(const program::ChunkedProgram& chunked, int64_t max_tokens, int64_t max_outputs,
+                int slots, bool overlap);
     std::byte* At(program::ValueId id, int slot) const;
     std::span<std::byte> gradients() const {
         return {gradients_.data(), static_cast<size_t>(gradients_.size_bytes())};
@@ -35,8 +35,8 @@ class TrainingMemory {
         Region region = Region::kNone;
         int64_t offset = 0;
     };
-    Status PlanArenas(const program::Differentiated& differentiated, int64_t tokens,
-                      int64_t outputs, int slots, bool overlap);
+    Status PlanArenas(const program::ChunkedProgram& chunked, int64_t tokens, int64_t outputs,
+                      int slots, bool overlap);
 
     std::vector<Place> places_;  // by ValueId
     Memory weights_, gradients_, kept_, brief_, inputs_;

@@ -19,7 +19,8 @@ static_assert(net::kFlags >= 4 * kFlagsOfGroup);
 
 // Parts of a window, in eighths, and which flags. The groups in one part never share two ranks:
 // tensor groups lie within a replica's stage, data groups across replicas, forward mail between
-// stages.
+// stages. Mail is of two Comms where a pipeline of two stages goes round: one for each way, which
+// share neither a window nor a flag.
 struct Channels {
     coll::Channel world, group, forward, backward, tied;
 };
@@ -57,17 +58,15 @@ class Joiner {
             WEFT_ASSIGN(groups.data, Make(l.DataGroup(), channels_.group));
         }
         if (l.pp() == 1) return groups;
-        std::unique_ptr<coll::Comm> pairs[4];
-        if (l.stage + 1 < l.pp()) {
-            WEFT_ASSIGN(pairs[0], Pair(l.stage, l.stage + 1, channels_.forward));
-            WEFT_ASSIGN(pairs[1], Pair(l.stage, l.stage + 1, channels_.backward));
+        const bool round = l.chunks > 1;
+        StageMail::Neighbour next, previous;
+        if (l.stage + 1 < l.pp() || round) {
+            WEFT_ASSIGN(next, Neighbour((l.stage + 1) % l.pp()));
         }
-        if (l.stage > 0) {
-            WEFT_ASSIGN(pairs[2], Pair(l.stage - 1, l.stage, channels_.forward));
-            WEFT_ASSIGN(pairs[3], Pair(l.stage - 1, l.stage, channels_.backward));
+        if (l.stage > 0 || round) {
+            WEFT_ASSIGN(previous, Neighbour((l.stage + l.pp() - 1) % l.pp()));
         }
-        groups.stages = std::make_unique<StageMail>(l, std::move(pairs[0]), std::move(pairs[1]),
-                                                    std::move(pairs[2]), std::move(pairs[3]));
+        groups.stages = std::make_unique<StageMail>(l, std::move(next), std::move(previous));
         if (l.stage == 0 || l.stage == l.pp() - 1) {
             WEFT_ASSIGN(groups.tied, Pair(0, l.pp() - 1, channels_.tied));
         }
@@ -86,6 +85,14 @@ class Joiner {
                      layout_.RankOf(other, layout_.replica, layout_.tensor_rank)},
                     channel);
     }
+    Result<StageMail::Neighbour> Neighbour(int stage) const {
+        const auto [low, high] = std::minmax(stage, layout_.stage);
+        StageMail::Neighbour neighbour;
+        WEFT_ASSIGN(neighbour.forward, Pair(low, high, channels_.forward));
+        WEFT_ASSIGN(neighbour.backward, Pair(low, high, channels_.backward));
+        neighbour.place = stage == high ? 1 : 0;
+        return neighbour;
+    }
 
     net::Fabric& fabric_;
     const int size_;
@@ -95,7 +102,8 @@ class Joiner {
 
 }  // namespace
 
-// One value waits; whoever brings a second waits until the first has left.
+// Two values wait, as many as a pass sends; whoever brings a third waits until the first has
+// left.
 class StageMail::Sender {
   public:
     Sender(coll::Comm& comm, int to) : comm_(comm), to_(to), thread_([this] { Run(); }) {}
@@ -110,11 +118,11 @@ class StageMail::Sender {
 
     Status Send(std::span<const std::byte> data, const net::OpTag& tag) {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return !full_ || !status_.ok(); });
+        changed_.wait(lock, [&] { return brought_ - sent_ < kWaiting || !status_.ok(); });
         if (!status_.ok()) return status_;
-        value_.assign(data.begin(), data.end());
-        tag_ = tag;
-        full_ = true;
+        Value& value = values_[brought_++ % kWaiting];
+        value.bytes.assign(data.begin(), data.end());
+        value.tag = tag;
         changed_.notify_all();
         return {};
     }
@@ -123,13 +131,14 @@ class StageMail::Sender {
     void Run() {
         std::unique_lock lock(mutex_);
         while (true) {
-            changed_.wait(lock, [&] { return full_ || ends_; });
-            if (!full_) return;
+            changed_.wait(lock, [&] { return brought_ > sent_ || ends_; });
+            if (brought_ == sent_) return;
+            const Value& value = values_[sent_ % kWaiting];
             lock.unlock();
-            Status status = comm_.Send(value_, to_, tag_);
+            Status status = comm_.Send(value.bytes, to_, value.tag);
             lock.lock();
             if (!status.ok()) status_ = std::move(status);
-            full_ = false;
+            ++sent_;
             changed_.notify_all();
             if (!status_.ok()) return;
         }
@@ -139,25 +148,28 @@ class StageMail::Sender {
     const int to_;  // within the pair
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<std::byte> value_;
-    net::OpTag tag_;
-    bool full_ = false, ends_ = false;
+    struct Value {
+        std::vector<std::byte> bytes;
+        net::OpTag tag;
+    };
+    static constexpr uint64_t kWaiting = 2;
+    Value values_[kWaiting];
+    uint64_t brought_ = 0, sent_ = 0;
+    bool ends_ = false;
     Status status_;
     std::thread thread_;
 };
 
-StageMail::StageMail(const TrainLayout& layout, std::unique_ptr<coll::Comm> to_next_forward,
-                     std::unique_ptr<coll::Comm> to_next_backward,
-                     std::unique_ptr<coll::Comm> to_previous_forward,
-                     std::unique_ptr<coll::Comm> to_previous_backward)
+StageMail::StageMail(const TrainLayout& layout, Neighbour next, Neighbour previous)
     : layout_(layout),
-      next_forward_(std::move(to_next_forward)),
-      next_backward_(std::move(to_next_backward)),
-      previous_forward_(std::move(to_previous_forward)),
-      previous_backward_(std::move(to_previous_backward)) {
-    if (next_forward_ != nullptr) to_next_ = std::make_unique<Sender>(*next_forward_, 1);
-    if (previous_backward_ != nullptr) {
-        to_previous_ = std::make_unique<Sender>(*previous_backward_, 0);
+      number_(layout.stage),
+      next_(std::move(next)),
+      previous_(std::move(previous)) {
+    if (next_.forward != nullptr) {
+        to_next_ = std::make_unique<Sender>(*next_.forward, next_.place);
+    }
+    if (previous_.backward != nullptr) {
+        to_previous_ = std::make_unique<Sender>(*previous_.backward, previous_.place);
     }
 }
 
@@ -168,14 +180,14 @@ Status StageMail::Send(std::span<const std::byte> data, int peer, const net::OpT
 }
 
 Status StageMail::Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) {
-    if (IsNext(peer)) return next_backward_->Recv(data, 1, tag);
-    return previous_forward_->Recv(data, 0, tag);
+    if (IsNext(peer)) return next_.backward->Recv(data, next_.place, tag);
+    return previous_.forward->Recv(data, previous_.place, tag);
 }
 
 uint64_t StageMail::sent_bytes() const {
     uint64_t sum = 0;
     for (const auto* pair :
-         {&next_forward_, &next_backward_, &previous_forward_, &previous_backward_}) {
+         {&next_.forward, &next_.backward, &previous_.forward, &previous_.backward}) {
         if (*pair != nullptr) sum += (*pair)->sent_bytes();
     }
     return sum;

@@ -13,25 +13,31 @@ namespace weft::train {
 
 // Values to and from neighbouring stages. Sends go out on a thread of their own, so that two
 // stages that send to each other at once (one forward, one backward) never wait for each other;
-// at most so many bytes wait to be sent as one value each way.
+// at most two values wait to be sent each way. Where stages have several chunks, the last stage is
+// the neighbour before the first, and peers are numbers of chunks (layout.h).
 class StageMail final : public backend::StageLinks {
   public:
-    StageMail(const TrainLayout& layout, std::unique_ptr<coll::Comm> to_next_forward,
-              std::unique_ptr<coll::Comm> to_next_backward,
-              std::unique_ptr<coll::Comm> to_previous_forward,
-              std::unique_ptr<coll::Comm> to_previous_backward);
+    // Groups of two, one for what goes forward and one for what goes back, and which of the two the
+    // neighbour is. Both null where there is none.
+    struct Neighbour {
+        std::unique_ptr<coll::Comm> forward, backward;
+        int place = 0;
+    };
+    StageMail(const TrainLayout& layout, Neighbour next, Neighbour previous);
     ~StageMail() override;
     Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) override;
     Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) override;
+    // The Sends and Recvs to come are of this chunk of the stage.
+    void SetChunk(int chunk) { number_ = chunk * layout_.pp() + layout_.stage; }
     // Whole values: once all that was given to Send is on its way.
     uint64_t sent_bytes() const;
 
   private:
     class Sender;
-    bool IsNext(int peer) const { return peer / layout_.tp() == layout_.stage + 1; }
+    bool IsNext(int peer) const { return peer / layout_.tp() == number_ + 1; }
     const TrainLayout layout_;
-    std::unique_ptr<coll::Comm> next_forward_, next_backward_, previous_forward_,
-        previous_backward_;
+    int number_ = 0;  // on the way of a micro-batch
+    Neighbour next_, previous_;
     std::unique_ptr<Sender> to_next_, to_previous_;
 };
 

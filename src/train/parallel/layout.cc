@@ -3,6 +3,20 @@
 #include <algorithm>
 
 namespace weft::train {
+namespace {
+
+Status CheckChunks(int stages, int chunks) {
+    if (chunks < 1 || chunks > 1024) {
+        return MakeError(ErrorCode::kUsage, "--virtual-stages {}: expected 1 to 1024", chunks);
+    }
+    if (chunks == 1 || stages > 1) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--virtual-stages {} with --pp 1: chunks of layers take turns on the stages "
+                     "of a pipeline. Use --pp 2 or more, or leave it out",
+                     chunks);
+}
+
+}  // namespace
 
 std::vector<int> TrainLayout::TensorGroup() const {
     std::vector<int> group;
@@ -16,9 +30,9 @@ std::vector<int> TrainLayout::DataGroup() const {
     return group;
 }
 
-Result<TrainLayout> MakeTrainLayout(int ranks, int rank, int tp, int pp, int dp,
-                                    const std::vector<double>& split, int ep) {
-    const int t = tp == 0 ? std::max(ep, 1) : tp, p = pp == 0 ? 1 : pp;
+Result<TrainLayout> MakeTrainLayout(int ranks, int rank, const LayoutWords& words) {
+    const int t = words.tp == 0 ? std::max(words.ep, 1) : words.tp;
+    const int p = words.pp == 0 ? 1 : words.pp, dp = words.dp;
     const bool sensible = t > 0 && p > 0 && dp >= 0 && t <= ranks && p <= ranks && dp <= ranks;
     const int64_t model_ranks = int64_t{t} * p;
     const int64_t replicas = sensible && dp == 0 ? ranks / model_ranks : dp;
@@ -29,8 +43,16 @@ Result<TrainLayout> MakeTrainLayout(int ranks, int rank, int tp, int pp, int dp,
                          t, p, dp == 0 ? "(what is left)" : std::to_string(dp), ranks,
                          dp == 0 ? fmt::format("; {} does not divide it", model_ranks) : "");
     }
+    WEFT_TRY(CheckChunks(p, words.chunks));
     TrainLayout layout;
-    WEFT_ASSIGN(layout.model, model::MakeLayout(static_cast<int>(model_ranks), t, p, split, ep));
+    WEFT_ASSIGN(layout.model, model::MakeLayout(static_cast<int>(model_ranks), t, p, words.split,
+                                                words.ep));
+    const std::vector<double> stages = layout.model.pp_shares;
+    for (int c = 1; c < words.chunks; ++c) {
+        layout.model.pp_shares.insert(layout.model.pp_shares.end(), stages.begin(), stages.end());
+    }
+    layout.model.pp *= words.chunks;
+    layout.chunks = words.chunks;
     layout.dp = static_cast<int>(replicas);
     layout.rank = rank;
     layout.tensor_rank = rank % t;

@@ -1,0 +1,220 @@
+// weft train --virtual-stages: stages of several chunks of layers learn as one rank does.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+
+class TrainStages : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::ofstream data(data_);
+        for (int i = 0; i < 24; ++i) {
+            const std::string letter(1, static_cast<char>('a' + i % 7));
+            data << json{{"question", "which " + letter},
+                         {"context", "it is " + letter + letter},
+                         {"answer", letter + " and " + letter}}
+                 << "\n";
+        }
+        Write(false);
+    }
+    // Seven layers: uneven on any two or three stages of any number of chunks.
+    void Write(bool tied) const {
+        model::Hyper hyper = OddHyper();
+        hyper.layers = 7;
+        hyper.tied = tied;
+        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
+    }
+
+    Words Command(const Words& more) const {
+        return Words{"train", model_, "--data", data_, "--seq-len", "96", "--json", "--dtype",
+                     "f32", "-t", "1", "--lr", "1e-3"} +
+               more;
+    }
+    // The lines of a run that went well.
+    std::vector<json> Lines(const Words& more) const {
+        const Ran ran = RunWeft(Command(more));
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        std::vector<json> lines;
+        std::istringstream out(ran.out);
+        for (std::string line; std::getline(out, line);) lines.push_back(json::parse(line));
+        return lines;
+    }
+    static void ExpectAlike(const std::vector<json>& one, const std::vector<json>& other,
+                            double tolerance) {
+        ASSERT_EQ(other.size(), one.size());
+        for (size_t step = 0; step + 1 < one.size(); ++step) {
+            for (const char* field : {"loss", "grad_norm", "eval_loss", "aux_loss"}) {
+                if (!one[step].contains(field)) continue;
+                const double expected = one[step].at(field), got = other[step].at(field);
+                EXPECT_TRUE(std::abs(got / expected - 1) <= tolerance)
+                    << field << " of step " << step << ": " << got << " not " << expected;
+            }
+            EXPECT_EQ(one[step].at("tokens"), other[step].at("tokens"));
+        }
+    }
+    void ExpectTheCurveOfOneRank(const Words& common, const std::vector<Words>& layouts) const {
+        const auto one = Lines(common + Words{"--micro-batch", "4"});
+        ASSERT_GE(one.size(), 2u);
+        for (const Words& layout : layouts) {
+            SCOPED_TRACE(testing::PrintToString(layout));
+            ExpectAlike(one, Lines(common + Words{"--micro-batch", "1"} + layout), 2e-5);
+        }
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
+};
+
+// 2e-5: as in train_test.cc. Evaluations, too: forward passes of any number of micro-batches.
+TEST_F(TrainStages, TheCurveIsThatOfOneRank) {
+    ExpectTheCurveOfOneRank(
+        {"--steps", "4", "--test-split", "0.2", "--eval-every", "2"},
+        {{"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2"},
+         {"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "3",
+          "--recompute", "full"},
+         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "2", "--zero",
+          "1"},
+         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "3", "--zero",
+          "3", "--overlap", "on", "--recompute", "selective"},
+         {"--local", "4", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2", "--tp", "2",
+          "--sequence-parallel", "on"},
+         {"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2", "--split",
+          "2,1"}});
+}
+
+// The chunks go round more than two stages, and the last batch of an epoch has other micro-batches
+// than turns ask for: of 24 sequences 15 and 9, in micro-batches of five (the last one of four).
+TEST_F(TrainStages, ThreeStagesAndBatchesThatDoNotDivide) {
+    const Words pipeline = {"--local", "3", "--pp", "3", "--virtual-stages", "2", "--epochs", "1"};
+    for (const auto& [batch, cut] :
+         {std::pair{"9", Words{"--micro-batch", "1", "--grad-accum", "9"}},
+          std::pair{"6", Words{"--micro-batch", "2", "--grad-accum", "3"}},
+          std::pair{"15", Words{"--micro-batch", "5", "--grad-accum", "3"}}}) {
+        const auto one = Lines({"--epochs", "1", "--micro-batch", batch});
+        ASSERT_GE(one.size(), 3u);
+        ExpectAlike(one, Lines(pipeline + cut), 2e-5);
+    }
+}
+
+TEST_F(TrainStages, TiedEmbeddingsLearnAsOne) {
+    Write(true);
+    ExpectTheCurveOfOneRank(
+        {"--steps", "3"},
+        {{"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2"},
+         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "2", "--zero",
+          "3"},
+         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "3", "--zero",
+          "1"}});
+}
+
+TEST_F(TrainStages, AdaptersLearnAsOnOneRank) {
+    ExpectTheCurveOfOneRank(
+        {"--steps", "3", "--lora", "4"},
+        {{"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2"},
+         {"--local", "4", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "3", "--tp",
+          "2"}});
+}
+
+// The load of routers goes with the rows from chunk to chunk: the auxiliary loss of one rank that
+// has the same micro-batches.
+TEST_F(TrainStages, RoutersAreBalancedOverChunks) {
+    TinyFile file{.hyper = OddHyper("qwen3moe"), .dtype = DType::kF16};
+    file.hyper.layers = 5;
+    file.hyper.moe.experts = 6;
+    file.hyper.moe.used = 2;
+    file.hyper.moe.ffn = 96;
+    file.hyper.moe.route.renormalise = true;
+    WriteTinyGguf(model_, file);
+    const Words common = {"--steps", "3", "--micro-batch", "2", "--grad-accum", "2",
+                          "--router-aux-loss", "0.05"};
+    const auto one = Lines(common);
+    ASSERT_TRUE(one.front().contains("aux_loss"));
+    for (const Words& layout :
+         {Words{"--local", "2", "--pp", "2", "--virtual-stages", "2"},
+          Words{"--local", "4", "--pp", "2", "--virtual-stages", "2", "--ep", "2"}}) {
+        SCOPED_TRACE(testing::PrintToString(layout));
+        ExpectAlike(one, Lines(common + layout), 2e-5);
+    }
+}
+
+// Any layout reads what any other wrote, and goes on as if nothing had happened.
+TEST_F(TrainStages, CheckpointsAreReadByOtherLayouts) {
+    const Words common = {"--output-dir", dir_ / "one", "--steps", "6"};
+    const auto whole = Lines(common + Words{"--micro-batch", "4"});
+    const std::string out = dir_ / "cut";
+    const Words layouts[] = {
+        {"--local", "2", "--micro-batch", "2", "--zero", "1"},
+        {"--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2",
+         "--virtual-stages", "2"},
+        {"--local", "2", "--micro-batch", "4", "--tp", "2"}};
+    int64_t steps = 0;
+    for (const Words& layout : layouts) {
+        SCOPED_TRACE(testing::PrintToString(layout));
+        const auto lines =
+            Lines(Words{"--output-dir", out, "--steps", std::to_string(steps + 2), "--save-every",
+                        "2", "--resume", "auto", "--schedule", "constant"} +
+                  layout);
+        ASSERT_EQ(lines.size(), 3u);
+        const auto begin = whole.begin() + static_cast<ptrdiff_t>(steps);
+        std::vector<json> expected(begin, begin + 2);
+        expected.push_back(whole.back());
+        ExpectAlike(expected, lines, 2e-5);
+        steps += 2;
+    }
+}
+
+TEST_F(TrainStages, ALostRankIsNamed) {
+    for (const int signal : {SIGKILL, SIGSTOP}) {
+        Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--steps", "1000000",
+                        "--local", "3", "-t", "1", "--json", "--timeout-ms", "500", "--pp", "3",
+                        "--virtual-stages", "2", "--grad-accum", "6"});
+        const Deadline begun = Deadline::In(20'000);
+        while (weft.Out().find("\"step\":3,") == std::string::npos && !begun.expired()) {
+            ::usleep(2'000);
+        }
+        ASSERT_FALSE(begun.expired()) << weft.Err();
+        const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
+        ASSERT_EQ(ranks.size(), 2u);
+        ASSERT_EQ(::kill(ranks[0], signal), 0);
+        const Ran ran = weft.Wait();
+        EXPECT_EQ(ran.status, 3) << ran.err;
+        EXPECT_NE(ran.err.find("was lost during"), std::string::npos) << ran.err;
+        EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+    }
+}
+
+TEST_F(TrainStages, ErrorsSayWhatWouldDo) {
+    const struct {
+        Words words;
+        int status;
+        const char* expected;
+    } cases[] = {
+        {{"--local", "2", "--pp", "2", "--virtual-stages", "2", "--grad-accum", "5"},
+         2,
+         "5 is 2 x 2 + 1: use 4 or 6"},
+        {{"--local", "3", "--pp", "3", "--virtual-stages", "2"}, 2, "1 is 0 x 3 + 1: use 3"},
+        {{"--local", "2", "--virtual-stages", "2"}, 2, "--virtual-stages 2 with --pp 1"},
+        {{"--local", "2", "--pp", "2", "--virtual-stages", "4", "--grad-accum", "2"},
+         1,
+         "7 layers cannot be cut into --pp 2 x --virtual-stages 4 = 8 chunks: use "
+         "--virtual-stages 3"}};
+    for (const auto& test : cases) {
+        const Ran ran = RunWeft(Command(test.words));
+        EXPECT_EQ(ran.status, test.status) << ran.err;
+        EXPECT_NE(ran.err.find(test.expected), std::string::npos) << ran.err;
+    }
+}
+
+}  // namespace
+}  // namespace weft::support
