@@ -63,13 +63,9 @@ Status Tell(coll::Comm& world, Request& request) {
 
 ExportSource::ExportSource(const formats::ModelSource& source, const TrainState& state,
                            coll::Comm* world)
-    : source_(source), state_(state), world_(world), tensors_(source.tensors()) {
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-        formats::TensorInfo& tensor = tensors_[i];
-        if (!state.trained_tensors().contains(tensor.name)) continue;
-        trained_[tensor.name] = i;
-        tensor.dtype = DType::kF32;
-        tensor.bytes = static_cast<uint64_t>(tensor.rows * tensor.cols) * sizeof(float);
+    : SourceOver(source), state_(state), world_(world) {
+    for (size_t i = 0; i < tensors().size(); ++i) {
+        if (state.trained_tensors().contains(tensors()[i].name)) ChangeToF32(i);
     }
 }
 
@@ -79,26 +75,15 @@ ExportSource::~ExportSource() {
     if (world_ != nullptr) (void)Tell(*world_, end).ok();
 }
 
-const formats::TensorInfo* ExportSource::FindTensor(std::string_view tensor) const {
-    const auto found = std::ranges::find(tensors_, tensor, &formats::TensorInfo::name);
-    return found == tensors_.end() ? nullptr : &*found;
-}
-
-Status ExportSource::ReadRows(const formats::TensorInfo& tensor, int64_t row_begin,
-                              int64_t row_count, int64_t col_begin, int64_t col_count,
-                              std::span<std::byte> out, uint64_t* bytes_read) const {
-    const auto found = trained_.find(tensor.name);
-    if (found == trained_.end()) {
-        const formats::TensorInfo* mine = source_.FindTensor(tensor.name);
-        WEFT_CHECK(mine != nullptr);
-        return source_.ReadRows(*mine, row_begin, row_count, col_begin, col_count, out, bytes_read);
-    }
+Status ExportSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count,
+                             int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                             uint64_t* bytes_read) const {
     const std::scoped_lock lock(mutex_);
-    Request wanted{static_cast<int64_t>(found->second), row_begin, row_count, col_begin, col_count};
+    Request wanted{static_cast<int64_t>(index), row_begin, row_count, col_begin, col_count};
     const std::span<float> floats(reinterpret_cast<float*>(out.data()),
                                   static_cast<size_t>(row_count * col_count));
     if (world_ != nullptr) WEFT_TRY(Tell(*world_, wanted));
-    WEFT_TRY(SumOwn(source_, state_, world_, wanted, floats));
+    WEFT_TRY(SumOwn(under(), state_, world_, wanted, floats));
     if (bytes_read != nullptr) *bytes_read += out.size();
     return {};
 }

@@ -39,7 +39,6 @@ Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(
                          kMostAdapters);
     }
     std::unique_ptr<AdaptedSource> made(new AdaptedSource(std::move(model)));
-    made->tensors_ = made->model_->tensors();
     std::set<std::string> names;
     for (const NamedAdapter& adapter : adapters) {
         if (!names.insert(adapter.name).second) {
@@ -54,7 +53,7 @@ Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(
 Status AdaptedSource::Add(const NamedAdapter& adapter) {
     LoraWords words;
     words.from = adapter.folder;
-    WEFT_ASSIGN(LoraPlan plan, PlanLora(*model_, words));
+    WEFT_ASSIGN(LoraPlan plan, PlanLora(under(), words));
     WEFT_ASSIGN(AdapterFile file, AdapterFile::Open(plan));
     adapters_.push_back({std::move(plan), std::move(file)});
     for (size_t target = 0; target < adapters_.back().plan.targets.size(); ++target) {
@@ -69,31 +68,16 @@ void AdaptedSource::AddTensor(const Place& place) {
     const LoraTarget& target = plan.targets[place.target];
     const int64_t rank = plan.words.rank;
     const int64_t rows = place.is_b ? target.rows : rank, cols = place.is_b ? rank : target.cols;
-    const DType dtype = TypeBeside(model_->FindTensor(target.tensor)->dtype);
-    const std::string name = AdaptedTensor(place.adapter + 1, place.is_b, target.tensor);
-    const auto bytes = static_cast<uint64_t>(rows * RowBytes(dtype, cols));
-    index_.emplace(name, tensors_.size());
-    tensors_.push_back({name, dtype, cols, rows, 2, {cols, rows, 1, 1}, 0, 0, bytes});
+    AddMatrix(AdaptedTensor(place.adapter + 1, place.is_b, target.tensor),
+              TypeBeside(under().FindTensor(target.tensor)->dtype), rows, cols);
     places_.push_back(place);
 }
 
-const TensorInfo* AdaptedSource::FindTensor(std::string_view tensor) const {
-    if (!tensor.starts_with(kPrefix)) return model_->FindTensor(tensor);
-    const auto found = index_.find(std::string(tensor));
-    return found == index_.end() ? nullptr : &tensors_[found->second];
-}
-
-Status AdaptedSource::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
-                               int64_t col_begin, int64_t col_count, std::span<std::byte> out,
-                               uint64_t* bytes_read) const {
-    CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
-    const auto found = index_.find(tensor.name);
-    if (found == index_.end()) {
-        const TensorInfo* own = model_->FindTensor(tensor.name);
-        WEFT_CHECK(own != nullptr);
-        return model_->ReadRows(*own, row_begin, row_count, col_begin, col_count, out, bytes_read);
-    }
-    const Place& place = places_[found->second - model_->tensors().size()];
+Status AdaptedSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count,
+                              int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                              uint64_t* bytes_read) const {
+    const TensorInfo& tensor = tensors()[index];
+    const Place& place = places_[index - under().tensors().size()];
     const Adapter& adapter = adapters_[place.adapter];
     std::vector<float> rows(static_cast<size_t>(row_count * tensor.cols));
     WEFT_TRY(adapter.file.Read(adapter.plan.targets[place.target], place.is_b, row_begin,

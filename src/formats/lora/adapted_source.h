@@ -11,12 +11,11 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "formats/lora/adapter.h"
 #include "formats/lora/plan.h"
-#include "formats/model_file.h"
+#include "formats/source_over.h"
 
 namespace weft::formats {
 
@@ -33,23 +32,12 @@ Result<NamedAdapter> ParseAdapter(const std::string& word);
 // The name of A or B of adapter `number` (from 1) beside the model's tensor.
 std::string AdaptedTensor(size_t number, bool is_b, std::string_view tensor);
 
-class AdaptedSource final : public ModelSource {
+class AdaptedSource final : public SourceOver {
   public:
     // Errors: kUsage: two adapters of one name, or too many; kUnsupported: a matrix that Weft has
     // no place for; those of PlanLora and AdapterFile, which name the folder.
     static Result<std::unique_ptr<AdaptedSource>> Make(std::unique_ptr<ModelSource> model,
                                                        std::span<const NamedAdapter> adapters);
-
-    const std::string& name() const override { return model_->name(); }
-    const Metadata& meta() const override { return model_->meta(); }
-    std::string folder() const override { return model_->folder(); }
-    const std::vector<TensorInfo>& tensors() const override { return tensors_; }
-    const TensorInfo* FindTensor(std::string_view tensor) const override;
-    Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
-                    int64_t col_begin, int64_t col_count, std::span<std::byte> out,
-                    uint64_t* bytes_read) const override;
-    // Of the model alone: what is known of it holds with any adapters.
-    Result<std::string> Fingerprint() const override { return model_->Fingerprint(); }
 
   private:
     struct Adapter {
@@ -61,15 +49,15 @@ class AdaptedSource final : public ModelSource {
         size_t target;
         bool is_b;
     };
-    explicit AdaptedSource(std::unique_ptr<ModelSource> model) : model_(std::move(model)) {}
+    explicit AdaptedSource(std::unique_ptr<ModelSource> model) : SourceOver(std::move(model)) {}
     Status Add(const NamedAdapter& adapter);
     void AddTensor(const Place& place);
+    Status ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
+                   int64_t col_count, std::span<std::byte> out,
+                   uint64_t* bytes_read) const override;
 
-    std::unique_ptr<ModelSource> model_;
     std::vector<Adapter> adapters_;
-    std::vector<TensorInfo> tensors_;  // the model's, then places_'s
-    std::vector<Place> places_;
-    std::unordered_map<std::string, size_t> index_;  // into tensors_, of adapters' tensors
+    std::vector<Place> places_;  // of the tensors behind the model's
 };
 
 // OpenModel, with adapters where there are any.

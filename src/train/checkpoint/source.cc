@@ -1,7 +1,5 @@
 #include "train/checkpoint/source.h"
 
-#include <algorithm>
-
 namespace weft::train {
 
 Result<CheckpointSource> CheckpointSource::Make(const formats::ModelSource& source,
@@ -14,7 +12,8 @@ Result<CheckpointSource> CheckpointSource::Make(const formats::ModelSource& sour
                          checkpoint.folder(), source.name());
     }
     CheckpointSource made(source, checkpoint);
-    for (formats::TensorInfo& tensor : made.tensors_) {
+    for (size_t i = 0; i < made.tensors().size(); ++i) {
+        const formats::TensorInfo& tensor = made.tensors()[i];
         const Array* array = checkpoint.Find(kWeightKind, tensor.name);
         if (array == nullptr) continue;
         if (array->rows != tensor.rows || array->cols != tensor.cols ||
@@ -25,36 +24,18 @@ Result<CheckpointSource> CheckpointSource::Make(const formats::ModelSource& sour
                              checkpoint.folder(), array->Name(), array->rows, array->cols,
                              formats::hf::SafeTypeName(array->type), tensor.rows, tensor.cols);
         }
-        tensor.dtype = DType::kF32;
-        tensor.bytes = static_cast<uint64_t>(tensor.rows * tensor.cols) * sizeof(float);
+        made.ChangeToF32(i);
     }
     return made;
 }
 
-const formats::TensorInfo* CheckpointSource::FindTensor(std::string_view tensor) const {
-    const auto found = std::ranges::find(tensors_, tensor, &formats::TensorInfo::name);
-    return found == tensors_.end() ? nullptr : &*found;
-}
-
-Status CheckpointSource::ReadRows(const formats::TensorInfo& tensor, int64_t row_begin,
-                                  int64_t row_count, int64_t col_begin, int64_t col_count,
-                                  std::span<std::byte> out, uint64_t* bytes_read) const {
-    CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
-    const Array* array = checkpoint_->Find(kWeightKind, tensor.name);
-    if (array == nullptr) {
-        const formats::TensorInfo* inner = source_->FindTensor(tensor.name);
-        WEFT_CHECK(inner != nullptr);
-        return source_->ReadRows(*inner, row_begin, row_count, col_begin, col_count, out,
-                                 bytes_read);
-    }
+Status CheckpointSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count,
+                                 int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                                 uint64_t* bytes_read) const {
     if (bytes_read != nullptr) *bytes_read += out.size();
     if (out.empty()) return {};
     const Region region{row_begin, row_count, col_begin, col_count, 0, row_count * col_count};
-    return checkpoint_->Read(*array, region, out);
-}
-
-Result<std::string> CheckpointSource::Fingerprint() const {
-    return source_->Fingerprint();
+    return checkpoint_->Read(*checkpoint_->Find(kWeightKind, tensors()[index].name), region, out);
 }
 
 }  // namespace weft::train

@@ -16,23 +16,11 @@ Result<std::unique_ptr<LoraSource>> LoraSource::Make(std::unique_ptr<formats::Mo
         WEFT_ASSIGN(formats::AdapterFile file, formats::AdapterFile::Open(made->plan_));
         made->file_.emplace(std::move(file));
     }
-    made->tensors_ = made->model_->tensors();
     for (const LoraTarget& target : made->plan_.targets) {
-        made->AddTensor(target.NameA(), made->plan_.words.rank, target.cols);
-        made->AddTensor(target.NameB(), target.rows, made->plan_.words.rank);
+        made->AddMatrix(target.NameA(), DType::kF32, made->plan_.words.rank, target.cols);
+        made->AddMatrix(target.NameB(), DType::kF32, target.rows, made->plan_.words.rank);
     }
     return made;
-}
-
-void LoraSource::AddTensor(const std::string& name, int64_t rows, int64_t cols) {
-    const auto bytes = static_cast<uint64_t>(rows * RowBytes(DType::kF32, cols));
-    tensors_.push_back({name, DType::kF32, cols, rows, 2, {cols, rows, 1, 1}, 0, 0, bytes});
-}
-
-const formats::TensorInfo* LoraSource::FindTensor(std::string_view tensor) const {
-    if (!tensor.starts_with(kAdapterPrefix)) return model_->FindTensor(tensor);
-    const auto found = std::ranges::find(tensors_, tensor, &formats::TensorInfo::name);
-    return found == tensors_.end() ? nullptr : &*found;
 }
 
 Status LoraSource::ReadRow(size_t adapter, int64_t row, std::span<float> out) const {
@@ -55,18 +43,11 @@ Status LoraSource::ReadRow(size_t adapter, int64_t row, std::span<float> out) co
     return {};
 }
 
-Status LoraSource::ReadRows(const formats::TensorInfo& tensor, int64_t row_begin, int64_t row_count,
-                            int64_t col_begin, int64_t col_count, std::span<std::byte> out,
-                            uint64_t* bytes_read) const {
-    CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
-    if (!tensor.name.starts_with(kAdapterPrefix)) {
-        return model_->ReadRows(tensor, row_begin, row_count, col_begin, col_count, out,
-                                bytes_read);
-    }
-    const auto found = std::ranges::find(tensors_, tensor.name, &formats::TensorInfo::name);
-    WEFT_CHECK(found != tensors_.end());
-    const size_t adapter = static_cast<size_t>(found - tensors_.begin()) - model_->tensors().size();
-    std::vector<float> row(static_cast<size_t>(tensor.cols));
+Status LoraSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
+                           int64_t col_count, std::span<std::byte> out,
+                           uint64_t* bytes_read) const {
+    const size_t adapter = index - under().tensors().size();
+    std::vector<float> row(static_cast<size_t>(tensors()[index].cols));
     const size_t bytes = static_cast<size_t>(col_count) * sizeof(float);
     for (int64_t i = 0; i < row_count; ++i) {
         WEFT_TRY(ReadRow(adapter, row_begin + i, row));
@@ -77,7 +58,7 @@ Status LoraSource::ReadRows(const formats::TensorInfo& tensor, int64_t row_begin
 }
 
 Result<std::string> LoraSource::Fingerprint() const {
-    WEFT_ASSIGN(const std::string model, model_->Fingerprint());
+    WEFT_ASSIGN(const std::string model, under().Fingerprint());
     const LoraWords& words = plan_.words;
     std::string text = fmt::format("{} lora {} {} {} {}", model, words.rank, words.alpha,
                                    words.rslora, words.seed);
