@@ -1,18 +1,15 @@
 #include "train/run.h"
 
-#include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <optional>
-#include <sstream>
 
 #include "base/deadline.h"
 #include "base/log.h"
 #include "train/checkpoint/source.h"
 #include "train/evaluate.h"
 #include "train/lora/lora_source.h"
+#include "train/run_meter.h"
 
 namespace weft::train {
 namespace {
@@ -24,23 +21,6 @@ constexpr int64_t kRejoinMs = 60'000;
 
 double SecondsSince(int64_t begin_ns) {
     return static_cast<double>(NowNs() - begin_ns) * 1e-9;
-}
-
-// The most resident memory of this process so far (VmHWM of /proc/self/status).
-uint64_t PeakRssBytes() {
-    std::ifstream file("/proc/self/status");
-    for (std::string line; std::getline(file, line);) {
-        if (!line.starts_with("VmHWM:")) continue;
-        return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
-    }
-    return 0;
-}
-
-double Median(std::vector<double> values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-    std::ranges::nth_element(values, middle);
-    return *middle;
 }
 
 int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
@@ -176,13 +156,13 @@ class Run {
         } else {
             WEFT_TRY(trainer.ServeExport());
         }
-        return Gather();
+        return meter_.Gather(cluster_, summary_);
     }
 
     // (Ranks of one host measure at the same time, as they will work.)
     Result<double> SumOfPeaks(const Trainer& trainer) {
         std::vector<double> peaks;
-        WEFT_TRY(AllGather("peak", trainer.MeasurePeak(), peaks));
+        WEFT_TRY(AllGather(cluster_, "peak", trainer.MeasurePeak(), peaks));
         return std::accumulate(peaks.begin(), peaks.end(), 0.0);
     }
 
@@ -309,17 +289,14 @@ class Run {
 
     Status Updates(Trainer& trainer, Loader& loader, const OpenedData& data, Saver& saver,
                    int64_t next, int64_t steps) {
-        std::vector<double> speeds;
+        meter_.Begin(trainer, saver);
         for (int64_t step = next; step <= steps; ++step) {
-            const int64_t begin_ns = NowNs();
+            meter_.BeginUpdate();
             const uint64_t epoch = loader.cursor().epoch;
             WEFT_ASSIGN(const auto batch, loader.Next());
             if (!batch) break;
             const bool ends_epoch = loader.cursor().epoch > epoch;
             const double rate = LearningRate(job_.schedule, step - 1);
-            const uint64_t sent = trainer.sent_bytes();
-            const double stood = trainer.waited_s();
-            const double waited = saver.counts().waited_s;
             WEFT_ASSIGN(const StepReport report, trainer.Step(*batch, rate));
             StepLine line{step,
                           steps,
@@ -327,22 +304,13 @@ class Run {
                           report.grad_norm,
                           rate,
                           report.positions,
-                          SecondsSince(begin_ns),
+                          0,
                           {},
                           report.aux_loss};
-            speeds.push_back(line.tokens_per_s());
-            wire_bytes_ += trainer.sent_bytes() - sent;
-            waited_s_ += trainer.waited_s() - stood;
+            meter_.EndUpdate(line);
             summary_.steps = step;
-            summary_.tokens += line.tokens;
-            summary_.seconds += line.seconds;
             summary_.last_loss = line.loss;
-            ++updates_;
-            updates_s_ += line.seconds - (saver.counts().waited_s - waited);
-            if (ends_epoch) {
-                updates_an_epoch_ =
-                    static_cast<double>(step) / static_cast<double>(loader.cursor().epoch);
-            }
+            if (ends_epoch) meter_.EndEpoch(step, loader.cursor().epoch);
             if (IsEvaluated(step, steps, ends_epoch)) {
                 WEFT_TRY(Evaluate(trainer, data, line));
             }
@@ -352,17 +320,10 @@ class Run {
                 WEFT_TRY(saver.Begin(step, StateOf(trainer, loader)));
             }
         }
-        summary_.tokens_per_s = Median(std::move(speeds));
-        summary_.epoch_s = SecondsOfAnEpoch(steps);
+        const double updates_an_epoch =
+            job_.steps > 0 ? 0 : static_cast<double>(steps) / static_cast<double>(job_.epochs);
+        meter_.Report(updates_an_epoch, summary_);
         return Finish(saver);
-    }
-
-    double SecondsOfAnEpoch(int64_t steps) const {
-        if (job_.steps > 0 && updates_an_epoch_ == 0) return updates_s_;
-        const double updates = job_.steps > 0
-                                   ? updates_an_epoch_
-                                   : static_cast<double>(steps) / static_cast<double>(job_.epochs);
-        return updates_ > 0 ? updates_s_ * updates / static_cast<double>(updates_) : 0;
     }
 
     bool IsEvaluated(int64_t step, int64_t steps, bool ends_epoch) const {
@@ -380,22 +341,6 @@ class Run {
         return {};
     }
 
-    // A number of each rank.
-    template <typename T>
-    Status AllGather(const char* name, T own, std::vector<T>& all) {
-        WEFT_ASSIGN(const std::vector<std::string> texts,
-                    cluster_.AllGather(name, fmt::format("{}", own), Deadline::In(kAgreeMs)));
-        all.clear();
-        for (const std::string& text : texts) std::istringstream(text) >> all.emplace_back();
-        return {};
-    }
-
-    Status Gather() {
-        WEFT_TRY(AllGather("peak memory", PeakRssBytes(), summary_.peak_rss_bytes));
-        WEFT_TRY(AllGather("seconds waited", waited_s_, summary_.waited_s));
-        return AllGather("bytes sent", wire_bytes_, summary_.wire_bytes);
-    }
-
     TrainJob job_;
     cluster::Cluster& cluster_;
     TrainListener* listener_;
@@ -405,11 +350,7 @@ class Run {
     std::string resume_from_;
     bool searched_ = false;  // for the one to begin with
     bool evaluates_ = false;
-    // Of this process, over all that was done again after losses.
-    int64_t updates_ = 0;
-    uint64_t wire_bytes_ = 0;
-    double waited_s_ = 0;
-    double updates_s_ = 0, updates_an_epoch_ = 0;
+    RunMeter meter_;
 };
 
 }  // namespace

@@ -1,0 +1,76 @@
+#include "train/run_meter.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+namespace weft::train {
+namespace {
+
+// The most resident memory of this process so far (VmHWM of /proc/self/status).
+uint64_t PeakRssBytes() {
+    std::ifstream file("/proc/self/status");
+    for (std::string line; std::getline(file, line);) {
+        if (!line.starts_with("VmHWM:")) continue;
+        return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
+    }
+    return 0;
+}
+
+double Median(std::vector<double> values) {
+    if (values.empty()) return 0;
+    const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+    std::ranges::nth_element(values, middle);
+    return *middle;
+}
+
+}  // namespace
+
+void RunMeter::Begin(const Trainer& trainer, const Saver& saver) {
+    trainer_ = &trainer;
+    saver_ = &saver;
+    speeds_.clear();
+}
+
+RunMeter::Counters RunMeter::Read() const {
+    return {NowNs(), trainer_->sent_bytes(), trainer_->waited_s(), saver_->counts().waited_s};
+}
+
+void RunMeter::BeginUpdate() {
+    begin_ = Read();
+}
+
+void RunMeter::EndUpdate(StepLine& line) {
+    const Counters end = Read();
+    line.seconds = static_cast<double>(end.now_ns - begin_.now_ns) * 1e-9;
+    speeds_.push_back(line.tokens_per_s());
+    ++updates_;
+    tokens_ += line.tokens;
+    seconds_ += line.seconds;
+    wire_bytes_ += end.sent_bytes - begin_.sent_bytes;
+    waited_s_ += end.waited_s - begin_.waited_s;
+    saving_s_ += end.saving_s - begin_.saving_s;
+}
+
+void RunMeter::EndEpoch(int64_t step, uint64_t epochs) {
+    updates_an_epoch_ = static_cast<double>(step) / static_cast<double>(epochs);
+}
+
+void RunMeter::Report(double updates_an_epoch, TrainSummary& summary) const {
+    summary.tokens = tokens_;
+    summary.seconds = seconds_;
+    summary.tokens_per_s = Median(speeds_);
+    if (updates_an_epoch == 0) updates_an_epoch = updates_an_epoch_;
+    if (updates_an_epoch == 0) updates_an_epoch = static_cast<double>(updates_);
+    const double each =
+        updates_ > 0 ? (seconds_ - saving_s_) / static_cast<double>(updates_) : 0;
+    summary.epoch_s = each * updates_an_epoch;
+}
+
+Status RunMeter::Gather(cluster::Cluster& cluster, TrainSummary& summary) const {
+    WEFT_TRY(AllGather(cluster, "peak memory", PeakRssBytes(), summary.peak_rss_bytes));
+    WEFT_TRY(AllGather(cluster, "seconds waited", waited_s_, summary.waited_s));
+    return AllGather(cluster, "bytes sent", wire_bytes_, summary.wire_bytes);
+}
+
+}  // namespace weft::train
