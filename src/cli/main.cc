@@ -104,6 +104,11 @@ int Main(std::vector<std::string> words) {
         std::ranges::replace(text, '\n', ' ');
         return Fail(MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text),
                     wants_json);
+    } catch (const std::bad_alloc&) {
+        return Fail(MakeError(ErrorCode::kOutOfMemory,
+                              "there is no more memory to be had: see 'ulimit -d -v', the limits of "
+                              "the container, or take more ranks"),
+                    wants_json);
     }
     if (version) {
         PrintVersion(json);

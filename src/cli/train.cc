@@ -98,6 +98,7 @@ class Teller final : public train::TrainListener {
     Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps,
                    double peak_flops_s) override {
         peak_flops_s_ = peak_flops_s;
+        recompute_ = trainer.options().recompute;
         log_.reset();
         WEFT_TRY(OpenLog(next));
         // Said now: after days of training it would be a pity.
@@ -113,10 +114,11 @@ class Teller final : public train::TrainListener {
         const backend::MemoryUse use = trainer.memory();
         fmt::print(stderr,
                    "{:.1f} million parameters, {} steps; a rank holds {:.0f} MiB of weights, "
-                   "gradients and optimizer state, {:.0f} MiB of activations\n",
+                   "gradients and optimizer state, {:.0f} MiB of activations{}\n",
                    static_cast<double>(trainer.state().parameters()) * 1e-6, steps,
                    static_cast<double>(use.weight_bytes) / mib,
-                   static_cast<double>(use.arena_bytes) / mib);
+                   static_cast<double>(use.arena_bytes) / mib,
+                   recompute_ == "none" ? "" : " (--recompute " + recompute_ + ")");
         return {};
     }
 
@@ -141,6 +143,7 @@ class Teller final : public train::TrainListener {
     }
 
     double peak_flops_s() const { return peak_flops_s_; }
+    const std::string& recompute() const { return recompute_; }
 
     Status OnTrained(const formats::ModelSource& trained) override {
         if (live_ && !flags_.common.json) fmt::print(stderr, "\n");
@@ -165,7 +168,9 @@ class Teller final : public train::TrainListener {
 
     void TellConfig(const train::Trainer& trainer, int64_t steps) const {
         if (flags_.ds_config.empty()) return;
-        const Json config = train::ResolvedJson(flags_.job, flags_.save, trainer.layout(), steps);
+        train::TrainJob job = flags_.job;
+        job.trainer.recompute = trainer.options().recompute;
+        const Json config = train::ResolvedJson(job, flags_.save, trainer.layout(), steps);
         if (flags_.common.json) {
             PrintJson({{"config", config}});
         } else {
@@ -234,6 +239,7 @@ class Teller final : public train::TrainListener {
     int64_t next_ = 0, told_ = 0;  // the first update, and how many were told of since
     double elapsed_s_ = 0;
     double product_weights_ = 0, peak_flops_s_ = 0;
+    std::string recompute_;
     std::optional<train::TrainLog> log_;
     Status log_status_;
 };
@@ -298,7 +304,8 @@ Status Train(TrainFlags& flags) {
                      {"checkpoints_failed", summary.saves.failed},
                      {"checkpoint_wait_s", summary.saves.waited_s},
                      {"epoch_s", summary.epoch_s},
-                     {"peak_flops_per_s", teller.peak_flops_s()}};
+                     {"peak_flops_per_s", teller.peak_flops_s()},
+                     {"recompute", teller.recompute()}};
         if (summary.eval_loss) {
             json["eval_loss"] = *summary.eval_loss;
             json["eval_s"] = summary.eval_s;
@@ -448,8 +455,9 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
                    "Uneven shares of tensor ranks or stages, as 3,2,1");
     app.add_option("--recompute", job.trainer.recompute,
                    "What the backward pass computes again instead of keeping it: none, selective "
-                   "(norms and gated units), full (all but the residual stream)")
-        ->check(CLI::IsMember({"none", "selective", "full"}))
+                   "(norms and gated units), full (all but the residual stream), or auto: the "
+                   "first of them that fits into the memory")
+        ->check(CLI::IsMember({"auto", "none", "selective", "full"}))
         ->capture_default_str();
     AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);

@@ -58,6 +58,7 @@ Json JsonOf(const train::TrainEstimate& estimate, const EstimateFlags& flags, do
                  {"fits", estimate.fits},
                  {"update_s", estimate.update_s},
                  {"tokens_per_s", estimate.tokens_per_s(flags.trainer.sequence)},
+                 {"recompute", estimate.recompute},
                  {"stages", std::move(stages)}};
     if (epoch_s > 0) json["epoch_s"] = epoch_s;
     return json;
@@ -71,9 +72,9 @@ void PrintTable(const train::TrainEstimate& estimate, const EstimateFlags& flags
                    stage.first_rank, Gigabytes(stage.state_bytes), Gigabytes(stage.work_bytes),
                    stage.compute_s, stage.wire_s, stage.waited_s, stage.idle_s, stage.update_s);
     }
-    fmt::print("an update: {} sequences of {} tokens (micro-batch {}), {:.3g} FLOPs, {:.3f} s, "
-               "{:.0f} tokens/s\n",
-               estimate.sequences, flags.trainer.sequence, estimate.micro_batch,
+    fmt::print("an update: {} sequences of {} tokens (micro-batch {}, recompute {}), {:.3g} FLOPs, "
+               "{:.3f} s, {:.0f} tokens/s\n",
+               estimate.sequences, flags.trainer.sequence, estimate.micro_batch, estimate.recompute,
                static_cast<double>(estimate.flops), estimate.update_s,
                estimate.tokens_per_s(flags.trainer.sequence));
     if (epoch_s > 0) fmt::print("an epoch of {} sequences: {:.0f} s\n", flags.sequences, epoch_s);
@@ -134,8 +135,9 @@ void AddFlags(CLI::App& command, EstimateFlags& flags) {
         ->capture_default_str();
     command.add_option("--dp", trainer.dp, "Replicas (default: ranks / tp / pp)");
     command.add_option("--split", flags.split, "Uneven shares, as 3,2,1");
-    command.add_option("--recompute", trainer.recompute, "none, selective or full")
-        ->check(CLI::IsMember({"none", "selective", "full"}))
+    command.add_option("--recompute", trainer.recompute,
+                       "none, selective, full, or auto: the first that fits")
+        ->check(CLI::IsMember({"auto", "none", "selective", "full"}))
         ->capture_default_str();
     command
         .add_option("--overlap", trainer.overlap,

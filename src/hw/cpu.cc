@@ -13,16 +13,6 @@
 namespace weft {
 namespace {
 
-// Reads "Key:  123 kB" out of a /proc file; 0 where it is missing.
-uint64_t ProcKilobytes(const char* path, std::string_view key) {
-    std::ifstream file(path);
-    std::string line;
-    while (std::getline(file, line)) {
-        if (line.starts_with(key)) return std::strtoull(line.c_str() + key.size(), nullptr, 10);
-    }
-    return 0;
-}
-
 std::string CpuModel() {
     std::ifstream file("/proc/cpuinfo");
     std::string line;
@@ -104,14 +94,6 @@ bool PinThisThread(int core) {
     CPU_ZERO(&set);
     CPU_SET(core, &set);
     return ::sched_setaffinity(0, sizeof set, &set) == 0;
-}
-
-uint64_t ResidentBytes() {
-    return ProcKilobytes("/proc/self/status", "VmRSS:") * 1024;
-}
-
-uint64_t AvailableMemoryBytes() {
-    return ProcKilobytes("/proc/meminfo", "MemAvailable:") * 1024;
 }
 
 }  // namespace weft

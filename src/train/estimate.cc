@@ -353,20 +353,40 @@ Result<Machines> ReadMachines(const std::string& text, const std::string& where)
     return MachinesReader(where).Read(object);
 }
 
+namespace {
+
+// As a Trainer chooses: the first that fits, or else the last.
+Result<TrainEstimate> EstimateWithin(TrainerOptions options, const formats::ModelSource& source,
+                                     const Machines& machines, double fill) {
+    for (const char* way : {"none", "selective"}) {
+        options.recompute = way;
+        auto estimate = EstimateTraining(options, source, machines, fill);
+        const bool full = estimate.ok() ? !estimate->fits
+                                        : estimate.error().code == ErrorCode::kOutOfMemory;
+        if (!full) return estimate;
+    }
+    options.recompute = "full";
+    return EstimateTraining(options, source, machines, fill);
+}
+
+}  // namespace
+
 Result<TrainEstimate> EstimateTraining(const TrainerOptions& options,
                                        const formats::ModelSource& source, const Machines& machines,
                                        double fill) {
     WEFT_TRY(CheckTurns(options));
+    if (options.recompute == "auto") return EstimateWithin(options, source, machines, fill);
     Estimator estimator(options, source, machines);
     WEFT_TRY(estimator.Prepare());
     const double bytes = fill * static_cast<double>(machines.memory_bytes);
     TrainEstimate estimate;
     estimate.micro_batch = options.micro_batch;
+    estimate.recompute = options.recompute;
     if (options.micro_batch == 0) {
         const int64_t fits = estimator.MostThatFits(bytes);
         if (fits == 0) {
             return MakeError(ErrorCode::kOutOfMemory,
-                             "not one sequence of {} tokens fits: use --recompute full, --zero 3, "
+                             "not one sequence of {} tokens fits: use --recompute auto, --zero 3, "
                              "more ranks, or a smaller --seq-len",
                              options.sequence);
         }

@@ -46,6 +46,7 @@ struct StageEstimate {
 
 struct TrainEstimate {
     int64_t micro_batch = 0;    // as asked for, or the most that fits
+    std::string recompute;      // as asked for, or what auto became
     int64_t sequences = 0;      // of an update
     int64_t flops = 0;          // of an update, all ranks
     std::vector<StageEstimate> stages;

@@ -21,16 +21,19 @@ using backend::Pass;
 constexpr int64_t kAgreeMs = 600'000;
 // Beside weights and activations: code, tokenizer, data, links, the allocator.
 constexpr uint64_t kOverheadBytes = 64ull << 20;
+// What a rank says it needs that could not even reserve it: more than any machine has.
+constexpr uint64_t kNoMemory = 1ull << 50;
 
 bool HasTarget(const Sequence& sequence) {
     return std::ranges::any_of(sequence.targets, [](int32_t target) { return target >= 0; });
 }
 
 Result<program::Recompute> FindRecompute(const std::string& name) {
-    if (name == "none") return program::Recompute::kNone;
+    if (name == "none" || name == "auto") return program::Recompute::kNone;
     if (name == "selective") return program::Recompute::kSelective;
     if (name == "full") return program::Recompute::kFull;
-    return MakeError(ErrorCode::kUsage, "--recompute {}: expected none, selective or full", name);
+    return MakeError(ErrorCode::kUsage, "--recompute {}: expected auto, none, selective or full",
+                     name);
 }
 
 }  // namespace
@@ -147,10 +150,10 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     trainer->source_ = std::move(source);
     cluster.SetPhase("load");
     WEFT_TRY(trainer->Plan());
+    WEFT_TRY(trainer->PlanWithin());
     cluster.SetProgress([t = trainer.get()] { return t->training_->progress(); });
     WEFT_ASSIGN(const std::string fingerprint, trainer->source_->Fingerprint());
     WEFT_TRY(cluster.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
-    WEFT_TRY(trainer->CheckMemory());
     WEFT_ASSIGN(trainer->groups_, JoinGroups(cluster, trainer->layout_));
     WEFT_TRY(trainer->state_->Load(*trainer->source_, cluster, trainer->layout_.replica));
     trainer->rule_->Start(trainer->groups_.world.get());
@@ -166,15 +169,39 @@ Status Trainer::Plan() {
         WEFT_ASSIGN(source_, OpenSource(options_));
     }
     WEFT_ASSIGN(source_, WithAdapters(std::move(source_), options_.lora));
-    LoraPlan lora;
-    if (options_.lora.on()) {
-        WEFT_ASSIGN(lora, PlanLora(*source_, options_.lora));
-    }
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     WEFT_ASSIGN(layout_,
                 MakeTrainLayout(cluster_.size(), cluster_.rank(), LayoutWordsOf(options_)));
     if (options_.router_aux_loss < 0) {
         WEFT_ASSIGN(options_.router_aux_loss, LoadBalanceOf(*source_));
+    }
+    return {};
+}
+
+// The program, in memory that is there. For auto the first that fits is taken, by all ranks: tensor
+// ranks compute their sums again together.
+Status Trainer::PlanWithin() {
+    std::vector<std::string> ways = {options_.recompute};
+    if (options_.recompute == "auto") ways = {"none", "selective", "full"};
+    Status fits;
+    for (const std::string& way : ways) {
+        options_.recompute = way;
+        const Status planned = PlanProgram();
+        if (!planned.ok() && planned.error().code != ErrorCode::kOutOfMemory) return planned;
+        fits = CheckMemory(planned.ok() ? NeededBytes() : kNoMemory);
+        if (fits.ok() || fits.error().code != ErrorCode::kOutOfMemory) return fits;
+        if (!planned.ok()) fits = planned;
+        rule_.reset();
+        state_.reset();
+        training_.reset();
+    }
+    return fits;
+}
+
+Status Trainer::PlanProgram() {
+    LoraPlan lora;
+    if (options_.lora.on()) {
+        WEFT_ASSIGN(lora, PlanLora(*source_, options_.lora));
     }
     WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
     WEFT_ASSIGN(GraphOptions graph_options,
@@ -205,19 +232,22 @@ bool Trainer::Overlaps() const {
            });
 }
 
-Status Trainer::CheckMemory() {
+uint64_t Trainer::NeededBytes() const {
     uint64_t bytes = kOverheadBytes + rule_->size_bytes();
     for (const program::Unit& unit : units_) {
         if (unit.dtype == DType::kF32) continue;
         bytes += static_cast<uint64_t>(unit.own_count) * sizeof(float);
     }
     const backend::MemoryUse use = training_->memory();
-    bytes += use.weight_bytes + use.arena_bytes;
+    return bytes + use.weight_bytes + use.arena_bytes;
+}
+
+Status Trainer::CheckMemory(uint64_t needed_bytes) {
     return cluster::CheckMemory(
-        cluster_, bytes, source_->name() + " in training",
+        cluster_, needed_bytes, source_->name() + " in training",
         "weights, gradients, optimizer state, activations",
-        "Use a smaller --micro-batch or --seq-len, --recompute full, --zero 3 over more ranks, or "
-        "more hosts.");
+        "Use a smaller --micro-batch or --seq-len, --recompute full or auto, --zero 3 over more "
+        "ranks, or more hosts.");
 }
 
 // ---- Passes -------------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ struct TrainerOptions {
     // What ZeRO 2 and 3 gather and sum up runs beside the arithmetic: "on", "off", or "auto", where
     // replicas are on several hosts.
     std::string overlap = "auto";
-    std::string recompute = "none";  // or selective, full
+    // none, selective, full, or auto: the first of them whose memory all ranks have.
+    std::string recompute = "auto";
     LoraWords lora;
     UpdateOptions update;
     double clip = 1.0;  // of the global gradient norm; 0: none
@@ -127,9 +128,12 @@ class Trainer {
   private:
     Trainer(const TrainerOptions& options, cluster::Cluster& cluster)
         : options_(options), cluster_(cluster) {}
+    Status PlanWithin();
     Status Plan();
+    Status PlanProgram();
     bool Overlaps() const;
-    Status CheckMemory();
+    uint64_t NeededBytes() const;
+    Status CheckMemory(uint64_t needed_bytes);
     Status RunPasses(const Batch& batch, bool evaluates);
     Status RunPass(const Batch& batch, const StagePass& which, backend::Pass pass);
     Result<StepReport> SumReport(const Batch& batch);

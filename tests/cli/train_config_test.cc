@@ -193,6 +193,45 @@ std::map<int64_t, double> Evaluations(const std::vector<json>& lines) {
     return losses;
 }
 
+// With less memory more is computed again; what is learnt is the same.
+TEST_F(TrainConfig, RecomputeIsChosenByMemory) {
+    const Words base = {"--json", "--dtype", "f32", "--steps", "2", "--micro-batch", "8"};
+    const auto run = [&](const Words& more, const std::string& mib) {
+        const Ran ran = RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base +
+                                    more,
+                                {"WEFT_MEMORY_MIB=" + mib});
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        std::vector<json> lines;
+        std::istringstream out(ran.out);
+        for (std::string line; std::getline(out, line);) lines.push_back(json::parse(line));
+        return lines;
+    };
+    // What the model needs, with the words of the error where it is not there.
+    const auto needed = [&](const char* recompute) {
+        const Ran ran = RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base +
+                                    Words{"--recompute", recompute},
+                                {"WEFT_MEMORY_MIB=1"});
+        EXPECT_NE(ran.status, 0);
+        const size_t at = ran.out.find("rank 0: ");
+        EXPECT_NE(at, std::string::npos) << ran.out << ran.err;
+        return std::stoi(ran.out.substr(at + 8));
+    };
+    const int none = needed("none"), selective = needed("selective"), full = needed("full");
+    ASSERT_GT(none, selective + 1);
+    ASSERT_GT(selective, full + 1);
+    const auto expected = run({"--recompute", "none"}, "");
+    ASSERT_EQ(expected.size(), 3u);
+    EXPECT_EQ(expected.back().at("recompute"), "none");
+    for (const auto& [mib, recompute] : {std::pair{none + 1, "none"},
+                                         {selective + 1, "selective"},
+                                         {full + 1, "full"}}) {
+        const auto lines = run({}, std::to_string(mib));
+        ASSERT_EQ(lines.size(), 3u);
+        EXPECT_EQ(lines.back().at("recompute"), recompute) << mib;
+        EXPECT_EQ(lines[1].at("loss"), expected[1].at("loss"));
+    }
+}
+
 TEST_F(TrainConfig, TheTestPartIsEvaluated) {
     const Words base = {"--test-split", "0.3", "--dtype", "f32", "--lr", "1e-3", "--no-pack"};
     const std::string out = dir_ / "out";

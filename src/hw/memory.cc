@@ -1,0 +1,111 @@
+#include "hw/memory.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
+
+#include "hw/cpu.h"
+
+namespace weft {
+namespace {
+
+// The number behind `key` in a file of lines "key number"; none where either is missing.
+std::optional<uint64_t> NumberOf(const std::string& path, std::string_view key) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+        if (!line.starts_with(key)) continue;
+        const char* const digits = line.c_str() + key.size();
+        char* end = nullptr;
+        const uint64_t number = std::strtoull(digits, &end, 10);
+        if (end != digits) return number;
+    }
+    return {};
+}
+
+// The files of one version's groups.
+struct Names {
+    const char *limit, *used, *cached;
+};
+constexpr Names kVersion2{"memory.max", "memory.current", "inactive_file "};
+constexpr Names kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
+// Version 1 says "no limit" as the largest number of pages.
+constexpr uint64_t kNoLimit = uint64_t{1} << 60;
+
+std::optional<uint64_t> LeftIn(const std::string& folder, const Names& names) {
+    const auto limit = NumberOf(folder + "/" + names.limit, "");  // ("max" is no number)
+    const auto used = NumberOf(folder + "/" + names.used, "");
+    if (!limit || !used || *limit >= kNoLimit) return {};
+    const uint64_t cached = NumberOf(folder + "/memory.stat", names.cached).value_or(0);
+    const uint64_t kept = *used - std::min(*used, cached);
+    return *limit - std::min(*limit, kept);
+}
+
+// Of a group and all above it.
+std::optional<uint64_t> LeftAlong(const std::string& root, std::string path, const Names& names) {
+    std::optional<uint64_t> least;
+    while (true) {
+        const auto left = LeftIn(root + path, names);
+        if (left) least = std::min(least.value_or(*left), *left);
+        const size_t slash = path.rfind('/');
+        if (slash == std::string::npos) return least;
+        path.resize(slash);
+    }
+}
+
+bool HasMemory(std::string_view controllers) {
+    while (!controllers.empty()) {
+        const size_t comma = std::min(controllers.find(','), controllers.size());
+        if (controllers.substr(0, comma) == "memory") return true;
+        controllers.remove_prefix(std::min(comma + 1, controllers.size()));
+    }
+    return false;
+}
+
+}  // namespace
+
+uint64_t ResidentBytes() {
+    return NumberOf("/proc/self/status", "VmRSS:").value_or(0) * 1024;
+}
+
+std::optional<uint64_t> ControlGroupBytesLeft(const std::string& groups,
+                                              const std::string& membership) {
+    std::optional<uint64_t> least;
+    std::ifstream file(membership);
+    for (std::string line; std::getline(file, line);) {  // "4:memory:/path", version 2: "0::/path"
+        const size_t first = line.find(':');
+        const size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
+        if (second == line.npos) continue;
+        const std::string controllers = line.substr(first + 1, second - first - 1);
+        const std::string path = line.substr(second + 1);
+        std::optional<uint64_t> left;
+        if (controllers.empty()) {
+            left = LeftAlong(groups, path, kVersion2);
+            const auto beside = LeftAlong(groups + "/unified", path, kVersion2);
+            if (beside) left = std::min(left.value_or(*beside), *beside);
+        } else if (HasMemory(controllers)) {
+            left = LeftAlong(groups + "/memory", path, kVersion1);
+        }
+        if (left) least = std::min(least.value_or(*left), *left);
+    }
+    return least;
+}
+
+// The least of what is available to all, of what control groups leave, and of WEFT_MEMORY_MIB, for
+// machines that others use, too.
+uint64_t AvailableMemoryBytes() {
+    auto least = NumberOf("/proc/meminfo", "MemAvailable:");
+    if (least) *least *= 1024;
+    const auto lower = [&](std::optional<uint64_t> bytes) {
+        if (bytes) least = std::min(least.value_or(*bytes), *bytes);
+    };
+    lower(ControlGroupBytesLeft("/sys/fs/cgroup", "/proc/self/cgroup"));
+    if (const char* wish = std::getenv("WEFT_MEMORY_MIB"); wish != nullptr) {
+        char* end = nullptr;
+        const uint64_t mib = std::strtoull(wish, &end, 10);
+        if (end != wish && *end == '\0') lower(mib << 20);
+    }
+    return least.value_or(0);
+}
+
+}  // namespace weft

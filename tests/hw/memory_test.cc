@@ -1,0 +1,73 @@
+// What limits the memory of a process.
+#include "hw/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "hw/cpu.h"
+#include "support/temp_dir.h"
+
+namespace weft {
+namespace {
+
+class Groups : public testing::Test {
+  protected:
+    // Of a group's file.
+    void Put(const std::string& path, const std::string& text) {
+        const std::filesystem::path file = dir_ / path;
+        std::filesystem::create_directories(file.parent_path());
+        std::ofstream(file) << text << "\n";
+    }
+    std::optional<uint64_t> Left(const std::string& membership) {
+        Put("membership", membership);
+        return ControlGroupBytesLeft(dir_ / "groups", dir_ / "membership");
+    }
+    test::TempDir dir_;
+};
+
+TEST_F(Groups, TheTightestOfAllAboveCounts) {
+    Put("groups/memory.max", "9000");
+    Put("groups/memory.current", "1000");
+    Put("groups/job/memory.max", "5000");
+    Put("groups/job/memory.current", "700");
+    Put("groups/job/memory.stat", "anon 300\ninactive_file 400\nactive_file 5");
+    Put("groups/job/step/memory.max", "max");
+    Put("groups/job/step/memory.current", "600");
+    EXPECT_EQ(Left("0::/job/step"), 4700u);
+    EXPECT_EQ(Left("0::/job"), 4700u);
+    EXPECT_EQ(Left("0::/"), 8000u);
+    EXPECT_EQ(Left("0::/another"), 8000u);
+}
+
+TEST_F(Groups, TheFirstVersionToo) {
+    Put("groups/memory/slurm/memory.limit_in_bytes", "2000");
+    Put("groups/memory/slurm/memory.usage_in_bytes", "2500");
+    Put("groups/memory/slurm/memory.stat", "cache 900\ntotal_inactive_file 900");
+    EXPECT_EQ(Left("7:cpu,cpuacct:/\n4:memory:/slurm\n0::/"), 400u);
+    Put("groups/memory/slurm/memory.stat", "total_inactive_file 0");
+    EXPECT_EQ(Left("4:hugetlb,memory:/slurm"), 0u) << "more is used than allowed";
+    EXPECT_FALSE(Left("4:memoryless:/slurm"));
+    Put("groups/memory/slurm/memory.limit_in_bytes", "9223372036854771712");
+    EXPECT_FALSE(Left("4:memory:/slurm"));
+}
+
+TEST_F(Groups, NothingToReadIsNoLimit) {
+    EXPECT_FALSE(ControlGroupBytesLeft(dir_ / "none", dir_ / "neither"));
+    EXPECT_FALSE(Left("what\n::\n0:"));
+}
+
+TEST(Memory, AWishLowersWhatIsAvailable) {
+    const uint64_t all = AvailableMemoryBytes();
+    EXPECT_GT(all, uint64_t{64} << 20);
+    ::setenv("WEFT_MEMORY_MIB", "17", 1);
+    EXPECT_EQ(AvailableMemoryBytes(), uint64_t{17} << 20);
+    ::setenv("WEFT_MEMORY_MIB", "many", 1);
+    EXPECT_GT(AvailableMemoryBytes(), uint64_t{64} << 20);
+    ::unsetenv("WEFT_MEMORY_MIB");
+}
+
+}  // namespace
+}  // namespace weft
