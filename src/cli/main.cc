@@ -106,8 +106,8 @@ int Main(std::vector<std::string> words) {
                     wants_json);
     } catch (const std::bad_alloc&) {
         return Fail(MakeError(ErrorCode::kOutOfMemory,
-                              "there is no more memory to be had: see 'ulimit -d -v', the limits of "
-                              "the container, or take more ranks"),
+                              "there is no more memory to be had: see 'ulimit -d -v', the limits "
+                              "of the container, or take more ranks"),
                     wants_json);
     }
     if (version) {
