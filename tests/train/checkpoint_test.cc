@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "checkpoint_case.h"
 #include "support/tiny_gguf.h"
@@ -140,6 +141,39 @@ TEST(Checkpoint, TheLastOnesAreKept) {
     EXPECT_EQ(std::distance(begin(files), end(files)), 3) << "the earlier save's files are there";
     ASSERT_TRUE(job.Save(21, TwoRanks(), 1).ok());
     EXPECT_EQ(StepsIn(dir.path()), (std::vector<std::string>{"another-folder", "step-00000021"}));
+}
+
+// By several threads, of which any may meet what is wrong.
+TEST(Checkpoint, ALargeOneIsReadInParts) {
+    const test::TempDir dir;
+    const Array array{"weight", "wide", 3001, 3003, SafeType::kF32};
+    Region low = Region::Whole(array), high = low;
+    low.end = high.begin = 4'000'001;
+    SavingJob job(dir.path());
+    ASSERT_TRUE(job.Save(7, {{{array, low}}, {{array, high}}}).ok());
+    const auto checkpoint = Checkpoint::Open(StepFolder(dir.path(), 7));
+    ASSERT_TRUE(checkpoint.ok());
+    for (Region region : {Region::Whole(array), Region{1, 2999, 2, 2800, 100, 8'000'000}}) {
+        std::vector<float> got(static_cast<size_t>(region.elements()), -1);
+        ASSERT_TRUE(checkpoint->Read("weight", "wide", region, got).ok());
+        EXPECT_TRUE(got == Values(array, 7, region));
+    }
+    for (const auto& file : checkpoint->manifest().files) {
+        const std::string path = StepFolder(dir.path(), 7) + "/" + file.name;
+        std::fstream damaged(path, std::ios::in | std::ios::out | std::ios::binary);
+        damaged.seekg(static_cast<std::streamoff>(file.bytes) - 5);
+        const auto was = static_cast<char>(damaged.get());
+        damaged.seekp(static_cast<std::streamoff>(file.bytes) - 5);
+        damaged.put(static_cast<char>(was ^ 1));
+        damaged.close();
+        std::vector<float> got(static_cast<size_t>(array.rows * array.cols));
+        const Status read = checkpoint->Read("weight", "wide", Region::Whole(array), got);
+        ASSERT_FALSE(read.ok());
+        EXPECT_NE(read.error().message.find(path), std::string::npos) << read.error().message;
+        damaged.open(path, std::ios::in | std::ios::out | std::ios::binary);
+        damaged.seekp(static_cast<std::streamoff>(file.bytes) - 5);
+        damaged.put(was);
+    }
 }
 
 // The weights of the checkpoint, the rest of the model's file.

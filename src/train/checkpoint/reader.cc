@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <tuple>
 
 #include "base/crc32c.h"
@@ -15,6 +16,9 @@ namespace fs = std::filesystem;
 
 // So much of a file is asked for at once.
 constexpr uint64_t kWindowBytes = 64 << 20;
+// A large region is read in parts of at least so much, by so many threads: a disk that answers many
+// requests at a time is asked, copied from and checked by all of them.
+constexpr int64_t kPartBytes = 8 << 20, kMostReaders = 4;
 
 constexpr char kAdvice[] = "Resume from another checkpoint (--resume FOLDER)";
 
@@ -201,7 +205,37 @@ Status Checkpoint::Read(const Array& array, const Region& region, std::span<std:
             array.Name(), stored.rows, stored.cols, formats::hf::SafeTypeName(stored.type),
             array.rows, array.cols, formats::hf::SafeTypeName(array.type));
     }
-    for (const Held& held : found->second.pieces) {
+    return ReadByParts(found->second, region, out);
+}
+
+Status Checkpoint::ReadByParts(const Entry& entry, const Region& region,
+                               std::span<std::byte> out) const {
+    const auto bytes = static_cast<int64_t>(out.size());
+    const int64_t parts = std::clamp<int64_t>(bytes / kPartBytes, 1, kMostReaders);
+    const int64_t element = bytes / region.elements();
+    std::vector<Status> statuses(static_cast<size_t>(parts));
+    const auto read = [&](int64_t part) {
+        Region own = region;
+        own.begin = region.begin + region.elements() * part / parts;
+        own.end = region.begin + region.elements() * (part + 1) / parts;
+        const std::span<std::byte> to =
+            out.subspan(static_cast<size_t>((own.begin - region.begin) * element),
+                        static_cast<size_t>(own.elements() * element));
+        statuses[static_cast<size_t>(part)] = ReadPart(entry, own, to);
+    };
+    {
+        std::vector<std::jthread> readers;
+        for (int64_t part = 1; part < parts; ++part) readers.emplace_back(read, part);
+        read(0);
+    }
+    for (Status& status : statuses) WEFT_TRY(std::move(status));
+    return {};
+}
+
+Status Checkpoint::ReadPart(const Entry& entry, const Region& region,
+                            std::span<std::byte> out) const {
+    const uint64_t element = formats::hf::SafeTypeBytes(entry.array.type);
+    for (const Held& held : entry.pieces) {
         uint64_t end = 0;
         ForEachRun(region, held.piece.region, [&](int64_t, int64_t from, int64_t count) {
             end = static_cast<uint64_t>(from + count) * element;

@@ -54,6 +54,8 @@ class Checkpoint {
 
     Status OpenFile(const CheckpointFile& listed);
     void DropCopies();
+    Status ReadByParts(const Entry& entry, const Region& region, std::span<std::byte> out) const;
+    Status ReadPart(const Entry& entry, const Region& region, std::span<std::byte> out) const;
     Status CheckComplete() const;
 
     std::string folder_;
