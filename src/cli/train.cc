@@ -47,7 +47,7 @@ struct TrainFlags {
     std::string output, schedule = "constant", optimizer = "adamw", dtype = "bf16";
     train::ExportWords save;
     std::vector<double> betas = {0.9, 0.999};
-    std::string ds_config;
+    std::string ds_config, sample_file;
     train::DsTelling telling;
     const CLI::App* command = nullptr;  // which flags were given
 };
@@ -135,11 +135,16 @@ class Teller final : public train::TrainListener {
         } else {
             PrintLine(line);
         }
+        for (const train::SampleText& sample : line.samples) TellSample(line.step, sample);
         if (!log_ || !log_status_.ok()) return;
         const double values[] = {line.loss,           line.grad_norm,
                                  line.learning_rate,  static_cast<double>(line.tokens),
                                  line.tokens_per_s(), line.eval_loss.value_or(NAN)};
         log_status_ = log_->Add(line.step, std::span(values).first(Evaluates() ? 6 : 5));
+        for (size_t i = 0; i < line.samples.size() && log_status_.ok(); ++i) {
+            const train::SampleText& sample = line.samples[i];
+            log_status_ = log_->AddSample(line.step, i, sample.prompt, sample.text);
+        }
     }
 
     double peak_flops_s() const { return peak_flops_s_; }
@@ -176,6 +181,25 @@ class Teller final : public train::TrainListener {
         } else {
             fmt::print(stderr, "config: {}\n", config.dump());
         }
+    }
+
+    // A line of the terminal for each of the text's, whatever the model says.
+    void TellSample(int64_t step, const train::SampleText& sample) const {
+        if (flags_.common.json) {
+            PrintJson({{"step", step},
+                       {"sample", {{"prompt", sample.prompt}, {"text", sample.text}}}});
+            return;
+        }
+        std::string shown = "  > ";
+        for (const char c : sample.prompt + "|" + sample.text) {
+            const auto byte = static_cast<unsigned char>(c);
+            if (c == '\n') {
+                shown += "\n    ";
+            } else if (byte >= 0x20 && byte != 0x7f) {
+                shown += c;
+            }
+        }
+        fmt::print(stderr, "{}\n", shown);
     }
 
     // What experts have beside those that a position is multiplied by.
@@ -217,7 +241,8 @@ class Teller final : public train::TrainListener {
         elapsed_s_ += line.seconds;
         ++told_;
         const bool due = line.step % flags_.telling.print_every == 0 || line.step == line.steps;
-        if (!due && !line.eval_loss) return;
+        const bool alone = !line.eval_loss && line.samples.empty();  // the next line covers it
+        if (!due && alone) return;
         const double left =
             elapsed_s_ / static_cast<double>(told_) * static_cast<double>(line.steps - line.step);
         const std::string aux =
@@ -230,7 +255,7 @@ class Teller final : public train::TrainListener {
                    live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, aux, line.grad_norm,
                    line.learning_rate, line.tokens_per_s(), FlopsOf(line) * 1e-9,
                    100 * FlopsOf(line) / peak_flops_s_, BytesText(ResidentBytes()), left, eval,
-                   live_ && !line.eval_loss ? "" : "\n");
+                   live_ && alone ? "" : "\n");
         std::fflush(stderr);
     }
 
@@ -280,6 +305,10 @@ Status ResolveTrain(TrainFlags& flags) {
         WEFT_TRY(ResolveDs(*flags.command, flags.ds_config, cluster::RanksOf(flags.common.cluster),
                            flags.job, flags.save, flags.telling));
     }
+    if (!flags.sample_file.empty()) {
+        WEFT_ASSIGN(const std::vector<std::string> prompts, train::ReadPrompts(flags.sample_file));
+        std::ranges::copy(prompts, std::back_inserter(flags.job.sample.prompts));
+    }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
     flags.job.save.folder = flags.output;
     return train::CheckTrainJob(flags.job);
@@ -310,6 +339,7 @@ Status Train(TrainFlags& flags) {
             json["eval_loss"] = *summary.eval_loss;
             json["eval_s"] = summary.eval_s;
         }
+        if (summary.sample_s > 0) json["sample_s"] = summary.sample_s;
         PrintJson(json);
     } else {
         const uint64_t most = *std::ranges::max_element(summary.peak_rss_bytes);
@@ -394,6 +424,24 @@ void AddOptimizerFlags(CLI::App& app, TrainFlags& flags) {
                  "Adafactor: the rate is times the root mean square of each tensor");
     app.add_flag("--relative-step", update.relative_step,
                  "Adafactor: the rate is min(0.01, 1 / sqrt(step)), whatever --lr is");
+}
+
+void AddSampleFlags(CLI::App& app, TrainFlags& flags) {
+    train::SampleWords& sample = flags.job.sample;
+    app.add_option("--sample", sample.prompts,
+                   "A prompt that the model in training goes on with, told beside the losses; may "
+                   "be given several times")
+        ->allow_extra_args(false);
+    app.add_option("--sample-file", flags.sample_file,
+                   "A file of such prompts, one a line (or JSON strings)");
+    app.add_option("--sample-every", sample.every,
+                   "Updates from one sample to the next, and one at the end (0: after each "
+                   "evaluation, or epoch)")
+        ->capture_default_str();
+    app.add_option("--sample-tokens", sample.tokens, "Most tokens of a sample")
+        ->capture_default_str();
+    app.add_option("--sample-temperature", sample.temperature, "Of samples (0: greedy)")
+        ->capture_default_str();
 }
 
 void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
@@ -496,6 +544,7 @@ void AddTrain(CLI::App& app, int& status) {
     AddDataFlags(*command, flags->job.data);
     AddResultFlags(*command, *flags);
     AddTrainingFlags(*command, *flags);
+    AddSampleFlags(*command, *flags);
     AddRankFlags(*command, flags->common);
     command
         ->add_option("--transport", flags->common.cluster.transport,

@@ -123,6 +123,7 @@ class Run {
         WEFT_ASSIGN(auto source, OpenSource(t));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
+        WEFT_TRY(MakeSampler(hyper, data));
         WEFT_ASSIGN(const int64_t steps, CountSteps(job_, cluster_, layout, data));
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
         WEFT_TRY(CheckSchedule(job_.schedule));
@@ -164,6 +165,19 @@ class Run {
         std::vector<double> peaks;
         WEFT_TRY(AllGather(cluster_, "peak", trainer.MeasurePeak(), peaks));
         return std::accumulate(peaks.begin(), peaks.end(), 0.0);
+    }
+
+    Status MakeSampler(const model::Hyper& hyper, const OpenedData& data) {
+        if (job_.sample.prompts.empty()) return {};
+        if (data.tokenizer == nullptr) {
+            return MakeError(ErrorCode::kUsage,
+                             "--sample with --data {}: random tokens have no tokenizer to read "
+                             "prompts with",
+                             job_.data.data);
+        }
+        WEFT_ASSIGN(sampler_, TextSampler::Make(job_.sample, *data.tokenizer, hyper.vocab,
+                                                job_.trainer.sequence, job_.data.seed));
+        return {};
     }
 
     // That there is something to evaluate on is known before training begins.
@@ -314,6 +328,7 @@ class Run {
             if (IsEvaluated(step, steps, ends_epoch)) {
                 WEFT_TRY(Evaluate(trainer, data, line));
             }
+            if (IsSampled(step, steps, ends_epoch)) WEFT_TRY(Sample(trainer, line));
             if (listener_ != nullptr) listener_->OnStep(line);
             const int64_t every = job_.save.every;
             if (every > 0 && (step % every == 0 || step == steps)) {
@@ -341,6 +356,19 @@ class Run {
         return {};
     }
 
+    bool IsSampled(int64_t step, int64_t steps, bool ends_epoch) const {
+        if (!sampler_) return false;
+        if (job_.sample.every > 0) return step % job_.sample.every == 0 || step == steps;
+        return evaluates_ ? IsEvaluated(step, steps, ends_epoch) : step == steps || ends_epoch;
+    }
+
+    Status Sample(Trainer& trainer, StepLine& line) {
+        const int64_t begin_ns = NowNs();
+        WEFT_ASSIGN(line.samples, sampler_->Say(trainer));
+        summary_.sample_s += SecondsSince(begin_ns);
+        return {};
+    }
+
     TrainJob job_;
     cluster::Cluster& cluster_;
     TrainListener* listener_;
@@ -351,6 +379,7 @@ class Run {
     bool searched_ = false;  // for the one to begin with
     bool evaluates_ = false;
     RunMeter meter_;
+    std::optional<TextSampler> sampler_;
 };
 
 }  // namespace

@@ -25,6 +25,7 @@ struct StepLine {
     double seconds = 0;  // of this update, reading data included
     std::optional<double> eval_loss;  // over the test part, after this update
     std::optional<double> aux_loss;   // of experts (StepReport)
+    std::vector<SampleText> samples{};  // said after this update
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
@@ -37,6 +38,7 @@ struct TrainSummary {
     double epoch_s = 0;
     std::optional<double> eval_loss;  // the last
     double eval_s = 0;                // of all evaluations
+    double sample_s = 0;              // of all texts that were sampled
     // By rank: the most resident memory, and what it sent to other ranks in updates (payloads).
     std::vector<uint64_t> peak_rss_bytes, wire_bytes;
     std::vector<double> waited_s;  // by rank: for so long passes stood still for other ranks

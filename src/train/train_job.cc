@@ -86,6 +86,10 @@ void Fields(Job& job, const Visit& visit) {
     visit("epochs", job.epochs);
     visit("drop_last", job.drop_last);
     visit("eval_every", job.eval_every);
+    visit("sample_prompts", job.sample.prompts);
+    visit("sample_every", job.sample.every);
+    visit("sample_tokens", job.sample.tokens);
+    visit("sample_temperature", job.sample.temperature);
     visit("save_folder", job.save.folder);
     visit("save_every", job.save.every);
     visit("keep_last", job.save.keep);
@@ -102,6 +106,7 @@ Status CheckTrainJob(const TrainJob& job) {
                          "--test-split above 0: the share of the data to evaluate on",
                          job.eval_every);
     }
+    WEFT_TRY(CheckSampleWords(job.sample));
     if (job.trainer.lora.rank < 0) {
         return MakeError(ErrorCode::kUsage, "--lora {}: expected a rank of 1 or more",
                          job.trainer.lora.rank);

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "train/data/open.h"
+#include "train/sample.h"
 #include "train/saver.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
@@ -24,6 +25,7 @@ struct TrainJob {
     // Updates from one evaluation on the test part to the next, and one at the end; 0: after each
     // epoch. Without a test part: none.
     int64_t eval_every = 0;
+    SampleWords sample;
     SaveWords save;
 };
 

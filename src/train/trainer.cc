@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "cluster/memory_check.h"
 #include "engine/cpu_options.h"
@@ -354,6 +355,42 @@ Result<StepReport> Trainer::Evaluate(const Batch& batch) {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     WEFT_TRY(RunPasses(batch, true));
     return SumReport(batch);
+}
+
+Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const ChooseToken& choose) {
+    if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    const auto count = static_cast<int32_t>(tokens.size());
+    std::vector<int32_t> positions(tokens.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    const int32_t row = count - 1, target = 0;
+    const backend::StepSequence sequence{0, count, 0, {}};
+    backend::TrainingStep step;
+    step.number = optimizer_->steps();
+    step.tokens = tokens;
+    step.positions = positions;
+    step.sequences = {&sequence, 1};
+    step.output_rows = {&row, 1};
+    step.targets = {&target, 1};
+    step.pass = Pass::kPredict;
+    for (step.chunk = 0; step.chunk < layout_.chunks; ++step.chunk) {
+        if (groups_.stages != nullptr) groups_.stages->SetChunk(step.chunk);
+        WEFT_TRY(training_->Run(step, groups_.ForSteps()));
+    }
+    const int chooser = layout_.RankOf(layout_.pp() - 1, 0, 0);
+    Result<int32_t> chosen = -1;
+    if (layout_.rank == chooser) chosen = choose(training_->logits());
+    int32_t token = chosen.ok() ? *chosen : -1;
+    if (groups_.world != nullptr) {
+        net::OpTag tag;
+        tag.op = "token";
+        tag.step = optimizer_->steps();
+        WEFT_TRY(groups_.world->Broadcast(std::as_writable_bytes(std::span(&token, 1)), chooser,
+                                          tag));
+    }
+    if (!chosen.ok()) return chosen.error();
+    if (token >= 0) return token;
+    return MakeError(ErrorCode::kCorrupt, "rank {} found no token to go on with at step {}", chooser,
+                     optimizer_->steps());
 }
 
 // The same passes again, op by op: which op on which rank was the first?

@@ -101,6 +101,11 @@ class Trainer {
     Result<StepReport> Step(const Batch& batch, double learning_rate);
     // The loss of a batch, nothing learnt. Errors as Step's.
     Result<StepReport> Evaluate(const Batch& batch);
+    // The token behind `tokens` (at least one, at most a sequence): what `choose` makes of its
+    // logits [vocab] on the one rank that it is called on. All ranks call it alike and get the
+    // same. Errors: links', choose's.
+    using ChooseToken = std::function<Result<int32_t>(std::span<const float> logits)>;
+    Result<int32_t> NextToken(std::span<const int32_t> tokens, const ChooseToken& choose);
 
     const formats::ModelSource& source() const { return *source_; }
     const model::Hyper& hyper() const { return hyper_; }

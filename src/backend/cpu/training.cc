@@ -61,6 +61,10 @@ class CpuTraining final : public TrainingExecutable {
         if (chunk().output == program::kNoValue) return 0;
         return std::accumulate(losses_.begin(), losses_.begin() + outputs_, 0.0);
     }
+    std::span<const float> logits() const override {
+        return chunk().output == program::kNoValue ? std::span<const float>()
+                                                   : std::span(loss_buffers_.predicted);
+    }
     double side_loss() const override {
         return chunk().side_output == program::kNoValue ? 0 : experts_.balance;
     }
@@ -370,7 +374,8 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
     context_.groups = groups;
     ActivateSlot(step.slot);
     context_.step = step.number;
-    context_.evaluates = step.pass == Pass::kEvaluate;
+    context_.predicts = step.pass == Pass::kPredict;
+    context_.evaluates = step.pass == Pass::kEvaluate || context_.predicts;
     const program::Chunk& runs = chunk();
     first_op_ = step.pass == Pass::kBackward ? runs.backward_begin : runs.begin;
     const bool whole = step.pass == Pass::kBackward || step.pass == Pass::kBoth;

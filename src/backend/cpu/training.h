@@ -47,8 +47,8 @@ struct TrainingGroups {
 };
 
 // kForward keeps in the step's slot what a later kBackward of the slot needs; kEvaluate computes
-// losses, and nothing of gradients.
-enum class Pass { kBoth, kForward, kBackward, kEvaluate };
+// losses, and nothing of gradients; kPredict the logits of the first output row in their place.
+enum class Pass { kBoth, kForward, kBackward, kEvaluate, kPredict };
 
 // What one forward and backward pass works on. Sequences hold the rows that attend to each other,
 // from position 0 on (`position` and `pages` are not looked at); output_rows are the rows with a
@@ -92,6 +92,9 @@ class TrainingExecutable {
     // Sum over the rows of the losses of the last step but for kForward; 0 where another stage or
     // chunk has them.
     virtual double loss() const = 0;
+    // Of the last step, a kPredict: over the whole vocabulary, the same on all tensor ranks; empty
+    // where another stage or chunk has them.
+    virtual std::span<const float> logits() const = 0;
     // The side loss of the last step but for kBackward; 0 where there is none here.
     virtual double side_loss() const = 0;
     // Runs the step again, op by op, and says which op first wrote a number that is not finite:

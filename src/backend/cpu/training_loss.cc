@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -145,6 +146,29 @@ class Chunk {
         return {};
     }
 
+    // The first row's logits over all ranks' vocabulary.
+    Status Predict(LossBuffers& buffers) const {
+        const auto own = static_cast<size_t>(head_.vocab());
+        if (head_.attributes->cut == program::Cut::kNone) {
+            buffers.predicted.assign(context_.logits, context_.logits + own);
+            return {};
+        }
+        coll::Comm& tensor = *context_.groups.tensor;
+        net::OpTag tag;
+        tag.op = "logits";
+        tag.step = context_.step;
+        const auto ranks = static_cast<size_t>(tensor.size());
+        std::vector<size_t> counts(ranks), bytes(ranks, sizeof(size_t));
+        counts[static_cast<size_t>(tensor.rank())] = own;
+        WEFT_TRY(tensor.AllGather(std::as_writable_bytes(std::span(counts)), bytes, tag));
+        const auto first = static_cast<size_t>(head_.attributes->first_row);
+        buffers.predicted.resize(std::accumulate(counts.begin(), counts.end(), size_t{0}));
+        WEFT_CHECK(first + own <= buffers.predicted.size());
+        std::copy_n(context_.logits, own, buffers.predicted.data() + first);
+        for (size_t r = 0; r < ranks; ++r) bytes[r] = counts[r] * sizeof(float);
+        return tensor.AllGather(std::as_writable_bytes(std::span(buffers.predicted)), bytes, tag);
+    }
+
   private:
     TrainingOperand Block(int64_t b) const {
         TrainingOperand block = *head_.weight;
@@ -272,6 +296,9 @@ Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, con
             with_block(chunk, b);
             multiply(chunk.Logits(b));
             team.barrier();
+        }
+        if (context.predicts) {
+            return team.part == 0 ? chunk.Predict(*context.loss_buffers) : Status();
         }
         if (head.attributes->cut == program::Cut::kNone) {
             context.dense->loss(chunk.Loss(), team.part, team.parts);

@@ -16,8 +16,8 @@ int64_t WidenedRows(int64_t rows, int64_t row_bytes);
 int64_t LogitsBytes(const TrainingCall& call);
 int64_t LossScratchBytes(const TrainingCall& call, const TrainingContext& context);
 
-// linear_cross_entropy computes the losses where the context evaluates, and else nothing: its
-// gradient computes them on its way. Errors, on part 0: those of links.
+// linear_cross_entropy computes the losses (or logits) where the context evaluates, and else
+// nothing: its gradient computes them on its way. Errors, on part 0: those of links.
 Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, const OpTeam& team);
 
 }  // namespace weft::backend

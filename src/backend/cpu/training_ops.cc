@@ -265,6 +265,11 @@ struct Doer {
     // The gradient takes the logits' place at once, where the rows are in the cache; nothing else
     // reads them.
     void operator()(const program::SoftmaxCrossEntropy&) const {
+        if (context.predicts) {
+            const float* row = in(0).floats();
+            if (part == 0) context.loss_buffers->predicted.assign(row, row + in(0).cols);
+            return;
+        }
         dense::LossArgs args;
         args.logits = in(0).floats();
         args.logits_stride = args.cols = in(0).cols;

@@ -57,6 +57,7 @@ struct ExpertBuffers;  // training_experts.h
 struct LossBuffers {
     std::vector<int32_t> zeros;
     std::vector<float> firsts, scales, stats;
+    std::vector<float> predicted;  // logits of one row over the whole vocabulary
     bool failed = false;
 };
 
@@ -71,6 +72,7 @@ struct TrainingContext {
     TrainingGroups groups;
     int64_t step = 0;
     bool evaluates = false;  // no gradients follow
+    bool predicts = false;   // and logits are wanted in place of losses
     float loss_gradient = 1;
     float* losses = nullptr;  // of each output row
     float* logits = nullptr;  // of a chunk (training_loss.h)

@@ -190,6 +190,18 @@ Status TrainLog::AddText(int64_t step, std::string_view name, std::string_view t
     return {};
 }
 
+Status TrainLog::AddSample(int64_t step, size_t number, std::string_view prompt,
+                           std::string_view text) {
+    if (!options_.jsonl.empty()) {
+        const Json row = {{"step", step}, {"sample", {{"prompt", prompt}, {"text", text}}}};
+        WEFT_TRY(Append(options_.jsonl,
+                        row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"));
+    }
+    if (!events_) return {};
+    return events_->AddText(fmt::format("sample/{}", number), step,
+                            std::string(prompt) + std::string(text));
+}
+
 namespace {
 
 class SeriesReader {
@@ -269,7 +281,7 @@ class SeriesReader {
     Status JsonRow(std::string_view line) {
         const Json row = Json::parse(line.begin(), line.end(), nullptr, false);
         if (!row.is_object()) return Broken("not a JSON object");
-        if (row.contains("text")) return {};
+        if (row.contains("text") || row.contains("sample")) return {};
         const auto step = row.find("step");
         if (step == row.end() || !step->is_number()) return Broken("no 'step'");
         WEFT_TRY(Row(StepOf(step->get<double>())));

@@ -40,6 +40,9 @@ class TrainLog {
     Status Add(int64_t step, std::span<const double> values);
     // Into TensorBoard and JSON lines ({"step", "name", "text"}).
     Status AddText(int64_t step, std::string_view name, std::string_view text);
+    // What a model said: TensorBoard's text "sample/NUMBER", the prompt and the text behind it, and
+    // {"step", "sample": {"prompt", "text"}}.
+    Status AddSample(int64_t step, size_t number, std::string_view prompt, std::string_view text);
 
   private:
     explicit TrainLog(TrainLogOptions options) : options_(std::move(options)) {}

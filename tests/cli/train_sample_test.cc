@@ -1,0 +1,206 @@
+// weft train --sample: what a model in training says is what weft run says of the same weights, on
+// any layout, and is told on the terminal, in --json and to TensorBoard.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+class TrainSample : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::ofstream data(data_);
+        for (int i = 0; i < 24; ++i) {
+            const std::string letter(1, static_cast<char>('a' + i % 7));
+            data << json{{"question", "which " + letter},
+                         {"context", "it is " + letter + letter},
+                         {"answer", letter + " and " + letter}}
+                 << "\n";
+        }
+        Write(false);
+    }
+    void Write(bool tied) const {
+        model::Hyper hyper = OddHyper();
+        hyper.layers = 5;
+        hyper.tied = tied;
+        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
+    }
+    Words Command(const Words& more) const {
+        return Words{"train", model_, "--data", data_, "--seq-len", "96", "--dtype", "f32", "-t",
+                     "1", "--lr", "1e-3"} +
+               more;
+    }
+    // What is said at each step: prompt and text.
+    using Samples = std::map<int64_t, std::vector<std::pair<std::string, std::string>>>;
+    Samples SamplesOf(const Words& more) const {
+        const Ran ran = RunWeft(Command(Words{"--json"} + more));
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        Samples samples;
+        std::istringstream out(ran.out);
+        for (std::string line; std::getline(out, line);) {
+            const json parsed = json::parse(line);
+            if (!parsed.contains("sample")) continue;
+            const json& sample = parsed.at("sample");
+            samples[parsed.at("step")].emplace_back(sample.at("prompt"), sample.at("text"));
+        }
+        return samples;
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
+    const Words prompts_ = {"--sample", "it is aa\nwhich a\n", "--sample", "which", "--steps", "6",
+                            "--sample-every", "3", "--sample-tokens", "12"};
+};
+
+TEST_F(TrainSample, TheTextIsThatOfTheModelThatIsWritten) {
+    const std::string out = dir_ / "out";
+    const Samples samples = SamplesOf(prompts_ + Words{"--micro-batch", "4", "--output-dir", out,
+                                                       "--save-type", "F32"});
+    ASSERT_EQ(samples.size(), 2u);
+    ASSERT_TRUE(samples.contains(3) && samples.contains(6));
+    EXPECT_NE(samples.at(3), samples.at(6)) << "nothing was learnt in between";
+    for (const auto& [prompt, text] : samples.at(6)) {
+        const Ran ran = RunWeft({"run", out + "/model.gguf", "-p", prompt, "-n", "12", "-t", "1",
+                                 "--kv", "f32", "--json"});
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        EXPECT_EQ(json::parse(ran.out).at("text").get<std::string>(), text);
+        EXPECT_FALSE(text.empty());
+    }
+}
+
+TEST_F(TrainSample, AllLayoutsSayTheSame) {
+    for (const bool tied : {false, true}) {
+        Write(tied);
+        const Samples one = SamplesOf(prompts_ + Words{"--micro-batch", "4"});
+        ASSERT_EQ(one.size(), 2u);
+        const Words layouts[] = {
+            {"--local", "2", "--micro-batch", "4", "--tp", "2"},
+            {"--local", "3", "--micro-batch", "4", "--tp", "3", "--sequence-parallel", "on"},
+            {"--local", "2", "--micro-batch", "2", "--zero", "3"},
+            {"--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2"},
+            {"--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2",
+             "--virtual-stages", "2"},
+            {"--local", "4", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2", "--tp", "2"},
+            {"--local", "4", "--micro-batch", "1", "--grad-accum", "2", "--pp", "2", "--zero",
+             "3", "--overlap", "on"}};
+        for (const Words& layout : layouts) {
+            SCOPED_TRACE(testing::PrintToString(layout));
+            EXPECT_EQ(SamplesOf(prompts_ + layout), one);
+        }
+    }
+}
+
+TEST_F(TrainSample, AdaptersSayWhatTheyLearn) {
+    const Words lora = prompts_ + Words{"--lora", "4", "--lr", "1e-2", "--micro-batch", "4"};
+    const std::string out = dir_ / "adapter";
+    const Samples one = SamplesOf(lora + Words{"--output-dir", out});
+    ASSERT_EQ(one.size(), 2u);
+    EXPECT_NE(one.at(3), one.at(6));
+    EXPECT_EQ(SamplesOf(lora + Words{"--local", "2", "--tp", "2"}), one);
+    for (const auto& [prompt, text] : one.at(6)) {
+        const Ran ran = RunWeft({"run", model_, "--lora", out, "-p", prompt, "-n", "12", "-t", "1",
+                                 "--kv", "f32", "--json"});
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        EXPECT_EQ(json::parse(ran.out).at("text").get<std::string>(), text);
+    }
+}
+
+// Learning is the same with samples as without, to the bit.
+TEST_F(TrainSample, NothingIsLearntFromSamples) {
+    const auto curve = [&](const Words& more) {
+        const Ran ran = RunWeft(Command(Words{"--json", "--steps", "6", "--micro-batch", "2",
+                                              "--local", "2"} +
+                                        more));
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        std::vector<double> losses;
+        std::istringstream out(ran.out);
+        for (std::string line; std::getline(out, line);) {
+            const json parsed = json::parse(line);
+            if (parsed.contains("loss")) losses.push_back(parsed.at("loss"));
+        }
+        return losses;
+    };
+    const auto without = curve({});
+    ASSERT_EQ(without.size(), 6u);
+    EXPECT_EQ(curve({"--sample", "which", "--sample-every", "1", "--sample-tokens", "4"}), without);
+}
+
+// Drawn texts differ from the likeliest one, and are drawn alike each time.
+TEST_F(TrainSample, TextsMayBeDrawn) {
+    const Words hot = {"--micro-batch", "4", "--sample-temperature", "3"};
+    const Samples one = SamplesOf(prompts_ + hot);
+    EXPECT_NE(one, SamplesOf(prompts_ + Words{"--micro-batch", "4"}));
+    EXPECT_EQ(one, SamplesOf(prompts_ + hot));
+    EXPECT_EQ(one, SamplesOf(prompts_ + Words{"--sample-temperature", "3", "--local", "2",
+                                              "--micro-batch", "4", "--tp", "2"}));
+}
+
+// Without --sample-every: at each evaluation. Prompts of a file, on the terminal, in TensorBoard's
+// file, and no row of a plot is lost to them.
+TEST_F(TrainSample, AreToldEverywhere) {
+    std::ofstream(dir_ / "prompts") << "which b\n\n\"it is\\nwhich\"\n";
+    const std::string out = dir_ / "out";
+    const Words common = {"--sample-file", dir_ / "prompts", "--sample-tokens", "3", "--steps",
+                          "4", "--test-split", "0.2", "--eval-every", "2"};
+    const Samples samples = SamplesOf(common);
+    ASSERT_EQ(samples.size(), 2u);
+    ASSERT_EQ(samples.at(2).size(), 2u);
+    EXPECT_EQ(samples.at(4)[1].first, "it is\nwhich");
+
+    const Ran ran = RunWeft(Command(common + Words{"--output-dir", out}));
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.err.find("\n  > which b|"), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("\n  > it is\n    which|"), std::string::npos) << ran.err;
+    std::string events;
+    for (const auto& entry : fs::directory_iterator(out)) {
+        if (!entry.path().filename().string().starts_with("events.out")) continue;
+        std::ifstream file(entry.path(), std::ios::binary);
+        events.assign(std::istreambuf_iterator<char>(file), {});
+    }
+    EXPECT_NE(events.find("sample/0"), std::string::npos);
+    EXPECT_NE(events.find("it is\nwhich" + samples.at(4)[1].second), std::string::npos);
+
+    const Ran lines = RunWeft(Command(common + Words{"--json"}));
+    std::ofstream(dir_ / "log.jsonl") << lines.out.substr(0, lines.out.find("{\"done\""));
+    const Ran plot = RunWeft({"train", "plot", dir_ / "log.jsonl", "-o", dir_ / "o.svg", "--json"});
+    ASSERT_EQ(plot.status, 0) << plot.err;
+    EXPECT_EQ(json::parse(plot.out).at("rows"), 4);
+}
+
+TEST_F(TrainSample, ErrorsNameWhatIsWrong) {
+    std::ofstream(dir_ / "bad") << "fine\n\"not closed\n";
+    std::ofstream(dir_ / "none") << "\n";
+    const struct {
+        Words words;
+        const char* expected;
+    } cases[] = {{{"--sample", std::string(200, 'a')}, "--seq-len 96"},
+                 {{"--sample", "a", "--sample-tokens", "0"}, "--sample-tokens 0"},
+                 {{"--sample", "a", "--sample-every", "-1"}, "--sample-every -1"},
+                 {{"--sample", "a", "--sample-temperature", "-1"}, "--sample-temperature -1"},
+                 {{"--sample", "\xff"}, "no UTF-8"},
+                 {{"--sample-file", dir_ / "bad"}, "line 2"},
+                 {{"--sample-file", dir_ / "none"}, "a prompt a line"}};
+    for (const auto& test : cases) {
+        const Ran ran = RunWeft(Command(test.words));
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        EXPECT_NE(ran.err.find(test.expected), std::string::npos) << ran.err;
+    }
+    const Ran random = RunWeft({"train", model_, "--data", "synthetic:random-tokens:49:24",
+                                "--seq-len", "48", "--sample", "a"});
+    EXPECT_EQ(random.status, 2);
+    EXPECT_NE(random.err.find("no tokenizer"), std::string::npos) << random.err;
+}
+
+}  // namespace
+}  // namespace weft::support
