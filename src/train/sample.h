@@ -1,7 +1,7 @@
 // Texts that a model in training says, for people to read beside its losses.
 //
-// There is no KV cache in training: every token is a forward pass over the whole text so far, on all
-// ranks, with the weights as they are. N tokens behind a prompt of P cost what learning from
+// There is no KV cache in training: every token is a forward pass over the whole text so far, on
+// all ranks, with the weights as they are. N tokens behind a prompt of P cost what learning from
 // N (P + N / 2) / 3 positions does.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace weft::train {
 
 struct SampleWords {
     std::vector<std::string> prompts;
-    int64_t every = 0;       // updates from one time to the next; 0: whenever there is an evaluation
+    int64_t every = 0;       // updates from one time to the next; 0: at each evaluation
     int64_t tokens = 64;     // at most, of each text
     double temperature = 0;  // 0: the most likely token
 };

@@ -389,8 +389,8 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
     }
     if (!chosen.ok()) return chosen.error();
     if (token >= 0) return token;
-    return MakeError(ErrorCode::kCorrupt, "rank {} found no token to go on with at step {}", chooser,
-                     optimizer_->steps());
+    return MakeError(ErrorCode::kCorrupt, "rank {} found no token to go on with at step {}",
+                     chooser, optimizer_->steps());
 }
 
 // The same passes again, op by op: which op on which rank was the first?
