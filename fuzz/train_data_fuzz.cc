@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes as a file of training records, in every form, and as a training log.
-// Records are found, parsed, tokenized and packed; the sequences must hold what they promise.
+// libFuzzer target: any bytes as a file of training records, in every form. Records are found,
+// parsed, tokenized and packed; the sequences must hold what they promise.
 //     build-fuzz/fuzz/train_data_fuzz -max_total_time=60 -malloc_limit_mb=256
 //     fuzz/corpus/train_data
 #include <sys/mman.h>
@@ -10,7 +10,6 @@
 
 #include "support/tiny_vocabulary.h"
 #include "train/data/inspect.h"
-#include "train/log/train_plot.h"
 
 namespace {
 
@@ -56,8 +55,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     static const auto tokenizer = formats::Tokenizer::Make(formats::TinyBytePair()).value();
     static const formats::Chat chat = formats::Chat::Make("", *tokenizer).value();
     const std::string& path = file.Write(bytes, size);
-    const auto series = ReadTrainLog(path);
-    if (series.ok()) (void)TrainPlotSvg({&*series, 1}, {});
     const int prompt_type = size == 0 ? 0 : bytes[size - 1] % kPromptTypes;
     const auto encoder = Encoder::Make(*tokenizer, &chat, prompt_type).value();
     DataOptions options;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "formats/hf/json.h"
 #include "model/hyper.h"
 #include "program/arena.h"
 #include "program/timeline.h"
@@ -346,11 +347,11 @@ class Estimator {
 }  // namespace
 
 Result<Machines> ReadMachines(const std::string& text, const std::string& where) {
-    const json object = json::parse(text, nullptr, false);
-    if (!object.is_object()) {
+    const auto object = formats::hf::ParseJson(text, where);
+    if (!object.ok() || !object->is_object()) {
         return MakeError(ErrorCode::kUsage, "{}: expected a JSON object", where);
     }
-    return MachinesReader(where).Read(object);
+    return MachinesReader(where).Read(*object);
 }
 
 namespace {

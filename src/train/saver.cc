@@ -83,7 +83,9 @@ Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind)
         if (!status.ok()) return;
         if (checkpoint.Find(kept.array.kind, kept.array.tensor) == nullptr) {
             const Json& state = checkpoint.manifest().state;
-            const std::string of = state.value("optimizer", std::string("another"));
+            const auto named = state.find("optimizer");  // (the end of what is no object)
+            const bool known = named != state.end() && named->is_string();
+            const std::string of = known ? named->get<std::string>() : "another kind";
             status = MakeError(ErrorCode::kUsage,
                                "{}: is of --optimizer {} and has no {}, which {} goes on from. "
                                "Resume with the optimizer that it is of",

@@ -182,6 +182,10 @@ TEST(Estimate, WhatCanNotBeIsSaid) {
         EXPECT_NE(machines.error().message.find(words), std::string::npos)
             << machines.error().message;
     }
+    // (No stack would hold a copy of this.)
+    const std::string deep =
+        R"({"hosts": 2, "between": )" + std::string(1 << 20, '[') + std::string(1 << 20, ']') + "}";
+    EXPECT_FALSE(ReadMachines(deep, "m.json").ok());
 }
 
 }  // namespace

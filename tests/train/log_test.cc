@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/crc32c.h"
+#include "formats/utf8.h"
 #include "train/data_case.h"
 #include "train/log/event_file.h"
 #include "train/log/train_plot.h"
@@ -176,6 +177,16 @@ TEST(TrainLog, AResumedRunGoesOnWhereItStopped) {
     EXPECT_EQ(Must(ReadTrainLog(options.csv)).steps.size(), 8u);
 }
 
+// What is left of a damaged file can be read.
+TEST(TrainLog, AResumedRunCutsBrokenRowsOff) {
+    const TempDir folder;
+    const TrainLogOptions options{.csv = folder / "t.csv", .columns = {"loss"}, .first_step = 9};
+    const std::string good = "step,loss\n0,4\n", text = good + "1,3,3\n2,2\n";
+    ASSERT_TRUE(WriteFile(options.csv, std::as_bytes(std::span(text))).ok());
+    ASSERT_TRUE(TrainLog::Open(options).ok());
+    EXPECT_EQ(Slurp(options.csv), good);
+}
+
 TEST(TrainLog, ReadsOthersLogsAndNamesBrokenLines) {
     const TempDir folder;
     const auto read = [&](std::string_view text) {
@@ -235,6 +246,31 @@ TEST(TrainPlot, DrawsAPanelAColumnAndALineARun) {
     ASSERT_FALSE(unknown.ok());
     EXPECT_NE(unknown.error().message.find("'loss' 'lr' 'odd'"), std::string::npos);
     EXPECT_FALSE(TrainPlotSvg(runs, {.columns = {}, .smooth = 1}).ok());
+}
+
+// Numbers at the ends of what a float64 holds, or too near each other for ticks between them.
+TEST(TrainPlot, AnyNumbersGiveAPlotOfNumbers) {
+    const std::vector<std::vector<double>> curves = {{-1.7e308, 1.7e308}, {-1e300, 1e300},
+                                                     {5e-324, 5e-324},    {0, 5e-324},
+                                                     {1, 1 + 2.3e-16},    {1e300, 1e300}};
+    for (const std::vector<double>& curve : curves) {
+        for (const int64_t step : {int64_t{0}, int64_t{9'000'000'000'000'000}}) {
+            const TrainSeries run{"run", {"loss"}, {step, step + 1}, {curve}};
+            const std::string svg = Must(TrainPlotSvg({&run, 1}, {.columns = {}, .smooth = 0.5}));
+            EXPECT_EQ(svg.find("nan"), svg.npos) << curve[0] << " to " << curve[1];
+            EXPECT_EQ(svg.find("inf"), svg.npos) << curve[0] << " to " << curve[1];
+            EXPECT_EQ(Count(svg, "<polyline"), std::abs(curve[0]) > 1e300 ? 0u : 2u);
+            EXPECT_GE(Count(svg, "<line "), 4u) << curve[0] << " to " << curve[1];
+            EXPECT_LE(Count(svg, "<line "), 20u) << curve[0] << " to " << curve[1];
+        }
+    }
+}
+
+TEST(TrainPlot, TextIsUtf8WhateverTheFilesIs) {
+    const TrainSeries run{"a\xff\xe2\x82z", {"l\xc3\xa9\x80\x01s"}, {1, 2}, {{1, 2}}};
+    const std::string svg = Must(TrainPlotSvg({&run, 1}, {.columns = run.columns, .smooth = 0}));
+    EXPECT_NE(svg.find(">l\xc3\xa9\xef\xbf\xbd s</text>"), svg.npos) << svg;
+    EXPECT_TRUE(formats::IsUtf8(svg));
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kMostBytes = 1ull << 30;
 constexpr size_t kMostColumns = 256;
 constexpr size_t kMostRows = 10'000'000;
+constexpr size_t kMostNumbers = size_t{1} << 27;  // rows times columns
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 Error Failed(const std::string& path, const char* what) {
@@ -84,9 +85,12 @@ std::optional<int64_t> StepOf(double value) {
     return static_cast<int64_t>(value);
 }
 
-// The step of a line of one of our files; none for head lines and broken ones.
-std::optional<int64_t> StepOfLine(std::string_view line, bool is_json) {
-    if (!is_json) return StepOf(NumberOf(line.substr(0, line.find(','))));
+// The step of a line of one of our files; none for broken ones. head: of a CSV file.
+std::optional<int64_t> StepOfLine(std::string_view line, std::string_view head) {
+    if (!head.empty()) {
+        const bool whole = std::ranges::count(line, ',') == std::ranges::count(head, ',');
+        return whole ? StepOf(NumberOf(line.substr(0, line.find(',')))) : std::nullopt;
+    }
     const Json row = Json::parse(line.begin(), line.end(), nullptr, false);
     if (!row.is_object()) return std::nullopt;
     const auto step = row.find("step");
@@ -96,7 +100,6 @@ std::optional<int64_t> StepOfLine(std::string_view line, bool is_json) {
 
 // Leaves of a file what comes before `first_step`, and no cut last line.
 Status CutOff(const std::string& path, std::string_view head, int64_t first_step) {
-    const bool is_json = head.empty();
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) return Append(path, head);
     WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostBytes));
@@ -112,7 +115,7 @@ Status CutOff(const std::string& path, std::string_view head, int64_t first_step
     while (kept < text.size()) {
         const size_t end = text.find('\n', kept);
         if (end == text.npos) break;
-        const auto step = StepOfLine(std::string_view(text).substr(kept, end - kept), is_json);
+        const auto step = StepOfLine(std::string_view(text).substr(kept, end - kept), head);
         if (!step || *step >= first_step) break;
         kept = end + 1;
     }
@@ -231,11 +234,14 @@ class SeriesReader {
         return MakeError(ErrorCode::kCorrupt, "{}: line {}: {}", series_.path, line_, what);
     }
 
+    Error TooMany() const { return Broken("more than 2^27 numbers, rows times columns"); }
+
     Result<size_t> Column(std::string_view name) {
         const auto found = std::ranges::find(series_.columns, name);
         const auto index = static_cast<size_t>(found - series_.columns.begin());
         if (found != series_.columns.end()) return index;
         if (series_.columns.size() >= kMostColumns) return Broken("more than 256 columns");
+        if (series_.steps.size() * (series_.columns.size() + 1) > kMostNumbers) return TooMany();
         series_.columns.emplace_back(name);
         series_.values.emplace_back(series_.steps.size(), kNone);
         return index;
@@ -249,6 +255,7 @@ class SeriesReader {
         series_.steps.resize(kept);
         for (auto& column : series_.values) column.resize(kept);
         if (kept >= kMostRows) return Broken("more than 10 million rows");
+        if ((kept + 1) * series_.columns.size() > kMostNumbers) return TooMany();
         series_.steps.push_back(*step);
         for (auto& column : series_.values) column.push_back(kNone);
         return {};

@@ -60,8 +60,8 @@ struct TrainSeries {
 };
 
 // A CSV file or JSON lines with a column "step", as above or of others' making. Hostile input: at
-// most 1 GiB, 256 columns and 10 million rows. A last line without its end is passed over. kCorrupt
-// names file and line.
+// most 1 GiB, 256 columns, 10 million rows and 2^27 numbers. A last line without its end is passed
+// over. kCorrupt names file and line.
 Result<TrainSeries> ReadTrainLog(const std::string& path);
 
 }  // namespace weft::train

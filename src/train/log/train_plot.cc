@@ -7,6 +7,8 @@
 #include <cmath>
 #include <utility>
 
+#include "formats/utf8.h"
+
 namespace weft::train {
 namespace {
 
@@ -17,12 +19,22 @@ constexpr size_t kMostPieces = 1000;
 constexpr std::array kColours{"#0b62a4", "#d1540f", "#2a8c4a", "#8e4ec6", "#b0851a", "#c2255c"};
 constexpr std::array kUsual{"loss", "eval_loss", "lr", "tokens_per_s", "grad_norm"};
 
+// Beyond these there is no room for what is computed with a value; not-a-number isn't drawn either.
+constexpr double kMostDrawn = 1e300, kLeastDrawn = 1e-300;
+
 using Point = std::pair<double, double>;
 
+// As text of XML, which takes no other bytes than those of UTF-8.
 std::string Escape(std::string_view text) {
     std::string out;
-    for (const char c : text) {
-        if (c == '<') {
+    for (size_t at = 0; at < text.size();) {
+        const size_t length = formats::CodePointLength(text, at);
+        const char c = text[at];
+        if (length == 0) {
+            out += "\xEF\xBF\xBD";
+        } else if (length > 1) {
+            out += text.substr(at, length);
+        } else if (c == '<') {
             out += "&lt;";
         } else if (c == '>') {
             out += "&gt;";
@@ -31,6 +43,7 @@ std::string Escape(std::string_view text) {
         } else {
             out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
         }
+        at += length > 0 ? length : formats::InvalidLength(text, at);
     }
     return out;
 }
@@ -40,8 +53,9 @@ struct Axis {
 
     // Round numbers around [from, to], some five steps apart.
     static Axis Around(double from, double to) {
-        if (!(to > from)) {
-            const double half = from == 0 ? 1 : std::abs(from) * 0.1;
+        // (Less than this apart they are one number but for rounding, and so would ticks be.)
+        if (!(to - from > std::max(std::abs(from), std::abs(to)) * 1e-12 + kLeastDrawn)) {
+            const double half = from == 0 ? 1 : std::abs(from) * 0.1 + kLeastDrawn;
             from -= half;
             to += half;
         }
@@ -73,7 +87,7 @@ std::vector<Point> PointsOf(const TrainSeries& run, const std::string& column) {
     if (found == run.columns.end()) return points;
     const auto& values = run.values[static_cast<size_t>(found - run.columns.begin())];
     for (size_t i = 0; i < run.steps.size(); ++i) {
-        if (std::isfinite(values[i])) {
+        if (std::abs(values[i]) <= kMostDrawn) {
             points.emplace_back(static_cast<double>(run.steps[i]), values[i]);
         }
     }

@@ -1,0 +1,103 @@
+// libFuzzer target: any bytes as a LoRA adapter: up to the first line's end adapter_config.json,
+// then adapter_model.safetensors. Whatever is accepted must be readable beside the model, merged
+// into it, and as what training goes on from; and written again, it must be the same adapter.
+//     build-fuzz/fuzz/lora_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/lora
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "formats/hf/scratch.h"
+#include "formats/lora/adapted_source.h"
+#include "support/temp_dir.h"
+#include "train/lora/lora_source.h"
+#include "train/lora/merge.h"
+
+namespace {
+
+using namespace weft;
+using namespace weft::formats;
+
+constexpr std::string_view kModel =
+    R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 10, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 16, "tie_word_embeddings": true})";
+
+void Write(const std::string& path, std::span<const std::byte> bytes) {
+    WEFT_CHECK(WriteFile(path, bytes).ok());
+}
+
+std::unique_ptr<ModelSource> Model(const test::TempDir& dir) {
+    return std::move(hf::OpenScratch(dir.path(), 1)).value();
+}
+
+// Every row of what the source has beside the model, whole and cut.
+void ReadAll(const ModelSource& source) {
+    for (const TensorInfo& tensor : source.tensors()) {
+        WEFT_CHECK(source.FindTensor(tensor.name) == &tensor ||
+                   source.FindTensor(tensor.name)->bytes == tensor.bytes);
+        WEFT_CHECK(tensor.bytes ==
+                   static_cast<uint64_t>(tensor.rows * RowBytes(tensor.dtype, tensor.cols)));
+        std::vector<std::byte> whole(tensor.bytes);
+        WEFT_CHECK(
+            source.ReadRows(tensor, 0, tensor.rows, 0, tensor.cols, whole, nullptr).ok());
+        const int64_t row = tensor.rows / 2, col = tensor.cols / 2, cols = tensor.cols - col;
+        const auto row_bytes = static_cast<size_t>(RowBytes(tensor.dtype, tensor.cols));
+        std::vector<std::byte> part(static_cast<size_t>(RowBytes(tensor.dtype, cols)));
+        WEFT_CHECK(source.ReadRows(tensor, row, 1, col, cols, part, nullptr).ok());
+        const auto in_whole = std::span(whole).subspan(
+            static_cast<size_t>(row + 1) * row_bytes - part.size(), part.size());
+        WEFT_CHECK(std::ranges::equal(part, in_whole));
+    }
+    WEFT_CHECK(source.Fingerprint().ok());
+}
+
+void CheckWritten(const ModelSource& trained, const std::string& from, const std::string& to,
+                  const ModelSource& model) {
+    LoraWords words;
+    words.from = from;
+    const auto plan = PlanLora(model, words);
+    WEFT_CHECK(plan.ok() && !plan->targets.empty() && std::isfinite(plan->scale()));
+    WEFT_CHECK(WriteAdapter(trained, *plan, "model", to).ok());
+    words.from = to;
+    const auto again = PlanLora(model, words);
+    WEFT_CHECK(again.ok() && again->targets.size() == plan->targets.size());
+    WEFT_CHECK(again->words.rank == plan->words.rank && again->scale() == plan->scale());
+    WEFT_CHECK(AdapterFile::Open(*again).ok());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    static const test::TempDir model, adapter, written;
+    static const bool once = (Write(model / "config.json", std::as_bytes(std::span(kModel))), true);
+    (void)once;
+    const auto bytes = std::as_bytes(std::span(data, size));
+    const uint8_t* const end = std::find(data, data + size, '\n');
+    const auto config = bytes.first(static_cast<size_t>(end - data));
+    Write(adapter / "adapter_config.json", config);
+    Write(adapter / "adapter_model.safetensors",
+          bytes.subspan(std::min(config.size() + 1, size)));
+    const std::vector<NamedAdapter> named{{"one", adapter.path()}, {"two", adapter.path()}};
+    const auto adapted = AdaptedSource::Make(Model(model), named);
+    LoraWords words;
+    words.from = adapter.path();
+    const auto trained = train::LoraSource::Make(Model(model), words);
+    const auto merged = train::MergedSource::Make(Model(model), adapter.path());
+    WEFT_CHECK(adapted.ok() == trained.ok() && trained.ok() == merged.ok());
+    if (!adapted.ok()) {
+        WEFT_CHECK(!adapted.error().message.empty());
+        return 0;
+    }
+    ReadAll(**adapted);
+    WEFT_CHECK(FingerprintOfAdapters(**adapted).ok());
+    WEFT_CHECK(!AdaptersByTensor(**adapted).empty());
+    ReadAll(**trained);
+    ReadAll(**merged);
+    WEFT_CHECK((*merged)->merged() > 0);
+    CheckWritten(**trained, adapter.path(), written.path(), *Model(model));
+    return 0;
+}
