@@ -162,7 +162,8 @@ Status FrameReader::Begin(const FrameHeader& header) {
 // Takes note of `bytes` more of the payload, and raises the flag once it is whole.
 void FrameReader::Advance(size_t bytes) {
     payload_left_ -= bytes;
-    if (payload_left_ == 0 && !dropping_) flags_[frame_.flag] = frame_.value;
+    if (payload_left_ > 0 || dropping_) return;
+    __atomic_store_n(&flags_[frame_.flag], frame_.value, __ATOMIC_RELEASE);
 }
 
 }  // namespace weft::net

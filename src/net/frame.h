@@ -60,7 +60,10 @@ class FrameReader {
     // `bytes` have been read into the targets. After an error the reader takes nothing more.
     Status Consume(size_t bytes);
 
-    uint64_t flag(int index) const { return flags_[static_cast<size_t>(index)]; }
+    // Any thread: who sees a flag sees the bytes that it was raised for.
+    uint64_t flag(int index) const {
+        return __atomic_load_n(&flags_[static_cast<size_t>(index)], __ATOMIC_ACQUIRE);
+    }
     bool goodbye() const { return goodbye_; }
     uint64_t dropped_frames() const { return dropped_frames_; }
 

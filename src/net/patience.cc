@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "net/share.h"
+
 namespace weft::net {
 namespace {
 
@@ -30,10 +32,16 @@ constexpr int kLooksAfterEnd = 2;
 }  // namespace
 
 void BaseLink::SetEnd(LinkEnd end, std::string reason) {
-    if (end_ != LinkEnd::kOpen) return;
-    end_ = end;
+    const std::scoped_lock lock(ending_);
+    if (this->end() != LinkEnd::kOpen) return;
     end_ns_ = NowNs();
     reason_ = std::move(reason);
+    end_.store(end, std::memory_order_release);
+}
+
+void ShareAmongThreads(Fabric& fabric) {
+    auto* progress = dynamic_cast<Progress*>(fabric.state.get());
+    if (progress != nullptr) progress->SetShared();
 }
 
 void Progress::Add(BaseLink* link, Data data) {
@@ -76,8 +84,8 @@ const BaseLink* Progress::FirstDead() {
 }
 
 void Progress::SetCrowded(int64_t now_ns) {
-    crowded_ = true;
-    crowded_until_ns_ = now_ns + kCrowdedForNs;
+    crowded_until_ns_.store(now_ns + kCrowdedForNs, std::memory_order_relaxed);
+    crowded_.store(true, std::memory_order_relaxed);
 }
 
 Patience::Patience(Progress& progress, BaseLink& link, const OpTag& tag, const Deadline& deadline,

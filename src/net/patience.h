@@ -13,8 +13,10 @@
 // than cores do not starve each other.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,7 +35,7 @@ class BaseLink : public Link {
   public:
     explicit BaseLink(PeerName peer) : peer_(std::move(peer)) {}
     const PeerName& peer() const final { return peer_; }
-    LinkEnd end() const { return end_; }
+    LinkEnd end() const { return end_.load(std::memory_order_acquire); }
     int64_t end_ns() const { return end_ns_; }
     const std::string& reason() const { return reason_; }
     // Takes what has come in, without blocking, and notices a peer that is gone.
@@ -46,7 +48,8 @@ class BaseLink : public Link {
 
   private:
     PeerName peer_;
-    LinkEnd end_ = LinkEnd::kOpen;
+    std::mutex ending_;
+    std::atomic<LinkEnd> end_ = LinkEnd::kOpen;  // set behind time and reason
     int64_t end_ns_ = 0;
     std::string reason_;
 };
@@ -63,6 +66,9 @@ class Progress final : public FabricState {
     // Receives on every link that carries its data over a socket.
     void ReceiveAll();
     bool has_sockets() const { return !sockets_.empty(); }
+    // Whether several threads use the links (net/share.h).
+    bool shared() const { return shared_.load(std::memory_order_relaxed); }
+    void SetShared() { shared_.store(true, std::memory_order_relaxed); }
     // Sleeps until a socket of any link has data (or `writable`, if not -1, takes some), at most
     // `ms`.
     void SleepOnSockets(int writable, int64_t ms);
@@ -70,24 +76,28 @@ class Progress final : public FabricState {
     const BaseLink* FirstDead();
 
     // Other threads wanted our core lately: yield at once.
-    bool crowded() const { return crowded_; }
+    bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
     void SetCrowded(int64_t now_ns);
     // Whether our thread's count of context switches grew since last time.
     bool SwitchesChanged(int64_t switches) {
-        const int64_t before = std::exchange(switches_, switches);
+        const int64_t before = switches_.exchange(switches, std::memory_order_relaxed);
         return before >= 0 && before != switches;
     }
     // Call now and then: whether they still do must be found out anew.
-    void ForgetCrowd(int64_t now_ns) { crowded_ = crowded_ && now_ns < crowded_until_ns_; }
+    void ForgetCrowd(int64_t now_ns) {
+        if (crowded() && now_ns >= crowded_until_ns_.load(std::memory_order_relaxed)) {
+            crowded_.store(false, std::memory_order_relaxed);
+        }
+    }
 
   private:
     PeerMonitor* monitor_ = nullptr;
     std::vector<BaseLink*> links_;
     std::vector<BaseLink*> sockets_;  // whose data must be read
     std::vector<BaseLink*> wakers_;   // whose sockets end a sleep
-    bool crowded_ = false;
-    int64_t crowded_until_ns_ = 0;
-    int64_t switches_ = -1;  // -1: never asked
+    std::atomic<bool> shared_ = false, crowded_ = false;
+    std::atomic<int64_t> crowded_until_ns_ = 0;
+    std::atomic<int64_t> switches_ = -1;  // -1: never asked
 };
 
 enum class Stage { kSpin, kYield, kSleep };

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -100,6 +101,8 @@ class TcpLink final : public BaseLink {
 
     size_t least_expected_bytes() const override { return kLeastExpected; }
     void Expect(size_t offset, size_t bytes) override {
+        // (The bytes may have come in to another thread since the caller looked.)
+        if (progress_.shared()) return;
         reader_.Expect(offset, bytes);
         // In a decode step the weights have gone through the caches since the last message.
         if (bytes > kMostPrefetched || offset > window_bytes()) return;
@@ -118,6 +121,8 @@ class TcpLink final : public BaseLink {
                                  .offset = offset,
                                  .length = head.size() + data.size(),
                                  .value = value};
+        std::unique_lock<std::mutex> lock(sending_, std::defer_lock);
+        if (progress_.shared()) lock.lock();
         if (sizeof header + header.length <= whole_.size()) {
             return PutWhole(header, head, data, tag, deadline);
         }
@@ -151,6 +156,9 @@ class TcpLink final : public BaseLink {
     }
 
     void Receive() override {
+        if (end() != LinkEnd::kOpen) return;
+        std::unique_lock<std::mutex> lock(receiving_, std::defer_lock);
+        if (progress_.shared() && !lock.try_lock()) return;  // another thread takes what comes in
         if (end() != LinkEnd::kOpen) return;
         std::array<iovec, FrameReader::kTargets> targets;
         const int count = reader_.Targets(targets);
@@ -245,6 +253,7 @@ class TcpLink final : public BaseLink {
     int socket_;
     int send_error_ = 0;
     int failed_sends_ = 0;
+    std::mutex sending_, receiving_;  // taken where the Fabric is shared by threads
     std::array<std::byte, kSentWhole + 256> whole_;
     uint64_t epoch_;
     Pages pages_;

@@ -174,6 +174,38 @@ TEST_F(TrainStages, CheckpointsAreReadByOtherLayouts) {
     }
 }
 
+// Of 8 MB, far more than a socket takes: stages send on threads of their own while they receive on
+// the same connection. (Shared memory has no such thing, and the same bits come of it.)
+TEST_F(TrainStages, LargeActivationsGoOverSockets) {
+    model::Hyper hyper = OddHyper();
+    hyper.layers = 4;
+    hyper.hidden = 2048;
+    hyper.ffn = 128;
+    WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
+    const Words common = {"train", model_, "--data", "synthetic:random-tokens:1025:16",
+                          "--seq-len", "1024", "--micro-batch", "1", "--steps", "2", "--json",
+                          "-t", "1", "--lr", "1e-4"};
+    for (const Words& layout :
+         {Words{"--local", "2", "--pp", "2", "--grad-accum", "2"},
+          Words{"--local", "2", "--pp", "2", "--grad-accum", "2", "--virtual-stages", "2"},
+          Words{"--local", "4", "--tp", "2", "--zero", "3", "--overlap", "on"}}) {
+        SCOPED_TRACE(testing::PrintToString(layout));
+        std::vector<json> losses[2];
+        for (const bool sockets : {false, true}) {
+            const Ran ran =
+                RunWeft(common + layout + Words{"--transport", sockets ? "tcp" : "shm"});
+            ASSERT_EQ(ran.status, 0) << ran.err;
+            std::istringstream out(ran.out);
+            for (std::string line; std::getline(out, line);) {
+                const json parsed = json::parse(line);
+                if (parsed.contains("loss")) losses[sockets].push_back(parsed.at("loss"));
+            }
+        }
+        EXPECT_EQ(losses[0].size(), 2u);
+        EXPECT_EQ(losses[1], losses[0]);
+    }
+}
+
 TEST_F(TrainStages, ALostRankIsNamed) {
     for (const int signal : {SIGKILL, SIGSTOP}) {
         Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--steps", "1000000",

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "net/share.h"
+
 namespace weft::train {
 namespace {
 
@@ -203,6 +205,10 @@ uint64_t TrainGroups::sent_bytes() const {
 
 Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& layout) {
     if (cluster.size() == 1) return TrainGroups{};
+    // Stages send on threads of their own; ZeRO's transfers may run beside those of tensor ranks.
+    if (layout.pp() > 1 || (layout.tp() > 1 && layout.dp > 1)) {
+        net::ShareAmongThreads(cluster.fabric());
+    }
     return Joiner(cluster.fabric(), cluster.size(), layout).Join();
 }
 
