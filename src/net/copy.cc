@@ -55,18 +55,20 @@ void StreamCopy(std::byte* to, const std::byte* from, size_t bytes) {
 void PeerCopy::Copy(std::byte* to, const std::byte* from, size_t bytes) {
 #if defined(__SSE2__)
     if (bytes >= kStreamBytes) {
-        const bool probe = far_ && ++streamed_ % kProbeEvery < kAgree;
-        if (far_ && !probe) return StreamCopy(to, from, bytes);
-        const bool was_far = far_;
+        const auto relaxed = std::memory_order_relaxed;
+        const bool was_far = far();
+        if (was_far) {
+            const uint32_t count = streamed_.load(relaxed) + 1;
+            streamed_.store(count, relaxed);
+            if (count % kProbeEvery >= kAgree) return StreamCopy(to, from, bytes);
+        }
         const size_t plain = was_far ? std::min(bytes, kProbeBytes) : bytes;
         const uint64_t begin = __rdtsc();
         std::memcpy(to, from, plain);
         const bool slow = __rdtsc() - begin > plain / kLine * kFarTicksALine;
-        streak_ = slow == far_ ? 0 : streak_ + 1;
-        if (streak_ >= kAgree) {
-            far_ = slow;
-            streak_ = 0;
-        }
+        const uint32_t streak = slow == was_far ? 0 : streak_.load(relaxed) + 1;
+        streak_.store(streak < kAgree ? streak : 0, relaxed);
+        if (streak >= kAgree) far_.store(slow, relaxed);
         if (was_far) StreamCopy(to + plain, from + plain, bytes - plain);
         return;
     }

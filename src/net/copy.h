@@ -6,9 +6,10 @@
 // streaming wins from 2 KiB on: all-reduce of two ranks, 2.3 / 8 / 64 / 256 KiB, plain 1.2 / 4.3 /
 // 33 / 123 us, streaming 0.75 / 1.3 / 5.6 / 20 us. Between cores that share a cache plain copies
 // win. Which of them it is may change while it runs, so a PeerCopy watches what its plain copies
-// cost.
+// cost. Thread: any, several at a time.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,12 +21,13 @@ class PeerCopy {
     explicit PeerCopy(bool far = false) : far_(far) {}
     // memcpy, complete before any later store is seen by others.
     void Copy(std::byte* to, const std::byte* from, size_t bytes);
-    bool far() const { return far_; }
+    bool far() const { return far_.load(std::memory_order_relaxed); }
 
   private:
-    bool far_;             // plain copies took long lately
-    uint32_t streak_ = 0;  // how many in a row said otherwise
-    uint32_t streamed_ = 0;
+    // (No order among them is needed: what is lost when two threads count at once is a count.)
+    std::atomic<bool> far_;             // plain copies took long lately
+    std::atomic<uint32_t> streak_ = 0;  // how many in a row said otherwise
+    std::atomic<uint32_t> streamed_ = 0;
 };
 
 }  // namespace weft::net

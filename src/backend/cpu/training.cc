@@ -125,7 +125,7 @@ class CpuTraining final : public TrainingExecutable {
     bool RunOp(size_t i, int part);
     bool WaitFor(size_t i, int part);
     void CommunicateFor(size_t i);
-    Status WaitForSide(int64_t job);
+    Status WaitForSide(size_t job);
     std::string NonFinite(const TrainingCall& call) const;
 
     program::ChunkedProgram chunked_;
@@ -155,7 +155,11 @@ class CpuTraining final : public TrainingExecutable {
     // With overlap, by op: which op that runs beside it waits for; the job of each of those.
     std::vector<size_t> waits_;
     std::vector<int64_t> jobs_;
-    Status side_status_;  // of the jobs: read when they were waited for
+    // Of each job, written by the side thread: read when it was waited for. The first error is that
+    // of all jobs behind it.
+    std::vector<Status> side_statuses_;
+    Status side_failed_;  // the side thread's own
+    Status ended_;        // of a step that left jobs behind: none is run after it
     SideThread side_;
 };
 
@@ -370,6 +374,7 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
             "a training step of {} rows with {} targets: expected 1 to {}, and 1 to {}", tokens,
             outputs, options_.max_tokens, options_.max_outputs);
     }
+    if (!ended_.ok()) return ended_;
     if (step.pass != Pass::kBackward) BindStep(step);
     context_.groups = groups;
     ActivateSlot(step.slot);
@@ -384,10 +389,13 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
     failed_at_ = SIZE_MAX;
     loss_buffers_.failed = false;
     jobs_.assign(calls_.size() + 1, 0);
+    side_statuses_.assign(jobs_.size(), Status());
     experts_.ids = program::kNoValue;
     team_.Run([](void* self, int part) { static_cast<CpuTraining*>(self)->Walk(part); }, this);
     // (After an error jobs may still wait for ranks that learn of it when this one has said so.)
-    if (status_.ok()) status_ = WaitForSide(std::ranges::max(jobs_));
+    const auto last = std::ranges::max_element(jobs_) - jobs_.begin();
+    if (status_.ok()) status_ = WaitForSide(static_cast<size_t>(last));
+    if (!waits_.empty()) ended_ = status_;
     return std::move(status_);
 }
 
@@ -440,20 +448,20 @@ void CpuTraining::Walk(int part) {
     }
 }
 
-Status CpuTraining::WaitForSide(int64_t job) {
-    if (job == 0) return {};
+// job: its place in jobs_.
+Status CpuTraining::WaitForSide(size_t job) {
+    if (jobs_[job] == 0) return {};
     const int64_t begin_ns = NowNs();
-    side_.Wait(job);
+    side_.Wait(jobs_[job]);
     waited_ns_ += NowNs() - begin_ns;
-    return side_status_;
+    return side_statuses_[job];
 }
 
 // Before op i: for what runs beside and touches its bytes. False: that failed.
 bool CpuTraining::WaitFor(size_t i, int part) {
-    const int64_t job = waits_.empty() ? 0 : jobs_[waits_[i]];
-    if (job == 0) return true;
+    if (waits_.empty() || jobs_[waits_[i]] == 0) return true;
     if (part == 0) {
-        if (Status status = WaitForSide(job); !status.ok()) {
+        if (Status status = WaitForSide(waits_[i]); !status.ok()) {
             status_ = std::move(status);
             failed_at_ = i;
         }
@@ -466,8 +474,9 @@ bool CpuTraining::WaitFor(size_t i, int part) {
 void CpuTraining::CommunicateFor(size_t i) {
     const TrainingCall& call = calls_[i];
     if (!waits_.empty() && !checks_ && program::RunsBeside(call.op->kind())) {
-        jobs_[i + 1] = side_.Start([this, &call] {
-            if (side_status_.ok()) side_status_ = Communicate(call, context_);
+        jobs_[i + 1] = side_.Start([this, i, &call] {
+            if (side_failed_.ok()) side_failed_ = Communicate(call, context_);
+            side_statuses_[i + 1] = side_failed_;
         });
         return;
     }
