@@ -9,6 +9,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/train_run.h"
 #include "train/graph.h"
 
 namespace weft::support {
@@ -21,14 +22,7 @@ class TrainConfig : public testing::Test {
   protected:
     void SetUp() override {
         WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
-        std::ofstream data(data_);
-        for (int i = 0; i < 40; ++i) {
-            const std::string letter(1, static_cast<char>('a' + i % 7));
-            data << json{{"question", "which " + letter + std::to_string(i)},
-                         {"context", "it is " + letter + letter},
-                         {"answer", letter + " and " + letter}}
-                 << "\n";
-        }
+        WriteQuestions(data_, 40, true);
     }
     std::string Write(const std::string& text) {
         std::ofstream(dir_ / "ds.json") << text;
@@ -41,12 +35,8 @@ class TrainConfig : public testing::Test {
     // What a run that went well says.
     std::vector<json> Lines(const Words& more) {
         const Ran ran = Train(Words{"--json"} + more);
-        EXPECT_EQ(ran.status, 0) << ran.err;
         err_ = ran.err;
-        std::vector<json> lines;
-        std::istringstream out(ran.out);
-        for (std::string line; std::getline(out, line);) lines.push_back(json::parse(line));
-        return lines;
+        return LinesOf(ran);
     }
     void ExpectRefused(const std::string& text, const Words& more, const std::string& words) {
         const Ran ran = Train(Words{"--ds-config", Write(text)} + more);
@@ -200,11 +190,7 @@ TEST_F(TrainConfig, RecomputeIsChosenByMemory) {
         const Ran ran = RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base +
                                     more,
                                 {"WEFT_MEMORY_MIB=" + mib});
-        EXPECT_EQ(ran.status, 0) << ran.err;
-        std::vector<json> lines;
-        std::istringstream out(ran.out);
-        for (std::string line; std::getline(out, line);) lines.push_back(json::parse(line));
-        return lines;
+        return LinesOf(ran);
     };
     // What the model needs, with the words of the error where it is not there.
     const auto needed = [&](const char* recompute) {

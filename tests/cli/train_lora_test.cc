@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/train_run.h"
 
 namespace weft::support {
 namespace {
@@ -30,25 +30,7 @@ class LoraCli : public testing::Test {
     }
     // Losses and norms of a run that went well.
     std::vector<double> Curve(const std::string& model, const Words& more) {
-        const Ran ran = Train(model, more);
-        EXPECT_EQ(ran.status, 0) << ran.err;
-        std::vector<double> numbers;
-        std::istringstream out(ran.out);
-        for (std::string line; std::getline(out, line);) {
-            const json step = json::parse(line);
-            if (!step.contains("loss")) continue;
-            numbers.push_back(step.at("loss"));
-            numbers.push_back(step.at("grad_norm"));
-        }
-        return numbers;
-    }
-    static void ExpectNear(const std::vector<double>& got, const std::vector<double>& expected,
-                           double tolerance) {
-        ASSERT_EQ(got.size(), expected.size());
-        for (size_t i = 0; i < got.size(); ++i) {
-            EXPECT_TRUE(std::abs(got[i] / expected[i] - 1) <= tolerance)
-                << "step " << i / 2 << ": " << got[i] << ", expected " << expected[i];
-        }
+        return CurveOf(Train(model, more));
     }
 
     test::TempDir dir_;

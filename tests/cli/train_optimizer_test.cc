@@ -9,6 +9,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/train_run.h"
 
 namespace weft::support {
 namespace {
@@ -19,14 +20,7 @@ class TrainOptimizer : public testing::Test {
   protected:
     void SetUp() override {
         WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
-        std::ofstream data(data_);
-        for (int i = 0; i < 24; ++i) {
-            const std::string letter(1, static_cast<char>('a' + i % 7));
-            data << json{{"question", "which " + letter},
-                         {"context", "it is " + letter + letter},
-                         {"answer", letter + " and " + letter}}
-                 << "\n";
-        }
+        WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) {
         return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
@@ -36,15 +30,10 @@ class TrainOptimizer : public testing::Test {
     // The steps of a run that went well: its lines but the last, which is kept.
     std::vector<json> Steps(const Words& more) {
         const Ran ran = Train(more);
-        EXPECT_EQ(ran.status, 0) << ran.err;
+        std::vector<json> lines = LinesOf(ran);
         err_ = ran.err;
-        std::vector<json> lines;
-        std::istringstream out(ran.out);
-        for (std::string line; std::getline(out, line);) {
-            json parsed = json::parse(line);
-            if (parsed.contains("loss")) lines.push_back(parsed);
-            last_ = std::move(parsed);
-        }
+        if (!lines.empty()) last_ = lines.back();
+        std::erase_if(lines, [](const json& line) { return !line.contains("loss"); });
         return lines;
     }
     static void ExpectAlike(const std::vector<json>& one, const std::vector<json>& other,

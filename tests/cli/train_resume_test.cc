@@ -10,6 +10,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/train_run.h"
 
 namespace weft::support {
 namespace {
@@ -23,14 +24,7 @@ class TrainResume : public testing::Test {
         model::Hyper hyper = OddHyper();
         hyper.tied = true;
         WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
-        std::ofstream data(data_);
-        for (int i = 0; i < 40; ++i) {
-            const std::string letter(1, static_cast<char>('a' + i % 7));
-            data << json{{"question", "which " + letter},
-                         {"context", "it is " + letter + letter},
-                         {"answer", letter + " and " + letter}}
-                 << "\n";
-        }
+        WriteQuestions(data_, 40);
     }
     // Batches of four sequences, whatever the layout.
     Words Command(const std::string& out, const Words& more) const {
@@ -46,19 +40,15 @@ class TrainResume : public testing::Test {
                more;
     }
     // The last line of each step, and of the end (step 0).
-    static std::map<int64_t, json> LinesOf(const std::string& text) {
-        std::map<int64_t, json> lines;
-        std::istringstream in(text);
-        for (std::string line; std::getline(in, line);) {
-            const json parsed = json::parse(line, nullptr, false);
-            if (parsed.is_object()) lines[parsed.value("step", int64_t{0})] = parsed;
-        }
-        return lines;
+    static std::map<int64_t, json> StepsOf(const std::string& text) {
+        std::map<int64_t, json> steps;
+        for (const json& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
+        return steps;
     }
     std::map<int64_t, json> Train(const std::string& out, const Words& more) const {
         const Ran ran = RunWeft(Command(out, more));
         EXPECT_EQ(ran.status, 0) << ran.err;
-        return LinesOf(ran.out);
+        return StepsOf(ran.out);
     }
     static void WaitFor(Weft& weft, const std::string& text) {
         const Deadline deadline = Deadline::In(60'000);
@@ -159,7 +149,7 @@ TEST_F(TrainResume, ALostRankComesBack) {
     }
     const Ran ran = weft.Wait();
     ASSERT_EQ(ran.status, 0) << ran.err;
-    const auto lines = LinesOf(ran.out);
+    const auto lines = StepsOf(ran.out);
     EXPECT_EQ(lines.at(0).at("restarts"), 2) << ran.err;
     ExpectSameSteps(straight, lines, 1, 0);
     EXPECT_NE(ran.err.find("training goes on from"), std::string::npos) << ran.err;
@@ -211,7 +201,7 @@ TEST_F(TrainResume, ErrorsNameWhatIsWrong) {
         RunWeft(Command(out, {"--micro-batch", "4", "--steps", "4", "--resume", "auto"}));
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_NE(ran.err.find(file), std::string::npos) << ran.err;
-    EXPECT_TRUE(LinesOf(ran.out).contains(3));
+    EXPECT_TRUE(StepsOf(ran.out).contains(3));
     const Ran no_folder = RunWeft({"train", model_, "--data", data_, "--save-every", "2"});
     EXPECT_EQ(no_folder.status, 2) << no_folder.err;
     EXPECT_NE(no_folder.err.find("--output-dir"), std::string::npos) << no_folder.err;

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/train_run.h"
 
 namespace weft::support {
 namespace {
@@ -20,14 +20,7 @@ namespace fs = std::filesystem;
 class TrainSample : public testing::Test {
   protected:
     void SetUp() override {
-        std::ofstream data(data_);
-        for (int i = 0; i < 24; ++i) {
-            const std::string letter(1, static_cast<char>('a' + i % 7));
-            data << json{{"question", "which " + letter},
-                         {"context", "it is " + letter + letter},
-                         {"answer", letter + " and " + letter}}
-                 << "\n";
-        }
+        WriteQuestions(data_, 24);
         Write(false);
     }
     void Write(bool tied) const {
@@ -44,15 +37,11 @@ class TrainSample : public testing::Test {
     // What is said at each step: prompt and text.
     using Samples = std::map<int64_t, std::vector<std::pair<std::string, std::string>>>;
     Samples SamplesOf(const Words& more) const {
-        const Ran ran = RunWeft(Command(Words{"--json"} + more));
-        EXPECT_EQ(ran.status, 0) << ran.err;
         Samples samples;
-        std::istringstream out(ran.out);
-        for (std::string line; std::getline(out, line);) {
-            const json parsed = json::parse(line);
-            if (!parsed.contains("sample")) continue;
-            const json& sample = parsed.at("sample");
-            samples[parsed.at("step")].emplace_back(sample.at("prompt"), sample.at("text"));
+        for (const json& line : LinesOf(RunWeft(Command(Words{"--json"} + more)))) {
+            if (!line.contains("sample")) continue;
+            const json& sample = line.at("sample");
+            samples[line.at("step")].emplace_back(sample.at("prompt"), sample.at("text"));
         }
         return samples;
     }
@@ -125,17 +114,8 @@ TEST_F(TrainSample, AdaptersSayWhatTheyLearn) {
 // Learning is the same with samples as without, to the bit.
 TEST_F(TrainSample, NothingIsLearntFromSamples) {
     const auto curve = [&](const Words& more) {
-        const Ran ran = RunWeft(Command(Words{"--json", "--steps", "6", "--micro-batch", "2",
-                                              "--local", "2"} +
-                                        more));
-        EXPECT_EQ(ran.status, 0) << ran.err;
-        std::vector<double> losses;
-        std::istringstream out(ran.out);
-        for (std::string line; std::getline(out, line);) {
-            const json parsed = json::parse(line);
-            if (parsed.contains("loss")) losses.push_back(parsed.at("loss"));
-        }
-        return losses;
+        return CurveOf(RunWeft(Command(
+            Words{"--json", "--steps", "6", "--micro-batch", "2", "--local", "2"} + more)));
     };
     const auto without = curve({});
     ASSERT_EQ(without.size(), 6u);

@@ -8,6 +8,7 @@
 
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
+#include "support/train_run.h"
 
 namespace weft::support {
 namespace {
@@ -53,17 +54,7 @@ class ScratchCli : public testing::Test {
     }
     // Losses and norms of a run that went well.
     std::vector<double> Curve(const Words& more) const {
-        const Ran ran = Train(Words{"--from-scratch"} + more);
-        EXPECT_EQ(ran.status, 0) << ran.err;
-        std::vector<double> numbers;
-        std::istringstream out(ran.out);
-        for (std::string line; std::getline(out, line);) {
-            const json step = json::parse(line);
-            if (!step.contains("loss")) continue;
-            numbers.push_back(step.at("loss"));
-            numbers.push_back(step.at("grad_norm"));
-        }
-        return numbers;
+        return CurveOf(Train(Words{"--from-scratch"} + more));
     }
 
     test::TempDir dir_;

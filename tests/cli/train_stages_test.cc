@@ -2,13 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <fstream>
-#include <sstream>
 
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/train_run.h"
 
 namespace weft::support {
 namespace {
@@ -18,14 +17,7 @@ using nlohmann::json;
 class TrainStages : public testing::Test {
   protected:
     void SetUp() override {
-        std::ofstream data(data_);
-        for (int i = 0; i < 24; ++i) {
-            const std::string letter(1, static_cast<char>('a' + i % 7));
-            data << json{{"question", "which " + letter},
-                         {"context", "it is " + letter + letter},
-                         {"answer", letter + " and " + letter}}
-                 << "\n";
-        }
+        WriteQuestions(data_, 24);
         Write(false);
     }
     // Seven layers: uneven on any two or three stages of any number of chunks.
@@ -43,25 +35,7 @@ class TrainStages : public testing::Test {
     }
     // The lines of a run that went well.
     std::vector<json> Lines(const Words& more) const {
-        const Ran ran = RunWeft(Command(more));
-        EXPECT_EQ(ran.status, 0) << ran.err;
-        std::vector<json> lines;
-        std::istringstream out(ran.out);
-        for (std::string line; std::getline(out, line);) lines.push_back(json::parse(line));
-        return lines;
-    }
-    static void ExpectAlike(const std::vector<json>& one, const std::vector<json>& other,
-                            double tolerance) {
-        ASSERT_EQ(other.size(), one.size());
-        for (size_t step = 0; step + 1 < one.size(); ++step) {
-            for (const char* field : {"loss", "grad_norm", "eval_loss", "aux_loss"}) {
-                if (!one[step].contains(field)) continue;
-                const double expected = one[step].at(field), got = other[step].at(field);
-                EXPECT_TRUE(std::abs(got / expected - 1) <= tolerance)
-                    << field << " of step " << step << ": " << got << " not " << expected;
-            }
-            EXPECT_EQ(one[step].at("tokens"), other[step].at("tokens"));
-        }
+        return LinesOf(RunWeft(Command(more)));
     }
     void ExpectTheCurveOfOneRank(const Words& common, const std::vector<Words>& layouts) const {
         const auto one = Lines(common + Words{"--micro-batch", "4"});

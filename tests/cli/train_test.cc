@@ -10,6 +10,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/train_run.h"
 
 namespace weft::support {
 namespace {
@@ -21,14 +22,7 @@ class TrainCli : public testing::Test {
   protected:
     void SetUp() override {
         WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
-        std::ofstream data(data_);
-        for (int i = 0; i < 24; ++i) {
-            const std::string letter(1, static_cast<char>('a' + i % 7));
-            data << json{{"question", "which " + letter},
-                         {"context", "it is " + letter + letter},
-                         {"answer", letter + " and " + letter}}
-                 << "\n";
-        }
+        WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) {
         return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
@@ -37,25 +31,7 @@ class TrainCli : public testing::Test {
     }
     // The lines of a run that went well.
     std::vector<json> Lines(const Words& more) {
-        const Ran ran = Train(more);
-        EXPECT_EQ(ran.status, 0) << ran.err;
-        std::vector<json> lines;
-        std::istringstream out(ran.out);
-        for (std::string line; std::getline(out, line);) lines.push_back(json::parse(line));
-        return lines;
-    }
-
-    static void ExpectAlike(const std::vector<json>& one, const std::vector<json>& other,
-                            double tolerance) {
-        ASSERT_EQ(other.size(), one.size());
-        for (size_t step = 0; step + 1 < one.size(); ++step) {
-            for (const char* field : {"loss", "grad_norm"}) {
-                const double expected = one[step].at(field), got = other[step].at(field);
-                EXPECT_TRUE(std::abs(got / expected - 1) <= tolerance)
-                    << field << " of step " << step << ": " << got << " not " << expected;
-            }
-            EXPECT_EQ(one[step].at("tokens"), other[step].at("tokens"));
-        }
+        return LinesOf(Train(more));
     }
 
     test::TempDir dir_;
