@@ -15,7 +15,7 @@
 // Deadlines: a wait that runs out asks the monitor. A peer that showed progress within the
 // deadline's length is slow, not dead, and while any rank shows some, the peer may be waiting for
 // that one: the wait goes on. Otherwise the monitor words the error.
-// Thread: one thread at a time per Fabric (the thread that drives communication).
+// Thread: one at a time per Fabric (who drives communication), but for net/share.h.
 #pragma once
 
 #include <cstddef>
