@@ -18,6 +18,13 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
+// Less than a pass takes; enough for ranks to find each other.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr const char* kShortMs = "1000";
+#else
+constexpr const char* kShortMs = "200";
+#endif
+
 class TrainCli : public testing::Test {
   protected:
     void SetUp() override {
@@ -185,7 +192,7 @@ TEST_F(TrainCli, RanksOfUnevenWorkWaitForEachOther) {
                              "1",
                              "--json",
                              "--timeout-ms",
-                             "200",
+                             kShortMs,
                              "--reference",
                              "--dtype",
                              "f32"});
