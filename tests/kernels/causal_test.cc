@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/dense/dense.h"
-#include "tensor/half.h"
+#include "support/dense_elements.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr float kUntouched = -777.0f;
 const double kUnit = std::ldexp(1.0, -24);
 
-// A matrix with a stride. Of bfloat16, `data` holds the same numbers as floats.
+// A matrix with a stride. Of narrow types, `data` holds the same numbers as floats.
 struct Floats {
     int64_t stride = 0;
     std::vector<float> data;
@@ -26,18 +26,18 @@ struct Floats {
     void Store() {
         halves.clear();
         for (float& x : data) {
-            halves.push_back(F32ToBF16(x));
-            if (type == Element::kBf16) x = BF16ToF32(halves.back());
+            halves.push_back(Narrowed(type, x));
+            x = Stored(type, x);
         }
     }
     void Fetch() {
-        for (size_t i = 0; i < data.size() && type == Element::kBf16; ++i) {
-            data[i] = BF16ToF32(halves[i]);
+        for (size_t i = 0; i < data.size() && type != Element::kF32; ++i) {
+            data[i] = Widened(type, halves[i]);
         }
     }
     Matrix View() {
-        if (type == Element::kBf16) return {halves.data(), stride, type};
-        return {data.data(), stride, type};
+        if (type == Element::kF32) return {data.data(), stride, type};
+        return {halves.data(), stride, type};
     }
     float At(int64_t row, int64_t col) const {
         return data[static_cast<size_t>(row * stride + col)];
@@ -168,10 +168,9 @@ class Problem {
         return dot;
     }
 
-    // A result that is stored as bfloat16 errs by 2^-8 of its own size and of what it errs by.
+    // A result that is stored errs by what the type rounds of its own size and of what it errs by.
     double OfType(double value, double error) const {
-        if (case_.type == Element::kF32) return error;
-        return error + std::ldexp(1.0, -8) * (std::abs(value) + error);
+        return error + Rounding(case_.type, std::abs(value) + error);
     }
 
     // Two roundings to bfloat16 make a product err by 2^-8 of it; a float sum of n errs by n units
@@ -183,7 +182,7 @@ class Problem {
         const double in_dims = operands + static_cast<double>(case_.dims + 8) * kUnit;
         const double in_rows = operands + static_cast<double>(sequence.row_count + 300) * kUnit;
         // The sums of p * dp are made with what the forward stored.
-        const double stored = case_.type == Element::kBf16 ? std::ldexp(1.01, -8) : 0;
+        const double stored = Rounding(case_.type, 1.01);
         const int64_t row = sequence.row_begin + i, dims = case_.dims;
         const int64_t kv = (case_.first_head + head) / case_.group - forward_.first_kv_head;
         const double scale = forward_.scale;
@@ -241,8 +240,7 @@ class Problem {
     void Compare(const Floats& floats, const Expected& expected, const char* what) const {
         const int64_t rows = static_cast<int64_t>(expected.value.size()) / expected.cols;
         const bool turned = rows == case_.heads;  // lse: rows are columns
-        const float untouched =
-            floats.type == Element::kF32 ? kUntouched : BF16ToF32(F32ToBF16(kUntouched));
+        const float untouched = Stored(floats.type, kUntouched);
         for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = 0; j < floats.stride; ++j) {
                 if (j >= expected.cols || !OfSequence(turned ? j : i)) {
@@ -280,6 +278,8 @@ const std::vector<Case>& Cases() {
         {2, 1, 64, 0, 2, {300, 1, 17}, Compute::kBf16, Element::kBf16},
         {3, 2, 80, 4, 3, {31, 33}, Compute::kBf16, Element::kBf16},
         {3, 3, 72, 0, 1, {5, 128, 64}, Compute::kF32, Element::kBf16},
+        {3, 3, 72, 0, 1, {5, 141, 64}, Compute::kF32, Element::kF16},
+        {3, 2, 80, 4, 3, {31, 33}, Compute::kBf16, Element::kF16},
         // Several blocks of keys and queries for parts to cut.
         {2, 1, 16, 0, 2, {700, 90}, Compute::kBf16, Element::kBf16},
     };

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/dense/dense.h"
-#include "tensor/half.h"
+#include "support/dense_elements.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -29,7 +29,7 @@ class Random {
     std::normal_distribution<float> normal_;
 };
 
-// A matrix of either type with a stride. At() is what an element holds, as a float.
+// A matrix of any type with a stride. At() is what an element holds, as a float.
 struct Typed {
     int64_t rows, cols, stride;
     Element type;
@@ -40,47 +40,44 @@ struct Typed {
         : rows(row_count), cols(col_count), stride(col_count + random.Int(0, 3)), type(element) {
         const auto count = static_cast<size_t>(rows * stride);
         floats.assign(count, kUntouched);
-        halves.assign(count, F32ToBF16(kUntouched));
+        halves.assign(count, Narrowed(type, kUntouched));
         for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = 0; j < cols; ++j) Set(i, j, size * random.Normal());
         }
     }
     size_t Index(int64_t i, int64_t j) const { return static_cast<size_t>(i * stride + j); }
     float At(int64_t i, int64_t j) const {
-        return type == Element::kF32 ? floats[Index(i, j)] : BF16ToF32(halves[Index(i, j)]);
+        return type == Element::kF32 ? floats[Index(i, j)] : Widened(type, halves[Index(i, j)]);
     }
     void Set(int64_t i, int64_t j, float x) {
         floats[Index(i, j)] = x;
-        halves[Index(i, j)] = F32ToBF16(x);
+        halves[Index(i, j)] = Narrowed(type, x);
     }
     Matrix View() {
-        if (type == Element::kBf16) return {halves.data(), stride, type};
-        return {floats.data(), stride, type};
+        if (type == Element::kF32) return {floats.data(), stride, type};
+        return {halves.data(), stride, type};
     }
     float* data() { return floats.data(); }  // of kF32
 
-    // A result that errs by `bound` before it is rounded to the type, which moves it by half a unit
-    // of its last place (2^-8 of it) or makes a denormal zero.
+    // A result that errs by `bound` before it is rounded to the type.
     void ExpectNear(int64_t i, int64_t j, double expected, double bound, const char* what) const {
-        if (type == Element::kBf16) {
-            bound += std::ldexp(1.0, -8) * (std::abs(expected) + bound) + 1.2e-38;
-        }
+        bound += Rounding(type, std::abs(expected) + bound);
         EXPECT_LE(std::abs(At(i, j) - expected), bound)
             << what << " [" << i << ", " << j << "]: " << At(i, j) << ", not " << expected;
     }
     void ExpectGaps() const {
-        const float rounded = BF16ToF32(F32ToBF16(kUntouched));
-        const float untouched = type == Element::kF32 ? kUntouched : rounded;
+        const float untouched = Stored(type, kUntouched);
         for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = cols; j < stride; ++j) ASSERT_EQ(At(i, j), untouched);
         }
     }
 };
 
-// What a test draws matrices from.
+// What a test draws matrices from: of float32 and of one narrow type.
 struct Maker {
     Random& random;
-    Element Type() const { return random.Int(0, 1) == 0 ? Element::kF32 : Element::kBf16; }
+    const Element narrow = random.Int(0, 1) == 0 ? Element::kBf16 : Element::kF16;
+    Element Type() const { return random.Int(0, 1) == 0 ? Element::kF32 : narrow; }
     Typed Any(int64_t rows, int64_t cols, float size = 1) const {
         return {random, rows, cols, Type(), size};
     }
@@ -382,6 +379,7 @@ TEST(DenseRows, Adam) {
         args.correction1 = 0.271f, args.correction2 = 0.003f;
         args.l2 = random.Int(0, 1) == 1 ? 0.02f : 0.0f;
         args.copy = copy ? halves.data() : nullptr;
+        args.copy_type = make.narrow;
         const Typed p0 = p, m0 = m, v0 = v;
         InParts(random, [&](int part, int parts) { kernels.adam(args, part, parts); });
         const double unit = 4 * kUnit, beta1 = args.beta1, beta2 = args.beta2;
@@ -404,7 +402,7 @@ TEST(DenseRows, Adam) {
                            args.rate / args.correction1 * first_error / below +
                            std::abs(change) * second_error / args.correction2 / (below * below),
                        "p");
-            EXPECT_EQ(halves[at], copy ? F32ToBF16(p.At(0, i)) : 0x1234);
+            EXPECT_EQ(halves[at], copy ? Narrowed(make.narrow, p.At(0, i)) : 0x1234);
         }
         EXPECT_EQ(halves.back(), 0x1234);
         p.ExpectGaps(), m.ExpectGaps(), v.ExpectGaps();
@@ -424,6 +422,7 @@ TEST(DenseRows, Sgd) {
         args.l2 = random.Int(0, 1) == 1 ? 0.02f : 0.0f;
         args.nesterov = random.Int(0, 1) == 1;
         args.copy = copy ? halves.data() : nullptr;
+        args.copy_type = make.narrow;
         const Typed p0 = p, b0 = b;
         InParts(random, [&](int part, int parts) { kernels.sgd(args, part, parts); });
         for (int64_t i = 0; i < count; ++i) {
@@ -439,7 +438,7 @@ TEST(DenseRows, Sgd) {
                        "b");
             ExpectNear(p.At(0, i), p0.floats[at] - 0.25 * change,
                        4 * kUnit * (std::abs(p0.floats[at]) + 2 * whole), "p");
-            EXPECT_EQ(halves[at], copy ? F32ToBF16(p.At(0, i)) : 0x1234);
+            EXPECT_EQ(halves[at], copy ? Narrowed(make.narrow, p.At(0, i)) : 0x1234);
         }
         EXPECT_EQ(halves.back(), 0x1234);
         p.ExpectGaps(), b.ExpectGaps();

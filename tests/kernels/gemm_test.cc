@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/dense/dense.h"
-#include "tensor/half.h"
+#include "support/dense_elements.h"
 
 namespace weft::kernels::dense {
 namespace {
@@ -40,31 +40,33 @@ class Random {
     std::normal_distribution<float> normal_;
 };
 
-// An operand [rows, cols] whose elements stand in one of several orders, of either type.
+constexpr Element kElements[] = {Element::kF32, Element::kBf16, Element::kF16};
+
+// An operand [rows, cols] whose elements stand in one of several orders, of any type.
 struct Operand {
     int64_t row = 0, col = 0;
     Element type;
     std::vector<float> floats;
     std::vector<uint16_t> halves;
     Operand(Random& random, int64_t rows, int64_t cols)
-        : type(random.Int(0, 1) == 0 ? Element::kBf16 : Element::kF32) {
+        : type(kElements[random.Int(0, 2)]) {
         const int64_t form = random.Int(0, 4), gap = random.Int(0, 5);
         row = form < 2 ? cols + gap : form < 4 ? 1 : 2;
         col = form < 2 ? 1 : form < 4 ? rows + gap : 2 * rows + gap;
         const int64_t size = (rows - 1) * row + (cols - 1) * col + 1;
         for (int64_t i = 0; i < size; ++i) {
             floats.push_back(random.Normal());
-            halves.push_back(F32ToBF16(floats.back()));
+            halves.push_back(Narrowed(type, floats.back()));
         }
     }
     double At(int64_t i, int64_t j, Compute compute) const {
         const auto at = static_cast<size_t>(i * row + j * col);
-        const bool rounded = type == Element::kBf16 || compute == Compute::kBf16;
-        return rounded ? BF16ToF32(halves[at]) : floats[at];
+        const float x = Stored(type, floats[at]);
+        return compute == Compute::kBf16 ? Stored(Element::kBf16, x) : x;
     }
     GemmOperand View() const {
-        if (type == Element::kBf16) return {halves.data(), row, col, type};
-        return {floats.data(), row, col, type};
+        if (type == Element::kF32) return {floats.data(), row, col, type};
+        return {halves.data(), row, col, type};
     }
 };
 
@@ -73,50 +75,47 @@ class Problem {
     Problem(Random& random, Shape s)
         : shape(s), a(random, s.m, s.k), b(random, s.k, s.n), c_stride(s.n + random.Int(0, 3)) {
         args.a = a.View(), args.b = b.View();
-        args.c = {nullptr, c_stride, random.Int(0, 1) == 1 ? Element::kBf16 : Element::kF32};
+        args.c = {nullptr, c_stride, kElements[random.Int(0, 2)]};
         args.m = s.m, args.n = s.n, args.k = s.k;
         args.accumulate = random.Int(0, 1) == 1;
         args.compute = random.Int(0, 1) == 1 ? Compute::kBf16 : Compute::kF32;
         begin.assign(static_cast<size_t>(s.m * c_stride), kUntouched);
         for (int64_t i = 0; i < s.m; ++i) {
-            for (int64_t j = 0; j < s.n; ++j) At(begin, i, j) = Stored(random.Normal());
+            for (int64_t j = 0; j < s.n; ++j) At(begin, i, j) = Kept(random.Normal());
         }
     }
     float& At(std::vector<float>& c, int64_t i, int64_t j) const {
         return c[static_cast<size_t>(i * c_stride + j)];
     }
     // As an element of C keeps it.
-    float Stored(double x) const {
-        const auto rounded = static_cast<float>(x);
-        return args.c.type == Element::kF32 ? rounded : BF16ToF32(F32ToBF16(rounded));
-    }
+    float Kept(double x) const { return Stored(args.c.type, static_cast<float>(x)); }
 
     std::vector<float> Run(const DenseKernels& kernels, int parts, bool last_first) const {
         std::vector<float> c = begin;
         std::vector<uint16_t> halves;
-        for (float x : begin) halves.push_back(F32ToBF16(x));
+        for (float x : begin) halves.push_back(Narrowed(args.c.type, x));
         GemmArgs call = args;
         call.c.data = c.data();
-        if (call.c.type == Element::kBf16) call.c.data = halves.data();
+        if (call.c.type != Element::kF32) call.c.data = halves.data();
         for (int i = 0; i < parts; ++i) {
             const auto bytes = static_cast<size_t>(kernels.gemm_scratch_bytes(args));
             std::vector<std::byte> scratch(bytes, std::byte{0xff});  // NaN, where it is read
             kernels.gemm(call, scratch, last_first ? parts - 1 - i : i, parts);
         }
-        for (size_t i = 0; i < c.size() && call.c.type == Element::kBf16; ++i) {
-            c[i] = BF16ToF32(halves[i]);
+        for (size_t i = 0; i < c.size() && call.c.type != Element::kF32; ++i) {
+            c[i] = Widened(call.c.type, halves[i]);
         }
         return c;
     }
 
     // k products of two normal numbers and as many sums: each errs by 2^-24 of a partial sum at
-    // most, and these are below the sum of sizes, some k (four times that is never seen). A
-    // bfloat16 is that sum rounded once.
+    // most, and these are below the sum of sizes, some k (four times that is never seen). What
+    // is narrow is that sum rounded once.
     void Expect(std::vector<float>& c) const {
         for (int64_t i = 0; i < shape.m; ++i) {
             for (int64_t j = 0; j < c_stride; ++j) {
                 if (j >= shape.n) {
-                    ASSERT_EQ(At(c, i, j), Stored(kUntouched));
+                    ASSERT_EQ(At(c, i, j), Kept(kUntouched));
                     continue;
                 }
                 double sum = args.accumulate ? begin[static_cast<size_t>(i * c_stride + j)] : 0;
@@ -128,8 +127,8 @@ class Problem {
                 }
                 const double bound =
                     std::ldexp(1.0, -24) * static_cast<double>(shape.k + 2) * sizes;
-                ASSERT_GE(At(c, i, j), Stored(sum - bound)) << "[" << i << ", " << j << "]";
-                ASSERT_LE(At(c, i, j), Stored(sum + bound)) << "[" << i << ", " << j << "]";
+                ASSERT_GE(At(c, i, j), Kept(sum - bound)) << "[" << i << ", " << j << "]";
+                ASSERT_LE(At(c, i, j), Kept(sum + bound)) << "[" << i << ", " << j << "]";
             }
         }
     }
@@ -167,7 +166,7 @@ TEST(Gemm, IsTheProduct) {
 TEST(Gemm, LargeResults) {
     for (CpuLevel level : Levels()) {
         if (level == CpuLevel::kReference) continue;
-        for (const Element type : {Element::kF32, Element::kBf16}) {
+        for (const Element type : kElements) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level));
             Random random(8);
             Problem problem(random, {150, 60010, 3});
@@ -188,10 +187,10 @@ TEST(Gemm, LargeResults) {
                 for (int64_t j = 0; j < stride; ++j) {
                     c.push_back(type == Element::kF32
                                     ? problem.args.c.Row<float>(i)[j]
-                                    : BF16ToF32(problem.args.c.Row<uint16_t>(i)[j]));
+                                    : Widened(type, problem.args.c.Row<uint16_t>(i)[j]));
                     if (j >= problem.shape.n) {
                         ASSERT_EQ(c.back(), 0);
-                        c.back() = problem.Stored(kUntouched);
+                        c.back() = problem.Kept(kUntouched);
                     }
                 }
             }
@@ -218,7 +217,7 @@ TEST(Gemm, BlocksThatDoNotFitTheCache) {
 }
 
 // Whole numbers have no error but that of the one rounding, however many blocks k has.
-TEST(Gemm, ABfloat16IsRoundedOnce) {
+TEST(Gemm, NarrowSumsAreRoundedOnce) {
     for (CpuLevel level : Levels()) {
         for (uint32_t seed = 0; seed < 6; ++seed) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", seed " << seed);
@@ -227,10 +226,10 @@ TEST(Gemm, ABfloat16IsRoundedOnce) {
             for (Operand* operand : {&problem.a, &problem.b}) {
                 for (size_t i = 0; i < operand->floats.size(); ++i) {
                     operand->floats[i] = static_cast<float>(random.Int(-3, 3));
-                    operand->halves[i] = F32ToBF16(operand->floats[i]);
+                    operand->halves[i] = Narrowed(operand->type, operand->floats[i]);
                 }
             }
-            problem.args.c.type = Element::kBf16;
+            problem.args.c.type = seed % 2 == 0 ? Element::kBf16 : Element::kF16;
             problem.args.accumulate = true;
             for (float& x : problem.begin) x = static_cast<float>(random.Int(-127, 127));
             const std::vector<float> c = problem.Run(DenseKernelsFor(level), 3, false);
@@ -242,7 +241,7 @@ TEST(Gemm, ABfloat16IsRoundedOnce) {
                         sum += problem.a.At(i, d, Compute::kF32) *
                                problem.b.At(d, j, Compute::kF32);
                     }
-                    ASSERT_EQ(c[at], problem.Stored(sum)) << "[" << i << ", " << j << "]";
+                    ASSERT_EQ(c[at], problem.Kept(sum)) << "[" << i << ", " << j << "]";
                 }
             }
         }

@@ -64,8 +64,9 @@ struct Micro {
         Store<0>(c, bytes), Store<1>(c + 16, bytes);
         Store<2>(below, bytes), Store<3>(below + 16, bytes);
     }
-    // Tiles hold floats: bfloat16 goes through L1.
-    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, uint16_t* c,
+    // Tiles hold floats: narrow types go through L1.
+    template <typename Narrow>
+    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, Narrow* c,
                      int64_t c_stride, dense::Write write) {
         alignas(64) float sums[kRows * kCols];
         Tile(a, b, depth, sums, kCols, dense::Write::kSet);

@@ -26,10 +26,10 @@ struct UnitsOf {
         return Round::Floats(count >= kLanes ? Simd::Load(from) : Simd::LoadFirst(from, count));
     }
     static Vec LoadAlong(const uint16_t* from, int64_t count) {
-        if (count >= kLanes) return Simd::LoadBF16(from);
-        uint16_t first[kLanes] = {};
-        std::copy_n(from, count, first);
-        return Simd::LoadBF16(first);
+        return count >= kLanes ? Lanes::Load(from) : Lanes::LoadFirst(from, count);
+    }
+    static Vec LoadAlong(const dense::Half* from, int64_t count) {
+        return Round::Floats(count >= kLanes ? Lanes::Load(from) : Lanes::LoadFirst(from, count));
     }
     template <typename T>
     static Vec LoadAcross(const T* from, int64_t /*stride*/, int64_t left, int64_t lanes) {

@@ -64,6 +64,10 @@ struct FloatUnits : UnitVectors {
         const __m256i halves = _mm256_maskz_loadu_epi16(First(count), from);
         return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
     }
+    static Vec LoadAlong(const dense::Half* from, int64_t count) {
+        const __m256i halves = _mm256_maskz_loadu_epi16(First(count), from);
+        return _mm512_castps_si512(_mm512_cvtph_ps(halves));
+    }
     // One unit of `lanes` lanes, which are side by side; zeros where no depth is left.
     template <typename T>
     static Vec LoadAcross(const T* from, int64_t /*stride*/, int64_t left, int64_t lanes) {
@@ -83,6 +87,11 @@ struct PairUnits : UnitVectors {
         const auto mask = static_cast<__mmask32>((uint64_t{1} << count) - 1);
         return _mm512_maskz_loadu_epi16(mask, from);
     }
+    static Vec LoadAlong(const dense::Half* from, int64_t count) {
+        const __m512 low = Widened(from, First(count));
+        const __m512 high = Widened(from + 16, First(count - 16));
+        return reinterpret_cast<Vec>(_mm512_cvtne2ps_pbh(high, low));
+    }
     template <typename T>
     static Vec LoadAcross(const T* from, int64_t stride, int64_t left, int64_t lanes) {
         if (left <= 0) return Zero();
@@ -90,10 +99,17 @@ struct PairUnits : UnitVectors {
     }
 
   private:
+    static __m512 Widened(const float* from, __mmask16 mask) {
+        return _mm512_maskz_loadu_ps(mask, from);
+    }
+    static __m512 Widened(const dense::Half* from, __mmask16 mask) {
+        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
+    }
     // Sixteen of `even` and sixteen of `odd` (null: zeros) become pairs.
-    static Vec Interleaved(const float* even, const float* odd, __mmask16 mask) {
-        const __m512 low = _mm512_maskz_loadu_ps(mask, even);
-        const __m512 high = odd == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask, odd);
+    template <typename T>
+    static Vec Interleaved(const T* even, const T* odd, __mmask16 mask) {
+        const __m512 low = Widened(even, mask);
+        const __m512 high = odd == nullptr ? _mm512_setzero_ps() : Widened(odd, mask);
         return Zip(reinterpret_cast<Vec>(_mm512_cvtne2ps_pbh(high, low)));
     }
     static Vec Interleaved(const uint16_t* even, const uint16_t* odd, __mmask16 mask) {

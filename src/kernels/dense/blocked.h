@@ -10,8 +10,7 @@
 //   Vectors        floats in vectors that come from and go to any element type
 //   Session        an object that lives as long as tiles are made
 //   PackA, PackB   (Operand, lanes, depth, to): panels of kRows or kCols lanes
-//   Tile           (a, b, depth, c, c_stride, Write): a whole tile of C, of float or, for bfloat16,
-//                  of uint16_t
+//   Tile           (a, b, depth, c, c_stride, Write): a whole tile of C, of any element type
 //   Finish         what was streamed is in memory
 #pragma once
 
@@ -98,9 +97,9 @@ inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, float*
     }
 }
 
-// The same of bfloat16, where the depth is all there is to sum up.
-template <typename Micro>
-inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, uint16_t* c,
+// The same of narrow types, where the depth is all there is to sum up.
+template <typename Micro, typename T>
+inline void TileOf(const std::byte* a, const std::byte* b, int64_t depth, T* c,
                    int64_t c_stride, int64_t rows, int64_t cols, Write write) {
     if (rows >= Micro::kRows && cols >= Micro::kCols) {
         return Micro::Tile(a, b, depth, c, c_stride, write);
@@ -220,7 +219,7 @@ class Blocked {
     void Clear() const {
         if (args_.accumulate) return;
         const Matrix c = args_.c.From(a_.range.begin, b_.range.begin);
-        for (int64_t i = 0; i < a_.count(); ++i) {  // zeros of both types are zero bytes
+        for (int64_t i = 0; i < a_.count(); ++i) {  // zeros of all types are zero bytes
             const auto bytes = static_cast<size_t>(b_.count() * ElementBytes(c.type));
             std::memset(c.From(i, 0).data, 0, bytes);
         }
@@ -274,8 +273,11 @@ class Blocked {
             write = Write::kAdd;
         }
         if (!staged) return;
-        PutRows<typename Micro::Vectors>(stage_, width, rows.end - rows.begin, width,
-                                         c.Row<uint16_t>(0), c.stride, args_.accumulate);
+        const auto put = [&](auto type) {
+            PutRows<typename Micro::Vectors>(stage_, width, rows.end - rows.begin, width,
+                                             c.Row<decltype(type)>(0), c.stride, args_.accumulate);
+        };
+        WithTypes(put, c.type);
     }
 
     // One block of k: `lanes` of `held` fit, `others` go by.
@@ -333,13 +335,11 @@ class Blocked {
 
     void Tile(const std::byte* a, const std::byte* b, int64_t depth, int64_t row, int64_t col,
               int64_t rows, int64_t cols, Write write) const {
-        if (target_.type == Element::kF32) {
-            TileOf<Micro>(a, b, depth, target_.Row<float>(row) + col, target_.stride, rows, cols,
-                          write);
-        } else {
-            TileOf<Micro>(a, b, depth, target_.Row<uint16_t>(row) + col, target_.stride, rows, cols,
-                          write);
-        }
+        const auto tile = [&](auto type) {
+            TileOf<Micro>(a, b, depth, target_.Row<decltype(type)>(row) + col, target_.stride, rows,
+                          cols, write);
+        };
+        WithTypes(tile, target_.type);
     }
 
     const GemmArgs& args_;

@@ -4,17 +4,26 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/check.h"
+
 namespace weft::kernels::dense {
 
-// Kernels compute in float32 whatever stands in memory: bfloat16 is widened when it is read and
-// rounded to nearest even when it is written (denormals may become zeros).
-enum class Element : uint8_t { kF32, kBf16 };
+// Kernels compute in float32 whatever stands in memory: bfloat16 and float16 are widened when they
+// are read and rounded to nearest even when they are written. Of bfloat16 denormals may become
+// zeros; of float16 (IEEE 754 binary16) they stay, and what is beyond its range becomes infinite.
+enum class Element : uint8_t { kF32, kBf16, kF16 };
+
+// A float16 in memory. (uint16_t is a bfloat16.)
+struct Half {
+    uint16_t bits = 0;
+};
 
 constexpr int64_t ElementBytes(Element type) {
     return type == Element::kF32 ? 4 : 2;
 }
 
-// Rows are `stride` elements apart. Of kF32 the data are floats, of kBf16 uint16_t.
+// Rows are `stride` elements apart. Of kF32 the data are floats, of kBf16 uint16_t, of
+// kF16 Half.
 struct Matrix {
     void* data = nullptr;
     int64_t stride = 0;
@@ -51,19 +60,28 @@ struct ConstMatrix {
     }
 };
 
-// Calls f with a zero of the C++ type of each element type: float or uint16_t. This is the one
-// branch that a kernel makes for its types.
-template <typename F>
-void WithTypes(const F& f) {
+// Calls f with a zero of the C++ type of each element type: float or Narrow.
+template <typename Narrow, typename F>
+void WithNarrow(const F& f) {
     f();
 }
-template <typename F, typename... Elements>
-void WithTypes(const F& f, Element first, Elements... rest) {
+template <typename Narrow, typename F, typename... Elements>
+void WithNarrow(const F& f, Element first, Elements... rest) {
     if (first == Element::kF32) {
-        WithTypes([&](auto... types) { f(float{}, types...); }, rest...);
+        WithNarrow<Narrow>([&](auto... types) { f(float{}, types...); }, rest...);
     } else {
-        WithTypes([&](auto... types) { f(uint16_t{}, types...); }, rest...);
+        WithNarrow<Narrow>([&](auto... types) { f(Narrow{}, types...); }, rest...);
     }
+}
+
+// The same with each type's own: float, uint16_t or Half. This is the one branch that a kernel
+// makes for its types. No call has both narrow types.
+template <typename F, typename... Elements>
+void WithTypes(const F& f, Elements... types) {
+    const bool half = ((types == Element::kF16) || ...);
+    if (!half) return WithNarrow<uint16_t>(f, types...);
+    WEFT_CHECK(((types != Element::kBf16) && ...));
+    WithNarrow<Half>(f, types...);
 }
 
 }  // namespace weft::kernels::dense

@@ -13,7 +13,7 @@
 namespace weft::kernels::dense {
 
 // kBf16: operands are rounded to bfloat16 (nearest even; denormals may count as zeros), products
-// are summed in float32. kF32: bfloat16 operands are widened.
+// are summed in float32. kF32: operands are widened; so float16 ones are multiplied as they are.
 enum class Compute { kF32, kBf16 };
 
 // Strides are in elements, any number (also 0 and negative): element (i, j) is
@@ -24,7 +24,7 @@ struct GemmOperand {
     Element type = Element::kF32;
 };
 
-// C overlaps neither operand. Where C is bfloat16, a sum over the whole of k is made in float32,
+// C overlaps neither operand. Where C is no float32, a sum over the whole of k is made in float32,
 // added to the old element once, and rounded once.
 struct GemmArgs {
     GemmOperand a, b;

@@ -123,7 +123,7 @@ struct AdamArgs {
     float rate = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, decay = 0, l2 = 0;
     float correction1 = 1, correction2 = 1;  // 1 - beta^t
     float grad_scale = 1;
-    void* copy = nullptr;  // or null: of p, in a type of its own
+    void* copy = nullptr;  // or null: of p, in a type of its own (but no two narrow types)
     Element copy_type = Element::kBf16;
 };
 

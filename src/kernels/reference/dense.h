@@ -14,14 +14,18 @@ extern const dense::RowKernels kRows;
 
 // An element of a matrix as float32, and back: rounded to nearest even.
 inline float Get(const dense::ConstMatrix& m, int64_t row, int64_t col) {
-    return m.type == dense::Element::kF32 ? m.Row<float>(row)[col]
-                                          : BF16ToF32(m.Row<uint16_t>(row)[col]);
+    switch (m.type) {
+        case dense::Element::kF32: return m.Row<float>(row)[col];
+        case dense::Element::kBf16: return BF16ToF32(m.Row<uint16_t>(row)[col]);
+        case dense::Element::kF16: return F16ToF32(m.Row<dense::Half>(row)[col].bits);
+    }
+    return 0;
 }
 inline void Put(const dense::Matrix& m, int64_t row, int64_t col, float value) {
-    if (m.type == dense::Element::kF32) {
-        m.Row<float>(row)[col] = value;
-    } else {
-        m.Row<uint16_t>(row)[col] = F32ToBF16(value);
+    switch (m.type) {
+        case dense::Element::kF32: m.Row<float>(row)[col] = value; return;
+        case dense::Element::kBf16: m.Row<uint16_t>(row)[col] = F32ToBF16(value); return;
+        case dense::Element::kF16: m.Row<dense::Half>(row)[col] = {F32ToF16(value)}; return;
     }
 }
 
