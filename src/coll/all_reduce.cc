@@ -4,6 +4,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "base/check.h"
 #include "coll/comm_impl.h"
 #include "coll/sum.h"
 #include "coll/wire.h"
@@ -282,11 +283,13 @@ Status CommImpl::ReduceScatter(std::span<float> data, std::span<const size_t> co
     return End(scatter());
 }
 
-Status CommImpl::ReduceScatter(std::span<const uint16_t> data, std::span<const size_t> counts,
-                               const TakeSums& take, const net::OpTag& tag) {
+Status CommImpl::ReduceScatter(Wire narrow, std::span<const uint16_t> data,
+                               std::span<const size_t> counts, const TakeSums& take,
+                               const net::OpTag& tag) {
+    WEFT_CHECK(narrow == Wire::kBF16 || narrow == Wire::kF16);
     if (!failed_.ok()) return failed_;
     Op op = Begin(data.size_bytes(), tag);
-    op.wire = Wire::kBF16;
+    op.wire = narrow;
     CheckParts(counts, data.size());
     const Team everyone{everyone_, static_cast<size_t>(rank_)};
     const size_t slot = payload_ / sizeof(uint16_t);

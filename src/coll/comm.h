@@ -89,12 +89,14 @@ class Comm {
     // they were.
     virtual Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
                                  const net::OpTag& tag) = 0;
-    // The same of bfloat16 values (as uint16_t), summed in float: `take(begin, sums)` is given the
-    // sums of this rank's part piece by piece, `begin` of each counted from the part's first value,
-    // and may write the piece's own values of `data`. Allocates a buffer at its first use.
+    // The same of values that are bfloat16 or float16 (as uint16_t; narrow: kBF16 or kF16), summed
+    // in float: `take(begin, sums)` is given the sums of this rank's part piece by piece, `begin`
+    // of each counted from the part's first value, and may write the piece's own values of `data`.
+    // Allocates a buffer at its first use.
     using TakeSums = std::function<void(size_t begin, std::span<const float> sums)>;
-    virtual Status ReduceScatter(std::span<const uint16_t> data, std::span<const size_t> counts,
-                                 const TakeSums& take, const net::OpTag& tag) = 0;
+    virtual Status ReduceScatter(Wire narrow, std::span<const uint16_t> data,
+                                 std::span<const size_t> counts, const TakeSums& take,
+                                 const net::OpTag& tag) = 0;
     // all: counts.size() parts one after another, part r being counts[r] bytes from rank r; this
     // rank's part is filled in by the caller beforehand.
     virtual Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,

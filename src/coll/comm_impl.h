@@ -54,8 +54,9 @@ class CommImpl final : public Comm {
                      Choice choice) override;
     Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
                          const net::OpTag& tag) override;
-    Status ReduceScatter(std::span<const uint16_t> data, std::span<const size_t> counts,
-                         const TakeSums& take, const net::OpTag& tag) override;
+    Status ReduceScatter(Wire narrow, std::span<const uint16_t> data,
+                         std::span<const size_t> counts, const TakeSums& take,
+                         const net::OpTag& tag) override;
     Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,
                      const net::OpTag& tag) override;
     Status AllToAll(std::span<const std::byte> out, std::span<const size_t> out_counts,
@@ -165,7 +166,7 @@ class CommImpl final : public Comm {
     std::vector<const std::byte*> addends_;  // by place in a team: where its addend lies
     std::vector<std::byte> on_wire_;         // our values in a narrow wire type, two messages
     size_t on_wire_half_ = 0;
-    std::vector<float> sums_;                // of a piece of bfloat16 values
+    std::vector<float> sums_;                // of a piece of narrow values
     std::vector<int> everyone_;
     bool hosts_known_ = false;
     int host_mark_ = 0;         // the lowest rank that is joined to us by shm, or ourselves

@@ -76,6 +76,7 @@ double Tolerance(Wire wire, int ranks) {
         case Wire::kFull: return 0;
         case Wire::kBF16: return std::ldexp(most, -8) * (2 * ranks);
         case Wire::kQ8: return kQ8Error * most * (2 * ranks);
+        case Wire::kF16: return std::ldexp(most, -11) * (2 * ranks);
     }
     return 0;
 }

@@ -109,6 +109,7 @@ const char* WireName(Wire wire) {
         case Wire::kFull: return "full";
         case Wire::kBF16: return "bf16";
         case Wire::kQ8: return "q8";
+        case Wire::kF16: return "f16";
     }
     return "?";
 }

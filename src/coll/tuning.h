@@ -33,7 +33,8 @@ Result<Algorithm> ParseAlgorithm(std::string_view name);
 
 // What an all_reduce's values travel as (coll/wire.h); the sums are made in the values' own type.
 // kFull: as they are, nothing is lost.
-enum class Wire { kFull, kBF16, kQ8 };
+enum class Wire { kFull, kBF16, kQ8, kF16 };
+// Those to choose from: float16 has a range of its own, and is of values that are float16 already.
 inline constexpr std::array kWires{Wire::kFull, Wire::kBF16, Wire::kQ8};
 const char* WireName(Wire wire);  // "full", "bf16", "q8"
 // "f32" is another word for "full". Errors: kUsage.

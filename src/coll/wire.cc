@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "coll/sum.h"
+#include "tensor/half.h"
+#include "tensor/half_rows.h"
 
 namespace weft::coll {
 namespace {
@@ -43,6 +45,26 @@ template <typename T>
         uint16_t half;
         std::memcpy(&half, bytes + i * sizeof half, sizeof half);
         out[i] = static_cast<T>(FromBf16(half));
+    }
+}
+
+void EncodeF16(std::span<const float> values, std::byte* out) {
+    NarrowRow(DType::kF16, values, out);
+}
+void EncodeF16(std::span<const double> values, std::byte* out) {
+    for (size_t i = 0; i < values.size(); i++) {
+        const uint16_t half = F32ToF16(static_cast<float>(values[i]));
+        std::memcpy(out + i * sizeof half, &half, sizeof half);
+    }
+}
+void DecodeF16(const std::byte* bytes, std::span<float> out) {
+    WidenRow(DType::kF16, bytes, out);
+}
+void DecodeF16(const std::byte* bytes, std::span<double> out) {
+    for (size_t i = 0; i < out.size(); i++) {
+        uint16_t half;
+        std::memcpy(&half, bytes + i * sizeof half, sizeof half);
+        out[i] = F16ToF32(half);
     }
 }
 
@@ -96,6 +118,7 @@ template <typename T>
         case Wire::kFull: std::memcpy(out, values.data(), values.size_bytes()); return;
         case Wire::kBF16: return EncodeBf16(values.data(), values.size(), out);
         case Wire::kQ8: return EncodeQ8(values.data(), values.size(), out);
+        case Wire::kF16: return;  // EncodeAll
     }
 }
 
@@ -105,6 +128,7 @@ template <typename T>
         case Wire::kFull: std::memcpy(out.data(), bytes, out.size_bytes()); return;
         case Wire::kBF16: return DecodeBf16(bytes, out.size(), out.data());
         case Wire::kQ8: return DecodeQ8(bytes, out.size(), out.data());
+        case Wire::kF16: return;  // DecodeAll
     }
 }
 
@@ -125,6 +149,7 @@ __attribute__((target("avx2"))) void DecodeWide(Wire wire, const std::byte* byte
 
 template <typename T>
 void EncodeAll(Wire wire, std::span<const T> values, std::byte* out) {
+    if (wire == Wire::kF16) return EncodeF16(values, out);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) return EncodeWide(wire, values, out);
 #endif
@@ -133,6 +158,7 @@ void EncodeAll(Wire wire, std::span<const T> values, std::byte* out) {
 
 template <typename T>
 void DecodeAll(Wire wire, const std::byte* bytes, std::span<T> out) {
+    if (wire == Wire::kF16) return DecodeF16(bytes, out);
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) return DecodeWide(wire, bytes, out);
 #endif
@@ -179,7 +205,8 @@ void AddAll(Wire wire, const std::byte* bytes, std::span<T> out) {
 size_t WireBytes(Wire wire, size_t count, size_t value_bytes) {
     switch (wire) {
         case Wire::kFull: return count * value_bytes;
-        case Wire::kBF16: return count * sizeof(uint16_t);
+        case Wire::kBF16:
+        case Wire::kF16: return count * sizeof(uint16_t);
         case Wire::kQ8: return count + (count + kQ8Block - 1) / kQ8Block * sizeof(float);
     }
     return 0;
@@ -188,7 +215,8 @@ size_t WireBytes(Wire wire, size_t count, size_t value_bytes) {
 size_t WireValues(Wire wire, size_t bytes, size_t value_bytes) {
     switch (wire) {
         case Wire::kFull: return bytes / value_bytes;
-        case Wire::kBF16: return bytes / sizeof(uint16_t);
+        case Wire::kBF16:
+        case Wire::kF16: return bytes / sizeof(uint16_t);
         case Wire::kQ8: return bytes / kQ8BlockBytes * kQ8Block;
     }
     return 0;

@@ -6,6 +6,8 @@
 //        magnitude; a value is the nearest multiple of it, in [-127, 127].
 //        |decoded - x| <= kQ8Error m (and 2^-100 near zero). A block that holds an infinite value
 //        or a NaN is all NaN.
+// f16    2 bytes a value: the nearest IEEE 754 binary16 of the nearest float.
+//        |decoded - x| <= 2^-11 |x| (and 2^-25 near zero); beyond its range infinite.
 // All ranks decode the same bytes and sum in the same order, so that they hold the same bits; a
 // rank's own addend goes through the wire's rounding too. So a one-shot sum over n ranks is off by
 // at most the sum of n such errors (and the rounding of the sum itself), and a two-shot sum by one

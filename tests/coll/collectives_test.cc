@@ -255,13 +255,16 @@ TEST_P(CollectivesTest, ReduceScatterSumsUnevenParts) {
     });
 }
 
-// Of BF16 values, each piece once, in float.
+// Of BF16 or F16 values, each piece once, in float.
 TEST_P(CollectivesTest, ReduceScatterOfNarrowValuesSumsInFloat) {
     OnRanks(31, [](Comm& comm, std::mt19937& random) {
-        const auto addend = [](int rank, size_t i) {
-            return F32ToBF16(static_cast<float>(Addend(rank, i)));
-        };
         for (int round = 0; round < 40; round++) {
+            const bool half = round % 2 == 1;
+            const auto addend = [half](int rank, size_t i) {
+                const auto value = static_cast<float>(Addend(rank, i));
+                return half ? F32ToF16(value) : F32ToBF16(value);
+            };
+            const auto widened = [half](uint16_t x) { return half ? F16ToF32(x) : BF16ToF32(x); };
             const std::vector<size_t> counts = RandomCounts(comm.size(), random);
             const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
             std::vector<uint16_t> data(total);
@@ -274,11 +277,12 @@ TEST_P(CollectivesTest, ReduceScatterOfNarrowValuesSumsInFloat) {
                 std::ranges::copy(piece, sums.begin() + static_cast<ptrdiff_t>(at));
             };
             const std::span<const uint16_t> view = data;
-            ASSERT_TRUE(comm.ReduceScatter(view, counts, take, Tag(round)).ok());
+            const Wire wire = half ? Wire::kF16 : Wire::kBF16;
+            ASSERT_TRUE(comm.ReduceScatter(wire, view, counts, take, Tag(round)).ok());
             size_t wrong = 0;
             for (size_t i = 0; i < sums.size(); i++) {
-                float expected = BF16ToF32(addend(0, begin + i));
-                for (int r = 1; r < comm.size(); r++) expected += BF16ToF32(addend(r, begin + i));
+                float expected = widened(addend(0, begin + i));
+                for (int r = 1; r < comm.size(); r++) expected += widened(addend(r, begin + i));
                 wrong += !(sums[i] == expected);
             }
             ASSERT_EQ(0u, wrong) << "round " << round;

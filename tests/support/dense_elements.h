@@ -1,5 +1,5 @@
-// Elements of dense matrices as tests keep them: what a number becomes in each type, and how far off
-// that is.
+// Elements of dense matrices as tests keep them: what a number becomes in each type, and how far
+// off that is.
 #pragma once
 
 #include <cmath>

@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
+#include <vector>
+
+#include "tensor/half_rows.h"
 
 namespace weft {
 namespace {
@@ -99,6 +104,53 @@ TEST_P(Half, RandomFloatsGoToTheNearest) {
         }
         if (magnitude + 1 < format.Infinity()) {
             ASSERT_LE(error, std::fabs(format.Value(static_cast<uint16_t>(half + 1)) - value));
+        }
+    }
+}
+
+// Rows, of any length and at any address, are what one number after the other is.
+TEST_P(Half, RowsAreTheSame) {
+    const Format& format = GetParam();
+    const DType dtype = format.mantissa_bits == 10 ? DType::kF16 : DType::kBF16;
+    std::vector<uint16_t> halves;
+    for (uint32_t bits = 0; bits < 65536; ++bits) halves.push_back(static_cast<uint16_t>(bits));
+    std::vector<float> floats;
+    std::mt19937 random(9);
+    for (int i = 0; i < 100'000; ++i) {
+        // (Any float, and those of the exponents of F16.)
+        const auto bits = static_cast<uint32_t>(random());
+        const uint32_t near = 0x32000000u + (bits & 0x0fffffffu) * 3 / 2;
+        floats.push_back(std::bit_cast<float>(i % 2 == 0 ? bits : near | (bits & 0x80000000u)));
+    }
+    size_t at = 0;
+    for (size_t length = 0; at + length < halves.size(); at += length, length += 3) {
+        std::vector<std::byte> bytes(2 * length + 1);
+        std::memcpy(bytes.data() + 1, halves.data() + at, 2 * length);
+        std::vector<float> wide(length + 1, 7.0f);
+        WidenRow(dtype, bytes.data() + 1, std::span(wide).first(length));
+        ASSERT_EQ(wide.back(), 7.0f);
+        for (size_t i = 0; i < length; ++i) {
+            const float expected = format.to_float(halves[at + i]);
+            if (std::isnan(expected)) {
+                ASSERT_TRUE(std::isnan(wide[i]));
+            } else {
+                ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(expected));
+            }
+        }
+    }
+    at = 0;
+    for (size_t length = 0; at + length < floats.size(); at += length, length += 3) {
+        std::vector<std::byte> bytes(2 * length + 2, std::byte{7});
+        NarrowRow(dtype, std::span(floats).subspan(at, length), bytes.data() + 1);
+        ASSERT_EQ(bytes.back(), std::byte{7});
+        for (size_t i = 0; i < length; ++i) {
+            uint16_t half = 0;
+            std::memcpy(&half, bytes.data() + 1 + 2 * i, 2);
+            if (std::isnan(floats[at + i])) {
+                ASSERT_TRUE(std::isnan(format.to_float(half)));
+            } else {
+                ASSERT_EQ(half, format.from_float(floats[at + i])) << floats[at + i];
+            }
         }
     }
 }

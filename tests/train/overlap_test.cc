@@ -33,8 +33,8 @@ class SlowComm final : public coll::Comm {
     Status ReduceScatter(std::span<float>, std::span<const size_t>, const net::OpTag&) override {
         return Rest();
     }
-    Status ReduceScatter(std::span<const uint16_t>, std::span<const size_t>, const TakeSums&,
-                         const net::OpTag&) override {
+    Status ReduceScatter(coll::Wire, std::span<const uint16_t>, std::span<const size_t>,
+                         const TakeSums&, const net::OpTag&) override {
         return Rest();
     }
     // Late, so that who reads too early reads something else.

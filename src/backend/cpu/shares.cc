@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/check.h"
-#include "tensor/half.h"
+#include "tensor/half_rows.h"
 
 namespace weft::backend {
 namespace {
@@ -18,9 +17,18 @@ void Store(std::span<const float> sums, bool adds, std::span<float> share) {
     for (size_t i = 0; i < sums.size(); ++i) share[i] = adds ? share[i] + sums[i] : sums[i];
 }
 
-void Store(std::span<const float> sums, bool adds, std::span<uint16_t> share) {
-    for (size_t i = 0; i < sums.size(); ++i) {
-        share[i] = F32ToBF16(adds ? BF16ToF32(share[i]) + sums[i] : sums[i]);
+// Of a narrow type, a block at a time.
+constexpr size_t kBlock = 1024;
+void Store(DType dtype, std::span<const float> sums, bool adds, std::byte* share) {
+    if (!adds) return NarrowRow(dtype, sums, share);
+    float block[kBlock];
+    for (size_t begin = 0; begin < sums.size(); begin += kBlock) {
+        const std::span<const float> part =
+            sums.subspan(begin, std::min(kBlock, sums.size() - begin));
+        const std::span<float> all(block, part.size());
+        WidenRow(dtype, share + 2 * begin, all);
+        for (size_t i = 0; i < part.size(); ++i) all[i] += part[i];
+        NarrowRow(dtype, all, share + 2 * begin);
     }
 }
 
@@ -36,17 +44,18 @@ Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype
         Store(As<float>(all).subspan(static_cast<size_t>(begin), to.size()), adds, to);
         return {};
     }
-    WEFT_CHECK(dtype == DType::kBF16);
-    const std::span<uint16_t> to = As<uint16_t>(share), from = As<uint16_t>(all);
     if (comm != nullptr) {
+        const coll::Wire wire = dtype == DType::kF16 ? coll::Wire::kF16 : coll::Wire::kBF16;
         const auto take = [&](size_t at, std::span<const float> sums) {
-            Store(sums, adds, to.subspan(at, sums.size()));
+            Store(dtype, sums, adds, share.data() + 2 * at);
         };
-        return comm->ReduceScatter(std::span<const uint16_t>(from), counts, take, tag);
+        return comm->ReduceScatter(wire, As<const uint16_t>(all), counts, take, tag);
     }
-    for (size_t i = 0; i < to.size(); ++i) {
-        const float sum = BF16ToF32(from[static_cast<size_t>(begin) + i]);
-        to[i] = F32ToBF16(adds ? BF16ToF32(to[i]) + sum : sum);
+    float block[kBlock];
+    for (size_t at = 0; at < share.size() / 2; at += kBlock) {
+        const std::span<float> sums(block, std::min(kBlock, share.size() / 2 - at));
+        WidenRow(dtype, all.data() + 2 * (static_cast<size_t>(begin) + at), sums);
+        Store(dtype, sums, adds, share.data() + 2 * at);
     }
     return {};
 }

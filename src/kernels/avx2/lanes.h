@@ -1,5 +1,5 @@
-// Eight floats of AVX2 that come from and go to float32, bfloat16 or float16: what the dense kernels' rows
-// and tiles are made of. Only for files of this folder, as simd.h.
+// Eight floats of AVX2 that come from and go to float32, bfloat16 or float16: what the dense
+// kernels' rows and tiles are made of. Only for files of this folder, as simd.h.
 #pragma once
 
 #include <algorithm>
