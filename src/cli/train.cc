@@ -5,12 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -45,6 +46,7 @@ struct TrainFlags {
     CommonFlags common;
     train::TrainJob job;
     std::string output, schedule = "constant", optimizer = "adamw", dtype = "bf16";
+    std::string loss_scale = "dynamic";
     train::ExportWords save;
     std::vector<double> betas = {0.9, 0.999};
     std::string ds_config, sample_file;
@@ -91,6 +93,7 @@ class Teller final : public train::TrainListener {
         options.first_step = next;
         options.columns = {"loss", "grad_norm", "lr", "tokens", "tokens_per_s"};
         if (Evaluates()) options.columns.emplace_back("eval_loss");
+        if (IsF16()) options.columns.insert(options.columns.end(), {"loss_scale", "skipped"});
         WEFT_ASSIGN(log_, train::TrainLog::Open(options));
         return {};
     }
@@ -130,6 +133,10 @@ class Teller final : public train::TrainListener {
                          {"flops_per_s", FlopsOf(line)}};
             if (line.eval_loss) json["eval_loss"] = *line.eval_loss;
             if (line.aux_loss) json["aux_loss"] = *line.aux_loss;
+            if (line.loss_scale) {
+                json["loss_scale"] = *line.loss_scale;
+                json["skipped"] = line.skipped;
+            }
             PrintJson(json);
             std::fflush(stdout);
         } else {
@@ -137,10 +144,16 @@ class Teller final : public train::TrainListener {
         }
         for (const train::SampleText& sample : line.samples) TellSample(line.step, sample);
         if (!log_ || !log_status_.ok()) return;
-        const double values[] = {line.loss,           line.grad_norm,
-                                 line.learning_rate,  static_cast<double>(line.tokens),
-                                 line.tokens_per_s(), line.eval_loss.value_or(NAN)};
-        log_status_ = log_->Add(line.step, std::span(values).first(Evaluates() ? 6 : 5));
+        std::vector<double> values = {line.loss, line.grad_norm, line.learning_rate,
+                                      static_cast<double>(line.tokens), line.tokens_per_s()};
+        // (A plot has no place for an infinity.)
+        if (line.skipped) values[1] = NAN;
+        if (Evaluates()) values.push_back(line.eval_loss.value_or(NAN));
+        if (IsF16()) {
+            values.push_back(line.loss_scale.value_or(NAN));
+            values.push_back(line.skipped ? 1.0 : 0.0);
+        }
+        log_status_ = log_->Add(line.step, values);
         for (size_t i = 0; i < line.samples.size() && log_status_.ok(); ++i) {
             const train::SampleText& sample = line.samples[i];
             log_status_ = log_->AddSample(line.step, i, sample.prompt, sample.text);
@@ -170,6 +183,7 @@ class Teller final : public train::TrainListener {
     }
 
     bool Evaluates() const { return flags_.job.data.test_split > 0; }
+    bool IsF16() const { return flags_.job.trainer.dtype == DType::kF16; }
 
     void TellConfig(const train::Trainer& trainer, int64_t steps) const {
         if (flags_.ds_config.empty()) return;
@@ -241,21 +255,25 @@ class Teller final : public train::TrainListener {
         elapsed_s_ += line.seconds;
         ++told_;
         const bool due = line.step % flags_.telling.print_every == 0 || line.step == line.steps;
-        const bool alone = !line.eval_loss && line.samples.empty();  // the next line covers it
+        // (The next line covers it.)
+        const bool alone = !line.eval_loss && !line.skipped && line.samples.empty();
         if (!due && alone) return;
         const double left =
             elapsed_s_ / static_cast<double>(told_) * static_cast<double>(line.steps - line.step);
         const std::string aux =
             line.aux_loss ? fmt::format("  balance {:.4f}", *line.aux_loss) : "";
+        std::string scale;
+        if (line.loss_scale) scale = fmt::format("  scale {:g}", *line.loss_scale);
+        if (line.skipped) scale += "  overflow: skipped";
         const std::string eval =
             line.eval_loss ? fmt::format("  test loss {:.4f}", *line.eval_loss) : "";
         fmt::print(stderr,
                    "{}step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} "
-                   "GFLOP/s ({:.0f} % of the peak)  {}  {:.0f} s left{}{}",
+                   "GFLOP/s ({:.0f} % of the peak)  {}  {:.0f} s left{}{}{}",
                    live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, aux, line.grad_norm,
                    line.learning_rate, line.tokens_per_s(), FlopsOf(line) * 1e-9,
-                   100 * FlopsOf(line) / peak_flops_s_, BytesText(ResidentBytes()), left, eval,
-                   live_ && alone ? "" : "\n");
+                   100 * FlopsOf(line) / peak_flops_s_, BytesText(ResidentBytes()), left, scale,
+                   eval, live_ && alone ? "" : "\n");
         std::fflush(stderr);
     }
 
@@ -283,6 +301,18 @@ Status ResolveOptimizer(TrainFlags& flags) {
     return {};
 }
 
+Status ResolveLossScale(TrainFlags& flags) {
+    if (flags.loss_scale == "dynamic") return {};
+    double& fixed = flags.job.trainer.loss_scale.fixed;
+    const char* const end = flags.loss_scale.data() + flags.loss_scale.size();
+    const auto [at, error] = std::from_chars(flags.loss_scale.data(), end, fixed);
+    if (error == std::errc() && at == end && fixed > 0) {
+        return train::CheckLossScale(flags.job.trainer.loss_scale);
+    }
+    return MakeError(ErrorCode::kUsage, "--loss-scale {}: expected dynamic, or a number above 0",
+                     flags.loss_scale);
+}
+
 Status ResolveTrain(TrainFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     const auto kind = train::FindSchedule(flags.schedule);
@@ -293,7 +323,8 @@ Status ResolveTrain(TrainFlags& flags) {
                          flags.schedule);
     }
     flags.job.schedule.kind = *kind;
-    flags.job.trainer.bf16 = flags.dtype == "bf16";
+    flags.job.trainer.dtype = *DTypeOfName(flags.dtype);
+    WEFT_TRY(ResolveLossScale(flags));
     WEFT_ASSIGN(flags.job.trainer.split, model::ParseShares(flags.common.split));
     if (flags.betas.size() != 2) {
         return MakeError(ErrorCode::kUsage, "--betas: expected two numbers, as 0.9,0.999");
@@ -308,6 +339,12 @@ Status ResolveTrain(TrainFlags& flags) {
     if (!flags.sample_file.empty()) {
         WEFT_ASSIGN(const std::vector<std::string> prompts, train::ReadPrompts(flags.sample_file));
         std::ranges::copy(prompts, std::back_inserter(flags.job.sample.prompts));
+    }
+    if (flags.command->count("--loss-scale") > 0 && flags.job.trainer.dtype != DType::kF16) {
+        return MakeError(ErrorCode::kUsage,
+                         "--loss-scale {} with --dtype {}: only float16 needs one. Leave it out, "
+                         "or use --dtype f16",
+                         flags.loss_scale, Info(flags.job.trainer.dtype).name);
     }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
     flags.job.save.folder = flags.output;
@@ -335,6 +372,7 @@ Status Train(TrainFlags& flags) {
                      {"epoch_s", summary.epoch_s},
                      {"peak_flops_per_s", teller.peak_flops_s()},
                      {"recompute", teller.recompute()}};
+        if (flags.job.trainer.dtype == DType::kF16) json["skipped"] = summary.skipped;
         if (summary.eval_loss) {
             json["eval_loss"] = *summary.eval_loss;
             json["eval_s"] = summary.eval_s;
@@ -343,10 +381,12 @@ Status Train(TrainFlags& flags) {
         PrintJson(json);
     } else {
         const uint64_t most = *std::ranges::max_element(summary.peak_rss_bytes);
+        const std::string skipped =
+            summary.skipped > 0 ? fmt::format(" ({} skipped)", summary.skipped) : "";
         fmt::print(stderr,
-                   "{} steps, {} tokens in {:.1f} s: {:.0f} tok/s; loss {:.4f}; at most {} of "
+                   "{} steps{}, {} tokens in {:.1f} s: {:.0f} tok/s; loss {:.4f}; at most {} of "
                    "memory a rank\n",
-                   summary.steps, summary.tokens, summary.seconds, summary.tokens_per_s,
+                   summary.steps, skipped, summary.tokens, summary.seconds, summary.tokens_per_s,
                    summary.last_loss, BytesText(most));
     }
     return {};
@@ -444,6 +484,18 @@ void AddSampleFlags(CLI::App& app, TrainFlags& flags) {
         ->capture_default_str();
 }
 
+void AddPrecisionFlags(CLI::App& app, TrainFlags& flags) {
+    app.add_option("--dtype", flags.dtype,
+                   "Operands of matrix products: bf16 (rounded from float32), f16 (with loss "
+                   "scaling) or f32")
+        ->check(CLI::IsMember({"bf16", "f16", "f32"}))
+        ->capture_default_str();
+    app.add_option("--loss-scale", flags.loss_scale,
+                   "With --dtype f16: what the loss is multiplied by. dynamic: 65536, halved where "
+                   "gradients overflow (the step is skipped), doubled after 2000 steps without it")
+        ->capture_default_str();
+}
+
 void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
     app.add_option("--ds-config", flags.ds_config,
@@ -464,10 +516,7 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     app.add_option("--grad-accum", job.trainer.accumulation, "Passes of an update, on each replica")
         ->capture_default_str();
     app.add_option("--lr", job.schedule.rate, "Learning rate")->capture_default_str();
-    app.add_option("--dtype", flags.dtype,
-                   "Operands of matrix products: bf16 (rounded from float32) or f32")
-        ->check(CLI::IsMember({"bf16", "f32"}))
-        ->capture_default_str();
+    AddPrecisionFlags(app, flags);
     app.add_option("--schedule", flags.schedule,
                    "constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR")
         ->capture_default_str();

@@ -28,7 +28,8 @@ train::DsFlags FlagsOf(const CLI::App& command, const train::TrainJob& job) {
     take("--betas", flags.beta2, t.update.beta2);
     take("--eps", flags.eps, t.update.eps);
     take("--weight-decay", flags.weight_decay, t.update.weight_decay);
-    take("--dtype", flags.precision, t.bf16 ? train::Precision::kBf16 : train::Precision::kF32);
+    take("--dtype", flags.precision, train::PrecisionOf(t.dtype));
+    take("--loss-scale", flags.loss_scale, t.loss_scale.fixed);
     if (job.steps > 0) flags.total_steps = job.steps;
     return flags;
 }

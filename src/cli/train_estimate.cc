@@ -82,7 +82,7 @@ void PrintTable(const train::TrainEstimate& estimate, const EstimateFlags& flags
 }
 
 Status Estimate(EstimateFlags& flags) {
-    flags.trainer.bf16 = flags.dtype == "bf16";
+    flags.trainer.dtype = *DTypeOfName(flags.dtype);
     if (!flags.split.empty()) {
         WEFT_ASSIGN(flags.trainer.split, model::ParseShares(flags.split));
     }
@@ -120,8 +120,8 @@ void AddFlags(CLI::App& command, EstimateFlags& flags) {
         ->capture_default_str();
     command.add_option("--sequences", flags.sequences, "Sequences of an epoch")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
-    command.add_option("--dtype", flags.dtype, "bf16 or f32")
-        ->check(CLI::IsMember({"bf16", "f32"}))
+    command.add_option("--dtype", flags.dtype, "bf16, f16 or f32")
+        ->check(CLI::IsMember({"bf16", "f16", "f32"}))
         ->capture_default_str();
     command.add_option("--zero", trainer.zero, "ZeRO stage")
         ->check(CLI::Range(0, 3))

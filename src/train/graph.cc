@@ -118,7 +118,7 @@ const std::vector<Routing>& Routings() {
 
 // What an adapter is added to is as narrow as without it, and what is added is, too, but where the
 // sum goes into the residual stream at once. Adapters and their gradients keep all bits.
-void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters) {
+void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters, DType dtype) {
     program::Program& program = differentiated.program;
     std::vector<bool> wide(program.values.size(), false);
     const auto widen = [&](ValueId id) { wide[static_cast<size_t>(id)] = true; };
@@ -176,7 +176,7 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
                            !adapter[i];
         const bool activation = value.storage == program::Storage::kActivation && !wide[i];
         if (value.dtype == DType::kF32 && matrix && (state || activation)) {
-            value.dtype = DType::kBF16;
+            value.dtype = dtype;
         }
     }
 }
@@ -215,7 +215,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     differentiate.weights = adapters.weights;
     WEFT_ASSIGN(program::Differentiated differentiated,
                 program::Differentiate(forward, differentiate));
-    if (options.bf16) NarrowTypes(differentiated, adapters);
+    if (options.dtype != DType::kF32) NarrowTypes(differentiated, adapters, options.dtype);
     differentiated =
         program::WithRecompute(std::move(differentiated), options.recompute, adapters.sums);
     program::ZeroProgram zero = program::ShareOut(std::move(differentiated), options.zero);

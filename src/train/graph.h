@@ -15,9 +15,9 @@
 namespace weft::train {
 
 struct GraphOptions {
-    // Matrices, their gradients and what lies between norms and matrix products are BF16; the
-    // residual stream, vectors and losses are float32. Else everything is float32.
-    bool bf16 = false;
+    // kBF16 or kF16: of matrices, their gradients and what lies between norms and matrix products;
+    // the residual stream, vectors and losses are float32. kF32: of everything.
+    DType dtype = DType::kF32;
     program::Recompute recompute = program::Recompute::kNone;
     program::ZeroOptions zero;
     // Adapters are trained, in float32, and the model's own weights are not: those of block types

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/shares.h"
-#include "tensor/half.h"
+#include "tensor/half_rows.h"
 
 namespace weft::train {
 namespace {
@@ -28,10 +28,11 @@ double SquaresOf(std::span<const std::byte> bytes, DType dtype) {
         const auto* x = reinterpret_cast<const float*>(bytes.data());
         for (size_t i = 0; i < bytes.size() / 4; ++i) sum += double{x[i]} * double{x[i]};
     } else {
-        const auto* x = reinterpret_cast<const uint16_t*>(bytes.data());
-        for (size_t i = 0; i < bytes.size() / 2; ++i) {
-            const double value{BF16ToF32(x[i])};
-            sum += value * value;
+        float block[1024];
+        for (size_t at = 0; at < bytes.size(); at += 2 * std::size(block)) {
+            const std::span<float> x(block, std::min(bytes.size() - at, 2 * std::size(block)) / 2);
+            WidenRow(dtype, bytes.data() + at, x);
+            for (const float value : x) sum += double{value} * double{value};
         }
     }
     return sum;
@@ -101,14 +102,13 @@ Status Optimizer::JoinTied(const Unit& unit) {
         auto* floats = reinterpret_cast<float*>(own.data());
         return groups_.tied->AllReduce(std::span(floats, own.size() / sizeof(float)), tag);
     }
-    const std::span<uint16_t> narrow(reinterpret_cast<uint16_t*>(own.data()), own.size() / 2);
-    std::vector<float> block(std::min(narrow.size(), static_cast<size_t>(kBlock) * 16));
-    for (size_t begin = 0; begin < narrow.size(); begin += block.size()) {
-        const auto part = narrow.subspan(begin, std::min(block.size(), narrow.size() - begin));
-        std::ranges::transform(part, block.begin(), BF16ToF32);
-        const std::span<float> sums = std::span(block).first(part.size());
+    const size_t count = own.size() / 2;
+    std::vector<float> block(std::min(count, static_cast<size_t>(kBlock) * 16));
+    for (size_t begin = 0; begin < count; begin += block.size()) {
+        const auto sums = std::span(block).first(std::min(block.size(), count - begin));
+        WidenRow(unit.dtype, own.data() + 2 * begin, sums);
         WEFT_TRY(groups_.tied->AllReduce(sums, tag));
-        std::ranges::transform(sums, part.begin(), F32ToBF16);
+        NarrowRow(unit.dtype, sums, own.data() + 2 * begin);
     }
     return {};
 }

@@ -262,10 +262,39 @@ class Run {
     static formats::hf::Json StateOf(const Trainer& trainer, const Loader& loader) {
         const TrainLayout& layout = trainer.layout();
         const Cursor& c = loader.cursor();
-        return {{"cursor", {c.epoch, c.index, c.given}},
-                {"data", loader.Fingerprint()},
-                {"optimizer", UpdateName(trainer.options().update.kind)},
-                {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)}};
+        const TrainerProgress progress = trainer.progress();
+        formats::hf::Json state = {
+            {"cursor", {c.epoch, c.index, c.given}},
+            {"data", loader.Fingerprint()},
+            {"optimizer", UpdateName(trainer.options().update.kind)},
+            {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)},
+            {"updates", progress.updates}};
+        if (const auto& scale = progress.loss_scale) {
+            state["loss_scale"] = {scale->scale, scale->steps, scale->hysteresis};
+        }
+        return state;
+    }
+
+    // Checkpoints of before there was float16 have neither: no step was skipped.
+    static Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint) {
+        const formats::hf::Json& state = checkpoint.manifest().state;
+        const int64_t steps = checkpoint.manifest().step;
+        TrainerProgress progress;
+        try {
+            progress.updates = state.value("updates", steps);
+            progress.skipped = steps - progress.updates;
+            if (const auto scale = state.find("loss_scale"); scale != state.end()) {
+                progress.loss_scale =
+                    LossScaleState{scale->at(0).get<double>(), scale->at(1).get<int64_t>(),
+                                   scale->at(2).get<int64_t>()};
+            }
+        } catch (const std::exception& error) {
+            return MakeError(ErrorCode::kCorrupt, "{}: its state: {}", checkpoint.folder(),
+                             error.what());
+        }
+        if (progress.updates >= 0 && progress.skipped >= 0) return progress;
+        return MakeError(ErrorCode::kCorrupt, "{}: its state: {} updates in {} steps",
+                         checkpoint.folder(), progress.updates, steps);
     }
 
     Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<formats::ModelSource> source,
@@ -277,7 +306,8 @@ class Run {
                     Trainer::Make(job_.trainer, cluster_,
                                   std::make_unique<CheckpointSource>(std::move(trained))));
         WEFT_TRY(ReadKept(*checkpoint, trainer->rule(), job_.trainer.update.kind));
-        trainer->SetUpdates(checkpoint->manifest().step);
+        WEFT_ASSIGN(const TrainerProgress progress, ProgressOf(*checkpoint));
+        WEFT_TRY(trainer->SetProgress(progress));
         return trainer;
     }
 
@@ -310,7 +340,7 @@ class Run {
             WEFT_ASSIGN(const auto batch, loader.Next());
             if (!batch) break;
             const bool ends_epoch = loader.cursor().epoch > epoch;
-            const double rate = LearningRate(job_.schedule, step - 1);
+            const double rate = LearningRate(job_.schedule, trainer.updates());
             WEFT_ASSIGN(const StepReport report, trainer.Step(*batch, rate));
             StepLine line{step,
                           steps,
@@ -320,10 +350,13 @@ class Run {
                           report.positions,
                           0,
                           {},
-                          report.aux_loss};
+                          report.aux_loss,
+                          report.loss_scale,
+                          report.skipped};
             meter_.EndUpdate(line);
             summary_.steps = step;
             summary_.last_loss = line.loss;
+            summary_.skipped = trainer.progress().skipped;
             if (ends_epoch) meter_.EndEpoch(step, loader.cursor().epoch);
             if (IsEvaluated(step, steps, ends_epoch)) {
                 WEFT_TRY(Evaluate(trainer, data, line));

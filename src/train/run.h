@@ -25,6 +25,8 @@ struct StepLine {
     double seconds = 0;  // of this update, reading data included
     std::optional<double> eval_loss;  // over the test part, after this update
     std::optional<double> aux_loss;   // of experts (StepReport)
+    std::optional<double> loss_scale;  // of float16
+    bool skipped = false;              // it overflowed: nothing was learnt
     std::vector<SampleText> samples{};  // said after this update
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
@@ -44,6 +46,7 @@ struct TrainSummary {
     std::vector<double> waited_s;  // by rank: for so long passes stood still for other ranks
     double last_loss = 0;
     int64_t restarts = 0;                  // after the loss of a rank
+    int64_t skipped = 0;                   // steps, of float16, since the first
     SaveCounts saves;                      // of this rank
 };
 

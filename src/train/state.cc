@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "model/load.h"
-#include "tensor/half.h"
+#include "tensor/half_rows.h"
 #include "tensor/quant.h"
 
 namespace weft::train {
@@ -42,14 +42,13 @@ std::vector<ElementRange> Without(const std::vector<ElementRange>& rows, const E
     return left;
 }
 
-// F32 or BF16.
+// F32, BF16 or F16.
 void StoreAs(DType dtype, std::span<const float> values, std::byte* memory) {
     if (dtype == DType::kF32) {
         std::ranges::copy(values, reinterpret_cast<float*>(memory));
         return;
     }
-    WEFT_CHECK(dtype == DType::kBF16);
-    std::ranges::transform(values, reinterpret_cast<uint16_t*>(memory), F32ToBF16);
+    NarrowRow(dtype, values, memory);
 }
 
 // Blocks of one shape, so many rows of their tensor apart, are one entry: experts' are thousands.
@@ -300,14 +299,9 @@ void TrainState::Store(OwnPart& part, int64_t begin, std::span<const float> valu
     const Unit& unit = *part.unit;
     const int64_t base = unit.weights_shared ? unit.own_begin : 0;
     std::byte* memory = WeightBytes(unit).data() + RowBytes(unit.dtype, begin - base);
-    if (unit.dtype == DType::kF32) {
-        std::ranges::copy(values, reinterpret_cast<float*>(memory));
-        return;
-    }
-    WEFT_CHECK(unit.dtype == DType::kBF16);
-    auto* narrow = reinterpret_cast<uint16_t*>(memory);
+    StoreAs(unit.dtype, values, memory);
+    if (part.master.empty()) return;
     for (size_t i = 0; i < values.size(); ++i) {
-        narrow[i] = F32ToBF16(values[i]);
         const int64_t own = begin + static_cast<int64_t>(i) - unit.own_begin;
         if (own >= 0 && own < unit.own_count) part.master[static_cast<size_t>(own)] = values[i];
     }

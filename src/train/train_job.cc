@@ -9,6 +9,10 @@ using nlohmann::json;
 
 constexpr int64_t kMostAccumulation = 1 << 20;
 
+bool IsTrainedIn(DType dtype) {
+    return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
 // One list of fields for both ways: visit(name, field).
 template <typename Trainer, typename Visit>
 void TrainerFields(Trainer& t, const Visit& visit) {
@@ -16,7 +20,13 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("from_scratch", t.from_scratch);
     visit("threads", t.threads);
     visit("reference", t.reference);
-    visit("bf16", t.bf16);
+    visit("loss_scale", t.loss_scale.fixed);
+    visit("loss_scale_initial", t.loss_scale.initial);
+    visit("loss_scale_window", t.loss_scale.window);
+    visit("loss_scale_first_counts", t.loss_scale.first_counts);
+    visit("loss_scale_hysteresis", t.loss_scale.hysteresis);
+    visit("loss_scale_refills", t.loss_scale.refills);
+    visit("loss_scale_least", t.loss_scale.least);
     visit("sequence", t.sequence);
     visit("micro_batch", t.micro_batch);
     visit("accumulation", t.accumulation);
@@ -130,6 +140,7 @@ bool IsTrainJob(const std::string& text) {
 
 std::string TrainJobToJson(const TrainJob& job) {
     json out = {{"kind", "train"},
+                {"dtype", Info(job.trainer.dtype).name},
                 {"schedule", ScheduleName(job.schedule.kind)},
                 {"optimizer", UpdateName(job.trainer.update.kind)}};
     Fields(job, [&](const char* name, const auto& field) { out[name] = field; });
@@ -144,6 +155,11 @@ Result<TrainJob> TrainJobFromJson(const std::string& text) {
         const auto kind = FindSchedule(in.at("schedule").get<std::string>());
         if (!kind) return MakeError(ErrorCode::kCorrupt, "training job from rank 0: schedule");
         job.schedule.kind = *kind;
+        const auto dtype = DTypeOfName(in.at("dtype").get<std::string>());
+        if (!dtype || !IsTrainedIn(*dtype)) {
+            return MakeError(ErrorCode::kCorrupt, "training job from rank 0: dtype");
+        }
+        job.trainer.dtype = *dtype;
         const auto update = FindUpdate(in.at("optimizer").get<std::string>());
         if (!update) return MakeError(ErrorCode::kCorrupt, "training job from rank 0: optimizer");
         job.trainer.update.kind = *update;

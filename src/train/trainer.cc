@@ -70,6 +70,7 @@ Status CheckTrainer(const TrainerOptions& o) {
         return MakeError(ErrorCode::kUsage, "--clip {}: expected 0 (none) or more", o.clip);
     }
     WEFT_TRY(CheckUpdate(o.update));
+    WEFT_TRY(CheckLossScale(o.loss_scale));
     if (o.zero < 0 || o.zero > 3) {
         return MakeError(ErrorCode::kUsage, "--zero {}: expected a stage of 0 to 3", o.zero);
     }
@@ -124,7 +125,7 @@ Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const mode
 Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLayout& layout,
                                     const model::Hyper& hyper, bool overlap) {
     GraphOptions graph;
-    graph.bf16 = options.bf16;
+    graph.dtype = options.dtype;
     WEFT_ASSIGN(graph.recompute, FindRecompute(options.recompute));
     graph.row_shares = options.sequence_parallel;
     graph.load_balance = options.router_aux_loss > 0;
@@ -213,13 +214,14 @@ Status Trainer::PlanProgram() {
     units_ = std::move(graph.units);
     backend::TrainingOptions options;
     options.cpu = engine::CpuOptionsOf(cluster_, options_.threads, options_.reference);
-    options.bf16 = options_.bf16;
+    options.compute = options_.dtype;
     options.max_tokens = options.max_outputs = options_.sequence * options_.micro_batch;
     options.slots = SlotsOf(layout_.place());
     options.overlap = Overlaps();
     WEFT_ASSIGN(training_, backend::TrainingExecutable::Make(std::move(graph.program), options));
     state_ = std::make_unique<TrainState>(*training_, units_);
     rule_ = MakeUpdateRule(options_.update, {*training_, *state_, units_, *source_});
+    if (options_.dtype == DType::kF16) scaler_.emplace(options_.loss_scale);
     return {};
 }
 
@@ -263,16 +265,14 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, Pass pass) {
         WEFT_TRY(micro_.Fill(sequences, hyper_.vocab, source_->name()));
         if (which.chunk == 0) positions_ += micro_.positions();
     }
-    const auto gradient =
-        static_cast<float>(1.0 / static_cast<double>(std::max<uint64_t>(batch.global_targets, 1)));
-    step = micro_.Step(optimizer_->steps() + 1, gradient);
+    const double targets = static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
+    step = micro_.Step(number(), static_cast<float>(scale() / targets));
     step.pass = pass;
     step.slot = which.slot;
     step.chunk = which.chunk;
     if (groups_.stages != nullptr) groups_.stages->SetChunk(which.chunk);
-    const double share = static_cast<double>(micro_.targets()) /
-                         static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
-    step.side_gradient = static_cast<float>(options_.router_aux_loss * share);
+    const double share = static_cast<double>(micro_.targets()) / targets;
+    step.side_gradient = static_cast<float>(options_.router_aux_loss * share * scale());
     if (searches_) {
         WEFT_ASSIGN(const std::string found, training_->FindNonFinite(step, groups_.ForSteps()));
         if (found_.empty()) found_ = found;
@@ -321,7 +321,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     if (groups_.world != nullptr) {
         net::OpTag tag;
         tag.op = "loss";
-        tag.step = optimizer_->steps() + 1;
+        tag.step = number();
         WEFT_TRY(groups_.world->AllReduce(std::span<double>(sums), tag));
     }
     StepReport report;
@@ -339,15 +339,35 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     WEFT_TRY(optimizer_->ReduceGradients());
     WEFT_ASSIGN(StepReport report, SumReport(batch));
     WEFT_ASSIGN(const double squares, optimizer_->SumSquares());
-    report.grad_norm = std::sqrt(squares);
+    // (The same bits on all ranks, so that all decide alike.)
+    report.grad_norm = std::sqrt(squares) / scale();
+    if (scaler_) report.loss_scale = scale();
     if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
+        if (scaler_) return Overflowed(batch, std::move(report));
         return Diverged(batch, report);
     }
     const bool clips = options_.clip > 0 && report.grad_norm > options_.clip;
     // (The 1e-6 is torch.nn.utils.clip_grad_norm_'s.)
-    const double scale = clips ? options_.clip / (report.grad_norm + 1e-6) : 1.0;
+    const double clipped = clips ? options_.clip / (report.grad_norm + 1e-6) : 1.0;
     if (before_update_) WEFT_TRY(before_update_());
-    WEFT_TRY(optimizer_->Update(learning_rate, scale));
+    WEFT_TRY(optimizer_->Update(learning_rate, clipped / scale()));
+    if (scaler_) scaler_->Made();
+    return report;
+}
+
+// A lower scale mends gradients, not a loss: with a fixed one there is nothing to wait for.
+Result<StepReport> Trainer::Overflowed(const Batch& batch, StepReport report) {
+    const bool hopeless = options_.loss_scale.fixed > 0 && !std::isfinite(report.loss);
+    if (hopeless || !scaler_->Overflowed()) {
+        WEFT_ASSIGN(const std::string where, FindNonFinite(batch));
+        return MakeError(ErrorCode::kCorrupt,
+                         "step {}: the loss is {}, and float16 overflows at a loss scale of {}, "
+                         "which is not lowered any more{}. Use --dtype bf16, which has float32's "
+                         "range, or a lower --lr",
+                         number(), report.loss, scale(), where);
+    }
+    ++skipped_;
+    report.skipped = true;
     return report;
 }
 
@@ -394,7 +414,7 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
 }
 
 // The same passes again, op by op: which op on which rank was the first?
-Error Trainer::Diverged(const Batch& batch, const StepReport& report) {
+Result<std::string> Trainer::FindNonFinite(const Batch& batch) {
     searches_ = true;
     found_.clear();
     training_->ZeroGradients();
@@ -404,17 +424,33 @@ Error Trainer::Diverged(const Batch& batch, const StepReport& report) {
     auto all =
         cluster_.AllGather("first number that is not finite", found_, Deadline::In(kAgreeMs));
     if (!all.ok()) return all.error();
-    std::string where;
     for (size_t rank = 0; rank < all->size(); ++rank) {
         if ((*all)[rank].empty()) continue;
-        where =
-            fmt::format(": rank {}, {} was the first that is no finite number", rank, (*all)[rank]);
-        break;
+        return fmt::format(": rank {}, {} was the first that is no finite number", rank,
+                           (*all)[rank]);
     }
+    return std::string();
+}
+
+Error Trainer::Diverged(const Batch& batch, const StepReport& report) {
+    const Result<std::string> where = FindNonFinite(batch);
+    if (!where.ok()) return where.error();
     return MakeError(ErrorCode::kCorrupt,
                      "step {}: the loss is {}, the gradient norm {}{}: training has diverged. Use "
                      "a lower --lr or a longer warm-up",
-                     optimizer_->steps() + 1, report.loss, report.grad_norm, where);
+                     number(), report.loss, report.grad_norm, *where);
+}
+
+Status Trainer::SetProgress(const TrainerProgress& progress) {
+    optimizer_->set_steps(progress.updates);
+    skipped_ = progress.skipped;
+    return scaler_ && progress.loss_scale ? scaler_->Restore(*progress.loss_scale) : Status();
+}
+
+TrainerProgress Trainer::progress() const {
+    TrainerProgress progress{optimizer_->steps(), skipped_, {}};
+    if (scaler_) progress.loss_scale = scaler_->state();
+    return progress;
 }
 
 std::unique_ptr<formats::ModelSource> Trainer::Export() const {
@@ -434,7 +470,8 @@ backend::MemoryUse Trainer::memory() const {
 
 double Trainer::MeasurePeak() const {
     using kernels::dense::Compute;
-    return train::MeasurePeak(*training_, options_.bf16 ? Compute::kBf16 : Compute::kF32);
+    const bool narrow = options_.dtype == DType::kBF16;
+    return train::MeasurePeak(*training_, narrow ? Compute::kBf16 : Compute::kF32);
 }
 
 }  // namespace weft::train

@@ -20,6 +20,7 @@
 #include "model/hyper.h"
 #include "train/data/loader.h"
 #include "train/graph.h"
+#include "train/loss_scale.h"
 #include "train/lora/lora.h"
 #include "train/micro_batch.h"
 #include "train/optimizer.h"
@@ -35,7 +36,8 @@ struct TrainerOptions {
     uint64_t seed = 0;                // of random weights
     int threads = 0;                  // 0: all cores of the rank
     bool reference = false;           // reference kernels
-    bool bf16 = false;                // else float32
+    DType dtype = DType::kF32;        // what is computed with (GraphOptions): kBF16, kF16
+    LossScaleOptions loss_scale;      // of kF16
     int64_t sequence = 1024;          // most positions of a sequence
     int64_t micro_batch = 1;          // sequences of one pass
     int64_t accumulation = 1;         // passes of an update, on each replica
@@ -85,6 +87,16 @@ struct StepReport {
     double grad_norm = 0;  // before clipping
     int64_t targets = 0, positions = 0;
     std::optional<double> aux_loss;  // of experts, before it is weighed; the loss is without it
+    // Of float16: what the loss was multiplied by. skipped: gradients overflowed, and neither
+    // weights nor what the optimizer keeps were touched; the norm is no finite number.
+    std::optional<double> loss_scale;
+    bool skipped = false;
+};
+
+// What a checkpoint keeps beside arrays and the place in the data.
+struct TrainerProgress {
+    int64_t updates = 0, skipped = 0;  // steps: those that were made, and those that overflowed
+    std::optional<LossScaleState> loss_scale;
 };
 
 class Trainer {
@@ -97,7 +109,8 @@ class Trainer {
     ~Trainer();
 
     // One update from this replica's part of a batch. Errors: links'; kCorrupt: a loss or a norm
-    // that is no finite number, naming the step, the rank and the op that made it.
+    // that is no finite number (with a loss scale: one that no lower scale could mend), naming the
+    // step, the rank and the op that made it.
     Result<StepReport> Step(const Batch& batch, double learning_rate);
     // The loss of a batch, nothing learnt. Errors as Step's.
     Result<StepReport> Evaluate(const Batch& batch);
@@ -114,7 +127,10 @@ class Trainer {
     const TrainState& state() const { return *state_; }
     // To go on from a checkpoint: what it keeps is the caller's to fill, the weights are loaded.
     UpdateRule& rule() const { return *rule_; }
-    void SetUpdates(int64_t updates) { optimizer_->set_steps(updates); }
+    // Errors: kCorrupt.
+    Status SetProgress(const TrainerProgress& progress);
+    TrainerProgress progress() const;
+    int64_t updates() const { return optimizer_->steps(); }
     // Called in each Step when all passes are done, before weights change. May be empty.
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
     // On rank 0: the model as it is now, in float32; reads take all ranks (ServeExport).
@@ -142,7 +158,11 @@ class Trainer {
     Status RunPasses(const Batch& batch, bool evaluates);
     Status RunPass(const Batch& batch, const StagePass& which, backend::Pass pass);
     Result<StepReport> SumReport(const Batch& batch);
+    Result<StepReport> Overflowed(const Batch& batch, StepReport report);
     Error Diverged(const Batch& batch, const StepReport& report);
+    Result<std::string> FindNonFinite(const Batch& batch);
+    double scale() const { return scaler_ ? scaler_->scale() : 1.0; }
+    int64_t number() const { return optimizer_->steps() + skipped_ + 1; }  // of the step under way
 
     TrainerOptions options_;
     cluster::Cluster& cluster_;
@@ -155,6 +175,8 @@ class Trainer {
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;
     std::unique_ptr<Optimizer> optimizer_;
+    std::optional<LossScaler> scaler_;
+    int64_t skipped_ = 0;
     MicroBatch micro_;
     std::function<Status()> before_update_;
     // Of the update under way.

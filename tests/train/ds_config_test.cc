@@ -205,6 +205,9 @@ TEST(DsConfig, PrecisionOffloadAndTheRest) {
     EXPECT_EQ(config.loss_scale.window, 500);
     EXPECT_EQ(config.loss_scale.hysteresis, 4);
     EXPECT_EQ(config.loss_scale.least, 2);
+    ExpectError(R"({"fp16": {"initial_scale_power": 4, "min_loss_scale": 17}})",
+                "no more than 2^initial_scale_power");
+    ExpectError(R"({"fp16": {"hysteresis": 0}})", "from 1 to");
     EXPECT_EQ(config.zero.optimizer.device, DsDevice::kCpu);
     EXPECT_EQ(config.zero.parameters.device, DsDevice::kNvme);
     EXPECT_EQ(config.zero.parameters.path, "/local");

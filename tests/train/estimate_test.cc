@@ -31,7 +31,7 @@ TrainEstimate Estimate(const TrainerOptions& options, const Machines& machines) 
 TrainerOptions Options(const char* model, int zero) {
     TrainerOptions options;
     options.model = model;
-    options.bf16 = true;
+    options.dtype = DType::kBF16;
     options.zero = zero;
     options.sequence = 512;
     options.micro_batch = 1;

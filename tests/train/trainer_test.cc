@@ -85,7 +85,7 @@ std::vector<double> AdapterCurve(DType dtype, bool dequantized, bool bf16) {
     options.threads = 2;
     options.sequence = TrainGolden::kLength - 1;
     options.micro_batch = 8;
-    options.bf16 = bf16;
+    options.dtype = bf16 ? DType::kBF16 : DType::kF32;
     options.lora.rank = 4;
     auto trainer = Trainer::Make(options, **cluster);
     EXPECT_TRUE(trainer.ok()) << trainer.error().message;

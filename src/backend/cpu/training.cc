@@ -112,7 +112,6 @@ class CpuTraining final : public TrainingExecutable {
     Status PlanUnpacked();
     int64_t UnpackedBytes(const Op& op, const program::Shape& shape) const;
     Status PlanScratch();
-    DType UnpackedType() const { return options_.bf16 ? DType::kBF16 : DType::kF32; }
     void BindOperands(int slot);
     void BindStep(const TrainingStep& step);
     void ActivateSlot(int slot);
@@ -210,7 +209,7 @@ Status CpuTraining::Plan() {
     context_.kernels = &kernels_;
     context_.dense = &kernels::dense::DenseKernelsFor(options_.cpu.level);
     using kernels::dense::Compute;
-    context_.compute = options_.bf16 ? Compute::kBf16 : Compute::kF32;
+    context_.compute = options_.compute == DType::kBF16 ? Compute::kBf16 : Compute::kF32;
     context_.level = options_.cpu.level;
     WEFT_TRY(PlanUnpacked());
     return PlanScratch();
@@ -262,8 +261,8 @@ Status CpuTraining::PlanUnpacked() {
 int64_t CpuTraining::UnpackedBytes(const Op& op, const program::Shape& shape) const {
     const int64_t matrices = shape.rank == 3 ? shape[0] : 1;
     const int64_t elements = shape.Elements(0, 0) / matrices;
-    if (!IsLossOp(op.kind())) return RowBytes(UnpackedType(), elements);
-    const int64_t row_bytes = RowBytes(UnpackedType(), shape[1]);
+    if (!IsLossOp(op.kind())) return RowBytes(options_.compute, elements);
+    const int64_t row_bytes = RowBytes(options_.compute, shape[1]);
     return WidenedRows(shape[0], row_bytes) * row_bytes;
 }
 
@@ -302,7 +301,7 @@ void CpuTraining::BindOperands(int slot) {
         if (!weight || !Info(call.in[*weight].dtype).quantized) continue;
         call.packed = call.in[*weight];
         call.in[*weight].data = unpacked_.data();
-        call.in[*weight].dtype = UnpackedType();
+        call.in[*weight].dtype = options_.compute;
     }
 }
 

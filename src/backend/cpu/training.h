@@ -46,6 +46,13 @@ struct TrainingGroups {
     StageLinks* stages = nullptr;
 };
 
+// How the kernels call a type that values of training have; all but the narrow ones are kF32.
+constexpr kernels::dense::Element ElementOf(DType dtype) {
+    using kernels::dense::Element;
+    if (dtype == DType::kBF16) return Element::kBf16;
+    return dtype == DType::kF16 ? Element::kF16 : Element::kF32;
+}
+
 // kForward keeps in the step's slot what a later kBackward of the slot needs; kEvaluate computes
 // losses, and nothing of gradients; kPredict the logits of the first output row in their place.
 enum class Pass { kBoth, kForward, kBackward, kEvaluate, kPredict };
@@ -68,7 +75,9 @@ struct TrainingStep {
 
 struct TrainingOptions {
     CpuOptions cpu;
-    bool bf16 = false;  // operands of matrix products are rounded to BF16, the sums are float32
+    // kBF16: operands of matrix products are rounded to it, the sums are float32. kF32, kF16: they
+    // are multiplied as they are. What quantized weights become for products is of this type.
+    DType compute = DType::kF32;
     int64_t max_tokens = 0, max_outputs = 0;
     int slots = 1;         // (step, chunk)s that may be under way at once
     bool overlap = false;  // gather_shares and reduce_shares run beside other ops

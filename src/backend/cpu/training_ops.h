@@ -22,10 +22,7 @@ struct TrainingOperand {
     int64_t count = 1;  // matrices of a stack, whose rows are counted through
     const int32_t* ints() const { return reinterpret_cast<const int32_t*>(data); }
     float* floats() const { return reinterpret_cast<float*>(data); }
-    kernels::dense::Element element() const {
-        using kernels::dense::Element;
-        return dtype == DType::kBF16 ? Element::kBf16 : Element::kF32;
-    }
+    kernels::dense::Element element() const { return ElementOf(dtype); }
     kernels::dense::Matrix matrix() const { return {data, cols, element()}; }
 };
 
@@ -95,7 +92,7 @@ bool IsTrainingOp(const program::Op& op);
 
 // The input of a matrix product that is its weight; none of other ops.
 std::optional<size_t> WeightOf(program::OpKind kind);
-// This part's rows of a matrix of a block type, as floats or BF16.
+// This part's rows of a matrix of a block type, as floats or narrow ones.
 void UnpackRows(const TrainingOperand& from, const TrainingOperand& to,
                 const TrainingContext& context, int part, int parts);
 // The same of `packed`, into the op's operand.

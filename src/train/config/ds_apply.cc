@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace weft::train {
@@ -15,6 +16,23 @@ std::string_view NameOf(Precision precision) {
         case Precision::kBf16: return "bf16";
     }
     return "";
+}
+
+// As --dtype has it.
+std::string_view NameHere(DType dtype) {
+    return dtype == DType::kF32 ? "f32" : dtype == DType::kF16 ? "f16" : "bf16";
+}
+
+// null: there is none.
+nlohmann::ordered_json LossScaleOf(const TrainerOptions& trainer) {
+    if (trainer.dtype != DType::kF16) return nullptr;
+    const LossScaleOptions& scale = trainer.loss_scale;
+    return {{"fixed", scale.fixed},
+            {"initial", scale.initial},
+            {"window", scale.window},
+            {"hysteresis", scale.hysteresis},
+            {"consecutive_hysteresis", scale.refills},
+            {"least", scale.least}};
 }
 
 class Applier {
@@ -69,13 +87,17 @@ class Applier {
     }
 
     void ApplyPrecision(TrainerOptions& trainer) {
-        trainer.bf16 = config_.precision != Precision::kF32;
-        if (config_.precision == Precision::kF16) {
-            Note("fp16.enabled: bfloat16 takes float16's place: the range of float32, so that "
-                 "nothing overflows and losses need no scaling, with 8 bits of precision for 11");
-        }
+        trainer.dtype = DTypeOf(config_.precision);
+        const DsLossScale& scale = config_.loss_scale;
+        trainer.loss_scale = {scale.fixed,
+                              std::exp2(static_cast<double>(scale.initial_power)),
+                              scale.window,
+                              false,
+                              scale.hysteresis,
+                              scale.consecutive_hysteresis,
+                              scale.least};
         // What gradients are kept, added up and sent as.
-        const Precision here = trainer.bf16 ? Precision::kBf16 : Precision::kF32;
+        const Precision here = config_.precision;
         const auto differs = [&](const char* key, const std::optional<Precision>& asked) {
             if (asked && *asked != here) {
                 Note("{}: {} is not obeyed: gradients of matrices are {}, as they are computed; "
@@ -202,7 +224,8 @@ nlohmann::ordered_json ResolvedJson(const TrainJob& job, const ExportWords& save
             {"tp", layout.tp()},
             {"pp", layout.pp()},
             {"steps", steps},
-            {"precision", t.bf16 ? "bf16" : "f32"},
+            {"precision", NameHere(t.dtype)},
+            {"loss_scale", LossScaleOf(t)},
             {"zero", t.zero},
             {"unit_elements", t.unit_elements},
             {"whole_elements", t.whole_elements},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -27,7 +28,7 @@ class Resolver {
 
     Status Run() {
         WEFT_TRY(Batches());
-        WEFT_TRY(PrecisionOf());
+        WEFT_TRY(ChoosePrecision());
         const double clip = IsAuto("gradient_clipping") ? 1 : 0;
         WEFT_TRY(Match("gradient_clipping", flags_.clip, clip, out_.clip));
         WEFT_TRY(Optimizer());
@@ -133,7 +134,7 @@ class Resolver {
                          product);
     }
 
-    Status PrecisionOf() {
+    Status ChoosePrecision() {
         const Precision asked = flags_.precision.value_or(Precision::kBf16);
         const auto enabled = [&](const std::string& path, Precision kind) {
             return IsAuto(path) ? asked == kind : Bool(path);
@@ -156,12 +157,15 @@ class Resolver {
                              where_);
         }
         DsLossScale& scale = out_.loss_scale;
-        scale.fixed = Number("fp16.loss_scale").value_or(scale.fixed);
+        WEFT_TRY(Match("fp16.loss_scale", flags_.loss_scale, 0, scale.fixed));
         scale.initial_power = Int("fp16.initial_scale_power").value_or(scale.initial_power);
         scale.window = Int("fp16.loss_scale_window").value_or(scale.window);
         scale.hysteresis = Int("fp16.hysteresis").value_or(scale.hysteresis);
         scale.consecutive_hysteresis = Bool("fp16.consecutive_hysteresis");
         scale.least = Number("fp16.min_loss_scale").value_or(scale.least);
+        if (scale.least > std::exp2(static_cast<double>(scale.initial_power))) {
+            return Wrong("fp16.min_loss_scale", "no more than 2^initial_scale_power");
+        }
         return {};
     }
 

@@ -31,12 +31,21 @@
 #include <vector>
 
 #include "base/result.h"
+#include "tensor/dtype.h"
 #include "train/schedule.h"
 #include "train/update/options.h"
 
 namespace weft::train {
 
 enum class Precision { kF32, kF16, kBf16 };
+constexpr DType DTypeOf(Precision precision) {
+    if (precision == Precision::kF32) return DType::kF32;
+    return precision == Precision::kF16 ? DType::kF16 : DType::kBF16;
+}
+constexpr Precision PrecisionOf(DType dtype) {
+    if (dtype == DType::kF32) return Precision::kF32;
+    return dtype == DType::kF16 ? Precision::kF16 : Precision::kBf16;
+}
 
 // What the command line says; empty where it says nothing.
 struct DsFlags {
@@ -47,6 +56,7 @@ struct DsFlags {
     std::optional<int64_t> stage;                      // of ZeRO
     std::optional<double> clip, lr, beta1, beta2, eps, weight_decay;
     std::optional<Precision> precision;  // "auto" of fp16 and bf16 without it: bf16
+    std::optional<double> loss_scale;    // 0: dynamic
 };
 
 struct DsOptimizer {

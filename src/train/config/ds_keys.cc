@@ -8,6 +8,7 @@ namespace weft::train {
 namespace {
 
 constexpr double kMost = 1e15;
+constexpr double kMostScale = 0x1p127;
 constexpr double kBig = std::numeric_limits<double>::max();
 
 using enum DsType;
@@ -82,15 +83,19 @@ constexpr DsKey kKeys[] = {
     {"vocabulary_size", kInt, kSame, false, 0, kMost, "known from the model"},
 
     // Precision.
-    {"fp16", kSection, kMapped, false, 0, 0, "bfloat16 takes its place, and a note says so"},
+    {"fp16", kSection, kMapped, false, 0, 0,
+     "float16 compute with loss scaling, float32 master weights"},
     {"fp16.enabled", kBool, kMapped, true, 0, 0, "auto: as the command line says, else bf16"},
     {"fp16.auto_cast", kBool, kSame, false, 0, 0, "inputs are token ids"},
-    {"fp16.loss_scale", kNumber, kSame, false, 0, kBig, "bfloat16 needs no loss scaling"},
-    {"fp16.initial_scale_power", kInt, kSame, false, 0, 64, "bfloat16 needs no loss scaling"},
-    {"fp16.loss_scale_window", kInt, kSame, false, 1, kMost, "bfloat16 needs no loss scaling"},
-    {"fp16.hysteresis", kInt, kSame, false, 0, kMost, "bfloat16 needs no loss scaling"},
-    {"fp16.consecutive_hysteresis", kBool, kSame, false, 0, 0, "bfloat16 needs no loss scaling"},
-    {"fp16.min_loss_scale", kNumber, kSame, false, 0, kBig, "bfloat16 needs no loss scaling"},
+    {"fp16.loss_scale", kNumber, kMapped, false, 0, kMostScale, "0: dynamic"},
+    {"fp16.initial_scale_power", kInt, kMapped, false, 0, 64, "of 2, the first scale"},
+    {"fp16.loss_scale_window", kInt, kMapped, false, 1, kMost,
+     "steps without overflow that double it"},
+    {"fp16.hysteresis", kInt, kMapped, false, 1, kMost, "overflows that halve it"},
+    {"fp16.consecutive_hysteresis", kBool, kMapped, false, 0, 0,
+     "a step without overflow begins their count again"},
+    {"fp16.min_loss_scale", kNumber, kMapped, false, 0, kMostScale,
+     "an overflow there ends the run"},
     {"fp16.fp16_master_weights_and_grads", kBool, kRefused, false, 0, 0,
      "only false: master weights are float32"},
     {"fp16.opt_level", kString, kWarned, false, 0, 0, "an option of Apex"},

@@ -136,7 +136,11 @@ class Adafactor final : public UpdateRule {
             f([g, factor](int64_t i) { return factor * g[i]; });
         } else {
             const auto* g = reinterpret_cast<const uint16_t*>(view.gradients);
-            f([g, factor](int64_t i) { return factor * BF16ToF32(g[i]); });
+            if (view.gradient_type == kernels::dense::Element::kF16) {
+                f([g, factor](int64_t i) { return factor * F16ToF32(g[i]); });
+            } else {
+                f([g, factor](int64_t i) { return factor * BF16ToF32(g[i]); });
+            }
         }
     }
     const Factors& FactorsOf(const MemberPiece& piece) const {

@@ -5,12 +5,6 @@
 namespace weft::train {
 namespace {
 
-using kernels::dense::Element;
-
-Element ElementOf(DType dtype) {
-    return dtype == DType::kBF16 ? Element::kBf16 : Element::kF32;
-}
-
 class Adam final : public ElementRule {
   public:
     Adam(const UpdateOptions& options, const UpdateContext& context)
@@ -73,7 +67,7 @@ PieceView ViewOf(const TrainState& state, OwnPart& part, const MemberPiece& piec
     PieceView view;
     view.weights = part.weights.data() + piece.own;
     view.gradients = state.OwnGradientBytes(unit).data() + bytes;
-    view.gradient_type = view.copy_type = ElementOf(unit.dtype);
+    view.gradient_type = view.copy_type = backend::ElementOf(unit.dtype);
     view.count = piece.region.elements();
     if (unit.dtype != DType::kF32) view.copy = state.OwnWeightBytes(unit).data() + bytes;
     return view;
