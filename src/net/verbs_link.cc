@@ -32,6 +32,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "net/verbs_objects.h"
@@ -157,6 +158,7 @@ class VerbsLink final : public BaseLink {
         return {verbs_->region().data() + kVerbsWindowAt, window_bytes()};
     }
     uint64_t flag(int index) const override {
+        const auto own = Own();
         arrivals_.Take();
         return std::max(arrivals_.flag(index), Word(index));
     }
@@ -168,6 +170,14 @@ class VerbsLink final : public BaseLink {
     void Receive() override;
 
   private:
+    // Where threads share the link (net/share.h): it is this one's. A wait holds it for each look
+    // alone; a put for as long as it takes, which its peer has no part in.
+    std::unique_lock<std::recursive_mutex> Own() const {
+        std::unique_lock<std::recursive_mutex> lock(mutex_, std::defer_lock);
+        if (progress_.shared()) lock.lock();
+        return lock;
+    }
+
     struct Signal {
         uint64_t posted;  // requests up to and with this one
         uint64_t ring;    // the ring's head then
@@ -205,6 +215,7 @@ class VerbsLink final : public BaseLink {
                      std::span<const std::byte> data, const Raise& raise, const OpTag& tag,
                      const Deadline& deadline);
     bool Arrived(int flag, uint64_t value) {
+        const auto own = Own();
         arrivals_.Take();
         if (arrivals_.flag(flag) < value && Word(flag) < value) return false;
         if (arrivals_.count() - granted_ >= verbs_->receive_depth() / 4) Grant();
@@ -225,6 +236,7 @@ class VerbsLink final : public BaseLink {
     void Drain();
 
     Progress& progress_;
+    mutable std::recursive_mutex mutex_;
     Fd socket_;
     std::unique_ptr<VerbsEndImpl> verbs_;
     Ring ring_;
@@ -254,6 +266,7 @@ Status VerbsLink::Put(size_t offset, std::span<const std::byte> head,
     WEFT_CHECK(offset <= window_bytes() && head.size() <= window_bytes() - offset &&
                data.size() <= window_bytes() - offset - head.size());
     if (end() != LinkEnd::kOpen) return Gone(tag, deadline);
+    const auto own = Own();
     const size_t at = kVerbsWindowAt + offset;
     const Raise raise{flag, value};
     if (head.size() + data.size() > verbs_->max_inline()) {
@@ -451,9 +464,15 @@ Status VerbsLink::Wait(int flag, uint64_t value, const OpTag& tag, const Deadlin
 }
 
 Status VerbsLink::WaitOn(int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) {
-    Patience patience(progress_, *this, tag, deadline, kUsualWaits * usual_wait_ns_);
+    int64_t usual_ns;
+    {
+        const auto own = Own();
+        usual_ns = usual_wait_ns_;
+    }
+    Patience patience(progress_, *this, tag, deadline, kUsualWaits * usual_ns);
     WEFT_TRY(WaitWith(patience, flag, value));
     const int64_t waited_ns = std::min(patience.waited_ns(), kLongestUsualNs);
+    const auto own = Own();
     usual_wait_ns_ += (waited_ns - usual_wait_ns_) / kUsualParts;
     return {};
 }
@@ -492,6 +511,7 @@ void VerbsLink::Grant() {
 }
 
 void VerbsLink::SayAsleep() {
+    const auto own = Own();
     if (said_asleep_ || end() != LinkEnd::kOpen || !TakeCompletions()) return;
     if (!HasRoom(1, kLineBytes)) return;
     said_asleep_ = PostWord(kAsleepWord, ++asleep_count_, false);
@@ -499,7 +519,10 @@ void VerbsLink::SayAsleep() {
 
 // After a wake byte, looks a while for what it told of.
 bool VerbsLink::LookAwake(int flag, uint64_t value) {
-    if (!std::exchange(woken_, false)) return false;
+    {
+        const auto own = Own();
+        if (!std::exchange(woken_, false)) return false;
+    }
     const int64_t until = NowNs() + kAwakeNs;
     while (NowNs() < until) {
         for (int look = 0; look < kLooksABurst; look++) {
@@ -519,6 +542,9 @@ void VerbsLink::Wake() {
 
 void VerbsLink::Receive() {
     if (end() != LinkEnd::kOpen) return;
+    std::unique_lock<std::recursive_mutex> own(mutex_, std::defer_lock);
+    // (A thread that puts may look at all links: it must not wait for one that does so here.)
+    if (progress_.shared() && !own.try_lock()) return;
     TakeSocket();
     TakeCompletions();
     arrivals_.Take();

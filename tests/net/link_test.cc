@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "net/link.h"
+#include "net/share.h"
 #include "support/ranks.h"
 
 namespace weft::net {
@@ -77,6 +79,35 @@ TEST_P(LinkTest, BothSendingMegabytesAtOnceNeverDeadlock) {
         ASSERT_TRUE(link.Wait(0, 24, kTag, deadline).ok());
         const auto expected = Pattern(kWindow, static_cast<uint32_t>(1 - fabric.rank));
         EXPECT_EQ(0, std::memcmp(link.window().data(), expected.data(), kWindow));
+    });
+}
+
+// Each of two threads of a rank sends and receives on flags and a half of the window of its own.
+TEST_P(LinkTest, TwoThreadsShareALink) {
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    test::OnThreads(fabrics, [](Fabric& fabric) {
+        ShareAmongThreads(fabric);
+        const auto talk = [&fabric](int lane) {
+            const Deadline deadline = Deadline::In(60'000);
+            Link& link = *fabric.links[1 - fabric.rank];
+            const size_t at = static_cast<size_t>(lane) * kWindow / 2;
+            const auto seed = [&](int rank, uint64_t round) {
+                return static_cast<uint32_t>(round * 4 + static_cast<uint64_t>(lane * 2 + rank));
+            };
+            for (uint64_t round = 1; round <= 120; round++) {
+                const size_t bytes = round % 4 == 0 ? 300'000 : round * 11;
+                const auto data = Pattern(bytes, seed(fabric.rank, round));
+                ASSERT_TRUE(link.Put(at, {}, data, lane, round, kTag, deadline).ok());
+                ASSERT_TRUE(link.Wait(lane, round, kTag, deadline).ok());
+                const auto expected = Pattern(bytes, seed(1 - fabric.rank, round));
+                ASSERT_EQ(0, std::memcmp(link.window().data() + at, expected.data(), bytes));
+                // Now the peer may write there again.
+                ASSERT_TRUE(link.Put(0, {}, {}, 2 + lane, round, kTag, deadline).ok());
+                ASSERT_TRUE(link.Wait(2 + lane, round, kTag, deadline).ok());
+            }
+        };
+        std::jthread other(talk, 1);
+        talk(0);
     });
 }
 
