@@ -94,8 +94,8 @@ TEST_P(LinkTest, TwoThreadsShareALink) {
             const auto seed = [&](int rank, uint64_t round) {
                 return static_cast<uint32_t>(round * 4 + static_cast<uint64_t>(lane * 2 + rank));
             };
-            for (uint64_t round = 1; round <= 120; round++) {
-                const size_t bytes = round % 4 == 0 ? 300'000 : round * 11;
+            for (uint64_t round = 1; round <= 1500; round++) {
+                const size_t bytes = round % 50 == 0 ? 300'000 : 1000 + round;
                 const auto data = Pattern(bytes, seed(fabric.rank, round));
                 ASSERT_TRUE(link.Put(at, {}, data, lane, round, kTag, deadline).ok());
                 ASSERT_TRUE(link.Wait(lane, round, kTag, deadline).ok());
