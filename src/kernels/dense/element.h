@@ -61,12 +61,13 @@ struct ConstMatrix {
 };
 
 // Calls f with a zero of the C++ type of each element type: float or Narrow.
+// (Always inline, so that what an instruction set makes of it stays within its own functions.)
 template <typename Narrow, typename F>
-void WithNarrow(const F& f) {
+[[gnu::always_inline]] inline void WithNarrow(const F& f) {
     f();
 }
 template <typename Narrow, typename F, typename... Elements>
-void WithNarrow(const F& f, Element first, Elements... rest) {
+[[gnu::always_inline]] inline void WithNarrow(const F& f, Element first, Elements... rest) {
     if (first == Element::kF32) {
         WithNarrow<Narrow>([&](auto... types) { f(float{}, types...); }, rest...);
     } else {
@@ -77,7 +78,7 @@ void WithNarrow(const F& f, Element first, Elements... rest) {
 // The same with each type's own: float, uint16_t or Half. This is the one branch that a kernel
 // makes for its types. No call has both narrow types.
 template <typename F, typename... Elements>
-void WithTypes(const F& f, Elements... types) {
+[[gnu::always_inline]] inline void WithTypes(const F& f, Elements... types) {
     const bool half = ((types == Element::kF16) || ...);
     if (!half) return WithNarrow<uint16_t>(f, types...);
     WEFT_CHECK(((types != Element::kBf16) && ...));
