@@ -225,9 +225,11 @@ Status Trainer::PlanProgram() {
     return {};
 }
 
-// Ranks of one host lend each other memory: there a second thread takes more than it gives.
+// Ranks of one host lend each other memory: there a second thread takes more than it gives. And MPI
+// is one thread's.
 bool Trainer::Overlaps() const {
     if (options_.zero < 2 || layout_.dp == 1 || options_.overlap == "off") return false;
+    if (UsesMpi(cluster_.fabric())) return false;
     const std::vector<int> group = layout_.DataGroup();
     const std::string& host = cluster_.host(group.front()).boot_id;
     return options_.overlap == "on" || std::ranges::any_of(group, [&](int rank) {

@@ -203,8 +203,18 @@ uint64_t TrainGroups::sent_bytes() const {
     return sum;
 }
 
+bool UsesMpi(const net::Fabric& fabric) {
+    return fabric.transport.find("mpi") != std::string::npos;
+}
+
 Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& layout) {
     if (cluster.size() == 1) return TrainGroups{};
+    if (layout.pp() > 1 && UsesMpi(cluster.fabric())) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--pp {}: stages send on a thread of their own, which MPI's links do not "
+                         "allow. Use --transport tcp or verbs, or --tp and --dp alone",
+                         layout.pp());
+    }
     // Stages send on threads of their own; ZeRO's transfers may run beside those of tensor ranks.
     if (layout.pp() > 1 || (layout.tp() > 1 && layout.dp > 1)) {
         net::ShareAmongThreads(cluster.fabric());

@@ -53,8 +53,12 @@ struct TrainGroups {
     backend::TrainingGroups ForSteps() const { return {tensor.get(), data.get(), stages.get()}; }
 };
 
+// Whether any link goes over MPI, whose calls are all one thread's.
+bool UsesMpi(const net::Fabric& fabric);
+
 // Waits in these groups are long, for ranks come to a collective when their work is done: who is
-// lost is found out by the cluster's heartbeats, which end every wait. Errors: coll's.
+// lost is found out by the cluster's heartbeats, which end every wait. Errors: coll's;
+// kUnsupported (pipelines over MPI).
 Result<TrainGroups> JoinGroups(cluster::Cluster& cluster, const TrainLayout& layout);
 
 }  // namespace weft::train
