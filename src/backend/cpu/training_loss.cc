@@ -311,9 +311,9 @@ Status ComputeLoss(const TrainingCall& call, const TrainingContext& context, con
         for (int64_t b = 0; b < head.blocks(); ++b) {
             with_block(chunk, b);
             multiply(chunk.GradInput(b));
-            if (call.out.size() == 2) multiply(chunk.GradWeight());
             team.barrier();
         }
+        if (call.out.size() == 2) multiply(chunk.GradWeight());
         chunk.PutGradient(team);
         team.barrier();
     }
