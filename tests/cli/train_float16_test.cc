@@ -9,6 +9,7 @@
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/train_run.h"
 #include "train/checkpoint/manifest.h"
 
 namespace weft::support {
@@ -21,14 +22,7 @@ class TrainFloat16 : public testing::Test {
   protected:
     void SetUp() override {
         WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
-        std::ofstream data(data_);
-        for (int i = 0; i < 24; ++i) {
-            const std::string letter(1, static_cast<char>('a' + i % 7));
-            data << json{{"question", "which " + letter},
-                         {"context", "it is " + letter + letter},
-                         {"answer", letter + " and " + letter}}
-                 << "\n";
-        }
+        WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) const {
         return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +

@@ -148,6 +148,16 @@ TEST_P(Mpi, WrongWordsAreSaidOnce) {
     EXPECT_NE(err_.find("none.gguf"), std::string::npos) << err_;
 }
 
+// MPI is one thread's: what needs a second one is refused, the rest learns.
+TEST_P(Mpi, TrainingIsOneThreads) {
+    const Words train = {"train", "synthetic:smollm2-135m", "--layers", "2", "--data",
+                         "synthetic:random-tokens:17:8", "--seq-len", "16", "--steps", "1", "-t",
+                         "1", "--transport", "mpi"};
+    EXPECT_NE(RunMpi(2, train + Words{"--pp", "2"}), 0);
+    EXPECT_NE(err_.find("--transport tcp"), std::string::npos) << err_;
+    EXPECT_EQ(RunMpi(2, train + Words{"--zero", "2", "--overlap", "on"}), 0) << err_;
+}
+
 // The others end within the deadline, and name it.
 void Mpi::LoseRank(int victim, int signal) {
     const std::string script = dir_ / "rank.sh";
