@@ -543,8 +543,8 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     app.add_option("--tp", job.trainer.tp, "Ranks that share each layer (default: 1)");
     app.add_option("--pp", job.trainer.pp, "Pipeline stages (default: 1)");
     app.add_option("--virtual-stages", job.trainer.virtual_stages,
-                   "With --pp: runs of layers that each stage has, which take turns: stages stand "
-                   "idle for a share of the time, and talk as many times as much")
+                   "With --pp: V runs of layers that each stage has, which take turns: stages "
+                   "stand idle for a V-th of the time, and talk V times as much")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
     app.add_option("--dp", job.trainer.dp, "Replicas (default: ranks / tp / pp)");

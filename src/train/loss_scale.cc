@@ -43,7 +43,7 @@ Status LossScaler::Restore(const LossScaleState& state) {
                          state.scale, state.steps, state.hysteresis);
     }
     if (options_.fixed > 0) return {};
-    // (Other options may be asked for now.)
+    // (The job that saved it may have had other options.)
     state_ = {std::max(state.scale, options_.least), state.steps,
               std::min(state.hysteresis, options_.hysteresis)};
     return {};
