@@ -3,11 +3,9 @@
 
     bench/gemm_torch.py        needs the package torch
 """
-import sys
 import time
 
-sys.path.pop(0)  # types.py of this folder is not Python's
-import torch  # noqa: E402
+import torch
 
 SHAPES = [(2048, 576, 576), (2048, 192, 576), (2048, 1536, 576), (2048, 576, 1536),
           (2048, 49152, 576), (2048, 2048, 2048)]

@@ -9,6 +9,8 @@ Rules (docs/develop.md says why):
   contract    every header of src/ opens with a comment that says what it is, then #pragma once
   todo        a TODO, FIXME or XXX says what and why: TODO(what: why)
   machine     no path of somebody's own machine
+  module      no script has the name of a module of Python's own library: what runs beside it would
+              import it in that module's place
   blanks      no tabs, no blanks at the end of a line, a newline at the end of the file
 """
 import pathlib
@@ -105,6 +107,11 @@ def check_contract(path, lines, root):
         yield 1, "no #pragma once"
 
 
+def check_module(path):
+    if path.suffix == ".py" and path.stem in sys.stdlib_module_names:
+        yield 1, f"hides Python's own module '{path.stem}' from every script of this folder"
+
+
 def check_text(lines):
     for number, line in enumerate(lines, 1):
         if UNFINISHED.search(line):
@@ -127,6 +134,7 @@ def check_file(path, root, layers):
     is_self = path.name == "tidy.py"
     if not is_self:
         yield from check_text(lines)
+    yield from check_module(path)
     if path.suffix in CODE:
         yield from check_size(path, lines)
     if path.suffix in {".h", ".cc"}:

@@ -67,6 +67,10 @@ class Tidy(unittest.TestCase):
         self.expect("src/net/d.h", late, "1: a header opens")
         self.expect("src/net/d.h", CONTRACT.replace("#pragma once\n", ""), "1: no #pragma once")
 
+    def test_module(self):
+        self.expect("bench/types.py", "X = 1\n", "1: hides Python's own module 'types'")
+        self.expect("tests/net/queue.py", "X = 1\n", "1: hides Python's own module 'queue'")
+
     def test_text(self):
         todo = "TO" + "DO"
         self.expect("src/net/d.cc", f"// {todo}: later\n", "1: unfinished work")

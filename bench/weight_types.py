@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Weft against llama.cpp for every weight type: decode and a prompt of 512, on the same cores.
 
-    bench/types.py PEERS [--types q4_0,iq2_xs,...] [--rounds 2] [--layers 4] [--depth 0]
+    bench/weight_types.py PEERS [--types q4_0,iq2_xs,...] [--rounds 2] [--layers 4] [--depth 0]
 
 PEERS is a folder that holds llama.cpp's llama-bench (in it, or in llama/build/bin/ below it). For
 each type, build/bench/formats_bench writes the first layers of the shape of Llama-3.2-1B with
