@@ -8,7 +8,9 @@ set(WEFT_MPICC "" CACHE STRING "MPI compiler wrappers for the mpi plug-ins (defa
 set(wrappers ${WEFT_MPICC})
 if(NOT wrappers)
   foreach(name mpicc.openmpi mpicc.mpich mpicc cc)
-    find_program(found_${name} ${name})
+    # Looked for at each configuration: a library may have come, or gone.
+    unset(found_${name} CACHE)
+    find_program(found_${name} ${name} NO_CACHE)
     # `cc` is an MPI compiler on Cray systems alone.
     if(found_${name} AND (NOT name STREQUAL "cc" OR DEFINED ENV{CRAYPE_VERSION}))
       list(APPEND wrappers ${found_${name}})
@@ -33,13 +35,23 @@ foreach(wrapper ${wrappers})
   endif()
   list(APPEND flavours ${flavour})
   set(plugin ${CMAKE_BINARY_DIR}/weft_mpi_${flavour}.so)
+  # Another version of the library is another plug-in: its handles and file names may be others.
+  string(REGEX MATCHALL "#define (OMPI_[A-Z]*_VERSION|MPICH_VERSION|I_MPI_VERSION) [^\n]*" version
+    "${macros}")
+  set(stamp ${CMAKE_BINARY_DIR}/weft_mpi_${flavour}.version)
+  file(CONFIGURE OUTPUT ${stamp} CONTENT "${wrapper}\n${version}\n" @ONLY)
   add_custom_command(OUTPUT ${plugin}
     COMMAND ${wrapper} -std=gnu11 -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror
       -o ${plugin} ${plugin_source}
-    DEPENDS ${plugin_source} ${CMAKE_SOURCE_DIR}/src/net/mpi/abi.h VERBATIM
+    DEPENDS ${plugin_source} ${CMAKE_SOURCE_DIR}/src/net/mpi/abi.h ${stamp} VERBATIM
     COMMENT "Building the ${flavour} plug-in")
   add_custom_target(weft_mpi_${flavour} DEPENDS ${plugin})
   add_dependencies(weft weft_mpi_${flavour})
+endforeach()
+foreach(flavour openmpi mpich)
+  if(NOT flavour IN_LIST flavours)  # of a library that went
+    file(REMOVE ${CMAKE_BINARY_DIR}/weft_mpi_${flavour}.so)
+  endif()
 endforeach()
 if(flavours)
   list(JOIN flavours ", " found)

@@ -49,12 +49,35 @@ need_packages() {
         --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# build PRESET TARGET...: configures once, then builds what changed.
+# What a configured build folder has taken up from this machine: compilers, MPI wrappers, packages.
+toolchain() {
+    local tool
+    for tool in cc c++ clang clang++ mpicc.openmpi mpicc.mpich mpicc cmake; do
+        echo "$tool: $(command -v "$tool") $("$tool" --version 2>/dev/null | head -n 1)"
+    done
+    if command -v dpkg-query >/dev/null; then
+        dpkg-query -W -f='${Package} ${Version} ${db:Status-Status}\n' "${TEST_PACKAGES[@]}" \
+            2>/dev/null || true
+    else
+        for tool in libibverbs libpcre2-8 libutf8proc openssl libcurl libarchive; do
+            echo "$tool: $(pkg-config --modversion "$tool" 2>/dev/null)"
+        done
+    fi
+}
+
+# build PRESET TARGET...: configures once, and again when the compilers or packages have changed
+# since; then builds what changed.
 build() {
-    local preset=$1 folder=build
+    local preset=$1 folder=build now
     [ "$preset" = release ] || folder=build-$preset
     shift
-    [ -f "$folder/build.ninja" ] || cmake --preset "$preset" >/dev/null
+    now=$(toolchain)
+    if [ ! -f "$folder/build.ninja" ] || [ "$now" != "$(cat "$folder/toolchain" 2>/dev/null)" ]; then
+        # CMake looks at a compiler once; what was set by hand is in CMakeCache.txt, and stays.
+        rm -f "$folder"/CMakeFiles/[0-9]*/CMake*Compiler.cmake
+        cmake --preset "$preset" >/dev/null
+        echo "$now" >"$folder/toolchain"
+    fi
     cmake --build "$folder" --target "$@"
 }
 

@@ -2,7 +2,9 @@
 find_program(PYTHON3 python3 REQUIRED)
 add_test(NAME tidy COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/tidy.py ${CMAKE_SOURCE_DIR})
 add_test(NAME tidy_rules COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/tidy_test.py)
-set_tests_properties(tidy tidy_rules PROPERTIES LABELS tidy TIMEOUT 60)
+# That a build folder takes up packages and compilers that came after it.
+add_test(NAME configure COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/configure_test.py)
+set_tests_properties(tidy tidy_rules configure PROPERTIES LABELS tidy TIMEOUT ${WEFT_TEST_SECONDS})
 # Only an optimised build inlines what must be inlined.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_test(NAME isa_symbols COMMAND ${CMAKE_CURRENT_LIST_DIR}/isa_symbols.sh
