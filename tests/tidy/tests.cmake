@@ -4,7 +4,9 @@ add_test(NAME tidy COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/tidy.py ${C
 add_test(NAME tidy_rules COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/tidy_test.py)
 # That a build folder takes up packages and compilers that came after it.
 add_test(NAME configure COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/configure_test.py)
-set_tests_properties(tidy tidy_rules configure PROPERTIES LABELS tidy TIMEOUT ${WEFT_TEST_SECONDS})
+# That the last line of ./test counts what ctest saw.
+add_test(NAME summary COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/summary_test.py)
+set_tests_properties(tidy tidy_rules configure summary PROPERTIES LABELS tidy TIMEOUT ${WEFT_TEST_SECONDS})
 # Only an optimised build inlines what must be inlined.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_test(NAME isa_symbols COMMAND ${CMAKE_CURRENT_LIST_DIR}/isa_symbols.sh

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""What came of ctest's runs: the tests that were skipped, each reason once, those that failed, and
+as the last line how many of each there are.
+
+    tests/support/summary.py [--also-failed NAME]... RESULTS.xml...
+
+RESULTS.xml is what `ctest --output-junit` writes; one that isn't there counts as a failure. A test
+that could not be started has failed. --also-failed names what ended badly without results of tests
+(a build, a fuzz target, ctest itself); it is left out where NAME.xml has a failure, which says
+more.
+
+Exit status: 0 when nothing failed, else 1.
+"""
+import argparse
+import collections
+import os
+import re
+import sys
+import xml.etree.ElementTree
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+LONGEST_REASON = 300
+
+
+def reason_of(case):
+    """Why a test was skipped, in its own words: of GoogleTest what follows `FILE:LINE: Skipped`, of
+    others the line that says SKIPPED, or their last one."""
+    text = case.findtext("system-out") or ""
+    google = re.search(r"^\S+:\d+: Skipped\n(.*?)\n\s*\[  SKIPPED \]", text, re.S | re.M)
+    if google:
+        reason = google[1]
+    else:
+        lines = [line for line in text.splitlines() if line.strip()]
+        said = [line for line in lines if re.match(r"\W*skipp", line, re.IGNORECASE)]
+        reason = (said or lines[-1:] or ["it does not say why"])[-1]
+    return " ".join(reason.split())[:LONGEST_REASON]
+
+
+def outcome(case):
+    """PASSED, FAILED or SKIPPED, and the reason."""
+    status = case.get("status")
+    if status == "run":
+        return PASSED, ""
+    if status == "disabled":
+        return SKIPPED, "disabled"
+    skipped = case.find("skipped")
+    message = skipped.get("message", "") if skipped is not None else ""
+    if status == "notrun" and message.startswith("SKIP_"):
+        return SKIPPED, reason_of(case)
+    return FAILED, message
+
+
+def read(path):
+    """(name, outcome, reason) of each test."""
+    try:
+        cases = list(xml.etree.ElementTree.parse(path).iter("testcase"))
+    except (OSError, xml.etree.ElementTree.ParseError) as error:
+        return [(os.path.basename(path), FAILED, f"no results: {error}")]
+    return [(case.get("name"), *outcome(case)) for case in cases]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--also-failed", metavar="NAME", action="append", default=[])
+    parser.add_argument("results", nargs="*")
+    options = parser.parse_args()
+    found, explained = [], set()
+    for path in options.results:
+        tests = read(path)
+        found += tests
+        if any(what == FAILED for _, what, _ in tests):
+            explained.add(os.path.basename(path).removesuffix(".xml"))
+    found += [(name, FAILED, "") for name in options.also_failed if name not in explained]
+    of = collections.defaultdict(list)
+    reasons = collections.defaultdict(list)
+    for name, what, reason in found:
+        of[what].append(name + (f" ({reason})" if what == FAILED and reason else ""))
+        if what == SKIPPED:
+            reasons[reason].append(name)
+    if reasons:
+        print("\nSkipped:")
+    for reason, names in sorted(reasons.items(), key=lambda entry: -len(entry[1])):
+        print(f"  {len(names):4}  {reason}")
+        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        print(f"        {shown}")
+    if of[FAILED]:
+        print("\nFailed:")
+    for name in of[FAILED]:
+        print(f"        {name}")
+    print(f"\n{len(of[PASSED])} passed, {len(of[FAILED])} failed, {len(of[SKIPPED])} skipped")
+    return 1 if of[FAILED] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
