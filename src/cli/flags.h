@@ -59,6 +59,9 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
 Status WorkOn(cluster::Cluster& cluster);
 // Whether a launcher started this process as another rank than 0.
 bool IsFollower();
+// The exit status of such a rank for an error that rank 0 says. It waits a moment first: a launcher
+// that sees one rank fail kills the others, and rank 0 may not have said it yet.
+int LeaveToRankZero(ErrorCode code);
 
 // --pull, where the command has it and it was given.
 template <typename Flags>

@@ -35,12 +35,12 @@ int Follow(cluster::Launched& launched) {
     SetLogRank(launched.rank());
     while (true) {
         auto cluster = cluster::Cluster::JoinLaunched(launched);
-        if (!cluster.ok()) return ExitStatus(cluster.error().code);
+        if (!cluster.ok()) return LeaveToRankZero(cluster.error().code);
         if (*cluster == nullptr) return 0;
         const Status status = WorkOn(**cluster);
         if (status.ok()) continue;
-        if ((*cluster)->should_report()) Fail(status.error());
-        return ExitStatus(status.error().code);
+        if (!(*cluster)->should_report()) return LeaveToRankZero(status.error().code);
+        return Fail(status.error());
     }
 }
 
@@ -58,7 +58,7 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     if (!launched.ok()) {
         // Each rank has the same words: one prints what is wrong with them.
         const bool same = launched.error().code == ErrorCode::kUsage && launcher.rank > 0;
-        return same ? ExitStatus(ErrorCode::kUsage) : Fail(launched.error(), flags.json);
+        return same ? LeaveToRankZero(ErrorCode::kUsage) : Fail(launched.error(), flags.json);
     }
     int status;
     if (launcher.rank == 0) {
@@ -88,6 +88,11 @@ bool IsFollower() {
     return launcher.ok() && launcher->has_value() && (*launcher)->rank > 0;
 }
 
+int LeaveToRankZero(ErrorCode code) {
+    ::usleep(300'000);
+    return ExitStatus(code);
+}
+
 int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
                const std::function<int()>& command) {
     const auto launcher = cluster::FindLauncher(::getenv);
@@ -101,7 +106,7 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
                   "{} started {} ranks, and --local, --hosts or --hostfile name others. Use the "
                   "one or the other.",
                   (*launcher)->name, (*launcher)->size);
-    return (*launcher)->rank > 0 ? ExitStatus(error.code) : Fail(error, flags.json);
+    return (*launcher)->rank > 0 ? LeaveToRankZero(error.code) : Fail(error, flags.json);
 }
 
 }  // namespace weft::cli

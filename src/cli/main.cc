@@ -99,7 +99,7 @@ int Main(std::vector<std::string> words) {
         app.parse(words);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error);
-        if (IsFollower()) return ExitStatus(ErrorCode::kUsage);  // rank 0 has the same words
+        if (IsFollower()) return LeaveToRankZero(ErrorCode::kUsage);
         std::string text = error.what();
         std::ranges::replace(text, '\n', ' ');
         return Fail(MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text),

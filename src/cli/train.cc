@@ -29,11 +29,11 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "Weights, gradients and the optimizer's state are float32; a quantized model is widened. The\n"
-    "result is DIR/model.gguf, or with --save-format hf the folder DIR/model; 'weft run' and\n"
-    "'weft serve' take either. With --lora the model stays as it is; the result is an adapter in\n"
-    "DIR, which 'weft merge' puts into the weights. With --json there is a line a step and one at\n"
-    "the end.\n\n"
+    "Weights and gradients have the type of --dtype, vectors (such as norms) float32; the\n"
+    "optimizer updates weights of float32. A quantized model is widened. The result is\n"
+    "DIR/model.gguf, or with --save-format hf the folder DIR/model; 'weft run' and 'weft serve'\n"
+    "take either. With --lora the model stays as it is; the result is an adapter in DIR, which\n"
+    "'weft merge' puts into the weights. With --json there is a line a step and one at the end.\n\n"
     "Examples:\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --epochs 3 --lr 2e-5\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --local 2 --zero 1\n"
@@ -486,7 +486,7 @@ void AddSampleFlags(CLI::App& app, TrainFlags& flags) {
 
 void AddPrecisionFlags(CLI::App& app, TrainFlags& flags) {
     app.add_option("--dtype", flags.dtype,
-                   "Operands of matrix products: bf16 (rounded from float32), f16 (with loss "
+                   "Weights, gradients and operands of matrix products: bf16, f16 (with loss "
                    "scaling) or f32")
         ->check(CLI::IsMember({"bf16", "f16", "f32"}))
         ->capture_default_str();

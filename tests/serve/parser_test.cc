@@ -174,6 +174,8 @@ TEST(Parser, HoldsItsLimits) {
     for (size_t piece : {1, 16, 100'000}) {
         SCOPED_TRACE(piece);
         EXPECT_EQ(status("GET /" + std::string(400, 'a'), piece), 414);
+        EXPECT_EQ(status("GET /" + std::string(400, 'a') + " HTTP/1.1\r\nHost: h\r\n\r\n", piece),
+                  414);
         EXPECT_EQ(status("GET / HTTP/1.1\r\nHost: " + std::string(400, 'a'), piece), 431);
         EXPECT_EQ(status(begin + "X: " + std::string(200, 'a') +
                              "\r\nY: 1234567890123456789012345\r\n\r\n",

@@ -91,7 +91,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
     }
 
     Step RefuseLong(std::string_view bytes) {
-        if (bytes.find("\r\n") == bytes.npos) {
+        if (bytes.substr(0, scanned_).find("\r\n") == bytes.npos) {
             return Refuse(
                 414, fmt::format("the request line is longer than {} bytes", limits_.head_bytes));
         }

@@ -72,7 +72,7 @@ constexpr DsKey kKeys[] = {
     {"communication_data_type", kString, kMapped, false, 0, 0,
      "a note where gradients travel as another type than this"},
     {"seq_parallel_communication_data_type", kString, kWarned, false, 0, 0,
-     "there is no sequence parallelism"},
+     "Weft's --sequence-parallel sends the types of its activations"},
     {"gradient_allreduce_op", kString, kRefused, false, 0, 0,
      "only mean: the loss is normalised by tokens over all ranks"},
     {"prescale_gradients", kBool, kWarned, false, 0, 0,
@@ -282,7 +282,9 @@ constexpr DsKey kKeys[] = {
     // What else there is.
     {"tensor_parallel", kWhole, kWarned, false, 0, 0, "--tp cuts the model"},
     {"expert_parallel", kWhole, kWarned, false, 0, 0, "--ep cuts the experts"},
-    {"sequence_parallel_size", kInt, kRefused, false, 1, kMost, "only 1"},
+    {"sequence_parallel_size", kInt, kRefused, false, 1, kMost,
+     "only 1: no rank attends to a part of a sequence (Ulysses); with --tp, --sequence-parallel on "
+     "deals out the rows between products"},
     {"pipeline", kWhole, kWarned, false, 0, 0, "--pp cuts the layers"},
     {"use_data_before_expert_parallelism", kBool, kWarned, false, 0, 0, "--ep cuts the experts"},
     {"data_parallel_size", kInt, kWarned, false, 1, kMost, "the command line says it"},
