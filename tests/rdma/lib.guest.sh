@@ -58,9 +58,28 @@ partition() {
     tc qdisc "$1" dev veth_b root netem loss 100%
 }
 
-# wait_for WORD FILE: until the word is in the file, at most 10 s.
+# measure_slowness: sets $slowness to how many times slower this guest runs now than on an idle
+# machine (1 to 8): both cores count to 10,000, which takes 0.3 s there.
+measure_slowness() {
+    local begin other count='i=0; while [ $i -lt 10000 ]; do i=$((i + 1)); done'
+    begin=$(cut -d' ' -f1 /proc/uptime)
+    taskset 1 sh -c "$count" &
+    other=$!
+    taskset 2 sh -c "$count"
+    wait $other
+    slowness=$(echo "$begin $(cut -d' ' -f1 /proc/uptime)" |
+        awk '{s = ($2 - $1) / 0.3; print s < 1 ? 1 : s > 8 ? 8 : s}')
+}
+
+# slower NUMBER: as many times more, rounded up; what is not the subject has that much more time.
+slower() {
+    echo "$1 ${slowness:-1}" | awk '{n = $1 * $2; print n == int(n) ? n : int(n) + 1}'
+}
+
+# wait_for WORD FILE: until the word is in the file, at most 10 s of an idle machine.
 wait_for() {
-    local patience=100
+    local patience
+    patience=$(slower 100)
     until grep -qs "$1" "$2"; do
         patience=$((patience - 1))
         [ $patience -gt 0 ] || { cat "$2"; fail "no '$1' in $2"; }
@@ -71,9 +90,9 @@ wait_for() {
 # write_lat BYTES ITERATIONS: perftest's row for writes from host b to host a; see its own heading.
 # Not pinned: on one core its spinning would starve the kernel thread that is its RDMA device.
 write_lat() {
-    timeout 70 ib_write_lat -d rxe_a -s "$1" -n "$2" -F > /tmp/server.txt 2>&1 &
+    timeout "$(slower 70)" ib_write_lat -d rxe_a -s "$1" -n "$2" -F > /tmp/server.txt 2>&1 &
     sleep 0.5
-    timeout 60 ib_write_lat -d rxe_b -s "$1" -n "$2" -F 10.77.0.1 > /tmp/client.txt 2>&1 ||
+    timeout "$(slower 60)" ib_write_lat -d rxe_b -s "$1" -n "$2" -F 10.77.0.1 > /tmp/client.txt 2>&1 ||
         { cat /tmp/client.txt /tmp/server.txt; fail "ib_write_lat of $1 bytes"; }
     wait $!
     awk -v bytes="$1" '$1 == bytes && NF >= 9' /tmp/client.txt

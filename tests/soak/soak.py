@@ -8,18 +8,22 @@ Starts `weft serve MODEL --local R`, lets C clients stream greedy answers all th
 (SIGKILL) or stops (SIGSTOP) a random other rank at random moments. Every answer must be complete
 and equal to the one that an undisturbed server gave to the same prompt: with stages alone (--pp) a
 server of one rank; with --lookup, which has guesses in every step, one that makes none. Prints what
-the pauses were. Needs nothing but Python.
+the pauses were. Where the machine is slow, T and S grow with it. Needs nothing but Python.
 """
 import argparse
 import http.client
 import json
 import os
+import pathlib
 import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from slowness import slowness  # noqa: E402
 
 
 def children_of(pid):
@@ -63,13 +67,13 @@ class Server:
         raise RuntimeError("the stream ended without [DONE]")
 
     def status(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", "/api/status")
         return json.loads(connection.getresponse().read())
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(120)
 
 
 PROMPTS = ["The sky is", "Once upon a time there was", "A list of five animals:",
@@ -94,7 +98,7 @@ class Client(threading.Thread):
             number = self.random.randrange(len(self.expected))
             try:
                 text, last, longest = "", time.monotonic(), 0.0
-                for when, choice in self.server.ask(body_of(number), 120):
+                for when, choice in self.server.ask(body_of(number), 400):
                     longest, last = max(longest, when - last), when
                     text += choice["text"]
                 self.answers += 1
@@ -135,6 +139,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", default="")
     options = parser.parse_args()
+    factor = slowness()
+    options.timeout_ms = int(options.timeout_ms * factor)
+    options.seconds *= factor
     begin = time.monotonic()
     words = ("--lookup", "--draft-always") if options.lookup else ()
     server = Server(options, options.ranks, options.pp, *words)
@@ -145,7 +152,7 @@ def main():
         alone = Server(options, 1, 1)
     elif options.lookup:
         alone = Server(options, options.ranks, options.pp)
-    expected = ["".join(choice["text"] for _, choice in alone.ask(body_of(number), 120))
+    expected = ["".join(choice["text"] for _, choice in alone.ask(body_of(number), 400))
                 for number in range(len(PROMPTS))]
     if alone is not server:
         alone.stop()
@@ -162,7 +169,7 @@ def main():
     time.sleep(1)
     over.set()
     for client in clients:
-        client.join(120)
+        client.join(400)
     status = server.status()
     faults = [fault for client in clients for fault in client.faults]
     pauses = sorted(pause for client in clients for pause in client.pauses)

@@ -1,13 +1,19 @@
 # Streams go on while ranks are killed. Alone on the cores: ranks have deadlines of a second.
 find_program(PYTHON3 python3 REQUIRED)
-add_test(NAME soak.kills COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/soak.py
-  $<TARGET_FILE:weft> synthetic:smollm2-135m:q4_1 --kills 6 --seconds 40 --clients 4)
-add_test(NAME soak.pipeline COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/soak.py
-  $<TARGET_FILE:weft> synthetic:smollm2-135m:q4_1 --kills 4 --seconds 40 --clients 4 --pp 2)
-add_test(NAME soak.lookup COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/soak.py
-  $<TARGET_FILE:weft> synthetic:smollm2-135m:q4_1 --kills 4 --seconds 40 --clients 4 --lookup)
-add_test(NAME soak.stages COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/soak.py
-  $<TARGET_FILE:weft> synthetic:smollm2-135m:q4_1 --kills 3 --seconds 40 --clients 6 --ranks 3 --pp 3
-  --lookup)
-set_tests_properties(soak.kills soak.pipeline soak.lookup soak.stages PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS}
-  LABELS soak RUN_SERIAL ON)
+# soak_test(NAME KILLS WORDS...): a short one in each run of the suite, and with ctest -C nightly
+# (./test --nightly) one of ten times as many faults.
+function(soak_test name kills)
+  set(command ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/soak.py $<TARGET_FILE:weft>
+    synthetic:smollm2-135m:q4_1 ${ARGN})
+  math(EXPR many "10 * ${kills}")
+  add_test(NAME soak.${name} COMMAND ${command} --kills ${kills} --seconds 40)
+  add_test(NAME soak.${name}_long COMMAND ${command} --kills ${many} --seconds 400
+    CONFIGURATIONS nightly)
+  set_tests_properties(soak.${name} PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS})
+  set_tests_properties(soak.${name}_long PROPERTIES TIMEOUT 3600)
+  set_tests_properties(soak.${name} soak.${name}_long PROPERTIES LABELS soak RUN_SERIAL ON)
+endfunction()
+soak_test(kills 3 --clients 4)
+soak_test(pipeline 2 --clients 4 --pp 2)
+soak_test(lookup 2 --clients 4 --lookup)
+soak_test(stages 2 --clients 6 --ranks 3 --pp 3 --lookup)

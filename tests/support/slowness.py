@@ -1,0 +1,26 @@
+"""How many times slower than an idle one this machine is right now, for Python tests; the same as
+slowness.h: for deadlines that are not what a test is about."""
+import os
+import time
+
+MOST_SLOWNESS = 8
+
+
+def measure():
+    """Wall time over processor time of a short loop, or how late short sleeps end, whichever is
+    more. (How fast the processor is doesn't show, as it does in slowness.h.)"""
+    begin, begin_cpu = time.monotonic(), time.thread_time()
+    while time.thread_time() - begin_cpu < 0.04:
+        pass
+    slowest = (time.monotonic() - begin) / (time.thread_time() - begin_cpu)
+    for _ in range(5):
+        begin = time.monotonic()
+        time.sleep(0.001)
+        slowest = max(slowest, 1 + (time.monotonic() - begin - 0.001) / 0.010)
+    return slowest
+
+
+def slowness():
+    """1 to MOST_SLOWNESS; WEFT_TEST_SLOWNESS=N in the environment: at least N."""
+    least = float(os.environ.get("WEFT_TEST_SLOWNESS") or 1)
+    return max(1.0, least, min(measure(), MOST_SLOWNESS))
