@@ -183,9 +183,10 @@ TEST_F(TrainStages, LargeActivationsGoOverSockets) {
 TEST_F(TrainStages, ALostRankIsNamed) {
     for (const int signal : {SIGKILL, SIGSTOP}) {
         Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--steps", "1000000",
-                        "--local", "3", "-t", "1", "--json", "--timeout-ms", "500", "--pp", "3",
-                        "--virtual-stages", "2", "--grad-accum", "6"});
-        const Deadline begun = Deadline::In(20'000);
+                        "--local", "3", "-t", "1", "--json", "--timeout-ms",
+                        std::to_string(test::Slower(500)), "--pp", "3", "--virtual-stages", "2",
+                        "--grad-accum", "6"});
+        test::LenientDeadline begun(Deadline::In(20'000));
         while (weft.Out().find("\"step\":3,") == std::string::npos && !begun.expired()) {
             ::usleep(2'000);
         }

@@ -150,11 +150,18 @@ TEST_P(Mpi, WrongWordsAreSaidOnce) {
 
 // MPI is one thread's: what needs a second one is refused, the rest learns.
 TEST_P(Mpi, TrainingIsOneThreads) {
-    const Words train = {"train", "synthetic:smollm2-135m", "--layers", "2", "--data",
-                         "synthetic:random-tokens:17:8", "--seq-len", "16", "--steps", "1", "-t",
-                         "1", "--transport", "mpi"};
-    EXPECT_NE(RunMpi(2, train + Words{"--pp", "2"}), 0);
-    EXPECT_NE(err_.find("--transport tcp"), std::string::npos) << err_;
+    const Words train = {"train",       "synthetic:smollm2-135m",
+                         "--layers",    "2",
+                         "--data",      "synthetic:random-tokens:17:8",
+                         "--seq-len",   "16",
+                         "--steps",     "1",
+                         "-t",          "1",
+                         "--transport", "mpi"};
+    // Again and again: whichever rank ends first, rank 0's words come before the launcher's end.
+    for (int round = 0; round < 4; ++round) {
+        EXPECT_NE(RunMpi(2, train + Words{"--pp", "2"}), 0);
+        EXPECT_NE(err_.find("--transport tcp"), std::string::npos) << err_;
+    }
     EXPECT_EQ(RunMpi(2, train + Words{"--zero", "2", "--overlap", "on"}), 0) << err_;
 }
 
@@ -162,9 +169,11 @@ TEST_P(Mpi, TrainingIsOneThreads) {
 void Mpi::LoseRank(int victim, int signal) {
     const std::string script = dir_ / "rank.sh";
     Write(script, kRankScript, 0755);
+    const int64_t timeout_ms = test::Slower(1000);
     test::Process mpirun =
-        Start(3, Run(400) + Words{"--timeout-ms", "1000", "--transport", "mpi"}, script);
-    const Deadline begins = Deadline::In(20'000);
+        Start(3, Run(400) + Words{"--timeout-ms", std::to_string(timeout_ms), "--transport", "mpi"},
+              script);
+    test::LenientDeadline begins(Deadline::In(20'000));
     while (Slurp(dir_ / "out").empty() && !begins.expired()) ::usleep(2000);
     const pid_t pid = std::atoi(Slurp(script + ".pid." + std::to_string(victim)).c_str());
     ASSERT_GT(pid, 0) << Slurp(dir_ / "err");
@@ -173,11 +182,11 @@ void Mpi::LoseRank(int victim, int signal) {
     for (int rank = 0; rank < 3; ++rank) {
         if (rank == victim) continue;
         const std::string status = script + ".status." + std::to_string(rank);
-        const Deadline ends = Deadline::In(5000);
+        test::LenientDeadline ends(Deadline::In(5000));
         while (Slurp(status).empty() && !ends.expired()) ::usleep(2000);
         EXPECT_EQ(Slurp(status), "3\n") << "rank " << rank << "\n" << Slurp(dir_ / "err");
     }
-    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 1.0 + 1.5);
+    EXPECT_LE(NowNs() - begin_ns, (timeout_ms + test::Slower(1500)) * 1'000'000);
     ::kill(pid, SIGKILL);
     Write(script + ".end", "", 0600);
     EXPECT_GE(mpirun.Wait(Deadline::In(10'000)), 0) << "the launcher did not end";

@@ -12,6 +12,7 @@
 #include "formats/tokenizer/read_json.h"
 #include "formats/tokenizer/regex.h"
 #include "support/paths.h"
+#include "support/temp_dir.h"
 
 namespace weft::formats {
 namespace {
@@ -163,9 +164,8 @@ TEST(TokenizerJson, RegexesOfTheOtherDialect) {
 }
 
 TEST(TokenizerFolder, MissingAndTemplates) {
-    const fs::path folder = fs::temp_directory_path() / "weft_tokenizer_folder_test";
-    fs::remove_all(folder);
-    fs::create_directories(folder);
+    const test::TempDir temporary;
+    const fs::path folder = temporary.path();
     const auto put = [&](const char* name, const std::string& text) {
         std::ofstream(folder / name) << text;
     };
@@ -191,7 +191,6 @@ TEST(TokenizerFolder, MissingAndTemplates) {
     const auto broken = OpenTokenizer((folder / "tokenizer.json").string());
     ASSERT_FALSE(broken.ok());
     EXPECT_NE(broken.error().message.find("tokenizer.json: not JSON"), std::string::npos);
-    fs::remove_all(folder);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "support/slowness.h"
 
 namespace weft::test {
 
@@ -98,15 +99,20 @@ class Process {
     void SignalGroup(int signal) const { ::kill(-pid_, signal); }
     const std::string& output() const { return text_; }
 
-    // Reads on until `text` was printed; false at the deadline or the end of the output.
-    bool ReadUntil(const std::string& text, const Deadline& deadline) {
+    // Reads on until `text` was printed; false at the deadline or the end of the output. A machine
+    // that is slow has more time, here and in Wait: what must be in time is measured (end_ns).
+    bool ReadUntil(const std::string& text, const Deadline& idle) {
+        LenientDeadline deadline(idle);
         while (text_.find(text) == std::string::npos) {
-            if (!ReadSome(deadline)) return text_.find(text) != std::string::npos;
+            if (!ReadSome(deadline.now()) && (ended_ || deadline.expired())) {
+                return text_.find(text) != std::string::npos;
+            }
         }
         return true;
     }
     // Reads everything, waits for the end. The exit status, 128 + signal, or -1 at the deadline.
-    int Wait(const Deadline& deadline) {
+    int Wait(const Deadline& idle) {
+        LenientDeadline deadline(idle);
         while (!reaped_) {
             int status = 0;
             const pid_t got = ::waitpid(pid_, &status, WNOHANG);
@@ -134,6 +140,7 @@ class Process {
         const ssize_t got = ::read(out_, buffer, sizeof buffer);
         if (got <= 0) {
             if (!deadline.expired() && got == 0) ::usleep(500);
+            ended_ = ended_ || got == 0;
             return false;
         }
         text_.append(buffer, static_cast<size_t>(got));
@@ -143,6 +150,7 @@ class Process {
     pid_t pid_ = -1;
     int out_ = -1;
     bool reaped_ = false;
+    bool ended_ = false;  // of its output
     int status_ = -1;
     int64_t end_ns_ = 0;
     std::string text_;

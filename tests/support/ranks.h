@@ -21,6 +21,7 @@
 #include "net/local.h"
 #include "net/verbs_device.h"
 #include "net/verbs_end.h"
+#include "support/slowness.h"
 
 namespace weft::test {
 
@@ -31,13 +32,6 @@ inline std::vector<net::Transport> LocalTransports() {
         transports.push_back(net::Transport::kVerbs);
     }
     return transports;
-}
-
-// How many times slower than real this machine is (a processor emulated in software): bounds on
-// time that a real machine keeps with ease are multiplied by it. WEFT_TEST_SLOWNESS; 1 without.
-inline double Slowness() {
-    const char* text = std::getenv("WEFT_TEST_SLOWNESS");
-    return text == nullptr ? 1 : std::max(1.0, std::atof(text));
 }
 
 inline void OnThreads(std::vector<net::Fabric>& fabrics,

@@ -22,6 +22,7 @@
 #include "base/check.h"
 #include "base/deadline.h"
 #include "support/paths.h"
+#include "support/slowness.h"
 
 namespace weft::support {
 
@@ -111,9 +112,9 @@ class Weft {
     std::string Out() const { return Peek(out_); }
     std::string Err() const { return Peek(err_); }
 
-    // Its end; killed after `most_ms`.
+    // Its end; killed after `most_ms` of a machine that is not slow.
     Ran Wait(int64_t most_ms = kPatienceMs) {
-        const Deadline deadline = Deadline::In(most_ms);
+        test::LenientDeadline deadline(Deadline::In(most_ms));
         int status = 0;
         while (::waitpid(pid_, &status, WNOHANG) == 0) {
             if (deadline.expired()) {

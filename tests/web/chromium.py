@@ -14,14 +14,19 @@ import base64
 import fcntl
 import json
 import os
+import pathlib
 import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
-WAIT_S = 10
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from slowness import slowness  # noqa: E402
+
+WAIT_S = 10 * slowness()
 KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, "")}
 
 
