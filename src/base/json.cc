@@ -202,6 +202,8 @@ Result<Json> Parse(std::string_view text, const JsonLimits& limits, size_t* used
         const bool read = Json::sax_parse(Cursor(&at), Cursor(&end), &builder,
                                           Json::input_format_t::json, true, limits.comments);
         if (used != nullptr) *used = builder.count();
+        const size_t nul = read ? text.find('\0') : text.npos;  // nlohmann's reader stops there
+        if (nul != text.npos) return At(text, nul + 1, {ErrorCode::kCorrupt, "a NUL byte"});
         if (read) return builder.Take();
     } catch (const std::bad_alloc&) {
         return MakeError(ErrorCode::kOutOfMemory, "no memory for JSON of {} bytes", text.size());
@@ -224,8 +226,8 @@ Result<nlohmann::json> ParseJsonText(std::string_view text, const JsonLimits& li
     return Parse<nlohmann::json>(text, limits, used);
 }
 
-Result<nlohmann::ordered_json> ParseOrderedJsonText(std::string_view text,
-                                                    const JsonLimits& limits, size_t* used) {
+Result<nlohmann::ordered_json> ParseOrderedJsonText(std::string_view text, const JsonLimits& limits,
+                                                    size_t* used) {
     return Parse<nlohmann::ordered_json>(text, limits, used);
 }
 

@@ -33,10 +33,32 @@ double SecondsOf(const std::function<void()>& work) {
 
 // Random text that is nearly JSON: pieces of it in any order.
 std::string RandomText(std::mt19937& random) {
-    static const std::vector<std::string> kPieces = {
-        "{", "}", "[", "]", ",", ":", "\"a\"", "\"b\"", "\"\\u00e9\\n\"", "1", "-2.5e3", "null",
-        "true", "false", " ", "\n", "{\"a\":", "[1,", "\"\\ud83d\\ude00\"", "\"\xc3\xa9\"",
-        "18446744073709551616", "-9223372036854775808", "\"\\ud800\"", "\x01", "1e999", "\"\xff\""};
+    static const std::vector<std::string> kPieces = {"{",
+                                                     "}",
+                                                     "[",
+                                                     "]",
+                                                     ",",
+                                                     ":",
+                                                     "\"a\"",
+                                                     "\"b\"",
+                                                     "\"\\u00e9\\n\"",
+                                                     "1",
+                                                     "-2.5e3",
+                                                     "null",
+                                                     "true",
+                                                     "false",
+                                                     " ",
+                                                     "\n",
+                                                     "{\"a\":",
+                                                     "[1,",
+                                                     "\"\\ud83d\\ude00\"",
+                                                     "\"\xc3\xa9\"",
+                                                     "18446744073709551616",
+                                                     "-9223372036854775808",
+                                                     "\"\\ud800\"",
+                                                     "\x01",
+                                                     "1e999",
+                                                     "\"\xff\""};
     std::string text;
     const size_t count = 1 + random() % 12;
     for (size_t i = 0; i < count; ++i) text += kPieces[random() % kPieces.size()];
@@ -64,7 +86,7 @@ std::string RandomValue(std::mt19937& random, int depth) {
 TEST(JsonText, IsWhatNlohmannReads) {
     std::mt19937 random(7);
     int good = 0;
-    for (int i = 0; i < 20000; ++i) {
+    for (int i = 0; i < 8000; ++i) {
         const std::string text = i % 4 == 0 ? RandomValue(random, 4) : RandomText(random);
         const Json expected = Json::parse(text, nullptr, false);
         const Ordered ordered = Ordered::parse(text, nullptr, false);
@@ -78,7 +100,7 @@ TEST(JsonText, IsWhatNlohmannReads) {
         ASSERT_EQ(got_ordered->dump(), ordered.dump()) << text;
         ASSERT_EQ(got->is_number_unsigned(), expected.is_number_unsigned()) << text;
     }
-    EXPECT_GT(good, 5000);
+    EXPECT_GT(good, 2000);
 }
 
 TEST(JsonText, TheLastOfTwoMembersCounts) {
@@ -161,9 +183,7 @@ TEST(JsonText, EmptyAndOddTexts) {
 // Twice the text takes about twice as long. (nlohmann's callbacks take four times as long for lists
 // of objects, its ordered objects for many keys.) The margin is for a busy machine.
 TEST(JsonText, TakesTimeInStepWithTheText) {
-    const auto objects = [](size_t count) {
-        return "[" + Repeated("{\"a\":[]},", count) + "1]";
-    };
+    const auto objects = [](size_t count) { return "[" + Repeated("{\"a\":[]},", count) + "1]"; };
     const auto keys = [](size_t count) {
         std::string text = "{";
         for (size_t i = 0; i < count; ++i) text += "\"key" + std::to_string(i) + "\":1,";
@@ -174,8 +194,8 @@ TEST(JsonText, TakesTimeInStepWithTheText) {
          std::vector<std::pair<std::string, std::function<std::string(size_t)>>>{
              {"objects", objects}, {"keys", keys}}) {
         double least_small = 1e9, least_large = 1e9;
-        for (int turn = 0; turn < 5; ++turn) {
-            const std::string small = make(20000), large = make(160000);
+        for (int turn = 0; turn < 3; ++turn) {
+            const std::string small = make(10000), large = make(80000);
             least_small = std::min(
                 least_small, SecondsOf([&] { EXPECT_TRUE(ParseOrderedJsonText(small, limits)); }));
             least_large = std::min(

@@ -50,8 +50,8 @@ TEST(Answer, DeepCallsAreText) {
                      {kDeepSeek, CALLS_BEGIN CALL_BEGIN "f" SEP + deep + CALL_END CALLS_END},
                      {kMistral, "[TOOL_CALLS]" + Nested(1, false) + object + "]"},
                      {kMistral, "[TOOL_CALLS]f[ARGS]{\"a\":" + deep + "}"},
-                     {kHarmony, "<|channel|>commentary to=functions.f<|message|>" + deep +
-                                    "<|call|>"}}) {
+                     {kHarmony,
+                      "<|channel|>commentary to=functions.f<|message|>" + deep + "<|call|>"}}) {
                 const AnswerDelta said = ParseAnswer(family, answer);
                 for (const ToolCall& call : said.tool_calls) {  // XML: a value is text or JSON
                     EXPECT_LT(OrderedJson(call.arguments).dump().size(), answer.size() + 10);

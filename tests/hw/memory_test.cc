@@ -75,15 +75,23 @@ TEST(Environment, WordsThatNobodyUnderstandsAreErrors) {
         bool good;
     };
     const Case cases[] = {
-        {"WEFT_MEMORY_MIB", "17", true},        {"WEFT_MEMORY_MIB", "", true},
-        {"WEFT_MEMORY_MIB", "abc", false},      {"WEFT_MEMORY_MIB", "17G", false},
-        {"WEFT_MEMORY_MIB", "-5", false},       {"WEFT_MEMORY_MIB", " 17", false},
-        {"WEFT_MEMORY_MIB", "0", false},        {"WEFT_MEMORY_MIB", "1e4", false},
+        {"WEFT_MEMORY_MIB", "17", true},
+        {"WEFT_MEMORY_MIB", "", true},
+        {"WEFT_MEMORY_MIB", "abc", false},
+        {"WEFT_MEMORY_MIB", "17G", false},
+        {"WEFT_MEMORY_MIB", "-5", false},
+        {"WEFT_MEMORY_MIB", " 17", false},
+        {"WEFT_MEMORY_MIB", "0", false},
+        {"WEFT_MEMORY_MIB", "1e4", false},
         {"WEFT_MEMORY_MIB", "99999999999999999999", false},
-        {"WEFT_CPU", "avx2", true},             {"WEFT_CPU", "AVX2", false},
-        {"WEFT_CPU", "avx1024", false},         {"WEFT_LOG", "debug", true},
-        {"WEFT_LOG", "verbose", false},         {"WEFT_LOG_FORMAT", "json", true},
-        {"WEFT_LOG_FORMAT", "text", true},      {"WEFT_LOG_FORMAT", "xml", false},
+        {"WEFT_CPU", "avx2", true},
+        {"WEFT_CPU", "AVX2", false},
+        {"WEFT_CPU", "avx1024", false},
+        {"WEFT_LOG", "debug", true},
+        {"WEFT_LOG", "verbose", false},
+        {"WEFT_LOG_FORMAT", "json", true},
+        {"WEFT_LOG_FORMAT", "text", true},
+        {"WEFT_LOG_FORMAT", "xml", false},
     };
     for (const Case& each : cases) {
         const char* set = ::getenv(each.name);

@@ -16,8 +16,9 @@ namespace weft::formats {
 namespace {
 
 constexpr uint32_t kMostCount = 100'000;
-constexpr size_t kMostValues = 1 << 15;  // of a text
-constexpr double kMostBound = 1e17;      // of numbers
+constexpr size_t kMostValues = 1 << 16;   // of a text
+constexpr size_t kMostMembers = 1 << 12;  // of one object: each is looked up
+constexpr double kMostBound = 1e17;       // of numbers
 
 using Expr = GrammarBuilder::Expr;
 using Rule = GrammarBuilder::Rule;
@@ -484,8 +485,10 @@ class Compiler {
 
 Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text) {
     constexpr size_t kMostDepth = 2 * SchemaMerger::kMostDepth + 16;
-    const auto schema = ParseOrderedJsonText(
-        text, {.bytes = kMostSchemaBytes, .depth = kMostDepth, .values = kMostValues});
+    const auto schema = ParseOrderedJsonText(text, {.bytes = kMostSchemaBytes,
+                                                    .depth = kMostDepth,
+                                                    .values = kMostValues,
+                                                    .keys = kMostMembers});
     if (schema.ok()) return GrammarFromJsonSchema(*schema);
     const bool limit = schema.error().code == ErrorCode::kUnsupported;
     return SchemaError("#", "{}: {}", limit ? "too much JSON" : "not valid JSON",

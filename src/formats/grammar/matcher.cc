@@ -10,9 +10,10 @@ namespace {
 
 constexpr uint64_t kMostSteps = Matcher::kMostMaskSteps;
 constexpr uint64_t kMostWalkSteps = kMostSteps / 2;  // from one place
-constexpr uint64_t kManySteps = 20'000;   // worth to be kept for a whole stack
-constexpr uint64_t kHardSteps = 200'000;  // of a mask: then every stack is worth it
-constexpr size_t kWordsAStep = 16;        // of a set of tokens that is added
+constexpr uint64_t kManySteps = 20'000;              // worth to be kept for a whole stack
+constexpr uint64_t kHardSteps = 200'000;             // of a mask: then every stack is worth it
+constexpr size_t kManyHeads = 4;
+constexpr size_t kWordsAStep = 16;  // of a set of tokens that is added
 
 // A machine that goes back to the cache.
 class Borrowed {
@@ -249,6 +250,13 @@ Error Matcher::TooAmbiguous() const {
                      Stacks::kMostHeads, kMostSteps);
 }
 
+std::vector<uint32_t> Matcher::WholeKey() const {
+    MaskCache::Key key = {0, static_cast<uint32_t>(heads_.size())};  // 0 is no state
+    for (const Stacks::Head& head : heads_) key.insert(key.end(), {head.state, head.frame});
+    for (const Stacks::Frame& frame : frames_) key.insert(key.end(), {frame.to, frame.below});
+    return key;
+}
+
 Error Matcher::NoToken() const {
     std::string bytes;
     for (int byte = 0; byte < 256 && bytes.size() < 60; ++byte) {
@@ -273,10 +281,15 @@ Status Matcher::Allowed(std::span<uint32_t> bits, uint64_t* steps) const {
         for (const int32_t id : trie.ends()) bits[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
     }
     if (ended_) return {};
+    // Of states with many heads it is remembered, too, that all of them together were too much.
+    MaskCache::Key whole;
+    if (heads_.size() >= kManyHeads) whole = WholeKey();
+    if (!whole.empty() && cache_->Find(whole) != nullptr) return TooAmbiguous();
     HeadMask mask(*cache_, frames_);
     const bool good = std::ranges::all_of(
         heads_, [&](const Stacks::Head& head) { return mask.AddTo(head, bits); });
     if (steps != nullptr) *steps += mask.Steps();
+    if (!good && !whole.empty()) cache_->Keep(whole, std::make_shared<PlaceMask>());
     if (!good) return TooAmbiguous();
     if (can_end_) return {};
     for (const uint32_t word : bits) {

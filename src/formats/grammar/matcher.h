@@ -60,6 +60,7 @@ class Matcher {
   private:
     Matcher(std::shared_ptr<MaskCache> cache) : cache_(std::move(cache)) {}
     void Take(const Stacks& stacks, size_t level);
+    std::vector<uint32_t> WholeKey() const;
     Error TooAmbiguous() const;
     Error NoToken() const;
 

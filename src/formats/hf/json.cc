@@ -35,8 +35,8 @@ std::string Shown(std::string_view text) {
 }
 
 Result<Json> ParseJson(std::string_view text, std::string_view where) {
-    auto parsed = ParseJsonText(
-        text, {.depth = kMostDepth, .values = kMostValues, .keys = kMostElements});
+    auto parsed =
+        ParseJsonText(text, {.depth = kMostDepth, .values = kMostValues, .keys = kMostElements});
     if (parsed.ok()) return parsed;
     const bool limit = parsed.error().code == ErrorCode::kUnsupported;
     return MakeError(ErrorCode::kCorrupt, "{}: {}: {}", where,

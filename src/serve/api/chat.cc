@@ -247,6 +247,15 @@ Conversation ReadConversation(Fields& fields) {
 std::optional<ApiError> MakePrompt(const Served& served, const Conversation& conversation,
                                    ChatPrompt& out) {
     if (!served.chat) return ApiError{400, served.chat_error, "messages", "unsupported_value"};
+    // A template would copy it a few times before that is seen. (Of what the model has said it may
+    // leave out some.)
+    for (const Json& message : conversation.input.messages) {
+        const auto content = message.find("content");
+        if (message["role"] == "assistant" || content == message.end()) continue;
+        const size_t bytes =
+            content->is_string() ? content->get_ref<const std::string&>().size() : 0;
+        if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
+    }
     const auto text = served.chat->Render(conversation.input);
     if (!text.ok()) {
         return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code};

@@ -333,9 +333,9 @@ std::optional<Refusal> Connection::RefusalOf(const HttpRequest& asked) const {
     if (!IsAllowedHost(asked, options.allowed_hosts)) {
         return Refusal{421, "this server does not go by the name in the Host header", "wrong_host"};
     }
-    const bool drains = core_.draining && asked.method != "OPTIONS" &&
-                        std::ranges::find(options.drain_paths, asked.path) ==
-                            options.drain_paths.end();
+    const bool drains =
+        core_.draining && asked.method != "OPTIONS" &&
+        std::ranges::find(options.drain_paths, asked.path) == options.drain_paths.end();
     if (!drains) return {};
     return Refusal{503, "the server is about to stop; try another, or later", "draining"};
 }
@@ -355,9 +355,8 @@ void Connection::Serve() {
     const HttpRequest& asked = exchange_->request();
     if (const auto refusal = RefusalOf(asked)) {
         ++core_.counters.refused;
-        return exchange_->Send(
-            refusal->status, HeadersOf(*refusal, options),
-            ErrorBody(refusal->status, refusal->message, {}, refusal->code));
+        return exchange_->Send(refusal->status, HeadersOf(*refusal, options),
+                               ErrorBody(refusal->status, refusal->message, {}, refusal->code));
     }
     if (asked.method == "OPTIONS") {
         return exchange_->Send(204, OptionsHeaders(asked, options.allow_origins), {});
@@ -381,9 +380,9 @@ void Connection::Refuse(const Refusal& refusal) {
     Headers headers = HeadersOf(refusal, core_.options);
     const Headers cors = CorsHeaders(request, core_.options.allow_origins);
     headers.insert(headers.end(), cors.begin(), cors.end());
-    const std::string body =
-        refusal.body.empty() ? ErrorBody(refusal.status, refusal.message, {}, refusal.code)
-                             : refusal.body;
+    const std::string body = refusal.body.empty()
+                                 ? ErrorBody(refusal.status, refusal.message, {}, refusal.code)
+                                 : refusal.body;
     out_.push_back(FormatHead({.status = refusal.status,
                                .length_bytes = body.size(),
                                .keep_alive = false,
