@@ -75,7 +75,9 @@ Status Server::Open() {
     options_.http.observer = [log = log_.get()](const HttpRecord& record) { log->Add(record); };
     options_.http.judge_head = [this](const HttpRequest& head) {
         if (ready_.load() == nullptr) return HeadVerdict{WhileLoading()};
-        return JudgeHead(head, keys_.get());
+        HeadVerdict verdict = JudgeHead(head, keys_.get());
+        if (verdict.refusal) metrics_->AddRefused(verdict.refusal->status);
+        return verdict;
     };
     WEFT_ASSIGN(http_, HttpServer::Start(options_.http, [this](std::shared_ptr<Exchange> exchange) {
                     Handle(std::move(exchange));

@@ -37,7 +37,7 @@ def call(arguments):
 
 
 class HeavyCase(serving.ServedCase):
-    context = 512
+    context = 256
 
     def tearDown(self):
         status, body = self.server.json("POST", TEXT, {"prompt": "1 + 1", "max_tokens": 2})
@@ -148,7 +148,7 @@ class Breadth(HeavyCase):
             with open(f"/proc/{self.server.process.pid}/status") as lines:
                 words = dict(line.split(":", 1) for line in lines)
             return int(words["VmHWM"].split()[0]) / 1024
-        server = serving.Server(512)
+        server = serving.Server(256)
         shared, type(self).server = self.server, server
         try:
             before = peak_mib()
@@ -171,7 +171,7 @@ class Breadth(HeavyCase):
 class Logs(unittest.TestCase):
     def test_a_body_that_is_no_json_is_not_in_the_log(self):
         with tempfile.TemporaryFile("w+") as log:
-            server = serving.Server(512, stderr=log)
+            server = serving.Server(256, stderr=log)
             try:
                 for broken in ("\n", "\t\x01", "\\q", "\xff", '" "', "\\ud800", "\x7f\x00"):
                     text = SECRET + broken + SECRET
@@ -205,7 +205,7 @@ class Keys(unittest.TestCase):
                 made = json.loads(serving.weft("key", "new", name, "--json", *limits))
                 cls.keys[name] = made["key"]
                 lines.write(made["line"] + "\n")
-        cls.server = serving.Server(512, "--api-key-file", path)
+        cls.server = serving.Server(256, "--api-key-file", path)
 
     @classmethod
     def tearDownClass(cls):
