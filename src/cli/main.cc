@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/flags.h"
+#include "hw/environment.h"
 
 namespace weft::cli {
 namespace {
@@ -91,7 +92,8 @@ int Main(std::vector<std::string> words) {
     ExpandNet(words);
     ExpandBench(words);
     ExpandTrain(words);
-    const Status expanded = ExpandConfig(words);
+    const Status environment = CheckEnvironment();
+    const Status expanded = environment.ok() ? ExpandConfig(words) : environment;
     const bool wants_json = Has(words, "--json");
     if (!expanded.ok()) return Fail(expanded.error(), wants_json);
     try {

@@ -4,6 +4,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace weft::coll {
 namespace {
 
@@ -177,7 +179,7 @@ Result<Tuning> Tuning::FromJson(std::string_view text) {
         return MakeError(ErrorCode::kCorrupt, "a tuning table: {}", what);
     };
     if (text.size() > kMostJsonBytes) return corrupt("longer than 1 MiB");
-    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    const nlohmann::json json = JsonOrDiscarded(text);
     if (!json.is_object()) return corrupt("not a JSON object");
     Tuning tuning;
     for (Collective collective : kCollectives) {

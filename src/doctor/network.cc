@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor {
@@ -26,7 +27,7 @@ double NumberOf(const Json& object, const char* key) {
 std::vector<Json> Objects(const Reading& reading) {
     std::vector<Json> objects;
     if (!reading.found()) return objects;
-    Json list = Json::parse(reading.text, nullptr, false);
+    Json list = JsonOrDiscarded(reading.text);
     if (!list.is_array()) return objects;
     for (Json& item : list) {
         if (item.is_object()) objects.push_back(std::move(item));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/json.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -112,7 +113,7 @@ Json KeepFields(const Json& value) {
 }
 
 std::string ScrubAddresses(const std::string& text) {
-    const Json parsed = Json::parse(text, nullptr, false);
+    const Json parsed = OrderedJsonOrDiscarded(text);
     if (parsed.is_discarded()) return {};
     return KeepFields(parsed).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace weft::engine {
 
 namespace {
@@ -93,7 +95,7 @@ std::string JobToJson(const Job& job) {
 Result<Job> JobFromJson(const std::string& text) {
     Job job;
     try {
-        const nlohmann::json json = nlohmann::json::parse(text);
+        const nlohmann::json json = JsonOrDiscarded(text);
         json.at("model").get_to(job.model);
         json.at("tp").get_to(job.tp);
         json.at("pp").get_to(job.pp);

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "coll/tuning.h"
 
 namespace weft::engine {
@@ -54,7 +55,7 @@ bool IsOfPairs(NetOp op) {
 }
 
 bool IsNetJob(const std::string& text) {
-    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    const nlohmann::json json = JsonOrDiscarded(text);
     if (!json.is_object()) return false;
     const auto kind = json.find("kind");
     return kind != json.end() && *kind == "net";
@@ -78,7 +79,7 @@ Result<NetJob> NetJobFromJson(const std::string& text) {
     NetJob job;
     std::string op, table;
     try {
-        const nlohmann::json json = nlohmann::json::parse(text);
+        const nlohmann::json json = JsonOrDiscarded(text);
         json.at("op").get_to(op);
         json.at("sizes").get_to(job.sizes);
         json.at("iterations").get_to(job.budget.iterations);
@@ -121,7 +122,7 @@ std::string NetRowToJson(const NetRow& row) {
 Result<NetRow> NetRowFromJson(const std::string& text) {
     NetRow row;
     try {
-        const nlohmann::json json = nlohmann::json::parse(text);
+        const nlohmann::json json = JsonOrDiscarded(text);
         json.at("from").get_to(row.from);
         json.at("to").get_to(row.to);
         json.at("size").get_to(row.size);

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "coll/autotune.h"
 
@@ -65,7 +66,7 @@ std::string ReadCache(const std::string& path, const std::string& fingerprint) {
     if (path.empty()) return "";
     const auto text = ReadTextFile(path, kMostCacheBytes);
     if (!text.ok()) return "";
-    const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
+    const nlohmann::json json = JsonOrDiscarded(*text);
     if (!json.is_object() || !json.contains("fingerprint") || !json.contains("table")) return "";
     if (json["fingerprint"] != fingerprint || !json["table"].is_object()) return "";
     std::string table =
@@ -104,7 +105,7 @@ struct Word {
 };
 
 Result<Word> ReadWord(const std::string& text) {
-    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    const nlohmann::json json = JsonOrDiscarded(text);
     const bool good = json.is_object() && json.contains("crowded") && json.contains("table") &&
                       json["crowded"].is_boolean() && json["table"].is_string();
     if (!good) return MakeError(ErrorCode::kCorrupt, "a rank's word about the fabric's table");

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cluster/memory_check.h"
 #include "coll/autotune.h"
@@ -536,7 +537,7 @@ std::string ReportToJson(const RankReport& r) {
 Result<RankReport> ReportFromJson(const std::string& text) {
     RankReport r;
     try {
-        const nlohmann::json json = nlohmann::json::parse(text);
+        const nlohmann::json json = JsonOrDiscarded(text);
         json.at("rank").get_to(r.rank);
         json.at("host").get_to(r.host);
         json.at("stage").get_to(r.stage);

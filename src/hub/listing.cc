@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "hub/spec.h"
 
 namespace weft::hub {
@@ -34,25 +35,9 @@ bool Size(const json& object, const char* key, uint64_t& size) {
     return size <= kMostFileBytes;
 }
 
-// Parsed, unless it is nested deeper than any of these documents: each level of "[[[[" would cost a
-// hundred bytes of memory for one that was sent.
+// Parsed, unless it is nested deeper than any of these documents.
 json Parsed(std::string_view text) {
-    int depth = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (quoted) {
-            if (c == '\\') ++i;
-            if (c == '"') quoted = false;
-        } else if (c == '"') {
-            quoted = true;
-        } else if (c == '[' || c == '{') {
-            if (++depth > kMostDepth) return json(json::value_t::discarded);
-        } else if (c == ']' || c == '}') {
-            --depth;
-        }
-    }
-    return json::parse(text, nullptr, false);
+    return JsonOrDiscarded(text, {.depth = kMostDepth});
 }
 
 Error Bad(const std::string& source, std::string_view what, std::string_view shown) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 
 namespace weft::hub {
 namespace {
@@ -81,7 +82,7 @@ std::string PrintNote(const PartNote& note) {
 }
 
 Result<PartNote> ParseNote(std::string_view text) {
-    const json parsed = json::parse(text, nullptr, false);
+    const json parsed = JsonOrDiscarded(text);
     if (!parsed.is_object()) return NotANote("no JSON object");
     PartNote note;
     const auto version = parsed.find("weft_part"), hash = parsed.find("hash"),

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "hw/cpu.h"
+#include "hw/environment.h"
 
 namespace weft {
 namespace {
@@ -100,11 +101,7 @@ uint64_t AvailableMemoryBytes() {
         if (bytes) least = std::min(least.value_or(*bytes), *bytes);
     };
     lower(ControlGroupBytesLeft("/sys/fs/cgroup", "/proc/self/cgroup"));
-    if (const char* wish = std::getenv("WEFT_MEMORY_MIB"); wish != nullptr) {
-        char* end = nullptr;
-        const uint64_t mib = std::strtoull(wish, &end, 10);
-        if (end != wish && *end == '\0') lower(mib << 20);
-    }
+    lower(MemoryOfEnvironment());
     return least.value_or(0);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "serve/api/dialect.h"
+#include "serve/api/gate.h"
 #include "serve/page.h"
 
 namespace weft::serve {
@@ -72,6 +73,12 @@ Status Server::Open() {
     log_ = std::make_unique<RequestLog>(options_.log_requests);
     options_.api.log = log_.get();
     options_.http.observer = [log = log_.get()](const HttpRecord& record) { log->Add(record); };
+    options_.http.judge_head = [this](const HttpRequest& head) {
+        if (ready_.load() == nullptr) return HeadVerdict{WhileLoading()};
+        HeadVerdict verdict = JudgeHead(head, keys_.get());
+        if (verdict.refusal) metrics_->AddRefused(verdict.refusal->status);
+        return verdict;
+    };
     WEFT_ASSIGN(http_, HttpServer::Start(options_.http, [this](std::shared_ptr<Exchange> exchange) {
                     Handle(std::move(exchange));
                 }));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "engine/sampler.h"
 #include "formats/tokenizer/stream.h"
 #include "formats/utf8.h"
@@ -51,7 +52,7 @@ Result<std::vector<std::string>> ReadPrompts(const std::string& path) {
         if (line.ends_with('\r')) line.pop_back();
         if (line.empty()) continue;
         if (line.front() == '"') {
-            const auto parsed = nlohmann::json::parse(line, nullptr, false);
+            const auto parsed = JsonOrDiscarded(line);
             if (!parsed.is_string()) {
                 return MakeError(ErrorCode::kUsage,
                                  "--sample-file {}: line {} begins with \" but is no JSON string",

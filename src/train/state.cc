@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "model/load.h"
 #include "tensor/half_rows.h"
 #include "tensor/quant.h"
@@ -89,7 +90,7 @@ std::string ToText(const std::vector<Unit>& units, int replica) {
 
 std::vector<Holding> FromText(const std::string& text, int& replica) {
     constexpr int64_t kMost = 1 << 20;
-    const json parsed = json::parse(text);
+    const json parsed = JsonOrDiscarded(text, {.values = size_t{1} << 24, .keys = size_t{1} << 20});
     parsed.at("replica").get_to(replica);
     std::vector<Holding> holdings;
     for (const json& h : parsed.at("holds")) {

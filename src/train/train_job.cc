@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace weft::train {
 namespace {
 
@@ -132,7 +134,7 @@ Status CheckTrainJob(const TrainJob& job) {
 }
 
 bool IsTrainJob(const std::string& text) {
-    const json parsed = json::parse(text, nullptr, false);
+    const json parsed = JsonOrDiscarded(text);
     if (!parsed.is_object()) return false;
     const auto kind = parsed.find("kind");
     return kind != parsed.end() && *kind == "train";
@@ -150,7 +152,7 @@ std::string TrainJobToJson(const TrainJob& job) {
 Result<TrainJob> TrainJobFromJson(const std::string& text) {
     TrainJob job;
     try {
-        const json in = json::parse(text);
+        const json in = JsonOrDiscarded(text);
         Fields(job, [&](const char* name, auto& field) { in.at(name).get_to(field); });
         const auto kind = FindSchedule(in.at("schedule").get<std::string>());
         if (!kind) return MakeError(ErrorCode::kCorrupt, "training job from rank 0: schedule");

@@ -28,6 +28,48 @@ ToolCall Call(const std::string& name, const std::string& arguments) {
     return {name, OrderedJson::parse(arguments)};
 }
 
+std::string Nested(size_t depth, bool closed) {
+    return std::string(depth, '[') + (closed ? std::string(depth, ']') : "");
+}
+
+// A model writes what it is asked to: calls that are nested too deeply to be copied are text.
+TEST(Answer, DeepCallsAreText) {
+    using enum AnswerFamily;
+    for (const size_t depth : {size_t{150}, size_t{105'000}, size_t{250'000}}) {
+        for (const std::string& deep : {Nested(depth, true), Nested(depth, false)}) {
+            const std::string object = R"({"name": "f", "arguments": {"a": )" + deep + "}}";
+            const std::string list = R"({"name": "f", "arguments": )" + deep + "}";
+            const std::string text = R"({"name": "f", "arguments": ")" + deep + "\"}";
+            for (const auto& [family, answer] : std::vector<std::pair<AnswerFamily, std::string>>{
+                     {kQwen, "<tool_call>" + object + "</tool_call>"},
+                     {kQwen, "<tool_call>" + list + "</tool_call>"},
+                     {kQwen, "<tool_call>\n<function=f>\n<parameter=a>\n" + deep +
+                                 "\n</parameter>\n</function>\n</tool_call>"},
+                     {kLlama3, object},
+                     {kLlama3, list},
+                     {kDeepSeek, CALLS_BEGIN CALL_BEGIN "f" SEP + deep + CALL_END CALLS_END},
+                     {kMistral, "[TOOL_CALLS]" + Nested(1, false) + object + "]"},
+                     {kMistral, "[TOOL_CALLS]f[ARGS]{\"a\":" + deep + "}"},
+                     {kHarmony,
+                      "<|channel|>commentary to=functions.f<|message|>" + deep + "<|call|>"}}) {
+                const AnswerDelta said = ParseAnswer(family, answer);
+                for (const ToolCall& call : said.tool_calls) {  // XML: a value is text or JSON
+                    EXPECT_LT(OrderedJson(call.arguments).dump().size(), answer.size() + 10);
+                }
+                if (family != kQwen) EXPECT_TRUE(said.tool_calls.empty());
+                AnswerParser parts(family, false, true);
+                for (size_t at = 0; at < answer.size(); at += 1 << 16) {
+                    parts.Push(std::string_view(answer).substr(at, 1 << 16));
+                }
+                parts.Finish();
+            }
+            const AnswerDelta said = ParseAnswer(kQwen, "<tool_call>" + text + "</tool_call>");
+            ASSERT_EQ(said.tool_calls.size(), 1u);
+            EXPECT_TRUE(said.tool_calls[0].arguments.is_string());
+        }
+    }
+}
+
 std::vector<Case> TagCases() {
     using enum AnswerFamily;
     const std::string weather = R"({"name": "weather", "arguments": {"city": "Paris"}})";

@@ -158,6 +158,66 @@ TEST(Grammar, Ambiguity) {
     EXPECT_GT(count, 7);
 }
 
+TEST(Gbnf, RepetitionsOfRepetitions) {
+    struct Case {
+        const char* gbnf;
+        uint32_t least, most;
+    };
+    for (const Case& each : std::vector<Case>{{"(\"a\"?){3}", 0, 3},
+                                              {"(\"a\"?){2,5}", 0, 5},
+                                              {"(\"a\"{0,2}){3}", 0, 6},
+                                              {"(\"a\"?)*", 0, 99},
+                                              {"(\"a\"*){2,3}", 0, 99},
+                                              {"((\"a\"*)*)*", 0, 99},
+                                              {"(\"a\"+){2,3}", 2, 99},
+                                              {"(\"a\"+)?", 0, 99},
+                                              {"(\"a\"+)+", 1, 99},
+                                              {"(\"a\"+){0}", 0, 0},
+                                              {"(\"a\"?){0}", 0, 0},
+                                              {"(\"a\"{0}){3}", 0, 0},
+                                              {"(\"a\"{2}){2}", 4, 4}}) {
+        const GrammarPtr grammar = Gbnf(fmt::format("root ::= {} \"b\"", each.gbnf));
+        for (uint32_t count = 0; count < 12; ++count) {
+            EXPECT_EQ(Holds(grammar, std::string(count, 'a') + "b"),
+                      count >= each.least && count <= each.most)
+                << each.gbnf << ", " << count;
+        }
+    }
+    const GrammarPtr gaps = Gbnf("root ::= (\"a\"{2,3}){0,2}");  // none, 2, 3, 4, 5 or 6
+    EXPECT_TRUE(Holds(gaps, "") && Holds(gaps, "aaaa") && Holds(gaps, "aaaaaa"));
+    EXPECT_FALSE(Holds(gaps, "a") || Holds(gaps, "aaaaaaa"));
+}
+
+uint64_t StepsOf(const Matcher& matcher, const TokenTrie& trie, bool good) {
+    std::vector<uint32_t> bits(trie.mask_words());
+    uint64_t steps = 0;
+    EXPECT_EQ(matcher.Allowed(bits, &steps).ok(), good);
+    return steps;
+}
+
+// What comes to nothing is not tried again.
+TEST(Matcher, HardMasksAreBoundedAndRemembered) {
+    const auto trie = CrossingTokens();
+    const GrammarPtr far = Gbnf("root ::= (.?){300} \"x\"");
+    auto matcher = Matcher::Make(far, trie);
+    ASSERT_TRUE(matcher.ok());
+    EXPECT_LT(StepsOf(*matcher, *trie, true), 50'000u) << "one reading after each text";
+    const uint64_t first = StepsOf(*matcher, *trie, true);
+    EXPECT_EQ(StepsOf(*matcher, *trie, true), first);
+    // The longest token has 2^16 readings.
+    const auto tokenizer =
+        Tokenizer::Make(TinyBytePair({"x x", "xx xx", "xxxx xxxx", "xxxxxxxx xxxxxxxx"}));
+    ASSERT_TRUE(tokenizer.ok());
+    const auto long_tokens = TokenTrie::Make(**tokenizer);
+    const auto apart = Matcher::Make(
+        Gbnf("root ::= a | b | \"\"\na ::= \"x\" root \"1\"\nb ::= \"x\" root \"2\""),
+        long_tokens);
+    ASSERT_TRUE(apart.ok());
+    EXPECT_GT(StepsOf(*apart, *long_tokens, false), 1000u);
+    const Matcher again = *apart;  // of another request
+    EXPECT_LT(StepsOf(again, *long_tokens, false), 100u);
+}
+
 TEST(Matcher, MasksAreWhatAcceptTakes) {
     const auto trie = CrossingTokens();
     std::mt19937 random(7);

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "hw/cpu.h"
+#include "hw/environment.h"
 #include "support/temp_dir.h"
 
 namespace weft {
@@ -64,9 +65,51 @@ TEST(Memory, AWishLowersWhatIsAvailable) {
     EXPECT_GT(all, uint64_t{64} << 20);
     ::setenv("WEFT_MEMORY_MIB", "17", 1);
     EXPECT_EQ(AvailableMemoryBytes(), uint64_t{17} << 20);
-    ::setenv("WEFT_MEMORY_MIB", "many", 1);
-    EXPECT_GT(AvailableMemoryBytes(), uint64_t{64} << 20);
     ::unsetenv("WEFT_MEMORY_MIB");
+}
+
+TEST(Environment, WordsThatNobodyUnderstandsAreErrors) {
+    struct Case {
+        const char* name;
+        const char* value;
+        bool good;
+    };
+    const Case cases[] = {
+        {"WEFT_MEMORY_MIB", "17", true},
+        {"WEFT_MEMORY_MIB", "", true},
+        {"WEFT_MEMORY_MIB", "abc", false},
+        {"WEFT_MEMORY_MIB", "17G", false},
+        {"WEFT_MEMORY_MIB", "-5", false},
+        {"WEFT_MEMORY_MIB", " 17", false},
+        {"WEFT_MEMORY_MIB", "0", false},
+        {"WEFT_MEMORY_MIB", "1e4", false},
+        {"WEFT_MEMORY_MIB", "99999999999999999999", false},
+        {"WEFT_CPU", "avx2", true},
+        {"WEFT_CPU", "AVX2", false},
+        {"WEFT_CPU", "avx1024", false},
+        {"WEFT_LOG", "debug", true},
+        {"WEFT_LOG", "verbose", false},
+        {"WEFT_LOG_FORMAT", "json", true},
+        {"WEFT_LOG_FORMAT", "text", true},
+        {"WEFT_LOG_FORMAT", "xml", false},
+    };
+    for (const Case& each : cases) {
+        const char* set = ::getenv(each.name);
+        const std::string before = set == nullptr ? "" : set;
+        ::setenv(each.name, each.value, 1);
+        const Status status = CheckEnvironment();
+        if (set == nullptr) {
+            ::unsetenv(each.name);
+        } else {
+            ::setenv(each.name, before.c_str(), 1);
+        }
+        EXPECT_EQ(status.ok(), each.good) << each.name << "=" << each.value;
+        if (status.ok()) continue;
+        EXPECT_EQ(status.error().code, ErrorCode::kUsage);
+        EXPECT_NE(status.error().message.find(std::string(each.name) + "=" + each.value),
+                  std::string::npos)
+            << status.error().message;
+    }
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ TEST_F(HttpLimit, SlowBodies) {
     Start({.limits = {.body_ms = 600, .body_grace_ms = 100, .body_bytes_per_s = 10'000}});
     const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n";
     RawClient stopped = Connect(), slow = Connect();
-    stopped.Send(head + std::string(1'000, 'b'));  // good for 100 + 100 ms
+    stopped.Send(head + std::string(1'000, 'b'));  // good for 100 ms more
     ExpectRefused(stopped, 408);
     // Fast enough by the rate, but not done in time.
     slow.Send(head);
@@ -188,6 +188,84 @@ TEST_F(HttpLimit, ASteadyBodyIsNotSlow) {
         ::usleep(15'000);
     }
     EXPECT_EQ(client.Answer().status, 200);
+}
+
+// Sending fast at first buys no time: who stops, or only trickles, is told so soon.
+TEST_F(HttpLimit, ABodyThatStopsAfterAFastBegin) {
+    Start({.limits = {.body_grace_ms = 200, .body_bytes_per_s = 1'000}});
+    const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n";
+    RawClient stopped = Connect(), trickling = Connect();
+    stopped.Send(head + std::string(8'000'000, 'b'));
+    trickling.Send(head + std::string(8'000'000, 'b'));
+    const int64_t begin_ns = NowNs();
+    std::thread sender([&] {  // 5 KB/s: enough for a small body
+        for (int i = 0; i < 400 && trickling.Send(std::string(50, 'b')); ++i) ::usleep(10'000);
+    });
+    ExpectRefused(stopped, 408);
+    EXPECT_EQ(trickling.Answer().status, 408);
+    EXPECT_LT((NowNs() - begin_ns) / 1'000'000, 3000);
+    sender.join();
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+}
+
+// By its head a request is refused before its body comes; and of that nothing is counted.
+TEST_F(HttpLimit, WhoMayNotAskSendsNoBody) {
+    HttpOptions options{.limits = {.body_ms = 60'000, .all_bodies_bytes = 1'000'000}};
+    options.judge_head = [](const HttpRequest& head) {
+        HeadVerdict verdict{.client = std::string(head.Header("Key"))};
+        if (verdict.client.empty()) {
+            verdict.refusal = Refusal{401, "no key", "none", {{"WWW-Authenticate", "Bearer"}}};
+        }
+        return verdict;
+    };
+    Start(options);
+    const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n";
+    std::vector<RawClient> strangers;
+    for (int i = 0; i < 8; ++i) {
+        strangers.push_back(Connect());
+        strangers.back().Send(head + "\r\n" + std::string(899'999, 'b'));
+    }
+    RawClient continues = Connect(), chunked = Connect(), silent = Connect();
+    continues.Send(head + "Expect: 100-continue\r\n\r\n");
+    chunked.Send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
+    silent.Send(head + "\r\n");
+    for (RawClient* client : {&continues, &chunked, &silent, &strangers[0], &strangers[7]}) {
+        const RawAnswer answer = client->Answer();
+        EXPECT_EQ(answer.status, 401);
+        EXPECT_EQ(answer.Header("WWW-Authenticate"), "Bearer");
+        EXPECT_EQ(answer.Error(), "no key");
+    }
+    EXPECT_EQ(server_->stats().body_bytes, 0u);
+    EXPECT_EQ(server_->stats().requests, 0u);
+    // With a key there is room for a large one.
+    EXPECT_EQ(Ask(Post("/echo", std::string(400'000, 'b'), "Key: a\r\n")).status, 200);
+    // A body that is there already is judged by the handler, and its connection goes on.
+    RawClient small = Connect();
+    EXPECT_EQ(small.Ask(Post("/echo", "short")).status, 200);
+    EXPECT_EQ(small.Ask(Post("/echo", "short")).status, 200);
+}
+
+TEST_F(HttpLimit, OneClientHoldsHalfOfTheBodies) {
+    HttpOptions options{.limits = {.all_bodies_bytes = 1'000'000}};
+    options.judge_head = [](const HttpRequest& head) {
+        return HeadVerdict{.client = std::string(head.Header("Key"))};
+    };
+    Start(options);
+    const auto begun = [](const std::string& key) {
+        return "POST /echo HTTP/1.1\r\nHost: x\r\nKey: " + key +
+               "\r\nContent-Length: 300000\r\n\r\n" + std::string(299'999, 'b');
+    };
+    RawClient first = Connect(), second = Connect(), other = Connect();
+    first.Send(begun("a"));
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 299'999; }));
+    second.Send(begun("a"));
+    ExpectRefused(second, 429);
+    other.Send(begun("b"));
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 599'998; }));
+    EXPECT_EQ(first.Ask("b").status, 200);
+    EXPECT_EQ(other.Ask("b").status, 200);
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+    EXPECT_EQ(Ask(begun("a") + "b").status, 200);
 }
 
 TEST_F(HttpLimit, IdleConnectionsAreClosed) {

@@ -86,6 +86,7 @@ struct BatchEngine::Active {
     std::optional<Pooler> pooler;
     int64_t most = 0;  // tokens to say
     int64_t said = 0;
+    int64_t mask_steps = 0;  // see MaskBudget
     int64_t submitted_ns = 0, started_ns = 0, first_ns = 0;
     bool over = false;
     std::string tail;  // of the text, while a marker is looked for
@@ -433,6 +434,7 @@ void BatchEngine::NoteEndOfStep(int64_t begin_ns) {
     working_.last_step_ns = NowNs();
     const double seconds = Seconds(begin_ns, working_.last_step_ns);
     working_.step_s += seconds;
+    masks_.Earn(seconds);
     working_.longest_step_s = std::max(working_.longest_step_s, seconds);
 }
 
@@ -567,6 +569,13 @@ Status BatchEngine::Pool(const Flight& flight) {
     return {};
 }
 
+Error BatchEngine::TooMuchOfMasks(const Active& active) {
+    return MakeError(ErrorCode::kUnsupported,
+                     "grammar: following it took {} steps for {} tokens, more than the other "
+                     "requests can wait for; rewrite it so that a text can be read in fewer ways",
+                     active.mask_steps, active.said + 1);
+}
+
 // The next token, and the matcher's state after it.
 Result<int32_t> BatchEngine::Draw(Active& active, std::span<const float> logits) {
     SampleContext context(active.sequence.tokens);
@@ -574,10 +583,15 @@ Result<int32_t> BatchEngine::Draw(Active& active, std::span<const float> logits)
     if (!active.constrained()) return active.sampler.Sample(logits, context);
     auto& matcher = active.request.matcher;
     allowed_.resize((logits.size() + 31) / 32);
-    WEFT_TRY(matcher->Allowed(allowed_));
+    uint64_t steps = 0;
+    const Status made = matcher->Allowed(allowed_, &steps);
+    if (!masks_.Spend(steps, active.mask_steps)) return TooMuchOfMasks(active);
+    if (!made.ok()) return made.error();
     context.allowed = allowed_;
     WEFT_ASSIGN(const int32_t token, active.sampler.Sample(logits, context));
-    WEFT_TRY(matcher->Accept(token));
+    steps = 0;
+    WEFT_TRY(matcher->Accept(token, &steps));
+    if (!masks_.Spend(steps, active.mask_steps)) return TooMuchOfMasks(active);
     return token;
 }
 

@@ -33,6 +33,7 @@
 #include "base/deadline.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "engine/batch/mask_budget.h"
 #include "engine/batch/pooling.h"
 #include "engine/batch/scheduler.h"
 #include "engine/batch/step_drafts.h"
@@ -221,6 +222,7 @@ class BatchEngine {
     void EndWell(Active& active, const std::string& finish);
     void SayRows(Active& active, const Flight::Row& row, std::span<const float> logits);
     void Say(Active& active, std::span<const float> logits);
+    static Error TooMuchOfMasks(const Active& active);
     Result<int32_t> Draw(Active& active, std::span<const float> logits);
     void End(Active& active, const Result<Ending>& ending);
     void Sweep();
@@ -254,6 +256,7 @@ class BatchEngine {
     std::deque<Flight> flying_;     // with pipeline stages, the oldest first
     std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
+    MaskBudget masks_;
     BatchStats working_;    // the loop's own
     bool reported_ = true;  // more of it than the counters has changed
     int losses_ = 0;        // since the last token

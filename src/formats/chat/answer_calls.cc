@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json.h"
+
 namespace weft::formats {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
+constexpr size_t kMostValues = 1 << 18;   // of one call
+constexpr size_t kMostParameters = 1000;  // of one in XML: each is looked for among all
 // DeepSeek's markers have wide bars (U+FF5C) and blanks of SentencePiece (U+2581).
 constexpr std::string_view kDeepSeekSeparator =
     "<\xEF\xBD\x9C"
@@ -81,6 +85,7 @@ Calls ReadFunctionXml(std::string_view text) {
         const size_t key_end = text.find('>');
         const size_t end = text.find(kKeyEnd);
         if (key_end == text.npos || end == text.npos || end < key_end) return {};
+        if (call.arguments.size() >= kMostParameters) return {};
         const std::string key(text.substr(kKey.size(), key_end - kKey.size()));
         call.arguments[key] = ParameterValue(text.substr(key_end + 1, end - key_end - 1));
         text = TrimBlanks(text.substr(end + kKeyEnd.size()));
@@ -98,7 +103,7 @@ std::string_view TrimBlanks(std::string_view text) {
 }
 
 OrderedJson ReadJson(std::string_view text) {
-    return OrderedJson::parse(text, nullptr, false);
+    return OrderedJsonOrDiscarded(text, {.values = kMostValues});
 }
 
 Calls ReadQwenCall(std::string_view text) {

@@ -1,6 +1,6 @@
 #include "formats/chat/call_stream.h"
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace weft::formats {
 namespace {
@@ -27,7 +27,7 @@ class Head {
         }
         if (at_ >= text_.size()) return Stop();
         ++at_;
-        const auto json = nlohmann::json::parse(text_.substr(begin, at_ - begin), nullptr, false);
+        const auto json = JsonOrDiscarded(text_.substr(begin, at_ - begin));
         if (!json.is_string()) return Fail();
         out = json.get<std::string>();
         return true;

@@ -147,6 +147,26 @@ bool GrammarAssembly::AddRule(uint32_t rule, bool deterministic) {
     return true;
 }
 
+// False: that takes too many states or steps, beyond the rule's own share and what is to spare.
+bool GrammarAssembly::AddDeterministic(uint32_t rule, size_t size) {
+    const size_t begin = states_.size();
+    const uint64_t first_step = steps_;
+    const size_t own_states = 256 + size;
+    const uint64_t own_steps = 200'000 + 300 * size;
+    most_states_ = std::min(kMostStates, begin + own_states + spare_states_);
+    most_steps_ = std::min(kMostSteps + kSpareSteps, first_step + own_steps + spare_steps_);
+    const bool done = AddRule(rule, true);
+    const uint64_t steps = steps_ - first_step;
+    if (steps > own_steps) spare_steps_ -= std::min(spare_steps_, steps - own_steps);
+    if (!done) {
+        states_.resize(begin);
+        return false;
+    }
+    const size_t states = states_.size() - begin;
+    if (states > own_states) spare_states_ -= std::min(spare_states_, states - own_states);
+    return true;
+}
+
 Result<GrammarPtr> GrammarAssembly::Run(uint32_t root) {
     std::vector<size_t> sizes(nfa_.start.size(), 0);
     for (const uint32_t rule : nfa_.rule) ++sizes[rule];
@@ -155,18 +175,14 @@ Result<GrammarPtr> GrammarAssembly::Run(uint32_t root) {
     while (!open_rules_.empty()) {
         const uint32_t rule = open_rules_.back();
         open_rules_.pop_back();
-        const size_t begin = states_.size();
-        most_states_ = std::min(kMostStates, begin + 256 + sizes[rule]);
-        most_steps_ = std::min(kMostSteps, steps_ + 200'000 + 300 * sizes[rule]);
-        if (AddRule(rule, true)) continue;
-        states_.resize(begin);
+        if (AddDeterministic(rule, sizes[rule])) continue;
         most_states_ = kMostStates;
-        most_steps_ = kMostSteps;
+        most_steps_ = kMostSteps + kSpareSteps;
         if (AddRule(rule, false)) continue;
         return MakeError(ErrorCode::kUsage,
                          "grammar: too large: more than {} states or {} steps to make them; use "
                          "smaller repetitions",
-                         kMostStates, kMostSteps);
+                         kMostStates, kMostSteps + kSpareSteps);
     }
     return Tables(root);
 }

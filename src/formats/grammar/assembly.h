@@ -17,6 +17,9 @@ class GrammarAssembly {
     static constexpr size_t kMostStates = 1 << 17;
     static constexpr size_t kMostTableBytes = 64 << 20;
     static constexpr uint64_t kMostSteps = 30'000'000;
+    // More than a rule's size allows, for rules that are worth it: of all rules together.
+    static constexpr size_t kSpareStates = 4096;
+    static constexpr uint64_t kSpareSteps = 8'000'000;
 
     explicit GrammarAssembly(const Nfa& nfa);
     // kUsage: too large.
@@ -43,6 +46,7 @@ class GrammarAssembly {
     // the end of the rule.
     Set Closure(const Set& from);
     bool AddRule(uint32_t rule, bool deterministic);
+    bool AddDeterministic(uint32_t rule, size_t size);
     // Our state for a set of the Nfa's; makes a new one where there is none yet.
     uint32_t StateOf(Set set);
     // Likewise: one state for the set, or one for each of its members.
@@ -68,6 +72,8 @@ class GrammarAssembly {
     bool deterministic_ = true;
     size_t most_states_ = 0;
     uint64_t steps_ = 0, most_steps_ = 0;
+    size_t spare_states_ = kSpareStates;
+    uint64_t spare_steps_ = kSpareSteps;
     std::vector<uint32_t> stamp_;  // by state of the Nfa: seen in the closure of this number
     uint32_t round_ = 0;
     std::vector<bool> wanted_;  // by rule

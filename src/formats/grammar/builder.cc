@@ -97,8 +97,26 @@ GrammarBuilder::Expr GrammarBuilder::Choice(std::vector<Expr> parts) {
     return Add(std::move(node));
 }
 
+// (e?){n}, (e*)+ and the like as one repetition of e, which says the same in as many states as it
+// takes: written out, each of the inner ones could be left out on its own.
+bool GrammarBuilder::FlattenRepeat(Expr& body, uint32_t& least, uint32_t& most) const {
+    WEFT_CHECK(body < exprs_.size());
+    const Node& inner = exprs_[body];
+    if (inner.kind != Kind::kRepeat || inner.most == 0 || most == 0) return false;
+    const bool endless = inner.most == kNoLimit || most == kNoLimit;
+    const uint64_t product = endless ? kNoLimit : uint64_t{inner.most} * most;
+    const bool any = inner.least == 0 && (endless || product < kNoLimit);
+    const bool some = inner.least == 1 && inner.most == kNoLimit;
+    if (!any && !some) return false;
+    body = inner.other;
+    least = any ? 0 : least;
+    most = static_cast<uint32_t>(product);
+    return true;
+}
+
 GrammarBuilder::Expr GrammarBuilder::Repeat(Expr body, uint32_t least, uint32_t most) {
     WEFT_CHECK(least <= most);
+    if (FlattenRepeat(body, least, most)) return Repeat(body, least, most);
     Node node{Kind::kRepeat};
     node.least = least;
     node.most = most;

@@ -75,6 +75,7 @@ class GrammarBuilder {
         Expr body = UINT32_MAX;
     };
     Expr Add(Node node);
+    bool FlattenRepeat(Expr& body, uint32_t& least, uint32_t& most) const;
     std::vector<Part> Parts(const std::vector<Expr>& exprs);
 
     std::vector<Node> exprs_;

@@ -4,20 +4,21 @@
 #include <cmath>
 #include <map>
 
+#include "base/json.h"
 #include "formats/grammar/json_decimal.h"
 #include "formats/grammar/json_text.h"
 #include "formats/grammar/regex_grammar.h"
 #include "formats/grammar/schema_formats.h"
 #include "formats/grammar/schema_merge.h"
-#include "formats/json_extent.h"
 #include "formats/utf8.h"
 
 namespace weft::formats {
 namespace {
 
 constexpr uint32_t kMostCount = 100'000;
-constexpr size_t kMostColons = 1 << 13;  // of a text: members of its objects
-constexpr double kMostBound = 1e17;      // of numbers
+constexpr size_t kMostValues = 1 << 16;   // of a text
+constexpr size_t kMostMembers = 1 << 12;  // of one object: each is looked up
+constexpr double kMostBound = 1e17;       // of numbers
 
 using Expr = GrammarBuilder::Expr;
 using Rule = GrammarBuilder::Rule;
@@ -480,33 +481,18 @@ class Compiler {
     std::optional<Rule> any_, any_object_, string_, number_;
 };
 
-// So that parsing can't take long: depth, and members of objects (which are looked up one by one).
-Status CheckText(std::string_view text) {
-    if (text.size() > kMostSchemaBytes) {
-        return SchemaError("#", "{} bytes; expected at most {}", text.size(), kMostSchemaBytes);
-    }
-    constexpr size_t kMostDepth = 2 * SchemaMerger::kMostDepth + 16;
-    const JsonExtent extent = MeasureJson(text);
-    if (extent.depth > kMostDepth) {
-        return SchemaError("#", "nested deeper than {}", kMostDepth);
-    }
-    if (extent.members > kMostColons) {
-        return SchemaError("#", "more than {} members of objects", kMostColons);
-    }
-    return {};
-}
-
 }  // namespace
 
 Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text) {
-    WEFT_TRY(CheckText(text));
-    Schema schema;
-    try {
-        schema = Schema::parse(text);
-    } catch (const std::exception& error) {
-        return SchemaError("#", "not valid JSON: {}", ShownPath(error.what()));
-    }
-    return GrammarFromJsonSchema(schema);
+    constexpr size_t kMostDepth = 2 * SchemaMerger::kMostDepth + 16;
+    const auto schema = ParseOrderedJsonText(text, {.bytes = kMostSchemaBytes,
+                                                    .depth = kMostDepth,
+                                                    .values = kMostValues,
+                                                    .keys = kMostMembers});
+    if (schema.ok()) return GrammarFromJsonSchema(*schema);
+    const bool limit = schema.error().code == ErrorCode::kUnsupported;
+    return SchemaError("#", "{}: {}", limit ? "too much JSON" : "not valid JSON",
+                       schema.error().message);
 }
 
 Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema) {

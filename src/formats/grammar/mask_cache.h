@@ -37,11 +37,12 @@ class TokenSet {
 struct PlaceMask {
     TokenSet tokens;
     std::vector<uint32_t> exits;  // nodes of the trie, with children
+    bool too_many = false;        // it takes more steps than any mask may: nothing else is known
 };
 
 class MaskCache {
   public:
-    static constexpr size_t kMostBytes = 64 << 20;
+    static constexpr size_t kMostBytes = 32 << 20;
     // A state, and for results of whole stacks the frames' states below it.
     using Key = std::vector<uint32_t>;
 

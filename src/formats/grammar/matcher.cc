@@ -8,8 +8,12 @@
 namespace weft::formats {
 namespace {
 
-constexpr uint64_t kMostSteps = 20'000'000;  // of one mask
-constexpr uint64_t kManySteps = 20'000;      // worth to be kept for a whole stack
+constexpr uint64_t kMostSteps = Matcher::kMostMaskSteps;
+constexpr uint64_t kMostWalkSteps = kMostSteps / 2;  // from one place
+constexpr uint64_t kManySteps = 20'000;              // worth to be kept for a whole stack
+constexpr uint64_t kHardSteps = 200'000;             // of a mask: then every stack is worth it
+constexpr size_t kManyHeads = 4;
+constexpr size_t kWordsAStep = 16;  // of a set of tokens that is added
 
 // A machine that goes back to the cache.
 class Borrowed {
@@ -131,19 +135,38 @@ class HeadMask {
             stack.push_back(frames_[at].to);
         }
         if (stack.size() > 1) {
-            if (const auto known = cache_.Find(stack)) {
-                known->tokens.AddTo(bits);
-                return true;
-            }
+            if (const auto known = cache_.Find(stack)) return Add(*known, bits);
         }
         const auto place = Place(head.state);
-        if (place == nullptr) return false;
-        place->tokens.AddTo(bits);
+        if (place == nullptr || !Add(*place, bits)) return false;
         if (place->exits.empty() || stack.size() == 1) return true;
         return AddExits(head.frame, *place, stack, bits);
     }
 
+    uint64_t Steps() const { return kMostSteps - steps_left_; }
+
   private:
+    bool Add(const PlaceMask& known, std::span<uint32_t> bits) {
+        if (known.too_many) return false;
+        known.tokens.AddTo(bits);
+        return Spend(1 + known.tokens.size_bytes() / (4 * kWordsAStep));
+    }
+    bool Spend(uint64_t steps) {
+        const bool enough = steps <= steps_left_;
+        steps_left_ -= std::min(steps_left_, steps);
+        return enough;
+    }
+    uint64_t MostWalkSteps() const { return std::min(steps_left_, kMostWalkSteps); }
+    // Whether the walk was too much, which is remembered where it would be for any mask.
+    bool TooMuch(const TokenWalk& walk, const Stacks& stacks, const MaskCache::Key& key) {
+        if (Spend(walk.Steps()) && !walk.TooMuch()) return false;
+        if (!stacks.overflow() && walk.Steps() <= kMostWalkSteps) return true;
+        auto none = std::make_shared<PlaceMask>();
+        none->too_many = true;
+        cache_.Keep(key, std::move(none));
+        return true;
+    }
+
     std::shared_ptr<const PlaceMask> Place(uint32_t state) {
         if (auto known = cache_.Find({state})) return known;
         Borrowed stacks(cache_);
@@ -151,10 +174,9 @@ class HeadMask {
         stacks->AddAlone({state, Stacks::kBottom});
         auto mask = std::make_shared<PlaceMask>();
         std::vector<uint32_t> found(cache_.trie().mask_words(), 0);
-        TokenWalk walk(cache_.trie(), *stacks, steps_left_, found, &mask->exits);
+        TokenWalk walk(cache_.trie(), *stacks, MostWalkSteps(), found, &mask->exits);
         walk.Below(0);
-        steps_left_ -= std::min(steps_left_, walk.Steps());
-        if (walk.TooMuch()) return nullptr;
+        if (TooMuch(walk, *stacks, {state})) return nullptr;
         mask->tokens = TokenSet(std::move(found));
         mask->exits.shrink_to_fit();
         cache_.Keep({state}, mask);
@@ -168,13 +190,13 @@ class HeadMask {
         stacks->Load(frames_);
         stacks->AddAfter(frame);
         std::vector<uint32_t> found(cache_.trie().mask_words(), 0);
-        TokenWalk walk(cache_.trie(), *stacks, steps_left_, found, nullptr);
+        TokenWalk walk(cache_.trie(), *stacks, MostWalkSteps(), found, nullptr);
         for (const uint32_t exit : place.exits) walk.Below(exit);
-        steps_left_ -= std::min(steps_left_, walk.Steps());
-        if (walk.TooMuch()) return false;
-        if (walk.Steps() >= kManySteps) place.tokens.AddTo(found);
+        if (TooMuch(walk, *stacks, stack)) return false;
+        const bool kept = walk.Steps() >= kManySteps || Steps() >= kHardSteps;
+        if (kept) place.tokens.AddTo(found);
         for (size_t word = 0; word < found.size(); ++word) bits[word] |= found[word];
-        if (walk.Steps() < kManySteps) return true;
+        if (!kept) return Spend(2 * found.size() / kWordsAStep);
         auto mask = std::make_shared<PlaceMask>();
         mask->tokens = TokenSet(std::move(found));
         cache_.Keep(stack, std::move(mask));
@@ -228,6 +250,13 @@ Error Matcher::TooAmbiguous() const {
                      Stacks::kMostHeads, kMostSteps);
 }
 
+std::vector<uint32_t> Matcher::WholeKey() const {
+    MaskCache::Key key = {0, static_cast<uint32_t>(heads_.size())};  // 0 is no state
+    for (const Stacks::Head& head : heads_) key.insert(key.end(), {head.state, head.frame});
+    for (const Stacks::Frame& frame : frames_) key.insert(key.end(), {frame.to, frame.below});
+    return key;
+}
+
 Error Matcher::NoToken() const {
     std::string bytes;
     for (int byte = 0; byte < 256 && bytes.size() < 60; ++byte) {
@@ -244,7 +273,7 @@ Error Matcher::NoToken() const {
         bytes.empty() ? "none" : bytes);
 }
 
-Status Matcher::Allowed(std::span<uint32_t> bits) const {
+Status Matcher::Allowed(std::span<uint32_t> bits, uint64_t* steps) const {
     const TokenTrie& trie = cache_->trie();
     WEFT_CHECK(bits.size() >= trie.mask_words());
     std::fill(bits.begin(), bits.end(), 0);
@@ -252,10 +281,16 @@ Status Matcher::Allowed(std::span<uint32_t> bits) const {
         for (const int32_t id : trie.ends()) bits[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
     }
     if (ended_) return {};
+    // Of states with many heads it is remembered, too, that all of them together were too much.
+    MaskCache::Key whole;
+    if (heads_.size() >= kManyHeads) whole = WholeKey();
+    if (!whole.empty() && cache_->Find(whole) != nullptr) return TooAmbiguous();
     HeadMask mask(*cache_, frames_);
-    for (const Stacks::Head& head : heads_) {
-        if (!mask.AddTo(head, bits)) return TooAmbiguous();
-    }
+    const bool good = std::ranges::all_of(
+        heads_, [&](const Stacks::Head& head) { return mask.AddTo(head, bits); });
+    if (steps != nullptr) *steps += mask.Steps();
+    if (!good && !whole.empty()) cache_->Keep(whole, std::make_shared<PlaceMask>());
+    if (!good) return TooAmbiguous();
     if (can_end_) return {};
     for (const uint32_t word : bits) {
         if (word != 0) return {};
@@ -263,7 +298,7 @@ Status Matcher::Allowed(std::span<uint32_t> bits) const {
     return NoToken();
 }
 
-Status Matcher::Accept(int32_t token) {
+Status Matcher::Accept(int32_t token, uint64_t* steps) {
     const TokenTrie& trie = cache_->trie();
     if (trie.IsEnd(token)) {
         if (!can_end_) {
@@ -279,6 +314,7 @@ Status Matcher::Accept(int32_t token) {
                          ended_ ? "the text has ended" : "it stands for no text");
     }
     Borrowed stacks(*cache_);
+    const uint64_t before = stacks->steps();
     stacks->Load(frames_);
     for (const Stacks::Head& head : heads_) stacks->AddAlone(head);
     for (size_t at = 0; at < bytes.size(); ++at) {
@@ -290,6 +326,7 @@ Status Matcher::Accept(int32_t token) {
                          token, at, static_cast<uint8_t>(bytes[at]));
     }
     if (stacks->overflow()) return TooAmbiguous();
+    if (steps != nullptr) *steps += stacks->steps() - before;
     Take(*stacks, bytes.size());
     return {};
 }

@@ -4,13 +4,14 @@
 #include <cmath>
 
 #include "base/file.h"
-#include "formats/json_extent.h"
+#include "base/json.h"
 
 namespace weft::formats::hf {
 namespace {
 
 constexpr size_t kMostDepth = 32;
 constexpr size_t kMostElements = 1 << 20;
+constexpr size_t kMostValues = 1 << 22;
 
 std::string_view TypeOf(const Json& value) {
     if (value.is_number_float()) return "a fraction";
@@ -34,14 +35,12 @@ std::string Shown(std::string_view text) {
 }
 
 Result<Json> ParseJson(std::string_view text, std::string_view where) {
-    if (MeasureJson(text).depth > kMostDepth) {
-        return MakeError(ErrorCode::kCorrupt, "{}: JSON nested deeper than {}", where, kMostDepth);
-    }
-    try {
-        return Json::parse(text);
-    } catch (const std::exception& error) {
-        return MakeError(ErrorCode::kCorrupt, "{}: not valid JSON: {}", where, Shown(error.what()));
-    }
+    auto parsed =
+        ParseJsonText(text, {.depth = kMostDepth, .values = kMostValues, .keys = kMostElements});
+    if (parsed.ok()) return parsed;
+    const bool limit = parsed.error().code == ErrorCode::kUnsupported;
+    return MakeError(ErrorCode::kCorrupt, "{}: {}: {}", where,
+                     limit ? "too much JSON" : "not valid JSON", parsed.error().message);
 }
 
 Result<Config> Config::Parse(std::string_view text, std::string_view where) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/json.h"
 
 namespace weft::formats {
 namespace {
@@ -128,10 +129,12 @@ const json& Fields::Array(const char* key) {
 }
 
 Result<json> ParseJson(std::string_view text) {
-    json parsed = json::parse(text, nullptr, false);
-    if (!parsed.is_discarded()) return parsed;
-    return MakeError(ErrorCode::kCorrupt, "not JSON ({} bytes). Was the file cut short?",
-                     text.size());
+    // A vocabulary is one object with a member a token, its merges a list of pairs.
+    auto parsed = ParseJsonText(
+        text, {.bytes = SIZE_MAX, .values = size_t{1} << 24, .keys = size_t{1} << 23});
+    if (parsed.ok()) return parsed;
+    return MakeError(ErrorCode::kCorrupt, "not JSON ({} bytes): {}. Was the file cut short?",
+                     text.size(), parsed.error().message);
 }
 
 Result<AddedToken> ReadAddedToken(const json& object, int64_t id) {

@@ -11,6 +11,7 @@
 #include "serve/api/chat.h"
 #include "serve/api/completions.h"
 #include "serve/api/embeddings.h"
+#include "serve/api/gate.h"
 #include "serve/api/messages.h"
 #include "serve/api/responses.h"
 #include "serve/page.h"
@@ -363,11 +364,7 @@ bool Api::Knows(const std::shared_ptr<Exchange>& exchange) {
         exchange->Note([&](RequestNote& note) { note.key = known->name; });
         return true;
     }
-    const char* message = key.empty()
-                              ? "You didn't provide an API key. Send it as 'Authorization: Bearer "
-                                "KEY'."
-                              : "Incorrect API key provided.";
-    Refuse(*exchange, {401, message, "", "invalid_api_key"}, {{"WWW-Authenticate", "Bearer"}});
+    Refuse(*exchange, NoKey(key), {{"WWW-Authenticate", "Bearer"}});
     return false;
 }
 
@@ -403,11 +400,16 @@ bool Api::Admit(Exchange& exchange, std::span<engine::BatchRequest* const> reque
 }
 
 void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
+    if (exchange->gone()) return;
+    Headers headers;
+    std::shared_ptr<Limiter::Ticket> ticket;  // these ask the engine for nothing, and count as well
+    if (!Admit(*exchange, {}, headers, ticket)) return;
     Json body, answer;
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = reply(body, served_, answer);
-    if (error) return SendError(*exchange, *error);
-    exchange->Send(200, kJsonHeaders, Dump(answer));
+    if (error) return Refuse(*exchange, *error, std::move(headers));
+    headers.emplace_back("Content-Type", "application/json");
+    exchange->Send(200, std::move(headers), Dump(answer));
 }
 
 // One token, to see whether the cluster still gives any.

@@ -13,7 +13,7 @@ constexpr size_t kMostMessages = 10000;
 constexpr size_t kMostTools = 512;
 
 // Arguments of calls that were made are texts of JSON in the API, and objects for templates.
-void ParseCalls(Json& message) {
+void ParseCalls(Json& message, Fields& fields, InnerJson& inner) {
     const auto calls = message.find("tool_calls");
     if (calls == message.end() || !calls->is_array()) return;
     for (Json& call : *calls) {
@@ -22,8 +22,8 @@ void ParseCalls(Json& message) {
         if (!function.is_object() || !function.contains("arguments")) continue;
         Json& arguments = function["arguments"];
         if (!arguments.is_string()) continue;
-        Json parsed = Json::parse(arguments.get<std::string>(), nullptr, false);
-        if (!parsed.is_discarded()) arguments = std::move(parsed);
+        const std::string text = std::move(arguments.get_ref<std::string&>());
+        if (!inner.Read(text, fields, "tool_calls", arguments)) return;
     }
 }
 
@@ -38,6 +38,7 @@ void ReadMessages(Fields& fields, formats::ChatInput& input) {
                                                    "taken.",
                                                    messages.size(), kMostMessages));
     }
+    InnerJson inner;
     for (size_t i = 0; i < messages.size(); ++i) {
         const std::string where = fmt::format("messages[{}].", i);
         const std::string name = fmt::format("messages[{}]", i);
@@ -52,14 +53,14 @@ void ReadMessages(Fields& fields, formats::ChatInput& input) {
         if (content.is_null() && role != "assistant") {
             message.Fail("content", fmt::format("'{}content' is missing.", where), "missing");
         }
+        Json copy = messages[i];
+        if (!message.error()) ParseCalls(copy, message, inner);
         if (message.error()) {
             const ApiError error = *message.error();
             return fields.Fail(error.param.c_str(), error.message, error.code);
         }
-        Json copy = messages[i];
         if (copy["role"] == "developer") copy["role"] = "system";
         copy["content"] = content.is_null() && !copy.contains("tool_calls") ? Json("") : content;
-        ParseCalls(copy);
         input.messages.push_back(std::move(copy));
     }
 }
@@ -246,6 +247,15 @@ Conversation ReadConversation(Fields& fields) {
 std::optional<ApiError> MakePrompt(const Served& served, const Conversation& conversation,
                                    ChatPrompt& out) {
     if (!served.chat) return ApiError{400, served.chat_error, "messages", "unsupported_value"};
+    // A template would copy it a few times before that is seen. (Of what the model has said it may
+    // leave out some.)
+    for (const Json& message : conversation.input.messages) {
+        const auto content = message.find("content");
+        if (message["role"] == "assistant" || content == message.end()) continue;
+        const size_t bytes =
+            content->is_string() ? content->get_ref<const std::string&>().size() : 0;
+        if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
+    }
     const auto text = served.chat->Render(conversation.input);
     if (!text.ok()) {
         return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "formats/grammar/gbnf.h"
 #include "formats/grammar/json_schema.h"
@@ -152,6 +153,17 @@ Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint) 
             return known_.front().second;
         }
     }
+    Compiled compiled = CompileNew(constraint);
+    if (key.size() > kMostKeyBytes) return compiled;
+    const std::lock_guard lock(mutex_);
+    known_.emplace_front(std::move(key), compiled);
+    if (known_.size() > kMost) known_.pop_back();
+    return compiled;
+}
+
+// With its first mask: what is hard to follow from the begin on is refused here, and not by the
+// engine, which all requests wait for.
+Constraints::Compiled Constraints::CompileNew(const ConstraintText& constraint) {
     const auto grammar = constraint.kind == "json_object" ? formats::JsonObjectGrammar()
                          : constraint.kind == "json_schema"
                              ? formats::GrammarFromJsonSchemaText(constraint.text)
@@ -159,9 +171,8 @@ Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint) 
                                                       : formats::GrammarFromGbnf(constraint.text);
     if (!grammar.ok()) return grammar.error();
     WEFT_ASSIGN(formats::Matcher matcher, formats::Matcher::Make(*grammar, Trie()));
-    const std::lock_guard lock(mutex_);
-    known_.emplace_front(std::move(key), matcher);
-    if (known_.size() > kMost) known_.pop_back();
+    std::vector<uint32_t> mask(Trie()->mask_words());
+    WEFT_TRY(matcher.Allowed(mask));
     return matcher;
 }
 

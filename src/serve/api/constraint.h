@@ -36,20 +36,23 @@ ConstraintText ReadConstraintOf(Fields& fields, const Json& format, const char* 
 // ("*"). `arguments`: the member's name.
 ConstraintText ToolConstraint(const Json& tools, const std::string& name, const char* arguments);
 
-// Compiled constraints of late, so that their masks stay known from request to request.
+// Compiled constraints of late, and their errors, so that masks stay known from request to request.
 // Thread: any.
 class Constraints {
   public:
     // `tokenizer` outlives this. Its trie is made when the first constraint asks for it.
     explicit Constraints(const formats::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-    // A fresh Matcher. Errors: those of the grammars, and of Matcher::Make.
+    // A fresh Matcher, whose first mask is known. Errors: those of the grammars, and of Matcher.
     Result<formats::Matcher> Compile(const ConstraintText& constraint);
 
   private:
     static constexpr size_t kMost = 32;
-    using Entry = std::pair<std::string, formats::Matcher>;
+    static constexpr size_t kMostKeyBytes = 1 << 20;
+    using Compiled = Result<formats::Matcher>;
+    using Entry = std::pair<std::string, Compiled>;
 
     std::shared_ptr<const formats::TokenTrie> Trie();
+    Compiled CompileNew(const ConstraintText& constraint);
 
     const formats::Tokenizer& tokenizer_;
     std::mutex trie_mutex_;

@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+
+#include "base/json.h"
 
 namespace weft::serve {
 namespace {
 
-constexpr int kMostDepth = 100;
-// Members of objects are kept in order, and each new one is compared with all before it: so many
-// comparisons take about a second.
-constexpr uint64_t kMostComparisons = 50'000'000;
 const Json kNull;
 const Json kEmptyList = Json::array();
 
@@ -165,39 +162,31 @@ const Json& Fields::List(const char* name) {
 }
 
 std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
-    bool deep = false, broad = false;
-    uint64_t comparisons = 0;
-    std::array<uint64_t, kMostDepth + 2> members{};
-    const auto watch = [&](int depth, Json::parse_event_t event, Json&) {
-        deep = deep || depth > kMostDepth;
-        if (deep || broad) return false;
-        const auto level = static_cast<size_t>(depth);
-        if (event == Json::parse_event_t::object_start) members[level + 1] = 0;
-        if (event == Json::parse_event_t::key) comparisons += members[level]++;
-        broad = comparisons > kMostComparisons;
-        return !broad;
-    };
-    try {
-        out = Json::parse(body, watch);
-    } catch (const nlohmann::json::exception& error) {
-        std::string what = error.what();
-        if (const size_t at = what.find("parse error"); at != std::string::npos) {
-            what.erase(0, at);
-        }
-        return ApiError{400, fmt::format("The body is not valid JSON: {}", what), "",
-                        "invalid_json"};
+    auto parsed = ParseOrderedJsonText(
+        body, {.depth = kMostBodyDepth, .values = kMostBodyValues, .keys = kMostBodyKeys});
+    if (parsed.ok()) out = std::move(parsed).value();
+    if (parsed.ok() && out.is_object()) return {};
+    std::string message = "The body must be a JSON object.";
+    if (!parsed.ok()) {
+        const bool limit = parsed.error().code == ErrorCode::kUnsupported;
+        message = fmt::format("The body is {}: {}.", limit ? "too much JSON" : "not valid JSON",
+                              parsed.error().message);
     }
-    if (deep) {
-        return ApiError{400, fmt::format("The body is nested deeper than {} levels.", kMostDepth),
-                        "", "invalid_json"};
+    return ApiError{400, std::move(message), "", "invalid_json"};
+}
+
+bool InnerJson::Read(const std::string& text, Fields& fields, const char* name, Json& out) {
+    size_t used = 0;
+    auto parsed = ParseOrderedJsonText(
+        text, {.depth = kMostBodyDepth, .values = values_left_, .keys = kMostBodyKeys}, &used);
+    values_left_ -= std::min(values_left_, used);
+    if (!parsed.ok() && parsed.error().code == ErrorCode::kUnsupported) {
+        fields.Fail(name, fmt::format("'{}' is too much JSON: {}.", fields.PathOf(name),
+                                      parsed.error().message));
+        return false;
     }
-    if (broad) {
-        return ApiError{400, "The body has objects with too many members.", "", "invalid_json"};
-    }
-    if (!out.is_object()) {
-        return ApiError{400, "The body must be a JSON object.", "", "invalid_json"};
-    }
-    return {};
+    out = parsed.ok() ? std::move(parsed).value() : Json(text);
+    return true;
 }
 
 }  // namespace weft::serve

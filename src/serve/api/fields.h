@@ -59,6 +59,8 @@ class Fields {
 
     void Fail(const char* name, std::string message, std::string code = "invalid_value");
     const std::optional<ApiError>& error() const { return error_; }
+    // What a member is called in messages.
+    std::string PathOf(const char* name) const { return path_ + name; }
 
   private:
     const Json* Present(const char* name) const;
@@ -69,8 +71,24 @@ class Fields {
     std::optional<ApiError> error_;
 };
 
-// The body as a JSON object of at most 100 levels and no object of more than some 10,000 members (a
-// look-up goes through them all). 400 where it is none.
+// What a request may hold, by base/json.h's reader: levels, values, members of one object.
+inline constexpr size_t kMostBodyDepth = 100;
+inline constexpr size_t kMostBodyValues = size_t{1} << 20;
+inline constexpr size_t kMostBodyKeys = 10'000;
+
+// The body as a JSON object within these bounds. 400 where it is none.
 std::optional<ApiError> ParseBody(std::string_view body, Json& out);
+
+// JSON that a request has inside of its texts, as the arguments of calls are. Together they may
+// hold as many values as a body.
+class InnerJson {
+  public:
+    // False: what `name` of `fields` says is beyond the bounds, and that is its error now. Text
+    // that is no JSON becomes a string.
+    bool Read(const std::string& text, Fields& fields, const char* name, Json& out);
+
+  private:
+    size_t values_left_ = kMostBodyValues;
+};
 
 }  // namespace weft::serve

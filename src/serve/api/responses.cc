@@ -65,7 +65,8 @@ class ItemReader {
         const std::string id = item.Text("call_id", ""), name = item.Text("name", "");
         const std::string arguments = item.Text("arguments", "{}");
         names_[id] = name;
-        Json parsed = Json::parse(arguments, nullptr, false);
+        Json parsed;
+        if (!inner_.Read(arguments, item, "arguments", parsed)) return;
         if (messages_.empty() || messages_.back()["role"] != "assistant") {
             Json message{{"role", "assistant"}, {"content", ""}};
             TakeThoughts(message);
@@ -74,8 +75,7 @@ class ItemReader {
         messages_.back()["tool_calls"].push_back(
             {{"id", id},
              {"type", "function"},
-             {"function",
-              {{"name", name}, {"arguments", parsed.is_discarded() ? Json(arguments) : parsed}}}});
+             {"function", {{"name", name}, {"arguments", std::move(parsed)}}}});
     }
     void TakeThoughts(Json& message) {
         if (!thoughts_.empty()) message["reasoning_content"] = thoughts_;
@@ -85,6 +85,7 @@ class ItemReader {
     Json& messages_;
     std::map<std::string, std::string> names_;  // of calls, by id
     std::string thoughts_;                      // of the message that comes next
+    InnerJson inner_;
 };
 
 void ReadInput(Fields& fields, Json& messages) {

@@ -34,6 +34,17 @@ void Free(Container& container) {
     Container().swap(container);
 }
 
+Headers HeadersOf(const Refusal& refusal, const HttpOptions& options) {
+    Headers headers = {{"Content-Type", "application/json"}};
+    headers.insert(headers.end(), refusal.headers.begin(), refusal.headers.end());
+    const bool says_when = std::ranges::any_of(
+        refusal.headers, [](const auto& header) { return header.first == "Retry-After"; });
+    if (refusal.status == 503 && !says_when) {
+        headers.emplace_back("Retry-After", std::to_string(options.retry_after_s));
+    }
+    return headers;
+}
+
 }  // namespace
 
 Connection::Connection(Core& core, Loop& loop, Tcp::socket socket, const Tcp::endpoint& peer)
@@ -203,7 +214,7 @@ void Connection::Consume(std::string_view bytes) {
         if (!CountBody()) break;
         switch (step) {
             case RequestParser::Step::kMore: more = false; break;
-            case RequestParser::Step::kHead: more = OnHead(bytes.empty()); break;
+            case RequestParser::Step::kHead: more = OnHead(bytes); break;
             case RequestParser::Step::kDone: Serve(); break;
             case RequestParser::Step::kRefused: Refuse(parser_->refusal()); break;
         }
@@ -220,11 +231,25 @@ void Connection::Consume(std::string_view bytes) {
     Arm();
 }
 
-// False: nothing more is to be read of it.
-bool Connection::OnHead(bool body_is_coming) {
+// Whoever may not ask is told so now, and its body is not read; but where all of it has come with
+// the head it is served as any other, and its connection may go on. False: nothing more is to be
+// read of it.
+bool Connection::OnHead(std::string_view rest) {
     phase_ = Phase::kBody;
-    phase_ns_ = NowNs();
-    if (parser_->expects_continue() && body_is_coming) {
+    phase_ns_ = mark_ns_ = NowNs();
+    mark_bytes_ = 0;
+    client_.clear();
+    const uint64_t length = parser_->content_length();
+    if (length == 0 || rest.size() < length) {
+        std::optional<Refusal> refusal = RefusalOf(parser_->request());
+        if (!refusal && core_.options.judge_head) {
+            HeadVerdict verdict = core_.options.judge_head(parser_->request());
+            refusal = std::move(verdict.refusal);
+            client_ = std::move(verdict.client);
+        }
+        if (refusal) return Refuse(*refusal), false;
+    }
+    if (parser_->expects_continue() && rest.empty()) {
         out_.emplace_back("HTTP/1.1 100 Continue\r\n\r\n");
         Flush();
     }
@@ -235,6 +260,20 @@ bool Connection::CountBody() {
     const size_t bytes = parser_->body_bytes();
     if (bytes <= body_bytes_) return true;
     const size_t more = bytes - body_bytes_;
+    const size_t wanted =
+        std::max(static_cast<size_t>(limits_.body_bytes_per_s * limits_.body_grace_ms / 1000),
+                 mark_bytes_ / 16);
+    if (bytes - mark_bytes_ >= wanted) {
+        mark_bytes_ = bytes;
+        mark_ns_ = NowNs();
+    }
+    if (!client_.empty() && !core_.shares.Take(client_, more, limits_.all_bodies_bytes / 2)) {
+        Refuse({429,
+                "the requests of this key that are being read or answered hold as much as one "
+                "key's may; wait for their answers",
+                "too_many_large_requests"});
+        return false;
+    }
     body_bytes_ = bytes;
     if (core_.counters.body_bytes.fetch_add(more) + more <= limits_.all_bodies_bytes) return true;
     Refuse({503, "the server holds as many large requests as it may; try again later",
@@ -243,6 +282,7 @@ bool Connection::CountBody() {
 }
 
 void Connection::ReleaseBody() {
+    if (!client_.empty()) core_.shares.Give(client_, body_bytes_);
     core_.counters.body_bytes -= std::exchange(body_bytes_, 0);
 }
 
@@ -287,6 +327,19 @@ std::string Connection::PeerText() const {
                        peer_.port());
 }
 
+// What the layer itself refuses, by the head of a request.
+std::optional<Refusal> Connection::RefusalOf(const HttpRequest& asked) const {
+    const HttpOptions& options = core_.options;
+    if (!IsAllowedHost(asked, options.allowed_hosts)) {
+        return Refusal{421, "this server does not go by the name in the Host header", "wrong_host"};
+    }
+    const bool drains =
+        core_.draining && asked.method != "OPTIONS" &&
+        std::ranges::find(options.drain_paths, asked.path) == options.drain_paths.end();
+    if (!drains) return {};
+    return Refusal{503, "the server is about to stop; try another, or later", "draining"};
+}
+
 void Connection::Serve() {
     const bool keep_alive = parser_->keep_alive();
     HttpRequest request = parser_->Take();
@@ -300,25 +353,13 @@ void Connection::Serve() {
     exchange_ = std::make_shared<ExchangeState>(std::move(request), keep_alive, std::move(extra),
                                                 shared_from_this());
     const HttpRequest& asked = exchange_->request();
-    if (!IsAllowedHost(asked, options.allowed_hosts)) {
+    if (const auto refusal = RefusalOf(asked)) {
         ++core_.counters.refused;
-        return exchange_->Send(421, {{"Content-Type", "application/json"}},
-                               ErrorBody(421,
-                                         "this server does not go by the name in the Host "
-                                         "header",
-                                         {}, "wrong_host"));
+        return exchange_->Send(refusal->status, HeadersOf(*refusal, options),
+                               ErrorBody(refusal->status, refusal->message, {}, refusal->code));
     }
     if (asked.method == "OPTIONS") {
         return exchange_->Send(204, OptionsHeaders(asked, options.allow_origins), {});
-    }
-    if (core_.draining &&
-        std::ranges::find(options.drain_paths, asked.path) == options.drain_paths.end()) {
-        ++core_.counters.refused;
-        return exchange_->Send(
-            503,
-            {{"Content-Type", "application/json"},
-             {"Retry-After", std::to_string(options.retry_after_s)}},
-            ErrorBody(503, "the server is about to stop; try another, or later", {}, "draining"));
     }
     ++core_.counters.requests;
     const auto state = exchange_;  // whatever the handler does
@@ -336,13 +377,12 @@ void Connection::Refuse(const Refusal& refusal) {
     if (parser_ != nullptr) request = parser_->Take();
     if (request.id.empty()) request.id = MakeRequestId();
     if (began_ns_ == 0) began_ns_ = NowNs();
-    Headers headers = {{"Content-Type", "application/json"}};
-    if (refusal.status == 503) {
-        headers.emplace_back("Retry-After", std::to_string(core_.options.retry_after_s));
-    }
+    Headers headers = HeadersOf(refusal, core_.options);
     const Headers cors = CorsHeaders(request, core_.options.allow_origins);
     headers.insert(headers.end(), cors.begin(), cors.end());
-    const std::string body = ErrorBody(refusal.status, refusal.message, {}, refusal.code);
+    const std::string body = refusal.body.empty()
+                                 ? ErrorBody(refusal.status, refusal.message, {}, refusal.code)
+                                 : refusal.body;
     out_.push_back(FormatHead({.status = refusal.status,
                                .length_bytes = body.size(),
                                .keep_alive = false,
@@ -566,12 +606,8 @@ int64_t Connection::PhaseDeadlineNs() const {
         case Phase::kHead: return phase_ns_ + limits_.head_ms * kMs;
         case Phase::kIdle: return phase_ns_ + limits_.idle_ms * kMs;
         case Phase::kBody: {
-            // When the body would fall behind its least rate if nothing more came.
-            const auto rate = static_cast<uint64_t>(std::max<int64_t>(1, limits_.body_bytes_per_s));
-            const auto earned_ms = static_cast<int64_t>(
-                std::min<uint64_t>(parser_->body_bytes(), 1ull << 50) * 1000 / rate);
-            const int64_t ms = std::min(limits_.body_ms, limits_.body_grace_ms + earned_ms);
-            return phase_ns_ + ms * kMs;
+            return std::min(phase_ns_ + limits_.body_ms * kMs,
+                            mark_ns_ + limits_.body_grace_ms * kMs);
         }
         case Phase::kRefusing:
         case Phase::kLinger: return phase_ns_ + limits_.linger_ms * kMs;

@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,7 +58,8 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     bool Handshake();
     Io Receive(std::span<char> room, size_t& got);
     void Consume(std::string_view bytes);
-    bool OnHead(bool body_is_coming);
+    bool OnHead(std::string_view rest);
+    std::optional<Refusal> RefusalOf(const HttpRequest& asked) const;
     bool CountBody();
     void OnEnd();
     bool reading_requests() const {
@@ -124,6 +126,9 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     int64_t looked_ns_ = 0;        // when the client was last looked for
     int64_t armed_ns_ = kNever;    // when the timer fires
     size_t body_bytes_ = 0;        // counted into all_bodies_bytes
+    std::string client_;           // and for this client; "": for nobody
+    int64_t mark_ns_ = 0;          // since when the body has to bring more than it had then
+    size_t mark_bytes_ = 0;
 };
 
 }  // namespace weft::serve

@@ -1,12 +1,14 @@
 // Inside the server: what all its connections share. Includes Boost.Asio: not for other headers.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -29,6 +31,30 @@ struct Loop {
     std::thread thread;
 };
 
+// Bytes of bodies that each client's requests hold. Thread: any.
+class BodyShares {
+  public:
+    // Adds them, unless the client would have more than `most`.
+    bool Take(const std::string& client, size_t bytes, uint64_t most) {
+        const std::lock_guard lock(mutex_);
+        size_t& held = held_[client];
+        if (bytes > most - std::min<uint64_t>(most, held)) return false;
+        held += bytes;
+        return true;
+    }
+    void Give(const std::string& client, size_t bytes) {
+        const std::lock_guard lock(mutex_);
+        const auto found = held_.find(client);
+        if (found == held_.end()) return;
+        found->second -= std::min(found->second, bytes);
+        if (found->second == 0) held_.erase(found);
+    }
+
+  private:
+    std::mutex mutex_;
+    std::unordered_map<std::string, size_t> held_;
+};
+
 struct Core {
     struct Counters {
         std::atomic<uint64_t> connections{0}, accepted{0}, turned_away{0}, requests{0}, refused{0},
@@ -41,6 +67,7 @@ struct Core {
     std::atomic<bool> draining{false}, stopping{false};
     std::atomic<size_t> open_exchanges{0};
     Counters counters;
+    BodyShares shares;
 
     std::shared_ptr<const TlsContext> tls() const {
         const std::lock_guard lock(tls_mutex_);

@@ -42,6 +42,15 @@ const char* ErrorType(int status);
 std::string ErrorBody(int status, std::string_view message, std::string_view param = {},
                       std::string_view code = {});
 
+// Why a request is not served, for its client.
+struct Refusal {
+    int status = 400;
+    std::string message;
+    std::string code{};
+    Headers headers{};   // more than the layer's own
+    std::string body{};  // JSON; empty: ErrorBody() of the above
+};
+
 // Whether a client's X-Request-Id is one that logs and headers may carry: 1 to 128 letters, digits
 // and "-_.:".
 bool IsSaneRequestId(std::string_view id);

@@ -27,13 +27,6 @@ struct ParserLimits {
     uint64_t body_bytes = 32 << 20;
 };
 
-// Why a request is not served, for its client.
-struct Refusal {
-    int status = 400;
-    std::string message;
-    std::string code;
-};
-
 class RequestParser {
   public:
     enum class Step {

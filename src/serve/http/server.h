@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,13 +74,14 @@ struct HttpLimits {
     size_t head_bytes = 16 << 10;              // request line and headers; beyond: 414, 431
     size_t headers = 100;                      // beyond: 431
     uint64_t body_bytes = 32 << 20;            // beyond: 413, without reading on
-    uint64_t all_bodies_bytes = 256ull << 20;  // of all requests read or answered; beyond: 503
+    uint64_t all_bodies_bytes = 256ull << 20;  // of all requests read or answered; beyond: 503,
+                                               // and 429 where one client has half of it
     size_t backlog_bytes = 1 << 20;            // of a stream, after the socket took what it could
     int64_t idle_ms = 75'000;                  // a connection without a request; then closed
     int64_t head_ms = 10'000;                  // TLS handshake; from the first byte of a head: 408
     int64_t body_ms = 120'000;                 // from the head to the end of the body: 408
-    int64_t body_grace_ms = 10'000;   // after which the body needs to have come with at least
-    int64_t body_bytes_per_s = 1024;  // this rate: 408
+    int64_t body_grace_ms = 10'000;   // in each such time the body needs to come with at least
+    int64_t body_bytes_per_s = 1024;  // this rate, and a 16th of what has come before: 408
     int64_t stall_ms = 30'000;        // no (4 KB of) progress in writing: cut off
     int64_t linger_ms = 2'000;        // wait for the client to close after a refusal
 };
@@ -94,6 +96,13 @@ struct HttpRecord {
     bool gone = false;        // see Exchange::gone()
     bool refused = false;     // answered by the layer itself
     RequestNote note{};
+};
+
+struct HeadVerdict {
+    std::optional<Refusal> refusal{};
+    // Whose body it is: the bodies of one client hold half of all_bodies_bytes at most. "": nobody
+    // knows, there is no such bound.
+    std::string client{};
 };
 
 struct HttpOptions {
@@ -115,6 +124,9 @@ struct HttpOptions {
     int threads = 1;
     HttpLimits limits{};
     std::function<void(const HttpRecord&)> observer{};  // may be empty
+    // What becomes of a request of which the head is there and the body is not: a refusal is
+    // answered at once, and of its body nothing is kept or counted. On an I/O thread; may be empty.
+    std::function<HeadVerdict(const HttpRequest& head)> judge_head{};
 };
 
 struct HttpStats {

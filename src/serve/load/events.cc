@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace weft::serve {
 namespace {
 
@@ -73,7 +75,7 @@ Status EventReader::Line(std::string_view line) {
 }
 
 Result<Chunk> ParseChunk(std::string_view text, bool chat) {
-    const json event = json::parse(text, nullptr, false);
+    const json event = JsonOrDiscarded(text);
     if (!event.is_object()) {
         return MakeError(ErrorCode::kCorrupt, "an event that is no JSON object: '{}'", Shown(text));
     }

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "base/json.h"
 #include "serve/load/events.h"
 
 namespace weft::serve {
@@ -347,7 +348,7 @@ Result<std::string> FirstModel(const LoadOptions& options) {
         return MakeError(ErrorCode::kIo, "{}: {}; is the server there? --url says where", url,
                          curl_easy_strerror(code));
     }
-    const json list = json::parse(text, nullptr, false);
+    const json list = JsonOrDiscarded(text);
     if (list.is_object() && list.contains("data") && list["data"].is_array()) {
         for (const json& model : list["data"]) {
             if (!model.is_object() || !model.contains("id") || !model["id"].is_string()) continue;

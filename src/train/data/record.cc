@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "base/json.h"
 #include "formats/hf/json.h"
 
 namespace weft::train {
@@ -12,23 +13,14 @@ namespace {
 using Json = formats::OrderedJson;
 using Keys = std::initializer_list<const char*>;
 
-constexpr int kMostDepth = 64;
-
-struct TooDeep {};
+constexpr size_t kMostDepth = 64;
 
 Result<Json> Parse(std::string_view text) {
-    const auto check_depth = [](int depth, Json::parse_event_t, Json&) {
-        if (depth > kMostDepth) throw TooDeep{};
-        return true;
-    };
-    try {
-        return Json::parse(text.begin(), text.end(), check_depth);
-    } catch (const TooDeep&) {
-        return MakeError(ErrorCode::kCorrupt, "nested deeper than {}", kMostDepth);
-    } catch (const std::exception& error) {
-        return MakeError(ErrorCode::kCorrupt, "not valid JSON: {}",
-                         formats::hf::Shown(error.what()));
-    }
+    auto parsed = ParseOrderedJsonText(text, {.depth = kMostDepth});
+    if (parsed.ok()) return parsed;
+    const bool limit = parsed.error().code == ErrorCode::kUnsupported;
+    return MakeError(ErrorCode::kCorrupt, "{}: {}", limit ? "too much JSON" : "not valid JSON",
+                     parsed.error().message);
 }
 
 const Json* Find(const Json& record, Keys keys) {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "formats/hf/json.h"
 
 namespace weft::train {
@@ -91,7 +92,7 @@ std::optional<int64_t> StepOfLine(std::string_view line, std::string_view head) 
         const bool whole = std::ranges::count(line, ',') == std::ranges::count(head, ',');
         return whole ? StepOf(NumberOf(line.substr(0, line.find(',')))) : std::nullopt;
     }
-    const Json row = Json::parse(line.begin(), line.end(), nullptr, false);
+    const Json row = OrderedJsonOrDiscarded(line);
     if (!row.is_object()) return std::nullopt;
     const auto step = row.find("step");
     if (step == row.end() || !step->is_number()) return std::nullopt;
@@ -286,7 +287,7 @@ class SeriesReader {
     }
 
     Status JsonRow(std::string_view line) {
-        const Json row = Json::parse(line.begin(), line.end(), nullptr, false);
+        const Json row = OrderedJsonOrDiscarded(line);
         if (!row.is_object()) return Broken("not a JSON object");
         if (row.contains("text") || row.contains("sample")) return {};
         const auto step = row.find("step");

@@ -1,0 +1,62 @@
+#include "serve/api/gate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "serve/api/dialect.h"
+#include "serve/api/messages.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr std::array<std::string_view, 8> kPostPaths = {
+    "/v1/chat/completions", "/v1/completions",           "/v1/embeddings", "/v1/responses",
+    "/v1/messages",         "/v1/messages/count_tokens", "/tokenize",      "/detokenize"};
+
+Refusal Refused(const HttpRequest& head, const ApiError& error, Headers headers = {}) {
+    const bool anthropic = head.path.starts_with("/v1/messages");
+    return {error.status, error.message, error.code, std::move(headers),
+            anthropic ? AnthropicError(error) : OpenAiError(error)};
+}
+
+}  // namespace
+
+HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys) {
+    HeadVerdict verdict;
+    if (keys != nullptr) {
+        const std::string_view key = PresentedKey(head);
+        const std::shared_ptr<const KeyRing> ring = keys->ring();
+        const ApiKey* known = ring->Find(key);
+        if (known == nullptr) {
+            verdict.refusal = Refused(head, NoKey(key), {{"WWW-Authenticate", "Bearer"}});
+            return verdict;
+        }
+        verdict.client = known->name;
+    }
+    if (head.method != "POST") {
+        verdict.refusal = Refused(
+            head, {400, fmt::format("A request with {} has no body here.", head.method), "", ""});
+    } else if (std::ranges::find(kPostPaths, head.path) == kPostPaths.end()) {
+        verdict.refusal =
+            Refused(head, {404, fmt::format("There is no POST {} here.", head.path.substr(0, 200)),
+                           "", "unknown_url"});
+    }
+    return verdict;
+}
+
+ApiError NoKey(std::string_view key) {
+    const char* message = key.empty()
+                              ? "You didn't provide an API key. Send it as 'Authorization: Bearer "
+                                "KEY'."
+                              : "Incorrect API key provided.";
+    return {401, message, "", "invalid_api_key"};
+}
+
+Refusal WhileLoading() {
+    const ApiError error{503, "The model is being loaded.", "", "loading"};
+    return {error.status, error.message, error.code, {{"Retry-After", "5"}}, OpenAiError(error)};
+}
+
+}  // namespace weft::serve

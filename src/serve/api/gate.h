@@ -1,0 +1,24 @@
+// What is asked of a request by its head alone, before a byte of its body is read or counted: that
+// it has a key, and that somebody here takes such a body.
+#pragma once
+
+#include <string_view>
+
+#include "serve/api/fields.h"
+#include "serve/http/server.h"
+#include "serve/keys.h"
+
+namespace weft::serve {
+
+// Of a request whose body is still to come. keys: null where none are asked for.
+// 401 for want of a key, 404 where no POST is taken, 400 for a body with any other method; in the
+// words of the API that was asked. Its client is the key's name. Thread: any.
+HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys);
+
+// 401, for a request with that key, which is unknown, or without any.
+ApiError NoKey(std::string_view key);
+
+// 503: the model is being loaded.
+Refusal WhileLoading();
+
+}  // namespace weft::serve

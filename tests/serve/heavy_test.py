@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Requests that are made to cost much: what they may take of the one thread that reads requests,
+of its stack and of the memory; others' answers go on meanwhile. Any model does: abacus, which is in
+the repository."""
+import json
+import os
+import pathlib
+import socket
+import tempfile
+import time
+import unittest
+
+os.environ["WEFT_MODEL"] = str(pathlib.Path(__file__).parents[2] / "models/abacus/model.gguf")
+import serving  # noqa: E402  (it reads WEFT_MODEL)
+
+CHAT, TEXT, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
+RESPONSES, COUNT = "/v1/responses", "/v1/messages/count_tokens"
+QUESTION = {"role": "user", "content": "1 + 1"}
+# Of the thread that reads requests, for one within the bounds. Some ten times what it takes.
+MOST_S = 6
+SECRET = "xyzzy-marker-of-a-prompt"
+
+
+def nested(depth, opened="[", closed="]"):
+    return opened * depth + closed * depth
+
+
+def call(arguments):
+    """Requests of each API whose conversation has a call with these arguments, as text."""
+    function = {"name": "f", "arguments": arguments}
+    made = {"role": "assistant", "content": "", "tool_calls": [
+        {"id": "1", "type": "function", "function": function}]}
+    item = {"type": "function_call", "call_id": "1", **function}
+    return ((CHAT, {"messages": [QUESTION, made, QUESTION], "max_tokens": 1}),
+            ("/tokenize", {"messages": [QUESTION, made, QUESTION]}),
+            (RESPONSES, {"input": [QUESTION, item, QUESTION], "max_output_tokens": 1}))
+
+
+class HeavyCase(serving.ServedCase):
+    context = 256
+
+    def tearDown(self):
+        status, body = self.server.json("POST", TEXT, {"prompt": "1 + 1", "max_tokens": 2})
+        self.assertEqual(status, 200, body)
+
+    def ask(self, path, body, statuses=(200, 400)):
+        """The answer; it is one of these, and comes soon."""
+        begin = time.monotonic()
+        status, answer = self.server.json("POST", path, body)
+        took = time.monotonic() - begin
+        self.assertIn(status, statuses, str(answer)[:300])
+        self.assertLess(took, MOST_S, f"{path}: {took:.1f} s")
+        return status, answer
+
+
+class Depth(HeavyCase):
+    def test_arguments_of_calls(self):
+        for depth in (101, 20000, 105000, 2000000):
+            for text in (nested(depth), "[" * depth, nested(depth, '{"a":', "}"),
+                         '{"a":' * depth + "1" + "}" * depth):
+                for path, body in call(text):
+                    _, answer = self.ask(path, body, (400,))
+                    self.assertIn("nested deeper than 100", answer["error"]["message"])
+
+    def test_arguments_that_are_no_json_or_just_deep_enough(self):
+        for text in ("", "{", "text", nested(40), '"a"', '{"a":"' + "[" * 100000 + '"}'):
+            for path, body in call(text):
+                self.ask(path, body)
+
+    def test_values_of_bodies(self):
+        deep = json.loads(nested(90))
+        tool = {"name": "f", "input_schema": {"type": "object", "properties": {"a": deep}}}
+        used = {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "1", "name": "f", "input": {"a": deep}}]}
+        for path in (MESSAGES, COUNT):
+            self.ask(path, {"messages": [QUESTION, used, QUESTION], "tools": [tool],
+                            "max_tokens": 1})
+        schema = {}
+        for _ in range(40):
+            schema = {"type": "object", "properties": {"a": schema}}
+        for extra in ({"response_format": {"type": "json_schema", "json_schema": {
+                           "name": "s", "schema": schema}}},
+                      {"chat_template_kwargs": {"a": deep}}, {"metadata": {"a": deep}}):
+            self.ask(CHAT, {"messages": [QUESTION], "max_tokens": 1, **extra})
+        for path in (CHAT, TEXT, MESSAGES, COUNT, RESPONSES, "/v1/embeddings", "/tokenize",
+                     "/detokenize"):
+            for text in (nested(200), nested(3000000), "[" * 3000000):
+                self.ask(path, '{"messages":%s}' % text, (400,))
+
+    def test_schemas_as_text(self):
+        for text in (nested(100000), nested(100000, '{"not":', "}"), "[" * 100000,
+                     nested(100, '{"not":', "{}}")):
+            for extra in ({"guided_json": text}, {"json_schema": text},
+                          {"response_format": {"type": "json_schema", "schema": text}}):
+                self.ask(TEXT, {"prompt": "1", "max_tokens": 1, **extra}, (400,))
+
+
+class Breadth(HeavyCase):
+    """Twice the bytes take twice the time, or are refused."""
+
+    def test_lists_of_objects(self):
+        for path, name in ((CHAT, "messages"), (TEXT, "prompt"), (MESSAGES, "messages"),
+                           (COUNT, "messages"), (RESPONSES, "input"), ("/tokenize", "messages"),
+                           ("/detokenize", "tokens"), ("/v1/embeddings", "input")):
+            for item, size in (('{"a":1}', 1 << 20), ("{}", 1 << 20), ('{"a":[{}]}', 2 << 20),
+                               ("{}", 31 << 20), ('{"role":"user","content":"1"}', 31 << 20),
+                               ('"1"', 31 << 20), ("1", 31 << 20)):
+                count = size // (len(item) + 1)
+                body = '{"%s":[%s]}' % (name, ",".join([item] * count))
+                self.ask(path, body, (200, 400))
+
+    def test_many_keys(self):
+        for count in (1000, 9000, 200000):
+            many = ",".join(f'"key {i}":1' for i in range(count))
+            for path, body in call("{%s}" % many):
+                self.ask(path, body)
+            self.ask(CHAT, '{"messages":[{"role":"user","content":"1",%s}]}' % many)
+            schema = '{"type":"object","properties":{%s}}' % many.replace(":1", ':{"type":"null"}')
+            self.ask(TEXT, {"prompt": "1", "max_tokens": 1, "guided_json": schema})
+            self.ask(TEXT, '{"prompt":"1","max_tokens":1,"logit_bias":{%s}}' % many)
+
+    def test_many_calls(self):
+        made = {"role": "assistant", "content": "", "tool_calls": [
+            {"id": "1", "type": "function", "function": {
+                "name": "f", "arguments": "[" + "1," * 500000 + "1]"}}]}
+        status, answer = self.ask(CHAT, {"messages": [QUESTION] + [made] * 20 + [QUESTION],
+                                         "max_tokens": 1})
+        self.assertEqual(status, 400)
+        self.assertIn("values", answer["error"]["message"])
+
+    def test_long_texts(self):
+        for size in (1 << 20, 30 << 20):
+            for text in ("a" * size, "1 " * (size // 2), "\n" * (size // 2), "é" * (size // 2),
+                         "'" * size):
+                for path, body in ((TEXT, {"prompt": text}), ("/tokenize", {"prompt": text}),
+                                   (CHAT, {"messages": [{"role": "user", "content": text}]}),
+                                   (MESSAGES, {"messages": [{"role": "user", "content": text}],
+                                               "max_tokens": 1}),
+                                   (COUNT, {"messages": [{"role": "user", "content": text}]}),
+                                   (RESPONSES, {"input": text}),
+                                   ("/v1/embeddings", {"input": text})):
+                    self.ask(path, body)
+                if size > 1 << 20:
+                    break
+
+    def test_memory_of_one_large_body(self):
+        def peak_mib():
+            with open(f"/proc/{self.server.process.pid}/status") as lines:
+                words = dict(line.split(":", 1) for line in lines)
+            return int(words["VmHWM"].split()[0]) / 1024
+        server = serving.Server(256)
+        shared, type(self).server = self.server, server
+        try:
+            before = peak_mib()
+            size = 31 << 20
+            for name, body in (
+                    ("numbers", '{"prompt":[%s]}' % ",".join(["1"] * (size // 2))),
+                    ("lists", '{"prompt":[%s]}' % ",".join(["[]"] * (size // 3))),
+                    ("objects", '{"prompt":[%s]}' % ",".join(['{"a":1}'] * (size // 8))),
+                    ("a text", json.dumps({"messages": [
+                        {"role": "user", "content": "1 " * (size // 2)}]}))):
+                self.ask(CHAT, body)
+                print(f"peak after {name}: {before:.0f} -> {peak_mib():.0f} MiB", flush=True)
+            # The body itself, and what is read of it, a few times.
+            self.assertLess(peak_mib() - before, 330)
+        finally:
+            type(self).server = shared
+            server.close()
+
+
+class Logs(unittest.TestCase):
+    def test_a_body_that_is_no_json_is_not_in_the_log(self):
+        with tempfile.TemporaryFile("w+") as log:
+            server = serving.Server(256, stderr=log)
+            try:
+                for broken in ("\n", "\t\x01", "\\q", "\xff", '" "', "\\ud800", "\x7f\x00"):
+                    text = SECRET + broken + SECRET
+                    for body in ('{"prompt":"%s"}' % text, '{"%s":1}' % text, '{"prompt":"' + text,
+                                 '{"prompt":%s}' % text):
+                        for path in (TEXT, CHAT, MESSAGES, COUNT, "/tokenize", RESPONSES):
+                            status, answer = server.json("POST", path, body.encode("latin-1"))
+                            self.assertEqual(status, 400, answer)
+                            self.assertNotIn(SECRET, json.dumps(answer))
+                            self.assertIn("column", json.dumps(answer))
+                self.assertNotIn(SECRET, json.dumps(server.status()))
+            finally:
+                server.close()
+            log.seek(0)
+            said = log.read()
+        self.assertNotIn(SECRET, said)
+        self.assertIn("POST /v1/completions", said)
+
+
+class Keys(unittest.TestCase):
+    """Keys are asked for before bodies, and their limits hold for every path."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        path = os.path.join(cls.folder.name, "keys")
+        cls.keys = {}
+        with open(path, "w") as lines:
+            os.fchmod(lines.fileno(), 0o600)
+            for name, limits in (("free", ()), ("three", ("--rate", "3"))):
+                made = json.loads(serving.weft("key", "new", name, "--json", *limits))
+                cls.keys[name] = made["key"]
+                lines.write(made["line"] + "\n")
+        cls.server = serving.Server(256, "--api-key-file", path)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.close()
+        cls.folder.cleanup()
+
+    def head(self, name):
+        return {"Authorization": f"Bearer {self.keys[name]}"}
+
+    def test_limits_hold_for_every_path(self):
+        bodies = (("/tokenize", {"prompt": "1"}), ("/detokenize", {"tokens": [1]}),
+                  (COUNT, {"messages": [QUESTION]}))
+        got = []
+        for i in range(6):
+            path, body = bodies[i % 3]
+            status, answer = self.server.json("POST", path, body, self.head("three"))
+            got.append(status)
+        self.assertEqual(got, [200, 200, 200, 429, 429, 429], answer)
+        status, headers, _ = self.server.call("POST", "/tokenize", {"prompt": "1"},
+                                              self.head("three"))
+        self.assertEqual(status, 429)
+        self.assertTrue(headers["Retry-After"])
+        for path, body in bodies:
+            self.assertEqual(self.server.json("POST", path, body, self.head("free"))[0], 200)
+
+    def test_strangers_fill_nothing(self):
+        wires = []
+        try:
+            for i in range(12):
+                wire = socket.create_connection(("127.0.0.1", self.server.port), timeout=20)
+                wires.append(wire)
+                wire.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                             f"{32 << 20}\r\n\r\n".encode())
+            for wire in wires:
+                self.assertIn(b" 401 ", wire.recv(65536))
+            body = {"messages": [{"role": "user", "content": "1 " * (4 << 20)}]}
+            status, answer = self.server.json("POST", CHAT, body, self.head("free"))
+            self.assertEqual((status, answer["error"]["code"]), (400, "context_length_exceeded"))
+        finally:
+            for wire in wires:
+                wire.close()
+
+    def test_words_of_the_api(self):
+        big = {"messages": [{"role": "user", "content": "1 " * (1 << 20)}], "max_tokens": 1}
+        status, answer = self.server.json("POST", MESSAGES, big)
+        self.assertEqual((status, answer["error"]["type"]), (401, "authentication_error"))
+        self.assertEqual(answer["type"], "error")
+        status, answer = self.server.json("POST", CHAT, big, {"Authorization": "Bearer no"})
+        self.assertEqual((status, answer["error"]["code"]), (401, "invalid_api_key"))
+        status, answer = self.server.json("POST", "/v1/nothing", big, self.head("free"))
+        self.assertEqual((status, answer["error"]["code"]), (404, "unknown_url"))
+
+
+if __name__ == "__main__":
+    serving.main()
