@@ -15,9 +15,8 @@ namespace {
 
 constexpr const char* kFooter =
     "The file of keys has a line for each: NAME SHA256 [rate=N] [tokens=N] [concurrent=N]\n"
-    "[priority=N] [weight=W], and comments after '#'. It holds no key, only hashes. A server "
-    "reads\n"
-    "it again when it changes.\n\n"
+    "[priority=N] [weight=W] [group=NAME], and comments after '#'. It holds no key, only hashes.\n"
+    "A server reads it again when it changes.\n\n"
     "Examples:\n"
     "  weft key new alice >> keys                       # the key on standard error, once\n"
     "  weft key new bot --rate 60 --concurrent 2 >> keys\n"
@@ -59,19 +58,21 @@ Status Check(KeyFlags& flags) {
                         {"tokens_per_minute", key.limits.tokens_per_minute},
                         {"concurrent", key.limits.concurrent},
                         {"priority", key.limits.priority},
-                        {"weight", key.limits.weight}});
+                        {"weight", key.limits.weight},
+                        {"group", key.limits.group}});
     }
     if (flags.json) {
         PrintJson(json);
         return {};
     }
-    fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6}\n", "name", width, "requests/min",
-               "tokens/min", "concurrent", "priority", "weight");
+    fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6} {}\n", "name", width, "requests/min",
+               "tokens/min", "concurrent", "priority", "weight", "group");
     for (const serve::ApiKey& key : ring->keys()) {
         const serve::KeyLimits& limits = key.limits;
-        fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6}\n", key.name, width,
+        fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6} {}\n", key.name, width,
                    LimitText(limits.requests_per_minute), LimitText(limits.tokens_per_minute),
-                   LimitText(limits.concurrent), limits.priority, limits.weight);
+                   LimitText(limits.concurrent), limits.priority, limits.weight,
+                   limits.group.empty() ? "-" : limits.group);
     }
     return {};
 }
@@ -88,6 +89,9 @@ void AddNew(CLI::App& keys, int& status) {
     command->add_option("--concurrent", limits.concurrent, "Requests at once (no limit)");
     command->add_option("--priority", limits.priority, "Higher goes first, -100 to 100 (0)");
     command->add_option("--weight", limits.weight, "Its share beside other keys (1)");
+    command->add_option("--group", limits.group,
+                        "Keys of one group share the prefix cache, and can learn from "
+                        "cached_tokens what the others asked (none)");
     AddJson(*command, flags->json);
     SetCallback(command, flags, flags->json, status, New);
 }

@@ -206,10 +206,16 @@ void AddServing(CLI::App& app, ServeFlags& flags) {
                  "or what memory allows)");
     group.Switch("--no-prefix-cache", flags.no_prefix_cache,
                  "Compute every prompt anew, even where it begins as one before");
+    group.Switch("--shared-prefix-cache", server.api.shared_prefix_cache,
+                 "One prefix cache for all API keys: who has one can then find out, by "
+                 "cached_tokens and by time, what others asked (default: one for each key)");
     group.Number("--max-waiting", server.api.max_waiting, 1, 1 << 20,
                  "Most requests that wait; beyond that clients get 429 (1024)");
     group.Number("--max-restarts", server.batch.max_restarts, 0, 1 << 30,
-                 "How often a lost rank is replaced before the server gives up (10)");
+                 "Most losses of ranks that are got over within --restart-window-ms; one more ends "
+                 "the server (10)");
+    group.Number("--restart-window-ms", server.batch.restart_window_ms, 0, int64_t{1} << 50,
+                 "How long a loss counts against --max-restarts (3600000, an hour; 0: for ever)");
     group.Number("--drain-ms", server.drain_ms, 0, 3'600'000,
                  "How long requests may go on after Ctrl-C or SIGTERM (30000)");
     group.Add("--name", server.name, "The model's name in the API (default: by its file)");

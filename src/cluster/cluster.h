@@ -171,6 +171,12 @@ class Cluster {
     using Replan = std::function<Result<std::string>(const std::vector<int>& kept)>;
     virtual Result<EpochInfo> NextEpoch(Error error, const Replan& replan) = 0;
 
+    // Rank 0: `lost` is called in NextEpoch, on its thread, as soon as it is known which ranks are
+    // lost (by the numbers of the epoch that ends), and again when there are more; before any of
+    // them is back. Until it is set to null.
+    using LossListener = std::function<void(const std::vector<int>& ranks)>;
+    virtual void OnLoss([[maybe_unused]] LossListener lost) {}
+
     // Asks all ranks to end: monitor()->Failed() becomes true with kCancelled. May be called from
     // a signal handler.
     virtual void RequestStop() = 0;

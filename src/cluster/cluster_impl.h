@@ -89,6 +89,7 @@ class ClusterImpl final : public Cluster {
     }
     bool recovers() const override { return recover_ms_ > 0; }
     Result<EpochInfo> NextEpoch(Error error, const Replan& replan) override;
+    void OnLoss(LossListener lost) override { on_loss_ = std::move(lost); }
 
   private:
     Status GatherHosts(const std::vector<std::string>& names);
@@ -111,6 +112,7 @@ class ClusterImpl final : public Cluster {
     ClusterOptions options_;  // rank 0
     Bytes key_;
     std::vector<std::string> addresses_;  // rank 0: of the workers, by rank, as the user wrote them
+    LossListener on_loss_;                // rank 0
     std::string own_host_;
     AssignMessage assignment_;  // of this epoch
     std::vector<HostInfo> hosts_;

@@ -81,6 +81,8 @@ class Control final : public net::PeerMonitor {
     Error GiveUp(Error error);
     // "rank 2 (host b, tcp) was lost during decode: its process was killed by signal 9 (Killed)".
     std::string LossText() const;
+    // Whose loss that is; -1: nobody's.
+    int LostRank() const;
     // Rank 0: the address of this host that each rank reaches it by.
     std::vector<std::string> OwnAddresses() const;
     bool stop_wished() const {

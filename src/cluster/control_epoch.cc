@@ -24,6 +24,11 @@ std::string Control::LossText() const {
     return verdict_.has_value() ? LossLocked({}) : std::string();
 }
 
+int Control::LostRank() const {
+    const Lock lock(mutex_);
+    return verdict_.has_value() ? verdict_->lost_rank : -1;
+}
+
 Status Control::EndEpoch(Error error) {
     Lock lock(mutex_);
     Settle(lock, error, error.code == ErrorCode::kPeerLost && CanRecover());

@@ -65,16 +65,20 @@ Status ParseLimit(std::string_view word, KeyLimits& limits, std::unordered_set<s
         ok = ParseNumber<int>(value, -kMostPriority, kMostPriority, limits.priority);
     } else if (name == "weight") {
         ok = ParseNumber<double>(value, kLeastWeight, kMostWeight, limits.weight);
+    } else if (name == "group") {
+        ok = IsName(value);
+        limits.group = value;
     } else {
         // Not said again: it may be a key.
         return MakeError(ErrorCode::kCorrupt,
-                         "a word that is none of rate=, tokens=, concurrent=, priority=, weight=");
+                         "a word that is none of rate=, tokens=, concurrent=, priority=, weight=, "
+                         "group=");
     }
     if (ok) return {};
     return MakeError(
         ErrorCode::kCorrupt,
         "'{}' is no number in its range (rate, tokens, concurrent: 0 or more; priority: "
-        "-{} to {}; weight: {} to {})",
+        "-{} to {}; weight: {} to {}) or no name (group)",
         name, kMostPriority, kMostPriority, kLeastWeight, kMostWeight);
 }
 
@@ -227,6 +231,7 @@ std::string KeyLine(const std::string& name, std::string_view key, const KeyLimi
     add("concurrent", limits.concurrent, none.concurrent);
     add("priority", limits.priority, none.priority);
     add("weight", limits.weight, none.weight);
+    add("group", limits.group, none.group);
     return line;
 }
 
@@ -236,6 +241,10 @@ Status CheckKey(const std::string& name, const KeyLimits& limits) {
     return MakeError(
         ErrorCode::kUsage, "no such key: '{}': {}", name,
         parsed.ok() ? "a name has 1 to 64 letters, digits and '._-'" : parsed.error().message);
+}
+
+std::string TenantOf(const ApiKey& key) {
+    return key.limits.group.empty() ? "key " + Hex(key.digest) : "group " + key.limits.group;
 }
 
 std::string_view PresentedKey(const HttpRequest& request) {

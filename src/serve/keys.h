@@ -1,11 +1,11 @@
 // API keys: who may ask, how much, and before whom. They stand in a file, a line each:
 //
 //     # comments and empty lines
-//     NAME SHA256HEX [rate=N] [tokens=N] [concurrent=N] [priority=N] [weight=W]
+//     NAME SHA256HEX [rate=N] [tokens=N] [concurrent=N] [priority=N] [weight=W] [group=NAME]
 //
 // rate: requests a minute; tokens: tokens a minute, prompt and answer; concurrent: requests at
 // once; 0 or absent: no limit. priority (-100 to 100, 0) and weight (0.01 to 100, 1) are the
-// scheduler's.
+// scheduler's. Keys of one group share the prefix cache, all others have it each for itself.
 //
 // The file holds no key, only its SHA-256: who reads it can't ask. A plain hash suffices (no salt,
 // no slow hash), because keys are random, of 192 bits (NewApiKey), and not words that people
@@ -31,6 +31,7 @@ struct KeyLimits {
     int64_t requests_per_minute = 0, tokens_per_minute = 0, concurrent = 0;  // 0: no limit
     int priority = 0;
     double weight = 1;
+    std::string group{};  // who shares the prefix cache; "": nobody else
     bool operator==(const KeyLimits&) const = default;
 };
 
@@ -91,6 +92,10 @@ std::string NewApiKey();
 std::string KeyLine(const std::string& name, std::string_view key, const KeyLimits& limits);
 // kUsage where it is no name, or a limit is out of its range.
 Status CheckKey(const std::string& name, const KeyLimits& limits);
+
+// Whose texts in the prefix cache requests with this key may meet: those of its group, or its own.
+// Goes by the key itself, not by its name, which another may have after it.
+std::string TenantOf(const ApiKey& key);
 
 // What a request has in "Authorization: Bearer KEY" or "x-api-key: KEY"; empty where neither.
 std::string_view PresentedKey(const HttpRequest& request);

@@ -161,7 +161,7 @@ std::string Metrics::Text(const engine::BatchStats& stats) {
                                   {{"position", std::to_string(i)}}),
                     real(d.by_place[i]));
     }
-    Impl::Raise(m.recoveries, real(static_cast<int64_t>(stats.recoveries.size())));
+    Impl::Raise(m.recoveries, real(stats.recovered));
     for (const engine::RankReport& r : stats.ranks) {
         const prometheus::Labels rank{{"rank", std::to_string(r.rank)}, {"host", r.host}};
         m.MakeGauge("rank_wait_seconds", "Time that a rank has waited for others.", rank)

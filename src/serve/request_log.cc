@@ -18,8 +18,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostLines = 4096;  // that wait for the writer
 constexpr size_t kMostTextBytes = 2000;
-constexpr std::array<std::string_view, 5> kProbes = {"/health", "/healthz", "/ready", "/metrics",
-                                                     "/api/status"};
+constexpr std::array<std::string_view, 6> kProbes = {"/live",  "/health",  "/healthz",
+                                                     "/ready", "/metrics", "/api/status"};
 
 bool IsQuiet(const HttpRecord& record) {
     if (record.status >= 400 || record.gone || !record.note.error.empty()) return false;
@@ -117,7 +117,7 @@ void RequestLog::Add(const HttpRecord& record) {
                                       ? fmt::format("answered with status {}", record.status)
                                       : record.note.error;
         errors_.push_back({std::time(nullptr), record.status, record.id, Cut(record.method),
-                           Cut(record.path), Cut(words)});
+                           Cut(record.path), Cut(words), record.note.key});
         if (errors_.size() > kMostErrors) errors_.pop_front();
     }
     if (!line) return;

@@ -6,8 +6,8 @@
 //         first_token_ms=41 total_ms=532.7 bytes=6022                             (in one line)
 //
 // or the same members as a JSON object (base/log_format.h). Members that a request has none of are
-// left out; gone=true: the client left before the end; error="...": why it failed. Probes (/health,
-// /ready, /metrics, /api/status) and the page's files are written only when they fail.
+// left out; gone=true: the client left before the end; error="...": why it failed. Probes (/live,
+// /health, /ready, /metrics, /api/status) and the page's files are written only when they fail.
 // Lines are written by a thread of their own, so that a standard error that nobody reads stops no
 // request: then lines are lost, and the next one says how many.
 // Thread: Add: any; the others, too.
@@ -30,6 +30,7 @@ struct RequestError {
     int64_t unix_s = 0;
     int status = 0;
     std::string id, method, path, text;
+    std::string key{};  // the name of the key that it came with; "": none
 };
 
 class RequestLog {

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "serve/api/dialect.h"
 #include "serve/api/gate.h"
+#include "serve/api/status.h"
 #include "serve/page.h"
 
 namespace weft::serve {
@@ -69,7 +70,8 @@ Status Server::Open() {
         WEFT_ASSIGN(keys_, KeyStore::Open(options_.key_file));
         options_.api.keys = keys_.get();
     }
-    options_.http.drain_paths = {"/health", "/healthz", "/ready", "/metrics", "/api/status"};
+    options_.http.drain_paths = {"/live",  "/health",  "/healthz",
+                                 "/ready", "/metrics", "/api/status"};
     log_ = std::make_unique<RequestLog>(options_.log_requests);
     options_.api.log = log_.get();
     options_.http.observer = [log = log_.get()](const HttpRecord& record) { log->Add(record); };
@@ -126,6 +128,9 @@ Status Server::Describe() {
     if (chat.ok()) {
         served_.family = formats::FamilyOf(chat->source());
         served_.chat.emplace(std::move(*chat));
+        for (const bool tools : {false, true}) {
+            served_.tool_forms[tools ? 1 : 0] = formats::FindToolForm(*served_.chat, tools);
+        }
     } else {
         served_.chat_error = chat.error().message;
     }
@@ -146,10 +151,8 @@ Server::~Server() {
 void Server::Handle(std::shared_ptr<Exchange> exchange) {
     if (Api* api = ready_.load(); api != nullptr) return api->Handle(std::move(exchange));
     if (ServePage(*exchange)) return;  // it says what it waits for
-    const std::string& path = exchange->request().path;
-    if (path == "/health" || path == "/healthz") {
-        return exchange->Send(200, {{"Content-Type", "application/json"}},
-                              R"({"status":"loading"})");
+    if (exchange->request().path == kLivePath) {
+        return exchange->Send(200, {{"Content-Type", "application/json"}}, R"({"status":"alive"})");
     }
     exchange->Send(503, {{"Content-Type", "application/json"}, {"Retry-After", "5"}},
                    OpenAiError({503, "The model is being loaded.", "", "loading"}));

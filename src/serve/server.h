@@ -4,8 +4,8 @@
 //     WEFT_ASSIGN(auto server, Server::Start(options));   // listens, loads, is ready
 //     WEFT_TRY(server->Run());                            // until it is told to stop
 //
-// It listens before it loads, so that a port in use is an error of the first second, and /health
-// answers while a large model is read.
+// It listens before it loads, so that a port in use is an error of the first second, and /live is
+// 200 and /health 503 while a large model is read.
 // Stopping: when *options.interrupted becomes true, no new request is taken in, those that run get
 // drain_ms to end, and then the ranks end. While loading it stops at once.
 // Thread: the main one (cluster.h).

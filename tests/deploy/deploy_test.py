@@ -46,6 +46,15 @@ for path in [*deploy.glob("*.service"), *deploy.glob("kubernetes/*.yaml")]:
         for words in re.findall(rf"weft,? {command}\b(.*(?:\n +--.*)*)", text):
             for flag in re.findall(r"(--[a-z-]+)", words):
                 check(flag in known, f"{path.name}: {command} has no {flag}")
+# A pod that loads its model, or gets over a lost rank, is not killed for it; it gets no requests.
+probes = {}
+for path in deploy.glob("kubernetes/*.yaml"):
+    for kind, asked in re.findall(r"(\w+)Probe:\s+httpGet: \{path: ([^,}]+)", path.read_text()):
+        probes.setdefault(kind, set()).add(asked)
+        good = {"/live"} if kind in ("liveness", "startup") else {"/ready", "/health"}
+        check(asked in good, f"{path.name}: the {kind} probe asks {asked}, not {' or '.join(good)}")
+check({"liveness", "readiness"} <= set(probes), f"only {set(probes)} probes were found")
+
 if shutil.which("systemd-analyze"):
     for path in deploy.glob("*.service"):
         run = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)

@@ -1,5 +1,5 @@
-// The prefix cache beside a list of all texts that it was told: what it says to know is known, by
-// the page that holds it, and it is as much as there is.
+// The prefix cache beside a list of all texts that it was told: what it says to know is known to
+// that tenant and adapter, by the page that holds it, and it is as much as there is.
 #include "engine/batch/prefix_cache.h"
 
 #include <gtest/gtest.h>
@@ -22,8 +22,11 @@ int64_t Common(const Text& a, const Text& b) {
     return std::ranges::mismatch(a, b).in1 - a.begin();
 }
 
+constexpr PrefixSpace kSpaces[] = {{"a", 0}, {"a", 1}, {"b", 0}, {"", 0}};
+
 // A sequence as the scheduler would keep it: all pages from the beginning on.
 struct Reader {
+    PrefixSpace space;
     Text text;
     std::vector<int32_t> pages;
 };
@@ -36,16 +39,16 @@ class Model {
     void Turn() {
         Text text(1 + Below(18));
         for (int32_t& token : text) token = static_cast<int32_t>(Below(2));
-        Reader reader{text, {}};
+        Reader reader{kSpaces[Below(std::size(kSpaces))], text, {}};
         const auto size = static_cast<int64_t>(text.size());
         const int64_t most = size - 1;
-        cache_.Extend(0, text, 0, most, reader.pages);
+        cache_.Extend(reader.space, text, 0, most, reader.pages);
         const auto whole = static_cast<int64_t>(reader.pages.size());
-        const PrefixCache::Part part = cache_.FindPart(0, text, whole, most);
-        for (int64_t i = 0; i < whole; ++i) CheckPage(text, i, reader.pages[Index(i)], kPage);
-        if (part.tokens > 0) CheckPage(text, whole, part.page, part.tokens);
+        const PrefixCache::Part part = cache_.FindPart(reader.space, text, whole, most);
+        for (int64_t i = 0; i < whole; ++i) CheckPage(reader, i, reader.pages[Index(i)], kPage);
+        if (part.tokens > 0) CheckPage(reader, whole, part.page, part.tokens);
         if (exact_) {
-            EXPECT_EQ(whole * kPage + part.tokens, std::min(most, Longest(text)));
+            EXPECT_EQ(whole * kPage + part.tokens, std::min(most, Longest(reader)));
         }
         Write(reader, size);
     }
@@ -54,6 +57,7 @@ class Model {
     void Clear() {
         cache_.Clear();
         EXPECT_EQ(pool_.free(), pool_.size());
+        EXPECT_EQ(cache_.spaces(), 0u);
     }
 
   private:
@@ -61,15 +65,20 @@ class Model {
     static size_t Index(int64_t i) { return static_cast<size_t>(i); }
 
     // The first `count` tokens of page `index` of the text are in `page`, behind the right others.
-    void CheckPage(const Text& text, int64_t index, int32_t page, int64_t count) {
-        const Text& held = held_[page];
+    void CheckPage(const Reader& reader, int64_t index, int32_t page, int64_t count) {
+        EXPECT_EQ(held_[page].space, reader.space) << "another's page";
+        const Text &text = reader.text, &held = held_[page].text;
         const int64_t end = index * kPage + count;
         ASSERT_EQ((static_cast<int64_t>(held.size()) - 1) / kPage, index) << "another place";
         EXPECT_GE(Common(held, text), end) << "page " << page << " holds another text";
     }
-    int64_t Longest(const Text& text) const {
+    int64_t Longest(const Reader& reader) const {
         int64_t longest = 0;
-        for (const Text& told : told_) longest = std::max(longest, Common(told, text));
+        for (const Reader& told : told_) {
+            if (told.space == reader.space) {
+                longest = std::max(longest, Common(told.text, reader.text));
+            }
+        }
         return longest;
     }
     void Write(Reader& reader, int64_t size) {
@@ -80,24 +89,26 @@ class Model {
             reader.pages.push_back(page);
             const auto end = std::min<int64_t>(static_cast<int64_t>(reader.pages.size()) * kPage,
                                                size);
-            held_[page].assign(reader.text.begin(), reader.text.begin() + end);
+            held_[page] = {reader.space, Text(reader.text.begin(), reader.text.begin() + end), {}};
         }
         const int64_t whole = size / kPage;
-        cache_.Insert(0, reader.text, std::span(reader.pages).first(Index(whole)));
+        cache_.Insert(reader.space, reader.text, std::span(reader.pages).first(Index(whole)));
         if (whole * kPage < size) {
             // As its writer goes: first a part of the part.
-            cache_.InsertPart(0, First(reader.text, whole * kPage + 1), reader.pages.back());
-            cache_.InsertPart(0, reader.text, reader.pages.back());
+            cache_.InsertPart(reader.space, First(reader.text, whole * kPage + 1),
+                              reader.pages.back());
+            cache_.InsertPart(reader.space, reader.text, reader.pages.back());
         }
-        told_.push_back(reader.text);
+        told_.push_back(reader);
         for (const int32_t page : reader.pages) pool_.LetGo(page);
+        EXPECT_LE(cache_.spaces(), std::size(kSpaces));
     }
 
     std::mt19937 random_;
     PagePool pool_;
     PrefixCache cache_;
-    std::map<int32_t, Text> held_;  // the text up to the last slot of a page that is written
-    std::vector<Text> told_;
+    std::map<int32_t, Reader> held_;  // the text up to the last slot of a page that is written
+    std::vector<Reader> told_;
     bool exact_ = true;
 };
 
@@ -115,6 +126,26 @@ TEST(PrefixCache, WithFewPagesWhatItKnowsIsRight) {
         model.ExpectAll(false);
         for (int i = 0; i < 300 && !testing::Test::HasFailure(); ++i) model.Turn();
         model.Clear();
+    }
+}
+
+// Tenants come and go; what is kept of them goes with their last page.
+TEST(PrefixCache, ManyTenantsLeaveNothingBehind) {
+    PagePool pool(8);
+    PrefixCache cache(pool, kPage);
+    const Text text(kPage + 1, 7);
+    for (int i = 0; i < 1000; ++i) {
+        const std::string tenant = "tenant " + std::to_string(i);
+        std::vector<int32_t> pages;
+        cache.Extend({tenant, 0}, text, 0, kPage + 1, pages);
+        EXPECT_TRUE(pages.empty());
+        EXPECT_EQ(cache.FindPart({tenant, 0}, text, 0, kPage + 1).tokens, 0);
+        cache.Evict(2);
+        pages = {pool.Take(), pool.Take()};
+        cache.Insert({tenant, 0}, text, std::span(pages).first(1));
+        cache.InsertPart({tenant, 0}, text, pages[1]);
+        for (const int32_t page : pages) pool.LetGo(page);
+        EXPECT_LE(cache.spaces(), 8u);
     }
 }
 

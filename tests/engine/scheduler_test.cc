@@ -39,7 +39,7 @@ class Cache {
             ASSERT_NO_FATAL_FAILURE(CheckOutputs(step, rows, planned[i]));
             std::vector<int32_t> tokens = s.tokens;
             tokens.insert(tokens.end(), s.draft.begin(), s.draft.end());
-            uint64_t text = 0;
+            uint64_t text = std::hash<std::string>()(s.tenant);  // never another tenant's page
             for (int64_t at = 0; at < rows.position + rows.row_count; ++at) {
                 text = Mix(text, tokens[static_cast<size_t>(at)]);
                 const auto page = static_cast<size_t>(at / kPage);

@@ -290,6 +290,72 @@ TEST_F(Http, OnlyByItsOwnNames) {
     EXPECT_EQ(status("any.example"), 200);
 }
 
+// A form, or a fetch that needs no preflight, reaches any server that the browser can reach.
+TEST_F(Http, PagesOfOtherOriginsDriveNothing) {
+    Start({.allow_origins = {"https://chat.example"}});
+    const std::string host = "127.0.0.1:" + std::to_string(server_->port());
+    const auto post = [&](const std::string& headers, const char* method = "POST") {
+        return Ask(std::string(method) + " /echo HTTP/1.1\r\nHost: " + host + "\r\n" + headers +
+                   "Content-Length: 2\r\n\r\n{}");
+    };
+    const std::string text = "Content-Type: text/plain\r\n";
+    const std::string json = "Content-Type: application/json; charset=utf-8\r\n";
+    for (const std::string origin :
+         {"null", "https://evil.example", "http://127.0.0.1:1", "http://localhost", "file://",
+          "http://127.0.0.1", "https://chat.example.evil.example", "HTTPS://CHAT.EXAMPLE",
+          "chrome-extension://abc", "https://chat.example, null", ""}) {
+        for (const std::string& type : {text, json, std::string()}) {
+            const RawAnswer answer = post("Origin: " + origin + "\r\n" + type);
+            EXPECT_EQ(answer.status, 403) << origin << " " << type;
+            EXPECT_NE(answer.body.find("--allow-origin"), std::string::npos) << answer.body;
+            EXPECT_NE(answer.body.find("origin_not_allowed"), std::string::npos) << answer.body;
+            EXPECT_FALSE(answer.Has("Access-Control-Allow-Origin")) << origin;
+        }
+    }
+    for (const char* method : {"PUT", "DELETE", "PATCH", "MADE-UP"}) {
+        EXPECT_EQ(post("Origin: https://evil.example\r\n", method).status, 403) << method;
+    }
+    const std::string own = "Origin: http://" + host + "\r\n";
+    EXPECT_EQ(post(own + json).status, 200);
+    EXPECT_EQ(post(own + "Origin: null\r\n" + json).status, 403) << "each of them counts";
+    EXPECT_EQ(post("Origin: https://chat.example\r\n" + json).status, 200);
+    // What is no page's goes by no such rule.
+    for (const std::string& type : {text, json, std::string()}) {
+        EXPECT_EQ(post(type).status, 200) << type;
+    }
+    EXPECT_EQ(post("Sec-Fetch-Site: none\r\n" + text).status, 200);
+    // Pages send JSON as JSON.
+    for (const std::string& type :
+         {text, std::string("Content-Type: application/jsonp\r\n"), std::string()}) {
+        EXPECT_EQ(post(own + type).status, 415) << type;
+        EXPECT_EQ(post("Sec-Fetch-Site: cross-site\r\n" + type).status, 415) << type;
+        EXPECT_EQ(post("Origin: https://chat.example\r\n" + type).status, 415) << type;
+    }
+    // Reading is what it was: answered, and kept from the page's script by the browser.
+    EXPECT_EQ(Ask(Get("/echo", "Origin: https://evil.example\r\n")).status, 200);
+}
+
+TEST_F(Http, PagesBehindAProxyAreTheServersOwn) {
+    Start();
+    const auto post = [&](const std::string& headers) {
+        return Ask("POST /echo HTTP/1.1\r\n" + headers +
+                   "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+            .status;
+    };
+    const std::string page = "Origin: https://chat.example\r\n";
+    EXPECT_EQ(post("Host: chat.example\r\n" + page), 200);
+    EXPECT_EQ(post("Host: Chat.Example:443\r\n" + page), 200);
+    EXPECT_EQ(post("Host: chat.example:8443\r\n" + page), 403) << "another port";
+    // The proxy asks by another name.
+    EXPECT_EQ(post("Host: upstream:8080\r\n" + page), 403);
+    EXPECT_EQ(post("Host: upstream:8080\r\nX-Forwarded-Host: chat.example\r\n" + page), 200);
+    EXPECT_EQ(post("Host: upstream:8080\r\nSec-Fetch-Site: same-origin\r\n" + page), 200);
+    EXPECT_EQ(post("Host: upstream:8080\r\nSec-Fetch-Site: same-origin\r\nOrigin: null\r\n"), 403);
+    Start({.allow_origins = {"*"}});
+    EXPECT_EQ(post("Host: x\r\n" + page), 200);
+    EXPECT_EQ(post("Host: x\r\nOrigin: null\r\n"), 200) << "all means files, too";
+}
+
 TEST_F(Http, DrainsOpenExchangesAndRefusesNewOnes) {
     Start({.drain_paths = {"/echo"}, .retry_after_s = 7});
     RawClient streaming = Connect(), idle = Connect();

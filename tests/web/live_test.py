@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import unittest
+import urllib.error
 import urllib.request
 
 import chromium
@@ -134,6 +135,38 @@ class Live(unittest.TestCase):
             page.wait("document.querySelector('.panel.events')?.innerText.includes('Recovery')")
             ranks = server.get("api/status").get("ranks", [])
             page.wait(f"document.querySelectorAll('.tile').length === {len(ranks)}")
+            self.assertEqual(page.troubles, [])
+            page.close()
+
+    def test_a_lost_rank_is_shown_lost_until_it_is_back(self):
+        tile = "document.querySelector('.tile.lost')"
+        with Serving(SMALL, "--local", "2", "--tp", "2") as server:
+            page = self.browser.page(server.url + "#dashboard")
+            page.wait("document.querySelectorAll('.tile').length === 2", START_S)
+            self.assertFalse(page.eval(tile + " !== null"))
+            first = server.children()
+            os.kill(first[0], signal.SIGKILL)
+            # The process in its place is held up, so that there is time to look.
+            deadline = time.monotonic() + START_S
+            while not (new := [pid for pid in server.children() if pid not in first]):
+                self.assertLess(time.monotonic(), deadline, "no rank was started again")
+                time.sleep(0.002)
+            os.kill(new[0], signal.SIGSTOP)
+            page.wait(tile + " !== null")
+            self.assertRegex(page.text(".tile.lost"), r"(?s)Rank 1.*lost")
+            self.assertEqual(len(page.texts(".tile")), 2)
+            self.assertIn("recovering", page.text(".panel.head"))
+            self.assertTrue(page.shown(".trouble"))
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                server.get("health")
+            self.assertEqual(refused.exception.code, 503)
+            self.assertEqual(server.get("live"), {"status": "alive"})
+            for pid in server.children():
+                os.kill(pid, signal.SIGCONT)
+            page.wait(f"{tile} === null && document.querySelectorAll('.tile').length === 2",
+                      START_S)
+            page.wait("document.querySelector('.panel.head').innerText.includes('serving')")
+            self.assertEqual(server.get("health"), {"status": "ok"})
             self.assertEqual(page.troubles, [])
             page.close()
 

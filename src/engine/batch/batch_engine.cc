@@ -126,6 +126,7 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
     job.max_outputs = batch.max_seqs + draft_rows;
     WEFT_ASSIGN(engine->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
     cluster::Cluster& cluster = *engine->cluster_;
+    cluster.OnLoss([engine = engine.get()](const auto& ranks) { engine->NoteLost(ranks); });
     engine->job_ = std::move(job);
     const auto fail = [&](Error error) {
         engine->finished_ = true;
@@ -152,7 +153,10 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
     return engine;
 }
 
-BatchEngine::BatchEngine(const BatchOptions& options) : options_(options), drafts_(options.draft) {}
+BatchEngine::BatchEngine(const BatchOptions& options)
+    : options_(options),
+      drafts_(options.draft),
+      restarts_(options.max_restarts, options.restart_window_ms) {}
 
 BatchEngine::~BatchEngine() {
     if (rank_ != nullptr && !finished_) [[maybe_unused]]
@@ -213,6 +217,7 @@ Result<int64_t> BatchEngine::Submit(BatchRequest request, std::shared_ptr<Listen
     sequence.priority = active->request.priority;
     sequence.weight = active->request.weight;
     sequence.adapter = active->request.adapter;
+    sequence.tenant = active->request.tenant;
     const auto pooling = active->request.pooling;
     // Of a page from the cache no hidden states are known.
     sequence.cached = active->request.cached && pooling.value_or(Pooling::kLast) == Pooling::kLast;
@@ -673,12 +678,16 @@ std::string BatchEngine::LimitReached() {
                            "gives up",
                            losses_);
     }
-    const auto before = static_cast<int64_t>(working_.recoveries.size());
-    if (before < options_.max_restarts) return "";
-    return fmt::format(". The server has got over {} losses, which is the most that it may "
-                       "(--max-restarts {}); start it again, with a higher limit if these are to "
-                       "be lived with",
-                       before, options_.max_restarts);
+    if (restarts_.Allows(NowNs())) return "";
+    const int64_t window_ms = options_.restart_window_ms;
+    const std::string window = window_ms > 0 ? fmt::format(" within the last {:.6g} s",
+                                                           static_cast<double>(window_ms) / 1e3)
+                                             : "";
+    return fmt::format(
+        ". The server has got over {} losses{}, which is the most that it may "
+        "(--max-restarts {}, --restart-window-ms {}); start it again, with a higher "
+        "limit if these are to be lived with",
+        restarts_.Recent(NowNs()), window, options_.max_restarts, window_ms);
 }
 
 Status BatchEngine::StartAgain(Error error) {
@@ -699,8 +708,29 @@ Status BatchEngine::StartAgain(Error error) {
     return {};
 }
 
+// One loss, or more than one, was got over just now.
 void BatchEngine::NoteRecoveries() {
-    working_.recovered_s.resize(working_.recoveries.size(), std::time(nullptr));
+    auto& recoveries = working_.recoveries;
+    auto& times_s = working_.recovered_s;
+    while (times_s.size() < recoveries.size()) {
+        times_s.push_back(std::time(nullptr));
+        restarts_.Add(NowNs());
+        ++working_.recovered;
+    }
+    while (recoveries.size() > BatchStats::kMostRecoveries) {
+        recoveries.erase(recoveries.begin());
+        times_s.erase(times_s.begin());
+    }
+}
+
+// Who looks meanwhile sees which ranks are gone. The next Publish of everything forgets it.
+void BatchEngine::NoteLost(const std::vector<int>& ranks) {
+    const std::lock_guard lock(mutex_);
+    for (const int rank : ranks) {
+        if (std::ranges::find(published_.lost, rank) == published_.lost.end()) {
+            published_.lost.push_back(rank);
+        }
+    }
 }
 
 // The end: whoever waits gets the reason.

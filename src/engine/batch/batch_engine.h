@@ -35,6 +35,7 @@
 #include "cluster/cluster.h"
 #include "engine/batch/mask_budget.h"
 #include "engine/batch/pooling.h"
+#include "engine/batch/restart_budget.h"
 #include "engine/batch/scheduler.h"
 #include "engine/batch/step_drafts.h"
 #include "engine/job.h"
@@ -49,7 +50,8 @@ namespace weft::engine {
 struct BatchOptions {
     int64_t max_seqs = 32;
     bool prefix_cache = true;
-    int64_t max_restarts = 10;  // losses that are got over, over the whole life
+    int64_t max_restarts = 10;              // losses that are got over within any restart_window_ms
+    int64_t restart_window_ms = 3'600'000;  // 0: the whole life
     DraftOptions draft{};       // look-ups only
 };
 
@@ -64,6 +66,7 @@ struct BatchRequest {
     int priority = 0;
     double weight = 1;
     bool cached = true;
+    std::string tenant{};       // who shares a prefix cache: never with another's texts
     int32_t adapter = 0;        // of the job's, from 1; 0: the model alone
     bool show_special = false;  // special tokens are text, too
     // What the answer must look like; it ends where nothing more may follow. With `constrain_after`
@@ -71,7 +74,7 @@ struct BatchRequest {
     std::optional<formats::Matcher> matcher{};
     std::string constrain_after{};
     // An embedding of the prompt in place of an answer: only `prompt`, `adapter`, `key`,
-    // `priority`, `weight` and `cached` count.
+    // `priority`, `weight`, `tenant` and `cached` count.
     std::optional<Pooling> pooling{};
     // Part of something that was begun before Drain: it may still come.
     bool goes_on = false;
@@ -129,16 +132,20 @@ struct BatchCounters {
 };
 
 struct BatchStats : BatchCounters {
-    std::vector<Recovery> recoveries{};
+    std::vector<Recovery> recoveries{};  // the last ones, up to kMostRecoveries
     std::vector<int64_t> recovered_s{};  // when each was over, Unix time
+    int64_t recovered = 0;               // all of them
     std::string loss{};                  // while it recovers: what was lost, and since when
     int64_t lost_s = 0;
+    std::vector<int> lost{};  // while it recovers: the ranks, by the numbers of `ranks`
     std::string error{};  // why it is over
     int64_t max_seqs = 0;
     model::Layout layout{};
     std::string transport{};          // "none" of a single rank
     std::vector<RankReport> ranks{};  // as of late, where WantReports was called
     std::vector<double> power_w{};    // of each rank's host; -1: not known
+
+    static constexpr size_t kMostRecoveries = 1000;
 };
 
 class BatchEngine {
@@ -219,6 +226,7 @@ class BatchEngine {
     Status Pool(const Flight& flight);
     void NoteEndOfStep(int64_t begin_ns);
     void NoteRecoveries();
+    void NoteLost(const std::vector<int>& ranks);
     void EndWell(Active& active, const std::string& finish);
     void SayRows(Active& active, const Flight::Row& row, std::span<const float> logits);
     void Say(Active& active, std::span<const float> logits);
@@ -260,6 +268,7 @@ class BatchEngine {
     BatchStats working_;    // the loop's own
     bool reported_ = true;  // more of it than the counters has changed
     int losses_ = 0;        // since the last token
+    RestartBudget restarts_;
     bool finished_ = false;
     int64_t surveyed_ns_ = 0;
     std::atomic<int64_t> wanted_ns_{0};

@@ -33,7 +33,8 @@ struct PrefixCache::Node {
     int32_t page = -1;
     int64_t used = 0;
     Children children;
-    Children::iterator self;  // among the parent's
+    Children::iterator self;     // among the parent's
+    Roots::iterator self_space;  // of a root
 };
 
 PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens)
@@ -53,16 +54,21 @@ PrefixCache::Node* PrefixCache::Find(Node* parent, std::span<const int32_t> bloc
     return it == parent->children.end() ? nullptr : it->second.get();
 }
 
-PrefixCache::Node* PrefixCache::Root(int32_t adapter) {
-    std::unique_ptr<Node>& root = roots_[adapter];
-    if (root == nullptr) root = std::make_unique<Node>();
-    return root.get();
+PrefixCache::Node* PrefixCache::Root(const PrefixSpace& space) {
+    auto it = roots_.find(space);
+    if (it == roots_.end()) {
+        const OwnSpace own{std::string(space.tenant), space.adapter};
+        it = roots_.emplace(own, std::make_unique<Node>()).first;
+        it->second->self_space = it;
+    }
+    return it->second.get();
 }
 
 // The node of the first `count` pages; null where not all of them are known.
-PrefixCache::Node* PrefixCache::Walk(int32_t adapter, std::span<const int32_t> tokens,
+PrefixCache::Node* PrefixCache::Walk(const PrefixSpace& space, std::span<const int32_t> tokens,
                                      int64_t count) {
-    Node* node = Root(adapter);
+    const auto root = roots_.find(space);
+    Node* node = root == roots_.end() ? nullptr : root->second.get();
     for (int64_t i = 0; i < count && node != nullptr; ++i) node = Find(node, Block(tokens, i));
     return node;
 }
@@ -74,10 +80,10 @@ void PrefixCache::Touch(Node* node) {
     if (leaf) leaves_.insert({node->used, node});
 }
 
-void PrefixCache::Extend(int32_t adapter, std::span<const int32_t> tokens, int64_t had,
+void PrefixCache::Extend(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t had,
                          int64_t most, std::vector<int32_t>& pages) {
     const int64_t last = std::min(most, static_cast<int64_t>(tokens.size())) / page_tokens_;
-    Node* node = had < last ? Walk(adapter, tokens, had) : nullptr;
+    Node* node = had < last ? Walk(space, tokens, had) : nullptr;
     for (int64_t i = had; i < last && node != nullptr; ++i) {
         node = Find(node, Block(tokens, i));
         if (node == nullptr) return;
@@ -87,12 +93,12 @@ void PrefixCache::Extend(int32_t adapter, std::span<const int32_t> tokens, int64
     }
 }
 
-PrefixCache::Part PrefixCache::FindPart(int32_t adapter, std::span<const int32_t> tokens,
+PrefixCache::Part PrefixCache::FindPart(const PrefixSpace& space, std::span<const int32_t> tokens,
                                         int64_t had, int64_t most) {
     const int64_t begin = had * page_tokens_;
     const int64_t end = std::min({most, static_cast<int64_t>(tokens.size()), begin + page_tokens_});
     if (begin >= end) return {};
-    Node* parent = Walk(adapter, tokens, had);
+    Node* parent = Walk(space, tokens, had);
     if (parent == nullptr) return {};
     const auto rest = tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
     Part best;
@@ -133,9 +139,10 @@ PrefixCache::Node* PrefixCache::Make(Node* parent, std::span<const int32_t> bloc
     return node;
 }
 
-void PrefixCache::Insert(int32_t adapter, std::span<const int32_t> tokens,
+void PrefixCache::Insert(const PrefixSpace& space, std::span<const int32_t> tokens,
                          std::span<int32_t> pages) {
-    Node* node = Root(adapter);
+    if (pages.empty()) return;
+    Node* node = Root(space);
     for (size_t i = 0; i < pages.size(); ++i) {
         const auto block = Block(tokens, static_cast<int64_t>(i));
         Node* next = Find(node, block);
@@ -150,12 +157,14 @@ void PrefixCache::Insert(int32_t adapter, std::span<const int32_t> tokens,
     }
 }
 
-void PrefixCache::InsertPart(int32_t adapter, std::span<const int32_t> tokens, int32_t page) {
+void PrefixCache::InsertPart(const PrefixSpace& space, std::span<const int32_t> tokens,
+                             int32_t page) {
     const auto size = static_cast<int64_t>(tokens.size());
     const int64_t whole = size / page_tokens_;
-    Node* parent = Walk(adapter, tokens, whole);
     const auto rest = tokens.subspan(static_cast<size_t>(whole * page_tokens_));
-    if (parent == nullptr || rest.empty()) return;
+    if (rest.empty()) return;
+    Node* parent = whole == 0 ? Root(space) : Walk(space, tokens, whole);
+    if (parent == nullptr) return;
     const auto after = parent->children.lower_bound(rest);
     if (after != parent->children.end() && BeginsWith(after->first, rest)) return;
     Make(parent, rest, page);
@@ -172,6 +181,13 @@ void PrefixCache::Remove(Node* leaf) {
     if (is_leaf) leaves_.insert({parent->used, parent});
 }
 
+// The last page of a space takes the space with it.
+void PrefixCache::GiveUp(Node* leaf) {
+    Node* parent = leaf->parent;
+    Remove(leaf);
+    if (parent->parent == nullptr && parent->children.empty()) roots_.erase(parent->self_space);
+}
+
 void PrefixCache::Evict(int64_t wanted) {
     auto it = leaves_.begin();
     while (pool_.free() < wanted && pool_.idle() > 0 && it != leaves_.end()) {
@@ -180,15 +196,15 @@ void PrefixCache::Evict(int64_t wanted) {
             ++it;
             continue;
         }
-        Remove(leaf);
+        GiveUp(leaf);
         it = leaves_.begin();
     }
 }
 
 void PrefixCache::Clear() {
     // Leaf by leaf: a tree as deep as a long context must not be taken apart by recursion.
-    while (!leaves_.empty()) Remove(leaves_.begin()->second);
-    WEFT_CHECK(pages_ == 0);
+    while (!leaves_.empty()) GiveUp(leaves_.begin()->second);
+    WEFT_CHECK(pages_ == 0 && roots_.empty());
 }
 
 }  // namespace weft::engine

@@ -130,9 +130,9 @@ void Scheduler::FindPrefix(Sequence& s) {
     const int64_t most = static_cast<int64_t>(s.tokens.size()) - 1;
     const int64_t had = s.computed / options_.page_tokens;
     found_.clear();
-    cache_.Extend(s.adapter, s.tokens, had, most, found_);
+    cache_.Extend(s.space(), s.tokens, had, most, found_);
     const int64_t whole = had + static_cast<int64_t>(found_.size());
-    const PrefixCache::Part part = cache_.FindPart(s.adapter, s.tokens, whole, most);
+    const PrefixCache::Part part = cache_.FindPart(s.space(), s.tokens, whole, most);
     const int64_t known = whole * options_.page_tokens + part.tokens;
     if (known <= s.computed) return;  // and nothing whole was found
     while (static_cast<int64_t>(s.pages.size()) > had) {
@@ -159,7 +159,7 @@ void Scheduler::KeepTail(const Sequence& s) {
     const int64_t whole = s.computed / options_.page_tokens;
     if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0) return;
     if (s.computed == whole * options_.page_tokens) return;
-    cache_.InsertPart(s.adapter, std::span(s.tokens).first(static_cast<size_t>(s.computed)),
+    cache_.InsertPart(s.space(), std::span(s.tokens).first(static_cast<size_t>(s.computed)),
                       s.pages[static_cast<size_t>(whole)]);
 }
 
@@ -316,7 +316,7 @@ void Scheduler::Advance(Sequence& s, int64_t rows) {
     s.computed += rows;
     const int64_t after = s.computed / options_.page_tokens;
     if (after == before || !options_.prefix_cache || !s.cached) return;
-    cache_.Insert(s.adapter, s.tokens, std::span(s.pages).first(static_cast<size_t>(after)));
+    cache_.Insert(s.space(), s.tokens, std::span(s.pages).first(static_cast<size_t>(after)));
 }
 
 void Scheduler::Commit(std::span<const PlannedRows> planned) {

@@ -53,6 +53,7 @@ struct Sequence {
     bool cached = true;           // may take pages from the prefix cache, and leaves its own there
     std::vector<int32_t> draft{};  // guesses of what follows `tokens`
     int32_t adapter = 0;          // of the job's, from 1; 0: none
+    std::string tenant{};         // whose texts in the prefix cache it may meet
 
     // The scheduler's own.
     int64_t computed = 0;    // tokens with KV rows; those that `copy` brings are among them
@@ -66,6 +67,7 @@ struct Sequence {
     // The page of others, held until then, with a copy of which this one's last page begins.
     PrefixCache::Part copy{};
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
+    PrefixSpace space() const { return {tenant, adapter}; }
 };
 
 // What a step has of a sequence.

@@ -5,8 +5,8 @@
 //   Llama 3  <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|> ...
 //
 // Encode is the way to tokens: only what the template itself wrote can become a special token. A
-// "<|im_end|>" inside a message stays text, so that no message can forge a turn. (Tokens that a
-// vocabulary calls user-defined are found in any text: they are words, not markers.)
+// "<|im_end|>" inside a message stays text, so that no message can forge a turn. (User-defined
+// tokens are found in any text: they are words, or, where they begin or end turns, control tokens.)
 //
 // Errors: those of ChatTemplate, and kUnsupported where a model has neither.
 // Thread: a Chat never changes.

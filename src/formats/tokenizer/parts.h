@@ -24,7 +24,9 @@ struct TokenizerParts {
 // unknown.
 std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary, bool all);
 
-// Gives the type control to tokens that end a generation whatever a file calls them.
-void TypeEndTokens(TokenizerData& data);
+// Gives the type control to tokens that begin or end a text or a turn (by the ids of `data`, and by
+// names that are known), whatever a file calls them: else a "</s>" in a user's text would be one.
+// normal_ones: also where it calls them normal, not only user-defined.
+void TypeMarkers(TokenizerData& data, bool normal_ones);
 
 }  // namespace weft::formats

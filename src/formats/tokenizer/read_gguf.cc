@@ -152,7 +152,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Make(TokenizerData data) {
                          "(SentencePiece Unigram)",
                          data.model.substr(0, 80));
     }
-    TypeEndTokens(data);
+    TypeMarkers(data, true);
     TokenizerParts parts;
     WEFT_ASSIGN(parts.vocabulary, Vocabulary::Make(std::move(data)));
     WEFT_ASSIGN(parts.model, MakeModel(*parts.vocabulary));

@@ -215,7 +215,7 @@ void PlaceAdded(const Reading& reading, PipelineParts& pipeline, TokenizerParts&
     for (const AddedToken& token : reading.added) {
         SpecialScanner::Entry entry{vocabulary.Text(token.id), token.id, token.takes_left,
                                     token.takes_right, token.single_word};
-        if (token.special) {
+        if (token.special || vocabulary.Type(token.id) == TokenType::kControl) {
             parts.on_request.push_back(entry);
         } else if (!token.normalized) {
             parts.always.push_back(entry);
@@ -236,6 +236,7 @@ Result<std::unique_ptr<Tokenizer>> Build(const json& root, Fields& model, Readin
         return found == root.end() ? null : *found;
     };
     WEFT_TRY(SetFrame(part("post_processor"), hints, reading.data));
+    TypeMarkers(reading.data, false);
     TokenizerParts parts;
     WEFT_ASSIGN(parts.vocabulary, Vocabulary::Make(std::move(reading.data)));
     for (const int32_t id : reading.outside) parts.vocabulary->SetOutside(id);

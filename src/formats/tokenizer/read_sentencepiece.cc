@@ -231,6 +231,7 @@ Result<std::unique_ptr<Tokenizer>> ReadSentencePiece(std::string_view bytes,
     for (const int32_t id : hints.ends) {
         if (static_cast<size_t>(id) < model.data.tokens.size()) model.data.ends.push_back(id);
     }
+    TypeMarkers(model.data, false);
     TokenizerParts parts;
     WEFT_ASSIGN(parts.vocabulary, Vocabulary::Make(std::move(model.data)));
     const Vocabulary& vocabulary = *parts.vocabulary;

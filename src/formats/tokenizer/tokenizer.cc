@@ -44,6 +44,71 @@ bool IsEndText(std::string_view text, bool control) {
     return std::find(std::begin(kEndTexts), end, text) != end;
 }
 
+// What begins a text or a turn, or names who speaks in it. The first kSureTurnTexts are control
+// tokens even where a file calls them normal; the others, where it calls them user-defined.
+constexpr size_t kSureTurnTexts = 14;
+constexpr std::string_view kTurnTexts[] = {
+    "<|begin_of_text|>",
+    "<|startoftext|>",
+    "<|im_start|>",
+    "<|im_user|>",
+    "<|im_assistant|>",
+    "<|im_system|>",
+    "<|im_middle|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<start_of_turn>",
+    "<|START_OF_TURN_TOKEN|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|start_of_role|>",
+    "<|end_of_role|>",
+    "<|header_start|>",
+    "<|header_end|>",
+    "<|eot|>",
+    "<|start|>",
+    "<|message|>",
+    "<|channel|>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|observation|>",
+    "<|turn>",
+    "<s>",
+    "<bos>",
+    "[BOS]",
+    "[INST]",
+    "[/INST]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "]~b]",
+    "]~!b[",
+    // DeepSeek's wide bars and SPM spaces.
+    "<\xEF\xBD\x9C"
+    "begin\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "<\xEF\xBD\x9CUser\xEF\xBD\x9C>",
+    "<\xEF\xBD\x9C"
+    "Assistant\xEF\xBD\x9C>",
+};
+
+bool IsTurnText(std::string_view text, bool user_defined) {
+    const auto* end = user_defined ? std::end(kTurnTexts) : std::begin(kTurnTexts) + kSureTurnTexts;
+    return std::find(std::begin(kTurnTexts), end, text) != end;
+}
+
+// As markers are written, and not words: an end token may be a plain line end.
+bool LooksLikeMarker(std::string_view text) {
+    return text.size() >= 3 && std::string_view("<[]").find(text[0]) != text.npos &&
+           text.find_first_of(" \t\r\n") == text.npos;
+}
+
+bool IsMarker(const TokenizerData& data, int32_t id, bool user_defined) {
+    const std::string& text = data.tokens[static_cast<size_t>(id)];
+    if (IsEndText(text, user_defined) || IsTurnText(text, user_defined)) return true;
+    const bool named = id == data.bos || id == data.eos || id == data.eot || id == data.eom ||
+                       std::find(data.ends.begin(), data.ends.end(), id) != data.ends.end();
+    return named && LooksLikeMarker(text);
+}
+
 std::string MakePiece(const Vocabulary& vocabulary, const TokenModel& model, bool user_by_model,
                       int32_t id) {
     const std::string& text = vocabulary.Text(id);
@@ -107,10 +172,12 @@ class SpecialWalk {
 
 }  // namespace
 
-void TypeEndTokens(TokenizerData& data) {
+void TypeMarkers(TokenizerData& data, bool normal_ones) {
     for (size_t id = 0; id < data.tokens.size() && id < data.types.size(); ++id) {
+        const bool user_defined = data.types[id] == static_cast<int32_t>(TokenType::kUserDefined);
         const bool normal = data.types[id] == static_cast<int32_t>(TokenType::kNormal);
-        if (normal && IsEndText(data.tokens[id], false)) {
+        if (!user_defined && !(normal && normal_ones)) continue;
+        if (IsMarker(data, static_cast<int32_t>(id), user_defined)) {
             data.types[id] = static_cast<int32_t>(TokenType::kControl);
         }
     }

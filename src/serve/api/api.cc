@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <string_view>
 
 #include "base/deadline.h"
@@ -14,6 +13,7 @@
 #include "serve/api/gate.h"
 #include "serve/api/messages.h"
 #include "serve/api/responses.h"
+#include "serve/api/status.h"
 #include "serve/page.h"
 
 namespace weft::serve {
@@ -57,126 +57,7 @@ Json ModelsJson(const Served& served) {
     return {{"object", "list"}, {"data", std::move(models)}};
 }
 
-const char* StateName(engine::BatchState state) {
-    switch (state) {
-        case engine::BatchState::kServing: return "serving";
-        case engine::BatchState::kRecovering: return "recovering";
-        case engine::BatchState::kDraining: return "draining";
-        case engine::BatchState::kOver: return "over";
-    }
-    return "?";
-}
-
-Json RankJson(const engine::RankReport& r, double power_w) {
-    return {{"rank", r.rank},
-            {"host", r.host},
-            {"stage", r.stage},
-            {"tensor_rank", r.tensor_rank},
-            {"share", r.share},
-            {"rss_bytes", r.rss_bytes},
-            {"weight_bytes", r.weight_bytes},
-            {"kv_bytes", r.kv_bytes},
-            {"load_s", r.load_s},
-            {"step_s", r.step_s},
-            {"wait_s", r.wait_s},
-            {"power_w", power_w < 0 ? Json(nullptr) : Json(power_w)},
-            {"state", "up"}};
-}
-
-// Costs of all-reduces, from evenly spaced quantiles: how many of them are above the bound before
-// and not above this one; the last count has no bound.
-Json SyncJson(const engine::BatchStats& stats) {
-    static constexpr double kBoundsUs[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4};
-    std::vector<int64_t> counts(std::size(kBoundsUs) + 1);
-    for (const engine::RankReport& r : stats.ranks) {
-        for (const float us : r.all_reduce_us) {
-            const auto* bound = std::lower_bound(std::begin(kBoundsUs), std::end(kBoundsUs),
-                                                 static_cast<double>(us));
-            ++counts[static_cast<size_t>(bound - std::begin(kBoundsUs))];
-        }
-    }
-    return {{"bounds", kBoundsUs}, {"counts", counts}};
-}
-
-Json RanksJson(const engine::BatchStats& stats) {
-    Json ranks = Json::array();
-    for (size_t i = 0; i < stats.ranks.size(); ++i) {
-        ranks.push_back(RankJson(stats.ranks[i], stats.power_w[i]));
-    }
-    return ranks;
-}
-
-// What is missing now.
-Json LossJson(const engine::BatchStats& stats) {
-    if (stats.state != engine::BatchState::kRecovering) return nullptr;
-    return {{"time_s", stats.lost_s}, {"text", stats.loss}};
-}
-
-Json ErrorsJson(const RequestLog* log) {
-    Json errors = Json::array();
-    if (log == nullptr) return errors;
-    for (const RequestError& e : log->errors()) {
-        errors.push_back({{"time_s", e.unix_s},
-                          {"id", e.id},
-                          {"method", e.method},
-                          {"path", e.path},
-                          {"status", e.status},
-                          {"text", e.text}});
-    }
-    return errors;
-}
-
 }  // namespace
-
-Json StatusJson(const Served& served, const RequestLog* log) {
-    served.engine->WantReports();
-    const engine::BatchStats stats = served.engine->stats();
-    const engine::ScheduleStats& s = stats.schedule;
-    Json recoveries = Json::array();
-    for (size_t i = 0; i < stats.recoveries.size(); ++i) {
-        const engine::Recovery& r = stats.recoveries[i];
-        recoveries.push_back({{"epoch", r.epoch},
-                              {"lost_ranks", r.lost},
-                              {"back_s", stats.recovered_s[i]},
-                              {"ranks", r.ranks},
-                              {"seconds", r.seconds},
-                              {"text", r.text}});
-    }
-    return {
-        {"version", WEFT_VERSION},
-        {"model", served.name},
-        {"adapters", served.adapters},
-        {"context", served.engine->context()},
-        {"state", StateName(stats.state)},
-        {"error", stats.error},
-        {"uptime_s", std::time(nullptr) - served.created_s},
-        {"layout", {{"tp", stats.layout.tp}, {"pp", stats.layout.pp}, {"ep", stats.layout.ep}}},
-        {"transport", stats.transport},
-        {"max_seqs", stats.max_seqs},
-        {"ranks", RanksJson(stats)},
-        {"sync_us", SyncJson(stats)},
-        {"running", s.running},
-        {"waiting", s.waiting},
-        {"kv_pages", {{"all", s.pages}, {"free", s.free_pages}, {"idle", s.idle_pages}}},
-        {"prefix_cache", {{"asked_tokens", s.cache_asked}, {"hit_tokens", s.cache_hit}}},
-        {"preemptions", s.preemptions},
-        {"requests",
-         {{"ended", stats.ended}, {"failed", stats.failed}, {"cancelled", stats.cancelled}}},
-        {"tokens", {{"prompt", stats.prompt_tokens}, {"said", stats.said_tokens}}},
-        {"steps", {{"count", stats.steps}, {"rows", stats.step_rows}}},
-        {"speculation",
-         {{"drafts", stats.drafts.drafts},
-          {"drafted", stats.drafts.drafted},
-          {"accepted", stats.drafts.accepted}}},
-        {"seconds",
-         {{"steps", stats.step_s},
-          {"plans", stats.plan_s},
-          {"saying", stats.say_s},
-          {"sampling", stats.sample_s}}},
-        {"loss", LossJson(stats)},
-        {"recoveries", std::move(recoveries)},
-        {"errors", ErrorsJson(log)}};
-}
 
 Api::Api(const Served& served, ApiOptions options) : served_(served), options_(std::move(options)) {
     for (size_t i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { Work(); });
@@ -212,18 +93,22 @@ void Api::Work() {
 }
 
 void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
-    const int64_t waiting = served_.engine->counters().schedule.waiting;
+    int64_t waiting = served_.engine->counters().schedule.waiting;
     {
         const std::lock_guard lock(mutex_);
-        if (waiting + static_cast<int64_t>(queue_.size()) < options_.max_waiting) {
+        waiting += static_cast<int64_t>(queue_.size());  // those that are not read yet
+        if (waiting < options_.max_waiting) {
             queue_.push_back({exchange->request().id, std::move(work)});
             wake_.notify_one();
             return;
         }
     }
     SendError(*exchange,
-              {429, fmt::format("{} requests are waiting already. Try again later.", waiting), "",
-               "server_overloaded"});
+              {429,
+               fmt::format("{} requests are waiting already, and at most {} may (--max-waiting). "
+                           "Try again later.",
+                           waiting, options_.max_waiting),
+               "", "server_overloaded"});
 }
 
 // For what is part of a request that was taken in; so there is a bound for these, too.
@@ -247,8 +132,10 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
 bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
     const std::string& path = exchange->request().path;
     constexpr std::string_view kModels = "/v1/models/";
-    if (path == "/health" || path == "/healthz") {
-        exchange->Send(200, kJsonHeaders, R"({"status":"ok"})");
+    if (path == kLivePath) {
+        exchange->Send(200, kJsonHeaders, R"({"status":"alive"})");
+    } else if (path == "/health" || path == "/healthz") {
+        Health(*exchange);
     } else if (path == "/ready") {
         Ready(exchange);
     } else if (path == "/v1/models") {
@@ -267,7 +154,7 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
         exchange->Send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
                        options_.metrics->Text(served_.engine->stats()));
     } else if (path == "/api/status") {
-        exchange->Send(200, kJsonHeaders, Dump(StatusJson(served_, options_.log)));
+        exchange->Send(200, kJsonHeaders, Dump(StatusJson(served_, ErrorsFor(*exchange))));
     } else {
         return false;
     }
@@ -355,9 +242,7 @@ void Api::Refuse(Exchange& exchange, const ApiError& error, Headers headers) {
 // Whether a request has a key, where one is needed. Probes of health need none.
 bool Api::Knows(const std::shared_ptr<Exchange>& exchange) {
     const HttpRequest& request = exchange->request();
-    const bool open =
-        request.path == "/health" || request.path == "/healthz" || request.path == "/ready";
-    if (options_.keys == nullptr || open) return true;
+    if (options_.keys == nullptr || IsProbe(request.path)) return true;
     const std::string_view key = PresentedKey(request);
     const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
     if (const ApiKey* known = ring->Find(key); known != nullptr) {
@@ -368,8 +253,21 @@ bool Api::Knows(const std::shared_ptr<Exchange>& exchange) {
     return false;
 }
 
-// Puts the key's name, priority and weight into what the engine is asked, and counts it against the
-// key's limits until the ticket goes. headers: of the answer. False: it was refused.
+// What failed of late, for whoever asks: with keys, of requests with the same one.
+std::vector<RequestError> Api::ErrorsFor(const Exchange& exchange) {
+    if (options_.log == nullptr) return {};
+    std::vector<RequestError> errors = options_.log->errors();
+    if (options_.keys == nullptr) return errors;
+    const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
+    const ApiKey* key = ring->Find(PresentedKey(exchange.request()));
+    std::erase_if(errors, [&](const RequestError& error) {
+        return key == nullptr || error.key != key->name;
+    });
+    return errors;
+}
+
+// Puts the key's name, tenant, priority and weight into what the engine is asked, and counts it
+// against the key's limits until the ticket goes. headers: of the answer. False: it was refused.
 bool Api::Admit(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
                 Headers& headers, std::shared_ptr<Limiter::Ticket>& ticket) {
     if (options_.keys == nullptr) return true;
@@ -384,6 +282,7 @@ bool Api::Admit(Exchange& exchange, std::span<engine::BatchRequest* const> reque
         request->key = key->name;
         request->priority = key->limits.priority;
         request->weight = key->limits.weight;
+        if (!options_.shared_prefix_cache) request->tenant = TenantOf(*key);
         const auto prompt = static_cast<int64_t>(request->prompt.size());
         const int64_t room = std::max<int64_t>(0, served_.engine->context() - prompt);
         const int64_t most = request->max_tokens < 0 ? room : std::min(room, request->max_tokens);
@@ -425,20 +324,20 @@ class Api::Probe final : public engine::Listener {
     Api& api_;
 };
 
+// As of llama-server and vLLM: whether requests are answered. Those that run still are while the
+// server is about to stop.
+void Api::Health(Exchange& exchange) {
+    const engine::BatchStats stats = served_.engine->stats();
+    const auto error = WhyNotServing(stats);
+    if (error && stats.state != engine::BatchState::kDraining) return SendError(exchange, *error);
+    exchange.Send(200, kJsonHeaders, R"({"status":"ok"})");
+}
+
 // Ready is who has finished a step of late, or makes one now, for a token that is asked for. While
 // requests run there is a step that has not ended: it may take as long as the longest so far.
 void Api::Ready(std::shared_ptr<Exchange> exchange) {
     const engine::BatchStats stats = served_.engine->stats();
-    switch (stats.state) {
-        case engine::BatchState::kServing: break;
-        case engine::BatchState::kRecovering:
-            return SendError(
-                *exchange, {503, "A rank was lost; the cluster is coming back.", "", "recovering"});
-        case engine::BatchState::kDraining:
-            return SendError(*exchange, {503, "The server is shutting down.", "", "draining"});
-        case engine::BatchState::kOver:
-            return SendError(*exchange, {503, stats.error, "", "not_ready"});
-    }
+    if (const auto error = WhyNotServing(stats)) return SendError(*exchange, *error);
     const double age_s = static_cast<double>(NowNs() - stats.last_step_ns) * 1e-9;
     const double ready_s = static_cast<double>(options_.ready_ms) * 1e-3;
     if (stats.last_step_ns > 0 && age_s < ready_s) {

@@ -4,7 +4,7 @@
 //     GET  /v1/models, /v1/models/NAME
 //     POST /v1/messages, /v1/messages/count_tokens                                Anthropic
 //     POST /tokenize, /detokenize
-//     GET  /health, /ready, /metrics, /api/status, /
+//     GET  /live, /health, /ready, /metrics, /api/status, /
 //
 // Requests are read, rendered and tokenized on threads of its own (an I/O thread must not wait for
 // a tokenizer), of which a queue has a bound.
@@ -35,6 +35,7 @@ struct ApiOptions {
     int64_t ready_ms = 5000;          // a step at least so often, or a probe: else not ready
     size_t workers = 1;               // threads that read requests
     KeyStore* keys = nullptr;         // who may ask; null: everybody. Outlives the Api
+    bool shared_prefix_cache = false;  // by all keys; else each has its own, or its group's
     Metrics* metrics = nullptr;       // may be null. Outlives the Api
     const RequestLog* log = nullptr;  // whose errors /api/status shows; as metrics
 };
@@ -60,7 +61,9 @@ class Api {
     void Embed(std::shared_ptr<Exchange> exchange);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
     class Probe;
+    void Health(Exchange& exchange);
     void Ready(std::shared_ptr<Exchange> exchange);
+    std::vector<RequestError> ErrorsFor(const Exchange& exchange);
     void EndProbe(const Status& outcome);
     bool Knows(const std::shared_ptr<Exchange>& exchange);
     bool Admit(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
@@ -83,8 +86,5 @@ class Api {
     std::mutex probe_mutex_;
     std::vector<std::shared_ptr<Exchange>> probing_;  // who waits for the one probe there is
 };
-
-// {"state", "schedule": {...}, ...}: what the dashboard and a curious user see.
-Json StatusJson(const Served& served, const RequestLog* log);
 
 }  // namespace weft::serve

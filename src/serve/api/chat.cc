@@ -59,8 +59,12 @@ void ReadMessages(Fields& fields, formats::ChatInput& input) {
             const ApiError error = *message.error();
             return fields.Fail(error.param.c_str(), error.message, error.code);
         }
-        if (copy["role"] == "developer") copy["role"] = "system";
-        copy["content"] = content.is_null() && !copy.contains("tool_calls") ? Json("") : content;
+        // What is null is not there: templates ask whether there are "tool_calls".
+        for (auto it = copy.begin(); it != copy.end();) {
+            it = it->is_null() ? copy.erase(it) : std::next(it);
+        }
+        if (role == "developer") copy["role"] = "system";
+        copy["content"] = content.is_null() ? Json("") : content;
         input.messages.push_back(std::move(copy));
     }
 }
@@ -161,8 +165,8 @@ class ChatDialect final : public OpenAiDialect {
         }
         return list;
     }
-    static Json CallJson(const std::string& name, const std::string& arguments) {
-        return {{"id", MakeId("call_")},
+    Json CallJson(const std::string& name, const std::string& arguments) const {
+        return {{"id", MakeCallId(served_, "call_")},
                 {"type", "function"},
                 {"function", {{"name", name}, {"arguments", arguments}}}};
     }
@@ -244,7 +248,7 @@ Conversation ReadConversation(Fields& fields) {
     return conversation;
 }
 
-std::optional<ApiError> MakePrompt(const Served& served, const Conversation& conversation,
+std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
                                    ChatPrompt& out) {
     if (!served.chat) return ApiError{400, served.chat_error, "messages", "unsupported_value"};
     // A template would copy it a few times before that is seen. (Of what the model has said it may
@@ -256,6 +260,7 @@ std::optional<ApiError> MakePrompt(const Served& served, const Conversation& con
             content->is_string() ? content->get_ref<const std::string&>().size() : 0;
         if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
     }
+    formats::FitToolTurns(served.ToolFormOf(conversation.input), conversation.input.messages);
     const auto text = served.chat->Render(conversation.input);
     if (!text.ok()) {
         return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code};
@@ -310,11 +315,12 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
 
 }  // namespace
 
-std::optional<ApiError> PlanConversation(const Served& served, const Conversation& conversation,
+std::optional<ApiError> PlanConversation(const Served& served, Conversation& conversation,
                                          engine::BatchRequest request, int64_t n,
                                          AnswerPlan& plan) {
     plan.prompt_name = "messages";
-    plan.one_call = !conversation.parallel_calls;
+    // Calls that the template could not show in the next turn are not made.
+    plan.one_call = !conversation.parallel_calls || served.ToolFormOf(conversation.input).one_call;
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt)) return error;
     request.prompt = prompt.tokens;

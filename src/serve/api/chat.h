@@ -32,12 +32,13 @@ struct ChatPrompt {
     std::vector<int32_t> tokens;
     bool in_reasoning = false;
 };
-std::optional<ApiError> MakePrompt(const Served& served, const Conversation& conversation,
+// The conversation's messages become such as the template takes (formats/chat/tool_form.h).
+std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
                                    ChatPrompt& out);
 
 // What PlanChat and its like end with: `n` choices of the prompt that the conversation makes.
 // plan.dialect and plan.stream are the caller's.
-std::optional<ApiError> PlanConversation(const Served& served, const Conversation& conversation,
+std::optional<ApiError> PlanConversation(const Served& served, Conversation& conversation,
                                          engine::BatchRequest request, int64_t n, AnswerPlan& plan);
 
 // The whole request. Errors: what the client hears.

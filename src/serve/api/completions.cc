@@ -122,7 +122,7 @@ std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& a
     const bool pieces = fields.Bool("with_pieces", fields.Bool("return_token_strs", false));
     std::vector<int32_t> tokens;
     if (fields.Has("messages")) {
-        const Conversation conversation = ReadConversation(fields);
+        Conversation conversation = ReadConversation(fields);
         if (fields.error()) return fields.error();
         ChatPrompt prompt;
         if (auto error = MakePrompt(served, conversation, prompt)) return error;

@@ -19,13 +19,25 @@ std::string OpenAiError(const ApiError& error) {
     return ErrorBody(error.status, error.message, error.param, error.code);
 }
 
-std::string MakeId(std::string_view prefix) {
+namespace {
+
+std::string WithLetters(std::string_view prefix, int count) {
     constexpr std::string_view kLetters =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     thread_local std::mt19937_64 random{std::random_device{}()};
     std::string id(prefix);
-    for (int i = 0; i < 24; ++i) id += kLetters[random() % kLetters.size()];
+    for (int i = 0; i < count; ++i) id += kLetters[random() % kLetters.size()];
     return id;
+}
+
+}  // namespace
+
+std::string MakeId(std::string_view prefix) {
+    return WithLetters(prefix, 24);
+}
+
+std::string MakeCallId(const Served& served, std::string_view prefix) {
+    return served.tool_forms[1].short_ids ? WithLetters("", 9) : MakeId(prefix);
 }
 
 }  // namespace weft::serve

@@ -13,6 +13,7 @@
 #include "engine/batch/batch_engine.h"
 #include "formats/chat/answer.h"
 #include "serve/api/fields.h"
+#include "serve/api/served.h"
 
 namespace weft::serve {
 
@@ -56,5 +57,8 @@ std::string Quoted(std::string_view text);
 std::string Dump(const Json& json);
 // "call_" and the like, and random letters: an id for a tool call or an answer.
 std::string MakeId(std::string_view prefix);
+// An id for a tool call that the model's own template takes back: as MakeId, or nine letters and
+// digits where the template demands that.
+std::string MakeCallId(const Served& served, std::string_view prefix);
 
 }  // namespace weft::serve

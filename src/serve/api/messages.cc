@@ -184,8 +184,11 @@ Json InputOf(const formats::ToolCall& call) {
 
 class MessagesDialect final : public Dialect {
   public:
-    MessagesDialect(const std::string& model, int64_t prompt_tokens)
-        : model_(model), prompt_tokens_(prompt_tokens), id_(MakeId("msg_")) {}
+    MessagesDialect(const Served& served, int32_t adapter, int64_t prompt_tokens)
+        : served_(served),
+          model_(served.NameOf(adapter)),
+          prompt_tokens_(prompt_tokens),
+          id_(MakeId("msg_")) {}
 
     void Begin(std::string& out) override {
         const Usage usage{prompt_tokens_, 0, 0};
@@ -243,7 +246,7 @@ class MessagesDialect final : public Dialect {
         }
         for (const formats::ToolCall& call : choice.said.tool_calls) {
             content.push_back({{"type", "tool_use"},
-                               {"id", MakeId("toolu_")},
+                               {"id", MakeCallId(served_, "toolu_")},
                                {"name", call.name},
                                {"input", InputOf(call)}});
         }
@@ -291,7 +294,7 @@ class MessagesDialect final : public Dialect {
     void OpenCall(const std::string& name, std::string& out) {
         Close(out);
         Start(fmt::format(R"({{"type":"tool_use","id":"{}","name":{},"input":{{}}}})",
-                          MakeId("toolu_"), Quoted(name)),
+                          MakeCallId(served_, "toolu_"), Quoted(name)),
               out);
         open_ = Block::kTool;
     }
@@ -310,6 +313,7 @@ class MessagesDialect final : public Dialect {
         open_ = Block::kNone;
     }
 
+    const Served& served_;
     const std::string& model_;
     const int64_t prompt_tokens_;
     const std::string id_;
@@ -340,13 +344,13 @@ std::string AnthropicError(const ApiError& error) {
 
 std::unique_ptr<Dialect> MakeMessagesDialect(const Served& served, int64_t prompt_tokens,
                                              int32_t adapter) {
-    return std::make_unique<MessagesDialect>(served.NameOf(adapter), prompt_tokens);
+    return std::make_unique<MessagesDialect>(served, adapter, prompt_tokens);
 }
 
 std::optional<ApiError> PlanMessages(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    const Conversation conversation = ReadConversationOf(fields);
+    Conversation conversation = ReadConversationOf(fields);
     engine::BatchRequest request;
     ReadSampling(fields, served, request);
     if (fields.Has("stop_sequences")) request.stop = fields.Texts("stop_sequences", kMostStops);
@@ -368,7 +372,7 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
 std::optional<ApiError> CountMessageTokens(const Json& body, const Served& served, Json& answer) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    const Conversation conversation = ReadConversationOf(fields);
+    Conversation conversation = ReadConversationOf(fields);
     if (fields.error()) return fields.error();
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt)) return error;

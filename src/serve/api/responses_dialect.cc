@@ -85,7 +85,7 @@ class ResponsesDialect final : public Dialect {
                                           ChancesOf(choice.tokens), Status()));
         }
         for (const formats::ToolCall& call : choice.said.tool_calls) {
-            output_.push_back(CallItem(MakeId("fc_"), MakeId("call_"), call.name,
+            output_.push_back(CallItem(MakeId("fc_"), MakeCallId(served_, "call_"), call.name,
                                        Dump(call.arguments), "completed"));
         }
         return Dump(ResponseOf(Status(), std::move(output_), UsageOf(usage)));
@@ -193,7 +193,7 @@ class ResponsesDialect final : public Dialect {
         Close(out);
         open_ = Item::kCall;
         item_id_ = MakeId("fc_");
-        call_id_ = MakeId("call_");
+        call_id_ = MakeCallId(served_, "call_");
         name_ = name;
         text_.clear();
         ItemEvent("response.output_item.added", CallItem("in_progress"), out);

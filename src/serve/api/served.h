@@ -12,6 +12,7 @@
 #include "engine/batch/batch_engine.h"
 #include "formats/chat/answer.h"
 #include "formats/chat/chat.h"
+#include "formats/chat/tool_form.h"
 #include "serve/api/constraint.h"
 
 namespace weft::serve {
@@ -24,12 +25,16 @@ struct Served {
     int64_t created_s = 0;              // Unix time
     std::optional<formats::Chat> chat;  // none: the model has no chat template
     std::string chat_error;             // why not
+    formats::ToolForm tool_forms[2];    // of conversations without and with tools
     formats::AnswerFamily family = formats::AnswerFamily::kPlain;
     std::unique_ptr<Constraints> constraints;
     size_t longest_piece_bytes = 0;                    // of the vocabulary
     engine::Pooling pooling = engine::Pooling::kLast;  // of embeddings
 
     const formats::Tokenizer& tokenizer() const { return engine->tokenizer(); }
+    const formats::ToolForm& ToolFormOf(const formats::ChatInput& input) const {
+        return tool_forms[input.tools.is_array() && !input.tools.empty() ? 1 : 0];
+    }
     // The adapter that a request for `model` uses, 0: none. Nothing: no such name.
     std::optional<int32_t> AdapterOf(std::string_view model) const;
     // What an answer says it comes from.

@@ -358,6 +358,12 @@ void Connection::Serve() {
         return exchange_->Send(refusal->status, HeadersOf(*refusal, options),
                                ErrorBody(refusal->status, refusal->message, {}, refusal->code));
     }
+    if (const auto refusal = RefusePage(asked, options.allow_origins)) {
+        ++core_.counters.refused;
+        exchange_->Note([&](RequestNote& note) { note.error = refusal->message; });
+        return exchange_->Send(refusal->status, {{"Content-Type", "application/json"}},
+                               ErrorBody(refusal->status, refusal->message, {}, refusal->code));
+    }
     if (asked.method == "OPTIONS") {
         return exchange_->Send(204, OptionsHeaders(asked, options.allow_origins), {});
     }

@@ -1,5 +1,7 @@
 #include "serve/http/cors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "serve/http/server.h"
@@ -23,7 +25,76 @@ bool MayAsk(const HttpRequest& request, const std::vector<std::string>& allow_or
            (any || std::ranges::find(allow_origins, origin) != allow_origins.end());
 }
 
+bool IsAllowed(std::string_view origin, const std::vector<std::string>& allow_origins) {
+    return std::ranges::any_of(allow_origins, [&](const std::string& allowed) {
+        return allowed == "*" || allowed == origin;
+    });
+}
+
+// Without the port that a scheme has anyway.
+std::string_view WithoutDefaultPort(std::string_view authority) {
+    for (const std::string_view port : {":80", ":443"}) {
+        if (authority.ends_with(port)) authority.remove_suffix(port.size());
+    }
+    return authority;
+}
+
+bool IsOwnOrigin(const HttpRequest& request, std::string_view origin) {
+    std::string_view authority;
+    for (const std::string_view scheme : {"http://", "https://"}) {
+        if (origin.starts_with(scheme)) authority = origin.substr(scheme.size());
+    }
+    if (authority.empty()) return false;
+    if (SameName(request.Header("Sec-Fetch-Site"), "same-origin")) return true;
+    return std::ranges::any_of(
+        std::initializer_list<const char*>{"Host", "X-Forwarded-Host"}, [&](const char* name) {
+            const std::string_view host = request.Header(name);
+            return !host.empty() &&
+                   SameName(WithoutDefaultPort(host), WithoutDefaultPort(authority));
+        });
+}
+
+Refusal ForeignPage(std::string_view origin) {
+    const std::string name(origin.substr(0, 200));
+    const std::string who = name.empty() || name == "null"
+                                ? fmt::format("a page without an origin of its own ('{}')", name)
+                                : fmt::format("a page of the origin '{}'", name);
+    return {403,
+            fmt::format("{} may not use this server: only its own page may, and origins that it "
+                        "was started with. '--allow-origin {}' allows this one",
+                        who, name.empty() ? "ORIGIN" : name),
+            "origin_not_allowed"};
+}
+
+bool IsJson(std::string_view type) {
+    type = type.substr(0, type.find(';'));
+    while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
+    return SameName(type, "application/json");
+}
+
 }  // namespace
+
+std::optional<Refusal> RefusePage(const HttpRequest& request,
+                                  const std::vector<std::string>& allow_origins) {
+    const std::string& method = request.method;
+    if (method == "GET" || method == "HEAD" || method == "OPTIONS") return {};
+    const std::string_view site = request.Header("Sec-Fetch-Site");
+    bool page = SameName(site, "cross-site") || SameName(site, "same-site");
+    for (const auto& [name, origin] : request.headers) {
+        if (!SameName(name, "Origin")) continue;
+        page = true;
+        if (!IsAllowed(origin, allow_origins) && !IsOwnOrigin(request, origin)) {
+            return ForeignPage(origin);
+        }
+    }
+    const std::string_view type = request.Header("Content-Type");
+    if (!page || request.body.empty() || IsJson(type)) return {};
+    return Refusal{415,
+                   fmt::format("a web page's request must have the header 'Content-Type: "
+                               "application/json', not '{}'",
+                               type.substr(0, 100)),
+                   "unsupported_media_type"};
+}
 
 Headers CorsHeaders(const HttpRequest& request, const std::vector<std::string>& allow_origins) {
     bool any = false;

@@ -1,0 +1,38 @@
+// RestartBudget: how many losses of ranks a server gets over within a window of time. What happened
+// before the window is forgiven: a host that fails once a week is lived with for years, one that
+// fails again and again soon ends the server. Pure: the caller has the clock. Thread: one caller.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+namespace weft::engine {
+
+class RestartBudget {
+  public:
+    // At most `most` losses within any `window_ms` milliseconds; 0 ms: over the whole life.
+    RestartBudget(int64_t most, int64_t window_ms) : most_(most), window_ms_(window_ms) {}
+
+    // A loss was got over.
+    void Add(int64_t now_ns) {
+        times_ns_.push_back(now_ns);
+        // More than `most` never count.
+        while (static_cast<int64_t>(times_ns_.size()) > most_ + 1) times_ns_.pop_front();
+    }
+    // Losses that are not forgiven yet.
+    int64_t Recent(int64_t now_ns) {
+        constexpr int64_t kMs = 1'000'000;
+        while (window_ms_ > 0 && !times_ns_.empty() &&
+               now_ns - times_ns_.front() > window_ms_ * kMs) {
+            times_ns_.pop_front();
+        }
+        return static_cast<int64_t>(times_ns_.size());
+    }
+    bool Allows(int64_t now_ns) { return Recent(now_ns) < most_; }
+
+  private:
+    const int64_t most_, window_ms_;
+    std::deque<int64_t> times_ns_;
+};
+
+}  // namespace weft::engine

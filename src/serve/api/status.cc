@@ -1,0 +1,148 @@
+#include "serve/api/status.h"
+
+#include <algorithm>
+#include <ctime>
+#include <iterator>
+
+#include "serve/api/dialect.h"
+
+namespace weft::serve {
+namespace {
+
+const char* StateName(engine::BatchState state) {
+    switch (state) {
+        case engine::BatchState::kServing: return "serving";
+        case engine::BatchState::kRecovering: return "recovering";
+        case engine::BatchState::kDraining: return "draining";
+        case engine::BatchState::kOver: return "over";
+    }
+    return "?";
+}
+
+Json RankJson(const engine::RankReport& r, double power_w, bool lost) {
+    return {{"rank", r.rank},
+            {"host", r.host},
+            {"stage", r.stage},
+            {"tensor_rank", r.tensor_rank},
+            {"share", r.share},
+            {"rss_bytes", r.rss_bytes},
+            {"weight_bytes", r.weight_bytes},
+            {"kv_bytes", r.kv_bytes},
+            {"load_s", r.load_s},
+            {"step_s", r.step_s},
+            {"wait_s", r.wait_s},
+            {"power_w", power_w < 0 || lost ? Json(nullptr) : Json(power_w)},
+            {"state", lost ? "lost" : "up"}};
+}
+
+// Costs of all-reduces, from evenly spaced quantiles: how many of them are above the bound before
+// and not above this one; the last count has no bound.
+Json SyncJson(const engine::BatchStats& stats) {
+    static constexpr double kBoundsUs[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4};
+    std::vector<int64_t> counts(std::size(kBoundsUs) + 1);
+    for (const engine::RankReport& r : stats.ranks) {
+        for (const float us : r.all_reduce_us) {
+            const auto* bound = std::lower_bound(std::begin(kBoundsUs), std::end(kBoundsUs),
+                                                 static_cast<double>(us));
+            ++counts[static_cast<size_t>(bound - std::begin(kBoundsUs))];
+        }
+    }
+    return {{"bounds", kBoundsUs}, {"counts", counts}};
+}
+
+// By what they reported last. A rank that was lost before it reported anything has its number and
+// its state.
+Json RanksJson(const engine::BatchStats& stats) {
+    Json ranks = Json::array();
+    std::vector<int> lost = stats.lost;
+    for (size_t i = 0; i < stats.ranks.size(); ++i) {
+        const bool is_lost = std::erase(lost, stats.ranks[i].rank) > 0;
+        ranks.push_back(RankJson(stats.ranks[i], stats.power_w[i], is_lost));
+    }
+    for (const int rank : lost) ranks.push_back({{"rank", rank}, {"state", "lost"}});
+    return ranks;
+}
+
+// What is missing now.
+Json LossJson(const engine::BatchStats& stats) {
+    if (stats.state != engine::BatchState::kRecovering) return nullptr;
+    return {{"time_s", stats.lost_s}, {"text", stats.loss}};
+}
+
+Json ErrorsJson(const std::vector<RequestError>& list) {
+    Json errors = Json::array();
+    for (const RequestError& e : list) {
+        errors.push_back({{"time_s", e.unix_s},
+                          {"id", e.id},
+                          {"method", e.method},
+                          {"path", e.path},
+                          {"status", e.status},
+                          {"text", e.text}});
+    }
+    return errors;
+}
+
+}  // namespace
+
+std::optional<ApiError> WhyNotServing(const engine::BatchStats& stats) {
+    switch (stats.state) {
+        case engine::BatchState::kServing: return {};
+        case engine::BatchState::kRecovering:
+            return ApiError{503, "A rank was lost; the cluster is coming back.", "", "recovering"};
+        case engine::BatchState::kDraining:
+            return ApiError{503, "The server is shutting down.", "", "draining"};
+        case engine::BatchState::kOver: return ApiError{503, stats.error, "", "not_ready"};
+    }
+    return {};
+}
+
+Json StatusJson(const Served& served, const std::vector<RequestError>& errors) {
+    served.engine->WantReports();
+    const engine::BatchStats stats = served.engine->stats();
+    const engine::ScheduleStats& s = stats.schedule;
+    Json recoveries = Json::array();
+    for (size_t i = 0; i < stats.recoveries.size(); ++i) {
+        const engine::Recovery& r = stats.recoveries[i];
+        recoveries.push_back({{"epoch", r.epoch},
+                              {"lost_ranks", r.lost},
+                              {"back_s", stats.recovered_s[i]},
+                              {"ranks", r.ranks},
+                              {"seconds", r.seconds},
+                              {"text", r.text}});
+    }
+    return {{"version", WEFT_VERSION},
+            {"model", served.name},
+            {"adapters", served.adapters},
+            {"context", served.engine->context()},
+            {"state", StateName(stats.state)},
+            {"error", stats.error},
+            {"uptime_s", std::time(nullptr) - served.created_s},
+            {"layout", {{"tp", stats.layout.tp}, {"pp", stats.layout.pp}, {"ep", stats.layout.ep}}},
+            {"transport", stats.transport},
+            {"max_seqs", stats.max_seqs},
+            {"ranks", RanksJson(stats)},
+            {"sync_us", SyncJson(stats)},
+            {"running", s.running},
+            {"waiting", s.waiting},
+            {"kv_pages", {{"all", s.pages}, {"free", s.free_pages}, {"idle", s.idle_pages}}},
+            {"prefix_cache", {{"asked_tokens", s.cache_asked}, {"hit_tokens", s.cache_hit}}},
+            {"preemptions", s.preemptions},
+            {"requests",
+             {{"ended", stats.ended}, {"failed", stats.failed}, {"cancelled", stats.cancelled}}},
+            {"tokens", {{"prompt", stats.prompt_tokens}, {"said", stats.said_tokens}}},
+            {"steps", {{"count", stats.steps}, {"rows", stats.step_rows}}},
+            {"speculation",
+             {{"drafts", stats.drafts.drafts},
+              {"drafted", stats.drafts.drafted},
+              {"accepted", stats.drafts.accepted}}},
+            {"seconds",
+             {{"steps", stats.step_s},
+              {"plans", stats.plan_s},
+              {"saying", stats.say_s},
+              {"sampling", stats.sample_s}}},
+            {"loss", LossJson(stats)},
+            {"recoveries", std::move(recoveries)},
+            {"errors", ErrorsJson(errors)}};
+}
+
+}  // namespace weft::serve

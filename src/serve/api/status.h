@@ -1,0 +1,31 @@
+// What the server is at: /api/status, and whether it serves at all (/health, /ready).
+// Thread: any.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "serve/api/fields.h"
+#include "serve/api/served.h"
+#include "serve/request_log.h"
+
+namespace weft::serve {
+
+// 200 as long as the process runs; also while it loads, recovers and stops.
+inline constexpr std::string_view kLivePath = "/live";
+
+// Paths that anybody may ask, without a key.
+inline bool IsProbe(std::string_view path) {
+    return path == kLivePath || path == "/health" || path == "/healthz" || path == "/ready";
+}
+
+// Why no request would be answered now; nothing: they are.
+std::optional<ApiError> WhyNotServing(const engine::BatchStats& stats);
+
+// {"state", "schedule": {...}, ...}: what the dashboard and a curious user see. errors: those that
+// whoever asks may see. Ranks that are lost while the cluster recovers have the state "lost", all
+// others "up".
+Json StatusJson(const Served& served, const std::vector<RequestError>& errors);
+
+}  // namespace weft::serve

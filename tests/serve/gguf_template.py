@@ -1,0 +1,69 @@
+"""A GGUF file with another chat template and a longer context: for tests of templates on a small
+model. The format: github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3)."""
+import struct
+
+STRING, ARRAY = 8, 9
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+ALIGNMENT = 32
+
+
+class Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, size):
+        self.at += size
+        return self.data[self.at - size:self.at]
+
+    def number(self, code):
+        return struct.unpack("<" + code, self.take(struct.calcsize(code)))[0]
+
+    def string(self):
+        return self.take(self.number("Q"))
+
+    def skip(self, kind):
+        if kind == STRING:
+            self.string()
+        elif kind == ARRAY:
+            inner, count = self.number("I"), self.number("Q")
+            for _ in range(count):
+                self.skip(inner)
+        else:
+            self.take(SIZES[kind])
+
+
+def string(data):
+    return struct.pack("<Q", len(data)) + data
+
+
+def with_template(source, target, template, context=8192):
+    """Writes `target`: the file `source` with `template` (text) and that many positions."""
+    data = open(source, "rb").read()
+    reader = Reader(data)
+    magic, version = reader.take(4), reader.number("I")
+    assert magic == b"GGUF" and version == 3
+    tensors, entries = reader.number("Q"), reader.number("Q")
+    kept = []
+    for _ in range(entries):
+        begin = reader.at
+        key = reader.string()
+        kind = reader.number("I")
+        reader.skip(kind)
+        if key == b"tokenizer.chat_template":
+            continue
+        if key.endswith(b".context_length"):
+            kept.append(string(key) + struct.pack("<II", 4, context))
+        else:
+            kept.append(data[begin:reader.at])
+    kept.append(string(b"tokenizer.chat_template") + struct.pack("<I", STRING) +
+                string(template.encode()))
+    begin = reader.at
+    for _ in range(tensors):
+        reader.string()
+        reader.take(8 * reader.number("I") + 4 + 8)
+    infos = data[begin:reader.at]
+    tensor_data = data[(reader.at + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT:]
+    head = magic + struct.pack("<IQQ", version, tensors, len(kept)) + b"".join(kept) + infos
+    head += b"\0" * (-len(head) % ALIGNMENT)
+    with open(target, "wb") as out:
+        out.write(head + tensor_data)

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""What a server of two ranks says of itself while it loads and while a rank is lost."""
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# Any model does, and a small one loads soon.
+os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
+
+import serving  # noqa: E402
+
+RANKS = ("--local", "2", "--tp", "2", "--timeout-ms", "4000")
+WAIT_S = 40
+
+
+def children(pid):
+    return [int(word) for word in
+            pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait(condition, what):
+    end = time.monotonic() + WAIT_S
+    while not (found := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {WAIT_S} s")
+        time.sleep(0.005)
+    return found
+
+
+def stop_next(pid, but=()):
+    """The next child that is there, stopped."""
+    child = wait(lambda: [c for c in children(pid) if c not in but], "a child")[0]
+    os.kill(child, signal.SIGSTOP)
+    return child
+
+
+def probes(server):
+    return {path: server.call("GET", path)[0] for path in ("/live", "/health", "/healthz")}
+
+
+class Losses(unittest.TestCase):
+    def test_a_lost_rank_is_shown_lost_until_it_is_back(self):
+        server = serving.Server(256, *RANKS)
+        try:
+            up = server.wait_for(lambda s: len(s["ranks"]) == 2, WAIT_S)
+            self.assertEqual([rank["state"] for rank in up["ranks"]], ["up", "up"])
+            first = children(server.process.pid)[0]
+            os.kill(first, signal.SIGKILL)
+            second = stop_next(server.process.pid, but=(first,))
+            lost = server.wait_for(
+                lambda s: [rank["state"] for rank in s["ranks"]] == ["up", "lost"], WAIT_S)
+            self.assertEqual([rank["state"] for rank in lost["ranks"]], ["up", "lost"])
+            self.assertEqual(lost["state"], "recovering")
+            self.assertEqual(probes(server), {"/live": 200, "/health": 503, "/healthz": 503})
+            self.assertEqual(server.json("GET", "/health")[1]["error"]["code"], "recovering")
+            self.assertEqual(server.call("GET", "/ready")[0], 503)
+            os.kill(second, signal.SIGCONT)
+            back = server.wait_for(lambda s: s["state"] == "serving" and
+                                   [r["state"] for r in s["ranks"]] == ["up", "up"], WAIT_S)
+            self.assertEqual([rank["state"] for rank in back["ranks"]], ["up", "up"])
+            self.assertEqual(probes(server), {"/live": 200, "/health": 200, "/healthz": 200})
+            server.close()
+        finally:
+            server.process.kill()
+
+    def test_losses_are_forgiven_after_the_window(self):
+        server = serving.Server(256, *RANKS, "--max-restarts", "1", "--restart-window-ms", "2000")
+        try:
+            for number in (1, 2):
+                os.kill(children(server.process.pid)[0], signal.SIGKILL)
+                status = server.wait_for(lambda s, number=number: len(s["recoveries"]) == number
+                                         and s["state"] == "serving", WAIT_S)
+                self.assertEqual(len(status["recoveries"]), number)
+                answer = server.json("POST", "/v1/completions", {"prompt": "1", "max_tokens": 1})
+                self.assertEqual(answer[0], 200, "a token between losses")
+                time.sleep(2.1)
+            os.kill(children(server.process.pid)[0], signal.SIGKILL)
+            server.wait_for(lambda s: len(s["recoveries"]) == 3 and s["state"] == "serving", WAIT_S)
+            os.kill(children(server.process.pid)[0], signal.SIGKILL)
+            self.assertEqual(server.process.wait(WAIT_S), 3, "two within the window are too many")
+        finally:
+            server.process.kill()
+
+    def test_probes_while_it_loads(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        process = subprocess.Popen(
+            [serving.PROGRAM, "serve", serving.model(), "-t", "1", "--port", str(port), "--json",
+             *RANKS], stdout=subprocess.PIPE, text=True)
+        try:
+            child = stop_next(process.pid)
+
+            def ask(path):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+                try:
+                    connection.request("GET", path)
+                    answer = connection.getresponse()
+                    return answer.status, json.loads(answer.read())
+                except OSError:
+                    return None
+                finally:
+                    connection.close()
+            self.assertEqual(wait(lambda: ask("/live"), "/live")[0], 200)
+            status, body = ask("/health")
+            self.assertEqual((status, body["error"]["code"]), (503, "loading"))
+            self.assertEqual(ask("/ready")[0], 503)
+            os.kill(child, signal.SIGCONT)
+            self.assertTrue(process.stdout.readline())
+            self.assertEqual(ask("/health"), (200, {"status": "ok"}))
+            self.assertEqual(ask("/live")[0], 200)
+            process.terminate()
+            self.assertEqual(process.wait(WAIT_S), 0)
+        finally:
+            process.kill()
+            process.stdout.close()
+
+
+if __name__ == "__main__":
+    serving.main()

@@ -1,0 +1,138 @@
+// What one API key can learn of another: nothing of its prompts. The prefix cache belongs to a key
+// (or to the group of keys that its line names); /api/status shows a key its own errors.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <thread>
+
+#include "serve/api/api.h"
+#include "support/kept_exchange.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr int64_t kPromptTokens = 200;
+
+class Tenants : public testing::Test {
+  protected:
+    void SetUp() override {
+        support::TinyFile file{.hyper = support::OddHyper("llama")};
+        file.hyper.layers = 2;
+        support::WriteTinyGguf(dir_ / "m", file);
+        engine::Job job;
+        job.model = dir_ / "m";
+        job.threads = 1;
+        job.ctx = 512;
+        job.kv_tokens = 4096;
+        job.chunk = 64;
+        job.proof = false;
+        engine_ = engine::BatchEngine::Start({}, job, {4, true}).value();
+        served_.name = "m";
+        served_.engine = engine_.get();
+        served_.longest_piece_bytes = 1;
+        std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {}) << "\n"
+                                     << KeyLine("bob", "key-b", {}) << "\n"
+                                     << KeyLine("carol", "key-c", {}) << " group=team\n"
+                                     << KeyLine("dave", "key-d", {}) << " group=team\n";
+        log_ = std::make_unique<RequestLog>(false);
+    }
+    void MakeApi(bool with_keys, bool shared) {
+        ApiOptions options;
+        options.log = log_.get();
+        options.shared_prefix_cache = shared;
+        if (with_keys) {
+            keys_ = KeyStore::Open(dir_ / "keys").value();
+            options.keys = keys_.get();
+        }
+        api_ = std::make_unique<Api>(served_, options);
+    }
+    Json Ask(const std::string& method, const std::string& path, const std::string& key,
+             const Json& body) {
+        auto exchange = std::make_shared<KeptExchange>(method, path);
+        exchange->request_.headers = {{"Authorization", "Bearer " + key}};
+        exchange->request_.body = Dump(body);
+        api_->Handle(exchange);
+        while (!exchange->over_) std::this_thread::yield();
+        return Json::parse(exchange->text_, nullptr, false);
+    }
+    // How many tokens of the one long prompt come out of the cache.
+    int64_t Cached(const std::string& key, const char* path = "/v1/completions") {
+        Json prompt = Json::array();
+        for (int64_t i = 0; i < kPromptTokens; ++i) prompt.push_back(97 + i % 7);
+        const Json answer =
+            Ask("POST", path, key, {{"prompt", prompt}, {"max_tokens", 1}, {"temperature", 0}});
+        const Json usage = answer.value("usage", Json::object());
+        EXPECT_EQ(usage.value("prompt_tokens", 0), kPromptTokens) << answer;
+        return usage.value("prompt_tokens_details", Json::object()).value("cached_tokens", -1);
+    }
+    // Rows that the engine has computed so far.
+    int64_t rows() const { return engine_->counters().step_rows; }
+    // The engine's loop on this thread, `asks` beside it.
+    void Run(const std::function<void()>& asks) {
+        std::thread asker([&] {
+            asks();
+            engine_->Drain();
+        });
+        EXPECT_TRUE(engine_->Run().ok());
+        asker.join();
+    }
+
+    test::TempDir dir_;
+    std::unique_ptr<engine::BatchEngine> engine_;
+    std::unique_ptr<RequestLog> log_;
+    std::unique_ptr<KeyStore> keys_;
+    Served served_;
+    std::unique_ptr<Api> api_;
+};
+
+TEST_F(Tenants, OneKeyDoesNotMeetThePromptsOfAnother) {
+    MakeApi(true, false);
+    Run([&] {
+        EXPECT_EQ(Cached("key-a"), 0);
+        EXPECT_EQ(Cached("key-a"), kPromptTokens - 1) << "its own";
+        const int64_t before = rows();
+        EXPECT_EQ(Cached("key-b"), 0);
+        EXPECT_GE(rows() - before, kPromptTokens) << "the whole prompt is computed";
+        EXPECT_EQ(Cached("key-b"), kPromptTokens - 1);
+        EXPECT_EQ(Cached("key-a"), kPromptTokens - 1) << "both are kept";
+    });
+}
+
+TEST_F(Tenants, KeysOfAGroupShare) {
+    MakeApi(true, false);
+    Run([&] {
+        EXPECT_EQ(Cached("key-c"), 0);
+        EXPECT_EQ(Cached("key-d"), kPromptTokens - 1);
+        EXPECT_EQ(Cached("key-a"), 0) << "is not of the group";
+    });
+}
+
+TEST_F(Tenants, AllKeysShareWhereThatIsAskedFor) {
+    MakeApi(true, true);
+    Run([&] {
+        EXPECT_EQ(Cached("key-a"), 0);
+        EXPECT_EQ(Cached("key-b"), kPromptTokens - 1);
+    });
+}
+
+TEST_F(Tenants, WithoutKeysThereIsOne) {
+    MakeApi(false, false);
+    Run([&] {
+        EXPECT_EQ(Cached("x"), 0);
+        EXPECT_EQ(Cached("y"), kPromptTokens - 1);
+    });
+}
+
+// A name that goes to another key does not take the old key's texts along.
+TEST_F(Tenants, ANameThatPassesOnLeavesItsTextsBehind) {
+    const ApiKey before = KeyRing::Parse(KeyLine("alice", "old", {}), "keys")->keys()[0];
+    const ApiKey after = KeyRing::Parse(KeyLine("alice", "new", {}), "keys")->keys()[0];
+    const ApiKey renamed = KeyRing::Parse(KeyLine("bob", "old", {}), "keys")->keys()[0];
+    EXPECT_NE(TenantOf(before), TenantOf(after));
+    EXPECT_EQ(TenantOf(before), TenantOf(renamed));
+}
+
+}  // namespace
+}  // namespace weft::serve

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Tools over two turns, through the packages of OpenAI and Anthropic, with every chat template of
+tests/data/chat on a small model: a call is demanded, its result goes back, an answer comes."""
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# Any model does: what counts is the template.
+os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
+
+import gguf_template  # noqa: E402
+import serving  # noqa: E402
+
+openai = serving.package("openai")
+anthropic = serving.package("anthropic")
+
+PARAMETERS = {"type": "object", "required": ["city"], "additionalProperties": False,
+              "properties": {"city": {"enum": ["Ulm", "Bonn"], "description": "Its name."}}}
+TOOL = {"type": "function", "function": {"name": "weather", "description": "The weather.",
+                                         "parameters": PARAMETERS}}
+QUESTION = {"role": "user", "content": "The weather in Ulm?"}
+MAX = 200
+
+
+def call(number, city, **more):
+    return {"id": f"call_AbCdEf{number}", "type": "function",
+            "function": {"name": "weather", "arguments": json.dumps({"city": city})}, **more}
+
+
+class Templates(unittest.TestCase):
+    """A server for each template."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def each(self, check):
+        templates = sorted((ROOT / "tests/data/chat").glob("*.jinja"))
+        self.assertGreater(len(templates), 20)
+        for template in templates:
+            with self.subTest(template.stem):
+                file = os.path.join(self.folder.name, "model.gguf")
+                gguf_template.with_template(serving.model(), file, template.read_text())
+                os.environ["WEFT_MODEL"], before = file, os.environ["WEFT_MODEL"]
+                try:
+                    server = serving.Server(4096)
+                finally:
+                    os.environ["WEFT_MODEL"] = before
+                try:
+                    check(server)
+                finally:
+                    server.close()
+
+    def check_openai(self, server):
+        with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0,
+                           timeout=60) as client:
+            def ask(messages, **more):
+                return client.chat.completions.create(
+                    model="gpt-test", messages=messages, tools=[TOOL], temperature=0,
+                    **{"max_tokens": 8, **more})
+            first = ask([QUESTION], tool_choice="required", max_tokens=MAX)
+            message = first.choices[0].message
+            self.assertEqual(first.choices[0].finish_reason, "tool_calls")
+            made = message.tool_calls[0]
+            result = {"role": "tool", "tool_call_id": made.id, "content": "21.5 degrees"}
+            # As the package's users do: the message object itself, its content None.
+            second = ask([QUESTION, message, result])
+            self.assertGreater(second.usage.prompt_tokens, first.usage.prompt_tokens)
+            answered = [QUESTION, message, result,
+                        {"role": "assistant", "content": "21.5 degrees."},
+                        {"role": "user", "content": "Thanks."}]
+            ask(answered)
+
+            pieces, name, made_id = [], None, None
+            for chunk in ask([QUESTION], tool_choice="required", max_tokens=MAX, stream=True):
+                for piece in chunk.choices[0].delta.tool_calls or []:
+                    name, made_id = piece.function.name or name, piece.id or made_id
+                    pieces.append(piece.function.arguments)
+            streamed = {"role": "assistant", "content": None, "tool_calls": [
+                {"id": made_id, "type": "function",
+                 "function": {"name": name, "arguments": "".join(pieces)}}]}
+            answer = list(ask([QUESTION, streamed, {**result, "tool_call_id": made_id}],
+                              stream=True))
+            self.assertIn(answer[-1].choices[0].finish_reason, ("stop", "length", "tool_calls"))
+
+            two = {"role": "assistant", "content": None,
+                   "tool_calls": [call(1, "Ulm"), call(2, "Bonn")]}
+            results = [{"role": "tool", "tool_call_id": c["id"], "content": "sunny"}
+                       for c in two["tool_calls"]]
+            ask([QUESTION, two, *results])
+
+    def check_contents(self, server):
+        def tokens(message):
+            messages = [QUESTION, message, {"role": "tool", "tool_call_id": "call_AbCdEf1",
+                                            "content": "sunny"}]
+            status, answer = server.json("POST", "/tokenize",
+                                         {"messages": messages, "tools": [TOOL]})
+            self.assertEqual(status, 200, answer)
+            return answer["tokens"]
+        calls = {"role": "assistant", "tool_calls": [call(1, "Ulm")]}
+        expected = tokens({**calls, "content": ""})
+        self.assertEqual(tokens({**calls, "content": None}), expected)
+        self.assertEqual(tokens(calls), expected)
+        nulls = {"name": None, "refusal": None, "function_call": None, "audio": None}
+        self.assertEqual(tokens({**calls, "content": None, **nulls}), expected)
+        self.assertEqual(tokens({**calls, "content": []}), expected)
+
+    def check_anthropic(self, server):
+        tool = {"name": "weather", "description": "The weather.", "input_schema": PARAMETERS}
+        with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0,
+                                 timeout=60) as client:
+            def ask(messages, **more):
+                return client.messages.create(model="gpt-test", messages=messages, tools=[tool],
+                                              **{"max_tokens": 8, **more})
+            first = ask([QUESTION], tool_choice={"type": "any"}, max_tokens=MAX)
+            self.assertEqual(first.stop_reason, "tool_use")
+            use = first.content[-1]
+
+            def results(*ids):
+                return {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": i, "content": "sunny"} for i in ids]}
+            second = ask([QUESTION, {"role": "assistant", "content": first.content},
+                          results(use.id)])
+            self.assertEqual(second.role, "assistant")
+            with client.messages.stream(model="gpt-test", messages=[QUESTION], tools=[tool],
+                                        tool_choice={"type": "any"}, max_tokens=MAX) as stream:
+                final = stream.get_final_message()
+            ask([QUESTION, {"role": "assistant", "content": final.content},
+                 results(final.content[-1].id)])
+            uses = [{"type": "tool_use", "id": f"toolu_{n}", "name": "weather",
+                     "input": {"city": city}} for n, city in enumerate(("Ulm", "Bonn"))]
+            ask([QUESTION, {"role": "assistant", "content": uses},
+                 results(*(u["id"] for u in uses))])
+
+    def check_responses(self, server):
+        tool = {"type": "function", "name": "weather", "description": "The weather.",
+                "parameters": PARAMETERS}
+        with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0,
+                           timeout=60) as client:
+            def ask(items, **more):
+                return client.responses.create(model="gpt-test", input=items, tools=[tool],
+                                               **{"max_output_tokens": 8, **more})
+            first = ask([QUESTION], tool_choice="required", max_output_tokens=MAX)
+            made = first.output[-1]
+            self.assertEqual(made.type, "function_call")
+            ask([QUESTION, *first.output,
+                 {"type": "function_call_output", "call_id": made.call_id, "output": "sunny"}])
+            two = [{"type": "function_call", "call_id": f"call_{n}", "name": "weather",
+                    "arguments": json.dumps({"city": city})}
+                   for n, city in enumerate(("Ulm", "Bonn"))]
+            ask([QUESTION, *two, *({"type": "function_call_output", "call_id": c["call_id"],
+                                    "output": "sunny"} for c in two)])
+
+    def test_second_turns(self):
+        def check(server):
+            for one in (self.check_openai, self.check_contents, self.check_anthropic,
+                        self.check_responses):
+                with self.subTest(one.__name__):
+                    one(server)
+        self.each(check)
+
+
+class Ids(Templates):
+    """A template that demands ids of nine letters and digits gets its own back."""
+
+    def test_ids(self):
+        template = (ROOT / "tests/data/chat/mistral.jinja").read_text()
+        file = os.path.join(self.folder.name, "model.gguf")
+        gguf_template.with_template(serving.model(), file, template)
+        os.environ["WEFT_MODEL"], before = file, os.environ["WEFT_MODEL"]
+        try:
+            server = serving.Server(4096)
+        finally:
+            os.environ["WEFT_MODEL"] = before
+        try:
+            status, answer = server.json("POST", "/v1/chat/completions", {
+                "messages": [QUESTION], "tools": [TOOL], "tool_choice": "required",
+                "max_tokens": MAX})
+            self.assertEqual(status, 200, answer)
+            made = answer["choices"][0]["message"]["tool_calls"][0]["id"]
+            self.assertRegex(made, r"^[A-Za-z0-9]{9}$")
+            text = server.json("POST", "/tokenize", {
+                "messages": [QUESTION, {"role": "assistant", "tool_calls": [
+                    call(1, "Ulm", id=made)]}, {"role": "tool", "tool_call_id": made,
+                                                "content": "sunny"}],
+                "return_token_strs": True})[1]
+            self.assertEqual("".join(text["token_strs"]).count(made), 2)
+        finally:
+            server.close()
+
+    test_second_turns = None
+
+
+if __name__ == "__main__":
+    serving.main()
