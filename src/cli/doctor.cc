@@ -16,10 +16,13 @@
 #include "cli/output.h"
 #include "doctor/check.h"
 #include "doctor/collect.h"
+#include "doctor/distinct.h"
 #include "doctor/fabric.h"
 #include "doctor/live_view.h"
 #include "doctor/report.h"
+#include "doctor/save.h"
 #include "doctor/snapshot.h"
+#include "doctor/text.h"
 #include "net/fabric.h"
 
 namespace weft::cli {
@@ -31,6 +34,7 @@ struct DoctorFlags {
     doctor::CollectOptions collect;
     cluster::ClusterOptions fabric;  // its hosts: --workers
     bool list = false, markdown = false, json = false, verbose = false, no_measure = false;
+    bool real_names = false;
 };
 
 using Views = std::vector<std::unique_ptr<doctor::HostView>>;
@@ -42,7 +46,7 @@ doctor::Finding Unreachable(const std::string& host, const Error& error) {
             error.message,
             "a snapshot of the host over ssh",
             "nothing is known of this host",
-            fmt::format("ssh {} weft doctor", host)};
+            fmt::format("ssh {} weft doctor", doctor::Quoted(host))};
 }
 
 // The hosts to look at; those that can't be had become findings.
@@ -67,7 +71,22 @@ Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findi
     if (flags.from.empty() && flags.hosts.empty()) {
         views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));
     }
+    doctor::MakeNamesDistinct(views);
     return views;
+}
+
+// What a snapshot holds, and which names in it stand for others.
+void PrintContents(std::FILE* to, const std::vector<doctor::SavedSource>& sources,
+                   const doctor::Names& names) {
+    fmt::print(to, "In it, of every source only these fields:\n");
+    for (const doctor::SavedSource& source : sources) {
+        fmt::print(to, "  {:<58} {:>4}  {}\n", source.path, source.files, source.kept);
+    }
+    if (names.given().empty()) return;
+    fmt::print(to, "Names in it that stand for yours (this list is not in it):\n");
+    for (const auto& [name, stands] : names.given()) {
+        fmt::print(to, "  {:<20} {}\n", stands, doctor::Printable(name));
+    }
 }
 
 Status Save(const DoctorFlags& flags) {
@@ -81,17 +100,21 @@ Status Save(const DoctorFlags& flags) {
     Views views;
     views.push_back(std::move(recording));
     WEFT_TRY(doctor::RunChecks(views, flags.checks));
-    const doctor::SnapshotFiles files = recorded.Take();
+    doctor::Names names(flags.real_names);
+    std::vector<doctor::SavedSource> sources;
+    const doctor::SnapshotFiles files = doctor::SavedFiles(recorded.TakeRaw(), names, &sources);
     WEFT_ASSIGN(const std::string tar, doctor::WriteTar(files));
     if (flags.save == "-") {
         if (std::fwrite(tar.data(), 1, tar.size(), stdout) != tar.size() || std::fflush(stdout)) {
             return MakeError(ErrorCode::kIo, "cannot write the snapshot to standard output");
         }
+        if (!flags.real_names) PrintContents(stderr, sources, names);
         return {};
     }
     WEFT_TRY(WriteFile(flags.save, std::as_bytes(std::span(tar))));
     fmt::print("{}: {} files, {}. 'weft doctor --from {}' looks at it.\n", flags.save, files.size(),
                BytesText(tar.size()), flags.save);
+    PrintContents(stdout, sources, names);
     return {};
 }
 
@@ -127,15 +150,17 @@ void PrintFindings(const DoctorFlags& flags, const std::vector<doctor::Finding>&
         fmt::print("{}", doctor::Report(findings, style));
         return;
     }
+    // What hosts call themselves and their parts is no less hostile to a program's terminal.
+    using doctor::Printable;
     Json list = Json::array();
     for (const doctor::Finding& finding : findings) {
         list.push_back({{"check", finding.check},
                         {"severity", doctor::SeverityName(finding.severity)},
-                        {"host", finding.host},
-                        {"read", finding.read},
-                        {"expected", finding.expected},
-                        {"why", finding.why},
-                        {"fix", finding.fix}});
+                        {"host", Printable(finding.host)},
+                        {"read", Printable(finding.read)},
+                        {"expected", Printable(finding.expected)},
+                        {"why", Printable(finding.why)},
+                        {"fix", Printable(finding.fix)}});
     }
     PrintJson({{"findings", list}});
 }
@@ -189,6 +214,8 @@ void AddDoctor(CLI::App& app, int& status) {
                      "A snapshot to look at: a tar file or a folder; may be repeated")
         ->allow_extra_args(false);
     command->add_option("--save", flags->save, "Write a snapshot of this machine (- is stdout)");
+    command->add_flag("--real-names", flags->real_names,
+                      "With --save: names and addresses as they are, not pseudonyms");
     command->add_option("--check", flags->checks, "Only these checks, as a,b")->delimiter(',');
     command->add_option("--ignore", flags->ignored, "What these find is only noted, as a,b")
         ->delimiter(',');
@@ -209,8 +236,9 @@ void AddDoctor(CLI::App& app, int& status) {
     command->add_flag("-v,--verbose", flags->verbose, "Also what is well");
     AddJson(*command, flags->json);
     command->footer(
-        "Exit status 1 where a check fails. A snapshot holds no keys, no environment and no\n"
-        "hardware addresses.\n\n"
+        "Exit status 1 where a check fails. A snapshot holds only the fields that the checks use,\n"
+        "with pseudonyms for names; --save prints which. It holds no keys, no environment, no\n"
+        "names of users, no hardware, IPv6 or public addresses, no serial numbers.\n\n"
         "Examples:\n"
         "  weft doctor\n"
         "  weft doctor --hosts a,b\n"

@@ -43,7 +43,7 @@ Result<SnapshotFiles> CollectHost(const std::string& host, const CollectOptions&
     WEFT_ASSIGN(const std::string name, SshName(host));
     const Deadline deadline = Deadline::In(options.timeout_ms);
     std::vector<std::string> words = Ssh(name);
-    words.push_back(options.program + " doctor --save -" +
+    words.push_back(options.program + " doctor --save - --real-names" +
                     (options.measure ? "" : " --no-measure"));
     const Result<Ran> ran = RunProgram(words, deadline, kMostBytes);
     if (!ran.ok()) {

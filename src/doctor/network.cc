@@ -82,6 +82,7 @@ void ReadSpeed(HostView& view, NetDevice& device) {
 }
 
 void ReadAddresses(const Json& link, NetDevice& device) {
+    device.addressed = true;
     if (device.mtu == 0) device.mtu = ClampedMtu(NumberOf(link, "mtu"));
     if (TextOf(link, "operstate") == "UP") device.up = true;
     const auto list = link.find("addr_info");
@@ -142,7 +143,8 @@ std::vector<NetDevice> NetDevices(HostView& view) {
     for (const std::string& name : view.List("sys/class/net")) {
         if (name == "lo" || !IsPlainName(name)) continue;
         devices.push_back(ReadSysfs(view, name));
-        if (devices.back().physical) ReadEthtool(view, devices.back());
+        // A snapshot made by hand seldom holds the links that tell what is physical.
+        if (devices.back().physical || !view.Complete()) ReadEthtool(view, devices.back());
     }
     for (const Json& link : Objects(CommandLike(view, "ip -j addr"))) {
         const std::string name = TextOf(link, "ifname");

@@ -28,6 +28,7 @@ struct NetDevice {
     bool up = false;
     bool physical = false;  // a device of its own, not a bridge, tunnel or loopback
     bool wireless = false;
+    bool addressed = false;  // whether its addresses were read
     std::string duplex, driver, firmware, pci;
     std::vector<Ipv4> addresses;
     std::string SpeedText() const;  // "100 Gb/s"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "doctor/facts.h"
@@ -46,6 +47,15 @@ int BusOf(std::string_view address) {
     return static_cast<int>(Integer(address.substr(address.size() - 7, 2), 16).value_or(-1));
 }
 
+// Drivers of cards that Weft may run over, whatever class their devices have.
+bool IsFabricDriver(std::string_view driver) {
+    constexpr std::array<std::string_view, 20> kDrivers = {
+        "mlx4_core", "mlx4_en", "mlx5_core", "mlxsw_core", "ice",    "i40e",   "ixgbe",
+        "irdma",     "bnxt_en", "bnxt_re",   "qede",       "qed",    "cxgb4",  "hfi1",
+        "ib_qib",    "ib_mthca", "ionic",    "efa",        "sfc",    "mana"};
+    return std::ranges::find(kDrivers, driver) != kDrivers.end();
+}
+
 class Reader {
   public:
     explicit Reader(HostView& view) : view_(view) {}
@@ -54,6 +64,7 @@ class Reader {
         const Reading lspci = CommandLike(view_, "lspci -vv");
         if (lspci.found()) ReadLspci(lspci.text);
         FindBridges();
+        FindFabric();
         std::vector<PciDevice> devices;
         for (auto& [address, device] : devices_) devices.push_back(std::move(device));
         return devices;
@@ -85,19 +96,47 @@ class Reader {
                     device.bridges.insert(device.bridges.begin(), std::string(part));
                 }
             }
-            if (device.IsNetwork()) device.port_gigabits = PortRate(path);
         }
     }
-    double PortRate(const std::string& path) {
+    // The address of the PCI device that a class's entry belongs to.
+    void AddOwner(const std::string& entry, std::map<std::string, std::vector<std::string>>& of) {
+        const std::string place = view_.Link("sys/class/" + entry + "/device").text;
+        const std::string address = BaseName(place);
+        if (IsAddress(address)) of[address].push_back(BaseName(entry));
+    }
+    // Which devices are cards of a fabric, and how fast their ports are.
+    void FindFabric() {
+        std::map<std::string, std::vector<std::string>> rdma, net;
+        for (const std::string& name : view_.List("sys/class/infiniband")) {
+            AddOwner("infiniband/" + name, rdma);
+        }
+        for (const std::string& name : view_.List("sys/class/net")) AddOwner("net/" + name, net);
+        for (auto& [address, device] : devices_) {
+            const std::string path = std::string(kFolder) + "/" + address;
+            for (const std::string& name : view_.List(path + "/infiniband")) {
+                rdma[address].push_back(name);
+            }
+            for (const std::string& name : view_.List(path + "/net")) net[address].push_back(name);
+            const bool other = device.type != 0 && device.type >> 8 != 0x02;
+            device.fabric = !other && (IsFabricDriver(device.driver) || device.vendor == "15b3" ||
+                                       Contains(device.name, "Mellanox") || rdma.contains(address));
+            if (device.IsNetwork()) device.port_gigabits = PortRate(rdma[address], net[address]);
+        }
+    }
+    double PortRate(const std::vector<std::string>& rdma, const std::vector<std::string>& net) {
         double rate = 0;
-        for (const std::string& name : view_.List(path + "/net")) {
+        for (const std::string& name : net) {
             const auto mbps = Number(view_.Text("sys/class/net/" + name + "/speed"));
             if (mbps) rate = std::max(rate, *mbps * 1e-3);
         }
-        for (const std::string& name : view_.List(path + "/infiniband")) {
-            const auto gbps =
-                LeadingNumber(view_.Text("sys/class/infiniband/" + name + "/ports/1/rate"));
-            if (gbps) rate = std::max(rate, *gbps);
+        for (const std::string& name : rdma) {
+            const std::string ports = "sys/class/infiniband/" + name + "/ports";
+            for (const std::string& port : Numbered(view_, ports, "")) {
+                const std::string state = view_.Text(ports + "/" + port + "/state");
+                if (!state.empty() && !Contains(state, "ACTIVE")) continue;
+                const auto gbps = LeadingNumber(view_.Text(ports + "/" + port + "/rate"));
+                if (gbps) rate = std::max(rate, *gbps);
+            }
         }
         return rate;
     }
@@ -120,6 +159,7 @@ class Reader {
         device.address = address;
         const std::string_view kind = After(line, " ", ":[");
         device.name = std::string(After(line, ": "));
+        ReadIds(device);
         if (device.type == 0) {
             static constexpr std::pair<std::string_view, int> kKinds[] = {
                 {"Ethernet controller", 0x0200},
@@ -136,6 +176,19 @@ class Reader {
             }
         }
         return &device;
+    }
+    // "[15b3:1003]" at the end of the name, with -nn.
+    static void ReadIds(PciDevice& device) {
+        const std::string_view name = device.name;
+        for (size_t at = name.find('['); at != name.npos; at = name.find('[', at + 1)) {
+            const std::string_view ids = name.substr(at + 1, 9);
+            const bool form = ids.size() == 9 && ids[4] == ':' && name.size() > at + 10 &&
+                              name[at + 10] == ']' && Integer(ids.substr(0, 4), 16) &&
+                              Integer(ids.substr(5), 16);
+            if (!form || !device.vendor.empty()) continue;
+            device.vendor = std::string(ids.substr(0, 4));
+            device.device = std::string(ids.substr(5));
+        }
     }
     void ReadDetail(std::string_view line, PciDevice& device) {
         if (line.starts_with("LnkCap:") && !device.most.known()) {
@@ -196,6 +249,27 @@ std::string PciDevice::Text() const {
     if (!name.empty()) return text + " " + name;
     if (!driver.empty()) return text + " (" + driver + ")";
     return text;
+}
+
+const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& devices) {
+    return card.bridges.empty() ? nullptr : FindPci(devices, card.bridges.front());
+}
+
+LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& devices) {
+    constexpr double kEnough = 0.98;
+    if (!card.most.known() || !card.now.known()) return LinkJudgement::kUnknown;
+    const double now = card.now.GigabytesPerSecond();
+    if (now >= card.most.GigabytesPerSecond() * kEnough) return LinkJudgement::kFull;
+    const PciDevice* slot = SlotOf(card, devices);
+    if (slot == nullptr || !slot->most.known()) {
+        const bool others = std::ranges::any_of(
+            devices, [](const PciDevice& one) { return one.IsBridge() && one.most.known(); });
+        return others ? LinkJudgement::kSlotUnknown : LinkJudgement::kBelow;
+    }
+    const PciLink both{std::min(card.most.gigatransfers, slot->most.gigatransfers),
+                       std::min(card.most.width, slot->most.width)};
+    const bool all = now >= both.GigabytesPerSecond() * kEnough;
+    return all ? LinkJudgement::kByDesign : LinkJudgement::kBelow;
 }
 
 std::vector<PciDevice> PciDevices(HostView& view) {

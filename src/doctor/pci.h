@@ -30,14 +30,28 @@ struct PciDevice {
     int payload = 0, read_request = 0;  // bytes; 0: not known
     std::vector<std::string> bridges;   // addresses, the nearest first
     double port_gigabits = 0;           // fastest network port on it; 0: not known
+    // By its driver, vendor or RDMA device: ConnectX-3 has class 0280, as Wi-Fi cards have.
+    bool fabric = false;
 
     bool IsNetwork() const {
-        return type == 0x0200 || type == 0x0207 || type == 0x0208 || type == 0x0c06;
+        return fabric || type == 0x0200 || type == 0x0207 || type == 0x0208 || type == 0x0c06;
     }
     bool IsGpu() const { return type >> 8 == 0x03 || type == 0x1200; }
     bool IsBridge() const { return type == 0x0604; }
     std::string Text() const;  // "0000:01:00.0 Mellanox ... [ConnectX-5]"
 };
+
+// How a card's link is, against what the card and the slot can.
+enum class LinkJudgement {
+    kUnknown,      // what it could be, or is, is not known
+    kFull,         // all that the card can
+    kByDesign,     // all that the slot has, which is less than the card could
+    kBelow,        // less than both can, or the slot is not known
+    kSlotUnknown,  // less than the card can; other slots were read, not this one
+};
+LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& devices);
+// The bridge that the card's link ends at; null where not known.
+const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& devices);
 
 std::vector<PciDevice> PciDevices(HostView& view);
 // Null where there is none.

@@ -34,20 +34,11 @@ std::string Label(Severity severity, const ReportStyle& style) {
     return style.colour ? Colour(severity) + label + "\033[0m" : label;
 }
 
-// Text from other hosts goes to a terminal: control characters become '?'.
-std::string Clean(std::string_view text) {
-    std::string clean(text);
-    std::ranges::replace(clean, '\t', ' ');
-    std::ranges::replace_if(
-        clean, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-    return clean;
-}
-
 // `text` broken at blanks so that it fits; all lines but the first are indented.
 std::string Wrapped(const std::string& text, size_t begin, const ReportStyle& style) {
     std::string out;
     size_t column = begin;
-    const std::string clean = Clean(text);
+    const std::string clean = Printable(text);
     for (std::string_view word : Words(clean)) {
         if (column > begin && column + 1 + word.size() > style.columns) {
             out += '\n' + std::string(begin, ' ');
@@ -100,7 +91,7 @@ std::string Report(std::span<const Finding> findings, const ReportStyle& style) 
     std::string out;
     for (const std::string& host : hosts) {
         std::array<size_t, 4> counts{};
-        out += Clean(host) + '\n';
+        out += Printable(host) + '\n';
         for (Severity severity :
              {Severity::kFail, Severity::kWarn, Severity::kNote, Severity::kOk}) {
             for (const Finding& finding : findings) {

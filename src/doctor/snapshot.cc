@@ -13,7 +13,6 @@
 #include <cstring>
 
 #include "base/file.h"
-#include "doctor/scrub.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {

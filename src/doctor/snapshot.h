@@ -6,8 +6,9 @@
 //     ==> sys/class/net/eth0/mtu <==
 //     1500
 //
-// A symbolic link stands for the words that it points to, and is never followed. What could not be
-// read when the snapshot was made is in "unread", a line each: "PATH: why". The host's name is in
+// A symbolic link stands for the words that it points to, and is never followed. In what Weft saves
+// "link/PATH.to" holds them (an older one: "link/PATH"). What could not be read when the snapshot
+// was made is in "unread", a line each: "PATH: why". The host's name is in
 // "probe/hostname", else it is the snapshot's own. With "probe/complete" in it, what it does not
 // hold was not there (Weft saves it so).
 //
@@ -42,8 +43,10 @@ std::unique_ptr<HostView> MakeSnapshotView(SnapshotFiles files, std::string name
 // Both at once; named after the last part of `path`.
 Result<std::unique_ptr<HostView>> OpenSnapshot(const std::string& path);
 
-// Passes every question on to `view` and remembers the answers, with what is secret or personal
-// taken out (scrub.h).
+inline constexpr const char* kLinkEnd = ".to";
+
+// Passes every question on to `view` and remembers the answers. The snapshot of them holds only
+// what save.h lets through.
 class RecordingView : public HostView {
   public:
     explicit RecordingView(HostView& view) : view_(view) {}
@@ -56,6 +59,8 @@ class RecordingView : public HostView {
     Reading Probe(const std::string& name) override;
     Reading Later(const std::string& path) override;
 
+    // Once; names gives the pseudonyms. raw: as it was read, for nobody else's eyes.
+    SnapshotFiles TakeRaw();
     SnapshotFiles Take();
 
   private:

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <set>
 
-#include "doctor/scrub.h"
+#include "doctor/save.h"
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
 
@@ -32,14 +32,20 @@ class SnapshotView : public HostView {
     bool Complete() const override { return files_.contains(kComplete); }
     Reading Read(const std::string& path) override {
         if (const auto found = files_.find(path); found != files_.end()) {
-            return {ReadState::kFound, found->second};
+            return {ReadState::kFound, Whole(found->second)};
         }
         if (const auto found = unread_.find(path); found != unread_.end()) {
             return {ReadState::kRefused, found->second};
         }
         return {};
     }
-    Reading Link(const std::string& path) override { return Read("link/" + path); }
+    Reading Link(const std::string& path) override {
+        for (const std::string& name : {"link/" + path + kLinkEnd, "link/" + path}) {
+            if (Reading reading = Read(name); reading.state != ReadState::kAbsent) return reading;
+        }
+        // The link itself, in a copy of the folder.
+        return Complete() ? Reading{} : Read(path);
+    }
     std::vector<std::string> List(const std::string& path) override {
         const std::string prefix = path + "/";
         std::vector<std::string> names;
@@ -59,6 +65,13 @@ class SnapshotView : public HostView {
     Reading Later(const std::string& path) override { return Read("later/" + path); }
 
   private:
+    // What Weft saved ends each line; a line without its end was cut, and a number in it, too.
+    std::string Whole(const std::string& text) const {
+        const size_t last = text.rfind('\n');
+        const bool cut = Complete() && last != std::string::npos && last + 1 < text.size();
+        return cut ? text.substr(0, last + 1) : text;
+    }
+
     SnapshotFiles files_;
     std::map<std::string, std::string> unread_;
     std::string host_;
@@ -79,7 +92,7 @@ Result<std::unique_ptr<HostView>> OpenSnapshot(const std::string& path) {
 
 Reading RecordingView::Keep(const std::string& path, Reading reading) {
     if (reading.found()) {
-        files_[path] = Scrub(path, reading.text);
+        files_[path] = reading.text;
     } else if (reading.refused()) {
         unread_[path] = reading.text;
     }
@@ -113,6 +126,11 @@ Reading RecordingView::Later(const std::string& path) {
 }
 
 SnapshotFiles RecordingView::Take() {
+    Names names;
+    return SavedFiles(TakeRaw(), names);
+}
+
+SnapshotFiles RecordingView::TakeRaw() {
     Keep(kHostName, {ReadState::kFound, view_.host() + "\n"});
     if (view_.Complete()) files_[kComplete] = "yes\n";
     std::string unread;
@@ -122,17 +140,6 @@ SnapshotFiles RecordingView::Take() {
         unread += '\n';
     }
     if (!unread.empty()) files_[kUnread] = std::move(unread);
-    // What was only listed stays as an empty folder; what was also read, or has something inside,
-    // is there already.
-    for (auto it = files_.begin(); it != files_.end();) {
-        bool covered = false;
-        if (it->first.ends_with('/')) {
-            const auto next = std::next(it);
-            covered = files_.contains(it->first.substr(0, it->first.size() - 1)) ||
-                      (next != files_.end() && next->first.starts_with(it->first));
-        }
-        it = covered ? files_.erase(it) : std::next(it);
-    }
     return std::move(files_);
 }
 

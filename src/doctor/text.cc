@@ -10,6 +10,42 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
 
+struct Letter {
+    uint32_t code = 0;
+    size_t bytes = 0;  // 0: not UTF-8
+};
+
+// The first letter of `text`, of UTF-8 in its shortest form (RFC 3629).
+Letter FirstLetter(std::string_view text) {
+    const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+    const unsigned char first = byte(0);
+    if (first < 0x80) return {first, 1};
+    const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    if (first < 0xc2 || first > 0xf4 || text.size() < bytes) return {};
+    uint32_t code = first & (0xff >> (bytes + 1));
+    for (size_t i = 1; i < bytes; ++i) {
+        if ((byte(i) & 0xc0) != 0x80) return {};
+        code = code << 6 | (byte(i) & 0x3f);
+    }
+    const uint32_t least = bytes == 2 ? 0x80 : bytes == 3 ? 0x800 : 0x10000;
+    if (code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return {};
+    return {code, bytes};
+}
+
+// Controls, and what changes how other letters look without being seen itself.
+bool IsHidden(uint32_t code) {
+    struct Range {
+        uint32_t first, last;
+    };
+    constexpr Range kHidden[] = {{0x00, 0x1f},       {0x7f, 0x9f},     {0xad, 0xad},
+                                 {0x061c, 0x061c},   {0x115f, 0x1160}, {0x180b, 0x180f},
+                                 {0x200b, 0x200f},   {0x2028, 0x202e}, {0x2060, 0x206f},
+                                 {0xfe00, 0xfe0f},   {0xfeff, 0xfeff}, {0xfff0, 0xfffc},
+                                 {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}};
+    return std::ranges::any_of(
+        kHidden, [&](const Range& r) { return r.first <= code && code <= r.last; });
+}
+
 size_t EndOfNumber(std::string_view text) {
     const size_t end = text.find_first_not_of("0123456789.");
     return end == std::string_view::npos ? text.size() : end;
@@ -112,6 +148,38 @@ std::optional<Version> ParseVersion(std::string_view text) {
     }
     if (count == 0) return {};
     return version;
+}
+
+std::string Quoted(std::string_view word) {
+    constexpr std::string_view kPlain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@%+,/-";
+    const bool plain = !word.empty() && word.find_first_not_of(kPlain) == word.npos;
+    if (plain) return std::string(word);
+    std::string quoted = "'";
+    for (const char c : word) {
+        if (c == '\'') {
+            quoted += "'\\''";
+        } else {
+            quoted += c;
+        }
+    }
+    return quoted + "'";
+}
+
+std::string Printable(std::string_view text) {
+    std::string shown;
+    while (!text.empty()) {
+        const Letter letter = FirstLetter(text);
+        if (letter.code == '\t' || letter.code == '\n') {
+            shown += ' ';
+        } else if (letter.bytes == 0 || IsHidden(letter.code)) {
+            shown += '?';
+        } else {
+            shown += text.substr(0, letter.bytes);
+        }
+        text.remove_prefix(std::max<size_t>(letter.bytes, 1));
+    }
+    return shown;
 }
 
 std::string RateText(double gigabytes_per_second) {

@@ -44,6 +44,13 @@ struct Version {
 };
 std::optional<Version> ParseVersion(std::string_view text);
 
+// A word for a command line that a user copies: as it is where every shell takes it so, else in
+// single quotes.
+std::string Quoted(std::string_view word);
+// For a terminal, and for JSON: valid UTF-8 without control characters, those that turn the
+// direction of writing, and those that can't be seen; '?' stands for each.
+std::string Printable(std::string_view text);
+
 // "1.0 GB/s"; gigabytes of 10^9.
 std::string RateText(double gigabytes_per_second);
 // "64.0 GiB".

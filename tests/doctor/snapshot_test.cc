@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "doctor/check.h"
 #include "doctor/live_view.h"
-#include "doctor/scrub.h"
 #include "doctor/text.h"
 #include "support/temp_dir.h"
 
@@ -116,36 +115,6 @@ TEST(DoctorSnapshot, ListsAreTheNamesInAFolder) {
     EXPECT_EQ(view->host(), "name");
 }
 
-TEST(DoctorSnapshot, ScrubTakesOutWhatIsPersonal) {
-    EXPECT_EQ(Scrub("cmd/ethtool", "address 02:fc:ab:00:00:01, bus 0000:c1:00.0 at 12:30:45\n"),
-              "address 00:00:00:00:00:00, bus 0000:c1:00.0 at 12:30:45\n");
-    EXPECT_EQ(Scrub("sys/x", "80:00:02:08:fe:80:00:00:00:00:00:00:e4:1d:2d:03:00:1d:67:b1"),
-              "00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00");
-    EXPECT_EQ(Scrub("cmd/lspci_-vv", "\tDevice Serial Number ec-0d-9a-03-00-b4-7a-96\nLnkSta\n"),
-              "LnkSta\n");
-    EXPECT_EQ(Scrub("cmd/dmidecode_-t_memory", "\tSerial Number: 1234\n\tSpeed: 5600 MT/s\n"),
-              "\tSpeed: 5600 MT/s\n");
-    EXPECT_EQ(Scrub("proc/cmdline", "root=UUID=1-2 iommu=pt password=secret ttm.pages_limit=5\n"),
-              "iommu=pt ttm.pages_limit=5\n");
-    EXPECT_EQ(
-        Scrub("sys/class/infiniband/m/ports/1/gids/0", "fe80:0000:0000:0000:ee0d:9aff:feb4:7a96"),
-        "fe80:0000:0000:0000:0000:0000:0000:0000");
-    EXPECT_EQ(
-        Scrub("sys/class/infiniband/m/ports/1/gids/3", "0000:0000:0000:0000:0000:ffff:0a00:0001"),
-        "0000:0000:0000:0000:0000:ffff:0a00:0001");
-    EXPECT_EQ(Scrub("etc/security/limits.conf", "alice soft memlock 64\nbob hard nproc 5\n"),
-              "user soft memlock 64\n");
-    const std::string addresses = Scrub(
-        "later/cmd/ip_-j_addr",
-        R"([{"ifname":"e","address":"02:fc:00:00:00:01","addr_info":[{"family":"inet",)"
-        R"("local":"10.0.0.1","prefixlen":24},{"family":"inet6","local":"fe80::fc:ff:fe00:1"}]}])");
-    EXPECT_TRUE(Contains(addresses, "10.0.0.1"));
-    EXPECT_FALSE(Contains(addresses, "02:fc"));
-    EXPECT_FALSE(Contains(addresses, "fe80"));
-    EXPECT_FALSE(Contains(Scrub("cmd/dmesg", "[1] audit: user alice logged in\n[2] mlx5_core x\n"),
-                          "alice"));
-}
-
 // This machine: nothing fails, and its snapshot says the same as the machine did.
 TEST(DoctorSnapshot, ThisMachineAndItsSnapshotAgree) {
     const auto live = MakeLiveView({.measure = false});
@@ -162,11 +131,9 @@ TEST(DoctorSnapshot, ThisMachineAndItsSnapshotAgree) {
         SCOPED_TRACE(findings[i].check);
         EXPECT_EQ(findings[i].check, found_again[i].check);
         EXPECT_EQ(findings[i].severity, found_again[i].severity);
-        EXPECT_EQ(findings[i].read, found_again[i].read);
-        EXPECT_EQ(findings[i].host, found_again[i].host);
     }
+    EXPECT_TRUE(again.front()->host().starts_with("host-"));
     for (const auto& [name, text] : files) {
-        EXPECT_EQ(Scrub(name, text), text) << name << " is not scrubbed";
         EXPECT_FALSE(name.starts_with("etc/shadow") || Contains(name, "environ")) << name;
     }
 }

@@ -5,6 +5,7 @@
 
 #include "doctor/checks/checks.h"
 #include "doctor/network.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -37,7 +38,7 @@ void Across(Hosts hosts, Findings& out) {
                          "random",
                          fmt::format("sudo ip addr del {0}/{1} dev {2} && sudo ip addr add "
                                      "ANOTHER/{1} dev {2}",
-                                     address.Text(), address.prefix, device.name));
+                                     address.Text(), address.prefix, Quoted(device.name)));
             }
         }
         owners.merge(own);

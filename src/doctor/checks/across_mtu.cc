@@ -5,6 +5,7 @@
 
 #include "doctor/checks/checks.h"
 #include "doctor/network.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -50,7 +51,7 @@ void Across(Hosts hosts, Findings& out) {
                              "error 12 after some seconds)",
                              least->mtu),
                  fmt::format("on {}: sudo ip link set dev {} mtu {} (and on the switch)",
-                             least->host, least->device, most->mtu));
+                             least->host, Quoted(least->device), most->mtu));
     }
 }
 

@@ -34,7 +34,7 @@ void Look(HostView& view, const Path& path, Findings& out) {
                         "packets: small messages work, transfers hang until their deadline",
                         fmt::format("jumbo frames on the switch's ports, or on all hosts: sudo ip "
                                     "link set dev {} mtu 1500",
-                                    path.device));
+                                    Quoted(path.device)));
     }
     out.Warn(fmt::format("{}: no answer", where), expected,
              "the peer can't be reached by this address, or does not answer ping",

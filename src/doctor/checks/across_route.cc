@@ -6,6 +6,7 @@
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -43,7 +44,7 @@ void Look(const Host& from, const Host& to, Findings& out) {
                                     bare.fastest->name, bare.fastest->SpeedText()),
                         expected, "peers can only be reached by a slower network",
                         fmt::format("sudo ip addr add 10.10.10.1/24 dev {} (another on each host)",
-                                    bare.fastest->name));
+                                    Quoted(bare.fastest->name)));
     }
     const NetDevice* way = WayTo(from, *to.fastest);
     const Ipv4& address = to.fastest->addresses.front();
@@ -65,7 +66,7 @@ void Look(const Host& from, const Host& to, Findings& out) {
              fmt::format("an address in the subnet of {}/{} on {}: sudo ip addr add ADDRESS/{} dev "
                          "{}; and name hosts by that address",
                          address.Text(), address.prefix, from.fastest->name, address.prefix,
-                         from.fastest->name));
+                         Quoted(from.fastest->name)));
 }
 
 void Across(Hosts hosts, Findings& out) {

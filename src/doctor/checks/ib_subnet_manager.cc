@@ -1,8 +1,11 @@
 // InfiniBand needs exactly one active subnet manager, on any host or switch of the fabric.
 #include <fmt/format.h>
 
+#include <map>
+
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
+#include "doctor/network.h"
 #include "doctor/rdma.h"
 
 namespace weft::doctor::checks {
@@ -35,6 +38,24 @@ void Run(HostView& view, Findings& out) {
     }
 }
 
+// Whether IPoIB interfaces of two hosts are in one subnet, and so should be on one fabric; or
+// nothing is known of their addresses.
+bool MayShareSubnet(Hosts hosts) {
+    std::map<std::pair<uint32_t, int>, std::string> owners;
+    for (const auto& host : hosts) {
+        for (const NetDevice& device : NetDevices(*host)) {
+            const std::string type = host->Text("sys/class/net/" + device.name + "/type");
+            if (type.empty() ? !device.name.starts_with("ib") : type != "32") continue;
+            for (const Ipv4& address : device.addresses) {
+                const auto [owner, fresh] = owners.try_emplace(
+                    {address.network(), address.prefix}, host->host());
+                if (!fresh && owner->second != host->host()) return true;
+            }
+        }
+    }
+    return owners.empty();
+}
+
 void Across(Hosts hosts, Findings& out) {
     std::vector<std::string> managers, lids;
     bool infiniband = false;
@@ -53,9 +74,10 @@ void Across(Hosts hosts, Findings& out) {
         if (here && RunsManager(*host)) managers.push_back(host->host());
     }
     if (!infiniband) return;
-    if (managers.size() > 1) {
-        return out.Warn(fmt::format("opensm runs on {}", Joined(managers)),
-                        "one active subnet manager",
+    if (differ && managers.size() > 1 && MayShareSubnet(hosts)) {
+        return out.Warn(fmt::format("opensm runs on {}, each a master: {}", Joined(managers),
+                                    Joined(lids)),
+                        "one master, the others standing by",
                         "two masters give addresses in turn: links drop for seconds whenever they "
                         "argue, and each drop ends a job",
                         "sudo systemctl disable --now opensm, on all hosts but one");
@@ -66,7 +88,8 @@ void Across(Hosts hosts, Findings& out) {
                         "reach each other (two cables without a switch are two fabrics)",
                         "connect the ports that belong together");
     }
-    out.Ok(Joined(lids));
+    // All ports obey one master: the other managers stand by, as they should.
+    out.Ok(Joined(lids) + (managers.size() > 1 ? "; one master, the others stand by" : ""));
 }
 
 }  // namespace
@@ -81,9 +104,9 @@ const Check kIbSubnetManager = {
 
 const Check kIbOneManager = {
     .name = "ib-one-manager",
-    .what = "Exactly one active subnet manager, the same for all hosts.",
+    .what = "One master among the subnet managers, the same for all hosts.",
     .reads = "/sys/class/infiniband/*/ports/*/sm_lid, systemctl is-active opensm",
-    .why = "Two managers fight, and links drop for seconds.",
+    .why = "Two masters fight, and links drop for seconds; one that stands by is well.",
     .across = Across,
 };
 

@@ -5,6 +5,7 @@
 
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
+#include "doctor/kernel_log.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -40,10 +41,11 @@ constexpr std::array<Hint, 7> kHints = {{
 void Run(HostView& view, Findings& out) {
     const Reading log = CommandLike(view, "dmesg");
     if (!log.found()) return;  // nic-log says why
+    const std::vector<std::string> lines = KernelLogLines(log);
     for (const Hint& hint : kHints) {
         size_t count = 0;
         std::string_view last;
-        for (std::string_view line : Lines(log.text)) {
+        for (std::string_view line : lines) {
             if (!Contains(line, hint.part)) continue;
             if (hint.part == "ring gfx" && !Contains(line, "timeout")) continue;
             ++count;

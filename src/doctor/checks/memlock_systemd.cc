@@ -3,6 +3,7 @@
 
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -34,7 +35,7 @@ void Run(HostView& view, Findings& out) {
                  "RDMA and falls back to TCP, 10 to 50 us a message instead of 2",
                  fmt::format("sudo systemctl edit {} (add [Service] LimitMEMLOCK=infinity), then "
                              "sudo systemctl restart {}",
-                             name, name));
+                             Quoted(name), Quoted(name)));
     }
     if (!out.empty() || usual.empty()) return;
     if (usual_enough) return out.Ok("DefaultLimitMEMLOCK=" + usual, expected);

@@ -3,6 +3,7 @@
 
 #include "doctor/checks/checks.h"
 #include "doctor/network.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -28,7 +29,7 @@ void Run(HostView& view, Findings& out) {
                         "one",
                         fmt::format("another subnet for one of them: sudo ip addr del {0}/{1} "
                                     "dev {2} && sudo ip addr add 10.10.10.1/24 dev {2}",
-                                    b.Text(), b.prefix, devices[j].name));
+                                    b.Text(), b.prefix, Quoted(devices[j].name)));
                 }
             }
         }

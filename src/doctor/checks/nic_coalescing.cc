@@ -29,7 +29,7 @@ void Run(HostView& view, Findings& out) {
                  fmt::format("TCP messages lie up to {:g} us in the card: at two syncs a layer and "
                              "32 layers {:.1f} ms a token (RDMA does not wait)",
                              *wait, *wait * 64 * 1e-3),
-                 fmt::format("sudo ethtool -C {} adaptive-rx off rx-usecs 0", device.name));
+                 fmt::format("sudo ethtool -C {} adaptive-rx off rx-usecs 0", Quoted(device.name)));
     }
 }
 

@@ -93,7 +93,7 @@ void Look(HostView& view, const NetDevice& device, Findings& out) {
         good = false;
         std::string fix = counter.fix;
         if (const size_t at = fix.find("DEV"); at != std::string::npos) {
-            fix.replace(at, 3, device.name);
+            fix.replace(at, 3, Quoted(device.name));
         }
         out.Add(
             counter.severity,

@@ -43,11 +43,27 @@ void LookAtFirmware(const NetDevice& device, Findings& out) {
                             known.good.part[1], known.good.part[2]),
                 "old firmware of this card lost RoCE v2 settings, negotiated slower links and "
                 "hung under load; both ends should have the same",
-                "sudo mstflint -d " + (device.pci.empty() ? "CARD" : device.pci) +
+                "sudo mstflint -d " + (device.pci.empty() ? "CARD" : Quoted(device.pci)) +
                     " query, then the firmware of that PSID from the vendor");
         }
     }
     out.Ok(read);
+}
+
+// The module that drives the card.
+const char* ModuleOf(const PciDevice& card) {
+    const int64_t id = Integer(card.device, 16).value_or(0);
+    if (card.vendor == "15b3" || Contains(card.name, "Mellanox")) {
+        // ConnectX-3 Pro is 1007; Connect-IB, the first of mlx5, 1011.
+        const bool old = (id > 0x1000 && id < 0x1011) || (id >= 0x6340 && id <= 0x6778) ||
+                         Contains(card.name, "ConnectX-3") || Contains(card.name, "MT275") ||
+                         Contains(card.name, "ConnectX-2") || Contains(card.name, "MT26");
+        return old ? "mlx4_core" : "mlx5_core";
+    }
+    if (Contains(card.name, "E810") || Contains(card.name, "E823")) return "ice";
+    if (Contains(card.name, "X710") || Contains(card.name, "X722")) return "i40e";
+    if (Contains(card.name, "NetXtreme-E") || Contains(card.name, "BCM57")) return "bnxt_en";
+    return "MODULE";
 }
 
 void Run(HostView& view, Findings& out) {
@@ -59,8 +75,10 @@ void Run(HostView& view, Findings& out) {
         if (!shown) continue;
         out.Warn(fmt::format("{}: no driver", card.Text()), "a driver in use",
                  "the card is there but the kernel does not use it: no interface, no RDMA",
-                 "sudo modprobe mlx5_core (or what 'lspci -k -s " + card.address +
-                     "' lists), and install the linux-modules-extra package of the kernel");
+                 fmt::format("sudo modprobe {0} (what 'lspci -k -s {1}' lists); where it is not "
+                             "found, install the kernel's package of further modules (Ubuntu: "
+                             "linux-modules-extra, Fedora: kernel-modules-extra)",
+                             ModuleOf(card), Quoted(card.address)));
     }
     for (const NetDevice& device : NetDevices(view)) {
         if (device.physical && !device.driver.empty()) LookAtFirmware(device, out);

@@ -6,6 +6,8 @@
 
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
+#include "doctor/kernel_log.h"
+#include "doctor/pci.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -23,10 +25,10 @@ struct Hint {
 };
 constexpr std::array<Hint, 9> kHints = {{
     {"disabled performance optimized steering", Severity::kNote, "device managed flow steering",
-     "a ConnectX-3 in its old steering mode: RoCE v2 and IPoIB rules are matched in software "
-     "order, some us a packet under many rules, and RoCE v2 is refused by some firmware",
-     "echo 'options mlx4_core log_num_mgm_entry_size=-1' | sudo tee /etc/modprobe.d/mlx4.conf, "
-     "then reload mlx4_core or boot"},
+     "a ConnectX-3 without its fast steering mode: rules are matched in the slow order, some us a "
+     "packet under many rules; a pair of hosts with few connections hardly feels it",
+     "echo 'options mlx4_core log_num_mgm_entry_size=-7' | sudo tee /etc/modprobe.d/mlx4.conf, "
+     "rebuild the initramfs and boot; the price: VLANs don't work on the card in that mode"},
     {"Detected insufficient power on the PCIe slot", Severity::kNote,
      "PCIe slot advertised sufficient power",
      "the card may cap itself (13 Gb/s of 200 was seen), though many boards only fail to tell "
@@ -65,9 +67,26 @@ std::string_view FromDriver(std::string_view line) {
     return {};
 }
 
+// How the link of the card that the line is about is, where the limit is at its slot; kUnknown
+// where that was not read.
+LinkJudgement LimitAt(HostView& view, std::string_view line) {
+    const std::vector<PciDevice> devices = PciDevices(view);
+    const auto words = Words(line);
+    const std::string_view limit = After(line, "link at ", " (");
+    for (std::string_view word : words) {
+        if (word.ends_with(':')) word.remove_suffix(1);
+        const PciDevice* card = FindPci(devices, std::string(word));
+        if (card == nullptr) continue;
+        const PciDevice* slot = SlotOf(*card, devices);
+        const bool at_slot = slot == nullptr || limit == slot->address || limit == card->address;
+        return at_slot ? JudgeLink(*card, devices) : LinkJudgement::kBelow;
+    }
+    return LinkJudgement::kUnknown;
+}
+
 // "31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:00:02.5 (capable
 // of 63.008 Gb/s with 8.0 GT/s PCIe x8 link)"
-void LookAtBandwidth(std::string_view line, Findings& out) {
+void LookAtBandwidth(HostView& view, std::string_view line, Findings& out) {
     const size_t at = line.find(" Gb/s available PCIe bandwidth, limited by");
     if (at == std::string_view::npos) return;
     const size_t begin = line.rfind(' ', at - 1);
@@ -75,6 +94,15 @@ void LookAtBandwidth(std::string_view line, Findings& out) {
     const auto have = Number(line.substr(begin + 1, at - begin - 1));
     const auto most = NumberAfter(line, "capable of ");
     if (!have || !most) return;
+    switch (LimitAt(view, line)) {
+        case LinkJudgement::kFull:
+        case LinkJudgement::kByDesign:
+        case LinkJudgement::kSlotUnknown:
+            return out.Note(std::string(line), "the link that the card could have",
+                            "the slot has no more: pcie-link says what it costs");
+        case LinkJudgement::kUnknown:
+        case LinkJudgement::kBelow: break;
+    }
     out.Warn(std::string(line), "'available PCIe bandwidth' without 'limited by'",
              fmt::format("{} instead of {} between the card and memory", RateText(*have / 8),
                          RateText(*most / 8)),
@@ -92,7 +120,8 @@ void Run(HostView& view, Findings& out) {
     }
     if (!log.found()) return;
     std::vector<std::string_view> said;  // each sentence once
-    for (std::string_view line : Lines(log.text)) {
+    const std::vector<std::string> lines = KernelLogLines(log);
+    for (std::string_view line : lines) {
         if (Contains(line, "NETDEV WATCHDOG") && Contains(line, "timed out")) {
             line = line.substr(line.find("NETDEV"));
         } else if (line = FromDriver(line); line.empty()) {
@@ -101,7 +130,7 @@ void Run(HostView& view, Findings& out) {
         if (std::ranges::find(said, line) != said.end() || said.size() > 64) continue;
         const size_t before = said.size();
         if (Contains(line, "limited by")) {
-            LookAtBandwidth(line, out);
+            LookAtBandwidth(view, line, out);
             said.push_back(line);
         }
         for (const Hint& hint : kHints) {

@@ -3,6 +3,7 @@
 
 #include "doctor/checks/checks.h"
 #include "doctor/network.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -22,7 +23,7 @@ void Look(const NetDevice& device, Findings& out) {
     if (device.duplex == "half") {
         return out.Fail(read, "duplex full",
                         "sender and receiver take turns, with collisions: a tenth of the speed",
-                        fix_cable + device.name);
+                        fix_cable + Quoted(device.name));
     }
     if (device.megabits > 0 && device.megabits < 1000) {
         return out.Warn(
@@ -31,7 +32,7 @@ void Look(const NetDevice& device, Findings& out) {
                 "8 KB take {:.0f} us on the wire alone (1 Gb/s: 66, 10 Gb/s: 7): a broken pair "
                 "of wires or a bad plug",
                 8192 * 8 / device.megabits),
-            fix_cable + device.name);
+            fix_cable + Quoted(device.name));
     }
     if (device.megabits > 0) out.Ok(read);
 }

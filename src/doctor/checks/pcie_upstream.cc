@@ -8,12 +8,17 @@
 namespace weft::doctor::checks {
 namespace {
 
+// Ports of Thunderbolt and USB4 tunnels call themselves 2.5 GT/s x4 whatever the cable carries.
+bool IsTunnel(const PciDevice& bridge) {
+    return bridge.most.gigatransfers == 2.5 && bridge.most.width == 4;
+}
+
 void Look(const PciDevice& card, const std::vector<PciDevice>& devices, Findings& out) {
     const PciDevice* narrow = nullptr;
     double least = card.now.GigabytesPerSecond() * 0.98;
     for (const std::string& address : card.bridges) {
         const PciDevice* bridge = FindPci(devices, address);
-        if (bridge == nullptr || !bridge->now.known()) continue;
+        if (bridge == nullptr || !bridge->now.known() || IsTunnel(*bridge)) continue;
         if (bridge->now.GigabytesPerSecond() >= least) continue;
         least = bridge->now.GigabytesPerSecond();
         narrow = bridge;

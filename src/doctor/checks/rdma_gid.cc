@@ -33,13 +33,13 @@ void Look(HostView& view, const RdmaPort& port, Findings& out) {
                         fmt::format("echo 'RoCE v2' | sudo tee /sys/kernel/config/rdma_cm/{}/ports/"
                                     "{}/default_roce_mode, and a card and firmware with RoCE v2 "
                                     "(ConnectX-3 Pro and newer)",
-                                    port.device, port.port));
+                                    Quoted(port.device), port.port));
     }
     const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
     out.Fail(read, "a GID of type RoCE v2 with an IPv4 address", why,
              fmt::format("give the interface an address: sudo ip addr add 10.0.0.1/24 dev {} (and "
                          "another in the same subnet on the peer)",
-                         interfaces.empty() ? "INTERFACE" : interfaces.front()));
+                         interfaces.empty() ? "INTERFACE" : Quoted(interfaces.front())));
 }
 
 void Run(HostView& view, Findings& out) {

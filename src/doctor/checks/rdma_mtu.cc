@@ -4,6 +4,7 @@
 #include "doctor/checks/checks.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -36,7 +37,7 @@ void Run(HostView& view, Findings& out) {
                                  "of the wire instead of {:.0f} %",
                                  8192 / size, 100.0 * size / (size + kHeaders + 20),
                                  100.0 * 4096 / (4096 + kHeaders + 20)),
-                     fmt::format("sudo ip link set dev {} mtu 9000, on both ends", name));
+                     fmt::format("sudo ip link set dev {} mtu 9000, on both ends", Quoted(name)));
         }
     }
 }

@@ -14,7 +14,7 @@ std::string StateText(const RdmaPort& port) {
                        port.rate);
 }
 
-void Look(const RdmaPort& port, bool other_active, Findings& out) {
+void Look(const RdmaPort& port, bool other_active, bool same_card, Findings& out) {
     const std::string read = StateText(port);
     if (port.active()) {
         // One lane of four: "25 Gb/sec (1X EDR)".
@@ -46,13 +46,17 @@ void Look(const RdmaPort& port, bool other_active, Findings& out) {
             ? fmt::format(
                   "sudo ip link set dev INTERFACE up ('rdma link' names it), or: sudo "
                   "ibportstate -C {} {} enable",
-                  port.device, port.port)
+                  Quoted(port.device), port.port)
             : std::string(
                   "plug the cable in on both ends, try another cable, set the same speed "
                   "and FEC on both ends; 'rdma link' shows the state");
     const std::string why =
         "no link: Weft falls back to another network, 10 to 50 us a message "
         "instead of 2";
+    // A card with two ports and one cable.
+    if (same_card && (port.physical == "Polling" || port.physical == "Disabled")) {
+        return out.Ok(read + ": not in use, another port of the card is");
+    }
     if (other_active) return out.Note(read, expected, "the other port is up", fix);
     out.Fail(read, expected, why, fix);
 }
@@ -60,9 +64,12 @@ void Look(const RdmaPort& port, bool other_active, Findings& out) {
 void Run(HostView& view, Findings& out) {
     const std::vector<RdmaPort> ports = RdmaPorts(view);
     for (const RdmaPort& port : ports) {
-        bool other_active = false;
-        for (const RdmaPort& other : ports) other_active = other_active || other.active();
-        if (!port.state.empty()) Look(port, other_active && !port.active(), out);
+        bool other_active = false, same_card = false;
+        for (const RdmaPort& other : ports) {
+            other_active = other_active || other.active();
+            same_card = same_card || (other.active() && other.device == port.device);
+        }
+        if (!port.state.empty()) Look(port, other_active, same_card, out);
     }
 }
 

@@ -29,7 +29,7 @@ void Run(HostView& view, Findings& out) {
             out.Note(read, "pause frames or PFC on, at both ends and the switch",
                      "two senders to one port overflow it, and each lost RDMA packet costs up to "
                      "0.5 s; between two hosts with one cable it does not matter",
-                     fmt::format("sudo ethtool -A {} rx on tx on", name));
+                     fmt::format("sudo ethtool -A {} rx on tx on", Quoted(name)));
         }
     }
 }

@@ -45,17 +45,19 @@ void Run(HostView& view, Findings& out) {
         any = true;
         const std::string read = fmt::format(
             "{}: {}, MTU {}, {}", device.name, device.up ? "up" : "down", device.mtu,
-            device.addresses.empty() ? "no IPv4 address" : device.addresses.front().Text());
-        if (!device.up || device.addresses.empty()) {
+            !device.addresses.empty() ? device.addresses.front().Text()
+            : device.addressed        ? "no IPv4 address"
+                                      : "addresses not read");
+        if (!device.up || (device.addressed && device.addresses.empty())) {
             out.Warn(read, "up, with an IPv4 address",
                      "the cable is there but carries nothing: peers are reached by another network",
                      fmt::format("sudo ip link set dev {0} up && sudo ip addr add 10.0.1.1/24 dev "
                                  "{0}",
-                                 device.name));
+                                 Quoted(device.name)));
         } else if (device.mtu < 9000) {
             out.Note(read, "MTU 65520 on both ends",
                      "TCP over Thunderbolt at MTU 1500: 10 to 20 Gb/s of 40, and a core for it",
-                     fmt::format("sudo ip link set dev {} mtu 65520, on both ends", device.name));
+                     fmt::format("sudo ip link set dev {} mtu 65520, on both ends", Quoted(device.name)));
         } else {
             out.Ok(read);
         }

@@ -1,0 +1,178 @@
+#include "doctor/names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "doctor/text.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr int kKeptBits = 17;                // of an address: what 198.18.0.0/15 leaves
+constexpr uint32_t kPseudonyms = 0xc6120000;  // 198.18.0.0
+
+// FNV-1a with a last mix: a pseudonym is no secret, it only has to lose the name.
+uint64_t Hash(std::string_view text, uint64_t seed = 0) {
+    uint64_t hash = 0xcbf29ce484222325 ^ seed;
+    for (const char c : text) {
+        hash ^= static_cast<unsigned char>(c);
+        hash *= 0x100000001b3;
+    }
+    hash ^= hash >> 33;
+    hash *= 0xff51afd7ed558ccd;
+    return hash ^ hash >> 29;
+}
+
+bool IsDigit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+// One to `most` digits and nothing else.
+bool IsNumber(std::string_view text, size_t most = 5) {
+    return !text.empty() && text.size() <= most && std::ranges::all_of(text, IsDigit);
+}
+
+// What follows "en", "ib", ... in systemd's names (systemd.net-naming-scheme): letters for the
+// kind of each number. 'x' is not among them: a hardware address follows it.
+bool IsPlace(std::string_view text) {
+    constexpr std::string_view kLetters = "Psfnpdobviuacrl";
+    size_t letters = 0, digits = 0, groups = 0;
+    for (const char c : text) {
+        if (IsDigit(c)) {
+            if (letters == 0 || ++digits > 5) return false;
+            continue;
+        }
+        if (kLetters.find(c) == std::string_view::npos) return false;
+        if (digits > 0) letters = digits = 0;
+        if (letters == 0) ++groups;
+        if (++letters > 3) return false;
+    }
+    return digits > 0 && groups <= 6;
+}
+
+constexpr std::array<std::string_view, 38> kNumbered = {
+    "eth",     "ib",      "wlan",     "usb",     "thunderbolt", "bond",     "team",   "br",
+    "docker",  "virbr",   "vnet",     "tun",     "tap",         "wg",       "dummy",  "sit",
+    "gre",     "vlan",    "vxlan",    "rxe",     "rxe_",        "siw",      "mlx4_",  "mlx5_",
+    "mlx5_bond_", "bnxt_re", "bnxt_re_bond", "irdma", "qedr", "hfi1_",      "cxgb4_", "cxgb3_",
+    "lxcbr",   "lxdbr",   "podman",   "cni",     "macvlan",     "efa_"};
+constexpr std::array<std::string_view, 6> kPlaced = {"en", "ib", "wl", "ww", "sl", "roce"};
+// Beginnings that checks look at, in names that are otherwise somebody's own.
+constexpr std::array<std::string_view, 9> kBeginnings = {
+    "docker", "br-", "virbr", "cni", "podman", "lxc", "veth", "thunderbolt", "rxe"};
+
+bool IsHere(const Ipv4& address) {
+    struct Range {
+        uint32_t bits;
+        int prefix;
+    };
+    constexpr std::array<Range, 9> kRanges = {{{0x0a000000, 8},
+                                               {0xac100000, 12},
+                                               {0xc0a80000, 16},
+                                               {0x64400000, 10},
+                                               {0xa9fe0000, 16},
+                                               {0x7f000000, 8},
+                                               {0x00000000, 8},
+                                               {kPseudonyms, 32 - kKeptBits},
+                                               {0xe0000000, 3}}};
+    return std::ranges::any_of(kRanges, [&](const Range& range) {
+        return Ipv4{address.bits, range.prefix}.network() == range.bits;
+    });
+}
+
+}  // namespace
+
+bool IsUsualDeviceName(std::string_view name) {
+    if (name == "lo") return true;
+    if (const size_t dot = name.find('.'); dot != std::string_view::npos) {  // a VLAN
+        return IsNumber(name.substr(dot + 1)) && IsUsualDeviceName(name.substr(0, dot));
+    }
+    for (std::string_view begin : kNumbered) {
+        if (name.starts_with(begin) && IsNumber(name.substr(begin.size()), 4)) return true;
+    }
+    return std::ranges::any_of(kPlaced, [&](std::string_view begin) {
+        return name.starts_with(begin) && IsPlace(name.substr(begin.size()));
+    });
+}
+
+std::string Names::Pseudonym(const char* kind, std::string_view prefix, std::string_view name) {
+    const std::string key = fmt::format("{} {}", kind, name);
+    if (const auto found = given_.find(key); found != given_.end()) return found->second;
+    for (uint64_t seed = 0;; ++seed) {
+        std::string made = fmt::format("{}{:04x}", prefix, Hash(name, seed) & 0xffff);
+        if (seed < 65'536 && !taken_.insert(made).second) continue;
+        return given_[key] = made;
+    }
+}
+
+std::string Names::Host(std::string_view name) {
+    return real_ ? std::string(name) : Pseudonym("host", "host-", name);
+}
+
+std::string Names::Interface(std::string_view name) {
+    if (real_ || IsUsualDeviceName(name)) return std::string(name);
+    for (const char* prefix : {"net-", "rdma-"}) {  // saved again
+        if (name.starts_with(prefix) && name.size() <= 9) return std::string(name);
+    }
+    for (std::string_view begin : kBeginnings) {
+        if (name.starts_with(begin)) return Pseudonym("interface", begin, name);
+    }
+    return Pseudonym("interface", name.starts_with("wl") ? "wlnet-" : "net-", name);
+}
+
+std::string Names::RdmaDevice(std::string_view name) {
+    if (real_ || IsUsualDeviceName(name)) return std::string(name);
+    return Pseudonym("RDMA device", name.starts_with("rxe") ? "rxe" : "rdma-", name);
+}
+
+std::string Names::Zone(std::string_view name) {
+    constexpr std::array<std::string_view, 16> kZones = {
+        "block",   "dmz",     "drop",           "external",    "home",         "internal",
+        "libvirt", "nm-shared", "public",       "trusted",     "work",         "FedoraServer",
+        "docker",  "libvirt-routed", "FedoraWorkstation", "docker-forwarding"};
+    if (real_ || std::ranges::find(kZones, name) != kZones.end()) return std::string(name);
+    return Pseudonym("zone", "zone-", name);
+}
+
+std::string Names::Chain(std::string_view name) {
+    constexpr std::array<std::string_view, 20> kUsual = {
+        "input",     "output",      "forward",     "INPUT",        "OUTPUT",
+        "FORWARD",   "filter",      "nat",         "mangle",       "inet",
+        "DOCKER",    "DOCKER-USER", "LIBVIRT_INP", "nixos-fw",     "nixos-fw-accept",
+        "prerouting", "postrouting", "firewalld",  "filter_INPUT", "raw"};
+    if (real_ || std::ranges::find(kUsual, name) != kUsual.end()) return std::string(name);
+    return Pseudonym("chain", "chain-", name);
+}
+
+std::string Names::File(std::string_view name) {
+    return real_ ? std::string(name) : Pseudonym("file", "", name);
+}
+
+std::string Names::Address(const Ipv4& address) const {
+    if (real_ || IsHere(address)) return address.Text();
+    uint32_t low = 0;
+    for (int bit = kKeptBits - 1; bit >= 0; --bit) {
+        const uint32_t above = address.bits >> (bit + 1);  // each bit turns by those above it
+        const uint64_t turn = Hash(fmt::format("{} {}", bit, above)) & 1;
+        low = low << 1 | ((address.bits >> bit & 1) ^ static_cast<uint32_t>(turn));
+    }
+    return Ipv4{kPseudonyms | low, 32}.Text();
+}
+
+std::string Names::AddressText(std::string_view text) const {
+    if (text == "default") return "default";
+    auto address = ParseIpv4(text);
+    if (!address) return "";
+    const bool network = Contains(text, "/");
+    if (!network) return Address(*address);
+    if (real_ || address->prefix <= 8 || IsHere(*address)) {
+        return fmt::format("{}/{}", address->Text(), address->prefix);
+    }
+    const int prefix = std::max(address->prefix, 32 - kKeptBits);
+    const auto made = ParseIpv4(Address(*address));
+    return fmt::format("{}/{}", Ipv4{Ipv4{made->bits, prefix}.network(), prefix}.Text(), prefix);
+}
+
+}  // namespace weft::doctor

@@ -1,0 +1,56 @@
+// Names: what stands in a saved snapshot for the names and addresses of a host, so that it can be
+// shown to strangers. The same name gives the same pseudonym in every snapshot.
+//
+// Hosts       "host-3fa2", of 16 bits of a hash
+// interfaces  names that the kernel and systemd give ("enp1s0f0np0", "ib0") stay; those with a
+//             hardware address in them ("enx0242ac110002") and those of an administrator become
+//             "net-3fa2", with the beginning that the checks look at ("br-", "veth")
+// RDMA        the same: "mlx5_0" and "rocep1s0f0" stay
+// IPv4        private, shared, link-local and loopback addresses stay (RFC 1918, 6598, 3927);
+//             others become addresses of 198.18.0.0/15 (RFC 2544): the same address the same one,
+//             and addresses that share a prefix of 15 bits or more share it still. 15 bits are
+//             lost, so that nobody can tell the real one.
+// Of 16 bits of a hash nobody reads the name; who guesses it is right by accident once in 65,536.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "doctor/network.h"
+
+namespace weft::doctor {
+
+class Names {
+  public:
+    // real: everything stands for itself (`--real-names`).
+    explicit Names(bool real = false) : real_(real) {}
+
+    std::string Host(std::string_view name);
+    std::string Interface(std::string_view name);
+    std::string RdmaDevice(std::string_view name);
+    std::string Zone(std::string_view name);   // of firewalld
+    std::string Chain(std::string_view name);  // of nftables and iptables
+    std::string File(std::string_view name);   // a part of a file's name
+    std::string Address(const Ipv4& address) const;
+    // "10.0.0.1", "10.0.0.0/24" or "default"; "" where it is none.
+    std::string AddressText(std::string_view text) const;
+
+    bool real() const { return real_; }
+    // Pseudonyms given so far, by "KIND NAME".
+    const std::map<std::string, std::string>& given() const { return given_; }
+
+  private:
+    std::string Pseudonym(const char* kind, std::string_view prefix, std::string_view name);
+
+    bool real_;
+    std::map<std::string, std::string> given_;
+    std::set<std::string> taken_;
+};
+
+// Whether the kernel or systemd may have given an interface or RDMA device this name.
+bool IsUsualDeviceName(std::string_view name);
+
+}  // namespace weft::doctor

@@ -1,0 +1,392 @@
+// Writers of the output of programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "doctor/firewalld.h"
+#include "doctor/kernel_log.h"
+#include "doctor/packet_filter.h"
+#include "doctor/save_writers.h"
+#include "doctor/text.h"
+
+namespace weft::doctor::save {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostLine = 512;
+
+// Letters of names that vendors give ("Mellanox Technologies MT27500 Family [ConnectX-3]").
+std::string VendorName(std::string_view text) {
+    std::string kept;
+    size_t digits = 0;
+    for (const char c : text.substr(0, 160)) {
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                           (c >= '0' && c <= '9') ||
+                           std::string_view(" .,:;()[]/+-&'_").find(c) != std::string_view::npos;
+        const bool digit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+        digits = digit ? digits + 1 : 0;
+        if (plain && digits < 10) kept += c;
+    }
+    return kept;
+}
+
+// "Speed 8GT/s, Width x4" of a line of lspci.
+std::string LinkFields(std::string_view line) {
+    const auto speed = NumberAfter(line, "Speed "), width = NumberAfter(line, "Width x");
+    if (!speed || !width) return "";
+    return fmt::format("Speed {:g}GT/s, Width x{:g}", *speed, *width);
+}
+
+std::string PowerField(std::string_view line) {
+    const std::string_view power = After(line, "ASPM ", ";,");
+    for (const char* known : {"L0s Enabled", "L1 Enabled", "L0s L1 Enabled", "Disabled"}) {
+        if (power == known) return std::string("ASPM ") + known;
+    }
+    return "";
+}
+
+// A line of lspci below that of its device; "" where no check reads it.
+std::string LspciDetail(std::string_view line, Names& names) {
+    const auto hex = [](std::string_view text) { return Integer(text, 16).value_or(0) & 0xff; };
+    if (line.starts_with("LnkCap:") || line.starts_with("LnkSta:")) {
+        const std::string link = LinkFields(line);
+        return link.empty() ? "" : fmt::format("\t\t{}\t{}\n", line.substr(0, 7), link);
+    }
+    if (line.starts_with("LnkCtl:")) {
+        const std::string power = PowerField(line);
+        return power.empty() ? "" : fmt::format("\t\tLnkCtl:\t{};\n", power);
+    }
+    if (line.starts_with("MaxPayload ")) {
+        return fmt::format("\t\t\tMaxPayload {:.0f} bytes, MaxReadReq {:.0f} bytes\n",
+                           NumberAfter(line, "MaxPayload ").value_or(0),
+                           NumberAfter(line, "MaxReadReq ").value_or(0));
+    }
+    if (line.starts_with("Bus: primary=")) {
+        return fmt::format("\tBus: primary={:02x}, secondary={:02x}, subordinate={:02x}\n",
+                           hex(After(line, "primary=", ",")), hex(After(line, "secondary=", ",")),
+                           hex(After(line, "subordinate=", ",")));
+    }
+    if (line.starts_with("Kernel driver in use: ")) {
+        const std::string driver = DriverName(After(line, "in use: "), names);
+        return driver.empty() ? "" : fmt::format("\tKernel driver in use: {}\n",
+                                                 driver.substr(driver.rfind('/') + 1));
+    }
+    if (Contains(line, "ACSCtl:")) {
+        return fmt::format("\t\tACSCtl:\tReqRedir{}\n", Contains(line, "ReqRedir+") ? '+' : '-');
+    }
+    return "";
+}
+
+// The first word of each of these lines' values that is a number, as "KEY VALUE".
+template <size_t N>
+std::string NumberLines(std::string_view text, const std::array<std::string_view, N>& keys,
+                        std::string_view indent) {
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        line = Trim(line);
+        const size_t colon = line.find(':');
+        if (colon == line.npos) continue;
+        const std::string_view key = line.substr(0, colon);
+        const auto value = LeadingNumber(line.substr(colon + 1));
+        if (value && std::ranges::find(keys, key) != keys.end()) {
+            kept += fmt::format("{}{}: {:.0f}\n", indent, key, *value);
+        }
+    }
+    return kept;
+}
+
+std::string TextOf(const Json& item, const char* key) {
+    const auto found = item.find(key);
+    return found != item.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+Json AddressEntry(const Json& item, Names& names) {
+    Json kept = Json::object();
+    kept["family"] = "inet";
+    kept["local"] = names.AddressText(TextOf(item, "local"));
+    if (const auto prefix = item.find("prefixlen"); prefix != item.end() && prefix->is_number()) {
+        kept["prefixlen"] = *prefix;
+    }
+    return kept;
+}
+
+// One link of `ip -j addr`, or one route of `ip -j route`.
+Json IpEntry(const Json& item, Names& names) {
+    Json kept = Json::object();
+    for (const char* key : {"ifname", "dev"}) {
+        if (const std::string name = TextOf(item, key); !name.empty() && name.size() < 64) {
+            kept[key] = names.Interface(name);
+        }
+    }
+    for (const char* key : {"mtu", "metric"}) {
+        const auto found = item.find(key);
+        if (found != item.end() && found->is_number()) kept[key] = *found;
+    }
+    const std::string state = TextOf(item, "operstate");
+    if (state == "UP" || state == "DOWN" || state == "UNKNOWN" || state == "LOWERLAYERDOWN") {
+        kept["operstate"] = state;
+    }
+    if (const std::string to = names.AddressText(TextOf(item, "dst")); !to.empty()) {
+        kept["dst"] = to;
+    }
+    if (const std::string by = TextOf(item, "gateway"); !by.empty()) {
+        const std::string shown = names.AddressText(by);
+        kept["gateway"] = shown.empty() ? "via" : shown;
+    }
+    const auto list = item.find("addr_info");
+    if (list != item.end() && list->is_array()) {
+        kept["addr_info"] = Json::array();
+        for (const Json& address : *list) {
+            if (address.is_object() && TextOf(address, "family") == "inet" &&
+                ParseIpv4(TextOf(address, "local"))) {
+                kept["addr_info"].push_back(AddressEntry(address, names));
+            }
+        }
+    }
+    return kept;
+}
+
+}  // namespace
+
+std::string Lspci(std::string_view text, Names& names) {
+    std::string kept;
+    bool inside = false;
+    for (std::string_view line : Lines(text)) {
+        line = line.substr(0, kMostLine);
+        if (!line.empty() && line[0] != '\t' && line[0] != ' ') {
+            const std::string_view address = line.substr(0, line.find(' '));
+            inside = (address.size() == 7 || address.size() == 12) &&
+                     address.find_first_not_of("0123456789abcdef:.") == address.npos;
+            const std::string_view rest = line.substr(std::min(address.size(), line.size()));
+            if (inside) kept += fmt::format("{}{}\n", address, VendorName(rest));
+        } else if (inside) {
+            kept += LspciDetail(Trim(line), names);
+        }
+    }
+    return kept;
+}
+
+std::string Ibstat(std::string_view text, Names& names) {
+    constexpr std::array<std::string_view, 4> kNumbers = {"Rate", "Base lid", "SM lid",
+                                                          "Number of ports"};
+    constexpr std::array<std::string_view, 14> kStates = {
+        "Active", "Down", "Initializing", "Armed", "LinkUp", "Polling", "Disabled", "Sleep",
+        "InfiniBand", "Ethernet", "PortConfigurationTraining", "LinkErrorRecovery", "Sleeping",
+        "No state change"};
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        line = Trim(line.substr(0, kMostLine));
+        const std::string_view key = line.substr(0, line.find(':')), value = After(line, ":");
+        if (line.starts_with("CA '")) {
+            kept += fmt::format("CA '{}'\n", names.RdmaDevice(After(line, "CA '", "'")));
+        } else if (key == "Firmware version") {
+            const std::string version = ShortVersion(value, names);
+            if (!version.empty()) kept += "\tFirmware version: " + version;
+        } else if (line.starts_with("Port ") && line.ends_with(':')) {
+            const auto port = Integer(line.substr(5, line.size() - 6));
+            if (port) kept += fmt::format("\tPort {}:\n", *port);
+        } else if (std::ranges::find(kNumbers, key) != kNumbers.end()) {
+            const auto number = LeadingNumber(value);
+            if (number) kept += fmt::format("\t\t{}: {:g}\n", key, *number);
+        } else if (key == "State" || key == "Physical state" || key == "Link layer") {
+            const bool known = std::ranges::find(kStates, value) != kStates.end();
+            if (known) kept += fmt::format("\t\t{}: {}\n", key, value);
+        }
+    }
+    return kept;
+}
+
+std::string IpJson(std::string_view text, Names& names) {
+    const Json parsed = Json::parse(text, nullptr, false);
+    if (!parsed.is_array()) return "";
+    Json kept = Json::array();
+    for (const Json& item : parsed) {
+        if (item.is_object()) kept.push_back(IpEntry(item, names));
+    }
+    return kept.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string EthtoolDriver(std::string_view text, Names& names) {
+    std::string kept;
+    const std::string driver = DriverName(After(text, "driver: "), names);
+    if (!driver.empty()) kept += "driver: " + driver.substr(driver.rfind('/') + 1) + "\n";
+    const std::string firmware = ShortVersion(After(text, "firmware-version: "), names);
+    if (!firmware.empty()) kept += "firmware-version: " + firmware;
+    const std::string_view bus = After(text, "bus-info: ");
+    if (!bus.empty()) kept += "bus-info: " + DevicePlace(bus, names).substr(6) + "\n";
+    return kept;
+}
+
+std::string EthtoolLink(std::string_view text, Names&) {
+    std::string kept;
+    const auto speed = LeadingNumber(After(text, "Speed:"));
+    if (speed) kept += fmt::format("\tSpeed: {:.0f}Mb/s\n", *speed);
+    for (const char* duplex : {"Full", "Half"}) {
+        if (After(text, "Duplex:") == duplex) kept += fmt::format("\tDuplex: {}\n", duplex);
+    }
+    const std::string_view link = After(text, "Link detected:");
+    if (!link.empty()) kept += fmt::format("\tLink detected: {}\n", link == "yes" ? "yes" : "no");
+    return kept;
+}
+
+std::string EthtoolCoalescing(std::string_view text, Names&) {
+    const std::string_view adaptive = After(text, "Adaptive RX:");
+    std::string kept = fmt::format("Adaptive RX: {}\n", adaptive.starts_with("on") ? "on" : "off");
+    const auto wait = NumberAfter(text, "\nrx-usecs:");
+    if (wait) kept += fmt::format("rx-usecs: {:g}\n", *wait);
+    return kept;
+}
+
+std::string EthtoolPause(std::string_view text, Names&) {
+    return fmt::format("RX: {}\nTX: {}\n", After(text, "RX:") == "on" ? "on" : "off",
+                       After(text, "TX:") == "on" ? "on" : "off");
+}
+
+std::string EthtoolCounters(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 14> kCounters = {
+        "rx_packets",       "rx_discards_phy",    "rx_out_of_buffer",  "rx_missed_errors",
+        "rx_no_buffer_count", "out_of_sequence",  "rx_crc_errors_phy", "rx_crc_errors",
+        "rx_symbol_err_phy", "link_down_events_phy", "tx_timeout",     "rx_pause_ctrl_phy",
+        "rx_prio3_pause",   "tx_pause_ctrl_phy"};
+    return "NIC statistics:\n" + NumberLines(text, kCounters, "     ");
+}
+
+std::string Qos(std::string_view text, Names&) {
+    std::string kept = "PFC configuration:\n\tenabled  ";
+    for (std::string_view word : Words(After(text, "enabled "))) {
+        if (word == "0" || word == "1") kept += fmt::format(" {}", word);
+    }
+    return kept + "\n";
+}
+
+std::string Dmesg(std::string_view text, Names& names) {
+    std::string kept;
+    for (const std::string& line : KernelLogLines(text, names)) kept += line + "\n";
+    return kept;
+}
+
+std::string Ufw(std::string_view text, Names& names) {
+    std::string kept = fmt::format("Status: {}\n", Contains(text, "Status: active") ? "active"
+                                                                                    : "inactive");
+    const bool open = Contains(text, "allow (incoming)");
+    kept += fmt::format("Default: {} (incoming)\n\n", open ? "allow" : "deny");
+    for (std::string_view line : Lines(text)) {
+        line = line.substr(0, line.find('#'));
+        const size_t at = line.find("ALLOW IN");
+        if (at == line.npos) continue;
+        const auto to = Words(line.substr(0, at)), from = Words(line.substr(at + 8));
+        if (to.empty() || from.empty()) continue;
+        std::string shown = to[0] == "Anywhere" ? "Anywhere" : "";
+        if (shown.empty()) {
+            const auto port = LeadingNumber(to[0]);
+            shown = port ? fmt::format("{:.0f}/tcp", *port) : "Other";
+            if (port && Contains(to[0], ":")) shown = std::string(to[0]);
+            if (shown.find_first_not_of("0123456789:/tcpudpOher") != shown.npos) shown = "Other";
+        }
+        if (to.size() >= 3 && to[1] == "on") shown += " on " + names.Interface(to[2]);
+        const std::string address = names.AddressText(from[0]);
+        kept += fmt::format("{:<26} ALLOW IN    {}\n", shown,
+                            from[0] == "Anywhere" ? "Anywhere"
+                            : address.empty()     ? "other"
+                                                  : address);
+    }
+    return kept;
+}
+
+std::string FirewalldState(std::string_view text, Names&) {
+    return Trim(text) == "running" ? "running\n" : "not running\n";
+}
+
+std::string FirewalldZones(std::string_view text, Names& names) {
+    return WriteZones(ParseZones(text), names);
+}
+
+std::string Nft(std::string_view text, Names& names) {
+    return WriteNft(ParseNft(text), names);
+}
+
+std::string Iptables(std::string_view text, Names& names) {
+    return WriteIptables(ParseIptables(text), names);
+}
+
+std::string Property(std::string_view text, Names&) {
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        const size_t equals = std::min(line.find('='), line.size());
+        const std::string_view key = line.substr(0, equals);
+        if (key != "NTPSynchronized" && key != "DefaultLimitMEMLOCK") continue;
+        const std::string_view value = Trim(line.substr(std::min(equals + 1, line.size())));
+        const bool known = value == "yes" || value == "no" || value == "infinity";
+        if (known || Integer(value)) kept += fmt::format("{}={}\n", key, value);
+    }
+    return kept;
+}
+
+std::string Package(std::string_view text, Names& names) {
+    const auto words = Words(text.substr(0, kMostLine));
+    if (words.empty()) return "";
+    const std::string_view version = words.back();
+    std::string kept = words.size() == 2 && words[0].starts_with("linux-firmware")
+                           ? "linux-firmware-amdgpu "
+                           : "";
+    if (words.size() == 2 && words[0] == "linux-firmware") kept = "linux-firmware ";
+    if (words.size() > 2) return "";
+    return kept + ShortVersion(version, names);
+}
+
+std::string RdmaResources(std::string_view text, Names& names) {
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        const auto words = Words(line.substr(0, kMostLine));
+        if (words.size() < 3 || !LeadingNumber(words[0]) || !words[1].ends_with(':')) continue;
+        const std::string_view device = words[1].substr(0, words[1].size() - 1);
+        kept += fmt::format("{:.0f}: {}:", *LeadingNumber(words[0]), names.RdmaDevice(device));
+        for (const char* key : {"pd", "cq", "qp", "mr"}) {
+            const auto count = NumberAfter(line, fmt::format(" {} ", key));
+            if (count) kept += fmt::format(" {} {:.0f}", key, *count);
+        }
+        kept += '\n';
+    }
+    return kept;
+}
+
+std::string MemoryModules(std::string_view text, Names&) {
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        line = Trim(line);
+        if (line == "Memory Device") kept += "Memory Device\n";
+        for (std::string_view key : {"Size: ", "Speed: ", "Configured Memory Speed: "}) {
+            if (!line.starts_with(key)) continue;
+            const auto words = Words(line.substr(key.size()));
+            const auto value = words.empty() ? std::nullopt : Number(words[0]);
+            const bool unit = words.size() > 1 && (words[1] == "GB" || words[1] == "MB" ||
+                                                   words[1] == "MT/s" || words[1] == "MHz" ||
+                                                   words[1] == "TB" || words[1] == "kB");
+            if (value) {
+                kept += fmt::format("\t{}{:g} {}\n", key, *value, unit ? words[1] : "");
+            } else if (Contains(line, "No Module")) {
+                kept += fmt::format("\t{}No Module Installed\n", key);
+            }
+        }
+    }
+    return kept;
+}
+
+std::string Ping(std::string_view text, Names&) {
+    std::string kept;
+    if (const auto time = NumberAfter(text, " time=")) {
+        kept += fmt::format("64 bytes: icmp_seq=1 time={:g} ms\n", *time);
+    }
+    for (std::string_view line : Lines(text)) {
+        const auto sent = LeadingNumber(line), lost = NumberAfter(line, "received, ");
+        if (!Contains(line, "packet loss") || !sent || !lost) continue;
+        kept += fmt::format("{:.0f} packets transmitted, {:.0f} received, {:g}% packet loss\n",
+                            *sent, NumberAfter(line, "transmitted, ").value_or(0), *lost);
+    }
+    return kept;
+}
+
+}  // namespace weft::doctor::save

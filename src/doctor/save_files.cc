@@ -1,0 +1,464 @@
+// Writers of the kernel's files, of configuration and of probes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "doctor/save_writers.h"
+#include "doctor/text.h"
+
+namespace weft::doctor::save {
+namespace {
+
+template <size_t N>
+bool IsOneOf(const std::array<std::string_view, N>& list, std::string_view word) {
+    return std::ranges::find(list, word) != list.end();
+}
+
+bool IsNumber(std::string_view word) {
+    const auto value = Number(word);
+    return value && word.size() <= 20 && word.find_first_not_of("0123456789.-") == word.npos;
+}
+
+bool IsHex(std::string_view word, size_t most) {
+    return !word.empty() && word.size() <= most && std::ranges::all_of(word, [](unsigned char c) {
+        return std::isxdigit(c) != 0;
+    });
+}
+
+// `between` stands before every word but the first, `begin` before that.
+void AddWord(std::string& text, std::string_view word, std::string_view between,
+             std::string_view begin = "") {
+    text += text.empty() ? begin : between;
+    text += word;
+}
+
+std::string Line(std::string text) {
+    return text.empty() ? text : text + "\n";
+}
+
+// A PCI address, "0000:01:00.0".
+bool IsPciAddress(std::string_view word) {
+    return word.size() == 12 && word[4] == ':' && word[7] == ':' && word[10] == '.' &&
+           IsHex(word.substr(0, 4), 4) && IsHex(word.substr(5, 2), 2) &&
+           IsHex(word.substr(8, 2), 2) && IsHex(word.substr(11), 1);
+}
+
+std::string_view LastPart(std::string_view path) {
+    path = Trim(path);
+    return path.substr(path.rfind('/') + 1);
+}
+
+}  // namespace
+
+std::string Numbers(std::string_view text, Names&) {
+    std::string kept;
+    for (std::string_view word : Words(text.substr(0, 256))) {
+        if (!IsNumber(word) && word != "max") return "";
+        AddWord(kept, word, " ", "");
+    }
+    return Line(kept);
+}
+
+std::string Hexadecimal(std::string_view text, Names&) {
+    text = Trim(text);
+    std::string_view digits = text;
+    if (digits.starts_with("0x")) digits.remove_prefix(2);
+    return IsHex(digits, 8) ? Line(std::string(text)) : "";
+}
+
+std::string LinkSpeed(std::string_view text, Names&) {
+    const auto words = Words(text.substr(0, 64));
+    if (words.empty() || !IsNumber(words[0])) return "";
+    std::string kept(words[0]);
+    if (words.size() > 1 && (words[1] == "GT/s" || words[1] == "Gb/s")) {
+        AddWord(kept, words[1], " ", " ");
+    }
+    if (words.size() > 2 && words[2] == "PCIe") kept += " PCIe";
+    return Line(kept);
+}
+
+std::string Choice(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 52> kWords = {
+        "up", "down", "unknown", "dormant", "lowerlayerdown", "notpresent", "testing",  //
+        "full", "half", "datagram", "connected", "InfiniBand", "Ethernet",               //
+        "performance", "powersave", "schedutil", "ondemand", "conservative", "userspace",
+        "interactive", "default", "powersupersave", "always", "madvise", "never",  //
+        "power", "balance_power", "balance_performance",                           //
+        "intel_pstate", "intel_cpufreq", "acpi-cpufreq", "amd-pstate", "amd-pstate-epp",
+        "amd_pstate", "amd_pstate_epp", "cppc_cpufreq", "cpufreq-dt", "pcc-cpufreq",
+        "intel_idle",                                                        //
+        "DMA", "DMA-FQ", "identity", "blocked", "auto",                      //
+        "active", "inactive", "failed", "activating", "deactivating", "yes", "unlimited"};
+    std::string kept;
+    for (std::string_view word : Words(text.substr(0, 256))) {
+        const bool chosen = word.size() > 2 && word.starts_with('[') && word.ends_with(']');
+        const std::string_view core = chosen ? word.substr(1, word.size() - 2) : word;
+        if (!IsOneOf(kWords, core)) continue;
+        AddWord(kept, word, " ", "");
+    }
+    return Line(kept);
+}
+
+std::string PortState(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 16> kStates = {
+        "NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER", "Sleep", "Polling", "Disabled",
+        "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "Phy", "Test", "<unknown>",
+        "No state change"};
+    const size_t colon = text.find(':');
+    if (colon == text.npos || !IsNumber(Trim(text.substr(0, colon)))) return "";
+    const std::string_view state = Trim(text.substr(colon + 1));
+    if (!IsOneOf(kStates, state) && state != "Phy Test") return "";
+    return fmt::format("{}: {}\n", Trim(text.substr(0, colon)), state);
+}
+
+std::string PortRate(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 8> kKinds = {"SDR", "DDR", "QDR", "FDR",
+                                                        "EDR", "HDR", "NDR", "XDR"};
+    const auto words = Words(text.substr(0, 64));
+    if (words.size() < 2 || !IsNumber(words[0]) || words[1] != "Gb/sec") return "";
+    std::string kept = std::string(words[0]) + " Gb/sec";
+    if (words.size() >= 3 && words[2].starts_with('(') && words[2].ends_with('X') &&
+        IsNumber(words[2].substr(1, words[2].size() - 2))) {
+        AddWord(kept, words[2], " ", " ");
+        std::string_view kind = words.size() >= 4 ? words[3] : std::string_view();
+        if (kind.ends_with(')')) kind.remove_suffix(1);
+        if (IsOneOf(kKinds, kind) || kind == "FDR10") AddWord(kept, kind, " ", " ");
+        kept += ')';
+    }
+    return Line(kept);
+}
+
+std::string ShortVersion(std::string_view text, Names&) {
+    constexpr size_t kMostHex = 9;  // a date is 8 digits, a hardware address 12
+    text = Trim(text.substr(0, 256));
+    if (text.empty() || text.size() > 64) return "";
+    size_t run = 0;
+    bool digit = false;
+    for (const unsigned char c : text) {
+        if (std::isalnum(c) == 0 && std::string_view(".+~:_-()/, ").find(static_cast<char>(c)) ==
+                                        std::string_view::npos) {
+            return "";
+        }
+        digit = digit || std::isdigit(c) != 0;
+        run = std::isxdigit(c) != 0 ? run + 1 : 0;
+        if (run > kMostHex && !Contains(text, "(")) return "";
+    }
+    return digit ? Line(std::string(text)) : "";
+}
+
+std::string Release(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 46> kWords = {
+        "generic", "lowlatency", "arch",  "fc",     "el",     "x86",  "64",      "aarch",
+        "amd",     "arm",        "deb",   "bpo",    "zen",    "lts",  "hardened", "rt",
+        "cloud",   "azure",      "aws",   "gcp",    "oracle", "oem",  "hwe",     "pve",
+        "rc",      "git",        "cachyos", "default", "tkg", "xanmod", "liquorix", "MANJARO",
+        "NixOS",   "nixos",      "uek",   "alma",   "rocky",  "debug", "preempt", "nvidia",
+        "raspi",   "surface",    "edge",  "mainline", "microsoft", "WSL"};
+    std::string kept;
+    text = Trim(text.substr(0, 128));
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find_first_of(".-_+~", at), text.size());
+        const std::string_view piece = text.substr(at, end - at);
+        const size_t digits = std::min(piece.find_first_of("0123456789"), piece.size());
+        const std::string_view letters = piece.substr(0, digits), number = piece.substr(digits);
+        const bool plain = number.empty() || (number.size() <= 6 && IsNumber(number));
+        if (plain && (letters.empty() || IsOneOf(kWords, letters))) {
+            if (at > 0 && !kept.empty()) kept += text[at - 1];
+            kept += piece;
+        }
+        at = end + 1;
+    }
+    return Line(kept);
+}
+
+std::string Gid(std::string_view text, Names& names) {
+    constexpr std::string_view kMapped = "0000:0000:0000:0000:0000:ffff:";
+    text = Trim(text);
+    if (text.find_first_not_of("0:") == text.npos) return Line(std::string(text.substr(0, 39)));
+    if (text.size() == kMapped.size() + 9 && text.starts_with(kMapped)) {
+        const auto high = Integer(text.substr(kMapped.size(), 4), 16);
+        const auto low = Integer(text.substr(kMapped.size() + 5, 4), 16);
+        if (high && low && *high >= 0 && *low >= 0) {
+            const auto bits = static_cast<uint32_t>(*high << 16 | *low);
+            const auto shown = ParseIpv4(names.Address({bits, 32}));
+            return fmt::format("{}{:04x}:{:04x}\n", kMapped, shown->bits >> 16,
+                               shown->bits & 0xffff);
+        }
+    }
+    // Of others only whether they are of the link.
+    return text.starts_with("fe80:") ? "fe80:0000:0000:0000:0000:0000:0000:0001\n"
+                                     : "2001:0db8:0000:0000:0000:0000:0000:0001\n";
+}
+
+std::string GidType(std::string_view text, Names&) {
+    text = Trim(text);
+    const bool known = text == "RoCE v2" || text == "IB/RoCE v1";
+    return known ? Line(std::string(text)) : "";
+}
+
+std::string Interface(std::string_view text, Names& names) {
+    text = Trim(text);
+    return text.empty() || text.size() > 64 ? "" : Line(names.Interface(text));
+}
+
+std::string PciPlace(std::string_view text, Names&) {
+    std::string kept = "../../../devices";
+    for (std::string_view part : Split(Trim(text.substr(0, 1024)), '/')) {
+        if (IsPciAddress(part)) AddWord(kept, part, "/", "/");
+    }
+    return kept;
+}
+
+std::string DevicePlace(std::string_view text, Names&) {
+    const std::string_view last = LastPart(text.substr(0, 1024));
+    // "0000:01:00.0", "0-1.0" (Thunderbolt), "2-1.4:1.0" (USB); else only that it is there.
+    const bool plain = !last.empty() && last.size() <= 12 &&
+                       last.find_first_not_of("0123456789abcdef:.-") == last.npos;
+    return plain ? "../../" + std::string(last) : "../../device";
+}
+
+std::string DriverName(std::string_view text, Names&) {
+    const std::string_view last = LastPart(text.substr(0, 1024));
+    const bool plain = !last.empty() && last.size() <= 32 &&
+                       std::ranges::all_of(last, [](unsigned char c) {
+                           return std::isalnum(c) != 0 || c == '_' || c == '-';
+                       });
+    return plain ? "../../drivers/" + std::string(last) : "";
+}
+
+std::string AerCounts(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 3> kTotals = {"TOTAL_ERR_COR", "TOTAL_ERR_FATAL",
+                                                         "TOTAL_ERR_NONFATAL"};
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        const auto words = Words(line);
+        if (words.size() == 2 && IsOneOf(kTotals, words[0]) && IsNumber(words[1])) {
+            kept += fmt::format("{} {}\n", words[0], words[1]);
+        }
+    }
+    return kept;
+}
+
+std::string KfdNode(std::string_view text, Names&) {
+    const auto version = NumberAfter(text, "gfx_target_version ");
+    return version ? fmt::format("gfx_target_version {:.0f}\n", *version) : "";
+}
+
+std::string CpuInfo(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 8> kFlags = {
+        "hypervisor", "avx2", "avx512bw", "avx512_vnni", "avx512f", "fma", "f16c", "asimd"};
+    std::string kept, flags;
+    bool named = false;
+    for (std::string_view line : Lines(text)) {
+        const std::string_view key = Trim(line.substr(0, line.find(':')));
+        if (key == "model name" && !named) {
+            named = Contains(line, "RYZEN AI MAX") || Contains(line, "Ryzen AI Max");
+            if (named) kept += "model name\t: AMD RYZEN AI MAX+\n";
+        } else if ((key == "flags" || key == "Features") && flags.empty()) {
+            flags = std::string(key) + "\t\t:";
+            for (std::string_view word : Words(After(line, ":"))) {
+                if (IsOneOf(kFlags, word)) AddWord(flags, word, " ", " ");
+            }
+        }
+    }
+    return kept + Line(flags);
+}
+
+std::string MemoryInfo(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 4> kFields = {"MemTotal", "MemAvailable", "SwapTotal",
+                                                         "SwapFree"};
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        const std::string_view key = line.substr(0, line.find(':'));
+        const auto value = LeadingNumber(After(line, ":"));
+        if (IsOneOf(kFields, key) && value) kept += fmt::format("{}: {:.0f} kB\n", key, *value);
+    }
+    return kept;
+}
+
+std::string KernelParameters(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 14> kNames = {
+        "iommu", "iommu.passthrough", "intel_iommu", "amd_iommu", "amdgpu.gttsize",
+        "amdgpu.cwsr_enable", "ttm.pages_limit", "ttm.page_pool_size", "amdttm.pages_limit",
+        "amdttm.page_pool_size", "pcie_aspm", "pcie_aspm.policy", "nomodeset", "mitigations"};
+    constexpr std::array<std::string_view, 12> kValues = {
+        "pt", "on", "off", "soft", "force", "nopt", "noforce", "performance", "powersave",
+        "powersupersave", "default", "auto"};
+    std::string kept;
+    for (std::string_view word : Words(text.substr(0, 65536))) {
+        const size_t equals = std::min(word.find('='), word.size());
+        if (!IsOneOf(kNames, word.substr(0, equals))) continue;
+        std::string values;
+        if (equals < word.size()) {
+            for (std::string_view value : Split(word.substr(equals + 1), ',')) {
+                if (!IsNumber(value) && !IsOneOf(kValues, value)) continue;
+                AddWord(values, value, ",", "=");
+            }
+            if (values.empty()) continue;
+        }
+        AddWord(kept, word.substr(0, equals), " ");
+        kept += values;
+    }
+    return kept + "\n";
+}
+
+std::string KernelVersionLine(std::string_view text, Names& names) {
+    const std::string release = Release(After(text, "Linux version ", " "), names);
+    return release.empty() ? "" : "Linux version " + release;
+}
+
+std::string ProcessLimits(std::string_view text, Names&) {
+    const std::string_view line = After(text, "Max locked memory");
+    const auto words = Words(line);
+    if (words.size() < 2) return "";
+    for (std::string_view word : {words[0], words[1]}) {
+        if (!IsNumber(word) && word != "unlimited") return "";
+    }
+    return fmt::format("Max locked memory         {} {} bytes\n", words[0], words[1]);
+}
+
+std::string TcpSegments(std::string_view text, Names&) {
+    std::string names_line = "Tcp:", values = "Tcp:";
+    std::vector<std::string_view> titles;
+    for (std::string_view line : Lines(text)) {
+        if (!line.starts_with("Tcp:")) continue;
+        const auto words = Words(line);
+        if (titles.empty()) {
+            titles = words;
+            continue;
+        }
+        for (size_t i = 1; i < std::min(titles.size(), words.size()); ++i) {
+            if (titles[i] != "OutSegs" && titles[i] != "RetransSegs") continue;
+            if (!IsNumber(words[i])) continue;
+            AddWord(names_line, titles[i], " ", " ");
+            AddWord(values, words[i], " ", " ");
+        }
+        return names_line + "\n" + values + "\n";
+    }
+    return "";
+}
+
+std::string GroupPath(std::string_view path) {
+    constexpr std::array<std::string_view, 10> kUsual = {
+        "system.slice", "user.slice", "machine.slice", "init.scope", "weft.slice",
+        "docker", "kubepods.slice", "kubepods", "weft.service", "session.slice"};
+    std::string kept;
+    for (std::string_view part : Split(path, '/')) {
+        if (part.empty()) continue;
+        AddWord(kept, IsOneOf(kUsual, part) ? part : "group", "/", "/");
+    }
+    return kept;
+}
+
+std::string ControlGroup(std::string_view text, Names&) {
+    const size_t at = text.find("0::");
+    if (at == text.npos) return "";
+    const std::string path = GroupPath(After(text, "0::"));
+    return fmt::format("0::{}\n", path.empty() ? "/" : path);
+}
+
+std::string LoginLimits(std::string_view text, Names&) {
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        const auto words = Words(line.substr(0, line.find('#')));
+        if (words.size() < 4 || words[2] != "memlock") continue;
+        if (words[1] != "soft" && words[1] != "hard" && words[1] != "-") continue;
+        if (!IsNumber(words[3]) && words[3] != "unlimited" && words[3] != "infinity") continue;
+        const std::string_view who = words[0];
+        const char* shown = who == "*"             ? "*"
+                            : who == "root"        ? "root"
+                            : who.starts_with('@') ? "@group"
+                                                   : "user";
+        kept += fmt::format("{} {} memlock {}\n", shown, words[1], words[3]);
+    }
+    return kept;
+}
+
+std::string UnitLimits(std::string_view text, Names&) {
+    std::string kept = "[Service]\n";
+    for (std::string_view line : Lines(text)) {
+        line = Trim(line);
+        if (!line.starts_with("LimitMEMLOCK=")) continue;
+        std::string values;
+        for (std::string_view value : Split(line.substr(13), ':')) {
+            value = Trim(value);
+            std::string_view number = value;
+            if (!number.empty() && std::string_view("KMGT").find(number.back()) != number.npos) {
+                number.remove_suffix(1);
+            }
+            if (!IsNumber(number) && value != "infinity") continue;
+            AddWord(values, value, ":", "");
+        }
+        kept += "LimitMEMLOCK=" + values + "\n";
+    }
+    return kept;
+}
+
+std::string HostName(std::string_view text, Names& names) {
+    text = Trim(text);
+    return text.empty() ? "" : Line(names.Host(text));
+}
+
+std::string Reason(std::string_view text) {
+    constexpr std::array<std::string_view, 21> kPhrases = {
+        "dmesg: read kernel buffer failed: Operation not permitted",
+        "connect to 127.0.0.1: Operation not permitted",
+        "Operation not permitted", "Permission denied", "Cannot allocate memory",
+        "No such file or directory", "No such device", "Operation not supported",
+        "Invalid argument", "Input/output error", "Resource temporarily unavailable",
+        "No space left on device", "Connection refused", "not a regular file",
+        "no time left for it", "did not end within", "must be root", "not installed",
+        "exit status", "not running", "is not available"};
+    for (std::string_view phrase : kPhrases) {
+        if (Contains(text, phrase)) return std::string(phrase);
+    }
+    return "it could not be read";
+}
+
+std::string Outcome(std::string_view text, Names& names) {
+    text = Trim(text);
+    const auto words = Words(text.substr(0, 256));
+    if (words.empty()) return "";
+    if (text == "rw") return "rw\n";
+    if ((words[0] == "locked" || words[0] == "registered") && words.size() == 2 &&
+        IsNumber(words[1])) {
+        return Line(std::string(text));
+    }
+    if (words[0] == "soft" && words.size() == 4 && words[2] == "hard") {
+        for (std::string_view word : {words[1], words[3]}) {
+            if (!IsNumber(word) && word != "unlimited") return "";
+        }
+        return fmt::format("soft {} hard {}\n", words[1], words[3]);
+    }
+    if (text.starts_with("refused at ") && words.size() > 2) {
+        const std::string_view bytes = words[2].substr(0, words[2].find(':'));
+        if (IsNumber(bytes)) return fmt::format("refused at {}: {}\n", bytes, Reason(text));
+    }
+    if (text.starts_with("refused: ")) {
+        // "mlx5_0: cannot register 67108864 bytes: Cannot allocate memory. ..."
+        const std::string_view device = After(text, "refused: ", ":");
+        const auto bytes = NumberAfter(text, "cannot register ");
+        std::string kept = "refused: ";
+        if (bytes && !device.empty() && device.size() < 64 && !Contains(device, " ")) {
+            kept += fmt::format("{}: cannot register {:.0f} bytes: ", names.RdmaDevice(device),
+                                *bytes);
+        }
+        return kept + Reason(text) + "\n";
+    }
+    return Reason(text) + "\n";
+}
+
+std::string Times(std::string_view text, Names&) {
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        const auto words = Words(line);
+        if (words.size() != 4 || (words[0] != "one_way" && words[0] != "all_reduce")) continue;
+        if (!IsNumber(words[1]) || !IsNumber(words[2]) || !IsNumber(words[3])) continue;
+        kept += fmt::format("{} {} {} {}\n", words[0], words[1], words[2], words[3]);
+    }
+    return kept;
+}
+
+}  // namespace weft::doctor::save

@@ -1,0 +1,73 @@
+// Writers of what a snapshot keeps of a source: text of any bytes in, the fields in the source's
+// own form out; "" where there are none. save.cc says which writer belongs to which source.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "doctor/names.h"
+
+namespace weft::doctor::save {
+
+using Writer = std::string (*)(std::string_view text, Names& names);
+
+// Values of the kernel's files.
+std::string Numbers(std::string_view text, Names&);       // "4096 131072 6291456", "max 100000"
+std::string Hexadecimal(std::string_view text, Names&);   // "0x020000"
+std::string LinkSpeed(std::string_view text, Names&);     // "8.0 GT/s PCIe", "20.0 Gb/s"
+std::string Choice(std::string_view text, Names&);        // "up", "[always] madvise never"
+std::string PortState(std::string_view text, Names&);     // "4: ACTIVE"
+std::string PortRate(std::string_view text, Names&);      // "100 Gb/sec (4X EDR)"
+std::string ShortVersion(std::string_view text, Names&);  // "16.35.2000", "44.0-2"
+std::string Release(std::string_view text, Names&);       // "6.17.7-200.fc43.x86_64"
+std::string Gid(std::string_view text, Names&);
+std::string GidType(std::string_view text, Names&);
+std::string Interface(std::string_view text, Names&);
+std::string PciPlace(std::string_view text, Names&);     // a link's target: PCI addresses in it
+std::string DevicePlace(std::string_view text, Names&);  // its last part
+std::string DriverName(std::string_view text, Names&);   // its last part
+std::string AerCounts(std::string_view text, Names&);
+std::string KfdNode(std::string_view text, Names&);
+std::string CpuInfo(std::string_view text, Names&);
+std::string MemoryInfo(std::string_view text, Names&);
+std::string KernelParameters(std::string_view text, Names&);
+std::string KernelVersionLine(std::string_view text, Names&);
+std::string ProcessLimits(std::string_view text, Names&);
+std::string TcpSegments(std::string_view text, Names&);
+std::string ControlGroup(std::string_view text, Names&);
+std::string LoginLimits(std::string_view text, Names&);
+std::string UnitLimits(std::string_view text, Names&);
+
+// Output of programs.
+std::string Lspci(std::string_view text, Names&);
+std::string Ibstat(std::string_view text, Names&);
+std::string IpJson(std::string_view text, Names&);
+std::string EthtoolDriver(std::string_view text, Names&);
+std::string EthtoolLink(std::string_view text, Names&);
+std::string EthtoolCoalescing(std::string_view text, Names&);
+std::string EthtoolPause(std::string_view text, Names&);
+std::string EthtoolCounters(std::string_view text, Names&);
+std::string Qos(std::string_view text, Names&);
+std::string Dmesg(std::string_view text, Names&);
+std::string Ufw(std::string_view text, Names&);
+std::string FirewalldState(std::string_view text, Names&);
+std::string FirewalldZones(std::string_view text, Names&);
+std::string Nft(std::string_view text, Names&);
+std::string Iptables(std::string_view text, Names&);
+std::string Property(std::string_view text, Names&);  // "NTPSynchronized=yes"
+std::string Package(std::string_view text, Names&);
+std::string RdmaResources(std::string_view text, Names&);
+std::string MemoryModules(std::string_view text, Names&);
+std::string Ping(std::string_view text, Names&);
+
+// Probes.
+std::string HostName(std::string_view text, Names&);
+std::string Outcome(std::string_view text, Names&);  // "locked 67108864", "rw", "refused: why"
+std::string Times(std::string_view text, Names&);    // of measurements
+
+// Why something could not be read, in the words of the system alone.
+std::string Reason(std::string_view text);
+// The path of a control group without names: "/user.slice/group".
+std::string GroupPath(std::string_view path);
+
+}  // namespace weft::doctor::save

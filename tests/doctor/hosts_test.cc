@@ -1,0 +1,262 @@
+// Whole hosts: healthy ones are not warned of anything, whatever is missing or cut in their
+// snapshots; faulty ones are named.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "doctor/check.h"
+#include "doctor/healthy_hosts.h"
+#include "doctor/report.h"
+#include "doctor/text.h"
+
+namespace weft::doctor {
+namespace {
+
+using test_hosts::Cluster;
+using test_hosts::Distribution;
+using test_hosts::HealthyClusters;
+using test_hosts::Host;
+
+std::vector<Finding> Look(const std::vector<SnapshotFiles>& hosts) {
+    std::vector<std::unique_ptr<HostView>> views;
+    for (const SnapshotFiles& files : hosts) views.push_back(MakeSnapshotView(files, "host"));
+    return RunChecks(views, {}).value();
+}
+
+std::string Warnings(const std::vector<Finding>& findings) {
+    std::string text;
+    for (const Finding& f : findings) {
+        if (f.severity < Severity::kWarn) continue;
+        text += fmt::format("{} {} {}: {} | {}\n", f.host, SeverityName(f.severity), f.check, f.read,
+                            f.fix);
+    }
+    return text;
+}
+
+TEST(DoctorHosts, HealthyOnesAreNotWarned) {
+    for (const Cluster& cluster : HealthyClusters()) {
+        EXPECT_EQ(Warnings(Look(cluster.hosts)), "") << cluster.name;
+    }
+}
+
+// Less evidence is no fault.
+TEST(DoctorHosts, HealthyOnesAreNotWarnedWithoutAnyOneFile) {
+    for (const Cluster& cluster : HealthyClusters()) {
+        for (size_t host = 0; host < cluster.hosts.size(); ++host) {
+            for (const auto& [path, text] : cluster.hosts[host]) {
+                std::vector<SnapshotFiles> less = cluster.hosts;
+                less[host].erase(path);
+                EXPECT_EQ(Warnings(Look(less)), "") << cluster.name << " without " << path;
+            }
+        }
+    }
+}
+
+// Output of several lines that ends in the middle of one.
+TEST(DoctorHosts, HealthyOnesAreNotWarnedWithAnyOneFileCut) {
+    for (const Cluster& cluster : HealthyClusters()) {
+        for (size_t host = 0; host < cluster.hosts.size(); ++host) {
+            for (const auto& [path, text] : cluster.hosts[host]) {
+                if (std::ranges::count(text, '\n') < 2) continue;
+                for (size_t share = 1; share < 12; ++share) {
+                    const size_t length = text.size() * share / 12;
+                    if (text.substr(0, length).find('\n') == std::string::npos) continue;
+                    std::vector<SnapshotFiles> less = cluster.hosts;
+                    less[host][path].resize(length);
+                    EXPECT_EQ(Warnings(Look(less)), "")
+                        << cluster.name << ": " << path << " cut to " << length;
+                }
+            }
+        }
+    }
+}
+
+TEST(DoctorHosts, NarrowSlotsAreNotedWithTheirCost) {
+    const auto findings = Look({test_hosts::OculinkHost("a", 1, true).Files()});
+    const auto note = std::ranges::find_if(findings, [](const Finding& f) {
+        return f.check == "pcie-link" && f.severity == Severity::kNote;
+    });
+    ASSERT_NE(note, findings.end());
+    EXPECT_NE(note->read.find("all that its slot has"), std::string::npos) << note->read;
+    EXPECT_NE(note->why.find("3.3 GB/s"), std::string::npos) << note->why;
+    EXPECT_NE(note->why.find("token"), std::string::npos) << note->why;
+}
+
+struct Fault {
+    std::string name;
+    std::vector<SnapshotFiles> hosts;
+    std::string check;
+    Severity least;
+    std::string words, fix;
+};
+
+using Change = std::function<void(Host&)>;
+
+// A ConnectX-3 of class 0280 with 8 lanes at 8 GT/s, changed.
+SnapshotFiles ConnectX3(test_hosts::Card card, const Change& change = [](Host&) {}) {
+    Host host("x3", Distribution::kUbuntu2404);
+    card.address = "0000:01:00.0";
+    card.slot = "0000:00:01.1";
+    host.Add(card);
+    if (!card.driver.empty()) {
+        host.Add({.name = "ibp1s0", .pci = "0000:01:00.0", .driver = "ib_ipoib", .mtu = 2044,
+                  .type = 32, .address = "10.10.0.1/24", .mode = "datagram"});
+        host.AddRdma("mlx4_0", "0000:01:00.0", {{}});
+    }
+    change(host);
+    return host.Files();
+}
+
+SnapshotFiles Closed(Host host, const std::string& path, const std::string& text) {
+    host.Set(path, text);
+    return host.Files();
+}
+
+std::vector<Fault> CardFaults() {
+    const auto only_lspci = [](SnapshotFiles files) {
+        std::erase_if(files, [](const auto& file) {
+            return Contains(file.first, "sys/") || file.first == "probe/complete";
+        });
+        return files;
+    };
+    return {
+        {"x1 in a slot of 8", {ConnectX3({.now = {8, 1}})}, "pcie-link", Severity::kFail,
+         "8 GT/s x1", "reseat"},
+        {"x4 in a slot of 8", {ConnectX3({.now = {8, 4}})}, "pcie-link", Severity::kWarn,
+         "8 GT/s x4", "reseat"},
+        {"a slot of one lane", {ConnectX3({.slot_most = {8, 1}, .now = {8, 1}})}, "pcie-link",
+         Severity::kWarn, "8 GT/s x1", "wider one"},
+        {"2.5 GT/s", {ConnectX3({.now = {2.5, 8}})}, "pcie-link", Severity::kFail, "2.5 GT/s x8",
+         "speed in the BIOS"},
+        {"x1 by lspci alone", {only_lspci(ConnectX3({.now = {8, 1}}))}, "pcie-link",
+         Severity::kFail, "8 GT/s x1", "reseat"},
+        {"AER", {ConnectX3({.now = {8, 8}, .aer = 5220})}, "pcie-errors", Severity::kWarn,
+         "5220 corrected errors", "reseat"},
+        {"ASPM", {ConnectX3({.now = {8, 8}, .aspm = "L0s L1 Enabled"})}, "pcie-power",
+         Severity::kWarn, "ASPM L0s L1", "pcie_aspm"},
+        {"no driver", {ConnectX3({.driver = "", .now = {8, 8}})}, "nic-driver", Severity::kWarn,
+         "no driver", "modprobe mlx4_core"},
+        {"behind a chipset", {ConnectX3({.now = {8, 8}},
+                                        [](Host& host) {
+                                            host.Set("link/sys/bus/pci/devices/0000:01:00.0",
+                                                     "../../../devices/pci0000:00/0000:00:02.1/"
+                                                     "0000:00:01.1/0000:01:00.0");
+                                            const std::string up =
+                                                "sys/bus/pci/devices/0000:00:02.1/";
+                                            host.Set(up + "class", "0x060400\n");
+                                            host.Set(up + "max_link_speed", "8.0 GT/s PCIe\n");
+                                            host.Set(up + "max_link_width", "4\n");
+                                            host.Set(up + "current_link_speed", "8.0 GT/s PCIe\n");
+                                            host.Set(up + "current_link_width", "4\n");
+                                        })},
+         "pcie-upstream", Severity::kWarn, "0000:00:02.1 above it has 8 GT/s x4", "wired to"},
+        {"no subnet manager", {ConnectX3({.now = {8, 8}},
+                                         [](Host& host) {
+                                             host.AddRdma("mlx4_0", "0000:01:00.0",
+                                                          {{.state = "2: INIT", .lid = 0,
+                                                            .sm_lid = 0}});
+                                         })},
+         "rdma-port", Severity::kFail, "state INIT", "opensm"},
+    };
+}
+
+std::vector<Fault> OtherFaults() {
+    using test_hosts::RoceHost;
+    Host e810 = test_hosts::StrixHaloHost();
+    e810.Set("sys/bus/pci/devices/0000:00:02.1/max_link_width", "8\n");
+    Host closed_nft = test_hosts::NftHost();
+    closed_nft.Set("cmd/nft_list_ruleset",
+                   "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority "
+                   "filter; policy accept;\n\t\tjump checks\n\t}\n\n\tchain checks {\n\t\tct state "
+                   "established,related accept\n\t\tiifname { \"lo\", \"eno1\" } accept\n\t\ttcp dport "
+                   "{ 22, 80 } accept\n\t\treject with icmpx admin-prohibited\n\t}\n}\n");
+    const auto rate = "25 Gb/sec (1X EDR)";
+    Host two_a = test_hosts::OculinkHost("a", 1, true), two_b = test_hosts::OculinkHost("b", 2, true);
+    two_b.Set("sys/class/infiniband/mlx4_0/ports/1/sm_lid", "0x2\n");
+    Host bare = test_hosts::ThunderboltHost("bare", Distribution::kFedora43, 1);
+    bare.Set("cmd/ip_-j_addr", "[{\"ifname\":\"thunderbolt0\",\"mtu\":65520,\"operstate\":\"UP\","
+                               "\"addr_info\":[]}]\n");
+    return {
+        {"E810 at half of its slot", {e810.Files()}, "pcie-link", Severity::kFail, "16 GT/s x4", ""},
+        {"closed nft", {closed_nft.Files()}, "firewall", Severity::kWarn, "nftables",
+         "10.0.0.0/24"},
+        {"closed nixos", {RoceHost("nixos", Distribution::kNixOs, "enp9s0np0", 2, 25000, rate)
+                              .Files()},
+         "firewall", Severity::kWarn, "iptables", "10.0.0.0/24"},
+        {"rhel's public zone",
+         {Closed(RoceHost("rhel", Distribution::kRhel9, "ens1f0np0", 1, 25000, rate),
+                 "cmd/firewall-cmd_--get-active-zones",
+                 "public (default)\n  interfaces: eno1 ens1f0np0\ntrusted\n  interfaces: "
+                 "docker0\n")},
+         "firewall", Severity::kWarn, "ens1f0np0 in the zone public",
+         "--zone=trusted --change-interface=ens1f0np0"},
+        {"two masters", {two_a.Files(), two_b.Files()}, "ib-one-manager", Severity::kWarn,
+         "opensm runs on a, b", "disable"},
+        {"thunderbolt without an address", {bare.Files()}, "thunderbolt", Severity::kWarn,
+         "no IPv4 address", "ip addr add"},
+    };
+}
+
+TEST(DoctorHosts, FaultyOnesAreNamed) {
+    std::vector<Fault> faults = CardFaults();
+    for (Fault& fault : OtherFaults()) faults.push_back(std::move(fault));
+    for (const Fault& fault : faults) {
+        const auto findings = Look(fault.hosts);
+        const bool found = std::ranges::any_of(findings, [&](const Finding& f) {
+            return f.check == fault.check && f.severity >= fault.least &&
+                   Contains(f.read, fault.words) && Contains(f.fix, fault.fix);
+        });
+        EXPECT_TRUE(found) << fault.name << ": " << fault.check << " " << fault.words << "\n"
+                           << Warnings(findings);
+    }
+}
+
+// The fault is all that is wrong with these.
+TEST(DoctorHosts, FaultyOnesAreWarnedOfNothingElse) {
+    for (const Fault& fault : CardFaults()) {
+        for (const Finding& f : Look(fault.hosts)) {
+            const bool other = f.severity >= Severity::kWarn && f.check != fault.check &&
+                               f.check != "ib-subnet-manager" && f.check != "rdma-device";
+            EXPECT_FALSE(other) << fault.name << ": " << f.check << ": " << f.read;
+        }
+    }
+}
+
+TEST(DoctorHosts, NamesAreQuotedAndPrintedWithoutControls) {
+    Host host("evil\x1b[2J\u202ename", Distribution::kUbuntu2404);
+    host.Add({.address = "0000:01:00.0", .slot = "0000:00:01.1", .now = {8, 8}});
+    for (const char* name : {"$(reboot)", "a;reboot", "it's", "\u202eeth0", "x`id`"}) {
+        host.Add({.name = name, .pci = "0000:01:00.0", .driver = "ib_ipoib", .megabits = 100,
+                  .mtu = 500, .type = 32, .address = "10.10.0.1/24", .mode = "datagram"});
+    }
+    host.AddRdma("mlx4_0", "0000:01:00.0", {{}, {}, {}, {}, {}});
+    const auto findings = Look({host.Files()});
+    bool any = false;
+    for (const Finding& finding : findings) {
+        any = any || Contains(finding.fix, "'$(reboot)'");
+        for (const char* bare : {" $(reboot)", " a;reboot", " it's", " x`id`"}) {
+            EXPECT_FALSE(Contains(finding.fix, bare)) << finding.fix;
+        }
+    }
+    EXPECT_TRUE(any) << Warnings(findings);
+    const std::string report = Report(findings, {.verbose = true});
+    for (const char* hidden : {"\x1b", "\u202e", "\u009b"}) {
+        EXPECT_FALSE(Contains(report, hidden));
+    }
+}
+
+TEST(DoctorText, QuotedAndPrintable) {
+    EXPECT_EQ(Quoted("enp1s0f0np0"), "enp1s0f0np0");
+    EXPECT_EQ(Quoted("$(reboot)"), "'$(reboot)'");
+    EXPECT_EQ(Quoted("it's"), "'it'\\''s'");
+    EXPECT_EQ(Quoted(""), "''");
+    EXPECT_EQ(Printable("a\x1b[31mb\x7f\xc2\x9b"), "a?[31mb??");
+    EXPECT_EQ(Printable("\xe2\x80\xae" "abc\xff\xc3"), "?abc??");
+    EXPECT_EQ(Printable("\xc0\xaf\xed\xa0\x80"), "?????");
+    EXPECT_EQ(Printable("K\xc3\xb6ln \xe6\x97\xa5"), "K\xc3\xb6ln \xe6\x97\xa5");
+}
+
+}  // namespace
+}  // namespace weft::doctor
