@@ -5,6 +5,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "doctor/firewalld.h"
 #include "doctor/kernel_log.h"
 #include "doctor/packet_filter.h"
@@ -200,7 +201,7 @@ std::string Ibstat(std::string_view text, Names& names) {
 }
 
 std::string IpJson(std::string_view text, Names& names) {
-    const Json parsed = Json::parse(text, nullptr, false);
+    const Json parsed = OrderedJsonOrDiscarded(text);
     if (!parsed.is_array()) return "";
     Json kept = Json::array();
     for (const Json& item : parsed) {
