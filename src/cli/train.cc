@@ -456,6 +456,9 @@ void AddOptimizerFlags(CLI::App& app, TrainFlags& flags) {
         ->capture_default_str();
     app.add_option("--betas", flags.betas, "Adam's two, as 0.9,0.999")->delimiter(',');
     app.add_option("--eps", update.eps, "Adam's")->capture_default_str();
+    app.add_flag("--new-data", job.data.renewed,
+                 "With --resume: the data may be others than the checkpoint's (or be read with "
+                 "another tokenizer, template or --seq-len); training goes on at their start");
     app.add_option("--weight-decay", update.weight_decay,
                    "Of matrices only (adamw, adam8bit: 0.01, else 0)");
     app.add_option("--momentum", update.momentum, "SGD's")->capture_default_str();

@@ -81,6 +81,7 @@ void DataFields(Data& d, const Visit& visit) {
     visit("skip_bad", d.skip_bad);
 }
 
+    visit("renewed", d.renewed);
 template <typename Job, typename Visit>
 void Fields(Job& job, const Visit& visit) {
     TrainerFields(job.trainer, visit);
@@ -118,6 +119,11 @@ Status CheckTrainJob(const TrainJob& job) {
     }
     WEFT_TRY(CheckSampleWords(job.sample));
     if (job.trainer.lora.rank < 0) {
+    if (job.data.renewed && job.save.resume.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--new-data without --resume: there is nothing to go on from. Name the "
+                         "checkpoint, or leave --new-data out");
+    }
         return MakeError(ErrorCode::kUsage, "--lora {}: expected a rank of 1 or more",
                          job.trainer.lora.rank);
     }
