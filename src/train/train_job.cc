@@ -20,6 +20,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("from_scratch", t.from_scratch);
     visit("threads", t.threads);
     visit("reference", t.reference);
+    visit("grad_dtype", t.grad_dtype);
     visit("loss_scale", t.loss_scale.fixed);
     visit("loss_scale_initial", t.loss_scale.initial);
     visit("loss_scale_window", t.loss_scale.window);
@@ -48,6 +49,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("lora_targets", t.lora.targets);
     visit("lora_rslora", t.lora.rslora);
     visit("lora_from", t.lora.from);
+    visit("lora_without_dropout", t.lora_without_dropout);
     visit("clip", t.clip);
 }
 
@@ -79,9 +81,9 @@ void DataFields(Data& d, const Visit& visit) {
     visit("pack", d.pack);
     visit("shuffle", d.shuffle);
     visit("skip_bad", d.skip_bad);
+    visit("renewed", d.renewed);
 }
 
-    visit("renewed", d.renewed);
 template <typename Job, typename Visit>
 void Fields(Job& job, const Visit& visit) {
     TrainerFields(job.trainer, visit);
@@ -117,13 +119,13 @@ Status CheckTrainJob(const TrainJob& job) {
                          "--test-split above 0: the share of the data to evaluate on",
                          job.eval_every);
     }
-    WEFT_TRY(CheckSampleWords(job.sample));
-    if (job.trainer.lora.rank < 0) {
     if (job.data.renewed && job.save.resume.empty()) {
         return MakeError(ErrorCode::kUsage,
                          "--new-data without --resume: there is nothing to go on from. Name the "
                          "checkpoint, or leave --new-data out");
     }
+    WEFT_TRY(CheckSampleWords(job.sample));
+    if (job.trainer.lora.rank < 0) {
         return MakeError(ErrorCode::kUsage, "--lora {}: expected a rank of 1 or more",
                          job.trainer.lora.rank);
     }
