@@ -32,7 +32,9 @@ Result<std::vector<std::string>> FlagsOf(const std::string& path,
                              item.parents.front());
         }
         const std::string flag = "--" + item.name;
-        if (Given(words, flag)) continue;
+        std::string dashed = flag;  // (as main.cc has it)
+        std::ranges::replace(dashed, '_', '-');
+        if (Given(words, flag) || Given(words, dashed)) continue;
         for (const std::string& value : item.inputs) {
             if (item.name == "model") {
                 flags.push_back(value);

@@ -72,7 +72,7 @@ Json ToJson(const Planned& planned) {
     for (const CostRow& row : planned.costs) {
         cost[row.name] = {{"tokens", row.tokens},
                           {"context", row.context},
-                          {"flops", row.cost.flops},
+                          {"flops", static_cast<int64_t>(row.cost.flops)},
                           {"read_bytes", row.cost.read_bytes},
                           {"written_bytes", row.cost.written_bytes},
                           {"wire_bytes", row.cost.wire_bytes}};
@@ -86,7 +86,7 @@ void PrintPlanned(const Planned& planned) {
     fmt::print("{:<10} {:>7} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "step", "tokens", "context",
                "GFLOP", "MB read", "MB written", "MB on wire");
     for (const CostRow& row : planned.costs) {
-        const auto mega = [](int64_t n) { return static_cast<double>(n) * 1e-6; };
+        const auto mega = [](auto n) { return static_cast<double>(n) * 1e-6; };
         fmt::print("{:<10} {:>7} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.3f}\n", row.name,
                    row.tokens, row.context, mega(row.cost.flops) * 1e-3, mega(row.cost.read_bytes),
                    mega(row.cost.written_bytes), mega(row.cost.wire_bytes));

@@ -1,6 +1,7 @@
 // weft: the command line. Subcommands parse flags and print; the work is done in engine/.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,30 @@ void ExpandTrain(std::vector<std::string>& words) {
     if (std::ranges::none_of(others, is_next)) words.insert(words.begin() + 1, "run");
 }
 
+void CollectNames(const CLI::App& app, std::set<std::string>& names) {
+    for (const CLI::Option* option : app.get_options()) {
+        for (const std::string& name : option->get_lnames()) names.insert(name);
+    }
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        CollectNames(*command, names);
+    }
+}
+
+// `--output_dir` is `--output-dir`, and so on for every flag that there is.
+void UnifyNames(const CLI::App& app, std::vector<std::string>& words) {
+    std::set<std::string> names;
+    CollectNames(app, names);
+    for (std::string& word : words) {
+        if (word == "--") break;
+        if (!word.starts_with("--")) continue;
+        const size_t end = std::min(word.find('='), word.size());
+        std::string name = word.substr(2, end - 2);
+        if (name.find('_') == name.npos || names.contains(name)) continue;
+        std::ranges::replace(name, '_', '-');
+        if (names.contains(name)) word = "--" + name + word.substr(end);
+    }
+}
+
 int Main(std::vector<std::string> words) {
     CLI::App app("Weft runs a large language model across several ordinary machines.", "weft");
     int status = 0;
@@ -92,8 +117,10 @@ int Main(std::vector<std::string> words) {
     ExpandNet(words);
     ExpandBench(words);
     ExpandTrain(words);
+    UnifyNames(app, words);
     const Status environment = CheckEnvironment();
     const Status expanded = environment.ok() ? ExpandConfig(words) : environment;
+    UnifyNames(app, words);
     const bool wants_json = Has(words, "--json");
     if (!expanded.ok()) return Fail(expanded.error(), wants_json);
     try {

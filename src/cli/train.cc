@@ -102,6 +102,8 @@ class Teller final : public train::TrainListener {
                    double peak_flops_s) override {
         peak_flops_s_ = peak_flops_s;
         recompute_ = trainer.options().recompute;
+        const DType gradients = train::GradientTypeOf(trainer.options(), trainer.layout().dp);
+        grad_dtype_ = train::FlagOf(gradients);
         log_.reset();
         WEFT_TRY(OpenLog(next));
         // Said now: after days of training it would be a pity.
@@ -162,6 +164,7 @@ class Teller final : public train::TrainListener {
 
     double peak_flops_s() const { return peak_flops_s_; }
     const std::string& recompute() const { return recompute_; }
+    const std::string& grad_dtype() const { return grad_dtype_; }
 
     Status OnTrained(const formats::ModelSource& trained) override {
         if (live_ && !flags_.common.json) fmt::print(stderr, "\n");
@@ -282,7 +285,7 @@ class Teller final : public train::TrainListener {
     int64_t next_ = 0, told_ = 0;  // the first update, and how many were told of since
     double elapsed_s_ = 0;
     double product_weights_ = 0, peak_flops_s_ = 0;
-    std::string recompute_;
+    std::string recompute_, grad_dtype_;
     std::optional<train::TrainLog> log_;
     Status log_status_;
 };
@@ -371,7 +374,8 @@ Status Train(TrainFlags& flags) {
                      {"checkpoint_wait_s", summary.saves.waited_s},
                      {"epoch_s", summary.epoch_s},
                      {"peak_flops_per_s", teller.peak_flops_s()},
-                     {"recompute", teller.recompute()}};
+                     {"recompute", teller.recompute()},
+                     {"grad_dtype", teller.grad_dtype()}};
         if (flags.job.trainer.dtype == DType::kF16) json["skipped"] = summary.skipped;
         if (summary.eval_loss) {
             json["eval_loss"] = *summary.eval_loss;
@@ -392,7 +396,8 @@ Status Train(TrainFlags& flags) {
     return {};
 }
 
-void AddLoraFlags(CLI::App& app, train::LoraWords& lora) {
+void AddLoraFlags(CLI::App& app, train::TrainerOptions& trainer) {
+    train::LoraWords& lora = trainer.lora;
     app.add_option("--lora", lora.rank,
                    "Rank of LoRA adapters beside the model's matrices: these alone are trained and "
                    "written to --output-dir, as peft does; a quantized model stays quantized");
@@ -403,6 +408,15 @@ void AddLoraFlags(CLI::App& app, train::LoraWords& lora) {
     app.add_flag("--rslora", lora.rslora, "Adapters count alpha / sqrt(rank) times");
     app.add_option("--lora-from", lora.from,
                    "An adapter's folder to go on from; its rank, alpha and targets count");
+    const auto take = [&trainer](double share) {
+        if (share != 0) {
+            throw CLI::ValidationError("--lora-dropout",
+                                       "expected 0: Weft trains adapters without dropout");
+        }
+        trainer.lora_without_dropout = true;
+    };
+    app.add_option_function<double>("--lora-dropout", take,
+                                    "0: go on without the dropout that --lora-from began with");
 }
 
 void AddRowShareFlag(CLI::App& app, train::TrainerOptions& trainer) {
@@ -442,6 +456,9 @@ void AddResultFlags(CLI::App& app, TrainFlags& flags) {
     app.add_option("--resume", job.save.resume,
                    "Go on from a checkpoint: its folder, the --output-dir of another job, or auto: "
                    "the newest one in DIR, if there is one");
+    app.add_flag("--new-data", job.data.renewed,
+                 "With --resume: the data may be others than the checkpoint's (or be read with "
+                 "another tokenizer, template or --seq-len); training goes on at their start");
     app.add_option("--max-restarts", job.save.max_restarts,
                    "With --save-every and several ranks: a rank that is lost is started again, and "
                    "all go on from the last checkpoint, so often")
@@ -489,6 +506,12 @@ void AddPrecisionFlags(CLI::App& app, TrainFlags& flags) {
                    "Weights, gradients and operands of matrix products: bf16, f16 (with loss "
                    "scaling) or f32")
         ->check(CLI::IsMember({"bf16", "f16", "f32"}))
+        ->capture_default_str();
+    app.add_option("--grad-dtype", flags.job.trainer.grad_dtype,
+                   "What gradients of matrices are added up in, over passes and replicas: f32, "
+                   "bf16 (f16 with --dtype f16: half the memory and bytes on the wire), or auto: "
+                   "f32 where passes x replicas > 8")
+        ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}))
         ->capture_default_str();
     app.add_option("--loss-scale", flags.loss_scale,
                    "With --dtype f16: what the loss is multiplied by. dynamic: 65536, halved where "
@@ -558,7 +581,7 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
         ->capture_default_str();
     AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);
-    AddLoraFlags(app, job.trainer.lora);
+    AddLoraFlags(app, job.trainer);
     app.add_option("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
         ->capture_default_str();
     app.add_flag("--reference", job.trainer.reference, "Reference kernels");

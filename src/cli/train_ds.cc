@@ -51,7 +51,8 @@ Status ResolveDs(const CLI::App& command, const std::string& path, int ranks, tr
                                .optimizer = command.count("--optimizer") > 0,
                                .recompute = command.count("--recompute") > 0,
                                .save_type = command.count("--save-type") > 0,
-                               .overlap = command.count("--overlap") > 0};
+                               .overlap = command.count("--overlap") > 0,
+                               .grad_dtype = command.count("--grad-dtype") > 0};
     std::vector<std::string> notes;
     WEFT_TRY(train::ApplyDsConfig(config, path, given, job, save, telling, notes));
     for (const std::string& warning : config.warnings) {

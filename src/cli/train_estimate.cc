@@ -75,7 +75,7 @@ void PrintTable(const train::TrainEstimate& estimate, const EstimateFlags& flags
     fmt::print("an update: {} sequences of {} tokens (micro-batch {}, recompute {}), {:.3g} FLOPs, "
                "{:.3f} s, {:.0f} tokens/s\n",
                estimate.sequences, flags.trainer.sequence, estimate.micro_batch, estimate.recompute,
-               static_cast<double>(estimate.flops), estimate.update_s,
+               estimate.flops, estimate.update_s,
                estimate.tokens_per_s(flags.trainer.sequence));
     if (epoch_s > 0) fmt::print("an epoch of {} sequences: {:.0f} s\n", flags.sequences, epoch_s);
     if (!estimate.fits) fmt::print("It does not fit into the memory of a rank.\n");
@@ -122,6 +122,12 @@ void AddFlags(CLI::App& command, EstimateFlags& flags) {
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
     command.add_option("--dtype", flags.dtype, "bf16, f16 or f32")
         ->check(CLI::IsMember({"bf16", "f16", "f32"}))
+        ->capture_default_str();
+    command
+        .add_option("--grad-dtype", trainer.grad_dtype,
+                    "What gradients are added up in: f32, as --dtype, or auto (f32 where passes x "
+                    "replicas > 8)")
+        ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}))
         ->capture_default_str();
     command.add_option("--zero", trainer.zero, "ZeRO stage")
         ->check(CLI::Range(0, 3))

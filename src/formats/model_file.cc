@@ -1,14 +1,35 @@
 #include "formats/model_file.h"
 
 #include <cstring>
+#include <filesystem>
 
 #include "formats/gguf.h"
 #include "formats/hf/folder.h"
 #include "formats/synthetic.h"
 #include "hub/cache.h"
+#include "hub/spec.h"
 #include "tensor/quant.h"
 
 namespace weft::formats {
+namespace {
+
+// `error` of opening `word`; where it says that there is no such file, and the word has the form
+// of a name on the Hub, OWNER/NAME, it says how that is written, too.
+Error WithHubHint(const Error& error, const std::string& word) {
+    // (A path that begins as one is one; so is what lies in a folder that is there.)
+    const bool plain = !word.empty() && word[0] != '.' && word[0] != '/' && word[0] != '~' &&
+                       !word.ends_with(".gguf") && !word.ends_with(".safetensors");
+    if (error.code != ErrorCode::kNotFound || !plain || hub::IsSpec(word)) return error;
+    std::error_code ignored;
+    const auto spec = hub::ParseSpec(word);
+    if (!spec.ok() || std::filesystem::exists(spec->owner, ignored)) return error;
+    return MakeError(error.code,
+                     "{}. A model on the Hugging Face Hub is written {}, and --pull or 'weft pull "
+                     "{}' fetches it",
+                     error.message, spec->Text(), spec->Text());
+}
+
+}  // namespace
 
 void FingerprintMaker::Add(std::span<const std::byte> bytes) {
     const Sha256Digest digest = Sha256(bytes);
@@ -66,8 +87,9 @@ Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan
         return std::unique_ptr<ModelSource>(std::make_unique<Synthetic>(std::move(synthetic)));
     }
     if (hf::IsFolder(spec)) return hf::OpenFolder(spec, plan);
-    WEFT_ASSIGN(Gguf gguf, Gguf::Open(spec, plan));
-    return std::unique_ptr<ModelSource>(std::make_unique<Gguf>(std::move(gguf)));
+    auto gguf = Gguf::Open(spec, plan);
+    if (!gguf.ok()) return WithHubHint(gguf.error(), word);
+    return std::unique_ptr<ModelSource>(std::make_unique<Gguf>(std::move(gguf).value()));
 }
 
 }  // namespace weft::formats

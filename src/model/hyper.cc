@@ -194,11 +194,23 @@ Status ReadHeads(const formats::ModelSource& source, const std::string& prefix, 
     return {};
 }
 
+// A file of the same format may hold what is added to a model.
+Status CheckType(const formats::ModelSource& source) {
+    WEFT_ASSIGN(const std::string type, source.meta().StringOr("general.type", "model"));
+    const bool adapter = type == "adapter" || source.meta().Has("adapter.type");
+    if (!adapter && !source.meta().Has("controlvector.layer_count")) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: holds {}, no model. Weft reads adapters as the package peft writes them: "
+                     "name the model, and the adapter's folder with --lora",
+                     source.name(), adapter ? "an adapter" : "a control vector");
+}
+
 }  // namespace
 
 Result<Hyper> ReadHyper(const formats::ModelSource& source) {
     Hyper hyper;
     const formats::Metadata& meta = source.meta();
+    WEFT_TRY(CheckType(source));
     WEFT_ASSIGN(hyper.architecture, meta.String("general.architecture"));
     if (!IsSupported(hyper.architecture)) {
         return MakeError(ErrorCode::kUnsupported,

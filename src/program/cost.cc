@@ -23,42 +23,53 @@ class Coster {
     int64_t Elements(ValueId id) const {
         return program_.value(id).shape.Elements(tokens_, outputs_);
     }
-    int64_t In(size_t i) const { return Elements(op_->inputs[i]); }
-    int64_t Out() const { return Elements(op_->outputs[0]); }
+    int64_t Rows(size_t i) const { return Elements(op_->inputs[i]); }
+    // For FLOPs.
+    double In(size_t i) const { return static_cast<double>(Elements(op_->inputs[i])); }
+    double Out() const { return static_cast<double>(Elements(op_->outputs[0])); }
+    double Outputs() const { return static_cast<double>(outputs_); }
     int64_t Bytes(ValueId id) const {
         const Value& value = program_.value(id);
         return value.storage == Storage::kState ? 0 : RowBytes(value.dtype, Elements(id));
     }
-    int64_t Columns(ValueId id) const {
+    int64_t ColumnCount(ValueId id) const {
         const Shape& shape = program_.value(id).shape;
         return shape[shape.rank - 1];
     }
+    double Columns(ValueId id) const { return static_cast<double>(ColumnCount(id)); }
     // Keys that all rows see together, each at most `window` of them (0: all before it).
-    int64_t Pairs(int64_t context, int64_t window = 0) const {
-        const int64_t all = tokens_ * context + tokens_ * (tokens_ + 1) / 2;
-        if (window == 0 || context + tokens_ <= window) return all;
-        const int64_t growing = std::clamp<int64_t>(window - context, 0, tokens_);
-        return growing * context + growing * (growing + 1) / 2 + (tokens_ - growing) * window;
+    double Pairs(int64_t context, int64_t window = 0) const {
+        const bool whole = window == 0 || context + tokens_ <= window;
+        const auto before = static_cast<double>(context), rows = static_cast<double>(tokens_);
+        const double growing =
+            whole ? rows : std::clamp(static_cast<double>(window) - before, 0.0, rows);
+        const double seen = growing * before + growing * (growing + 1) / 2;
+        return seen + (rows - growing) * static_cast<double>(window);
     }
 
     // Only the rows that are named are read of a table.
     void Count(const Embedding&) {
         const ValueId table = op_->inputs[1];
         cost_.read_bytes -= Bytes(table);
-        cost_.read_bytes += In(0) * RowBytes(program_.value(table).dtype, Columns(table));
+        cost_.read_bytes += Rows(0) * RowBytes(program_.value(table).dtype, ColumnCount(table));
     }
     void Count(const RmsNorm&) { cost_.flops = 4 * Out(); }
     void Count(const SumSquares& a) {
-        for (const auto& columns : a.columns) cost_.flops += 2 * tokens_ * columns.count;
+        for (const auto& columns : a.columns) {
+            cost_.flops += 2.0 * static_cast<double>(tokens_ * columns.count);
+        }
     }
     void Count(const MatMul&) {
         cost_.flops = 2 * Out() * Columns(op_->inputs[0]) + (op_->inputs.size() == 3 ? Out() : 0);
     }
-    void Count(const Rope& a) { cost_.flops = 3 * Out() / a.head_dim * a.rotary_dim; }
+    void Count(const Rope& a) {
+        cost_.flops =
+            3 * Out() / static_cast<double>(a.head_dim) * static_cast<double>(a.rotary_dim);
+    }
     void Count(const Attention& a) {
         const bool cached = a.cached(op_->inputs.size());
         const int64_t each = 4 * a.head_dim + (a.soft_cap > 0 ? 16 : 4);
-        cost_.flops = each * a.heads * Pairs(cached ? context_ : 0, a.window);
+        cost_.flops = static_cast<double>(each * a.heads) * Pairs(cached ? context_ : 0, a.window);
         // The rows' windows together cover at most the window before the first, and the rows.
         const int64_t before = a.window == 0 ? context_ : std::min(context_, a.window - 1);
         for (size_t i = a.sinks ? 4 : 3; i < op_->inputs.size(); ++i) {
@@ -101,13 +112,14 @@ class Coster {
     }
     void Count(const ExpertMatMul&) {
         cost_.flops = 2 * Out() * Columns(op_->inputs[0]) + (op_->inputs.size() == 4 ? Out() : 0);
-        for (size_t i = 2; i < op_->inputs.size(); ++i) ReadTouched(op_->inputs[i], In(1));
+        for (size_t i = 2; i < op_->inputs.size(); ++i) ReadTouched(op_->inputs[i], Rows(1));
     }
     void Count(const ExpertSum& a) {
-        const int64_t products = In(0) * program_.value(op_->inputs[3]).shape[1];
+        const double products =
+            In(0) * static_cast<double>(program_.value(op_->inputs[3]).shape[1]);
         cost_.flops = 2 * products + 2 * In(1) * Columns(op_->outputs[0]);
-        ReadTouched(op_->inputs[3], In(1));
-        if (a.bias) ReadTouched(op_->inputs[4], In(1));
+        ReadTouched(op_->inputs[3], Rows(1));
+        if (a.bias) ReadTouched(op_->inputs[4], Rows(1));
     }
     // Of a step whose rows use no adapter.
     void Count(const Adapt&) { cost_ = {}; }
@@ -120,16 +132,16 @@ class Coster {
     }
     void Count(const LatentAttention& a) {
         const Value& cache = program_.value(op_->inputs[4]);
-        const int64_t rank = Columns(op_->inputs[2]), width = cache.shape[1];
-        cost_.flops = (2 * (width + rank) + 4) * a.heads * Pairs(context_);
+        const int64_t rank = ColumnCount(op_->inputs[2]), width = cache.shape[1];
+        cost_.flops = static_cast<double>((2 * (width + rank) + 4) * a.heads) * Pairs(context_);
         cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, width);
         cost_.written_bytes += tokens_ * RowBytes(cache.dtype, width);
     }
     void Count(const SoftmaxCrossEntropy&) { cost_.flops = 3 * In(0); }
 
     void Count(const LinearCrossEntropy&) {
-        const int64_t rows = program_.value(op_->inputs[1]).shape[0];
-        cost_.flops = 2 * In(0) * rows + 3 * rows * outputs_;
+        const auto rows = static_cast<double>(program_.value(op_->inputs[1]).shape[0]);
+        cost_.flops = 2 * In(0) * rows + 3 * rows * Outputs();
     }
     void Count(const GatherShares&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
     void Count(const ReduceShares&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
@@ -140,13 +152,14 @@ class Coster {
     void Count(const RmsNormGradInput&) { cost_.flops = 8 * Out(); }
     void Count(const RmsNormGradWeight&) { cost_.flops = 6 * In(1); }
     void Count(const AttentionGrad& a) {
-        cost_.flops = (10 * a.forward.head_dim + 8) * a.forward.heads * Pairs(0);
+        const int64_t each = (10 * a.forward.head_dim + 8) * a.forward.heads;
+        cost_.flops = static_cast<double>(each) * Pairs(0);
     }
     void Count(const GluGrad&) { cost_.flops = 11 * Out(); }
     void Count(const RouteGrad&) { cost_.flops = 4 * In(1) + 3 * In(0); }
     void Count(const ExpertMatMulGradInput&) {
         cost_.flops = 2 * In(0) * Columns(op_->inputs[2]);
-        ReadTouched(op_->inputs[2], In(1));
+        ReadTouched(op_->inputs[2], Rows(1));
     }
     // Of gradients, too, only the chosen experts' are read and written.
     void WriteTouched(ValueId stack, int64_t rows) {
@@ -156,15 +169,15 @@ class Coster {
     }
     void Count(const ExpertMatMulGradWeight&) {
         cost_.flops = 2 * In(0) * Columns(op_->inputs[1]);
-        WriteTouched(op_->inputs[3], In(2));
+        WriteTouched(op_->inputs[3], Rows(2));
     }
     void Count(const ExpertSumGradInput&) {
         cost_.flops = 2 * In(1) * Columns(op_->inputs[0]) + 3 * In(1);
-        ReadTouched(op_->inputs[4], In(2));
+        ReadTouched(op_->inputs[4], Rows(2));
     }
     void Count(const ExpertSumGradWeight&) {
         cost_.flops = 2 * In(1) * Columns(op_->inputs[0]) + In(1);
-        WriteTouched(op_->inputs[4], In(2));
+        WriteTouched(op_->inputs[4], Rows(2));
     }
     void Count(const GateRowsGrad&) { cost_.flops = 3 * In(1) + 6 * In(2); }
     void Count(const RouterLoadGrad&) { cost_.flops = 6 * In(1); }
@@ -179,9 +192,9 @@ class Coster {
     void Count(const SoftmaxCrossEntropyGrad&) { cost_.flops = 3 * Out(); }
     // The logits again, and two products with their gradient.
     void Count(const LinearCrossEntropyGrad&) {
-        const int64_t rows = program_.value(op_->inputs[2]).shape[0];
-        const int64_t products = op_->outputs.size() == 2 ? 3 : 2;
-        cost_.flops = products * 2 * In(1) * rows + 6 * rows * outputs_;
+        const auto rows = static_cast<double>(program_.value(op_->inputs[2]).shape[0]);
+        const double products = op_->outputs.size() == 2 ? 3 : 2;
+        cost_.flops = products * 2 * In(1) * rows + 6 * rows * Outputs();
     }
 
     const Program& program_;

@@ -41,7 +41,7 @@
 namespace weft::program {
 
 struct OpCost {
-    int64_t flops = 0;
+    double flops = 0;  // (whole numbers, exact below 2^53: a large model's step has more than 2^63)
     int64_t read_bytes = 0;
     int64_t written_bytes = 0;
     int64_t wire_bytes = 0;

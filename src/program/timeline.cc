@@ -41,7 +41,7 @@ Timeline WalkTimeline(const Program& program, std::span<const OpCost> costs,
             now = std::max(now, there[static_cast<size_t>(program.HomeOf(id))]);
         }
         const double seconds = std::max(
-            static_cast<double>(cost.flops) / rates.flops_per_s,
+            cost.flops / rates.flops_per_s,
             static_cast<double>(cost.read_bytes + cost.written_bytes) / rates.memory_bytes_per_s);
         line.compute += seconds;
         now += seconds;

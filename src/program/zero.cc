@@ -78,6 +78,7 @@ class Sharer {
         if (!fits) {
             zero_.units.emplace_back();
             zero_.units.back().dtype = dtype;
+            zero_.units.back().gradient_dtype = program().value(gradient).dtype;
             zero_.units.back().whole = whole;
             zero_.units.back().alone = alone;
             if (!alone) units.insert_or_assign(dtype, zero_.units.size() - 1);
@@ -226,11 +227,12 @@ class Sharer {
     void PlaceGradients(size_t u) {
         Unit& unit = zero_.units[u];
         const std::string name = "d.unit" + std::to_string(u);
-        unit.gradients = NewValue(unit.gradients_shared ? name + ".share" : name, unit.dtype,
+        const DType dtype = unit.gradient_dtype;
+        unit.gradients = NewValue(unit.gradients_shared ? name + ".share" : name, dtype,
                                   unit.gradients_shared ? unit.own_count : unit.elements,
                                   Storage::kGradient);
         const ValueId all = unit.gradients_shared
-                                ? NewValue(name, unit.dtype, unit.elements, Storage::kActivation)
+                                ? NewValue(name, dtype, unit.elements, Storage::kActivation)
                                 : unit.gradients;
         for (const Unit::Member& member : unit.members) {
             MakeView(gradients_.at(member.view), all, member.begin);

@@ -42,7 +42,8 @@ struct Unit {
         int64_t begin = 0;      // elements before it
     };
     std::vector<Member> members;
-    DType dtype = DType::kF32;
+    DType dtype = DType::kF32;           // of weights
+    DType gradient_dtype = DType::kF32;  // may be wider: what passes add up in
     int64_t elements = 0;
     bool whole = false;           // all ranks hold and update all of it
     bool alone = false;           // one of ZeroOptions::alone

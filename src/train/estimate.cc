@@ -20,6 +20,7 @@ using program::OpKind;
 
 constexpr int64_t kMostMicroBatch = 4096;
 constexpr int kMostRanks = 1 << 20;
+constexpr double kMostBytes = 0x1p62;  // (more than any memory; sums of two stay countable)
 
 // ---- Reading ------------------------------------------------------------------------------------
 
@@ -108,8 +109,8 @@ struct Group {
     double Seconds(int64_t bytes, int rounds) const {
         if (ranks == 1) return 0;
         const double n = ranks;
-        return rounds * ((n - 1) / n * static_cast<double>(bytes) / bytes_per_s +
-                         (n - 1) * latency_s);
+        return rounds *
+               ((n - 1) / n * static_cast<double>(bytes) / bytes_per_s + (n - 1) * latency_s);
     }
 };
 
@@ -127,8 +128,8 @@ Group GroupOf(const Machines& machines, const std::vector<int>& ranks) {
         return group;
     }
     // As many groups as lie side by side on a host share its links; a ring enters a host once.
-    const double rings = std::max(1.0, static_cast<double>(machines.ranks_per_host) * group.hosts /
-                                           group.ranks);
+    const double rings =
+        std::max(1.0, static_cast<double>(machines.ranks_per_host) * group.hosts / group.ranks);
     group.bytes_per_s = between.bytes_per_s / rings;
     if (group.ranks > group.hosts) {
         group.bytes_per_s = std::min(group.bytes_per_s, within.bytes_per_s);
@@ -153,15 +154,13 @@ class Estimator {
         for (int stage = 0; stage < first.pp(); ++stage) {
             WEFT_ASSIGN(const TrainLayout layout,
                         MakeTrainLayout(machines_.ranks(), first.RankOf(stage, 0, 0), words));
-            WEFT_ASSIGN(const std::vector<model::Shard> shards,
-                        ShardsOf(layout, hyper_, source_));
+            WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout, hyper_, source_));
             const Group data = GroupOf(machines_, layout.DataGroup());
-            const bool overlap = options_.zero >= 2 && layout.dp > 1 &&
-                                 options_.overlap != "off" && data.overlaps;
+            const bool overlap =
+                options_.zero >= 2 && layout.dp > 1 && options_.overlap != "off" && data.overlaps;
             WEFT_ASSIGN(const GraphOptions graph,
                         GraphOptionsOf(options_, layout, hyper_, overlap));
-            WEFT_ASSIGN(TrainingGraph built,
-                        BuildTrainingGraph(hyper_, shards, source_, graph));
+            WEFT_ASSIGN(TrainingGraph built, BuildTrainingGraph(hyper_, shards, source_, graph));
             stages_.push_back({layout, std::move(built), data, overlap});
         }
         return {};
@@ -176,8 +175,8 @@ class Estimator {
         int64_t fits = 0, beyond = kMostMicroBatch + 1;
         // Work grows with the rows, nearly in proportion.
         const double one = Bytes(1), slope = std::max(Bytes(2) - one, 1.0);
-        int64_t next = 1 + static_cast<int64_t>(
-                               std::clamp((bytes - one) / slope, 0.0, kMostMicroBatch - 1.0));
+        int64_t next =
+            1 + static_cast<int64_t>(std::clamp((bytes - one) / slope, 0.0, kMostMicroBatch - 1.0));
         while (beyond - fits > 1) {
             (Fits(next, bytes) ? fits : beyond) = next;
             next = fits == next ? fits + 1 : beyond - 1;
@@ -207,13 +206,13 @@ class Estimator {
         return all;
     }
 
-    int64_t Flops(int64_t micro_batch) const {
-        int64_t flops = 0;
+    double Flops(int64_t micro_batch) const {
+        double flops = 0;
         for (const Stage& stage : stages_) {
             const auto costs = CostsOf(stage, micro_batch);
             flops += program::Total(costs).flops * stage.layout.tp();
         }
-        return flops * options_.accumulation * replicas();
+        return flops * static_cast<double>(options_.accumulation) * replicas();
     }
 
   private:
@@ -235,9 +234,7 @@ class Estimator {
         bool overlap = false;
     };
 
-    const program::Program& ListOf(const Stage& stage) const {
-        return stage.graph.program.program;
-    }
+    const program::Program& ListOf(const Stage& stage) const { return stage.graph.program.program; }
 
     // Of several sequences, each attending to itself alone.
     std::vector<program::OpCost> CostsOf(const Stage& stage, int64_t micro_batch) const {
@@ -248,7 +245,8 @@ class Estimator {
             const OpKind kind = list.ops[i].kind();
             if (kind != OpKind::kAttention && kind != OpKind::kAttentionGrad) continue;
             // (Each has a cost for every pair of rows: rows (rows + 1) / 2 of one sequence.)
-            costs[i].flops = costs[i].flops / (rows + 1) * (options_.sequence + 1);
+            costs[i].flops *=
+                static_cast<double>(options_.sequence + 1) / static_cast<double>(rows + 1);
         }
         return costs;
     }
@@ -283,8 +281,8 @@ class Estimator {
         rates.wire = [&](const program::Op& op, int64_t bytes) {
             return WireSeconds(stage, op, bytes);
         };
-        const program::Timeline line = program::WalkTimeline(
-            ListOf(stage), CostsOf(stage, micro_batch), rates);
+        const program::Timeline line =
+            program::WalkTimeline(ListOf(stage), CostsOf(stage, micro_batch), rates);
         const double passes = static_cast<double>(options_.accumulation);
         StageEstimate estimate;
         estimate.first_rank = stage.layout.rank;
@@ -301,11 +299,15 @@ class Estimator {
         const double kept = KeptBytes(options_.update);
         double wire = 0;
         for (const program::Unit& unit : stage.graph.units) {
+            const int64_t copies = RowBytes(unit.dtype, 1) + RowBytes(unit.gradient_dtype, 1);
             touched += static_cast<double>(unit.own_count) *
-                       (2 * (4 + kept) + 2 * static_cast<double>(RowBytes(unit.dtype, 1)));
+                       (2 * (4 + kept) + static_cast<double>(copies));
             const int64_t bytes = RowBytes(unit.dtype, unit.elements);
-            if (unit.whole || options_.zero <= 1) {
-                wire += stage.data.Seconds(bytes, 2);
+            if (unit.whole || options_.zero == 0) {
+                wire += stage.data.Seconds(RowBytes(unit.gradient_dtype, unit.elements), 2);
+            } else if (options_.zero == 1) {
+                wire += stage.data.Seconds(RowBytes(unit.gradient_dtype, unit.elements), 1);
+                wire += stage.data.Seconds(bytes, 1);
             } else if (options_.zero == 2) {
                 wire += stage.data.Seconds(bytes, 1);
             }
@@ -331,10 +333,11 @@ class Estimator {
                 static_cast<uint64_t>(static_cast<double>(unit.own_count) * bytes);
         }
         const int slots = SlotsOf(stage.layout.place());
-        const program::TrainingArenaPlan plan = program::PlanTrainingArena(
-            stage.graph.program, rows, rows, {slots > 1, stage.overlap});
-        estimate.work_bytes =
-            static_cast<uint64_t>(plan.kept.size_bytes * slots + plan.brief.size_bytes);
+        const program::TrainingArenaPlan plan =
+            program::PlanTrainingArena(stage.graph.program, rows, rows, {slots > 1, stage.overlap});
+        const double work = static_cast<double>(plan.kept.size_bytes) * slots +
+                            static_cast<double>(plan.brief.size_bytes);
+        estimate.work_bytes = static_cast<uint64_t>(std::min(work, kMostBytes));
     }
 
     const TrainerOptions& options_;
@@ -362,8 +365,8 @@ Result<TrainEstimate> EstimateWithin(TrainerOptions options, const formats::Mode
     for (const char* way : {"none", "selective"}) {
         options.recompute = way;
         auto estimate = EstimateTraining(options, source, machines, fill);
-        const bool full = estimate.ok() ? !estimate->fits
-                                        : estimate.error().code == ErrorCode::kOutOfMemory;
+        const bool full =
+            estimate.ok() ? !estimate->fits : estimate.error().code == ErrorCode::kOutOfMemory;
         if (!full) return estimate;
     }
     options.recompute = "full";

@@ -48,7 +48,7 @@ struct TrainEstimate {
     int64_t micro_batch = 0;    // as asked for, or the most that fits
     std::string recompute;      // as asked for, or what auto became
     int64_t sequences = 0;      // of an update
-    int64_t flops = 0;          // of an update, all ranks
+    double flops = 0;           // of an update, all ranks
     std::vector<StageEstimate> stages;
     double update_s = 0;        // of the slowest stage
     bool fits = false;

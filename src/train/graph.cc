@@ -28,6 +28,23 @@ void MakeFloat32(program::Program& program, bool frozen) {
     }
 }
 
+// A window that no sequence is longer than leaves out nothing; others have no gradient.
+Status OpenWindows(program::Program& program, int64_t sequence, const std::string& model) {
+    for (program::Op& op : program.ops) {
+        auto* attention = std::get_if<program::Attention>(&op.attributes);
+        if (attention == nullptr || attention->window == 0) continue;
+        if (sequence > attention->window) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: layers see the last {} positions only (a sliding window), which "
+                             "is trained where no sequence is longer, and --seq-len is {}: use "
+                             "--seq-len {} or less",
+                             model, attention->window, sequence, attention->window);
+        }
+        attention->window = 0;
+    }
+    return {};
+}
+
 // A mat_mul with a bias becomes two ops: products are written by many threads at once.
 void SplitBiases(program::Program& program) {
     std::vector<program::Op> ops;
@@ -118,7 +135,8 @@ const std::vector<Routing>& Routings() {
 
 // What an adapter is added to is as narrow as without it, and what is added is, too, but where the
 // sum goes into the residual stream at once. Adapters and their gradients keep all bits.
-void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters, DType dtype) {
+void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters, DType dtype,
+                 DType gradients) {
     program::Program& program = differentiated.program;
     std::vector<bool> wide(program.values.size(), false);
     const auto widen = [&](ValueId id) { wide[static_cast<size_t>(id)] = true; };
@@ -171,9 +189,10 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
     for (size_t i = 0; i < program.values.size(); ++i) {
         program::Value& value = program.values[i];
         const bool matrix = value.shape.rank > 1;
-        const bool state = (value.storage == program::Storage::kWeight ||
-                            value.storage == program::Storage::kGradient) &&
-                           !adapter[i];
+        const bool gradient =
+            value.storage == program::Storage::kGradient && gradients != DType::kF32;
+        const bool state =
+            (value.storage == program::Storage::kWeight || gradient) && !adapter[i];
         const bool activation = value.storage == program::Storage::kActivation && !wide[i];
         if (value.dtype == DType::kF32 && matrix && (state || activation)) {
             value.dtype = dtype;
@@ -196,6 +215,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     build.kv_dtype = DType::kF32;
     build.cache = false;
     WEFT_ASSIGN(program::Program forward, model::BuildProgram(hyper, shard, source, build));
+    WEFT_TRY(OpenWindows(forward, options.sequence, source.name()));
     MakeFloat32(forward, options.lora != nullptr);
     SplitBiases(forward);
     Adapters adapters;
@@ -215,7 +235,9 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     differentiate.weights = adapters.weights;
     WEFT_ASSIGN(program::Differentiated differentiated,
                 program::Differentiate(forward, differentiate));
-    if (options.dtype != DType::kF32) NarrowTypes(differentiated, adapters, options.dtype);
+    if (options.dtype != DType::kF32) {
+        NarrowTypes(differentiated, adapters, options.dtype, options.gradients);
+    }
     differentiated =
         program::WithRecompute(std::move(differentiated), options.recompute, adapters.sums);
     program::ZeroProgram zero = program::ShareOut(std::move(differentiated), options.zero);

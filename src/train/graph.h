@@ -18,11 +18,14 @@ struct GraphOptions {
     // kBF16 or kF16: of matrices, their gradients and what lies between norms and matrix products;
     // the residual stream, vectors and losses are float32. kF32: of everything.
     DType dtype = DType::kF32;
+    // What gradients of weights that are narrow are added up in: `dtype`, or kF32.
+    DType gradients = DType::kF32;
     program::Recompute recompute = program::Recompute::kNone;
     program::ZeroOptions zero;
     // Adapters are trained, in float32, and the model's own weights are not: those of block types
     // stay so in memory. Null: all weights are trained, whatever type the file has.
     const LoraPlan* lora = nullptr;
+    int64_t sequence = 0;       // most positions of a sequence
     bool row_shares = false;    // sequence parallelism (program/row_shares.h)
     bool load_balance = false;  // with the auxiliary loss of experts as the side loss
 };

@@ -70,11 +70,11 @@ Status Optimizer::ReduceUnit(const Unit& unit) {
     const net::OpTag tag = Tag("gradients", steps_ + 1);
     const std::span<std::byte> all = state_.GradientBytes(unit);
     if (!unit.whole) {
-        return backend::ReduceScatterInto(groups_.data.get(), all, unit.dtype, unit.parts,
+        return backend::ReduceScatterInto(groups_.data.get(), all, unit.gradient_dtype, unit.parts,
                                           unit.own_begin, state_.OwnGradientBytes(unit), false,
                                           tag);
     }
-    if (unit.dtype == DType::kF32) {
+    if (unit.gradient_dtype == DType::kF32) {
         auto* floats = reinterpret_cast<float*>(all.data());
         return groups_.data->AllReduce(std::span(floats, all.size() / sizeof(float)), tag);
     }
@@ -82,13 +82,13 @@ Status Optimizer::ReduceUnit(const Unit& unit) {
     const int64_t begin =
         std::accumulate(parts.begin(), parts.begin() + groups_.data->rank(), int64_t{0});
     const int64_t count = parts[static_cast<size_t>(groups_.data->rank())];
-    const auto own = all.subspan(static_cast<size_t>(RowBytes(unit.dtype, begin)),
-                                 static_cast<size_t>(RowBytes(unit.dtype, count)));
-    WEFT_TRY(backend::ReduceScatterInto(groups_.data.get(), all, unit.dtype, parts, begin, own,
-                                        false, tag));
+    const auto own = all.subspan(static_cast<size_t>(RowBytes(unit.gradient_dtype, begin)),
+                                 static_cast<size_t>(RowBytes(unit.gradient_dtype, count)));
+    WEFT_TRY(backend::ReduceScatterInto(groups_.data.get(), all, unit.gradient_dtype, parts, begin,
+                                        own, false, tag));
     std::vector<size_t> bytes;
     for (const int64_t part : parts) {
-        bytes.push_back(static_cast<size_t>(RowBytes(unit.dtype, part)));
+        bytes.push_back(static_cast<size_t>(RowBytes(unit.gradient_dtype, part)));
     }
     return groups_.data->AllGather(all, bytes, tag);
 }
@@ -98,7 +98,7 @@ Status Optimizer::JoinTied(const Unit& unit) {
     if (!unit.alone) return {};
     const std::span<std::byte> own = state_.OwnGradientBytes(unit);
     const net::OpTag tag = Tag("tied", steps_ + 1);
-    if (unit.dtype == DType::kF32) {
+    if (unit.gradient_dtype == DType::kF32) {
         auto* floats = reinterpret_cast<float*>(own.data());
         return groups_.tied->AllReduce(std::span(floats, own.size() / sizeof(float)), tag);
     }
@@ -106,9 +106,9 @@ Status Optimizer::JoinTied(const Unit& unit) {
     std::vector<float> block(std::min(count, static_cast<size_t>(kBlock) * 16));
     for (size_t begin = 0; begin < count; begin += block.size()) {
         const auto sums = std::span(block).first(std::min(block.size(), count - begin));
-        WidenRow(unit.dtype, own.data() + 2 * begin, sums);
+        WidenRow(unit.gradient_dtype, own.data() + 2 * begin, sums);
         WEFT_TRY(groups_.tied->AllReduce(sums, tag));
-        NarrowRow(unit.dtype, sums, own.data() + 2 * begin);
+        NarrowRow(unit.gradient_dtype, sums, own.data() + 2 * begin);
     }
     return {};
 }
@@ -126,9 +126,10 @@ Result<double> Optimizer::SumSquares() {
             for (int64_t at = sole.begin; at < sole.end; at += kBlock) {
                 const int64_t count = std::min(kBlock, sole.end - at);
                 blocks.push_back(
-                    {own.subspan(static_cast<size_t>(RowBytes(unit.dtype, at - unit.own_begin)),
-                                 static_cast<size_t>(RowBytes(unit.dtype, count))),
-                     unit.dtype});
+                    {own.subspan(
+                         static_cast<size_t>(RowBytes(unit.gradient_dtype, at - unit.own_begin)),
+                         static_cast<size_t>(RowBytes(unit.gradient_dtype, count))),
+                     unit.gradient_dtype});
             }
         }
     }

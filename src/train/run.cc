@@ -10,6 +10,7 @@
 #include "train/evaluate.h"
 #include "train/lora/lora_source.h"
 #include "train/run_meter.h"
+#include "train/same_data.h"
 
 namespace weft::train {
 namespace {
@@ -49,13 +50,41 @@ Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
     return Loader::Make(*data.set, options);
 }
 
+// Says how far the walk below is, where it takes long.
+class CountProgress {
+  public:
+    CountProgress(bool says, uint64_t records)
+        : records_(records), next_ns_(says ? begin_ns_ + kFirstNs : INT64_MAX) {}
+
+    void Tell(const LoaderCounts& counts) {
+        if (NowNs() < next_ns_) return;
+        const uint64_t seen = counts.samples + counts.too_long + counts.bad + counts.no_loss;
+        if (seen == 0) return;
+        const double rate = static_cast<double>(seen) / SecondsSince(begin_ns_);
+        Log(LogLevel::kInfo,
+            "tokenizing the data to count the updates (not needed with --steps): {} of {} records, "
+            "{:.0f} a second, {:.0f} s left",
+            seen, records_, rate, static_cast<double>(records_ - std::min(records_, seen)) / rate);
+        next_ns_ = NowNs() + kEachNs;
+    }
+
+  private:
+    static constexpr int64_t kFirstNs = 2'000'000'000, kEachNs = 10'000'000'000;
+    const uint64_t records_;
+    const int64_t begin_ns_ = NowNs();
+    int64_t next_ns_;
+};
+
 // How many updates the epochs are: known only by walking the list, for tokenizing decides it.
 Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
                            const TrainLayout& layout, const OpenedData& data) {
     if (job.steps > 0) return job.steps;
     WEFT_ASSIGN(Loader loader, OpenLoader(job, layout, data));
+    CountProgress progress(cluster.rank() == 0,
+                           data.set->size(Part::kTrain) * static_cast<uint64_t>(job.epochs));
     int64_t steps = 0;
     while (true) {
+        progress.Tell(loader.counts());
         if (cluster.stop_requested()) {
             return MakeError(ErrorCode::kCancelled, "stopped by the user");
         }
@@ -123,10 +152,10 @@ class Run {
         WEFT_ASSIGN(auto source, OpenSource(t));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
+        WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));
+        WEFT_TRY(AgreeOnData(cluster_, content_, job_.trainer.lora.from));
         WEFT_TRY(MakeSampler(hyper, data));
-        WEFT_ASSIGN(const int64_t steps, CountSteps(job_, cluster_, layout, data));
-        if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
-        WEFT_TRY(CheckSchedule(job_.schedule));
+        WEFT_ASSIGN(int64_t steps, CountSteps(job_, cluster_, layout, data));
         WEFT_TRY(CheckTestPart(layout, data));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
         WEFT_ASSIGN(const std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
@@ -135,6 +164,9 @@ class Run {
             WEFT_TRY(SeekTo(*checkpoint, loader));
             done = checkpoint->manifest().step;
         }
+        if (job_.steps == 0) steps += data_begin_;
+        if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
+        WEFT_TRY(CheckSchedule(job_.schedule));
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
         const Status ended = WithTrainer(*trainer, loader, data, done + 1, steps);
         // Said while the Trainer is there: what it still sends to others, who may wait for what
@@ -238,17 +270,30 @@ class Run {
                          save.resume);
     }
 
-    static Status SeekTo(const Checkpoint& checkpoint, Loader& loader) {
+    // With --new-data, other data than the checkpoint's are read from their start.
+    Status SeekTo(const Checkpoint& checkpoint, Loader& loader) {
         const formats::hf::Json& state = checkpoint.manifest().state;
         Cursor cursor;
+        data_begin_ = 0;
         try {
-            if (state.at("data").get<uint64_t>() != loader.Fingerprint()) {
-                return MakeError(ErrorCode::kUsage,
-                                 "{}: was written with other data, or another --seq-len, --seed, "
-                                 "--pack, --shuffle or --long: the place in them means nothing "
-                                 "here",
-                                 checkpoint.folder());
+            const bool says = cluster_.rank() == 0;
+            WEFT_ASSIGN(std::string other, OtherData(state, content_, checkpoint.folder(), says));
+            if (other.empty() && state.at("data").get<uint64_t>() != loader.Fingerprint()) {
+                other = ", or another --seq-len, --seed, --pack, --shuffle or --long";
             }
+            if (!other.empty() && job_.data.renewed) {
+                data_begin_ = checkpoint.manifest().step;
+                if (says) Log(LogLevel::kInfo, "the data are others: they are read from the start");
+                return {};
+            }
+            if (!other.empty()) {
+                return MakeError(ErrorCode::kUsage,
+                                 "{}: was written with other data{}: the place in them means "
+                                 "nothing here. With --new-data training goes on at the start of "
+                                 "the data that are given",
+                                 checkpoint.folder(), other);
+            }
+            data_begin_ = state.value("data_begin", int64_t{0});
             state.at("cursor").at(0).get_to(cursor.epoch);
             state.at("cursor").at(1).get_to(cursor.index);
             state.at("cursor").at(2).get_to(cursor.given);
@@ -259,13 +304,15 @@ class Run {
         return loader.Seek(cursor);
     }
 
-    static formats::hf::Json StateOf(const Trainer& trainer, const Loader& loader) {
+    formats::hf::Json StateOf(const Trainer& trainer, const Loader& loader) const {
         const TrainLayout& layout = trainer.layout();
         const Cursor& c = loader.cursor();
         const TrainerProgress progress = trainer.progress();
         formats::hf::Json state = {
             {"cursor", {c.epoch, c.index, c.given}},
             {"data", loader.Fingerprint()},
+            {"content", JsonOf(content_)},
+            {"data_begin", data_begin_},
             {"optimizer", UpdateName(trainer.options().update.kind)},
             {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)},
             {"updates", progress.updates}};
@@ -368,8 +415,9 @@ class Run {
                 WEFT_TRY(saver.Begin(step, StateOf(trainer, loader)));
             }
         }
+        const auto updates = static_cast<double>(steps - data_begin_);
         const double updates_an_epoch =
-            job_.steps > 0 ? 0 : static_cast<double>(steps) / static_cast<double>(job_.epochs);
+            job_.steps > 0 ? 0 : updates / static_cast<double>(job_.epochs);
         meter_.Report(updates_an_epoch, summary_);
         return Finish(saver);
     }
@@ -411,6 +459,8 @@ class Run {
     std::string resume_from_;
     bool searched_ = false;  // for the one to begin with
     bool evaluates_ = false;
+    DataIdentity content_;
+    int64_t data_begin_ = 0;  // updates before the first one of these data
     RunMeter meter_;
     std::optional<TextSampler> sampler_;
 };

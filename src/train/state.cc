@@ -24,10 +24,11 @@ int64_t ColsOf(const program::Value& weight) {
     return weight.shape.rank == 1 ? 1 : weight.shape[1];
 }
 
-std::span<std::byte> PartOf(std::span<std::byte> all, bool shared, const Unit& unit) {
+// The own part of a unit's weights or gradients.
+std::span<std::byte> PartOf(std::span<std::byte> all, bool shared, const Unit& unit, DType dtype) {
     if (shared) return all;
-    const int64_t begin = RowBytes(unit.dtype, unit.own_begin);
-    const int64_t count = RowBytes(unit.dtype, unit.own_count);
+    const int64_t begin = RowBytes(dtype, unit.own_begin);
+    const int64_t count = RowBytes(dtype, unit.own_count);
     return all.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
 }
 
@@ -177,11 +178,11 @@ Status ReadElements(const formats::ModelSource& source, const program::Value& we
 }
 
 std::span<std::byte> TrainState::OwnWeightBytes(const Unit& unit) const {
-    return PartOf(WeightBytes(unit), unit.weights_shared, unit);
+    return PartOf(WeightBytes(unit), unit.weights_shared, unit, unit.dtype);
 }
 
 std::span<std::byte> TrainState::OwnGradientBytes(const Unit& unit) const {
-    return PartOf(GradientBytes(unit), unit.gradients_shared, unit);
+    return PartOf(GradientBytes(unit), unit.gradients_shared, unit, unit.gradient_dtype);
 }
 
 uint64_t TrainState::size_bytes() const {

@@ -22,6 +22,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("from_scratch", t.from_scratch);
     visit("threads", t.threads);
     visit("reference", t.reference);
+    visit("grad_dtype", t.grad_dtype);
     visit("loss_scale", t.loss_scale.fixed);
     visit("loss_scale_initial", t.loss_scale.initial);
     visit("loss_scale_window", t.loss_scale.window);
@@ -50,6 +51,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("lora_targets", t.lora.targets);
     visit("lora_rslora", t.lora.rslora);
     visit("lora_from", t.lora.from);
+    visit("lora_without_dropout", t.lora_without_dropout);
     visit("clip", t.clip);
 }
 
@@ -81,6 +83,7 @@ void DataFields(Data& d, const Visit& visit) {
     visit("pack", d.pack);
     visit("shuffle", d.shuffle);
     visit("skip_bad", d.skip_bad);
+    visit("renewed", d.renewed);
 }
 
 template <typename Job, typename Visit>
@@ -117,6 +120,11 @@ Status CheckTrainJob(const TrainJob& job) {
                          "--eval-every {}: expected 0 (after each epoch) or more, and with it "
                          "--test-split above 0: the share of the data to evaluate on",
                          job.eval_every);
+    }
+    if (job.data.renewed && job.save.resume.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--new-data without --resume: there is nothing to go on from. Name the "
+                         "checkpoint, or leave --new-data out");
     }
     WEFT_TRY(CheckSampleWords(job.sample));
     if (job.trainer.lora.rank < 0) {

@@ -7,7 +7,9 @@
 #include "cluster/memory_check.h"
 #include "engine/cpu_options.h"
 #include "formats/hf/folder.h"
+#include "formats/lora/adapter_config.h"
 #include "formats/hf/scratch.h"
+#include "train/dropout.h"
 #include "train/export_source.h"
 #include "train/load_balance.h"
 #include "train/lora/lora_source.h"
@@ -37,12 +39,36 @@ Result<program::Recompute> FindRecompute(const std::string& name) {
                      name);
 }
 
+Status CheckAdapterDropout(const TrainerOptions& o) {
+    if (o.lora.from.empty() || o.lora_without_dropout) return {};
+    WEFT_ASSIGN(const double dropout, formats::AdapterDropout(o.lora.from));
+    if (dropout == 0) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}/adapter_config.json: 'lora_dropout' is {}, and Weft trains adapters "
+                     "without dropout. --lora-dropout 0 goes on without it",
+                     o.lora.from, dropout);
+}
+
+Status CheckGradType(const TrainerOptions& o) {
+    const std::string_view narrow = FlagOf(o.dtype);
+    const bool known = o.grad_dtype == "auto" || o.grad_dtype == "f32";
+    if (known || (o.dtype != DType::kF32 && o.grad_dtype == narrow)) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--grad-dtype {} with --dtype {}: gradients are added up in what they are "
+                     "computed in, or in float32: use auto, f32{}",
+                     o.grad_dtype, Info(o.dtype).name,
+                     o.dtype == DType::kF32 ? "" : fmt::format(" or {}", narrow));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& options) {
     const std::string& model = options.model;
     if (options.from_scratch) {
-        if (formats::hf::IsFolder(model)) return formats::hf::OpenScratch(model, options.seed);
+        if (formats::hf::IsFolder(model)) {
+            WEFT_TRY(CheckDropout(model));
+            return formats::hf::OpenScratch(model, options.seed);
+        }
         return MakeError(
             ErrorCode::kUsage,
             "--from-scratch {}: expected a folder with config.json, tokenizer.json and "
@@ -50,6 +76,11 @@ Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& o
             model);
     }
     auto source = formats::OpenModel(model);
+    if (source.ok()) {
+        const std::string folder = (*source)->folder();
+        const Status checked = folder.empty() ? Status() : CheckDropout(folder);
+        if (!checked.ok()) return checked.error();
+    }
     if (source.ok() || !formats::hf::LacksWeights(model)) return source;
     return MakeError(source.error().code, "{} To begin from random weights: --from-scratch",
                      source.error().message);
@@ -61,6 +92,7 @@ Status CheckTrainer(const TrainerOptions& o) {
                          "--lora with --from-scratch: adapters would stand beside random weights "
                          "that are not trained. Leave one out");
     }
+    WEFT_TRY(CheckAdapterDropout(o));
     if (o.sequence < 1 || o.sequence > 1 << 20 || o.micro_batch < 1 || o.micro_batch > 4096) {
         return MakeError(ErrorCode::kUsage,
                          "--seq-len {} and --micro-batch {}: expected 1 to {}, and 1 to {}",
@@ -77,6 +109,7 @@ Status CheckTrainer(const TrainerOptions& o) {
     if (o.overlap != "auto" && o.overlap != "on" && o.overlap != "off") {
         return MakeError(ErrorCode::kUsage, "--overlap {}: expected auto, on or off", o.overlap);
     }
+    WEFT_TRY(CheckGradType(o));
     if (o.ep < 0 || o.router_aux_loss > 1e6) {
         return MakeError(ErrorCode::kUsage,
                          "--ep {} --router-aux-loss {}: expected 0 or more, and at most 1e6", o.ep,
@@ -99,6 +132,17 @@ Status CheckTurns(const TrainerOptions& o) {
                      "--grad-accum {} is {} x {} + {}: use {}{}",
                      o.virtual_stages, stages, stages, o.accumulation, below / stages, stages,
                      over, below > 0 ? fmt::format("{} or ", below) : "", below + stages);
+}
+
+const char* FlagOf(DType dtype) {
+    if (dtype == DType::kF32) return "f32";
+    return dtype == DType::kF16 ? "f16" : "bf16";
+}
+
+DType GradientTypeOf(const TrainerOptions& o, int64_t replicas) {
+    if (o.grad_dtype == "f32") return DType::kF32;
+    const bool many = o.grad_dtype == "auto" && o.accumulation * replicas > kNarrowSums;
+    return many ? DType::kF32 : o.dtype;
 }
 
 LayoutWords LayoutWordsOf(const TrainerOptions& o) {
@@ -126,7 +170,9 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
                                     const model::Hyper& hyper, bool overlap) {
     GraphOptions graph;
     graph.dtype = options.dtype;
+    graph.gradients = GradientTypeOf(options, layout.dp);
     WEFT_ASSIGN(graph.recompute, FindRecompute(options.recompute));
+    graph.sequence = options.sequence;
     graph.row_shares = options.sequence_parallel;
     graph.load_balance = options.router_aux_loss > 0;
     graph.zero.stage = options.zero;
@@ -252,7 +298,7 @@ Status Trainer::CheckMemory(uint64_t needed_bytes) {
         cluster_, needed_bytes, source_->name() + " in training",
         "weights, gradients, optimizer state, activations",
         "Use a smaller --micro-batch or --seq-len, --recompute full or auto, --zero 3 over more "
-        "ranks, or more hosts.");
+        "ranks, --grad-dtype bf16, or more hosts.");
 }
 
 // ---- Passes -------------------------------------------------------------------------------------

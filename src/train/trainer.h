@@ -37,6 +37,8 @@ struct TrainerOptions {
     int threads = 0;                  // 0: all cores of the rank
     bool reference = false;           // reference kernels
     DType dtype = DType::kF32;        // what is computed with (GraphOptions): kBF16, kF16
+    // What gradients of matrices are added up in: "f32", dtype's own name, or "auto" (below).
+    std::string grad_dtype = "auto";
     LossScaleOptions loss_scale;      // of kF16
     int64_t sequence = 1024;          // most positions of a sequence
     int64_t micro_batch = 1;          // sequences of one pass
@@ -53,6 +55,7 @@ struct TrainerOptions {
     // none, selective, full, or auto: the first of them whose memory all ranks have.
     std::string recompute = "auto";
     LoraWords lora;
+    bool lora_without_dropout = false;  // of an adapter to go on from that was trained with it
     UpdateOptions update;
     double clip = 1.0;  // of the global gradient norm; 0: none
     bool sequence_parallel = false;  // tensor ranks share out rows between their products
@@ -68,6 +71,14 @@ Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& o
 
 // Counts and numbers that make sense. Errors: kUsage, naming the flags.
 Status CheckTrainer(const TrainerOptions& options);
+
+// For "auto" kF32 where more than kNarrowSums gradients become one, over passes and replicas, else
+// dtype: each sum in a narrow type loses what is below half of its last bit, and the more there are
+// the less each of them is beside the sum.
+inline constexpr int64_t kNarrowSums = 8;
+// As --dtype and --grad-dtype have it: "f32".
+const char* FlagOf(DType dtype);
+DType GradientTypeOf(const TrainerOptions& options, int64_t replicas);
 
 // Chunks of layers take turns by as many micro-batches as there are stages. Errors: kUsage.
 Status CheckTurns(const TrainerOptions& options);

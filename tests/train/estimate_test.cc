@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/file.h"
 #include "support/paths.h"
@@ -32,6 +33,7 @@ TrainerOptions Options(const char* model, int zero) {
     TrainerOptions options;
     options.model = model;
     options.dtype = DType::kBF16;
+    options.grad_dtype = "bf16";  // as those who published
     options.zero = zero;
     options.sequence = 512;
     options.micro_batch = 1;
@@ -88,6 +90,40 @@ TEST(Estimate, ArithmeticIsCounted) {
     EXPECT_GT(static_cast<double>(again.flops), 1.15 * static_cast<double>(estimate.flops));
     EXPECT_LT(static_cast<double>(again.flops), 1.34 * static_cast<double>(estimate.flops));
     EXPECT_LT(again.stages[0].work_bytes, estimate.stages[0].work_bytes / 2);
+}
+
+// 405 billion weights on 3,072 ranks, and as many tokens a pass as may be asked for: 6 FLOPs a
+// weight and token, and more for attention.
+TEST(Estimate, NothingOverflows) {
+    Machines machines = MachinesOf("mi300x_two_roce");
+    machines.hosts = 384;
+    machines.ranks_per_host = 8;
+    for (const auto& [micro_batch, sequence, accumulation] :
+         {std::tuple(int64_t{1}, int64_t{8192}, int64_t{1024}),
+          std::tuple(int64_t{4096}, int64_t{131072}, int64_t{1} << 20)}) {
+        TrainerOptions options = Options("synthetic:llama-3.1-405b", 1);
+        options.tp = 8;
+        options.pp = 16;
+        options.sequence = sequence;
+        options.micro_batch = micro_batch;
+        options.accumulation = accumulation;
+        options.recompute = "none";
+        const TrainEstimate estimate = Estimate(options, machines);
+        const double tokens =
+            static_cast<double>(estimate.sequences) * static_cast<double>(sequence);
+        EXPECT_EQ(estimate.sequences, micro_batch * accumulation * 24);
+        const double least = 6 * (405.8e9 - 128256.0 * 16384) * tokens;
+        EXPECT_GT(estimate.flops, least);
+        EXPECT_LT(estimate.flops, 4 * least);
+        EXPECT_GT(estimate.update_s, 0);
+        EXPECT_GT(estimate.tokens_per_s(sequence), 0);
+        for (const StageEstimate& stage : estimate.stages) {
+            EXPECT_GT(stage.work_bytes, uint64_t{1} << 30);
+            EXPECT_LE(stage.work_bytes, uint64_t{1} << 62);
+            EXPECT_GT(stage.compute_s, 0);
+            EXPECT_GE(stage.idle_s, 0);
+        }
+    }
 }
 
 TEST(Estimate, PipelinesFillAndEmpty) {

@@ -5,18 +5,17 @@
 #include <filesystem>
 
 #include "formats/hf/json.h"
+#include "formats/lora/adapter_config.h"
 #include "formats/quantize/output_file.h"
 #include "tensor/quant.h"
 
 namespace weft::formats {
 namespace {
 
-using hf::Config;
 using hf::Json;
 using hf::SafeTensor;
 using hf::SafeType;
 
-constexpr const char* kConfigName = "/adapter_config.json";
 constexpr const char* kTensorsName = "/adapter_model.safetensors";
 
 // The row of a Hugging Face model that is row `row` of the GGUF model.
@@ -24,25 +23,6 @@ int64_t SavedRow(int64_t row, int64_t pairs_of) {
     if (pairs_of == 0) return row;
     const int64_t at = row % pairs_of;
     return row - at + at / 2 + at % 2 * (pairs_of / 2);
-}
-
-// What would make an adapter more than A and B: absent, or of the value that means nothing.
-Status CheckPlain(const Config& config) {
-    const auto nothing = [](const Json& value) {
-        return value.is_null() || value == false || value == "none" ||
-               (value.is_structured() && value.empty());
-    };
-    for (const char* key :
-         {"bias", "use_dora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern",
-          "layers_to_transform", "lora_bias", "exclude_modules", "target_parameters",
-          "trainable_token_indices", "use_qalora", "alora_invocation_tokens"}) {
-        const auto found = config.json().find(key);
-        if (found == config.json().end() || nothing(*found)) continue;
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: '{}' is {}: Weft takes plain LoRA adapters, without it",
-                         config.where(), key, hf::Shown(found->dump()));
-    }
-    return {};
 }
 
 DType DTypeOf(SafeType type) {
@@ -111,23 +91,22 @@ std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts,
 }  // namespace
 
 Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
-    WEFT_ASSIGN(const Config config, Config::Read(folder + kConfigName));
-    WEFT_ASSIGN(const std::string type, config.StringOr({"peft_type"}, "LORA"));
-    if (type != "LORA") {
-        return MakeError(ErrorCode::kUnsupported, "{}: peft_type is {}; expected LORA",
-                         config.where(), hf::Shown(type));
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(folder, ignored)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: is a file; expected the folder of adapter_config.json and "
+                         "adapter_model.safetensors, as peft writes it. Adapters in GGUF are not "
+                         "read: use those that they were converted from",
+                         folder);
     }
-    WEFT_TRY(CheckPlain(config));
+    WEFT_ASSIGN(const hf::Config config, hf::Config::Read(folder + kAdapterConfigName));
+    WEFT_TRY(CheckAdapterConfig(config));
     LoraWords words;
     words.from = folder;
     WEFT_ASSIGN(words.rank, config.NeedInt({"r"}, 1, 1 << 16));
     WEFT_ASSIGN(words.alpha, config.F64Or({"lora_alpha"}, words.alpha));
     WEFT_ASSIGN(words.rslora, config.BoolOr({"use_rslora"}, false));
-    const auto targets = config.json().find("target_modules");
-    if (targets != config.json().end() && *targets == "all-linear") return words;
-    WEFT_ASSIGN(const std::vector<std::string> modules, config.Strings({"target_modules"}));
-    if (modules.empty()) return config.Corrupt("target_modules", "a list of modules");
-    words.targets = fmt::format("{}", fmt::join(modules, ","));
+    WEFT_ASSIGN(words.targets, AdapterTargets(config));
     return words;
 }
 
@@ -227,7 +206,7 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan,
         at += tensor.bytes;
     }
     WEFT_TRY(file.Finish());
-    return PutText(folder + kConfigName, ConfigText(plan, model));
+    return PutText(folder + kAdapterConfigName, ConfigText(plan, model));
 }
 
 }  // namespace weft::formats

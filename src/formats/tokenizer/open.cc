@@ -15,7 +15,6 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMostBytes = uint64_t{512} << 20;
 constexpr uint64_t kMostTemplateBytes = 64 << 20;
 
 bool Exists(const std::string& path) {
@@ -34,22 +33,8 @@ std::string FindEnding(const std::string& folder, std::string_view ending) {
     return found;
 }
 
-Result<std::string> FindFile(const std::string& folder) {
-    for (const char* name : {"tokenizer.json", "tiktoken.model", "tokenizer.model", "spiece.model",
-                             "sentencepiece.bpe.model"}) {
-        if (Exists(folder + "/" + name)) return folder + "/" + name;
-    }
-    const std::string tiktoken = FindEnding(folder, ".tiktoken");
-    if (!tiktoken.empty()) return folder + "/" + tiktoken;
-    std::error_code error;
-    return MakeError(ErrorCode::kNotFound,
-                     "{}: {}; expected tokenizer.json, tiktoken.model, tokenizer.model, "
-                     "spiece.model or *.tiktoken",
-                     folder, fs::is_directory(folder, error) ? "no tokenizer" : "no such folder");
-}
-
 Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const TokenizerHints& hints) {
-    WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostBytes));
+    WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostTokenizerBytes));
     auto made = path.ends_with(".json")   ? ReadTokenizerJson(text, hints)
                 : LooksLikeTiktoken(text) ? ReadTiktoken(text, hints)
                                           : ReadSentencePiece(text, hints);
@@ -74,8 +59,22 @@ std::string TemplateIn(const json& object) {
 
 }  // namespace
 
+Result<std::string> FindTokenizerFile(const std::string& folder) {
+    for (const char* name : {"tokenizer.json", "tiktoken.model", "tokenizer.model", "spiece.model",
+                             "sentencepiece.bpe.model"}) {
+        if (Exists(folder + "/" + name)) return folder + "/" + name;
+    }
+    const std::string tiktoken = FindEnding(folder, ".tiktoken");
+    if (!tiktoken.empty()) return folder + "/" + tiktoken;
+    std::error_code error;
+    return MakeError(ErrorCode::kNotFound,
+                     "{}: {}; expected tokenizer.json, tiktoken.model, tokenizer.model, "
+                     "spiece.model or *.tiktoken",
+                     folder, fs::is_directory(folder, error) ? "no tokenizer" : "no such folder");
+}
+
 Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder) {
-    WEFT_ASSIGN(const std::string path, FindFile(folder));
+    WEFT_ASSIGN(const std::string path, FindTokenizerFile(folder));
     WEFT_ASSIGN(const TokenizerHints hints, ReadHints(folder));
     return Read(path, hints);
 }

@@ -15,6 +15,7 @@
 // Files above 512 MB are refused.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,11 @@
 #include "formats/tokenizer/tokenizer.h"
 
 namespace weft::formats {
+
+inline constexpr uint64_t kMostTokenizerBytes = uint64_t{512} << 20;
+
+// The one of them that counts.
+Result<std::string> FindTokenizerFile(const std::string& folder);
 
 Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder);
 

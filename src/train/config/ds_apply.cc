@@ -18,11 +18,6 @@ std::string_view NameOf(Precision precision) {
     return "";
 }
 
-// As --dtype has it.
-std::string_view NameHere(DType dtype) {
-    return dtype == DType::kF32 ? "f32" : dtype == DType::kF16 ? "f16" : "bf16";
-}
-
 // null: there is none.
 nlohmann::ordered_json LossScaleOf(const TrainerOptions& trainer) {
     if (trainer.dtype != DType::kF16) return nullptr;
@@ -46,6 +41,7 @@ class Applier {
         job.trainer.accumulation = config_.accumulation;
         job.trainer.clip = config_.clip;
         job.drop_last = config_.drop_last;
+        WEFT_TRY(ApplyGradType(job.trainer));
         ApplyPrecision(job.trainer);
         WEFT_TRY(ApplyOptimizer(job));
         WEFT_TRY(ApplySchedule(job.schedule));
@@ -86,6 +82,28 @@ class Applier {
         notes_.push_back(fmt::format(format, std::forward<Args>(args)...));
     }
 
+    // grad_accum_dtype is --grad-dtype.
+    Status ApplyGradType(TrainerOptions& trainer) {
+        if (!config_.accumulate) return {};
+        const std::string type = FlagOf(DTypeOf(*config_.accumulate));
+        if (given_.grad_dtype && trainer.grad_dtype != "auto" && trainer.grad_dtype != type) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}: data_types.grad_accum_dtype is {}, but the command line says "
+                             "--grad-dtype {}. Leave one of the two out",
+                             where_, NameOf(*config_.accumulate), trainer.grad_dtype);
+        }
+        const bool narrow = *config_.accumulate != Precision::kF32;
+        if (narrow && *config_.accumulate != config_.precision) {
+            Note("data_types.grad_accum_dtype: {} is not obeyed: gradients that are computed in {} "
+                 "are added up in float32",
+                 NameOf(*config_.accumulate), NameOf(config_.precision));
+            trainer.grad_dtype = "f32";
+        } else {
+            trainer.grad_dtype = type;
+        }
+        return {};
+    }
+
     void ApplyPrecision(TrainerOptions& trainer) {
         trainer.dtype = DTypeOf(config_.precision);
         const DsLossScale& scale = config_.loss_scale;
@@ -96,16 +114,16 @@ class Applier {
                               scale.hysteresis,
                               scale.consecutive_hysteresis,
                               scale.least};
-        // What gradients are kept, added up and sent as.
-        const Precision here = config_.precision;
-        const auto differs = [&](const char* key, const std::optional<Precision>& asked) {
-            if (asked && *asked != here) {
-                Note("{}: {} is not obeyed: gradients of matrices are {}, as they are computed; "
-                     "sums are made in float32", key, NameOf(*asked), NameOf(here));
-            }
-        };
-        differs("communication_data_type", config_.communication);
-        differs("data_types.grad_accum_dtype", config_.accumulate);
+        // Gradients travel as they are added up.
+        const int64_t sums = config_.train_batch / std::max<int64_t>(1, config_.micro_batch);
+        TrainerOptions counted = trainer;
+        counted.accumulation = 1;
+        const Precision here = PrecisionOf(GradientTypeOf(counted, sums));
+        if (config_.communication && *config_.communication != here) {
+            Note("communication_data_type: {} is not obeyed: gradients of matrices travel as {}, "
+                 "as they are added up (--grad-dtype); sums are made in float32",
+                 NameOf(*config_.communication), NameOf(here));
+        }
     }
 
     // torch.optim.Adafactor, which DeepSpeed takes.
@@ -224,7 +242,8 @@ nlohmann::ordered_json ResolvedJson(const TrainJob& job, const ExportWords& save
             {"tp", layout.tp()},
             {"pp", layout.pp()},
             {"steps", steps},
-            {"precision", NameHere(t.dtype)},
+            {"precision", FlagOf(t.dtype)},
+            {"gradients", FlagOf(GradientTypeOf(t, layout.dp))},
             {"loss_scale", LossScaleOf(t)},
             {"zero", t.zero},
             {"unit_elements", t.unit_elements},

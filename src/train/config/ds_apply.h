@@ -18,6 +18,7 @@ namespace weft::train {
 struct DsGiven {
     bool schedule = false, optimizer = false, recompute = false, save_type = false;
     bool overlap = false;
+    bool grad_dtype = false;
 };
 
 // How a run is told of, as the file has it.

@@ -117,7 +117,7 @@ constexpr DsKey kKeys[] = {
      "the gradients' norm is cut to this; 0: not"},
     {"data_types", kSection, kMapped, false, 0, 0, "what gradients are added in"},
     {"data_types.grad_accum_dtype", kString, kMapped, false, 0, 0,
-     "a note where gradients are added up as another type"},
+     "--grad-dtype: fp32, or the precision's own type"},
     {"data_types.param_dtype", kString, kWarned, false, 0, 0, "the precision says it"},
     {"data_types.buffer_dtype", kString, kWarned, false, 0, 0, "the precision says it"},
 

@@ -20,6 +20,11 @@ class FileSet final : public DataSet {
     uint64_t size(Part part) const override { return file_.size(part); }
     uint64_t oversized() const override { return file_.oversized(); }
     std::string first_oversized() const override { return file_.first_oversized(); }
+    DataContent content() const override {
+        const uint64_t records =
+            file_.size(Part::kTrain) + file_.size(Part::kTest) + file_.oversized();
+        return {records, file_.size_bytes(), file_.checksum()};
+    }
 
     Result<Sample> Read(Part part, uint64_t index) const override {
         std::string buffer;
@@ -70,6 +75,12 @@ class RandomSet final : public DataSet {
         }
         sample.loss.assign(sample.tokens.size(), 1);
         return sample;
+    }
+
+    DataContent content() const override {
+        const auto length = static_cast<uint64_t>(length_);
+        const auto vocab = static_cast<uint64_t>(vocab_size_);
+        return {count_, 0, Mix(seed_ ^ Mix(length ^ Mix(vocab)))};
     }
 
     std::string Name() const override {

@@ -28,6 +28,11 @@ struct DataOptions {
     int64_t sequence = 1024;  // of random samples: one token more than this
 };
 
+// What the samples are made of, and nothing of where it lies.
+struct DataContent {
+    uint64_t records = 0, bytes = 0, checksum = 0;
+};
+
 class DataSet {
   public:
     // The encoder is copied; what it borrows must outlive the set.
@@ -42,6 +47,7 @@ class DataSet {
     virtual Result<Sample> Read(Part part, uint64_t index) const = 0;
     // For people: "data.jsonl (JSON lines)".
     virtual std::string Name() const = 0;
+    virtual DataContent content() const = 0;
     // Records that are in no part, since they are too long to be read.
     virtual uint64_t oversized() const { return 0; }
     virtual std::string first_oversized() const { return ""; }

@@ -19,6 +19,8 @@ struct DataWords {
     double test_split = 0;
     uint64_t seed = 0;
     bool pack = true, shuffle = true, skip_bad = false;
+    // A checkpoint of other data is gone on from at the start of these.
+    bool renewed = false;
 };
 
 // A data set with the tokenizer and the template that it is read with.

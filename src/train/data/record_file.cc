@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/hash.h"
 #include "train/data/random.h"
 
 namespace weft::train {
@@ -91,6 +92,7 @@ class RecordScanner {
             WEFT_TRY(
                 out_.file_.ReadAt(begin, std::as_writable_bytes(std::span(buffer.data(), size))));
             const std::string_view text(buffer.data(), size);
+            out_.checksum_ = Checksum64(std::as_bytes(std::span(text)), out_.checksum_);
             if (begin % kMarkBytes == 0) out_.lines_at_marks_.push_back(lines);
             size_t skipped = 0;
             if (begin == 0) {

@@ -46,6 +46,8 @@ class RecordFile {
     const std::string& path() const { return file_.path(); }
     Form form() const { return form_; }
     uint64_t size_bytes() const { return file_.size_bytes(); }
+    // Of all bytes, whatever the file is called (base/hash.h, Checksum64).
+    uint64_t checksum() const { return checksum_; }
     uint64_t size(Part part) const { return List(part).size(); }
     // Records that are too long to be read; they are in no part.
     uint64_t oversized() const { return oversized_; }
@@ -70,6 +72,7 @@ class RecordFile {
 
     File file_;
     Form form_ = Form::kLines;
+    uint64_t checksum_ = 0;
     uint64_t oversized_ = 0;
     std::string first_oversized_;
     std::vector<uint64_t> train_, test_;    // 40 bits of offset, 24 of size

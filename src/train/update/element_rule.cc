@@ -66,8 +66,10 @@ PieceView ViewOf(const TrainState& state, OwnPart& part, const MemberPiece& piec
     const int64_t bytes = RowBytes(unit.dtype, piece.own);
     PieceView view;
     view.weights = part.weights.data() + piece.own;
-    view.gradients = state.OwnGradientBytes(unit).data() + bytes;
-    view.gradient_type = view.copy_type = backend::ElementOf(unit.dtype);
+    view.gradients =
+        state.OwnGradientBytes(unit).data() + RowBytes(unit.gradient_dtype, piece.own);
+    view.gradient_type = backend::ElementOf(unit.gradient_dtype);
+    view.copy_type = backend::ElementOf(unit.dtype);
     view.count = piece.region.elements();
     if (unit.dtype != DType::kF32) view.copy = state.OwnWeightBytes(unit).data() + bytes;
     return view;

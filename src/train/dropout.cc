@@ -1,0 +1,36 @@
+#include "train/dropout.h"
+
+#include <string_view>
+
+#include "formats/hf/json.h"
+
+namespace weft::train {
+namespace {
+
+bool IsDropout(std::string_view key) {
+    const bool head = key.starts_with("classifier") || key.starts_with("summary");
+    const bool named = key.find("dropout") != key.npos || key.ends_with("pdrop");
+    return named && !head;
+}
+
+Status CheckObject(const formats::hf::Json& object, const std::string& where) {
+    for (const auto& [key, value] : object.items()) {
+        if (!IsDropout(key) || !value.is_number() || value == 0) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: '{}' is {}, and Weft trains without dropout. Set it to 0 to do so",
+                         where, key, formats::hf::Shown(value.dump()));
+    }
+    return {};
+}
+
+}  // namespace
+
+Status CheckDropout(const std::string& folder) {
+    WEFT_ASSIGN(const auto config, formats::hf::Config::Read(folder + "/config.json"));
+    WEFT_TRY(CheckObject(config.json(), config.where()));
+    const auto text = config.json().find("text_config");
+    const bool nested = text != config.json().end() && text->is_object();
+    return nested ? CheckObject(*text, config.where() + ": text_config") : Status();
+}
+
+}  // namespace weft::train

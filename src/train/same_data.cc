@@ -1,0 +1,128 @@
+#include "train/same_data.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+namespace weft::train {
+namespace {
+
+using nlohmann::json;
+
+// A rank that has found its data soon waits for one whose disk is slow.
+constexpr int64_t kAgreeMs = 3'600'000;
+constexpr size_t kMostNamed = 8;        // ranks in an error
+constexpr size_t kMostNameBytes = 120;  // of a file's name, from its end
+
+Result<uint64_t> SumOfFile(const std::string& path, uint64_t seed) {
+    WEFT_ASSIGN(const File file, File::Open(path));
+    std::vector<std::byte> buffer(1 << 20);
+    for (uint64_t at = 0; at < file.size_bytes(); at += buffer.size()) {
+        const auto piece =
+            std::span(buffer).first(std::min<uint64_t>(buffer.size(), file.size_bytes() - at));
+        WEFT_TRY(file.ReadAt(at, piece));
+        seed = Checksum64(piece, seed);
+    }
+    return seed;
+}
+
+Result<uint64_t> SumOfAdapter(const std::string& folder) {
+    uint64_t sum = 0;
+    if (folder.empty()) return sum;
+    for (const char* name : {"/adapter_config.json", "/adapter_model.safetensors"}) {
+        WEFT_ASSIGN(sum, SumOfFile(folder + name, sum));
+    }
+    return sum;
+}
+
+struct Told {
+    DataIdentity data;
+    uint64_t adapter = 0;
+};
+
+Result<Told> ReadTold(const std::string& text) {
+    const json parsed = json::parse(text, nullptr, false);
+    const auto malformed = [] {
+        return MakeError(ErrorCode::kCorrupt, "a rank says of its data what makes no sense");
+    };
+    if (!parsed.is_object()) return malformed();
+    Told told;
+    WEFT_ASSIGN(told.data, IdentityFrom(parsed));
+    const auto name = parsed.find("name"), adapter = parsed.find("adapter");
+    if (name == parsed.end() || !name->is_string() || adapter == parsed.end() ||
+        !adapter->is_number_unsigned()) {
+        return malformed();
+    }
+    told.data.name = name->get<std::string>();
+    told.adapter = adapter->get<uint64_t>();
+    return told;
+}
+
+std::string Difference(const Told& told, const Told& first) {
+    std::string text = DifferenceOf(told.data, first.data, "there", "on rank 0");
+    if (told.adapter != first.adapter) {
+        text +=
+            fmt::format("{}the adapter of --lora-from is not rank 0's", text.empty() ? "" : "; ");
+    }
+    if (told.data.name != first.data.name && !text.empty()) {
+        text += fmt::format("; read from {}, on rank 0 from {}", told.data.name, first.data.name);
+    }
+    return text;
+}
+
+}  // namespace
+
+Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine,
+                   const std::string& adapter) {
+    if (cluster.size() == 1) return {};
+    json telling = JsonOf(mine);
+    const size_t cut = mine.name.size() - std::min(mine.name.size(), kMostNameBytes);
+    telling["name"] = mine.name.substr(cut);
+    WEFT_ASSIGN(telling["adapter"], SumOfAdapter(adapter));
+    const std::string text = telling.dump(-1, ' ', true, json::error_handler_t::replace);
+    WEFT_ASSIGN(const std::vector<std::string> texts,
+                cluster.AllGather("training data", text, Deadline::In(kAgreeMs)));
+    WEFT_ASSIGN(const Told first, ReadTold(texts.front()));
+    std::string differ;
+    size_t count = 0;
+    for (size_t rank = 1; rank < texts.size(); ++rank) {
+        WEFT_ASSIGN(const Told told, ReadTold(texts[rank]));
+        const std::string difference = Difference(told, first);
+        if (difference.empty() || count++ >= kMostNamed) continue;
+        differ += fmt::format("{}rank {} (host {}): {}", differ.empty() ? "" : ". ", rank,
+                              cluster.host(static_cast<int>(rank)).name, difference);
+    }
+    if (count == 0) return {};
+    if (count > kMostNamed) differ += fmt::format(". And {} more ranks", count - kMostNamed);
+    return MakeError(ErrorCode::kUsage,
+                     "ranks would learn from different data. {}. Copy the files of rank 0 (host "
+                     "{}) to all hosts, or name files in a folder that they share",
+                     differ, cluster.host(0).name);
+}
+
+Result<std::string> OtherData(const json& state, const DataIdentity& mine,
+                              const std::string& checkpoint, bool says) {
+    const auto content = state.find("content");
+    if (content == state.end()) {
+        if (says) {
+            Log(LogLevel::kWarning,
+                "{}: is of a version that did not note the content of its data: whether {} are "
+                "the same can't be checked, but for their number",
+                checkpoint, mine.name);
+        }
+        return std::string();
+    }
+    auto theirs = IdentityFrom(*content);
+    if (!theirs.ok()) {
+        return MakeError(ErrorCode::kCorrupt, "{}: its state: {}", checkpoint,
+                         theirs.error().message);
+    }
+    std::string text = DifferenceOf(mine, *theirs, "here", "then");
+    return text.empty() ? text : ": " + text;
+}
+
+}  // namespace weft::train

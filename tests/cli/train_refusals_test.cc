@@ -1,0 +1,179 @@
+// What would train on something else than was asked for is refused by name, and what comes to the
+// same is not: windows that no sequence is longer than, dropout, adapters of other kinds; and words
+// that a user brings from other programs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_adapter.h"
+#include "support/tiny_gguf.h"
+#include "support/train_golden.h"
+#include "support/train_run.h"
+
+namespace weft::support {
+namespace {
+
+class TrainRefusals : public testing::Test {
+  protected:
+    static constexpr const char* kData = "synthetic:random-tokens:25:8";
+    Ran Train(const std::string& model, const Words& more) const {
+        return RunWeft(Words{"train", model, "--data", kData, "--json", "-t", "1", "--lr", "1e-2",
+                             "--dtype", "f32"} +
+                       more);
+    }
+    static void ExpectRefused(const Ran& ran, const std::vector<std::string>& said) {
+        EXPECT_NE(ran.status, 0);
+        for (const std::string& word : said) {
+            EXPECT_NE(ran.err.find(word), std::string::npos) << ran.err << "\nlacks " << word;
+        }
+    }
+    std::string Windowed(int window) const {
+        const std::string path = dir_ / fmt::format("window{}.gguf", window);
+        TinyGguf file{.hyper = OddHyper(), .dtype = DType::kF32};
+        if (window > 0) file.numbers["attention.sliding_window"] = window;
+        WriteTinyGguf(path, file);
+        return path;
+    }
+
+    test::TempDir dir_;
+};
+
+// A window as long as the sequences is none, to the bit; and inference has it still.
+TEST_F(TrainRefusals, WindowsAreTrainedWhereSequencesAreNotLonger) {
+    const Words steps = {"--seq-len", "24", "--steps", "3", "--micro-batch", "2"};
+    const auto plain = CurveOf(Train(Windowed(0), steps));
+    ASSERT_EQ(plain.size(), 6u);
+    EXPECT_EQ(CurveOf(Train(Windowed(24), steps)), plain);
+    EXPECT_EQ(CurveOf(Train(Windowed(400), steps + Words{"--recompute", "full"})), plain);
+    ExpectRefused(Train(Windowed(23), steps), {"23", "--seq-len 24", "--seq-len 23 or less"});
+    EXPECT_EQ(Train(Windowed(23), {"--seq-len", "23", "--steps", "1"}).status, 0);
+    const std::string out = dir_ / "out";
+    ASSERT_EQ(Train(Windowed(24), steps + Words{"--output-dir", out}).status, 0);
+    const Ran shown = RunWeft({"inspect", out + "/model.gguf", "--json"});
+    EXPECT_NE(shown.out.find("sliding_window"), std::string::npos) << shown.out;
+}
+
+TEST_F(TrainRefusals, DropoutOfAConfig) {
+    const auto folder = [&](const std::string& key, const nlohmann::json& value) {
+        const std::string path = dir_ / key;
+        std::filesystem::create_directories(path);
+        TrainGolden::WriteFolder(path);
+        std::ifstream in(path + "/config.json");
+        nlohmann::json config = nlohmann::json::parse(in);
+        config[key] = value;
+        WriteText(path + "/config.json", config.dump());
+        return path;
+    };
+    const Words step = {"--seq-len", "16", "--steps", "1"};
+    for (const char* key : {"attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop",
+                            "attn_pdrop", "attn_dropout_prob", "dropout"}) {
+        ExpectRefused(Train(folder(key, 0.1), step), {key, "0.1", "without dropout"});
+        ExpectRefused(Train(folder(key, 0.1), step + Words{"--lora", "2"}), {key});
+    }
+    EXPECT_EQ(Train(folder("attention_dropout", 0.0), step).status, 0);
+    EXPECT_EQ(Train(folder("classifier_dropout", 0.1), step).status, 0);
+    // It is of training alone.
+    const Ran logits =
+        RunWeft({"logits", folder("resid_pdrop", 0.1), "--tokens", "3,4,5", "-t", "1"});
+    EXPECT_EQ(logits.status, 0) << logits.err;
+}
+
+TEST_F(TrainRefusals, AdaptersOfOtherKinds) {
+    const std::string model = Windowed(0);
+    const auto adapter = [&](const char* name,
+                             const std::map<std::string, nlohmann::json>& config) {
+        WriteTinyAdapter(dir_ / name, model, {.config = config});
+        return dir_ / name;
+    };
+    const std::string merged = dir_ / "merged.gguf";
+    const auto merge = [&](const std::string& folder) {
+        return RunWeft({"merge", model, "--lora", folder, "-o", merged, "--force"});
+    };
+    for (const char* began : {"pissa", "pissa_niter_16", "olora", "corda", "lora_ga", "loftq"}) {
+        const std::string folder = adapter(began, {{"init_lora_weights", began}});
+        ExpectRefused(merge(folder), {"init_lora_weights", began});
+        ExpectRefused(RunWeft({"logits", model, "--tokens", "3,4", "--lora", folder}),
+                      {"init_lora_weights"});
+        ExpectRefused(Train(model, {"--steps", "1", "--lora-from", folder}), {"init_lora_weights"});
+    }
+    ExpectRefused(merge(adapter("twice", {{"layer_replication", {{0, 2}, {1, 3}}}})),
+                  {"layer_replication"});
+    ExpectRefused(merge(adapter("blocks", {{"use_bdlora", {{"nblocks", 2}}}})), {"use_bdlora"});
+    ExpectRefused(merge(adapter("arrow", {{"arrow_config", {{"top_k", 2}}}})), {"arrow_config"});
+    ExpectRefused(merge(adapter("vera", {{"peft_type", "VERA"}})), {"VERA", "merge"});
+    EXPECT_EQ(merge(adapter("converted", {{"init_lora_weights", true}})).status, 0);
+}
+
+// Of no matter where nothing is trained; else Weft says that it has none.
+TEST_F(TrainRefusals, DropoutOfAnAdapter) {
+    const std::string model = Windowed(0), folder = dir_ / "dropped";
+    WriteTinyAdapter(folder, model, {.config = {{"lora_dropout", 0.05}}});
+    EXPECT_EQ(RunWeft({"logits", model, "--tokens", "3,4", "--lora", folder, "-t", "1"}).status, 0);
+    const Words on = {"--seq-len", "24", "--steps", "1", "--lora-from", folder};
+    ExpectRefused(Train(model, on), {"lora_dropout", "0.05", "--lora-dropout 0"});
+    const Ran without = Train(model, on + Words{"--lora-dropout", "0"});
+    EXPECT_EQ(without.status, 0) << without.err;
+    const Ran with = Train(model, on + Words{"--lora-dropout", "0.1"});
+    EXPECT_EQ(with.status, 2);
+    ExpectRefused(with, {"--lora-dropout", "without dropout"});
+}
+
+TEST_F(TrainRefusals, AFileOfAnAdapterIsNoModel) {
+    const std::string path = dir_ / "adapter.gguf";
+    TinyGguf file{.hyper = OddHyper(), .dtype = DType::kF32};
+    file.strings["adapter.type"] = "lora";
+    WriteTinyGguf(path, file);
+    // (The key is behind the architecture's name in these files: the folder's words are what
+    // counts.)
+    ExpectRefused(RunWeft({"logits", Windowed(0), "--tokens", "3,4", "--lora", path}),
+                  {"adapter.gguf", "folder", "GGUF"});
+}
+
+// ---- Words of other programs --------------------------------------------------------------------
+
+TEST_F(TrainRefusals, UnderscoresOfFlagsAreDashes) {
+    const std::string model = Windowed(0), out = dir_ / "out";
+    const Ran ran =
+        RunWeft({"train", model, "--data", kData, "--seq_len", "24", "--steps=1", "--micro_batch=2",
+                 "--output_dir", out, "--save_type=F16", "--json", "--batch_size_per_device", "2"});
+    EXPECT_EQ(ran.status, 2) << "twice the same flag";
+    const Ran train = RunWeft({"train", model, "--data", kData, "--seq_len", "24", "--steps=1",
+                               "--micro_batch=2", "--output_dir", out, "--save_type=F16"});
+    EXPECT_EQ(train.status, 0) << train.err;
+    EXPECT_TRUE(std::filesystem::exists(out + "/model.gguf"));
+    const Ran logits = RunWeft({"logits", model, "--tokens", "3,4", "--no_such_flag"});
+    EXPECT_EQ(logits.status, 2);
+    ExpectRefused(logits, {"--no_such_flag"});
+    const Ran run =
+        RunWeft({"run", model, "-p", "--output_dir", "-n", "2", "--ignore_eos", "-t", "1"});
+    EXPECT_EQ(run.status, 0) << run.err;
+}
+
+TEST_F(TrainRefusals, ABareNameOfTheHubIsHinted) {
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(dir_.path());
+    for (const Words& command : {Words{"train", "Qwen/Qwen3-8B", "--data", kData},
+                                 {"run", "Qwen/Qwen3-8B", "-p", "a"},
+                                 {"serve", "Qwen/Qwen3-8B"},
+                                 {"inspect", "Qwen/Qwen3-8B"},
+                                 {"logits", "Qwen/Qwen3-8B"},
+                                 {"tokenize", "Qwen/Qwen3-8B", "text"},
+                                 {"quantize", "Qwen/Qwen3-8B", "x.gguf", "Q8_0"}}) {
+        ExpectRefused(RunWeft(command), {"hf:Qwen/Qwen3-8B"});
+    }
+    ExpectRefused(RunWeft({"inspect", "unsloth/Qwen3-8B-GGUF:Q4_K_M"}),
+                  {"hf:unsloth/Qwen3-8B-GGUF:Q4_K_M"});
+    for (const char* path : {"./Qwen/x", "/Qwen/x", "models/x.gguf", "x.gguf"}) {
+        const Ran ran = RunWeft({"inspect", path});
+        EXPECT_NE(ran.status, 0);
+        EXPECT_EQ(ran.err.find("hf:"), std::string::npos) << ran.err;
+    }
+    std::filesystem::current_path(before);
+}
+
+}  // namespace
+}  // namespace weft::support

@@ -1,0 +1,207 @@
+// What gradients are added up in: many passes against their exact sum, and what "auto" is.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+#include "tensor/half_rows.h"
+#include "train/estimate.h"
+#include "train/trainer.h"
+
+namespace weft::train {
+namespace {
+
+constexpr int64_t kSequences = 8, kLength = 12, kVocab = 200;
+
+// All gradients of a trainer, unit by unit.
+std::vector<float> GradientsOf(const Trainer& trainer) {
+    std::vector<float> all;
+    for (const OwnPart& part : trainer.state().parts()) {
+        const program::Unit& unit = *part.unit;
+        const std::span<const std::byte> bytes = trainer.state().GradientBytes(unit);
+        const size_t begin = all.size();
+        all.resize(begin + static_cast<size_t>(unit.elements));
+        const std::span<float> out = std::span(all).subspan(begin);
+        if (unit.gradient_dtype == DType::kF32) {
+            std::memcpy(out.data(), bytes.data(), bytes.size());
+        } else {
+            WidenRow(unit.gradient_dtype, bytes.data(), out);
+        }
+    }
+    return all;
+}
+
+double NormOf(const std::vector<double>& x) {
+    double squares = 0;
+    for (const double value : x) squares += value * value;
+    return std::sqrt(squares);
+}
+
+class GradType : public testing::Test {
+  protected:
+    void SetUp() override {
+        model::Hyper hyper = support::OddHyper();
+        hyper.layers = 1, hyper.hidden = 64, hyper.ffn = 96, hyper.heads = 2, hyper.kv_heads = 1;
+        hyper.vocab = kVocab;
+        support::WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF32});
+        for (int64_t i = 0; i < kSequences; ++i) {
+            Sequence sequence;
+            for (int64_t at = 0; at < kLength; ++at) {
+                const auto token = [&](int64_t place) {
+                    return static_cast<int32_t>((i * 7919 + place * 104729 + place * place) %
+                                                kVocab);
+                };
+                sequence.tokens.push_back(token(at));
+                sequence.targets.push_back(token(at + 1));
+            }
+            sequence.begins = {0};
+            sequence.used = kLength;
+            sequences_.push_back(std::move(sequence));
+        }
+    }
+    // The sequences again and again, one a pass.
+    Batch Repeated(int64_t passes) const {
+        Batch batch;
+        for (int64_t i = 0; i < passes; ++i) {
+            batch.sequences.push_back(sequences_[static_cast<size_t>(i % kSequences)]);
+        }
+        batch.global_sequences = static_cast<uint64_t>(passes);
+        batch.global_targets = static_cast<uint64_t>(passes * kLength);
+        return batch;
+    }
+    TrainerOptions Options(const std::string& grad_dtype, int64_t passes) const {
+        TrainerOptions options;
+        options.model = model_;
+        options.threads = 2;
+        options.sequence = kLength;
+        options.accumulation = passes;
+        options.dtype = DType::kBF16;
+        options.grad_dtype = grad_dtype;
+        options.clip = 0;
+        return options;
+    }
+    // Of one step, before anything is updated.
+    std::vector<float> Sum(const std::string& grad_dtype, const Batch& batch) const {
+        auto cluster = cluster::Cluster::Launch({}, "");
+        EXPECT_TRUE(cluster.ok()) << cluster.error().message;
+        auto trainer = Trainer::Make(
+            Options(grad_dtype, static_cast<int64_t>(batch.sequences.size())), **cluster);
+        EXPECT_TRUE(trainer.ok()) << trainer.error().message;
+        std::vector<float> sum;
+        (*trainer)->SetBeforeUpdate([&]() -> Status {
+            sum = GradientsOf(**trainer);
+            return {};
+        });
+        const auto report = (*trainer)->Step(batch, 0);
+        EXPECT_TRUE(report.ok()) << report.error().message;
+        return sum;
+    }
+    // In float64 of what each sequence gives alone.
+    std::vector<double> Exact(const Batch& batch) const {
+        std::vector<double> exact;
+        for (size_t i = 0; i < sequences_.size(); ++i) {
+            Batch one = batch;
+            one.sequences = {sequences_[i]};
+            const std::vector<float> gradient = Sum("f32", one);
+            exact.resize(gradient.size());
+            const auto times = static_cast<double>(batch.sequences.size() / sequences_.size());
+            for (size_t j = 0; j < gradient.size(); ++j) exact[j] += times * gradient[j];
+        }
+        return exact;
+    }
+    static double Error(const std::vector<float>& sum, const std::vector<double>& exact) {
+        std::vector<double> off(exact.size());
+        for (size_t i = 0; i < off.size(); ++i) off[i] = sum.at(i) - exact[i];
+        return NormOf(off) / NormOf(exact);
+    }
+
+    const test::TempDir folder_;
+    const std::string model_ = folder_ / "tiny.gguf";
+    std::vector<Sequence> sequences_;
+};
+
+// Each sum is off by 2^-24 of itself at most (a BF16 one by 2^-8), and none is larger than the last
+// by more than a round of the sequences, whose gradients are the same every time.
+TEST_F(GradType, ManyPassesAddUpToTheirSum) {
+    for (const int64_t passes : {256, 4096}) {
+        SCOPED_TRACE(passes);
+        const Batch batch = Repeated(passes);
+        const std::vector<double> exact = Exact(batch);
+        const double bound = static_cast<double>(passes) * 0x1p-24 * 1.1;
+        const double wide = Error(Sum("f32", batch), exact);
+        EXPECT_TRUE(wide <= bound) << wide;
+        EXPECT_EQ(Sum("auto", batch), Sum("f32", batch));
+        const double narrow = Error(Sum("bf16", batch), exact);
+        EXPECT_GT(narrow, 5e-3) << "what is measured is no more than float32's";
+        RecordProperty(fmt::format("f32_{}", passes), fmt::format("{:.3g}", wide));
+        RecordProperty(fmt::format("bf16_{}", passes), fmt::format("{:.3g}", narrow));
+        fmt::print("{} passes: f32 {:.3g}, bf16 {:.3g}\n", passes, wide, narrow);
+    }
+}
+
+// Few passes stay as narrow, and as small, as ever.
+TEST_F(GradType, FewPassesStayNarrow) {
+    const Batch batch = Repeated(kNarrowSums);
+    EXPECT_EQ(Sum("auto", batch), Sum("bf16", batch));
+    EXPECT_NE(Sum("auto", batch), Sum("f32", batch));
+}
+
+TEST_F(GradType, AutoCountsPassesAndReplicas) {
+    const struct {
+        const char* asked;
+        DType dtype;
+        int64_t passes, replicas;
+        DType expected;
+    } cases[] = {
+        {"auto", DType::kBF16, 8, 1, DType::kBF16},  {"auto", DType::kBF16, 9, 1, DType::kF32},
+        {"auto", DType::kBF16, 1, 8, DType::kBF16},  {"auto", DType::kBF16, 3, 3, DType::kF32},
+        {"auto", DType::kF16, 64, 1, DType::kF32},   {"auto", DType::kF16, 2, 2, DType::kF16},
+        {"auto", DType::kF32, 64, 64, DType::kF32},  {"f32", DType::kBF16, 1, 1, DType::kF32},
+        {"bf16", DType::kBF16, 64, 64, DType::kBF16}};
+    for (const auto& c : cases) {
+        TrainerOptions options = Options(c.asked, c.passes);
+        options.dtype = c.dtype;
+        EXPECT_EQ(GradientTypeOf(options, c.replicas), c.expected)
+            << c.asked << " " << c.passes << " x " << c.replicas;
+        EXPECT_TRUE(CheckTrainer(options).ok());
+    }
+    TrainerOptions options = Options("bf16", 1);
+    options.dtype = DType::kF32;
+    EXPECT_EQ(CheckTrainer(options).error().code, ErrorCode::kUsage);
+    options.dtype = DType::kF16;
+    EXPECT_EQ(CheckTrainer(options).error().code, ErrorCode::kUsage);
+}
+
+// The memory that is planned is the memory that is taken: two bytes more a weight of a matrix.
+TEST_F(GradType, TheMemoryPlanKnows) {
+    auto cluster = cluster::Cluster::Launch({}, "");
+    const auto weights = [&](const char* grad_dtype) {
+        auto trainer = Trainer::Make(Options(grad_dtype, 1), **cluster);
+        EXPECT_TRUE(trainer.ok());
+        return (*trainer)->memory().weight_bytes;
+    };
+    const auto source = formats::OpenModel(model_);
+    ASSERT_TRUE(source.ok());
+    uint64_t elements = 0;
+    for (const formats::TensorInfo& tensor : (*source)->tensors()) {
+        if (tensor.dim_count > 1) elements += static_cast<uint64_t>(tensor.rows * tensor.cols);
+    }
+    const uint64_t more = weights("f32") - weights("bf16");
+    EXPECT_GE(more, 2 * elements);
+    EXPECT_LE(more, 2 * elements + 4096);  // (units are rounded up)
+    Machines machines;
+    machines.flops_per_s = machines.memory_bytes_per_s = 1e12;
+    machines.memory_bytes = 1ull << 40;
+    const auto state = [&](const char* grad_dtype) {
+        const auto estimate = EstimateTraining(Options(grad_dtype, 1), **source, machines);
+        EXPECT_TRUE(estimate.ok()) << estimate.error().message;
+        return estimate->stages[0].state_bytes;
+    };
+    EXPECT_EQ(state("f32") - state("bf16"), more);
+}
+
+}  // namespace
+}  // namespace weft::train
