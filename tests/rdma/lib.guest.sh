@@ -68,12 +68,12 @@ measure_slowness() {
     taskset 2 sh -c "$count"
     wait $other
     slowness=$(echo "$begin $(cut -d' ' -f1 /proc/uptime)" |
-        awk '{s = ($2 - $1) / 0.3; print s < 1 ? 1 : s > 8 ? 8 : s}')
+        awk '{s = ($2 - $1) / 0.3; if (s < 1) s = 1; if (s > 8) s = 8; print s}')
 }
 
 # slower NUMBER: as many times more, rounded up; what is not the subject has that much more time.
 slower() {
-    echo "$1 ${slowness:-1}" | awk '{n = $1 * $2; print n == int(n) ? n : int(n) + 1}'
+    echo "$1 ${slowness:-1}" | awk '{n = int($1 * $2); if (n < $1 * $2) n++; print n}'
 }
 
 # wait_for WORD FILE: until the word is in the file, at most 10 s of an idle machine.
