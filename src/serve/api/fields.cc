@@ -181,10 +181,7 @@ bool InnerJson::Read(const std::string& text, Fields& fields, const char* name, 
     size_t used = 0;
     auto parsed = ParseOrderedJsonText(
         text,
-        {.bytes = SIZE_MAX,
-         .depth = kMostBodyDepth,
-         .values = values_left_,
-         .keys = kMostBodyKeys},
+        {.bytes = SIZE_MAX, .depth = kMostBodyDepth, .values = values_left_, .keys = kMostBodyKeys},
         &used);
     values_left_ -= std::min(values_left_, used);
     if (!parsed.ok() && parsed.error().code == ErrorCode::kUnsupported) {
