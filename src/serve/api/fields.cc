@@ -162,8 +162,10 @@ const Json& Fields::List(const char* name) {
 }
 
 std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
-    auto parsed = ParseOrderedJsonText(
-        body, {.depth = kMostBodyDepth, .values = kMostBodyValues, .keys = kMostBodyKeys});
+    auto parsed = ParseOrderedJsonText(body, {.bytes = SIZE_MAX,  // HttpLimits::body_bytes counts
+                                              .depth = kMostBodyDepth,
+                                              .values = kMostBodyValues,
+                                              .keys = kMostBodyKeys});
     if (parsed.ok()) out = std::move(parsed).value();
     if (parsed.ok() && out.is_object()) return {};
     std::string message = "The body must be a JSON object.";
@@ -178,7 +180,9 @@ std::optional<ApiError> ParseBody(std::string_view body, Json& out) {
 bool InnerJson::Read(const std::string& text, Fields& fields, const char* name, Json& out) {
     size_t used = 0;
     auto parsed = ParseOrderedJsonText(
-        text, {.depth = kMostBodyDepth, .values = values_left_, .keys = kMostBodyKeys}, &used);
+        text,
+        {.bytes = SIZE_MAX, .depth = kMostBodyDepth, .values = values_left_, .keys = kMostBodyKeys},
+        &used);
     values_left_ -= std::min(values_left_, used);
     if (!parsed.ok() && parsed.error().code == ErrorCode::kUnsupported) {
         fields.Fail(name, fmt::format("'{}' is too much JSON: {}.", fields.PathOf(name),

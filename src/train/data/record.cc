@@ -16,7 +16,8 @@ using Keys = std::initializer_list<const char*>;
 constexpr size_t kMostDepth = 64;
 
 Result<Json> Parse(std::string_view text) {
-    auto parsed = ParseOrderedJsonText(text, {.depth = kMostDepth});
+    auto parsed = ParseOrderedJsonText(
+        text, {.bytes = SIZE_MAX, .depth = kMostDepth, .values = size_t{1} << 24});
     if (parsed.ok()) return parsed;
     const bool limit = parsed.error().code == ErrorCode::kUnsupported;
     return MakeError(ErrorCode::kCorrupt, "{}: {}", limit ? "too much JSON" : "not valid JSON",
