@@ -98,12 +98,15 @@ bool IsUsualDeviceName(std::string_view name) {
 }
 
 std::string Names::Pseudonym(const char* kind, std::string_view prefix, std::string_view name) {
+    const bool made = name.starts_with(prefix) && name.size() == prefix.size() + 4 &&
+                      name.find_first_not_of("0123456789abcdef", prefix.size()) == name.npos;
+    if (made) return std::string(name);  // saved again
     const std::string key = fmt::format("{} {}", kind, name);
     if (const auto found = given_.find(key); found != given_.end()) return found->second;
     for (uint64_t seed = 0;; ++seed) {
-        std::string made = fmt::format("{}{:04x}", prefix, Hash(name, seed) & 0xffff);
-        if (seed < 65'536 && !taken_.insert(made).second) continue;
-        return given_[key] = made;
+        std::string next = fmt::format("{}{:04x}", prefix, Hash(name, seed) & 0xffff);
+        if (seed < 65'536 && !taken_.insert(next).second) continue;
+        return given_[key] = next;
     }
 }
 
@@ -113,9 +116,6 @@ std::string Names::Host(std::string_view name) {
 
 std::string Names::Interface(std::string_view name) {
     if (real_ || IsUsualDeviceName(name)) return std::string(name);
-    for (const char* prefix : {"net-", "rdma-"}) {  // saved again
-        if (name.starts_with(prefix) && name.size() <= 9) return std::string(name);
-    }
     for (std::string_view begin : kBeginnings) {
         if (name.starts_with(begin)) return Pseudonym("interface", begin, name);
     }

@@ -18,17 +18,51 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostLine = 512;
 
-// Letters of names that vendors give ("Mellanox Technologies MT27500 Family [ConnectX-3]").
+// "MT27500", "E810-C", "I226-V", "ConnectX-3", "7900", "02": short, of few letters.
+bool IsModel(std::string_view word) {
+    if (word.starts_with("ConnectX-")) return word.size() <= 10;
+    if (word.size() == 2 && word.find_first_not_of("0123456789abcdef") == word.npos) return true;
+    const auto is = [&](size_t at, std::string_view letters) {
+        return at < word.size() && letters.find(word[at]) != letters.npos;
+    };
+    constexpr std::string_view kDigits = "0123456789", kLarge = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    size_t at = 0;
+    while (is(at, kLarge)) ++at;
+    const size_t letters = at;
+    while (is(at, kDigits)) ++at;
+    const size_t digits = at - letters;
+    return letters <= 4 && digits >= 1 && digits <= 5 && word.size() - at <= 3;
+}
+
+// The words of a line of lspci that vendors' names are made of (pci.ids).
 std::string VendorName(std::string_view text) {
+    constexpr std::string_view kWords =
+        "Ethernet Infiniband InfiniBand Network VGA compatible 3D Display controller PCI ISA Host "
+        "bridge Processing accelerators Non-Volatile memory USB Audio device "
+        "Mellanox Technologies NVIDIA Corporation Intel Intel(R) Advanced Micro Devices Inc AMD "
+        "AMD/ATI ATI Broadcom Limited Realtek Semiconductor Co Ltd MEDIATEK Corp Qualcomm Atheros "
+        "Aquantia Marvell Chelsio Communications QLogic Solarflare Pensando Systems Cornelis Amazon "
+        "Family Controller Connection Adapter Device for QSFP QSFP28 SFP SFP28 backplane Express "
+        "PCIe Gigabit GbE 10GbE 25GbE 100GbE RDMA NetXtreme-E NetXtreme Virtual Function BASE-T Lx "
+        "Ex Pro Dx Connect-IB BlueField BlueField-2 BlueField-3 Wireless Wi-Fi Bridge Port Root "
+        "GPP Switch Downstream Upstream Chipset Series Family-X Strix Strix/Strix Halo Phoenix "
+        "Raphael/Granite Ridge Starship/Matisse Rembrandt Granite Dummy Navi Radeon RX XT XTX XTX/"
+        "Graphics Pro Instinct Arc Battlemage Thunderbolt USB4 prog-if Normal decode rev ";
+    const auto list = Words(kWords);
     std::string kept;
-    size_t digits = 0;
-    for (const char c : text.substr(0, 160)) {
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                           (c >= '0' && c <= '9') ||
-                           std::string_view(" .,:;()[]/+-&'_").find(c) != std::string_view::npos;
-        const bool digit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-        digits = digit ? digits + 1 : 0;
-        if (plain && digits < 10) kept += c;
+    for (std::string_view word : Words(text.substr(0, 200))) {
+        constexpr std::string_view kAround = "[](){},.:;";
+        const size_t begin = word.find_first_not_of(kAround);
+        if (begin == word.npos) continue;
+        const std::string_view core =
+            word.substr(begin, word.find_last_not_of(kAround) + 1 - begin);
+        const bool ids = core.size() == 9 && core[4] == ':' &&  // "[15b3:1003]" and "[0280]"
+                         core.find_first_not_of("0123456789abcdef:") == core.npos;
+        const bool type = core.size() == 4 && word[0] == '[' &&
+                          core.find_first_not_of("0123456789abcdef") == core.npos;
+        if (!ids && !type && !IsModel(core) && std::ranges::find(list, core) == list.end()) continue;
+        kept += ' ';
+        kept += word;
     }
     return kept;
 }
@@ -209,12 +243,31 @@ std::string IpJson(std::string_view text, Names& names) {
     return kept.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+namespace {
+
+// "16.35.4030 (MT_0000000009)", "4.40 0x8001c967 1.3534.0", "227.1.111.0/pkg 227.1.111.0"
+std::string FirmwareText(std::string_view text, Names& names) {
+    std::string kept;
+    for (std::string_view word : Words(text.substr(0, 64))) {
+        const bool board = word.starts_with("(") && word.ends_with(")") && word.size() <= 18 &&
+                           word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789()") ==
+                               word.npos;
+        const bool number = word.find_first_not_of("0123456789abcdefx.:/-pkg") == word.npos;
+        if (!board && (!number || ShortVersion(word, names).empty())) continue;
+        kept += ' ';
+        kept += word;
+    }
+    return kept;
+}
+
+}  // namespace
+
 std::string EthtoolDriver(std::string_view text, Names& names) {
     std::string kept;
     const std::string driver = DriverName(After(text, "driver: "), names);
     if (!driver.empty()) kept += "driver: " + driver.substr(driver.rfind('/') + 1) + "\n";
-    const std::string firmware = ShortVersion(After(text, "firmware-version: "), names);
-    if (!firmware.empty()) kept += "firmware-version: " + firmware;
+    const std::string firmware = FirmwareText(After(text, "firmware-version: "), names);
+    if (!firmware.empty()) kept += fmt::format("firmware-version:{}\n", firmware);
     const std::string_view bus = After(text, "bus-info: ");
     if (!bus.empty()) kept += "bus-info: " + DevicePlace(bus, names).substr(6) + "\n";
     return kept;

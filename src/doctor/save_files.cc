@@ -149,8 +149,8 @@ std::string ShortVersion(std::string_view text, Names&) {
 }
 
 std::string Release(std::string_view text, Names&) {
-    constexpr std::array<std::string_view, 46> kWords = {
-        "generic", "lowlatency", "arch",  "fc",     "el",     "x86",  "64",      "aarch",
+    constexpr std::array<std::string_view, 47> kWords = {
+        "generic", "lowlatency", "arch",  "fc", "x",    "el",     "x86",  "64",      "aarch",
         "amd",     "arm",        "deb",   "bpo",    "zen",    "lts",  "hardened", "rt",
         "cloud",   "azure",      "aws",   "gcp",    "oracle", "oem",  "hwe",     "pve",
         "rc",      "git",        "cachyos", "default", "tkg", "xanmod", "liquorix", "MANJARO",

@@ -265,12 +265,7 @@ TEST(DoctorSave, TheChecksFindTheSameInWhatWasSaved) {
         EXPECT_EQ(Outline(FindingsOf(saved)), Outline(found)) << AllOf(hosts[0]).substr(0, 4000);
         // Saving what was saved changes nothing.
         const auto again = SavedOf(saved);
-        for (size_t i = 0; i < saved.size(); ++i) {
-            SnapshotFiles first = saved[i], second = again[i];
-            first.erase("probe/hostname");
-            second.erase("probe/hostname");
-            EXPECT_EQ(AllOf(second), AllOf(first));
-        }
+        for (size_t i = 0; i < saved.size(); ++i) EXPECT_EQ(AllOf(again[i]), AllOf(saved[i]));
     }
 }
 
@@ -285,8 +280,8 @@ TEST(DoctorSave, AddressesKeepTheirSubnets) {
     EXPECT_EQ(network("203.0.113.77"), network("203.0.113.1"));
     EXPECT_NE(network("203.0.113.77"), network("203.0.114.77"));
     EXPECT_NE(names.AddressText("203.0.113.77"), names.AddressText("203.0.113.78"));
-    EXPECT_EQ(names.AddressText("203.0.113.0/24"),
-              Ipv4{network("203.0.113.9"), 24}.Text() + "/24");
+    const Ipv4 shown{network("203.0.113.9"), 24};
+    EXPECT_EQ(names.AddressText("203.0.113.0/24"), shown.Text() + "/24");
     EXPECT_EQ(names.AddressText("203.0.113.77"), Names().AddressText("203.0.113.77"));
     EXPECT_TRUE(names.AddressText("203.0.113.77").starts_with("198.1"));
     EXPECT_EQ(names.Interface("enp1s0f0np0"), "enp1s0f0np0");

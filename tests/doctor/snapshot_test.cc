@@ -143,7 +143,7 @@ TEST(DoctorSnapshot, WhatCannotBeReadIsRemembered) {
       public:
         std::string host() const override { return "h"; }
         bool Complete() const override { return false; }
-        Reading Read(const std::string&) override { return {ReadState::kRefused, "why: two\nx"}; }
+        Reading Read(const std::string&) override { return {ReadState::kRefused, "alice: Permission denied"}; }
         Reading Link(const std::string&) override { return {}; }
         std::vector<std::string> List(const std::string&) override { return {}; }
         Reading Command(const std::string&) override { return {}; }
@@ -151,11 +151,11 @@ TEST(DoctorSnapshot, WhatCannotBeReadIsRemembered) {
         Reading Later(const std::string&) override { return {}; }
     } refusing;
     RecordingView recording(refusing);
-    EXPECT_TRUE(recording.Read("a/b").refused());
+    EXPECT_TRUE(recording.Read("proc/cpuinfo").refused());
     const auto view = MakeSnapshotView(recording.Take(), "n");
-    EXPECT_TRUE(view->Read("a/b").refused());
-    EXPECT_EQ(view->Read("a/b").text, "why: two x");
-    EXPECT_FALSE(view->Read("a/c").refused());
+    EXPECT_TRUE(view->Read("proc/cpuinfo").refused());
+    EXPECT_EQ(view->Read("proc/cpuinfo").text, "Permission denied");
+    EXPECT_FALSE(view->Read("proc/meminfo").refused());
 }
 
 }  // namespace

@@ -12,6 +12,12 @@ void Run(HostView& view, Findings& out) {
     const std::vector<std::string> devices = Numbered(view, "dev/infiniband", "uverbs");
     const char* expected = "/dev/infiniband/uverbs*, readable and writable";
     if (devices.empty() && !view.Complete() && view.List("dev").empty()) return;
+    for (const std::string& card : view.List("sys/class/infiniband")) {
+        const Reading proof = view.Probe("register_memory/" + card);
+        if (devices.empty() && proof.text.starts_with("registered")) {
+            return out.Ok(card + ": " + std::string(Trim(proof.text)), expected);
+        }
+    }
     if (devices.empty()) {
         return out.Fail("no /dev/infiniband/uverbs*, though the kernel has an RDMA device",
                         expected,
