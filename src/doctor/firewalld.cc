@@ -77,9 +77,11 @@ std::string WriteZones(const std::vector<FirewallZone>& zones, Names& names) {
     std::string text;
     for (const FirewallZone& zone : zones) {
         text += fmt::format("{}{}\n", names.Zone(zone.name), zone.is_default ? " (default)" : "");
-        if (zone.described) text += fmt::format("  target: {}\n", zone.accepts ? "ACCEPT" : "default");
+        if (zone.described)
+            text += fmt::format("  target: {}\n", zone.accepts ? "ACCEPT" : "default");
         text += "  interfaces:";
-        for (const std::string& one : zone.interfaces) text += fmt::format(" {}", names.Interface(one));
+        for (const std::string& one : zone.interfaces)
+            text += fmt::format(" {}", names.Interface(one));
         text += "\n  sources:";
         for (const Ipv4& one : zone.sources) {
             const std::string shown = fmt::format("{}/{}", one.Text(), one.prefix);

@@ -41,7 +41,8 @@ std::string VendorName(std::string_view text) {
         "bridge Processing accelerators Non-Volatile memory USB Audio device "
         "Mellanox Technologies NVIDIA Corporation Intel Intel(R) Advanced Micro Devices Inc AMD "
         "AMD/ATI ATI Broadcom Limited Realtek Semiconductor Co Ltd MEDIATEK Corp Qualcomm Atheros "
-        "Aquantia Marvell Chelsio Communications QLogic Solarflare Pensando Systems Cornelis Amazon "
+        "Aquantia Marvell Chelsio Communications QLogic Solarflare Pensando Systems Cornelis "
+        "Amazon "
         "Family Controller Connection Adapter Device for QSFP QSFP28 SFP SFP28 backplane Express "
         "PCIe Gigabit GbE 10GbE 25GbE 100GbE RDMA NetXtreme-E NetXtreme Virtual Function BASE-T Lx "
         "Ex Pro Dx Connect-IB BlueField BlueField-2 BlueField-3 Wireless Wi-Fi Bridge Port Root "
@@ -60,7 +61,8 @@ std::string VendorName(std::string_view text) {
                          core.find_first_not_of("0123456789abcdef:") == core.npos;
         const bool type = core.size() == 4 && word[0] == '[' &&
                           core.find_first_not_of("0123456789abcdef") == core.npos;
-        if (!ids && !type && !IsModel(core) && std::ranges::find(list, core) == list.end()) continue;
+        if (!ids && !type && !IsModel(core) && std::ranges::find(list, core) == list.end())
+            continue;
         kept += ' ';
         kept += word;
     }
@@ -105,8 +107,9 @@ std::string LspciDetail(std::string_view line, Names& names) {
     }
     if (line.starts_with("Kernel driver in use: ")) {
         const std::string driver = DriverName(After(line, "in use: "), names);
-        return driver.empty() ? "" : fmt::format("\tKernel driver in use: {}\n",
-                                                 driver.substr(driver.rfind('/') + 1));
+        return driver.empty() ? ""
+                              : fmt::format("\tKernel driver in use: {}\n",
+                                            driver.substr(driver.rfind('/') + 1));
     }
     if (Contains(line, "ACSCtl:")) {
         return fmt::format("\t\tACSCtl:\tReqRedir{}\n", Contains(line, "ReqRedir+") ? '+' : '-');
@@ -206,10 +209,20 @@ std::string Lspci(std::string_view text, Names& names) {
 std::string Ibstat(std::string_view text, Names& names) {
     constexpr std::array<std::string_view, 4> kNumbers = {"Rate", "Base lid", "SM lid",
                                                           "Number of ports"};
-    constexpr std::array<std::string_view, 14> kStates = {
-        "Active", "Down", "Initializing", "Armed", "LinkUp", "Polling", "Disabled", "Sleep",
-        "InfiniBand", "Ethernet", "PortConfigurationTraining", "LinkErrorRecovery", "Sleeping",
-        "No state change"};
+    constexpr std::array<std::string_view, 14> kStates = {"Active",
+                                                          "Down",
+                                                          "Initializing",
+                                                          "Armed",
+                                                          "LinkUp",
+                                                          "Polling",
+                                                          "Disabled",
+                                                          "Sleep",
+                                                          "InfiniBand",
+                                                          "Ethernet",
+                                                          "PortConfigurationTraining",
+                                                          "LinkErrorRecovery",
+                                                          "Sleeping",
+                                                          "No state change"};
     std::string kept;
     for (std::string_view line : Lines(text)) {
         line = Trim(line.substr(0, kMostLine));
@@ -249,9 +262,9 @@ namespace {
 std::string FirmwareText(std::string_view text, Names& names) {
     std::string kept;
     for (std::string_view word : Words(text.substr(0, 64))) {
-        const bool board = word.starts_with("(") && word.ends_with(")") && word.size() <= 18 &&
-                           word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789()") ==
-                               word.npos;
+        const bool board =
+            word.starts_with("(") && word.ends_with(")") && word.size() <= 18 &&
+            word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789()") == word.npos;
         const bool number = word.find_first_not_of("0123456789abcdefx.:/-pkg") == word.npos;
         if (!board && (!number || ShortVersion(word, names).empty())) continue;
         kept += ' ';
@@ -300,10 +313,10 @@ std::string EthtoolPause(std::string_view text, Names&) {
 
 std::string EthtoolCounters(std::string_view text, Names&) {
     constexpr std::array<std::string_view, 14> kCounters = {
-        "rx_packets",       "rx_discards_phy",    "rx_out_of_buffer",  "rx_missed_errors",
-        "rx_no_buffer_count", "out_of_sequence",  "rx_crc_errors_phy", "rx_crc_errors",
-        "rx_symbol_err_phy", "link_down_events_phy", "tx_timeout",     "rx_pause_ctrl_phy",
-        "rx_prio3_pause",   "tx_pause_ctrl_phy"};
+        "rx_packets",         "rx_discards_phy",      "rx_out_of_buffer",  "rx_missed_errors",
+        "rx_no_buffer_count", "out_of_sequence",      "rx_crc_errors_phy", "rx_crc_errors",
+        "rx_symbol_err_phy",  "link_down_events_phy", "tx_timeout",        "rx_pause_ctrl_phy",
+        "rx_prio3_pause",     "tx_pause_ctrl_phy"};
     return "NIC statistics:\n" + NumberLines(text, kCounters, "     ");
 }
 
@@ -322,8 +335,8 @@ std::string Dmesg(std::string_view text, Names& names) {
 }
 
 std::string Ufw(std::string_view text, Names& names) {
-    std::string kept = fmt::format("Status: {}\n", Contains(text, "Status: active") ? "active"
-                                                                                    : "inactive");
+    std::string kept =
+        fmt::format("Status: {}\n", Contains(text, "Status: active") ? "active" : "inactive");
     const bool open = Contains(text, "allow (incoming)");
     kept += fmt::format("Default: {} (incoming)\n\n", open ? "allow" : "deny");
     for (std::string_view line : Lines(text)) {
@@ -381,10 +394,10 @@ std::string Property(std::string_view text, Names&) {
 std::string Package(std::string_view text, Names& names) {
     const auto words = Words(text.substr(0, kMostLine));
     if (words.empty()) return "";
+    if (Contains(text, "is not installed")) return "package is not installed\n";
     const std::string_view version = words.back();
-    std::string kept = words.size() == 2 && words[0].starts_with("linux-firmware")
-                           ? "linux-firmware-amdgpu "
-                           : "";
+    std::string kept =
+        words.size() == 2 && words[0].starts_with("linux-firmware") ? "linux-firmware-amdgpu " : "";
     if (words.size() == 2 && words[0] == "linux-firmware") kept = "linux-firmware ";
     if (words.size() > 2) return "";
     return kept + ShortVersion(version, names);
@@ -415,9 +428,9 @@ std::string MemoryModules(std::string_view text, Names&) {
             if (!line.starts_with(key)) continue;
             const auto words = Words(line.substr(key.size()));
             const auto value = words.empty() ? std::nullopt : Number(words[0]);
-            const bool unit = words.size() > 1 && (words[1] == "GB" || words[1] == "MB" ||
-                                                   words[1] == "MT/s" || words[1] == "MHz" ||
-                                                   words[1] == "TB" || words[1] == "kB");
+            const bool unit =
+                words.size() > 1 && (words[1] == "GB" || words[1] == "MB" || words[1] == "MT/s" ||
+                                     words[1] == "MHz" || words[1] == "TB" || words[1] == "kB");
             if (value) {
                 kept += fmt::format("\t{}{:g} {}\n", key, *value, unit ? words[1] : "");
             } else if (Contains(line, "No Module")) {
@@ -430,6 +443,9 @@ std::string MemoryModules(std::string_view text, Names&) {
 
 std::string Ping(std::string_view text, Names&) {
     std::string kept;
+    for (const char* reason : {"not found", "not permitted"}) {
+        if (Contains(text, reason)) kept += fmt::format("ping: {}\n", reason);
+    }
     if (const auto time = NumberAfter(text, " time=")) {
         kept += fmt::format("64 bytes: icmp_seq=1 time={:g} ms\n", *time);
     }

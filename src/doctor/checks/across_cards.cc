@@ -13,8 +13,8 @@ namespace {
 
 // Made of others, or of nothing but software.
 bool IsMade(const NetDevice& device) {
-    for (const char* prefix : {"bond", "team", "br", "docker", "virbr", "veth", "vlan", "tun", "tap",
-                               "wg", "cni", "podman", "lxc", "vxlan", "macvlan", "dummy"}) {
+    for (const char* prefix : {"bond", "team", "br", "docker", "virbr", "veth", "vlan", "tun",
+                               "tap", "wg", "cni", "podman", "lxc", "vxlan", "macvlan", "dummy"}) {
         if (device.name.starts_with(prefix)) return true;
     }
     return device.name.find('.') != std::string::npos;

@@ -58,7 +58,8 @@ void Run(HostView& view, Findings& out) {
         if (governor == "performance" || HardwareDecides(driver) || !preference.empty()) continue;
         const char* fix = "sudo cpupower frequency-set -g performance";
         const bool read_all = !driver.empty() || !view.Complete();
-        if (governor == "powersave" && read_all) return out.Warn(read, "governor performance", why, fix);
+        if (governor == "powersave" && read_all)
+            return out.Warn(read, "governor performance", why, fix);
         return out.Note(read, "governor performance", why, fix);
     }
     if (!policies.empty()) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
@@ -34,8 +35,9 @@ void Run(HostView& view, Findings& out) {
             return out.Fail(read, expected,
                             "this user can't use the card: Weft uses TCP, 10 to 50 us a message "
                             "instead of 2",
-                            "sudo apt install rdma-core (its udev rules give 0666), or sudo "
-                            "usermod -aG rdma $USER and log in again");
+                            Install(view, kRdmaCore) +
+                                " (its udev rules give 0666), or sudo usermod -aG rdma "
+                                "$USER and log in again");
         }
     }
     out.Ok("/dev/infiniband: " + Joined(devices), expected);

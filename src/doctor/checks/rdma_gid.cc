@@ -38,9 +38,9 @@ void Look(HostView& view, const RdmaPort& port, Findings& out) {
                                    gid.ipv4.empty() ? "IPv6" : gid.ipv4.c_str(), gid.type));
     }
     if (Incomplete(view, port, gids)) {
-        return out.Note(fmt::format("{}: some of its GIDs and their types could not be read",
-                                    port.Text()),
-                        "a GID of type RoCE v2 with an IPv4 address", "RoCE needs one");
+        return out.Note(
+            fmt::format("{}: some of its GIDs and their types could not be read", port.Text()),
+            "a GID of type RoCE v2 with an IPv4 address", "RoCE needs one");
     }
     const std::string read =
         fmt::format("{}: GIDs {}", port.Text(), seen.empty() ? "none" : Joined(seen));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/rdma.h"
 #include "doctor/text.h"
 
@@ -20,7 +21,7 @@ struct Others {
     bool unread = false;
 };
 
-void Look(const RdmaPort& port, const Others& others, Findings& out) {
+void Look(HostView& view, const RdmaPort& port, const Others& others, Findings& out) {
     const std::string read = StateText(port);
     if (port.active()) {
         // One lane of four: "25 Gb/sec (1X EDR)".
@@ -45,8 +46,7 @@ void Look(const RdmaPort& port, const Others& others, Findings& out) {
         return out.Fail(read, expected,
                         "the cable is good, but no subnet manager has set the port up: nothing "
                         "goes through it",
-                        "on one host only: sudo apt install opensm && sudo systemctl enable --now "
-                        "opensm");
+                        StartManager(view));
     }
     const std::string fix =
         port.physical == "Disabled"
@@ -80,7 +80,7 @@ void Run(HostView& view, Findings& out) {
             others.of_card = others.of_card || (other.active() && other.device == port.device);
             others.unread = others.unread || other.state.empty();
         }
-        if (!port.state.empty()) Look(port, others, out);
+        if (!port.state.empty()) Look(view, port, others, out);
     }
 }
 
