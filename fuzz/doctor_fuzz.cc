@@ -1,8 +1,8 @@
 // Fuzzes snapshots of hosts, and with them every parser of every check.
 //
 // Input: a snapshot, as a tar file or as text ("==> PATH <==" above each file). All checks run on
-// it, alone and across two hosts, one with the snapshot and one with what would be saved of it; what
-// is found is printed as a report.
+// it, alone and across two hosts, one with the snapshot and one with what would be saved of it;
+// what is found is printed as a report.
 // Seeds: fuzz/corpus/doctor.
 #include <cstdint>
 #include <string_view>

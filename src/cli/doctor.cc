@@ -139,11 +139,24 @@ void PrintList(const DoctorFlags& flags) {
     }
 }
 
-void PrintFindings(const DoctorFlags& flags, const std::vector<doctor::Finding>& findings) {
+// Checks of a single host that were asked for.
+size_t ChecksOfAHost(const DoctorFlags& flags) {
+    const auto checks = doctor::AllChecks();
+    return static_cast<size_t>(std::ranges::count_if(checks, [&](const doctor::Check& check) {
+        const bool wanted = flags.checks.empty() ||
+                            std::ranges::find(flags.checks, check.name) != flags.checks.end();
+        return wanted && check.run != nullptr;
+    }));
+}
+
+void PrintFindings(const DoctorFlags& flags, const Views& views,
+                   const std::vector<doctor::Finding>& findings) {
     if (!flags.json) {
         winsize size{};
         const bool terminal = ::isatty(STDOUT_FILENO) == 1;
         doctor::ReportStyle style{.verbose = flags.verbose, .colour = terminal};
+        style.checks = ChecksOfAHost(flags);
+        for (const auto& view : views) style.hosts.push_back(view->host());
         if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 60) {
             style.columns = std::min<size_t>(size.ws_col, 120);
         }
@@ -197,7 +210,7 @@ Status Run(const DoctorFlags& flags, int& status) {
         }
         if (finding.severity == doctor::Severity::kFail) status = 1;
     }
-    PrintFindings(flags, findings);
+    PrintFindings(flags, views, findings);
     return {};
 }
 

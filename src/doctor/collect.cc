@@ -39,6 +39,14 @@ void AskClock(const std::string& name, const Deadline& deadline, SnapshotFiles& 
     files["probe/clock_asked"] = fmt::format("{} {}\n", before, after);
 }
 
+// Login scripts may print before the program does. The archive begins where its first header has
+// its magic (POSIX ustar).
+std::string_view WithoutGreeting(std::string_view out) {
+    constexpr size_t kMagicAt = 257;
+    const size_t magic = out.find("ustar");
+    return magic == out.npos || magic < kMagicAt ? out : out.substr(magic - kMagicAt);
+}
+
 Result<SnapshotFiles> CollectHost(const std::string& host, const CollectOptions& options) {
     WEFT_ASSIGN(const std::string name, SshName(host));
     const Deadline deadline = Deadline::In(options.timeout_ms);
@@ -58,8 +66,9 @@ Result<SnapshotFiles> CollectHost(const std::string& host, const CollectOptions&
                          host, words.back(), ran->status,
                          said.empty() ? "it said nothing" : Lines(said).back(), name);
     }
+    const std::string_view archive = WithoutGreeting(ran->out);
     WEFT_ASSIGN(SnapshotFiles files,
-                ParseTar(std::as_bytes(std::span(ran->out)), "what came from " + host));
+                ParseTar(std::as_bytes(std::span(archive)), "what came from " + host));
     AskClock(name, deadline, files);
     return files;
 }

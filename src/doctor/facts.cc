@@ -47,7 +47,7 @@ std::optional<double> MemInfo(HostView& view, const std::string& name) {
     for (std::string_view line : Lines(info.text)) {
         if (!line.starts_with(name + ":")) continue;
         const auto kib = LeadingNumber(line.substr(name.size() + 1));
-        if (kib) return *kib * 1024;
+        if (kib && Contains(line, "kB")) return *kib * 1024;
     }
     return {};
 }

@@ -63,11 +63,11 @@ std::vector<FirewallZone> ParseZones(std::string_view text) {
                 if (const auto address = ParseIpv4(word)) zone.sources.push_back(*address);
             }
         } else if (trimmed.starts_with("target:")) {
-            zone.described = true;
             zone.accepts = value == "ACCEPT";
         } else if (trimmed.starts_with("ports:")) {
-            zone.described = true;
             AddPorts(value, zone);
+        } else if (trimmed.starts_with("protocols:")) {  // the line after the ports
+            zone.described = true;
         }
     }
     return zones;
@@ -77,9 +77,11 @@ std::string WriteZones(const std::vector<FirewallZone>& zones, Names& names) {
     std::string text;
     for (const FirewallZone& zone : zones) {
         text += fmt::format("{}{}\n", names.Zone(zone.name), zone.is_default ? " (default)" : "");
-        if (zone.described) text += fmt::format("  target: {}\n", zone.accepts ? "ACCEPT" : "default");
+        if (zone.described)
+            text += fmt::format("  target: {}\n", zone.accepts ? "ACCEPT" : "default");
         text += "  interfaces:";
-        for (const std::string& one : zone.interfaces) text += fmt::format(" {}", names.Interface(one));
+        for (const std::string& one : zone.interfaces)
+            text += fmt::format(" {}", names.Interface(one));
         text += "\n  sources:";
         for (const Ipv4& one : zone.sources) {
             const std::string shown = fmt::format("{}/{}", one.Text(), one.prefix);
@@ -89,7 +91,7 @@ std::string WriteZones(const std::vector<FirewallZone>& zones, Names& names) {
         if (!zone.described) continue;
         text += "  ports:";
         for (const auto& [first, last] : zone.ports) text += fmt::format(" {}-{}/tcp", first, last);
-        text += '\n';
+        text += "\n  protocols:\n";
     }
     return text;
 }

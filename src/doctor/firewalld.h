@@ -13,7 +13,7 @@ namespace weft::doctor {
 struct FirewallZone {
     std::string name;
     bool is_default = false;
-    bool described = false;  // its target and ports were told
+    bool described = false;  // its target and all its ports were told
     bool accepts = false;    // its target is ACCEPT
     std::vector<std::string> interfaces;
     std::vector<Ipv4> sources;             // of packets that belong to the zone

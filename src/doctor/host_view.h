@@ -31,6 +31,7 @@ enum class ReadState {
 struct Reading {
     ReadState state = ReadState::kAbsent;
     std::string text;  // kFound: the content; kRefused: why, in a few words
+    bool cut = false;  // the end is missing
     bool found() const { return state == ReadState::kFound; }
     bool refused() const { return state == ReadState::kRefused; }
 };

@@ -14,31 +14,30 @@ constexpr size_t kMostLines = 20'000;
 constexpr size_t kMostDigits = 6;
 
 // What a line must hold, in small letters.
-constexpr std::array<std::string_view, 24> kSentences = {
-    "steer mode is",
-    "available pcie bandwidth",
-    "insufficient power on the pcie slot",
-    "netdev watchdog",
-    "transmit queue",
-    "high temperature",
-    "cable error",
-    "unsupported sfp",
-    "health compromised",
-    "consider upgrading device fw",
-    "steering validation failed",
-    "mes failed to respond",
-    "gpu reset begin",
-    "ring gfx",
-    "page fault",
-    "out of memory: killed process",
-    "[hardware error]",
-    "package temperature above threshold",
-    "entering safe mode",
-    "pcie bus error",
-    "over temperature",
-    "device is lost",
-    "fallen off the bus",
-    "link is down"};
+constexpr std::array<std::string_view, 24> kSentences = {"steer mode is",
+                                                         "available pcie bandwidth",
+                                                         "insufficient power on the pcie slot",
+                                                         "netdev watchdog",
+                                                         "transmit queue",
+                                                         "high temperature",
+                                                         "cable error",
+                                                         "unsupported sfp",
+                                                         "health compromised",
+                                                         "consider upgrading device fw",
+                                                         "steering validation failed",
+                                                         "mes failed to respond",
+                                                         "gpu reset begin",
+                                                         "ring gfx",
+                                                         "page fault",
+                                                         "out of memory: killed process",
+                                                         "[hardware error]",
+                                                         "package temperature above threshold",
+                                                         "entering safe mode",
+                                                         "pcie bus error",
+                                                         "over temperature",
+                                                         "device is lost",
+                                                         "fallen off the bus",
+                                                         "link is down"};
 
 constexpr std::string_view kWords =
     // drivers
@@ -61,7 +60,8 @@ constexpr std::string_view kWords =
     // GPUs
     "MES respond msg REMOVE_QUEUE ADD_QUEUE SUSPEND RESUME msg=REMOVE_QUEUE msg=ADD_QUEUE "
     "msg=SUSPEND msg=RESUME msg=MISC GPU reset begin ring gfx timeout signaled emitted seq "
-    "gfx_0.0.0 gfx_0.1.0 gfx_low gfx_high [drm] *ERROR* [gfxhub] [mmhub] page fault vmid pasid over "
+    "gfx_0.0.0 gfx_0.1.0 gfx_low gfx_high [drm] *ERROR* [gfxhub] [mmhub] page fault vmid pasid "
+    "over "
     "range range(SW CTF) ERROR src_id "
     // memory and processor
     "Out out memory Killed process killed [Hardware Error] Machine check events logged Corrected "
@@ -121,9 +121,8 @@ std::string_view TimeOf(std::string_view line) {
     const size_t end = line.find(']');
     if (end == std::string_view::npos || end > 20) return {};
     const std::string_view inside = Trim(line.substr(1, end - 1));
-    const bool time = !inside.empty() && std::ranges::all_of(inside, [](char c) {
-        return IsDigit(c) || c == '.';
-    });
+    const bool time = !inside.empty() &&
+                      std::ranges::all_of(inside, [](char c) { return IsDigit(c) || c == '.'; });
     return time ? line.substr(0, end + 1) : std::string_view();
 }
 

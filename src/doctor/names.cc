@@ -10,7 +10,7 @@
 namespace weft::doctor {
 namespace {
 
-constexpr int kKeptBits = 17;                // of an address: what 198.18.0.0/15 leaves
+constexpr int kKeptBits = 17;                 // of an address: what 198.18.0.0/15 leaves
 constexpr uint32_t kPseudonyms = 0xc6120000;  // 198.18.0.0
 
 // FNV-1a with a last mix: a pseudonym is no secret, it only has to lose the name.
@@ -53,11 +53,11 @@ bool IsPlace(std::string_view text) {
 }
 
 constexpr std::array<std::string_view, 38> kNumbered = {
-    "eth",     "ib",      "wlan",     "usb",     "thunderbolt", "bond",     "team",   "br",
-    "docker",  "virbr",   "vnet",     "tun",     "tap",         "wg",       "dummy",  "sit",
-    "gre",     "vlan",    "vxlan",    "rxe",     "rxe_",        "siw",      "mlx4_",  "mlx5_",
-    "mlx5_bond_", "bnxt_re", "bnxt_re_bond", "irdma", "qedr", "hfi1_",      "cxgb4_", "cxgb3_",
-    "lxcbr",   "lxdbr",   "podman",   "cni",     "macvlan",     "efa_"};
+    "eth",        "ib",      "wlan",         "usb",   "thunderbolt", "bond",  "team",   "br",
+    "docker",     "virbr",   "vnet",         "tun",   "tap",         "wg",    "dummy",  "sit",
+    "gre",        "vlan",    "vxlan",        "rxe",   "rxe_",        "siw",   "mlx4_",  "mlx5_",
+    "mlx5_bond_", "bnxt_re", "bnxt_re_bond", "irdma", "qedr",        "hfi1_", "cxgb4_", "cxgb3_",
+    "lxcbr",      "lxdbr",   "podman",       "cni",   "macvlan",     "efa_"};
 constexpr std::array<std::string_view, 6> kPlaced = {"en", "ib", "wl", "ww", "sl", "roce"};
 // Beginnings that checks look at, in names that are otherwise somebody's own.
 constexpr std::array<std::string_view, 9> kBeginnings = {
@@ -98,12 +98,15 @@ bool IsUsualDeviceName(std::string_view name) {
 }
 
 std::string Names::Pseudonym(const char* kind, std::string_view prefix, std::string_view name) {
+    const bool made = name.starts_with(prefix) && name.size() == prefix.size() + 4 &&
+                      name.find_first_not_of("0123456789abcdef", prefix.size()) == name.npos;
+    if (made) return std::string(name);  // saved again
     const std::string key = fmt::format("{} {}", kind, name);
     if (const auto found = given_.find(key); found != given_.end()) return found->second;
     for (uint64_t seed = 0;; ++seed) {
-        std::string made = fmt::format("{}{:04x}", prefix, Hash(name, seed) & 0xffff);
-        if (seed < 65'536 && !taken_.insert(made).second) continue;
-        return given_[key] = made;
+        std::string next = fmt::format("{}{:04x}", prefix, Hash(name, seed) & 0xffff);
+        if (seed < 65'536 && !taken_.insert(next).second) continue;
+        return given_[key] = next;
     }
 }
 
@@ -112,10 +115,7 @@ std::string Names::Host(std::string_view name) {
 }
 
 std::string Names::Interface(std::string_view name) {
-    if (real_ || IsUsualDeviceName(name)) return std::string(name);
-    for (const char* prefix : {"net-", "rdma-"}) {  // saved again
-        if (name.starts_with(prefix) && name.size() <= 9) return std::string(name);
-    }
+    if ((real_ && Printable(name) == name) || IsUsualDeviceName(name)) return std::string(name);
     for (std::string_view begin : kBeginnings) {
         if (name.starts_with(begin)) return Pseudonym("interface", begin, name);
     }
@@ -123,25 +123,37 @@ std::string Names::Interface(std::string_view name) {
 }
 
 std::string Names::RdmaDevice(std::string_view name) {
-    if (real_ || IsUsualDeviceName(name)) return std::string(name);
+    if ((real_ && Printable(name) == name) || IsUsualDeviceName(name)) return std::string(name);
     return Pseudonym("RDMA device", name.starts_with("rxe") ? "rxe" : "rdma-", name);
 }
 
 std::string Names::Zone(std::string_view name) {
-    constexpr std::array<std::string_view, 16> kZones = {
-        "block",   "dmz",     "drop",           "external",    "home",         "internal",
-        "libvirt", "nm-shared", "public",       "trusted",     "work",         "FedoraServer",
-        "docker",  "libvirt-routed", "FedoraWorkstation", "docker-forwarding"};
+    constexpr std::array<std::string_view, 16> kZones = {"block",
+                                                         "dmz",
+                                                         "drop",
+                                                         "external",
+                                                         "home",
+                                                         "internal",
+                                                         "libvirt",
+                                                         "nm-shared",
+                                                         "public",
+                                                         "trusted",
+                                                         "work",
+                                                         "FedoraServer",
+                                                         "docker",
+                                                         "libvirt-routed",
+                                                         "FedoraWorkstation",
+                                                         "docker-forwarding"};
     if (real_ || std::ranges::find(kZones, name) != kZones.end()) return std::string(name);
     return Pseudonym("zone", "zone-", name);
 }
 
 std::string Names::Chain(std::string_view name) {
     constexpr std::array<std::string_view, 20> kUsual = {
-        "input",     "output",      "forward",     "INPUT",        "OUTPUT",
-        "FORWARD",   "filter",      "nat",         "mangle",       "inet",
-        "DOCKER",    "DOCKER-USER", "LIBVIRT_INP", "nixos-fw",     "nixos-fw-accept",
-        "prerouting", "postrouting", "firewalld",  "filter_INPUT", "raw"};
+        "input",      "output",      "forward",     "INPUT",        "OUTPUT",
+        "FORWARD",    "filter",      "nat",         "mangle",       "inet",
+        "DOCKER",     "DOCKER-USER", "LIBVIRT_INP", "nixos-fw",     "nixos-fw-accept",
+        "prerouting", "postrouting", "firewalld",   "filter_INPUT", "raw"};
     if (real_ || std::ranges::find(kUsual, name) != kUsual.end()) return std::string(name);
     return Pseudonym("chain", "chain-", name);
 }

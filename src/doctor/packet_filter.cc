@@ -135,10 +135,11 @@ class NftRule {
         }
     }
     void Interface() {
-        if (Is("vmap")) return Map([](FilterRule& rule, const std::string& key) {
-            rule.interfaces = {key};
-            return true;
-        });
+        if (Is("vmap"))
+            return Map([](FilterRule& rule, const std::string& key) {
+                rule.interfaces = {key};
+                return true;
+            });
         rule_.interfaces = Values(&rule_.other_interfaces);
     }
     // "vmap { "eth0" : jump a, "eth1" : accept }"
@@ -270,8 +271,8 @@ std::string PortsText(const std::vector<FilterRule::Ports>& ports, char dash) {
 
 // "eth*" stays a prefix.
 std::string InterfaceText(const std::string& name, Names& names) {
-    const bool prefix = name.ends_with('*') &&
-                        IsUsualDeviceName(name.substr(0, name.size() - 1) + "0");
+    const bool prefix =
+        name.ends_with('*') && IsUsualDeviceName(name.substr(0, name.size() - 1) + "0");
     return prefix ? name : names.Interface(name);
 }
 
@@ -419,7 +420,8 @@ PacketFilter ParseNft(std::string_view ruleset) {
         line = Trim(line);
         const Tokens tokens = Cut(line.substr(0, 4096));
         if (tokens.empty()) continue;
-        const auto opened = std::ranges::count(tokens, "{"), closed = std::ranges::count(tokens, "}");
+        const auto opened = std::ranges::count(tokens, "{"),
+                   closed = std::ranges::count(tokens, "}");
         if (skipped > 0) {
             skipped += static_cast<int>(opened - closed);
         } else if (tokens[0] == "table" && tokens.size() >= 3 && line.ends_with('{')) {

@@ -26,6 +26,12 @@ Exit status 1 where a check fails. Severities: `ok`; `note`, worth knowing; `war
 `fail`, will not work, or at a fraction of what the hardware gives. `--ignore NAME` turns what a
 check finds into notes: for the fault that is known and stays.
 
+What could not be read is no fault: a check that lacks something says so in a note (what, why, how
+to read it), and the summary of a host counts the checks that had nothing to read. What a board has
+by design is no fault either: a card for 8 lanes in an M.2 or Oculink slot of 4 gets a note with
+what it costs, an uncabled port of a card in use gets nothing. Names that hosts give to their parts
+are data: they are quoted in every command, and printed without control characters.
+
 ## Snapshots
 
 A snapshot is a folder or a tar file of what was read, named by its path: `sys/class/net/eth0/mtu`,
@@ -38,11 +44,36 @@ cp -r --parents /sys/class/infiniband/*/ports/1/state snap/
 tail -n +1 /sys/class/net/*/mtu >snap.txt    # or as one text file, '==> PATH <==' above each
 ```
 
-What Weft saves holds no keys, no environment, no hardware addresses or serial numbers, no IPv6
-addresses, no user names; of the kernel's log and command line only what the checks read. It does
-hold IPv4 addresses, the host's name and the firewall's rules. What a link points to is under
-`link/`, what only a process can find out under `probe/`, counters read a second time under
-`later/`, and what could not be read in `unread`.
+What a link points to is under `link/` (`link/PATH.to`), what only a process can find out under
+`probe/`, counters read a second time under `later/`, and what could not be read in `unread`. A
+snapshot that Weft saved ends every line: one that was cut is known by it.
+
+## What is saved
+
+`--save` writes an allow-list: of every source that a check reads only the fields that the checks
+use, parsed and written again in the source's own form. A source or a field that is not in the list
+is not saved, so that no secret has to be known in order to stay away. `--save` prints the list of
+what is in the archive, and which names in it stand for yours; `tar xOf mine.tar` shows all of it.
+The checks find in the archive what they found on the host.
+
+- Not in it: keys, tokens, environments, units of systemd beyond `LimitMEMLOCK`, names of users and
+  groups, lists of processes, comments of firewalls, serial numbers, hardware addresses, IPv6
+  addresses and GIDs, UUIDs, paths, kernel parameters and lines of the kernel's log that no check
+  reads, and in those that are kept every word that is not the kernel's.
+- Pseudonyms: the host (`host-3fa2`), interfaces and RDMA devices whose names hold a hardware
+  address or are somebody's own (`net-3fa2`; `enp1s0f0np0`, `ib0` and `mlx5_0` stay), zones and
+  chains of firewalls, files of limits.d, control groups (`group`). The same name gives the same
+  pseudonym in every snapshot. It is 16 bits of a hash: nobody reads the name out of it, but who
+  guesses a name can see that it fits.
+- IPv4 addresses keep their structure: private, shared and link-local ones (RFC 1918, 6598, 3927)
+  stay as they are, for they say nothing of you and the checks across hosts live by them. Public
+  ones become addresses of 198.18.0.0/15, the same one on every host, in the same subnets; 15 of
+  their 32 bits are lost.
+- In it: versions of the kernel, of drivers and firmware, models of cards, PCI addresses, lids of
+  InfiniBand, sizes of memory.
+
+`--real-names` leaves names and addresses as they are (`--hosts` does so, over ssh): for yourself,
+not for strangers. Two hosts of one name are told apart as `node` and `node (2)`.
 
 ## The checks
 )";

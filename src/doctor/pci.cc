@@ -50,9 +50,9 @@ int BusOf(std::string_view address) {
 // Drivers of cards that Weft may run over, whatever class their devices have.
 bool IsFabricDriver(std::string_view driver) {
     constexpr std::array<std::string_view, 20> kDrivers = {
-        "mlx4_core", "mlx4_en", "mlx5_core", "mlxsw_core", "ice",    "i40e",   "ixgbe",
-        "irdma",     "bnxt_en", "bnxt_re",   "qede",       "qed",    "cxgb4",  "hfi1",
-        "ib_qib",    "ib_mthca", "ionic",    "efa",        "sfc",    "mana"};
+        "mlx4_core", "mlx4_en",  "mlx5_core", "mlxsw_core", "ice", "i40e",  "ixgbe",
+        "irdma",     "bnxt_en",  "bnxt_re",   "qede",       "qed", "cxgb4", "hfi1",
+        "ib_qib",    "ib_mthca", "ionic",     "efa",        "sfc", "mana"};
     return std::ranges::find(kDrivers, driver) != kDrivers.end();
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
@@ -74,13 +76,26 @@ std::string Counts(const std::array<size_t, 4>& counts) {
         if (count == 0) continue;
         text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, SeverityName(severity));
     }
-    return text.empty() ? "nothing was looked at" : text;
+    return text.empty() ? "nothing was found out" : text;
+}
+
+// Checks that say nothing had nothing to read: that is not the same as finding all well.
+std::string Silent(std::span<const Finding> findings, const std::string& host,
+                   const ReportStyle& style) {
+    std::set<std::string_view> spoke;
+    for (const Finding& finding : findings) {
+        if (finding.host == host) spoke.insert(finding.check);
+    }
+    const bool looked = std::ranges::find(style.hosts, host) != style.hosts.end();
+    if (!looked || style.checks <= spoke.size()) return "";
+    return fmt::format("; {} of {} checks had nothing to read", style.checks - spoke.size(),
+                       style.checks);
 }
 
 }  // namespace
 
 std::string Report(std::span<const Finding> findings, const ReportStyle& style) {
-    std::vector<std::string> hosts;
+    std::vector<std::string> hosts = style.hosts;
     size_t name_width = 0;
     for (const Finding& finding : findings) {
         if (std::ranges::find(hosts, finding.host) == hosts.end()) hosts.push_back(finding.host);
@@ -101,7 +116,7 @@ std::string Report(std::span<const Finding> findings, const ReportStyle& style) 
                 Print(out, finding, name_width, style);
             }
         }
-        out += fmt::format("  {}\n\n", Counts(counts));
+        out += fmt::format("  {}{}\n\n", Counts(counts), Silent(findings, host, style));
     }
     return out;
 }

@@ -9,7 +9,9 @@
 namespace weft::doctor {
 
 struct ReportStyle {
-    bool verbose = false;  // every ok too
+    std::vector<std::string> hosts = {};  // all that were looked at, also those without a finding
+    size_t checks = 0;                    // how many looked at each of them; 0: not told
+    bool verbose = false;                 // every ok too
     bool colour = false;
     size_t columns = 100;
 };

@@ -137,6 +137,7 @@ constexpr Source kMachine[] = {
     {"sys/devices/system/cpu/cpu{n}/thermal_throttle/package_throttle_count", w::Numbers, kNumber},
     {"sys/devices/system/node/node{n}/", nullptr, kThere},
     {"sys/kernel/mm/transparent_hugepage/enabled", w::Choice, kWord},
+    {"etc/os-release", w::OsRelease, "the distribution and its version"},
     {"proc/self/cgroup", w::ControlGroup, "the group, without names"},
     {"proc/cpuinfo", w::CpuInfo, "flags: avx2 and its like, hypervisor"},
     {"proc/meminfo", w::MemoryInfo, "memory and swap"},
@@ -189,9 +190,9 @@ std::optional<std::string> UnitName(std::string_view text, Names& names) {
 
 // Files of limits.d keep their order, which begins with a number.
 std::optional<std::string> LimitsName(std::string_view text, Names& names) {
-    constexpr std::array<std::string_view, 12> kUsual = {
-        "memlock", "rdma", "mlnx", "weft", "limits", "nproc",
-        "ofed",    "mpi",  "ib",   "infiniband", "hpc", "custom"};
+    constexpr std::array<std::string_view, 12> kUsual = {"memlock", "rdma",       "mlnx", "weft",
+                                                         "limits",  "nproc",      "ofed", "mpi",
+                                                         "ib",      "infiniband", "hpc",  "custom"};
     if (!text.ends_with(".conf")) return {};
     const std::string_view stem = text.substr(0, text.size() - 5);
     const size_t digits = std::min(stem.find_first_not_of("0123456789"), stem.size());
@@ -233,7 +234,8 @@ bool IsPlace(std::string_view pattern, size_t at) {
 std::optional<std::string> FillSegment(std::string_view pattern, std::string_view text,
                                        Names& names) {
     const size_t open = pattern.find('{');
-    if (open == pattern.npos || !IsPlace(pattern, open)) return pattern == text ? std::optional(std::string(text)) : std::nullopt;
+    if (open == pattern.npos || !IsPlace(pattern, open))
+        return pattern == text ? std::optional(std::string(text)) : std::nullopt;
     const size_t close = pattern.find('}', open);
     const std::string_view before = pattern.substr(0, open), after = pattern.substr(close + 1);
     if (!text.starts_with(before)) return {};
@@ -301,9 +303,9 @@ std::optional<Match> FindGroup(std::string_view path) {
     if (!file.starts_with(kRoot) || slash == file.npos || slash < kRoot.size()) return {};
     const std::string_view name = file.substr(slash + 1);
     if (name != "memory.max" && name != "cpu.max") return {};
-    return Match{&kGroup, std::string(kRoot) + w::GroupPath(file.substr(kRoot.size(),
-                                                                        slash - kRoot.size())) +
-                              "/" + std::string(name) + (folder ? "/" : "")};
+    return Match{&kGroup, std::string(kRoot) +
+                              w::GroupPath(file.substr(kRoot.size(), slash - kRoot.size())) + "/" +
+                              std::string(name) + (folder ? "/" : "")};
 }
 
 std::string PathOfUnread(std::string_view path, Names& names) {

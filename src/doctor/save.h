@@ -17,8 +17,8 @@ namespace weft::doctor {
 
 // One kind of source in a snapshot, to tell the user what is in it.
 struct SavedSource {
-    std::string path;   // "sys/class/net/*/mtu"
-    const char* kept;   // "a number"
+    std::string path;  // "sys/class/net/*/mtu"
+    const char* kept;  // "a number"
     size_t files = 0;
 };
 

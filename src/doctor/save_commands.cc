@@ -19,17 +19,53 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostLine = 512;
 
-// Letters of names that vendors give ("Mellanox Technologies MT27500 Family [ConnectX-3]").
+// "MT27500", "E810-C", "I226-V", "ConnectX-3", "7900", "02": short, of few letters.
+bool IsModel(std::string_view word) {
+    if (word.starts_with("ConnectX-")) return word.size() <= 10;
+    if (word.size() == 2 && word.find_first_not_of("0123456789abcdef") == word.npos) return true;
+    const auto is = [&](size_t at, std::string_view letters) {
+        return at < word.size() && letters.find(word[at]) != letters.npos;
+    };
+    constexpr std::string_view kDigits = "0123456789", kLarge = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    size_t at = 0;
+    while (is(at, kLarge)) ++at;
+    const size_t letters = at;
+    while (is(at, kDigits)) ++at;
+    const size_t digits = at - letters;
+    return letters <= 4 && digits >= 1 && digits <= 5 && word.size() - at <= 3;
+}
+
+// The words of a line of lspci that vendors' names are made of (pci.ids).
 std::string VendorName(std::string_view text) {
+    constexpr std::string_view kWords =
+        "Ethernet Infiniband InfiniBand Network VGA compatible 3D Display controller PCI ISA Host "
+        "bridge Processing accelerators Non-Volatile memory USB Audio device "
+        "Mellanox Technologies NVIDIA Corporation Intel Intel(R) Advanced Micro Devices Inc AMD "
+        "AMD/ATI ATI Broadcom Limited Realtek Semiconductor Co Ltd MEDIATEK Corp Qualcomm Atheros "
+        "Aquantia Marvell Chelsio Communications QLogic Solarflare Pensando Systems Cornelis "
+        "Amazon "
+        "Family Controller Connection Adapter Device for QSFP QSFP28 SFP SFP28 backplane Express "
+        "PCIe Gigabit GbE 10GbE 25GbE 100GbE RDMA NetXtreme-E NetXtreme Virtual Function BASE-T Lx "
+        "Ex Pro Dx Connect-IB BlueField BlueField-2 BlueField-3 Wireless Wi-Fi Bridge Port Root "
+        "GPP Switch Downstream Upstream Chipset Series Family-X Strix Strix/Strix Halo Phoenix "
+        "Raphael/Granite Ridge Starship/Matisse Rembrandt Granite Dummy Navi Radeon RX XT XTX XTX/"
+        "Graphics Pro Instinct Arc Battlemage Thunderbolt USB4 prog-if Normal decode rev ";
+    const auto list = Words(kWords);
     std::string kept;
-    size_t digits = 0;
-    for (const char c : text.substr(0, 160)) {
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                           (c >= '0' && c <= '9') ||
-                           std::string_view(" .,:;()[]/+-&'_").find(c) != std::string_view::npos;
-        const bool digit = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-        digits = digit ? digits + 1 : 0;
-        if (plain && digits < 10) kept += c;
+    for (std::string_view word : Words(text.substr(0, 200))) {
+        constexpr std::string_view kAround = "[](){},.:;";
+        const size_t begin = word.find_first_not_of(kAround);
+        if (begin == word.npos) continue;
+        const std::string_view core =
+            word.substr(begin, word.find_last_not_of(kAround) + 1 - begin);
+        const bool ids = core.size() == 9 && core[4] == ':' &&  // "[15b3:1003]" and "[0280]"
+                         core.find_first_not_of("0123456789abcdef:") == core.npos;
+        const bool type = core.size() == 4 && word[0] == '[' &&
+                          core.find_first_not_of("0123456789abcdef") == core.npos;
+        if (!ids && !type && !IsModel(core) && std::ranges::find(list, core) == list.end())
+            continue;
+        kept += ' ';
+        kept += word;
     }
     return kept;
 }
@@ -72,8 +108,9 @@ std::string LspciDetail(std::string_view line, Names& names) {
     }
     if (line.starts_with("Kernel driver in use: ")) {
         const std::string driver = DriverName(After(line, "in use: "), names);
-        return driver.empty() ? "" : fmt::format("\tKernel driver in use: {}\n",
-                                                 driver.substr(driver.rfind('/') + 1));
+        return driver.empty() ? ""
+                              : fmt::format("\tKernel driver in use: {}\n",
+                                            driver.substr(driver.rfind('/') + 1));
     }
     if (Contains(line, "ACSCtl:")) {
         return fmt::format("\t\tACSCtl:\tReqRedir{}\n", Contains(line, "ReqRedir+") ? '+' : '-');
@@ -173,10 +210,20 @@ std::string Lspci(std::string_view text, Names& names) {
 std::string Ibstat(std::string_view text, Names& names) {
     constexpr std::array<std::string_view, 4> kNumbers = {"Rate", "Base lid", "SM lid",
                                                           "Number of ports"};
-    constexpr std::array<std::string_view, 14> kStates = {
-        "Active", "Down", "Initializing", "Armed", "LinkUp", "Polling", "Disabled", "Sleep",
-        "InfiniBand", "Ethernet", "PortConfigurationTraining", "LinkErrorRecovery", "Sleeping",
-        "No state change"};
+    constexpr std::array<std::string_view, 14> kStates = {"Active",
+                                                          "Down",
+                                                          "Initializing",
+                                                          "Armed",
+                                                          "LinkUp",
+                                                          "Polling",
+                                                          "Disabled",
+                                                          "Sleep",
+                                                          "InfiniBand",
+                                                          "Ethernet",
+                                                          "PortConfigurationTraining",
+                                                          "LinkErrorRecovery",
+                                                          "Sleeping",
+                                                          "No state change"};
     std::string kept;
     for (std::string_view line : Lines(text)) {
         line = Trim(line.substr(0, kMostLine));
@@ -210,12 +257,31 @@ std::string IpJson(std::string_view text, Names& names) {
     return kept.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+namespace {
+
+// "16.35.4030 (MT_0000000009)", "4.40 0x8001c967 1.3534.0", "227.1.111.0/pkg 227.1.111.0"
+std::string FirmwareText(std::string_view text, Names& names) {
+    std::string kept;
+    for (std::string_view word : Words(text.substr(0, 64))) {
+        const bool board =
+            word.starts_with("(") && word.ends_with(")") && word.size() <= 18 &&
+            word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789()") == word.npos;
+        const bool number = word.find_first_not_of("0123456789abcdefx.:/-pkg") == word.npos;
+        if (!board && (!number || ShortVersion(word, names).empty())) continue;
+        kept += ' ';
+        kept += word;
+    }
+    return kept;
+}
+
+}  // namespace
+
 std::string EthtoolDriver(std::string_view text, Names& names) {
     std::string kept;
     const std::string driver = DriverName(After(text, "driver: "), names);
     if (!driver.empty()) kept += "driver: " + driver.substr(driver.rfind('/') + 1) + "\n";
-    const std::string firmware = ShortVersion(After(text, "firmware-version: "), names);
-    if (!firmware.empty()) kept += "firmware-version: " + firmware;
+    const std::string firmware = FirmwareText(After(text, "firmware-version: "), names);
+    if (!firmware.empty()) kept += fmt::format("firmware-version:{}\n", firmware);
     const std::string_view bus = After(text, "bus-info: ");
     if (!bus.empty()) kept += "bus-info: " + DevicePlace(bus, names).substr(6) + "\n";
     return kept;
@@ -248,10 +314,10 @@ std::string EthtoolPause(std::string_view text, Names&) {
 
 std::string EthtoolCounters(std::string_view text, Names&) {
     constexpr std::array<std::string_view, 14> kCounters = {
-        "rx_packets",       "rx_discards_phy",    "rx_out_of_buffer",  "rx_missed_errors",
-        "rx_no_buffer_count", "out_of_sequence",  "rx_crc_errors_phy", "rx_crc_errors",
-        "rx_symbol_err_phy", "link_down_events_phy", "tx_timeout",     "rx_pause_ctrl_phy",
-        "rx_prio3_pause",   "tx_pause_ctrl_phy"};
+        "rx_packets",         "rx_discards_phy",      "rx_out_of_buffer",  "rx_missed_errors",
+        "rx_no_buffer_count", "out_of_sequence",      "rx_crc_errors_phy", "rx_crc_errors",
+        "rx_symbol_err_phy",  "link_down_events_phy", "tx_timeout",        "rx_pause_ctrl_phy",
+        "rx_prio3_pause",     "tx_pause_ctrl_phy"};
     return "NIC statistics:\n" + NumberLines(text, kCounters, "     ");
 }
 
@@ -270,8 +336,8 @@ std::string Dmesg(std::string_view text, Names& names) {
 }
 
 std::string Ufw(std::string_view text, Names& names) {
-    std::string kept = fmt::format("Status: {}\n", Contains(text, "Status: active") ? "active"
-                                                                                    : "inactive");
+    std::string kept =
+        fmt::format("Status: {}\n", Contains(text, "Status: active") ? "active" : "inactive");
     const bool open = Contains(text, "allow (incoming)");
     kept += fmt::format("Default: {} (incoming)\n\n", open ? "allow" : "deny");
     for (std::string_view line : Lines(text)) {
@@ -329,10 +395,10 @@ std::string Property(std::string_view text, Names&) {
 std::string Package(std::string_view text, Names& names) {
     const auto words = Words(text.substr(0, kMostLine));
     if (words.empty()) return "";
+    if (Contains(text, "is not installed")) return "package is not installed\n";
     const std::string_view version = words.back();
-    std::string kept = words.size() == 2 && words[0].starts_with("linux-firmware")
-                           ? "linux-firmware-amdgpu "
-                           : "";
+    std::string kept =
+        words.size() == 2 && words[0].starts_with("linux-firmware") ? "linux-firmware-amdgpu " : "";
     if (words.size() == 2 && words[0] == "linux-firmware") kept = "linux-firmware ";
     if (words.size() > 2) return "";
     return kept + ShortVersion(version, names);
@@ -363,9 +429,9 @@ std::string MemoryModules(std::string_view text, Names&) {
             if (!line.starts_with(key)) continue;
             const auto words = Words(line.substr(key.size()));
             const auto value = words.empty() ? std::nullopt : Number(words[0]);
-            const bool unit = words.size() > 1 && (words[1] == "GB" || words[1] == "MB" ||
-                                                   words[1] == "MT/s" || words[1] == "MHz" ||
-                                                   words[1] == "TB" || words[1] == "kB");
+            const bool unit =
+                words.size() > 1 && (words[1] == "GB" || words[1] == "MB" || words[1] == "MT/s" ||
+                                     words[1] == "MHz" || words[1] == "TB" || words[1] == "kB");
             if (value) {
                 kept += fmt::format("\t{}{:g} {}\n", key, *value, unit ? words[1] : "");
             } else if (Contains(line, "No Module")) {
@@ -378,6 +444,9 @@ std::string MemoryModules(std::string_view text, Names&) {
 
 std::string Ping(std::string_view text, Names&) {
     std::string kept;
+    for (const char* reason : {"not found", "not permitted"}) {
+        if (Contains(text, reason)) kept += fmt::format("ping: {}\n", reason);
+    }
     if (const auto time = NumberAfter(text, " time=")) {
         kept += fmt::format("64 bytes: icmp_seq=1 time={:g} ms\n", *time);
     }

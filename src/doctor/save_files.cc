@@ -22,9 +22,8 @@ bool IsNumber(std::string_view word) {
 }
 
 bool IsHex(std::string_view word, size_t most) {
-    return !word.empty() && word.size() <= most && std::ranges::all_of(word, [](unsigned char c) {
-        return std::isxdigit(c) != 0;
-    });
+    return !word.empty() && word.size() <= most &&
+           std::ranges::all_of(word, [](unsigned char c) { return std::isxdigit(c) != 0; });
 }
 
 // `between` stands before every word but the first, `begin` before that.
@@ -80,17 +79,57 @@ std::string LinkSpeed(std::string_view text, Names&) {
 }
 
 std::string Choice(std::string_view text, Names&) {
-    constexpr std::array<std::string_view, 52> kWords = {
-        "up", "down", "unknown", "dormant", "lowerlayerdown", "notpresent", "testing",  //
-        "full", "half", "datagram", "connected", "InfiniBand", "Ethernet",               //
-        "performance", "powersave", "schedutil", "ondemand", "conservative", "userspace",
-        "interactive", "default", "powersupersave", "always", "madvise", "never",  //
-        "power", "balance_power", "balance_performance",                           //
-        "intel_pstate", "intel_cpufreq", "acpi-cpufreq", "amd-pstate", "amd-pstate-epp",
-        "amd_pstate", "amd_pstate_epp", "cppc_cpufreq", "cpufreq-dt", "pcc-cpufreq",
-        "intel_idle",                                                        //
-        "DMA", "DMA-FQ", "identity", "blocked", "auto",                      //
-        "active", "inactive", "failed", "activating", "deactivating", "yes", "unlimited"};
+    constexpr std::array<std::string_view, 52> kWords = {"up",
+                                                         "down",
+                                                         "unknown",
+                                                         "dormant",
+                                                         "lowerlayerdown",
+                                                         "notpresent",
+                                                         "testing",  //
+                                                         "full",
+                                                         "half",
+                                                         "datagram",
+                                                         "connected",
+                                                         "InfiniBand",
+                                                         "Ethernet",  //
+                                                         "performance",
+                                                         "powersave",
+                                                         "schedutil",
+                                                         "ondemand",
+                                                         "conservative",
+                                                         "userspace",
+                                                         "interactive",
+                                                         "default",
+                                                         "powersupersave",
+                                                         "always",
+                                                         "madvise",
+                                                         "never",  //
+                                                         "power",
+                                                         "balance_power",
+                                                         "balance_performance",  //
+                                                         "intel_pstate",
+                                                         "intel_cpufreq",
+                                                         "acpi-cpufreq",
+                                                         "amd-pstate",
+                                                         "amd-pstate-epp",
+                                                         "amd_pstate",
+                                                         "amd_pstate_epp",
+                                                         "cppc_cpufreq",
+                                                         "cpufreq-dt",
+                                                         "pcc-cpufreq",
+                                                         "intel_idle",  //
+                                                         "DMA",
+                                                         "DMA-FQ",
+                                                         "identity",
+                                                         "blocked",
+                                                         "auto",  //
+                                                         "active",
+                                                         "inactive",
+                                                         "failed",
+                                                         "activating",
+                                                         "deactivating",
+                                                         "yes",
+                                                         "unlimited"};
     std::string kept;
     for (std::string_view word : Words(text.substr(0, 256))) {
         const bool chosen = word.size() > 2 && word.starts_with('[') && word.ends_with(']');
@@ -102,10 +141,14 @@ std::string Choice(std::string_view text, Names&) {
 }
 
 std::string PortState(std::string_view text, Names&) {
-    constexpr std::array<std::string_view, 16> kStates = {
-        "NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER", "Sleep", "Polling", "Disabled",
-        "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "Phy", "Test", "<unknown>",
-        "No state change"};
+    constexpr std::array<std::string_view, 16> kStates = {"NOP",       "DOWN",
+                                                          "INIT",      "ARMED",
+                                                          "ACTIVE",    "ACTIVE_DEFER",
+                                                          "Sleep",     "Polling",
+                                                          "Disabled",  "PortConfigurationTraining",
+                                                          "LinkUp",    "LinkErrorRecovery",
+                                                          "Phy",       "Test",
+                                                          "<unknown>", "No state change"};
     const size_t colon = text.find(':');
     if (colon == text.npos || !IsNumber(Trim(text.substr(0, colon)))) return "";
     const std::string_view state = Trim(text.substr(colon + 1));
@@ -137,8 +180,8 @@ std::string ShortVersion(std::string_view text, Names&) {
     size_t run = 0;
     bool digit = false;
     for (const unsigned char c : text) {
-        if (std::isalnum(c) == 0 && std::string_view(".+~:_-()/, ").find(static_cast<char>(c)) ==
-                                        std::string_view::npos) {
+        if (std::isalnum(c) == 0 &&
+            std::string_view(".+~:_-()/, ").find(static_cast<char>(c)) == std::string_view::npos) {
             return "";
         }
         digit = digit || std::isdigit(c) != 0;
@@ -149,13 +192,14 @@ std::string ShortVersion(std::string_view text, Names&) {
 }
 
 std::string Release(std::string_view text, Names&) {
-    constexpr std::array<std::string_view, 46> kWords = {
-        "generic", "lowlatency", "arch",  "fc",     "el",     "x86",  "64",      "aarch",
-        "amd",     "arm",        "deb",   "bpo",    "zen",    "lts",  "hardened", "rt",
-        "cloud",   "azure",      "aws",   "gcp",    "oracle", "oem",  "hwe",     "pve",
-        "rc",      "git",        "cachyos", "default", "tkg", "xanmod", "liquorix", "MANJARO",
-        "NixOS",   "nixos",      "uek",   "alma",   "rocky",  "debug", "preempt", "nvidia",
-        "raspi",   "surface",    "edge",  "mainline", "microsoft", "WSL"};
+    constexpr std::array<std::string_view, 47> kWords = {
+        "generic", "lowlatency", "arch",     "fc",        "x",       "el",     "x86",
+        "64",      "aarch",      "amd",      "arm",       "deb",     "bpo",    "zen",
+        "lts",     "hardened",   "rt",       "cloud",     "azure",   "aws",    "gcp",
+        "oracle",  "oem",        "hwe",      "pve",       "rc",      "git",    "cachyos",
+        "default", "tkg",        "xanmod",   "liquorix",  "MANJARO", "NixOS",  "nixos",
+        "uek",     "alma",       "rocky",    "debug",     "preempt", "nvidia", "raspi",
+        "surface", "edge",       "mainline", "microsoft", "WSL"};
     std::string kept;
     text = Trim(text.substr(0, 128));
     for (size_t at = 0; at < text.size();) {
@@ -221,10 +265,10 @@ std::string DevicePlace(std::string_view text, Names&) {
 
 std::string DriverName(std::string_view text, Names&) {
     const std::string_view last = LastPart(text.substr(0, 1024));
-    const bool plain = !last.empty() && last.size() <= 32 &&
-                       std::ranges::all_of(last, [](unsigned char c) {
-                           return std::isalnum(c) != 0 || c == '_' || c == '-';
-                       });
+    const bool plain =
+        !last.empty() && last.size() <= 32 && std::ranges::all_of(last, [](unsigned char c) {
+            return std::isalnum(c) != 0 || c == '_' || c == '-';
+        });
     return plain ? "../../drivers/" + std::string(last) : "";
 }
 
@@ -279,13 +323,23 @@ std::string MemoryInfo(std::string_view text, Names&) {
 }
 
 std::string KernelParameters(std::string_view text, Names&) {
-    constexpr std::array<std::string_view, 14> kNames = {
-        "iommu", "iommu.passthrough", "intel_iommu", "amd_iommu", "amdgpu.gttsize",
-        "amdgpu.cwsr_enable", "ttm.pages_limit", "ttm.page_pool_size", "amdttm.pages_limit",
-        "amdttm.page_pool_size", "pcie_aspm", "pcie_aspm.policy", "nomodeset", "mitigations"};
+    constexpr std::array<std::string_view, 14> kNames = {"iommu",
+                                                         "iommu.passthrough",
+                                                         "intel_iommu",
+                                                         "amd_iommu",
+                                                         "amdgpu.gttsize",
+                                                         "amdgpu.cwsr_enable",
+                                                         "ttm.pages_limit",
+                                                         "ttm.page_pool_size",
+                                                         "amdttm.pages_limit",
+                                                         "amdttm.page_pool_size",
+                                                         "pcie_aspm",
+                                                         "pcie_aspm.policy",
+                                                         "nomodeset",
+                                                         "mitigations"};
     constexpr std::array<std::string_view, 12> kValues = {
-        "pt", "on", "off", "soft", "force", "nopt", "noforce", "performance", "powersave",
-        "powersupersave", "default", "auto"};
+        "pt",      "on",          "off",       "soft",           "force",   "nopt",
+        "noforce", "performance", "powersave", "powersupersave", "default", "auto"};
     std::string kept;
     for (std::string_view word : Words(text.substr(0, 65536))) {
         const size_t equals = std::min(word.find('='), word.size());
@@ -342,8 +396,8 @@ std::string TcpSegments(std::string_view text, Names&) {
 
 std::string GroupPath(std::string_view path) {
     constexpr std::array<std::string_view, 10> kUsual = {
-        "system.slice", "user.slice", "machine.slice", "init.scope", "weft.slice",
-        "docker", "kubepods.slice", "kubepods", "weft.service", "session.slice"};
+        "system.slice", "user.slice",     "machine.slice", "init.scope",   "weft.slice",
+        "docker",       "kubepods.slice", "kubepods",      "weft.service", "session.slice"};
     std::string kept;
     for (std::string_view part : Split(path, '/')) {
         if (part.empty()) continue;
@@ -396,21 +450,58 @@ std::string UnitLimits(std::string_view text, Names&) {
     return kept;
 }
 
+std::string OsRelease(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 22> kKnown = {
+        "debian",   "ubuntu", "linuxmint", "pop",           "fedora",
+        "rhel",     "centos", "rocky",     "almalinux",     "arch",
+        "manjaro",  "nixos",  "opensuse",  "opensuse-leap", "opensuse-tumbleweed",
+        "suse",     "sles",   "cachyos",   "endeavouros",   "ol",
+        "raspbian", "proxmox"};
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        const size_t equals = std::min(line.find('='), line.size());
+        const std::string_view key = line.substr(0, equals);
+        if (key != "ID" && key != "ID_LIKE" && key != "VERSION_ID") continue;
+        std::string values(line.substr(std::min(equals + 1, line.size())));
+        std::erase(values, '"');
+        std::string words;
+        for (std::string_view word : Words(values)) {
+            const bool fits = key == "VERSION_ID" ? IsNumber(word) : IsOneOf(kKnown, word);
+            if (fits) AddWord(words, word, " ");
+        }
+        if (!words.empty()) kept += fmt::format("{}=\"{}\"\n", key, words);
+    }
+    return kept;
+}
+
 std::string HostName(std::string_view text, Names& names) {
     text = Trim(text);
     return text.empty() ? "" : Line(names.Host(text));
 }
 
 std::string Reason(std::string_view text) {
-    constexpr std::array<std::string_view, 21> kPhrases = {
+    constexpr std::array<std::string_view, 22> kPhrases = {
         "dmesg: read kernel buffer failed: Operation not permitted",
         "connect to 127.0.0.1: Operation not permitted",
-        "Operation not permitted", "Permission denied", "Cannot allocate memory",
-        "No such file or directory", "No such device", "Operation not supported",
-        "Invalid argument", "Input/output error", "Resource temporarily unavailable",
-        "No space left on device", "Connection refused", "not a regular file",
-        "no time left for it", "did not end within", "must be root", "not installed",
-        "exit status", "not running", "is not available"};
+        "Operation not permitted",
+        "Permission denied",
+        "Cannot allocate memory",
+        "No such file or directory",
+        "No such device",
+        "Operation not supported",
+        "Invalid argument",
+        "Input/output error",
+        "Resource temporarily unavailable",
+        "No space left on device",
+        "Connection refused",
+        "not a regular file",
+        "no time left for it",
+        "did not end within",
+        "must be root",
+        "not installed",
+        "exit status",
+        "not running",
+        "is not available"};
     for (std::string_view phrase : kPhrases) {
         if (Contains(text, phrase)) return std::string(phrase);
     }
@@ -442,8 +533,8 @@ std::string Outcome(std::string_view text, Names& names) {
         const auto bytes = NumberAfter(text, "cannot register ");
         std::string kept = "refused: ";
         if (bytes && !device.empty() && device.size() < 64 && !Contains(device, " ")) {
-            kept += fmt::format("{}: cannot register {:.0f} bytes: ", names.RdmaDevice(device),
-                                *bytes);
+            kept +=
+                fmt::format("{}: cannot register {:.0f} bytes: ", names.RdmaDevice(device), *bytes);
         }
         return kept + Reason(text) + "\n";
     }

@@ -37,6 +37,7 @@ std::string TcpSegments(std::string_view text, Names&);
 std::string ControlGroup(std::string_view text, Names&);
 std::string LoginLimits(std::string_view text, Names&);
 std::string UnitLimits(std::string_view text, Names&);
+std::string OsRelease(std::string_view text, Names&);
 
 // Output of programs.
 std::string Lspci(std::string_view text, Names&);

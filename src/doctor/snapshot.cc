@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kMostEntries = 20'000;
 constexpr size_t kMostEntryBytes = 4 << 20;
 constexpr size_t kMostBytes = 64 << 20;
+constexpr size_t kMostDropped = 1 << 30;
 constexpr size_t kMostName = 1024;
 constexpr int kMostDepth = 32;
 
@@ -47,9 +48,8 @@ class Intake {
     Status Add(std::string name, std::string text) {
         if (name.empty()) return {};
         if (files_.size() >= kMostEntries) return Bad("more than {} files", kMostEntries);
-        if (text.size() > kMostEntryBytes || text.size() > kMostBytes - bytes_) {
-            return Bad("{} is too large: {} bytes", name, text.size());
-        }
+        if (text.size() > kMostEntryBytes) return Refuse(name, text.size());
+        if (text.size() > kMostBytes - bytes_) return Bad("more than {} bytes", kMostBytes);
         bytes_ += text.size();
         files_[std::move(name)] = std::move(text);
         return {};
@@ -59,25 +59,35 @@ class Intake {
         return MakeError(ErrorCode::kCorrupt, "{}: not a snapshot: {}", name_,
                          fmt::format(format, std::forward<Args>(args)...));
     }
-    SnapshotFiles Take() { return std::move(files_); }
+    // A file that is too large is one that could not be read; the others are not concerned.
+    Status Refuse(const std::string& name, size_t bytes) {
+        refused_ += fmt::format("{}: too large: {} bytes or more, at most {} are read\n", name,
+                                bytes, kMostEntryBytes);
+        // What is read only to be dropped is bounded, too: a small archive can hold very much.
+        dropped_ += bytes;
+        if (refused_.size() > kMostEntryBytes || dropped_ > kMostDropped) {
+            return Bad("more than {} bytes", kMostDropped);
+        }
+        return {};
+    }
+    SnapshotFiles Take() {
+        if (!refused_.empty()) files_["unread"] += refused_;
+        return std::move(files_);
+    }
 
   private:
-    std::string name_;
+    std::string name_, refused_;
     SnapshotFiles files_;
-    size_t bytes_ = 0;
+    size_t bytes_ = 0, dropped_ = 0;
 };
 
-Result<std::string> ReadFolderEntry(const Intake& intake, const std::string& path,
-                                    const struct stat& info) {
+Result<std::string> ReadFolderEntry(const std::string& path, const struct stat& info) {
     if (S_ISLNK(info.st_mode)) {
         std::array<char, kMostName> target;
         const ssize_t got = ::readlink(path.c_str(), target.data(), target.size());
         return std::string(target.data(), got < 0 ? 0 : static_cast<size_t>(got));
     }
     if (!S_ISREG(info.st_mode)) return std::string();  // a device: that it is there, says enough
-    if (info.st_size > static_cast<off_t>(kMostEntryBytes)) {
-        return intake.Bad("{} is too large: {} bytes", path, info.st_size);
-    }
     return ReadTextFile(path, kMostEntryBytes);
 }
 
@@ -104,7 +114,11 @@ Status AddFolder(Intake& intake, const std::string& root, const std::string& ins
         if (S_ISDIR(info.st_mode)) {
             WEFT_TRY(AddFolder(intake, root, name, depth + 1));
         } else {
-            WEFT_ASSIGN(std::string text, ReadFolderEntry(intake, path, info));
+            if (S_ISREG(info.st_mode) && info.st_size > static_cast<off_t>(kMostEntryBytes)) {
+                WEFT_TRY(intake.Refuse(name, kMostEntryBytes));  // not read at all
+                continue;
+            }
+            WEFT_ASSIGN(std::string text, ReadFolderEntry(path, info));
             WEFT_TRY(intake.Add(name, std::move(text)));
         }
     }
@@ -129,14 +143,17 @@ Status AddTarEntry(Intake& intake, archive* reader, archive_entry* entry) {
     if (type == AE_IFDIR) return name.empty() ? Status() : intake.Add(name + "/", "");
     if (type != AE_IFREG) return intake.Add(std::move(name), "");
     std::string text;
+    size_t size = 0;
     std::array<char, 65536> buffer;
     for (;;) {
         const la_ssize_t got = archive_read_data(reader, buffer.data(), buffer.size());
         if (got < 0) return intake.Bad("{}: {}", name, WhyNot(reader));
         if (got == 0) break;
-        text.append(buffer.data(), static_cast<size_t>(got));
-        if (text.size() > kMostEntryBytes) return intake.Bad("{} is too large", name);
+        size += static_cast<size_t>(got);
+        if (size <= kMostEntryBytes) text.append(buffer.data(), static_cast<size_t>(got));
+        if (size > kMostDropped) break;
     }
+    if (size > kMostEntryBytes) return intake.Refuse(name, size);
     return intake.Add(std::move(name), std::move(text));
 }
 
@@ -218,7 +235,7 @@ Result<SnapshotFiles> ReadSnapshotFiles(const std::string& path) {
         WEFT_TRY(AddFolder(intake, path, "", 0));
         return intake.Take();
     }
-    WEFT_ASSIGN(const std::string bytes, ReadTextFile(path, kMostBytes));
+    WEFT_ASSIGN(const std::string bytes, ReadTextFile(path, 4 * kMostBytes));
     return ParseSnapshot(bytes, path);
 }
 

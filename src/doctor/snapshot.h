@@ -12,8 +12,9 @@
 // "probe/hostname", else it is the snapshot's own. With "probe/complete" in it, what it does not
 // hold was not there (Weft saves it so).
 //
-// A snapshot is hostile input: at most 20,000 entries, 4 MiB each and 64 MiB in all; names that
-// climb out ("..") or are not plain are refused. Errors: kNotFound, kIo, kCorrupt, kUnsupported.
+// A snapshot is hostile input: at most 20,000 entries and 64 MiB in all; an entry of more than
+// 4 MiB is one that could not be read; names that climb out ("..") or are not plain are refused.
+// Errors: kNotFound, kIo, kCorrupt, kUnsupported.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ class SnapshotView : public HostView {
     bool Complete() const override { return files_.contains(kComplete); }
     Reading Read(const std::string& path) override {
         if (const auto found = files_.find(path); found != files_.end()) {
-            return {ReadState::kFound, Whole(found->second)};
+            return Whole(found->second);
         }
         if (const auto found = unread_.find(path); found != unread_.end()) {
             return {ReadState::kRefused, found->second};
@@ -66,10 +66,10 @@ class SnapshotView : public HostView {
 
   private:
     // What Weft saved ends each line; a line without its end was cut, and a number in it, too.
-    std::string Whole(const std::string& text) const {
+    Reading Whole(const std::string& text) const {
         const size_t last = text.rfind('\n');
         const bool cut = Complete() && last != std::string::npos && last + 1 < text.size();
-        return cut ? text.substr(0, last + 1) : text;
+        return {ReadState::kFound, cut ? text.substr(0, last + 1) : text, cut};
     }
 
     SnapshotFiles files_;

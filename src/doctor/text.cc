@@ -37,13 +37,12 @@ bool IsHidden(uint32_t code) {
     struct Range {
         uint32_t first, last;
     };
-    constexpr Range kHidden[] = {{0x00, 0x1f},       {0x7f, 0x9f},     {0xad, 0xad},
-                                 {0x061c, 0x061c},   {0x115f, 0x1160}, {0x180b, 0x180f},
-                                 {0x200b, 0x200f},   {0x2028, 0x202e}, {0x2060, 0x206f},
-                                 {0xfe00, 0xfe0f},   {0xfeff, 0xfeff}, {0xfff0, 0xfffc},
-                                 {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}};
-    return std::ranges::any_of(
-        kHidden, [&](const Range& r) { return r.first <= code && code <= r.last; });
+    constexpr Range kHidden[] = {
+        {0x00, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},       {0x061c, 0x061c},  {0x115f, 0x1160},
+        {0x180b, 0x180f}, {0x200b, 0x200f}, {0x2028, 0x202e},   {0x2060, 0x206f},  {0xfe00, 0xfe0f},
+        {0xfeff, 0xfeff}, {0xfff0, 0xfffc}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff}};
+    return std::ranges::any_of(kHidden,
+                               [&](const Range& r) { return r.first <= code && code <= r.last; });
 }
 
 size_t EndOfNumber(std::string_view text) {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -75,6 +76,66 @@ TEST(Doctor, SaveAndLookAgain) {
     EXPECT_GT(looked.Json()["findings"].size(), 3u);
 }
 
+// On a machine whose programs print secrets: none is in the archive, and what is, is told.
+TEST(Doctor, SaveLeavesSecretsOut) {
+    test::TempDir dir;
+    const std::string bin = dir / "bin";
+    std::filesystem::create_directory(bin);
+    const auto program = [&](const std::string& name, const std::string& says) {
+        const std::string path = bin + "/" + name;
+        std::ofstream(path) << "#!/bin/sh\ncat <<'EOF'\n" << says << "\nEOF\n";
+        ::chmod(path.c_str(), 0755);
+    };
+    program("dmesg",
+            "[    1.0] user alice hf_SECRETtoken\n[    2.0] mlx4_core 0000:01:00.0: High "
+            "Temperature alice e41d2d9a67b1");
+    program("nft",
+            "table inet f {\n\tchain input {\n\t\ttype filter hook input priority 0; policy "
+            "accept;\n\t\ttcp dport 22 accept comment \"alice hf_SECRETtoken\"\n\t}\n}");
+    program("iptables", "-P INPUT ACCEPT\n-A INPUT -m comment --comment \"alice\" -j ACCEPT");
+    program("lspci",
+            "01:00.0 Network controller: Mellanox Technologies MT27500 Family "
+            "[ConnectX-3]\n\t\t\t[V3] Vendor specific: e41d2d9a67b1 alice");
+    program("ip",
+            "[{\"ifname\":\"enxe41d2d9a67b1\",\"address\":\"e4:1d:2d:9a:67:b1\","
+            "\"addr_info\":[{\"family\":\"inet\",\"local\":\"203.0.113.77\","
+            "\"prefixlen\":24},{\"family\":\"inet6\",\"local\":\"2001:db8:77::1\"}]}]");
+    const std::string tar = dir / "snap.tar";
+    const std::string path = "PATH=" + bin + ":" + std::getenv("PATH");
+    const Ran saved = RunWeft({"doctor", "--save", tar, "--no-measure"},
+                              {path, "HF_TOKEN=hf_SECRETtoken", "WEFT_KEY=weftKEYsecret"});
+    ASSERT_EQ(saved.status, 0) << saved.err;
+    EXPECT_NE(saved.out.find("cmd/nft_list_ruleset"), std::string::npos) << saved.out;
+    std::ifstream file(tar, std::ios::binary);
+    const std::string archive{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_NE(archive.find("High Temperature"), std::string::npos);
+    std::array<char, 256> name{};
+    ::gethostname(name.data(), name.size() - 1);
+    for (const std::string& secret :
+         {std::string("alice"), std::string("SECRET"), std::string("e41d2d9a67b1"),
+          std::string("e4:1d"), std::string("203.0.113"), std::string("2001:db8"),
+          std::string(name.data())}) {
+        if (secret.size() < 4) continue;  // a host's name that may be part of any word
+        EXPECT_EQ(archive.find(secret), std::string::npos) << secret;
+    }
+}
+
+TEST(Doctor, TwoHostsOfOneNameStayTwo) {
+    test::TempDir dir;
+    for (const char* folder : {"a", "b"}) {
+        std::filesystem::create_directories(dir / folder + "/probe");
+        std::filesystem::create_directories(dir / folder + "/proc");
+        std::ofstream(dir / folder + "/probe/hostname") << "node\n";
+        std::ofstream(dir / folder + "/proc/meminfo") << "SwapTotal: 0 kB\nSwapFree: 0 kB\n";
+    }
+    const json j = RunWeft({"doctor", "--from", dir / "a", "--from", dir / "b", "--json"}).Json();
+    std::set<std::string> hosts;
+    for (const json& finding : j["findings"]) {
+        if (finding["check"] == "swap") hosts.insert(finding["host"].get<std::string>());
+    }
+    EXPECT_EQ(hosts, (std::set<std::string>{"node", "node (2)"}));
+}
+
 TEST(Doctor, ChecksCanBeChosenAndIgnored) {
     const Words from = {"doctor", "--from", kData + "swap/bad.txt", "--json"};
     const json one = RunWeft(from + Words{"--check", "swap"}).Json();
@@ -122,7 +183,8 @@ case $before in
     *) case $last in
         date*) sh -c "$last" ;;
         *ping*) cat {0}/ping-$before ;;
-        *) cat {0}/$before.tar ;;
+        *) test $before != greeting || echo "Welcome to this machine. Have a lot of fun"
+           cat {0}/$before.tar ;;
     esac ;;
 esac
 )",
@@ -168,6 +230,15 @@ TEST_F(DoctorHosts, AreComparedWithEachOther) {
     EXPECT_EQ(Worst(j, "across-clock"), "ok") << j;
     EXPECT_EQ(Worst(j, "across-mtu"), "ok") << j;
     EXPECT_EQ(Worst(j, "across-path"), "fail") << j;
+}
+
+// What a login script prints is no part of the archive.
+TEST_F(DoctorHosts, MayGreet) {
+    AddHost("greeting", {{"proc/sys/kernel/osrelease", "6.14.0"},
+                         {"proc/meminfo", "SwapTotal: 0 kB\nSwapFree: 0 kB"}});
+    const Ran ran = Run({"--hosts", "greeting"});
+    EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+    EXPECT_EQ(Worst(ran.Json(), "swap"), "ok") << ran.out;
 }
 
 TEST_F(DoctorHosts, ThatDoNotAnswerAreNamed) {

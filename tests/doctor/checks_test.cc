@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "doctor/check.h"
+#include "doctor/save.h"
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
 #include "support/paths.h"
@@ -165,7 +166,8 @@ TEST(DoctorChecks, SurviveBeingRecorded) {
         }
         const std::string first = Text(RunOne(one.check, recorded));
         for (RecordingView* recording : recordings) {
-            again.push_back(MakeSnapshotView(recording->Take(), "again"));
+            Names names(true);
+            again.push_back(MakeSnapshotView(SavedFiles(recording->TakeRaw(), names), "again"));
         }
         EXPECT_EQ(Text(RunOne(one.check, again)), first);
     }

@@ -18,10 +18,11 @@ struct PcieLink {
 
 struct Card {
     std::string address = {}, slot = {};  // "0000:01:00.0"; the bridge above it
-    int type = 0x0280;          // base class and subclass
+    int type = 0x0280;                    // base class and subclass
     int vendor = 0x15b3, device = 0x1003;
-    std::string kind = "Network controller", name = "Mellanox Technologies MT27500 Family "
-                                                    "[ConnectX-3]";
+    std::string kind = "Network controller", name =
+                                                 "Mellanox Technologies MT27500 Family "
+                                                 "[ConnectX-3]";
     std::string driver = "mlx4_core";
     PcieLink most = {}, slot_most = {}, now = {};
     int aer = 0;  // corrected errors
@@ -92,7 +93,8 @@ class Host {
             "\t\t\t[SN] Serial number: MT1421X04521\n\t\t\t[V0] Vendor specific: PCIe Gen3 x8\n"
             "\tCapabilities: [60] Express (v2) Endpoint, IntMsgNum 0\n"
             "\t\t\tMaxPayload 256 bytes, MaxReadReq 512 bytes\n"
-            "\t\tLnkCap:\tPort #8, Speed {:g}GT/s, Width x{}, ASPM L0s, Exit Latency L0s unlimited\n"
+            "\t\tLnkCap:\tPort #8, Speed {:g}GT/s, Width x{}, ASPM L0s, Exit Latency L0s "
+            "unlimited\n"
             "\t\tLnkCtl:\tASPM {}; RCB 64 bytes, Disabled- CommClk+\n"
             "\t\tLnkSta:\tSpeed {:g}GT/s{}, Width x{}{}\n{}"
             "\tKernel modules: {}\n\n",
@@ -135,9 +137,9 @@ class Host {
                 : fmt::format(R"({{"family":"inet","local":"{}","prefixlen":{},"scope":"global"}},)"
                               R"({{"family":"inet6","local":"fe80::1","prefixlen":64}})",
                               net.address.substr(0, slash), net.address.substr(slash + 1));
-        links_ += fmt::format(
-            R"({}{{"ifname":"{}","flags":["BROADCAST"],"mtu":{},"operstate":"{}","addr_info":[{}]}})",
-            links_.empty() ? "" : ",", net.name, net.mtu, net.up ? "UP" : "DOWN", info);
+        links_ +=
+            fmt::format(R"({}{{"ifname":"{}","mtu":{},"operstate":"{}","addr_info":[{}]}})",
+                        links_.empty() ? "" : ",", net.name, net.mtu, net.up ? "UP" : "DOWN", info);
         if (!net.address.empty() && net.up) {
             const std::string subnet =
                 net.address.substr(0, net.address.rfind('.')) + ".0" + net.address.substr(slash);
@@ -154,7 +156,8 @@ class Host {
         int lid = 1, sm_lid = 1;
         std::string gid_ipv4 = {}, interface = {};  // of RoCE
     };
-    void AddRdma(const std::string& device, const std::string& pci, const std::vector<Port>& ports) {
+    void AddRdma(const std::string& device, const std::string& pci,
+                 const std::vector<Port>& ports) {
         const std::string path = "sys/class/infiniband/" + device + "/";
         Set(path + "fw_ver", "2.42.5000\n");
         Set("link/" + path + "device", "../../../" + pci);
@@ -202,7 +205,8 @@ class Host {
         return "";
     }
     static std::string Firmware(const std::string& driver) {
-        if (driver == "mlx4_core" || driver == "mlx4_en" || driver == "ib_ipoib") return "2.42.5000";
+        if (driver == "mlx4_core" || driver == "mlx4_en" || driver == "ib_ipoib")
+            return "2.42.5000";
         if (driver == "mlx5_core") return "16.35.4030 (MT_0000000008)";
         if (driver == "ice") return "4.40 0x8001c967 1.3534.0";
         return "N/A";

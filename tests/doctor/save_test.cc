@@ -55,7 +55,8 @@ std::vector<Finding> FindingsOf(const std::vector<SnapshotFiles>& hosts) {
 
 std::string Outline(const std::vector<Finding>& findings) {
     std::string text;
-    for (const Finding& f : findings) text += fmt::format("{} {}\n", f.check, SeverityName(f.severity));
+    for (const Finding& f : findings)
+        text += fmt::format("{} {}\n", f.check, SeverityName(f.severity));
     return text;
 }
 
@@ -70,64 +71,79 @@ constexpr const char* kBareMac = "e41d2d9a67b1";
 
 // Whatever a source may carry beside what checks read.
 const std::vector<std::string> kMarkers = {
-    "hf_SECRETtoken", "weftKEYsecret", "alice", "mallory-laptop", "corp.example",
-    "MT1421X04521", "SNR-77", "e4:1d:2d:9a:67:b1", "e41d2d9a67b1", "e41d:2d9a", "E41D2D9A67B1",
-    "e4-1d-2d-ff-ff-9a-67-b1", "2001:db8:77", "203.0.113.77", "cb00:714d", "fd12:3456",
-    "office-vpn", "secretzone", "backup-home", "1b2e-root", "passw0rd", "0x7fffe41d"};
+    "hf_SECRETtoken", "weftKEYsecret", "alice",        "mallory-laptop",
+    "corp.example",   "MT1421X04521",  "SNR-77",       "e4:1d:2d:9a:67:b1",
+    "e41d2d9a67b1",   "e41d:2d9a",     "E41D2D9A67B1", "e4-1d-2d-ff-ff-9a-67-b1",
+    "2001:db8:77",    "203.0.113.77",  "cb00:714d",    "fd12:3456",
+    "office-vpn",     "secretzone",    "backup-home",  "1b2e-root",
+    "passw0rd",       "0x7fffe41d"};
 
 Host Planted() {
     Host host("mallory-laptop.corp.example", Distribution::kFedora43);
-    host.Add({.address = "0000:01:00.0", .slot = "0000:00:01.1",
-              .name = "Mellanox Technologies MT27500 Family [ConnectX-3]", .now = {8, 8}});
+    host.Add({.address = "0000:01:00.0",
+              .slot = "0000:00:01.1",
+              .name = "Mellanox Technologies MT27500 Family [ConnectX-3]",
+              .now = {8, 8}});
     for (const char* name : {"enxe41d2d9a67b1", "office-vpn", "enp1s0f0np0", "alice0"}) {
-        host.Add({.name = name, .pci = "0000:01:00.0", .driver = "mlx4_core", .megabits = 25000,
-                  .mtu = 9000, .address = name[1] == 'n' ? "203.0.113.77/24" : "10.7.0.1/24"});
+        host.Add({.name = name,
+                  .pci = "0000:01:00.0",
+                  .driver = "mlx4_core",
+                  .megabits = 25000,
+                  .mtu = 9000,
+                  .address = name[1] == 'n' ? "203.0.113.77/24" : "10.7.0.1/24"});
     }
     host.AddRdma("rocexe41d2d9a67b1", "0000:01:00.0",
-                 {{.layer = "Ethernet", .rate = "25 Gb/sec (1X EDR)", .gid_ipv4 = "cb00:714d",
+                 {{.layer = "Ethernet",
+                   .rate = "25 Gb/sec (1X EDR)",
+                   .gid_ipv4 = "cb00:714d",
                    .interface = "enxe41d2d9a67b1"}});
     const std::string port = "sys/class/infiniband/rocexe41d2d9a67b1/ports/1/gids/";
     host.Set(port + "0", "fe80:0000:0000:0000:e41d:2d9a:ff03:67b1\n");
     host.Set(port + "1", "fd12:3456:0000:0000:e41d:2d9a:ff03:67b1\n");
     host.Set(port + "2", "2001:0db8:0077:0000:e41d:2d9a:ff03:67b1\n");
-    host.Set("cmd/ip_-j_addr",
-             fmt::format(R"([{{"ifname":"enxe41d2d9a67b1","altnames":["office-vpn"],"address":"{}",)"
-                         R"("mtu":9000,"operstate":"UP","ifalias":"alice","addr_info":[{{"family":)"
-                         R"("inet","local":"203.0.113.77","prefixlen":24,"label":"alice"}},)"
-                         R"({{"family":"inet6","local":"2001:db8:77::1","prefixlen":64}}]}}])",
-                         kMac));
+    host.Set(
+        "cmd/ip_-j_addr",
+        fmt::format(R"([{{"ifname":"enxe41d2d9a67b1","altnames":["office-vpn"],"address":"{}",)"
+                    R"("mtu":9000,"operstate":"UP","ifalias":"alice","addr_info":[{{"family":)"
+                    R"("inet","local":"203.0.113.77","prefixlen":24,"label":"alice"}},)"
+                    R"({{"family":"inet6","local":"2001:db8:77::1","prefixlen":64}}]}}])",
+                    kMac));
     host.Set("cmd/ip_-j_route",
              R"([{"dst":"default","gateway":"203.0.113.1","dev":"office-vpn","prefsrc":)"
              R"("203.0.113.77","metric":100},{"dst":"203.0.113.0/24","dev":"enxe41d2d9a67b1"}])");
-    host.Set("cmd/lspci_-vv",
-             fmt::format("01:00.0 Network controller: Mellanox Technologies MT27500 Family "
-                         "[ConnectX-3]\n\tSubsystem: alice\n\t\t\t[SN] Serial number: MT1421X04521\n"
-                         "\t\t\t[V3] Vendor specific: {}\n\tCapabilities: [148 v1] Device Serial "
-                         "Number e4-1d-2d-ff-ff-9a-67-b1\n\t\tLnkCap:\tPort #8, Speed 8GT/s, Width "
-                         "x8 SNR-77\n\t\tLnkSta:\tSpeed 8GT/s, Width x8 SNR-77\n\tKernel driver in "
-                         "use: mlx4_core\n",
-                         kBareMac));
-    host.Set("cmd/ibstat",
-             "CA 'rocexe41d2d9a67b1'\n\tNode GUID: 0x7fffe41d2d9a67b1\n\tSystem image GUID: "
-             "0x7fffe41d2d9a67b4\n\tPort 1:\n\t\tState: Active\n\t\tPort GUID: 0x7fffe41d2d9a67b2\n");
+    host.Set(
+        "cmd/lspci_-vv",
+        fmt::format("01:00.0 Network controller: Mellanox Technologies MT27500 Family "
+                    "[ConnectX-3]\n\tSubsystem: alice\n\t\t\t[SN] Serial number: MT1421X04521\n"
+                    "\t\t\t[V3] Vendor specific: {}\n\tCapabilities: [148 v1] Device Serial "
+                    "Number e4-1d-2d-ff-ff-9a-67-b1\n\t\tLnkCap:\tPort #8, Speed 8GT/s, Width "
+                    "x8 SNR-77\n\t\tLnkSta:\tSpeed 8GT/s, Width x8 SNR-77\n\tKernel driver in "
+                    "use: mlx4_core\n",
+                    kBareMac));
+    host.Set(
+        "cmd/ibstat",
+        "CA 'rocexe41d2d9a67b1'\n\tNode GUID: 0x7fffe41d2d9a67b1\n\tSystem image GUID: "
+        "0x7fffe41d2d9a67b4\n\tPort 1:\n\t\tState: Active\n\t\tPort GUID: 0x7fffe41d2d9a67b2\n");
     return host;
 }
 
 void PlantFiles(Host& host) {
     host.Set("etc/systemd/system/weft-alice.service",
              "[Service]\nUser=alice\nEnvironment=HF_TOKEN=hf_SECRETtoken\nEnvironment=\"WEFT_KEY="
-             "weftKEYsecret\"\nExecStart=/home/alice/weft serve --key weftKEYsecret\n"
+             "weftKEYsecret\"\nExecStart=/srv/alice/weft serve --key weftKEYsecret\n"
              "LimitMEMLOCK=infinity\n");
     host.Set("etc/systemd/system/backup-home.service", "[Service]\nUser=alice\n");
     host.Set("etc/security/limits.d/10-alice.conf", "alice soft memlock 64 # passw0rd\n");
     host.Set("etc/security/limits.conf", "# alice\n@alice hard memlock unlimited\n");
-    host.Set("proc/cmdline", "root=UUID=1b2e-root ro iommu=pt systemd.hostname=mallory-laptop "
-                             "rd.luks.key=passw0rd ip=203.0.113.77::203.0.113.1 amdgpu.x=alice\n");
+    host.Set("proc/cmdline",
+             "root=UUID=1b2e-root ro iommu=pt systemd.hostname=mallory-laptop "
+             "rd.luks.key=passw0rd ip=203.0.113.77::203.0.113.1 amdgpu.x=alice\n");
     host.Set("proc/self/cgroup",
              "0::/user.slice/user-1000.slice/user@1000.service/app-alice-office-vpn.scope\n");
-    host.Set("sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/"
-             "app-alice-office-vpn.scope/memory.max",
-             "1073741824\n");
+    host.Set(
+        "sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/"
+        "app-alice-office-vpn.scope/memory.max",
+        "1073741824\n");
     host.Set("proc/self/environ", "HF_TOKEN=hf_SECRETtoken\n");
     host.Set("cmd/ps_aux", "alice 1 weft serve --key weftKEYsecret\n");
     host.Set("cmd/env", "HF_TOKEN=hf_SECRETtoken\nWEFT_KEY=weftKEYsecret\n");
@@ -135,44 +151,50 @@ void PlantFiles(Host& host) {
     host.Set("proc/sys/kernel/osrelease", "6.17.7-alice-300.fc43.x86_64\n");
     host.Set("proc/cpuinfo", "model name\t: SNR-77\nSerial\t\t: e41d2d9a67b1\nflags\t\t: avx2\n");
     host.Set("proc/meminfo", "MemTotal: 65215240 kB alice\nSecret: hf_SECRETtoken\n");
-    host.Set("probe/register_memory/rocexe41d2d9a67b1",
-             "refused: rocexe41d2d9a67b1: cannot register 67108864 bytes for alice: Cannot allocate "
-             "memory\n");
-    host.Set("unread", "cmd/dmidecode_-t_memory: sudo: alice is not in the sudoers file\n"
-                       "etc/alice/secret: Permission denied\n");
+    host.Set(
+        "probe/register_memory/rocexe41d2d9a67b1",
+        "refused: rocexe41d2d9a67b1: cannot register 67108864 bytes for alice: Cannot allocate "
+        "memory\n");
+    host.Set("unread",
+             "cmd/dmidecode_-t_memory: sudo: alice is not in the sudoers file\n"
+             "etc/alice/secret: Permission denied\n");
 }
 
 void PlantCommands(Host& host) {
-    host.Set("cmd/dmesg",
-             fmt::format(
-                 "[    0.0] Command line: root=UUID=1b2e-root passw0rd\n[    1.0] DMI: SNR-77 "
-                 "mallory-laptop\n[    2.0] audit: user alice\n[    3.0] mlx4_core 0000:01:00.0: "
-                 "node addr {0}\n[    4.0] mlx4_core 0000:01:00.0: High Temperature on {0} of alice "
-                 "SN MT1421X04521 {1}\n[    5.0] NETDEV WATCHDOG: enxe41d2d9a67b1 (mlx4_core): "
-                 "transmit queue 3 timed out 5120 ms {1}\n[    6.0] Out of memory: Killed process "
-                 "1966 (office-vpn) total-vm:1kB, UID:alice\n[    7.0] usb 1-1: SerialNumber: "
-                 "SNR-77\n[    8.0] mce: [Hardware Error]: PPIN: 0x7fffe41d host mallory-laptop\n",
-                 kMac, kBareMac));
-    host.Set("cmd/nft_list_ruleset",
-             fmt::format("table inet secretzone {{\n\tset office-vpn {{\n\t\telements = {{ "
-                         "203.0.113.77 comment \"alice\" }}\n\t}}\n\tchain alice {{\n\t\ttype filter "
-                         "hook input priority 0; policy drop;\n\t\tiifname \"enxe41d2d9a67b1\" ip "
-                         "saddr 203.0.113.77 accept comment \"alice passw0rd\"\n\t\tether saddr {} "
-                         "accept\n\t\tip6 saddr 2001:db8:77::1 accept\n\t\tlog prefix \"alice \" "
-                         "jump backup-home\n\t}}\n\tchain backup-home {{\n\t\taccept\n\t}}\n}}\n",
-                         kMac));
-    host.Set("cmd/iptables_-S",
-             fmt::format("-P INPUT ACCEPT\n-N alice\n-A INPUT -i office-vpn -s 203.0.113.77/32 -m "
-                         "comment --comment \"alice passw0rd\" -j ACCEPT\n-A INPUT -m mac "
-                         "--mac-source {} -j alice\n-A alice -m owner --uid-owner alice -j RETURN\n",
-                         kMac));
+    host.Set(
+        "cmd/dmesg",
+        fmt::format(
+            "[    0.0] Command line: root=UUID=1b2e-root passw0rd\n[    1.0] DMI: SNR-77 "
+            "mallory-laptop\n[    2.0] audit: user alice\n[    3.0] mlx4_core 0000:01:00.0: "
+            "node addr {0}\n[    4.0] mlx4_core 0000:01:00.0: High Temperature on {0} of alice "
+            "SN MT1421X04521 {1}\n[    5.0] NETDEV WATCHDOG: enxe41d2d9a67b1 (mlx4_core): "
+            "transmit queue 3 timed out 5120 ms {1}\n[    6.0] Out of memory: Killed process "
+            "1966 (office-vpn) total-vm:1kB, UID:alice\n[    7.0] usb 1-1: SerialNumber: "
+            "SNR-77\n[    8.0] mce: [Hardware Error]: PPIN: 0x7fffe41d host mallory-laptop\n",
+            kMac, kBareMac));
+    host.Set(
+        "cmd/nft_list_ruleset",
+        fmt::format("table inet secretzone {{\n\tset office-vpn {{\n\t\telements = {{ "
+                    "203.0.113.77 comment \"alice\" }}\n\t}}\n\tchain alice {{\n\t\ttype filter "
+                    "hook input priority 0; policy drop;\n\t\tiifname \"enxe41d2d9a67b1\" ip "
+                    "saddr 203.0.113.77 accept comment \"alice passw0rd\"\n\t\tether saddr {} "
+                    "accept\n\t\tip6 saddr 2001:db8:77::1 accept\n\t\tlog prefix \"alice \" "
+                    "jump backup-home\n\t}}\n\tchain backup-home {{\n\t\taccept\n\t}}\n}}\n",
+                    kMac));
+    host.Set(
+        "cmd/iptables_-S",
+        fmt::format("-P INPUT ACCEPT\n-N alice\n-A INPUT -i office-vpn -s 203.0.113.77/32 -m "
+                    "comment --comment \"alice passw0rd\" -j ACCEPT\n-A INPUT -m mac "
+                    "--mac-source {} -j alice\n-A alice -m owner --uid-owner alice -j RETURN\n",
+                    kMac));
     host.Set("cmd/firewall-cmd_--get-active-zones",
              fmt::format("secretzone\n  interfaces: enxe41d2d9a67b1 office-vpn\n  sources: {} "
                          "203.0.113.77/32 ipset:alice\n",
                          kMac));
-    host.Set("cmd/firewall-cmd_--list-all-zones",
-             "secretzone (active)\n  target: default\n  services: alice\n  ports: 1025-65535/tcp\n"
-             "  rich rules: \n\trule source address=\"203.0.113.77\" log prefix=\"alice\" accept\n");
+    host.Set(
+        "cmd/firewall-cmd_--list-all-zones",
+        "secretzone (active)\n  target: default\n  services: alice\n  ports: 1025-65535/tcp\n"
+        "  rich rules: \n\trule source address=\"203.0.113.77\" log prefix=\"alice\" accept\n");
     host.Set("cmd/ufw_status_verbose",
              "Status: inactive\n22/tcp on office-vpn ALLOW IN 203.0.113.77 # alice passw0rd\n"
              "alice-app ALLOW IN Anywhere\n");
@@ -181,9 +203,10 @@ void PlantCommands(Host& host) {
              "serial: SNR-77\n");
     host.Set("cmd/ethtool_-S_enxe41d2d9a67b1",
              "NIC statistics:\n     rx_packets: 5\n     alice: 7\n     rx_crc_errors: 0 SNR-77\n");
-    host.Set("cmd/dmidecode_-t_memory",
-             "Memory Device\n\tSize: 32 GB\n\tSpeed: 5600 MT/s\n\tSerial Number: SNR-77\n\tAsset Tag: "
-             "alice\n");
+    host.Set(
+        "cmd/dmidecode_-t_memory",
+        "Memory Device\n\tSize: 32 GB\n\tSpeed: 5600 MT/s\n\tSerial Number: SNR-77\n\tAsset Tag: "
+        "alice\n");
     host.Set("cmd/rdma_resource_show",
              "0: rocexe41d2d9a67b1: pd 3 cq 5 qp 2 cm_id 0 mr 0 comm alice\n");
     host.Set("cmd/rpm_-q_--qf=%{VERSION}_libibverbs", "57.0");
@@ -198,8 +221,8 @@ TEST(DoctorSave, MarkersInEverySourceStayOut) {
     const SnapshotFiles whole = host.Files();
     const std::string before = AllOf(whole);
     for (const std::string& marker : kMarkers) {
-        const bool planted = Contains(before, marker) || marker == "E41D2D9A67B1" ||
-                             marker == "2001:db8:77";
+        const bool planted =
+            Contains(before, marker) || marker == "E41D2D9A67B1" || marker == "2001:db8:77";
         EXPECT_TRUE(planted) << marker;
     }
     const SnapshotFiles saved = SavedOf({whole})[0];
@@ -230,7 +253,8 @@ TEST(DoctorSave, MarkersAnywhereStayOut) {
         }
         const SnapshotFiles saved = SavedOf({files})[0];
         for (const auto& [path, text] : saved) {
-            EXPECT_FALSE(Contains(path + text, marker)) << cluster.name << " " << path << ": " << text;
+            EXPECT_FALSE(Contains(path + text, marker))
+                << cluster.name << " " << path << ": " << text;
         }
     }
 }
@@ -265,12 +289,7 @@ TEST(DoctorSave, TheChecksFindTheSameInWhatWasSaved) {
         EXPECT_EQ(Outline(FindingsOf(saved)), Outline(found)) << AllOf(hosts[0]).substr(0, 4000);
         // Saving what was saved changes nothing.
         const auto again = SavedOf(saved);
-        for (size_t i = 0; i < saved.size(); ++i) {
-            SnapshotFiles first = saved[i], second = again[i];
-            first.erase("probe/hostname");
-            second.erase("probe/hostname");
-            EXPECT_EQ(AllOf(second), AllOf(first));
-        }
+        for (size_t i = 0; i < saved.size(); ++i) EXPECT_EQ(AllOf(again[i]), AllOf(saved[i]));
     }
 }
 
@@ -285,8 +304,8 @@ TEST(DoctorSave, AddressesKeepTheirSubnets) {
     EXPECT_EQ(network("203.0.113.77"), network("203.0.113.1"));
     EXPECT_NE(network("203.0.113.77"), network("203.0.114.77"));
     EXPECT_NE(names.AddressText("203.0.113.77"), names.AddressText("203.0.113.78"));
-    EXPECT_EQ(names.AddressText("203.0.113.0/24"),
-              Ipv4{network("203.0.113.9"), 24}.Text() + "/24");
+    const Ipv4 shown{network("203.0.113.9"), 24};
+    EXPECT_EQ(names.AddressText("203.0.113.0/24"), shown.Text() + "/24");
     EXPECT_EQ(names.AddressText("203.0.113.77"), Names().AddressText("203.0.113.77"));
     EXPECT_TRUE(names.AddressText("203.0.113.77").starts_with("198.1"));
     EXPECT_EQ(names.Interface("enp1s0f0np0"), "enp1s0f0np0");
@@ -301,8 +320,8 @@ TEST(DoctorSave, TheArchiveUnpacksWithTar) {
     const std::string tar = WriteTar(saved).value();
     ASSERT_TRUE(WriteFile(dir / "a.tar", std::as_bytes(std::span(tar))).ok());
     fs::create_directory(dir / "out");
-    const auto ran = RunProgram({"tar", "xf", dir / "a.tar", "-C", dir / "out"},
-                                Deadline::In(20'000));
+    const auto ran =
+        RunProgram({"tar", "xf", dir / "a.tar", "-C", dir / "out"}, Deadline::In(20'000));
     ASSERT_TRUE(ran.ok()) << ran.error().message;
     EXPECT_EQ(ran->status, 0) << ran->err;
     EXPECT_EQ(ReadSnapshotFiles(dir / "out").value(), saved);

@@ -87,7 +87,17 @@ TEST(DoctorSnapshot, DamagedTarsAreErrorsOrSnapshots) {
 }
 
 TEST(DoctorSnapshot, LimitsHold) {
-    EXPECT_FALSE(ParseTarText(WriteTar({{"a", std::string(5 << 20, 'x')}}).value()).ok());
+    // One that is too large is not read; the others are.
+    const auto files = ParseTarText(
+        WriteTar({{"cmd/dmesg", std::string(5 << 20, 'x')}, {"proc/x", "1\n"}}).value());
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const auto view = MakeSnapshotView(*files, "n");
+    EXPECT_EQ(view->Text("proc/x"), "1");
+    EXPECT_TRUE(view->Command("dmesg").refused());
+    EXPECT_NE(view->Command("dmesg").text.find("too large"), std::string::npos);
+    SnapshotFiles large;
+    for (int i = 0; i < 20; ++i) large[std::to_string(i)] = std::string(4 << 20, 'x');
+    EXPECT_FALSE(ParseTarText(WriteTar(large).value()).ok());
     SnapshotFiles many;
     for (int i = 0; i < 20'001; ++i) many["f/" + std::to_string(i)] = "";
     EXPECT_FALSE(ParseTarText(WriteTar(many).value()).ok());
@@ -143,7 +153,9 @@ TEST(DoctorSnapshot, WhatCannotBeReadIsRemembered) {
       public:
         std::string host() const override { return "h"; }
         bool Complete() const override { return false; }
-        Reading Read(const std::string&) override { return {ReadState::kRefused, "why: two\nx"}; }
+        Reading Read(const std::string&) override {
+            return {ReadState::kRefused, "alice: Permission denied"};
+        }
         Reading Link(const std::string&) override { return {}; }
         std::vector<std::string> List(const std::string&) override { return {}; }
         Reading Command(const std::string&) override { return {}; }
@@ -151,11 +163,11 @@ TEST(DoctorSnapshot, WhatCannotBeReadIsRemembered) {
         Reading Later(const std::string&) override { return {}; }
     } refusing;
     RecordingView recording(refusing);
-    EXPECT_TRUE(recording.Read("a/b").refused());
+    EXPECT_TRUE(recording.Read("proc/cpuinfo").refused());
     const auto view = MakeSnapshotView(recording.Take(), "n");
-    EXPECT_TRUE(view->Read("a/b").refused());
-    EXPECT_EQ(view->Read("a/b").text, "why: two x");
-    EXPECT_FALSE(view->Read("a/c").refused());
+    EXPECT_TRUE(view->Read("proc/cpuinfo").refused());
+    EXPECT_EQ(view->Read("proc/cpuinfo").text, "Permission denied");
+    EXPECT_FALSE(view->Read("proc/meminfo").refused());
 }
 
 }  // namespace

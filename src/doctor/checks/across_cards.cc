@@ -11,10 +11,27 @@
 namespace weft::doctor::checks {
 namespace {
 
+// Made of others, or of nothing but software.
+bool IsMade(const NetDevice& device) {
+    for (const char* prefix : {"bond", "team", "br", "docker", "virbr", "veth", "vlan", "tun",
+                               "tap", "wg", "cni", "podman", "lxc", "vxlan", "macvlan", "dummy"}) {
+        if (device.name.starts_with(prefix)) return true;
+    }
+    return device.name.find('.') != std::string::npos;
+}
+
+// Null where it can't be told.
 const NetDevice* Fastest(const std::vector<NetDevice>& devices) {
     const NetDevice* fastest = nullptr;
     for (const NetDevice& device : devices) {
-        if (!device.physical || device.driver.empty()) continue;
+        const bool known = device.physical && !device.driver.empty();
+        // One that is up, and of which the speed or the driver was not read, may be the fastest.
+        const bool thunderbolt = device.name.starts_with("thunderbolt");
+        if (device.up && !device.wireless && !IsMade(device) && !thunderbolt &&
+            (!known || device.megabits <= 0)) {
+            return nullptr;
+        }
+        if (!known) continue;
         if (fastest == nullptr || device.megabits > fastest->megabits) fastest = &device;
     }
     return fastest;
@@ -45,6 +62,7 @@ void Across(Hosts hosts, Findings& out) {
     for (const auto& host : hosts) {
         const std::vector<NetDevice> devices = NetDevices(*host);
         const NetDevice* card = Fastest(devices);
+        if (card == nullptr && !devices.empty()) continue;
         if (card == nullptr) {
             const std::string driver = DriverByPci(*host);
             if (driver.empty()) continue;

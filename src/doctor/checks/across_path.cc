@@ -18,6 +18,11 @@ void Look(HostView& view, const Path& path, Findings& out) {
     const std::string where =
         fmt::format("{} to {} ({}) by {}", view.host(), path.address, path.peer, path.device);
     const std::string expected = fmt::format("packets of {} bytes arrive whole", path.mtu);
+    if (Contains(large.text, "not found") || Contains(large.text, "not permitted")) {
+        return out.Note(fmt::format("{}: ping can't run there", where), expected,
+                        "whether large packets arrive was not tried",
+                        "install the package iputils-ping (Fedora, Arch: iputils)");
+    }
     if (Contains(large.text, " 0% packet loss")) {
         const auto ms = NumberAfter(large.text, " time=");
         const std::string read = fmt::format("{}: {} bytes arrive{}", where, path.mtu,

@@ -15,7 +15,6 @@ struct Host {
     std::string name;
     std::vector<NetDevice> devices;
     std::vector<Route> routes;
-    bool addressed = false;              // whether its addresses are known
     const NetDevice* fastest = nullptr;  // of those that are up
 };
 
@@ -34,7 +33,8 @@ const NetDevice* WayTo(const Host& from, const NetDevice& device) {
 }
 
 void Look(const Host& from, const Host& to, Findings& out) {
-    if (from.fastest == nullptr || to.fastest == nullptr || !to.addressed) return;
+    if (from.fastest == nullptr || to.fastest == nullptr) return;
+    if (!from.fastest->addressed || !to.fastest->addressed) return;
     const double possible = std::min(from.fastest->megabits, to.fastest->megabits);
     const std::string expected = fmt::format("{} reaches {} by {} ({})", from.name, to.name,
                                              from.fastest->name, from.fastest->SpeedText());
@@ -72,8 +72,7 @@ void Look(const Host& from, const Host& to, Findings& out) {
 void Across(Hosts hosts, Findings& out) {
     std::vector<Host> known;
     for (const auto& view : hosts) {
-        Host host{view->host(), NetDevices(*view), Routes(*view),
-                  CommandLike(*view, "ip -j addr").found()};
+        Host host{view->host(), NetDevices(*view), Routes(*view)};
         known.push_back(std::move(host));
     }
     for (Host& host : known) {

@@ -1,5 +1,6 @@
 // Whether the host's clock follows a time server.
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
@@ -14,7 +15,7 @@ void Run(HostView& view, Findings& out) {
     out.Note(read, "NTPSynchronized=yes",
              "logs and timelines of several hosts don't line up, and certificates look expired "
              "once the clock is far off (deadlines are not concerned)",
-             "sudo timedatectl set-ntp true, or sudo apt install chrony");
+             "sudo timedatectl set-ntp true, or " + Install(view, {"chrony", "chrony", "chrony"}));
 }
 
 }  // namespace

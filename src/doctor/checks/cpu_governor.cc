@@ -54,9 +54,12 @@ void Run(HostView& view, Findings& out) {
                             "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/"
                             "energy_performance_preference");
         }
-        if (governor == "performance" || HardwareDecides(driver)) continue;
+        // Only where the hardware decides is there a preference.
+        if (governor == "performance" || HardwareDecides(driver) || !preference.empty()) continue;
         const char* fix = "sudo cpupower frequency-set -g performance";
-        if (governor == "powersave") return out.Warn(read, "governor performance", why, fix);
+        const bool read_all = !driver.empty() || !view.Complete();
+        if (governor == "powersave" && read_all)
+            return out.Warn(read, "governor performance", why, fix);
         return out.Note(read, "governor performance", why, fix);
     }
     if (!policies.empty()) {

@@ -117,7 +117,7 @@ void LookAtZones(HostView& view, Findings& out) {
     if (zones.empty()) return NotTold("firewalld: running; its zones could not be read", out);
     const std::vector<NetDevice> devices = FabricDevices(view);
     std::string closed, interface;
-    bool uncertain = false;
+    bool uncertain = active.cut;
     // With nothing known of the interfaces: any zone that lets ranks in is taken for theirs.
     for (size_t i = 0; i < std::max<size_t>(devices.size(), 1); ++i) {
         const FirewallZone* zone = devices.empty() ? nullptr : ZoneOf(zones, devices[i]);
@@ -134,8 +134,11 @@ void LookAtZones(HostView& view, Findings& out) {
         }
         if (interface.empty() && !devices.empty()) interface = devices[i].name;
     }
-    if (uncertain) return NotTold("firewalld: running; ports of the zone " + closed + " could not "
-                                  "be read", out);
+    if (uncertain)
+        return NotTold("firewalld: running; ports of the zone " + closed +
+                           " could not "
+                           "be read",
+                       out);
     if (interface.empty()) {
         for (const FirewallZone& zone : zones) {
             if (!zone.interfaces.empty()) interface = zone.interfaces.back();
@@ -173,35 +176,35 @@ void Run(HostView& view, Findings& out) {
     if (!iptables.found()) iptables = view.Command("iptables -S INPUT");
     if (!nft.found() && !iptables.found()) {
         if (nft.refused() || iptables.refused()) {
-            NotTold("the firewall's rules can't be read: " +
-                        (nft.refused() ? nft.text : iptables.text),
-                    out);
+            NotTold(
+                "the firewall's rules can't be read: " + (nft.refused() ? nft.text : iptables.text),
+                out);
         }
         return;
     }
     const std::vector<NetDevice> devices = FabricDevices(view);
     const Passage by_nft = BestPassage(ParseNft(nft.found() ? nft.text : ""), devices);
-    const Passage by_iptables = BestPassage(ParseIptables(iptables.found() ? iptables.text : ""),
-                                            devices);
-    const std::string who =
-        devices.empty() ? "no interface or network is accepted as a whole"
-                        : NamesOf(devices) + " is not accepted as a whole";
+    const Passage by_iptables =
+        BestPassage(ParseIptables(iptables.found() ? iptables.text : ""), devices);
+    const std::string who = devices.empty() ? "no interface or network is accepted as a whole"
+                                            : NamesOf(devices) + " is not accepted as a whole";
     const std::string subnet = SubnetOf(devices);
-    if (by_nft == Passage::kDropped) {
+    if (by_nft == Passage::kDropped && !nft.cut) {
         return out.Warn("nftables: input is dropped by default, and " + who, kExpected, kWhy,
                         fmt::format("sudo nft insert rule inet filter input ip saddr {} accept "
                                     "(the fabric's subnet; keep it in /etc/nftables.conf)",
                                     subnet));
     }
-    if (by_iptables == Passage::kDropped) {
-        return out.Warn("iptables: input is dropped by default, and " + who, kExpected, kWhy,
-                        fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT (the fabric's subnet)",
-                                    subnet));
+    if (by_iptables == Passage::kDropped && !iptables.cut) {
+        return out.Warn(
+            "iptables: input is dropped by default, and " + who, kExpected, kWhy,
+            fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT (the fabric's subnet)", subnet));
     }
-    if (by_nft == Passage::kUncertain || by_iptables == Passage::kUncertain) {
-        return NotTold("the firewall drops input by default; whether its rules let the fabric's "
-                       "subnet in can't be told from here",
-                       out);
+    if (by_nft != Passage::kAccepted || by_iptables != Passage::kAccepted) {
+        return NotTold(
+            "the firewall drops input by default; whether its rules let the fabric's "
+            "subnet in can't be told from here",
+            out);
     }
     out.Ok("no rule that drops input as a whole");
 }

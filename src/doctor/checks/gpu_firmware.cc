@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
 
@@ -43,10 +44,10 @@ void Run(HostView& view, Findings& out) {
     const int64_t date = *DateOf(package.text);
     const std::string read = fmt::format("firmware package {}", Trim(package.text));
     const std::string expected = fmt::format("{} or newer", kGood);
-    const char* fix =
-        "sudo apt upgrade linux-firmware firmware-amd-graphics (Fedora: sudo dnf "
-        "upgrade amd-gpu-firmware), then boot: the firmware is loaded from the "
-        "initramfs";
+    const bool debian = view.Command("dpkg-query -W -f=${Version} firmware-amd-graphics").found();
+    const std::string fix = Install(view, {debian ? "firmware-amd-graphics" : "linux-firmware",
+                                           "amd-gpu-firmware", "linux-firmware-amdgpu"}) +
+                            " (the newest), then boot: the firmware is loaded from the initramfs";
     if (halo && date == kBroken) {
         return out.Fail(read, expected,
                         "this date's firmware makes ROCm fault on Strix Halo, whatever its "

@@ -4,15 +4,13 @@
 #include <map>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
 
 namespace weft::doctor::checks {
 namespace {
-
-constexpr const char* kStart =
-    "on one host only: sudo apt install opensm && sudo systemctl enable --now opensm";
 
 bool RunsManager(HostView& view) {
     const Reading state = view.Command("systemctl is-active opensm");
@@ -34,7 +32,8 @@ void Run(HostView& view, Findings& out) {
             continue;
         }
         out.Fail(read, "lid and sm_lid not 0: a subnet manager gave them",
-                 "without a subnet manager no port becomes ACTIVE and nothing is carried", kStart);
+                 "without a subnet manager no port becomes ACTIVE and nothing is carried",
+                 StartManager(view));
     }
 }
 
@@ -47,8 +46,8 @@ bool MayShareSubnet(Hosts hosts) {
             const std::string type = host->Text("sys/class/net/" + device.name + "/type");
             if (type.empty() ? !device.name.starts_with("ib") : type != "32") continue;
             for (const Ipv4& address : device.addresses) {
-                const auto [owner, fresh] = owners.try_emplace(
-                    {address.network(), address.prefix}, host->host());
+                const auto [owner, fresh] =
+                    owners.try_emplace({address.network(), address.prefix}, host->host());
                 if (!fresh && owner->second != host->host()) return true;
             }
         }
@@ -75,12 +74,12 @@ void Across(Hosts hosts, Findings& out) {
     }
     if (!infiniband) return;
     if (differ && managers.size() > 1 && MayShareSubnet(hosts)) {
-        return out.Warn(fmt::format("opensm runs on {}, each a master: {}", Joined(managers),
-                                    Joined(lids)),
-                        "one master, the others standing by",
-                        "two masters give addresses in turn: links drop for seconds whenever they "
-                        "argue, and each drop ends a job",
-                        "sudo systemctl disable --now opensm, on all hosts but one");
+        return out.Warn(
+            fmt::format("opensm runs on {}, each a master: {}", Joined(managers), Joined(lids)),
+            "one master, the others standing by",
+            "two masters give addresses in turn: links drop for seconds whenever they "
+            "argue, and each drop ends a job",
+            "sudo systemctl disable --now opensm, on all hosts but one");
     }
     if (differ) {
         return out.Note(Joined(lids), "the same subnet manager for ports of one fabric",

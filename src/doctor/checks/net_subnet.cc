@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/text.h"
 
@@ -34,6 +35,18 @@ void Run(HostView& view, Findings& out) {
             }
         }
         any = any || !devices[i].addresses.empty();
+    }
+    const Reading addresses = CommandLike(view, "ip -j addr");
+    if (!addresses.found() && !devices.empty()) {
+        return out.Note(
+            fmt::format("the addresses of {} interfaces could not be read: ip -j addr{}",
+                        devices.size(),
+                        addresses.refused() ? ": " + addresses.text : " is not there"),
+            "iproute2 5.0 or newer",
+            "what depends on addresses was not looked at: subnets, routes, MTU across "
+            "hosts",
+            "install the package iproute2 (Fedora: iproute), or add 'ip -j addr' to the "
+            "snapshot");
     }
     if (any && out.empty()) out.Ok("each interface is in a subnet of its own");
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
@@ -12,6 +13,12 @@ void Run(HostView& view, Findings& out) {
     const std::vector<std::string> devices = Numbered(view, "dev/infiniband", "uverbs");
     const char* expected = "/dev/infiniband/uverbs*, readable and writable";
     if (devices.empty() && !view.Complete() && view.List("dev").empty()) return;
+    for (const std::string& card : view.List("sys/class/infiniband")) {
+        const Reading proof = view.Probe("register_memory/" + card);
+        if (devices.empty() && proof.text.starts_with("registered")) {
+            return out.Ok(card + ": " + std::string(Trim(proof.text)), expected);
+        }
+    }
     if (devices.empty()) {
         return out.Fail("no /dev/infiniband/uverbs*, though the kernel has an RDMA device",
                         expected,
@@ -28,8 +35,9 @@ void Run(HostView& view, Findings& out) {
             return out.Fail(read, expected,
                             "this user can't use the card: Weft uses TCP, 10 to 50 us a message "
                             "instead of 2",
-                            "sudo apt install rdma-core (its udev rules give 0666), or sudo "
-                            "usermod -aG rdma $USER and log in again");
+                            Install(view, kRdmaCore) +
+                                " (its udev rules give 0666), or sudo usermod -aG rdma "
+                                "$USER and log in again");
         }
     }
     out.Ok("/dev/infiniband: " + Joined(devices), expected);

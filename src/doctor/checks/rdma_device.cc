@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
 
@@ -40,7 +41,7 @@ void Run(HostView& view, Findings& out) {
             fmt::format("{}: driver {}, but no RDMA device", device.name, device.driver),
             "a device under /sys/class/infiniband",
             "the card could do RDMA, 2 us a message; without its module Weft uses TCP, 10 to 50 us",
-            fmt::format("sudo apt install rdma-core && sudo modprobe -a {} ib_uverbs rdma_ucm",
+            fmt::format("{} && sudo modprobe -a {} ib_uverbs rdma_ucm", Install(view, kRdmaCore),
                         module));
     }
 }

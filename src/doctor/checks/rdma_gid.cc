@@ -1,6 +1,8 @@
 // RoCE needs an address of its own in the port's table.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 #include "doctor/rdma.h"
@@ -8,6 +10,18 @@
 
 namespace weft::doctor::checks {
 namespace {
+
+// Whether an entry of the table has a type or an interface, but no GID; or a GID no type.
+bool Incomplete(HostView& view, const RdmaPort& port, const std::vector<RdmaGid>& gids) {
+    const std::vector<std::string> listed = view.List(port.path + "/gids");
+    for (const char* attribute : {"/gid_attrs/types", "/gid_attrs/ndevs"}) {
+        for (const std::string& index : view.List(port.path + attribute)) {
+            if (!std::ranges::binary_search(listed, index)) return true;
+        }
+    }
+    return std::ranges::any_of(
+        gids, [](const RdmaGid& gid) { return gid.type.empty() && !gid.ipv4.empty(); });
+}
 
 void Look(HostView& view, const RdmaPort& port, Findings& out) {
     const std::vector<RdmaGid> gids = RdmaGids(view, port);
@@ -22,6 +36,11 @@ void Look(HostView& view, const RdmaPort& port, Findings& out) {
         ipv4 = ipv4 || !gid.ipv4.empty();
         seen.push_back(fmt::format("{} {} {}", gid.index,
                                    gid.ipv4.empty() ? "IPv6" : gid.ipv4.c_str(), gid.type));
+    }
+    if (Incomplete(view, port, gids)) {
+        return out.Note(
+            fmt::format("{}: some of its GIDs and their types could not be read", port.Text()),
+            "a GID of type RoCE v2 with an IPv4 address", "RoCE needs one");
     }
     const std::string read =
         fmt::format("{}: GIDs {}", port.Text(), seen.empty() ? "none" : Joined(seen));

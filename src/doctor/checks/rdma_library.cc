@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
@@ -20,15 +21,16 @@ void Run(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
     const Reading debian = view.Command("dpkg-query -W -f=${Version} ibverbs-providers");
     const Reading fedora = view.Command("rpm -q --qf=%{VERSION} libibverbs");
-    const bool known = debian.found() || fedora.found();
+    // rpm says it on its standard output.
+    const bool absent = fedora.found() && Contains(fedora.text, "is not installed");
+    const bool known = debian.found() || (fedora.found() && !absent);
     const std::string text(Trim(debian.found() ? debian.text : fedora.text));
     if (!known) {
-        if (debian.refused() || fedora.refused()) {
+        if (debian.refused() || fedora.refused() || absent) {
             out.Warn("no package ibverbs-providers (libibverbs)", "rdma-core 30 or newer",
                      "without the card's provider no program finds it: Weft uses TCP, 10 to 50 us "
                      "a message instead of 2",
-                     "sudo apt install rdma-core ibverbs-providers (Fedora: sudo dnf install "
-                     "rdma-core libibverbs)");
+                     Install(view, kRdmaCore));
         }
         return;
     }

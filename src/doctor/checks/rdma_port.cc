@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/rdma.h"
 #include "doctor/text.h"
 
@@ -14,18 +15,25 @@ std::string StateText(const RdmaPort& port) {
                        port.rate);
 }
 
-void Look(const RdmaPort& port, bool other_active, bool same_card, Findings& out) {
+struct Others {
+    bool active = false;
+    bool of_card = false;  // active, and of the same card
+    bool unread = false;
+};
+
+void Look(HostView& view, const RdmaPort& port, const Others& others, Findings& out) {
     const std::string read = StateText(port);
     if (port.active()) {
         // One lane of four: "25 Gb/sec (1X EDR)".
-        if (!port.ethernet() && Contains(port.rate, "(1X")) {
+        const bool infiniband = port.link_layer == "InfiniBand";
+        if (infiniband && Contains(port.rate, "(1X")) {
             return out.Warn(read, "four lanes (4X)",
                             fmt::format("three of four lanes are lost: {:.1f} GB/s instead of "
                                         "{:.1f}",
                                         port.gigabits / 8, port.gigabits / 2),
                             "reseat or swap the cable; look at 'iblinkinfo'");
         }
-        if (!port.ethernet() && Contains(port.rate, "SDR") && port.gigabits <= 10) {
+        if (infiniband && Contains(port.rate, "SDR") && port.gigabits <= 10) {
             return out.Warn(read, "the card's generation (QDR 40, FDR 56, EDR 100 Gb/s)",
                             fmt::format("{:.1f} GB/s: the cable or the other end holds it down",
                                         port.gigabits / 8),
@@ -38,8 +46,7 @@ void Look(const RdmaPort& port, bool other_active, bool same_card, Findings& out
         return out.Fail(read, expected,
                         "the cable is good, but no subnet manager has set the port up: nothing "
                         "goes through it",
-                        "on one host only: sudo apt install opensm && sudo systemctl enable --now "
-                        "opensm");
+                        StartManager(view));
     }
     const std::string fix =
         port.physical == "Disabled"
@@ -54,22 +61,26 @@ void Look(const RdmaPort& port, bool other_active, bool same_card, Findings& out
         "no link: Weft falls back to another network, 10 to 50 us a message "
         "instead of 2";
     // A card with two ports and one cable.
-    if (same_card && (port.physical == "Polling" || port.physical == "Disabled")) {
+    if (others.of_card && (port.physical == "Polling" || port.physical == "Disabled")) {
         return out.Ok(read + ": not in use, another port of the card is");
     }
-    if (other_active) return out.Note(read, expected, "the other port is up", fix);
+    if (others.unread) {
+        return out.Note(read + "; the state of another port could not be read", expected, why, fix);
+    }
+    if (others.active) return out.Note(read, expected, "the other port is up", fix);
     out.Fail(read, expected, why, fix);
 }
 
 void Run(HostView& view, Findings& out) {
     const std::vector<RdmaPort> ports = RdmaPorts(view);
     for (const RdmaPort& port : ports) {
-        bool other_active = false, same_card = false;
+        Others others;
         for (const RdmaPort& other : ports) {
-            other_active = other_active || other.active();
-            same_card = same_card || (other.active() && other.device == port.device);
+            others.active = others.active || other.active();
+            others.of_card = others.of_card || (other.active() && other.device == port.device);
+            others.unread = others.unread || other.state.empty();
         }
-        if (!port.state.empty()) Look(port, other_active, same_card, out);
+        if (!port.state.empty()) Look(view, port, others, out);
     }
 }
 

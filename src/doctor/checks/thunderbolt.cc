@@ -43,11 +43,11 @@ void Run(HostView& view, Findings& out) {
     for (const NetDevice& device : NetDevices(view)) {
         if (!IsThunderbolt(device)) continue;
         any = true;
-        const std::string read = fmt::format(
-            "{}: {}, MTU {}, {}", device.name, device.up ? "up" : "down", device.mtu,
-            !device.addresses.empty() ? device.addresses.front().Text()
-            : device.addressed        ? "no IPv4 address"
-                                      : "addresses not read");
+        const std::string read =
+            fmt::format("{}: {}, MTU {}, {}", device.name, device.up ? "up" : "down", device.mtu,
+                        !device.addresses.empty() ? device.addresses.front().Text()
+                        : device.addressed        ? "no IPv4 address"
+                                                  : "addresses not read");
         if (!device.up || (device.addressed && device.addresses.empty())) {
             out.Warn(read, "up, with an IPv4 address",
                      "the cable is there but carries nothing: peers are reached by another network",
@@ -57,7 +57,8 @@ void Run(HostView& view, Findings& out) {
         } else if (device.mtu < 9000) {
             out.Note(read, "MTU 65520 on both ends",
                      "TCP over Thunderbolt at MTU 1500: 10 to 20 Gb/s of 40, and a core for it",
-                     fmt::format("sudo ip link set dev {} mtu 65520, on both ends", Quoted(device.name)));
+                     fmt::format("sudo ip link set dev {} mtu 65520, on both ends",
+                                 Quoted(device.name)));
         } else {
             out.Ok(read);
         }
