@@ -6,6 +6,7 @@
 #include "base/deadline.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 
 namespace weft::train {
@@ -45,7 +46,7 @@ struct Told {
 };
 
 Result<Told> ReadTold(const std::string& text) {
-    const json parsed = json::parse(text, nullptr, false);
+    const json parsed = JsonOrDiscarded(text);
     const auto malformed = [] {
         return MakeError(ErrorCode::kCorrupt, "a rank says of its data what makes no sense");
     };
