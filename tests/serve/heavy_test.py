@@ -6,8 +6,8 @@ import json
 import os
 import pathlib
 import socket
+import subprocess
 import tempfile
-import time
 import unittest
 
 os.environ["WEFT_MODEL"] = str(pathlib.Path(__file__).parents[2] / "models/abacus/model.gguf")
@@ -16,8 +16,8 @@ import serving  # noqa: E402  (it reads WEFT_MODEL)
 CHAT, TEXT, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 RESPONSES, COUNT = "/v1/responses", "/v1/messages/count_tokens"
 QUESTION = {"role": "user", "content": "1 + 1"}
-# Of the thread that reads requests, for one within the bounds. Some ten times what it takes.
-MOST_S = 6
+# Of CPU time, for one request within the bounds, its way over HTTP included.
+MOST_S = 3
 SECRET = "xyzzy-marker-of-a-prompt"
 
 
@@ -43,19 +43,35 @@ class HeavyCase(serving.ServedCase):
         status, body = self.server.json("POST", TEXT, {"prompt": "1 + 1", "max_tokens": 2})
         self.assertEqual(status, 200, body)
 
+    @classmethod
+    def setUpClass(cls):
+        cls.server = serving.Server(cls.context, stderr=subprocess.DEVNULL)
+        cls.longest = (0, "", "")
+
+    @classmethod
+    def tearDownClass(cls):
+        print("longest:", cls.longest, flush=True)
+        cls.server.close()
+
+    def cpu_s(self):
+        with open(f"/proc/{self.server.process.pid}/stat") as line:
+            fields = line.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def ask(self, path, body, statuses=(200, 400)):
         """The answer; it is one of these, and comes soon."""
-        begin = time.monotonic()
+        begin = self.cpu_s()
         status, answer = self.server.json("POST", path, body)
-        took = time.monotonic() - begin
+        took = self.cpu_s() - begin
         self.assertIn(status, statuses, str(answer)[:300])
         self.assertLess(took, MOST_S, f"{path}: {took:.1f} s")
+        type(self).longest = max(self.longest, (took, path, str(body)[:40]))
         return status, answer
 
 
 class Depth(HeavyCase):
     def test_arguments_of_calls(self):
-        for depth in (101, 20000, 105000, 2000000):
+        for depth in (101, 105000, 1000000):
             for text in (nested(depth), "[" * depth, nested(depth, '{"a":', "}"),
                          '{"a":' * depth + "1" + "}" * depth):
                 for path, body in call(text):
@@ -105,6 +121,8 @@ class Breadth(HeavyCase):
             for item, size in (('{"a":1}', 1 << 20), ("{}", 1 << 20), ('{"a":[{}]}', 2 << 20),
                                ("{}", 31 << 20), ('{"role":"user","content":"1"}', 31 << 20),
                                ('"1"', 31 << 20), ("1", 31 << 20)):
+                if size > 4 << 20 and path not in (CHAT, RESPONSES):
+                    continue
                 count = size // (len(item) + 1)
                 body = '{"%s":[%s]}' % (name, ",".join([item] * count))
                 self.ask(path, body, (200, 400))
@@ -148,7 +166,7 @@ class Breadth(HeavyCase):
             with open(f"/proc/{self.server.process.pid}/status") as lines:
                 words = dict(line.split(":", 1) for line in lines)
             return int(words["VmHWM"].split()[0]) / 1024
-        server = serving.Server(256)
+        server = serving.Server(256, stderr=subprocess.DEVNULL)
         shared, type(self).server = self.server, server
         try:
             before = peak_mib()
@@ -188,7 +206,7 @@ class Logs(unittest.TestCase):
             log.seek(0)
             said = log.read()
         self.assertNotIn(SECRET, said)
-        self.assertIn("POST /v1/completions", said)
+        self.assertIn("path=/v1/completions", said)
 
 
 class Keys(unittest.TestCase):
@@ -205,7 +223,7 @@ class Keys(unittest.TestCase):
                 made = json.loads(serving.weft("key", "new", name, "--json", *limits))
                 cls.keys[name] = made["key"]
                 lines.write(made["line"] + "\n")
-        cls.server = serving.Server(256, "--api-key-file", path)
+        cls.server = serving.Server(256, "--api-key-file", path, stderr=subprocess.DEVNULL)
 
     @classmethod
     def tearDownClass(cls):

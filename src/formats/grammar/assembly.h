@@ -16,7 +16,7 @@ class GrammarAssembly {
   public:
     static constexpr size_t kMostStates = 1 << 17;
     static constexpr size_t kMostTableBytes = 64 << 20;
-    static constexpr uint64_t kMostSteps = 30'000'000;
+    static constexpr uint64_t kMostSteps = 20'000'000;
     // More than a rule's size allows, for rules that are worth it: of all rules together.
     static constexpr size_t kSpareStates = 4096;
     static constexpr uint64_t kSpareSteps = 8'000'000;
