@@ -228,8 +228,10 @@ class BatchEngine {
     Status StartAgain(Error error);
     std::string LimitReached();
     Status FailAll(Error error);
+    Status EndAll(Error error);
     Status Survey();
     void Publish();
+    bool stop_asked() const;
     bool over() const;
     int64_t WaitingOrders() const;
     bool Leaves(int64_t id) const;
@@ -250,8 +252,8 @@ class BatchEngine {
     std::vector<PlannedRows> planned_;
     std::vector<Sequence*> decodes_;             // while they are drafted
     std::vector<StepDrafts::Guesser> guessers_;  // while they are drafted
-    Flight now_;                    // of the step that has just run
-    std::deque<Flight> flying_;     // with pipeline stages, the oldest first
+    Flight now_;                                 // of the step that has just run
+    std::deque<Flight> flying_;                  // with pipeline stages, the oldest first
     std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
     BatchStats working_;    // the loop's own
