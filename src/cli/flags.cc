@@ -78,8 +78,9 @@ void AddClusterFlags(CLI::App& app, CommonFlags& flags) {
 }
 
 void AddRankFlags(CLI::App& app, CommonFlags& flags) {
-    app.add_option("--local", flags.cluster.local, "Ranks on this machine (default: as --tp, --pp)")
-        ->check(CLI::Range(1, 1024))
+    app.add_option("--local", flags.cluster.local,
+                   "Ranks on this machine, up to 256 (default: as --tp, --pp)")
+        ->check(CLI::Range(1, 256))
         ->group(kCluster);
     app.add_option("--hosts", flags.hosts,
                    "Workers to use, as host:port,host:port (each runs 'weft worker --listen')")
@@ -99,6 +100,11 @@ void AddRankFlags(CLI::App& app, CommonFlags& flags) {
     app.add_option("--gid-index", flags.cluster.gid_index,
                    "Entry of the RDMA port's GID table (default: RoCE v2 with its IPv4 address)")
         ->check(CLI::Range(0, 1023))
+        ->group(kCluster);
+    app.add_option("--data-net", flags.cluster.data_net,
+                   "Networks for the links between hosts, as 10.0.1.0/24 or an interface (default: "
+                   "of each pair of hosts, the fastest that both are in)")
+        ->type_name("CIDR|IFACE,...")
         ->group(kCluster);
     app.add_flag("--checksum", flags.cluster.checksum,
                  "Check every message of the collectives for changed bytes (CRC-32C)")

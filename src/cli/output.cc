@@ -70,6 +70,9 @@ const std::atomic<bool>* CatchInterrupts(int grace_ms) {
         sigevent event{};
         event.sigev_notify = SIGEV_SIGNAL;
         event.sigev_signo = SIGALRM;
+        // A launcher passes on the signal that its ranks had already: the second is no order to
+        // drop everything.
+        action.sa_flags = static_cast<int>(SA_RESTART);
         ::sigaction(SIGALRM, &action, nullptr);
         action.sa_handler = OnTerminate;
         g_grace_ms = grace_ms;

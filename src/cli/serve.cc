@@ -100,6 +100,14 @@ Status CheckDrafting(const engine::DraftOptions& draft) {
                      draft.model);
 }
 
+// Whoever asks a server to end while it loads gets what they asked for.
+Status UnlessStopped(const serve::ServerOptions& options, Error error) {
+    const bool asked = options.interrupted != nullptr && options.interrupted->load();
+    if (!asked || error.code != ErrorCode::kCancelled) return error;
+    Tell(error.message);
+    return {};
+}
+
 Status Serve(ServeFlags& flags) {
     WEFT_TRY(CheckDrafting(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
@@ -113,7 +121,9 @@ Status Serve(ServeFlags& flags) {
     options.reload = CatchHangups();
     options.cluster = flags.common.cluster;
     const int ranks = cluster::RanksOf(options.cluster);
-    if (ranks > 1 && options.cluster.rejoin_ms == 0 && options.batch.max_restarts > 0) {
+    // (A launcher's ranks are the launcher's to start again.)
+    const bool may_rejoin = ranks > 1 && options.cluster.launched == nullptr;
+    if (may_rejoin && options.cluster.rejoin_ms == 0 && options.batch.max_restarts > 0) {
         options.cluster.rejoin_ms = kDefaultRejoinMs;
     }
     options.job = flags.common.job;
@@ -131,7 +141,9 @@ Status Serve(ServeFlags& flags) {
     {
         ProgressLine progress;
         progress.Show(fmt::format("loading {} ...", options.job.model));
-        WEFT_ASSIGN(server, serve::Server::Start(options));
+        auto started = serve::Server::Start(options);
+        if (!started.ok()) return UnlessStopped(options, started.error());
+        server = std::move(started).value();
     }
     const double load_s = static_cast<double>(NowNs() - begin_ns) * 1e-9;
     if (json) {

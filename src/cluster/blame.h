@@ -18,7 +18,10 @@ struct LongWait {
     int64_t step = 0;
     int64_t index = 0;
     int64_t place = 0;
-    std::string op{};  // as in "op #index of step"
+    std::string op{};      // as in "op #index of step"; with a step of -1 it says all
+    int64_t still_ms = 0;  // for so long nothing has come that it waits for, not even in part
+
+    bool operator==(const LongWait&) const = default;
 };
 
 // The rank whose wait says what is wrong: that wait's `on` is to blame. `first` waits for somebody.

@@ -83,6 +83,15 @@ Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
     return error;
 }
 
+// For the control thread, and whatever thread this process starts.
+void BlockTerm() {
+    sigset_t term;
+    ::sigemptyset(&term);
+    ::sigaddset(&term, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &term, nullptr);
+    ::signal(SIGTERM, SIG_DFL);
+}
+
 // launched: null where weft itself started this process.
 Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launched) {
     const std::string own_host = LocalHost(inherited.control.get());
@@ -91,6 +100,8 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     options.rank = -1;
     options.timeout_ms = timeout_ms;
     options.local = inherited.local;
+    options.leave_on_term = !inherited.local && launched == nullptr;
+    if (options.leave_on_term) BlockTerm();
     auto control = std::make_unique<Control>(options);
     Control& words = *control;
     control->AddPeer(0, std::move(inherited.control), inherited.session, 0);
@@ -165,6 +176,7 @@ Status CheckOptions(const ClusterOptions& options) {
                          "weft, nor can MPI go on without one. Use --hosts, or --elastic with "
                          "another --transport");
     }
+    WEFT_TRY(net::CheckDataNet(options.data_net));
     if (options.timeout_ms < kLeastTimeoutMs || options.timeout_ms > kMostTimeoutMs) {
         return MakeError(ErrorCode::kUsage, "--timeout-ms {}: {} to {}", options.timeout_ms,
                          kLeastTimeoutMs, kMostTimeoutMs);
@@ -214,6 +226,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     assignment.window_bytes = options.window_bytes;
     assignment.transport = options.transport;
     assignment.rdma_device = options.rdma_device;
+    assignment.data_net = options.data_net;
     assignment.gid_index = options.gid_index;
     assignment.checksum = options.checksum;
     assignment.job = std::move(job);

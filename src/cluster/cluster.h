@@ -57,6 +57,7 @@ struct ClusterOptions {
     std::string transport = "auto";  // of net::TransportNames()
     std::string rdma_device;         // for verbs: one for all ranks, or "A,B,C": one a rank
     int gid_index = -1;              // for verbs; -1: chosen
+    std::string data_net;            // networks for data links: "10.0.1.0/24,eth2"; "": chosen
     bool checksum = false;           // collectives check every message that comes in
     int64_t timeout_ms = 5000;       // silence after which a rank is lost; 200 at least
     size_t window_bytes = 0;         // of each link, one way; 0: the default of net/

@@ -93,6 +93,7 @@ class ClusterImpl final : public Cluster {
 
   private:
     Status GatherHosts(const std::vector<std::string>& names);
+    std::vector<std::vector<net::Way>> WaysToMe() const;
     Status JoinLinks(const AssignMessage& assignment);
     void ShareCores();
 
@@ -116,6 +117,12 @@ class ClusterImpl final : public Cluster {
     std::string own_host_;
     AssignMessage assignment_;  // of this epoch
     std::vector<HostInfo> hosts_;
+    // How the ranks may reach each other, by rank.
+    struct Place {
+        std::string kernel;  // equal: on one host, and in one network namespace
+        std::vector<net::HostAddress> addresses;
+    };
+    std::vector<Place> places_;
     std::vector<int> cores_;
     bool cores_shared_ = false;
     std::atomic<bool> stop_requested_{false};

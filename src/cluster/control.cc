@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,7 +49,14 @@ Status Control::Start() {
     if (!wake_.valid()) {
         return MakeError(ErrorCode::kIo, "cannot make an eventfd: {}", std::strerror(errno));
     }
+    if (options_.leave_on_term) {
+        sigset_t term;
+        ::sigemptyset(&term);
+        ::sigaddset(&term, SIGTERM);
+        term_ = Fd(::signalfd(-1, &term, SFD_NONBLOCK | SFD_CLOEXEC));
+    }
     turn_ns_ = own_moved_ns_ = NowNs();
+    stepping_ = std::this_thread::get_id();
     // Signals are the main thread's business.
     sigset_t all, before;
     ::sigfillset(&all);
@@ -68,6 +76,7 @@ void Control::Loop() {
         const int64_t pause = now - turn_ns_;
         if (pause > options_.timeout_ms * kMs / 2) {
             for (Peer& peer : peers_) peer.heard_ns += pause;
+            call_ns_ += pause;
         }
         if (pause > options_.timeout_ms * kMs) {
             paused_ms_ = pause / kMs;
@@ -82,6 +91,7 @@ void Control::Loop() {
 int Control::Wait(Lock& lock) {
     std::vector<pollfd> fds;
     fds.push_back({wake_.get(), POLLIN, 0});
+    fds.push_back({term_.get(), POLLIN, 0});
     int64_t due_ns = std::min(beat_ns_ + BeatNs(options_.timeout_ms), NowNs() + 200 * kMs);
     if (stalled_ >= 0 && !verdict_.has_value()) due_ns = std::min(due_ns, stall_end_ns_);
     for (const Peer& peer : peers_) {
@@ -114,6 +124,7 @@ void Control::Turn(int64_t now_ns) {
             peers_[0].channel.Send(FrameType::kFailure, Encode(Stamped(report)));
         }
     }
+    TakeLeave();
     for (Peer& peer : peers_) {
         if (!peer.channel.open()) continue;
         peer.channel.Flush();
@@ -124,9 +135,25 @@ void Control::Turn(int64_t now_ns) {
     for (Peer& peer : peers_) CheckPeer(peer, now_ns);
     ReapBuried();
     JudgeStall(now_ns);
+    JudgeCircle(now_ns);
     if (now_ns - beat_ns_ >= BeatNs(options_.timeout_ms)) Beat(now_ns);
     Watch(now_ns);
     changed_.notify_all();
+}
+
+// This process was asked to end, the job was not: to the others it is a rank that is lost.
+void Control::TakeLeave() {
+    signalfd_siginfo info;
+    if (!term_.valid() || ::read(term_.get(), &info, sizeof info) != sizeof info) return;
+    if (!verdict_.has_value() && !ended_) {
+        const VerdictMessage leave{ErrorCode::kPeerLost, options_.rank,
+                                   WhoLocked(options_.rank) + " was lost",
+                                   "its worker was asked to end (SIGTERM)"};
+        peers_[0].channel.Send(FrameType::kFailure, Encode(Stamped(leave)));
+    }
+    Supersede({ErrorCode::kCancelled, -1, "this worker was asked to end (SIGTERM)", ""});
+    waiting_ = recovering_ = false;
+    options_.watchdog_ms = std::max<int64_t>(1, options_.watchdog_ms);
 }
 
 // ---- Frames -------------------------------------------------------------------------------------
@@ -141,10 +168,10 @@ void Control::OnFrame(Peer& peer, FrameType type, View payload) {
 
 Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
     if (type == FrameType::kHeartbeat) {
-        WEFT_ASSIGN(const HeartbeatMessage beat, DecodeHeartbeat(payload));
+        WEFT_ASSIGN(HeartbeatMessage beat, DecodeHeartbeat(payload));
         if (beat.progress != peer.progress) peer.moved_ns = NowNs();
         peer.progress = beat.progress;
-        peer.wait = beat.wait;
+        peer.stand = std::move(beat.stand);
         if (beat.stalled_ms > 0) Stalled(peer.rank, beat.stalled_ms);
         return {};
     }

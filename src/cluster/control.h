@@ -38,6 +38,8 @@ class Control final : public net::PeerMonitor {
         bool local = true;                        // workers are children of rank 0
         const std::atomic<bool>* stop = nullptr;  // rank 0: the user's wish, besides RequestStop
         bool recover = false;  // rank 0: the loss of another rank ends the epoch, not the job
+        // Worker: on SIGTERM (blocked by then) it takes its leave of rank 0, and ends.
+        bool leave_on_term = false;
     };
     explicit Control(const Options& options) : options_(options) {}
     ~Control() override { Stop(); }
@@ -59,6 +61,11 @@ class Control final : public net::PeerMonitor {
     using Combine = std::function<Result<std::string>(const std::vector<std::string>&)>;
     Result<std::string> Round(const std::string& name, const std::string& mine,
                               const Combine& combine, const Deadline& deadline);
+    // The same where every rank has a word for each: mine[r] goes to rank r; what the others have
+    // for this rank comes back, by rank.
+    Result<std::vector<std::string>> Exchange(const std::string& name,
+                                              const std::vector<std::string>& mine,
+                                              const Deadline& deadline);
 
     // ---- From one epoch to the next (control_epoch.cc) ----
     // Both: what went wrong is `error`; waits for the verdict, and makes one. OK: it ends the epoch
@@ -103,6 +110,8 @@ class Control final : public net::PeerMonitor {
     int64_t SilentMs(int rank) const override;
     int64_t StillMs() const override;
     void OnLongWait(int rank, const net::OpTag& tag) override;
+    void OnStillWaiting(int64_t still_ms) override;
+    void OnOwnWait(bool begins) override;
     Error OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) override;
 
     // "rank 2 (host b, tcp)".
@@ -121,7 +130,7 @@ class Control final : public net::PeerMonitor {
         bool ready = false;    // has left the epoch that is over
         int64_t progress = 0;
         int64_t moved_ns = 0;
-        LongWait wait{};
+        Stand stand{};
         std::optional<ValueMessage> value{};
     };
     using Lock = std::unique_lock<std::mutex>;
@@ -136,12 +145,18 @@ class Control final : public net::PeerMonitor {
     Status OnFrameOfRoot(FrameType type, View payload);
     void OnReport(const Peer& peer, VerdictMessage message);
     void OnEnd();
+    void TakeLeave();
     void CheckPeer(Peer& peer, int64_t now_ns);
     void Beat(int64_t now_ns);
     void SendBeat(int64_t stalled_ms);
     // stall.cc
     void Stalled(int rank, int64_t still_ms);
     void JudgeStall(int64_t now_ns);
+    void JudgeCircle(int64_t now_ns);
+    Stand OwnStand(int64_t now_ns) const;
+    std::vector<Stand> Stands(int64_t now_ns) const;
+    std::string CircleText(const std::vector<Stand>& stands, const std::vector<int>& stuck) const;
+    LongWait& OwnWait();
     int SilentTooLong(int64_t now_ns) const;
     void Watch(int64_t now_ns);
     [[noreturn]] void Leave();
@@ -168,8 +183,12 @@ class Control final : public net::PeerMonitor {
     // Main thread: waits until `ready`, a verdict, or the deadline; true if ready.
     template <typename Ready>
     bool WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready);
+    // What each rank gets, from all values; one string: all get that.
+    using Spread = std::function<Result<std::vector<std::string>>(const std::vector<std::string>&)>;
+    Result<std::string> RunRound(const std::string& name, const std::string& mine,
+                                 const Spread& spread, const Deadline& deadline);
     Result<std::string> RoundOfRoot(Lock& lock, const std::string& name, const std::string& mine,
-                                    const Combine& combine, const Deadline& deadline);
+                                    const Spread& spread, const Deadline& deadline);
     Result<std::string> RoundOfWorker(Lock& lock, const std::string& name, const std::string& mine,
                                       const Deadline& deadline);
     Status EndRoot(Lock& lock, const Deadline& deadline);
@@ -181,6 +200,7 @@ class Control final : public net::PeerMonitor {
     mutable std::condition_variable changed_;
     std::thread thread_;
     Fd wake_;
+    Fd term_;  // a signalfd; invalid: SIGTERM is not ours
     std::atomic<bool> failed_{false};
     std::atomic<bool> stop_requested_{false};
     std::atomic<const char*> phase_{nullptr};
@@ -207,8 +227,17 @@ class Control final : public net::PeerMonitor {
     std::optional<AssignMessage> assignment_;
     int64_t rounds_ = 0;
     std::optional<ResultMessage> result_;
-    LongWait wait_;     // of our main thread
-    int stalled_ = -1;  // rank 0: whose wait ran out first; -1: nobody's
+    // Long waits of our threads; the stepping one is who called Start.
+    struct ThreadWait {
+        std::thread::id thread;
+        LongWait wait;
+    };
+    std::vector<ThreadWait> own_waits_;
+    std::thread::id stepping_;
+    int own_waiting_ = 0;  // it waits for another of our threads
+    std::string call_;     // or in this collective call; empty: in none
+    int64_t call_ns_ = 0;  // since then
+    int stalled_ = -1;     // rank 0: whose wait ran out first; -1: nobody's
     int64_t stall_end_ns_ = 0;
     int64_t still_ms_ = 0;
     RelayMessage relay_;

@@ -54,6 +54,7 @@ void Control::LeaveEpoch() {
     told_.clear();
     transport_.clear();
     rounds_ = 0;
+    own_waits_.clear();
     result_.reset();
     assignment_.reset();
     peers_[0].channel.Send(FrameType::kReady, Encode(ReadyMessage{epoch_}));
@@ -130,7 +131,7 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
     failed_.store(false, std::memory_order_release);
     recovering_ = taken_ = false;
     stalled_ = -1;
-    wait_ = {};
+    own_waits_.clear();
     told_.clear();
     transport_.clear();
     rounds_ = 0;
@@ -140,6 +141,7 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
         peer.rank = static_cast<int>(place(peer.rank) - kept.begin());
         peer.ready = false;
         peer.value.reset();
+        peer.stand = {};
         peer.moved_ns = NowNs();
         message.rank = peer.rank;
         peer.channel.Send(FrameType::kAssign, Encode(message));

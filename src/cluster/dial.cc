@@ -15,8 +15,10 @@ namespace weft::cluster {
 namespace {
 
 constexpr int64_t kBusyRetryMs = 100;
-// How often a worker may hang up before it has said a word, until that counts as an answer.
+// How often a worker may hang up before it has said a word, until that counts as an answer; and
+// once it has, which it does amid a crowd of callers that talk.
 constexpr int kMostDropped = 5;
+constexpr int kMostCutOff = 40;
 
 Error Silent(const std::string& name, const Deadline& deadline) {
     return MakeError(ErrorCode::kTimeout,
@@ -99,7 +101,7 @@ Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t ti
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
                            const Deadline& deadline, const Identity& identity) {
     std::optional<Error> hung_up;
-    for (int dropped = 0;;) {
+    for (int dropped = 0, cut_off = 0;;) {
         bool heard = false;
         auto dialled = Attempt(address, key, timeout_ms, deadline, identity, heard);
         if (dialled.ok()) return dialled;
@@ -107,7 +109,9 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
         // A worker amid a crowd of callers may hang up on one that it has not listened to yet.
         const bool unheard = !heard && dialled.error().code == ErrorCode::kIo;
         if (unheard) hung_up = dialled.error();
-        const bool again = busy || (unheard && ++dropped <= kMostDropped);
+        const bool cut = heard && dialled.error().code == ErrorCode::kIo;
+        const bool again =
+            busy || (unheard && ++dropped <= kMostDropped) || (cut && ++cut_off <= kMostCutOff);
         if (!again || deadline.left_ms() <= kBusyRetryMs) {
             return hung_up.value_or(dialled.error());
         }

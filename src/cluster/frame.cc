@@ -1,5 +1,6 @@
 #include "cluster/frame.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -222,7 +223,10 @@ Result<RefuseMessage> DecodeRefuse(View payload) {
 Bytes Encode(const AssignMessage& message) {
     Writer writer;
     writer.Int(message.rank).Int(message.epoch).Int(message.window_bytes).Text(message.transport);
-    writer.Text(message.rdma_device).Int(message.gid_index).Int(uint8_t{message.checksum});
+    writer.Text(message.rdma_device)
+        .Text(message.data_net)
+        .Int(message.gid_index)
+        .Int(uint8_t{message.checksum});
     writer.Int(static_cast<uint32_t>(message.hosts.size()));
     for (const std::string& host : message.hosts) writer.Text(host);
     return writer.Text(message.job).Int(message.recover_ms).Take();
@@ -236,6 +240,7 @@ Result<AssignMessage> DecodeAssign(View payload) {
     message.window_bytes = reader.Int<uint64_t>();
     message.transport = reader.Text(kMostName);
     message.rdma_device = reader.Text();
+    message.data_net = reader.Text();
     message.gid_index = reader.Int<int32_t>();
     const uint8_t checksum = reader.Int<uint8_t>();
     if (checksum > 1) reader.Fail("asks for checksums neither on nor off");
@@ -254,27 +259,56 @@ Result<AssignMessage> DecodeAssign(View payload) {
     return Finish(reader, std::move(message));
 }
 
+namespace {
+
+constexpr size_t kWaitBytes = 40;  // with an empty name
+
+void PutWaits(Writer& writer, const std::vector<LongWait>& waits) {
+    const size_t count = std::min(waits.size(), kMostWaits);
+    writer.Int(static_cast<uint32_t>(count));
+    for (size_t i = 0; i < count; ++i) {
+        const LongWait& wait = waits[i];
+        writer.Int(int32_t{wait.on}).Int(wait.step).Int(wait.index).Int(wait.place);
+        writer.Text(std::string_view(wait.op).substr(0, kMostName)).Int(wait.still_ms);
+    }
+}
+
+std::vector<LongWait> ReadWaits(Reader& reader) {
+    std::vector<LongWait> waits(reader.Count(kWaitBytes, kMostWaits));
+    for (LongWait& wait : waits) {
+        wait.on = reader.Int<int32_t>();
+        wait.step = reader.Int<int64_t>();
+        wait.index = reader.Int<int64_t>();
+        wait.place = reader.Int<int64_t>();
+        wait.op = reader.Text(kMostName);
+        wait.still_ms = reader.Int<int64_t>();
+        if (wait.on < 0 || wait.on >= static_cast<int>(kMostRanks) || wait.still_ms < 0) {
+            reader.Fail("has a number out of its range");
+        }
+    }
+    return waits;
+}
+
+}  // namespace
+
 Bytes Encode(const HeartbeatMessage& message) {
-    const LongWait& wait = message.wait;
     Writer writer;
-    writer.Int(message.progress).Int(int32_t{wait.on}).Int(wait.step).Int(wait.index);
-    return writer.Int(wait.place).Text(wait.op).Int(message.stalled_ms).Take();
+    writer.Int(message.progress);
+    PutWaits(writer, message.stand.waits);
+    PutWaits(writer, message.stand.beside);
+    return writer.Int(uint8_t{message.stand.awaits_own}).Int(message.stalled_ms).Take();
 }
 
 Result<HeartbeatMessage> DecodeHeartbeat(View payload) {
     Reader reader("heartbeat", payload);
     HeartbeatMessage message;
     message.progress = reader.Int<int64_t>();
-    message.wait.on = reader.Int<int32_t>();
-    message.wait.step = reader.Int<int64_t>();
-    message.wait.index = reader.Int<int64_t>();
-    message.wait.place = reader.Int<int64_t>();
-    message.wait.op = reader.Text(kMostName);
+    message.stand.waits = ReadWaits(reader);
+    message.stand.beside = ReadWaits(reader);
+    const auto awaits_own = reader.Int<uint8_t>();
+    message.stand.awaits_own = awaits_own == 1;
     message.stalled_ms = reader.Int<int64_t>();
-    if (message.wait.on < -1 || message.wait.on >= static_cast<int>(kMostRanks) ||
-        message.stalled_ms < 0) {
-        reader.Fail("has a number out of its range");
-    }
+    if (awaits_own > 1 || message.stalled_ms < 0) reader.Fail("has a number out of its range");
     return Finish(reader, std::move(message));
 }
 

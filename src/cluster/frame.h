@@ -20,18 +20,19 @@
 
 #include "base/hash.h"
 #include "base/result.h"
-#include "cluster/blame.h"
+#include "cluster/stand.h"
 
 namespace weft::cluster {
 
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 2;
+inline constexpr uint32_t kProtocol = 3;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
 inline constexpr size_t kTagBytes = 16;
+inline constexpr size_t kMostWaits = 16;  // of a Stand, of each kind
 
 enum class FrameType : uint8_t {
     kHello = 1,      // rank 0 -> worker: who calls
@@ -91,16 +92,17 @@ struct AssignMessage {
     uint64_t window_bytes = 0;
     std::string transport;
     std::string rdma_device;
+    std::string data_net;
     int32_t gid_index = -1;
-    bool checksum = false;  // of every message of the collectives
+    bool checksum = false;           // of every message of the collectives
     std::vector<std::string> hosts;  // names by rank; its length is the size
     std::string job;
     int64_t recover_ms = 0;  // how long a survivor waits for the next epoch; 0: a loss ends the job
 };
 struct HeartbeatMessage {
     int64_t progress = 0;
-    LongWait wait{};         // of its main thread
-    int64_t stalled_ms = 0;  // not 0: that wait ran out, and for so long nobody has moved
+    Stand stand{};           // of more than kMostWaits waits of a kind, the first
+    int64_t stalled_ms = 0;  // not 0: a wait ran out, and for so long nobody has moved
 };
 struct RelayMessage {
     struct Rank {

@@ -21,7 +21,7 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostCallers = 64;
+constexpr size_t kMostStrangers = 64;
 constexpr size_t kMostOwnAddresses = 16;
 constexpr int64_t kProofMs = 2000;
 constexpr int64_t kDialMs = 1000;  // for one of several addresses
@@ -110,7 +110,8 @@ void Gathering::Accept() {
         Fd fd = net::Accept(listener_);
         if (!fd.valid()) return;
         SetNoDelay(fd.get());
-        if (callers_.size() >= kMostCallers) callers_.erase(callers_.begin());
+        // All ranks may come at once.
+        if (callers_.size() >= kMostStrangers + arrived_.size()) callers_.erase(callers_.begin());
         callers_.push_back({std::move(fd)});
     }
 }

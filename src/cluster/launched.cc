@@ -1,5 +1,7 @@
 #include "cluster/launched.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +17,7 @@ constexpr int64_t kStartMs = 60'000;  // for all ranks to have started
 constexpr int64_t kJobMs = 600'000;   // from one job of rank 0 to the next
 constexpr int64_t kGoneMs = 200;      // for a listener that is gone to be seen as gone
 constexpr int64_t kFinishMs = 10'000;
+constexpr int64_t kTurnAwayMs = 3000;  // by how much the ranks' starts may differ
 constexpr size_t kKeyBytes = 32;
 
 // What rank 0 sends over MPI: a length, then packed strings.
@@ -138,6 +141,7 @@ Status Launched::MeetAtAddress(const LaunchOptions& options) {
 }
 
 Result<std::vector<Arrival>> Launched::Gather(int64_t timeout_ms) {
+    gathered_ = true;
     return GatherRanks(listener_.get(), launcher_.size, key_, timeout_ms,
                        Deadline::In(std::max(kStartMs, timeout_ms)));
 }
@@ -161,7 +165,18 @@ Result<std::optional<Arrival>> Launched::Arrive() {
     return std::optional(std::move(*arrival));
 }
 
+// Rank 0 could not begin (a model that is not there): the others come to meet it, and learn so.
+void Launched::TurnAway() {
+    const Deadline deadline = Deadline::In(kTurnAwayMs);
+    for (int others = launcher_.size - 1; others > 0 && !deadline.expired();) {
+        pollfd entry{listener_.get(), POLLIN, 0};
+        ::poll(&entry, 1, static_cast<int>(deadline.left_ms()));
+        if (net::Accept(listener_.get()).valid()) --others;  // and hangs up
+    }
+}
+
 Status Launched::End(bool ok) {
+    if (!ok && !gathered_ && listener_.valid()) TurnAway();
     listener_ = Fd();
     if (mpi_ == nullptr) return {};
     if (ok) return mpi_->Finish(Deadline::In(kFinishMs));

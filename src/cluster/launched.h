@@ -56,6 +56,7 @@ class Launched {
     Status MeetByMpi(const LaunchOptions& options);
     Status MeetAtAddress(const LaunchOptions& options);
     Status Listen(const std::string& host, uint16_t port);
+    void TurnAway();
 
     Launcher launcher_;
     Bytes key_;
@@ -63,6 +64,7 @@ class Launched {
     Fd listener_;                     // rank 0's, for as long as jobs may come
     std::vector<Address> addresses_;  // of rank 0
     bool met_ = false;
+    bool gathered_ = false;
 };
 
 }  // namespace weft::cluster

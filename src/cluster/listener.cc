@@ -12,6 +12,8 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
+#include <random>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
@@ -23,9 +25,10 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostCallers = 16;      // whoever calls beyond that drops the oldest
+constexpr size_t kMostCallers = 32;      // whoever calls beyond that drops another
 constexpr int kCallersATurn = 8;         // fewer: who talks at once is heard before it is dropped
 constexpr int64_t kHandshakeMs = 2000;   // to prove the key
+constexpr int64_t kLeaveMs = 1000;       // for a job's process to end when the worker does
 constexpr int64_t kRefusalLogMs = 1000;  // at most one line of refusals in that time
 
 // One connection that has not proved the key.
@@ -67,6 +70,7 @@ class Listener final : public WorkerListener {
     bool Step(Caller& caller, const Frame& frame);
     void StartJob(Caller& caller);
     void CheckJob();
+    void EndJob();
     void KillJob();
     void Refused(const std::string& from, const std::string& why);
     int64_t NapMs() const;
@@ -76,6 +80,7 @@ class Listener final : public WorkerListener {
     Fd port_;
     std::vector<Caller> callers_;
     Job job_;
+    std::minstd_rand dice_{std::random_device{}()};
     Deadline quiet_ = Deadline::In(0);
     int64_t unlogged_ = 0;
 };
@@ -92,7 +97,7 @@ Status Listener::Run() {
                                  : MakeError(ErrorCode::kIo, "cannot make a signalfd: {}",
                                              std::strerror(errno));
     }
-    KillJob();
+    EndJob();
     callers_.clear();
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
@@ -143,14 +148,28 @@ void Listener::Accept() {
     }
 }
 
-// The oldest of those that have said nothing; where all talk, the oldest.
+// One of the address that has most of them, so that a crowd keeps nobody else out: the oldest that
+// has said nothing; where all of them talk, any (were it the oldest, a crowd that talks fast enough
+// would keep out everybody who needs a moment to answer).
 void Listener::DropACaller() {
-    auto oldest = std::find_if(callers_.begin(), callers_.end(),
-                               [](const Caller& caller) { return !caller.spoke; });
-    if (oldest == callers_.end()) oldest = callers_.begin();
-    Refused(oldest->from, "too many unproved connections");
-    SetResetOnClose(oldest->fd.get());
-    callers_.erase(oldest);
+    const auto host_of = [](const Caller& caller) {
+        return std::string_view(caller.from).substr(0, caller.from.rfind(':'));
+    };
+    const auto as_many = [&](const Caller& caller) {
+        return std::ranges::count(callers_, host_of(caller), host_of);
+    };
+    const auto crowded = std::ranges::max_element(callers_, {}, as_many);
+    const std::string host(host_of(*crowded));
+    std::vector<size_t> theirs;
+    for (size_t i = 0; i < callers_.size(); ++i) {
+        if (host_of(callers_[i]) == host) theirs.push_back(i);
+    }
+    const auto silent = std::ranges::find_if(theirs, [&](size_t i) { return !callers_[i].spoke; });
+    const size_t dropped = silent != theirs.end() ? *silent : theirs[dice_() % theirs.size()];
+    Caller& caller = callers_[dropped];
+    Refused(caller.from, "too many unproved connections");
+    SetResetOnClose(caller.fd.get());
+    callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(dropped));
 }
 
 bool Listener::Hear(Caller& caller) {
@@ -242,6 +261,22 @@ void Listener::CheckJob() {
         ::kill(job_.pid, SIGKILL);
         job_.stopped.reset();
     }
+}
+
+// Its rank says goodbye to the others, and ends.
+void Listener::EndJob() {
+    if (job_.pid == 0) return;
+    ::kill(job_.pid, SIGTERM);
+    std::string how;
+    const Deadline deadline = Deadline::In(kLeaveMs);
+    while (!deadline.expired()) {
+        if (ReapChild(job_.pid, &how)) {
+            job_ = Job{};
+            return;
+        }
+        ::usleep(2000);
+    }
+    KillJob();
 }
 
 void Listener::KillJob() {

@@ -130,7 +130,7 @@ int64_t Control::SilentLocked(int rank) const {
 Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) {
     const bool expired = deadline.expired();
     Lock lock(mutex_);
-    wait_ = {rank, tag.step, tag.index, tag.place, tag.op};
+    OwnWait() = {rank, tag.step, tag.index, tag.place, tag.op, deadline.length_ms()};
     if (expired && is_root()) Stalled(0, deadline.length_ms());
     if (expired && !is_root()) SendBeat(deadline.length_ms());
     Wake();
@@ -182,18 +182,57 @@ Result<AssignMessage> Control::WaitForAssignment(const Deadline& deadline) {
 
 Result<std::string> Control::Round(const std::string& name, const std::string& mine,
                                    const Combine& combine, const Deadline& deadline) {
+    const auto spread =
+        [&](const std::vector<std::string>& values) -> Result<std::vector<std::string>> {
+        WEFT_ASSIGN(std::string combined, combine(values));
+        return std::vector<std::string>{std::move(combined)};
+    };
+    return RunRound(name, mine, spread, deadline);
+}
+
+Result<std::vector<std::string>> Control::Exchange(const std::string& name,
+                                                   const std::vector<std::string>& mine,
+                                                   const Deadline& deadline) {
+    const auto spread =
+        [&](const std::vector<std::string>& values) -> Result<std::vector<std::string>> {
+        std::vector<std::vector<std::string>> to(values.size());
+        for (const std::string& value : values) {
+            WEFT_ASSIGN(std::vector<std::string> words, UnpackStrings(value));
+            if (words.size() != values.size()) {
+                return MakeError(ErrorCode::kCorrupt, "'{}': words for {} ranks; there are {}",
+                                 name, words.size(), values.size());
+            }
+            for (size_t r = 0; r < words.size(); ++r) to[r].push_back(std::move(words[r]));
+        }
+        std::vector<std::string> packed;
+        for (const std::vector<std::string>& words : to) packed.push_back(PackStrings(words));
+        return packed;
+    };
+    WEFT_ASSIGN(const std::string packed, RunRound(name, PackStrings(mine), spread, deadline));
+    WEFT_ASSIGN(auto words, UnpackStrings(packed));
+    if (words.size() == mine.size()) return words;
+    return MakeError(ErrorCode::kCorrupt, "'{}': words of {} ranks; there are {}", name,
+                     words.size(), mine.size());
+}
+
+Result<std::string> Control::RunRound(const std::string& name, const std::string& mine,
+                                      const Spread& spread, const Deadline& deadline) {
     if (mine.size() > kMostAfterAuth / 2) {
         return MakeError(ErrorCode::kUnsupported, "'{}': {} bytes are too many for a control frame",
                          name, mine.size());
     }
     Lock lock(mutex_);
     ++rounds_;
-    return is_root() ? RoundOfRoot(lock, name, mine, combine, deadline)
-                     : RoundOfWorker(lock, name, mine, deadline);
+    call_ = fmt::format("'{}'", name);
+    call_ns_ = NowNs();
+    auto result = is_root() ? RoundOfRoot(lock, name, mine, spread, deadline)
+                            : RoundOfWorker(lock, name, mine, deadline);
+    call_.clear();
+    return result;
 }
 
 Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
-                                         const std::string& mine, const Combine& combine,
+                                         const std::string& mine, const Spread& spread,
                                          const Deadline& deadline) {
     const auto missing = [](const Peer& peer) { return !peer.value.has_value(); };
     WaitFor(lock, deadline, [&] { return std::none_of(peers_.begin(), peers_.end(), missing); });
@@ -219,22 +258,29 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
         values.push_back(std::move(peer.value->value));
         peer.value.reset();
     }
-    lock.unlock();  // combine asks us for names
-    auto result = combine(values);
+    call_.clear();  // it waits for nobody any more
+    lock.unlock();  // it may ask us for names
+    auto result = spread(values);
     lock.lock();
-    if (result.ok() && result->size() > kMostAfterAuth - 256) {
+    for (size_t i = 0; result.ok() && i < result->size(); ++i) {
+        const size_t bytes = (*result)[i].size();
+        if (bytes <= kMostAfterAuth - 256) continue;
         result = MakeError(ErrorCode::kUnsupported, "'{}': the values of all ranks are {} bytes",
-                           name, result->size());
+                           name, bytes);
     }
     if (!result.ok()) {
         Fail({result.error().code, -1, result.error().message, ""});
         return Tell({});
     }
     if (verdict_.has_value()) return Tell({});
-    const Bytes payload = Encode(ResultMessage{rounds_, *result, epoch_});
-    for (Peer& peer : peers_) peer.channel.Send(FrameType::kResult, payload);
+    const bool one = result->size() == 1;
+    WEFT_CHECK(one || result->size() == values.size());
+    for (size_t i = 0; i < peers_.size(); ++i) {
+        const std::string& to = (*result)[one ? 0 : i + 1];
+        peers_[i].channel.Send(FrameType::kResult, Encode(ResultMessage{rounds_, to, epoch_}));
+    }
     Wake();
-    return result;
+    return std::move((*result)[0]);
 }
 
 Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
@@ -246,7 +292,11 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
     // Rank 0's own deadline comes first: its verdict says who was missing.
     const Deadline later = Deadline::In(deadline.left_ms() + kAnswerWaitMs);
     WaitFor(lock, later, [&] { return result_.has_value(); });
-    if (result_.has_value() && result_->number == rounds_) return std::move(result_->value);
+    if (result_.has_value() && result_->number == rounds_) {
+        std::string value = std::move(result_->value);
+        result_.reset();
+        return value;
+    }
     if (verdict_.has_value()) return Tell({});
     return MakeError(ErrorCode::kTimeout, "{}: no answer to '{}' within {} ms", WhoLocked(0), name,
                      later.length_ms());
@@ -316,7 +366,10 @@ Status Control::EndRoot(Lock& lock, const Deadline& deadline) {
 }
 
 Status Control::EndWorker(Lock& lock, const Deadline& deadline) {
+    call_ = "the end of the job";
+    call_ns_ = NowNs();
     WaitFor(lock, deadline, [&] { return ended_; });
+    call_.clear();
     if (ended_) {
         peers_[0].channel.Send(FrameType::kEndAck, {});
         return {};

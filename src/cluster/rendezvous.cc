@@ -8,6 +8,7 @@
 
 #include "cluster/cluster_impl.h"
 #include "hw/cpu.h"
+#include "net/offer.h"
 
 namespace weft::cluster {
 namespace {
@@ -28,22 +29,24 @@ HostInfo ThisHost() {
     return info;
 }
 
-std::string PackHost(const HostInfo& info) {
-    return PackStrings({info.name, info.boot_id, std::to_string(info.memory_bytes),
-                        fmt::format("{}", fmt::join(info.cores, ","))});
+// What a rank says of its host: PackHost's fields, and then those of its place.
+enum Field { kName, kBootId, kMemory, kCores, kKernel, kAddresses, kFields };
+
+std::vector<std::string> PackHost(const HostInfo& info) {
+    return {info.name, info.boot_id, std::to_string(info.memory_bytes),
+            fmt::format("{}", fmt::join(info.cores, ","))};
 }
 
-Result<HostInfo> UnpackHost(const std::string& packed) {
-    WEFT_ASSIGN(const std::vector<std::string> fields, UnpackStrings(packed));
+Result<HostInfo> UnpackHost(const std::vector<std::string>& fields) {
     const auto broken = [] { return MakeError(ErrorCode::kCorrupt, "a malformed host record"); };
-    if (fields.size() != 4) return broken();
-    HostInfo info{fields[0], fields[1], {}, 0};
-    const char* at = fields[2].data();
-    if (std::from_chars(at, at + fields[2].size(), info.memory_bytes).ec != std::errc()) {
+    if (fields.size() != kFields) return broken();
+    HostInfo info{fields[kName], fields[kBootId], {}, 0};
+    const char* at = fields[kMemory].data();
+    if (std::from_chars(at, at + fields[kMemory].size(), info.memory_bytes).ec != std::errc()) {
         return broken();
     }
-    at = fields[3].data();
-    const char* end = at + fields[3].size();
+    at = fields[kCores].data();
+    const char* end = at + fields[kCores].size();
     while (at < end) {
         int core = -1;
         const auto parsed = std::from_chars(at, end, core);
@@ -111,16 +114,47 @@ void ClusterImpl::ShareCores() {
 
 Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     hosts_.clear();
+    places_.clear();
+    WEFT_ASSIGN(const auto addresses,
+                net::OnDataNet(net::ListHostAddresses(), assignment_.data_net));
+    std::vector<std::string> mine = PackHost(ThisHost());
+    mine.push_back(net::BootId() + net::NetworkNamespace());
+    mine.push_back(net::PackAddresses(addresses));
     // A rank that is silent is noticed by the heartbeats, a little before this deadline.
     WEFT_ASSIGN(const auto packed,
-                AllGather("host", PackHost(ThisHost()), Deadline::In(timeout_ms_ + 300)));
+                AllGather("host", PackStrings(mine), Deadline::In(timeout_ms_ + 300)));
     for (size_t rank = 0; rank < packed.size(); ++rank) {
-        WEFT_ASSIGN(HostInfo info, UnpackHost(packed[rank]));
+        WEFT_ASSIGN(const std::vector<std::string> fields, UnpackStrings(packed[rank]));
+        WEFT_ASSIGN(HostInfo info, UnpackHost(fields));
         info.name = names[rank];
         hosts_.push_back(std::move(info));
+        WEFT_ASSIGN(auto theirs, net::UnpackAddresses(fields[kAddresses]));
+        places_.push_back({fields[kKernel], std::move(theirs)});
     }
     ShareCores();
     return {};
+}
+
+// How each peer reaches this rank: within the host by its loopback; else by an address in a network
+// that both are in, or by the one that the control plane takes.
+std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
+    std::vector<std::string> known(static_cast<size_t>(size_), own_host_);
+    if (rank_ == 0) known = control_->OwnAddresses();
+    known.resize(static_cast<size_t>(size_));
+    const Place& mine = places_[static_cast<size_t>(rank_)];
+    std::vector<std::vector<net::Way>> ways(static_cast<size_t>(size_));
+    for (size_t peer = 0; peer < ways.size(); ++peer) {
+        if (static_cast<int>(peer) == rank_) continue;
+        const Place& theirs = places_[peer];
+        if (!mine.kernel.empty() && mine.kernel == theirs.kernel) {
+            ways[peer] = {{"127.0.0.1", "127.0.0.1"}};
+            continue;
+        }
+        // A network that the user chose is the only one.
+        const bool chosen = !assignment_.data_net.empty();
+        ways[peer] = net::WaysFrom(theirs.addresses, mine.addresses, chosen ? "" : known[peer]);
+    }
+    return ways;
 }
 
 Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
@@ -129,9 +163,6 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
         fabric_.links.resize(1);
         return {};
     }
-    // How each peer reaches this rank: by the address that it reached it by before.
-    std::vector<std::string> advertise(static_cast<size_t>(size_), own_host_);
-    if (rank_ == 0) advertise = control_->OwnAddresses();
     net::FabricOptions options;
     options.rank = rank_;
     options.size = size_;
@@ -142,25 +173,17 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     options.checksum = assignment.checksum;
     if (assignment.window_bytes != 0) options.window_bytes = assignment.window_bytes;
     options.epoch = static_cast<uint64_t>(assignment.epoch);
+    options.ways = WaysToMe();
     options.mpi = mpi_;
     options.monitor = control_.get();
     WEFT_ASSIGN(auto builder, net::FabricBuilder::Make(options));
     std::vector<std::string> mine(static_cast<size_t>(size_));
     for (int peer = 0; peer < size_; ++peer) {
         const auto index = static_cast<size_t>(peer);
-        if (peer != rank_) mine[index] = builder->OfferTo(peer, advertise[index]);
+        if (peer != rank_) mine[index] = builder->OfferTo(peer);
     }
-    WEFT_ASSIGN(const auto packed,
-                AllGather("offers", PackStrings(mine), Deadline::In(timeout_ms_ + 300)));
-    std::vector<std::string> offers;
-    for (const std::string& text : packed) {
-        WEFT_ASSIGN(const auto of_rank, UnpackStrings(text));
-        if (of_rank.size() != static_cast<size_t>(size_)) {
-            return MakeError(ErrorCode::kCorrupt, "an offer for {} ranks; the cluster has {}",
-                             of_rank.size(), size_);
-        }
-        offers.push_back(of_rank[static_cast<size_t>(rank_)]);
-    }
+    WEFT_ASSIGN(const auto offers,
+                control_->Exchange("offers", mine, Deadline::In(timeout_ms_ + 300)));
     WEFT_ASSIGN(fabric_, builder->Connect(offers, Deadline::In(timeout_ms_)));
     control_->SetTransport(fabric_.transport);
     return {};

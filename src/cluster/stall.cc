@@ -1,5 +1,6 @@
-// When data waits run out although every process answers: who is to blame is rank 0's to say, since
-// it alone knows what all ranks wait for (blame.h).
+// When nothing moves although every process answers: rank 0 alone knows where all ranks stand.
+// Ranks that wait in a circle (stand.h) end the job once nothing of their waits has moved for
+// timeout_ms; where a data wait runs out first, rank 0 says who is to blame (blame.h).
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -16,6 +17,8 @@ constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kJudgeNs = 400 * kMs;
 // Heartbeats in a row that are missing.
 constexpr int64_t kMissedBeats = 3;
+// Ranks of a circle that an error names.
+constexpr size_t kMostNamed = 8;
 
 }  // namespace
 
@@ -31,13 +34,109 @@ int64_t Control::StillMs() const {
     return still == std::numeric_limits<int64_t>::max() ? -1 : still;
 }
 
-void Control::OnLongWait(int rank, const net::OpTag& tag) {
-    const Lock lock(mutex_);
-    wait_ = {rank, tag.step, tag.index, tag.place, tag.op};
+// ---- Where the ranks stand ----------------------------------------------------------------------
+
+// Of the calling thread.
+LongWait& Control::OwnWait() {
+    const auto self = std::this_thread::get_id();
+    const auto found = std::ranges::find(own_waits_, self, &ThreadWait::thread);
+    return found != own_waits_.end() ? found->wait : own_waits_.emplace_back(self).wait;
 }
 
+void Control::OnLongWait(int rank, const net::OpTag& tag) {
+    const Lock lock(mutex_);
+    if (rank >= 0) {
+        OwnWait() = {rank, tag.step, tag.index, tag.place, tag.op};
+    } else {
+        std::erase_if(own_waits_, [self = std::this_thread::get_id()](const ThreadWait& own) {
+            return own.thread == self;
+        });
+    }
+}
+
+void Control::OnStillWaiting(int64_t still_ms) {
+    const Lock lock(mutex_);
+    OwnWait().still_ms = still_ms;
+}
+
+void Control::OnOwnWait(bool begins) {
+    if (std::this_thread::get_id() != stepping_) return;
+    const Lock lock(mutex_);
+    own_waiting_ += begins ? 1 : -1;
+}
+
+Stand Control::OwnStand(int64_t now_ns) const {
+    Stand stand;
+    for (const ThreadWait& own : own_waits_) {
+        (own.thread == stepping_ ? stand.waits : stand.beside).push_back(own.wait);
+    }
+    stand.awaits_own = own_waiting_ > 0;
+    if (call_.empty()) return stand;
+    LongWait wait{0, -1, rounds_, 0, call_, (now_ns - call_ns_) / kMs};
+    if (!is_root() && !result_.has_value()) stand.waits.push_back(wait);
+    for (const Peer& peer : peers_) {
+        if (!is_root() || peer.value.has_value()) continue;
+        wait.on = peer.rank;
+        stand.waits.push_back(wait);
+    }
+    return stand;
+}
+
+// By rank. A rank that was not heard of lately may have gone on.
+std::vector<Stand> Control::Stands(int64_t now_ns) const {
+    std::vector<Stand> stands(hosts_.size());
+    if (stands.empty()) return stands;
+    stands[0] = OwnStand(now_ns);
+    for (const Peer& peer : peers_) {
+        const bool heard = now_ns - peer.heard_ns < options_.timeout_ms * kMs / 2;
+        if (heard && static_cast<size_t>(peer.rank) < stands.size()) {
+            stands[static_cast<size_t>(peer.rank)] = peer.stand;
+        }
+    }
+    return stands;
+}
+
+std::string Control::CircleText(const std::vector<Stand>& stands,
+                                const std::vector<int>& stuck) const {
+    const std::vector<CircleWait> circle = CircleOf(stands, stuck);
+    std::string text;
+    bool in_one_op = true;
+    for (size_t i = 0; i < circle.size(); ++i) {
+        const LongWait& wait = circle[i].wait;
+        in_one_op = in_one_op && OpOf(wait) == OpOf(circle[0].wait);
+        if (i == kMostNamed) text += fmt::format("; and {} more", circle.size() - i);
+        if (i >= kMostNamed) continue;
+        text += fmt::format("{}{} waits for rank {} in {} for {} ms", i == 0 ? "" : "; ",
+                            WhoLocked(circle[i].rank), wait.on, OpOf(wait), wait.still_ms);
+    }
+    return text + (in_one_op ? ". What one of them sent did not come: is the data link between "
+                               "the hosts down? 'weft doctor' checks it."
+                             : ". They wait in different ops, so none can go on. Do all ranks "
+                               "have the same data, flags and files?");
+}
+
+void Control::JudgeCircle(int64_t now_ns) {
+    if (!is_root() || verdict_.has_value() || ended_ || epoch_ == 0) return;
+    const auto waits_long = [&](const Stand& stand) {
+        const auto is_long = [&](const LongWait& wait) {
+            return wait.still_ms >= options_.timeout_ms;
+        };
+        return std::ranges::any_of(stand.waits, is_long) ||
+               std::ranges::any_of(stand.beside, is_long);
+    };
+    const bool may_be =
+        std::ranges::any_of(peers_, [&](const Peer& peer) { return waits_long(peer.stand); });
+    if (!may_be) return;  // a circle is of two at least
+    const std::vector<Stand> stands = Stands(now_ns);
+    const std::vector<int> stuck = StuckRanks(stands, options_.timeout_ms);
+    if (stuck.empty()) return;
+    Fail({ErrorCode::kPeerLost, -1, CircleText(stands, stuck), ""});
+}
+
+// ---- A wait that ran out ------------------------------------------------------------------------
+
 void Control::SendBeat(int64_t stalled_ms) {
-    const Bytes beat = Encode(HeartbeatMessage{own_progress_, wait_, stalled_ms});
+    const Bytes beat = Encode(HeartbeatMessage{own_progress_, OwnStand(NowNs()), stalled_ms});
     for (Peer& peer : peers_) peer.channel.Send(FrameType::kHeartbeat, beat);
 }
 
@@ -75,23 +174,20 @@ void Control::JudgeStall(int64_t now_ns) {
               ""});
         return;
     }
-    std::vector<LongWait> waits(hosts_.size());
-    if (waits.empty()) return;
-    waits[0] = wait_;
-    for (const Peer& peer : peers_) {
-        if (static_cast<size_t>(peer.rank) < waits.size()) {
-            waits[static_cast<size_t>(peer.rank)] = peer.wait;
-        }
+    std::vector<LongWait> waits;
+    for (const Stand& stand : Stands(now_ns)) {
+        const bool beside = stand.waits.empty();
+        const std::vector<LongWait>& all = beside ? stand.beside : stand.waits;
+        waits.push_back(all.empty() ? LongWait() : all.front());
     }
     if (static_cast<size_t>(first) >= waits.size()) return;
     if (waits[static_cast<size_t>(first)].on < 0) return;  // it goes on by now
     const int waiter = WorstWait(waits, first);
     const LongWait& wait = waits[static_cast<size_t>(waiter)];
-    const net::OpTag tag{wait.op.c_str(), wait.index, wait.step, wait.place};
     Fail({ErrorCode::kPeerLost, -1,
           fmt::format("{}: no data for {} within {} ms on rank {}, though its process answers. Is "
                       "it stuck, or is the data link between the hosts down?",
-                      WhoLocked(wait.on), tag.Text(), still_ms_, waiter),
+                      WhoLocked(wait.on), OpOf(wait), still_ms_, waiter),
           ""});
 }
 

@@ -22,7 +22,8 @@ constexpr size_t kLineBytes = 64;
 
 CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Channel& channel,
                    int64_t timeout_ms)
-    : size_(static_cast<int>(ranks.size())),
+    : links_(fabric.state.get()),
+      size_(static_cast<int>(ranks.size())),
       timeout_ms_(timeout_ms),
       collective_(ranks.size()),
       sends_(ranks.size()),
@@ -108,6 +109,11 @@ Status CommImpl::LearnHosts(const Op& op) {
     }
     UseHosts(std::vector<int>(marks.begin(), marks.end()));
     return {};
+}
+
+void CommImpl::SayAwaitsOwn(bool begins) {
+    net::PeerMonitor* monitor = links_ == nullptr ? nullptr : links_->monitor();
+    if (monitor != nullptr) monitor->OnOwnWait(begins);
 }
 
 CommImpl::Op CommImpl::Begin(size_t bytes, const net::OpTag& tag) {

@@ -116,6 +116,10 @@ class Comm {
     virtual size_t max_send_bytes() const = 0;
     virtual Status Barrier(const net::OpTag& tag) = 0;
 
+    // The caller steps through the job, and waits for another thread of its process that uses such
+    // groups (begins), or no longer does: where ranks wait for each other in vain, that is known.
+    virtual void SayAwaitsOwn([[maybe_unused]] bool begins) {}
+
     virtual Timing last_timing() const = 0;
     // What this rank has sent since the Comm was made: the payload of all messages of collectives
     // and sends, without their heads. Any thread.

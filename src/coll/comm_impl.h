@@ -66,6 +66,7 @@ class CommImpl final : public Comm {
     Status Send(std::span<const std::byte> data, int to, const net::OpTag& tag) override;
     Status Recv(std::span<std::byte> data, int from, const net::OpTag& tag) override;
     Status Barrier(const net::OpTag& tag) override;
+    void SayAwaitsOwn(bool begins) override;
 
   private:
     // One collective: its name in errors, its deadline, what its values travel as.
@@ -155,6 +156,7 @@ class CommImpl final : public Comm {
     Status Take(int from, Kind kind, std::span<std::byte> out, const Op& op);
     Status Release(int from, const Op& op) { return To(from).Release(op.tag, op.deadline); }
 
+    net::FabricState* links_;  // of the fabric; null: none
     int rank_ = 0;
     int size_;
     int64_t timeout_ms_;
@@ -166,7 +168,7 @@ class CommImpl final : public Comm {
     std::vector<const std::byte*> addends_;  // by place in a team: where its addend lies
     std::vector<std::byte> on_wire_;         // our values in a narrow wire type, two messages
     size_t on_wire_half_ = 0;
-    std::vector<float> sums_;                // of a piece of narrow values
+    std::vector<float> sums_;  // of a piece of narrow values
     std::vector<int> everyone_;
     bool hosts_known_ = false;
     int host_mark_ = 0;         // the lowest rank that is joined to us by shm, or ourselves

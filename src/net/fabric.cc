@@ -30,8 +30,11 @@ constexpr Transport kTransports[] = {Transport::kAuto, Transport::kShm, Transpor
                                      Transport::kVerbs, Transport::kMpi};
 constexpr size_t kMostWindow = size_t{1} << 32;
 // Strangers that may be connected at once without having said who they are.
-constexpr size_t kMostPending = 64;
+constexpr size_t kMostStrangers = 64;
 constexpr int64_t kPollMs = 50;
+// To connect by one of several ways; and for an answer, before others are tried beside.
+constexpr int64_t kWayMs = 1000;
+constexpr int64_t kSilentNs = 1'500'000'000;
 
 // What the connection that joins a pair is: verbs has one of tcp beside its queue pair, mpi beside
 // its messages.
@@ -66,6 +69,7 @@ struct Pending {
     std::array<std::byte, sizeof(Greeting)> bytes{};
     size_t have = 0;
     Fd region;  // came along
+    int64_t begin_ns = NowNs();
 };
 
 class Builder final : public FabricBuilder {
@@ -73,17 +77,23 @@ class Builder final : public FabricBuilder {
     explicit Builder(FabricOptions options) : options_(std::move(options)) {}
 
     Status Open();
-    std::string OfferTo(int peer, std::string_view advertise_host) override;
+    std::string OfferTo(int peer) override;
     Result<Fabric> Connect(const std::vector<std::string>& offers,
                            const Deadline& deadline) override;
 
   private:
-    const Offer& MyOfferTo(int peer, std::string_view advertise_host);
+    Status ListenAll();
+    const Offer& MyOfferTo(int peer);
+    std::vector<TcpWay> TcpWaysOf(int peer) const;
     bool MayUseVerbs(const std::string& address) const;
     Result<std::unique_ptr<VerbsEnd>> MakeVerbsEnd(const std::string& address);
     Status ConnectVerbs(int peer);
     Status CheckOffers(const std::vector<std::string>& offers);
     Status Dial(int peer, const Deadline& deadline);
+    Status DialTcpWays(int peer, const Deadline& deadline);
+    void Greet(int peer, Fd socket);
+    Status LeadsNowhere(Pending& pending, const Error& why);
+    void TryOtherWays();
     Status JoinAll(const Deadline& deadline);
     void AcceptFrom(Fd& listener, Transport transport);
     // Reads on; drops the connection when it ends or lies.
@@ -100,8 +110,18 @@ class Builder final : public FabricBuilder {
     std::vector<Token> tokens_;  // what each peer must show
     std::string unix_name_;
     Fd unix_listener_;
-    Fd tcp_listener_;
-    uint16_t tcp_port_ = 0;
+    struct TcpListener {
+        std::string host;  // "": every address
+        Fd fd;
+        uint16_t port = 0;
+    };
+    std::vector<TcpListener> tcp_listeners_;
+    struct Dialling {
+        size_t next_way = 0;
+        std::string tried{};  // in vain, and why
+    };
+    std::vector<Dialling> dialling_;  // by peer
+    Deadline deadline_ = Deadline::In(0);
     std::vector<RdmaPort> rdma_ports_;
     VerbsDevices verbs_;
     std::vector<std::unique_ptr<VerbsEnd>> ends_;  // by peer, until joined; null: none
@@ -127,6 +147,7 @@ Status Builder::Open() {
     for (Token& token : tokens_) RandomBytes(std::as_writable_bytes(std::span(token)));
     ends_.resize(static_cast<size_t>(o.size));
     mine_.resize(static_cast<size_t>(o.size));
+    dialling_.resize(static_cast<size_t>(o.size));
     if (o.size == 1) return {};
     if (o.transport == Transport::kVerbs || o.transport == Transport::kAuto) {
         rdma_ports_ = ListRdmaPorts();
@@ -147,17 +168,53 @@ Status Builder::Open() {
         WEFT_ASSIGN(unix_listener_, ListenUnix(unix_name_));
     }
     if (o.transport != Transport::kShm) {
-        WEFT_ASSIGN(tcp_listener_, ListenTcp(o.listen_host, 0));
-        WEFT_ASSIGN(tcp_port_, BoundPort(tcp_listener_.get()));
+        WEFT_TRY(ListenAll());
     }
     return {};
 }
 
-std::string Builder::OfferTo(int peer, std::string_view advertise_host) {
-    return EncodeOffer(MyOfferTo(peer, advertise_host));
+// On the addresses of the ways alone; one that is gone by now is done without.
+Status Builder::ListenAll() {
+    std::set<std::string> hosts;
+    for (const std::vector<Way>& ways : options_.ways) {
+        for (const Way& way : ways) hosts.insert(way.listen);
+    }
+    if (hosts.empty()) hosts.insert(options_.listen_host);
+    Status last;
+    for (const std::string& host : hosts) {
+        auto fd = ListenTcp(host, 0);
+        if (!fd.ok()) {
+            last = fd.error();
+            continue;
+        }
+        WEFT_ASSIGN(const uint16_t port, BoundPort(fd->get()));
+        tcp_listeners_.push_back({host, *std::move(fd), port});
+    }
+    return tcp_listeners_.empty() ? last : Status();
 }
 
-const Offer& Builder::MyOfferTo(int peer, std::string_view advertise_host) {
+// How the peer reaches our listeners.
+std::vector<TcpWay> Builder::TcpWaysOf(int peer) const {
+    std::vector<TcpWay> found;
+    if (tcp_listeners_.empty()) return found;
+    if (options_.ways.empty()) {
+        std::string host = options_.advertise_host;
+        if (host.empty()) host = options_.listen_host;
+        found.push_back({host.empty() ? "127.0.0.1" : host, tcp_listeners_[0].port});
+        return found;
+    }
+    for (const Way& way : options_.ways[static_cast<size_t>(peer)]) {
+        const auto listener = std::ranges::find(tcp_listeners_, way.listen, &TcpListener::host);
+        if (listener != tcp_listeners_.end()) found.push_back({way.dial, listener->port});
+    }
+    return found;
+}
+
+std::string Builder::OfferTo(int peer) {
+    return EncodeOffer(MyOfferTo(peer));
+}
+
+const Offer& Builder::MyOfferTo(int peer) {
     WEFT_CHECK(peer >= 0 && peer < options_.size);
     std::optional<Offer>& made = mine_[static_cast<size_t>(peer)];
     if (made) return *made;
@@ -173,11 +230,12 @@ const Offer& Builder::MyOfferTo(int peer, std::string_view advertise_host) {
     offer.boot_id = BootId();
     offer.network = NetworkNamespace();
     offer.unix_name = unix_name_;
-    offer.tcp_port = tcp_port_;
-    offer.tcp_host = "127.0.0.1";
-    if (!options_.listen_host.empty()) offer.tcp_host = options_.listen_host;
-    if (!options_.advertise_host.empty()) offer.tcp_host = options_.advertise_host;
-    if (!advertise_host.empty()) offer.tcp_host = advertise_host;
+    offer.tcp_more = TcpWaysOf(peer);
+    if (!offer.tcp_more.empty()) {
+        offer.tcp_host = offer.tcp_more.front().host;
+        offer.tcp_port = offer.tcp_more.front().port;
+        offer.tcp_more.erase(offer.tcp_more.begin());
+    }
     if (peer != options_.rank && MayUseVerbs(offer.tcp_host)) {
         Result<std::unique_ptr<VerbsEnd>> end = MakeVerbsEnd(offer.tcp_host);
         if (end.ok()) {
@@ -217,6 +275,7 @@ Result<Fabric> Builder::Connect(const std::vector<std::string>& offers, const De
     progress_ = std::make_unique<Progress>();
     progress_->SetMonitor(options_.monitor);
     links_.resize(static_cast<size_t>(options_.size));
+    deadline_ = deadline;
     Status joined = CheckOffers(offers);
     for (int peer = 0; joined.ok() && peer < options_.rank; peer++) joined = Dial(peer, deadline);
     if (joined.ok()) joined = JoinAll(deadline);
@@ -264,7 +323,7 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
                              NameOf(peer).Text(), offer.checksum ? "sends" : "sends no",
                              options_.rank, options_.checksum ? "does" : "does not");
         }
-        const Offer& mine = MyOfferTo(peer, {});
+        const Offer& mine = MyOfferTo(peer);
         WEFT_ASSIGN(chosen_.back(), ChooseTransport(mine, offer));
         const std::string why_not = WhyNotVerbs(mine, offer);
         if (chosen_.back() == Transport::kTcp && !why_not.empty() && !told) {
@@ -289,24 +348,93 @@ Status Builder::ConnectVerbs(int peer) {
 }
 
 Status Builder::Dial(int peer, const Deadline& deadline) {
-    const Offer& offer = theirs_[static_cast<size_t>(peer)];
-    const Transport transport = chosen_[static_cast<size_t>(peer)];
-    Result<Fd> dialled = CarrierOf(transport) == Transport::kShm
-                             ? DialUnix(offer.unix_name)
-                             : DialTcp(offer.tcp_host, offer.tcp_port, deadline);
-    if (!dialled.ok()) {
-        const ErrorCode code = dialled.error().code == ErrorCode::kTimeout ? ErrorCode::kTimeout
-                                                                           : ErrorCode::kPeerLost;
-        return MakeError(code,
-                         "{}: {}. Is the process alive, and may this host reach that address?",
-                         NameOf(peer).Text(), dialled.error().message);
+    if (CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp) {
+        return DialTcpWays(peer, deadline);
     }
+    Result<Fd> dialled = DialUnix(theirs_[static_cast<size_t>(peer)].unix_name);
+    if (dialled.ok()) {
+        Greet(peer, *std::move(dialled));
+        return {};
+    }
+    return MakeError(ErrorCode::kPeerLost, "{}: {}. Is the process alive?", NameOf(peer).Text(),
+                     dialled.error().message);
+}
+
+void Builder::Greet(int peer, Fd socket) {
     const Greeting greeting = GreetingTo(peer);
     // A fresh socket takes 40 bytes at once, or is already dead, which Read will tell.
     [[maybe_unused]] const ssize_t sent =
-        ::send(dialled->get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
-    pending_.emplace_back(*std::move(dialled), CarrierOf(transport), peer);
-    return {};
+        ::send(socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
+    pending_.emplace_back(std::move(socket), CarrierOf(chosen_[static_cast<size_t>(peer)]), peer);
+}
+
+// Connects by the next way that takes a connection: whether that rank is there, its answer tells.
+Status Builder::DialTcpWays(int peer, const Deadline& deadline) {
+    const Offer& offer = theirs_[static_cast<size_t>(peer)];
+    Dialling& dialling = dialling_[static_cast<size_t>(peer)];
+    const size_t ways = 1 + offer.tcp_more.size();
+    ErrorCode code = ErrorCode::kPeerLost;
+    while (dialling.next_way < ways) {
+        const size_t at = dialling.next_way++;
+        const TcpWay way =
+            at == 0 ? TcpWay{offer.tcp_host, offer.tcp_port} : offer.tcp_more[at - 1];
+        if (way.host.empty()) {
+            dialling.tried += "it offers no address in a network that both hosts are in";
+            continue;
+        }
+        // The last one has all that is left.
+        const auto left = static_cast<int64_t>(ways - at);
+        const int64_t most_ms = left == 1 ? deadline.left_ms() : kWayMs;
+        const Deadline attempt = Deadline::In(std::min(most_ms, deadline.left_ms() / left));
+        Result<Fd> dialled = DialTcp(way.host, way.port, attempt);
+        if (dialled.ok()) {
+            Greet(peer, *std::move(dialled));
+            return {};
+        }
+        if (dialled.error().code == ErrorCode::kTimeout) code = ErrorCode::kTimeout;
+        dialling.tried += (dialling.tried.empty() ? "" : "; ") + dialled.error().message;
+    }
+    return MakeError(code,
+                     "{}: {}. Is the process alive, and may this host reach {}? --data-net says "
+                     "which network to use",
+                     NameOf(peer).Text(), dialling.tried,
+                     ways == 1 ? "that address" : "one of these addresses");
+}
+
+// Whoever is there is not that rank, or hung up: another way may lead to it.
+Status Builder::LeadsNowhere(Pending& pending, const Error& why) {
+    if (pending.transport == Transport::kShm) return why;
+    const int peer = pending.peer;
+    pending.fd.Reset();  // (what is dialled below may move it)
+    Dialling& dialling = dialling_[static_cast<size_t>(peer)];
+    const bool last = dialling.next_way > theirs_[static_cast<size_t>(peer)].tcp_more.size();
+    const auto is_open = [&](const Pending& other) {
+        return other.peer == peer && other.fd.valid();
+    };
+    if (last && std::ranges::any_of(pending_, is_open)) return {};
+    if (last && dialling.tried.empty()) return why;
+    dialling.tried += (dialling.tried.empty() ? "" : "; ") + why.message;
+    return DialTcpWays(peer, deadline_);
+}
+
+// Where nobody says a word, other ways are tried beside: the first that answers is the one.
+void Builder::TryOtherWays() {
+    const int64_t now = NowNs();
+    for (size_t i = 0, known = pending_.size(); i < known; i++) {
+        const int peer = pending_[i].peer;
+        if (peer < 0 || !pending_[i].fd.valid() || links_[static_cast<size_t>(peer)] != nullptr ||
+            now - pending_[i].begin_ns < kSilentNs) {
+            continue;
+        }
+        Dialling& dialling = dialling_[static_cast<size_t>(peer)];
+        const Offer& offer = theirs_[static_cast<size_t>(peer)];
+        if (pending_[i].transport == Transport::kShm || dialling.next_way > offer.tcp_more.size()) {
+            continue;
+        }
+        pending_[i].begin_ns = now;
+        // Where these lead nowhere, the silent one may still answer.
+        [[maybe_unused]] const Status dialled = DialTcpWays(peer, deadline_);
+    }
 }
 
 Status Builder::JoinAll(const Deadline& deadline) {
@@ -324,14 +452,16 @@ Status Builder::JoinAll(const Deadline& deadline) {
         fds.clear();
         for (const Pending& pending : pending_) fds.push_back({pending.fd.get(), POLLIN, 0});
         fds.push_back({unix_listener_.get(), POLLIN, 0});
-        fds.push_back({tcp_listener_.get(), POLLIN, 0});
+        for (const TcpListener& tcp : tcp_listeners_) fds.push_back({tcp.fd.get(), POLLIN, 0});
         ::poll(fds.data(), fds.size(), static_cast<int>(std::min(deadline.left_ms(), kPollMs)));
-        for (size_t i = 0; i < pending_.size(); i++) {
+        // (Another way that is dialled meanwhile comes behind those that were looked at.)
+        for (size_t i = 0, known = pending_.size(); i < known; i++) {
             if (fds[i].revents != 0) WEFT_TRY(Read(pending_[i]));
         }
         std::erase_if(pending_, [](const Pending& pending) { return !pending.fd.valid(); });
         AcceptFrom(unix_listener_, Transport::kShm);
-        AcceptFrom(tcp_listener_, Transport::kTcp);
+        for (TcpListener& tcp : tcp_listeners_) AcceptFrom(tcp.fd, Transport::kTcp);
+        TryOtherWays();
     }
     return {};
 }
@@ -341,8 +471,9 @@ void Builder::AcceptFrom(Fd& listener, Transport transport) {
         Fd fd = Accept(listener.get());
         if (!fd.valid()) return;
         const auto stranger = [](const Pending& pending) { return pending.peer < 0; };
+        // All higher ranks may come at once.
         if (std::count_if(pending_.begin(), pending_.end(), stranger) >=
-            static_cast<std::ptrdiff_t>(kMostPending)) {
+            static_cast<std::ptrdiff_t>(kMostStrangers) + options_.size) {
             pending_.erase(std::find_if(pending_.begin(), pending_.end(), stranger));
         }
         pending_.emplace_back(std::move(fd), transport, -1);
@@ -361,11 +492,14 @@ Status Builder::Read(Pending& pending) {
     if (got < 0) return {};
     pending.have += static_cast<size_t>(got);
     if (got == 0) {
-        if (pending.peer >= 0) {
-            return MakeError(ErrorCode::kPeerLost,
-                             "{}: closed the data connection before it was joined. Its own last "
-                             "lines say why.",
-                             NameOf(pending.peer).Text());
+        const bool needed =
+            pending.peer >= 0 && links_[static_cast<size_t>(pending.peer)] == nullptr;
+        if (needed) {
+            return LeadsNowhere(
+                pending, MakeError(ErrorCode::kPeerLost,
+                                   "{}: closed the data connection before it was joined. Its own "
+                                   "last lines say why.",
+                                   NameOf(pending.peer).Text()));
         }
         pending.fd.Reset();
         return {};
@@ -378,13 +512,18 @@ Status Builder::Read(Pending& pending) {
 
 // The rank that we dialled answers.
 Status Builder::Answered(Pending& pending) {
+    if (links_[static_cast<size_t>(pending.peer)] != nullptr) {  // by another way
+        pending.fd.Reset();
+        return {};
+    }
     Greeting greeting;
     std::memcpy(&greeting, pending.bytes.data(), sizeof greeting);
     if (!Genuine(greeting, pending.peer)) {
-        return MakeError(ErrorCode::kDenied,
-                         "{}: whoever answers at its address is not that rank (wrong token). Does "
-                         "another program use the port?",
-                         NameOf(pending.peer).Text());
+        return LeadsNowhere(
+            pending, MakeError(ErrorCode::kDenied,
+                               "{}: whoever answers at its address is not that rank (wrong token). "
+                               "Does another program use the port?",
+                               NameOf(pending.peer).Text()));
     }
     return Join(pending.peer, std::move(pending.fd), std::move(pending.region));
 }

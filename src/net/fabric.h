@@ -7,11 +7,14 @@
 // Of each pair the higher rank dials and the lower accepts. A connection must present the token
 // that its acceptor offered, and is answered with the token that its dialler offered; one that
 // does not (a port scan, a rank of an older epoch) is closed and the rest goes on. So the data
-// plane is as trustworthy as the channel that carried the offers. Bytes are not encrypted.
+// plane is as trustworthy as the channel that carried the offers, and as the network: neither
+// tokens nor data are encrypted or signed, so whoever can read or change packets between the hosts
+// can do so with all that goes over tcp, verbs and mpi.
 //
 // shm: a sealed memfd handed over an abstract unix socket, so no name in /dev/shm ever exists and
 // nothing is left behind whoever dies when. The socket stays open: its end tells of a dead peer.
-// tcp: one connection a pair, TCP_NODELAY, non-blocking, no receiver thread.
+// tcp: one connection a pair, TCP_NODELAY, non-blocking, no receiver thread. The dialler tries the
+// ways of the offer in their order, each for a part of the deadline, until that rank answers.
 // verbs: a queue pair for each peer, set up by the offers, and beside it a connection as of tcp,
 // which proves the token, says that both ends are ready, and ends when the peer's process does.
 // Device, port and GID are those of the address under which the peer reaches this host.
@@ -32,6 +35,7 @@
 
 #include "base/deadline.h"
 #include "base/result.h"
+#include "net/addresses.h"
 #include "net/link.h"
 
 namespace weft::net {
@@ -51,8 +55,11 @@ struct FabricOptions {
     Transport transport = Transport::kAuto;
     size_t window_bytes = size_t{4} << 20;  // of each link and direction, the same on all ranks
     uint64_t epoch = 0;
-    std::string listen_host;         // the address to listen on for tcp; "": every address
-    std::string advertise_host;      // how peers reach this rank; "": listen_host, else 127.0.0.1
+    std::string listen_host;     // the address to listen on for tcp; "": every address
+    std::string advertise_host;  // how peers reach this rank; "": listen_host, else 127.0.0.1
+    // In place of both: the ways by which each peer may reach this rank, by rank, best first
+    // (addresses.h). It listens on their addresses alone. Not empty, for any peer.
+    std::vector<std::vector<Way>> ways;
     std::string rdma_device;         // verbs: "mlx5_0" or "mlx5_0:1"; "": by the peer's address
     int gid_index = -1;              // verbs: of the port's table; -1: chosen
     bool checksum = false;           // collectives check every message; the same on all ranks
@@ -67,9 +74,9 @@ class FabricBuilder {
     virtual ~FabricBuilder() = default;
 
     // This rank's offer to rank `peer`, to be carried over a channel that outsiders can neither
-    // read nor change. advertise_host: overrides the option for this one peer. The first call for
-    // a peer makes the offer (for verbs, its queue pair), later ones repeat it.
-    virtual std::string OfferTo(int peer, std::string_view advertise_host = {}) = 0;
+    // read nor change. The first call for a peer makes the offer (for verbs, its queue pair), later
+    // ones repeat it.
+    virtual std::string OfferTo(int peer) = 0;
     // offers[p] is what rank p's OfferTo(this rank) returned; offers[rank] is ignored. Once only.
     // Errors: kCorrupt (an offer), kUsage (ranks disagree on options), kTimeout (names the ranks
     // that are missing), kPeerLost, kIo.

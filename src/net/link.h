@@ -14,7 +14,8 @@
 // with kPeerLost at once, and names the rank that died if this rank saw one die.
 // Deadlines: a wait that runs out asks the monitor. A peer that showed progress within the
 // deadline's length is slow, not dead, and while any rank shows some, the peer may be waiting for
-// that one: the wait goes on. Otherwise the monitor words the error.
+// that one: the wait goes on, as it does while bytes come. Otherwise the monitor words the error. Of
+// a long wait the monitor hears before, so that it may end ranks that wait for each other.
 // Thread: one at a time per Fabric (who drives communication), but for net/share.h.
 #pragma once
 
@@ -45,7 +46,7 @@ struct OpTag {
     const char* op = "";
     int64_t index = 0;  // running number of the op in its Program
     int64_t step = 0;
-    int64_t place = 0;  // how far the op has got: messages awaited so far
+    int64_t place = 0;   // how far the op has got: messages awaited so far
     bool aside = false;  // others compute on this core meanwhile: waits sleep at once
     std::string Text() const;
 };
@@ -68,6 +69,12 @@ class PeerMonitor {
     // A wait on `rank` has lasted for some milliseconds, or such a wait is over (rank -1): so the
     // cluster can tell who holds up whom.
     virtual void OnLongWait([[maybe_unused]] int rank, [[maybe_unused]] const OpTag& tag) {}
+    // The calling thread's long wait goes on, and for still_ms nothing of its link has moved, while
+    // the thread looked: told some times a second.
+    virtual void OnStillWaiting([[maybe_unused]] int64_t still_ms) {}
+    // The thread that steps through the job waits for another thread of this process, which uses
+    // the links (begins), or no longer does.
+    virtual void OnOwnWait([[maybe_unused]] bool begins) {}
     // Called when a data wait on `rank` ran out: waits a short while for a better verdict (the
     // rank that is really lost), else returns an error that names `rank` and `tag`.
     virtual Error OnTimeout(int rank, const OpTag& tag, const Deadline& deadline) = 0;
@@ -104,6 +111,7 @@ class FabricState {
     virtual ~FabricState() = default;
     // Null: no monitor. It outlives the Fabric.
     virtual void SetMonitor(PeerMonitor* monitor) = 0;
+    virtual PeerMonitor* monitor() const { return nullptr; }
 };
 
 // All links of this rank: links[r] joins to rank r; links[rank] is null.

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 
 namespace weft::net {
 namespace {
 
-constexpr std::string_view kMagic = "WOF2";
+constexpr std::string_view kMagic = "WOF3";
 constexpr size_t kMostString = 255;
 constexpr size_t kMostReason = 1023;
 constexpr int kMostRanks = 4096;
@@ -119,6 +120,12 @@ std::string EncodeOffer(const Offer& offer) {
     AppendString(out, offer.unix_name);
     AppendString(out, offer.tcp_host);
     AppendInt(out, offer.tcp_port, 2);
+    const size_t more = std::min(offer.tcp_more.size(), kMostTcpWays);
+    AppendInt(out, more, 1);
+    for (size_t i = 0; i < more; i++) {
+        AppendString(out, offer.tcp_more[i].host);
+        AppendInt(out, offer.tcp_more[i].port, 2);
+    }
     AppendVerbs(out, offer);
     AppendString(out, offer.mpi_job);
     AppendInt(out, static_cast<uint64_t>(offer.mpi_rank), 4);
@@ -142,11 +149,16 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     offer.unix_name = in.String();
     offer.tcp_host = in.String();
     offer.tcp_port = static_cast<uint16_t>(in.Int(2));
+    const uint64_t more = in.Int(1);
+    for (uint64_t i = 0; i < more && more <= kMostTcpWays; i++) {
+        std::string host = in.String();
+        offer.tcp_more.push_back({std::move(host), static_cast<uint16_t>(in.Int(2))});
+    }
     const bool verbs = ReadVerbs(in, offer);
     offer.mpi_job = in.String();
     const uint64_t mpi_rank = in.Int(4);
     if (!known || !verbs || !in.ok() || !in.at_end() || size > kMostRanks || from >= size ||
-        to >= size || mpi_rank > kMostMpiRank || checksum > 1 ||
+        to >= size || more > kMostTcpWays || mpi_rank > kMostMpiRank || checksum > 1 ||
         transport > static_cast<uint64_t>(Transport::kMpi)) {
         return MakeError(ErrorCode::kCorrupt,
                          "an offer of {} bytes for a data link is malformed. Do all hosts run the "

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "net/fabric.h"
@@ -18,6 +19,13 @@ namespace weft::net {
 
 using Token = std::array<uint8_t, 16>;
 bool TokensEqual(const Token& a, const Token& b);  // in constant time
+
+struct TcpWay {
+    std::string host;
+    uint16_t port = 0;
+    bool operator==(const TcpWay&) const = default;
+};
+inline constexpr size_t kMostTcpWays = 16;
 
 struct Offer {
     int from = 0;
@@ -33,10 +41,11 @@ struct Offer {
     std::string unix_name;  // "": none
     std::string tcp_host;   // "": none
     uint16_t tcp_port = 0;
+    std::vector<TcpWay> tcp_more;  // to be tried in this order where that one leads nowhere
     std::optional<VerbsAddress> verbs;
     std::string verbs_why;  // why there is none; "": not asked for, or no device
-    std::string mpi_job;  // "": cannot be reached over MPI
-    int mpi_rank = 0;     // in that job's MPI_COMM_WORLD
+    std::string mpi_job;    // "": cannot be reached over MPI
+    int mpi_rank = 0;       // in that job's MPI_COMM_WORLD
 };
 
 std::string EncodeOffer(const Offer& offer);

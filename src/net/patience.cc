@@ -26,6 +26,11 @@ constexpr int64_t kSharedNs = 1'000;
 constexpr int64_t kBusyNs = 200'000;
 constexpr int64_t kCrowdedForNs = 100'000'000;
 constexpr int64_t kLongestSleepMs = 20;
+// How often the monitor hears of a long wait.
+constexpr int64_t kTellNs = 50'000'000;
+// Between two looks of a thread that runs no more time than this goes by: what is longer (a process
+// that was stopped, a machine that is overloaded) says nothing about the peer.
+constexpr int64_t kMostLookNs = 200'000'000;
 // After the peer's end was seen, one more look for what it sent before.
 constexpr int kLooksAfterEnd = 2;
 
@@ -55,7 +60,7 @@ void Progress::ReceiveAll() {
 }
 
 void Progress::SleepOnSockets(int writable, int64_t ms) {
-    std::array<pollfd, 64> fds;
+    std::array<pollfd, 256> fds;
     nfds_t count = 0;
     for (const BaseLink* link : wakers_) {
         const int fd = link->poll_fd();
@@ -119,16 +124,32 @@ Status Patience::Check() {
         // The longer it lasted, the longer it may last: a tenth of the time waited so far.
         stage_ = Stage::kSleep;
         const bool is_long = now - begin_ns_ >= (tag_.aside ? kYieldNs : 0);
-        if (is_long && !told_ && monitor != nullptr) {
-            monitor->OnLongWait(link_.peer().rank, tag_);
-            told_ = true;
-        }
+        if (is_long && monitor != nullptr) Tell(*monitor, now);
         sleep_ms_ = std::clamp<int64_t>((now - begin_ns_) / 10'000'000, 1, kLongestSleepMs);
         sleep_ms_ = std::clamp<int64_t>((deadline_.at_ns() - now) / 1'000'000 + 1, 1, sleep_ms_);
     } else if (now >= yield_ns_) {
         stage_ = Stage::kYield;
     }
     return {};
+}
+
+void Patience::Tell(PeerMonitor& monitor, int64_t now_ns) {
+    const uint64_t moved_bytes = link_.moved_bytes();
+    if (!told_) {
+        monitor.OnLongWait(link_.peer().rank, tag_);
+        told_ = true;
+        told_ns_ = now_ns;
+    } else if (moved_bytes != moved_bytes_) {
+        still_ns_ = 0;
+        moved_ns_ = now_ns;
+    } else {
+        still_ns_ += std::min(now_ns - looked_ns_, kMostLookNs);
+    }
+    moved_bytes_ = moved_bytes;
+    looked_ns_ = now_ns;
+    if (now_ns - told_ns_ < kTellNs) return;
+    monitor.OnStillWaiting(still_ns_ / 1'000'000);
+    told_ns_ = now_ns;
 }
 
 void Patience::Yield() {
@@ -176,6 +197,10 @@ Status Patience::Expired() {
     }
     int64_t quiet_ms = monitor->StillMs();
     if (quiet_ms < 0) quiet_ms = monitor->SilentMs(link_.peer().rank);
+    if (moved_ns_ != 0) {  // slow, but it comes
+        const int64_t moved_ms = (NowNs() - moved_ns_) / 1'000'000;
+        quiet_ms = quiet_ms < 0 ? moved_ms : std::min(quiet_ms, moved_ms);
+    }
     if (quiet_ms < 0 || quiet_ms >= length_ms) {
         return monitor->OnTimeout(link_.peer().rank, tag_, deadline_);
     }

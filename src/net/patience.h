@@ -42,6 +42,9 @@ class BaseLink : public Link {
     virtual void Receive() = 0;
     // What poll(2) should watch; -1: nothing.
     virtual int poll_fd() const = 0;
+    // Bytes that have come in or left, where a message may take long on its way: a wait in which
+    // they grow is slow, but moves.
+    virtual uint64_t moved_bytes() const { return 0; }
 
   protected:
     void SetEnd(LinkEnd end, std::string reason);
@@ -57,7 +60,7 @@ class BaseLink : public Link {
 class Progress final : public FabricState {
   public:
     void SetMonitor(PeerMonitor* monitor) override { monitor_ = monitor; }
-    PeerMonitor* monitor() const { return monitor_; }
+    PeerMonitor* monitor() const override { return monitor_; }
     // How a link's data comes: into memory alone, over its socket (which must be read for anything
     // to arrive), or into memory while a socket only wakes sleepers.
     enum class Data { kMemory, kSocket, kMemoryAndWakes };
@@ -124,6 +127,7 @@ class Patience {
   private:
     Error Ended();
     Status Expired();
+    void Tell(PeerMonitor& monitor, int64_t now_ns);
 
     Progress& progress_;
     BaseLink& link_;
@@ -136,7 +140,11 @@ class Patience {
     int64_t sleep_ms_ = 1;
     Stage stage_ = Stage::kSpin;
     int looks_after_end_ = 0;
-    bool told_ = false;  // the monitor, that this wait is long
+    bool told_ = false;    // the monitor, that this wait is long
+    int64_t told_ns_ = 0;  // and how it goes on, last at
+    int64_t looked_ns_ = 0, still_ns_ = 0;
+    uint64_t moved_bytes_ = 0;
+    int64_t moved_ns_ = 0;  // when they last grew; 0: never
 };
 
 // One turn of a spin loop.

@@ -21,7 +21,7 @@
 namespace weft::net {
 namespace {
 
-constexpr int kBacklog = 128;
+constexpr int kBacklog = 1024;
 constexpr int64_t kListenLookUpMs = 5000;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -111,6 +112,10 @@ class TcpLink final : public BaseLink {
         for (size_t line = 0; line < end; line += kLineBytes) __builtin_prefetch(at + line, 1);
     }
     int poll_fd() const override { return end() == LinkEnd::kOpen ? socket_ : -1; }
+    uint64_t moved_bytes() const override {
+        return received_bytes_.load(std::memory_order_relaxed) +
+               sent_bytes_.load(std::memory_order_relaxed);
+    }
 
     Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
                int flag, uint64_t value, const OpTag& tag, const Deadline& deadline) override {
@@ -172,6 +177,7 @@ class TcpLink final : public BaseLink {
             got = ::recvmsg(socket_, &message, 0);
         }
         if (got > 0) {
+            Count(received_bytes_, got);
             const Status taken = reader_.Consume(static_cast<size_t>(got));
             if (!taken.ok()) SetEnd(LinkEnd::kDied, "broke the protocol: " + taken.error().message);
             return;
@@ -188,6 +194,12 @@ class TcpLink final : public BaseLink {
     }
 
   private:
+    // One thread at a time counts each.
+    static void Count(std::atomic<uint64_t>& bytes, ssize_t more) {
+        bytes.store(bytes.load(std::memory_order_relaxed) + static_cast<uint64_t>(more),
+                    std::memory_order_relaxed);
+    }
+
     Status PutWhole(const FrameHeader& header, std::span<const std::byte> head,
                     std::span<const std::byte> data, const OpTag& tag, const Deadline& deadline) {
         std::byte* at = whole_.data();
@@ -216,6 +228,7 @@ class TcpLink final : public BaseLink {
                 return false;
             }
             outgoing.Sent(static_cast<size_t>(sent));
+            Count(sent_bytes_, sent);
         }
         return true;
     }
@@ -253,6 +266,7 @@ class TcpLink final : public BaseLink {
     int socket_;
     int send_error_ = 0;
     int failed_sends_ = 0;
+    std::atomic<uint64_t> received_bytes_ = 0, sent_bytes_ = 0;
     std::mutex sending_, receiving_;  // taken where the Fabric is shared by threads
     std::array<std::byte, kSentWhole + 256> whole_;
     uint64_t epoch_;

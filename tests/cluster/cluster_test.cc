@@ -54,6 +54,19 @@ TEST(Cluster, OneToFiveRanksMeetWorkAndEnd) {
     }
 }
 
+// More than the strangers that a rank bears, each with an offer for each; up to 256 are promised.
+TEST(Cluster, AHundredRanksMeet) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "a hundred processes under a sanitizer take minutes";
+#endif
+    for (const char* transport : {"tcp", "shm"}) {
+        Process root({CLUSTER_RANK, "launch", "local=100", "timeout=60000", "window=65536",
+                      "steps=1", std::string("transport=") + transport});
+        EXPECT_EQ(root.Wait(Deadline::In(120'000)), 0) << root.output();
+        EXPECT_NE(root.output().find("done"), std::string::npos) << root.output();
+    }
+}
+
 TEST(Cluster, ChecksumsAreOnForAllRanksOrForNone) {
     for (const char* transport : {"shm", "tcp"}) {
         for (int on : {0, 1}) {

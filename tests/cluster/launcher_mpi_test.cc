@@ -50,6 +50,18 @@ class Launch : public testing::Test {
         return {"run",          model_, "-p", "Hello there", "-n", std::to_string(tokens),
                 "--ignore-eos", "-t",   "1"};
     }
+    Words Serve() const { return {"serve", model_, "--port", "0", "--json", "-t", "1"}; }
+    Words Bench() const {
+        return {"bench", model_, "-p", "16", "-n", "4", "-r", "1", "-t", "1", "-o", "jsonl"};
+    }
+    static Words Train() {
+        return {"train",     "synthetic:smollm2-135m",
+                "--layers",  "2",
+                "--data",    "synthetic:random-tokens:17:8",
+                "--seq-len", "16",
+                "--steps",   "2",
+                "-t",        "1"};
+    }
     test::TempDir dir_;
     std::string model_;
 };
@@ -103,6 +115,9 @@ class Mpi : public Launch, public testing::WithParamInterface<const char*> {
         return status;
     }
     void LoseRank(int victim, int signal);
+    void StopServer(const std::string& transport, const std::vector<int>& first,
+                    const std::vector<int>& then);
+    int servers_ = 0;
     std::string mpirun_, out_, err_;
 };
 
@@ -146,6 +161,55 @@ TEST_P(Mpi, WrongWordsAreSaidOnce) {
     EXPECT_EQ(err_.find("weft: error", first + 1), std::string::npos) << err_;
     EXPECT_NE(RunMpi(2, Words{"run", dir_ / "none.gguf", "-p", "x", "--transport", "mpi"}), 0);
     EXPECT_NE(err_.find("none.gguf"), std::string::npos) << err_;
+}
+
+// Every command that takes ranks, without a flag that only some take.
+TEST_P(Mpi, EveryCommandRuns) {
+    EXPECT_EQ(RunMpi(2, Bench()), 0) << err_;
+    EXPECT_NE(out_.find("\"ranks\":2"), std::string::npos) << out_;
+    EXPECT_EQ(RunMpi(2, Train()), 0) << err_;
+    EXPECT_EQ(RunMpi(2, Words{"net", "lat", "--net-table", "off"}), 0) << err_;
+    for (const char* transport : {"auto", "mpi"}) {
+        StopServer(transport, {0}, {});
+    }
+}
+
+TEST_P(Mpi, AServerEndsWellWhoeverIsAskedFirst) {
+    StopServer("auto", {0, 1, 2}, {});
+    StopServer("auto", {2, 1, 0}, {0, 1, 2});  // as a launcher repeats it
+    StopServer("auto", {1, 2}, {0});
+}
+
+// A server of three ranks, of which the `first` get SIGTERM, and 300 ms later the `then`.
+void Mpi::StopServer(const std::string& transport, const std::vector<int>& first,
+                     const std::vector<int>& then) {
+    const std::string script = dir_ / fmt::format("server{}.sh", servers_++);
+    Write(script, kRankScript, 0755);
+    test::Process mpirun = Start(3, Serve() + Words{"--transport", transport}, script);
+    const Deadline begins = Deadline::In(30'000);
+    while (Slurp(dir_ / "out").find("\"url\"") == std::string::npos && !begins.expired()) {
+        ::usleep(5000);
+    }
+    ASSERT_NE(Slurp(dir_ / "out").find("\"url\""), std::string::npos) << Slurp(dir_ / "err");
+    const auto stop = [&](int rank) {
+        const pid_t pid = std::atoi(Slurp(script + ".pid." + std::to_string(rank)).c_str());
+        ASSERT_GT(pid, 0);
+        ::kill(pid, SIGTERM);
+    };
+    for (const int rank : first) stop(rank);
+    ::usleep(then.empty() ? 0 : 300'000);
+    const int64_t begin_ns = NowNs();
+    for (const int rank : then) stop(rank);
+    for (int rank = 0; rank < 3; ++rank) {
+        const std::string status = script + ".status." + std::to_string(rank);
+        const Deadline ends = Deadline::In(10'000);
+        while (Slurp(status).empty() && !ends.expired()) ::usleep(2000);
+        EXPECT_EQ(Slurp(status), "0\n") << "rank " << rank << "\n" << Slurp(dir_ / "err");
+    }
+    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 2.0) << Slurp(dir_ / "err");
+    Write(script + ".end", "", 0600);
+    EXPECT_EQ(mpirun.Wait(Deadline::In(10'000)), 0) << Slurp(dir_ / "err");
+    EXPECT_EQ(Slurp(dir_ / "err").find("error"), std::string::npos) << Slurp(dir_ / "err");
 }
 
 // MPI is one thread's: what needs a second one is refused, the rest learns.
@@ -228,6 +292,81 @@ TEST_F(Launch, RanksOfVariablesMeetByAddressAndKey) {
     const support::Ran followed = follower.Wait(5000);
     EXPECT_EQ(followed.status, 0) << followed.err;
     EXPECT_EQ(followed.out, "");
+}
+
+uint16_t FreePort() {
+    const net::Fd free = net::ListenTcp("127.0.0.1", 0).value();
+    return net::BoundPort(free.get()).value();
+}
+
+// The variables of torchrun and of srun.
+Words VariablesOf(bool slurm, int rank, uint16_t port, const std::string& key) {
+    const Words meet = {"MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port),
+                        "WEFT_KEY_FILE=" + key};
+    if (!slurm) {
+        return Words{fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank),
+                     "WORLD_SIZE=2"} +
+               meet;
+    }
+    return Words{fmt::format("SLURM_PROCID={}", rank),
+                 "SLURM_STEP_NUM_TASKS=2",
+                 "SLURM_NTASKS=2",
+                 "SLURM_JOB_ID=7",
+                 "SLURM_STEP_ID=0",
+                 "SLURM_STEP_NODELIST=localhost"} +
+           meet;
+}
+
+TEST_F(Launch, EveryCommandRunsUnderVariables) {
+    const std::string key = dir_ / "key";
+    Write(key, "a-shared-key-of-the-tests", 0600);
+    for (const bool slurm : {false, true}) {
+        for (const Words& command : {Run(8), Bench(), Train()}) {
+            SCOPED_TRACE(command[0]);
+            const uint16_t port = FreePort();
+            support::Weft root(command, VariablesOf(slurm, 0, port, key));
+            support::Weft follower(command, VariablesOf(slurm, 1, port, key));
+            const support::Ran ran = root.Wait();
+            EXPECT_EQ(ran.status, 0) << ran.err;
+            EXPECT_EQ(follower.Wait(10'000).status, 0);
+        }
+    }
+}
+
+TEST_F(Launch, ARankZeroThatCannotBeginEndsTheOthersAtOnce) {
+    const std::string key = dir_ / "key";
+    Write(key, "a-shared-key-of-the-tests", 0600);
+    const uint16_t port = FreePort();
+    const Words command = {"run", dir_ / "none.gguf", "-p", "x"};
+    support::Weft root(command, VariablesOf(false, 0, port, key));
+    support::Weft follower(command, VariablesOf(false, 1, port, key));
+    const support::Ran ran = root.Wait(20'000);
+    EXPECT_EQ(ran.status, 1);
+    EXPECT_NE(ran.err.find("none.gguf"), std::string::npos) << ran.err;
+    const support::Ran followed = follower.Wait(20'000);
+    EXPECT_EQ(followed.status, 3) << followed.err;
+    EXPECT_LT(followed.seconds, 6.0);
+    EXPECT_NE(followed.err.find("rank 0 ended before the job began"), std::string::npos)
+        << followed.err;
+}
+
+TEST_F(Launch, AServerUnderVariablesEndsAtOnceWithAllItsRanks) {
+    const std::string key = dir_ / "key";
+    Write(key, "a-shared-key-of-the-tests", 0600);
+    for (const bool slurm : {false, true}) {
+        const uint16_t port = FreePort();
+        support::Weft root(Serve(), VariablesOf(slurm, 0, port, key));
+        support::Weft follower(Serve(), VariablesOf(slurm, 1, port, key));
+        const Deadline begins = Deadline::In(30'000);
+        while (root.Out().find("\"url\"") == std::string::npos && !begins.expired()) ::usleep(5000);
+        const int64_t begin_ns = NowNs();
+        for (const pid_t pid : {root.pid(), follower.pid()}) ::kill(pid, SIGTERM);
+        const support::Ran served = root.Wait(10'000);
+        EXPECT_NE(served.out.find("\"url\""), std::string::npos) << served.err;
+        EXPECT_EQ(served.status, 0) << served.err;
+        EXPECT_EQ(follower.Wait(10'000).status, 0);
+        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 2.0) << served.err;
+    }
 }
 
 TEST_F(Launch, WhatIsMissingIsSaid) {

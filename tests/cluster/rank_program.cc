@@ -9,7 +9,9 @@
 // Words of a job: load=MS (how long loading takes), deaf=1 (loading does not look at the monitor),
 // prefill=STEPS, steps=STEPS, differ=RANK (whose model differs), error=RANK (who runs out of
 // memory), checksum=1 (of every message), gone=RANK (who exits without a word),
-// fail_at=PHASE (load, prefill, decode).
+// fail_at=PHASE (load, prefill, decode), patience=MS (how long data are waited for; else timeout),
+// window=BYTES (of each link), apart=WHERE (after the steps rank `other` goes elsewhere than the
+// rest, see GoApart), other=RANK.
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -22,6 +24,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "base/log.h"
 #include "cluster/cluster.h"
@@ -70,7 +73,8 @@ class Run {
     Status All() {
         WEFT_TRY(Load());
         WEFT_TRY(Steps("prefill", Number(words_, "prefill", 0)));
-        return Steps("decode", Number(words_, "steps", 0));
+        WEFT_TRY(Steps("decode", Number(words_, "steps", 0)));
+        return words_.contains("apart") ? GoApart(words_.at("apart")) : Status();
     }
 
   private:
@@ -85,6 +89,10 @@ class Run {
             return weft::MakeError(ErrorCode::kOutOfMemory, "model: 9 GiB needed, 1 GiB free");
         }
         return {};
+    }
+
+    size_t HalfAWindow() const {
+        return static_cast<size_t>(Number(words_, "window", 1 << 20)) / 2;
     }
 
     Status Load() {
@@ -108,8 +116,8 @@ class Run {
             std::vector<int> ranks;
             for (int rank = 0; rank < cluster_.size(); ++rank) ranks.push_back(rank);
             WEFT_ASSIGN(comm_,
-                        weft::coll::Comm::Make(cluster_.fabric(), ranks, {0, size_t{1} << 20, 0, 4},
-                                               cluster_.timeout_ms()));
+                        weft::coll::Comm::Make(cluster_.fabric(), ranks, {0, HalfAWindow(), 0, 4},
+                                               Number(words_, "patience", cluster_.timeout_ms())));
         }
         std::vector<float> data(256);
         for (int64_t step = 0; step < steps && comm_ != nullptr; ++step) {
@@ -124,6 +132,48 @@ class Run {
             }
         }
         return {};
+    }
+
+    // All ranks run all_reduces, but for `other`, which does as `where` says.
+    Status GoApart(const std::string& where) {
+        WEFT_TRY(Enter("apart"));
+        const int ranks = cluster_.size();
+        const int me = cluster_.rank();
+        const bool other = Number(words_, "other", ranks - 1) == me;
+        std::vector<int> everyone;
+        for (int rank = 0; rank < ranks; ++rank) everyone.push_back(rank);
+        WEFT_ASSIGN(const auto second,
+                    weft::coll::Comm::Make(cluster_.fabric(), everyone,
+                                           {HalfAWindow(), HalfAWindow(), 4, 4},
+                                           Number(words_, "patience", cluster_.timeout_ms())));
+        std::vector<float> data(256);
+        const weft::net::OpTag export_tag{"broadcast", 3, 10};
+        if (where == "compute") {  // nothing is wrong
+            const Deadline end = Deadline::In(Number(words_, "compute_ms", 0));
+            while (other && !end.expired()) ++progress_;
+        } else if (where == "ring") {  // each waits for the next one
+            weft::net::OpTag tag{"recv", me, 9};
+            return second->Recv(std::as_writable_bytes(std::span(data)), (me + 1) % ranks, tag);
+        } else if (other && where == "broadcast") {
+            const int root = me == 0 ? 1 : 0;
+            return second->Broadcast(std::as_writable_bytes(std::span(data)), root, export_tag);
+        } else if (other && where == "call") {
+            return cluster_.Barrier("checkpoint", Deadline::In(600'000));
+        } else if (other && where == "end") {
+            return cluster_.Shutdown(Deadline::In(600'000));
+        } else if (other && where == "beside") {  // a thread of its own waits for it
+            Status status;
+            std::thread thread([&] {
+                const int root = me == 0 ? 1 : 0;
+                status =
+                    second->Broadcast(std::as_writable_bytes(std::span(data)), root, export_tag);
+            });
+            second->SayAwaitsOwn(true);
+            thread.join();
+            second->SayAwaitsOwn(false);
+            return status;
+        }
+        return comm_->AllReduce(data, {"all_reduce", 12, 9});
     }
 
     Cluster& cluster_;
@@ -168,7 +218,7 @@ weft::cluster::ClusterOptions OptionsOf(const Words& words) {
     weft::cluster::ClusterOptions options;
     options.local = static_cast<int>(Number(words, "local", 1));
     options.timeout_ms = Number(words, "timeout", 500);
-    options.window_bytes = size_t{1} << 20;
+    options.window_bytes = static_cast<size_t>(Number(words, "window", 1 << 20));
     options.checksum = Number(words, "checksum", 0) == 1;
     if (words.contains("transport")) options.transport = words.at("transport");
     if (words.contains("key")) options.key_file = words.at("key");

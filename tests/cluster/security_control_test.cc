@@ -1,5 +1,6 @@
 // What somebody without the key gets from a listening worker: nothing, however hard he knocks; and
 // what a dialler gets from somebody who is no worker: an error in time that names the address.
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -8,6 +9,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -129,6 +131,52 @@ TEST_F(SecurityControl, TenThousandSilentConnectionsKeepNoJobOut) {
     }
     limit.rlim_cur = before;
     ASSERT_EQ(0, ::setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+// Who greets in order, and then says no more, again and again from several threads: from another
+// address, or the caller's own.
+TEST_F(SecurityControl, ACrowdThatTalksKeepsNoJobOut) {
+    HelloMessage hello;
+    hello.version = "0.1.0";
+    hello.timeout_ms = 5000;
+    Bytes greeting;
+    AppendFrame(greeting, FrameType::kHello, Encode(hello));
+    for (const char* from : {"127.0.0.9", "127.0.0.1"}) {
+        std::atomic<bool> over = false;
+        std::atomic<int64_t> talked = 0;
+        std::vector<std::thread> crowd;
+        for (int thread = 0; thread < 3; thread++) {
+            crowd.emplace_back([&] {
+                sockaddr_in own{}, to{};
+                own.sin_family = to.sin_family = AF_INET;
+                ::inet_pton(AF_INET, from, &own.sin_addr);
+                to.sin_port = htons(static_cast<uint16_t>(port_));
+                to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+                std::deque<Fd> open;
+                while (!over) {
+                    Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+                    ::bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof own);
+                    SetResetOnClose(fd.get());
+                    if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) {
+                        ::usleep(100);
+                        continue;
+                    }
+                    Send(fd, greeting);
+                    talked++;
+                    open.push_back(std::move(fd));
+                    if (open.size() > 64) open.pop_front();
+                }
+            });
+        }
+        while (talked < 200) std::this_thread::yield();
+        for (int job = 0; job < 5; job++) {
+            ExpectServes(10'000);
+            ::usleep(50'000);
+        }
+        over = true;
+        for (std::thread& thread : crowd) thread.join();
+        EXPECT_LE(FdsOfWorker(), 45u) << from;
+    }
 }
 
 // Frames of every type, well formed and not, before the key is proved: no word about version, host

@@ -208,6 +208,76 @@ TEST(Fabric, ADiallerRefusesAnImpostor) {
     answer.join();
 }
 
+// A way where nobody listens, one where another program answers, one where somebody hangs up, one
+// where nobody says a word; and then the rank.
+TEST(Fabric, ADiallerTriesTheWaysOfAnOfferUntilTheRankAnswers) {
+    auto builders = Builders(2, Transport::kTcp);
+    std::vector<std::vector<std::string>> offers{OffersTo(builders, 0), OffersTo(builders, 1)};
+    Fd impostor = ListenTcp("127.0.0.1", 0).value(), silent = ListenTcp("127.0.0.1", 0).value();
+    Fd rude = ListenTcp("127.0.0.1", 0).value();
+    uint16_t dead_port;
+    {
+        const Fd dead = ListenTcp("127.0.0.1", 0).value();
+        dead_port = BoundPort(dead.get()).value();
+    }
+    Offer offer = DecodeOffer(offers[1][0]).value();
+    offer.tcp_more = {{"127.0.0.1", BoundPort(impostor.get()).value()},
+                      {"127.0.0.1", BoundPort(rude.get()).value()},
+                      {"127.0.0.1", BoundPort(silent.get()).value()},
+                      {offer.tcp_host, offer.tcp_port}};
+    offer.tcp_port = dead_port;
+    offers[1][0] = EncodeOffer(offer);
+    EXPECT_EQ(DecodeOffer(offers[1][0])->tcp_more, offer.tcp_more);
+    std::thread answer([&] {
+        SetBlocking(impostor.get(), true);
+        SetBlocking(rude.get(), true);
+        const Fd fd = Accept(impostor.get());
+        const Greeting greeting{.from = 0, .to = 1, .epoch = 3};
+        ::send(fd.get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
+        const Fd hung_up = Accept(rude.get());
+    });
+    auto made = ConnectAll(builders, offers, 20'000);
+    answer.join();
+    for (const auto& fabric : made) ASSERT_TRUE(fabric.ok()) << fabric.error().message;
+    EXPECT_TRUE(Talks(*made[0], *made[1]));
+    EXPECT_TRUE(Talks(*made[1], *made[0]));
+}
+
+TEST(Fabric, WaysThatAllLeadNowhereAreListed) {
+    auto builders = Builders(2, Transport::kTcp);
+    auto offers = OffersTo(builders, 1);
+    builders[0].reset();
+    Offer offer = DecodeOffer(offers[0]).value();
+    offer.tcp_more = {{"127.0.0.2", offer.tcp_port}, {"127.0.0.3", offer.tcp_port}};
+    offers[0] = EncodeOffer(offer);
+    const auto made = builders[1]->Connect(offers, Deadline::In(5000));
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(ErrorCode::kPeerLost, made.error().code);
+    for (const char* host : {"127.0.0.1:", "127.0.0.2:", "127.0.0.3:"}) {
+        EXPECT_NE(made.error().message.find(std::string("cannot connect to ") + host),
+                  std::string::npos)
+            << made.error().message;
+    }
+}
+
+TEST(Fabric, ListensOnTheAddressesOfItsWaysAlone) {
+    FabricOptions options;
+    options.size = 3;
+    options.transport = Transport::kTcp;
+    options.window_bytes = kWindow;
+    options.ways = {{}, {{"127.0.0.5", "127.0.0.5"}}, {{"127.0.0.5", "peer"}, {"::1", "::1"}}};
+    const auto builder = FabricBuilder::Make(options).value();
+    const Offer one = DecodeOffer(builder->OfferTo(1)).value();
+    const Offer two = DecodeOffer(builder->OfferTo(2)).value();
+    EXPECT_EQ(one.tcp_host, "127.0.0.5");
+    EXPECT_TRUE(one.tcp_more.empty());
+    EXPECT_EQ(two.tcp_host, "peer");
+    EXPECT_EQ(two.tcp_port, one.tcp_port);
+    EXPECT_TRUE(DialTcp("127.0.0.5", one.tcp_port, Deadline::In(1000)).ok());
+    EXPECT_FALSE(DialTcp("127.0.0.1", one.tcp_port, Deadline::In(1000)).ok());
+    EXPECT_FALSE(DialTcp("::1", one.tcp_port, Deadline::In(1000)).ok());
+}
+
 TEST(Fabric, MissingRanksAreNamed) {
     auto builders = Builders(3, Transport::kTcp);
     const auto made = builders[0]->Connect(OffersTo(builders, 0), Deadline::In(100));
@@ -319,9 +389,64 @@ class FakeMonitor final : public PeerMonitor {
     Error OnTimeout(int rank, const OpTag& tag, const Deadline&) override {
         return MakeError(ErrorCode::kPeerLost, "asked about rank {} in {}", rank, tag.Text());
     }
+    void OnLongWait(int rank, const OpTag&) override { long_waits += rank >= 0 ? 1 : 0; }
+    void OnStillWaiting(int64_t ms) override {
+        most_still_ms = std::max(most_still_ms, ms);
+        still_ms = ms;
+    }
     std::atomic<bool> failed{false};
     int64_t progress_until_ns = 0;
+    int long_waits = 0;
+    int64_t still_ms = 0, most_still_ms = 0;
 };
+
+// A message that comes byte by byte is slow; one that stops half way stands still.
+TEST(Monitor, ASlowTransferIsToldFromOneThatStands) {
+    for (const bool stops : {false, true}) {
+        Raw raw;
+        FakeMonitor monitor;
+        raw.progress.SetMonitor(&monitor);
+        std::thread sender([&] {
+            const FrameHeader header{.flag = 0, .epoch = 5, .offset = 0, .length = 40, .value = 1};
+            std::array<char, sizeof header + 40> bytes{};
+            std::memcpy(bytes.data(), &header, sizeof header);
+            for (size_t i = 0; i < bytes.size(); i++) {
+                if (stops && i == 30) ::usleep(900'000);
+                EXPECT_EQ(::send(raw.peer.get(), &bytes[i], 1, MSG_NOSIGNAL), 1);
+                ::usleep(20'000);
+            }
+        });
+        // (Nobody's progress counter moves: only what comes in keeps the wait from its deadline.)
+        const Status waited = raw.link->Wait(0, 1, kTag, Deadline::In(1200));
+        sender.join();
+        EXPECT_TRUE(waited.ok()) << waited.error().message;
+        EXPECT_EQ(monitor.long_waits, 1);
+        if (stops) {
+            EXPECT_GE(monitor.most_still_ms, 700);
+        } else {
+            EXPECT_LE(monitor.most_still_ms, 500);
+        }
+    }
+}
+
+// Nothing is told of waits that are short, and of a long one some times a second.
+TEST(Monitor, ALongWaitSaysForHowLongNothingCame) {
+    for (Transport transport : {Transport::kShm, Transport::kTcp}) {
+        auto fabrics = MakeLocalFabrics(2, transport, kWindow).value();
+        FakeMonitor monitor;
+        fabrics[0].state->SetMonitor(&monitor);
+        std::thread later([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(600));
+            EXPECT_TRUE(
+                fabrics[1].links[0]->Put(0, {}, {}, 0, 1, kTag, Deadline::In(1000)).ok());
+        });
+        EXPECT_TRUE(fabrics[0].links[1]->Wait(0, 1, kTag, Deadline::In(20'000)).ok());
+        later.join();
+        EXPECT_EQ(monitor.long_waits, 1);
+        EXPECT_GE(monitor.still_ms, 400);
+        EXPECT_LE(monitor.still_ms, 601);
+    }
+}
 
 TEST(Monitor, ItsVerdictEndsAWaitOnBothTransports) {
     for (Transport transport : {Transport::kShm, Transport::kTcp}) {

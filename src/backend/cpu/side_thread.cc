@@ -2,9 +2,15 @@
 
 #include <sched.h>
 
+#include <chrono>
 #include <utility>
 
 namespace weft::backend {
+namespace {
+
+constexpr std::chrono::milliseconds kLongWait{50};
+
+}  // namespace
 
 SideThread::~SideThread() {
     {
@@ -26,9 +32,14 @@ int64_t SideThread::Start(std::function<void()> job) {
     return started_;
 }
 
-void SideThread::Wait(int64_t number) {
+void SideThread::Wait(int64_t number, coll::Comm* group) {
+    const auto is_done = [&] { return done_ >= number; };
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_ >= number; });
+    if (group == nullptr) return changed_.wait(lock, is_done);
+    if (changed_.wait_for(lock, kLongWait, is_done)) return;
+    group->SayAwaitsOwn(true);
+    changed_.wait(lock, is_done);
+    group->SayAwaitsOwn(false);
 }
 
 void SideThread::Work() {

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "coll/comm.h"
+
 namespace weft::backend {
 
 class SideThread {
@@ -28,7 +30,8 @@ class SideThread {
     // The job's number: 1, 2, ... It runs when those before it have.
     int64_t Start(std::function<void()> job);
     // Returns once that job has, and all before it; 0: at once. As long as the jobs' own deadlines.
-    void Wait(int64_t number);
+    // group: hears of a wait that is long (Comm::SayAwaitsOwn); null: nobody does.
+    void Wait(int64_t number, coll::Comm* group = nullptr);
     void Wait() { Wait(started_); }
 
   private:

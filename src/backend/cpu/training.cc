@@ -196,8 +196,8 @@ Status CpuTraining::Plan() {
         calls_[i].in.resize(p.ops[i].inputs.size());
         calls_[i].out.resize(p.ops[i].outputs.size());
     }
-    WEFT_TRY(memory_.Plan(chunked_, options_.max_tokens, options_.max_outputs,
-                          options_.slots, options_.overlap));
+    WEFT_TRY(memory_.Plan(chunked_, options_.max_tokens, options_.max_outputs, options_.slots,
+                          options_.overlap));
     if (options_.overlap) {
         waits_ = PlanWaits(p, memory_, options_.max_tokens, options_.max_outputs);
     }
@@ -365,9 +365,8 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
     WEFT_CHECK(step.slot >= 0 && step.slot < options_.slots);
     WEFT_CHECK(step.chunk >= 0 && static_cast<size_t>(step.chunk) < chunked_.chunks.size());
     chunk_ = static_cast<size_t>(step.chunk);
-    if (step.pass != Pass::kBackward &&
-        (tokens < 1 || tokens > options_.max_tokens || outputs < 1 ||
-         outputs > options_.max_outputs)) {
+    if (step.pass != Pass::kBackward && (tokens < 1 || tokens > options_.max_tokens ||
+                                         outputs < 1 || outputs > options_.max_outputs)) {
         return MakeError(
             ErrorCode::kUsage,
             "a training step of {} rows with {} targets: expected 1 to {}, and 1 to {}", tokens,
@@ -451,7 +450,9 @@ void CpuTraining::Walk(int part) {
 Status CpuTraining::WaitForSide(size_t job) {
     if (jobs_[job] == 0) return {};
     const int64_t begin_ns = NowNs();
-    side_.Wait(jobs_[job]);
+    coll::Comm* group =
+        context_.groups.data != nullptr ? context_.groups.data : context_.groups.tensor;
+    side_.Wait(jobs_[job], group);
     waited_ns_ += NowNs() - begin_ns;
     return side_statuses_[job];
 }

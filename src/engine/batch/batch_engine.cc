@@ -256,6 +256,8 @@ void BatchEngine::Conclude(int64_t id) {
 void BatchEngine::Drain() {
     const std::lock_guard lock(mutex_);
     draining_ = true;
+    // Who is asked to end does not wait for a lost rank.
+    if (published_.state == BatchState::kRecovering) cluster_->RequestStop();
     if (published_.state == BatchState::kServing) published_.state = BatchState::kDraining;
     ordered_.notify_one();
 }
@@ -263,6 +265,7 @@ void BatchEngine::Drain() {
 void BatchEngine::Stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    if (published_.state == BatchState::kRecovering) cluster_->RequestStop();
     ordered_.notify_one();
 }
 
@@ -321,6 +324,11 @@ Status BatchEngine::WaitForOrders() {
     return {};
 }
 
+bool BatchEngine::stop_asked() const {
+    const std::lock_guard lock(mutex_);
+    return stopping_ || draining_;
+}
+
 bool BatchEngine::over() const {
     const std::lock_guard lock(mutex_);
     return stopping_ || (draining_ && active_.empty() && orders_.empty());
@@ -331,7 +339,7 @@ Status BatchEngine::Run() {
     Publish();
     while (!over()) {
         if (cluster_->stop_requested()) {
-            return FailAll(MakeError(ErrorCode::kCancelled, "stopped by the user"));
+            return EndAll(MakeError(ErrorCode::kCancelled, "stopped by the user"));
         }
         TakeOrders();
         const Status outcome = Turn();
@@ -339,7 +347,7 @@ Status BatchEngine::Run() {
         Publish();
     }
     const Status landed = LandAll();
-    if (!landed.ok()) return FailAll(cluster_->ReportFailure(landed.error()));
+    if (!landed.ok()) return EndAll(cluster_->ReportFailure(landed.error()));
     rank_->SetIdle(true);
     TakeOrders();  // of which nobody else would say that they are over
     for (const auto& [id, active] : active_) {
@@ -397,8 +405,7 @@ void BatchEngine::Draft() {
     for (Sequence* s : decodes_) {
         Active& active = *active_.at(s->id);
         if (active.pooler) continue;
-        const formats::Matcher* matcher =
-            active.constrained() ? &*active.request.matcher : nullptr;
+        const formats::Matcher* matcher = active.constrained() ? &*active.request.matcher : nullptr;
         guessers_.push_back(
             {&*active.lookup, s->tokens, active.most - active.said - 1, matcher, &s->draft});
     }
@@ -534,8 +541,7 @@ void BatchEngine::SayRows(Active& active, const Flight::Row& row, std::span<cons
     int64_t accepted = 0;
     for (size_t i = 0;; ++i) {
         Say(active, logits.subspan(i * vocab, vocab));
-        const bool guessed =
-            i < static_cast<size_t>(row.drafted) && s.tokens.back() == s.draft[i];
+        const bool guessed = i < static_cast<size_t>(row.drafted) && s.tokens.back() == s.draft[i];
         accepted += guessed ? 1 : 0;
         if (!guessed || active.over || Leaves(s.id)) break;
         scheduler_->Keep(s);
@@ -664,6 +670,7 @@ void BatchEngine::Sweep() {
 Status BatchEngine::GetOver(Error error) {
     rank_->SetIdle(true);
     flying_.clear();
+    if (stop_asked()) return EndAll(cluster_->ReportFailure(std::move(error)));
     const std::string limit = cluster_->recovers() ? LimitReached() : "";
     if (cluster_->recovers() && limit.empty()) return StartAgain(std::move(error));
     error = cluster_->ReportFailure(std::move(error));
@@ -674,9 +681,10 @@ Status BatchEngine::GetOver(Error error) {
 // Why this loss is one too many; empty: it is not.
 std::string BatchEngine::LimitReached() {
     if (++losses_ > kMostLosses) {
-        return fmt::format(". That was loss {} in a row without one token between: the server "
-                           "gives up",
-                           losses_);
+        return fmt::format(
+            ". That was loss {} in a row without one token between: the server "
+            "gives up",
+            losses_);
     }
     if (restarts_.Allows(NowNs())) return "";
     const int64_t window_ms = options_.restart_window_ms;
@@ -693,12 +701,13 @@ std::string BatchEngine::LimitReached() {
 Status BatchEngine::StartAgain(Error error) {
     {
         const std::lock_guard lock(mutex_);
+        if (stopping_ || draining_) cluster_->RequestStop();  // asked for just now
         published_.state = BatchState::kRecovering;
         published_.loss = error.message;
         published_.lost_s = std::time(nullptr);
     }
     const Status recovered = Recover(job_, *cluster_, rank_, error, working_.recoveries);
-    if (!recovered.ok()) return FailAll(recovered.error());
+    if (!recovered.ok()) return EndAll(recovered.error());
     NoteRecoveries();
     reported_ = true;
     scheduler_->Forget();
@@ -731,6 +740,15 @@ void BatchEngine::NoteLost(const std::vector<int>& ranks) {
             published_.lost.push_back(rank);
         }
     }
+}
+
+// What went wrong after the user asked for the end is no failure of it.
+Status BatchEngine::EndAll(Error error) {
+    if (!stop_asked()) return FailAll(std::move(error));
+    if (error.code != ErrorCode::kCancelled) Log(LogLevel::kWarning, "{}", error.message);
+    [[maybe_unused]] const Status ended =
+        FailAll(MakeError(ErrorCode::kCancelled, "the server is shutting down"));
+    return {};
 }
 
 // The end: whoever waits gets the reason.
@@ -766,7 +784,10 @@ void BatchEngine::Publish() {
 Result<std::vector<RankReport>> BatchEngine::Finish() {
     if (finished_) return std::vector<RankReport>{};
     finished_ = true;
-    return EndJob(step_.number + 1, *cluster_, rank_);
+    auto reports = EndJob(step_.number + 1, *cluster_, rank_);
+    if (reports.ok() || !stop_asked()) return reports;
+    Log(LogLevel::kWarning, "at the end: {}", reports.error().message);
+    return std::vector<RankReport>{};
 }
 
 }  // namespace weft::engine

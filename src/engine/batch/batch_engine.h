@@ -238,8 +238,10 @@ class BatchEngine {
     Status StartAgain(Error error);
     std::string LimitReached();
     Status FailAll(Error error);
+    Status EndAll(Error error);
     Status Survey();
     void Publish();
+    bool stop_asked() const;
     bool over() const;
     int64_t WaitingOrders() const;
     bool Leaves(int64_t id) const;
@@ -260,8 +262,8 @@ class BatchEngine {
     std::vector<PlannedRows> planned_;
     std::vector<Sequence*> decodes_;             // while they are drafted
     std::vector<StepDrafts::Guesser> guessers_;  // while they are drafted
-    Flight now_;                    // of the step that has just run
-    std::deque<Flight> flying_;     // with pipeline stages, the oldest first
+    Flight now_;                                 // of the step that has just run
+    std::deque<Flight> flying_;                  // with pipeline stages, the oldest first
     std::vector<float> logits_, hidden_;
     std::vector<uint32_t> allowed_;
     MaskBudget masks_;

@@ -1,6 +1,7 @@
 #include "train/parallel/groups.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -17,6 +18,8 @@ namespace {
 // The most that a rank's work may be behind another's.
 constexpr int64_t kWaitMs = 600'000;
 constexpr int kFlagsOfGroup = 4;
+// To send takes longer: the neighbour is behind.
+constexpr std::chrono::milliseconds kLongWait{50};
 static_assert(net::kFlags >= 4 * kFlagsOfGroup);
 
 // Parts of a window, in eighths, and which flags. The groups in one part never share two ranks:
@@ -115,12 +118,19 @@ class StageMail::Sender {
             ends_ = true;
         }
         changed_.notify_all();
+        comm_.SayAwaitsOwn(true);
         thread_.join();
+        comm_.SayAwaitsOwn(false);
     }
 
     Status Send(std::span<const std::byte> data, const net::OpTag& tag) {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return brought_ - sent_ < kWaiting || !status_.ok(); });
+        const auto has_room = [&] { return brought_ - sent_ < kWaiting || !status_.ok(); };
+        if (!changed_.wait_for(lock, kLongWait, has_room)) {
+            comm_.SayAwaitsOwn(true);
+            changed_.wait(lock, has_room);
+            comm_.SayAwaitsOwn(false);
+        }
         if (!status_.ok()) return status_;
         Value& value = values_[brought_++ % kWaiting];
         value.bytes.assign(data.begin(), data.end());

@@ -1,0 +1,267 @@
+#include "net/addresses.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <fstream>
+#include <memory>
+#include <tuple>
+
+namespace weft::net {
+namespace {
+
+// Of an interface that does not tell its speed.
+constexpr int kUnknownMbps = 1000;
+constexpr size_t kMostName = 64;
+constexpr size_t kMostLinkLocal = 6;
+
+// Network order; IPv4 in the first four bytes.
+struct Bits {
+    int family = 0;
+    std::array<uint8_t, 16> bytes{};
+    int count() const { return family == AF_INET ? 32 : 128; }
+};
+
+Bits BitsOf(const std::string& host) {
+    Bits bits;
+    if (::inet_pton(AF_INET, host.c_str(), bits.bytes.data()) == 1) {
+        bits.family = AF_INET;
+    } else if (::inet_pton(AF_INET6, host.c_str(), bits.bytes.data()) == 1) {
+        bits.family = AF_INET6;
+    }
+    return bits;
+}
+
+bool InSubnet(const Bits& a, const Bits& b, int prefix) {
+    if (a.family == 0 || a.family != b.family || prefix > a.count()) return false;
+    for (int bit = 0; bit < prefix; ++bit) {
+        const auto at = static_cast<size_t>(bit / 8);
+        if (((a.bytes[at] ^ b.bytes[at]) & (0x80 >> (bit % 8))) != 0) return false;
+    }
+    return true;
+}
+
+// One that both are in; of a single address (/32) there is none.
+bool ShareSubnet(const HostAddress& a, const HostAddress& b) {
+    const Bits x = BitsOf(a.host), y = BitsOf(b.host);
+    const int prefix = std::max(a.prefix, b.prefix);
+    return prefix < x.count() && InSubnet(x, y, prefix);
+}
+
+bool Has(std::span<const HostAddress> addresses, const std::string& host) {
+    return std::ranges::find(addresses, host, &HostAddress::host) != addresses.end();
+}
+
+int SpeedOf(const std::string& interface) {
+    std::ifstream file("/sys/class/net/" + interface + "/speed");
+    int mbps = 0;
+    return file >> mbps && mbps > 0 ? mbps : 0;
+}
+
+bool IsBridge(const std::string& interface) {
+    struct stat about {};
+    return ::stat(("/sys/class/net/" + interface + "/bridge").c_str(), &about) == 0;
+}
+
+int PrefixOf(const sockaddr* mask) {
+    if (mask == nullptr) return 0;
+    const bool v4 = mask->sa_family == AF_INET;
+    const auto* bytes =
+        v4 ? reinterpret_cast<const uint8_t*>(&reinterpret_cast<const sockaddr_in*>(mask)->sin_addr)
+           : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr;
+    int prefix = 0;
+    for (int i = 0; i < (v4 ? 4 : 16); ++i) prefix += std::popcount(bytes[i]);
+    return prefix;
+}
+
+struct DataNet {
+    std::string interface;  // "": a subnet
+    Bits bits;
+    int prefix = 0;
+    bool Holds(const HostAddress& address) const {
+        if (!interface.empty()) return address.interface == interface;
+        return InSubnet(BitsOf(address.host), bits, prefix);
+    }
+};
+
+Result<std::vector<DataNet>> ParseDataNet(std::string_view words) {
+    std::vector<DataNet> nets;
+    while (!words.empty()) {
+        const std::string_view word = words.substr(0, words.find(','));
+        words.remove_prefix(std::min(words.size(), word.size() + 1));
+        DataNet net;
+        const size_t slash = word.find('/');
+        bool good = !word.empty() && word.size() <= kMostName;
+        if (slash == std::string_view::npos) {
+            net.interface = word;
+        } else {
+            net.bits = BitsOf(std::string(word.substr(0, slash)));
+            const std::string_view digits = word.substr(slash + 1);
+            const auto parsed =
+                std::from_chars(digits.data(), digits.data() + digits.size(), net.prefix);
+            good = good && parsed.ec == std::errc() &&
+                   parsed.ptr == digits.data() + digits.size() && net.bits.family != 0 &&
+                   net.prefix >= 0 && net.prefix <= net.bits.count();
+        }
+        if (!good) {
+            return MakeError(ErrorCode::kUsage,
+                             "--data-net '{}': expected networks such as 10.0.1.0/24 or fd00::/64, "
+                             "or interfaces such as eth2",
+                             word);
+        }
+        nets.push_back(std::move(net));
+    }
+    return nets;
+}
+
+}  // namespace
+
+std::vector<HostAddress> ListHostAddresses() {
+    std::vector<HostAddress> found;
+    ifaddrs* first = nullptr;
+    if (::getifaddrs(&first) != 0) return found;
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
+    for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+        const bool up = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0;
+        if (at->ifa_addr == nullptr || !up || (at->ifa_flags & IFF_LOOPBACK) != 0) continue;
+        char text[INET6_ADDRSTRLEN] = "";
+        if (at->ifa_addr->sa_family == AF_INET) {
+            const auto* in = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
+            ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+        } else if (at->ifa_addr->sa_family == AF_INET6) {
+            const auto* in = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr);
+            ::inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+        } else {
+            continue;
+        }
+        const std::string_view label = at->ifa_name;  // "eth0:1" is an address of eth0
+        const std::string name(label.substr(0, label.find(':')));
+        found.push_back({text, PrefixOf(at->ifa_netmask), name, SpeedOf(name), IsBridge(name)});
+    }
+    // IPv4 first, link-local last: of too many, those are the ones to do without.
+    std::ranges::stable_sort(found, {}, [](const HostAddress& address) {
+        return std::tuple(address.link_local(), BitsOf(address.host).family == AF_INET6);
+    });
+    if (found.size() > kMostAddresses) found.resize(kMostAddresses);
+    return found;
+}
+
+Status CheckDataNet(std::string_view words) {
+    const auto parsed = ParseDataNet(words);
+    return parsed.ok() ? Status() : Status(parsed.error());
+}
+
+Result<std::vector<HostAddress>> OnDataNet(const std::vector<HostAddress>& addresses,
+                                           std::string_view words) {
+    WEFT_ASSIGN(const std::vector<DataNet> nets, ParseDataNet(words));
+    if (nets.empty()) return addresses;
+    std::vector<HostAddress> on;
+    std::string others;
+    for (const HostAddress& address : addresses) {
+        const auto holds = [&](const DataNet& net) { return net.Holds(address); };
+        if (std::ranges::any_of(nets, holds)) on.push_back(address);
+        others += fmt::format("{}{}/{} on {}", others.empty() ? "" : ", ", address.host,
+                              address.prefix, address.interface);
+    }
+    if (!on.empty()) return on;
+    return MakeError(ErrorCode::kNotFound,
+                     "--data-net {}: this host has no such address. It has: {}", words,
+                     others.empty() ? "none that is up" : others);
+}
+
+std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const HostAddress> mine,
+                          const std::string& known) {
+    using Key = std::tuple<int, bool, int, bool>;  // how far, a bridge, -speed, not the known one
+    std::vector<std::pair<Key, Way>> ways;
+    const auto add = [&](int far, bool bridge, int mbps, const std::string& host) {
+        ways.push_back({Key{far, bridge, -mbps, host != known}, Way{host, host}});
+    };
+    bool common = false;
+    for (const HostAddress& address : mine) {
+        if (address.link_local() || Has(theirs, address.host)) continue;
+        const HostAddress* fastest = nullptr;
+        const auto mbps = [](const HostAddress& of) {
+            return of.speed_mbps > 0 ? of.speed_mbps : kUnknownMbps;
+        };
+        for (const HostAddress& their : theirs) {
+            if (!ShareSubnet(address, their)) continue;
+            if (fastest == nullptr || mbps(their) > mbps(*fastest)) fastest = &their;
+        }
+        if (fastest != nullptr) {
+            common = true;
+            add(0, address.bridge || fastest->bridge, std::min(mbps(address), mbps(*fastest)),
+                address.host);
+        } else if (address.host != known) {
+            add(2, address.bridge, mbps(address), address.host);
+        } else {
+            add(1, false, 0, address.host);
+        }
+    }
+    if (!known.empty() && !Has(mine, known) && !Has(theirs, known)) add(1, false, 0, known);
+    size_t scoped = 0;
+    for (const HostAddress& address : mine) {
+        if (common || !address.link_local() || address.bridge) continue;
+        for (const HostAddress& their : theirs) {
+            if (!their.link_local() || their.bridge || ++scoped > kMostLinkLocal) continue;
+            ways.push_back({Key{3, false, 0, true}, Way{address.host + "%" + address.interface,
+                                                        address.host + "%" + their.interface}});
+        }
+    }
+    std::ranges::stable_sort(ways, {}, [](const auto& way) { return way.first; });
+    std::vector<Way> best;
+    for (auto& way : ways) {
+        if (best.size() < kMostWays) best.push_back(std::move(way.second));
+    }
+    return best;
+}
+
+std::string PackAddresses(std::span<const HostAddress> addresses) {
+    std::string text;
+    for (const HostAddress& a : addresses) {
+        text += fmt::format("{} {} {} {} {}\n", a.host, a.prefix, a.interface, a.speed_mbps,
+                            a.bridge ? 1 : 0);
+    }
+    return text;
+}
+
+Result<std::vector<HostAddress>> UnpackAddresses(std::string_view text) {
+    std::vector<HostAddress> addresses;
+    while (!text.empty()) {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(text.size(), line.size() + 1));
+        std::array<std::string_view, 5> words;
+        size_t at = 0;
+        bool good = addresses.size() < kMostAddresses;
+        for (std::string_view& word : words) {
+            const size_t begin = std::min(at, line.size());
+            word = line.substr(begin, line.find(' ', begin) - begin);
+            at = begin + word.size() + 1;
+            good = good && !word.empty() && word.size() <= kMostName;
+        }
+        good = good && at == line.size() + 1;
+        const auto number = [&](std::string_view word, int most) {
+            int value = 0;
+            const auto parsed = std::from_chars(word.data(), word.data() + word.size(), value);
+            good = good && parsed.ec == std::errc() && parsed.ptr == word.data() + word.size() &&
+                   value >= 0 && value <= most;
+            return value;
+        };
+        HostAddress address{std::string(words[0]), number(words[1], 128), std::string(words[2]),
+                            number(words[3], 100'000'000), number(words[4], 1) == 1};
+        if (!good || BitsOf(address.host).family == 0) {
+            return MakeError(ErrorCode::kCorrupt, "a malformed list of a host's addresses");
+        }
+        addresses.push_back(std::move(address));
+    }
+    return addresses;
+}
+
+}  // namespace weft::net

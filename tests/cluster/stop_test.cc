@@ -1,0 +1,153 @@
+// A server of several ranks that is asked to end: at once and with status 0, whoever is asked
+// first, though a rank that is lost is otherwise waited for.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::cluster {
+namespace {
+
+using support::operator+;
+using support::Weft;
+using support::Words;
+using test::Process;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSoonS = 10.0;
+#else
+constexpr double kSoonS = 2.5;
+#endif
+
+class Stop : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        support::WriteTinyGguf(folder_ / "tiny.gguf",
+                               {.hyper = support::OddHyper(), .dtype = DType::kQ8_0});
+        const std::string_view key = "a-shared-key-of-the-tests";
+        ASSERT_TRUE(WriteFile(folder_ / "key", std::as_bytes(std::span(key))).ok());
+        ::chmod((folder_ / "key").c_str(), 0600);
+    }
+    std::unique_ptr<Process> Worker() {
+        auto worker =
+            std::make_unique<Process>(Words{support::WeftProgram(), "worker", "--listen",
+                                            "127.0.0.1:0", "--key-file", folder_ / "key"});
+        EXPECT_TRUE(worker->ReadUntil("; Ctrl-C", Deadline::In(10'000))) << worker->output();
+        const size_t port = worker->output().find("(port ");
+        hosts_ += (hosts_.empty() ? "127.0.0.1:" : ",127.0.0.1:") +
+                  std::to_string(std::atoi(worker->output().c_str() + port + 6));
+        return worker;
+    }
+    Words Hosts() const { return {"--hosts", hosts_, "--key-file", folder_ / "key"}; }
+    std::unique_ptr<Weft> Serve(const Words& where) {
+        auto server = std::make_unique<Weft>(
+            Words{"serve", folder_ / "tiny.gguf", "--port", "0", "--json", "-t", "1"} + where);
+        const Deadline begins = Deadline::In(60'000);
+        while (server->Out().find("\"url\"") == std::string::npos && !begins.expired()) {
+            ::usleep(5000);
+        }
+        EXPECT_NE(server->Out().find("\"url\""), std::string::npos) << server->Err();
+        return server;
+    }
+    static void ExpectTheEnd(Weft& server, int64_t begin_ns) {
+        const support::Ran ran = server.Wait(20'000);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        EXPECT_EQ(ran.err.find("error"), std::string::npos) << ran.err;
+        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, kSoonS) << ran.err;
+    }
+
+    test::TempDir folder_;
+    std::string hosts_;
+};
+
+TEST_F(Stop, OfLocalRanks) {
+    for (const bool all : {false, true}) {
+        const auto server = Serve({"--local", "3"});
+        const int64_t begin_ns = NowNs();
+        if (all) {
+            for (const pid_t child : test::ChildrenOf(server->pid())) ::kill(child, SIGTERM);
+        }
+        ::kill(server->pid(), SIGTERM);
+        ExpectTheEnd(*server, begin_ns);
+    }
+}
+
+// As a machine that shuts down, or `kill` of all processes: those that don't ignore it are gone.
+TEST_F(Stop, OfRankZeroWhoseChildrenAreKilled) {
+    const auto server = Serve({"--local", "3"});
+    const int64_t begin_ns = NowNs();
+    for (const pid_t child : test::ChildrenOf(server->pid())) ::kill(child, SIGKILL);
+    ::kill(server->pid(), SIGTERM);
+    ExpectTheEnd(*server, begin_ns);
+}
+
+TEST_F(Stop, OfAllHostsAtOnce) {
+    const auto first = Worker(), second = Worker();
+    const auto server = Serve(Hosts());
+    const int64_t begin_ns = NowNs();
+    for (const pid_t pid : {first->pid(), second->pid(), server->pid()}) ::kill(pid, SIGTERM);
+    ExpectTheEnd(*server, begin_ns);
+    for (const auto& worker : {first.get(), second.get()}) {
+        EXPECT_EQ(worker->Wait(Deadline::In(5000)), 0) << worker->output();
+    }
+}
+
+// By then rank 0 waits for them to come back.
+TEST_F(Stop, OfTheWorkersAndThenOfRankZero) {
+    const auto first = Worker(), second = Worker();
+    const auto server = Serve(Hosts());
+    for (const pid_t pid : {first->pid(), second->pid()}) ::kill(pid, SIGTERM);
+    for (const auto& worker : {first.get(), second.get()}) {
+        EXPECT_EQ(worker->Wait(Deadline::In(5000)), 0) << worker->output();
+    }
+    ::usleep(700'000);
+    const int64_t begin_ns = NowNs();
+    ::kill(server->pid(), SIGTERM);
+    ExpectTheEnd(*server, begin_ns);
+}
+
+TEST_F(Stop, OfRankZeroAloneLeavesTheWorkersListening) {
+    const auto first = Worker(), second = Worker();
+    for (int round = 0; round < 2; ++round) {
+        const auto server = Serve(Hosts());
+        const int64_t begin_ns = NowNs();
+        ::kill(server->pid(), SIGTERM);
+        ExpectTheEnd(*server, begin_ns);
+    }
+}
+
+TEST_F(Stop, WhileRankZeroLoads) {
+    Weft server(Words{"serve", "synthetic:smollm2-135m", "--port", "0", "-t", "1", "--local", "2"},
+                {"WEFT_LOG=debug"});
+    const Deadline begins = Deadline::In(30'000);
+    while (server.Err().find("phase: load") == std::string::npos && !begins.expired()) {
+        ::usleep(1000);
+    }
+    const int64_t begin_ns = NowNs();
+    ::kill(server.pid(), SIGTERM);
+    ExpectTheEnd(server, begin_ns);
+}
+
+// What is no server has a result to lose: it says why there is none.
+TEST_F(Stop, AWorkerThatIsAskedToEndSaysGoodbye) {
+    const auto worker = Worker();
+    Weft run(Words{"run", folder_ / "tiny.gguf", "-p", "Hello", "-n", "100000", "--ctx", "100100",
+                   "--ignore-eos", "-t", "1"} +
+             Hosts());
+    const Deadline begins = Deadline::In(30'000);
+    while (run.Out().empty() && !begins.expired()) ::usleep(1000);
+    ::kill(worker->pid(), SIGTERM);
+    const support::Ran ran = run.Wait(10'000);
+    EXPECT_EQ(ran.status, 3) << ran.err;
+    EXPECT_NE(ran.err.find("rank 1 (host 127.0.0.1, "), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("its worker was asked to end (SIGTERM)"), std::string::npos) << ran.err;
+    EXPECT_EQ(worker->Wait(Deadline::In(5000)), 0) << worker->output();
+}
+
+}  // namespace
+}  // namespace weft::cluster
