@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "hw/cpu.h"
 #include "train/run.h"
+#include "train/stop.h"
 
 namespace weft::cli {
 namespace {
@@ -40,7 +41,7 @@ int Follow(cluster::Launched& launched) {
         const Status status = WorkOn(**cluster);
         if (status.ok()) continue;
         if ((*cluster)->should_report()) Fail(status.error());
-        return ExitStatus(status.error().code);
+        return train::WorkStatus(**cluster, status.error());
     }
 }
 
@@ -68,7 +69,9 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     } else {
         status = Follow(**launched);
     }
-    if (const Status ended = (*launched)->End(status == 0); !ended.ok()) {
+    // (All ranks come to the end of a job that was stopped.)
+    const bool orderly = status == 0 || status == train::kStoppedStatus;
+    if (const Status ended = (*launched)->End(orderly); !ended.ok()) {
         status = Fail(ended.error());
     }
     if (status == 0) return 0;

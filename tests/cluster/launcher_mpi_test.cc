@@ -152,7 +152,7 @@ TEST_P(Mpi, WrongWordsAreSaidOnce) {
 TEST_P(Mpi, TrainingIsOneThreads) {
     const Words train = {"train", "synthetic:smollm2-135m", "--layers", "2", "--data",
                          "synthetic:random-tokens:17:8", "--seq-len", "16", "--steps", "1", "-t",
-                         "1", "--transport", "mpi"};
+                         "1", "--no-output", "--transport", "mpi"};
     EXPECT_NE(RunMpi(2, train + Words{"--pp", "2"}), 0);
     EXPECT_NE(err_.find("--transport tcp"), std::string::npos) << err_;
     EXPECT_EQ(RunMpi(2, train + Words{"--zero", "2", "--overlap", "on"}), 0) << err_;
