@@ -70,7 +70,7 @@ def weft(shape, ranks, dtype, zero, options, folder):
     words = [ROOT / "build/weft", "train", *model, "--data",
              "synthetic:random-tokens:513:4096", "--seq-len", "512", "--micro-batch", str(micro),
              "--steps", str(options.steps), "--dtype", dtype, "--zero", str(zero),
-             "--recompute", options.recompute, "--local", str(ranks), "--json",
+             "--recompute", options.recompute, "--local", str(ranks), "--json", "--no-output",
              "-t", str(max(1, os.cpu_count() // ranks))]
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=1800)
     if done.returncode != 0:

@@ -16,7 +16,7 @@ source "$root/bench/two_hosts.sh"
 for round in $(seq "$rounds"); do
     for overlap in off on; do
         taskset -c 0 ip netns exec "$a" "$build/weft" train "$model" --zero 3 --steps 4 \
-            --data synthetic:random-tokens --seq-len "$seq" --micro-batch 1 -t 1 --json \
+            --data synthetic:random-tokens --seq-len "$seq" --micro-batch 1 -t 1 --json --no-output \
             --hosts 10.77.0.2:7000 --key-file "$work/key" --transport tcp --overlap "$overlap" \
             > "$work/run.$overlap.$round" 2> "$work/errors" || { cat "$work/errors"; exit 1; }
     done

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "hw/cpu.h"
 #include "train/run.h"
+#include "train/stop.h"
 
 namespace weft::cli {
 namespace {
@@ -39,8 +40,13 @@ int Follow(cluster::Launched& launched) {
         if (*cluster == nullptr) return 0;
         const Status status = WorkOn(**cluster);
         if (status.ok()) continue;
-        if (!(*cluster)->should_report()) return LeaveToRankZero(status.error().code);
-        return Fail(status.error());
+        const int code = train::WorkStatus(**cluster, status.error());
+        if ((*cluster)->should_report()) {
+            Fail(status.error());
+        } else {
+            LeaveToRankZero(status.error().code);
+        }
+        return code;
     }
 }
 
@@ -68,7 +74,9 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     } else {
         status = Follow(**launched);
     }
-    if (const Status ended = (*launched)->End(status == 0); !ended.ok()) {
+    // (All ranks come to the end of a job that was stopped.)
+    const bool orderly = status == 0 || status == train::kStoppedStatus;
+    if (const Status ended = (*launched)->End(orderly); !ended.ok()) {
         status = Fail(ended.error());
     }
     if (status == 0) return 0;

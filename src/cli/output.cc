@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/bytes.h"
+
 namespace weft::cli {
 namespace {
 
@@ -31,13 +33,13 @@ void OnTerminate(int) {
 }  // namespace
 
 void PrintJson(const Json& json) {
-    fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+    // (A reader that is gone, or a full disk, is no reason to end what is told of.)
+    const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    std::fwrite(line.data(), 1, line.size(), stdout);
 }
 
 std::string BytesText(uint64_t bytes) {
-    const double mib = static_cast<double>(bytes) / (1024.0 * 1024.0);
-    if (mib >= 1024) return fmt::format("{:.2f} GiB", mib / 1024);
-    return fmt::format("{:.1f} MiB", mib);
+    return weft::BytesText(bytes);
 }
 
 ProgressLine::ProgressLine() : terminal_(::isatty(STDERR_FILENO) == 1) {}

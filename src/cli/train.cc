@@ -6,24 +6,32 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "base/deadline.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/train_ds.h"
+#include "formats/lora/adapter.h"
 #include "hw/cpu.h"
 #include "model/shard.h"
 #include "net/fabric.h"
+#include "train/checkpoint/writer.h"
 #include "train/export.h"
-#include "train/log/train_log.h"
-#include "formats/lora/adapter.h"
+#include "train/log/log_keeper.h"
+#include "train/output_folder.h"
 #include "train/run.h"
+#include "train/stop.h"
 
 namespace weft::cli {
 namespace {
@@ -34,6 +42,9 @@ constexpr const char* kFooter =
     "DIR/model.gguf, or with --save-format hf the folder DIR/model; 'weft run' and 'weft serve'\n"
     "take either. With --lora the model stays as it is; the result is an adapter in DIR, which\n"
     "'weft merge' puts into the weights. With --json there is a line a step and one at the end.\n\n"
+    "SIGTERM, SIGINT, SIGUSR1 (to any rank) and --time-limit write a checkpoint and end the job\n"
+    "with status 75; --resume auto goes on from it. A second signal ends it at once. Exit status:\n"
+    "0 done, 1 failed, 2 bad usage, 3 a rank was lost, 75 stopped as asked, 130 stopped at once.\n\n"
     "Examples:\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --epochs 3 --lr 2e-5\n"
     "  weft train model.gguf --data qca.jsonl --output-dir tuned --local 2 --zero 1\n"
@@ -42,6 +53,9 @@ constexpr const char* kFooter =
     "  weft train data inspect model.gguf --data qca.jsonl\n"
     "  weft train plot tuned/log.csv -o curves.svg";
 
+// The longest that a terminal is told nothing.
+constexpr int64_t kMostSilenceNs = 10'000'000'000;
+
 struct TrainFlags {
     CommonFlags common;
     train::TrainJob job;
@@ -49,7 +63,8 @@ struct TrainFlags {
     std::string loss_scale = "dynamic";
     train::ExportWords save;
     std::vector<double> betas = {0.9, 0.999};
-    std::string ds_config, sample_file;
+    std::string ds_config, sample_file, time_limit;
+    bool overwrite = false, no_output = false;
     train::DsTelling telling;
     const CLI::App* command = nullptr;  // which flags were given
 };
@@ -66,21 +81,17 @@ class Teller final : public train::TrainListener {
   public:
     explicit Teller(const TrainFlags& flags) : flags_(flags), live_(::isatty(STDERR_FILENO) != 0) {}
 
-    Status MakeFolder() const {
+    Status TakeFolder() {
         if (flags_.output.empty()) return {};
-        std::error_code failed;
-        std::filesystem::create_directories(flags_.output, failed);
-        if (failed) {
-            return MakeError(ErrorCode::kIo,
-                             "--output-dir {}: the folder can't be made: {}. Name one that you may "
-                             "write to",
-                             flags_.output, failed.message());
-        }
+        auto taken =
+            train::OutputFolder::Take({flags_.output, flags_.job.save.resume, flags_.overwrite});
+        if (!taken.ok()) return taken.error();
+        folder_.emplace(std::move(*taken));
         return {};
     }
 
     // next: the update whose row comes next; later ones of an earlier run are cut off.
-    Status OpenLog(int64_t next) {
+    void OpenLog(int64_t next) {
         train::TrainLogOptions options;
         if (!flags_.output.empty()) {
             options.csv = flags_.output + "/log.csv";
@@ -89,13 +100,11 @@ class Teller final : public train::TrainListener {
         const train::DsTelling& telling = flags_.telling;
         if (!telling.csv.empty()) options.csv = telling.csv;
         if (!telling.tensorboard.empty()) options.tensorboard = telling.tensorboard;
-        if (options.csv.empty() && options.tensorboard.empty()) return {};
         options.first_step = next;
         options.columns = {"loss", "grad_norm", "lr", "tokens", "tokens_per_s"};
         if (Evaluates()) options.columns.emplace_back("eval_loss");
         if (IsF16()) options.columns.insert(options.columns.end(), {"loss_scale", "skipped"});
-        WEFT_ASSIGN(log_, train::TrainLog::Open(options));
-        return {};
+        log_.Open(std::move(options));
     }
 
     Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps,
@@ -104,11 +113,7 @@ class Teller final : public train::TrainListener {
         recompute_ = trainer.options().recompute;
         const DType gradients = train::GradientTypeOf(trainer.options(), trainer.layout().dp);
         grad_dtype_ = train::FlagOf(gradients);
-        log_.reset();
-        WEFT_TRY(OpenLog(next));
-        // Said now: after days of training it would be a pity.
-        const bool writes = !flags_.output.empty() && !flags_.job.trainer.lora.on();
-        if (writes) WEFT_TRY(train::CheckRoom(trainer.source(), ExportOf(flags_)));
+        OpenLog(next);
         if (next_ == 0) TellConfig(trainer, steps);
         next_ = next;
         told_ = 0;
@@ -117,13 +122,11 @@ class Teller final : public train::TrainListener {
         if (flags_.common.json) return {};
         const double mib = 1024.0 * 1024.0;
         const backend::MemoryUse use = trainer.memory();
-        fmt::print(stderr,
-                   "{:.1f} million parameters, {} steps; a rank holds {:.0f} MiB of weights, "
-                   "gradients and optimizer state, {:.0f} MiB of activations{}\n",
-                   static_cast<double>(trainer.state().parameters()) * 1e-6, steps,
-                   static_cast<double>(use.weight_bytes) / mib,
-                   static_cast<double>(use.arena_bytes) / mib,
-                   recompute_ == "none" ? "" : " (--recompute " + recompute_ + ")");
+        Say("{:.1f} million parameters, {} steps; a rank holds {:.0f} MiB of weights, "
+            "gradients and optimizer state, {:.0f} MiB of activations{}\n",
+            static_cast<double>(trainer.state().parameters()) * 1e-6, steps,
+            static_cast<double>(use.weight_bytes) / mib, static_cast<double>(use.arena_bytes) / mib,
+            recompute_ == "none" ? "" : " (--recompute " + recompute_ + ")");
         return {};
     }
 
@@ -145,7 +148,6 @@ class Teller final : public train::TrainListener {
             PrintLine(line);
         }
         for (const train::SampleText& sample : line.samples) TellSample(line.step, sample);
-        if (!log_ || !log_status_.ok()) return;
         std::vector<double> values = {line.loss, line.grad_norm, line.learning_rate,
                                       static_cast<double>(line.tokens), line.tokens_per_s()};
         // (A plot has no place for an infinity.)
@@ -155,11 +157,16 @@ class Teller final : public train::TrainListener {
             values.push_back(line.loss_scale.value_or(NAN));
             values.push_back(line.skipped ? 1.0 : 0.0);
         }
-        log_status_ = log_->Add(line.step, values);
-        for (size_t i = 0; i < line.samples.size() && log_status_.ok(); ++i) {
-            const train::SampleText& sample = line.samples[i];
-            log_status_ = log_->AddSample(line.step, i, sample.prompt, sample.text);
+        log_.Add(line.step, values, line.samples);
+    }
+
+    // (What lies where the result goes stays until that is whole.)
+    Result<uint64_t> ResultBytes(const train::Trainer& trainer) override {
+        if (folder_) WEFT_TRY(folder_->Clear());
+        if (!flags_.job.trainer.lora.on()) {
+            return train::CheckRoom(trainer.source(), ExportOf(flags_));
         }
+        return static_cast<uint64_t>(trainer.state().parameters()) * sizeof(float);
     }
 
     double peak_flops_s() const { return peak_flops_s_; }
@@ -167,15 +174,46 @@ class Teller final : public train::TrainListener {
     const std::string& grad_dtype() const { return grad_dtype_; }
 
     Status OnTrained(const formats::ModelSource& trained) override {
-        if (live_ && !flags_.common.json) fmt::print(stderr, "\n");
-        WEFT_TRY(log_status_);
+        if (live_ && !flags_.common.json) Say("\n");
         if (flags_.output.empty()) return {};
-        WEFT_ASSIGN(const std::string path, Write(trained));
-        if (!flags_.common.json) fmt::print(stderr, "wrote {}\n", path);
+        WEFT_ASSIGN(const std::string path, WritePatiently(trained));
+        if (!flags_.common.json) Say("wrote {}\n", path);
+        log_.End();
         return {};
     }
 
+    // Whether anybody reads it or not: a closed terminal or a full disk behind it ends no job.
+    template <typename... Args>
+    static void Say(fmt::format_string<Args...> format, Args&&... args) {
+        const std::string text = fmt::format(format, std::forward<Args>(args)...);
+        std::fwrite(text.data(), 1, text.size(), stderr);
+        std::fflush(stderr);
+    }
+
   private:
+    // A disk that is full for a moment loses no model: old checkpoints go for it, all but the
+    // newest, and it is tried again.
+    Result<std::string> WritePatiently(const formats::ModelSource& trained) const {
+        auto written = Write(trained);
+        for (const int64_t wait_ms : {500, 2000, 5000}) {
+            if (written.ok() || written.error().code != ErrorCode::kIo) return written;
+            Log(LogLevel::kWarning, "{}. It is tried again", written.error().message);
+            std::error_code ignored;  // (somebody may have removed the folder)
+            std::filesystem::create_directories(flags_.output, ignored);
+            bool removed = false;
+            while (train::RemoveOldest(flags_.output)) removed = true;
+            if (!removed) std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+            written = Write(trained);
+        }
+        if (written.ok() || written.error().code != ErrorCode::kIo) return written;
+        const auto checkpoints = train::ListCheckpoints(flags_.output, nullptr);
+        return MakeError(ErrorCode::kIo, "{}. {}", written.error().message,
+                         checkpoints.empty()
+                             ? "There is no checkpoint: --save-every N writes some"
+                             : "What was learnt is in " + checkpoints.front() +
+                                   ": once there is room, --resume auto goes on from it");
+    }
+
     // The adapter where one was trained, else the model.
     Result<std::string> Write(const formats::ModelSource& trained) const {
         const train::TrainerOptions& trainer = flags_.job.trainer;
@@ -196,15 +234,15 @@ class Teller final : public train::TrainListener {
         if (flags_.common.json) {
             PrintJson({{"config", config}});
         } else {
-            fmt::print(stderr, "config: {}\n", config.dump());
+            Say("config: {}\n", config.dump());
         }
     }
 
     // A line of the terminal for each of the text's, whatever the model says.
     void TellSample(int64_t step, const train::SampleText& sample) const {
         if (flags_.common.json) {
-            PrintJson({{"step", step},
-                       {"sample", {{"prompt", sample.prompt}, {"text", sample.text}}}});
+            PrintJson(
+                {{"step", step}, {"sample", {{"prompt", sample.prompt}, {"text", sample.text}}}});
             return;
         }
         std::string shown = "  > ";
@@ -216,7 +254,7 @@ class Teller final : public train::TrainListener {
                 shown += c;
             }
         }
-        fmt::print(stderr, "{}\n", shown);
+        Say("{}\n", shown);
     }
 
     // What experts have beside those that a position is multiplied by.
@@ -257,10 +295,14 @@ class Teller final : public train::TrainListener {
     void PrintLine(const train::StepLine& line) {
         elapsed_s_ += line.seconds;
         ++told_;
-        const bool due = line.step % flags_.telling.print_every == 0 || line.step == line.steps;
+        // However seldom a DeepSpeed file wants lines: the first ones are told, and then one every
+        // few seconds; a terminal's line is written over.
+        const bool asked = line.step % flags_.telling.print_every == 0 || line.step == line.steps;
+        const bool due = asked || told_ == 1 || NowNs() - printed_ns_ >= kMostSilenceNs;
         // (The next line covers it.)
         const bool alone = !line.eval_loss && !line.skipped && line.samples.empty();
-        if (!due && alone) return;
+        if (!due && !live_ && alone) return;
+        printed_ns_ = NowNs();
         const double left =
             elapsed_s_ / static_cast<double>(told_) * static_cast<double>(line.steps - line.step);
         const std::string aux =
@@ -270,14 +312,12 @@ class Teller final : public train::TrainListener {
         if (line.skipped) scale += "  overflow: skipped";
         const std::string eval =
             line.eval_loss ? fmt::format("  test loss {:.4f}", *line.eval_loss) : "";
-        fmt::print(stderr,
-                   "{}step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} "
-                   "GFLOP/s ({:.0f} % of the peak)  {}  {:.0f} s left{}{}{}",
-                   live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, aux, line.grad_norm,
-                   line.learning_rate, line.tokens_per_s(), FlopsOf(line) * 1e-9,
-                   100 * FlopsOf(line) / peak_flops_s_, BytesText(ResidentBytes()), left, scale,
-                   eval, live_ && alone ? "" : "\n");
-        std::fflush(stderr);
+        Say("{}step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} "
+            "GFLOP/s ({:.0f} % of the peak)  {}  {:.0f} s left{}{}{}",
+            live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, aux, line.grad_norm,
+            line.learning_rate, line.tokens_per_s(), FlopsOf(line) * 1e-9,
+            100 * FlopsOf(line) / peak_flops_s_, BytesText(ResidentBytes()), left, scale, eval,
+            live_ && alone ? "" : "\n");
     }
 
     const TrainFlags& flags_;
@@ -286,8 +326,9 @@ class Teller final : public train::TrainListener {
     double elapsed_s_ = 0;
     double product_weights_ = 0, peak_flops_s_ = 0;
     std::string recompute_, grad_dtype_;
-    std::optional<train::TrainLog> log_;
-    Status log_status_;
+    int64_t printed_ns_ = 0;
+    train::LogKeeper log_;
+    std::optional<train::OutputFolder> folder_;
 };
 
 Status ResolveOptimizer(TrainFlags& flags) {
@@ -298,8 +339,7 @@ Status ResolveOptimizer(TrainFlags& flags) {
                          train::kUpdateNames);
     }
     update.kind = *kind;
-    const bool decays =
-        *kind == train::UpdateKind::kAdamW || *kind == train::UpdateKind::kAdam8bit;
+    const bool decays = *kind == train::UpdateKind::kAdamW || *kind == train::UpdateKind::kAdam8bit;
     if (!decays && flags.command->count("--weight-decay") == 0) update.weight_decay = 0;
     return {};
 }
@@ -314,6 +354,51 @@ Status ResolveLossScale(TrainFlags& flags) {
     }
     return MakeError(ErrorCode::kUsage, "--loss-scale {}: expected dynamic, or a number above 0",
                      flags.loss_scale);
+}
+
+// "90", "90s", "30m", "4h", "2d", "1h30m", and Slurm's "4:00:00". Errors: kUsage.
+Result<double> ParseTimeLimit(const std::string& text) {
+    const Error wrong =
+        MakeError(ErrorCode::kUsage,
+                  "--time-limit {}: expected such as 90s, 30m, 4h, 1h30m or 4:00:00", text);
+    double seconds = 0;
+    const char *at = text.data(), *const end = at + text.size();
+    const bool clock = text.find(':') != text.npos;
+    for (int parts = 0; at < end; ++parts) {
+        double number = 0;
+        const auto parsed = std::from_chars(at, end, number, std::chars_format::fixed);
+        if (parsed.ec != std::errc() || !(number >= 0) || parts > 3) return wrong;
+        at = parsed.ptr;
+        const char unit = at < end ? *at++ : clock ? ':' : 's';
+        if (clock) {
+            if (unit != ':' || (at == end && text.back() == ':')) return wrong;
+            seconds = seconds * 60 + number;
+            continue;
+        }
+        const std::string_view units = "smhd";
+        constexpr double kSeconds[] = {1, 60, 3600, 86400};
+        if (units.find(unit) == units.npos) return wrong;
+        seconds += number * kSeconds[units.find(unit)];
+    }
+    return seconds > 0 && seconds < 1e9 ? Result<double>(seconds) : Result<double>(wrong);
+}
+
+Status ResolveOutput(TrainFlags& flags) {
+    if (!flags.time_limit.empty()) {
+        WEFT_ASSIGN(flags.job.save.time_limit_s, ParseTimeLimit(flags.time_limit));
+    }
+    if (!flags.output.empty() && flags.no_output) {
+        return MakeError(ErrorCode::kUsage, "--no-output and --output-dir exclude each other");
+    }
+    if (flags.output.empty() && !flags.no_output) {
+        return MakeError(ErrorCode::kUsage,
+                         "--output-dir DIR is missing: the trained model is written to it. "
+                         "--no-output trains without keeping the result (to measure, or to try)");
+    }
+    if (flags.overwrite && flags.no_output) {
+        return MakeError(ErrorCode::kUsage, "--overwrite needs --output-dir DIR");
+    }
+    return {};
 }
 
 Status ResolveTrain(TrainFlags& flags) {
@@ -351,21 +436,19 @@ Status ResolveTrain(TrainFlags& flags) {
     }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
     flags.job.save.folder = flags.output;
-    return train::CheckTrainJob(flags.job);
+    WEFT_TRY(train::CheckTrainJob(flags.job));
+    return ResolveOutput(flags);
 }
 
-Status Train(TrainFlags& flags) {
-    WEFT_TRY(ResolveTrain(flags));
-    Teller teller(flags);
-    WEFT_TRY(teller.MakeFolder());
-    WEFT_ASSIGN(const train::TrainSummary summary,
-                train::RunTraining(flags.common.cluster, flags.job, teller));
+void PrintSummary(const TrainFlags& flags, const Teller& teller,
+                  const train::TrainSummary& summary) {
+    const auto& peaks = summary.peak_rss_bytes;
     if (flags.common.json) {
-        Json json = {{"done", true},
+        Json json = {{"done", !summary.stopped},
                      {"steps", summary.steps},
                      {"tokens", summary.tokens},
                      {"tokens_per_s", summary.tokens_per_s},
-                     {"peak_rss_bytes", summary.peak_rss_bytes},
+                     {"peak_rss_bytes", peaks},
                      {"wire_bytes", summary.wire_bytes},
                      {"waited_s", summary.waited_s},
                      {"restarts", summary.restarts},
@@ -382,18 +465,45 @@ Status Train(TrainFlags& flags) {
             json["eval_s"] = summary.eval_s;
         }
         if (summary.sample_s > 0) json["sample_s"] = summary.sample_s;
+        if (summary.stopped) {
+            json["checkpoint"] = summary.stopped_at;
+            json["exit_status"] = train::kStoppedStatus;
+        }
         PrintJson(json);
-    } else {
-        const uint64_t most = *std::ranges::max_element(summary.peak_rss_bytes);
-        const std::string skipped =
-            summary.skipped > 0 ? fmt::format(" ({} skipped)", summary.skipped) : "";
-        fmt::print(stderr,
-                   "{} steps{}, {} tokens in {:.1f} s: {:.0f} tok/s; loss {:.4f}; at most {} of "
-                   "memory a rank\n",
-                   summary.steps, skipped, summary.tokens, summary.seconds, summary.tokens_per_s,
-                   summary.last_loss, BytesText(most));
+        return;
     }
-    return {};
+    const uint64_t most = peaks.empty() ? ResidentBytes() : *std::ranges::max_element(peaks);
+    const std::string skipped =
+        summary.skipped > 0 ? fmt::format(" ({} skipped)", summary.skipped) : "";
+    Teller::Say(
+        "{} steps{}, {} tokens in {:.1f} s: {:.0f} tok/s; loss {:.4f}; at most {} of "
+        "memory a rank\n",
+        summary.steps, skipped, summary.tokens, summary.seconds, summary.tokens_per_s,
+        summary.last_loss, BytesText(most));
+    if (summary.stopped) {
+        Teller::Say("stopped as asked; {} has all of it: --resume auto goes on\n",
+                    summary.stopped_at);
+    }
+}
+
+// The exit status of a job that came to an end without an error.
+Result<int> Train(TrainFlags& flags) {
+    WEFT_TRY(ResolveTrain(flags));
+    Teller teller(flags);
+    WEFT_TRY(teller.TakeFolder());
+    WEFT_ASSIGN(const train::TrainSummary summary,
+                train::RunTraining(flags.common.cluster, flags.job, teller));
+    PrintSummary(flags, teller, summary);
+    return summary.stopped ? train::kStoppedStatus : 0;
+}
+
+int ExitStatusOf(const TrainFlags& flags, const Result<int>& done) {
+    if (done.ok()) return *done;
+    const int status = Fail(done.error(), flags.common.json);
+    // A signal before the first update, or while a lost rank was waited for.
+    const bool stopped = done.error().code == ErrorCode::kCancelled && !flags.output.empty() &&
+                         !train::EndedAtOnce();
+    return stopped ? train::kStoppedStatus : status;
 }
 
 void AddLoraFlags(CLI::App& app, train::TrainerOptions& trainer) {
@@ -423,8 +533,8 @@ void AddRowShareFlag(CLI::App& app, train::TrainerOptions& trainer) {
     app.add_option("--sequence-parallel", trainer.sequence_parallel,
                    "With --tp: norms and the residual stream by own rows on each rank: less memory "
                    "(on or off)")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true},
-                                                                        {"off", false}}))
+        ->transform(
+            CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}))
         ->default_str("off");
 }
 
@@ -440,7 +550,13 @@ void AddExpertFlags(CLI::App& app, train::TrainerOptions& trainer) {
 
 void AddResultFlags(CLI::App& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
-    app.add_option("--output-dir", flags.output, "Folder of the result and the logs");
+    app.add_option("--output-dir", flags.output,
+                   "Folder of the result, the checkpoints and the logs; one job at a time");
+    app.add_flag("--no-output", flags.no_output,
+                 "Keep nothing: no result, no checkpoint, no log (to measure, or to try)");
+    app.add_flag("--overwrite", flags.overwrite,
+                 "Begin anew in a folder that has the result or checkpoints of an earlier job, "
+                 "which go");
     app.add_option("--save-format", flags.save.format,
                    "The result: gguf (DIR/model.gguf) or hf (DIR/model, a Hugging Face folder)")
         ->capture_default_str();
@@ -459,6 +575,10 @@ void AddResultFlags(CLI::App& app, TrainFlags& flags) {
     app.add_flag("--new-data", job.data.renewed,
                  "With --resume: the data may be others than the checkpoint's (or be read with "
                  "another tokenizer, template or --seq-len); training goes on at their start");
+    app.add_option("--time-limit", flags.time_limit,
+                   "Write a checkpoint and end with status 75 in time to be over so long after the "
+                   "start (90s, 30m, 4h, 4:00:00); --resume auto goes on")
+        ->type_name("TIME");
     app.add_option("--max-restarts", job.save.max_restarts,
                    "With --save-every and several ranks: a rank that is lost is started again, and "
                    "all go on from the last checkpoint, so often")
@@ -623,7 +743,13 @@ void AddTrain(CLI::App& app, int& status) {
                      "auto, shm, tcp, verbs or mpi (auto: shm within a host)")
         ->check(CLI::IsMember(net::TransportNames()));
     AddJson(*command, flags->common.json);
-    SetCallback(command, flags, flags->common.json, status, [](TrainFlags& f) { return Train(f); });
+    command->callback([flags, &status] {
+        train::CatchStops();
+        status = RunOnRanks(flags->common, {flags->common.cluster.transport}, [&] {
+            const Status pulled = PullFirst(*flags);
+            return ExitStatusOf(*flags, pulled.ok() ? Train(*flags) : Result<int>(pulled.error()));
+        });
+    });
 }
 
 }  // namespace weft::cli

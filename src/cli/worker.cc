@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "train/stop.h"
 
 namespace weft::cli {
 namespace {
@@ -33,8 +34,8 @@ int Join(const std::string& handle) {
     SetLogRank((*cluster)->rank());
     const Status status = WorkOn(**cluster);
     if (status.ok()) return 0;
-    if ((*cluster)->should_report()) return Fail(status.error());
-    return ExitStatus(status.error().code);
+    if ((*cluster)->should_report()) Fail(status.error());
+    return train::WorkStatus(**cluster, status.error());
 }
 
 }  // namespace

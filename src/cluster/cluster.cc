@@ -258,6 +258,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
 Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle) {
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
+    ::signal(SIGUSR1, SIG_IGN);
     auto inherited = ReadHandle(handle);
     if (!inherited.ok()) {
         LogLine(LogLevel::kError, inherited.error().message);
@@ -269,6 +270,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle) {
 Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched) {
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
+    ::signal(SIGUSR1, SIG_IGN);
     auto arrival = launched.Arrive();
     if (!arrival.ok()) {
         // A rank 0 that ended says why itself, where all ranks have one output.

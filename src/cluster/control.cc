@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "cluster/spawn.h"
+#include "cluster/stopped_status.h"
 
 namespace weft::cluster {
 namespace {
@@ -21,6 +22,8 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 // How long the end of a child may follow the end of its connection.
 constexpr int64_t kReapNs = 200 * kMs;
+
+std::atomic<int> g_stopped_status{ExitStatus(ErrorCode::kCancelled)};
 
 int64_t BeatNs(int64_t timeout_ms) {
     return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kMs;
@@ -32,6 +35,10 @@ Error OutOfTurn(FrameType type) {
 }
 
 }  // namespace
+
+void SetStoppedStatus(int status) {
+    g_stopped_status.store(status);
+}
 
 // ---- The thread ---------------------------------------------------------------------------------
 
@@ -360,7 +367,8 @@ void Control::Leave() {
     const bool report = is_root() || !options_.local || verdict_->lost_rank == 0;
     if (report && !taken_ && !ended_) LogLine(LogLevel::kError, error.message);
     KillChildren();
-    ::_exit(ended_ ? 0 : ExitStatus(error.code));
+    const bool stopped = error.code == ErrorCode::kCancelled;
+    ::_exit(ended_ ? 0 : stopped ? g_stopped_status.load() : ExitStatus(error.code));
 }
 
 }  // namespace weft::cluster

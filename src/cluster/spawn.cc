@@ -25,6 +25,7 @@ namespace {
     if (::getppid() != parent) ::_exit(3);  // rank 0 was lost before we could ask
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
+    ::signal(SIGUSR1, SIG_IGN);
     ::signal(SIGCHLD, SIG_DFL);
     sigset_t none;
     ::sigemptyset(&none);

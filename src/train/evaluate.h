@@ -12,6 +12,7 @@ namespace weft::train {
 struct Evaluation {
     double loss = 0;  // mean over the targets
     int64_t targets = 0;
+    bool stopped = false;  // a rank wished to stop: this is no evaluation
 };
 
 // Over all batches of the loader, which is to end. All ranks call it alike.

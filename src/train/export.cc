@@ -74,7 +74,7 @@ Status CheckExport(const ExportWords& words) {
     return MakeError(ErrorCode::kUsage, "--save-format {}: expected gguf or hf", words.format);
 }
 
-Status CheckRoom(const formats::ModelSource& source, const ExportWords& words) {
+Result<uint64_t> CheckRoom(const formats::ModelSource& source, const ExportWords& words) {
     uint64_t bytes = 0;
     if (words.format == "hf") {
         const SafeType type = FindSafeType(words.type).value_or(SafeType::kBF16);
@@ -86,7 +86,8 @@ Status CheckRoom(const formats::ModelSource& source, const ExportWords& words) {
         WEFT_ASSIGN(const formats::QuantizePlan plan, PlanOf(source, words.type));
         bytes = plan.bytes;
     }
-    return formats::CheckSpace(ResultPath(words), bytes);
+    WEFT_TRY(formats::CheckSpace(ResultPath(words), bytes));
+    return bytes;
 }
 
 Result<std::string> ExportModel(const formats::ModelSource& trained, const ExportWords& words,

@@ -34,8 +34,9 @@ Status WriteModel(const formats::ModelSource& source, const WriteWords& words);
 Status CheckExport(const ExportWords& words);
 
 // Before training: that the disk has room for what ExportModel will write of a model like `source`
-// (what is there already stays until the new one is complete). Errors: kIo, with both numbers.
-Status CheckRoom(const formats::ModelSource& source, const ExportWords& words);
+// (what is there already stays until the new one is complete): its bytes. Errors: kIo, with both
+// numbers.
+Result<uint64_t> CheckRoom(const formats::ModelSource& source, const ExportWords& words);
 
 // Where it was written. What was there is replaced, once the new one is complete. stop (may be
 // null) ends it early. Errors: those of formats::WriteQuantized and formats::hf::ExportFolder.

@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 #include <optional>
@@ -9,8 +10,11 @@
 #include "train/checkpoint/source.h"
 #include "train/evaluate.h"
 #include "train/lora/lora_source.h"
+#include "train/resume.h"
+#include "train/room.h"
 #include "train/run_meter.h"
 #include "train/same_data.h"
+#include "train/stop.h"
 
 namespace weft::train {
 namespace {
@@ -19,6 +23,8 @@ constexpr int64_t kShutdownMs = 5000;
 constexpr int64_t kAgreeMs = 600'000;
 // A rank that was lost is started again, or its worker called for, so long.
 constexpr int64_t kRejoinMs = 60'000;
+// A checkpoint is written as fast at least, in what --time-limit leaves for it.
+constexpr double kSlowDisk = 200e6;
 
 double SecondsSince(int64_t begin_ns) {
     return static_cast<double>(NowNs() - begin_ns) * 1e-9;
@@ -127,7 +133,11 @@ class Run {
   public:
     // listener: null on other ranks than 0.
     Run(const TrainJob& job, cluster::Cluster& cluster, TrainListener* listener)
-        : job_(job), cluster_(cluster), listener_(listener) {
+        : job_(job),
+          cluster_(cluster),
+          listener_(listener),
+          stops_(cluster, !job.save.folder.empty()),
+          search_(job_.save, cluster) {
         job_.trainer.sequence = job.data.sequence;
         job_.trainer.lora.seed = job_.trainer.seed = job.data.seed;
     }
@@ -144,6 +154,7 @@ class Run {
   private:
     // From the model's file or a checkpoint to the end.
     Status Once() {
+        stops_.Enter(StopScope::Phase::kLoading);
         // What can be wrong with the words and the data is said before a large model is loaded.
         const TrainerOptions& t = job_.trainer;
         WEFT_ASSIGN(const TrainLayout layout,
@@ -181,15 +192,41 @@ class Run {
     Status WithTrainer(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t first,
                        int64_t steps) {
         WEFT_ASSIGN(const double peak, SumOfPeaks(trainer));
+        WEFT_TRY(PlanRoom(trainer, steps));
         if (listener_ != nullptr) WEFT_TRY(listener_->OnStart(trainer, first, steps, peak));
+        stops_.Enter(StopScope::Phase::kLearning);
         WEFT_TRY(Steps(trainer, loader, data, first, steps));
-        if (listener_ != nullptr) {
-            const auto trained = trainer.Export();
-            WEFT_TRY(listener_->OnTrained(*trained));
-        } else {
-            WEFT_TRY(trainer.ServeExport());
-        }
-        return meter_.Gather(cluster_, summary_);
+        stops_.Enter(StopScope::Phase::kWriting);
+        if (!summary_.stopped) WEFT_TRY(Export(trainer));
+        const Status gathered = meter_.Gather(cluster_, summary_);
+        // The result is there: what else ranks had to say is no reason to fail.
+        if (gathered.ok() || listener_ == nullptr) return gathered;
+        Log(LogLevel::kWarning, "all is written, but not all ranks came to the end: {}",
+            gathered.error().message);
+        return {};
+    }
+
+    Status Export(Trainer& trainer) {
+        if (listener_ == nullptr) return trainer.ServeExport();
+        const auto trained = trainer.Export();
+        return listener_->OnTrained(*trained);
+    }
+
+    // What the disks have is looked at before the first update; all ranks then know what a
+    // checkpoint takes, and where.
+    Status PlanRoom(const Trainer& trainer, int64_t steps) {
+        const SaveWords& save = job_.save;
+        if (save.folder.empty()) return {};
+        WEFT_ASSIGN(place_, AgreeOnPlace(save, cluster_, trainer.state(), trainer.rule(),
+                                         trainer.source()));
+        if (listener_ == nullptr) return {};
+        WEFT_ASSIGN(room_.result_bytes, listener_->ResultBytes(trainer));
+        room_.folder = save.folder;
+        room_.checkpoint_bytes = place_.here_bytes;
+        room_.steps = steps;
+        const int64_t all = save.every > 0 ? (steps + save.every - 1) / save.every : 0;
+        room_.checkpoints = save.keep > 0 ? std::min(all, save.keep + 1) : all;
+        return CheckRoomFor(room_);
     }
 
     // (Ranks of one host measure at the same time, as they will work.)
@@ -224,6 +261,7 @@ class Run {
     // After `error`: the next epoch, where it was a loss; else the error that ends the job.
     Status GoOn(const Error& error) {
         if (!cluster_.recovers()) return error;
+        stops_.Enter(StopScope::Phase::kLoading);
         // (Rank 0 counts; the others hear of it.)
         if (cluster_.rank() == 0 && summary_.restarts >= job_.save.max_restarts) return error;
         const std::string job = cluster_.job();
@@ -238,36 +276,10 @@ class Run {
         return {};
     }
 
-    // Rank 0 says which; every rank opens it.
     Result<std::optional<Checkpoint>> AgreeOnCheckpoint() {
-        if (cluster_.rank() == 0) WEFT_TRY(FindCheckpoint());
-        WEFT_ASSIGN(
-            const std::vector<std::string> folders,
-            cluster_.AllGather("checkpoint to go on from", resume_from_, Deadline::In(kAgreeMs)));
-        if (folders.front().empty()) return std::optional<Checkpoint>();
-        WEFT_ASSIGN(Checkpoint checkpoint, Checkpoint::Open(folders.front()));
-        return std::optional<Checkpoint>(std::move(checkpoint));
-    }
-
-    Status FindCheckpoint() {
-        const SaveWords& save = job_.save;
-        if (searched_ || save.resume.empty()) return {};
-        searched_ = true;
-        const bool any = save.resume == "auto";
-        WEFT_ASSIGN(const NewestCheckpoint newest, OpenNewest(any ? save.folder : save.resume));
-        for (const std::string& error : newest.skipped) {
-            Log(LogLevel::kWarning, "{}; an older checkpoint is looked for", error);
-        }
-        if (newest.checkpoint) {
-            resume_from_ = newest.checkpoint->folder();
-            Log(LogLevel::kInfo, "going on from {}", resume_from_);
-            return {};
-        }
-        if (any) return {};
-        return MakeError(ErrorCode::kNotFound,
-                         "--resume {}: there is no checkpoint. Name a folder of one step, or one "
-                         "that has checkpoints/ in it",
-                         save.resume);
+        WEFT_ASSIGN(std::optional<Checkpoint> checkpoint, search_.Find(resume_from_));
+        if (checkpoint) resume_from_ = checkpoint->folder();
+        return checkpoint;
     }
 
     // With --new-data, other data than the checkpoint's are read from their start.
@@ -363,13 +375,39 @@ class Run {
         WEFT_ASSIGN(std::string model, trainer.source().Fingerprint());
         Saver saver(job_.save, cluster_, trainer.state(), trainer.rule(), trainer.source(),
                     std::move(model));
+        saver.SetRoom(place_, room_);
+        saver.SetBad(search_.bad());
         trainer.SetBeforeUpdate([&] { return Finish(saver); });
+        trainer.SetStopWish([this] { return StopWished() || IsTimeUp(); });
         const Status done = Updates(trainer, loader, data, saver, next, steps);
         trainer.SetBeforeUpdate({});
+        trainer.SetStopWish({});
         summary_.saves.saved += saver.counts().saved;
         summary_.saves.failed += saver.counts().failed;
         summary_.saves.waited_s += saver.counts().waited_s;
-        return done;
+        if (!done.ok() || !summary_.stopped || cluster_.rank() != 0) return done;
+        return CheckStopped(saver);
+    }
+
+    // Whoever stopped the job relies on the checkpoint.
+    Status CheckStopped(const Saver& saver) {
+        summary_.stopped_at = StepFolder(job_.save.folder, summary_.steps);
+        if (saver.last() == summary_.stopped_at) return {};
+        return MakeError(
+            ErrorCode::kIo,
+            "asked to stop, but the checkpoint of step {} could not be written: {}. {}",
+            summary_.steps, saver.fault(),
+            resume_from_.empty() ? "There is no earlier one"
+                                 : "--resume auto goes on from " + resume_from_);
+    }
+
+    // On rank 0: what is left of --time-limit is what an update and a checkpoint take.
+    bool IsTimeUp() const {
+        const double limit = job_.save.time_limit_s;
+        if (!(limit > 0) || cluster_.rank() != 0) return false;
+        const double saving = static_cast<double>(place_.here_bytes) / kSlowDisk;
+        const double margin = std::min(2 * longest_s_ + saving, limit / 2);
+        return SecondsSince(begin_ns_) + margin >= limit;
     }
 
     Status Finish(Saver& saver) {
@@ -381,7 +419,8 @@ class Run {
     Status Updates(Trainer& trainer, Loader& loader, const OpenedData& data, Saver& saver,
                    int64_t next, int64_t steps) {
         meter_.Begin(trainer, saver);
-        for (int64_t step = next; step <= steps; ++step) {
+        for (int64_t step = next; step <= steps && !summary_.stopped; ++step) {
+            const int64_t begin_ns = NowNs();
             meter_.BeginUpdate();
             const uint64_t epoch = loader.cursor().epoch;
             WEFT_ASSIGN(const auto batch, loader.Next());
@@ -405,21 +444,46 @@ class Run {
             summary_.last_loss = line.loss;
             summary_.skipped = trainer.progress().skipped;
             if (ends_epoch) meter_.EndEpoch(step, loader.cursor().epoch);
-            if (IsEvaluated(step, steps, ends_epoch)) {
+            if (report.stop_wishes > 0) WEFT_TRY(Stop(step, report.stop_wishes));
+            if (!summary_.stopped && IsEvaluated(step, steps, ends_epoch)) {
                 WEFT_TRY(Evaluate(trainer, data, line));
             }
-            if (IsSampled(step, steps, ends_epoch)) WEFT_TRY(Sample(trainer, line));
-            if (listener_ != nullptr) listener_->OnStep(line);
-            const int64_t every = job_.save.every;
-            if (every > 0 && (step % every == 0 || step == steps)) {
-                WEFT_TRY(saver.Begin(step, StateOf(trainer, loader)));
+            if (!summary_.stopped && IsSampled(step, steps, ends_epoch)) {
+                WEFT_TRY(Sample(trainer, line));
             }
+            if (listener_ != nullptr) listener_->OnStep(line);
+            if (summary_.stopped || IsSaved(step, steps)) {
+                WEFT_TRY(saver.Begin(step, StateOf(trainer, loader), summary_.stopped));
+            }
+            longest_s_ = std::max(longest_s_, SecondsSince(begin_ns));
         }
         const auto updates = static_cast<double>(steps - data_begin_);
         const double updates_an_epoch =
             job_.steps > 0 ? 0 : updates / static_cast<double>(job_.epochs);
         meter_.Report(updates_an_epoch, summary_);
         return Finish(saver);
+    }
+
+    bool IsSaved(int64_t step, int64_t steps) const {
+        const int64_t every = job_.save.every;
+        return every > 0 && (step % every == 0 || step == steps);
+    }
+
+    // This update is the last one for now, on all ranks.
+    Status Stop(int64_t step, int wishes) {
+        const std::string why =
+            cluster_.rank() == 0 && IsTimeUp() && !StopWished()
+                ? "the time limit is near"
+                : fmt::format("a signal came to {} of {} ranks", wishes, cluster_.size());
+        if (job_.save.folder.empty()) {
+            return MakeError(ErrorCode::kCancelled, "stopped after step {}: {}", step, why);
+        }
+        if (cluster_.rank() == 0) {
+            Log(LogLevel::kInfo, "{}: a checkpoint of step {} is written, then this job stops", why,
+                step);
+        }
+        summary_.stopped = true;
+        return {};
     }
 
     bool IsEvaluated(int64_t step, int64_t steps, bool ends_epoch) const {
@@ -432,8 +496,9 @@ class Run {
         const int64_t begin_ns = NowNs();
         WEFT_ASSIGN(Loader loader, OpenTestLoader(job_, trainer.layout(), data));
         WEFT_ASSIGN(const Evaluation evaluation, EvaluateAll(trainer, std::move(loader)));
-        line.eval_loss = summary_.eval_loss = evaluation.loss;
         summary_.eval_s += SecondsSince(begin_ns);
+        if (evaluation.stopped) return Stop(line.step, 1);
+        line.eval_loss = summary_.eval_loss = evaluation.loss;
         return {};
     }
 
@@ -457,10 +522,15 @@ class Run {
     std::unique_ptr<formats::ModelSource> base_;  // of a CheckpointSource
     // Rank 0: the folder of the checkpoint that the job goes on from; empty: from the start.
     std::string resume_from_;
-    bool searched_ = false;  // for the one to begin with
     bool evaluates_ = false;
     DataIdentity content_;
     int64_t data_begin_ = 0;  // updates before the first one of these data
+    StopScope stops_;
+    ResumeSearch search_;
+    SavePlace place_;
+    RoomPlan room_;
+    const int64_t begin_ns_ = NowNs();
+    double longest_s_ = 0;  // of an update, with what follows it
     RunMeter meter_;
     std::optional<TextSampler> sampler_;
 };
@@ -470,6 +540,7 @@ class Run {
 Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
                                  TrainListener& listener) {
     TrainJob job = asked;
+    CatchStops();
     WEFT_TRY(MakeAbsolute(job));
     cluster::ClusterOptions options = where;
     const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
@@ -481,11 +552,16 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, TrainJobToJson(job)));
     auto summary = Run(job, *cluster, &listener).All();
     if (!summary.ok()) return cluster->ReportFailure(summary.error());
-    WEFT_TRY(cluster->Shutdown(Deadline::In(kShutdownMs)));
+    const Status ended = cluster->Shutdown(Deadline::In(kShutdownMs));
+    if (!ended.ok()) {
+        Log(LogLevel::kWarning, "all is written, but not all ranks came to the end: {}",
+            ended.error().message);
+    }
     return summary;
 }
 
 Status WorkTraining(cluster::Cluster& cluster) {
+    CatchStops();
     const auto run = [&]() -> Status {
         WEFT_ASSIGN(const TrainJob job, TrainJobFromJson(cluster.job()));
         const auto summary = Run(job, cluster, nullptr).All();

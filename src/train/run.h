@@ -48,6 +48,9 @@ struct TrainSummary {
     int64_t restarts = 0;                  // after the loss of a rank
     int64_t skipped = 0;                   // steps, of float16, since the first
     SaveCounts saves;                      // of this rank
+    // A wish to stop ended it before its last update; the checkpoint to go on from.
+    bool stopped = false;
+    std::string stopped_at;
 };
 
 class TrainListener {
@@ -62,6 +65,8 @@ class TrainListener {
     virtual void OnStep(const StepLine& line) = 0;
     // After the last update: the model as it is now, in float32. Errors end the job.
     virtual Status OnTrained(const formats::ModelSource& trained) = 0;
+    // Bytes that OnTrained will write, about. Errors end the job before its first update.
+    virtual Result<uint64_t> ResultBytes(const Trainer& /*trainer*/) { return uint64_t{0}; }
 };
 
 // On rank 0: all of a job, from the launch of the ranks on. Errors: as Cluster::Launch's, and those

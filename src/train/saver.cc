@@ -1,11 +1,13 @@
 #include "train/saver.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "base/deadline.h"
 #include "base/log.h"
 #include "train/checkpoint/source.h"
+#include "train/output_folder.h"
 
 namespace weft::train {
 namespace {
@@ -13,6 +15,7 @@ namespace {
 using formats::hf::Json;
 
 constexpr int64_t kAgreeMs = 600'000;
+
 double SecondsSince(int64_t begin_ns) {
     return static_cast<double>(NowNs() - begin_ns) * 1e-9;
 }
@@ -100,6 +103,29 @@ Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind)
     return status;
 }
 
+Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster,
+                               const TrainState& state, UpdateRule& rule,
+                               const formats::ModelSource& source) {
+    SavePlace place;
+    for (const Piece& piece : PiecesOf(state, rule, source)) place.own_bytes += piece.bytes();
+    const Json mine = {{"folder", FolderToken(words.folder)}, {"bytes", place.own_bytes}};
+    WEFT_ASSIGN(const std::vector<std::string> texts,
+                cluster.AllGather("place of checkpoints",
+                                  mine.dump(-1, ' ', true, Json::error_handler_t::replace),
+                                  Deadline::In(kAgreeMs)));
+    std::string first;
+    for (size_t rank = 0; rank < texts.size(); ++rank) {
+        WEFT_ASSIGN(const Json said,
+                    formats::hf::ParseJson(texts[rank], "a rank's word of its folder"));
+        const std::string folder = said.value("folder", "");
+        if (rank == 0) first = folder;
+        const bool shared = rank == 0 || (!folder.empty() && folder == first);
+        if (shared) place.here_bytes += said.value("bytes", uint64_t{0});
+        if (rank == static_cast<size_t>(cluster.rank())) place.shared = shared;
+    }
+    return place;
+}
+
 Saver::Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
              UpdateRule& rule, const formats::ModelSource& source, std::string model)
     : words_(words),
@@ -119,9 +145,11 @@ Saver::Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState
     }
 }
 
-Status Saver::Begin(int64_t step, Json state) {
+Status Saver::Begin(int64_t step, Json state, bool last) {
     if (under_way_) WEFT_TRY(Finish());
     const int64_t begin_ns = NowNs();
+    WEFT_ASSIGN(const bool room, AgreeOnRoom(last));
+    if (!room) return {};
     manifest_.step = step;
     manifest_.state = std::move(state);
     std::vector<Piece> pieces = PiecesOf(state_, rule_, source_);
@@ -132,25 +160,70 @@ Status Saver::Begin(int64_t step, Json state) {
     return {};
 }
 
+Status Saver::FindRoom(bool last) const {
+    if (cluster_.rank() == 0) {
+        RoomPlan plan = room_;
+        if (last) plan.result_bytes = 0;
+        return MakeRoom(plan, bad_);
+    }
+    if (place_.shared) return {};
+    RoomPlan own;
+    own.folder = words_.folder;
+    own.checkpoint_bytes = place_.own_bytes;
+    std::error_code ignored;
+    std::filesystem::create_directories(own.folder, ignored);
+    return MakeRoom(own, bad_);
+}
+
+Result<bool> Saver::AgreeOnRoom(bool last) {
+    const Status mine = FindRoom(last);
+    WEFT_ASSIGN(const std::vector<std::string> texts,
+                cluster_.AllGather("room for a checkpoint", mine.ok() ? "" : mine.error().message,
+                                   Deadline::In(kAgreeMs)));
+    const auto none = std::ranges::find_if(texts, [](const auto& text) { return !text.empty(); });
+    if (none == texts.end()) return true;
+    if (cluster_.rank() == 0) Note(MakeError(ErrorCode::kIo, "{}", *none));
+    return false;
+}
+
+// Rank 0: what became of a save.
+void Saver::Note(const Status& done) {
+    (done.ok() ? counts_.saved : counts_.failed)++;
+    const bool before = !fault_.empty();
+    fault_ = done.ok() ? "" : done.error().message;
+    if (!done.ok() && !before) {
+        Log(LogLevel::kWarning,
+            "{}. Training goes on; until a checkpoint can be saved again, none of those that "
+            "fail is told of",
+            fault_);
+    }
+    if (done.ok() && before) Log(LogLevel::kInfo, "checkpoints are saved again");
+}
+
 Status Saver::Finish() {
     if (!under_way_) return {};
     under_way_ = false;
     const int64_t begin_ns = NowNs();
     Json mine = Json::object();
+    std::string written;
     if (!begun_.ok()) {
         mine["error"] = begun_.error().message;
     } else if (writer_.running()) {
         const auto file = writer_.Finish();
         file.ok() ? mine["file"] = FileText(*file) : mine["error"] = file.error().message;
+        if (file.ok()) written = StepFolder(words_.folder, manifest_.step) + "/" + file->name;
     }
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster_.AllGather("checkpoint", mine.dump(-1, ' ', true), Deadline::In(kAgreeMs)));
+    const bool failed = std::ranges::any_of(
+        texts, [](const auto& text) { return text.find("\"error\"") != text.npos; });
+    // What is left of a checkpoint that will not be one takes no room.
+    std::error_code ignored;
+    if (failed && !written.empty()) std::filesystem::remove(written, ignored);
     if (cluster_.rank() == 0) {
         const Status done = Commit(texts);
-        (done.ok() ? counts_.saved : counts_.failed)++;
-        if (!done.ok()) {
-            Log(LogLevel::kWarning, "{}. Training goes on", done.error().message);
-        }
+        if (!done.ok()) RemoveUnfinished(words_.folder, manifest_);
+        Note(done);
     }
     const double waited_s = SecondsSince(begin_ns);
     counts_.waited_s += waited_s;
@@ -172,7 +245,7 @@ Status Saver::Commit(const std::vector<std::string>& texts) {
                                                    "a rank's word of its checkpoint"));
         manifest_.files.push_back(std::move(file));
     }
-    WEFT_TRY(CommitCheckpoint(words_.folder, manifest_, static_cast<int>(words_.keep)));
+    WEFT_TRY(CommitCheckpoint(words_.folder, manifest_, static_cast<int>(words_.keep), bad_));
     last_ = StepFolder(words_.folder, manifest_.step);
     return {};
 }

@@ -16,6 +16,7 @@
 #include "train/checkpoint/reader.h"
 #include "train/checkpoint/writer.h"
 #include "train/pieces.h"
+#include "train/room.h"
 #include "train/state.h"
 #include "train/update/rule.h"
 
@@ -28,6 +29,7 @@ struct SaveWords {
     std::string resume;        // empty: from the start; "auto": the newest one in DIR, if there is
                                // one; else a folder
     int64_t max_restarts = 3;  // after a rank was lost; only where checkpoints are written
+    double time_limit_s = 0;   // rank 0: stop in time to end so long after the start; 0: never
 };
 
 // kUsage: what makes no sense.
@@ -40,6 +42,17 @@ std::vector<Piece> PiecesOf(const TrainState& state, UpdateRule& rule,
 // kUsage: the checkpoint is of another optimizer, which keeps other things.
 Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind);
 
+// How much of a checkpoint lies where.
+struct SavePlace {
+    bool shared = true;       // this rank sees the folder that rank 0 sees
+    uint64_t own_bytes = 0;   // of this rank's file
+    uint64_t here_bytes = 0;  // of all files on the disk of rank 0's folder
+};
+// On all ranks alike; rank 0 has taken the folder (output_folder.h). Errors: the cluster's.
+Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster,
+                               const TrainState& state, UpdateRule& rule,
+                               const formats::ModelSource& source);
+
 struct SaveCounts {
     int64_t saved = 0, failed = 0;
     double waited_s = 0;  // for which updates stood still
@@ -50,18 +63,32 @@ class Saver {
     // All outlive it. model: the source's fingerprint.
     Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
           UpdateRule& rule, const formats::ModelSource& source, std::string model);
+    // Before the first save. room: rank 0's, of a checkpoint and of what it must leave. bad: as
+    // CommitCheckpoint has it.
+    void SetRoom(const SavePlace& place, RoomPlan room) {
+        place_ = place;
+        room_ = std::move(room);
+    }
+    void SetBad(std::vector<std::string> bad) { bad_ = std::move(bad); }
 
-    // On all ranks, after update `step`: begins to save it. state: rank 0's goes into the manifest.
-    Status Begin(int64_t step, formats::hf::Json state);
-    // On all ranks, before weights change: waits for it. A save that failed is told in the log and
-    // harms nothing. Errors: the cluster's.
+    // On all ranks, after update `step`: begins to save it, where there is room for it beside the
+    // model. state: rank 0's goes into the manifest. last: the job stops, and no model is written;
+    // its room is the checkpoint's.
+    Status Begin(int64_t step, formats::hf::Json state, bool last = false);
+    // On all ranks, before weights change: waits for it. A save that failed harms nothing, and the
+    // next one is tried; the first of those in a row is told in the log. Errors: the cluster's.
     Status Finish();
     const SaveCounts& counts() const { return counts_; }
     // On rank 0: of the last checkpoint that was completed; empty: none was.
     const std::string& last() const { return last_; }
+    // On rank 0: why the last save failed; empty: it did not.
+    const std::string& fault() const { return fault_; }
 
   private:
+    Status FindRoom(bool last) const;
+    Result<bool> AgreeOnRoom(bool last);
     Status Commit(const std::vector<std::string>& texts);
+    void Note(const Status& done);
 
     const SaveWords words_;
     cluster::Cluster& cluster_;
@@ -73,7 +100,10 @@ class Saver {
     bool under_way_ = false;
     Status begun_;
     SaveCounts counts_;
-    std::string last_;
+    std::string last_, fault_;
+    SavePlace place_;
+    RoomPlan room_;
+    std::vector<std::string> bad_;
 };
 
 }  // namespace weft::train

@@ -102,6 +102,7 @@ struct StepReport {
     // weights nor what the optimizer keeps were touched; the norm is no finite number.
     std::optional<double> loss_scale;
     bool skipped = false;
+    int stop_wishes = 0;  // ranks that wish to stop (SetStopWish), the same number on all
 };
 
 // What a checkpoint keeps beside arrays and the place in the data.
@@ -144,6 +145,9 @@ class Trainer {
     int64_t updates() const { return optimizer_->steps(); }
     // Called in each Step when all passes are done, before weights change. May be empty.
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
+    // Asked in each Step and Evaluate whether this rank wishes to stop, for the report of all
+    // ranks. May be empty.
+    void SetStopWish(std::function<bool()> wish) { stop_wish_ = std::move(wish); }
     // On rank 0: the model as it is now, in float32; reads take all ranks (ServeExport).
     std::unique_ptr<formats::ModelSource> Export() const;
     // On the others: until rank 0's source is destroyed.
@@ -190,6 +194,7 @@ class Trainer {
     int64_t skipped_ = 0;
     MicroBatch micro_;
     std::function<Status()> before_update_;
+    std::function<bool()> stop_wish_;
     // Of the update under way.
     double loss_sum_ = 0, aux_loss_ = 0;
     int64_t positions_ = 0;

@@ -29,7 +29,7 @@ class TrainConfig : public testing::Test {
         return dir_ / "ds.json";
     }
     Ran Train(const Words& more) {
-        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +
+        return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +
                        more);
     }
     // What a run that went well says.
@@ -187,14 +187,14 @@ std::map<int64_t, double> Evaluations(const std::vector<json>& lines) {
 TEST_F(TrainConfig, RecomputeIsChosenByMemory) {
     const Words base = {"--json", "--dtype", "f32", "--steps", "2", "--micro-batch", "8"};
     const auto run = [&](const Words& more, const std::string& mib) {
-        const Ran ran = RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base +
-                                    more,
-                                {"WEFT_MEMORY_MIB=" + mib});
+        const Ran ran =
+            RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base + more,
+                    {"WEFT_MEMORY_MIB=" + mib});
         return LinesOf(ran);
     };
     // What the model needs, with the words of the error where it is not there.
     const auto needed = [&](const char* recompute) {
-        const Ran ran = RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base +
+        const Ran ran = RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base +
                                     Words{"--recompute", recompute},
                                 {"WEFT_MEMORY_MIB=1"});
         EXPECT_NE(ran.status, 0);
@@ -208,9 +208,8 @@ TEST_F(TrainConfig, RecomputeIsChosenByMemory) {
     const auto expected = run({"--recompute", "none"}, "");
     ASSERT_EQ(expected.size(), 3u);
     EXPECT_EQ(expected.back().at("recompute"), "none");
-    for (const auto& [mib, recompute] : {std::pair{none + 1, "none"},
-                                         {selective + 1, "selective"},
-                                         {full + 1, "full"}}) {
+    for (const auto& [mib, recompute] :
+         {std::pair{none + 1, "none"}, {selective + 1, "selective"}, {full + 1, "full"}}) {
         const auto lines = run({}, std::to_string(mib));
         ASSERT_EQ(lines.size(), 3u);
         EXPECT_EQ(lines.back().at("recompute"), recompute) << mib;
@@ -329,7 +328,7 @@ TEST_F(TrainConfig, BytesSentAreTheFormulas) {
             EXPECT_LT(sent.gathered, 2 * sent.matrices);
         }
         for (const json& bytes : lines.back().at("wire_bytes")) {
-            EXPECT_EQ(bytes, kSteps * (4 * elements + 32));
+            EXPECT_EQ(bytes, kSteps * (4 * elements + 40));
         }
         EXPECT_EQ(lines.back().at("peak_rss_bytes").size(), 2u);
     }

@@ -32,8 +32,8 @@ class ExpertsCli : public testing::Test {
         WriteTinyGguf(model_, file);
     }
     Ran Train(const std::string& model, const Words& more) {
-        return RunWeft(Words{"train", model, "--data", "synthetic:random-tokens:49:24", "--seq-len",
-                             "48", "--json", "--lr", "1e-3", "-t", "1"} +
+        return RunTrain(Words{"train", model, "--data", "synthetic:random-tokens:49:24",
+                              "--seq-len", "48", "--json", "--lr", "1e-3", "-t", "1"} +
                        more);
     }
     // Losses, norms and load-balance losses of a run that went well.

@@ -25,7 +25,7 @@ class TrainFloat16 : public testing::Test {
         WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) const {
-        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +
+        return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +
                        more);
     }
     // The lines of a run that went well.

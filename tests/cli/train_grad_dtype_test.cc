@@ -23,7 +23,7 @@ class GradTypeCli : public testing::Test {
         WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) const {
-        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json", "-t",
+        return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json", "-t",
                              "1", "--lr", "1e-3", "--steps", "3"} +
                        more);
     }

@@ -24,8 +24,8 @@ class LoraCli : public testing::Test {
     void SetUp() override { WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kQ8_0}); }
 
     Ran Train(const std::string& model, const Words& more) {
-        return RunWeft(Words{"train", model, "--data", "synthetic:random-tokens:49:24", "--seq-len",
-                             "48", "--json", "--lr", "1e-2"} +
+        return RunTrain(Words{"train", model, "--data", "synthetic:random-tokens:49:24",
+                              "--seq-len", "48", "--json", "--lr", "1e-2"} +
                        more);
     }
     // Losses and norms of a run that went well.

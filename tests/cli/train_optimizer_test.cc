@@ -23,7 +23,7 @@ class TrainOptimizer : public testing::Test {
         WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) {
-        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
+        return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
                              "--dtype", "f32", "-t", "1"} +
                        more);
     }

@@ -21,7 +21,7 @@ class TrainRefusals : public testing::Test {
   protected:
     static constexpr const char* kData = "synthetic:random-tokens:25:8";
     Ran Train(const std::string& model, const Words& more) const {
-        return RunWeft(Words{"train", model, "--data", kData, "--json", "-t", "1", "--lr", "1e-2",
+        return RunTrain(Words{"train", model, "--data", kData, "--json", "-t", "1", "--lr", "1e-2",
                              "--dtype", "f32"} +
                        more);
     }
@@ -156,7 +156,7 @@ TEST_F(TrainRefusals, UnderscoresOfFlagsAreDashes) {
 TEST_F(TrainRefusals, ABareNameOfTheHubIsHinted) {
     const auto before = std::filesystem::current_path();
     std::filesystem::current_path(dir_.path());
-    for (const Words& command : {Words{"train", "Qwen/Qwen3-8B", "--data", kData},
+    for (const Words& command : {Words{"train", "Qwen/Qwen3-8B", "--data", kData, "--no-output"},
                                  {"run", "Qwen/Qwen3-8B", "-p", "a"},
                                  {"serve", "Qwen/Qwen3-8B"},
                                  {"inspect", "Qwen/Qwen3-8B"},

@@ -46,7 +46,7 @@ class TrainResume : public testing::Test {
         return steps;
     }
     std::map<int64_t, json> Train(const std::string& out, const Words& more) const {
-        const Ran ran = RunWeft(Command(out, more));
+        const Ran ran = RunTrain(Command(out, more));
         EXPECT_EQ(ran.status, 0) << ran.err;
         return StepsOf(ran.out);
     }
@@ -181,28 +181,31 @@ TEST_F(TrainResume, ErrorsNameWhatIsWrong) {
     for (const auto& entry : fs::directory_iterator(out + "/checkpoints/step-00000004")) {
         if (entry.path().extension() == ".safetensors") file = entry.path();
     }
-    const auto expect = [&](const Words& more, int status, const std::string& expected) {
-        const Ran ran = RunWeft(Command(out, Words{"--micro-batch", "4", "--steps", "6"} + more));
+    const auto expect = [&](const std::string& folder, const Words& more, int status,
+                            const std::string& expected) {
+        const Ran ran =
+            RunTrain(Command(folder, Words{"--micro-batch", "4", "--steps", "6"} + more));
         EXPECT_EQ(ran.status, status) << ran.err;
         EXPECT_NE(ran.err.find(expected), std::string::npos) << ran.err;
     };
-    expect({"--resume", dir_ / "nowhere"}, 1, "--resume");
-    expect({"--resume", "auto", "--seed", "7"}, 2, "was written with other data");
-    expect({"--save-every", "-1"}, 2, "--save-every -1");
+    expect(dir_ / "new", {"--resume", dir_ / "nowhere"}, 1, "--resume");
+    expect(out, {"--resume", "auto", "--seed", "7"}, 2, "was written with other data");
+    expect(out, {"--save-every", "-1"}, 2, "--save-every -1");
     {
         std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
         bytes.seekp(-5, std::ios::end);
         bytes.put('x');
     }
-    expect({"--resume", "auto"}, 1, file);
-    fs::remove(file);
+    // Who names a step's folder wants that one.
+    expect(dir_ / "new", {"--resume", out + "/checkpoints/step-00000004"}, 1, file);
     // The older one is whole.
     const Ran ran =
-        RunWeft(Command(out, {"--micro-batch", "4", "--steps", "4", "--resume", "auto"}));
+        RunTrain(Command(out, {"--micro-batch", "4", "--steps", "4", "--resume", "auto"}));
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_NE(ran.err.find(file), std::string::npos) << ran.err;
     EXPECT_TRUE(StepsOf(ran.out).contains(3));
-    const Ran no_folder = RunWeft({"train", model_, "--data", data_, "--save-every", "2"});
+    EXPECT_TRUE(fs::exists(out + "/checkpoints/step-00000004.bad")) << ran.err;
+    const Ran no_folder = RunTrain({"train", model_, "--data", data_, "--save-every", "2"});
     EXPECT_EQ(no_folder.status, 2) << no_folder.err;
     EXPECT_NE(no_folder.err.find("--output-dir"), std::string::npos) << no_folder.err;
 }

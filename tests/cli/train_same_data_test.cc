@@ -77,7 +77,8 @@ class HostsData : public testing::Test {
                              "1",
                              "--json",
                              "--timeout-ms",
-                             "3000"};
+                             "3000",
+                             "--no-output"};
         Ran ran = In(dir_ / "here", words + more)->Wait(30'000);
         ::kill(worker->pid(), SIGTERM);
         EXPECT_EQ(worker->Wait(5000).status, 0);

@@ -38,7 +38,7 @@ class TrainSample : public testing::Test {
     using Samples = std::map<int64_t, std::vector<std::pair<std::string, std::string>>>;
     Samples SamplesOf(const Words& more) const {
         Samples samples;
-        for (const json& line : LinesOf(RunWeft(Command(Words{"--json"} + more)))) {
+        for (const json& line : LinesOf(RunTrain(Command(Words{"--json"} + more)))) {
             if (!line.contains("sample")) continue;
             const json& sample = line.at("sample");
             samples[line.at("step")].emplace_back(sample.at("prompt"), sample.at("text"));
@@ -114,7 +114,7 @@ TEST_F(TrainSample, AdaptersSayWhatTheyLearn) {
 // Learning is the same with samples as without, to the bit.
 TEST_F(TrainSample, NothingIsLearntFromSamples) {
     const auto curve = [&](const Words& more) {
-        return CurveOf(RunWeft(Command(
+        return CurveOf(RunTrain(Command(
             Words{"--json", "--steps", "6", "--micro-batch", "2", "--local", "2"} + more)));
     };
     const auto without = curve({});
@@ -144,7 +144,7 @@ TEST_F(TrainSample, AreToldEverywhere) {
     ASSERT_EQ(samples.at(2).size(), 2u);
     EXPECT_EQ(samples.at(4)[1].first, "it is\nwhich");
 
-    const Ran ran = RunWeft(Command(common + Words{"--output-dir", out}));
+    const Ran ran = RunTrain(Command(common + Words{"--output-dir", out}));
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_NE(ran.err.find("\n  > which b|"), std::string::npos) << ran.err;
     EXPECT_NE(ran.err.find("\n  > it is\n    which|"), std::string::npos) << ran.err;
@@ -157,7 +157,7 @@ TEST_F(TrainSample, AreToldEverywhere) {
     EXPECT_NE(events.find("sample/0"), std::string::npos);
     EXPECT_NE(events.find("it is\nwhich" + samples.at(4)[1].second), std::string::npos);
 
-    const Ran lines = RunWeft(Command(common + Words{"--json"}));
+    const Ran lines = RunTrain(Command(common + Words{"--json"}));
     std::ofstream(dir_ / "log.jsonl") << lines.out.substr(0, lines.out.find("{\"done\""));
     const Ran plot = RunWeft({"train", "plot", dir_ / "log.jsonl", "-o", dir_ / "o.svg", "--json"});
     ASSERT_EQ(plot.status, 0) << plot.err;
@@ -178,11 +178,11 @@ TEST_F(TrainSample, ErrorsNameWhatIsWrong) {
                  {{"--sample-file", dir_ / "bad"}, "line 2"},
                  {{"--sample-file", dir_ / "none"}, "a prompt a line"}};
     for (const auto& test : cases) {
-        const Ran ran = RunWeft(Command(test.words));
+        const Ran ran = RunTrain(Command(test.words));
         EXPECT_EQ(ran.status, 2) << ran.err;
         EXPECT_NE(ran.err.find(test.expected), std::string::npos) << ran.err;
     }
-    const Ran random = RunWeft({"train", model_, "--data", "synthetic:random-tokens:49:24",
+    const Ran random = RunTrain({"train", model_, "--data", "synthetic:random-tokens:49:24",
                                 "--seq-len", "48", "--sample", "a"});
     EXPECT_EQ(random.status, 2);
     EXPECT_NE(random.err.find("no tokenizer"), std::string::npos) << random.err;

@@ -48,7 +48,7 @@ class ScratchCli : public testing::Test {
         std::ofstream(folder_ + "/config.json") << config;
     }
     Ran Train(const Words& more) const {
-        return RunWeft(Words{"train", folder_, "--data", data_, "--prompt-type", "5", "--seq-len",
+        return RunTrain(Words{"train", folder_, "--data", data_, "--prompt-type", "5", "--seq-len",
                              "32", "--json", "--lr", "1e-2", "--dtype", "f32", "-t", "1"} +
                        more);
     }

@@ -35,7 +35,7 @@ class TrainStages : public testing::Test {
     }
     // The lines of a run that went well.
     std::vector<json> Lines(const Words& more) const {
-        return LinesOf(RunWeft(Command(more)));
+        return LinesOf(RunTrain(Command(more)));
     }
     void ExpectTheCurveOfOneRank(const Words& common, const std::vector<Words>& layouts) const {
         const auto one = Lines(common + Words{"--micro-batch", "4"});
@@ -167,7 +167,7 @@ TEST_F(TrainStages, LargeActivationsGoOverSockets) {
         std::vector<json> losses[2];
         for (const bool sockets : {false, true}) {
             const Ran ran =
-                RunWeft(common + layout + Words{"--transport", sockets ? "tcp" : "shm"});
+                RunTrain(common + layout + Words{"--transport", sockets ? "tcp" : "shm"});
             ASSERT_EQ(ran.status, 0) << ran.err;
             std::istringstream out(ran.out);
             for (std::string line; std::getline(out, line);) {
@@ -185,7 +185,7 @@ TEST_F(TrainStages, ALostRankIsNamed) {
         Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--steps", "1000000",
                         "--local", "3", "-t", "1", "--json", "--timeout-ms",
                         std::to_string(test::Slower(500)), "--pp", "3", "--virtual-stages", "2",
-                        "--grad-accum", "6"});
+                        "--grad-accum", "6", "--no-output"});
         test::LenientDeadline begun(Deadline::In(20'000));
         while (weft.Out().find("\"step\":3,") == std::string::npos && !begun.expired()) {
             ::usleep(2'000);
@@ -217,7 +217,7 @@ TEST_F(TrainStages, ErrorsSayWhatWouldDo) {
          "7 layers cannot be cut into --pp 2 x --virtual-stages 4 = 8 chunks: use "
          "--virtual-stages 3"}};
     for (const auto& test : cases) {
-        const Ran ran = RunWeft(Command(test.words));
+        const Ran ran = RunTrain(Command(test.words));
         EXPECT_EQ(ran.status, test.status) << ran.err;
         EXPECT_NE(ran.err.find(test.expected), std::string::npos) << ran.err;
     }

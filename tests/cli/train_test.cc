@@ -32,7 +32,7 @@ class TrainCli : public testing::Test {
         WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) {
-        return RunWeft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
+        return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
                              "--dtype", dtype_, "-t", "1"} +
                        more);
     }
@@ -174,7 +174,7 @@ TEST_F(TrainCli, TheResultMayBeAHuggingFaceFolder) {
 
 // One rank has all the work, for far longer than a collective waits for its peers.
 TEST_F(TrainCli, RanksOfUnevenWorkWaitForEachOther) {
-    const Ran ran = RunWeft({"train",
+    const Ran ran = RunTrain({"train",
                              model_,
                              "--data",
                              "synthetic:random-tokens:129:2",
@@ -215,7 +215,8 @@ TEST_F(TrainCli, ALostRankIsNamed) {
         SCOPED_TRACE(testing::PrintToString(layout));
         const std::string timeout_ms = std::to_string(test::Slower(500));
         Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--steps", "1000000",
-                        "--local", "3", "-t", "1", "--json", "--timeout-ms", timeout_ms} +
+                        "--no-output", "--local", "3", "-t", "1", "--json", "--timeout-ms",
+                        timeout_ms} +
                   layout);
         test::LenientDeadline begun(Deadline::In(20'000));
         while (weft.Out().find("\"step\":3,") == std::string::npos && !begun.expired()) {

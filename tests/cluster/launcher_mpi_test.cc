@@ -60,7 +60,8 @@ class Launch : public testing::Test {
                 "--data",    "synthetic:random-tokens:17:8",
                 "--seq-len", "16",
                 "--steps",   "2",
-                "-t",        "1"};
+                "-t",        "1",
+                "--no-output"};
     }
     test::TempDir dir_;
     std::string model_;
@@ -220,7 +221,7 @@ TEST_P(Mpi, TrainingIsOneThreads) {
                          "--seq-len",   "16",
                          "--steps",     "1",
                          "-t",          "1",
-                         "--transport", "mpi"};
+                         "--no-output", "--transport", "mpi"};
     // Again and again: whichever rank ends first, rank 0's words come before the launcher's end.
     for (int round = 0; round < 4; ++round) {
         EXPECT_NE(RunMpi(2, train + Words{"--pp", "2"}), 0);

@@ -28,6 +28,18 @@ inline void WriteQuestions(const std::string& path, int count, bool numbered = f
     }
 }
 
+// A command line of `weft train` that names no folder keeps nothing, and says so.
+inline Words Training(Words words) {
+    const auto has = [&](const char* word) {
+        return std::ranges::find(words, word) != words.end();
+    };
+    if (!has("--output-dir") && !has("--no-output")) words.emplace_back("--no-output");
+    return words;
+}
+inline Ran RunTrain(const Words& words, const Words& environment = {}) {
+    return RunWeft(Training(words), environment);
+}
+
 // The lines that are JSON objects.
 inline std::vector<nlohmann::json> JsonLines(const std::string& text) {
     std::vector<nlohmann::json> lines;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -177,14 +178,68 @@ TEST(TrainLog, AResumedRunGoesOnWhereItStopped) {
     EXPECT_EQ(Must(ReadTrainLog(options.csv)).steps.size(), 8u);
 }
 
-// What is left of a damaged file can be read.
-TEST(TrainLog, AResumedRunCutsBrokenRowsOff) {
+// What can be read of a damaged file stays.
+TEST(TrainLog, AResumedRunLeavesBrokenRowsOut) {
     const TempDir folder;
     const TrainLogOptions options{.csv = folder / "t.csv", .columns = {"loss"}, .first_step = 9};
-    const std::string good = "step,loss\n0,4\n", text = good + "1,3,3\n2,2\n";
-    ASSERT_TRUE(WriteFile(options.csv, std::as_bytes(std::span(text))).ok());
-    ASSERT_TRUE(TrainLog::Open(options).ok());
-    EXPECT_EQ(Slurp(options.csv), good);
+    const std::string head = "step,loss\n";
+    const struct {
+        std::string text, expected;
+        size_t notes;
+    } cases[] = {
+        {head + "0,4\n1,3,3\n2,2\n", head + "0,4\n2,2\n", 1},
+        {head + "0,4\n1,3\n2,2\n", head + "0,4\n1,3\n2,2\n", 0},
+        {"stdp,loss\n0,4\n", head + "0,4\n", 1},              // a flipped bit in the head
+        {head + "0,4\n5,3\n2,2\n3,1\n", head + "0,4\n2,2\n3,1\n", 1},  // and in steps
+        {head + "4,4\n1,3\n2,2\n", head + "1,3\n2,2\n", 1},
+        {head + "0,4\n1,x\n2,nan\n", head + "0,4\n2,nan\n", 1},
+        {head + "0,4\n" + std::string(9, '\0') + "\n2,2\n", head + "0,4\n2,2\n", 1},
+        {head + "0,4\n1,3\n2,", head + "0,4\n1,3\n", 0},      // a kill
+        {head + "0,4\n9,3\n10,1\n", head + "0,4\n", 0},       // they will come again
+        {head + "0,4\n1,3\n\xff\xfe\n", head + "0,4\n1,3\n", 0},
+        {"", head, 0},
+        {"step", head, 1}};
+    for (const auto& [text, expected, notes] : cases) {
+        ASSERT_TRUE(WriteFile(options.csv, std::as_bytes(std::span(text))).ok());
+        const TrainLog log = Must(TrainLog::Open(options));
+        EXPECT_EQ(Slurp(options.csv), expected) << text;
+        EXPECT_EQ(log.notes().size(), notes) << text;
+    }
+}
+
+TEST(TrainLog, RowsWaitUntilTheyCanBeWritten) {
+    const TempDir folder;
+    const TrainLogOptions options{.csv = folder / "a/t.csv", .jsonl = folder / "a/t.jsonl",
+                                  .tensorboard = folder / "a", .columns = {"loss"}};
+    TrainLog log = Must(TrainLog::Open(options));
+    const double value = 2;
+    const auto add = [&](int64_t step) { return log.Add(step, std::span(&value, 1)).ok(); };
+    ASSERT_TRUE(add(0));
+    std::filesystem::rename(folder / "a", folder / "b");
+    ASSERT_TRUE(WriteFile(folder / "a", {}).ok());  // where the folder was
+    EXPECT_FALSE(add(1));
+    EXPECT_FALSE(add(2));
+    EXPECT_EQ(log.missing(), 4);
+    std::filesystem::remove(folder / "a");
+    std::filesystem::rename(folder / "b", folder / "a");
+    EXPECT_TRUE(add(3));
+    EXPECT_EQ(log.missing(), 0);
+    EXPECT_EQ(Slurp(options.csv), "step,loss\n0,2\n1,2\n2,2\n3,2\n");
+    EXPECT_EQ(Must(ReadTrainLog(options.jsonl)).steps.size(), 4u);
+    // Removed, it is begun anew with its head.
+    std::filesystem::remove(options.csv);
+    EXPECT_TRUE(add(4));
+    EXPECT_EQ(Slurp(options.csv), "step,loss\n4,2\n");
+}
+
+TEST(TrainLog, FewRowsWaitForeverAndNoneWithoutBound) {
+    const TempDir folder;
+    LogFile file(folder / "away/t.csv", "step,loss\n");
+    const std::string line = "1," + std::string(1 << 20, '2') + "\n";
+    for (int i = 0; i < 10; ++i) EXPECT_FALSE(file.Add(line).ok());
+    EXPECT_LE(file.waiting() * static_cast<int64_t>(line.size()),
+              static_cast<int64_t>(LogFile::kMostWaitingBytes));
+    EXPECT_EQ(file.waiting() + file.dropped(), 10);
 }
 
 TEST(TrainLog, ReadsOthersLogsAndNamesBrokenLines) {

@@ -63,7 +63,9 @@ std::optional<dense::CausalArgs> CausalOf(const TrainingCall& call,
                                           const TrainingContext& context) {
     const auto* a = std::get_if<program::Attention>(&call.op->attributes);
     if (a == nullptr) return std::nullopt;
-    return AttentionOf(call, context, *a, 0, call.out[0], call.out[1]);
+    // (Where nothing before it is trained, no gradient goes through it, and it has no lse.)
+    const bool keeps = call.out.size() == 2;
+    return AttentionOf(call, context, *a, 0, call.out[0], keeps ? call.out[1] : Operand{});
 }
 
 std::optional<dense::CausalGradArgs> CausalGradOf(const TrainingCall& call,

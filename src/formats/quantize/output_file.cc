@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/bytes.h"
+
 namespace weft::formats {
 namespace {
 
@@ -28,10 +30,6 @@ Error WriteError(const std::string& path, const char* what, int error) {
                              : "");
 }
 
-double Gib(uint64_t bytes) {
-    return static_cast<double>(bytes) / static_cast<double>(1 << 30);
-}
-
 }  // namespace
 
 Status CheckSpace(const std::string& path, uint64_t bytes) {
@@ -41,11 +39,10 @@ Status CheckSpace(const std::string& path, uint64_t bytes) {
     }
     const uint64_t free = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
     if (free >= bytes) return {};
-    return MakeError(
-        ErrorCode::kIo,
-        "{}: the disk is too full: {:.2f} GiB are needed and {:.2f} GiB are free. Free "
-        "some space, or write to another disk",
-        path, Gib(bytes), Gib(free));
+    return MakeError(ErrorCode::kIo,
+                     "{}: the disk is too full: {} are needed and {} are free. Free "
+                     "some space, or write to another disk",
+                     path, BytesText(bytes), BytesText(free));
 }
 
 Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, bool replace) {
@@ -125,15 +122,19 @@ void OutputFile::Settle(uint64_t offset, uint64_t bytes) {
 
 Status OutputFile::Finish() {
     if (::fsync(fd_) != 0) return WriteError(PartPath(), "write it to the disk", errno);
+    // (Some network file systems say only now that there was no room.)
+    const int fd = ::dup(fd_);
+    if (fd < 0 || ::close(fd) != 0) return WriteError(PartPath(), "close it", errno);
     if (::rename(PartPath().c_str(), path_.c_str()) != 0) {
         return WriteError(path_, "take its name", errno);
     }
     ::close(std::exchange(fd_, -1));
     const int folder = ::open(FolderOf(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder >= 0) {
-        ::fsync(folder);
-        ::close(folder);
-    }
+    if (folder < 0) return WriteError(FolderOf(path_), "open it", errno);
+    // (Some network file systems know no fsync of folders, and need none.)
+    const int failed = ::fsync(folder) == 0 || errno == EINVAL ? 0 : errno;
+    ::close(folder);
+    if (failed != 0) return WriteError(FolderOf(path_), "write it to the disk", failed);
     return {};
 }
 

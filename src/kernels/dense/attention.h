@@ -24,7 +24,7 @@ struct CausalArgs {
     float scale = 1;
     Matrix out;  // [rows, heads * head_dim]
     // log(sum(exp(scale * q . k))) of each row of a sequence, for the backward: [heads, rows],
-    // heads lse_stride apart.
+    // heads lse_stride apart. Null in a forward that no backward follows: it is not written.
     float* lse = nullptr;
     int64_t lse_stride = 0;
     Compute compute = Compute::kF32;

@@ -248,6 +248,7 @@ class FlashForward : FlashBlocks<Micro, Simd> {
         }
         for (int64_t i = 0; i < queries; ++i) {
             Multiply(sums_ + i * dims_, 1.0f / totals_[i]);
+            if (args_.lse == nullptr) continue;
             args_.lse[head * args_.lse_stride + row + i] =
                 (largest_[i] + std::log2(totals_[i])) / Base::kLog2E;
         }

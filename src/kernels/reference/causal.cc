@@ -95,6 +95,7 @@ void Causal(const CausalArgs& args, std::span<std::byte> scratch, int part, int 
                     AddScaled(head.v, at, p, head.dims, sums);
                 }
                 PutRow(sums, head.dims, out, row);
+                if (args.lse == nullptr) continue;
                 args.lse[h * args.lse_stride + head.first_row + row] =
                     totals.largest + static_cast<float>(std::log(totals.sum));
             }

@@ -142,6 +142,7 @@ Status Checkpoint::OpenFile(const CheckpointFile& listed) {
                          path, kManifestName, kAdvice);
     }
     WEFT_ASSIGN(RankFile file, ParseRankHeader(header, listed.bytes, path));
+    stored_.push_back(file.pieces);
     for (StoredPiece& piece : file.pieces) {
         const auto entry = entries_.find({piece.array.kind, piece.array.tensor});
         if (entry == entries_.end() || !(entry->second.array == piece.array)) {
@@ -178,6 +179,18 @@ Status Checkpoint::CheckComplete() const {
                          "{}: {}, {} x {}, is not complete: the {} files hold only some of it. {}",
                          folder_, entry.array.Name(), entry.array.rows, entry.array.cols,
                          files_.size(), kAdvice);
+    }
+    return {};
+}
+
+Status Checkpoint::CheckFile(size_t index) const {
+    std::vector<std::byte> bytes;
+    for (const StoredPiece& piece : stored_[index]) {
+        Run run(files_[index], ahead_[index], piece, piece.bytes());
+        for (uint64_t begin = 0; begin < piece.bytes(); begin += kPartBytes) {
+            bytes.resize(std::min<uint64_t>(kPartBytes, piece.bytes() - begin));
+            WEFT_TRY(run.Read(begin, bytes));
+        }
     }
     return {};
 }
@@ -265,21 +278,25 @@ Status Checkpoint::Read(const std::string& kind, const std::string& tensor, cons
     return Read(array, region, std::as_writable_bytes(out));
 }
 
+std::string JobFolderOf(const std::string& where) {
+    std::error_code ignored;
+    if (fs::exists(fs::path(where) / kManifestName, ignored)) return "";
+    const fs::path path = fs::path(where).lexically_normal();
+    const fs::path folder = path.has_filename() ? path : path.parent_path();
+    if (folder.filename().string().starts_with(kStepPrefix)) return "";  // it has no manifest
+    std::string dir = folder.string();
+    if (folder.filename() == kCheckpointsName) dir = folder.parent_path().string();
+    return dir.empty() ? "." : dir;
+}
+
 Result<NewestCheckpoint> OpenNewest(const std::string& where) {
     NewestCheckpoint newest;
-    std::error_code ignored;
-    if (fs::exists(fs::path(where) / kManifestName, ignored)) {
+    const std::string dir = JobFolderOf(where);
+    if (dir.empty()) {
         WEFT_ASSIGN(newest.checkpoint, Checkpoint::Open(where));
         return newest;
     }
-    const fs::path path = fs::path(where).lexically_normal();
-    const fs::path folder = path.has_filename() ? path : path.parent_path();
-    std::string dir = folder.string();
-    if (folder.filename() == kCheckpointsName) dir = folder.parent_path().string();
-    if (folder.filename().string().starts_with(kStepPrefix)) {
-        return Checkpoint::Open(folder.string()).error();  // it has no manifest
-    }
-    for (const std::string& each : ListCheckpoints(dir.empty() ? "." : dir, &newest.skipped)) {
+    for (const std::string& each : ListCheckpoints(dir, &newest.skipped)) {
         auto opened = Checkpoint::Open(each);
         if (opened.ok()) {
             newest.checkpoint = std::move(*opened);

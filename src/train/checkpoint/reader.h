@@ -36,6 +36,9 @@ class Checkpoint {
     // Fills `out` with the region of the array, which must be of exactly these sizes and type in
     // the checkpoint (kCorrupt). A large region at a time is quicker than many small ones.
     Status Read(const Array& array, const Region& region, std::span<std::byte> out) const;
+    // Reads all that file `index` (of the manifest's) holds against its checksums. Errors:
+    // kCorrupt, kIo, naming the file.
+    Status CheckFile(size_t index) const;
     // Of an array in F32.
     Status Read(const std::string& kind, const std::string& tensor, const Region& region,
                 std::span<float> out) const;
@@ -61,7 +64,8 @@ class Checkpoint {
     std::string folder_;
     Manifest manifest_;
     std::vector<File> files_;
-    std::vector<ReadAhead> ahead_;  // of the same files
+    std::vector<ReadAhead> ahead_;                  // of the same files
+    std::vector<std::vector<StoredPiece>> stored_;  // by file
     std::map<Key, Entry> entries_;
 };
 
@@ -69,6 +73,10 @@ struct NewestCheckpoint {
     std::optional<Checkpoint> checkpoint;  // nothing: there is none that is valid
     std::vector<std::string> skipped;      // the errors of newer ones
 };
+
+// The folder of a job whose checkpoints lie where OpenNewest would look; empty: it is the folder of
+// one step.
+std::string JobFolderOf(const std::string& where);
 
 // where: the folder of a step (that one, or its error), of a job (--output-dir), or the one with
 // the steps' folders: the newest valid one in it.

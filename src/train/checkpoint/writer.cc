@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -23,10 +25,8 @@ namespace fs = std::filesystem;
 // Written at a time; what lies two of these behind has reached the disk.
 constexpr uint64_t kWindowBytes = 32 << 20;
 static_assert(kWindowBytes % kCheckedBytes == 0);
-
-double Gib(uint64_t bytes) {
-    return static_cast<double>(bytes) / static_cast<double>(1 << 30);
-}
+// A disk that is full, or away, for a moment: a file is tried again so long after each failure.
+constexpr int64_t kRetryMs[] = {250, 1000};
 
 Error IoError(const std::string& path, const char* what, int error) {
     return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(error));
@@ -74,6 +74,13 @@ struct Found {
     int64_t sequence, step;
 };
 
+// "step-00000120"; not "step-00000120.bad".
+bool IsStepName(std::string_view name) {
+    if (!name.starts_with(kStepPrefix)) return false;
+    name.remove_prefix(std::strlen(kStepPrefix));
+    return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
+}
+
 // Step folders that have a manifest, the newest first.
 std::vector<Found> FindAll(const std::string& dir, std::vector<std::string>* skipped,
                            std::vector<std::string>* unfinished) {
@@ -82,7 +89,7 @@ std::vector<Found> FindAll(const std::string& dir, std::vector<std::string>* ski
     for (fs::directory_iterator at(fs::path(dir) / kCheckpointsName, failed), end;
          at != end && !failed; at.increment(failed)) {
         const std::string folder = at->path().string();
-        if (!at->path().filename().string().starts_with(kStepPrefix)) continue;
+        if (!IsStepName(at->path().filename().string())) continue;
         const std::string path = folder + "/" + kManifestName;
         const auto text = ReadTextFile(path, kMostManifestBytes);
         if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
@@ -159,18 +166,22 @@ Result<CheckpointFile> RankWriter::Finish() {
     uint64_t bytes = 0;
     for (const Piece& piece : pieces_) bytes += piece.bytes();
     const std::vector<std::string> others = ListCheckpoints(dir_, nullptr);
-    return MakeError(
-        result_.error().code,
-        "the checkpoint of step {} was not written, rank {} has {:.3f} GiB for it: {}. "
-        "{}",
-        step_, rank_, Gib(bytes), result_.error().message,
-        others.empty() ? std::string("There is no earlier one")
-                       : "The last one is " + others.front());
+    return MakeError(result_.error().code,
+                     "the checkpoint of step {} was not written, rank {} has {} for it: {}. "
+                     "{}",
+                     step_, rank_, BytesText(bytes), result_.error().message,
+                     others.empty() ? std::string("There is no earlier one")
+                                    : "The last one is " + others.front());
 }
 
 void RankWriter::Main() {
     UseCores(cores_);
     result_ = Write();
+    for (const int64_t wait_ms : kRetryMs) {
+        if (result_.ok() || result_.error().code != ErrorCode::kIo || stop_) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+        result_ = Write();
+    }
 }
 
 // At most kWindowBytes from `begin` on.
@@ -223,23 +234,54 @@ std::string StepFolder(const std::string& dir, int64_t step) {
     return fmt::format("{}/{}/{}{:08}", dir, kCheckpointsName, kStepPrefix, step);
 }
 
-Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep) {
+Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
+                        const std::vector<std::string>& bad) {
     const std::string folder = StepFolder(dir, manifest.step);
     std::vector<std::string> unfinished;
     std::vector<Found> others = FindAll(dir, nullptr, &unfinished);
     manifest.sequence = others.empty() ? 1 : others.front().sequence + 1;
     WEFT_TRY(SyncFolder(folder));
-    WEFT_TRY(WriteManifest(folder, manifest));
+    Status written = WriteManifest(folder, manifest);
+    for (const int64_t wait_ms : kRetryMs) {
+        if (written.ok() || written.error().code != ErrorCode::kIo) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+        written = WriteManifest(folder, manifest);
+    }
+    WEFT_TRY(std::move(written));
     WEFT_TRY(SyncFolder(fs::path(folder).parent_path()));
     RemoveStrangers(folder, manifest);
     for (const std::string& other : unfinished) {
         if (other != folder) Remove(other);
     }
-    std::erase_if(others, [&](const Found& other) { return other.folder == folder; });
+    std::erase_if(others, [&](const Found& other) {
+        return other.folder == folder || std::ranges::find(bad, other.folder) != bad.end();
+    });
     for (size_t i = 0; keep > 0 && i < others.size(); ++i) {
         if (i + 1 >= static_cast<size_t>(keep)) Remove(others[i].folder);
     }
     return {};
+}
+
+void RemoveUnfinished(const std::string& dir, const Manifest& manifest) {
+    const fs::path folder = StepFolder(dir, manifest.step);
+    std::error_code ignored;
+    const auto text = ReadTextFile((folder / kManifestName).string(), kMostManifestBytes);
+    for (const CheckpointFile& file : manifest.files) {
+        const bool named = text.ok() && text->find(file.name) != text->npos;
+        if (!named) fs::remove(folder / file.name, ignored);
+    }
+    fs::remove(folder, ignored);  // (where nothing else is in it)
+}
+
+bool RemoveOldest(const std::string& dir, const std::vector<std::string>& bad) {
+    std::vector<Found> all = FindAll(dir, nullptr, nullptr);
+    std::erase_if(all, [&](const Found& found) {
+        return std::ranges::find(bad, found.folder) != bad.end();
+    });
+    if (all.size() < 2) return false;
+    Remove(all.back().folder);
+    std::error_code failed;
+    return !fs::exists(all.back().folder, failed) && !failed;
 }
 
 std::vector<std::string> ListCheckpoints(const std::string& dir,

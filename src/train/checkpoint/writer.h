@@ -79,8 +79,17 @@ std::string StepFolder(const std::string& dir, int64_t step);
 
 // After every rank's Finish: writes the manifest (its sequence is set here), and then removes all
 // checkpoints but the last `keep` (0: none is removed), and what unfinished saves left behind.
+// bad: folders that are known not to be whole, which are neither counted nor removed.
 // Errors: kIo, of the manifest; a folder that can't be removed is only told in the log.
-Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep);
+Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
+                        const std::vector<std::string>& bad = {});
+
+// After a save that failed: the files of the manifest, where they are of no checkpoint.
+void RemoveUnfinished(const std::string& dir, const Manifest& manifest);
+
+// Removes the oldest checkpoint, if there is another one that is newer, `bad` ones not counted.
+// False: there is none.
+bool RemoveOldest(const std::string& dir, const std::vector<std::string>& bad = {});
 
 // The checkpoints of a job, the newest first: their folders. Only what has a manifest that can be
 // read; `skipped` (may be null) gets the errors of the others.

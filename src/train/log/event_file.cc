@@ -1,6 +1,7 @@
 #include "train/log/event_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "train/log/log_file.h"
 
 namespace weft::train {
 namespace {
@@ -104,7 +106,10 @@ Result<EventFile> EventFile::Create(const std::string& folder) {
     EventFile file(path, fd);
     std::string event = EventHead();
     AddBytes(event, 3, "brain.Event:2");
-    WEFT_TRY(file.Write(event));
+    if (Status begun = file.Write(event); !begun.ok()) {
+        ::unlink(path.c_str());
+        return begun.error();
+    }
     return file;
 }
 
@@ -150,15 +155,15 @@ Status EventFile::AddText(std::string_view tag, int64_t step, std::string_view t
 }
 
 Status EventFile::Write(std::string_view event) {
-    const std::string record = TfRecord(event);
-    std::string_view left = record;
-    while (!left.empty()) {
-        const ssize_t put = ::write(fd_, left.data(), left.size());
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return Failed(path_, "write");
-        left.remove_prefix(static_cast<size_t>(put));
-    }
-    return {};
+    const int failed = WriteAllOrNothing(fd_, TfRecord(event));
+    if (failed == 0) return {};
+    errno = failed;
+    return Failed(path_, "write");
+}
+
+bool EventFile::removed() const {
+    struct stat info {};
+    return ::fstat(fd_, &info) != 0 || info.st_nlink == 0;
 }
 
 }  // namespace weft::train

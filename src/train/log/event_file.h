@@ -10,7 +10,8 @@
 // The name is events.out.tfevents.SECONDS.HOST.PID.N, which TensorBoard looks for.
 //
 // Errors: kIo with the path. Thread: one caller at a time. A record is one write(2): a process that
-// is killed leaves whole records, or a cut last one that TensorBoard passes over.
+// is killed leaves whole records, or a cut last one that TensorBoard passes over. A record that the
+// disk has no room for is not there at all, and those after it can be.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,8 @@ class EventFile {
     Status AddText(std::string_view tag, int64_t step, std::string_view text);
 
     const std::string& path() const { return path_; }
+    // Somebody removed it: what is added is lost.
+    bool removed() const;
 
   private:
     EventFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}

@@ -1,14 +1,8 @@
 #include "train/log/train_log.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -28,27 +22,6 @@ constexpr size_t kMostColumns = 256;
 constexpr size_t kMostRows = 10'000'000;
 constexpr size_t kMostNumbers = size_t{1} << 27;  // rows times columns
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-
-Error Failed(const std::string& path, const char* what) {
-    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(errno));
-}
-
-Status Append(const std::string& path, std::string_view line) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd < 0) return Failed(path, "open for writing");
-    Status done;
-    while (!line.empty() && done.ok()) {
-        const ssize_t put = ::write(fd, line.data(), line.size());
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) {
-            done = Failed(path, "write");
-        } else {
-            line.remove_prefix(static_cast<size_t>(put));
-        }
-    }
-    ::close(fd);
-    return done;
-}
 
 std::vector<std::string_view> Lines(std::string_view text) {
     std::vector<std::string_view> lines;
@@ -86,45 +59,6 @@ std::optional<int64_t> StepOf(double value) {
     return static_cast<int64_t>(value);
 }
 
-// The step of a line of one of our files; none for broken ones. head: of a CSV file.
-std::optional<int64_t> StepOfLine(std::string_view line, std::string_view head) {
-    if (!head.empty()) {
-        const bool whole = std::ranges::count(line, ',') == std::ranges::count(head, ',');
-        return whole ? StepOf(NumberOf(line.substr(0, line.find(',')))) : std::nullopt;
-    }
-    const Json row = OrderedJsonOrDiscarded(line);
-    if (!row.is_object()) return std::nullopt;
-    const auto step = row.find("step");
-    if (step == row.end() || !step->is_number()) return std::nullopt;
-    return StepOf(step->get<double>());
-}
-
-// Leaves of a file what comes before `first_step`, and no cut last line.
-Status CutOff(const std::string& path, std::string_view head, int64_t first_step) {
-    struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) return Append(path, head);
-    WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostBytes));
-    if (text.empty()) return Append(path, head);
-    if (!text.starts_with(head)) {
-        return MakeError(
-            ErrorCode::kUsage,
-            "{}: another log is there, with other columns; expected '{}'. Name another "
-            "file",
-            path, head.substr(0, head.size() - 1));
-    }
-    size_t kept = head.size();
-    while (kept < text.size()) {
-        const size_t end = text.find('\n', kept);
-        if (end == text.npos) break;
-        const auto step = StepOfLine(std::string_view(text).substr(kept, end - kept), head);
-        if (!step || *step >= first_step) break;
-        kept = end + 1;
-    }
-    if (kept == text.size()) return {};
-    if (::truncate(path.c_str(), static_cast<off_t>(kept)) != 0) return Failed(path, "cut");
-    return {};
-}
-
 std::string HeadOf(const std::vector<std::string>& columns) {
     std::string head = "step";
     for (const std::string& column : columns) head += "," + column;
@@ -152,58 +86,96 @@ Result<TrainLog> TrainLog::Open(const TrainLogOptions& options) {
     }
     TrainLog log(options);
     if (!options.csv.empty()) {
-        WEFT_TRY(MakeFolderOf(options.csv));
-        WEFT_TRY(CutOff(options.csv, HeadOf(options.columns), options.first_step));
+        WEFT_TRY(
+            log.GoOn(log.csv_.emplace(options.csv, HeadOf(options.columns)), options.first_step));
     }
     if (!options.jsonl.empty()) {
-        WEFT_TRY(MakeFolderOf(options.jsonl));
-        WEFT_TRY(CutOff(options.jsonl, "", options.first_step));
+        WEFT_TRY(log.GoOn(log.jsonl_.emplace(options.jsonl, ""), options.first_step));
     }
-    if (!options.tensorboard.empty()) {
-        WEFT_ASSIGN(log.events_, EventFile::Create(options.tensorboard));
-    }
+    const auto nothing = [](EventFile&) { return Status(); };
+    const Status begun = log.AddEvents(nothing, {});
+    if (!begun.ok()) log.notes_.push_back(begun.error().message);
     return log;
+}
+
+Status TrainLog::GoOn(LogFile& file, int64_t first_step) {
+    if (const Status made = MakeFolderOf(file.path()); !made.ok()) {
+        notes_.push_back(made.error().message);
+        return {};
+    }
+    const auto damaged = file.GoOn(first_step);
+    if (!damaged.ok() && damaged.error().code == ErrorCode::kUsage) return damaged.error();
+    if (!damaged.ok()) {
+        notes_.push_back(damaged.error().message);
+    } else if (*damaged > 0) {
+        notes_.push_back(fmt::format("{}: {} damaged line{} left out; all others stay", file.path(),
+                                     *damaged, *damaged == 1 ? " is" : "s are"));
+    }
+    return {};
+}
+
+int64_t TrainLog::missing() const {
+    int64_t lines = 0;
+    for (const auto* file : {&csv_, &jsonl_}) {
+        if (*file) lines += (*file)->waiting() + (*file)->dropped();
+    }
+    return lines;
+}
+
+Status TrainLog::AddTo(std::optional<LogFile>& file, const std::string& line, Status kept) {
+    const Status added = file ? file->Add(line) : Status();
+    return kept.ok() ? added : kept;
+}
+
+// A file that can't be written, or was removed, is followed by a new one.
+Status TrainLog::AddEvents(const std::function<Status(EventFile&)>& add, Status kept) {
+    if (options_.tensorboard.empty()) return kept;
+    Status done;
+    if (!events_ || events_->removed()) {
+        auto created = EventFile::Create(options_.tensorboard);
+        if (!created.ok()) return kept.ok() ? created.error() : kept;
+        events_ = std::move(*created);
+    }
+    done = add(*events_);
+    return kept.ok() ? done : kept;
 }
 
 Status TrainLog::Add(int64_t step, std::span<const double> values) {
     WEFT_CHECK(values.size() == options_.columns.size());
-    if (!options_.csv.empty()) {
-        std::string line = fmt::format("{}", step);
-        for (const double value : values) line += fmt::format(",{}", value);
-        WEFT_TRY(Append(options_.csv, line + "\n"));
-    }
-    if (!options_.jsonl.empty()) {
+    std::string line = fmt::format("{}", step);
+    for (const double value : values) line += fmt::format(",{}", value);
+    Status done = AddTo(csv_, line + "\n", {});
+    if (jsonl_) {
         Json row = {{"step", step}};
         for (size_t i = 0; i < values.size(); ++i) row[options_.columns[i]] = values[i];
-        WEFT_TRY(Append(options_.jsonl, row.dump() + "\n"));
+        done = AddTo(jsonl_, row.dump() + "\n", done);
     }
-    for (size_t i = 0; events_ && i < values.size(); ++i) {
-        if (std::isnan(values[i])) continue;  // (a row without this value)
-        WEFT_TRY(events_->AddScalar("train/" + options_.columns[i], step, values[i]));
-    }
-    return {};
+    return AddEvents(
+        [&](EventFile& events) -> Status {
+            for (size_t i = 0; i < values.size(); ++i) {
+                if (std::isnan(values[i])) continue;  // (a row without this value)
+                WEFT_TRY(events.AddScalar("train/" + options_.columns[i], step, values[i]));
+            }
+            return {};
+        },
+        done);
 }
 
 Status TrainLog::AddText(int64_t step, std::string_view name, std::string_view text) {
-    if (!options_.jsonl.empty()) {
-        const Json row = {{"step", step}, {"name", name}, {"text", text}};
-        WEFT_TRY(Append(options_.jsonl,
-                        row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"));
-    }
-    if (events_) return events_->AddText(name, step, text);
-    return {};
+    const Json row = {{"step", step}, {"name", name}, {"text", text}};
+    const Status done =
+        AddTo(jsonl_, row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", {});
+    return AddEvents([&](EventFile& events) { return events.AddText(name, step, text); }, done);
 }
 
 Status TrainLog::AddSample(int64_t step, size_t number, std::string_view prompt,
                            std::string_view text) {
-    if (!options_.jsonl.empty()) {
-        const Json row = {{"step", step}, {"sample", {{"prompt", prompt}, {"text", text}}}};
-        WEFT_TRY(Append(options_.jsonl,
-                        row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"));
-    }
-    if (!events_) return {};
-    return events_->AddText(fmt::format("sample/{}", number), step,
-                            std::string(prompt) + std::string(text));
+    const Json row = {{"step", step}, {"sample", {{"prompt", prompt}, {"text", text}}}};
+    const Status done =
+        AddTo(jsonl_, row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", {});
+    const std::string all = std::string(prompt) + std::string(text);
+    const std::string tag = fmt::format("sample/{}", number);
+    return AddEvents([&](EventFile& events) { return events.AddText(tag, step, all); }, done);
 }
 
 namespace {

@@ -4,13 +4,16 @@
 // Columns are fixed when the log is made. CSV: a head line, then numbers in their shortest form
 // that gives the same float64; not-a-number is `nan`. JSON lines: one object a row, null for
 // numbers that JSON lacks. An existing file is gone on with, where its columns are the same (a
-// resumed run): rows from the step that comes next on are cut off, so that a step is there once.
+// resumed run): rows from the step that comes next on are cut off, so that a step is there once;
+// damaged ones are left out (log_file.h).
 //
-// Errors: kIo with the path; kUsage: another file's columns are others.
-// Thread: one caller at a time.
+// A log is no reason to end a run: after any error it can be added to, and what could not be
+// written comes with a later row where it still can.
+// Errors: kIo with the path. Thread: one caller at a time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +22,7 @@
 
 #include "base/result.h"
 #include "train/log/event_file.h"
+#include "train/log/log_file.h"
 
 namespace weft::train {
 
@@ -31,7 +35,12 @@ struct TrainLogOptions {
 
 class TrainLog {
   public:
+    // Errors: kUsage: a column that is no plain word, or another file's columns are others.
     static Result<TrainLog> Open(const TrainLogOptions& options);
+    // What Open found: a file that can't be read or written, or that had damaged rows.
+    const std::vector<std::string>& notes() const { return notes_; }
+    // Rows that wait to be written, or were given up.
+    int64_t missing() const;
     TrainLog(TrainLog&&) noexcept = default;
     TrainLog& operator=(TrainLog&&) noexcept = default;
 
@@ -47,8 +56,15 @@ class TrainLog {
   private:
     explicit TrainLog(TrainLogOptions options) : options_(std::move(options)) {}
 
+    Status GoOn(LogFile& file, int64_t first_step);
+    // kept: the first error of all.
+    Status AddTo(std::optional<LogFile>& file, const std::string& line, Status kept);
+    Status AddEvents(const std::function<Status(EventFile&)>& add, Status kept);
+
     TrainLogOptions options_;
+    std::optional<LogFile> csv_, jsonl_;
     std::optional<EventFile> events_;
+    std::vector<std::string> notes_;
 };
 
 // What was logged: columns of numbers by step.

@@ -1,0 +1,203 @@
+#include "train/log/log_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace weft::train {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint64_t kMostBytes = 1ull << 30;
+// Wrong bytes that a head line may have and still be ours: a flipped bit, or two.
+constexpr int kMostWrongBytes = 2;
+
+Error Failed(const std::string& path, const char* what, int error) {
+    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(error));
+}
+
+std::optional<int64_t> StepOf(double value) {
+    const bool whole = value >= 0 && value <= 9e15 && value == std::floor(value);
+    if (!whole) return std::nullopt;
+    return static_cast<int64_t>(value);
+}
+
+// A number as log lines have them: all of the cell.
+std::optional<double> NumberOf(std::string_view cell) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+    if (error != std::errc() || end != cell.data() + cell.size()) return std::nullopt;
+    return value;
+}
+
+// The step of a row that has as many numbers as the head has names; none for damaged rows.
+std::optional<int64_t> StepOfRow(std::string_view line, std::string_view head) {
+    if (std::ranges::count(line, ',') != std::ranges::count(head, ',')) return std::nullopt;
+    std::optional<int64_t> step;
+    for (bool first = true;; first = false) {
+        const size_t comma = line.find(',');
+        const auto number = NumberOf(line.substr(0, comma));
+        if (!number) return std::nullopt;
+        if (first) step = StepOf(*number);
+        if (comma == line.npos) return step;
+        line.remove_prefix(comma + 1);
+    }
+}
+
+// head: of a CSV file.
+std::optional<int64_t> StepOfLine(std::string_view line, std::string_view head) {
+    if (!head.empty()) return StepOfRow(line, head);
+    const Json row = OrderedJsonOrDiscarded(line);
+    if (!row.is_object()) return std::nullopt;
+    const auto step = row.find("step");
+    if (step == row.end() || !step->is_number()) return std::nullopt;
+    return StepOf(step->get<double>());
+}
+
+bool IsDamagedHead(std::string_view text, std::string_view head) {
+    if (head.empty() || text.size() < head.size()) return false;
+    int wrong = 0;
+    for (size_t i = 0; i < head.size(); ++i) wrong += text[i] == head[i] ? 0 : 1;
+    return wrong <= kMostWrongBytes;
+}
+
+struct Line {
+    std::string_view text;  // with its end
+    int64_t step;           // -1: damaged
+};
+
+struct Mended {
+    std::string text;
+    int64_t damaged = 0;
+};
+
+// A step that is wrong by a flipped bit stands out: the line behind it has a lower one, or it is
+// itself not above the one before. (Texts of a step follow its row.)
+Mended Mend(std::string_view body, std::string_view head, int64_t first_step) {
+    std::vector<Line> lines;
+    for (size_t at = 0; at < body.size();) {
+        const size_t end = body.find('\n', at);
+        if (end == body.npos) break;
+        lines.push_back(
+            {body.substr(at, end + 1 - at), StepOfLine(body.substr(at, end - at), head).value_or(-1)});
+        at = end + 1;
+    }
+    Mended mended{std::string(head), 0};
+    int64_t last = -1, damaged = 0;
+    const bool rows = !head.empty();
+    for (size_t i = 0; i < lines.size(); ++i) {
+        const int64_t step = lines[i].step;
+        const int64_t next = i + 1 < lines.size() ? lines[i + 1].step : -1;
+        const bool behind = rows ? step <= last : step < last;
+        const bool ahead = next > last && next < step;
+        if (step < 0 || behind || ahead) {
+            ++damaged;
+            continue;
+        }
+        if (step >= first_step) break;
+        mended.text += lines[i].text;
+        mended.damaged += std::exchange(damaged, 0);
+        last = step;
+    }
+    return mended;
+}
+
+// The file as `text`, at once.
+Status Replace(const std::string& path, const std::string& text) {
+    const std::string part = path + ".part";
+    WEFT_TRY(WriteFile(part, std::as_bytes(std::span(text))));
+    if (::rename(part.c_str(), path.c_str()) == 0) return {};
+    const int error = errno;
+    ::unlink(part.c_str());
+    return Failed(path, "replace it", error);
+}
+
+}  // namespace
+
+int WriteAllOrNothing(int fd, std::string_view text) {
+    struct stat before {};
+    if (::fstat(fd, &before) != 0) return errno;
+    while (!text.empty()) {
+        const ssize_t put = ::write(fd, text.data(), text.size());
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) {
+            const int error = put < 0 ? errno : ENOSPC;
+            [[maybe_unused]] const int cut = ::ftruncate(fd, before.st_size);
+            return error;
+        }
+        text.remove_prefix(static_cast<size_t>(put));
+    }
+    return 0;
+}
+
+Result<int64_t> LogFile::GoOn(int64_t first_step) {
+    struct stat info {};
+    if (::stat(path_.c_str(), &info) != 0) {
+        WEFT_TRY(Flush());
+        return int64_t{0};
+    }
+    WEFT_ASSIGN(const std::string text, ReadTextFile(path_, kMostBytes));
+    const bool ours = text.starts_with(head_);
+    if (!ours && text.find('\n') != text.npos && !IsDamagedHead(text, head_)) {
+        return MakeError(ErrorCode::kUsage,
+                         "{}: another log is there, with other columns; expected '{}'. Name "
+                         "another file",
+                         path_, head_.substr(0, head_.size() - 1));
+    }
+    const std::string_view body =
+        std::string_view(text).substr(std::min(head_.size(), text.size()));
+    const Mended mended = Mend(body, head_, first_step);
+    if (text.starts_with(mended.text)) {
+        if (text.size() == mended.text.size()) return mended.damaged;
+        if (::truncate(path_.c_str(), static_cast<off_t>(mended.text.size())) != 0) {
+            return Failed(path_, "cut", errno);
+        }
+        return mended.damaged;
+    }
+    WEFT_TRY(Replace(path_, mended.text));
+    return mended.damaged + (ours || text.empty() ? 0 : 1);
+}
+
+Status LogFile::Add(std::string_view line) {
+    waiting_ += line;
+    ++waiting_lines_;
+    const Status done = Flush();
+    while (waiting_.size() > kMostWaitingBytes) {
+        waiting_.erase(0, waiting_.find('\n') + 1);
+        --waiting_lines_;
+        ++dropped_;
+    }
+    return done;
+}
+
+Status LogFile::Flush() {
+    const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) return Failed(path_, "open for writing", errno);
+    struct stat info {};
+    const bool empty = ::fstat(fd, &info) == 0 && info.st_size == 0;
+    const int failed = WriteAllOrNothing(fd, empty ? head_ + waiting_ : waiting_);
+    const int closed = ::close(fd) == 0 ? 0 : errno;
+    if (failed != 0) return Failed(path_, "write", failed);
+    waiting_.clear();
+    waiting_lines_ = 0;
+    if (closed != 0) return Failed(path_, "close after writing", closed);
+    return {};
+}
+
+}  // namespace weft::train

@@ -1,0 +1,89 @@
+#include "train/log/log_keeper.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "base/log.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostAside = 10'000;
+
+// "DIR/log-1.csv", or the next number that is free; empty: there is none.
+std::string SetAside(const std::string& path) {
+    const fs::path whole(path);
+    for (int number = 1; number <= kMostAside; ++number) {
+        const std::string name =
+            fmt::format("{}-{}{}", whole.stem().string(), number, whole.extension().string());
+        const std::string to = (whole.parent_path() / name).string();
+        std::error_code failed;
+        if (fs::exists(to, failed) || failed) continue;
+        fs::rename(path, to, failed);
+        return failed ? "" : to;
+    }
+    return "";
+}
+
+}  // namespace
+
+void LogKeeper::Open(TrainLogOptions options) {
+    log_.reset();
+    faulty_ = false;
+    if (options.csv.empty() && options.jsonl.empty() && options.tensorboard.empty()) return;
+    auto opened = TrainLog::Open(options);
+    for (std::string* path : {&options.csv, &options.jsonl}) {
+        if (opened.ok() || path->empty() || !opened.error().message.starts_with(*path)) continue;
+        const std::string to = SetAside(*path);
+        if (to.empty()) {
+            Log(LogLevel::kWarning, "{}. Training goes on without this log",
+                opened.error().message);
+            path->clear();
+        } else {
+            Log(LogLevel::kWarning, "{}: is a log with other columns; it is {} from now on", *path,
+                to);
+        }
+        opened = TrainLog::Open(options);
+    }
+    if (!opened.ok()) {
+        Log(LogLevel::kWarning, "{}. Training goes on without a log", opened.error().message);
+        return;
+    }
+    log_ = std::move(*opened);
+    for (const std::string& note : log_->notes()) {
+        Log(LogLevel::kWarning, "{}. Training goes on", note);
+    }
+}
+
+void LogKeeper::Add(int64_t step, std::span<const double> values,
+                    std::span<const SampleText> samples) {
+    if (!log_) return;
+    Status status = log_->Add(step, values);
+    for (size_t i = 0; i < samples.size(); ++i) {
+        const Status added = log_->AddSample(step, i, samples[i].prompt, samples[i].text);
+        if (status.ok()) status = added;
+    }
+    Note(status);
+}
+
+void LogKeeper::Note(const Status& status) {
+    if (status.ok() != faulty_) return;
+    faulty_ = !status.ok();
+    if (faulty_) {
+        Log(LogLevel::kWarning,
+            "{}. Training goes on, and the model will be written; rows wait until the log can be "
+            "written again",
+            status.error().message);
+    } else {
+        Log(LogLevel::kInfo, "the log is written again");
+    }
+}
+
+void LogKeeper::End() {
+    if (!log_ || log_->missing() == 0) return;
+    Log(LogLevel::kWarning, "the log lacks {} rows that could not be written", log_->missing());
+}
+
+}  // namespace weft::train

@@ -1,0 +1,163 @@
+#include "train/resume.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "train/checkpoint/writer.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+using formats::hf::Json;
+
+// A rank may read its share of hundreds of GB meanwhile; that it lives, heartbeats say.
+constexpr int64_t kReadMs = 3'600'000;
+constexpr size_t kMostCandidates = 64;
+constexpr int kMostBad = 1000;
+
+struct Verdict {
+    std::string fault;  // empty: whole, as far as this rank has looked
+    bool damaged = false;
+};
+
+std::string TextOf(const Verdict& verdict) {
+    const Json json = {{"fault", verdict.fault}, {"damaged", verdict.damaged}};
+    return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+// The first fault of any rank; of damage that of all counts.
+Result<Verdict> VerdictOf(const std::vector<std::string>& texts) {
+    Verdict all;
+    for (size_t rank = 0; rank < texts.size(); ++rank) {
+        WEFT_ASSIGN(const Json said, formats::hf::ParseJson(texts[rank], "a rank's word of it"));
+        const std::string fault = said.value("fault", "");
+        all.damaged = all.damaged || said.value("damaged", false);
+        if (!all.fault.empty() || fault.empty()) continue;
+        all.fault = rank == 0 ? fault : fmt::format("rank {}: {}", rank, fault);
+    }
+    return all;
+}
+
+// "step-00000600.bad", or ".bad-2", ...; empty: it could not be renamed.
+std::string Rename(const std::string& folder) {
+    for (int number = 1; number <= kMostBad; ++number) {
+        const std::string to =
+            number == 1 ? folder + ".bad" : fmt::format("{}.bad-{}", folder, number);
+        std::error_code failed;
+        if (fs::exists(to, failed) || failed) continue;
+        fs::rename(folder, to, failed);
+        return failed ? "" : to;
+    }
+    return "";
+}
+
+}  // namespace
+
+Status CheckData(const Checkpoint& checkpoint, int rank, int ranks) {
+    const size_t files = checkpoint.manifest().files.size();
+    for (auto i = static_cast<size_t>(rank); i < files; i += static_cast<size_t>(ranks)) {
+        WEFT_TRY(checkpoint.CheckFile(i));
+    }
+    return {};
+}
+
+Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
+    faults_.clear();
+    Json list = Json::array();
+    const bool one = last.empty() && words_.resume != "auto" && !words_.resume.empty() &&
+                     cluster_.rank() == 0 && JobFolderOf(words_.resume).empty();
+    if (cluster_.rank() == 0) {
+        WEFT_ASSIGN(const std::vector<std::string> candidates, Candidates(last));
+        for (const std::string& folder : candidates) list.push_back(folder);
+    }
+    const Json mine = {{"folders", list}, {"one", one}};
+    WEFT_ASSIGN(const std::vector<std::string> said,
+                cluster_.AllGather("checkpoints to go on from",
+                                   mine.dump(-1, ' ', true, Json::error_handler_t::replace),
+                                   Deadline::In(kReadMs)));
+    WEFT_ASSIGN(const Json agreed, formats::hf::ParseJson(said.front(), "rank 0's checkpoints"));
+    for (const Json& entry : agreed.value("folders", Json::array())) {
+        const std::string folder = entry.is_string() ? entry.get<std::string>() : "";
+        std::optional<Checkpoint> opened;
+        if (agreed.value("one", false)) {
+            WEFT_ASSIGN(opened, Checkpoint::Open(folder));
+            return opened;
+        }
+        WEFT_ASSIGN(const std::string fault, FaultOf(folder, opened));
+        if (!fault.empty()) continue;
+        if (cluster_.rank() == 0) Log(LogLevel::kInfo, "going on from {}", folder);
+        return opened;
+    }
+    if (cluster_.rank() != 0 || faults_.empty()) return std::optional<Checkpoint>();
+    return MakeError(ErrorCode::kCorrupt,
+                     "none of the {} checkpoints to go on from is whole; of the newest: {}. "
+                     "--overwrite begins anew (they go), or name another job's with --resume",
+                     faults_.size(), faults_.front());
+}
+
+// Rank 0: the newest first.
+Result<std::vector<std::string>> ResumeSearch::Candidates(const std::string& last) {
+    std::string dir = words_.folder;
+    if (last.empty()) {
+        if (words_.resume.empty()) return std::vector<std::string>();
+        if (words_.resume != "auto") dir = JobFolderOf(words_.resume);
+        if (dir.empty()) return std::vector<std::string>{words_.resume};
+    }
+    std::vector<std::string> all = ListCheckpoints(dir, last.empty() ? &faults_ : nullptr);
+    for (const std::string& fault : faults_) {
+        Log(LogLevel::kWarning, "{}; an older checkpoint is looked for", fault);
+    }
+    if (!last.empty()) {
+        const auto at = std::ranges::find(all, last);
+        if (at == all.end()) {
+            all = {last};
+        } else {
+            all.erase(all.begin(), at);
+        }
+    }
+    if (all.empty() && faults_.empty() && words_.resume != "auto") {
+        return MakeError(ErrorCode::kNotFound,
+                         "--resume {}: there is no checkpoint. Name a folder of one step, or one "
+                         "that has checkpoints/ in it",
+                         words_.resume);
+    }
+    if (all.size() > kMostCandidates) all.resize(kMostCandidates);
+    return all;
+}
+
+// What is wrong with it, the same on all ranks; "": nothing, and it is open.
+Result<std::string> ResumeSearch::FaultOf(const std::string& folder,
+                                          std::optional<Checkpoint>& opened) {
+    Verdict mine;
+    auto open = Checkpoint::Open(folder);
+    Status good =
+        open.ok() ? CheckData(*open, cluster_.rank(), cluster_.size()) : Status(open.error());
+    if (!good.ok()) {
+        // (Another rank may not see all files where folders are not shared.)
+        const bool surely = open.ok() || cluster_.rank() == 0;
+        mine = {good.error().message, surely && good.error().code == ErrorCode::kCorrupt};
+    }
+    WEFT_ASSIGN(const std::vector<std::string> texts,
+                cluster_.AllGather("is the checkpoint whole", TextOf(mine), Deadline::In(kReadMs)));
+    WEFT_ASSIGN(const Verdict verdict, VerdictOf(texts));
+    if (verdict.fault.empty()) {
+        opened = std::move(*open);
+    } else if (cluster_.rank() == 0) {
+        Skip(folder, verdict.fault, verdict.damaged);
+    }
+    return verdict.fault;
+}
+
+void ResumeSearch::Skip(const std::string& folder, const std::string& fault, bool damaged) {
+    faults_.push_back(fault);
+    const bool own = folder.starts_with(words_.folder + "/");
+    const std::string renamed = damaged && own ? Rename(folder) : "";
+    if (renamed.empty()) bad_.push_back(folder);
+    Log(LogLevel::kWarning, "{}; {}an older checkpoint is looked for", fault,
+        renamed.empty() ? "" : fmt::format("it is {} from now on, and ", renamed));
+}
+
+}  // namespace weft::train

@@ -1,0 +1,35 @@
+// The room that a job's folder has for what the job will write: the model is what all of it is for,
+// so checkpoints never take the model's room.
+//
+// Errors: kIo, with the numbers and what to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft::train {
+
+struct RoomPlan {
+    std::string folder;
+    uint64_t result_bytes = 0;      // of the model, or the adapter
+    uint64_t checkpoint_bytes = 0;  // of one, in this folder
+    int64_t checkpoints = 0;        // that will be there at most, the one being written included
+    int64_t steps = 0;              // rows of the logs
+};
+
+// Bytes that may be written to the disk of `folder`. Errors: kIo.
+Result<uint64_t> FreeBytes(const std::string& folder);
+
+// Before anything is written. Refused where the model and one checkpoint (two, if more than one is
+// kept: the last good one stays until the next is whole) don't fit; a warning where not all of them
+// do. What lies there already counts as free where the job will write over it.
+Status CheckRoomFor(const RoomPlan& plan);
+
+// Room for one more checkpoint beside the model: the oldest ones go for it, but never the newest;
+// `bad` ones (CommitCheckpoint) are not looked at. Errors: kIo: there is none.
+Status MakeRoom(const RoomPlan& plan, const std::vector<std::string>& bad);
+
+}  // namespace weft::train

@@ -1,0 +1,124 @@
+#include "train/stop.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <string_view>
+
+#include "base/deadline.h"
+#include "cluster/stopped_status.h"
+#include "train/train_job.h"
+
+namespace weft::train {
+namespace {
+
+using Phase = StopScope::Phase;
+
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+
+std::atomic<cluster::Cluster*> g_cluster{nullptr};
+std::atomic<Phase> g_phase{Phase::kLoading};
+std::atomic<bool> g_saves{false};
+std::atomic<bool> g_at_once{false};
+std::atomic<int64_t> g_first_ns{0};  // of the first signal; 0: none came
+std::atomic<void (*)(int)> g_before[NSIG];
+static_assert(std::atomic<int64_t>::is_always_lock_free &&
+              std::atomic<cluster::Cluster*>::is_always_lock_free);
+
+// A third signal ends this process, whatever the others do.
+void EndAtOnce(int signal) {
+    cluster::Cluster* const cluster = g_cluster.load();
+    g_at_once = true;
+    ::signal(signal, SIG_DFL);
+    if (cluster == nullptr || cluster->size() == 1) {
+        ::raise(signal);
+        return;
+    }
+    cluster::SetStoppedStatus(ExitStatus(ErrorCode::kCancelled));
+    cluster->RequestStop();
+}
+
+[[noreturn]] void EndAlone() {
+    constexpr std::string_view kSaid =
+        "weft: stopped by a signal before the first update; nothing is lost\n";
+    [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+    ::_exit(kStoppedStatus);
+}
+
+// While nothing is learnt that could be lost.
+void EndLoading(int signal) {
+    cluster::Cluster* const cluster = g_cluster.load();
+    if (cluster != nullptr && cluster->size() == 1 && g_saves.load()) EndAlone();
+    void (*const before)(int) = g_before[signal].load();
+    if (before != SIG_DFL && before != SIG_IGN) {
+        before(signal);  // sets the flag that the cluster of rank 0 looks at
+    } else if (cluster != nullptr) {
+        cluster->RequestStop();
+    } else {
+        EndAlone();
+    }
+}
+
+void OnSignal(int signal) {
+    const int saved = errno;
+    int64_t none = 0;
+    const int64_t now = NowNs();
+    if (g_first_ns.compare_exchange_strong(none, now)) {
+        if (g_phase.load() == Phase::kLoading) EndLoading(signal);
+    } else if (now - none >= kRepeatMs * 1'000'000) {
+        EndAtOnce(signal);
+    }
+    errno = saved;
+}
+
+}  // namespace
+
+void CatchStops() {
+    for (const int signal : kSignals) {
+        struct sigaction action {};
+        struct sigaction before {};
+        if (::sigaction(signal, nullptr, &before) != 0 || before.sa_handler == OnSignal) continue;
+        g_before[signal].store(before.sa_handler);
+        action.sa_handler = OnSignal;
+        action.sa_flags = SA_RESTART;
+        for (const int other : kSignals) ::sigaddset(&action.sa_mask, other);
+        ::sigaction(signal, &action, nullptr);
+    }
+    // SIGUSR1 means what SIGTERM does.
+    g_before[SIGUSR1].store(g_before[SIGTERM].load());
+    // (What is written then fails with an error, which is handled.)
+    ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN);
+}
+
+bool StopWished() {
+    return g_first_ns.load(std::memory_order_relaxed) != 0;
+}
+
+bool EndedAtOnce() {
+    return g_at_once.load();
+}
+
+int WorkStatus(const cluster::Cluster& cluster, const Error& error) {
+    const bool stopped = error.code == ErrorCode::kCancelled && IsTrainJob(cluster.job());
+    return stopped ? kStoppedStatus : ExitStatus(error.code);
+}
+
+StopScope::StopScope(cluster::Cluster& cluster, bool saves) : saves_(saves) {
+    g_phase = Phase::kLoading;
+    g_cluster = &cluster;
+    g_saves = saves;
+    if (saves) cluster::SetStoppedStatus(kStoppedStatus);
+}
+
+StopScope::~StopScope() {
+    g_saves = false;
+    g_cluster = nullptr;
+}
+
+void StopScope::Enter(Phase phase) {
+    if (saves_) g_phase = phase;
+}
+
+}  // namespace weft::train

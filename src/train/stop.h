@@ -1,0 +1,55 @@
+// Signals that ask a training job to stop: SIGTERM, SIGINT and SIGUSR1, as Slurm, Kubernetes, a
+// terminal and `timeout` send them, to one process of a job, some or all.
+//
+// While a model is loaded and data are read there is nothing to save: the first signal ends the
+// job on all ranks. While it learns, the signal is a wish, which every update looks at and hands to
+// all ranks (Trainer): they save together and end. While the result is written, it is let finish.
+// A second signal, kRepeatMs after the first or later, ends the job at once; what launchers send
+// twice is one signal.
+//
+// A signal handler reaches nothing but what is global: this is the process's one StopWish.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "cluster/cluster.h"
+
+namespace weft::train {
+
+// What `weft train` exits with where it was asked to stop, and --resume auto goes on: sysexits.h's
+// EX_TEMPFAIL, "try again later".
+inline constexpr int kStoppedStatus = 75;
+inline constexpr int64_t kRepeatMs = 500;
+
+// From here on these signals are caught. What a command line made of SIGINT and SIGTERM before is
+// what they do until there is a cluster.
+void CatchStops();
+// Whether a signal came, in whatever phase.
+bool StopWished();
+// Whether a second one ended what the first had begun.
+bool EndedAtOnce();
+// What a rank other than 0 exits with after this error of a job of any kind.
+int WorkStatus(const cluster::Cluster& cluster, const Error& error);
+
+// While a job runs on this process; the signals are its own.
+class StopScope {
+  public:
+    // saves: there is a folder to save to; else signals end the job at once in every phase.
+    StopScope(cluster::Cluster& cluster, bool saves);
+    ~StopScope();
+    StopScope(const StopScope&) = delete;
+    StopScope& operator=(const StopScope&) = delete;
+
+    enum class Phase {
+        kLoading,   // ends at once
+        kLearning,  // StopWished
+        kWriting,   // goes on to its end
+    };
+    void Enter(Phase phase);
+
+  private:
+    bool saves_;
+};
+
+}  // namespace weft::train

@@ -1,0 +1,135 @@
+// LoRA beside any subset of a model's matrices: where the first layers have nothing to train in
+// front of an op, no gradient goes through it, and it has nothing to keep for one.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+#include "support/train_run.h"
+
+namespace weft::support {
+namespace {
+
+// As in train_lora_test.cc.
+constexpr double kTolerance = 2e-5;
+
+const char* const kModules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                "gate_proj", "up_proj", "down_proj"};
+
+class LoraTargets : public testing::Test {
+  protected:
+    // Four layers: as many chunks as two stages that take turns twice have.
+    void SetUp() override { Write("llama", DType::kQ8_0); }
+    void Write(const std::string& architecture, DType dtype) {
+        TinyFile file{.hyper = OddHyper(architecture), .dtype = dtype};
+        file.hyper.layers = 4;
+        if (architecture == "qwen2moe") {
+            model::Moe& moe = file.hyper.moe;
+            moe.experts = 6;
+            moe.used = 2;
+            moe.ffn = 96;
+            moe.shared_ffn = 128;
+        }
+        WriteTinyGguf(model_, file);
+    }
+    // Losses and norms of a run that went well.
+    std::vector<double> Curve(const std::string& targets, const Words& more) {
+        return CurveOf(RunTrain(Words{"train",     model_,
+                                      "--data",    "synthetic:random-tokens:25:8",
+                                      "--seq-len", "24",
+                                      "--json",    "--lr",
+                                      "1e-2",      "--lora",
+                                      "2",         "--lora-alpha",
+                                      "8",         "--lora-targets",
+                                      targets,     "-t",
+                                      "1",         "--steps",
+                                      "2",         "--no-output"} +
+                                more));
+    }
+    void ExpectAnyLayout(const std::string& targets, const std::vector<Words>& layouts) {
+        SCOPED_TRACE(targets);
+        const Words f32 = {"--dtype", "f32"};
+        const auto one = Curve(targets, f32 + Words{"--micro-batch", "4", "--recompute", "none"});
+        ASSERT_EQ(one.size(), 4u);
+        for (const Words& layout : layouts) {
+            SCOPED_TRACE(testing::PrintToString(layout));
+            ExpectNear(Curve(targets, f32 + layout), one, kTolerance);
+        }
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "tiny.gguf";
+    const std::vector<Words> layouts_ = {
+        {"--micro-batch", "4", "--recompute", "selective"},
+        {"--micro-batch", "4", "--recompute", "full"},
+        {"--local", "2", "--micro-batch", "4", "--tp", "2", "--recompute", "full"},
+        {"--local", "2", "--micro-batch", "4", "--tp", "2", "--sequence-parallel", "on",
+         "--recompute", "selective"},
+        {"--local", "2", "--micro-batch", "2", "--grad-accum", "2", "--pp", "2", "--recompute",
+         "full"},
+        {"--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2", "--virtual-stages",
+         "2", "--recompute", "selective"},
+        {"--local", "2", "--micro-batch", "2", "--zero", "0"},
+        {"--local", "2", "--micro-batch", "2", "--zero", "1", "--recompute", "full"},
+        {"--local", "2", "--micro-batch", "2", "--zero", "2", "--recompute", "selective"},
+        {"--local", "2", "--micro-batch", "2", "--zero", "3", "--recompute", "full"}};
+};
+
+TEST_F(LoraTargets, EachModuleOnAnyLayout) {
+    for (const char* module : kModules) ExpectAnyLayout(module, layouts_);
+}
+
+TEST_F(LoraTargets, WordsAndPairsOnAnyLayout) {
+    for (const char* words : {"all", "attn", "mlp", "k_proj,v_proj", "o_proj,down_proj",
+                              "gate_proj,up_proj", "v_proj,up_proj"}) {
+        ExpectAnyLayout(words, {layouts_[1], layouts_[2], layouts_[4], layouts_[5], layouts_[9]});
+    }
+}
+
+// B begins with zeros, so that the gradients of the first step are the same whatever else is
+// trained: the squares of the parts add up to that of the whole.
+TEST_F(LoraTargets, GradientsAreThoseOfTheWhole) {
+    double squares = 0;
+    const Words words = {"--dtype", "f32", "--micro-batch", "4"};
+    for (const char* module : kModules) {
+        const auto part = Curve(module, words);
+        ASSERT_EQ(part.size(), 4u) << module;
+        EXPECT_GT(part[1], 0) << module;
+        squares += part[1] * part[1];
+    }
+    const auto all = Curve("all", words);
+    ASSERT_EQ(all.size(), 4u);
+    EXPECT_TRUE(std::abs(std::sqrt(squares) / all[1] - 1) <= kTolerance)
+        << std::sqrt(squares) << " " << all[1];
+}
+
+// Operands have 8 (bf16) or 11 bits (f16): a relative 2^-9 at most each, in the mean of many.
+TEST_F(LoraTargets, NarrowTypesAreNear) {
+    for (const char* module : kModules) {
+        SCOPED_TRACE(module);
+        const Words batch = {"--micro-batch", "4"};
+        const auto wide = Curve(module, batch + Words{"--dtype", "f32"});
+        for (const char* dtype : {"bf16", "f16"}) {
+            const auto narrow = Curve(module, batch + Words{"--dtype", dtype});
+            ASSERT_EQ(narrow.size(), wide.size()) << dtype;
+            for (const size_t loss : {0, 2}) {
+                EXPECT_TRUE(std::abs(narrow[loss] / wide[loss] - 1) <= 2e-2)
+                    << dtype << ": " << narrow[loss] << " " << wide[loss];
+            }
+        }
+    }
+}
+
+// Biases beside Q, K and V, and experts behind attention.
+TEST_F(LoraTargets, OtherFamilies) {
+    const std::vector<Words> few = {layouts_[1], layouts_[2], layouts_[4]};
+    Write("qwen2", DType::kF16);
+    for (const char* module : {"q_proj", "o_proj", "down_proj"}) ExpectAnyLayout(module, few);
+    Write("qwen2moe", DType::kF16);
+    for (const char* module : {"v_proj", "o_proj"}) ExpectAnyLayout(module, few);
+}
+
+}  // namespace
+}  // namespace weft::support

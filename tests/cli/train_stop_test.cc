@@ -1,0 +1,248 @@
+// weft train is asked to stop: signals to any rank, at any time, and a time limit. All ranks save
+// together, the status says so, and what goes on gives the losses of a run that never stopped.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+#include "support/train_run.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int kStopped = 75;
+constexpr int64_t kSteps = 60;
+
+// Which processes a signal goes to: a launcher, scancel or kill reach one rank, a terminal all.
+enum class To { kRank0, kLast, kGroup };
+
+class TrainStop : public testing::Test {
+  protected:
+    void SetUp() override {
+        model::Hyper hyper = OddHyper();
+        hyper.tied = true;
+        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
+        WriteQuestions(data_, 40);
+    }
+    Words Command(const std::string& out, const Words& more) const {
+        return Words{"train",
+                     model_,
+                     "--data",
+                     data_,
+                     "--seq-len",
+                     "96",
+                     "--json",
+                     "-t",
+                     "1",
+                     "--lr",
+                     "1e-3",
+                     "--schedule",
+                     "cosine",
+                     "--dtype",
+                     "f32",
+                     "--steps",
+                     std::to_string(kSteps),
+                     "--output-dir",
+                     out} +
+               more;
+    }
+    static std::map<int64_t, json> StepsOf(const std::string& text) {
+        std::map<int64_t, json> steps;
+        for (const json& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
+        return steps;
+    }
+    static bool WaitFor(const Weft& weft, const std::string& text, bool err = false) {
+        const Deadline deadline = Deadline::In(60'000);
+        while ((err ? weft.Err() : weft.Out()).find(text) == std::string::npos) {
+            if (deadline.expired()) return false;
+            ::usleep(1'000);
+        }
+        return true;
+    }
+    static void Send(const Weft& weft, int signal, To to) {
+        if (to == To::kRank0) ASSERT_EQ(::kill(weft.pid(), signal), 0);
+        if (to == To::kGroup) ASSERT_EQ(::kill(-weft.pid(), signal), 0);
+        if (to != To::kLast) return;
+        const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
+        ASSERT_FALSE(ranks.empty());
+        ASSERT_EQ(::kill(ranks.back(), signal), 0);
+    }
+    static void ExpectOrderly(const Ran& ran) {
+        EXPECT_EQ(ran.status, kStopped) << ran.err;
+        EXPECT_EQ(ran.err.find("lost"), std::string::npos) << ran.err;
+        EXPECT_EQ(ran.err.find("error"), std::string::npos) << ran.err;
+    }
+    // Stopped after step `at`, and gone on with: the losses of `straight`, to the bit.
+    void ExpectGoesOn(const std::string& out, const Words& words, int signal, To to, int64_t at,
+                      const std::map<int64_t, json>& straight) {
+        SCOPED_TRACE(testing::PrintToString(words) + " signal " + std::to_string(signal) + " to " +
+                     std::to_string(static_cast<int>(to)) + " at " + std::to_string(at));
+        Weft weft(Command(out, words));
+        ASSERT_TRUE(WaitFor(weft, "\"step\":" + std::to_string(at) + ",")) << weft.Err();
+        Send(weft, signal, to);
+        const Ran ran = weft.Wait();
+        ExpectOrderly(ran);
+        const auto before = StepsOf(ran.out);
+        const int64_t last = before.rbegin()->first;
+        ASSERT_LT(last, kSteps) << "too quick to be stopped";
+        ASSERT_TRUE(before.contains(0)) << ran.out;
+        EXPECT_EQ(before.at(0).at("done"), false);
+        EXPECT_EQ(before.at(0).at("exit_status"), kStopped);
+        const std::string checkpoint = before.at(0).at("checkpoint");
+        EXPECT_TRUE(fs::exists(checkpoint + "/manifest.json")) << checkpoint;
+        EXPECT_FALSE(fs::exists(out + "/model.gguf"));
+        const Ran on = RunWeft(Command(out, words + Words{"--resume", "auto"}));
+        ASSERT_EQ(on.status, 0) << on.err;
+        const auto after = StepsOf(on.out);
+        EXPECT_FALSE(after.contains(last)) << "a step is done twice";
+        for (int64_t step = 1; step <= kSteps; ++step) {
+            const auto& line = step <= last ? before : after;
+            ASSERT_TRUE(line.contains(step)) << step;
+            for (const char* field : {"loss", "grad_norm", "lr", "tokens"}) {
+                EXPECT_EQ(line.at(step).at(field), straight.at(step).at(field))
+                    << field << " of step " << step;
+            }
+        }
+        EXPECT_TRUE(fs::exists(out + "/model.gguf"));
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "tiny.gguf", data_ = dir_ / "data.jsonl";
+};
+
+TEST_F(TrainStop, AnySignalToAnyRankSavesAndGoesOnToTheBit) {
+    const struct {
+        Words words;
+        std::vector<std::pair<int, To>> signals;
+    } cases[] = {
+        {{"--micro-batch", "4"},
+         {{SIGTERM, To::kRank0}, {SIGINT, To::kRank0}, {SIGUSR1, To::kRank0}}},
+        {{"--micro-batch", "2", "--local", "2", "--zero", "1"},
+         {{SIGTERM, To::kRank0}, {SIGUSR1, To::kLast}, {SIGINT, To::kGroup}}},
+        {{"--micro-batch", "4", "--local", "2", "--tp", "2"},
+         {{SIGTERM, To::kLast}, {SIGUSR1, To::kGroup}}},
+        {{"--micro-batch", "1", "--grad-accum", "4", "--local", "2", "--pp", "2"},
+         {{SIGTERM, To::kGroup}, {SIGINT, To::kLast}}},
+        {{"--micro-batch", "1", "--local", "4", "--tp", "2", "--zero", "3", "--grad-accum", "2"},
+         {{SIGTERM, To::kGroup}}}};
+    int number = 0;
+    for (const auto& [words, signals] : cases) {
+        const std::string out = dir_ / ("out" + std::to_string(++number));
+        const Ran straight = RunWeft(Command(out + "-straight", words));
+        ASSERT_EQ(straight.status, 0) << straight.err;
+        const auto expected = StepsOf(straight.out);
+        int64_t at = 1;  // the first step, and later ones
+        for (const auto& [signal, to] : signals) {
+            ExpectGoesOn(out + "-" + std::to_string(at), words, signal, to, at, expected);
+            at += 4;
+        }
+    }
+}
+
+// With a save under way at every moment; what a launcher sends twice is one signal.
+TEST_F(TrainStop, DuringASave) {
+    const Words words = {"--micro-batch", "2", "--local", "2", "--zero", "2", "--save-every", "1"};
+    const Ran straight = RunWeft(Command(dir_ / "straight", words));
+    ASSERT_EQ(straight.status, 0) << straight.err;
+    const auto expected = StepsOf(straight.out);
+    ExpectGoesOn(dir_ / "one", words, SIGTERM, To::kRank0, 5, expected);
+    Weft weft(Command(dir_ / "two", words));
+    ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+    Send(weft, SIGTERM, To::kGroup);
+    Send(weft, SIGTERM, To::kGroup);
+    Send(weft, SIGTERM, To::kRank0);
+    ExpectOrderly(weft.Wait());
+}
+
+// Nothing is learnt yet: it ends at once, on all ranks, and leaves no checkpoint.
+TEST_F(TrainStop, BeforeTheFirstUpdate) {
+    WriteQuestions(data_, 30'000, true);
+    for (const auto& [ranks, to] :
+         {std::pair{1, To::kRank0}, {2, To::kRank0}, {2, To::kLast}, {2, To::kGroup}}) {
+        SCOPED_TRACE(std::to_string(ranks) + " " + std::to_string(static_cast<int>(to)));
+        const std::string out =
+            dir_ / ("o" + std::to_string(ranks) + std::to_string(static_cast<int>(to)));
+        Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1", "--epochs",
+                        "50", "--local", std::to_string(ranks), "--output-dir", out});
+        const Deadline deadline = Deadline::In(60'000);
+        const auto children = [&] { return test::ChildrenOf(weft.pid()).size(); };
+        while ((!fs::exists(out + "/.weft-train.lock") ||
+                children() + 1 < static_cast<size_t>(ranks)) &&
+               !deadline.expired()) {
+            ::usleep(1'000);
+        }
+        ::usleep(300'000);  // the ranks have met, and count what is to be done
+        const int64_t begin_ns = NowNs();
+        Send(weft, SIGTERM, to);
+        const Ran ran = weft.Wait();
+        EXPECT_EQ(ran.status, kStopped) << ran.err;
+        EXPECT_EQ(ran.err.find("lost,"), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("stopped by"), std::string::npos) << ran.err;
+        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 5.0);
+        EXPECT_FALSE(fs::exists(out + "/checkpoints"));
+    }
+}
+
+// An update of the reference kernels takes minutes here; nobody waits for it.
+TEST_F(TrainStop, ASecondSignalEndsAtOnce) {
+    for (const char* ranks : {"1", "2"}) {
+        SCOPED_TRACE(ranks);
+        Weft weft({"train", "synthetic:smollm2-135m", "--data", "synthetic:random-tokens:257:64",
+                   "--seq-len", "256", "--micro-batch", "4", "--reference", "-t", "1", "--local",
+                   ranks, "--output-dir", dir_ / ("second" + std::string(ranks)), "--steps", "3"});
+        ASSERT_TRUE(WaitFor(weft, "million parameters", true)) << weft.Err();
+        ::usleep(200'000);
+        Send(weft, SIGTERM, To::kGroup);
+        ::usleep(900'000);
+        ASSERT_FALSE(test::IsGone(weft.pid())) << "an update is too quick here to show anything";
+        const int64_t begin_ns = NowNs();
+        Send(weft, SIGTERM, To::kGroup);
+        const Ran ran = weft.Wait();
+        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 4.0);
+        EXPECT_TRUE(ran.status == 130 || ran.status == 128 + SIGTERM) << ran.status << ran.err;
+        EXPECT_EQ(ran.err.find("was lost"), std::string::npos) << ran.err;
+    }
+}
+
+TEST_F(TrainStop, ATimeLimitIsKept) {
+    for (const Words& ranks : {Words{}, Words{"--local", "2"}}) {
+        const std::string out = dir_ / ("limit" + std::to_string(ranks.size()));
+        const Words words =
+            Words{"train", model_, "--data",  data_,     "--seq-len",    "96", "--json",
+                  "-t",    "1",    "--steps", "1000000", "--output-dir", out} +
+            ranks;
+        const Ran ran = RunWeft(words + Words{"--time-limit", "3s"});
+        ExpectOrderly(ran);
+        EXPECT_LE(ran.seconds, 8.0);
+        EXPECT_NE(ran.err.find("time limit"), std::string::npos) << ran.err;
+        const int64_t last = JsonLines(ran.out).back().at("steps");
+        const Ran on = RunWeft(words + Words{"--time-limit", "0:03", "--resume", "auto"});
+        ExpectOrderly(on);
+        EXPECT_EQ(JsonLines(on.out).front().at("step"), last + 1);
+    }
+    for (const char* wrong : {"", "4x", "-1s", "0", "1:", "h", "1h30"}) {
+        const Ran ran = RunWeft(Command(dir_ / "wrong", {"--time-limit", wrong}));
+        if (*wrong == 0 || std::string(wrong) == "1h30") continue;  // none, and 30 seconds
+        EXPECT_EQ(ran.status, 2) << wrong << ran.err;
+        EXPECT_NE(ran.err.find("--time-limit"), std::string::npos) << ran.err;
+    }
+}
+
+// Where nothing is kept there is nothing to save.
+TEST_F(TrainStop, WithoutAFolderItEnds) {
+    Weft weft({"train", model_, "--data", data_, "--seq-len", "96", "--json", "-t", "1", "--steps",
+               "1000000", "--no-output"});
+    ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+    Send(weft, SIGTERM, To::kRank0);
+    EXPECT_EQ(weft.Wait().status, 130);
+}
+
+}  // namespace
+}  // namespace weft::support
