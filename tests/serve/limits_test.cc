@@ -210,7 +210,7 @@ TEST_F(HttpLimit, ABodyThatStopsAfterAFastBegin) {
 
 // By its head a request is refused before its body comes; and of that nothing is counted.
 TEST_F(HttpLimit, WhoMayNotAskSendsNoBody) {
-    HttpOptions options{.limits = {.body_ms = 60'000, .all_bodies_bytes = 1'000'000}};
+    HttpOptions options{.limits = {.all_bodies_bytes = 1'000'000, .body_ms = 60'000}};
     options.judge_head = [](const HttpRequest& head) {
         HeadVerdict verdict{.client = std::string(head.Header("Key"))};
         if (verdict.client.empty()) {
