@@ -2,6 +2,7 @@
 // (or to the group of keys that its line names); /api/status shows a key its own errors.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -32,6 +33,8 @@ class Tenants : public testing::Test {
         served_.name = "m";
         served_.engine = engine_.get();
         served_.longest_piece_bytes = 1;
+        std::ofstream(dir_ / "keys").close();
+        std::filesystem::permissions(std::string(dir_ / "keys"), std::filesystem::perms(0600));
         std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {}) << "\n"
                                      << KeyLine("bob", "key-b", {}) << "\n"
                                      << KeyLine("carol", "key-c", {}) << " group=team\n"
@@ -141,9 +144,8 @@ TEST_F(Tenants, AKeySeesItsOwnErrors) {
     }
     const auto seen = [&](const std::string& key) {
         std::vector<std::string> ids;
-        for (const Json& error : Ask("GET", "/api/status", key, nullptr)["errors"]) {
-            ids.push_back(error["id"]);
-        }
+        const Json status = Ask("GET", "/api/status", key, nullptr);
+        for (const Json& error : status["errors"]) ids.push_back(error["id"]);
         return ids;
     };
     EXPECT_EQ(seen("key-a"), std::vector<std::string>{"id-of-alice"});
