@@ -149,6 +149,7 @@ class Soak {
         job->sequence.id = ++made_;
         job->sequence.priority = static_cast<int>(UpTo(1));
         job->sequence.key = std::to_string(UpTo(2));
+        job->sequence.tenant = made_ % 3 == 0 ? "another" : "";
         scheduler_.Add(&job->sequence);
         jobs_.emplace(made_, std::move(job));
     }

@@ -64,7 +64,7 @@ OrderedJson Result(const std::string& id, const std::string& words) {
 }
 
 ChatInput Asked() {
-    ChatInput input = OneQuestion("", "The weather in Paris?");
+    ChatInput input = OneQuestion("", "How is the weather?");
     input.tools = Tools();
     input.now_s = 1;
     return input;
@@ -78,7 +78,7 @@ class ToolTurns : public testing::TestWithParam<std::string> {
         EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message) << input.messages;
         return text.ok() ? text->bytes() : "";
     }
-    bool shows_calls() const { return Shows("get_weather"); }
+    bool shows_calls() const { return Shows("Paris"); }
     bool Shows(const std::string& words) const {
         ChatInput input = Asked();
         input.tools = nullptr;
@@ -96,19 +96,16 @@ TEST_P(ToolTurns, AnEmptyContentIsTheSameHoweverItIsWritten) {
     for (const OrderedJson& message : {OrderedJson{{"role", "assistant"}, {"content", ""}},
                                        OrderedJson{{"role", "assistant"}, {"content", nullptr}},
                                        OrderedJson{{"role", "assistant"}}}) {
-        for (const OrderedJson& arguments : {OrderedJson{{"city", "Paris"}}}) {
-            ChatInput input = Asked();
-            input.messages.push_back(message);
-            input.messages.back()["tool_calls"] = {Call("call_AbCdEf0123456789", arguments)};
-            input.messages.push_back(Result("call_AbCdEf0123456789", "21.5 degrees"));
-            input.messages.push_back({{"role", "assistant"}, {"content", "It is 21.5."}});
-            input.messages.push_back({{"role", "user"}, {"content", "Thanks."}});
-            texts.push_back(Rendered(input));
-        }
+        ChatInput input = Asked();
+        input.messages.push_back(message);
+        input.messages.back()["tool_calls"] =
+            OrderedJson::array({Call("call_AbCdEf0123456789", {{"city", "Paris"}})});
+        input.messages.push_back(Result("call_AbCdEf0123456789", "21.5 degrees"));
+        input.messages.push_back({{"role", "assistant"}, {"content", "It is 21.5."}});
+        input.messages.push_back({{"role", "user"}, {"content", "Thanks."}});
+        texts.push_back(Rendered(input));
     }
     for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
-    EXPECT_EQ(texts[0].find("None"), std::string::npos) << texts[0];
-    EXPECT_EQ(texts[0].find("null"), std::string::npos) << texts[0];
 }
 
 // Where the template takes an empty text itself, that is what it gets.
@@ -119,7 +116,10 @@ TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
                               {"tool_calls", {Call("call00001", {{"city", "Paris"}})}}});
     input.messages.push_back(Result("call00001", "21.5 degrees"));
     const auto before = chat_.Render(input);
-    if (!before.ok()) GTEST_SKIP() << "the template knows no tools: " << before.error().message;
+    if (!before.ok()) {
+        EXPECT_TRUE(FindToolForm(chat_, true).as_words) << before.error().message;
+        return;
+    }
     EXPECT_EQ(Rendered(input), before->bytes());
 }
 
@@ -137,7 +137,9 @@ TEST_P(ToolTurns, SeveralCallsAtOnce) {
     EXPECT_EQ(Shows("21.5 degrees"), text.find("30 degrees") != text.npos) << text;
     // Results that come in another order belong to the same calls.
     std::swap(input.messages[2], input.messages[3]);
-    if (FindToolForm(chat_, true).one_call) EXPECT_EQ(Rendered(input), text);
+    if (FindToolForm(chat_, true).one_call) {
+        EXPECT_EQ(Rendered(input), text);
+    }
 }
 
 // Without the list of tools in the second request, too.
@@ -210,6 +212,7 @@ TEST(ToolForm, FollowsTheTemplate) {
     EXPECT_TRUE(mistral.short_ids);
     const ToolForm llama = FindToolForm(ChatOf(Source("llama3")), true);
     EXPECT_TRUE(llama.one_call);
+    EXPECT_TRUE(FindToolForm(ChatOf(Source("harmony")), true).one_call) << "shows the first alone";
     EXPECT_FALSE(llama.short_ids);
     EXPECT_TRUE(FindToolForm(ChatOf(Source("gemma")), true).as_words);
     EXPECT_EQ(FindToolForm(ChatOf(Source("qwen")), true), (ToolForm{true, true}));

@@ -2,6 +2,7 @@
 // (or to the group of keys that its line names); /api/status shows a key its own errors.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -32,6 +33,8 @@ class Tenants : public testing::Test {
         served_.name = "m";
         served_.engine = engine_.get();
         served_.longest_piece_bytes = 1;
+        std::ofstream(dir_ / "keys").close();
+        std::filesystem::permissions(std::string(dir_ / "keys"), std::filesystem::perms(0600));
         std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {}) << "\n"
                                      << KeyLine("bob", "key-b", {}) << "\n"
                                      << KeyLine("carol", "key-c", {}) << " group=team\n"
@@ -63,6 +66,9 @@ class Tenants : public testing::Test {
         for (int64_t i = 0; i < kPromptTokens; ++i) prompt.push_back(97 + i % 7);
         const Json answer =
             Ask("POST", path, key, {{"prompt", prompt}, {"max_tokens", 1}, {"temperature", 0}});
+        // What it took counts once its last step is over.
+        ++asked_;
+        while (engine_->counters().ended < asked_) std::this_thread::yield();
         const Json usage = answer.value("usage", Json::object());
         EXPECT_EQ(usage.value("prompt_tokens", 0), kPromptTokens) << answer;
         return usage.value("prompt_tokens_details", Json::object()).value("cached_tokens", -1);
@@ -85,6 +91,7 @@ class Tenants : public testing::Test {
     std::unique_ptr<KeyStore> keys_;
     Served served_;
     std::unique_ptr<Api> api_;
+    int64_t asked_ = 0;
 };
 
 TEST_F(Tenants, OneKeyDoesNotMeetThePromptsOfAnother) {
@@ -123,6 +130,46 @@ TEST_F(Tenants, WithoutKeysThereIsOne) {
         EXPECT_EQ(Cached("x"), 0);
         EXPECT_EQ(Cached("y"), kPromptTokens - 1);
     });
+}
+
+// What failed is told to whom it failed.
+TEST_F(Tenants, AKeySeesItsOwnErrors) {
+    MakeApi(true, false);
+    for (const char* key : {"alice", "bob", ""}) {
+        HttpRecord record;
+        record.id = std::string("id-of-") + key;
+        record.status = 500;
+        record.note.key = key;
+        log_->Add(record);
+    }
+    const auto seen = [&](const std::string& key) {
+        std::vector<std::string> ids;
+        const Json status = Ask("GET", "/api/status", key, nullptr);
+        for (const Json& error : status["errors"]) ids.push_back(error["id"]);
+        return ids;
+    };
+    EXPECT_EQ(seen("key-a"), std::vector<std::string>{"id-of-alice"});
+    EXPECT_EQ(seen("key-b"), std::vector<std::string>{"id-of-bob"});
+    EXPECT_TRUE(seen("key-c").empty());
+    api_.reset();
+    MakeApi(false, false);
+    EXPECT_EQ(seen("").size(), 3u) << "without keys there is one user";
+}
+
+TEST_F(Tenants, WhoIsRefusedHearsHowManyWait) {
+    ApiOptions options;
+    options.max_waiting = 2;
+    options.workers = 0;  // nobody reads what was taken in
+    api_ = std::make_unique<Api>(served_, options);
+    std::vector<std::shared_ptr<KeptExchange>> exchanges;
+    for (int i = 0; i < 3; ++i) {
+        exchanges.push_back(std::make_shared<KeptExchange>("POST", "/v1/completions"));
+        api_->Handle(exchanges.back());
+    }
+    EXPECT_FALSE(exchanges[1]->over_);
+    EXPECT_EQ(exchanges[2]->status_, 429);
+    EXPECT_NE(exchanges[2]->text_.find("2 of at most 2 requests"), std::string::npos)
+        << exchanges[2]->text_;
 }
 
 // A name that goes to another key does not take the old key's texts along.

@@ -28,14 +28,18 @@ OrderedJson Function() {
               {"required", OrderedJson::array({"words"})}}}};
 }
 
+std::string ProbeValue(size_t call) {
+    return fmt::format("{} {}.", kProbeValue, call);
+}
+
 // A question, `calls` calls, their results.
 ChatInput Probe(const ToolForm& form, bool with_tools, size_t calls) {
     ChatInput input = OneQuestion("", "Do it.");
-    const OrderedJson arguments{{"words", kProbeValue}};
     OrderedJson message{{"role", "assistant"}, {"content", ""}};
     if (form.null_content) message["content"] = nullptr;
     OrderedJson results = OrderedJson::array();
     for (size_t i = 0; i < calls; ++i) {
+        const OrderedJson arguments{{"words", ProbeValue(i)}};
         const std::string id = form.short_ids ? kShortIds[i] : kLongId + std::to_string(i);
         OrderedJson function{{"name", kProbeName}, {"arguments", arguments}};
         if (!form.takes_objects) function["arguments"] = arguments.dump();
@@ -55,12 +59,13 @@ ChatInput Probe(const ToolForm& form, bool with_tools, size_t calls) {
     return input;
 }
 
-// How much of the made-up turns came out: -1: the template refuses them.
+// How much of the made-up turns came out, the last call and the results; -1: the template refuses
+// them.
 int Shown(const Chat& chat, const ToolForm& form, bool with_tools, size_t calls = 1) {
     const auto text = chat.Render(Probe(form, with_tools, calls));
     if (!text.ok()) return -1;
     const auto has = [&](std::string_view word) { return text->view().find(word) != word.npos; };
-    return 2 * (has(kProbeValue) ? 1 : 0) + (has(kProbeResult) ? 1 : 0);
+    return 2 * (has(ProbeValue(calls - 1)) ? 1 : 0) + (has(kProbeResult) ? 1 : 0);
 }
 
 bool IsShortId(std::string_view id) {
@@ -285,7 +290,7 @@ ToolForm FindToolForm(const Chat& chat, bool with_tools) {
         text.takes_objects = false;
         best.takes_text = Shown(chat, text, with_tools) >= 0;
     }
-    best.one_call = Shown(chat, best, with_tools, 2) < 0;
+    best.one_call = Shown(chat, best, with_tools, 2) < most;
     return best;
 }
 

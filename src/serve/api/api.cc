@@ -105,8 +105,8 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> 
     }
     SendError(*exchange,
               {429,
-               fmt::format("{} requests are waiting already, and at most {} may (--max-waiting). "
-                           "Try again later.",
+               fmt::format("{} of at most {} requests (--max-waiting) are waiting already. Try "
+                           "again later.",
                            waiting, options_.max_waiting),
                "", "server_overloaded"});
 }
