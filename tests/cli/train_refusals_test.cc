@@ -33,7 +33,7 @@ class TrainRefusals : public testing::Test {
     }
     std::string Windowed(int window) const {
         const std::string path = dir_ / fmt::format("window{}.gguf", window);
-        TinyGguf file{.hyper = OddHyper(), .dtype = DType::kF32};
+        TinyFile file{.hyper = OddHyper(), .dtype = DType::kF32};
         if (window > 0) file.numbers["attention.sliding_window"] = window;
         WriteTinyGguf(path, file);
         return path;
@@ -124,7 +124,7 @@ TEST_F(TrainRefusals, DropoutOfAnAdapter) {
 
 TEST_F(TrainRefusals, AFileOfAnAdapterIsNoModel) {
     const std::string path = dir_ / "adapter.gguf";
-    TinyGguf file{.hyper = OddHyper(), .dtype = DType::kF32};
+    TinyFile file{.hyper = OddHyper(), .dtype = DType::kF32};
     file.strings["adapter.type"] = "lora";
     WriteTinyGguf(path, file);
     // (The key is behind the architecture's name in these files: the folder's words are what
