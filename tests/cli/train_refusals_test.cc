@@ -160,8 +160,8 @@ TEST_F(TrainRefusals, ABareNameOfTheHubIsHinted) {
                                  {"run", "Qwen/Qwen3-8B", "-p", "a"},
                                  {"serve", "Qwen/Qwen3-8B"},
                                  {"inspect", "Qwen/Qwen3-8B"},
-                                 {"logits", "Qwen/Qwen3-8B"},
-                                 {"tokenize", "Qwen/Qwen3-8B", "text"},
+                                 {"logits", "Qwen/Qwen3-8B", "--tokens", "3"},
+                                 {"tokenize", "Qwen/Qwen3-8B", "--text", "a"},
                                  {"quantize", "Qwen/Qwen3-8B", "x.gguf", "Q8_0"}}) {
         ExpectRefused(RunWeft(command), {"hf:Qwen/Qwen3-8B"});
     }
