@@ -69,10 +69,9 @@ std::string Difference(const Told& told, const Told& first) {
         text +=
             fmt::format("{}the adapter of --lora-from is not rank 0's", text.empty() ? "" : "; ");
     }
-    if (told.data.name != first.data.name && !text.empty()) {
-        text += fmt::format("; read from {}, on rank 0 from {}", told.data.name, first.data.name);
-    }
-    return text;
+    if (text.empty()) return text;
+    return fmt::format("{}; the data are {} there, {} on rank 0", text, told.data.name,
+                       first.data.name);
 }
 
 }  // namespace

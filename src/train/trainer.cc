@@ -56,7 +56,7 @@ Status CheckGradType(const TrainerOptions& o) {
     return MakeError(ErrorCode::kUsage,
                      "--grad-dtype {} with --dtype {}: gradients are added up in what they are "
                      "computed in, or in float32: use auto, f32{}",
-                     o.grad_dtype, Info(o.dtype).name,
+                     o.grad_dtype, FlagOf(o.dtype),
                      o.dtype == DType::kF32 ? "" : fmt::format(" or {}", narrow));
 }
 

@@ -24,7 +24,7 @@ class GradTypeCli : public testing::Test {
     }
     Ran Train(const Words& more) const {
         return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json", "-t",
-                             "1", "--lr", "1e-3", "--steps", "3"} +
+                             "1", "--lr", "1e-3"} +
                        more);
     }
     std::vector<json> Lines(const Words& more) const { return LinesOf(Train(more)); }
@@ -50,7 +50,7 @@ TEST_F(GradTypeCli, TheCurveIsTheSameOnAnyRanks) {
         {"--local", "4", "--micro-batch", "2", "--tp", "2", "--zero", "2", "--sequence-parallel",
          "on"}};
     for (const char* dtype : {"bf16", "f16"}) {
-        const Words wide = {"--dtype", dtype, "--grad-dtype", "f32"};
+        const Words wide = {"--dtype", dtype, "--grad-dtype", "f32", "--steps", "3"};
         const auto one = Lines(wide + Words{"--micro-batch", "4"});
         ASSERT_EQ(one.size(), 4u);
         EXPECT_EQ(one.back().at("grad_dtype"), "f32");
@@ -66,7 +66,8 @@ TEST_F(GradTypeCli, OfEveryKindOfWeight) {
     model::Hyper tied = OddHyper();
     tied.tied = true;
     WriteTinyGguf(model_, {.hyper = tied, .dtype = DType::kF16});
-    const Words wide = {"--grad-dtype", "f32", "--micro-batch", "2", "--grad-accum", "2"};
+    const Words wide = {"--grad-dtype", "f32", "--micro-batch", "2",
+                        "--grad-accum", "2",   "--steps",       "3"};
     for (const char* optimizer : {"adamw", "sgd", "adafactor", "adam8bit"}) {
         SCOPED_TRACE(optimizer);
         const Words words = wide + Words{"--optimizer", optimizer};
@@ -84,7 +85,7 @@ TEST_F(GradTypeCli, AutoTakesFloat32WhereManyAreAddedUp) {
     EXPECT_EQ(taken({"--grad-accum", "9", "--local", "2", "--tp", "2"}), "f32");
     EXPECT_EQ(taken({"--grad-accum", "9", "--grad-dtype", "bf16"}), "bf16");
     EXPECT_EQ(taken({"--dtype", "f32"}), "f32");
-    const Ran refused = Train({"--dtype", "f32", "--grad-dtype", "bf16"});
+    const Ran refused = Train({"--dtype", "f32", "--grad-dtype", "bf16", "--steps", "1"});
     EXPECT_EQ(refused.status, 2);
     EXPECT_NE(refused.err.find("--grad-dtype bf16 with --dtype f32"), std::string::npos)
         << refused.err;
@@ -94,7 +95,7 @@ TEST_F(GradTypeCli, AutoTakesFloat32WhereManyAreAddedUp) {
 TEST_F(GradTypeCli, CheckpointsGoOnEitherWay) {
     const Words save = {"--output-dir", dir_ / "out", "--save-every", "2", "--micro-batch", "2"};
     (void)Lines(save + Words{"--grad-dtype", "f32", "--steps", "2"});
-    const auto on = Lines(save + Words{"--grad-dtype", "bf16", "--resume", "auto"});
+    const auto on = Lines(save + Words{"--grad-dtype", "bf16", "--resume", "auto", "--steps", "3"});
     ASSERT_EQ(on.size(), 2u);
     EXPECT_EQ(on[0].at("step"), 3);
 }

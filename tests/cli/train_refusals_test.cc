@@ -33,7 +33,7 @@ class TrainRefusals : public testing::Test {
     }
     std::string Windowed(int window) const {
         const std::string path = dir_ / fmt::format("window{}.gguf", window);
-        TinyGguf file{.hyper = OddHyper(), .dtype = DType::kF32};
+        TinyFile file{.hyper = OddHyper(), .dtype = DType::kF32};
         if (window > 0) file.numbers["attention.sliding_window"] = window;
         WriteTinyGguf(path, file);
         return path;
@@ -124,7 +124,7 @@ TEST_F(TrainRefusals, DropoutOfAnAdapter) {
 
 TEST_F(TrainRefusals, AFileOfAnAdapterIsNoModel) {
     const std::string path = dir_ / "adapter.gguf";
-    TinyGguf file{.hyper = OddHyper(), .dtype = DType::kF32};
+    TinyFile file{.hyper = OddHyper(), .dtype = DType::kF32};
     file.strings["adapter.type"] = "lora";
     WriteTinyGguf(path, file);
     // (The key is behind the architecture's name in these files: the folder's words are what
@@ -160,8 +160,8 @@ TEST_F(TrainRefusals, ABareNameOfTheHubIsHinted) {
                                  {"run", "Qwen/Qwen3-8B", "-p", "a"},
                                  {"serve", "Qwen/Qwen3-8B"},
                                  {"inspect", "Qwen/Qwen3-8B"},
-                                 {"logits", "Qwen/Qwen3-8B"},
-                                 {"tokenize", "Qwen/Qwen3-8B", "text"},
+                                 {"logits", "Qwen/Qwen3-8B", "--tokens", "3"},
+                                 {"tokenize", "Qwen/Qwen3-8B", "--text", "a"},
                                  {"quantize", "Qwen/Qwen3-8B", "x.gguf", "Q8_0"}}) {
         ExpectRefused(RunWeft(command), {"hf:Qwen/Qwen3-8B"});
     }

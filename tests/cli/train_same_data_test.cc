@@ -105,7 +105,7 @@ TEST_F(HostsData, OtherContentOfTheSameSizeIsRefused) {
     WriteQuestions(dir_ / "here/data.jsonl", 20, true);
     WriteQuestions(dir_ / "there/data.jsonl", 20, true);
     std::fstream file(dir_ / "there/data.jsonl", std::ios::in | std::ios::out);
-    file.seekp(20);
+    file.seekp(11);  // in the first answer
     file.put('z');
     file.close();
     ExpectRefused(Train({"--zero", "2"}), {"rank 1 (host 127.0.0.1", "checksum", "Copy"});
@@ -171,7 +171,7 @@ TEST_F(ResumeData, OtherContentIsRefusedUnlessAskedFor) {
     const std::string other = dir_ / "other.jsonl";
     WriteQuestions(other, 40, true);
     std::fstream file(other, std::ios::in | std::ios::out);
-    file.seekp(20);
+    file.seekp(11);  // in the first answer
     file.put('z');
     file.close();
     const Ran refused = Train(other, on_);
