@@ -54,7 +54,8 @@ constexpr std::string_view kWords =
     "Entering entering Safe Mode package DDP could be loaded Device functionality will Down Up "
     "down Full full duplex speed "
     // PCI Express
-    "AER Corrected Uncorrected Uncorrectable (Non-Fatal) (Fatal) Bus Error received severity type "
+    "AER severity=Corrected severity=Uncorrected type=Physical type=Data Corrected Uncorrected "
+    "Uncorrectable (Non-Fatal) (Fatal) Bus Error received severity type "
     "Physical Data Link Transaction Layer (Receiver (Transmitter ID) RxErr BadTLP BadDLLP Timeout "
     "Rollover lost fallen off bus "
     // GPUs

@@ -201,7 +201,7 @@ std::optional<std::string> LimitsName(std::string_view text, Names& names) {
     if (names.real() || (digits <= 4 && std::ranges::find(kUsual, word) != kUsual.end())) {
         return std::string(text);
     }
-    return std::string(stem.substr(0, std::min<size_t>(digits, 4))) + "-" + names.File(stem) +
+    return std::string(stem.substr(0, std::min<size_t>(digits, 4))) + "-" + names.File(word) +
            ".conf";
 }
 

@@ -213,6 +213,31 @@ std::vector<Fault> BoardFaults() {
     };
 }
 
+std::vector<Fault> LogFaults() {
+    Host storm = test_hosts::DesktopHost(), hot = test_hosts::UfwHost();
+    storm.Remove("sys/bus/pci/devices/0000:02:00.0/aer_dev_correctable");
+    std::string lines;
+    for (int i = 0; i < 40; ++i) {
+        lines += fmt::format(
+            "[  {}.1] igc 0000:02:00.0: PCIe Bus Error: severity=Corrected, "
+            "type=Physical Layer, (Receiver ID)\n",
+            i);
+    }
+    storm.Set("cmd/dmesg", lines);
+    hot.Set("cmd/dmesg",
+            "[ 9.1] mlx5_core 0000:01:00.0: temp_warn:183:(pid 0): High temperature "
+            "on sensors with bit set 0 1\n");
+    return {
+        {"AER in the log alone",
+         {storm.Files()},
+         "pcie-errors",
+         Severity::kWarn,
+         "40 lines of corrected errors",
+         "reseat"},
+        {"hot card", {hot.Files()}, "nic-log", Severity::kWarn, "High temperature", "air"},
+    };
+}
+
 std::vector<Fault> OtherFaults() {
     using test_hosts::RoceHost;
     Host e810 = test_hosts::StrixHaloHost();
@@ -279,6 +304,7 @@ TEST(DoctorHosts, FaultyOnesAreNamed) {
     std::vector<Fault> faults = CardFaults();
     for (Fault& fault : BoardFaults()) faults.push_back(std::move(fault));
     for (Fault& fault : OtherFaults()) faults.push_back(std::move(fault));
+    for (Fault& fault : LogFaults()) faults.push_back(std::move(fault));
     for (const Fault& fault : faults) {
         const auto findings = Look(fault.hosts);
         const bool found = std::ranges::any_of(findings, [&](const Finding& f) {

@@ -108,6 +108,9 @@ void NotTold(const std::string& read, Findings& out) {
 void LookAtZones(HostView& view, Findings& out) {
     const Reading active = view.Command("firewall-cmd --get-active-zones");
     std::vector<FirewallZone> zones = ParseZones(active.text);
+    // An active zone has interfaces or sources.
+    const bool ends_early =
+        !zones.empty() && zones.back().interfaces.empty() && zones.back().sources.empty();
     for (const char* words : {"firewall-cmd --list-all-zones", "firewall-cmd --list-all"}) {
         AddZones(zones, ParseZones(view.Command(words).text));
     }
@@ -117,7 +120,7 @@ void LookAtZones(HostView& view, Findings& out) {
     if (zones.empty()) return NotTold("firewalld: running; its zones could not be read", out);
     const std::vector<NetDevice> devices = FabricDevices(view);
     std::string closed, interface;
-    bool uncertain = active.cut;
+    bool uncertain = active.cut || ends_early;
     // With nothing known of the interfaces: any zone that lets ranks in is taken for theirs.
     for (size_t i = 0; i < std::max<size_t>(devices.size(), 1); ++i) {
         const FirewallZone* zone = devices.empty() ? nullptr : ZoneOf(zones, devices[i]);

@@ -23,7 +23,7 @@ struct Hint {
     const char* why;
     const char* fix;
 };
-constexpr std::array<Hint, 9> kHints = {{
+constexpr std::array<Hint, 11> kHints = {{
     {"disabled performance optimized steering", Severity::kNote, "device managed flow steering",
      "a ConnectX-3 without its fast steering mode: rules are matched in the slow order, some us a "
      "packet under many rules; a pair of hosts with few connections hardly feels it",
@@ -39,6 +39,12 @@ constexpr std::array<Hint, 9> kHints = {{
      "update the card's firmware and the kernel; reseat the card; swap the cable"},
     {"High Temperature", Severity::kWarn, "no heat events",
      "a hot card or module throttles and then drops its link", "more air over the card"},
+    {"High temperature on", Severity::kWarn, "no heat events",
+     "a hot card or module throttles and then drops its link", "more air over the card"},
+    {"Entering Safe Mode", Severity::kWarn, "ice with its DDP package",
+     "in Safe Mode an E810 has one queue and no RDMA: TCP at a fraction of the card",
+     "install the package with intel/ice/ddp/ice.pkg (linux-firmware), rebuild the initramfs, "
+     "boot"},
     {"Cable error", Severity::kWarn, "no cable errors",
      "a module that the card can't read runs at a lower speed or not at all",
      "a cable that the card's vendor lists; try the other end"},

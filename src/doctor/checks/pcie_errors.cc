@@ -2,23 +2,41 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/facts.h"
+#include "doctor/kernel_log.h"
 #include "doctor/pci.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
 
+// The kernel writes down a part of them only.
+constexpr size_t kManyLogged = 20;
+
 double Count(HostView& view, const std::string& path, std::string_view total) {
     const Reading file = view.Read(path);
     return file.found() ? NumberAfter(file.text, total).value_or(0) : 0;
 }
 
+// Lines of the kernel's log about errors that were corrected on the card's link.
+size_t LoggedErrors(const std::vector<std::string>& log, const PciDevice& card) {
+    size_t count = 0;
+    for (const std::string& line : log) {
+        const bool corrected = Contains(line, "PCIe Bus Error") && Contains(line, "=Corrected");
+        if (corrected && Contains(line, card.address)) ++count;
+    }
+    return count;
+}
+
 void Run(HostView& view, Findings& out) {
     size_t looked = 0;
+    const std::vector<std::string> log = KernelLogLines(CommandLike(view, "dmesg"));
     for (const PciDevice& card : PciDevices(view)) {
         if (!card.IsNetwork() && !card.IsGpu()) continue;
         const std::string path = "sys/bus/pci/devices/" + card.address;
-        if (!view.Has(path + "/aer_dev_correctable")) continue;
+        const size_t logged = LoggedErrors(log, card);
+        const bool counted = view.Has(path + "/aer_dev_correctable");
+        if (!counted && logged == 0) continue;
         ++looked;
         const double corrected = Count(view, path + "/aer_dev_correctable", "TOTAL_ERR_COR ");
         const double fatal = Count(view, path + "/aer_dev_fatal", "TOTAL_ERR_FATAL ") +
@@ -30,8 +48,11 @@ void Run(HostView& view, Findings& out) {
             out.Fail(fmt::format("{}: {} errors that could not be corrected", card.Text(), fatal),
                      "0", "transfers were lost: the driver resets the card, and the job with it",
                      fix);
-        } else if (corrected >= 100) {
-            out.Warn(fmt::format("{}: {} corrected errors", card.Text(), corrected),
+        } else if (corrected >= 100 || logged >= kManyLogged) {
+            out.Warn(corrected >= 100
+                         ? fmt::format("{}: {} corrected errors", card.Text(), corrected)
+                         : fmt::format("{}: {} lines of corrected errors in the kernel's log",
+                                       card.Text(), logged),
                      "fewer than 100",
                      "each is a packet sent again, 1 to 10 us late, and the log fills; a link on "
                      "its way out",
@@ -46,7 +67,7 @@ void Run(HostView& view, Findings& out) {
 const Check kPcieErrors = {
     .name = "pcie-errors",
     .what = "Errors on the PCI Express links of cards (AER).",
-    .reads = "/sys/bus/pci/devices/*/aer_dev_{correctable,nonfatal,fatal}",
+    .reads = "/sys/bus/pci/devices/*/aer_dev_{correctable,nonfatal,fatal}, dmesg",
     .why = "A bad riser or contact shows as retries long before it fails.",
     .run = Run,
 };
