@@ -30,23 +30,23 @@ void WarnOfBinding(const cluster::Launched& launched) {
         mine, all);
 }
 
+// A launcher that sees one rank fail kills the others, and rank 0 may not have said why yet.
+void WaitForRankZero() {
+    ::usleep(300'000);
+}
+
 // One job of rank 0 after another.
 int Follow(cluster::Launched& launched) {
     ::dup2(STDERR_FILENO, STDOUT_FILENO);
     SetLogRank(launched.rank());
     while (true) {
         auto cluster = cluster::Cluster::JoinLaunched(launched);
-        if (!cluster.ok()) return LeaveToRankZero(cluster.error().code);
+        if (!cluster.ok()) return ExitStatus(cluster.error().code);
         if (*cluster == nullptr) return 0;
         const Status status = WorkOn(**cluster);
         if (status.ok()) continue;
-        const int code = train::WorkStatus(**cluster, status.error());
-        if ((*cluster)->should_report()) {
-            Fail(status.error());
-        } else {
-            LeaveToRankZero(status.error().code);
-        }
-        return code;
+        if ((*cluster)->should_report()) Fail(status.error());
+        return train::WorkStatus(**cluster, status.error());
     }
 }
 
@@ -80,6 +80,8 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
         status = Fail(ended.error());
     }
     if (status == 0) return 0;
+    // Now that rank 0 waits for this rank no more.
+    if (launcher.rank > 0) WaitForRankZero();
     // The launcher's library may not survive an orderly end.
     std::fflush(nullptr);
     ::_exit(status);
@@ -97,7 +99,7 @@ bool IsFollower() {
 }
 
 int LeaveToRankZero(ErrorCode code) {
-    ::usleep(300'000);
+    WaitForRankZero();
     return ExitStatus(code);
 }
 

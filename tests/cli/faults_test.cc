@@ -222,6 +222,7 @@ TEST(Leftovers, AreThoseOfOnesOwnProcesses) {
     ASSERT_EQ(::pipe(said), 0);
     const pid_t child = ::fork();
     if (child == 0) {
+        ::close(foreign.get());
         if (const pid_t orphan = ::fork(); orphan != 0) {
             if (::write(said[1], &orphan, sizeof orphan) < 0) ::_exit(1);
             ::_exit(0);

@@ -45,7 +45,7 @@ class Configure(unittest.TestCase):
         for name in ("src/net/mpi/plugin.c", "src/net/mpi/abi.h"):
             self.put(name, "")
         self.bin.mkdir()
-        for place in os.environ["PATH"].split(":") + ["/usr/bin", "/bin"]:
+        for place in ["/usr/bin", "/bin"] + os.environ["PATH"].split(":"):
             for tool in pathlib.Path(place).glob("*") if pathlib.Path(place).is_dir() else ():
                 taken = self.bin / tool.name
                 if not tool.name.startswith("mpi") and not os.path.lexists(taken):
