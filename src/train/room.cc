@@ -75,7 +75,7 @@ Status CheckRoomFor(const RoomPlan& plan) {
         return besides + Times(plan.checkpoint_bytes, checkpoints);
     };
     const auto text = [&](uint64_t checkpoints) {
-        std::string parts = fmt::format("the model ({})", BytesText(plan.result_bytes));
+        std::string parts = fmt::format("the result ({})", BytesText(plan.result_bytes));
         if (checkpoints > 0) {
             parts += fmt::format(", {} checkpoint{} of {}", checkpoints,
                                  checkpoints == 1 ? "" : "s", BytesText(plan.checkpoint_bytes));
@@ -88,8 +88,7 @@ Status CheckRoomFor(const RoomPlan& plan) {
                          "--output-dir {}. The disk is too full: free some space, name a folder on "
                          "another disk{}",
                          text(least),
-                         plan.checkpoints > 0 ? ", or save less often than --steps "
-                                                "(--save-every 0: no checkpoints)"
+                         plan.checkpoints > 0 ? ", or leave --save-every out (no checkpoints)"
                                               : ", or write less (--save-type)");
     }
     const uint64_t more = keeps && count > 0 ? count - 1 : count;

@@ -6,6 +6,7 @@
 
 #include "formats/model_file.h"
 #include "support/run_weft.h"
+#include "support/train_run.h"
 
 namespace weft::support {
 namespace {
