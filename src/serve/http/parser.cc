@@ -91,7 +91,8 @@ class RequestParser::Impl final : public http::basic_parser<true> {
     }
 
     Step RefuseLong(std::string_view bytes) {
-        if (bytes.substr(0, scanned_).find("\r\n") == bytes.npos) {
+        // Of what is over the limit most is one line (and not empty lines before it).
+        if (skipped_ < scanned_ && bytes.substr(0, scanned_).find("\r\n") == bytes.npos) {
             return Refuse(
                 414, fmt::format("the request line is longer than {} bytes", limits_.head_bytes));
         }
