@@ -37,7 +37,8 @@ def string(data):
 
 
 def with_template(source, target, template, context=8192):
-    """Writes `target`: the file `source` with `template` (text) and that many positions."""
+    """Writes `target`: the file `source` with `template` (text) and that many positions; token 0 is
+    the begin token, which templates write, where the file has none."""
     data = open(source, "rb").read()
     reader = Reader(data)
     magic, version = reader.take(4), reader.number("I")
@@ -55,6 +56,8 @@ def with_template(source, target, template, context=8192):
             kept.append(string(key) + struct.pack("<II", 4, context))
         else:
             kept.append(data[begin:reader.at])
+    if not any(b"tokenizer.ggml.bos_token_id" in entry[:64] for entry in kept):
+        kept.append(string(b"tokenizer.ggml.bos_token_id") + struct.pack("<II", 4, 0))
     kept.append(string(b"tokenizer.chat_template") + struct.pack("<I", STRING) +
                 string(template.encode()))
     begin = reader.at
