@@ -185,7 +185,9 @@ std::optional<std::string> UnitName(std::string_view text, Names& names) {
     if (!text.starts_with("weft") || !text.ends_with(".service")) return {};
     const std::string_view stem = text.substr(0, text.size() - 8);
     if (names.real() || std::ranges::find(kUsual, stem) != kUsual.end()) return std::string(text);
-    return "weft-" + names.File(stem) + ".service";
+    std::string_view rest = stem.substr(4);
+    if (rest.starts_with('-')) rest.remove_prefix(1);
+    return "weft-" + names.File(rest) + ".service";
 }
 
 // Files of limits.d keep their order, which begins with a number.
