@@ -336,7 +336,7 @@ std::optional<Refusal> Connection::RefusalOf(const HttpRequest& asked) const {
     const bool drains =
         core_.draining && asked.method != "OPTIONS" &&
         std::ranges::find(options.drain_paths, asked.path) == options.drain_paths.end();
-    if (!drains) return {};
+    if (!drains) return RefusePage(asked, options.allow_origins);
     return Refusal{503, "the server is about to stop; try another, or later", "draining"};
 }
 
@@ -355,13 +355,8 @@ void Connection::Serve() {
     const HttpRequest& asked = exchange_->request();
     if (const auto refusal = RefusalOf(asked)) {
         ++core_.counters.refused;
-        return exchange_->Send(refusal->status, HeadersOf(*refusal, options),
-                               ErrorBody(refusal->status, refusal->message, {}, refusal->code));
-    }
-    if (const auto refusal = RefusePage(asked, options.allow_origins)) {
-        ++core_.counters.refused;
         exchange_->Note([&](RequestNote& note) { note.error = refusal->message; });
-        return exchange_->Send(refusal->status, {{"Content-Type", "application/json"}},
+        return exchange_->Send(refusal->status, HeadersOf(*refusal, options),
                                ErrorBody(refusal->status, refusal->message, {}, refusal->code));
     }
     if (asked.method == "OPTIONS") {
