@@ -25,7 +25,7 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostCallers = 32;      // whoever calls beyond that drops another
+constexpr size_t kMostCallers = 16;      // whoever calls beyond that drops another
 constexpr int kCallersATurn = 8;         // fewer: who talks at once is heard before it is dropped
 constexpr int64_t kHandshakeMs = 2000;   // to prove the key
 constexpr int64_t kLeaveMs = 1000;       // for a job's process to end when the worker does

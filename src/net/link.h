@@ -14,8 +14,8 @@
 // with kPeerLost at once, and names the rank that died if this rank saw one die.
 // Deadlines: a wait that runs out asks the monitor. A peer that showed progress within the
 // deadline's length is slow, not dead, and while any rank shows some, the peer may be waiting for
-// that one: the wait goes on, as it does while bytes come. Otherwise the monitor words the error. Of
-// a long wait the monitor hears before, so that it may end ranks that wait for each other.
+// that one: the wait goes on, as it does while bytes come. Otherwise the monitor words the error.
+// Of a long wait the monitor hears before, so that it may end ranks that wait for each other.
 // Thread: one at a time per Fabric (who drives communication), but for net/share.h.
 #pragma once
 

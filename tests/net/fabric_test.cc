@@ -437,8 +437,7 @@ TEST(Monitor, ALongWaitSaysForHowLongNothingCame) {
         fabrics[0].state->SetMonitor(&monitor);
         std::thread later([&] {
             std::this_thread::sleep_for(std::chrono::milliseconds(600));
-            EXPECT_TRUE(
-                fabrics[1].links[0]->Put(0, {}, {}, 0, 1, kTag, Deadline::In(1000)).ok());
+            EXPECT_TRUE(fabrics[1].links[0]->Put(0, {}, {}, 0, 1, kTag, Deadline::In(1000)).ok());
         });
         EXPECT_TRUE(fabrics[0].links[1]->Wait(0, 1, kTag, Deadline::In(20'000)).ok());
         later.join();
