@@ -27,10 +27,8 @@ uint64_t Times(uint64_t bytes, uint64_t count) {
     return __builtin_mul_overflow(bytes, count, &product) ? UINT64_MAX / 4 : product;
 }
 
-uint64_t BesidesBytes(const RoomPlan& plan) {
-    const uint64_t logs =
-        std::min(Times(kRowBytes, static_cast<uint64_t>(plan.steps)), kMostLogBytes);
-    return plan.result_bytes + logs + kSlackBytes;
+uint64_t LogBytes(const RoomPlan& plan) {
+    return std::min(Times(kRowBytes, static_cast<uint64_t>(plan.steps)), kMostLogBytes);
 }
 
 uint64_t SizeOf(const std::string& folder) {
@@ -68,35 +66,38 @@ Status CheckRoomFor(const RoomPlan& plan) {
     WEFT_ASSIGN(const uint64_t left, FreeBytes(plan.folder));
     const uint64_t free = left + OldBytes(plan.folder);
     const bool keeps = !ListCheckpoints(plan.folder, nullptr).empty();
-    const uint64_t besides = BesidesBytes(plan);
+    const uint64_t besides = plan.result_bytes + kSlackBytes;
     const auto count = static_cast<uint64_t>(plan.checkpoints);
     const uint64_t least = std::min<uint64_t>(count, keeps ? 1 : 2);
     const auto need = [&](uint64_t checkpoints) {
         return besides + Times(plan.checkpoint_bytes, checkpoints);
     };
-    const auto text = [&](uint64_t checkpoints) {
+    const auto text = [&](uint64_t checkpoints, uint64_t logs) {
         std::string parts = fmt::format("the result ({})", BytesText(plan.result_bytes));
         if (checkpoints > 0) {
             parts += fmt::format(", {} checkpoint{} of {}", checkpoints,
                                  checkpoints == 1 ? "" : "s", BytesText(plan.checkpoint_bytes));
         }
-        return fmt::format("{}: {} are free, and {} are needed: {} and logs", plan.folder,
-                           BytesText(free), BytesText(need(checkpoints)), parts);
+        if (logs > 0) parts += fmt::format(", logs of {}", BytesText(logs));
+        return fmt::format("{}: {} are free, and {} are needed: {}", plan.folder, BytesText(free),
+                           BytesText(need(checkpoints) + logs), parts);
     };
     if (free < need(least)) {
         return MakeError(ErrorCode::kIo,
                          "--output-dir {}. The disk is too full: free some space, name a folder on "
                          "another disk{}",
-                         text(least),
+                         text(least, 0),
                          plan.checkpoints > 0 ? ", or leave --save-every out (no checkpoints)"
                                               : ", or write less (--save-type)");
     }
     const uint64_t more = keeps && count > 0 ? count - 1 : count;
-    if (free < need(more)) {
+    // (A log that can't be written ends nothing, so it is no reason to refuse.)
+    const uint64_t logs = LogBytes(plan);
+    if (free < need(more) + logs) {
         Log(LogLevel::kWarning,
             "--output-dir {}. When room ends, the oldest checkpoints go first, then no more are "
             "saved; the model's room is kept. A lower --keep-last takes less",
-            text(more));
+            text(more, logs));
     }
     return {};
 }

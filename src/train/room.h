@@ -25,7 +25,7 @@ Result<uint64_t> FreeBytes(const std::string& folder);
 
 // Before anything is written. Refused where the model and one checkpoint (two, if more than one is
 // kept: the last good one stays until the next is whole) don't fit; a warning where not all of them
-// do. What lies there already counts as free where the job will write over it.
+// do, with the logs. What lies there already counts as free where the job will write over it.
 Status CheckRoomFor(const RoomPlan& plan);
 
 // Room for one more checkpoint beside the model: the oldest ones go for it, but never the newest;

@@ -167,8 +167,9 @@ TEST_F(TrainStop, BeforeTheFirstUpdate) {
     for (const auto& [ranks, to] :
          {std::pair{1, To::kRank0}, {2, To::kRank0}, {2, To::kLast}, {2, To::kGroup}}) {
         SCOPED_TRACE(std::to_string(ranks) + " " + std::to_string(static_cast<int>(to)));
-        const std::string out =
-            dir_ / ("o" + std::to_string(ranks) + std::to_string(static_cast<int>(to)));
+        std::string name = std::to_string(ranks);
+        name += "-" + std::to_string(static_cast<int>(to));
+        const std::string out = dir_ / name;
         Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1", "--epochs",
                         "50", "--local", std::to_string(ranks), "--output-dir", out});
         const Deadline deadline = Deadline::In(60'000);

@@ -94,8 +94,8 @@ Mended Mend(std::string_view body, std::string_view head, int64_t first_step) {
     for (size_t at = 0; at < body.size();) {
         const size_t end = body.find('\n', at);
         if (end == body.npos) break;
-        lines.push_back(
-            {body.substr(at, end + 1 - at), StepOfLine(body.substr(at, end - at), head).value_or(-1)});
+        const auto step = StepOfLine(body.substr(at, end - at), head);
+        lines.push_back({body.substr(at, end + 1 - at), step.value_or(-1)});
         at = end + 1;
     }
     Mended mended{std::string(head), 0};
