@@ -61,8 +61,8 @@ class Cabling : public ::testing::Test {
     }
     // An interface that leads nowhere, with an address.
     static void Nowhere(int host, const std::string& name, const std::string& address) {
-        In(host, fmt::format("link add {} type dummy", name));
-        In(host, fmt::format("link set {} up", name));
+        In(host, fmt::format("link add {0} type veth peer name {0}x", name));
+        for (const char* end : {"", "x"}) In(host, fmt::format("link set {}{} up", name, end));
         Address(host, name, address);
     }
     static Words Inside(int host, const Words& words) {
@@ -158,7 +158,7 @@ TEST_F(Cabling, AddressesThatLeadNowhereAreNoWay) {
         Nowhere(host, "vpn0", "10.8.0.1/24");
         // In one subnet, but no cable leads there.
         Nowhere(host, "apart0", fmt::format("192.168.9.{}/24", host + 1));
-        In(host, "link add down0 type dummy");
+        In(host, "link add down0 type veth peer name down0x");
         Address(host, "down0", fmt::format("192.168.1.{}/24", host + 1));
     }
     StartWorkers({"10.0.1.2", "10.0.2.3"});

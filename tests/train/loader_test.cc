@@ -23,6 +23,7 @@ class Numbered final : public DataSet {
     Numbered(uint64_t count, uint64_t longest) : count_(count), longest_(longest) {}
     uint64_t size(Part part) const override { return part == Part::kTrain ? count_ : 0; }
     std::string Name() const override { return "numbered"; }
+    DataContent content() const override { return {.records = count_}; }
     uint64_t Positions(uint64_t index) const { return 1 + Mix(index) % longest_; }
     Result<Sample> Read(Part, uint64_t index) const override {
         ++reads;

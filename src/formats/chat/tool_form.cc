@@ -280,8 +280,8 @@ ToolForm FindToolForm(const Chat& chat, bool with_tools) {
             }
         }
     }
-    if (most < 0) {
-        // Does it take anything at all?
+    if (most <= 0) {
+        // It refuses such turns or leaves them out. Does it take anything at all?
         best.as_words = chat.Render(OneQuestion("", "Do it.")).ok();
         return best;
     }
