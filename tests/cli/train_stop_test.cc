@@ -67,9 +67,11 @@ class TrainStop : public testing::Test {
         return true;
     }
     static void Send(const Weft& weft, int signal, To to) {
-        if (to == To::kRank0) ASSERT_EQ(::kill(weft.pid(), signal), 0);
-        if (to == To::kGroup) ASSERT_EQ(::kill(-weft.pid(), signal), 0);
-        if (to != To::kLast) return;
+        if (to != To::kLast) {
+            const pid_t pid = to == To::kGroup ? -weft.pid() : weft.pid();
+            ASSERT_EQ(::kill(pid, signal), 0);
+            return;
+        }
         const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
         ASSERT_FALSE(ranks.empty());
         ASSERT_EQ(::kill(ranks.back(), signal), 0);
