@@ -56,7 +56,9 @@ TEST(Answer, DeepCallsAreText) {
                 for (const ToolCall& call : said.tool_calls) {  // XML: a value is text or JSON
                     EXPECT_LT(OrderedJson(call.arguments).dump().size(), answer.size() + 10);
                 }
-                if (family != kQwen) EXPECT_TRUE(said.tool_calls.empty());
+                if (family != kQwen) {
+                    EXPECT_TRUE(said.tool_calls.empty());
+                }
                 AnswerParser parts(family, false, true);
                 for (size_t at = 0; at < answer.size(); at += 1 << 16) {
                     parts.Push(std::string_view(answer).substr(at, 1 << 16));

@@ -81,6 +81,7 @@ TEST_F(Float16, TheCurveIsThatOfFloat32Nearly) {
         EXPECT_FALSE(got[i].skipped);
         off = std::max(off, error);
         coarse_off = std::max(coarse_off, std::abs(coarse[i].loss - expected[i].loss));
+        printf("%zu f16 %.3e bf16 %.3e norm %.3e %.3e\n", i, got[i].loss - expected[i].loss, coarse[i].loss - expected[i].loss, got[i].grad_norm/expected[i].grad_norm-1, coarse[i].grad_norm/expected[i].grad_norm-1);
     }
     EXPECT_LT(expected.back().loss, expected.front().loss / 2);
     EXPECT_LT(off, coarse_off / 2) << "no more precise than BF16";
