@@ -83,9 +83,9 @@ TEST_F(Float16, TheCurveIsThatOfFloat32Nearly) {
         doublings += std::log2((coarse_error + 1e-12) / (error + 1e-12));
     }
     EXPECT_LT(expected.back().loss, expected.front().loss / 2);
-    // BF16's unit is 2^3 of float16's, and so is the ratio of errors on average; that of one step is
-    // chance (log2 of it spreads by 2.3), and so is that of the largest ones. Were float16 no more
-    // than BF16, the mean of 20 would be 0.
+    // BF16's unit is 2^3 of float16's, and so is the ratio of errors on average. The ratio of one
+    // step is random (its log2 spreads by 2.3), and so is that of the largest errors. Were float16
+    // no more precise than BF16, the mean over 20 steps would be 0.
     doublings /= static_cast<double>(got.size());
     EXPECT_GT(doublings, 1.5) << "no more precise than BF16";
     RecordProperty("doublings", std::to_string(doublings));
