@@ -49,7 +49,8 @@ TEST(Key, WhatNewPrintsIsWhatCheckTakes) {
                                        {"tokens_per_minute", 5000},
                                        {"concurrent", 2},
                                        {"priority", 0},
-                                       {"weight", 1.0}}));
+                                       {"weight", 1.0},
+                                       {"group", ""}}));
     EXPECT_EQ(json[1]["priority"], -3);
     EXPECT_NE(RunWeft({"key", "check", file}).out.find("5000"), std::string::npos);
 

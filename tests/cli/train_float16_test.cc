@@ -145,6 +145,7 @@ TEST_F(TrainFloat16, ACheckpointGoesOnToTheBit) {
                 EXPECT_EQ(expected, got);
             }
             EXPECT_EQ(resumed.back().at("skipped"), straight.back().at("skipped"));
+            fs::remove_all(out + from);
         }
         fs::remove_all(out);
     }
