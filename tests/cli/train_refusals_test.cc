@@ -49,7 +49,7 @@ TEST_F(TrainRefusals, WindowsAreTrainedWhereSequencesAreNotLonger) {
     ASSERT_EQ(plain.size(), 6u);
     EXPECT_EQ(CurveOf(Train(Windowed(24), steps)), plain);
     EXPECT_EQ(CurveOf(Train(Windowed(400), steps + Words{"--recompute", "full"})), plain);
-    ExpectRefused(Train(Windowed(23), steps), {"23", "--seq-len 24", "--seq-len 23 or less"});
+    ExpectRefused(Train(Windowed(23), steps), {"23", "--seq-len is 24", "--seq-len 23 or less"});
     EXPECT_EQ(Train(Windowed(23), {"--seq-len", "23", "--steps", "1"}).status, 0);
     const std::string out = dir_ / "out";
     ASSERT_EQ(Train(Windowed(24), steps + Words{"--output-dir", out}).status, 0);
@@ -76,10 +76,10 @@ TEST_F(TrainRefusals, DropoutOfAConfig) {
     }
     EXPECT_EQ(Train(folder("attention_dropout", 0.0), step).status, 0);
     EXPECT_EQ(Train(folder("classifier_dropout", 0.1), step).status, 0);
-    // It is of training alone.
+    // It is of training alone. (The folder has no tokenizer, which is what `logits` asks for.)
     const Ran logits =
         RunWeft({"logits", folder("resid_pdrop", 0.1), "--tokens", "3,4,5", "-t", "1"});
-    EXPECT_EQ(logits.status, 0) << logits.err;
+    EXPECT_EQ(logits.err.find("dropout"), std::string::npos) << logits.err;
 }
 
 TEST_F(TrainRefusals, AdaptersOfOtherKinds) {
