@@ -469,7 +469,7 @@ class Run {
         return every > 0 && (step % every == 0 || step == steps);
     }
 
-    // This update is the last one for now, on all ranks.
+    // This update is the last one before the stop, on all ranks.
     Status Stop(int64_t step, int wishes) {
         const std::string why =
             cluster_.rank() == 0 && IsTimeUp() && !StopWished()
