@@ -57,6 +57,10 @@ Result<HostInfo> UnpackHost(const std::vector<std::string>& fields) {
     return info;
 }
 
+bool Has(const auto& addresses, auto field, const std::string& host) {
+    return std::ranges::find(addresses, host, field) != addresses.end();
+}
+
 }  // namespace
 
 std::string SystemHostName() {
@@ -135,23 +139,27 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     return {};
 }
 
-// How each peer reaches this rank: within the host by its loopback; else by an address in a network
-// that both are in, or by the one that the control plane takes.
+// How each peer reaches this rank: within the host by the address that the control plane takes, whose
+// RDMA device is the one to use, or by its loopback; else by an address in a network that both are
+// in, or by the one of the control plane. Networks that the user chose are the only ones.
 std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
     std::vector<std::string> known(static_cast<size_t>(size_), own_host_);
     if (rank_ == 0) known = control_->OwnAddresses();
     known.resize(static_cast<size_t>(size_));
+    const bool chosen = !assignment_.data_net.empty();
+    const std::vector<net::LocalAddress> local = net::ListLocalAddresses();
     const Place& mine = places_[static_cast<size_t>(rank_)];
     std::vector<std::vector<net::Way>> ways(static_cast<size_t>(size_));
     for (size_t peer = 0; peer < ways.size(); ++peer) {
         if (static_cast<int>(peer) == rank_) continue;
         const Place& theirs = places_[peer];
         if (!mine.kernel.empty() && mine.kernel == theirs.kernel) {
-            ways[peer] = {{"127.0.0.1", "127.0.0.1"}};
+            const bool own = chosen ? Has(mine.addresses, &net::HostAddress::host, known[peer])
+                                    : Has(local, &net::LocalAddress::address, known[peer]);
+            const std::string host = own ? known[peer] : "127.0.0.1";
+            ways[peer] = {{host, host}};
             continue;
         }
-        // A network that the user chose is the only one.
-        const bool chosen = !assignment_.data_net.empty();
         ways[peer] = net::WaysFrom(theirs.addresses, mine.addresses, chosen ? "" : known[peer]);
     }
     return ways;

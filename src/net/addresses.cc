@@ -82,6 +82,28 @@ int PrefixOf(const sockaddr* mask) {
     return prefix;
 }
 
+// Calls each(entry, numeric address) for every address of every interface.
+template <typename Each>
+void EachAddress(const Each& each) {
+    ifaddrs* first = nullptr;
+    if (::getifaddrs(&first) != 0) return;
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
+    for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+        if (at->ifa_addr == nullptr) continue;
+        char text[INET6_ADDRSTRLEN] = "";
+        if (at->ifa_addr->sa_family == AF_INET) {
+            const auto* in = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
+            ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+        } else if (at->ifa_addr->sa_family == AF_INET6) {
+            const auto* in = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr);
+            ::inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+        } else {
+            continue;
+        }
+        each(*at, std::string(text));
+    }
+}
+
 struct DataNet {
     std::string interface;  // "": a subnet
     Bits bits;
@@ -124,28 +146,24 @@ Result<std::vector<DataNet>> ParseDataNet(std::string_view words) {
 
 }  // namespace
 
+std::vector<LocalAddress> ListLocalAddresses() {
+    std::vector<LocalAddress> found;
+    EachAddress([&](const ifaddrs& at, std::string text) {
+        found.push_back({std::move(text), at.ifa_name});
+    });
+    return found;
+}
+
 std::vector<HostAddress> ListHostAddresses() {
     std::vector<HostAddress> found;
-    ifaddrs* first = nullptr;
-    if (::getifaddrs(&first) != 0) return found;
-    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
-    for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
-        const bool up = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0;
-        if (at->ifa_addr == nullptr || !up || (at->ifa_flags & IFF_LOOPBACK) != 0) continue;
-        char text[INET6_ADDRSTRLEN] = "";
-        if (at->ifa_addr->sa_family == AF_INET) {
-            const auto* in = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
-            ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
-        } else if (at->ifa_addr->sa_family == AF_INET6) {
-            const auto* in = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr);
-            ::inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
-        } else {
-            continue;
-        }
-        const std::string_view label = at->ifa_name;  // "eth0:1" is an address of eth0
+    EachAddress([&](const ifaddrs& at, std::string text) {
+        const bool up = (at.ifa_flags & IFF_UP) != 0 && (at.ifa_flags & IFF_RUNNING) != 0;
+        if (!up || (at.ifa_flags & IFF_LOOPBACK) != 0) return;
+        const std::string_view label = at.ifa_name;  // "eth0:1" is an address of eth0
         const std::string name(label.substr(0, label.find(':')));
-        found.push_back({text, PrefixOf(at->ifa_netmask), name, SpeedOf(name), IsBridge(name)});
-    }
+        found.push_back(
+            {std::move(text), PrefixOf(at.ifa_netmask), name, SpeedOf(name), IsBridge(name)});
+    });
     // IPv4 first, link-local last: of too many, those are the ones to do without.
     std::ranges::stable_sort(found, {}, [](const HostAddress& address) {
         return std::tuple(address.link_local(), BitsOf(address.host).family == AF_INET6);

@@ -14,6 +14,13 @@
 
 namespace weft::net {
 
+// Any address of this machine, that of the loopback device included, and the interface that has it.
+struct LocalAddress {
+    std::string address;
+    std::string netdev;
+};
+std::vector<LocalAddress> ListLocalAddresses();
+
 struct HostAddress {
     std::string host;       // numeric, without scope
     int prefix = 0;         // bits of its subnet

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/ranges.h>
-#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -243,28 +242,6 @@ std::vector<RdmaPort> ListRdmaPorts(const HostRoots& roots) {
         }
     }
     return ports;
-}
-
-std::vector<LocalAddress> ListLocalAddresses() {
-    std::vector<LocalAddress> found;
-    ifaddrs* first = nullptr;
-    if (::getifaddrs(&first) != 0) return found;
-    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
-    for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
-        if (at->ifa_addr == nullptr) continue;
-        char text[INET6_ADDRSTRLEN] = "";
-        if (at->ifa_addr->sa_family == AF_INET) {
-            const auto* in = reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
-            ::inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
-        } else if (at->ifa_addr->sa_family == AF_INET6) {
-            const auto* in = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr);
-            ::inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
-        } else {
-            continue;
-        }
-        found.push_back({text, at->ifa_name});
-    }
-    return found;
 }
 
 Result<RdmaPath> ChooseRdmaPath(const std::vector<RdmaPort>& ports,

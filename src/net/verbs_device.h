@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "net/addresses.h"
 
 namespace weft::net {
 
@@ -52,13 +53,6 @@ struct HostRoots {
 
 // All ports of all RDMA devices, by name. Empty where the kernel has none.
 std::vector<RdmaPort> ListRdmaPorts(const HostRoots& roots = {});
-
-// A local address and the interface that has it.
-struct LocalAddress {
-    std::string address;
-    std::string netdev;
-};
-std::vector<LocalAddress> ListLocalAddresses();
 
 // What a link wants.
 struct RdmaWish {
