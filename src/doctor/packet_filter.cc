@@ -46,14 +46,6 @@ Tokens Cut(std::string_view line) {
     return tokens;
 }
 
-std::optional<FilterRule::Ports> PortsOf(std::string_view text, char dash) {
-    const size_t at = text.find(dash);
-    const auto first = Integer(text.substr(0, at));
-    const auto last = at == std::string_view::npos ? first : Integer(text.substr(at + 1));
-    if (!first || !last || *first < 0 || *last > 65535 || *first > *last) return {};
-    return FilterRule::Ports{*first, *last};
-}
-
 Verdict VerdictOf(std::string_view word) {
     if (word == "accept" || word == "ACCEPT") return Verdict::kAccept;
     if (word == "drop" || word == "reject" || word == "DROP" || word == "REJECT") {
@@ -189,7 +181,7 @@ class NftRule {
             return;
         }
         for (const std::string& value : values) {
-            if (const auto range = PortsOf(value, '-')) rule_.ports.push_back(*range);
+            if (const auto range = ParsePorts(value, '-')) rule_.ports.push_back(*range);
         }
         rule_.uncertain = rule_.uncertain || rule_.ports.empty();
     }
@@ -256,15 +248,6 @@ std::string AddressesText(const std::vector<Ipv4>& sources, const Names& names) 
     for (const Ipv4& source : sources) {
         text += text.empty() ? "" : ",";
         text += names.AddressText(fmt::format("{}/{}", source.Text(), source.prefix));
-    }
-    return text;
-}
-
-std::string PortsText(const std::vector<FilterRule::Ports>& ports, char dash) {
-    std::string text;
-    for (const auto& [first, last] : ports) {
-        text += text.empty() ? "" : ",";
-        text += first == last ? std::to_string(first) : fmt::format("{}{}{}", first, dash, last);
     }
     return text;
 }
@@ -410,6 +393,23 @@ class Walk {
 
 }  // namespace
 
+std::optional<FilterRule::Ports> ParsePorts(std::string_view text, char dash) {
+    const size_t at = text.find(dash);
+    const auto first = Integer(text.substr(0, at));
+    const auto last = at == std::string_view::npos ? first : Integer(text.substr(at + 1));
+    if (!first || !last || *first < 0 || *last > 65535 || *first > *last) return {};
+    return FilterRule::Ports{*first, *last};
+}
+
+std::string PortsText(const std::vector<FilterRule::Ports>& ports, char dash) {
+    std::string text;
+    for (const auto& [first, last] : ports) {
+        text += text.empty() ? "" : ",";
+        text += first == last ? std::to_string(first) : fmt::format("{}{}{}", first, dash, last);
+    }
+    return text;
+}
+
 PacketFilter ParseNft(std::string_view ruleset) {
     PacketFilter filter;
     std::string table;
@@ -469,7 +469,7 @@ bool ParseIptablesRule(const Tokens& words, FilterRule& rule) {
             if (fits == negated) return false;
         } else if (word == "--dport" || word == "--dports") {
             for (std::string_view part : Split(value, ',')) {
-                if (const auto range = PortsOf(part, ':')) rule.ports.push_back(*range);
+                if (const auto range = ParsePorts(part, ':')) rule.ports.push_back(*range);
             }
             rule.uncertain = rule.uncertain || negated || rule.ports.empty();
         } else if (word == "--state" || word == "--ctstate") {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,10 @@ struct FilterChain {
     bool drops = false;     // its policy
     std::vector<FilterRule> rules;
 };
+
+// "80" or "1024:65535" (dash ':'); none where it is something else.
+std::optional<FilterRule::Ports> ParsePorts(std::string_view text, char dash);
+std::string PortsText(const std::vector<FilterRule::Ports>& ports, char dash);  // "22,80-90"
 
 // By "TABLE CHAIN"; of iptables by "CHAIN".
 using PacketFilter = std::map<std::string, FilterChain>;

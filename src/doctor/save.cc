@@ -76,7 +76,8 @@ constexpr Source kNetwork[] = {
     {"sys/bus/thunderbolt/devices/{id}/rx_speed", w::LinkSpeed, kNumber},
     {"sys/bus/thunderbolt/devices/{id}/rx_lanes", w::Numbers, kNumber},
     {"sys/bus/thunderbolt/devices/{id}/{id}/", nullptr, kThere},
-    {"cmd/ufw_status_verbose", w::Ufw, "state, default, rules that allow: to and from"},
+    {"cmd/ufw_status_verbose", w::Ufw,
+     "state, default, rules about incoming TCP: ports, interface, source"},
     {"cmd/firewall-cmd_--state", w::FirewalldState, kWord},
     {"cmd/firewall-cmd_--get-active-zones", w::FirewalldZones, "zones and their interfaces"},
     {"cmd/firewall-cmd_--list-all", w::FirewalldZones, "a zone's target, interfaces, TCP ports"},
@@ -151,13 +152,13 @@ constexpr Source kMachine[] = {
     {"cmd/dmesg{more}", w::Dmesg, "lines of cards, GPUs and hardware errors, known words only"},
     {"cmd/dmidecode_-t_memory", w::MemoryModules, "sizes and speeds of memory modules"},
     {"cmd/timedatectl_show_--property=NTPSynchronized", w::Property, "yes or no"},
-    {"cmd/dpkg-query_-W_-f=${Version}_linux-firmware", w::Package, "a version"},
-    {"cmd/dpkg-query_-W_-f=${Version}_firmware-amd-graphics", w::Package, "a version"},
+    {"cmd/dpkg-query_-W_-f=${Version}_linux-firmware", w::DatedPackage, "its date"},
+    {"cmd/dpkg-query_-W_-f=${Version}_firmware-amd-graphics", w::DatedPackage, "its date"},
     {"cmd/dpkg-query_-W_-f=${Version}_ibverbs-providers", w::Package, "a version"},
-    {"cmd/rpm_-q_--qf=%{VERSION}_amd-gpu-firmware", w::Package, "a version"},
-    {"cmd/rpm_-q_--qf=%{VERSION}_linux-firmware", w::Package, "a version"},
+    {"cmd/rpm_-q_--qf=%{VERSION}_amd-gpu-firmware", w::DatedPackage, "its date"},
+    {"cmd/rpm_-q_--qf=%{VERSION}_linux-firmware", w::DatedPackage, "its date"},
     {"cmd/rpm_-q_--qf=%{VERSION}_libibverbs", w::Package, "a version"},
-    {"cmd/pacman_-Q_linux-firmware-amdgpu", w::Package, "a version"},
+    {"cmd/pacman_-Q_linux-firmware-amdgpu", w::DatedPackage, "its date"},
     {"probe/hostname", w::HostName, "a pseudonym"},
     {"probe/complete", w::Choice, kWord},
     {"probe/clock", w::Numbers, kNumber},
@@ -217,7 +218,7 @@ std::optional<std::string> Filled(std::string_view kind, std::string_view text, 
     if (kind == "conf") return LimitsName(text, names);
     bool fits = false;
     if (kind == "n") fits = OnlyOf(text, "0123456789", 6);
-    if (kind == "pci") fits = text.size() == 12 && OnlyOf(text, "0123456789abcdef:.", 12);
+    if (kind == "pci") fits = w::IsPciAddress(text);
     if (kind == "id") fits = OnlyOf(text, "0123456789-:.", 16);
     if (kind == "counter") fits = OnlyOf(text, "abcdefghijklmnopqrstuvwxyz_0123456789VL", 40);
     if (kind == "ip") {
