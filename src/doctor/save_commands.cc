@@ -339,7 +339,9 @@ std::string Qos(std::string_view text, Names&) {
 
 std::string Dmesg(std::string_view text, Names& names) {
     std::string kept;
-    for (const std::string& line : KernelLogLines(text, names)) kept += line + "\n";
+    for (const LogLine& line : KernelLogLines(text, names)) {
+        kept += (names.real() ? line.raw : line.known) + "\n";
+    }
     return kept;
 }
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
+#include "doctor/fabric_devices.h"
 #include "doctor/facts.h"
 #include "doctor/firewalld.h"
 #include "doctor/network.h"
 #include "doctor/packet_filter.h"
-#include "doctor/rdma.h"
 #include "doctor/ufw.h"
 
 namespace weft::doctor::checks {
@@ -18,32 +18,6 @@ constexpr const char* kWhy =
     "workers listen on the port of --listen, and data links on ports of the system's choice: what "
     "is dropped shows as time-outs, not as refusals";
 constexpr const char* kExpected = "the fabric's interface or subnet accepted";
-
-// The interfaces that ranks would use: of RDMA ports, InfiniBand and Thunderbolt, else the fastest
-// cards; those that are up and have an address. None where that was not read.
-std::vector<NetDevice> FabricDevices(HostView& view) {
-    const std::vector<NetDevice> all = NetDevices(view);
-    std::vector<std::string> rdma;
-    for (const RdmaPort& port : RdmaPorts(view)) {
-        for (std::string& name : RdmaInterfaces(view, port)) rdma.push_back(std::move(name));
-    }
-    std::vector<NetDevice> special, cards;
-    double fastest = 0;
-    for (const NetDevice& device : all) {
-        if (!device.up || device.wireless || device.addresses.empty()) continue;
-        const bool fabric = std::ranges::find(rdma, device.name) != rdma.end() ||
-                            device.name.starts_with("thunderbolt") ||
-                            view.Text("sys/class/net/" + device.name + "/type") == "32";
-        if (fabric) special.push_back(device);
-        if (device.physical) fastest = std::max(fastest, device.megabits);
-    }
-    if (!special.empty()) return special;
-    for (const NetDevice& device : all) {
-        const bool usable = device.up && !device.wireless && !device.addresses.empty();
-        if (usable && device.physical && device.megabits >= fastest) cards.push_back(device);
-    }
-    return cards;
-}
 
 std::string NamesOf(const std::vector<NetDevice>& devices) {
     std::vector<std::string> names;
