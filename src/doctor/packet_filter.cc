@@ -762,12 +762,15 @@ std::string WriteIptables(const PacketFilter& filter, Names& names) {
     return text;
 }
 
-Passage PassageBy(const PacketFilter& filter, const NetDevice* device) {
+Passage PassageBy(const PacketFilter& filter, const NetDevice* device, std::string* drops) {
     Passage all = Passage::kAccepted;
     for (const auto& [name, chain] : filter) {
         if (!chain.is_input) continue;
         const Passage one = Walk(filter, device).Through(chain);
-        if (one == Passage::kDropped) return one;
+        if (one == Passage::kDropped) {
+            if (drops != nullptr) *drops = name;
+            return one;
+        }
         if (one == Passage::kUncertain) all = one;
     }
     return all;

@@ -57,6 +57,8 @@ enum class Passage { kAccepted, kDropped, kUncertain };
 // device: where the connection comes in, from its subnet; null: by an interface that isn't known,
 // and then a rule that accepts any interface but lo, or any subnet, is taken for its own. A rule
 // about a part of the subnet counts where it accepts, for that may be all ranks; it bars nobody.
-Passage PassageBy(const PacketFilter& filter, const NetDevice* device);
+// drops: set to the name of the chain of packets to this host that drops it.
+Passage PassageBy(const PacketFilter& filter, const NetDevice* device,
+                  std::string* drops = nullptr);
 
 }  // namespace weft::doctor

@@ -111,11 +111,6 @@ std::string LspciDetail(std::string_view line, Names& names) {
         const std::string power = PowerField(line);
         return power.empty() ? "" : fmt::format("\t\tLnkCtl:\t{};\n", power);
     }
-    if (line.starts_with("MaxPayload ")) {
-        return fmt::format("\t\t\tMaxPayload {:.0f} bytes, MaxReadReq {:.0f} bytes\n",
-                           NumberAfter(line, "MaxPayload ").value_or(0),
-                           NumberAfter(line, "MaxReadReq ").value_or(0));
-    }
     if (line.starts_with("Bus: primary=")) {
         return fmt::format("\tBus: primary={:02x}, secondary={:02x}, subordinate={:02x}\n",
                            hex(After(line, "primary=", ",")), hex(After(line, "secondary=", ",")),

@@ -486,12 +486,13 @@ std::string UnitLimits(std::string_view text, Names&) {
     std::string kept = "[Service]\n";
     for (std::string_view line : Lines(text)) {
         line = Trim(line);
-        if (!line.starts_with("LimitMEMLOCK=")) continue;
+        const std::string_view key = Trim(line.substr(0, line.find('=')));
+        if (key != "LimitMEMLOCK" || !Contains(line, "=")) continue;
         std::string values;
-        for (std::string_view value : Split(line.substr(13), ':')) {
+        for (std::string_view value : Split(line.substr(line.find('=') + 1), ':')) {
             value = Trim(value);
             std::string_view number = value;
-            if (!number.empty() && std::string_view("KMGT").find(number.back()) != number.npos) {
+            if (!number.empty() && std::string_view("KMGTPE").find(number.back()) != number.npos) {
                 number.remove_suffix(1);
             }
             if (!IsNumber(number) && value != "infinity") continue;
@@ -503,19 +504,22 @@ std::string UnitLimits(std::string_view text, Names&) {
 }
 
 std::string OsRelease(std::string_view text, Names&) {
-    constexpr std::array<std::string_view, 22> kKnown = {
-        "debian",   "ubuntu", "linuxmint", "pop",           "fedora",
-        "rhel",     "centos", "rocky",     "almalinux",     "arch",
-        "manjaro",  "nixos",  "opensuse",  "opensuse-leap", "opensuse-tumbleweed",
-        "suse",     "sles",   "cachyos",   "endeavouros",   "ol",
-        "raspbian", "proxmox"};
+    constexpr std::array<std::string_view, 38> kKnown = {
+        "debian",      "ubuntu",        "linuxmint",    "pop",           "fedora",
+        "rhel",        "centos",        "rocky",        "almalinux",     "arch",
+        "manjaro",     "nixos",         "opensuse",     "opensuse-leap", "opensuse-tumbleweed",
+        "suse",        "sles",          "cachyos",      "endeavouros",   "ol",
+        "raspbian",    "proxmox",       "gentoo",       "alpine",        "archlinux",
+        "garuda",      "bazzite",       "bluefin",      "aurora",        "silverblue",
+        "kinoite",     "sericea",       "onyx",         "coreos",        "iot",
+        "sway-atomic", "cosmic-atomic", "budgie-atomic"};
     std::string kept;
     for (std::string_view line : Lines(text)) {
         const size_t equals = std::min(line.find('='), line.size());
         const std::string_view key = line.substr(0, equals);
-        if (key != "ID" && key != "ID_LIKE" && key != "VERSION_ID") continue;
+        if (key != "ID" && key != "ID_LIKE" && key != "VERSION_ID" && key != "VARIANT_ID") continue;
         std::string values(line.substr(std::min(equals + 1, line.size())));
-        std::erase(values, '"');
+        std::erase_if(values, [](char c) { return c == '"' || c == '\''; });
         std::string words;
         for (std::string_view word : Words(values)) {
             const bool fits = key == "VERSION_ID" ? IsNumber(word) : IsOneOf(kKnown, word);

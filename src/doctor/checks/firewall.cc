@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/fabric_devices.h"
 #include "doctor/facts.h"
 #include "doctor/firewalld.h"
@@ -33,11 +34,12 @@ std::string SubnetOf(const std::vector<NetDevice>& devices) {
 }
 
 // Through the best of the fabric's interfaces.
-Passage BestPassage(const PacketFilter& filter, const std::vector<NetDevice>& devices) {
-    if (devices.empty()) return PassageBy(filter, nullptr);
+Passage BestPassage(const PacketFilter& filter, const std::vector<NetDevice>& devices,
+                    std::string* drops = nullptr) {
+    if (devices.empty()) return PassageBy(filter, nullptr, drops);
     Passage best = Passage::kDropped;
     for (const NetDevice& device : devices) {
-        const Passage one = PassageBy(filter, &device);
+        const Passage one = PassageBy(filter, &device, drops);
         if (one == Passage::kAccepted) return one;
         if (one == Passage::kUncertain) best = one;
     }
@@ -190,6 +192,26 @@ bool LookAtUfw(HostView& view, Findings& out) {
     return true;
 }
 
+// Lets the subnet in where nft's chain `drops`, "inet:filter input", drops it.
+std::string NftFix(HostView& view, const std::string& drops, const std::string& subnet) {
+    const size_t colon = drops.find(':'), blank = drops.rfind(' ');
+    if (DistributionOf(view) == Distribution::kNixOs) {
+        return "the fabric's interface in networking.firewall.trustedInterfaces of "
+               "/etc/nixos/configuration.nix, then sudo nixos-rebuild switch";
+    }
+    if (colon == drops.npos || blank == drops.npos || blank < colon) return kExpected;
+    const std::string family = drops.substr(0, colon), chain = drops.substr(blank + 1);
+    const std::string table = drops.substr(colon + 1, blank - colon - 1);
+    // iptables-nft manages these: what nft adds there, iptables-save would not know.
+    if (family == "ip" && table == "filter" && chain == "INPUT") {
+        return fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT (the fabric's subnet)", subnet);
+    }
+    return fmt::format(
+        "sudo nft insert rule {} {} {} ip saddr {} accept (the fabric's subnet; "
+        "keep it in /etc/nftables.conf)",
+        family, Quoted(table), Quoted(chain), subnet);
+}
+
 void Run(HostView& view, Findings& out) {
     if (LookAtUfw(view, out)) return;
     const Reading firewalld = view.Command("firewall-cmd --state");
@@ -206,7 +228,8 @@ void Run(HostView& view, Findings& out) {
         return;
     }
     const std::vector<NetDevice> devices = FabricDevices(view);
-    const Passage by_nft = BestPassage(ParseNft(nft.found() ? nft.text : ""), devices);
+    std::string drops;
+    const Passage by_nft = BestPassage(ParseNft(nft.found() ? nft.text : ""), devices, &drops);
     const Passage by_iptables =
         BestPassage(ParseIptables(iptables.found() ? iptables.text : ""), devices);
     const std::string who = devices.empty() ? "no interface or network is accepted as a whole"
@@ -214,9 +237,7 @@ void Run(HostView& view, Findings& out) {
     const std::string subnet = SubnetOf(devices);
     if (by_nft == Passage::kDropped && !nft.cut) {
         return out.Warn("nftables: input is dropped by default, and " + who, kExpected, kWhy,
-                        fmt::format("sudo nft insert rule inet filter input ip saddr {} accept "
-                                    "(the fabric's subnet; keep it in /etc/nftables.conf)",
-                                    subnet));
+                        NftFix(view, drops, subnet));
     }
     if (by_iptables == Passage::kDropped && !iptables.cut) {
         return out.Warn(
