@@ -412,7 +412,9 @@ TEST(DoctorHosts, CuresOfFirewallsNameTheChain) {
                          "nft insert rule inet fw into ip saddr 10.0.0.0/24 accept"));
     EXPECT_TRUE(Contains(fix("ID=debian\n", "ip filter", "INPUT"),
                          "iptables -I INPUT -s 10.0.0.0/24 -j ACCEPT"));
-    EXPECT_TRUE(Contains(fix("ID=nixos\n", "inet nixos-fw", "input"), "trustedInterfaces"));
+    for (const char* release : {"ID=nixos\n", ""}) {
+        EXPECT_TRUE(Contains(fix(release, "inet nixos-fw", "input"), "trustedInterfaces"));
+    }
 }
 
 // No command holds a word that stands for something else.

@@ -195,7 +195,7 @@ bool LookAtUfw(HostView& view, Findings& out) {
 // Lets the subnet in where nft's chain `drops`, "inet:filter input", drops it.
 std::string NftFix(HostView& view, const std::string& drops, const std::string& subnet) {
     const size_t colon = drops.find(':'), blank = drops.rfind(' ');
-    if (DistributionOf(view) == Distribution::kNixOs) {
+    if (DistributionOf(view) == Distribution::kNixOs || drops.starts_with("inet:nixos-fw ")) {
         return "the fabric's interface in networking.firewall.trustedInterfaces of "
                "/etc/nixos/configuration.nix, then sudo nixos-rebuild switch";
     }
