@@ -13,13 +13,21 @@ namespace weft::doctor {
 struct FirewallZone {
     std::string name;
     bool is_default = false;
-    bool described = false;  // its target and all its ports were told
-    bool accepts = false;    // its target is ACCEPT
     std::vector<std::string> interfaces;
-    std::vector<Ipv4> sources;             // of packets that belong to the zone
+    std::vector<Ipv4> sources;  // of packets that belong to the zone
+    bool unknown_sources =
+        false;  // others belong to it, too: sets of addresses, hardware addresses
+
+    bool described = false;                // what follows was told
+    bool accepts = false;                  // its target is ACCEPT
+    bool accepts_tcp = false;              // by its protocols
+    bool unknown_services = false;         // that firewalld is not delivered with
     std::vector<FilterRule::Ports> ports;  // of TCP
-    // Whether a peer reaches a high TCP port of this host through it.
-    Passage Opens() const;
+    std::vector<FilterRule> rules;         // rich ones, about TCP over IPv4
+
+    // Whether a peer that comes in by the device (see PassageBy) reaches a high TCP port through
+    // it.
+    Passage Opens(const NetDevice* device) const;
 };
 
 std::vector<FirewallZone> ParseZones(std::string_view text);

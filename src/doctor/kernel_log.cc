@@ -43,6 +43,7 @@ constexpr std::string_view kWords =
     // drivers
     "mlx4_core mlx4_en <mlx4_ib> mlx4_ib mlx5_core mlx5_ib ice i40e ixgbe igb igc e1000e bnxt_en "
     "bnxt_re cxgb4 qede ionic atlantic irdma r8169 amdgpu pcieport mce thermal thunderbolt amdxdna "
+    "r8152 r8125 ax88179_178a cdc_ncm cdc_ether asix tg3 e1000 virtio_net vmxnet3 "
     "NETDEV WATCHDOG CPU0 kernel "
     // mlx4, mlx5 and other cards
     "DMFS high rate steer mode is disabled performance optimized steering default dynamic hybrid "
@@ -54,9 +55,11 @@ constexpr std::string_view kWords =
     "Entering entering Safe Mode package DDP could be loaded Device functionality will Down Up "
     "down Full full duplex speed "
     // PCI Express
-    "AER severity=Corrected severity=Uncorrected type=Physical type=Data Corrected Uncorrected "
+    "AER severity=Corrected severity=Correctable severity=Uncorrected severity=Uncorrectable "
+    "type=Physical type=Data type=Transaction Corrected Correctable Uncorrected "
     "Uncorrectable (Non-Fatal) (Fatal) Bus Error received severity type "
-    "Physical Data Link Transaction Layer (Receiver (Transmitter ID) RxErr BadTLP BadDLLP Timeout "
+    "Physical Data Link Transaction Layer (Receiver (Transmitter (Requester (Completer ID) RxErr "
+    "BadTLP BadDLLP Timeout "
     "Rollover lost fallen off bus "
     // GPUs
     "MES respond msg REMOVE_QUEUE ADD_QUEUE SUSPEND RESUME msg=REMOVE_QUEUE msg=ADD_QUEUE "
@@ -127,12 +130,22 @@ std::string_view TimeOf(std::string_view line) {
     return time ? line.substr(0, end + 1) : std::string_view();
 }
 
+// Where a line of the watchdog names its device.
+enum class Named { kNever, kBefore, kAfter };
+
+Named WatchdogNames(std::string_view line) {
+    if (!Contains(line, "NETDEV WATCHDOG:")) return Named::kNever;
+    return WatchdogNamesProcessor(line) ? Named::kBefore : Named::kAfter;
+}
+
 std::string Kept(std::string_view line, Names& names) {
     const std::string_view time = TimeOf(line);
     std::string kept(time);
-    bool device_follows = false;
-    for (std::string_view word : Words(line.substr(time.size()))) {
+    const Named named = WatchdogNames(line);
+    const auto words = Words(line.substr(time.size()));
+    for (size_t i = 0; i < words.size(); ++i) {
         constexpr std::string_view kEnds = ".,:;!)";
+        const std::string_view word = words[i];
         const size_t last = word.find_last_not_of(kEnds);
         if (last == std::string_view::npos) continue;
         const size_t begin = word.starts_with('(') ? 1 : 0;
@@ -141,13 +154,15 @@ std::string Kept(std::string_view line, Names& names) {
         const std::string_view opened = word.substr(0, begin), closed = word.substr(last + 1);
         const bool known = Vocabulary().contains(core) || Vocabulary().contains(word) ||
                            Vocabulary().contains(word.substr(0, last + 1));
+        const bool device =
+            (named == Named::kAfter && i > 0 && words[i - 1] == "WATCHDOG:") ||
+            (named == Named::kBefore && i + 1 < words.size() && words[i + 1] == "NETDEV");
         std::string shown;
-        if (device_follows) {
+        if (device) {
             shown = names.Interface(core);
         } else if (known || IsPciAddress(core) || IsShortNumber(core) || IsUsualDeviceName(core)) {
             shown = core;
         }
-        device_follows = core == "WATCHDOG";
         if (shown.empty()) continue;
         if (!kept.empty()) kept += ' ';
         kept += opened;
@@ -159,21 +174,26 @@ std::string Kept(std::string_view line, Names& names) {
 
 }  // namespace
 
-std::vector<std::string> KernelLogLines(std::string_view dmesg, Names& names) {
-    std::vector<std::string> kept;
+bool WatchdogNamesProcessor(std::string_view line) {
+    return Contains(line, "NETDEV WATCHDOG: CPU: ");
+}
+
+std::vector<LogLine> KernelLogLines(std::string_view dmesg, Names& names) {
+    constexpr size_t kMostShown = 200;
+    std::vector<LogLine> lines;
     for (std::string_view line : Lines(dmesg)) {
-        if (kept.size() >= kMostLines) break;
+        if (lines.size() >= kMostLines) break;
         const std::string lower = Lower(line.substr(0, 1024));
         const bool known = std::ranges::any_of(
             kSentences, [&](std::string_view sentence) { return Contains(lower, sentence); });
-        if (known) kept.push_back(Kept(line, names));
+        if (known) lines.push_back({Printable(line.substr(0, kMostShown)), Kept(line, names)});
     }
-    return kept;
+    return lines;
 }
 
-std::vector<std::string> KernelLogLines(const Reading& dmesg) {
+std::vector<LogLine> KernelLogLines(const Reading& dmesg) {
     Names names(true);
-    return dmesg.found() ? KernelLogLines(dmesg.text, names) : std::vector<std::string>();
+    return dmesg.found() ? KernelLogLines(dmesg.text, names) : std::vector<LogLine>();
 }
 
 }  // namespace weft::doctor

@@ -179,8 +179,10 @@ std::string Names::AddressText(std::string_view text) const {
     if (!address) return "";
     const bool network = Contains(text, "/");
     if (!network) return Address(*address);
-    if (real_ || address->prefix <= 8 || IsHere(*address)) {
-        return fmt::format("{}/{}", address->Text(), address->prefix);
+    if (real_ || IsHere(*address)) return fmt::format("{}/{}", address->Text(), address->prefix);
+    // All addresses, or half of them.
+    if (address->prefix <= 1) {
+        return fmt::format("{}/{}", Ipv4{address->network(), 32}.Text(), address->prefix);
     }
     const int prefix = std::max(address->prefix, 32 - kKeptBits);
     const auto made = ParseIpv4(Address(*address));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -23,13 +24,17 @@ double NumberOf(const Json& object, const char* key) {
     return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-// The objects of a JSON list; none where the text is something else.
+// Links, and addresses of all of them: more than any host that runs ranks has.
+constexpr size_t kMostLinks = 4096, kMostAddresses = 4096;
+
+// The objects of a JSON list, at most kMostLinks; none where the text is something else.
 std::vector<Json> Objects(const Reading& reading) {
     std::vector<Json> objects;
     if (!reading.found()) return objects;
     Json list = JsonOrDiscarded(reading.text);
     if (!list.is_array()) return objects;
     for (Json& item : list) {
+        if (objects.size() == kMostLinks) break;
         if (item.is_object()) objects.push_back(std::move(item));
     }
     return objects;
@@ -81,7 +86,7 @@ void ReadSpeed(HostView& view, NetDevice& device) {
     if (Contains(settings.text, "Link detected: yes")) device.up = device.physical = true;
 }
 
-void ReadAddresses(const Json& link, NetDevice& device) {
+void ReadAddresses(const Json& link, size_t& left, NetDevice& device) {
     device.addressed = true;
     if (device.mtu == 0) device.mtu = ClampedMtu(NumberOf(link, "mtu"));
     if (TextOf(link, "operstate") == "UP") device.up = true;
@@ -93,6 +98,8 @@ void ReadAddresses(const Json& link, NetDevice& device) {
         if (!address) continue;
         const double prefix = NumberOf(item, "prefixlen");
         address->prefix = prefix >= 0 && prefix <= 32 ? static_cast<int>(prefix) : 32;
+        if (left == 0) return;
+        --left;
         device.addresses.push_back(*address);
     }
 }
@@ -140,8 +147,11 @@ std::string NetDevice::SpeedText() const {
 
 std::vector<NetDevice> NetDevices(HostView& view) {
     std::vector<NetDevice> devices;
+    std::map<std::string, size_t, std::less<>> places;  // in `devices`, by name
+    size_t addresses_left = kMostAddresses;
     for (const std::string& name : view.List("sys/class/net")) {
         if (name == "lo" || !IsPlainName(name)) continue;
+        places[name] = devices.size();
         devices.push_back(ReadSysfs(view, name));
         // A snapshot made by hand seldom holds the links that tell what is physical.
         if (devices.back().physical || !view.Complete()) ReadEthtool(view, devices.back());
@@ -149,14 +159,13 @@ std::vector<NetDevice> NetDevices(HostView& view) {
     for (const Json& link : Objects(CommandLike(view, "ip -j addr"))) {
         const std::string name = TextOf(link, "ifname");
         if (name == "lo" || !IsPlainName(name)) continue;
-        auto found = std::ranges::find(devices, name, &NetDevice::name);
-        if (found == devices.end()) {
+        const auto [place, fresh] = places.try_emplace(name, devices.size());
+        if (fresh) {
             devices.push_back({});
             devices.back().name = name;
             ReadEthtool(view, devices.back());
-            found = devices.end() - 1;
         }
-        ReadAddresses(link, *found);
+        ReadAddresses(link, addresses_left, devices[place->second]);
     }
     for (NetDevice& device : devices) ReadSpeed(view, device);
     return devices;

@@ -33,6 +33,7 @@ struct NetDevice {
     std::vector<Ipv4> addresses;
     std::string SpeedText() const;  // "100 Gb/s"
 };
+// The first 4,096 links, and as many addresses.
 std::vector<NetDevice> NetDevices(HostView& view);
 const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name);
 

@@ -21,10 +21,11 @@ constexpr int kMostDepth = 16, kMostSteps = 50'000;
 // Where ranks listen: the usual range of ports of the system's choice.
 constexpr int64_t kFirstPort = 32768, kLastPort = 60999;
 
-// Words, quoted strings, and each of "{},:;" for itself, but "a:b" outside of braces whole.
+constexpr size_t kMostLine = 16'384, kMostElements = 256;
+
+// Of nft: words, quoted strings, and each of "{},;" for itself.
 Tokens Cut(std::string_view line) {
     Tokens tokens;
-    int depth = 0;
     for (size_t at = 0; at < line.size();) {
         const char c = line[at];
         if (c == ' ' || c == '\t') {
@@ -34,7 +35,6 @@ Tokens Cut(std::string_view line) {
             tokens.emplace_back(line.substr(at + 1, end - at - 1));
             at = end + 1;
         } else if (c == '{' || c == '}' || c == ',' || c == ';') {
-            depth += c == '{' ? 1 : c == '}' ? -1 : 0;
             tokens.emplace_back(1, c);
             ++at;
         } else {
@@ -46,12 +46,78 @@ Tokens Cut(std::string_view line) {
     return tokens;
 }
 
-std::optional<FilterRule::Ports> PortsOf(std::string_view text, char dash) {
-    const size_t at = text.find(dash);
-    const auto first = Integer(text.substr(0, at));
-    const auto last = at == std::string_view::npos ? first : Integer(text.substr(at + 1));
-    if (!first || !last || *first < 0 || *last > 65535 || *first > *last) return {};
-    return FilterRule::Ports{*first, *last};
+// Of iptables: words, and strings in quotes, in which a backslash stands before a quote.
+Tokens CutWords(std::string_view line) {
+    Tokens words;
+    for (size_t at = 0; at < line.size();) {
+        if (line[at] == ' ' || line[at] == '\t') {
+            ++at;
+            continue;
+        }
+        std::string word;
+        const bool quoted = line[at] == '"';
+        for (at += quoted ? 1 : 0; at < line.size(); ++at) {
+            if (quoted ? line[at] == '"' : line[at] == ' ' || line[at] == '\t') break;
+            if (line[at] == '\\' && at + 1 < line.size()) ++at;
+            word += line[at];
+        }
+        at += quoted ? 1 : 0;
+        words.push_back(std::move(word));
+    }
+    return words;
+}
+
+// "10.0.0.1", "10.0.0.0/24" or "10.0.0.1-10.0.0.9" as networks; none where it is something else.
+std::vector<Ipv4> NetworksOf(std::string_view text) {
+    const size_t dash = text.find('-');
+    const auto first = ParseIpv4(text.substr(0, dash));
+    if (!first) return {};
+    if (dash == text.npos) return {*first};
+    const auto last = ParseIpv4(text.substr(dash + 1));
+    if (!last || first->prefix != 32 || last->prefix != 32) return {};
+    std::vector<Ipv4> networks;
+    for (uint64_t at = first->bits; at <= last->bits;) {
+        int prefix = 32;  // the largest network that begins here and ends by `last`
+        while (prefix > 0 && at % (uint64_t{2} << (32 - prefix)) == 0 &&
+               at + (uint64_t{2} << (32 - prefix)) - 1 <= last->bits) {
+            --prefix;
+        }
+        networks.push_back({static_cast<uint32_t>(at), prefix});
+        at += uint64_t{1} << (32 - prefix);
+    }
+    return networks;
+}
+
+// Adds what a rule asks of the sender's address. What can't be read may be anything.
+void AskSources(FilterRule& rule, const Tokens& values, bool negated) {
+    const bool mixed = !rule.sources.empty() && rule.other_sources != negated;
+    bool read = !values.empty() && !mixed;
+    std::vector<Ipv4> sources;
+    for (const std::string& value : values) {
+        const std::vector<Ipv4> networks = NetworksOf(value);
+        read = read && !networks.empty();
+        sources.insert(sources.end(), networks.begin(), networks.end());
+    }
+    if (!read) {
+        rule.uncertain = true;
+        return;
+    }
+    rule.sources.insert(rule.sources.end(), sources.begin(), sources.end());
+    rule.other_sources = negated;
+}
+
+void AskPorts(FilterRule& rule, const Tokens& values, char dash, bool negated) {
+    bool read = !values.empty() && rule.ports.empty();
+    std::vector<FilterRule::Ports> ports;
+    for (const std::string& value : values) {
+        const auto range = ParsePorts(value, dash);
+        read = read && range.has_value();
+        if (range) ports.push_back(*range);
+    }
+    rule.uncertain = rule.uncertain || !read;
+    if (!read) return;
+    rule.ports = std::move(ports);
+    rule.other_ports = negated;
 }
 
 Verdict VerdictOf(std::string_view word) {
@@ -69,11 +135,15 @@ bool Holds(const Tokens& list, std::string_view word) {
     return std::ranges::find(list, word) != list.end();
 }
 
+// Elements of the sets that are listed, by "TABLE NAME"; none of one that can't be told here.
+using NftSets = std::map<std::string, Tokens>;
+
 // One rule of nft, from left to right. Gives none where it is of another protocol, several where
 // it holds a map of verdicts.
 class NftRule {
   public:
-    explicit NftRule(Tokens tokens) : tokens_(std::move(tokens)) {}
+    NftRule(Tokens tokens, const NftSets& sets, std::string table)
+        : tokens_(std::move(tokens)), sets_(sets), table_(std::move(table)) {}
 
     std::vector<FilterRule> Take() {
         while (at_ < tokens_.size() && !never_ && rule_.verdict == Verdict::kNone) Step();
@@ -87,10 +157,14 @@ class NftRule {
     std::string Next() { return at_ < tokens_.size() ? tokens_[at_++] : std::string(); }
     bool Is(std::string_view word) const { return at_ < tokens_.size() && tokens_[at_] == word; }
 
-    // "x", "{ x, y }", each after an optional "!=".
+    // "x", "{ x, y }" or "@set", each after an optional "!=". None of a set that is not known.
     Tokens Values(bool* negated) {
         *negated = Is("!=");
         if (*negated) ++at_;
+        if (at_ < tokens_.size() && tokens_[at_].starts_with('@')) {
+            const auto set = sets_.find(table_ + " " + Next().substr(1));
+            return set == sets_.end() ? Tokens() : set->second;
+        }
         if (!Is("{")) {
             Tokens values = {Next()};
             while (Is(",")) {  // established,related
@@ -128,23 +202,48 @@ class NftRule {
             while (Is("packets") || Is("bytes")) at_ += 2;
         } else if (word == "comment" || word == "prefix") {
             ++at_;
-        } else if (word == "log" || word == ";" || word == "level" || word == "flags") {
-            at_ += word == "level" || word == "flags" ? 1 : 0;
-        } else {
+        } else if (word == "level" || word == "flags" || word == "group" || word == "snaplen" ||
+                   word == "queue-threshold") {  // of log
+            ++at_;
+        } else if (word != "log" && word != ";") {
             rule_.uncertain = true;
         }
     }
+    // "iifname . ip saddr { ... }", "ip saddr . tcp dport @set": what it asks is not known here.
+    bool Joined() {
+        if (!Is(".")) return false;
+        rule_.uncertain = true;
+        while (at_ < tokens_.size() && !Is("{") && !Is("vmap") && !tokens_[at_].starts_with('@')) {
+            ++at_;
+        }
+        if (Is("vmap")) {
+            UnknownMap();
+        } else if (Is("{")) {
+            while (at_ < tokens_.size() && !Is("}")) ++at_;
+        }
+        ++at_;
+        return true;
+    }
+    // A map of verdicts that is not written out: it may accept.
+    void UnknownMap() {
+        at_ = tokens_.size();
+        rule_.uncertain = true;
+        rule_.verdict = Verdict::kAccept;
+    }
     void Interface() {
+        if (Joined()) return;
         if (Is("vmap"))
             return Map([](FilterRule& rule, const std::string& key) {
                 rule.interfaces = {key};
                 return true;
             });
         rule_.interfaces = Values(&rule_.other_interfaces);
+        rule_.uncertain = rule_.uncertain || rule_.interfaces.empty();
     }
     // "vmap { "eth0" : jump a, "eth1" : accept }"
     template <typename Key>
     void Map(Key take) {
+        if (at_ + 1 >= tokens_.size() || tokens_[at_ + 1] != "{") return UnknownMap();
         at_ += 2;
         while (at_ < tokens_.size() && !Is("}")) {
             std::string key = Next();
@@ -163,13 +262,11 @@ class NftRule {
     }
     void Ip() {
         const std::string field = Next();
+        if (Joined()) return;
         bool negated = false;
         const Tokens values = Values(&negated);
         if (field == "saddr") {
-            for (const std::string& value : values) {
-                if (const auto address = ParseIpv4(value)) rule_.sources.push_back(*address);
-            }
-            rule_.uncertain = rule_.uncertain || negated || rule_.sources.empty();
+            AskSources(rule_, values, negated);
         } else if (field == "protocol") {
             never_ = never_ || Holds(values, "tcp") == negated;
         } else if (field == "daddr" && !values.empty() && ParseIpv4(values[0])) {
@@ -180,21 +277,32 @@ class NftRule {
         }
     }
     void Tcp() {
-        const bool ports = Is("dport");
-        ++at_;
+        const std::string field = Next();
+        if (field == "flags") return Flags();
+        if (Joined()) return;
         bool negated = false;
         const Tokens values = Values(&negated);
-        if (!ports || negated) {
-            rule_.uncertain = true;
-            return;
-        }
-        for (const std::string& value : values) {
-            if (const auto range = PortsOf(value, '-')) rule_.ports.push_back(*range);
-        }
-        rule_.uncertain = rule_.uncertain || rule_.ports.empty();
+        if (field == "dport") return AskPorts(rule_, values, '-', negated);
+        rule_.uncertain = true;
+    }
+    // "syn / fin,syn,rst,ack" and "& (fin | syn | rst | ack) == syn" are of new connections.
+    void Flags() {
+        const auto belongs = [](std::string_view token) {
+            constexpr std::array<std::string_view, 8> kFlags = {"fin", "syn", "rst", "psh",
+                                                                "ack", "urg", "ecn", "cwr"};
+            while (token.starts_with('(')) token.remove_prefix(1);
+            while (token.ends_with(')')) token.remove_suffix(1);
+            return token.find_first_not_of("&|=!/,") == token.npos ||
+                   std::ranges::find(kFlags, token) != kFlags.end();
+        };
+        std::string text;
+        while (at_ < tokens_.size() && belongs(tokens_[at_])) text += Next();
+        const bool opens = text == "syn" || text.starts_with("syn/") || text.ends_with("==syn");
+        rule_.uncertain = rule_.uncertain || !opens;
     }
     void Connection() {
         const std::string field = Next();
+        if (Joined()) return;
         if (field == "state" && Is("vmap")) {
             return Map([](FilterRule&, const std::string& key) { return key == "new"; });
         }
@@ -225,6 +333,8 @@ class NftRule {
     }
 
     Tokens tokens_;
+    const NftSets& sets_;
+    std::string table_;
     size_t at_ = 0;
     FilterRule rule_;
     std::vector<FilterRule> maps_;
@@ -256,15 +366,6 @@ std::string AddressesText(const std::vector<Ipv4>& sources, const Names& names) 
     for (const Ipv4& source : sources) {
         text += text.empty() ? "" : ",";
         text += names.AddressText(fmt::format("{}/{}", source.Text(), source.prefix));
-    }
-    return text;
-}
-
-std::string PortsText(const std::vector<FilterRule::Ports>& ports, char dash) {
-    std::string text;
-    for (const auto& [first, last] : ports) {
-        text += text.empty() ? "" : ",";
-        text += first == last ? std::to_string(first) : fmt::format("{}{}{}", first, dash, last);
     }
     return text;
 }
@@ -304,10 +405,12 @@ std::string NftText(const FilterRule& rule, Names& names) {
         text += "} ";
     }
     if (!rule.sources.empty()) {
-        text += fmt::format("ip saddr {{ {} }} ", AddressesText(rule.sources, names));
+        text += fmt::format("ip saddr {}{{ {} }} ", rule.other_sources ? "!= " : "",
+                            AddressesText(rule.sources, names));
     }
     if (!rule.ports.empty()) {
-        text += fmt::format("tcp dport {{ {} }} ", PortsText(rule.ports, '-'));
+        text += fmt::format("tcp dport {}{{ {} }} ", rule.other_ports ? "!= " : "",
+                            PortsText(rule.ports, '-'));
     }
     if (rule.uncertain) text += "other ";
     text += VerdictText(rule.verdict);
@@ -322,9 +425,13 @@ std::string IptablesText(const FilterRule& rule, Names& names) {
         if (one.ends_with('*')) one.back() = '+';
         text += fmt::format("{} -i {}", rule.other_interfaces ? " !" : "", one);
     }
-    if (!rule.sources.empty()) text += " -s " + AddressesText(rule.sources, names);
+    if (!rule.sources.empty()) {
+        text += fmt::format("{} -s {}", rule.other_sources ? " !" : "",
+                            AddressesText(rule.sources, names));
+    }
     if (!rule.ports.empty()) {
-        text += " -p tcp -m multiport --dports " + PortsText(rule.ports, ':');
+        text += fmt::format(" -p tcp -m multiport{} --dports {}", rule.other_ports ? " !" : "",
+                            PortsText(rule.ports, ':'));
     }
     if (rule.uncertain) text += " -m other";
     switch (rule.verdict) {
@@ -350,31 +457,47 @@ class Walk {
     }
 
   private:
-    bool MatchesInterface(const FilterRule& rule) const {
-        if (rule.interfaces.empty()) return true;
+    // Whether a rule is about all peers that come in by the device, some or none.
+    enum class Match { kNone, kSome, kAll };
+
+    Match MatchInterface(const FilterRule& rule) const {
+        if (rule.interfaces.empty()) return Match::kAll;
         const bool named = std::ranges::any_of(rule.interfaces, [&](std::string_view name) {
             if (device_ == nullptr) return name != "lo";
             if (!name.ends_with('*')) return name == device_->name;
             return device_->name.starts_with(name.substr(0, name.size() - 1));
         });
-        return named != rule.other_interfaces;
+        if (named == rule.other_interfaces) return Match::kNone;
+        return device_ == nullptr && !rule.other_interfaces ? Match::kSome : Match::kAll;
     }
-    bool MatchesSource(const FilterRule& rule) const {
-        if (rule.sources.empty() || device_ == nullptr || device_->addresses.empty()) {
-            return std::ranges::none_of(rule.sources, &Ipv4::IsLoopback);
+    Match MatchSource(const FilterRule& rule) const {
+        if (rule.sources.empty()) return Match::kAll;
+        if (device_ == nullptr || device_->addresses.empty()) {
+            const bool local = std::ranges::all_of(rule.sources, &Ipv4::IsLoopback);
+            if (!local) return Match::kSome;
+            return rule.other_sources ? Match::kAll : Match::kNone;
         }
-        return std::ranges::any_of(rule.sources, [&](const Ipv4& source) {
-            return std::ranges::any_of(device_->addresses, [&](const Ipv4& own) {
+        bool any = false, all = true;  // of the peers are among the sources
+        for (const Ipv4& own : device_->addresses) {
+            bool covered = false;
+            for (const Ipv4& source : rule.sources) {
                 const int prefix = std::min(source.prefix, own.prefix);
-                return Ipv4{own.bits, prefix}.network() == Ipv4{source.bits, prefix}.network();
-            });
-        });
+                const bool meets =
+                    Ipv4{own.bits, prefix}.network() == Ipv4{source.bits, prefix}.network();
+                any = any || meets;
+                covered = covered || (meets && source.prefix <= own.prefix);
+            }
+            all = all && covered;
+        }
+        if (rule.other_sources) return !any ? Match::kAll : all ? Match::kNone : Match::kSome;
+        return all ? Match::kAll : any ? Match::kSome : Match::kNone;
     }
-    bool Matches(const FilterRule& rule) const {
-        const bool port = rule.ports.empty() || std::ranges::any_of(rule.ports, [](const auto& p) {
+    Match Matches(const FilterRule& rule) const {
+        const bool port = rule.ports.empty() ||
+                          rule.other_ports != std::ranges::any_of(rule.ports, [](const auto& p) {
                               return p.first <= kFirstPort && p.last >= kLastPort;
                           });
-        return port && MatchesInterface(rule) && MatchesSource(rule);
+        return port ? std::min(MatchInterface(rule), MatchSource(rule)) : Match::kNone;
     }
     // What is decided at the end of the chain; kNone: nothing.
     Verdict Run(const FilterChain& chain, int depth) {
@@ -383,9 +506,11 @@ class Walk {
                 perhaps_ = true;
                 return Verdict::kNone;
             }
-            if (!Matches(rule)) continue;
+            const Match match = Matches(rule);
+            if (match == Match::kNone) continue;
+            const bool some = match == Match::kSome;
             Verdict verdict = rule.verdict;
-            if (verdict == Verdict::kReturn && !rule.uncertain) return Verdict::kNone;
+            if (verdict == Verdict::kReturn && !rule.uncertain && !some) return Verdict::kNone;
             const bool jumps = verdict == Verdict::kJump || verdict == Verdict::kGoto;
             if (jumps) {
                 const auto target = filter_.find(rule.target);
@@ -396,7 +521,9 @@ class Walk {
                 perhaps_ = perhaps_ || verdict == Verdict::kAccept;
                 continue;
             }
-            if (verdict == Verdict::kAccept || verdict == Verdict::kDrop) return verdict;
+            if (verdict == Verdict::kAccept) return verdict;
+            if (some) continue;
+            if (verdict == Verdict::kDrop) return verdict;
             if (rule.verdict == Verdict::kGoto) return Verdict::kNone;
         }
         return Verdict::kNone;
@@ -410,20 +537,72 @@ class Walk {
 
 }  // namespace
 
+std::optional<FilterRule::Ports> ParsePorts(std::string_view text, char dash) {
+    const size_t at = text.find(dash);
+    const auto first = Integer(text.substr(0, at));
+    const auto last = at == std::string_view::npos ? first : Integer(text.substr(at + 1));
+    if (!first || !last || *first < 0 || *last > 65535 || *first > *last) return {};
+    return FilterRule::Ports{*first, *last};
+}
+
+std::string PortsText(const std::vector<FilterRule::Ports>& ports, char dash) {
+    std::string text;
+    for (const auto& [first, last] : ports) {
+        text += text.empty() ? "" : ",";
+        text += first == last ? std::to_string(first) : fmt::format("{}{}{}", first, dash, last);
+    }
+    return text;
+}
+
+namespace {
+
+// A set as `nft list ruleset` writes it, line by line up to its closing brace.
+class NftSet {
+  public:
+    // False once the set has ended.
+    bool Take(std::string_view line, const Tokens& tokens) {
+        depth_ += static_cast<int>(std::ranges::count(tokens, "{")) -
+                  static_cast<int>(std::ranges::count(tokens, "}"));
+        size_t at = 0;
+        if (!inside_ && tokens.size() > 2 && tokens[0] == "elements") {
+            inside_ = true;
+            at = 3;  // elements = {
+        }
+        for (; inside_ && at < tokens.size(); ++at) {
+            if (tokens[at] == "." || tokens[at] == ":") told_ = false;  // joined, or a map
+            const bool separates = tokens[at] == "," || tokens[at] == "}";
+            if (!separates && begins_) elements_.push_back(tokens[at]);
+            begins_ = tokens[at] == ",";
+        }
+        told_ = told_ && line.size() <= kMostLine && elements_.size() <= kMostElements;
+        if (!told_) elements_.clear();
+        return depth_ > 0;
+    }
+    Tokens Elements() { return told_ ? std::move(elements_) : Tokens(); }
+
+  private:
+    int depth_ = 1;
+    bool inside_ = false, begins_ = true, told_ = true;
+    Tokens elements_;
+};
+
+}  // namespace
+
 PacketFilter ParseNft(std::string_view ruleset) {
     PacketFilter filter;
-    std::string table;
+    NftSets sets;
+    std::string table, set_name;
+    std::optional<NftSet> set;  // that is being read
     FilterChain* chain = nullptr;
     size_t rules = 0;
-    int skipped = 0;  // braces that are open in a set, a map or the like
     for (std::string_view line : Lines(ruleset)) {
         line = Trim(line);
-        const Tokens tokens = Cut(line.substr(0, 4096));
+        const Tokens tokens = Cut(line.substr(0, kMostLine));
         if (tokens.empty()) continue;
-        const auto opened = std::ranges::count(tokens, "{"),
-                   closed = std::ranges::count(tokens, "}");
-        if (skipped > 0) {
-            skipped += static_cast<int>(opened - closed);
+        if (set) {
+            if (set->Take(line, tokens)) continue;
+            sets[set_name] = set->Elements();
+            set.reset();
         } else if (tokens[0] == "table" && tokens.size() >= 3 && line.ends_with('{')) {
             table = tokens[1] + ":" + tokens[2];
         } else if (tokens[0] == "chain" && tokens.size() >= 2 && line.ends_with('{')) {
@@ -431,13 +610,15 @@ PacketFilter ParseNft(std::string_view ruleset) {
         } else if (line == "}") {
             chain = nullptr;
         } else if (chain == nullptr) {
-            if (line.ends_with('{')) skipped = 1;
+            if (!line.ends_with('{')) continue;
+            set.emplace();
+            set_name = table + " " + (tokens[0] == "set" ? tokens[1] : "");
         } else if (tokens[0] == "type") {
             const bool ipv4 = table.starts_with("ip:") || table.starts_with("inet:");
             chain->is_input = ipv4 && Contains(line, "filter hook input");
             chain->drops = Contains(line, "policy drop");
         } else if (rules < kMostRules) {
-            for (FilterRule& rule : NftRule(tokens).Take()) {
+            for (FilterRule& rule : NftRule(tokens, sets, table).Take()) {
                 if (!rule.target.empty()) rule.target = table + " " + rule.target;
                 chain->rules.push_back(std::move(rule));
                 ++rules;
@@ -449,52 +630,86 @@ PacketFilter ParseNft(std::string_view ruleset) {
 
 namespace {
 
-// One rule of iptables; false where it is of another protocol or state.
-bool ParseIptablesRule(const Tokens& words, FilterRule& rule) {
-    for (size_t i = 2; i < words.size(); ++i) {
-        const std::string& word = words[i];
-        const std::string value = i + 1 < words.size() ? words[i + 1] : "";
-        const bool negated = words[i - 1] == "!";
-        if (word == "!") continue;
-        if (word == "-i") {
-            rule.interfaces = {value};
-            if (value.ends_with('+')) rule.interfaces[0].back() = '*';
-            rule.other_interfaces = negated;
-        } else if (word == "-s") {
-            const auto address = ParseIpv4(value);
-            if (address) rule.sources.push_back(*address);
-            rule.uncertain = rule.uncertain || negated || !address;
-        } else if (word == "-p") {
-            const bool fits = value == "tcp" || value == "all" || value == "6" || value == "0";
-            if (fits == negated) return false;
-        } else if (word == "--dport" || word == "--dports") {
-            for (std::string_view part : Split(value, ',')) {
-                if (const auto range = PortsOf(part, ':')) rule.ports.push_back(*range);
-            }
-            rule.uncertain = rule.uncertain || negated || rule.ports.empty();
-        } else if (word == "--state" || word == "--ctstate") {
-            if (Contains(value, "NEW") == negated) return false;
-        } else if (word == "-j" || word == "-g") {
-            rule.verdict = VerdictOf(value);
-            if (rule.verdict == Verdict::kNone) {
-                rule.verdict = word == "-j" ? Verdict::kJump : Verdict::kGoto;
-                rule.target = value;
-            }
-            for (const char* only_marks : {"LOG", "NFLOG", "MARK", "CONNMARK", "TRACE"}) {
-                if (value == only_marks) return false;
-            }
-            return true;  // what follows belongs to the target
-        } else if (word == "-m") {
-            constexpr std::array<std::string_view, 5> kPlain = {"tcp", "multiport", "state",
-                                                                "conntrack", "comment"};
-            rule.uncertain = rule.uncertain || std::ranges::find(kPlain, value) == kPlain.end();
-        } else if (word != "--comment") {
-            rule.uncertain = true;
-        }
-        ++i;
-    }
-    return false;
+// Whether "--tcp-flags MASK FLAGS" holds for the packet that opens a connection: SYN alone.
+bool OpensConnection(std::string_view mask, std::string_view flags) {
+    const bool looks = Contains(mask, "SYN") || mask == "ALL";
+    return flags == (looks ? "SYN" : "NONE");
 }
+
+// One rule of iptables, as `iptables -S` writes it.
+class IptablesRule {
+  public:
+    explicit IptablesRule(const Tokens& words) : words_(words) {}
+
+    // None where it is of another protocol or state, or decides nothing.
+    std::optional<FilterRule> Take() {
+        for (at_ = 2; at_ < words_.size();) {
+            const bool negated = words_[at_] == "!";
+            if (negated && ++at_ == words_.size()) break;
+            const std::string option = words_[at_++];
+            if (!Option(option, negated)) return {};
+            if (option == "-j" || option == "-g") return std::move(rule_);
+        }
+        return {};
+    }
+
+  private:
+    std::string Value() { return at_ < words_.size() ? words_[at_++] : std::string(); }
+    Tokens Values() {
+        const std::string value = Value();
+        Tokens values;
+        for (std::string_view part : Split(value, ',')) values.emplace_back(part);
+        return values;
+    }
+    // False where the rule is not about a new connection over TCP.
+    bool Option(const std::string& option, bool negated) {
+        if (option == "-j" || option == "-g") return Target(option);
+        if (option == "-i") {
+            rule_.interfaces = {Value()};
+            if (rule_.interfaces[0].ends_with('+')) rule_.interfaces[0].back() = '*';
+            rule_.other_interfaces = negated;
+        } else if (option == "-s" || option == "--src-range") {
+            AskSources(rule_, Values(), negated);
+        } else if (option == "-p") {
+            const std::string value = Value();
+            const bool fits = value == "tcp" || value == "all" || value == "6" || value == "0";
+            return fits != negated;
+        } else if (option == "--dport" || option == "--dports") {
+            AskPorts(rule_, Values(), ':', negated);
+        } else if (option == "--state" || option == "--ctstate") {
+            return Contains(Value(), "NEW") != negated;
+        } else if (option == "--tcp-flags") {
+            const std::string mask = Value();
+            return OpensConnection(mask, Value()) != negated;
+        } else if (option == "-m") {
+            constexpr std::array<std::string_view, 6> kPlain = {
+                "tcp", "multiport", "state", "conntrack", "comment", "iprange"};
+            rule_.uncertain = std::ranges::find(kPlain, Value()) == kPlain.end() || rule_.uncertain;
+        } else if (option == "--comment") {
+            ++at_;
+        } else {
+            rule_.uncertain = true;  // how many values it has is not known
+            while (at_ < words_.size() && words_[at_] != "!" && !words_[at_].starts_with('-'))
+                ++at_;
+        }
+        return true;
+    }
+    bool Target(const std::string& option) {
+        const std::string value = Value();
+        rule_.verdict = VerdictOf(value);
+        if (rule_.verdict == Verdict::kNone) {
+            rule_.verdict = option == "-j" ? Verdict::kJump : Verdict::kGoto;
+            rule_.target = value;
+        }
+        constexpr std::array<std::string_view, 5> kOnlyMarks = {"LOG", "NFLOG", "MARK", "CONNMARK",
+                                                                "TRACE"};
+        return std::ranges::find(kOnlyMarks, value) == kOnlyMarks.end();
+    }
+
+    const Tokens& words_;
+    size_t at_ = 0;
+    FilterRule rule_;
+};
 
 }  // namespace
 
@@ -502,24 +717,15 @@ PacketFilter ParseIptables(std::string_view rules) {
     PacketFilter filter;
     size_t count = 0;
     for (std::string_view line : Lines(rules)) {
-        Tokens words;
-        for (std::string& word : Cut(Trim(line).substr(0, 4096))) {
-            // "ESTABLISHED,RELATED" and "80,443" are one word here.
-            const bool joins = word == "," || (!words.empty() && words.back().ends_with(','));
-            if (joins && !words.empty()) {
-                words.back() += word;
-            } else {
-                words.push_back(std::move(word));
-            }
-        }
+        const Tokens words = CutWords(Trim(line).substr(0, kMostLine));
         if (words.size() < 2 || ++count > kMostRules) continue;
         if (words[0] == "-P" && words.size() >= 3) {
             filter[words[1]].drops = words[2] == "DROP";
         } else if (words[0] == "-N") {
             filter.try_emplace(words[1]);
         } else if (words[0] == "-A") {
-            FilterRule rule;
-            if (ParseIptablesRule(words, rule)) filter[words[1]].rules.push_back(std::move(rule));
+            auto rule = IptablesRule(words).Take();
+            if (rule) filter[words[1]].rules.push_back(std::move(*rule));
         }
     }
     for (auto& [name, chain] : filter) chain.is_input = name == "INPUT";
@@ -556,12 +762,15 @@ std::string WriteIptables(const PacketFilter& filter, Names& names) {
     return text;
 }
 
-Passage PassageBy(const PacketFilter& filter, const NetDevice* device) {
+Passage PassageBy(const PacketFilter& filter, const NetDevice* device, std::string* drops) {
     Passage all = Passage::kAccepted;
     for (const auto& [name, chain] : filter) {
         if (!chain.is_input) continue;
         const Passage one = Walk(filter, device).Through(chain);
-        if (one == Passage::kDropped) return one;
+        if (one == Passage::kDropped) {
+            if (drops != nullptr) *drops = name;
+            return one;
+        }
         if (one == Passage::kUncertain) all = one;
     }
     return all;

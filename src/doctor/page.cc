@@ -69,8 +69,9 @@ The checks find in the archive what they found on the host.
   stay as they are, for they say nothing of you and the checks across hosts live by them. Public
   ones become addresses of 198.18.0.0/15, the same one on every host, in the same subnets; 15 of
   their 32 bits are lost.
-- In it: versions of the kernel, of drivers and firmware, models of cards, PCI addresses, lids of
-  InfiniBand, sizes of memory.
+- In it: versions of the kernel, of drivers and firmware (their numbers, not the words in them), the
+  drivers that are known (another is `other`), models of cards, PCI addresses, lids of InfiniBand,
+  sizes of memory.
 
 `--real-names` leaves names and addresses as they are (`--hosts` does so, over ssh): for yourself,
 not for strangers. Two hosts of one name are told apart as `node` and `node (2)`.

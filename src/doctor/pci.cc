@@ -200,9 +200,6 @@ class Reader {
             if (power.ends_with(" Enabled")) {
                 device.power = std::string(power.substr(0, power.size() - 8));
             }
-        } else if (line.starts_with("MaxPayload ")) {  // the second line of DevCtl
-            device.payload = static_cast<int>(NumberAfter(line, "MaxPayload ").value_or(0));
-            device.read_request = static_cast<int>(NumberAfter(line, "MaxReadReq ").value_or(0));
         } else if (line.starts_with("Bus: primary=")) {
             buses_[device.address] = {Integer(After(line, "secondary=", ","), 16).value_or(-1),
                                       Integer(After(line, "subordinate=", ","), 16).value_or(-1)};

@@ -26,10 +26,9 @@ struct PciDevice {
     std::string vendor, device;  // "15b3", "1019"; "" where not known
     std::string driver;
     PciLink most, now;
-    std::string power;                  // "L1" where ASPM is enabled, else ""
-    int payload = 0, read_request = 0;  // bytes; 0: not known
-    std::vector<std::string> bridges;   // addresses, the nearest first
-    double port_gigabits = 0;           // fastest network port on it; 0: not known
+    std::string power;                 // "L1" where ASPM is enabled, else ""
+    std::vector<std::string> bridges;  // addresses, the nearest first
+    double port_gigabits = 0;          // fastest network port on it; 0: not known
     // By its driver, vendor or RDMA device: ConnectX-3 has class 0280, as Wi-Fi cards have.
     bool fabric = false;
 

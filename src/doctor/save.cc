@@ -1,5 +1,7 @@
 #include "doctor/save.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -17,8 +19,8 @@ namespace w = save;
 struct Source {
     // Segments between slashes, each with at most one place: {if} an interface, {dev} an RDMA
     // device, {pci} an address, {n} a number, {id} a Thunderbolt address, {ip} an IPv4 address,
-    // {unit} a unit of Weft, {conf} a file of limits.d, {more} whatever else, left out. One that
-    // ends with '/' is a folder.
+    // {unit} a unit of Weft, {conf} a file of limits.d or a drop-in, {more} whatever else, left
+    // out. One that ends with '/' is a folder.
     std::string_view path;
     w::Writer write;
     const char* kept;
@@ -76,7 +78,8 @@ constexpr Source kNetwork[] = {
     {"sys/bus/thunderbolt/devices/{id}/rx_speed", w::LinkSpeed, kNumber},
     {"sys/bus/thunderbolt/devices/{id}/rx_lanes", w::Numbers, kNumber},
     {"sys/bus/thunderbolt/devices/{id}/{id}/", nullptr, kThere},
-    {"cmd/ufw_status_verbose", w::Ufw, "state, default, rules that allow: to and from"},
+    {"cmd/ufw_status_verbose", w::Ufw,
+     "state, default, rules about incoming TCP: ports, interface, source"},
     {"cmd/firewall-cmd_--state", w::FirewalldState, kWord},
     {"cmd/firewall-cmd_--get-active-zones", w::FirewalldZones, "zones and their interfaces"},
     {"cmd/firewall-cmd_--list-all", w::FirewalldZones, "a zone's target, interfaces, TCP ports"},
@@ -110,7 +113,7 @@ constexpr Source kRdma[] = {
     {"etc/security/limits.d/{conf}", w::LoginLimits,
      "lines about memlock, users and groups unnamed"},
     {"etc/systemd/system/{unit}", w::UnitLimits, "LimitMEMLOCK"},
-    {"etc/systemd/system/{unit}.d/override.conf", w::UnitLimits, "LimitMEMLOCK"},
+    {"etc/systemd/system/{unit}.d/{conf}", w::UnitLimits, "LimitMEMLOCK"},
     {"cmd/systemctl_show_--property=DefaultLimitMEMLOCK", w::Property, "the limit"},
     {"cmd/ulimit_-l", w::Numbers, "the limit"},
     {"proc/self/limits", w::ProcessLimits, "the limit of locked memory"},
@@ -151,13 +154,14 @@ constexpr Source kMachine[] = {
     {"cmd/dmesg{more}", w::Dmesg, "lines of cards, GPUs and hardware errors, known words only"},
     {"cmd/dmidecode_-t_memory", w::MemoryModules, "sizes and speeds of memory modules"},
     {"cmd/timedatectl_show_--property=NTPSynchronized", w::Property, "yes or no"},
-    {"cmd/dpkg-query_-W_-f=${Version}_linux-firmware", w::Package, "a version"},
-    {"cmd/dpkg-query_-W_-f=${Version}_firmware-amd-graphics", w::Package, "a version"},
+    {"cmd/dpkg-query_-W_-f=${Version}_linux-firmware", w::DatedPackage, "its date"},
+    {"cmd/dpkg-query_-W_-f=${Version}_firmware-amd-graphics", w::DatedPackage, "its date"},
     {"cmd/dpkg-query_-W_-f=${Version}_ibverbs-providers", w::Package, "a version"},
-    {"cmd/rpm_-q_--qf=%{VERSION}_amd-gpu-firmware", w::Package, "a version"},
-    {"cmd/rpm_-q_--qf=%{VERSION}_linux-firmware", w::Package, "a version"},
+    {"cmd/rpm_-q_--qf=%{VERSION}_amd-gpu-firmware", w::DatedPackage, "its date"},
+    {"cmd/rpm_-q_--qf=%{VERSION}_linux-firmware", w::DatedPackage, "its date"},
     {"cmd/rpm_-q_--qf=%{VERSION}_libibverbs", w::Package, "a version"},
-    {"cmd/pacman_-Q_linux-firmware-amdgpu", w::Package, "a version"},
+    {"cmd/pacman_-Q_rdma-core", w::Package, "a version"},
+    {"cmd/pacman_-Q_linux-firmware-amdgpu", w::DatedPackage, "its date"},
     {"probe/hostname", w::HostName, "a pseudonym"},
     {"probe/complete", w::Choice, kWord},
     {"probe/clock", w::Numbers, kNumber},
@@ -190,21 +194,22 @@ std::optional<std::string> UnitName(std::string_view text, Names& names) {
     return "weft-" + names.File(rest) + ".service";
 }
 
-// Files of limits.d keep their order, which begins with a number.
+// Files of limits.d and drop-ins keep their order: a number that they begin with, or none.
 std::optional<std::string> LimitsName(std::string_view text, Names& names) {
-    constexpr std::array<std::string_view, 12> kUsual = {"memlock", "rdma",       "mlnx", "weft",
-                                                         "limits",  "nproc",      "ofed", "mpi",
-                                                         "ib",      "infiniband", "hpc",  "custom"};
+    constexpr std::array<std::string_view, 14> kUsual = {
+        "memlock", "rdma", "mlnx",       "weft", "limits", "nproc",    "ofed",
+        "mpi",     "ib",   "infiniband", "hpc",  "custom", "override", "rlimit"};
     if (!text.ends_with(".conf")) return {};
     const std::string_view stem = text.substr(0, text.size() - 5);
     const size_t digits = std::min(stem.find_first_not_of("0123456789"), stem.size());
     std::string_view word = stem.substr(digits);
+    if (digits == 0 && word.starts_with("x-")) word.remove_prefix(1);  // saved before
     if (word.starts_with('-')) word.remove_prefix(1);
     if (names.real() || (digits <= 4 && std::ranges::find(kUsual, word) != kUsual.end())) {
         return std::string(text);
     }
-    return std::string(stem.substr(0, std::min<size_t>(digits, 4))) + "-" + names.File(word) +
-           ".conf";
+    const std::string_view order = digits == 0 ? "x" : stem.substr(0, std::min<size_t>(digits, 4));
+    return fmt::format("{}-{}.conf", order, names.File(word));
 }
 
 // The place named `kind`, filled with what may be saved of `text`; none where it does not fit.
@@ -217,7 +222,7 @@ std::optional<std::string> Filled(std::string_view kind, std::string_view text, 
     if (kind == "conf") return LimitsName(text, names);
     bool fits = false;
     if (kind == "n") fits = OnlyOf(text, "0123456789", 6);
-    if (kind == "pci") fits = text.size() == 12 && OnlyOf(text, "0123456789abcdef:.", 12);
+    if (kind == "pci") fits = w::IsPciAddress(text);
     if (kind == "id") fits = OnlyOf(text, "0123456789-:.", 16);
     if (kind == "counter") fits = OnlyOf(text, "abcdefghijklmnopqrstuvwxyz_0123456789VL", 40);
     if (kind == "ip") {

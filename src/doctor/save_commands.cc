@@ -11,6 +11,7 @@
 #include "doctor/packet_filter.h"
 #include "doctor/save_writers.h"
 #include "doctor/text.h"
+#include "doctor/ufw.h"
 
 namespace weft::doctor::save {
 namespace {
@@ -19,20 +20,35 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostLine = 512;
 
-// "MT27500", "E810-C", "I226-V", "ConnectX-3", "7900", "02": short, of few letters.
+// "MT27500", "E810-C", "I226-V", "ConnectX-3", "7900", "02": the letters of a maker's models, up
+// to five digits, at most one capital.
 bool IsModel(std::string_view word) {
-    if (word.starts_with("ConnectX-")) return word.size() <= 10;
-    if (word.size() == 2 && word.find_first_not_of("0123456789abcdef") == word.npos) return true;
-    const auto is = [&](size_t at, std::string_view letters) {
-        return at < word.size() && letters.find(word[at]) != letters.npos;
-    };
+    constexpr std::array<std::string_view, 24> kBeginnings = {
+        "",   "MT", "E", "I", "X",  "XL", "XXV", "BCM", "RTL", "AQC", "QL", "T",
+        "RX", "MI", "W", "V", "GA", "AD", "GB",  "GH",  "NV",  "SFC", "CX", "AX"};
     constexpr std::string_view kDigits = "0123456789", kLarge = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    size_t at = 0;
-    while (is(at, kLarge)) ++at;
-    const size_t letters = at;
-    while (is(at, kDigits)) ++at;
-    const size_t digits = at - letters;
-    return letters <= 4 && digits >= 1 && digits <= 5 && word.size() - at <= 3;
+    if (word.starts_with("ConnectX-")) {
+        return word.size() == 10 && kDigits.find(word[9]) != kDigits.npos;
+    }
+    if (word.size() == 2 && word.find_first_not_of("0123456789abcdef") == word.npos) return true;
+    const size_t letters = std::min(word.find_first_not_of(kLarge), word.size());
+    if (std::ranges::find(kBeginnings, word.substr(0, letters)) == kBeginnings.end()) return false;
+    word.remove_prefix(letters);
+    const size_t digits = std::min(word.find_first_not_of(kDigits), word.size());
+    if (digits == 0 || digits > 5) return false;
+    word.remove_prefix(digits);
+    if (word.starts_with('-')) word.remove_prefix(1);
+    return word.empty() || (word.size() == 1 && kLarge.find(word[0]) != kLarge.npos);
+}
+
+// "15b3:1003" of makers that checks know or most machines have.
+bool IsPciIds(std::string_view word) {
+    constexpr std::array<std::string_view, 16> kMakers = {
+        "15b3", "8086", "1022", "1002", "14e4", "10de", "10ec", "1d6a",
+        "1425", "1077", "1924", "1dd8", "1d0f", "14c3", "1af4", "1b21"};
+    return word.size() == 9 && word[4] == ':' &&
+           std::ranges::find(kMakers, word.substr(0, 4)) != kMakers.end() &&
+           word.substr(5).find_first_not_of("0123456789abcdef") == word.npos;
 }
 
 // The words of a line of lspci that vendors' names are made of (pci.ids).
@@ -58,8 +74,7 @@ std::string VendorName(std::string_view text) {
         if (begin == word.npos) continue;
         const std::string_view core =
             word.substr(begin, word.find_last_not_of(kAround) + 1 - begin);
-        const bool ids = core.size() == 9 && core[4] == ':' &&  // "[15b3:1003]" and "[0280]"
-                         core.find_first_not_of("0123456789abcdef:") == core.npos;
+        const bool ids = word[0] == '[' && IsPciIds(core);  // "[15b3:1003]" and "[0280]"
         const bool type = core.size() == 4 && word[0] == '[' &&
                           core.find_first_not_of("0123456789abcdef") == core.npos;
         if (!ids && !type && !IsModel(core) && std::ranges::find(list, core) == list.end())
@@ -96,21 +111,14 @@ std::string LspciDetail(std::string_view line, Names& names) {
         const std::string power = PowerField(line);
         return power.empty() ? "" : fmt::format("\t\tLnkCtl:\t{};\n", power);
     }
-    if (line.starts_with("MaxPayload ")) {
-        return fmt::format("\t\t\tMaxPayload {:.0f} bytes, MaxReadReq {:.0f} bytes\n",
-                           NumberAfter(line, "MaxPayload ").value_or(0),
-                           NumberAfter(line, "MaxReadReq ").value_or(0));
-    }
     if (line.starts_with("Bus: primary=")) {
         return fmt::format("\tBus: primary={:02x}, secondary={:02x}, subordinate={:02x}\n",
                            hex(After(line, "primary=", ",")), hex(After(line, "secondary=", ",")),
                            hex(After(line, "subordinate=", ",")));
     }
     if (line.starts_with("Kernel driver in use: ")) {
-        const std::string driver = DriverName(After(line, "in use: "), names);
-        return driver.empty() ? ""
-                              : fmt::format("\tKernel driver in use: {}\n",
-                                            driver.substr(driver.rfind('/') + 1));
+        const std::string driver = DriverWord(After(line, "in use: "), names);
+        return driver.empty() ? "" : fmt::format("\tKernel driver in use: {}\n", driver);
     }
     if (Contains(line, "ACSCtl:")) {
         return fmt::format("\t\tACSCtl:\tReqRedir{}\n", Contains(line, "ReqRedir+") ? '+' : '-');
@@ -196,8 +204,7 @@ std::string Lspci(std::string_view text, Names& names) {
         line = line.substr(0, kMostLine);
         if (!line.empty() && line[0] != '\t' && line[0] != ' ') {
             const std::string_view address = line.substr(0, line.find(' '));
-            inside = (address.size() == 7 || address.size() == 12) &&
-                     address.find_first_not_of("0123456789abcdef:.") == address.npos;
+            inside = IsPciAddress(address) || IsPciAddress(fmt::format("0000:{}", address));
             const std::string_view rest = line.substr(std::min(address.size(), line.size()));
             if (inside) kept += fmt::format("{}{}\n", address, VendorName(rest));
         } else if (inside) {
@@ -259,31 +266,27 @@ std::string IpJson(std::string_view text, Names& names) {
 
 namespace {
 
-// "16.35.4030 (MT_0000000009)", "4.40 0x8001c967 1.3534.0", "227.1.111.0/pkg 227.1.111.0"
+// "16.35.4030 (MT_0000000009)": the version and the board, as Mellanox's cards tell it.
 std::string FirmwareText(std::string_view text, Names& names) {
-    std::string kept;
-    for (std::string_view word : Words(text.substr(0, 64))) {
-        const bool board =
-            word.starts_with("(") && word.ends_with(")") && word.size() <= 18 &&
-            word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789()") == word.npos;
-        const bool number = word.find_first_not_of("0123456789abcdefx.:/-pkg") == word.npos;
-        if (!board && (!number || ShortVersion(word, names).empty())) continue;
-        kept += ' ';
-        kept += word;
-    }
-    return kept;
+    std::string kept(Trim(std::string_view(ShortVersion(text, names))));
+    const auto words = Words(text.substr(0, 256));
+    if (names.real() || kept.empty() || words.size() < 2) return kept;
+    const std::string_view board = words[1];
+    const bool known = board.size() == 15 && board.starts_with("(MT_") && board.ends_with(")") &&
+                       board.substr(4, 10).find_first_not_of("0123456789") == board.npos;
+    return known ? fmt::format("{} {}", kept, board) : kept;
 }
 
 }  // namespace
 
 std::string EthtoolDriver(std::string_view text, Names& names) {
     std::string kept;
-    const std::string driver = DriverName(After(text, "driver: "), names);
-    if (!driver.empty()) kept += "driver: " + driver.substr(driver.rfind('/') + 1) + "\n";
+    const std::string driver = DriverWord(After(text, "driver: "), names);
+    if (!driver.empty()) kept += "driver: " + driver + "\n";
     const std::string firmware = FirmwareText(After(text, "firmware-version: "), names);
-    if (!firmware.empty()) kept += fmt::format("firmware-version:{}\n", firmware);
+    if (!firmware.empty()) kept += fmt::format("firmware-version: {}\n", firmware);
     const std::string_view bus = After(text, "bus-info: ");
-    if (!bus.empty()) kept += "bus-info: " + DevicePlace(bus, names).substr(6) + "\n";
+    if (!bus.empty()) kept += fmt::format("bus-info: {}\n", BusPlace(bus));
     return kept;
 }
 
@@ -331,36 +334,14 @@ std::string Qos(std::string_view text, Names&) {
 
 std::string Dmesg(std::string_view text, Names& names) {
     std::string kept;
-    for (const std::string& line : KernelLogLines(text, names)) kept += line + "\n";
+    for (const LogLine& line : KernelLogLines(text, names)) {
+        kept += (names.real() ? line.raw : line.known) + "\n";
+    }
     return kept;
 }
 
 std::string Ufw(std::string_view text, Names& names) {
-    std::string kept =
-        fmt::format("Status: {}\n", Contains(text, "Status: active") ? "active" : "inactive");
-    const bool open = Contains(text, "allow (incoming)");
-    kept += fmt::format("Default: {} (incoming)\n\n", open ? "allow" : "deny");
-    for (std::string_view line : Lines(text)) {
-        line = line.substr(0, line.find('#'));
-        const size_t at = line.find("ALLOW IN");
-        if (at == line.npos) continue;
-        const auto to = Words(line.substr(0, at)), from = Words(line.substr(at + 8));
-        if (to.empty() || from.empty()) continue;
-        std::string shown = to[0] == "Anywhere" ? "Anywhere" : "";
-        if (shown.empty()) {
-            const auto port = LeadingNumber(to[0]);
-            shown = port ? fmt::format("{:.0f}/tcp", *port) : "Other";
-            if (port && Contains(to[0], ":")) shown = std::string(to[0]);
-            if (shown.find_first_not_of("0123456789:/tcpudpOher") != shown.npos) shown = "Other";
-        }
-        if (to.size() >= 3 && to[1] == "on") shown += " on " + names.Interface(to[2]);
-        const std::string address = names.AddressText(from[0]);
-        kept += fmt::format("{:<26} ALLOW IN    {}\n", shown,
-                            from[0] == "Anywhere" ? "Anywhere"
-                            : address.empty()     ? "other"
-                                                  : address);
-    }
-    return kept;
+    return WriteUfw(ParseUfw(text), names);
 }
 
 std::string FirewalldState(std::string_view text, Names&) {
@@ -392,16 +373,34 @@ std::string Property(std::string_view text, Names&) {
     return kept;
 }
 
-std::string Package(std::string_view text, Names& names) {
+namespace {
+
+// The version out of what dpkg-query, rpm or `pacman -Q` ("NAME VERSION") print.
+std::string_view PackageVersion(std::string_view text, std::string* name) {
+    constexpr std::array<std::string_view, 3> kNames = {"linux-firmware", "linux-firmware-amdgpu",
+                                                        "rdma-core"};
     const auto words = Words(text.substr(0, kMostLine));
-    if (words.empty()) return "";
+    if (words.empty()) return {};
+    const bool named = words.size() > 1 && std::ranges::find(kNames, words[0]) != kNames.end();
+    if (named) *name = fmt::format("{} ", words[0]);
+    return words[named ? 1 : 0];
+}
+
+}  // namespace
+
+std::string Package(std::string_view text, Names& names) {
     if (Contains(text, "is not installed")) return "package is not installed\n";
-    const std::string_view version = words.back();
-    std::string kept =
-        words.size() == 2 && words[0].starts_with("linux-firmware") ? "linux-firmware-amdgpu " : "";
-    if (words.size() == 2 && words[0] == "linux-firmware") kept = "linux-firmware ";
-    if (words.size() > 2) return "";
-    return kept + ShortVersion(version, names);
+    std::string name;
+    const std::string version = ShortVersion(PackageVersion(text, &name), names);
+    return version.empty() ? "" : name + version;
+}
+
+std::string DatedPackage(std::string_view text, Names& names) {
+    std::string name;
+    const std::string_view version = PackageVersion(text, &name);
+    const auto date = DateIn(version);
+    if (names.real() || !date) return Package(text, names);
+    return fmt::format("{}{}\n", name, *date);
 }
 
 std::string RdmaResources(std::string_view text, Names& names) {

@@ -37,11 +37,51 @@ std::string Line(std::string text) {
     return text.empty() ? text : text + "\n";
 }
 
-// A PCI address, "0000:01:00.0".
-bool IsPciAddress(std::string_view word) {
-    return word.size() == 12 && word[4] == ':' && word[7] == ':' && word[10] == '.' &&
-           IsHex(word.substr(0, 4), 4) && IsHex(word.substr(5, 2), 2) &&
-           IsHex(word.substr(8, 2), 2) && IsHex(word.substr(11), 1);
+// "2-1.4" (USB), "0-1.0" (Thunderbolt), with ":1.0" for an interface of it: numbers of up to three
+// digits, each after one of `separators`.
+bool IsPort(std::string_view word, std::string_view separators) {
+    size_t parts = 0;
+    for (size_t at = 0; at <= word.size(); ++parts) {
+        const size_t end = std::min(word.find_first_of("-.:", at), word.size());
+        const bool wrong = parts > 0 && separators.find(word[at - 1]) == separators.npos;
+        if (end == at || end - at > 3 || wrong || parts > 8) return false;
+        if (word.substr(at, end - at).find_first_not_of("0123456789") != word.npos) return false;
+        at = end + 1;
+    }
+    return true;
+}
+
+bool IsBusPlace(std::string_view word) {
+    const size_t dash = word.find('-'), colon = word.find(':');
+    if (dash == word.npos || dash == 0) return false;
+    const bool device = IsPort(word.substr(0, dash), "") &&
+                        IsPort(word.substr(dash + 1, colon - std::min(colon, dash + 1)), ".");
+    return device && (colon == word.npos || IsPort(word.substr(colon + 1), "."));
+}
+
+// Drivers that checks know, and those that most machines have. Of others only that there is one:
+// a driver's name may be anybody's own.
+bool IsKnownDriver(std::string_view name) {
+    constexpr std::string_view kDrivers =
+        // network
+        "mlx4_core mlx4_en mlx4_ib mlx5_core mlx5_ib mlxsw_core ib_ipoib ice i40e iavf ixgbe "
+        "ixgbevf igb igbvf igc e1000 e1000e fm10k idpf irdma bnxt_en bnxt_re bnx2 bnx2x tg3 qede "
+        "qed qedr cxgb3 cxgb4 iw_cxgb4 csiostor hfi1 ib_qib ib_mthca ionic efa ena sfc sfc_siena "
+        "mana enic be2net nfp hinic hns3 liquidio octeontx2 atlantic alx atl1c r8169 r8168 r8125 "
+        "r8126 r8127 r8152 sky2 forcedeth vmxnet3 virtio_net virtio-pci xen-netfront hv_netvsc "
+        "gve stmmac dwmac dwc-qos bcmgenet macb mvneta mvpp2 fec cdc_ether cdc_ncm cdc_mbim "
+        "ax88179_178a asix smsc95xx lan78xx usbnet aqc111 thunderbolt-net thunderbolt_net bridge "
+        "bonding team veth tun dummy macvlan ipvlan wireguard vxlan 802.1Q rxe siw "
+        // Wi-Fi
+        "iwlwifi mt7921e mt7925e mt7915e ath9k ath10k_pci ath11k_pci ath12k_pci rtw88_8822ce "
+        "rtw89_8852be rtw89_8852ce rtw89_8922ae brcmfmac wl "
+        // other devices of PCI
+        "pcieport shpchp pciehp nvme ahci megaraid_sas mpt3sas smartpqi xhci_hcd xhci-pci ehci-pci "
+        "amdgpu radeon i915 xe nouveau nvidia ast mgag200 bochs-drm vfio-pci uio_pci_generic "
+        "snd_hda_intel thunderbolt i801_smbus piix4_smbus intel-lpss ccp k10temp amd_sfh_pci "
+        "amdxdna skx_uncore intel_vsec ioatdma idxd mei_me other";
+    const auto list = Words(kDrivers);
+    return std::ranges::find(list, name) != list.end();
 }
 
 std::string_view LastPart(std::string_view path) {
@@ -50,6 +90,13 @@ std::string_view LastPart(std::string_view path) {
 }
 
 }  // namespace
+
+// "0000:01:00.0".
+bool IsPciAddress(std::string_view word) {
+    return word.size() == 12 && word[4] == ':' && word[7] == ':' && word[10] == '.' &&
+           IsHex(word.substr(0, 4), 4) && IsHex(word.substr(5, 2), 2) &&
+           IsHex(word.substr(8, 2), 2) && IsHex(word.substr(11), 1);
+}
 
 std::string Numbers(std::string_view text, Names&) {
     std::string kept;
@@ -173,22 +220,21 @@ std::string PortRate(std::string_view text, Names&) {
     return Line(kept);
 }
 
-std::string ShortVersion(std::string_view text, Names&) {
-    constexpr size_t kMostHex = 9;  // a date is 8 digits, a hardware address 12
+std::string ShortVersion(std::string_view text, Names& names) {
+    constexpr size_t kMostDigits = 6;
     text = Trim(text.substr(0, 256));
-    if (text.empty() || text.size() > 64) return "";
-    size_t run = 0;
-    bool digit = false;
-    for (const unsigned char c : text) {
-        if (std::isalnum(c) == 0 &&
-            std::string_view(".+~:_-()/, ").find(static_cast<char>(c)) == std::string_view::npos) {
-            return "";
-        }
-        digit = digit || std::isdigit(c) != 0;
-        run = std::isxdigit(c) != 0 ? run + 1 : 0;
-        if (run > kMostHex && !Contains(text, "(")) return "";
+    if (names.real()) return Line(Printable(text.substr(0, 64)));
+    if (const size_t epoch = text.find(':'); epoch < 3) text.remove_prefix(epoch + 1);  // "1:44.0"
+    std::string kept;
+    for (int part = 0; part < 3; ++part) {
+        const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+        if (digits == 0 || digits > kMostDigits) break;
+        AddWord(kept, text.substr(0, digits), ".");
+        text.remove_prefix(digits);
+        if (!text.starts_with('.')) break;
+        text.remove_prefix(1);
     }
-    return digit ? Line(std::string(text)) : "";
+    return Line(kept);
 }
 
 std::string Release(std::string_view text, Names&) {
@@ -252,24 +298,30 @@ std::string PciPlace(std::string_view text, Names&) {
     for (std::string_view part : Split(Trim(text.substr(0, 1024)), '/')) {
         if (IsPciAddress(part)) AddWord(kept, part, "/", "/");
     }
-    return kept;
+    return Line(kept);
+}
+
+std::string BusPlace(std::string_view text) {
+    const std::string_view last = LastPart(text.substr(0, 1024));
+    return IsPciAddress(last) || IsBusPlace(last) ? std::string(last) : "device";
 }
 
 std::string DevicePlace(std::string_view text, Names&) {
-    const std::string_view last = LastPart(text.substr(0, 1024));
-    // "0000:01:00.0", "0-1.0" (Thunderbolt), "2-1.4:1.0" (USB); else only that it is there.
-    const bool plain = !last.empty() && last.size() <= 12 &&
-                       last.find_first_not_of("0123456789abcdef:.-") == last.npos;
-    return plain ? "../../" + std::string(last) : "../../device";
+    return Line("../../" + BusPlace(text));
 }
 
-std::string DriverName(std::string_view text, Names&) {
+std::string DriverWord(std::string_view text, const Names& names) {
     const std::string_view last = LastPart(text.substr(0, 1024));
-    const bool plain =
-        !last.empty() && last.size() <= 32 && std::ranges::all_of(last, [](unsigned char c) {
-            return std::isalnum(c) != 0 || c == '_' || c == '-';
-        });
-    return plain ? "../../drivers/" + std::string(last) : "";
+    if (last.empty()) return "";
+    const bool plain = last.size() <= 32 && std::ranges::all_of(last, [](unsigned char c) {
+                           return std::isalnum(c) != 0 || c == '_' || c == '-';
+                       });
+    return IsKnownDriver(last) || (names.real() && plain) ? std::string(last) : "other";
+}
+
+std::string DriverName(std::string_view text, Names& names) {
+    const std::string driver = DriverWord(text, names);
+    return driver.empty() ? "" : Line("../../drivers/" + driver);
 }
 
 std::string AerCounts(std::string_view text, Names&) {
@@ -434,12 +486,13 @@ std::string UnitLimits(std::string_view text, Names&) {
     std::string kept = "[Service]\n";
     for (std::string_view line : Lines(text)) {
         line = Trim(line);
-        if (!line.starts_with("LimitMEMLOCK=")) continue;
+        const std::string_view key = Trim(line.substr(0, line.find('=')));
+        if (key != "LimitMEMLOCK" || !Contains(line, "=")) continue;
         std::string values;
-        for (std::string_view value : Split(line.substr(13), ':')) {
+        for (std::string_view value : Split(line.substr(line.find('=') + 1), ':')) {
             value = Trim(value);
             std::string_view number = value;
-            if (!number.empty() && std::string_view("KMGT").find(number.back()) != number.npos) {
+            if (!number.empty() && std::string_view("KMGTPE").find(number.back()) != number.npos) {
                 number.remove_suffix(1);
             }
             if (!IsNumber(number) && value != "infinity") continue;
@@ -451,19 +504,22 @@ std::string UnitLimits(std::string_view text, Names&) {
 }
 
 std::string OsRelease(std::string_view text, Names&) {
-    constexpr std::array<std::string_view, 22> kKnown = {
-        "debian",   "ubuntu", "linuxmint", "pop",           "fedora",
-        "rhel",     "centos", "rocky",     "almalinux",     "arch",
-        "manjaro",  "nixos",  "opensuse",  "opensuse-leap", "opensuse-tumbleweed",
-        "suse",     "sles",   "cachyos",   "endeavouros",   "ol",
-        "raspbian", "proxmox"};
+    constexpr std::array<std::string_view, 38> kKnown = {
+        "debian",      "ubuntu",        "linuxmint",    "pop",           "fedora",
+        "rhel",        "centos",        "rocky",        "almalinux",     "arch",
+        "manjaro",     "nixos",         "opensuse",     "opensuse-leap", "opensuse-tumbleweed",
+        "suse",        "sles",          "cachyos",      "endeavouros",   "ol",
+        "raspbian",    "proxmox",       "gentoo",       "alpine",        "archlinux",
+        "garuda",      "bazzite",       "bluefin",      "aurora",        "silverblue",
+        "kinoite",     "sericea",       "onyx",         "coreos",        "iot",
+        "sway-atomic", "cosmic-atomic", "budgie-atomic"};
     std::string kept;
     for (std::string_view line : Lines(text)) {
         const size_t equals = std::min(line.find('='), line.size());
         const std::string_view key = line.substr(0, equals);
-        if (key != "ID" && key != "ID_LIKE" && key != "VERSION_ID") continue;
+        if (key != "ID" && key != "ID_LIKE" && key != "VERSION_ID" && key != "VARIANT_ID") continue;
         std::string values(line.substr(std::min(equals + 1, line.size())));
-        std::erase(values, '"');
+        std::erase_if(values, [](char c) { return c == '"' || c == '\''; });
         std::string words;
         for (std::string_view word : Words(values)) {
             const bool fits = key == "VERSION_ID" ? IsNumber(word) : IsOneOf(kKnown, word);

@@ -12,14 +12,15 @@ namespace weft::doctor::save {
 using Writer = std::string (*)(std::string_view text, Names& names);
 
 // Values of the kernel's files.
-std::string Numbers(std::string_view text, Names&);       // "4096 131072 6291456", "max 100000"
-std::string Hexadecimal(std::string_view text, Names&);   // "0x020000"
-std::string LinkSpeed(std::string_view text, Names&);     // "8.0 GT/s PCIe", "20.0 Gb/s"
-std::string Choice(std::string_view text, Names&);        // "up", "[always] madvise never"
-std::string PortState(std::string_view text, Names&);     // "4: ACTIVE"
-std::string PortRate(std::string_view text, Names&);      // "100 Gb/sec (4X EDR)"
-std::string ShortVersion(std::string_view text, Names&);  // "16.35.2000", "44.0-2"
-std::string Release(std::string_view text, Names&);       // "6.17.7-200.fc43.x86_64"
+std::string Numbers(std::string_view text, Names&);      // "4096 131072 6291456", "max 100000"
+std::string Hexadecimal(std::string_view text, Names&);  // "0x020000"
+std::string LinkSpeed(std::string_view text, Names&);    // "8.0 GT/s PCIe", "20.0 Gb/s"
+std::string Choice(std::string_view text, Names&);       // "up", "[always] madvise never"
+std::string PortState(std::string_view text, Names&);    // "4: ACTIVE"
+std::string PortRate(std::string_view text, Names&);     // "100 Gb/sec (4X EDR)"
+// "16.35.2000" of whatever begins so: the first three numbers. With real names the whole text.
+std::string ShortVersion(std::string_view text, Names&);
+std::string Release(std::string_view text, Names&);  // "6.17.7-200.fc43.x86_64"
 std::string Gid(std::string_view text, Names&);
 std::string GidType(std::string_view text, Names&);
 std::string Interface(std::string_view text, Names&);
@@ -55,8 +56,9 @@ std::string FirewalldState(std::string_view text, Names&);
 std::string FirewalldZones(std::string_view text, Names&);
 std::string Nft(std::string_view text, Names&);
 std::string Iptables(std::string_view text, Names&);
-std::string Property(std::string_view text, Names&);  // "NTPSynchronized=yes"
-std::string Package(std::string_view text, Names&);
+std::string Property(std::string_view text, Names&);      // "NTPSynchronized=yes"
+std::string Package(std::string_view text, Names&);       // the version's first three numbers
+std::string DatedPackage(std::string_view text, Names&);  // "20251125", the date in its version
 std::string RdmaResources(std::string_view text, Names&);
 std::string MemoryModules(std::string_view text, Names&);
 std::string Ping(std::string_view text, Names&);
@@ -65,6 +67,13 @@ std::string Ping(std::string_view text, Names&);
 std::string HostName(std::string_view text, Names&);
 std::string Outcome(std::string_view text, Names&);  // "locked 67108864", "rw", "refused: why"
 std::string Times(std::string_view text, Names&);    // of measurements
+
+// The last part of a path where it is a place on a bus, "0000:01:00.0" (PCI), "2-1.4:1.0" (USB),
+// "0-1.0" (Thunderbolt); else "device".
+std::string BusPlace(std::string_view text);
+// The last part of a path where it is a driver that is known; else "other", and "" for "".
+std::string DriverWord(std::string_view text, const Names& names);
+bool IsPciAddress(std::string_view word);  // "0000:01:00.0"
 
 // Why something could not be read, in the words of the system alone.
 std::string Reason(std::string_view text);

@@ -149,6 +149,17 @@ std::optional<Version> ParseVersion(std::string_view text) {
     return version;
 }
 
+std::optional<int64_t> DateIn(std::string_view text) {
+    constexpr std::string_view kDigits = "0123456789";
+    for (size_t at = text.find_first_of(kDigits); at < text.size();) {
+        const size_t end = std::min(text.find_first_not_of(kDigits, at), text.size());
+        const auto date = Integer(text.substr(at, end - at));
+        if (end - at == 8 && date && *date >= 20100101 && *date <= 20991231) return date;
+        at = text.find_first_of(kDigits, end);
+    }
+    return {};
+}
+
 std::string Quoted(std::string_view word) {
     constexpr std::string_view kPlain =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@%+,/-";

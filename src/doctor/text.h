@@ -44,6 +44,10 @@ struct Version {
 };
 std::optional<Version> ParseVersion(std::string_view text);
 
+// The first run of exactly eight digits that is a date of this century: "20251125-1",
+// "20240318.git3b128b60-0ubuntu2.9".
+std::optional<int64_t> DateIn(std::string_view text);
+
 // A word for a command line that a user copies: as it is where every shell takes it so, else in
 // single quotes.
 std::string Quoted(std::string_view word);

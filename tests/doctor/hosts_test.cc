@@ -8,6 +8,7 @@
 
 #include "doctor/check.h"
 #include "doctor/healthy_hosts.h"
+#include "doctor/network.h"
 #include "doctor/report.h"
 #include "doctor/text.h"
 
@@ -97,8 +98,7 @@ struct Fault {
 using Change = std::function<void(Host&)>;
 
 // A ConnectX-3 of class 0280 with 8 lanes at 8 GT/s, changed.
-SnapshotFiles ConnectX3(
-    test_hosts::Card card, const Change& change = [](Host&) {}) {
+SnapshotFiles ConnectX3(test_hosts::Card card, const Change& change = [](Host&) {}) {
     Host host("x3", Distribution::kUbuntu2404);
     card.address = "0000:01:00.0";
     card.slot = "0000:00:01.1";
@@ -350,6 +350,104 @@ TEST(DoctorHosts, CuresAreOfTheDistribution) {
         ASSERT_NE(found, findings.end());
         EXPECT_NE(found->fix.find(cure), std::string::npos) << found->fix;
     }
+}
+
+std::string FixOf(const std::vector<Finding>& findings, const std::string& check) {
+    const auto found = std::ranges::find_if(
+        findings, [&](const Finding& f) { return f.check == check && f.severity > Severity::kOk; });
+    return found == findings.end() ? "(no finding)" : found->fix;
+}
+
+TEST(DoctorHosts, CuresKnowMoreDistributions) {
+    const std::vector<std::pair<std::string, std::string>> cures = {
+        {"ID=\"centos\"\nID_LIKE=\"rhel fedora\"\nVERSION_ID=\"7\"\n", "sudo yum install rdma"},
+        {"ID=gentoo\n", "install the package rdma-core"},
+        {"ID=alpine\n", "install the package rdma-core"},
+        {"ID='arch'\n", "sudo pacman -S rdma-core"},
+        {"ID=garuda-soaring\nID_LIKE=archlinux\n", "sudo pacman -S rdma-core"},
+        {"ID=fedora\nVARIANT_ID=silverblue\n", "sudo rpm-ostree install"},
+        {"ID=bazzite\nID_LIKE=\"fedora\"\n", "sudo rpm-ostree install"},
+        {"ID=strange\n", "sudo apt install"}};  // by the kernel's release
+    for (const auto& [release, cure] : cures) {
+        Host host("h", Distribution::kUbuntu2404);
+        host.Add({.address = "0000:01:00.0", .slot = "0000:00:01.1", .now = {8, 8}});
+        host.Add({.name = "enp1s0", .pci = "0000:01:00.0", .driver = "mlx4_en"});
+        host.Set("etc/os-release", release);
+        EXPECT_TRUE(Contains(FixOf(Look({host.Files()}), "rdma-device"), cure)) << release;
+        host.Set("proc/sys/kernel/osrelease", "7.1.0\n");
+        if (!Contains(release, "strange")) continue;
+        EXPECT_TRUE(
+            Contains(FixOf(Look({host.Files()}), "rdma-device"), "install the package rdma-core"));
+    }
+}
+
+// A manager that runs here serves one port by default.
+TEST(DoctorHosts, ManagersAreNotInstalledTwice) {
+    const test_hosts::Host::Port waiting = {.state = "2: INIT", .lid = 0, .sm_lid = 0};
+    const auto fix = [&](const char* release, const char* active) {
+        Host host("h", Distribution::kFedora43);
+        host.Add({.address = "0000:01:00.0", .slot = "0000:00:01.1", .now = {8, 8}});
+        host.AddRdma("mlx4_0", "0000:01:00.0", {{}, waiting});
+        host.Set("etc/os-release", release);
+        host.Set("cmd/systemctl_is-active_opensm", active);
+        return FixOf(Look({host.Files()}), "rdma-port");
+    };
+    EXPECT_TRUE(Contains(fix("ID=fedora\n", "active\n"), "not for mlx4_0 port 2: PORTS=ALL"));
+    EXPECT_TRUE(Contains(fix("ID=fedora\n", "inactive\n"), "sudo dnf install opensm"));
+    EXPECT_TRUE(Contains(fix("ID=arch\n", "inactive\n"), "AUR"));
+    EXPECT_FALSE(Contains(fix("ID=nixos\n", "inactive\n"), "systemctl"));
+}
+
+TEST(DoctorHosts, CuresOfFirewallsNameTheChain) {
+    const auto fix = [](const char* release, const char* table, const char* chain) {
+        Host host = test_hosts::NftHost();
+        host.Set("etc/os-release", release);
+        host.Set("cmd/nft_list_ruleset",
+                 fmt::format("table {} {{\n\tchain {} {{\n\t\ttype filter hook input priority "
+                             "filter; policy drop;\n\t}}\n}}\n",
+                             table, chain));
+        return FixOf(Look({host.Files()}), "firewall");
+    };
+    EXPECT_TRUE(Contains(fix("ID=debian\n", "inet fw", "into"),
+                         "nft insert rule inet fw into ip saddr 10.0.0.0/24 accept"));
+    EXPECT_TRUE(Contains(fix("ID=debian\n", "ip filter", "INPUT"),
+                         "iptables -I INPUT -s 10.0.0.0/24 -j ACCEPT"));
+    for (const char* release : {"ID=nixos\n", ""}) {
+        EXPECT_TRUE(Contains(fix(release, "inet nixos-fw", "input"), "trustedInterfaces"));
+    }
+}
+
+// No command holds a word that stands for something else.
+TEST(DoctorHosts, CuresAreWhole) {
+    Host e810("h", Distribution::kUbuntu2404);
+    e810.Add({.address = "0000:01:00.0",
+              .slot = "0000:00:01.1",
+              .type = 0x0200,
+              .vendor = 0x8086,
+              .device = 0x1592,
+              .driver = ""});
+    Host strange = e810;
+    strange.Set("sys/bus/pci/devices/0000:01:00.0/vendor", "0x1234\n");
+    for (Host* host : {&e810, &strange}) host->Remove("cmd/lspci_-vv");
+    EXPECT_TRUE(Contains(FixOf(Look({e810.Files()}), "nic-driver"), "sudo modprobe ice"));
+    const std::string fix = FixOf(Look({strange.Files()}), "nic-driver");
+    EXPECT_TRUE(Contains(fix, "lspci -k -s 0000:01:00.0") && !Contains(fix, "MODULE")) << fix;
+}
+
+// More links than any host of ranks has.
+TEST(DoctorHosts, LinksAreBounded) {
+    std::string links = "[";
+    for (int i = 0; i < 40'000; ++i) {
+        links += fmt::format(R"({}{{"ifname":"veth{}","addr_info":[{{"family":"inet",)"
+                             R"("local":"10.0.0.1","prefixlen":32}}]}})",
+                             i == 0 ? "" : ",", i);
+    }
+    Host host("h", Distribution::kUbuntu2404);
+    host.Set("cmd/ip_-j_addr", links + "]");
+    const auto view = MakeSnapshotView(host.Files(), "h");
+    const auto devices = NetDevices(*view);
+    EXPECT_EQ(devices.size(), 4096u);
+    EXPECT_NE(FindNetDevice(devices, "veth7"), nullptr);
 }
 
 TEST(DoctorHosts, WhatCannotBeReadIsSaid) {

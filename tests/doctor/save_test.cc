@@ -237,26 +237,137 @@ TEST(DoctorSave, MarkersInEverySourceStayOut) {
     }
 }
 
-// A marker as a line, as a word at the end of each line, and as the name of a file.
-TEST(DoctorSave, MarkersAnywhereStayOut) {
-    const std::string marker = "MARKERzq7";
-    for (const Cluster& cluster : test_hosts::HealthyClusters()) {
-        SnapshotFiles files;
-        for (const auto& [path, text] : cluster.hosts[0]) {
-            std::string planted;
-            for (std::string_view line : Lines(text)) {
-                planted += std::string(line) + " " + marker + "\n" + marker + "=" + marker + "\n";
+enum class Way { kWord, kGlued, kLine, kPair };
+
+bool IsNumeric(std::string_view text) {
+    return text.find_first_not_of("0123456789abcdefx. \t\n") == text.npos;
+}
+
+// A marker of digits is no marker among numbers: the kernel's numbers are what is saved.
+bool Tells(std::string_view marker, Way way, std::string_view path, std::string_view line) {
+    if (marker.find_first_not_of("0123456789") != marker.npos) return true;
+    const bool version = path.ends_with("fw_ver") || Contains(path, "libibverbs") ||
+                         Contains(path, "ibverbs-providers") || path.ends_with("osrelease");
+    if (way != Way::kGlued) return version || !IsNumeric(line);
+    return version || !IsNumeric(line.substr(line.find_last_of(" \t:=,x.") + 1));
+}
+
+std::string WithMarker(std::string_view path, std::string_view text, std::string_view marker,
+                       Way way) {
+    std::string planted;
+    for (std::string_view line : Lines(text)) {
+        planted += line;
+        if (Tells(marker, way, path, line)) {
+            switch (way) {
+                case Way::kWord: planted += fmt::format(" {}", marker); break;
+                case Way::kGlued: planted += marker; break;
+                case Way::kLine: planted += fmt::format("\n{}", marker); break;
+                case Way::kPair: planted += fmt::format("\n{0}={0}", marker); break;
             }
-            const bool json = path.starts_with("cmd/ip_-j");
-            files[path] = json || path.ends_with('/') ? text : planted;
-            if (!path.ends_with('/')) files[path + "." + marker] = text;
         }
-        const SnapshotFiles saved = SavedOf({files})[0];
-        for (const auto& [path, text] : saved) {
-            EXPECT_FALSE(Contains(path + text, marker))
-                << cluster.name << " " << path << ": " << text;
+        planted += '\n';
+    }
+    return planted;
+}
+
+// A marker as a line, as a word at the end of each line, glued to the last word, and as the name
+// of a file; of letters, small letters and digits.
+TEST(DoctorSave, MarkersAnywhereStayOut) {
+    for (const Cluster& cluster : test_hosts::HealthyClusters()) {
+        for (const std::string marker : {"MARKERzq7", "markerzq7", "407193820561"}) {
+            for (const Way way : {Way::kWord, Way::kGlued, Way::kLine, Way::kPair}) {
+                SnapshotFiles files;
+                for (const auto& [path, text] : cluster.hosts[0]) {
+                    const bool plain = path.starts_with("cmd/ip_-j") || path.ends_with('/');
+                    files[path] = plain ? text : WithMarker(path, text, marker, way);
+                    if (!path.ends_with('/')) files[path + "." + marker] = text;
+                }
+                const SnapshotFiles saved = SavedOf({files})[0];
+                for (const auto& [path, text] : saved) {
+                    EXPECT_FALSE(Contains(path + text, marker))
+                        << cluster.name << " " << path << ": " << text;
+                }
+            }
         }
     }
+}
+
+std::string SavedText(const std::string& path, const std::string& text) {
+    Names names;
+    const SnapshotFiles saved = SavedFiles({{path, text}}, names);
+    return saved.empty() ? "(nothing)" : saved.begin()->second;
+}
+
+TEST(DoctorSave, OfVersionsOnlyTheNumbers) {
+    const std::string after = " alice 203.0.113.77 e4:1d:2d:9a:67:b1 hf_SECRET2\n";
+    EXPECT_EQ(SavedText("sys/class/infiniband/mlx4_0/fw_ver", "2.42.5000" + after), "2.42.5000\n");
+    EXPECT_EQ(SavedText("sys/class/infiniband/mlx4_0/fw_ver", "alice\n"), "");
+    EXPECT_EQ(SavedText("opt/rocm/.info/version", "6.4.1-alice" + after), "6.4.1\n");
+    EXPECT_EQ(SavedText("sys/module/amdgpu/version", "6.10.5" + after), "6.10.5\n");
+    const std::string dpkg = "cmd/dpkg-query_-W_-f=${Version}_ibverbs-providers";
+    EXPECT_EQ(SavedText(dpkg, "50.0-2~alice.laptop.corp.example1"), "50.0\n");
+    EXPECT_EQ(SavedText(dpkg, "1:44.0-2"), "44.0\n");
+    EXPECT_EQ(SavedText("cmd/dpkg-query_-W_-f=${Version}_linux-firmware",
+                        "20240318.git3b128b60-0ubuntu2.9"),
+              "20240318\n");
+    EXPECT_EQ(SavedText("cmd/pacman_-Q_linux-firmware-amdgpu", "linux-firmware-amdgpu 20260110-1"),
+              "linux-firmware-amdgpu 20260110\n");
+    const std::string ethtool = "cmd/ethtool_-i_eth0", driver = "driver: mlx5_core\n";
+    EXPECT_EQ(SavedText(ethtool, driver + "firmware-version: 2001:db8:77::1 e4:1d:2d:9a:67:b1 "
+                                          "203.0.113.77\n"),
+              driver + "firmware-version: 2001\n");
+    EXPECT_EQ(SavedText(ethtool, driver + "firmware-version: 16.35.4030 (MT_0000000009)\n"),
+              driver + "firmware-version: 16.35.4030 (MT_0000000009)\n");
+    EXPECT_EQ(SavedText(ethtool, driver + "firmware-version: 16.35.4030 (ALICE)\n"),
+              driver + "firmware-version: 16.35.4030\n");
+    EXPECT_EQ(SavedText("cmd/ibstat", "CA 'mlx4_0'\n\tFirmware version: 2.42.5000" + after),
+              "CA 'mlx4_0'\n\tFirmware version: 2.42.5000\n");
+}
+
+TEST(DoctorSave, OfDriversAndPlacesOnlyWhatIsKnown) {
+    const std::string ethtool = "cmd/ethtool_-i_eth0";
+    EXPECT_EQ(SavedText(ethtool, "driver: mallorysecret\nbus-info: e41d2d9a67b1\n"),
+              "driver: other\nbus-info: device\n");
+    EXPECT_EQ(SavedText(ethtool, "driver: ice\nbus-info: 0000:01:00.0\n"),
+              "driver: ice\nbus-info: 0000:01:00.0\n");
+    const std::string place = "link/sys/class/net/eth0/device";
+    for (const char* known : {"0000:01:00.0", "2-1.4:1.0", "2-1", "0-1.0"}) {
+        EXPECT_EQ(SavedText(place, std::string("../../../") + known),
+                  std::string("../../") + known + "\n");
+    }
+    for (const char* other : {"e41d2d9a67b1", "alice", "4071938205", "virtio0", "2-1.e41d"}) {
+        EXPECT_EQ(SavedText(place, std::string("../../../") + other), "../../device\n") << other;
+    }
+    EXPECT_EQ(SavedText("link/sys/class/net/eth0/device/driver", "../../drivers/alice"),
+              "../../drivers/other\n");
+    EXPECT_EQ(SavedText("cmd/lspci_-vv",
+                        "01:00.0 Ethernet controller: Intel Corporation ALIC12345xyz SNR77abc "
+                        "E810-C [8086:1592] e41d:2d9a SNR77\n\tKernel driver in use: "
+                        "e41d2d9a67b1\ne41d2d9a67b1 Bridge\n"),
+              "01:00.0 Ethernet controller: Intel Corporation E810-C [8086:1592]\n"
+              "\tKernel driver in use: other\n");
+}
+
+TEST(DoctorSave, OfUfwOnlyPortsInterfacesAndAddresses) {
+    const std::string begin = "Status: active\nDefault: deny (incoming)\n\n";
+    const std::string saved = SavedText(
+        "cmd/ufw_status_verbose",
+        "Status: active\nDefault: deny (incoming), allow (outgoing)\n"
+        "2001:470:1:18::2 22/tcp    ALLOW IN    Anywhere (v6)\n"
+        "2001:470:1:18::2 22/tcp    ALLOW IN    2001:db8:77::/64\n"
+        "70000/tcp                  ALLOW IN    Anywhere\n"
+        "80,1024:65535/tcp (alice)  ALLOW IN    203.0.113.77\n"
+        "53/udp                     ALLOW IN    Anywhere\n"
+        "Anywhere on alice0         DENY IN     10.0.0.0/24                # office / alice\n"
+        "alice-app                  LIMIT IN    Anywhere (log)\n");
+    Names names;
+    EXPECT_EQ(saved, begin + "Other                      ALLOW IN    Anywhere\n" +
+                         fmt::format("80,1024:65535/tcp          ALLOW IN    {}\n",
+                                     names.AddressText("203.0.113.77")) +
+                         fmt::format("{:<26} DENY IN     10.0.0.0/24\n",
+                                     "Anywhere on " + names.Interface("alice0")) +
+                         "Other                      ALLOW IN    Anywhere\n");
+    EXPECT_EQ(SavedText("cmd/ufw_status_verbose", saved), saved);
 }
 
 TEST(DoctorSave, TheChecksFindTheSameInWhatWasSaved) {
@@ -308,6 +419,11 @@ TEST(DoctorSave, AddressesKeepTheirSubnets) {
     EXPECT_EQ(names.AddressText("203.0.113.0/24"), shown.Text() + "/24");
     EXPECT_EQ(names.AddressText("203.0.113.77"), Names().AddressText("203.0.113.77"));
     EXPECT_TRUE(names.AddressText("203.0.113.77").starts_with("198.1"));
+    // A short prefix does not let the address through.
+    EXPECT_EQ(names.AddressText("203.0.113.77/8"), "198.18.0.0/15");
+    EXPECT_EQ(names.AddressText("203.0.113.77/0"), "0.0.0.0/0");
+    EXPECT_EQ(names.AddressText("203.0.113.77/1"), "128.0.0.0/1");
+    EXPECT_EQ(names.AddressText("10.0.0.0/8"), "10.0.0.0/8");
     EXPECT_EQ(names.Interface("enp1s0f0np0"), "enp1s0f0np0");
     EXPECT_EQ(names.Interface("ib0.8001"), "ib0.8001");
     EXPECT_NE(names.Interface("enxe41d2d9a67b1"), names.Interface("enxe41d2d9a67b2"));

@@ -36,8 +36,8 @@ void Across(Hosts hosts, Findings& out) {
                          "an address of its own on each host",
                          "whoever answers ARP first gets the packets: connections fail or stall at "
                          "random",
-                         fmt::format("sudo ip addr del {0}/{1} dev {2} && sudo ip addr add "
-                                     "ANOTHER/{1} dev {2}",
+                         fmt::format("sudo ip addr del {}/{} dev {}, then give it an address "
+                                     "that no other host has",
                                      address.Text(), address.prefix, Quoted(device.name)));
             }
         }

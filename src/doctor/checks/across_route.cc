@@ -63,10 +63,9 @@ void Look(const Host& from, const Host& to, Findings& out) {
              fmt::format("{:.2f} GB/s instead of {:.2f}; and 30 to 100 us a message instead of 2 "
                          "to 20: two syncs a layer of 32 layers lose some ms a token",
                          slow, fast),
-             fmt::format("an address in the subnet of {}/{} on {}: sudo ip addr add ADDRESS/{} dev "
-                         "{}; and name hosts by that address",
-                         address.Text(), address.prefix, from.fastest->name, address.prefix,
-                         Quoted(from.fastest->name)));
+             fmt::format("an address of its own in the subnet of {}/{} on {} (ip addr add), and "
+                         "name hosts by that address",
+                         address.Text(), address.prefix, from.fastest->name));
 }
 
 void Across(Hosts hosts, Findings& out) {

@@ -4,11 +4,13 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
+#include "doctor/fabric_devices.h"
 #include "doctor/facts.h"
 #include "doctor/firewalld.h"
 #include "doctor/network.h"
 #include "doctor/packet_filter.h"
-#include "doctor/rdma.h"
+#include "doctor/ufw.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -17,43 +19,6 @@ constexpr const char* kWhy =
     "workers listen on the port of --listen, and data links on ports of the system's choice: what "
     "is dropped shows as time-outs, not as refusals";
 constexpr const char* kExpected = "the fabric's interface or subnet accepted";
-
-// Whether a rule opens a network ("Anywhere   ALLOW IN   10.0.0.0/24") or an interface ("Anywhere
-// on enp1s0   ALLOW IN   Anywhere").
-bool UfwOpens(std::string_view status) {
-    for (std::string_view line : Lines(status)) {
-        const size_t at = line.find("ALLOW IN");
-        if (at == std::string_view::npos || !line.starts_with("Anywhere")) continue;
-        if (Contains(line.substr(0, at), " on ") || Contains(line.substr(at), "/")) return true;
-    }
-    return false;
-}
-
-// The interfaces that ranks would use: of RDMA ports, InfiniBand and Thunderbolt, else the fastest
-// cards; those that are up and have an address. None where that was not read.
-std::vector<NetDevice> FabricDevices(HostView& view) {
-    const std::vector<NetDevice> all = NetDevices(view);
-    std::vector<std::string> rdma;
-    for (const RdmaPort& port : RdmaPorts(view)) {
-        for (std::string& name : RdmaInterfaces(view, port)) rdma.push_back(std::move(name));
-    }
-    std::vector<NetDevice> special, cards;
-    double fastest = 0;
-    for (const NetDevice& device : all) {
-        if (!device.up || device.wireless || device.addresses.empty()) continue;
-        const bool fabric = std::ranges::find(rdma, device.name) != rdma.end() ||
-                            device.name.starts_with("thunderbolt") ||
-                            view.Text("sys/class/net/" + device.name + "/type") == "32";
-        if (fabric) special.push_back(device);
-        if (device.physical) fastest = std::max(fastest, device.megabits);
-    }
-    if (!special.empty()) return special;
-    for (const NetDevice& device : all) {
-        const bool usable = device.up && !device.wireless && !device.addresses.empty();
-        if (usable && device.physical && device.megabits >= fastest) cards.push_back(device);
-    }
-    return cards;
-}
 
 std::string NamesOf(const std::vector<NetDevice>& devices) {
     std::vector<std::string> names;
@@ -69,105 +34,182 @@ std::string SubnetOf(const std::vector<NetDevice>& devices) {
 }
 
 // Through the best of the fabric's interfaces.
-Passage BestPassage(const PacketFilter& filter, const std::vector<NetDevice>& devices) {
-    if (devices.empty()) return PassageBy(filter, nullptr);
+Passage BestPassage(const PacketFilter& filter, const std::vector<NetDevice>& devices,
+                    std::string* drops = nullptr) {
+    if (devices.empty()) return PassageBy(filter, nullptr, drops);
     Passage best = Passage::kDropped;
     for (const NetDevice& device : devices) {
-        const Passage one = PassageBy(filter, &device);
+        const Passage one = PassageBy(filter, &device, drops);
         if (one == Passage::kAccepted) return one;
         if (one == Passage::kUncertain) best = one;
     }
     return best;
 }
 
-bool IsIn(const Ipv4& address, const FirewallZone& zone) {
-    return std::ranges::any_of(zone.sources, [&](const Ipv4& source) {
-        return Ipv4{address.bits, source.prefix}.network() == source.network();
-    });
-}
-
-// The zone that a peer of the device comes in by; null where it was not read.
-const FirewallZone* ZoneOf(const std::vector<FirewallZone>& zones, const NetDevice& device) {
+// The zones that peers of the device may come in by, that of its interface last; all where it was
+// not read.
+std::vector<const FirewallZone*> ZonesOf(const std::vector<FirewallZone>& zones,
+                                         const NetDevice* device) {
+    std::vector<const FirewallZone*> found, all;
     const FirewallZone* by_default = nullptr;
+    bool whole = false;  // one of them takes the whole subnet
     for (const FirewallZone& zone : zones) {
-        for (const Ipv4& address : device.addresses) {
-            if (IsIn(address, zone)) return &zone;
-        }
-    }
-    for (const FirewallZone& zone : zones) {
-        if (std::ranges::find(zone.interfaces, device.name) != zone.interfaces.end()) return &zone;
+        all.push_back(&zone);
         if (zone.is_default) by_default = &zone;
+        if (device == nullptr) continue;
+        bool meets = false;
+        for (const Ipv4& address : device->addresses) {
+            for (const Ipv4& source : zone.sources) {
+                const int prefix = std::min(address.prefix, source.prefix);
+                if (Ipv4{address.bits, prefix}.network() != Ipv4{source.bits, prefix}.network()) {
+                    continue;
+                }
+                meets = true;
+                whole = whole || source.prefix <= address.prefix;
+            }
+        }
+        if (meets) found.push_back(&zone);
     }
-    return by_default;
+    if (device == nullptr) return all;
+    if (whole) return found;
+    for (const FirewallZone& zone : zones) {
+        if (std::ranges::find(zone.interfaces, device->name) == zone.interfaces.end()) continue;
+        found.push_back(&zone);
+        return found;
+    }
+    if (by_default == nullptr) return all;
+    found.push_back(by_default);
+    return found;
 }
 
 void NotTold(const std::string& read, Findings& out) {
     out.Note(read, kExpected, kWhy, "sudo weft doctor --check firewall");
 }
 
-void LookAtZones(HostView& view, Findings& out) {
+struct Zones {
+    std::vector<FirewallZone> list;
+    bool cut = false;  // some may be missing
+};
+
+Zones ReadZones(HostView& view) {
     const Reading active = view.Command("firewall-cmd --get-active-zones");
-    std::vector<FirewallZone> zones = ParseZones(active.text);
+    Zones zones{ParseZones(active.text), active.cut};
     // An active zone has interfaces or sources.
-    const bool ends_early =
-        !zones.empty() && zones.back().interfaces.empty() && zones.back().sources.empty();
+    if (!zones.list.empty()) {
+        const FirewallZone& last = zones.list.back();
+        const bool placed =
+            !last.interfaces.empty() || !last.sources.empty() || last.unknown_sources;
+        zones.cut = zones.cut || !placed;
+    }
     for (const char* words : {"firewall-cmd --list-all-zones", "firewall-cmd --list-all"}) {
-        AddZones(zones, ParseZones(view.Command(words).text));
+        const Reading told = view.Command(words);
+        zones.cut = zones.cut || told.cut;
+        AddZones(zones.list, ParseZones(told.text));
     }
-    std::erase_if(zones, [](const FirewallZone& zone) {
-        return zone.interfaces.empty() && zone.sources.empty() && !zone.is_default;
+    std::erase_if(zones.list, [](const FirewallZone& zone) {
+        return zone.interfaces.empty() && zone.sources.empty() && !zone.unknown_sources &&
+               !zone.is_default;
     });
-    if (zones.empty()) return NotTold("firewalld: running; its zones could not be read", out);
-    const std::vector<NetDevice> devices = FabricDevices(view);
-    std::string closed, interface;
-    bool uncertain = active.cut || ends_early;
-    // With nothing known of the interfaces: any zone that lets ranks in is taken for theirs.
-    for (size_t i = 0; i < std::max<size_t>(devices.size(), 1); ++i) {
-        const FirewallZone* zone = devices.empty() ? nullptr : ZoneOf(zones, devices[i]);
-        for (const FirewallZone& one : zones) {
-            if (zone != nullptr && zone != &one) continue;
-            const Passage passage = one.Opens();
-            if (passage == Passage::kAccepted) {
-                return out.Ok(fmt::format("firewalld: {} in the zone {}, which lets ranks in",
-                                          devices.empty() ? "an interface" : devices[i].name,
-                                          one.name));
-            }
-            uncertain = uncertain || passage == Passage::kUncertain;
-            if (closed.empty()) closed = one.name;
-        }
-        if (interface.empty() && !devices.empty()) interface = devices[i].name;
+    return zones;
+}
+
+void ClosedZone(const std::vector<FirewallZone>& zones, const std::string& closed,
+                std::string interface, Findings& out) {
+    for (const FirewallZone& zone : zones) {
+        if (interface.empty() && !zone.interfaces.empty()) interface = zone.interfaces.back();
     }
-    if (uncertain)
-        return NotTold("firewalld: running; ports of the zone " + closed +
-                           " could not "
-                           "be read",
-                       out);
-    if (interface.empty()) {
-        for (const FirewallZone& zone : zones) {
-            if (!zone.interfaces.empty()) interface = zone.interfaces.back();
-        }
-    }
+    const std::string fix =
+        interface.empty()
+            ? "the fabric's interface into the zone trusted: firewall-cmd --permanent "
+              "--zone=trusted --change-interface, then --reload"
+            : fmt::format(
+                  "sudo firewall-cmd --permanent --zone=trusted --change-interface={} && "
+                  "sudo firewall-cmd --reload",
+                  Quoted(interface));
     out.Warn(fmt::format("firewalld: running, {} in the zone {}, which lets no ranks in",
                          interface.empty() ? "all interfaces" : interface, closed),
-             kExpected, kWhy,
-             fmt::format("sudo firewall-cmd --permanent --zone=trusted --change-interface={} && "
-                         "sudo firewall-cmd --reload",
-                         interface.empty() ? "INTERFACE" : Quoted(interface)));
+             kExpected, kWhy, fix);
+}
+
+void LookAtZones(HostView& view, Findings& out) {
+    const Zones zones = ReadZones(view);
+    if (zones.list.empty()) {
+        return NotTold("firewalld: running; its zones could not be read", out);
+    }
+    const std::vector<NetDevice> devices = FabricDevices(view);
+    std::string closed;
+    bool uncertain = zones.cut;
+    // With nothing known of the interfaces: any zone that lets ranks in is taken for theirs.
+    for (size_t i = 0; i < std::max<size_t>(devices.size(), 1); ++i) {
+        const NetDevice* device = devices.empty() ? nullptr : &devices[i];
+        for (const FirewallZone* zone : ZonesOf(zones.list, device)) {
+            const Passage passage = zone->Opens(device);
+            if (passage == Passage::kAccepted) {
+                return out.Ok(fmt::format("firewalld: {} in the zone {}, which lets ranks in",
+                                          device == nullptr ? "an interface" : device->name,
+                                          zone->name));
+            }
+            uncertain = uncertain || passage == Passage::kUncertain;
+            if (i == 0) closed = zone->name;
+        }
+        for (const FirewallZone& zone : zones.list) {
+            const bool opens = zone.unknown_sources && zone.Opens(device) != Passage::kDropped;
+            uncertain = uncertain || opens;
+        }
+    }
+    if (uncertain) {
+        return NotTold("firewalld: running; whether the zone " + closed +
+                           " lets ranks in can't be told from here",
+                       out);
+    }
+    ClosedZone(zones.list, closed, devices.empty() ? "" : devices.front().name, out);
 }
 
 bool LookAtUfw(HostView& view, Findings& out) {
-    const Reading ufw = view.Command("ufw status verbose");
-    if (!Contains(ufw.text, "Status: active") || Contains(ufw.text, "allow (incoming)")) {
-        return false;
-    }
-    if (UfwOpens(ufw.text)) {
+    const Reading status = view.Command("ufw status verbose");
+    const Ufw ufw = ParseUfw(status.text);
+    if (!ufw.active) return false;
+    const std::vector<NetDevice> devices = FabricDevices(view);
+    const Passage passage = BestPassage({{"ufw", ufw.input}}, devices);
+    // Open by default: the kernel's rules tell more.
+    if (!ufw.input.drops && passage != Passage::kDropped) return false;
+    if (passage == Passage::kAccepted) {
         out.Ok("ufw: active, with rules that open a network");
+    } else if (passage == Passage::kUncertain || status.cut) {
+        NotTold("ufw: active; whether its rules let the fabric's subnet in can't be told", out);
     } else {
-        out.Warn("ufw: active, incoming denied by default", kExpected, kWhy,
-                 fmt::format("sudo ufw allow from {} (the fabric's subnet)",
-                             SubnetOf(FabricDevices(view))));
+        const bool denies = std::ranges::any_of(ufw.input.rules, [](const FilterRule& rule) {
+            return rule.verdict == FilterRule::Verdict::kDrop;
+        });
+        const std::string who =
+            devices.empty() ? "" : ", and no rule opens the network of " + NamesOf(devices);
+        out.Warn(ufw.input.drops ? "ufw: active, incoming denied by default" + who
+                                 : "ufw: active, with rules that deny the fabric's network",
+                 kExpected, kWhy,
+                 fmt::format("sudo ufw {}allow from {} (the fabric's subnet)",
+                             denies ? "prepend " : "", SubnetOf(devices)));
     }
     return true;
+}
+
+// Lets the subnet in where nft's chain `drops`, "inet:filter input", drops it.
+std::string NftFix(HostView& view, const std::string& drops, const std::string& subnet) {
+    const size_t colon = drops.find(':'), blank = drops.rfind(' ');
+    if (DistributionOf(view) == Distribution::kNixOs || drops.starts_with("inet:nixos-fw ")) {
+        return "the fabric's interface in networking.firewall.trustedInterfaces of "
+               "/etc/nixos/configuration.nix, then sudo nixos-rebuild switch";
+    }
+    if (colon == drops.npos || blank == drops.npos || blank < colon) return kExpected;
+    const std::string family = drops.substr(0, colon), chain = drops.substr(blank + 1);
+    const std::string table = drops.substr(colon + 1, blank - colon - 1);
+    // iptables-nft manages these: what nft adds there, iptables-save would not know.
+    if (family == "ip" && table == "filter" && chain == "INPUT") {
+        return fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT (the fabric's subnet)", subnet);
+    }
+    return fmt::format(
+        "sudo nft insert rule {} {} {} ip saddr {} accept (the fabric's subnet; "
+        "keep it in /etc/nftables.conf)",
+        family, Quoted(table), Quoted(chain), subnet);
 }
 
 void Run(HostView& view, Findings& out) {
@@ -186,7 +228,8 @@ void Run(HostView& view, Findings& out) {
         return;
     }
     const std::vector<NetDevice> devices = FabricDevices(view);
-    const Passage by_nft = BestPassage(ParseNft(nft.found() ? nft.text : ""), devices);
+    std::string drops;
+    const Passage by_nft = BestPassage(ParseNft(nft.found() ? nft.text : ""), devices, &drops);
     const Passage by_iptables =
         BestPassage(ParseIptables(iptables.found() ? iptables.text : ""), devices);
     const std::string who = devices.empty() ? "no interface or network is accepted as a whole"
@@ -194,9 +237,7 @@ void Run(HostView& view, Findings& out) {
     const std::string subnet = SubnetOf(devices);
     if (by_nft == Passage::kDropped && !nft.cut) {
         return out.Warn("nftables: input is dropped by default, and " + who, kExpected, kWhy,
-                        fmt::format("sudo nft insert rule inet filter input ip saddr {} accept "
-                                    "(the fabric's subnet; keep it in /etc/nftables.conf)",
-                                    subnet));
+                        NftFix(view, drops, subnet));
     }
     if (by_iptables == Passage::kDropped && !iptables.cut) {
         return out.Warn(

@@ -5,6 +5,7 @@
 #include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -13,15 +14,6 @@ namespace {
 // taken back later; 20260110 is known good.
 constexpr int64_t kBroken = 20251125, kGood = 20260110, kOldForHalo = 20250808;
 
-// The first run of eight digits that is a date: "20251125-1", "20240318.git3b128b60-0ubuntu2.9".
-std::optional<int64_t> DateOf(std::string_view text) {
-    for (size_t at = 0; at + 8 <= text.size(); ++at) {
-        const auto date = Integer(text.substr(at, 8));
-        if (date && *date >= 20100101 && *date <= 20991231) return date;
-    }
-    return {};
-}
-
 Reading Package(HostView& view) {
     for (const char* words :
          {"dpkg-query -W -f=${Version} linux-firmware",
@@ -29,7 +21,7 @@ Reading Package(HostView& view) {
           "rpm -q --qf=%{VERSION} amd-gpu-firmware", "rpm -q --qf=%{VERSION} linux-firmware",
           "pacman -Q linux-firmware-amdgpu"}) {
         Reading reading = view.Command(words);
-        if (reading.found() && DateOf(reading.text)) return reading;
+        if (reading.found() && DateIn(reading.text)) return reading;
     }
     return {};
 }
@@ -41,7 +33,7 @@ void Run(HostView& view, Findings& out) {
     if (gpus.empty()) return;
     const Reading package = Package(view);
     if (!package.found()) return;
-    const int64_t date = *DateOf(package.text);
+    const int64_t date = *DateIn(package.text);
     const std::string read = fmt::format("firmware package {}", Trim(package.text));
     const std::string expected = fmt::format("{} or newer", kGood);
     const bool debian = view.Command("dpkg-query -W -f=${Version} firmware-amd-graphics").found();

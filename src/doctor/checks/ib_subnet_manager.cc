@@ -33,7 +33,7 @@ void Run(HostView& view, Findings& out) {
         }
         out.Fail(read, "lid and sm_lid not 0: a subnet manager gave them",
                  "without a subnet manager no port becomes ACTIVE and nothing is carried",
-                 StartManager(view));
+                 StartManager(view, port));
     }
 }
 

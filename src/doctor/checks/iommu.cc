@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
 #include "doctor/pci.h"
@@ -9,13 +10,14 @@
 namespace weft::doctor::checks {
 namespace {
 
-bool Translates(HostView& view) {
+// The type of the first IOMMU group that has one: "DMA-FQ", "identity"; "" where none was read.
+std::string GroupType(HostView& view) {
     constexpr const char* kGroups = "sys/kernel/iommu_groups";
     for (const std::string& group : Numbered(view, kGroups, "")) {
-        const std::string type = view.Text(fmt::format("{}/{}/type", kGroups, group));
-        if (!type.empty()) return type.starts_with("DMA");
+        std::string type = view.Text(fmt::format("{}/{}/type", kGroups, group));
+        if (!type.empty()) return type;
     }
-    return false;
+    return "";
 }
 
 // "ACSCtl: SrcValid+ TransBlk- ReqRedir+ CmpltRedir+ ..." on a bridge.
@@ -30,20 +32,21 @@ void Run(HostView& view, Findings& out) {
     const bool rdma = HasRdma(view);
     const bool gpu = !AmdGpus(view).empty();
     if (!rdma && !gpu) return;
-    const std::string line = view.Text("proc/cmdline");
+    const Reading parameters = view.Read("proc/cmdline");
+    const std::string type = GroupType(view);
+    const std::string& line = parameters.text;
     const bool passes = Contains(line, "iommu=pt") || Contains(line, "iommu.passthrough=1");
     const bool off = Contains(line, "amd_iommu=off") || Contains(line, "intel_iommu=off") ||
                      Contains(line, "iommu=off");
-    const std::string state = off ? "off" : passes ? "passing through" : "translating";
-    if (Translates(view) && !passes && !off) {
+    const std::string state = off ? "off" : passes ? "passing through" : "not asked for";
+    if (type.starts_with("DMA") && !passes && !off) {
         out.Note("IOMMU translating every access of cards", "iommu=pt (or off)",
                  rdma
                      ? "each 4 KiB of a transfer needs a translation: 5 to 30 % of bandwidth, and "
                        "up to 1 us a message"
                      : "each access of the GPU to memory is translated: 2 to 6 % of token speed on "
                        "APUs",
-                 "add iommu=pt to the kernel's command line (GRUB_CMDLINE_LINUX in "
-                 "/etc/default/grub, then sudo update-grub), and boot");
+                 AddParameter(view, "iommu=pt"));
     }
     const Reading lspci = CommandLike(view, "lspci -vv");
     if (rdma && gpu && lspci.found() && RedirectsPeers(lspci.text)) {
@@ -51,9 +54,10 @@ void Run(HostView& view, Findings& out) {
                  "ReqRedir- on the bridges between the card and the GPU",
                  "card and GPU talk by way of the root complex: GPU memory is reached at half the "
                  "speed or not at all",
-                 "switch ACS off in the BIOS, or: sudo setpci -s BRIDGE ECAP_ACS+6.w=0000");
+                 "switch ACS off in the BIOS; or with setpci on those bridges, ECAP_ACS+6.w=0000");
     }
-    if (out.empty()) out.Ok("IOMMU " + state);
+    if (!out.empty() || (!parameters.found() && type.empty())) return;
+    out.Ok("IOMMU " + (type.empty() || off || passes ? state : "of type " + type));
 }
 
 }  // namespace

@@ -41,19 +41,19 @@ constexpr std::array<Hint, 7> kHints = {{
 void Run(HostView& view, Findings& out) {
     const Reading log = CommandLike(view, "dmesg");
     if (!log.found()) return;  // nic-log says why
-    const std::vector<std::string> lines = KernelLogLines(log);
+    const std::vector<LogLine> lines = KernelLogLines(log);
     for (const Hint& hint : kHints) {
         size_t count = 0;
         std::string_view last;
-        for (std::string_view line : lines) {
+        for (const auto& [raw, line] : lines) {
             if (!Contains(line, hint.part)) continue;
             if (hint.part == "ring gfx" && !Contains(line, "timeout")) continue;
             ++count;
-            last = line;
+            last = raw;
         }
         if (count == 0) continue;
-        out.Add(hint.severity, fmt::format("{} times, at last: {}", count, last.substr(0, 200)),
-                hint.expected, hint.why, hint.fix);
+        out.Add(hint.severity, fmt::format("{} times, at last: {}", count, last), hint.expected,
+                hint.why, hint.fix);
     }
     if (out.empty()) out.Ok("the kernel's log has no complaint of GPU, memory or processor");
 }

@@ -1,6 +1,7 @@
 // Parameters on the kernel's command line that matter to GPUs and cards.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "doctor/checks/checks.h"
@@ -38,12 +39,13 @@ void LookAtMemory(HostView& view, const Parameters& parameters, Findings& out) {
         fmt::format("amdgpu.gttsize={:.0f} ({}), ttm.pages_limit={:.0f} ({})", gtt_mib.value_or(0),
                     SizeText(gtt), pages.value_or(0), SizeText(limit));
     if (ram && (gtt > *ram || limit > *ram)) {
-        return out.Warn(
-            read, fmt::format("less than the memory, {}", SizeText(*ram)),
-            "the GPU may take what the system needs: the machine freezes or kills "
-            "programs when a model fills it",
-            fmt::format("ttm.pages_limit={:.0f} and amdgpu.gttsize={:.0f}",
-                        (*ram - 8.0 * (1 << 30)) / 4096, (*ram - 8.0 * (1 << 30)) / (1 << 20)));
+        // 8 GiB for the system, where there is that much.
+        const double room = std::max(*ram / 2, *ram - 8.0 * (1 << 30));
+        return out.Warn(read, fmt::format("less than the memory, {}", SizeText(*ram)),
+                        "the GPU may take what the system needs: the machine freezes or kills "
+                        "programs when a model fills it",
+                        fmt::format("ttm.pages_limit={:.0f} and amdgpu.gttsize={:.0f}", room / 4096,
+                                    room / (1 << 20)));
     }
     if (gtt_mib && pages && *gtt_mib > 0 && limit < gtt * 0.98) {
         return out.Warn(

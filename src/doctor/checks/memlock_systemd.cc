@@ -8,9 +8,44 @@
 namespace weft::doctor::checks {
 namespace {
 
+constexpr const char* kFolder = "etc/systemd/system";
+
+// "infinity", bytes, or with a unit of 1024: "64G"; of "SOFT:HARD" the first counts.
 bool IsEnough(std::string_view value) {
-    const auto bytes = Number(value);
-    return value == "infinity" || (bytes && *bytes >= kLockedBytesNeeded);
+    constexpr std::string_view kUnits = "KMGTPE";
+    value = Trim(value.substr(0, value.find(':')));
+    if (value == "infinity") return true;
+    double unit = 1;
+    if (const size_t at = value.empty() ? kUnits.npos : kUnits.find(value.back());
+        at != kUnits.npos) {
+        for (size_t i = 0; i <= at; ++i) unit *= 1024;
+        value.remove_suffix(1);
+    }
+    const auto number = Number(value);
+    return number && *number * unit >= kLockedBytesNeeded;
+}
+
+// What a unit or a drop-in says last; an empty value takes back what was said before.
+void ReadLimit(HostView& view, const std::string& path, std::string& limit) {
+    const std::string text = view.Text(path);
+    for (std::string_view line : Lines(text)) {
+        line = Trim(line);
+        constexpr std::string_view kKey = "LimitMEMLOCK";
+        if (!line.starts_with(kKey)) continue;
+        line = Trim(line.substr(kKey.size()));
+        if (line.starts_with('=')) limit = std::string(Trim(line.substr(1)));
+    }
+}
+
+// The unit's own, then that of its drop-ins in the order of their names (systemd.unit(5)).
+std::string LimitOf(HostView& view, const std::string& name) {
+    std::string limit;
+    const std::string path = fmt::format("{}/{}", kFolder, name);
+    ReadLimit(view, path, limit);
+    for (const std::string& drop_in : view.List(path + ".d")) {
+        if (drop_in.ends_with(".conf")) ReadLimit(view, path + ".d/" + drop_in, limit);
+    }
+    return limit;
 }
 
 void Run(HostView& view, Findings& out) {
@@ -19,11 +54,9 @@ void Run(HostView& view, Findings& out) {
     const std::string usual(After(manager.text, "DefaultLimitMEMLOCK="));
     const bool usual_enough = IsEnough(usual);
     const std::string expected = "LimitMEMLOCK=infinity";
-    constexpr const char* kFolder = "etc/systemd/system";
     for (const std::string& name : view.List(kFolder)) {
         if (!name.starts_with("weft") || !name.ends_with(".service")) continue;
-        const std::string unit = view.Text(std::string(kFolder) + "/" + name);
-        const std::string own(After(unit, "LimitMEMLOCK="));
+        const std::string own = LimitOf(view, name);
         const std::string read = fmt::format("{}: LimitMEMLOCK={}", name,
                                              own.empty() ? "not set, by default " + usual : own);
         if (own.empty() ? usual_enough : IsEnough(own)) {
@@ -49,7 +82,7 @@ void Run(HostView& view, Findings& out) {
 const Check kMemlockSystemd = {
     .name = "memlock-systemd",
     .what = "Memory that systemd units may lock, where there is RDMA.",
-    .reads = "systemctl show, /etc/systemd/system/weft*.service",
+    .reads = "systemctl show, /etc/systemd/system/weft*.service and their drop-ins",
     .why = "What works in a shell fails as a service: limits.conf does not count there.",
     .run = Run,
 };

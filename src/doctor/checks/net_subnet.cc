@@ -20,7 +20,10 @@ void Run(HostView& view, Findings& out) {
                         continue;
                     }
                     if (!devices[i].up || !devices[j].up || out.Count() > 8) continue;
-                    out.Warn(
+                    // As a laptop has it: by cable and by Wi-Fi in one network.
+                    const bool wireless = devices[i].wireless || devices[j].wireless;
+                    out.Add(
+                        wireless ? Severity::kNote : Severity::kWarn,
                         fmt::format("{} ({}/{}, {}) and {} ({}/{}, {}) are in one subnet",
                                     devices[i].name, a.Text(), a.prefix, devices[i].SpeedText(),
                                     devices[j].name, b.Text(), b.prefix, devices[j].SpeedText()),

@@ -43,15 +43,16 @@ void LookAtFirmware(const NetDevice& device, Findings& out) {
                             known.good.part[1], known.good.part[2]),
                 "old firmware of this card lost RoCE v2 settings, negotiated slower links and "
                 "hung under load; both ends should have the same",
-                "sudo mstflint -d " + (device.pci.empty() ? "CARD" : Quoted(device.pci)) +
-                    " query, then the firmware of that PSID from the vendor");
+                (device.pci.empty() ? "mstflint's query of the card"
+                                    : "sudo mstflint -d " + Quoted(device.pci) + " query") +
+                    ", then the firmware of that PSID from the vendor");
         }
     }
     out.Ok(read);
 }
 
-// The module that drives the card.
-const char* ModuleOf(const PciDevice& card) {
+// The module that drives the card; "" where that is not known.
+std::string_view ModuleOf(const PciDevice& card) {
     const int64_t id = Integer(card.device, 16).value_or(0);
     if (card.vendor == "15b3" || Contains(card.name, "Mellanox")) {
         // ConnectX-3 Pro is 1007; Connect-IB, the first of mlx5, 1011.
@@ -60,10 +61,32 @@ const char* ModuleOf(const PciDevice& card) {
                          Contains(card.name, "ConnectX-2") || Contains(card.name, "MT26");
         return old ? "mlx4_core" : "mlx5_core";
     }
-    if (Contains(card.name, "E810") || Contains(card.name, "E823")) return "ice";
-    if (Contains(card.name, "X710") || Contains(card.name, "X722")) return "i40e";
-    if (Contains(card.name, "NetXtreme-E") || Contains(card.name, "BCM57")) return "bnxt_en";
-    return "MODULE";
+    const bool intel = card.vendor == "8086";
+    const bool e810 = (id >= 0x1591 && id <= 0x159b) || (id >= 0x188a && id <= 0x1894);
+    if ((intel && e810) || Contains(card.name, "E810") || Contains(card.name, "E823")) return "ice";
+    const bool x710 = (id >= 0x1572 && id <= 0x158b) || (id >= 0x37cc && id <= 0x37d3);
+    if ((intel && x710) || Contains(card.name, "X710") || Contains(card.name, "X722")) {
+        return "i40e";
+    }
+    // Of Broadcom's 14e4 the cards from 10 Gb/s on; those of 1 Gb/s (16xx below 16c0) are tg3's.
+    const bool broadcom = card.vendor == "14e4" && ((id >= 0x16c0 && id <= 0x16f1) ||
+                                                    (id >= 0x1750 && id <= 0x1807) || id >= 0xd802);
+    if (broadcom || Contains(card.name, "NetXtreme-E") || Contains(card.name, "BCM57")) {
+        return "bnxt_en";
+    }
+    return "";
+}
+
+// How the card gets a driver.
+std::string DriverFix(const PciDevice& card) {
+    const std::string look = "'lspci -k -s " + Quoted(card.address) + "'";
+    const std::string_view module = ModuleOf(card);
+    const std::string load = module.empty()
+                                 ? "load the module that " + look + " lists with sudo modprobe"
+                                 : fmt::format("sudo modprobe {} (what {} lists)", module, look);
+    return load +
+           "; where it is not found, install the kernel's package of further modules (Ubuntu: "
+           "linux-modules-extra, Fedora: kernel-modules-extra)";
 }
 
 void Run(HostView& view, Findings& out) {
@@ -75,10 +98,7 @@ void Run(HostView& view, Findings& out) {
         if (!shown) continue;
         out.Warn(fmt::format("{}: no driver", card.Text()), "a driver in use",
                  "the card is there but the kernel does not use it: no interface, no RDMA",
-                 fmt::format("sudo modprobe {0} (what 'lspci -k -s {1}' lists); where it is not "
-                             "found, install the kernel's package of further modules (Ubuntu: "
-                             "linux-modules-extra, Fedora: kernel-modules-extra)",
-                             ModuleOf(card), Quoted(card.address)));
+                 DriverFix(card));
     }
     for (const NetDevice& device : NetDevices(view)) {
         if (device.physical && !device.driver.empty()) LookAtFirmware(device, out);

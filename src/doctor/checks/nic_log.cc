@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "doctor/checks/checks.h"
+#include "doctor/fabric_devices.h"
 #include "doctor/facts.h"
 #include "doctor/kernel_log.h"
 #include "doctor/pci.h"
@@ -92,7 +94,8 @@ LinkJudgement LimitAt(HostView& view, std::string_view line) {
 
 // "31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:00:02.5 (capable
 // of 63.008 Gb/s with 8.0 GT/s PCIe x8 link)"
-void LookAtBandwidth(HostView& view, std::string_view line, Findings& out) {
+void LookAtBandwidth(HostView& view, std::string_view line, const std::string& shown,
+                     Findings& out) {
     const size_t at = line.find(" Gb/s available PCIe bandwidth, limited by");
     if (at == std::string_view::npos) return;
     const size_t begin = line.rfind(' ', at - 1);
@@ -104,17 +107,79 @@ void LookAtBandwidth(HostView& view, std::string_view line, Findings& out) {
         case LinkJudgement::kFull:
         case LinkJudgement::kByDesign:
         case LinkJudgement::kSlotUnknown:
-            return out.Note(std::string(line), "the link that the card could have",
+            return out.Note(shown, "the link that the card could have",
                             "the slot has no more: pcie-link says what it costs");
         case LinkJudgement::kUnknown:
         case LinkJudgement::kBelow: break;
     }
-    out.Warn(std::string(line), "'available PCIe bandwidth' without 'limited by'",
+    out.Warn(shown, "'available PCIe bandwidth' without 'limited by'",
              fmt::format("{} instead of {} between the card and memory", RateText(*have / 8),
                          RateText(*most / 8)),
              fmt::format("the limit is at {}: a wider slot, or the BIOS's setting of its lanes "
                          "(see pcie-link)",
                          After(line, "link at ", " (")));
+}
+
+// From the driver's name on, as the kernel wrote it.
+std::string Shown(const LogLine& line) {
+    const std::string_view from = FromDriver(line.raw);
+    return std::string(from.empty() ? std::string_view(line.raw) : from);
+}
+
+// "NETDEV WATCHDOG: eth0 (igc): transmit queue 3 timed out", or "igc 0000:02:00.0 eth0: NETDEV
+// WATCHDOG: CPU: 7: transmit queue 3 timed out".
+struct Watchdog {
+    std::string device, driver;
+    std::string shown;  // from the driver or NETDEV on
+};
+Watchdog ParseWatchdog(const LogLine& line) {
+    const auto words = Words(line.known);
+    Watchdog found;
+    const size_t raw_at = line.raw.find("NETDEV");
+    found.shown = raw_at == std::string::npos ? line.raw : line.raw.substr(raw_at);
+    const auto at = std::ranges::find(words, "NETDEV") - words.begin();
+    const auto word = [&](ptrdiff_t i) {
+        std::string_view text =
+            i >= 0 && i < std::ssize(words) ? words[static_cast<size_t>(i)] : std::string_view();
+        while (!text.empty() && (text.ends_with(':') || text.ends_with(')'))) text.remove_suffix(1);
+        if (text.starts_with('(')) text.remove_prefix(1);
+        return std::string(text);
+    };
+    if (!WatchdogNamesProcessor(line.known)) {
+        found.device = word(at + 2);
+        found.driver = word(at + 3);
+        return found;
+    }
+    found.device = word(at - 1);
+    for (ptrdiff_t i = at - 2; i >= 0 && i >= at - 3; --i) {  // a PCI address may stand between
+        if (word(i).find(':') == std::string::npos) found.driver = word(i);
+        if (!found.driver.empty()) break;
+    }
+    const size_t begin = found.driver.empty() ? line.raw.npos : line.raw.find(found.driver + " ");
+    if (begin < raw_at) found.shown = line.raw.substr(begin);
+    return found;
+}
+
+// Whether ranks would talk over it; true where that can't be told.
+bool IsOfFabric(HostView& view, const Watchdog& found) {
+    const std::vector<NetDevice> fabric = FabricDevices(view);
+    if (std::ranges::find(fabric, found.device, &NetDevice::name) != fabric.end()) return true;
+    constexpr std::array<std::string_view, 8> kFast = {
+        "mlx4_core", "mlx4_en", "mlx5_core", "ice", "bnxt_en", "cxgb4", "qede", "ionic"};
+    if (std::ranges::find(kFast, found.driver) != kFast.end()) return true;
+    const bool card = std::ranges::find(kDrivers, found.driver) != kDrivers.end();
+    return fabric.empty() && (card || found.driver.empty());
+}
+
+void LookAtWatchdog(HostView& view, const Watchdog& found, Findings& out) {
+    const Hint& stalled = kHints[2];
+    if (IsOfFabric(view, found)) {
+        return out.Add(stalled.severity, found.shown, stalled.expected, stalled.why, stalled.fix);
+    }
+    out.Note(found.shown, stalled.expected,
+             "the card stopped sending for seconds; ranks don't talk over it, but who is logged in "
+             "by it may be cut off",
+             stalled.fix);
 }
 
 void Run(HostView& view, Findings& out) {
@@ -125,24 +190,28 @@ void Run(HostView& view, Findings& out) {
                         "sudo weft doctor, or sudo sysctl kernel.dmesg_restrict=0");
     }
     if (!log.found()) return;
-    std::vector<std::string_view> said;  // each sentence once
-    const std::vector<std::string> lines = KernelLogLines(log);
-    for (std::string_view line : lines) {
-        if (Contains(line, "NETDEV WATCHDOG") && Contains(line, "timed out")) {
-            line = line.substr(line.find("NETDEV"));
-        } else if (line = FromDriver(line); line.empty()) {
-            continue;
-        }
-        if (std::ranges::find(said, line) != said.end() || said.size() > 64) continue;
+    std::vector<std::string> said;  // each sentence once
+    for (const LogLine& whole : KernelLogLines(log)) {
+        std::string_view line = FromDriver(whole.known);
+        const bool watchdog =
+            Contains(whole.known, "NETDEV WATCHDOG") && Contains(whole.known, "timed out");
+        const std::optional<Watchdog> stalled =
+            watchdog ? std::optional(ParseWatchdog(whole)) : std::nullopt;
+        if (stalled) line = stalled->device;
+        if (line.empty() || said.size() > 64) continue;
+        if (std::ranges::find(said, line) != said.end()) continue;
         const size_t before = said.size();
-        if (Contains(line, "limited by")) {
-            LookAtBandwidth(view, line, out);
-            said.push_back(line);
+        if (stalled) {
+            LookAtWatchdog(view, *stalled, out);
+            said.emplace_back(line);
+        } else if (Contains(line, "limited by")) {
+            LookAtBandwidth(view, line, Shown(whole), out);
+            said.emplace_back(line);
         }
         for (const Hint& hint : kHints) {
             if (said.size() > before || !Contains(line, hint.part)) continue;
-            out.Add(hint.severity, std::string(line), hint.expected, hint.why, hint.fix);
-            said.push_back(line);
+            out.Add(hint.severity, Shown(whole), hint.expected, hint.why, hint.fix);
+            said.emplace_back(line);
         }
     }
     if (out.empty()) out.Ok("the kernel's log has no complaint of a network driver");

@@ -18,25 +18,31 @@ double Count(HostView& view, const std::string& path, std::string_view total) {
     return file.found() ? NumberAfter(file.text, total).value_or(0) : 0;
 }
 
-// Lines of the kernel's log about errors that were corrected on the card's link.
-size_t LoggedErrors(const std::vector<std::string>& log, const PciDevice& card) {
-    size_t count = 0;
-    for (const std::string& line : log) {
-        const bool corrected = Contains(line, "PCIe Bus Error") && Contains(line, "=Corrected");
-        if (corrected && Contains(line, card.address)) ++count;
+struct Logged {
+    size_t corrected = 0, uncorrected = 0;
+};
+
+// Lines of the kernel's log about errors on the card's link. Linux 6.8 says "Correctable" where
+// older ones say "Corrected", and "Uncorrectable (Fatal)" for "Uncorrected (Fatal)".
+Logged LoggedErrors(const std::vector<LogLine>& log, const PciDevice& card) {
+    Logged logged;
+    for (const auto& [raw, line] : log) {
+        if (!Contains(line, "PCIe Bus Error") || !Contains(line, card.address)) continue;
+        if (Contains(line, "=Correct")) ++logged.corrected;
+        if (Contains(line, "=Uncorrect")) ++logged.uncorrected;
     }
-    return count;
+    return logged;
 }
 
 void Run(HostView& view, Findings& out) {
     size_t looked = 0;
-    const std::vector<std::string> log = KernelLogLines(CommandLike(view, "dmesg"));
+    const std::vector<LogLine> log = KernelLogLines(CommandLike(view, "dmesg"));
     for (const PciDevice& card : PciDevices(view)) {
         if (!card.IsNetwork() && !card.IsGpu()) continue;
         const std::string path = "sys/bus/pci/devices/" + card.address;
-        const size_t logged = LoggedErrors(log, card);
+        const auto [logged, logged_fatal] = LoggedErrors(log, card);
         const bool counted = view.Has(path + "/aer_dev_correctable");
-        if (!counted && logged == 0) continue;
+        if (!counted && logged == 0 && logged_fatal == 0) continue;
         ++looked;
         const double corrected = Count(view, path + "/aer_dev_correctable", "TOTAL_ERR_COR ");
         const double fatal = Count(view, path + "/aer_dev_fatal", "TOTAL_ERR_FATAL ") +
@@ -44,10 +50,14 @@ void Run(HostView& view, Findings& out) {
         const char* fix =
             "reseat the card, change the riser or cable, update the BIOS; as a last resort one "
             "generation less for the slot in the BIOS";
-        if (fatal > 0) {
-            out.Fail(fmt::format("{}: {} errors that could not be corrected", card.Text(), fatal),
-                     "0", "transfers were lost: the driver resets the card, and the job with it",
-                     fix);
+        if (fatal > 0 || logged_fatal > 0) {
+            out.Fail(
+                fatal > 0
+                    ? fmt::format("{}: {} errors that could not be corrected", card.Text(), fatal)
+                    : fmt::format("{}: {} lines of errors that could not be corrected "
+                                  "in the kernel's log",
+                                  card.Text(), logged_fatal),
+                "0", "transfers were lost: the driver resets the card, and the job with it", fix);
         } else if (corrected >= 100 || logged >= kManyLogged) {
             out.Warn(corrected >= 100
                          ? fmt::format("{}: {} corrected errors", card.Text(), corrected)

@@ -9,7 +9,7 @@ namespace weft::doctor::checks {
 namespace {
 
 constexpr double kPayload = 0.85;  // of a link's bytes that are data, at 256 bytes a packet
-constexpr int kFewLanes = 4;       // fewer than this are no design for a network card
+constexpr int kFewLanes = 4;       // fewer than this are too few for a fabric's card
 constexpr double kSyncs = 65, kSyncBytes = 8192;  // of a token of a model with 32 layers
 
 std::string Fix(const PciDevice& card, const PciDevice* slot) {
@@ -44,14 +44,15 @@ std::string Cost(const PciDevice& card) {
 }
 
 void Below(const PciDevice& card, const PciDevice* slot, const std::string& read,
-           const std::string& expected, Findings& out) {
+           const std::string& expected, bool by_design, Findings& out) {
     const double now = card.now.GigabytesPerSecond(), most = card.most.GigabytesPerSecond();
     std::string why = fmt::format("{} instead of {}: {} instead of {}", card.now.Text(),
                                   card.most.Text(), RateText(now), RateText(most));
     const double port = card.port_gigabits / 8;
     if (port > 0) why += fmt::format("; its port carries {}", RateText(port));
-    const bool fails =
-        card.IsNetwork() && (port > 0 ? now * kPayload < port : now <= most / 2 * 1.01);
+    // What the board has by design is no fault, though one lane costs a fabric's card too much.
+    const bool fails = !by_design && card.IsNetwork() &&
+                       (port > 0 ? now * kPayload < port : now <= most / 2 * 1.01);
     if (fails) return out.Fail(read, expected, why, Fix(card, slot));
     out.Warn(read, expected, why, Fix(card, slot));
 }
@@ -67,15 +68,15 @@ void Look(const PciDevice& card, const std::vector<PciDevice>& devices, Findings
         case LinkJudgement::kFull: return out.Ok(read, expected);
         case LinkJudgement::kByDesign:
             if (rests) return out.Ok(read + " (resting)", expected);
-            if (card.now.width < std::min(kFewLanes, card.most.width)) {
-                return Below(card, slot, read, expected, out);
+            if (card.fabric && card.now.width < std::min(kFewLanes, card.most.width)) {
+                return Below(card, slot, read, expected, true, out);
             }
             return out.Note(fmt::format("{}: all that its slot has ({}: {})", read, slot->address,
                                         slot->most.Text()),
                             expected, Cost(card), "");
         case LinkJudgement::kBelow:
             if (rests) return out.Ok(read + " (resting)", expected);
-            return Below(card, slot, read, expected, out);
+            return Below(card, slot, read, expected, false, out);
         case LinkJudgement::kSlotUnknown:
             if (rests) return out.Ok(read + " (resting)", expected);
             return out.Note(read + "; what its slot has could not be read", expected, Cost(card),

@@ -1,7 +1,10 @@
 // Links that fall asleep between two messages (ASPM).
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "doctor/checks/checks.h"
+#include "doctor/fabric_devices.h"
 #include "doctor/pci.h"
 #include "doctor/text.h"
 
@@ -10,17 +13,25 @@ namespace {
 
 constexpr const char* kPolicy = "sys/module/pcie_aspm/parameters/policy";
 
+// Whether ranks talk over another card than this one, as far as that was read.
+bool IsBesideTheFabric(const PciDevice& card, const std::vector<NetDevice>& fabric) {
+    return !card.fabric && !fabric.empty() &&
+           std::ranges::find(fabric, card.address, &NetDevice::pci) == fabric.end();
+}
+
 void Run(HostView& view, Findings& out) {
     bool looked = false;
+    const std::vector<NetDevice> fabric = FabricDevices(view);
     for (const PciDevice& card : PciDevices(view)) {
         if (!card.IsNetwork() || !card.now.known()) continue;
         looked = true;
         if (!Contains(card.power, "L1")) continue;
-        out.Warn(fmt::format("{}: ASPM {} enabled", card.Text(), card.power), "ASPM disabled",
-                 "the link sleeps after some us without traffic and needs 2 to 64 us to wake: that "
-                 "is in the latency of every message of a token, against 2 us for the message",
-                 "echo performance | sudo tee /sys/module/pcie_aspm/parameters/policy (kept: "
-                 "pcie_aspm.policy=performance on the kernel's command line)");
+        out.Add(IsBesideTheFabric(card, fabric) ? Severity::kNote : Severity::kWarn,
+                fmt::format("{}: ASPM {} enabled", card.Text(), card.power), "ASPM disabled",
+                "the link sleeps after some us without traffic and needs 2 to 64 us to wake: that "
+                "is in the latency of every message of a token, against 2 us for the message",
+                "echo performance | sudo tee /sys/module/pcie_aspm/parameters/policy (kept: "
+                "pcie_aspm.policy=performance on the kernel's command line)");
     }
     const std::string policy = view.Text(kPolicy);
     if (Contains(policy, "[powersave]") || Contains(policy, "[powersupersave]")) {

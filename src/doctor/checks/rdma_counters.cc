@@ -17,8 +17,8 @@ struct Counter {
     const char* fix;
 };
 constexpr const char* kFlow =
-    "flow control on both ends and the switch (sudo ethtool -A INTERFACE "
-    "rx on tx on, or PFC), and look at pcie-link";
+    "flow control on both ends and the switch (rx on tx on with ethtool -A, or PFC), and look at "
+    "pcie-link";
 constexpr std::array<Counter, 11> kCounters = {{
     {"hw_counters/out_of_sequence", Severity::kWarn,
      "packets were lost on the way: each costs a round of sending again, 10 us to 0.5 s", kFlow},

@@ -4,16 +4,27 @@
 #include "doctor/checks/checks.h"
 #include "doctor/cures.h"
 #include "doctor/network.h"
+#include "doctor/pci.h"
 #include "doctor/rdma.h"
+#include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
 
+// Of the cards that i40e drives only X722 can do RDMA.
+bool IsX722(const NetDevice& device, const std::vector<PciDevice>& cards) {
+    const PciDevice* card = FindPci(cards, device.pci);
+    if (card == nullptr) return false;
+    const int64_t id = Integer(card->device, 16).value_or(0);
+    return (id >= 0x37cc && id <= 0x37d3) || Contains(card->name, "X722");
+}
+
 // The module that makes an RDMA device of a card with this driver.
-const char* RdmaModule(const std::string& driver) {
+const char* RdmaModule(const NetDevice& device, const std::vector<PciDevice>& cards) {
+    const std::string& driver = device.driver;
     if (driver == "mlx5_core") return "mlx5_ib";
     if (driver == "mlx4_core" || driver == "mlx4_en") return "mlx4_ib";
-    if (driver == "ice" || driver == "i40e") return "irdma";
+    if (driver == "ice" || (driver == "i40e" && IsX722(device, cards))) return "irdma";
     if (driver == "bnxt_en") return "bnxt_re";
     if (driver == "cxgb4") return "iw_cxgb4";
     if (driver == "qede") return "qedr";
@@ -33,8 +44,9 @@ void Run(HostView& view, Findings& out) {
         return out.Ok(read);
     }
     const bool known = view.Complete() || view.Has("sys/class/infiniband");
+    const std::vector<PciDevice> cards = PciDevices(view);
     for (const NetDevice& device : NetDevices(view)) {
-        const char* module = RdmaModule(device.driver);
+        const char* module = RdmaModule(device, cards);
         if (module == nullptr) continue;
         return out.Add(
             known ? Severity::kWarn : Severity::kNote,

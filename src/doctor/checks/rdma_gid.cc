@@ -56,9 +56,11 @@ void Look(HostView& view, const RdmaPort& port, Findings& out) {
     }
     const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
     out.Fail(read, "a GID of type RoCE v2 with an IPv4 address", why,
-             fmt::format("give the interface an address: sudo ip addr add 10.0.0.1/24 dev {} (and "
-                         "another in the same subnet on the peer)",
-                         interfaces.empty() ? "INTERFACE" : Quoted(interfaces.front())));
+             fmt::format("give the interface an address{} (and another in the same subnet on the "
+                         "peer)",
+                         interfaces.empty()
+                             ? std::string()
+                             : ": sudo ip addr add 10.0.0.1/24 dev " + Quoted(interfaces.front())));
 }
 
 void Run(HostView& view, Findings& out) {

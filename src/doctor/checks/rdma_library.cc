@@ -13,29 +13,51 @@ constexpr Version kOld = {{30, 0, 0}};
 // "44.0-2", "2307mlnx47-1", "1:44.0-2".
 std::optional<Version> PackageVersion(std::string_view text) {
     text = Trim(text);
+    if (text.starts_with("rdma-core ")) text.remove_prefix(10);  // of pacman
     if (const size_t colon = text.find(':'); colon < 3) text = text.substr(colon + 1);
     return ParseVersion(text);
 }
 
+struct Package {
+    std::string version;
+    bool missing = false;  // the distribution's own tool says so
+};
+
+// As the distribution's own tool has it: another one that is installed, too, knows nothing.
+Package ReadPackage(HostView& view) {
+    const Distribution distribution = DistributionOf(view);
+    const bool any = distribution == Distribution::kUnknown;
+    const auto ask = [&](const char* words, bool own, Package& package) {
+        if (!own || !package.version.empty()) return;
+        const Reading reading = view.Command(words);
+        // rpm says it on its standard output.
+        const bool absent = reading.found() && Contains(reading.text, "is not installed");
+        package.missing = package.missing || absent || reading.refused();
+        if (reading.found() && !absent) package.version = Trim(reading.text);
+    };
+    Package package;
+    using enum Distribution;
+    ask("dpkg-query -W -f=${Version} ibverbs-providers", any || distribution == kDebian, package);
+    ask("rpm -q --qf=%{VERSION} libibverbs",
+        any || distribution == kFedora || distribution == kYum || distribution == kOstree ||
+            distribution == kSuse,
+        package);
+    ask("pacman -Q rdma-core", distribution == kArch, package);
+    return package;
+}
+
 void Run(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
-    const Reading debian = view.Command("dpkg-query -W -f=${Version} ibverbs-providers");
-    const Reading fedora = view.Command("rpm -q --qf=%{VERSION} libibverbs");
-    // rpm says it on its standard output.
-    const bool absent = fedora.found() && Contains(fedora.text, "is not installed");
-    const bool known = debian.found() || (fedora.found() && !absent);
-    const std::string text(Trim(debian.found() ? debian.text : fedora.text));
-    if (!known) {
-        if (debian.refused() || fedora.refused() || absent) {
-            out.Warn("no package ibverbs-providers (libibverbs)", "rdma-core 30 or newer",
-                     "without the card's provider no program finds it: Weft uses TCP, 10 to 50 us "
-                     "a message instead of 2",
-                     Install(view, kRdmaCore));
-        }
-        return;
+    const auto [text, missing] = ReadPackage(view);
+    if (text.empty()) {
+        if (!missing) return;
+        return out.Warn("no package ibverbs-providers (libibverbs)", "rdma-core 30 or newer",
+                        "without the card's provider no program finds it: Weft uses TCP, 10 to 50 "
+                        "us a message instead of 2",
+                        Install(view, kRdmaCore));
     }
     const auto version = PackageVersion(text);
-    const std::string read = "rdma-core " + text;
+    const std::string read = text.starts_with("rdma-core ") ? text : "rdma-core " + text;
     if (!version || *version >= kOld) return out.Ok(read, "30 or newer");
     out.Note(read, "30 or newer",
              "older providers don't know newer cards, and lack relaxed ordering (up to half of the "
@@ -48,7 +70,7 @@ void Run(HostView& view, Findings& out) {
 const Check kRdmaLibrary = {
     .name = "rdma-library",
     .what = "rdma-core, the libraries through which programs use RDMA.",
-    .reads = "dpkg-query, rpm",
+    .reads = "dpkg-query, rpm or pacman, whichever is the distribution's",
     .why = "The kernel's half alone is not enough.",
     .run = Run,
 };

@@ -21,6 +21,16 @@ struct Others {
     bool unread = false;
 };
 
+// Of a port that was switched off.
+std::string EnableFix(HostView& view, const RdmaPort& port) {
+    const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
+    const std::string by_port =
+        fmt::format("sudo ibportstate -C {} {} enable", Quoted(port.device), port.port);
+    return interfaces.empty() ? by_port
+                              : fmt::format("sudo ip link set dev {} up, or: {}",
+                                            Quoted(interfaces.front()), by_port);
+}
+
 void Look(HostView& view, const RdmaPort& port, const Others& others, Findings& out) {
     const std::string read = StateText(port);
     if (port.active()) {
@@ -32,6 +42,13 @@ void Look(HostView& view, const RdmaPort& port, const Others& others, Findings& 
                                         "{:.1f}",
                                         port.gigabits / 8, port.gigabits / 2),
                             "reseat or swap the cable; look at 'iblinkinfo'");
+        }
+        // The speed of cards before ConnectX-2, too.
+        if (infiniband && Contains(port.rate, "DDR") && port.gigabits <= 20) {
+            return out.Note(read, "the card's generation (QDR 40, FDR 56, EDR 100 Gb/s)",
+                            "2 GB/s: where the card can do more, the cable or the other end holds "
+                            "it down",
+                            "a cable for the card's generation; look at 'iblinkinfo'");
         }
         if (infiniband && Contains(port.rate, "SDR") && port.gigabits <= 10) {
             return out.Warn(read, "the card's generation (QDR 40, FDR 56, EDR 100 Gb/s)",
@@ -46,17 +63,12 @@ void Look(HostView& view, const RdmaPort& port, const Others& others, Findings& 
         return out.Fail(read, expected,
                         "the cable is good, but no subnet manager has set the port up: nothing "
                         "goes through it",
-                        StartManager(view));
+                        StartManager(view, port));
     }
-    const std::string fix =
-        port.physical == "Disabled"
-            ? fmt::format(
-                  "sudo ip link set dev INTERFACE up ('rdma link' names it), or: sudo "
-                  "ibportstate -C {} {} enable",
-                  Quoted(port.device), port.port)
-            : std::string(
-                  "plug the cable in on both ends, try another cable, set the same speed "
-                  "and FEC on both ends; 'rdma link' shows the state");
+    const std::string fix = port.physical == "Disabled"
+                                ? EnableFix(view, port)
+                                : "plug the cable in on both ends, try another cable, set the same "
+                                  "speed and FEC on both ends; 'rdma link' shows the state";
     const std::string why =
         "no link: Weft falls back to another network, 10 to 50 us a message "
         "instead of 2";
