@@ -120,8 +120,8 @@ class Comm {
     // The caller steps through the job, and waits for another thread of its process that uses such
     // groups (begins), or no longer does: where ranks wait for each other in vain, that is known.
     // whom: which thread; none: it may be any of them.
-    virtual void SayAwaitsOwn([[maybe_unused]] bool begins, [[maybe_unused]] std::thread::id whom) {
-    }
+    virtual void SayAwaitsOwn([[maybe_unused]] bool begins,
+                              [[maybe_unused]] std::thread::id whom = {}) {}
 
     virtual Timing last_timing() const = 0;
     // What this rank has sent since the Comm was made: the payload of all messages of collectives
