@@ -29,6 +29,8 @@ void Channel::Flush() {
         if (put < 0) break;
         sent += static_cast<size_t>(put);
     }
+    if (sent > 0 && (waits_ || sent < out_.size())) moved_.out = true;
+    waits_ = sent < out_.size();
     out_.erase(out_.begin(), out_.begin() + static_cast<ptrdiff_t>(sent));
 }
 
@@ -48,6 +50,7 @@ Status Channel::Receive(const std::function<void(FrameType, View)>& on_frame) {
         }
         in_.insert(in_.end(), buffer.data(), buffer.data() + got);
         WEFT_TRY(TakeFrames(on_frame));
+        if (!in_.empty()) moved_.in = true;
     }
     if (overrun_) return MakeError(ErrorCode::kPeerLost, "it stopped reading its control messages");
     return {};

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "cluster/handshake.h"
 #include "cluster/socket.h"
@@ -24,6 +25,12 @@ class Channel {
     // Hands every frame that has arrived to `on_frame`. Errors, with why the connection is over in
     // words that follow "rank 2 was lost: ": kPeerLost (ended), kCorrupt (broken frame).
     Status Receive(const std::function<void(FrameType, View)>& on_frame);
+    // Whether, since it was last asked, a part of a message came or left whose rest is still on its
+    // way: then the connection is slow, but it moves.
+    struct Moved {
+        bool in = false, out = false;
+    };
+    Moved TakeMoved() { return std::exchange(moved_, {}); }
     // reset: do not wait for the peer to take what was sent.
     void Close(bool reset);
 
@@ -36,6 +43,8 @@ class Channel {
     Bytes in_;
     Bytes out_;
     bool overrun_ = false;
+    bool waits_ = false;  // some of out_ was left when it was last flushed
+    Moved moved_;
 };
 
 }  // namespace weft::cluster

@@ -62,7 +62,7 @@ Status AddHosts(Control& control, const ClusterOptions& options, const Bytes& ke
 // names: of the hosts; each rank knows its own best.
 Status AddLaunched(Control& control, const ClusterOptions& options,
                    std::vector<std::string>& names) {
-    WEFT_ASSIGN(auto arrivals, options.launched->Gather(options.timeout_ms));
+    WEFT_ASSIGN(auto arrivals, options.launched->Gather(options.timeout_ms, options.stop));
     for (size_t i = 0; i < arrivals.size(); ++i) {
         names[i + 1] = arrivals[i].host;
         control.AddPeer(static_cast<int>(i + 1), std::move(arrivals[i].fd), arrivals[i].session, 0);
@@ -268,10 +268,11 @@ Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle) {
 }
 
 Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched) {
-    ::signal(SIGINT, SIG_IGN);
-    ::signal(SIGTERM, SIG_IGN);
     ::signal(SIGUSR1, SIG_IGN);
     auto arrival = launched.Arrive();
+    // Once there is a job its end is rank 0's business; a rank that still waits for one just ends.
+    ::signal(SIGINT, SIG_IGN);
+    ::signal(SIGTERM, SIG_IGN);
     if (!arrival.ok()) {
         // A rank 0 that ended says why itself, where all ranks have one output.
         const bool said = arrival.error().code == ErrorCode::kPeerLost && launched.shares_output();

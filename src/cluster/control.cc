@@ -138,6 +138,10 @@ void Control::Turn(int64_t now_ns) {
         auto status = peer.channel.Receive(
             [&](FrameType type, View payload) { OnFrame(peer, type, payload); });
         if (!status.ok()) Broken(peer, status.error().message, false);
+        // A long message on a slow network: nobody is silent, and a call that waits for it moves.
+        const Channel::Moved moved = peer.channel.TakeMoved();
+        if (moved.in) peer.heard_ns = NowNs();
+        if (moved.in || moved.out) call_ns_ = NowNs();
     }
     for (Peer& peer : peers_) CheckPeer(peer, now_ns);
     ReapBuried();

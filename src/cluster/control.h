@@ -79,7 +79,8 @@ class Control final : public net::PeerMonitor {
     Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
     // Rank 0: another process takes the place of a lost rank. Any thread.
     void Replace(int rank, Fd fd, const Session& session, pid_t pid);
-    // Rank 0: returns once all lost children are gone from the system, or at the deadline.
+    // Rank 0: returns once all lost children are gone from the system, at the deadline, or when the
+    // user wishes to stop.
     void AwaitReaped(const Deadline& deadline);
     // Rank 0: begins the next epoch with itself and the ranks of `kept` (ascending, rank 0 first),
     // which are numbered anew. False: one of them is gone by now.
@@ -111,7 +112,7 @@ class Control final : public net::PeerMonitor {
     int64_t StillMs() const override;
     void OnLongWait(int rank, const net::OpTag& tag) override;
     void OnStillWaiting(int64_t still_ms) override;
-    void OnOwnWait(bool begins) override;
+    void OnOwnWait(bool begins, std::thread::id whom) override;
     Error OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) override;
 
     // "rank 2 (host b, tcp)".
@@ -155,7 +156,7 @@ class Control final : public net::PeerMonitor {
     void JudgeCircle(int64_t now_ns);
     Stand OwnStand(int64_t now_ns) const;
     std::vector<Stand> Stands(int64_t now_ns) const;
-    std::string CircleText(const std::vector<Stand>& stands, const std::vector<int>& stuck) const;
+    VerdictMessage VerdictOn(const std::vector<CircleWait>& circle) const;
     LongWait& OwnWait();
     int SilentTooLong(int64_t now_ns) const;
     void Watch(int64_t now_ns);
@@ -234,10 +235,11 @@ class Control final : public net::PeerMonitor {
     };
     std::vector<ThreadWait> own_waits_;
     std::thread::id stepping_;
-    int own_waiting_ = 0;  // it waits for another of our threads
-    std::string call_;     // or in this collective call; empty: in none
-    int64_t call_ns_ = 0;  // since then
-    int stalled_ = -1;     // rank 0: whose wait ran out first; -1: nobody's
+    int own_waiting_ = 0;      // it waits for another of our threads
+    std::thread::id awaited_;  // this one; none: it may be any
+    std::string call_;         // or in this collective call; empty: in none
+    int64_t call_ns_ = 0;      // since then, or since a part of a message last moved
+    int stalled_ = -1;         // rank 0: whose wait ran out first; -1: nobody's
     int64_t stall_end_ns_ = 0;
     int64_t still_ms_ = 0;
     RelayMessage relay_;

@@ -114,7 +114,7 @@ void Control::Replace(int rank, Fd fd, const Session& session, pid_t pid) {
 
 void Control::AwaitReaped(const Deadline& deadline) {
     Lock lock(mutex_);
-    while (!buried_.empty() && !deadline.expired()) {
+    while (!buried_.empty() && !deadline.expired() && !stop_wished()) {
         Wake();
         changed_.wait_until(lock, TimeOf(Deadline::In(5)), [&] { return buried_.empty(); });
     }

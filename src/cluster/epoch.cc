@@ -135,6 +135,7 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin)
     // What they held must be free before others take as much.
     control_->AwaitReaped(rejoin);
     for (int rank : lost) {
+        if (stop_requested() || control_->stop_wished()) return;
         auto started = StartLocalRank(options_);
         if (!started.ok()) {
             Log(LogLevel::kWarning, "{}", started.error().message);

@@ -15,13 +15,15 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <random>
+#include <set>
 
 #include "base/log.h"
+#include "cluster/crowd.h"
 
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostStrangers = 64;
 constexpr size_t kMostOwnAddresses = 16;
 constexpr int64_t kProofMs = 2000;
 constexpr int64_t kDialMs = 1000;  // for one of several addresses
@@ -41,6 +43,7 @@ static_assert(sizeof(Hello) == 80);
 // A connection that has not proved the key.
 struct Caller {
     Fd fd;
+    std::string from;
     Deadline deadline = Deadline::In(kProofMs);
     Hello hello{};
     size_t have = 0;  // of the hello
@@ -50,15 +53,20 @@ struct Caller {
 
 class Gathering {
   public:
-    Gathering(int listener, int size, const Bytes& key, int64_t timeout_ms)
-        : listener_(listener), key_(key), timeout_ms_(timeout_ms) {
+    Gathering(int listener, int size, const Bytes& key, int64_t timeout_ms,
+              const std::atomic<bool>* stop)
+        : listener_(listener), key_(key), timeout_ms_(timeout_ms), stop_(stop) {
         arrived_.resize(static_cast<size_t>(size) - 1);
     }
 
     Result<std::vector<Arrival>> Run(const Deadline& deadline);
+    // Hangs up on every rank, once all have come or at the deadline.
+    void TurnAway(const Deadline& deadline);
 
   private:
+    Status Turn(const Deadline& deadline);
     void Accept();
+    void DropACaller();
     // False: done with, whatever the outcome.
     bool Hear(Caller& caller);
     bool HearHello(Caller& caller);
@@ -67,15 +75,22 @@ class Gathering {
     std::vector<int> Missing() const;
 
     int listener_;
-    const Bytes& key_;
+    const Bytes key_;
     int64_t timeout_ms_;
+    const std::atomic<bool>* stop_;
+    std::minstd_rand dice_{std::random_device{}()};
     std::vector<Caller> callers_;
     std::vector<std::optional<Arrival>> arrived_;
+    bool turns_away_ = false;
+    std::set<int32_t> turned_away_;
     std::string last_refusal_;
 };
 
 Result<std::vector<Arrival>> Gathering::Run(const Deadline& deadline) {
     while (!Missing().empty()) {
+        if (stop_ != nullptr && stop_->load()) {
+            return MakeError(ErrorCode::kCancelled, "stopped by the user");
+        }
         if (deadline.expired()) {
             const std::string why = last_refusal_.empty() ? "" : " Turned away: " + last_refusal_;
             return MakeError(ErrorCode::kTimeout,
@@ -83,18 +98,29 @@ Result<std::vector<Arrival>> Gathering::Run(const Deadline& deadline) {
                              "and may they reach this host's ports?{}",
                              fmt::join(Missing(), ", "), deadline.length_ms(), why);
         }
-        std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
-        for (const Caller& caller : callers_) fds.push_back({caller.fd.get(), POLLIN, 0});
-        const int64_t nap_ms = std::min<int64_t>(deadline.left_ms(), 200);
-        if (::poll(fds.data(), fds.size(), static_cast<int>(nap_ms)) < 0 && errno != EINTR) {
-            return MakeError(ErrorCode::kIo, "poll: {}", std::strerror(errno));
-        }
-        std::erase_if(callers_, [&](Caller& caller) { return !Hear(caller); });
-        Accept();
+        WEFT_TRY(Turn(deadline));
     }
     std::vector<Arrival> arrivals;
     for (std::optional<Arrival>& arrival : arrived_) arrivals.push_back(std::move(*arrival));
     return arrivals;
+}
+
+Status Gathering::Turn(const Deadline& deadline) {
+    std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
+    for (const Caller& caller : callers_) fds.push_back({caller.fd.get(), POLLIN, 0});
+    const int64_t nap_ms = std::min<int64_t>(deadline.left_ms(), 200);
+    if (::poll(fds.data(), fds.size(), static_cast<int>(nap_ms)) < 0 && errno != EINTR) {
+        return MakeError(ErrorCode::kIo, "poll: {}", std::strerror(errno));
+    }
+    std::erase_if(callers_, [&](Caller& caller) { return !Hear(caller); });
+    Accept();
+    return {};
+}
+
+void Gathering::TurnAway(const Deadline& deadline) {
+    turns_away_ = true;
+    while (turned_away_.size() < arrived_.size() && !deadline.expired() && Turn(deadline).ok()) {
+    }
 }
 
 std::vector<int> Gathering::Missing() const {
@@ -105,19 +131,32 @@ std::vector<int> Gathering::Missing() const {
     return missing;
 }
 
+// Some at a time, as a listening worker does.
 void Gathering::Accept() {
-    while (true) {
+    for (int i = 0; i < kCallersATurn; ++i) {
         Fd fd = net::Accept(listener_);
         if (!fd.valid()) return;
         SetNoDelay(fd.get());
         // All ranks may come at once.
-        if (callers_.size() >= kMostStrangers + arrived_.size()) callers_.erase(callers_.begin());
-        callers_.push_back({std::move(fd)});
+        if (callers_.size() >= kMostCallers + arrived_.size()) DropACaller();
+        std::string from = PeerText(fd.get());
+        callers_.push_back({std::move(fd), std::move(from)});
     }
 }
 
+void Gathering::DropACaller() {
+    std::vector<Unproved> unproved;
+    for (const Caller& caller : callers_) {
+        unproved.push_back({caller.from, caller.handshake.has_value()});
+    }
+    const size_t dropped = WhoGoes(unproved, dice_);
+    Log(LogLevel::kDebug, "dropped {}: too many unproved connections", callers_[dropped].from);
+    SetResetOnClose(callers_[dropped].fd.get());
+    callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(dropped));
+}
+
 bool Gathering::Drop(const Caller& caller, const std::string& why) {
-    last_refusal_ = fmt::format("{}: {}.", PeerText(caller.fd.get()), why);
+    last_refusal_ = fmt::format("{}: {}.", caller.from, why);
     Log(LogLevel::kWarning, "turned away {}", last_refusal_);
     return false;
 }
@@ -135,6 +174,10 @@ bool Gathering::HearHello(Caller& caller) {
     if (hello.size != size || hello.rank < 1 || hello.rank >= size) {
         return Drop(caller,
                     fmt::format("it is rank {} of {}, of another job", hello.rank, hello.size));
+    }
+    if (turns_away_) {
+        turned_away_.insert(hello.rank);
+        return false;
     }
     if (arrived_[static_cast<size_t>(hello.rank) - 1].has_value()) {
         return Drop(caller, fmt::format("rank {} is here already", hello.rank));
@@ -229,8 +272,13 @@ Result<Frame> ReadFrame(int fd, Bytes& in, const Deadline& deadline) {
 }  // namespace
 
 Result<std::vector<Arrival>> GatherRanks(int listener, int size, const Bytes& key,
-                                         int64_t timeout_ms, const Deadline& deadline) {
-    return Gathering(listener, size, key, timeout_ms).Run(deadline);
+                                         int64_t timeout_ms, const Deadline& deadline,
+                                         const std::atomic<bool>* stop) {
+    return Gathering(listener, size, key, timeout_ms, stop).Run(deadline);
+}
+
+void TurnRanksAway(int listener, int size, const Deadline& deadline) {
+    Gathering(listener, size, {}, 0, nullptr).TurnAway(deadline);
 }
 
 Result<Fd> DialRankZero(const std::vector<Address>& addresses, const Deadline& deadline) {

@@ -1,10 +1,9 @@
 #include "cluster/launched.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -16,6 +15,8 @@ namespace {
 constexpr int64_t kStartMs = 60'000;  // for all ranks to have started
 constexpr int64_t kJobMs = 600'000;   // from one job of rank 0 to the next
 constexpr int64_t kGoneMs = 200;      // for a listener that is gone to be seen as gone
+constexpr int64_t kRedialMs = 50;     // after rank 0 has hung up; twice as long each time, up to
+constexpr int64_t kMostRedialMs = 1000;
 constexpr int64_t kFinishMs = 10'000;
 constexpr int64_t kTurnAwayMs = 3000;  // by how much the ranks' starts may differ
 constexpr size_t kKeyBytes = 32;
@@ -86,12 +87,13 @@ Status Launched::MeetByMpi(const LaunchOptions& options) {
                          launcher_.name, launcher_.rank, launcher_.size, mpi_->name(), mpi_->rank(),
                          mpi_->size());
     }
-    const std::string place = net::BootId() + net::NetworkNamespace();
+    const std::string place = net::KernelId(net::BootId(), net::NetworkNamespace());
     const Sha256Digest mine = Sha256(std::as_bytes(std::span(place)));
     std::vector<Sha256Digest> all(static_cast<size_t>(launcher_.size));
     WEFT_TRY(mpi_->AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
                              deadline));
     const bool one_host =
+        !place.empty() &&
         std::ranges::all_of(all, [&](const Sha256Digest& other) { return other == mine; });
     Card card{};
     if (launcher_.rank == 0) {
@@ -140,43 +142,41 @@ Status Launched::MeetAtAddress(const LaunchOptions& options) {
     return launcher_.rank == 0 ? Listen("", launcher_.port) : Status();
 }
 
-Result<std::vector<Arrival>> Launched::Gather(int64_t timeout_ms) {
+Result<std::vector<Arrival>> Launched::Gather(int64_t timeout_ms, const std::atomic<bool>* stop) {
     gathered_ = true;
     return GatherRanks(listener_.get(), launcher_.size, key_, timeout_ms,
-                       Deadline::In(std::max(kStartMs, timeout_ms)));
+                       Deadline::In(std::max(kStartMs, timeout_ms)), stop);
 }
 
+// Where rank 0 hangs up although it listens on, it did so amid a crowd of strangers, or has no job
+// and hangs up on all until each has come.
 Result<std::optional<Arrival>> Launched::Arrive() {
     // Once met, a rank 0 that does not listen any more has ended.
     const bool again = met_;
-    const Deadline dial = Deadline::In(again ? kGoneMs : kStartMs);
-    auto fd = DialRankZero(addresses_, dial);
-    if (!fd.ok()) {
-        if (again) return std::optional<Arrival>();
-        return fd.error();
-    }
-    auto arrival = ProveRank(std::move(*fd), launcher_.rank, launcher_.size, key_,
-                             Deadline::In(again ? kJobMs : kStartMs));
-    if (!arrival.ok()) {
-        if (again && arrival.error().code == ErrorCode::kPeerLost) return std::optional<Arrival>();
-        return arrival.error();
-    }
-    met_ = true;
-    return std::optional(std::move(*arrival));
-}
-
-// Rank 0 could not begin (a model that is not there): the others come to meet it, and learn so.
-void Launched::TurnAway() {
-    const Deadline deadline = Deadline::In(kTurnAwayMs);
-    for (int others = launcher_.size - 1; others > 0 && !deadline.expired();) {
-        pollfd entry{listener_.get(), POLLIN, 0};
-        ::poll(&entry, 1, static_cast<int>(deadline.left_ms()));
-        if (net::Accept(listener_.get()).valid()) --others;  // and hangs up
+    const int64_t job_ms = again ? kJobMs : kStartMs;
+    std::optional<Error> hung_up;
+    Deadline job = Deadline::In(job_ms);
+    for (int64_t nap_ms = kRedialMs;; nap_ms = std::min(2 * nap_ms, kMostRedialMs)) {
+        auto fd = DialRankZero(addresses_,
+                               Deadline::In(again || hung_up.has_value() ? kGoneMs : kStartMs));
+        if (!fd.ok() && again) return std::optional<Arrival>();
+        if (!fd.ok()) return hung_up.value_or(fd.error());
+        if (!hung_up.has_value()) job = Deadline::In(job_ms);
+        auto arrival = ProveRank(std::move(*fd), launcher_.rank, launcher_.size, key_, job);
+        if (arrival.ok()) {
+            met_ = true;
+            return std::optional(std::move(*arrival));
+        }
+        if (arrival.error().code != ErrorCode::kPeerLost || job.expired()) return arrival.error();
+        hung_up = arrival.error();
+        std::this_thread::sleep_for(std::chrono::milliseconds(nap_ms));
     }
 }
 
 Status Launched::End(bool ok) {
-    if (!ok && !gathered_ && listener_.valid()) TurnAway();
+    if (!ok && !gathered_ && listener_.valid()) {
+        TurnRanksAway(listener_.get(), launcher_.size, Deadline::In(kTurnAwayMs));
+    }
     listener_ = Fd();
     if (mpi_ == nullptr) return {};
     if (ok) return mpi_->Finish(Deadline::In(kFinishMs));

@@ -11,6 +11,7 @@
 // Thread: one, which is then the one that may use mpi().
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,8 +43,8 @@ class Launched {
     bool shares_output() const { return launcher_.name != "RANK and WORLD_SIZE"; }
     net::MpiLibrary* mpi() { return mpi_.get(); }  // null: links do not use it
 
-    // Rank 0: all others, for one job.
-    Result<std::vector<Arrival>> Gather(int64_t timeout_ms);
+    // Rank 0: all others, for one job. Errors: as of GatherRanks.
+    Result<std::vector<Arrival>> Gather(int64_t timeout_ms, const std::atomic<bool>* stop);
     // The others: rank 0's next job; nullopt when there is no more.
     Result<std::optional<Arrival>> Arrive();
 
@@ -56,7 +57,6 @@ class Launched {
     Status MeetByMpi(const LaunchOptions& options);
     Status MeetAtAddress(const LaunchOptions& options);
     Status Listen(const std::string& host, uint16_t port);
-    void TurnAway();
 
     Launcher launcher_;
     Bytes key_;

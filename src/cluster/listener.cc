@@ -13,11 +13,11 @@
 #include <cstring>
 #include <optional>
 #include <random>
-#include <string_view>
 #include <vector>
 
 #include "base/log.h"
 #include "cluster/cluster.h"
+#include "cluster/crowd.h"
 #include "cluster/handshake.h"
 #include "cluster/socket.h"
 #include "cluster/spawn.h"
@@ -25,8 +25,6 @@
 namespace weft::cluster {
 namespace {
 
-constexpr size_t kMostCallers = 16;      // whoever calls beyond that drops another
-constexpr int kCallersATurn = 8;         // fewer: who talks at once is heard before it is dropped
 constexpr int64_t kHandshakeMs = 2000;   // to prove the key
 constexpr int64_t kLeaveMs = 1000;       // for a job's process to end when the worker does
 constexpr int64_t kRefusalLogMs = 1000;  // at most one line of refusals in that time
@@ -38,7 +36,7 @@ struct Caller {
     ServerHandshake handshake;
     Bytes in{};
     Deadline deadline = Deadline::In(kHandshakeMs);
-    bool spoke = false;  // a greeting that makes sense
+    bool spoke = false;
 };
 
 // The child that runs a job.
@@ -148,24 +146,10 @@ void Listener::Accept() {
     }
 }
 
-// One of the address that has most of them, so that a crowd keeps nobody else out: the oldest that
-// has said nothing; where all of them talk, any (were it the oldest, a crowd that talks fast enough
-// would keep out everybody who needs a moment to answer).
 void Listener::DropACaller() {
-    const auto host_of = [](const Caller& caller) {
-        return std::string_view(caller.from).substr(0, caller.from.rfind(':'));
-    };
-    const auto as_many = [&](const Caller& caller) {
-        return std::ranges::count(callers_, host_of(caller), host_of);
-    };
-    const auto crowded = std::ranges::max_element(callers_, {}, as_many);
-    const std::string host(host_of(*crowded));
-    std::vector<size_t> theirs;
-    for (size_t i = 0; i < callers_.size(); ++i) {
-        if (host_of(callers_[i]) == host) theirs.push_back(i);
-    }
-    const auto silent = std::ranges::find_if(theirs, [&](size_t i) { return !callers_[i].spoke; });
-    const size_t dropped = silent != theirs.end() ? *silent : theirs[dice_() % theirs.size()];
+    std::vector<Unproved> unproved;
+    for (const Caller& caller : callers_) unproved.push_back({caller.from, caller.spoke});
+    const size_t dropped = WhoGoes(unproved, dice_);
     Caller& caller = callers_[dropped];
     Refused(caller.from, "too many unproved connections");
     SetResetOnClose(caller.fd.get());

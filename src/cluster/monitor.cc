@@ -130,7 +130,8 @@ int64_t Control::SilentLocked(int rank) const {
 Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) {
     const bool expired = deadline.expired();
     Lock lock(mutex_);
-    OwnWait() = {rank, tag.step, tag.index, tag.place, tag.op, deadline.length_ms()};
+    // Where the link broke, the wait has stood still for a moment only.
+    OwnWait() = {rank, tag.step, tag.index, tag.place, tag.op, expired ? deadline.length_ms() : 0};
     if (expired && is_root()) Stalled(0, deadline.length_ms());
     if (expired && !is_root()) SendBeat(deadline.length_ms());
     Wake();

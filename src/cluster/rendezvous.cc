@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "base/log.h"
 #include "cluster/cluster_impl.h"
 #include "hw/cpu.h"
 #include "net/offer.h"
@@ -59,6 +60,18 @@ Result<HostInfo> UnpackHost(const std::vector<std::string>& fields) {
 
 bool Has(const auto& addresses, auto field, const std::string& host) {
     return std::ranges::find(addresses, host, field) != addresses.end();
+}
+
+// Data may take another network than the one by which the user named a host.
+void TellOfAnotherNetwork(const std::string& peer, const std::string& named,
+                          std::span<const net::HostAddress> mine, std::span<const net::Way> ways) {
+    if (ways.empty() || ways[0].listen == named) return;
+    const auto by = std::ranges::find(mine, named, &net::HostAddress::host);
+    if (by == mine.end()) return;
+    Log(LogLevel::kInfo,
+        "{}: its data come by {}, not by {} ({}) as its control messages do. --data-net {} chooses "
+        "that network",
+        peer, ways[0].listen, named, by->interface, by->interface);
 }
 
 }  // namespace
@@ -119,10 +132,9 @@ void ClusterImpl::ShareCores() {
 Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     hosts_.clear();
     places_.clear();
-    WEFT_ASSIGN(const auto addresses,
-                net::OnDataNet(net::ListHostAddresses(), assignment_.data_net));
+    WEFT_ASSIGN(const auto addresses, net::ListHostAddresses(assignment_.data_net));
     std::vector<std::string> mine = PackHost(ThisHost());
-    mine.push_back(net::BootId() + net::NetworkNamespace());
+    mine.push_back(net::KernelId(net::BootId(), net::NetworkNamespace()));
     mine.push_back(net::PackAddresses(addresses));
     // A rank that is silent is noticed by the heartbeats, a little before this deadline.
     WEFT_ASSIGN(const auto packed,
@@ -139,9 +151,9 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     return {};
 }
 
-// How each peer reaches this rank: within the host by the address that the control plane takes, whose
-// RDMA device is the one to use, or by its loopback; else by an address in a network that both are
-// in, or by the one of the control plane. Networks that the user chose are the only ones.
+// How each peer reaches this rank: within the host by the address that the control plane takes,
+// whose RDMA device is the one to use, or by its loopback; else by an address in a network that
+// both are in, or by the one of the control plane. Networks that the user chose are the only ones.
 std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
     std::vector<std::string> known(static_cast<size_t>(size_), own_host_);
     if (rank_ == 0) known = control_->OwnAddresses();
@@ -161,6 +173,9 @@ std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
             continue;
         }
         ways[peer] = net::WaysFrom(theirs.addresses, mine.addresses, chosen ? "" : known[peer]);
+        if (chosen || (rank_ != 0 && peer != 0)) continue;
+        TellOfAnotherNetwork(control_->Who(static_cast<int>(peer)), known[peer], mine.addresses,
+                             ways[peer]);
     }
     return ways;
 }

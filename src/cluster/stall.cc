@@ -59,18 +59,23 @@ void Control::OnStillWaiting(int64_t still_ms) {
     OwnWait().still_ms = still_ms;
 }
 
-void Control::OnOwnWait(bool begins) {
+void Control::OnOwnWait(bool begins, std::thread::id whom) {
     if (std::this_thread::get_id() != stepping_) return;
     const Lock lock(mutex_);
     own_waiting_ += begins ? 1 : -1;
+    awaited_ = begins ? whom : std::thread::id();
 }
 
 Stand Control::OwnStand(int64_t now_ns) const {
     Stand stand;
+    // What the thread waits for that the stepping one awaits is what both wait for; if it waits for
+    // nothing, it computes, and so does the rank.
+    const bool known = own_waiting_ > 0 && awaited_ != std::thread::id();
     for (const ThreadWait& own : own_waits_) {
-        (own.thread == stepping_ ? stand.waits : stand.beside).push_back(own.wait);
+        const bool steps = own.thread == stepping_ || (known && own.thread == awaited_);
+        (steps ? stand.waits : stand.beside).push_back(own.wait);
     }
-    stand.awaits_own = own_waiting_ > 0;
+    stand.awaits_own = own_waiting_ > 0 && !known;
     if (call_.empty()) return stand;
     LongWait wait{0, -1, rounds_, 0, call_, (now_ns - call_ns_) / kMs};
     if (!is_root() && !result_.has_value()) stand.waits.push_back(wait);
@@ -96,23 +101,26 @@ std::vector<Stand> Control::Stands(int64_t now_ns) const {
     return stands;
 }
 
-std::string Control::CircleText(const std::vector<Stand>& stands,
-                                const std::vector<int>& stuck) const {
-    const std::vector<CircleWait> circle = CircleOf(stands, stuck);
+// Of ranks that all wait in one op, none has gone astray: what was sent did not come. Another epoch
+// has other links, so it may do better.
+VerdictMessage Control::VerdictOn(const std::vector<CircleWait>& circle) const {
+    const auto op_of = [](const CircleWait& each) { return OpOf(each.wait); };
+    const std::string op = op_of(circle[0]);
+    const bool in_one_op = std::ranges::all_of(
+        circle, [&](const std::string& other) { return other == op; }, op_of);
     std::string text;
-    bool in_one_op = true;
     for (size_t i = 0; i < circle.size(); ++i) {
         const LongWait& wait = circle[i].wait;
-        in_one_op = in_one_op && OpOf(wait) == OpOf(circle[0].wait);
         if (i == kMostNamed) text += fmt::format("; and {} more", circle.size() - i);
         if (i >= kMostNamed) continue;
         text += fmt::format("{}{} waits for rank {} in {} for {} ms", i == 0 ? "" : "; ",
                             WhoLocked(circle[i].rank), wait.on, OpOf(wait), wait.still_ms);
     }
-    return text + (in_one_op ? ". What one of them sent did not come: is the data link between "
-                               "the hosts down? 'weft doctor' checks it."
-                             : ". They wait in different ops, so none can go on. Do all ranks "
-                               "have the same data, flags and files?");
+    text += in_one_op ? ". What one of them sent did not come: is the data link between the hosts "
+                        "down? 'weft doctor' checks it."
+                      : ". They wait in different ops, so none can go on. Do all ranks have the "
+                        "same data, flags and files?";
+    return {ErrorCode::kPeerLost, -1, std::move(text), "", epoch_, in_one_op && CanRecover()};
 }
 
 void Control::JudgeCircle(int64_t now_ns) {
@@ -130,7 +138,7 @@ void Control::JudgeCircle(int64_t now_ns) {
     const std::vector<Stand> stands = Stands(now_ns);
     const std::vector<int> stuck = StuckRanks(stands, options_.timeout_ms);
     if (stuck.empty()) return;
-    Fail({ErrorCode::kPeerLost, -1, CircleText(stands, stuck), ""});
+    Fail(VerdictOn(CircleOf(stands, stuck)));
 }
 
 // ---- A wait that ran out ------------------------------------------------------------------------

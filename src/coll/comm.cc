@@ -111,9 +111,9 @@ Status CommImpl::LearnHosts(const Op& op) {
     return {};
 }
 
-void CommImpl::SayAwaitsOwn(bool begins) {
+void CommImpl::SayAwaitsOwn(bool begins, std::thread::id whom) {
     net::PeerMonitor* monitor = links_ == nullptr ? nullptr : links_->monitor();
-    if (monitor != nullptr) monitor->OnOwnWait(begins);
+    if (monitor != nullptr) monitor->OnOwnWait(begins, whom);
 }
 
 CommImpl::Op CommImpl::Begin(size_t bytes, const net::OpTag& tag) {

@@ -23,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/deadline.h"
@@ -118,7 +119,9 @@ class Comm {
 
     // The caller steps through the job, and waits for another thread of its process that uses such
     // groups (begins), or no longer does: where ranks wait for each other in vain, that is known.
-    virtual void SayAwaitsOwn([[maybe_unused]] bool begins) {}
+    // whom: which thread; none: it may be any of them.
+    virtual void SayAwaitsOwn([[maybe_unused]] bool begins,
+                              [[maybe_unused]] std::thread::id whom = {}) {}
 
     virtual Timing last_timing() const = 0;
     // What this rank has sent since the Comm was made: the payload of all messages of collectives

@@ -66,7 +66,7 @@ class CommImpl final : public Comm {
     Status Send(std::span<const std::byte> data, int to, const net::OpTag& tag) override;
     Status Recv(std::span<std::byte> data, int from, const net::OpTag& tag) override;
     Status Barrier(const net::OpTag& tag) override;
-    void SayAwaitsOwn(bool begins) override;
+    void SayAwaitsOwn(bool begins, std::thread::id whom) override;
 
   private:
     // One collective: its name in errors, its deadline, what its values travel as.

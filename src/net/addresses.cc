@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
 
@@ -15,13 +16,14 @@
 #include <memory>
 #include <tuple>
 
+#include "net/verbs_device.h"
+
 namespace weft::net {
 namespace {
 
 // Of an interface that does not tell its speed.
 constexpr int kUnknownMbps = 1000;
 constexpr size_t kMostName = 64;
-constexpr size_t kMostLinkLocal = 6;
 
 // Network order; IPv4 in the first four bytes.
 struct Bits {
@@ -49,6 +51,10 @@ bool InSubnet(const Bits& a, const Bits& b, int prefix) {
     return true;
 }
 
+bool IsAlone(const HostAddress& address) {
+    return address.prefix == BitsOf(address.host).count();
+}
+
 // One that both are in; of a single address (/32) there is none.
 bool ShareSubnet(const HostAddress& a, const HostAddress& b) {
     const Bits x = BitsOf(a.host), y = BitsOf(b.host);
@@ -66,9 +72,16 @@ int SpeedOf(const std::string& interface) {
     return file >> mbps && mbps > 0 ? mbps : 0;
 }
 
-bool IsBridge(const std::string& interface) {
+bool HasEntry(const std::string& interface, const char* entry) {
     struct stat about {};
-    return ::stat(("/sys/class/net/" + interface + "/bridge").c_str(), &about) == 0;
+    return ::stat(("/sys/class/net/" + interface + entry).c_str(), &about) == 0;
+}
+
+// WireGuard's interfaces and those of other tunnels have no link layer.
+bool HasNoLinkLayer(const std::string& interface) {
+    std::ifstream file("/sys/class/net/" + interface + "/type");
+    int type = 0;
+    return file >> type && type == ARPHRD_NONE;
 }
 
 int PrefixOf(const sockaddr* mask) {
@@ -144,6 +157,46 @@ Result<std::vector<DataNet>> ParseDataNet(std::string_view words) {
     return nets;
 }
 
+// As many as are told to others.
+std::vector<HostAddress> Best(std::vector<HostAddress> addresses) {
+    if (addresses.size() <= kMostAddresses) return addresses;
+    std::ranges::stable_sort(addresses, {}, [](const HostAddress& address) {
+        return std::tuple(address.link_local(), address.bridge, address.is_virtual);
+    });
+    addresses.resize(kMostAddresses);
+    return addresses;
+}
+
+int MbpsOf(const HostAddress& address) {
+    return address.speed_mbps > 0 ? address.speed_mbps : kUnknownMbps;
+}
+
+// Every link-local address of one with every of the other, since nothing says which are of one
+// cable: fast ones first, and of equals one of each interface before a second one of any.
+std::vector<Way> LinkLocalWays(std::span<const HostAddress> theirs,
+                               std::span<const HostAddress> mine) {
+    using Key = std::tuple<int, size_t, size_t>;  // -speed, round, place
+    const auto is_other = [](const HostAddress& each) { return !each.link_local() || each.bridge; };
+    std::vector<HostAddress> own(mine.begin(), mine.end()), others(theirs.begin(), theirs.end());
+    std::erase_if(own, is_other);
+    std::erase_if(others, is_other);
+    std::vector<std::pair<Key, Way>> ways;
+    for (size_t m = 0; m < own.size(); ++m) {
+        for (size_t t = 0; t < others.size(); ++t) {
+            const size_t round = (t + own.size() * others.size() - m) % others.size();
+            ways.push_back({Key{-std::min(MbpsOf(own[m]), MbpsOf(others[t])), round, m},
+                            Way{own[m].host + "%" + own[m].interface,
+                                own[m].host + "%" + others[t].interface}});
+        }
+    }
+    std::ranges::stable_sort(ways, {}, [](const auto& way) { return way.first; });
+    std::vector<Way> best;
+    for (auto& way : ways) {
+        if (best.size() < kMostWays) best.push_back(std::move(way.second));
+    }
+    return best;
+}
+
 }  // namespace
 
 std::vector<LocalAddress> ListLocalAddresses() {
@@ -154,22 +207,23 @@ std::vector<LocalAddress> ListLocalAddresses() {
     return found;
 }
 
-std::vector<HostAddress> ListHostAddresses() {
+Result<std::vector<HostAddress>> ListHostAddresses(std::string_view words) {
     std::vector<HostAddress> found;
     EachAddress([&](const ifaddrs& at, std::string text) {
         const bool up = (at.ifa_flags & IFF_UP) != 0 && (at.ifa_flags & IFF_RUNNING) != 0;
-        if (!up || (at.ifa_flags & IFF_LOOPBACK) != 0) return;
+        const bool loopback = (at.ifa_flags & IFF_LOOPBACK) != 0;
+        if (!up || (loopback && IsLoopbackAddress(text))) return;
         const std::string_view label = at.ifa_name;  // "eth0:1" is an address of eth0
         const std::string name(label.substr(0, label.find(':')));
-        found.push_back(
-            {std::move(text), PrefixOf(at.ifa_netmask), name, SpeedOf(name), IsBridge(name)});
+        found.push_back({std::move(text), PrefixOf(at.ifa_netmask), name, SpeedOf(name),
+                         HasEntry(name, "/bridge"),
+                         (at.ifa_flags & IFF_POINTOPOINT) != 0 || HasNoLinkLayer(name),
+                         !HasEntry(name, "/device")});
     });
-    // IPv4 first, link-local last: of too many, those are the ones to do without.
     std::ranges::stable_sort(found, {}, [](const HostAddress& address) {
         return std::tuple(address.link_local(), BitsOf(address.host).family == AF_INET6);
     });
-    if (found.size() > kMostAddresses) found.resize(kMostAddresses);
-    return found;
+    return OnDataNet(found, words);
 }
 
 Status CheckDataNet(std::string_view words) {
@@ -180,7 +234,7 @@ Status CheckDataNet(std::string_view words) {
 Result<std::vector<HostAddress>> OnDataNet(const std::vector<HostAddress>& addresses,
                                            std::string_view words) {
     WEFT_ASSIGN(const std::vector<DataNet> nets, ParseDataNet(words));
-    if (nets.empty()) return addresses;
+    if (nets.empty()) return Best(addresses);
     std::vector<HostAddress> on;
     std::string others;
     for (const HostAddress& address : addresses) {
@@ -189,7 +243,7 @@ Result<std::vector<HostAddress>> OnDataNet(const std::vector<HostAddress>& addre
         others += fmt::format("{}{}/{} on {}", others.empty() ? "" : ", ", address.host,
                               address.prefix, address.interface);
     }
-    if (!on.empty()) return on;
+    if (!on.empty()) return Best(std::move(on));
     return MakeError(ErrorCode::kNotFound,
                      "--data-net {}: this host has no such address. It has: {}", words,
                      others.empty() ? "none that is up" : others);
@@ -205,32 +259,27 @@ std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const H
     bool common = false;
     for (const HostAddress& address : mine) {
         if (address.link_local() || Has(theirs, address.host)) continue;
+        const bool named = address.host == known;
+        const bool meant = named && (address.tunnel || IsAlone(address));
         const HostAddress* fastest = nullptr;
-        const auto mbps = [](const HostAddress& of) {
-            return of.speed_mbps > 0 ? of.speed_mbps : kUnknownMbps;
-        };
         for (const HostAddress& their : theirs) {
             if (!ShareSubnet(address, their)) continue;
-            if (fastest == nullptr || mbps(their) > mbps(*fastest)) fastest = &their;
+            if (fastest == nullptr || MbpsOf(their) > MbpsOf(*fastest)) fastest = &their;
         }
         if (fastest != nullptr) {
             common = true;
-            add(0, address.bridge || fastest->bridge, std::min(mbps(address), mbps(*fastest)),
-                address.host);
-        } else if (address.host != known) {
-            add(2, address.bridge, mbps(address), address.host);
+            add(meant ? -1 : 0, !named && (address.bridge || fastest->bridge),
+                std::min(MbpsOf(address), MbpsOf(*fastest)), address.host);
+        } else if (named) {
+            add(meant ? -1 : 1, false, 0, address.host);
         } else {
-            add(1, false, 0, address.host);
+            add(2, address.bridge, MbpsOf(address), address.host);
         }
     }
     if (!known.empty() && !Has(mine, known) && !Has(theirs, known)) add(1, false, 0, known);
-    size_t scoped = 0;
-    for (const HostAddress& address : mine) {
-        if (common || !address.link_local() || address.bridge) continue;
-        for (const HostAddress& their : theirs) {
-            if (!their.link_local() || their.bridge || ++scoped > kMostLinkLocal) continue;
-            ways.push_back({Key{3, false, 0, true}, Way{address.host + "%" + address.interface,
-                                                        address.host + "%" + their.interface}});
+    if (!common) {
+        for (Way& way : LinkLocalWays(theirs, mine)) {
+            ways.push_back({Key{3, false, 0, true}, std::move(way)});
         }
     }
     std::ranges::stable_sort(ways, {}, [](const auto& way) { return way.first; });

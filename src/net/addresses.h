@@ -27,18 +27,24 @@ struct HostAddress {
     std::string interface;  // that has it
     int speed_mbps = 0;     // of the interface; 0: not known
     bool bridge = false;    // of containers or virtual machines, mostly
+    // Of this host's own alone; others are not told.
+    bool tunnel = false;      // an interface of WireGuard or another VPN, or a link to one peer
+    bool is_virtual = false;  // no device stands behind it
 
     bool operator==(const HostAddress&) const = default;
     bool link_local() const { return host.starts_with("fe80:"); }
 };
 
-// Of interfaces that are up and have a carrier, without loopback; at most kMostAddresses.
+// Those of `addresses` in one of the networks of `words` ("10.0.1.0/24,eth2": CIDR or interface);
+// "": all. Of more than kMostAddresses, link-local ones and those of bridges and other virtual
+// interfaces are left out. Errors: kUsage (malformed), kNotFound (none is; names those that there
+// are).
 inline constexpr size_t kMostAddresses = 16;
-std::vector<HostAddress> ListHostAddresses();
-// Those in one of the networks of `words` ("10.0.1.0/24,eth2": CIDR or interface); "": all.
-// Errors: kUsage (malformed), kNotFound (none is; names those that there are).
 Result<std::vector<HostAddress>> OnDataNet(const std::vector<HostAddress>& addresses,
                                            std::string_view words);
+// The same of this host: of interfaces that are up and have a carrier, and of the loopback device
+// those that others may reach (of hosts that are routed to).
+Result<std::vector<HostAddress>> ListHostAddresses(std::string_view words = "");
 // Whether the words are well-formed. Errors: kUsage.
 Status CheckDataNet(std::string_view words);
 
@@ -51,7 +57,8 @@ struct Way {
 };
 // How a peer with the addresses `theirs` may reach `mine`, best first, at most kMostWays. An
 // address that both have (as containers' bridges do) leads nowhere. known: an address of mine that
-// the peer is likely to reach, without a common subnet too; "": none.
+// the peer is likely to reach, without a common subnet too; "": none. Of a tunnel, or of a subnet
+// of its own (/32), it comes before all others: whoever names such an address means that network.
 inline constexpr size_t kMostWays = 12;
 std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const HostAddress> mine,
                           const std::string& known);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "base/hash.h"
@@ -31,6 +32,7 @@ constexpr Transport kTransports[] = {Transport::kAuto, Transport::kShm, Transpor
 constexpr size_t kMostWindow = size_t{1} << 32;
 // Strangers that may be connected at once without having said who they are.
 constexpr size_t kMostStrangers = 64;
+constexpr size_t kAcceptsATurn = 16;  // of all listeners together, or one of each
 constexpr int64_t kPollMs = 50;
 // To connect by one of several ways; and for an answer, before others are tried beside.
 constexpr int64_t kWayMs = 1000;
@@ -89,7 +91,9 @@ class Builder final : public FabricBuilder {
     Result<std::unique_ptr<VerbsEnd>> MakeVerbsEnd(const std::string& address);
     Status ConnectVerbs(int peer);
     Status CheckOffers(const std::vector<std::string>& offers);
-    Status Dial(int peer, const Deadline& deadline);
+    Status DialAll(const Deadline& deadline);
+    Result<Fd> Dial(int peer, const Deadline& deadline);
+    Result<Fd> DialNextWay(int peer, const Deadline& deadline);
     Status DialTcpWays(int peer, const Deadline& deadline);
     void Greet(int peer, Fd socket);
     Status LeadsNowhere(Pending& pending, const Error& why);
@@ -173,13 +177,14 @@ Status Builder::Open() {
     return {};
 }
 
-// On the addresses of the ways alone; one that is gone by now is done without.
+// On the addresses of the ways alone; one that is gone by now is done without. Without any way
+// there is nobody to listen to.
 Status Builder::ListenAll() {
     std::set<std::string> hosts;
     for (const std::vector<Way>& ways : options_.ways) {
         for (const Way& way : ways) hosts.insert(way.listen);
     }
-    if (hosts.empty()) hosts.insert(options_.listen_host);
+    if (options_.ways.empty()) hosts.insert(options_.listen_host);
     Status last;
     for (const std::string& host : hosts) {
         auto fd = ListenTcp(host, 0);
@@ -277,7 +282,7 @@ Result<Fabric> Builder::Connect(const std::vector<std::string>& offers, const De
     links_.resize(static_cast<size_t>(options_.size));
     deadline_ = deadline;
     Status joined = CheckOffers(offers);
-    for (int peer = 0; joined.ok() && peer < options_.rank; peer++) joined = Dial(peer, deadline);
+    if (joined.ok()) joined = DialAll(deadline);
     if (joined.ok()) joined = JoinAll(deadline);
     pending_.clear();
     ends_.clear();
@@ -347,15 +352,35 @@ Status Builder::ConnectVerbs(int peer) {
     return MakeError(ready.error().code, "{}: {}", NameOf(peer).Text(), ready.error().message);
 }
 
-Status Builder::Dial(int peer, const Deadline& deadline) {
+// All lower ranks at once: of each, ways that lead nowhere take a second.
+Status Builder::DialAll(const Deadline& deadline) {
+    std::vector<std::optional<Result<Fd>>> dialled(static_cast<size_t>(options_.rank));
+    std::vector<std::thread> threads;
+    for (int peer = 0; peer < options_.rank; peer++) {
+        const auto dial = [&, peer] { dialled[static_cast<size_t>(peer)] = Dial(peer, deadline); };
+        const bool may_last = CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp;
+        if (may_last && peer + 1 < options_.rank) {
+            threads.emplace_back(dial);
+        } else {
+            dial();
+        }
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (int peer = 0; peer < options_.rank; peer++) {
+        Result<Fd>& socket = *dialled[static_cast<size_t>(peer)];
+        if (!socket.ok()) return socket.error();
+        Greet(peer, *std::move(socket));
+    }
+    return {};
+}
+
+// Changes nothing but what is of that peer.
+Result<Fd> Builder::Dial(int peer, const Deadline& deadline) {
     if (CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp) {
-        return DialTcpWays(peer, deadline);
+        return DialNextWay(peer, deadline);
     }
     Result<Fd> dialled = DialUnix(theirs_[static_cast<size_t>(peer)].unix_name);
-    if (dialled.ok()) {
-        Greet(peer, *std::move(dialled));
-        return {};
-    }
+    if (dialled.ok()) return dialled;
     return MakeError(ErrorCode::kPeerLost, "{}: {}. Is the process alive?", NameOf(peer).Text(),
                      dialled.error().message);
 }
@@ -368,8 +393,14 @@ void Builder::Greet(int peer, Fd socket) {
     pending_.emplace_back(std::move(socket), CarrierOf(chosen_[static_cast<size_t>(peer)]), peer);
 }
 
-// Connects by the next way that takes a connection: whether that rank is there, its answer tells.
 Status Builder::DialTcpWays(int peer, const Deadline& deadline) {
+    WEFT_ASSIGN(Fd socket, DialNextWay(peer, deadline));
+    Greet(peer, std::move(socket));
+    return {};
+}
+
+// Connects by the next way that takes a connection: whether that rank is there, its answer tells.
+Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
     const Offer& offer = theirs_[static_cast<size_t>(peer)];
     Dialling& dialling = dialling_[static_cast<size_t>(peer)];
     const size_t ways = 1 + offer.tcp_more.size();
@@ -387,10 +418,7 @@ Status Builder::DialTcpWays(int peer, const Deadline& deadline) {
         const int64_t most_ms = left == 1 ? deadline.left_ms() : kWayMs;
         const Deadline attempt = Deadline::In(std::min(most_ms, deadline.left_ms() / left));
         Result<Fd> dialled = DialTcp(way.host, way.port, attempt);
-        if (dialled.ok()) {
-            Greet(peer, *std::move(dialled));
-            return {};
-        }
+        if (dialled.ok()) return dialled;
         if (dialled.error().code == ErrorCode::kTimeout) code = ErrorCode::kTimeout;
         dialling.tried += (dialling.tried.empty() ? "" : "; ") + dialled.error().message;
     }
@@ -414,7 +442,10 @@ Status Builder::LeadsNowhere(Pending& pending, const Error& why) {
     if (last && std::ranges::any_of(pending_, is_open)) return {};
     if (last && dialling.tried.empty()) return why;
     dialling.tried += (dialling.tried.empty() ? "" : "; ") + why.message;
-    return DialTcpWays(peer, deadline_);
+    Status dialled = DialTcpWays(peer, deadline_);
+    // Another way is open: the answer may be there, unread.
+    if (!dialled.ok() && std::ranges::any_of(pending_, is_open)) return {};
+    return dialled;
 }
 
 // Where nobody says a word, other ways are tried beside: the first that answers is the one.
@@ -439,6 +470,7 @@ void Builder::TryOtherWays() {
 
 Status Builder::JoinAll(const Deadline& deadline) {
     std::vector<pollfd> fds;
+    const size_t listeners = 1 + tcp_listeners_.size();
     while (!Missing().empty()) {
         if (options_.monitor != nullptr && options_.monitor->Failed()) {
             return options_.monitor->Failure();
@@ -450,13 +482,18 @@ Status Builder::JoinAll(const Deadline& deadline) {
                              options_.rank, fmt::join(Missing(), ", "), deadline.length_ms());
         }
         fds.clear();
-        for (const Pending& pending : pending_) fds.push_back({pending.fd.get(), POLLIN, 0});
+        const short events = POLLIN | POLLRDHUP;
+        for (const Pending& pending : pending_) fds.push_back({pending.fd.get(), events, 0});
         fds.push_back({unix_listener_.get(), POLLIN, 0});
         for (const TcpListener& tcp : tcp_listeners_) fds.push_back({tcp.fd.get(), POLLIN, 0});
         ::poll(fds.data(), fds.size(), static_cast<int>(std::min(deadline.left_ms(), kPollMs)));
+        // A rank that answers by one way hangs up on the others: its answer is read first.
         // (Another way that is dialled meanwhile comes behind those that were looked at.)
-        for (size_t i = 0, known = pending_.size(); i < known; i++) {
-            if (fds[i].revents != 0) WEFT_TRY(Read(pending_[i]));
+        for (const bool ends : {false, true}) {
+            for (size_t i = 0, known = fds.size() - listeners; i < known; i++) {
+                if (fds[i].revents == 0 || ((fds[i].revents & ~POLLIN) != 0) != ends) continue;
+                WEFT_TRY(Read(pending_[i]));
+            }
         }
         std::erase_if(pending_, [](const Pending& pending) { return !pending.fd.valid(); });
         AcceptFrom(unix_listener_, Transport::kShm);
@@ -466,8 +503,10 @@ Status Builder::JoinAll(const Deadline& deadline) {
     return {};
 }
 
+// Some at a time: whoever came before is heard before a crowd can push it out.
 void Builder::AcceptFrom(Fd& listener, Transport transport) {
-    while (listener.valid()) {
+    const size_t most = std::max<size_t>(1, kAcceptsATurn / (1 + tcp_listeners_.size()));
+    for (size_t i = 0; i < most && listener.valid(); i++) {
         Fd fd = Accept(listener.get());
         if (!fd.valid()) return;
         const auto stranger = [](const Pending& pending) { return pending.peer < 0; };
@@ -536,11 +575,11 @@ void Builder::Greeted(Pending& pending) {
     Fd fd = std::move(pending.fd);
     pending.fd.Reset();
     if (peer <= options_.rank || peer >= options_.size || !Genuine(greeting, peer) ||
-        CarrierOf(chosen_[static_cast<size_t>(peer)]) != pending.transport ||
-        links_[static_cast<size_t>(peer)] != nullptr) {
+        CarrierOf(chosen_[static_cast<size_t>(peer)]) != pending.transport) {
         Log(LogLevel::kWarning, "turned away a data connection that showed no valid token");
         return;
     }
+    if (links_[static_cast<size_t>(peer)] != nullptr) return;  // it came by another way, too
     const Greeting answer = GreetingTo(peer);
     Fd region;
     Status joined;

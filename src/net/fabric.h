@@ -22,8 +22,8 @@
 // auto: shm where both offers name the same boot id and network namespace, else verbs where both
 // have a device for each other, else mpi where one MPI launcher started both, else tcp.
 //
-// Offers are hostile input: Connect checks every field. Thread: one. Links of the Fabric live
-// until it is destroyed; the listeners only as long as the builder.
+// Offers are hostile input: Connect checks every field. Thread: one (Connect has others dial).
+// Links of the Fabric live until it is destroyed; the listeners only as long as the builder.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct FabricOptions {
     std::string listen_host;     // the address to listen on for tcp; "": every address
     std::string advertise_host;  // how peers reach this rank; "": listen_host, else 127.0.0.1
     // In place of both: the ways by which each peer may reach this rank, by rank, best first
-    // (addresses.h). It listens on their addresses alone. Not empty, for any peer.
+    // (addresses.h). It listens on their addresses alone; without any, nowhere.
     std::vector<std::vector<Way>> ways;
     std::string rdma_device;         // verbs: "mlx5_0" or "mlx5_0:1"; "": by the peer's address
     int gid_index = -1;              // verbs: of the port's table; -1: chosen

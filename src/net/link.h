@@ -24,6 +24,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/deadline.h"
@@ -73,8 +74,8 @@ class PeerMonitor {
     // the thread looked: told some times a second.
     virtual void OnStillWaiting([[maybe_unused]] int64_t still_ms) {}
     // The thread that steps through the job waits for another thread of this process, which uses
-    // the links (begins), or no longer does.
-    virtual void OnOwnWait([[maybe_unused]] bool begins) {}
+    // the links (begins), or no longer does. whom: which one; none: it may be any.
+    virtual void OnOwnWait([[maybe_unused]] bool begins, [[maybe_unused]] std::thread::id whom) {}
     // Called when a data wait on `rank` ran out: waits a short while for a better verdict (the
     // rank that is really lost), else returns an error that names `rank` and `tag`.
     virtual Error OnTimeout(int rank, const OpTag& tag, const Deadline& deadline) = 0;

@@ -188,6 +188,10 @@ std::string NetworkNamespace() {
     return length > 0 ? std::string(target, static_cast<size_t>(length)) : std::string();
 }
 
+std::string KernelId(const std::string& boot_id, const std::string& network) {
+    return boot_id.empty() || network.empty() ? std::string() : boot_id + network;
+}
+
 Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
     if (mine.transport != theirs.transport) {
         return MakeError(ErrorCode::kUsage,
@@ -196,8 +200,8 @@ Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs) {
                          mine.from, theirs.from, TransportName(mine.transport),
                          TransportName(theirs.transport));
     }
-    const bool one_host = !mine.boot_id.empty() && mine.boot_id == theirs.boot_id &&
-                          !mine.network.empty() && mine.network == theirs.network;
+    const std::string kernel = KernelId(mine.boot_id, mine.network);
+    const bool one_host = !kernel.empty() && kernel == KernelId(theirs.boot_id, theirs.network);
     const bool one_mpi_job = !mine.mpi_job.empty() && mine.mpi_job == theirs.mpi_job;
     switch (mine.transport) {
         case Transport::kAuto:

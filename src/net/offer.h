@@ -54,6 +54,9 @@ Result<Offer> DecodeOffer(std::string_view bytes);
 // Who this process is, for "are we on one host?"; empty strings where the system does not say.
 std::string BootId();
 std::string NetworkNamespace();
+// Both in one: where two processes have the same, one's loopback is the other's. "": not known (a
+// sandbox may hide the boot id, and its namespaces are numbered alike on every host).
+std::string KernelId(const std::string& boot_id, const std::string& network);
 // What joins two ranks, the same answer on both. Errors: kUsage, kNotFound (verbs without a
 // device).
 Result<Transport> ChooseTransport(const Offer& mine, const Offer& theirs);

@@ -193,6 +193,26 @@ TEST_F(Cabling, TheDataNetIsChosenOrNamedWhereItIsNot) {
               std::string::npos);
 }
 
+// Of many networks, such as containers have, the one that is named is found; so is a routed address
+// of the host itself.
+TEST_F(Cabling, TheDataNetIsFoundAmongManyAndOnTheLoopbackDevice) {
+    Cable(0, 1, "c01", "10.0.1");
+    for (int i = 0; i < 17; ++i) {
+        for (const int host : {0, 1}) {
+            Nowhere(host, fmt::format("n{}", i), fmt::format("10.{}.{}.1/24", 100 + host, i));
+        }
+    }
+    for (const int host : {0, 1}) {
+        Address(host, "c01", fmt::format("fd00:1::{}/64", host + 1));
+        Address(host, "lo", fmt::format("10.255.0.{}/32", host + 1));
+        In(host, fmt::format("route add 10.255.0.{}/32 via 10.0.1.{}", 2 - host, 2 - host));
+    }
+    StartWorkers({"10.0.1.2"});
+    for (const char* net : {"fd00:1::/64", "10.255.0.0/16", "lo"}) {
+        ExpectTheAnswerOfOne({"--data-net", net});
+    }
+}
+
 // Where no way leads, the error lists those that were tried.
 TEST_F(Cabling, APairWithoutACableIsNamedWithWhatWasTried) {
     Cable(0, 1, "c01", "10.0.1");

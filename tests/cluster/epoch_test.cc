@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -153,6 +155,48 @@ TEST_F(RootEpoch, IsTheLastWhereNobodyRecovers) {
     EXPECT_FALSE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
 }
 
+// A heartbeat of rank 1: for longer than the timeout nothing of rank 0 came that op needs.
+Bytes WaitsForRankZero(const char* op) {
+    HeartbeatMessage beat;
+    beat.stand.waits = {{0, 3, 12, 0, op, 2 * kTimeoutMs}};
+    return Encode(beat);
+}
+
+// A link that breaks ends the epoch, however long the other end has waited: nobody stands still.
+TEST_F(RootEpoch, EndsAloneWhereALinkBreaks) {
+    one_->Send(FrameType::kHeartbeat, WaitsForRankZero("all_reduce"));
+    const net::OpTag tag{"all_reduce", 12, 3};
+    const Error error = control_->OnTimeout(1, tag, Deadline::In(kTimeoutMs));
+    EXPECT_NE(error.message.find("the data link broke during all_reduce #12 of step 3"),
+              std::string::npos)
+        << error.message;
+    EXPECT_FALSE(control_->Failed());
+    ASSERT_TRUE(control_->EndEpoch(error).ok());
+    EXPECT_TRUE(DecodeVerdict(one_->Await(FrameType::kVerdict))->recover);
+}
+
+// Where all wait in one op, what was sent did not come, and new links may do better; in different
+// ops there is no going on.
+TEST_F(RootEpoch, EndsAloneWhereACircleIsOfOneOp) {
+    for (const char* op : {"all_reduce", "broadcast"}) {
+        const bool one_op = std::string(op) == "all_reduce";
+        if (!one_op) {  // afresh
+            TearDown();
+            SetUp();
+        }
+        const net::OpTag tag{"all_reduce", 12, 3};
+        control_->OnLongWait(1, tag);
+        control_->OnStillWaiting(2 * kTimeoutMs);
+        one_->Send(FrameType::kHeartbeat, WaitsForRankZero(op));
+        const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+        ASSERT_TRUE(verdict.ok());
+        EXPECT_EQ(verdict->recover, one_op) << verdict->text;
+        EXPECT_NE(verdict->text.find("rank 1 (host b) waits for rank 0 in "), std::string::npos)
+            << verdict->text;
+        EXPECT_EQ(control_->EndEpoch(control_->FailureDuring(tag)).ok(), one_op);
+    }
+}
+
 TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
     Pair pair = Connect();
     FarEnd& root = *pair.far;
@@ -195,6 +239,89 @@ TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
     ASSERT_TRUE(result.ok()) << result.error().message;
     EXPECT_EQ(*result, "new");
     EXPECT_FALSE(control.Failed());
+}
+
+// A long value on a slow network: whoever sends it is not silent, and whoever waits for it does not
+// stand still.
+TEST(Control, ALongMessageOnASlowNetworkMoves) {
+    constexpr int64_t kShortMs = 800;
+    auto ends = MakeSocketPair().value();
+    auto sessions = MakeSessionPair(kShortMs);
+    Control::Options options;
+    options.timeout_ms = kShortMs;
+    options.local = false;
+    Control control(options);
+    control.AddPeer(1, std::move(ends.second), sessions.second, 0);
+    control.SetHosts({"a", "b"});
+    ASSERT_TRUE(control.Start().ok());
+    control.Assign(Assignment(1, 1, {"a", "b"}));
+    std::thread slow([&, fd = std::move(ends.first)] {
+        HeartbeatMessage beat;
+        beat.stand.waits = {{0, 3, 12, 0, "all_reduce", 2 * kShortMs}};
+        Bytes bytes;
+        SealFrame(sessions.first, bytes, FrameType::kHeartbeat, Encode(beat));
+        const size_t first = bytes.size();
+        const ValueMessage value{1, "sum", std::string(20'000, 'x'), 1};
+        SealFrame(sessions.first, bytes, FrameType::kValue, Encode(value));
+        ASSERT_EQ(::write(fd.get(), bytes.data(), first), static_cast<ssize_t>(first));
+        for (size_t at = first; at < bytes.size();) {
+            const size_t count = std::min<size_t>(1000, bytes.size() - at);
+            ASSERT_EQ(::write(fd.get(), bytes.data() + at, count), static_cast<ssize_t>(count));
+            at += count;
+            ::usleep(100'000);
+        }
+        ::usleep(200'000);
+    });
+    const auto pick = [](const std::vector<std::string>& all) -> Result<std::string> {
+        return all[1];
+    };
+    const auto result = control.Round("sum", "mine", pick, Deadline::In(10 * kShortMs));
+    slow.join();
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result->size(), 20'000u);
+}
+
+// The stepping thread awaits another one: what counts is what that one waits for, whatever others
+// wait for.
+TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
+    Pair pair = Connect();
+    Control::Options options;
+    options.timeout_ms = kTimeoutMs;
+    options.rank = -1;
+    options.local = false;
+    Control control(options);
+    control.AddPeer(0, std::move(pair.near), pair.session, 0);
+    ASSERT_TRUE(control.Start().ok());
+    // (Up to three heartbeats may be of before.)
+    const auto stand = [&] {
+        for (int i = 0; i < 3; ++i) pair.far->Await(FrameType::kHeartbeat);
+        return DecodeHeartbeat(pair.far->Await(FrameType::kHeartbeat))->stand;
+    };
+    std::atomic<bool> waits = false, over = false;
+    std::thread sends([&] {
+        control.OnLongWait(2, {"send", 1, 1});
+        while (!over) ::usleep(1000);
+    });
+    std::thread sums([&] {
+        while (!waits) ::usleep(1000);
+        control.OnLongWait(3, {"all_reduce", 5, 1});
+        while (!over) ::usleep(1000);
+    });
+    control.OnOwnWait(true, sums.get_id());
+    Stand found = stand();
+    EXPECT_TRUE(found.waits.empty() && !found.awaits_own) << "it computes";
+    EXPECT_EQ(found.beside.size(), 1u);
+    waits = true;
+    found = stand();
+    ASSERT_EQ(found.waits.size(), 1u);
+    EXPECT_EQ(found.waits[0].on, 3);
+    control.OnOwnWait(false, sums.get_id());
+    found = stand();
+    EXPECT_TRUE(found.waits.empty());
+    EXPECT_EQ(found.beside.size(), 2u);
+    over = true;
+    sends.join();
+    sums.join();
 }
 
 // While it waits for the next epoch, rank 0 may go, or say that there is none.

@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
+#include <atomic>
 #include <map>
 #include <thread>
 
+#include "base/file.h"
 #include "cluster/gather.h"
+#include "cluster/launched.h"
+#include "support/temp_dir.h"
 
 namespace weft::cluster {
 namespace {
@@ -163,6 +168,88 @@ TEST_F(Meeting, AWrongKeyAndAMissingRankAreNamed) {
         << gathered.error().message;
     EXPECT_NE(gathered.error().message.find("Turned away: 127.0.0.1"), std::string::npos)
         << gathered.error().message;
+}
+
+// Ranks that came first, and a crowd behind them.
+TEST_F(Meeting, ACrowdPushesNoRankOut) {
+    std::thread two([&] { EXPECT_TRUE(Arrive(2).ok()); });
+    std::thread one([&] { EXPECT_TRUE(Arrive(1).ok()); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::vector<Fd> crowd;
+    for (int i = 0; i < 300; ++i) {
+        crowd.push_back(net::DialTcp("127.0.0.1", address_.port, Deadline::In(1000)).value());
+    }
+    const auto gathered = Gather(5000);
+    one.join();
+    two.join();
+    ASSERT_TRUE(gathered.ok()) << gathered.error().message;
+}
+
+TEST_F(Meeting, EndsWhenTheUserWishesSo) {
+    std::atomic<bool> stop = false;
+    std::thread user([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        stop = true;
+    });
+    const int64_t begin = NowNs();
+    const auto gathered =
+        GatherRanks(listener_.get(), 3, Key("a key"), 1000, Deadline::In(20'000), &stop);
+    user.join();
+    ASSERT_FALSE(gathered.ok());
+    EXPECT_EQ(gathered.error().code, ErrorCode::kCancelled);
+    EXPECT_LT(NowNs() - begin, 5'000'000'000);
+}
+
+// Rank 0 hung up on it amid a crowd of others.
+TEST_F(Meeting, ARankThatWasDroppedDialsAgain) {
+    const test::TempDir folder;
+    const std::string path = folder / "key", text = "the right key of this test";
+    ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
+    ::chmod(path.c_str(), 0600);
+    Launcher launcher;
+    launcher.name = "RANK and WORLD_SIZE";
+    launcher.rank = 1;
+    launcher.size = 2;
+    launcher.host = address_.host;
+    launcher.port = address_.port;
+    std::thread rank([&] {
+        auto launched = Launched::Start(launcher, {path});
+        ASSERT_TRUE(launched.ok()) << launched.error().message;
+        const auto arrival = (*launched)->Arrive();
+        ASSERT_TRUE(arrival.ok()) << arrival.error().message;
+        EXPECT_TRUE(arrival->has_value());
+    });
+    net::SetBlocking(listener_.get(), true);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(net::Accept(listener_.get()).valid());
+    net::SetBlocking(listener_.get(), false);
+    const auto gathered =
+        GatherRanks(listener_.get(), 2, ReadKeyFile(path).value(), 1000, Deadline::In(5000));
+    rank.join();
+    EXPECT_TRUE(gathered.ok()) << gathered.error().message;
+}
+
+// A scan of its ports does not use up the ranks that rank 0 turns away.
+TEST_F(Meeting, RanksAreTurnedAwayBetweenStrangers) {
+    std::vector<Fd> strangers;
+    for (int i = 0; i < 20; ++i) {
+        strangers.push_back(net::DialTcp("127.0.0.1", address_.port, Deadline::In(1000)).value());
+        if (i % 2 == 0) ::send(strangers.back().get(), "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL);
+    }
+    std::vector<std::thread> ranks;
+    for (const int rank : {2, 2, 1}) {  // the last one comes later
+        ranks.emplace_back([this, rank] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(rank == 1 ? 900 : 200));
+            const auto arrival = Arrive(rank);
+            ASSERT_FALSE(arrival.ok());
+            EXPECT_EQ(arrival.error().code, ErrorCode::kPeerLost);
+        });
+    }
+    const int64_t begin = NowNs();
+    TurnRanksAway(listener_.get(), 3, Deadline::In(20'000));
+    EXPECT_GE(NowNs() - begin, 800'000'000);
+    EXPECT_LT(NowNs() - begin, 10'000'000'000);
+    listener_ = Fd();
+    for (std::thread& rank : ranks) rank.join();
 }
 
 TEST_F(Meeting, ARankZeroThatEndsIsToldFromOneThatNeverWas) {

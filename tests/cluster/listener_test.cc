@@ -1,6 +1,8 @@
 // Listening workers: what knocks on their port, and what jobs do to them, leaves them serving.
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "base/file.h"
@@ -71,6 +73,18 @@ class Listener : public ::testing::Test {
     Fd Knock(size_t worker = 0) const {
         return net::DialTcp("127.0.0.1", static_cast<uint16_t>(ports_[worker]), Deadline::In(1000))
             .value();
+    }
+    // The same from another address of the loopback network.
+    Fd KnockFrom(const std::string& host) const {
+        sockaddr_in from{}, to{};
+        from.sin_family = to.sin_family = AF_INET;
+        to.sin_port = htons(static_cast<uint16_t>(ports_[0]));
+        ::inet_pton(AF_INET, host.c_str(), &from.sin_addr);
+        ::inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+        Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
+        EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+        return fd;
     }
     // Whether the listener hangs up on us before the deadline.
     static bool HungUp(const Fd& fd, const Deadline& deadline) {
@@ -158,15 +172,39 @@ TEST_F(Listener, HangsUpOnGarbage) {
     }
 }
 
-TEST_F(Listener, FiftySilentCallersDoNotKeepAJobOut) {
+TEST_F(Listener, AHundredSilentCallersDoNotKeepAJobOut) {
     std::vector<Fd> silent;
-    for (int i = 0; i < 50; ++i) silent.push_back(Knock());
+    for (int i = 0; i < 100; ++i) silent.push_back(Knock());
     Process root(Root("prefill=2 steps=5"));
     EXPECT_EQ(root.Wait(Deadline::In(5000)), 0) << root.output();
     size_t closed = 0;
     for (const Fd& fd : silent) closed += HungUp(fd, Deadline::In(1)) ? 1 : 0;
-    EXPECT_GE(closed, 34u);  // 16 may stay until their deadline
+    EXPECT_GE(closed, 36u);  // 64 may stay until their deadline
     for (const Fd& fd : silent) EXPECT_TRUE(HungUp(fd, Deadline::In(4000)));
+}
+
+// One silent caller of each of many addresses, behind one that is about to prove the key.
+TEST_F(Listener, ACrowdOfManyAddressesDropsNobodyWhoSpoke) {
+    ClientHandshake handshake("w", key_, 1000);
+    const Fd fd = Knock();
+    Send(fd, handshake.First());
+    Bytes in(4096);
+    pollfd entry{fd.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&entry, 1, 2000), 1);
+    const ssize_t got = ::recv(fd.get(), in.data(), in.size(), 0);
+    ASSERT_GT(got, 0);
+    size_t consumed = 0;
+    const auto frame = ParseFrame(View(in).first(static_cast<size_t>(got)), false, &consumed);
+    std::vector<Fd> crowd;
+    for (int i = 0; i < 200; ++i) crowd.push_back(KnockFrom(fmt::format("127.0.9.{}", i + 1)));
+    size_t dropped = 0;
+    for (const Deadline deadline = Deadline::In(1000); dropped < 100 && !deadline.expired();) {
+        dropped = 0;
+        for (const Fd& other : crowd) dropped += HungUp(other, Deadline::In(1)) ? 1 : 0;
+    }
+    ASSERT_GE(dropped, 100u);
+    Send(fd, handshake.On(**frame).value());
+    EXPECT_TRUE(workers_[0]->ReadUntil("begins", Deadline::In(2000))) << workers_[0]->output();
 }
 
 TEST_F(Listener, AHalfHandshakeAndASlowCallerDisturbNobody) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "net/socket.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -131,6 +132,28 @@ TEST_F(Stop, WhileRankZeroLoads) {
     const int64_t begin_ns = NowNs();
     ::kill(server.pid(), SIGTERM);
     ExpectTheEnd(server, begin_ns);
+}
+
+// Under a launcher, while the other rank is not there: rank 0 ends in order, others just end.
+TEST_F(Stop, WhileRanksGather) {
+    uint16_t port = 0;
+    {
+        const net::Fd free = net::ListenTcp("127.0.0.1", 0).value();
+        port = net::BoundPort(free.get()).value();
+    }
+    for (const int rank : {0, 1}) {
+        Weft server(Words{"serve", folder_ / "tiny.gguf", "--port", "0", "-t", "1"},
+                    {fmt::format("RANK={}", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                     fmt::format("MASTER_PORT={}", port), "WEFT_KEY_FILE=" + (folder_ / "key")});
+        ::usleep(1'000'000);
+        const int64_t begin_ns = NowNs();
+        ::kill(server.pid(), SIGTERM);
+        if (rank == 0) {
+            ExpectTheEnd(server, begin_ns);
+        } else {
+            EXPECT_EQ(server.Wait(5000).status, 128 + SIGTERM);
+        }
+    }
 }
 
 // What is no server has a result to lose: it says why there is none.

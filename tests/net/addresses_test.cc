@@ -83,7 +83,68 @@ TEST(Addresses, AreBounded) {
     Addresses others = many;
     for (HostAddress& other : others) other.host += other.link_local() ? "f" : "2";
     EXPECT_LE(WaysFrom(many, others, "").size(), kMostWays);
-    EXPECT_LE(ListHostAddresses().size(), kMostAddresses);
+    EXPECT_LE(ListHostAddresses()->size(), kMostAddresses);
+}
+
+// Who names WireGuard's address wants the data in WireGuard, though the network beneath is faster.
+TEST(Addresses, ANamedTunnelComesFirst) {
+    const HostAddress lan_a = {"192.168.1.11", 24, "eth0", 2500};
+    const HostAddress lan_b = {"192.168.1.10", 24, "eth0", 2500};
+    for (const int prefix : {24, 32}) {
+        const Addresses a = {lan_a, {"10.9.0.2", prefix, "wg0", 0}};
+        const Addresses b = {lan_b, {"10.9.0.1", prefix, "wg0", 0, false, true}};
+        EXPECT_EQ(Dialled(a, b, "10.9.0.1"),
+                  (std::vector<std::string>{"10.9.0.1", "192.168.1.10"}));
+        EXPECT_EQ(Dialled(a, b, "192.168.1.10").front(), "192.168.1.10");
+    }
+    // A routed address of the host itself, without any tunnel.
+    const Addresses routed = {lan_b, {"10.255.0.1", 32, "lo", 0}};
+    EXPECT_EQ(Dialled({lan_a}, routed, "10.255.0.1").front(), "10.255.0.1");
+    EXPECT_EQ(Dialled({lan_a}, routed, "192.168.1.10").front(), "192.168.1.10");
+}
+
+// A host of virtual machines has its network on a bridge.
+TEST(Addresses, ANamedBridgeIsANetworkLikeOthers) {
+    const Addresses a = {{"192.168.1.11", 24, "vmbr0", 2500, true}, {"10.147.1.2", 24, "zt0", 10}};
+    const Addresses b = {{"192.168.1.10", 24, "vmbr0", 2500, true}, {"10.147.1.1", 24, "zt0", 10}};
+    EXPECT_EQ(Dialled(a, b, "192.168.1.10"),
+              (std::vector<std::string>{"192.168.1.10", "10.147.1.1"}));
+    EXPECT_EQ(Dialled(a, b, "10.147.1.1").front(), "10.147.1.1");
+}
+
+TEST(Addresses, TheFastestLinkLocalPairsComeFirstAndEachInterfaceHasItsTurn) {
+    const Addresses a = {
+        {"fe80::a", 64, "a1", 1000}, {"fe80::b", 64, "a2", 1000}, {"fe80::c", 64, "a3", 100'000}};
+    const Addresses b = {
+        {"fe80::1", 64, "b1", 1000}, {"fe80::2", 64, "b2", 1000}, {"fe80::3", 64, "b3", 100'000}};
+    const std::vector<Way> ways = WaysFrom(a, b, "");
+    ASSERT_EQ(ways.size(), 9u);
+    EXPECT_EQ(ways[0], (Way{"fe80::3%b3", "fe80::3%a3"}));
+    EXPECT_EQ(ways[1], (Way{"fe80::1%b1", "fe80::1%a1"}));
+    EXPECT_EQ(ways[2], (Way{"fe80::2%b2", "fe80::2%a2"}));
+    std::vector<std::string> next;
+    std::ranges::sort(next = Dialled(a, b));
+    EXPECT_EQ(std::ranges::unique(next).begin(), next.end());
+}
+
+// What is chosen is chosen from all that there are; what is left out is what containers have.
+TEST(Addresses, OfTooManyTheVirtualOnesAreLeftOut) {
+    Addresses all;
+    for (int i = 0; i < 40; ++i) {
+        const std::string name = "v" + std::to_string(i);
+        all.push_back({"10.1." + std::to_string(i) + ".1", 24, name, 0, i % 2 == 0, false, true});
+    }
+    all.push_back({"10.0.0.1", 24, "eth0", 1000});
+    all.push_back({"fd00:1::1", 64, "cable", 100'000});
+    all.push_back({"fe80::1", 64, "cable", 100'000});
+    EXPECT_EQ(OnDataNet(all, "cable").value(), (Addresses{all[41], all[42]}));
+    EXPECT_EQ(OnDataNet(all, "10.1.33.0/24").value(), (Addresses{all[33]}));
+    const Addresses best = OnDataNet(all, "").value();
+    EXPECT_EQ(best.size(), kMostAddresses);
+    EXPECT_EQ(best[0], all[40]);
+    EXPECT_EQ(best[1], all[41]);
+    for (const HostAddress& address : best) EXPECT_FALSE(address.bridge);
+    EXPECT_EQ(OnDataNet(all, "10.1.0.0/16")->size(), kMostAddresses);
 }
 
 TEST(Addresses, TheDataNetIsByNetworkOrInterface) {

@@ -3,10 +3,12 @@
 #include "net/fabric.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -101,6 +103,16 @@ TEST(Fabric, AutoTakesTcpBetweenHostsAndShmIsRefused) {
     EXPECT_EQ(ErrorCode::kUsage, ChooseTransport(mine, theirs).error().code);
     mine = theirs = Offer{};
     EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, theirs).value()) << "nothing known: not one";
+}
+
+// In a sandbox that hides the boot id, namespaces have the same number on every host.
+TEST(Fabric, AHalfKnownKernelIsNone) {
+    EXPECT_EQ(KernelId("", "net:[4026531840]"), "");
+    EXPECT_EQ(KernelId("4f2c", ""), "");
+    EXPECT_EQ(KernelId("4f2c", "net:[4026531840]"), "4f2cnet:[4026531840]");
+    Offer mine;
+    mine.network = "net:[4026531840]";
+    EXPECT_EQ(Transport::kTcp, ChooseTransport(mine, mine).value());
 }
 
 TEST(Fabric, RanksThatDisagreeOnChecksumsAreNotJoined) {
@@ -276,6 +288,120 @@ TEST(Fabric, ListensOnTheAddressesOfItsWaysAlone) {
     EXPECT_TRUE(DialTcp("127.0.0.5", one.tcp_port, Deadline::In(1000)).ok());
     EXPECT_FALSE(DialTcp("127.0.0.1", one.tcp_port, Deadline::In(1000)).ok());
     EXPECT_FALSE(DialTcp("::1", one.tcp_port, Deadline::In(1000)).ok());
+}
+
+// Of this process, over TCP.
+size_t CountListeners() {
+    size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        const int fd = std::atoi(entry.path().filename().c_str());
+        int listens = 0, domain = 0;
+        socklen_t size = sizeof listens;
+        if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0) continue;
+        size = sizeof domain;
+        ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
+        count += listens == 1 && domain != AF_UNIX ? 1 : 0;
+    }
+    return count;
+}
+
+TEST(Fabric, ListensNowhereWithoutAnyWay) {
+    FabricOptions options;
+    options.size = 3;
+    options.transport = Transport::kTcp;
+    options.window_bytes = kWindow;
+    options.ways.resize(3);
+    const size_t before = CountListeners();
+    const auto builder = FabricBuilder::Make(options).value();
+    EXPECT_EQ(CountListeners(), before);
+    EXPECT_TRUE(DecodeOffer(builder->OfferTo(1))->tcp_host.empty());
+    options.ways.clear();
+    options.listen_host = "127.0.0.1";
+    const auto other = FabricBuilder::Make(options).value();
+    EXPECT_EQ(CountListeners(), before + 1);
+}
+
+// Two ways say nothing for a while. Then the first ends, and nobody listens at the last one: the
+// answer comes by the second.
+TEST(Fabric, AWayThatIsStillOpenIsWaitedForWhereNoOtherIsLeft) {
+    auto builders = Builders(2, Transport::kTcp);
+    std::vector<std::string> offers = OffersTo(builders, 1);
+    const Offer to_rank_zero = DecodeOffer(builders[1]->OfferTo(0)).value();
+    Fd first = ListenTcp("127.0.0.1", 0).value(), second = ListenTcp("127.0.0.1", 0).value();
+    Offer offer = DecodeOffer(offers[0]).value();
+    offer.tcp_more = {{"127.0.0.1", BoundPort(second.get()).value()},
+                      {"127.0.0.9", BoundPort(first.get()).value()}};
+    offer.tcp_port = BoundPort(first.get()).value();
+    offers[0] = EncodeOffer(offer);
+    std::thread answer([&] {
+        SetBlocking(first.get(), true);
+        SetBlocking(second.get(), true);
+        Fd one = Accept(first.get());
+        const Fd two = Accept(second.get());
+        first.Reset();
+        one.Reset();
+        ::usleep(200'000);
+        const Greeting greeting{.from = 0, .to = 1, .epoch = 3, .token = to_rank_zero.token};
+        ::send(two.get(), &greeting, sizeof greeting, MSG_NOSIGNAL);
+        ::usleep(100'000);
+    });
+    const auto made = builders[1]->Connect(offers, Deadline::In(10'000));
+    answer.join();
+    EXPECT_TRUE(made.ok()) << made.error().message;
+}
+
+// Four peers whose first way swallows what is sent there: it is given up for all of them at once.
+TEST(Fabric, WaysThatSwallowConnectionsAreTriedSideBySide) {
+    constexpr int kSize = 5;
+    auto builders = Builders(kSize, Transport::kTcp);
+    // Its queue is full, so it answers nobody.
+    Fd hole(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* const at = reinterpret_cast<sockaddr*>(&address);
+    ASSERT_EQ(::bind(hole.get(), at, sizeof address), 0);
+    ASSERT_EQ(::listen(hole.get(), 0), 0);
+    const uint16_t port = BoundPort(hole.get()).value();
+    std::vector<Fd> fill;
+    for (int i = 0; i < 2; i++) {
+        auto fd = DialTcp("127.0.0.1", port, Deadline::In(100));
+        if (fd.ok()) fill.push_back(*std::move(fd));
+    }
+    std::vector<std::vector<std::string>> offers;
+    for (int r = 0; r < kSize; r++) offers.push_back(OffersTo(builders, r));
+    for (int peer = 0; peer + 1 < kSize; peer++) {
+        Offer offer = DecodeOffer(offers[kSize - 1][peer]).value();
+        offer.tcp_more = {{offer.tcp_host, offer.tcp_port}};
+        offer.tcp_port = port;
+        offers[kSize - 1][peer] = EncodeOffer(offer);
+    }
+    const int64_t begin = NowNs();
+    auto made = ConnectAll(builders, offers, 20'000);
+    const int64_t ms = (NowNs() - begin) / 1'000'000;
+    for (const auto& fabric : made) ASSERT_TRUE(fabric.ok()) << fabric.error().message;
+    EXPECT_TRUE(Talks(*made[4], *made[3]));
+    EXPECT_GE(ms, 900) << "the first way took connections";
+    EXPECT_LT(ms, 3500);
+}
+
+// Whoever came first is heard before a crowd behind it is let in.
+TEST(Fabric, ACrowdOfStrangersPushesNoRankOut) {
+    auto builders = Builders(2, Transport::kTcp);
+    const auto offers = OffersTo(builders, 1), own = OffersTo(builders, 0);
+    const uint16_t port = DecodeOffer(offers[0])->tcp_port;
+    std::optional<Result<Fabric>> one;
+    std::thread dials([&] { one = builders[1]->Connect(offers, Deadline::In(5000)); });
+    ::usleep(200'000);
+    std::vector<Fd> crowd;
+    for (int i = 0; i < 120; i++) {
+        crowd.push_back(DialTcp("127.0.0.1", port, Deadline::In(1000)).value());
+    }
+    auto zero = builders[0]->Connect(own, Deadline::In(5000));
+    dials.join();
+    ASSERT_TRUE(zero.ok()) << zero.error().message;
+    ASSERT_TRUE(one->ok()) << one->error().message;
+    EXPECT_TRUE(Talks(*zero, **one));
 }
 
 TEST(Fabric, MissingRanksAreNamed) {
