@@ -279,7 +279,7 @@ TEST_F(TrainKeep, WhereNoneIsWholeNothingIsBegun) {
     const Ran aside = RunWeft(Command({"--save-every", "5", "--resume", "auto"}, "12"));
     EXPECT_EQ(aside.status, 1) << aside.err;
     EXPECT_NE(aside.err.find("none of the 2 checkpoints"), std::string::npos) << aside.err;
-    EXPECT_NE(aside.err.find("step-00000005.bad"), std::string::npos) << aside.err;
+    EXPECT_NE(aside.err.find(".bad was found damaged"), std::string::npos) << aside.err;
     EXPECT_EQ(RunWeft(Command({"--save-every", "5"}, "12")).status, 2);
     EXPECT_EQ(RunWeft(Command({"--save-every", "5", "--overwrite"}, "6")).status, 0);
 }
@@ -500,7 +500,7 @@ TEST_F(TrainRoom, ADiskThatIsFullForAMomentLosesNothing) {
 
 // What was killed, and what is damaged, makes room for what comes.
 TEST_F(TrainRoom, LeftoversGoFirst) {
-    const auto model = static_cast<int>(ModelKib());
+    (void)ModelKib();
     const auto checkpoint = static_cast<int>(checkpoint_kib_);
     const std::string script =
         "STEPS=2; train || exit 1\nrm $OUT/model.gguf\n"
@@ -508,12 +508,11 @@ TEST_F(TrainRoom, LeftoversGoFirst) {
         "mkdir $OUT/checkpoints/step-00000003\n"
         "cp $OUT/checkpoints/step-00000002/rank* $OUT/checkpoints/step-00000003\n"
         "STEPS=4; train --resume auto\n";
-    const auto status = OnDisk(model + 3 * checkpoint + 200, script,
+    const auto status = OnDisk(3 * checkpoint + 200, script,
                                Command({"--save-every", "2", "--keep-last", "1"}, "$STEPS"));
     if (!status) GTEST_SKIP() << said_;
     EXPECT_EQ(*status, 0) << said_;
-    EXPECT_NE(said_.find("step-00000003: of a save that did not come to its end"), said_.npos)
-        << said_;
+    EXPECT_FALSE(fs::exists(dir_ / "kept/checkpoints/step-00000003")) << said_;
     EXPECT_NE(said_.find("step-00000001.bad was removed"), said_.npos) << said_;
     EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000004/manifest.json"));
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));

@@ -342,7 +342,7 @@ void RemoveUnfinished(const std::string& dir) {
     Leftovers leftovers;
     if (FindAll(dir, nullptr, &leftovers).empty()) return;
     for (const std::string& folder : leftovers.unfinished) {
-        Log(LogLevel::kInfo, "{}: of a save that did not come to its end; it goes", folder);
+        Log(LogLevel::kDebug, "{}: of a save that did not come to its end; it goes", folder);
         Remove(folder);
     }
 }
