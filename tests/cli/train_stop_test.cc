@@ -269,10 +269,11 @@ TEST_F(TrainStop, ARankThatIsLostWhileTheStopIsSaved) {
     ASSERT_EQ(::kill(weft.pid(), SIGTERM), 0);
     ASSERT_TRUE(WaitFor(weft, "is written, then this job stops", true)) << weft.Err();
     ASSERT_EQ(::kill(ranks[0], SIGKILL), 0);
+    const int64_t begin_ns = NowNs();
     const Ran ran = weft.Wait();
+    EXPECT_LE((NowNs() - begin_ns) / 1'000'000, test::Slower(20'000));
     EXPECT_EQ(ran.status, kStopped) << ran.err;
     EXPECT_EQ(ran.err.find("could not be written"), std::string::npos) << ran.err;
-    EXPECT_LE(ran.seconds, 30);
     const Ran on = RunWeft(words + Words{"--time-limit", "1s", "--resume", "auto"});
     EXPECT_EQ(on.status, kStopped) << on.err;
     EXPECT_GE(JsonLines(on.out).front().at("step"), 6) << on.err;
@@ -305,7 +306,7 @@ TEST_F(TrainStop, HostsThatAreAllAskedAtOnceSave) {
         const int64_t begin_ns = NowNs();
         const Ran ran = weft.Wait();
         ExpectOrderly(ran);
-        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 20.0);
+        EXPECT_LE((NowNs() - begin_ns) / 1'000'000, test::Slower(20'000));
         const std::string checkpoint = JsonLines(ran.out).back().at("checkpoint");
         EXPECT_TRUE(fs::exists(checkpoint + "/manifest.json")) << checkpoint;
         EXPECT_EQ(worker.Wait().status, 0) << worker.Err();
