@@ -54,6 +54,11 @@ constexpr const char* kFooter =
     "  weft train data inspect model.gguf --data qca.jsonl\n"
     "  weft train plot tuned/log.csv -o curves.svg";
 
+// From one attempt to write the result to the next; the last one is for all that follow.
+constexpr int64_t kTryMs[] = {500, 2000, 5000};
+constexpr int kQuickTries = 3;
+constexpr int64_t kTriedLineMs = 60'000;
+
 // The longest that a terminal is told nothing.
 constexpr int64_t kMostSilenceNs = 10'000'000'000;
 
@@ -84,8 +89,11 @@ class Teller final : public train::TrainListener {
 
     Status TakeFolder() {
         if (flags_.output.empty()) return {};
-        auto taken =
-            train::OutputFolder::Take({flags_.output, flags_.job.save.resume, flags_.overwrite});
+        const train::TrainerOptions& trainer = flags_.job.trainer;
+        auto taken = train::OutputFolder::Take({flags_.output,
+                                                flags_.job.save.resume,
+                                                flags_.overwrite,
+                                                {trainer.model, trainer.lora.from}});
         if (!taken.ok()) return taken.error();
         folder_.emplace(std::move(*taken));
         return {};
@@ -196,23 +204,51 @@ class Teller final : public train::TrainListener {
     // newest, and it is tried again.
     Result<std::string> WritePatiently(const formats::ModelSource& trained) const {
         auto written = Write(trained);
-        for (const int64_t wait_ms : {500, 2000, 5000}) {
-            if (written.ok() || written.error().code != ErrorCode::kIo) return written;
-            Log(LogLevel::kWarning, "{}. It is tried again", written.error().message);
+        Deadline quiet = Deadline::In(0);
+        for (int tries = 0; !written.ok() && MayMend(written.error().code); ++tries) {
+            const bool last = tries >= kQuickTries;
+            const auto checkpoints = train::ListCheckpoints(flags_.output, nullptr);
+            // Without one, what was learnt is in this process alone: it ends when it is told to.
+            if (last && !checkpoints.empty()) {
+                return MakeError(written.error().code,
+                                 "{}. What was learnt is in {}: once there is room, --resume auto "
+                                 "goes on from it",
+                                 written.error().message, checkpoints.front());
+            }
+            if (last && train::StopWished()) {
+                return MakeError(written.error().code,
+                                 "{}. There is no checkpoint: --save-every N writes some",
+                                 written.error().message);
+            }
+            if (quiet.expired()) {
+                Log(LogLevel::kWarning, "{}. It is tried again{}", written.error().message,
+                    last ? " until it is written, or a signal comes: there is no checkpoint that "
+                           "has what was learnt"
+                         : "");
+            }
+            if (last && quiet.expired()) quiet = Deadline::In(kTriedLineMs);
             std::error_code ignored;  // (somebody may have removed the folder)
             std::filesystem::create_directories(flags_.output, ignored);
             bool removed = false;
-            while (train::RemoveOldest(flags_.output)) removed = true;
-            if (!removed) std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+            while (!train::RemoveOldest(flags_.output).empty()) removed = true;
+            if (!removed) Nap(Deadline::In(kTryMs[std::min(tries, kQuickTries - 1)]), last);
             written = Write(trained);
         }
-        if (written.ok() || written.error().code != ErrorCode::kIo) return written;
-        const auto checkpoints = train::ListCheckpoints(flags_.output, nullptr);
-        return MakeError(ErrorCode::kIo, "{}. {}", written.error().message,
-                         checkpoints.empty()
-                             ? "There is no checkpoint: --save-every N writes some"
-                             : "What was learnt is in " + checkpoints.front() +
-                                   ": once there is room, --resume auto goes on from it");
+        return written;
+    }
+
+    // What no other attempt would mend: words, and the loss of a rank or a signal to all.
+    static bool MayMend(ErrorCode code) {
+        return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported &&
+               code != ErrorCode::kPeerLost && code != ErrorCode::kTimeout &&
+               code != ErrorCode::kCancelled;
+    }
+
+    // woken: by a signal.
+    static void Nap(const Deadline& deadline, bool woken) {
+        while (!deadline.expired() && !(woken && train::StopWished())) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
     }
 
     // The adapter where one was trained, else the model.
@@ -357,7 +393,8 @@ Status ResolveLossScale(TrainFlags& flags) {
                      flags.loss_scale);
 }
 
-// "90", "90s", "30m", "4h", "2d", "1h30m", and Slurm's "4:00:00". Errors: kUsage.
+// "90", "90s", "30m", "4h", "2d", "1h30m", and Slurm's "4:00:00". ("1h30" may mean minutes or
+// seconds: it is refused.) Errors: kUsage.
 Result<double> ParseTimeLimit(const std::string& text) {
     const Error wrong =
         MakeError(ErrorCode::kUsage,
@@ -370,6 +407,7 @@ Result<double> ParseTimeLimit(const std::string& text) {
         const auto parsed = std::from_chars(at, end, number, std::chars_format::fixed);
         if (parsed.ec != std::errc() || !(number >= 0) || parts > 3) return wrong;
         at = parsed.ptr;
+        if (at == end && parts > 0 && !clock) return wrong;
         const char unit = at < end ? *at++ : clock ? ':' : 's';
         if (clock) {
             if (unit != ':' || (at == end && text.back() == ':')) return wrong;
@@ -528,6 +566,14 @@ void AddLoraFlags(CLI::App& app, train::TrainerOptions& trainer) {
     };
     app.add_option_function<double>("--lora-dropout", take,
                                     "0: go on without the dropout that --lora-from began with");
+    const auto take_all = [&trainer](double share) {
+        if (share != 0) {
+            throw CLI::ValidationError("--dropout", "expected 0: Weft trains without dropout");
+        }
+        trainer.without_dropout = true;
+    };
+    app.add_option_function<double>(
+        "--dropout", take_all, "0: train without the dropout that the model's config.json has");
 }
 
 void AddRowShareFlag(CLI::App& app, train::TrainerOptions& trainer) {
@@ -556,8 +602,8 @@ void AddResultFlags(CLI::App& app, TrainFlags& flags) {
     app.add_flag("--no-output", flags.no_output,
                  "Keep nothing: no result, no checkpoint, no log (to measure, or to try)");
     app.add_flag("--overwrite", flags.overwrite,
-                 "Begin anew in a folder that has the result or checkpoints of an earlier job, "
-                 "which go");
+                 "Begin anew in a folder that has the result, checkpoints and logs of an earlier "
+                 "job: they go before the first update (what this job reads stays)");
     app.add_option("--save-format", flags.save.format,
                    "The result: gguf (DIR/model.gguf) or hf (DIR/model, a Hugging Face folder)")
         ->capture_default_str();
@@ -745,7 +791,9 @@ void AddTrain(CLI::App& app, int& status) {
         ->check(CLI::IsMember(net::TransportNames()));
     AddJson(*command, flags->common.json);
     command->callback([flags, &status] {
-        train::CatchStops();
+        flags->job.save.begin_ns = NowNs();
+        flags->job.save.interrupts = !train::InterruptsIgnored();
+        train::CatchStops(flags->job.save.interrupts);
         status = RunOnRanks(flags->common, {flags->common.cluster.transport}, [&] {
             const Status pulled = PullFirst(*flags);
             return ExitStatusOf(*flags, pulled.ok() ? Train(*flags) : Result<int>(pulled.error()));

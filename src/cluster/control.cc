@@ -24,6 +24,7 @@ constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kReapNs = 200 * kMs;
 
 std::atomic<int> g_stopped_status{ExitStatus(ErrorCode::kCancelled)};
+std::atomic<bool (*)()> g_term_taker{nullptr};
 
 int64_t BeatNs(int64_t timeout_ms) {
     return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kMs;
@@ -38,6 +39,10 @@ Error OutOfTurn(FrameType type) {
 
 void SetStoppedStatus(int status) {
     g_stopped_status.store(status);
+}
+
+void SetTermTaker(bool (*takes)()) {
+    g_term_taker.store(takes);
 }
 
 // ---- The thread ---------------------------------------------------------------------------------
@@ -156,6 +161,7 @@ void Control::Turn(int64_t now_ns) {
 void Control::TakeLeave() {
     signalfd_siginfo info;
     if (!term_.valid() || ::read(term_.get(), &info, sizeof info) != sizeof info) return;
+    if (bool (*const takes)() = g_term_taker.load(); takes != nullptr && takes()) return;
     if (!verdict_.has_value() && !ended_) {
         const VerdictMessage leave{ErrorCode::kPeerLost, options_.rank,
                                    WhoLocked(options_.rank) + " was lost",

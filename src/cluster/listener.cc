@@ -25,8 +25,11 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kHandshakeMs = 2000;   // to prove the key
-constexpr int64_t kLeaveMs = 1000;       // for a job's process to end when the worker does
+constexpr int64_t kHandshakeMs = 2000;  // to prove the key
+constexpr int64_t kLeaveMs = 1000;      // for a job's process to end when it is told to hurry
+// For a job's process to end when the worker does: one that trains saves with the others first.
+// Less than what systemd gives a service (90 s).
+constexpr int64_t kSaveMs = 80'000;
 constexpr int64_t kRefusalLogMs = 1000;  // at most one line of refusals in that time
 
 // One connection that has not proved the key.
@@ -68,7 +71,7 @@ class Listener final : public WorkerListener {
     bool Step(Caller& caller, const Frame& frame);
     void StartJob(Caller& caller);
     void CheckJob();
-    void EndJob();
+    void EndJob(const Fd& signals);
     void KillJob();
     void Refused(const std::string& from, const std::string& why);
     int64_t NapMs() const;
@@ -94,8 +97,9 @@ Status Listener::Run() {
         status = signals.valid() ? Serve(signals)
                                  : MakeError(ErrorCode::kIo, "cannot make a signalfd: {}",
                                              std::strerror(errno));
+        port_ = Fd();  // (who calls now is refused at once)
+        EndJob(signals);
     }
-    EndJob();
     callers_.clear();
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
@@ -247,16 +251,23 @@ void Listener::CheckJob() {
     }
 }
 
-// Its rank says goodbye to the others, and ends.
-void Listener::EndJob() {
+// Its rank says goodbye to the others, or saves together with them, and ends. Another signal
+// hurries it, and so does that it is stopped.
+void Listener::EndJob(const Fd& signals) {
     if (job_.pid == 0) return;
     ::kill(job_.pid, SIGTERM);
     std::string how;
-    const Deadline deadline = Deadline::In(kLeaveMs);
+    bool hurried = job_.stopped.has_value();
+    Deadline deadline = Deadline::In(hurried ? kLeaveMs : kSaveMs);
     while (!deadline.expired()) {
         if (ReapChild(job_.pid, &how)) {
             job_ = Job{};
             return;
+        }
+        if (TakeSignals(signals) && !hurried) {
+            hurried = true;
+            ::kill(job_.pid, SIGTERM);
+            deadline = Deadline::In(kLeaveMs);
         }
         ::usleep(2000);
     }

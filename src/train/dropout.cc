@@ -17,7 +17,8 @@ Status CheckObject(const formats::hf::Json& object, const std::string& where) {
     for (const auto& [key, value] : object.items()) {
         if (!IsDropout(key) || !value.is_number() || value == 0) continue;
         return MakeError(ErrorCode::kUnsupported,
-                         "{}: '{}' is {}, and Weft trains without dropout. Set it to 0 to do so",
+                         "{}: '{}' is {}, and Weft trains without dropout. --dropout 0 does so all "
+                         "the same",
                          where, key, formats::hf::Shown(value.dump()));
     }
     return {};

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -14,7 +15,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/log_format.h"
+#include "formats/quantize/output_file.h"
 #include "train/checkpoint/writer.h"
+#include "train/room.h"
 
 namespace weft::train {
 namespace {
@@ -45,6 +48,44 @@ Error Failed(const std::string& folder, const std::string& why) {
                      folder, why);
 }
 
+Error Failed(const std::string& folder, int error) {
+    const std::string why = std::string("it can't be written to: ") + std::strerror(error);
+    if (error != ENOSPC && error != EDQUOT) return Failed(folder, why);
+    return MakeError(ErrorCode::kIo,
+                     "--output-dir {}: {}. Free some space, or name a folder on another disk",
+                     folder, why);
+}
+
+// All that a result and a checkpoint will need of the file system is tried before anything is
+// loaded. (Whether there is room is looked at when it is known how much is needed.)
+Status TryWriting(const std::string& folder) {
+    constexpr std::string_view kText = "weft train was here";
+    const std::string path = folder + "/.weft-train.try";
+    const auto tried = [&]() -> Status {
+        WEFT_ASSIGN(auto file, formats::OutputFile::Create(path, kText.size(), true));
+        WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(kText))));
+        return file.Finish();
+    }();
+    ::unlink(path.c_str());
+    if (tried.ok()) return {};
+    constexpr uint64_t kFull = 64 << 10;
+    const auto free = FreeBytes(folder);
+    if (free.ok() && *free < kFull) return {};
+    return Failed(folder, "a file can't be written there: " + tried.error().message);
+}
+
+// Over what an earlier job wrote, and cut after it: that works on a full disk, too.
+Status WriteToken(int fd, const std::string& folder, const std::string& token) {
+    const std::string line = token + "\n";
+    const ssize_t put = ::pwrite(fd, line.data(), line.size(), 0);
+    if (put < 0) return Failed(folder, errno);
+    if (put != static_cast<ssize_t>(line.size())) return Failed(folder, ENOSPC);
+    if (::ftruncate(fd, put) != 0) return Failed(folder, errno);
+    // Ranks of other hosts read it. (What can't be synced here they see in time, or not at all.)
+    ::fsync(fd);
+    return {};
+}
+
 // What lies there that would be lost; "".
 std::string Found(const std::string& folder) {
     for (const char* name : kResults) {
@@ -53,8 +94,30 @@ std::string Found(const std::string& folder) {
     }
     std::vector<std::string> skipped;
     const std::vector<std::string> checkpoints = ListCheckpoints(folder, &skipped);
-    if (!checkpoints.empty()) return fs::relative(checkpoints.front(), folder).string();
-    return skipped.empty() ? "" : kCheckpointsName;
+    if (!checkpoints.empty()) {
+        const fs::path newest = checkpoints.front();
+        return (kCheckpointsName / newest.filename()).string();
+    }
+    // (Damaged ones are somebody's work, too.)
+    return skipped.empty() && ListLeftovers(folder).aside.empty() ? "" : kCheckpointsName;
+}
+
+// Of exports and logs that were killed. (Who holds the lock is the only one who writes here.)
+void RemoveParts(const fs::path& folder) {
+    const auto is_own = [](const fs::directory_entry& entry, bool inner) {
+        const std::string name = entry.path().filename().string();
+        std::error_code failed;
+        if (!name.ends_with(".part") || !entry.is_regular_file(failed)) return false;
+        return inner || name.starts_with("model.gguf") || name.starts_with("adapter_") ||
+               name.starts_with("log") || name.starts_with(".weft-train");
+    };
+    for (const bool inner : {false, true}) {
+        std::error_code failed, ignored;
+        for (fs::directory_iterator at(inner ? folder / "model" : folder, failed), end;
+             !failed && at != end; at.increment(failed)) {
+            if (is_own(*at, inner)) fs::remove(at->path(), ignored);
+        }
+    }
 }
 
 bool IsWithin(const std::string& path, const std::string& folder) {
@@ -64,6 +127,31 @@ bool IsWithin(const std::string& path, const std::string& folder) {
     if (failed) return false;
     const auto rest = inner.lexically_relative(outer);
     return !rest.empty() && *rest.begin() != "..";
+}
+
+// What is read goes on being read: a rank that is lost opens it again.
+void RemoveResults(const OutputWords& words) {
+    const fs::path folder = words.folder;
+    std::error_code ignored;
+    std::vector<fs::path> results = {folder / "model.gguf", folder / "adapter_config.json",
+                                     folder / "adapter_model.safetensors"};
+    if (fs::exists(folder / "model/config.json", ignored)) results.push_back(folder / "model");
+    for (const fs::path& result : results) {
+        const bool is_read = std::ranges::any_of(words.read, [&](const std::string& path) {
+            return !path.empty() && (IsWithin(path, result) || IsWithin(result, path));
+        });
+        if (!is_read) fs::remove_all(result, ignored);
+    }
+}
+
+// (The folder itself may be a link to another disk, or one that is mounted there.)
+void RemoveContent(const fs::path& folder, std::error_code& failed) {
+    for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
+         at.increment(failed)) {
+        fs::remove_all(at->path(), failed);
+        if (failed) return;
+    }
+    if (failed == std::errc::no_such_file_or_directory) failed.clear();
 }
 
 Status CheckFree(const OutputWords& words) {
@@ -97,11 +185,12 @@ Result<OutputFolder> OutputFolder::Take(const OutputWords& words) {
     fs::create_directories(folder, failed);
     if (failed) return Failed(folder, "the folder can't be made: " + failed.message());
     const std::string path = folder + "/" + kLockName;
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return Failed(folder, std::string("it can't be written to: ") + std::strerror(errno));
+    // (Whoever may write to the folder may take it: the umask says who that is.)
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return Failed(folder, errno);
     OutputFolder taken(words, fd);
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (!locked) {
         const int error = errno;
         if (error == EWOULDBLOCK) {
             const std::string who = FolderToken(folder);
@@ -116,12 +205,11 @@ Result<OutputFolder> OutputFolder::Take(const OutputWords& words) {
             folder, std::strerror(error));
     }
     WEFT_TRY(CheckFree(words));
+    if (locked) RemoveParts(folder);
+    if (words.resume == "auto") RemoveUnfinished(folder);
     taken.token_ = OwnToken();
-    const std::string line = taken.token_ + "\n";
-    const bool written = ::ftruncate(fd, 0) == 0 && ::pwrite(fd, line.data(), line.size(), 0) ==
-                                                        static_cast<ssize_t>(line.size());
-    if (!written)
-        return Failed(folder, std::string("it can't be written to: ") + std::strerror(errno));
+    WEFT_TRY(WriteToken(fd, folder, taken.token_));
+    WEFT_TRY(TryWriting(folder));
     return taken;
 }
 
@@ -138,7 +226,7 @@ OutputFolder::~OutputFolder() {
 Status OutputFolder::Clear() {
     if (!std::exchange(words_.overwrite, false)) return {};
     std::error_code failed;
-    fs::remove_all(fs::path(words_.folder) / kCheckpointsName, failed);
+    RemoveContent(fs::path(words_.folder) / kCheckpointsName, failed);
     for (fs::directory_iterator at(words_.folder, failed), end; !failed && at != end;
          at.increment(failed)) {
         const std::string name = at->path().filename().string();
@@ -146,6 +234,7 @@ Status OutputFolder::Clear() {
         std::error_code ignored;  // (a log that stays is gone on with)
         fs::remove(at->path(), ignored);
     }
+    RemoveResults(words_);
     if (!failed) return {};
     return MakeError(ErrorCode::kIo,
                      "--overwrite: what the job before has left in {} can't be removed: {}",

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -16,8 +17,9 @@ namespace weft::train {
 
 struct OutputWords {
     std::string folder;
-    std::string resume;      // SaveWords::resume
-    bool overwrite = false;  // begin anew, over what is there
+    std::string resume;                  // SaveWords::resume
+    bool overwrite = false;              // begin anew, over what is there
+    std::vector<std::string> read = {};  // what the job reads: the model, an adapter; may lie there
 };
 
 class OutputFolder {
@@ -30,8 +32,8 @@ class OutputFolder {
     OutputFolder& operator=(OutputFolder&&) = delete;
     ~OutputFolder();
 
-    // With --overwrite, once: checkpoints and logs of the job before go. (Its result is replaced
-    // when there is a new one.) Errors: kIo.
+    // With --overwrite, once: checkpoints, logs and the result of the job before go, so that none
+    // of it looks like this job's. What this job reads stays until it is replaced. Errors: kIo.
     Status Clear();
     // What the lock file says; another rank that reads the same sees the same folder. "" without.
     const std::string& token() const { return token_; }

@@ -44,8 +44,8 @@ Result<Verdict> VerdictOf(const std::vector<std::string>& texts) {
 // "step-00000600.bad", or ".bad-2", ...; empty: it could not be renamed.
 std::string Rename(const std::string& folder) {
     for (int number = 1; number <= kMostBad; ++number) {
-        const std::string to =
-            number == 1 ? folder + ".bad" : fmt::format("{}.bad-{}", folder, number);
+        std::string to = folder + kAsideSuffix;
+        if (number > 1) to += fmt::format("-{}", number);
         std::error_code failed;
         if (fs::exists(to, failed) || failed) continue;
         fs::rename(folder, to, failed);
@@ -66,6 +66,7 @@ Status CheckData(const Checkpoint& checkpoint, int rank, int ranks) {
 
 Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
     faults_.clear();
+    damaged_.clear();
     Json list = Json::array();
     const bool one = last.empty() && words_.resume != "auto" && !words_.resume.empty() &&
                      cluster_.rank() == 0 && JobFolderOf(words_.resume).empty();
@@ -88,12 +89,16 @@ Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
         }
         WEFT_ASSIGN(const std::string fault, FaultOf(folder, opened));
         if (!fault.empty()) continue;
-        if (cluster_.rank() == 0) Log(LogLevel::kInfo, "going on from {}", folder);
+        if (cluster_.rank() == 0) {
+            PutAside();
+            Log(LogLevel::kInfo, "going on from {}", folder);
+        }
         return opened;
     }
     if (cluster_.rank() != 0 || faults_.empty()) return std::optional<Checkpoint>();
     return MakeError(ErrorCode::kCorrupt,
-                     "none of the {} checkpoints to go on from is whole; of the newest: {}. "
+                     "none of the {} checkpoints to go on from is whole; of the newest: {}. They "
+                     "stay as they are. "
                      "--overwrite begins anew (they go), or name another job's with --resume",
                      faults_.size(), faults_.front());
 }
@@ -109,6 +114,13 @@ Result<std::vector<std::string>> ResumeSearch::Candidates(const std::string& las
     std::vector<std::string> all = ListCheckpoints(dir, last.empty() ? &faults_ : nullptr);
     for (const std::string& fault : faults_) {
         Log(LogLevel::kWarning, "{}; an older checkpoint is looked for", fault);
+    }
+    Leftovers leftovers = ListLeftovers(dir);
+    if (dir == words_.folder) damaged_ = std::move(leftovers.broken);
+    if (last.empty() && all.empty()) {
+        for (const std::string& folder : leftovers.aside) {
+            faults_.push_back(folder + " was found damaged by an earlier run");
+        }
     }
     if (!last.empty()) {
         const auto at = std::ranges::find(all, last);
@@ -146,18 +158,22 @@ Result<std::string> ResumeSearch::FaultOf(const std::string& folder,
     if (verdict.fault.empty()) {
         opened = std::move(*open);
     } else if (cluster_.rank() == 0) {
-        Skip(folder, verdict.fault, verdict.damaged);
+        faults_.push_back(verdict.fault);
+        const bool own = folder.starts_with(words_.folder + "/");
+        (verdict.damaged && own ? damaged_ : bad_).push_back(folder);
+        Log(LogLevel::kWarning, "{}; an older checkpoint is looked for", verdict.fault);
     }
     return verdict.fault;
 }
 
-void ResumeSearch::Skip(const std::string& folder, const std::string& fault, bool damaged) {
-    faults_.push_back(fault);
-    const bool own = folder.starts_with(words_.folder + "/");
-    const std::string renamed = damaged && own ? Rename(folder) : "";
-    if (renamed.empty()) bad_.push_back(folder);
-    Log(LogLevel::kWarning, "{}; {}an older checkpoint is looked for", fault,
-        renamed.empty() ? "" : fmt::format("it is {} from now on, and ", renamed));
+// Rank 0: an older checkpoint was found, so that nothing is lost by it.
+void ResumeSearch::PutAside() {
+    for (const std::string& folder : damaged_) {
+        const std::string renamed = Rename(folder);
+        if (renamed.empty()) bad_.push_back(folder);
+        if (!renamed.empty()) Log(LogLevel::kInfo, "{} is {} from now on", folder, renamed);
+    }
+    damaged_.clear();
 }
 
 }  // namespace weft::train

@@ -3,8 +3,9 @@
 // Opening a checkpoint does not read its data, and a wrong byte in them would end the job wherever
 // a rank reads it. So ranks share out the files of the newest one, read them once (each MiB against
 // its CRC-32C) and tell each other what they found, before anything is loaded from it; what was
-// read is in the page cache then. A damaged one is passed over by all, and where it is this job's
-// own it is renamed: "step-00000600.bad".
+// read is in the page cache then. A damaged one is passed over by all. Once an older one is found
+// that is whole, those that are this job's own are renamed: "step-00000600.bad". Where none is
+// whole all stay as they are: each run that is asked to go on then ends with the same error.
 #pragma once
 
 #include <optional>
@@ -35,11 +36,12 @@ class ResumeSearch {
   private:
     Result<std::vector<std::string>> Candidates(const std::string& last);
     Result<std::string> FaultOf(const std::string& folder, std::optional<Checkpoint>& opened);
-    void Skip(const std::string& folder, const std::string& fault, bool damaged);
+    void PutAside();
 
     const SaveWords& words_;
     cluster::Cluster& cluster_;
     std::vector<std::string> bad_, faults_;
+    std::vector<std::string> damaged_;  // rank 0: own ones
 };
 
 // Reads the data of files `rank`, `rank` + `ranks`, ... Errors: kCorrupt, kIo, naming the file.

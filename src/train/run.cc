@@ -83,7 +83,8 @@ class CountProgress {
 
 // How many updates the epochs are: known only by walking the list, for tokenizing decides it.
 Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
-                           const TrainLayout& layout, const OpenedData& data) {
+                           const TrainLayout& layout, const OpenedData& data,
+                           const std::function<bool()>& is_time_up) {
     if (job.steps > 0) return job.steps;
     WEFT_ASSIGN(Loader loader, OpenLoader(job, layout, data));
     CountProgress progress(cluster.rank() == 0,
@@ -93,6 +94,11 @@ Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
         progress.Tell(loader.counts());
         if (cluster.stop_requested()) {
             return MakeError(ErrorCode::kCancelled, "stopped by the user");
+        }
+        if (is_time_up()) {
+            return MakeError(ErrorCode::kCancelled,
+                             "the time limit is over before the first update: the data are being "
+                             "counted (not needed with --steps)");
         }
         WEFT_ASSIGN(const auto batch, loader.Next());
         // (Only the last one is ever filled up.)
@@ -118,9 +124,11 @@ Status MakeAbsolute(TrainJob& job) {
     SaveWords& words = job.save;
     const auto change = [](std::string& path) -> Status {
         std::error_code failed;
-        const std::string whole = std::filesystem::absolute(path, failed).lexically_normal();
+        const std::filesystem::path whole =
+            std::filesystem::absolute(path, failed).lexically_normal();
         if (failed) return MakeError(ErrorCode::kIo, "{}: {}", path, failed.message());
-        path = whole;
+        // (One spelling: "tuned/" and "." end with a slash here.)
+        path = whole.has_filename() ? whole : whole.parent_path();
         return {};
     };
     if (!words.folder.empty()) WEFT_TRY(change(words.folder));
@@ -137,7 +145,8 @@ class Run {
           cluster_(cluster),
           listener_(listener),
           stops_(cluster, !job.save.folder.empty()),
-          search_(job_.save, cluster) {
+          search_(job_.save, cluster),
+          begin_ns_(job.save.begin_ns > 0 ? job.save.begin_ns : NowNs()) {
         job_.trainer.sequence = job.data.sequence;
         job_.trainer.lora.seed = job_.trainer.seed = job.data.seed;
     }
@@ -155,6 +164,8 @@ class Run {
     // From the model's file or a checkpoint to the end.
     Status Once() {
         stops_.Enter(StopScope::Phase::kLoading);
+        summary_.stopped = false;
+        stop_fault_.clear();
         // What can be wrong with the words and the data is said before a large model is loaded.
         const TrainerOptions& t = job_.trainer;
         WEFT_ASSIGN(const TrainLayout layout,
@@ -166,7 +177,8 @@ class Run {
         WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));
         WEFT_TRY(AgreeOnData(cluster_, content_, job_.trainer.lora.from));
         WEFT_TRY(MakeSampler(hyper, data));
-        WEFT_ASSIGN(int64_t steps, CountSteps(job_, cluster_, layout, data));
+        WEFT_ASSIGN(int64_t steps,
+                    CountSteps(job_, cluster_, layout, data, [this] { return IsTimeUp(); }));
         WEFT_TRY(CheckTestPart(layout, data));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
         WEFT_ASSIGN(const std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
@@ -197,7 +209,7 @@ class Run {
         stops_.Enter(StopScope::Phase::kLearning);
         WEFT_TRY(Steps(trainer, loader, data, first, steps));
         stops_.Enter(StopScope::Phase::kWriting);
-        if (!summary_.stopped) WEFT_TRY(Export(trainer));
+        WEFT_TRY(summary_.stopped ? EndStopped(trainer) : Export(trainer));
         const Status gathered = meter_.Gather(cluster_, summary_);
         // The result is there: what else ranks had to say is no reason to fail.
         if (gathered.ok() || listener_ == nullptr) return gathered;
@@ -209,7 +221,34 @@ class Run {
     Status Export(Trainer& trainer) {
         if (listener_ == nullptr) return trainer.ServeExport();
         const auto trained = trainer.Export();
-        return listener_->OnTrained(*trained);
+        const Status written = listener_->OnTrained(*trained);
+        failed_ = !written.ok();
+        return written;
+    }
+
+    // Whoever stopped the job relies on the checkpoint. Where that could not be written, and there
+    // is no earlier one, the model as it is now is better than nothing.
+    Status EndStopped(Trainer& trainer) {
+        const bool rescues = !stop_fault_.empty() && resume_from_.empty();
+        std::vector<std::string> said;
+        WEFT_ASSIGN(said,
+                    cluster_.AllGather("stopped", rescues ? "export" : "", Deadline::In(kAgreeMs)));
+        Status written;
+        if (said.front() == "export") written = Export(trainer);
+        if (stop_fault_.empty()) return written;
+        failed_ = true;
+        std::string rest = "--resume auto goes on from " + resume_from_;
+        if (rescues && written.ok()) {
+            rest = "There is no earlier one; the model as it was then has been written to " +
+                   job_.save.folder;
+        } else if (rescues) {
+            rest = "There is no earlier one, nor could the model be written: " +
+                   written.error().message;
+        }
+        return MakeError(
+            ErrorCode::kIo,
+            "asked to stop, but the checkpoint of step {} could not be written: {}. {}",
+            summary_.steps, stop_fault_, rest);
     }
 
     // What the disks have is looked at before the first update; all ranks then know what a
@@ -224,6 +263,7 @@ class Run {
         room_.folder = save.folder;
         room_.checkpoint_bytes = place_.here_bytes;
         room_.steps = steps;
+        room_.limited = save.time_limit_s > 0;
         const int64_t all = save.every > 0 ? (steps + save.every - 1) / save.every : 0;
         room_.checkpoints = save.keep > 0 ? std::min(all, save.keep + 1) : all;
         return CheckRoomFor(room_);
@@ -260,18 +300,31 @@ class Run {
 
     // After `error`: the next epoch, where it was a loss; else the error that ends the job.
     Status GoOn(const Error& error) {
-        if (!cluster_.recovers()) return error;
+        if (!cluster_.recovers() || failed_) return error;
         stops_.Enter(StopScope::Phase::kLoading);
+        const bool root = cluster_.rank() == 0;
+        // Who was asked to stop waits for nobody to come back.
+        const bool ends = StopWished() || (root && (summary_.stopped || IsTimeUp()));
+        if (ends) cluster_.RequestStop();
         // (Rank 0 counts; the others hear of it.)
-        if (cluster_.rank() == 0 && summary_.restarts >= job_.save.max_restarts) return error;
+        if (root && !ends && summary_.restarts >= job_.save.max_restarts) return error;
         const std::string job = cluster_.job();
-        WEFT_ASSIGN(
-            const cluster::EpochInfo next,
-            cluster_.NextEpoch(error, [&](const auto&) -> Result<std::string> { return job; }));
+        const std::string from =
+            resume_from_.empty() ? "the start: there is no checkpoint yet" : resume_from_;
+        const auto next =
+            cluster_.NextEpoch(error, [&](const auto&) -> Result<std::string> { return job; });
+        if (!next.ok()) {
+            if (root && next.error().code == ErrorCode::kCancelled) {
+                Log(LogLevel::kWarning,
+                    "{}. Asked to stop meanwhile: --resume auto goes on from {}", error.message,
+                    from);
+            }
+            return next.error();
+        }
         ++summary_.restarts;
-        if (cluster_.rank() == 0) {
-            Log(LogLevel::kWarning, "{}. Its place is taken; training goes on from {}", next.why,
-                resume_from_.empty() ? "the start: there is no checkpoint yet" : resume_from_);
+        if (root) {
+            Log(LogLevel::kWarning, "{}. Its place is taken; training goes on from {}", next->why,
+                from);
         }
         return {};
     }
@@ -290,10 +343,14 @@ class Run {
         try {
             const bool says = cluster_.rank() == 0;
             WEFT_ASSIGN(std::string other, OtherData(state, content_, checkpoint.folder(), says));
-            if (other.empty() && state.at("data").get<uint64_t>() != loader.Fingerprint()) {
-                other = ", or another --seq-len, --seed, --pack, --shuffle or --long";
+            if (other.empty() && !loader.MayGoOnFrom(state.at("data").get<uint64_t>())) {
+                other =
+                    ", or another --seq-len, --seed, --pack, --shuffle or --long, or without its "
+                    "--skip-bad";
             }
-            if (!other.empty() && job_.data.renewed) {
+            // (A checkpoint that does not say what its data were: --new-data says it.)
+            const bool unknown = state.find("content") == state.end();
+            if (job_.data.renewed && (unknown || !other.empty())) {
                 data_begin_ = checkpoint.manifest().step;
                 if (says) Log(LogLevel::kInfo, "the data are others: they are read from the start");
                 return {};
@@ -386,19 +443,10 @@ class Run {
         summary_.saves.failed += saver.counts().failed;
         summary_.saves.waited_s += saver.counts().waited_s;
         if (!done.ok() || !summary_.stopped || cluster_.rank() != 0) return done;
-        return CheckStopped(saver);
-    }
-
-    // Whoever stopped the job relies on the checkpoint.
-    Status CheckStopped(const Saver& saver) {
         summary_.stopped_at = StepFolder(job_.save.folder, summary_.steps);
         if (saver.last() == summary_.stopped_at) return {};
-        return MakeError(
-            ErrorCode::kIo,
-            "asked to stop, but the checkpoint of step {} could not be written: {}. {}",
-            summary_.steps, saver.fault(),
-            resume_from_.empty() ? "There is no earlier one"
-                                 : "--resume auto goes on from " + resume_from_);
+        stop_fault_ = saver.fault().empty() ? "no save was begun" : saver.fault();
+        return {};
     }
 
     // On rank 0: what is left of --time-limit is what an update and a checkpoint take.
@@ -428,17 +476,9 @@ class Run {
             const bool ends_epoch = loader.cursor().epoch > epoch;
             const double rate = LearningRate(job_.schedule, trainer.updates());
             WEFT_ASSIGN(const StepReport report, trainer.Step(*batch, rate));
-            StepLine line{step,
-                          steps,
-                          report.loss,
-                          report.grad_norm,
-                          rate,
-                          report.positions,
-                          0,
-                          {},
-                          report.aux_loss,
-                          report.loss_scale,
-                          report.skipped};
+            StepLine line{
+                step, steps, report.loss,     report.grad_norm,  rate,          report.positions,
+                0,    {},    report.aux_loss, report.loss_scale, report.skipped};
             meter_.EndUpdate(line);
             summary_.steps = step;
             summary_.last_loss = line.loss;
@@ -522,6 +562,10 @@ class Run {
     std::unique_ptr<formats::ModelSource> base_;  // of a CheckpointSource
     // Rank 0: the folder of the checkpoint that the job goes on from; empty: from the start.
     std::string resume_from_;
+    // Rank 0: why the checkpoint of a stop is not there; and whether what the job is for could not
+    // be written, which no other attempt would mend.
+    std::string stop_fault_;
+    bool failed_ = false;
     bool evaluates_ = false;
     DataIdentity content_;
     int64_t data_begin_ = 0;  // updates before the first one of these data
@@ -529,7 +573,7 @@ class Run {
     ResumeSearch search_;
     SavePlace place_;
     RoomPlan room_;
-    const int64_t begin_ns_ = NowNs();
+    const int64_t begin_ns_;
     double longest_s_ = 0;  // of an update, with what follows it
     RunMeter meter_;
     std::optional<TextSampler> sampler_;
@@ -540,7 +584,7 @@ class Run {
 Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const TrainJob& asked,
                                  TrainListener& listener) {
     TrainJob job = asked;
-    CatchStops();
+    CatchStops(job.save.interrupts);
     WEFT_TRY(MakeAbsolute(job));
     cluster::ClusterOptions options = where;
     const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
@@ -561,9 +605,9 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
 }
 
 Status WorkTraining(cluster::Cluster& cluster) {
-    CatchStops();
     const auto run = [&]() -> Status {
         WEFT_ASSIGN(const TrainJob job, TrainJobFromJson(cluster.job()));
+        CatchStops(job.save.interrupts);
         const auto summary = Run(job, cluster, nullptr).All();
         return summary.ok() ? Status() : Status(summary.error());
     };

@@ -1,7 +1,9 @@
 #include "train/saver.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "base/deadline.h"
@@ -42,9 +44,8 @@ std::vector<Piece> PiecesOf(const TrainState& state, UpdateRule& rule,
         VisitPieces(part, Extent::kSole, [&](const MemberPiece& piece) {
             const formats::TensorInfo* tensor = source.FindTensor(piece.tensor());
             WEFT_CHECK(tensor != nullptr);
-            const std::span<const float> weights =
-                part.weights.subspan(static_cast<size_t>(piece.own),
-                                     static_cast<size_t>(piece.region.elements()));
+            const std::span<const float> weights = part.weights.subspan(
+                static_cast<size_t>(piece.own), static_cast<size_t>(piece.region.elements()));
             pieces.push_back(
                 {ArrayOf(*tensor, kWeightKind), piece.region, std::as_bytes(weights), {}});
         });
@@ -62,6 +63,18 @@ std::vector<Piece> PiecesOf(const TrainState& state, UpdateRule& rule,
 }
 
 namespace {
+
+// Network file systems show what another host has written after a moment.
+bool SeesFolder(const std::string& folder, const std::string& token) {
+    constexpr int64_t kMostMs = 3000, kNapMs = 100;
+    if (token.empty()) return false;
+    const Deadline deadline = Deadline::In(kMostMs);
+    while (FolderToken(folder) != token) {
+        if (deadline.expired()) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(kNapMs));
+    }
+    return true;
+}
 
 // What is no float32 in memory, some elements at a time.
 Status ReadInParts(const Checkpoint& checkpoint, const KeptPiece& kept) {
@@ -95,10 +108,9 @@ Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind)
                                checkpoint.folder(), of, kept.array.Name(), UpdateName(kind));
             return;
         }
-        status = kept.floats.empty()
-                     ? ReadInParts(checkpoint, kept)
-                     : checkpoint.Read(kept.array, kept.region,
-                                       std::as_writable_bytes(kept.floats));
+        status = kept.floats.empty() ? ReadInParts(checkpoint, kept)
+                                     : checkpoint.Read(kept.array, kept.region,
+                                                       std::as_writable_bytes(kept.floats));
     });
     return status;
 }
@@ -108,20 +120,19 @@ Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster
                                const formats::ModelSource& source) {
     SavePlace place;
     for (const Piece& piece : PiecesOf(state, rule, source)) place.own_bytes += piece.bytes();
-    const Json mine = {{"folder", FolderToken(words.folder)}, {"bytes", place.own_bytes}};
-    WEFT_ASSIGN(const std::vector<std::string> texts,
-                cluster.AllGather("place of checkpoints",
-                                  mine.dump(-1, ' ', true, Json::error_handler_t::replace),
+    const bool root = cluster.rank() == 0;
+    WEFT_ASSIGN(const std::vector<std::string> tokens,
+                cluster.AllGather("folder of checkpoints", root ? FolderToken(words.folder) : "",
                                   Deadline::In(kAgreeMs)));
-    std::string first;
-    for (size_t rank = 0; rank < texts.size(); ++rank) {
-        WEFT_ASSIGN(const Json said,
-                    formats::hf::ParseJson(texts[rank], "a rank's word of its folder"));
-        const std::string folder = said.value("folder", "");
-        if (rank == 0) first = folder;
-        const bool shared = rank == 0 || (!folder.empty() && folder == first);
+    place.shared = root || SeesFolder(words.folder, tokens.front());
+    const Json mine = {{"shared", place.shared}, {"bytes", place.own_bytes}};
+    WEFT_ASSIGN(const std::vector<std::string> texts,
+                cluster.AllGather("place of checkpoints", mine.dump(), Deadline::In(kAgreeMs)));
+    for (const std::string& text : texts) {
+        WEFT_ASSIGN(const Json said, formats::hf::ParseJson(text, "a rank's word of its folder"));
+        const bool shared = said.value("shared", false);
         if (shared) place.here_bytes += said.value("bytes", uint64_t{0});
-        if (rank == static_cast<size_t>(cluster.rank())) place.shared = shared;
+        place.all_shared = place.all_shared && shared;
     }
     return place;
 }
@@ -170,6 +181,7 @@ Status Saver::FindRoom(bool last) const {
     RoomPlan own;
     own.folder = words_.folder;
     own.checkpoint_bytes = place_.own_bytes;
+    own.has_manifests = false;
     std::error_code ignored;
     std::filesystem::create_directories(own.folder, ignored);
     return MakeRoom(own, bad_);
@@ -225,10 +237,34 @@ Status Saver::Finish() {
         if (!done.ok()) RemoveUnfinished(words_.folder, manifest_);
         Note(done);
     }
+    if (!place_.all_shared) WEFT_TRY(RemoveOld());
     const double waited_s = SecondsSince(begin_ns);
     counts_.waited_s += waited_s;
     Log(LogLevel::kDebug, "checkpoint of step {}: waited {:.3f} s for it", manifest_.step,
         waited_s);
+    return {};
+}
+
+// On all ranks: whoever writes to a disk of its own keeps the steps there that rank 0 keeps, for
+// only rank 0 knows which are whole.
+Status Saver::RemoveOld() {
+    Json mine = Json::array();
+    if (cluster_.rank() == 0 && fault_.empty()) {
+        for (const std::string& folder : ListCheckpoints(words_.folder, nullptr)) {
+            mine.push_back(std::filesystem::path(folder).filename().string());
+        }
+    }
+    WEFT_ASSIGN(const std::vector<std::string> texts,
+                cluster_.AllGather("checkpoints that are kept",
+                                   mine.dump(-1, ' ', true, Json::error_handler_t::replace),
+                                   Deadline::In(kAgreeMs)));
+    if (place_.shared) return {};
+    WEFT_ASSIGN(const Json said, formats::hf::ParseJson(texts.front(), "rank 0's checkpoints"));
+    std::vector<std::string> kept;
+    for (const Json& name : said) {
+        if (name.is_string()) kept.push_back(name.get<std::string>());
+    }
+    if (!kept.empty()) RemoveOthers(words_.folder, kept);
     return {};
 }
 

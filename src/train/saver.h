@@ -30,6 +30,8 @@ struct SaveWords {
                                // one; else a folder
     int64_t max_restarts = 3;  // after a rank was lost; only where checkpoints are written
     double time_limit_s = 0;   // rank 0: stop in time to end so long after the start; 0: never
+    int64_t begin_ns = 0;      // rank 0: the start; 0: of the run
+    bool interrupts = true;    // SIGINT asks to stop; else it was ignored when rank 0 began
 };
 
 // kUsage: what makes no sense.
@@ -45,6 +47,7 @@ Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind)
 // How much of a checkpoint lies where.
 struct SavePlace {
     bool shared = true;       // this rank sees the folder that rank 0 sees
+    bool all_shared = true;   // all ranks do
     uint64_t own_bytes = 0;   // of this rank's file
     uint64_t here_bytes = 0;  // of all files on the disk of rank 0's folder
 };
@@ -88,6 +91,7 @@ class Saver {
     Status FindRoom(bool last) const;
     Result<bool> AgreeOnRoom(bool last);
     Status Commit(const std::vector<std::string>& texts);
+    Status RemoveOld();
     void Note(const Status& done);
 
     const SaveWords words_;

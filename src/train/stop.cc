@@ -72,10 +72,27 @@ void OnSignal(int signal) {
     errno = saved;
 }
 
+// On the control thread of a rank that a listening worker started: the signal that it got is the
+// job's, as everywhere else. Where nothing is saved, or in a hurry, the rank just leaves.
+bool TakeTerm() {
+    if (g_cluster.load() == nullptr || !g_saves.load() || g_at_once.load()) return false;
+    OnSignal(SIGTERM);
+    return true;
+}
+
 }  // namespace
 
-void CatchStops() {
+bool InterruptsIgnored() {
+    struct sigaction now {};
+    return ::sigaction(SIGINT, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+void CatchStops(bool interrupts) {
     for (const int signal : kSignals) {
+        if (signal == SIGINT && !interrupts) {
+            ::signal(SIGINT, SIG_IGN);
+            continue;
+        }
         struct sigaction action {};
         struct sigaction before {};
         if (::sigaction(signal, nullptr, &before) != 0 || before.sa_handler == OnSignal) continue;
@@ -85,6 +102,7 @@ void CatchStops() {
         for (const int other : kSignals) ::sigaddset(&action.sa_mask, other);
         ::sigaction(signal, &action, nullptr);
     }
+    cluster::SetTermTaker(TakeTerm);
     // SIGUSR1 means what SIGTERM does.
     g_before[SIGUSR1].store(g_before[SIGTERM].load());
     // (What is written then fails with an error, which is handled.)

@@ -22,9 +22,12 @@ namespace weft::train {
 inline constexpr int kStoppedStatus = 75;
 inline constexpr int64_t kRepeatMs = 500;
 
-// From here on these signals are caught. What a command line made of SIGINT and SIGTERM before is
-// what they do until there is a cluster.
-void CatchStops();
+// From here on these signals are caught; SIGINT is ignored where `interrupts` says so. What a
+// command line made of SIGINT and SIGTERM before is what they do until there is a cluster.
+void CatchStops(bool interrupts);
+// Whether SIGINT is ignored, as shells have it for what they run in the background, and nohup's
+// like.
+bool InterruptsIgnored();
 // Whether a signal came, in whatever phase.
 bool StopWished();
 // Whether a second one ended what the first had begun.

@@ -52,6 +52,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("lora_rslora", t.lora.rslora);
     visit("lora_from", t.lora.from);
     visit("lora_without_dropout", t.lora_without_dropout);
+    visit("without_dropout", t.without_dropout);
     visit("clip", t.clip);
 }
 
@@ -110,6 +111,7 @@ void Fields(Job& job, const Visit& visit) {
     visit("keep_last", job.save.keep);
     visit("resume", job.save.resume);
     visit("max_restarts", job.save.max_restarts);
+    visit("interrupts", job.save.interrupts);
 }
 
 }  // namespace

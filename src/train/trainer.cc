@@ -7,8 +7,8 @@
 #include "cluster/memory_check.h"
 #include "engine/cpu_options.h"
 #include "formats/hf/folder.h"
-#include "formats/lora/adapter_config.h"
 #include "formats/hf/scratch.h"
+#include "formats/lora/adapter_config.h"
 #include "train/dropout.h"
 #include "train/export_source.h"
 #include "train/load_balance.h"
@@ -66,7 +66,7 @@ Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& o
     const std::string& model = options.model;
     if (options.from_scratch) {
         if (formats::hf::IsFolder(model)) {
-            WEFT_TRY(CheckDropout(model));
+            if (!options.without_dropout) WEFT_TRY(CheckDropout(model));
             return formats::hf::OpenScratch(model, options.seed);
         }
         return MakeError(
@@ -78,7 +78,8 @@ Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& o
     auto source = formats::OpenModel(model);
     if (source.ok()) {
         const std::string folder = (*source)->folder();
-        const Status checked = folder.empty() ? Status() : CheckDropout(folder);
+        const bool asked = options.without_dropout || folder.empty();
+        const Status checked = asked ? Status() : CheckDropout(folder);
         if (!checked.ok()) return checked.error();
     }
     if (source.ok() || !formats::hf::LacksWeights(model)) return source;
@@ -130,8 +131,8 @@ Status CheckTurns(const TrainerOptions& o) {
     return MakeError(ErrorCode::kUsage,
                      "--virtual-stages {} with --pp {} takes micro-batches {} at a time, and "
                      "--grad-accum {} is {} x {} + {}: use {}{}",
-                     o.virtual_stages, stages, stages, o.accumulation, below / stages, stages,
-                     over, below > 0 ? fmt::format("{} or ", below) : "", below + stages);
+                     o.virtual_stages, stages, stages, o.accumulation, below / stages, stages, over,
+                     below > 0 ? fmt::format("{} or ", below) : "", below + stages);
 }
 
 const char* FlagOf(DType dtype) {
@@ -252,11 +253,9 @@ Status Trainer::PlanProgram() {
         WEFT_ASSIGN(lora, PlanLora(*source_, options_.lora));
     }
     WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
-    WEFT_ASSIGN(GraphOptions graph_options,
-                GraphOptionsOf(options_, layout_, hyper_, Overlaps()));
+    WEFT_ASSIGN(GraphOptions graph_options, GraphOptionsOf(options_, layout_, hyper_, Overlaps()));
     if (options_.lora.on()) graph_options.lora = &lora;
-    WEFT_ASSIGN(TrainingGraph graph,
-                BuildTrainingGraph(hyper_, shards, *source_, graph_options));
+    WEFT_ASSIGN(TrainingGraph graph, BuildTrainingGraph(hyper_, shards, *source_, graph_options));
     units_ = std::move(graph.units);
     backend::TrainingOptions options;
     options.cpu = engine::CpuOptionsOf(cluster_, options_.threads, options_.reference);
@@ -454,8 +453,8 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
         net::OpTag tag;
         tag.op = "token";
         tag.step = optimizer_->steps();
-        WEFT_TRY(groups_.world->Broadcast(std::as_writable_bytes(std::span(&token, 1)), chooser,
-                                          tag));
+        WEFT_TRY(
+            groups_.world->Broadcast(std::as_writable_bytes(std::span(&token, 1)), chooser, tag));
     }
     if (!chosen.ok()) return chosen.error();
     if (token >= 0) return token;

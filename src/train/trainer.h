@@ -20,8 +20,8 @@
 #include "model/hyper.h"
 #include "train/data/loader.h"
 #include "train/graph.h"
-#include "train/loss_scale.h"
 #include "train/lora/lora.h"
+#include "train/loss_scale.h"
 #include "train/micro_batch.h"
 #include "train/optimizer.h"
 #include "train/parallel/groups.h"
@@ -32,11 +32,11 @@ namespace weft::train {
 
 struct TrainerOptions {
     std::string model;
-    bool from_scratch = false;        // the model is a folder without weights: they are random
-    uint64_t seed = 0;                // of random weights
-    int threads = 0;                  // 0: all cores of the rank
-    bool reference = false;           // reference kernels
-    DType dtype = DType::kF32;        // what is computed with (GraphOptions): kBF16, kF16
+    bool from_scratch = false;  // the model is a folder without weights: they are random
+    uint64_t seed = 0;          // of random weights
+    int threads = 0;            // 0: all cores of the rank
+    bool reference = false;     // reference kernels
+    DType dtype = DType::kF32;  // what is computed with (GraphOptions): kBF16, kF16
     // What gradients of matrices are added up in: "f32", dtype's own name, or "auto" (below).
     std::string grad_dtype = "auto";
     LossScaleOptions loss_scale;      // of kF16
@@ -56,10 +56,11 @@ struct TrainerOptions {
     std::string recompute = "auto";
     LoraWords lora;
     bool lora_without_dropout = false;  // of an adapter to go on from that was trained with it
+    bool without_dropout = false;       // of a model whose config.json has some
     UpdateOptions update;
-    double clip = 1.0;  // of the global gradient norm; 0: none
+    double clip = 1.0;               // of the global gradient norm; 0: none
     bool sequence_parallel = false;  // tensor ranks share out rows between their products
-    int ep = 0;         // expert groups of the tensor ranks, as model::Layout has it
+    int ep = 0;                      // expert groups of the tensor ranks, as model::Layout has it
     // What the auxiliary loss of experts weighs (train/load_balance.h); below 0: what the model's
     // config asks for. Each pass has its own, which weighs as the pass's share of the targets.
     double router_aux_loss = -1;

@@ -239,16 +239,129 @@ TEST_F(TrainKeep, AutoPassesOverWhatIsDamaged) {
     }
 }
 
+// However the folder is spelled, what was saved stays, and is found.
+TEST_F(TrainKeep, AFolderMayBeSpelledInAnyWay) {
+    const auto before = fs::current_path();
+    for (const char* folder : {"tuned/", ".", "./", "a//b"}) {
+        SCOPED_TRACE(folder);
+        const std::string here = dir_ / "here";
+        fs::remove_all(here);
+        fs::create_directories(here + "/a");
+        fs::current_path(here);
+        for (const char* steps : {"4", "6"}) {
+            Words words =
+                Command({"--save-every", "2", "--keep-last", "1", "--resume", "auto"}, steps);
+            *std::ranges::find(words, out_) = folder;
+            const Ran ran = RunWeft(words);
+            EXPECT_EQ(ran.status, 0) << ran.err;
+            const std::string last = fmt::format("checkpoints/step-0000000{}/manifest.json", steps);
+            EXPECT_TRUE(fs::exists(fs::path(folder) / last)) << ran.err;
+            EXPECT_EQ(StepsOf(ran.out).contains(4), std::string(steps) == "4");
+        }
+        fs::current_path(before);
+    }
+}
+
 TEST_F(TrainKeep, WhereNoneIsWholeNothingIsBegun) {
     ASSERT_EQ(RunWeft(Command({"--save-every", "5"})).status, 0);
     for (const int64_t step : {5, 10}) fs::resize_file(DataFile(step), 100);
-    const Ran ran = RunWeft(Command({"--save-every", "5", "--resume", "auto"}, "12"));
-    EXPECT_EQ(ran.status, 1) << ran.err;
-    EXPECT_NE(ran.err.find("none of the 2 checkpoints"), std::string::npos) << ran.err;
+    // Nor by the second attempt, which finds them as they were.
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        const Ran ran = RunWeft(Command({"--save-every", "5", "--resume", "auto"}, "12"));
+        EXPECT_EQ(ran.status, 1) << ran.err;
+        EXPECT_NE(ran.err.find("none of the 2 checkpoints"), std::string::npos) << ran.err;
+        EXPECT_FALSE(StepsOf(ran.out).contains(1)) << ran.out;
+        for (const int64_t step : {5, 10}) EXPECT_TRUE(fs::exists(Step(step) + "/manifest.json"));
+    }
+    // Those that were put aside are somebody's work, too.
+    fs::remove(out_ + "/model.gguf");
+    for (const int64_t step : {5, 10}) fs::rename(Step(step), Step(step) + ".bad");
+    const Ran aside = RunWeft(Command({"--save-every", "5", "--resume", "auto"}, "12"));
+    EXPECT_EQ(aside.status, 1) << aside.err;
+    EXPECT_NE(aside.err.find("none of the 2 checkpoints"), std::string::npos) << aside.err;
+    EXPECT_NE(aside.err.find(".bad was found damaged"), std::string::npos) << aside.err;
+    EXPECT_EQ(RunWeft(Command({"--save-every", "5"}, "12")).status, 2);
     EXPECT_EQ(RunWeft(Command({"--save-every", "5", "--overwrite"}, "6")).status, 0);
 }
 
+// A manifest that makes no sense is put aside as damaged data are: it would take room for ever.
+TEST_F(TrainKeep, ADamagedManifestIsPutAside) {
+    ASSERT_EQ(RunWeft(Command({"--save-every", "5"})).status, 0);
+    Put(Step(10) + "/manifest.json", "{");
+    // What a killed save has left goes.
+    fs::create_directories(Step(7));
+    Put(Step(7) + "/rank-00000-00000000.safetensors", std::string(5000, 'x'));
+    Put(out_ + "/adapter_model.safetensors.part", "x");
+    Put(out_ + "/notes.part", "mine");
+    const Ran ran = RunWeft(Command({"--resume", "auto"}, "6"));
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_TRUE(StepsOf(ran.out).contains(6)) << ran.err;
+    EXPECT_TRUE(fs::exists(Step(10) + ".bad")) << ran.err;
+    EXPECT_FALSE(fs::exists(Step(10)));
+    EXPECT_FALSE(fs::exists(Step(7))) << ran.err;
+    EXPECT_FALSE(fs::exists(out_ + "/adapter_model.safetensors.part"));
+    EXPECT_TRUE(fs::exists(out_ + "/notes.part"));
+}
+
+// A job that met a bad record goes on without such: there was none before the checkpoint.
+TEST_F(TrainKeep, BadRecordsMayBeSkippedFromACheckpointOn) {
+    const Words saves = {"--save-every", "2"};
+    ASSERT_EQ(RunWeft(Command(saves, "2")).status, 0);
+    const Ran on = RunWeft(Command(saves + Words{"--resume", "auto", "--skip-bad"}, "4"));
+    EXPECT_EQ(on.status, 0) << on.err;
+    EXPECT_FALSE(StepsOf(on.out).contains(1));
+    EXPECT_TRUE(StepsOf(on.out).contains(3));
+    // From there on the place in the data counts without them.
+    const Ran back = RunWeft(Command(saves + Words{"--resume", "auto"}, "6"));
+    EXPECT_EQ(back.status, 2) << back.err;
+    EXPECT_NE(back.err.find("--skip-bad"), std::string::npos) << back.err;
+}
+
 // ---- Folders ------------------------------------------------------------------------------------
+
+TEST_F(TrainKeep, AFileSystemWithoutLocksIsWrittenTo) {
+    const Words environment = {"LD_PRELOAD=" WEFT_NO_LOCKS,
+                               "ASAN_OPTIONS=verify_asan_link_order=0"};
+    for (const char* steps : {"4", "6"}) {
+        const Ran ran =
+            RunWeft(Command({"--save-every", "2", "--resume", "auto"}, steps), environment);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        EXPECT_NE(ran.err.find("knows no locks"), std::string::npos) << ran.err;
+        EXPECT_TRUE(fs::exists(Step(std::atoi(steps)) + "/manifest.json"));
+        EXPECT_TRUE(fs::exists(out_ + "/model.gguf"));
+        fs::remove(out_ + "/model.gguf");
+    }
+}
+
+// Somebody else's file in the log's place is kept, whatever is in it.
+TEST_F(TrainKeep, AFileInTheLogsPlaceIsKept) {
+    fs::create_directories(out_);
+    Put(out_ + "/log.csv", "what I have learnt so far");
+    const Ran ran = RunWeft(Command({}, "2"));
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(Slurp(out_ + "/log-1.csv"), "what I have learnt so far");
+    EXPECT_TRUE(Slurp(out_ + "/log.csv").starts_with("step,loss,"));
+}
+
+// A job that was begun anew and ended early must not look like the one before.
+TEST_F(TrainKeep, WhatIsBegunAnewHasNoOldResult) {
+    ASSERT_EQ(RunWeft(Command({}, "2")).status, 0);
+    ASSERT_TRUE(fs::exists(out_ + "/model.gguf"));
+    {
+        Weft weft(Command({"--overwrite"}, "1000000"));
+        ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+        EXPECT_FALSE(fs::exists(out_ + "/model.gguf"));
+        ASSERT_EQ(::kill(weft.pid(), SIGKILL), 0);
+        (void)weft.Wait();
+    }
+    // A model that lies there and is trained further is there until it is replaced.
+    ASSERT_EQ(RunWeft(Command({"--overwrite"}, "2")).status, 0);
+    Words further = Command({"--overwrite"}, "1000000");
+    *std::ranges::find(further, model_) = out_ + "/model.gguf";
+    Weft weft(further);
+    ASSERT_TRUE(WaitFor(weft, "\"step\":3,"));
+    EXPECT_TRUE(fs::exists(out_ + "/model.gguf"));
+}
 
 TEST_F(TrainKeep, OneJobAtATimeInAFolder) {
     Weft first(Command({"--save-every", "5"}, "1000000"));
@@ -383,6 +496,123 @@ TEST_F(TrainRoom, ADiskThatIsFullForAMomentLosesNothing) {
     EXPECT_NE(said_.find("checkpoints are saved again"), std::string::npos) << said_;
     EXPECT_EQ(Count(said_, "Training goes on; until a checkpoint"), 1u) << said_;
     EXPECT_EQ(Count(Slurp(dir_ / "kept/log.csv"), "\n"), 151u);
+}
+
+// What was killed, and what is damaged, makes room for what comes.
+TEST_F(TrainRoom, LeftoversGoFirst) {
+    (void)ModelKib();
+    const auto checkpoint = static_cast<int>(checkpoint_kib_);
+    const std::string script =
+        "STEPS=2; train || exit 1\nrm $OUT/model.gguf\n"
+        "cp -r $OUT/checkpoints/step-00000002 $OUT/checkpoints/step-00000001.bad\n"
+        "mkdir $OUT/checkpoints/step-00000003\n"
+        "cp $OUT/checkpoints/step-00000002/rank* $OUT/checkpoints/step-00000003\n"
+        "STEPS=4; train --resume auto\n";
+    const auto status = OnDisk(3 * checkpoint + 200, script,
+                               Command({"--save-every", "2", "--keep-last", "1"}, "$STEPS"));
+    if (!status) GTEST_SKIP() << said_;
+    EXPECT_EQ(*status, 0) << said_;
+    EXPECT_FALSE(fs::exists(dir_ / "kept/checkpoints/step-00000003")) << said_;
+    EXPECT_NE(said_.find("step-00000001.bad was removed"), said_.npos) << said_;
+    EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000004/manifest.json"));
+    EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
+}
+
+// Without --save-every there is room for the checkpoint of a stop, or it is said that there is
+// none.
+TEST_F(TrainRoom, AStopWithoutRoomForItsCheckpointWritesTheModel) {
+    const auto model = static_cast<int>(ModelKib());
+    const auto checkpoint = static_cast<int>(checkpoint_kib_);
+    const int kib = model + 150;
+    ASSERT_LT(kib, checkpoint);
+    const std::string script =
+        "train > $OUT.log 2>&1 & pid=$!\n"
+        "until grep -q '\"step\":6,' $OUT.log; do sleep 0.02; done\n"
+        "kill $(cat /proc/$pid/task/$pid/children)\n"
+        "wait $pid; status=$?; cat $OUT.log; (exit $status)\n";
+    const auto status = OnDisk(kib, script, Command({}, "1000000"));
+    if (!status) GTEST_SKIP() << said_;
+    EXPECT_EQ(*status, 1) << said_;
+    EXPECT_NE(said_.find("are needed for the checkpoint of a stop"), said_.npos) << said_;
+    EXPECT_NE(said_.find("the model as it was then has been written"), said_.npos) << said_;
+    EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
+    fs::remove_all(dir_ / "kept");
+    const auto limited = OnDisk(kib, "train --time-limit 60", Command({}, "1000000"));
+    EXPECT_EQ(*limited, 1) << said_;
+    EXPECT_EQ(said_.find("\"step\""), said_.npos) << said_;
+    EXPECT_NE(said_.find("leave --time-limit out"), said_.npos) << said_;
+}
+
+// Checkpoints may lie on another disk, which is looked at for them; it stays where it is.
+TEST_F(TrainRoom, CheckpointsMayLieOnAnotherDisk) {
+    const auto model = static_cast<int>(ModelKib());
+    const auto checkpoint = static_cast<int>(checkpoint_kib_);
+    const std::string large = std::to_string(3 * checkpoint + 300), other = dir_ / "other";
+    fs::create_directories(other);
+    const std::string script = "mount -t tmpfs -o size=" + large + "k tmpfs " + other +
+                               " || exit 77\nln -s " + other +
+                               " $OUT/checkpoints\n"
+                               "train && train --overwrite && [ -L $OUT/checkpoints ]\n";
+    const auto status = OnDisk(model + 300, script, Command({"--save-every", "2"}, "4"));
+    if (!status) GTEST_SKIP() << said_;
+    EXPECT_EQ(*status, 0) << said_;
+    EXPECT_EQ(said_.find("too full"), said_.npos) << said_;
+    EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
+    // That one is full, the model's is not.
+    fs::remove_all(dir_ / "kept");
+    const std::string little = std::to_string(checkpoint + 64);
+    const auto full = OnDisk(model + 9 * checkpoint,
+                             "mount -t tmpfs -o size=" + little + "k tmpfs " + other +
+                                 " || exit 77\nln -s " + other + " $OUT/checkpoints\ntrain\n",
+                             Command({"--save-every", "2"}, "4"));
+    EXPECT_EQ(*full, 1) << said_;
+    EXPECT_NE(said_.find("2 checkpoints of"), said_.npos) << said_;
+}
+
+// Hosts that share no folder: on each of their disks lie as many checkpoints as are kept.
+TEST_F(TrainRoom, OtherHostsKeepNoOldCheckpoints) {
+    Put(dir_ / "key", "a key for these tests only");
+    fs::permissions(dir_ / "key", fs::perms::owner_read | fs::perms::owner_write);
+    const std::string weft = WeftProgram(), key = dir_ / "key";
+    const std::string script =
+        "mkdir " + (dir_ / "there") + "\n" + weft + " worker --listen 127.0.0.1:0 --key-file " +
+        key +
+        " 2> $OUT.worker & worker=$!\n"
+        "until grep -q '(port' $OUT.worker; do sleep 0.02; done\n"
+        "port=$(sed -n 's/.*(port \\([0-9]*\\)).*/\\1/p' $OUT.worker)\n"
+        "unshare -m bash -c \"mount -t tmpfs tmpfs $OUT; exec $TRAIN --hosts 127.0.0.1:$port "
+        "--key-file " +
+        key + "; \"; status=$?\nkill $worker; wait $worker\n(exit $status)\n";
+    Words words = Command({"--save-every", "2", "--keep-last", "2", "--zero", "1"});
+    *std::ranges::find(words, "4") = "2";
+    std::string train = weft;
+    for (const std::string& word : words) train += " " + word;
+    const auto status = OnDisk(40'000, "TRAIN=\"" + train + "\"\n" + script, words);
+    if (!status) GTEST_SKIP() << said_;
+    EXPECT_EQ(*status, 0) << said_;
+    // (What was copied is what the worker saw.)
+    std::vector<std::string> there;
+    for (const auto& entry : fs::directory_iterator(dir_ / "kept/checkpoints")) {
+        there.push_back(entry.path().filename());
+    }
+    std::ranges::sort(there);
+    EXPECT_EQ(there, (std::vector<std::string>{"step-00000008", "step-00000010"})) << said_;
+}
+
+// Without a checkpoint, what was learnt is nowhere else: it is tried until it is written.
+TEST_F(TrainRoom, TheModelIsTriedAgainForLongWithoutACheckpoint) {
+    const auto model = static_cast<int>(ModelKib());
+    const std::string script =
+        "train > $OUT.log 2>&1 & pid=$!\n"
+        "until grep -q '\"step\":3,' $OUT.log; do sleep 0.001; done\n"
+        "rank=$(cat /proc/$pid/task/$pid/children); kill -STOP $rank\n"
+        "dd if=/dev/zero of=$OUT/filler bs=4k 2> /dev/null; kill -CONT $rank\n"
+        "until grep -q 'there is no checkpoint' $OUT.log; do sleep 0.1; done\n"
+        "rm $OUT/filler; wait $pid; status=$?; cat $OUT.log; (exit $status)\n";
+    const auto status = OnDisk(model + 400, script, Command({"--local", "2"}, "40"));
+    if (!status) GTEST_SKIP() << said_;
+    EXPECT_EQ(*status, 0) << said_;
+    EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
 }
 
 // At the end there is no room for the model, and somebody makes some; or nobody does.

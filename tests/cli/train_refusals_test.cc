@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/hf_quantize.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
 #include "support/tiny_adapter.h"
@@ -22,8 +23,8 @@ class TrainRefusals : public testing::Test {
     static constexpr const char* kData = "synthetic:random-tokens:25:8";
     Ran Train(const std::string& model, const Words& more) const {
         return RunTrain(Words{"train", model, "--data", kData, "--json", "-t", "1", "--lr", "1e-2",
-                             "--dtype", "f32"} +
-                       more);
+                              "--dtype", "f32"} +
+                        more);
     }
     static void ExpectRefused(const Ran& ran, const std::vector<std::string>& said) {
         EXPECT_NE(ran.status, 0);
@@ -75,11 +76,24 @@ TEST_F(TrainRefusals, DropoutOfAConfig) {
         ExpectRefused(Train(folder(key, 0.1), step + Words{"--lora", "2"}), {key});
     }
     EXPECT_EQ(Train(folder("attention_dropout", 0.0), step).status, 0);
+    // Who knows it may train without.
+    const Ran refused = Train(folder("attention_dropout", 0.1), step);
+    EXPECT_NE(refused.err.find("--dropout 0"), std::string::npos) << refused.err;
+    const Ran without = Train(folder("attention_dropout", 0.1), step + Words{"--dropout", "0"});
+    EXPECT_EQ(without.status, 0) << without.err;
+    const Ran with = Train(folder("attention_dropout", 0.0), step + Words{"--dropout", "0.1"});
+    EXPECT_EQ(with.status, 2) << with.err;
     EXPECT_EQ(Train(folder("classifier_dropout", 0.1), step).status, 0);
-    // It is of training alone. (The folder has no tokenizer, which is what `logits` asks for.)
-    const Ran logits =
-        RunWeft({"logits", folder("resid_pdrop", 0.1), "--tokens", "3,4,5", "-t", "1"});
-    EXPECT_EQ(logits.err.find("dropout"), std::string::npos) << logits.err;
+    // It is of training alone.
+    const auto logits = [&](double share) {
+        const std::string path = folder("resid_pdrop", share);
+        WriteText(path + "/tokenizer.json", SmallTokenizer());
+        return RunWeft({"logits", path, "--tokens", "3,4,5", "-t", "1"});
+    };
+    const Ran with_dropout = logits(0.1);
+    EXPECT_EQ(with_dropout.status, 0) << with_dropout.err;
+    EXPECT_EQ(with_dropout.err.find("dropout"), std::string::npos) << with_dropout.err;
+    EXPECT_EQ(with_dropout.out, logits(0.0).out);
 }
 
 TEST_F(TrainRefusals, AdaptersOfOtherKinds) {
@@ -106,6 +120,31 @@ TEST_F(TrainRefusals, AdaptersOfOtherKinds) {
     ExpectRefused(merge(adapter("arrow", {{"arrow_config", {{"top_k", 2}}}})), {"arrow_config"});
     ExpectRefused(merge(adapter("vera", {{"peft_type", "VERA"}})), {"VERA", "merge"});
     EXPECT_EQ(merge(adapter("converted", {{"init_lora_weights", true}})).status, 0);
+}
+
+// What comes to the same is taken: the tensors' names say which modules a pattern means.
+TEST_F(TrainRefusals, AdaptersThatSayTheSameInOtherWords) {
+    const std::string model = Windowed(0), merged = dir_ / "merged.gguf";
+    const auto logits = [&](const char* name, const std::string& targets,
+                            const std::map<std::string, nlohmann::json>& config) {
+        WriteTinyAdapter(dir_ / name, model, {.targets = targets, .config = config});
+        const Ran ran =
+            RunWeft({"logits", model, "--tokens", "3,4", "--lora", dir_ / name, "-t", "1"});
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return ran.out;
+    };
+    const std::string plain = logits("plain", "q_proj,v_proj", {});
+    ASSERT_FALSE(plain.empty());
+    EXPECT_EQ(logits("pattern", "q_proj,v_proj", {{"target_modules", ".*(q|v)_proj"}}), plain);
+    EXPECT_EQ(logits("without", "q_proj,v_proj",
+                     {{"target_modules", {"q_proj", "k_proj", "v_proj"}},
+                      {"exclude_modules", {"k_proj"}}}),
+              plain);
+    EXPECT_EQ(logits("head", "q_proj,v_proj", {{"exclude_modules", {"lm_head"}}}), plain);
+    EXPECT_EQ(logits("lower", "q_proj,v_proj", {{"peft_type", "lora"}, {"r", 8.0}}), plain);
+    nlohmann::json layers;
+    for (int64_t i = 0; i < OddHyper().layers; ++i) layers.push_back(i);
+    EXPECT_EQ(logits("layers", "q_proj,v_proj", {{"layers_to_transform", layers}}), plain);
 }
 
 // Of no matter where nothing is trained; else Weft says that it has none.

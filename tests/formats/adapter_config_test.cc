@@ -48,6 +48,9 @@ class AdapterConfig : public testing::Test {
 TEST_F(AdapterConfig, WhatSaysNothingOfTheResultIsTaken) {
     const json taken[] = {
         json::object(),
+        {{"peft_type", "lora"}},
+        {{"r", 16.0}},
+        {{"layers_to_transform", {0, 1, 2}}},
         {{"init_lora_weights", "gaussian"}},
         {{"init_lora_weights", "orthogonal"}},
         {{"init_lora_weights", false}},
@@ -123,7 +126,7 @@ TEST_F(AdapterConfig, WhatChangesTheResultIsRefusedByName) {
 
 TEST_F(AdapterConfig, OtherKindsAreRefusedByName) {
     for (const char* kind : {"ADALORA", "IA3", "LOHA", "LOKR", "VERA", "OFT", "XLORA", "BONE",
-                             "PREFIX_TUNING", "RANDLORA", "lora"}) {
+                             "PREFIX_TUNING", "RANDLORA"}) {
         const auto words = Read({{"peft_type", kind}});
         ASSERT_FALSE(words.ok()) << kind;
         EXPECT_NE(words.error().message.find(kind), std::string::npos) << words.error().message;

@@ -1,8 +1,10 @@
 #include "formats/lora/adapter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "formats/hf/json.h"
 #include "formats/lora/adapter_config.h"
@@ -88,6 +90,58 @@ std::string HeaderOf(const ModelSource& trained, const std::vector<Part>& parts,
     return out + text;
 }
 
+struct Opened {
+    WeightFile file;
+    std::vector<SafeTensor> tensors;
+};
+
+Result<Opened> OpenTensors(const std::string& path) {
+    WEFT_ASSIGN(WeightFile file, WeightFile::Open(path));
+    uint64_t length = 0;
+    if (file.size_bytes() < sizeof length) {
+        return MakeError(ErrorCode::kCorrupt, "{}: is no safetensors file", path);
+    }
+    WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
+    length = std::min({length, hf::kMostHeaderBytes, file.size_bytes() - sizeof length});
+    std::vector<std::byte> header(sizeof length + length);
+    WEFT_TRY(file.ReadAt(0, header));
+    WEFT_ASSIGN(std::vector<SafeTensor> tensors,
+                hf::ParseSafetensors(header, file.size_bytes(), path));
+    return Opened{std::move(file), std::move(tensors)};
+}
+
+// "self_attn.q_proj,mlp.up_proj", of tensors' names: those that have an A in some layer.
+Result<std::string> TargetsOfTensors(const std::string& folder) {
+    constexpr std::string_view kLayers = "model.model.layers.", kEnd = ".lora_A.weight";
+    WEFT_ASSIGN(const Opened opened, OpenTensors(folder + kTensorsName));
+    const std::string begin = std::string(kAdapterPrefix) + std::string(kLayers);
+    std::set<std::string> modules;
+    for (const SafeTensor& tensor : opened.tensors) {
+        if (!tensor.name.ends_with(kEnd)) continue;
+        std::string module = tensor.name.substr(0, tensor.name.size() - kEnd.size());
+        // (What is in no layer is refused by its name.)
+        const size_t dot = module.starts_with(begin) ? module.find('.', begin.size()) : module.npos;
+        if (dot != module.npos) module.erase(0, dot + 1);
+        modules.insert(std::move(module));
+    }
+    if (!modules.empty()) return fmt::format("{}", fmt::join(modules, ","));
+    return MakeError(ErrorCode::kCorrupt, "{}{}: has no tensor named ...{}", folder, kTensorsName,
+                     kEnd);
+}
+
+// 8, or 8.0, as some programs write it.
+Result<int64_t> RankOf(const hf::Config& config) {
+    constexpr int64_t kMost = 1 << 16;
+    const auto r = config.json().find("r");
+    if (r != config.json().end() && r->is_number_float()) {
+        const auto value = r->get<double>();
+        if (value >= 1 && value <= kMost && value == std::floor(value)) {
+            return static_cast<int64_t>(value);
+        }
+    }
+    return config.NeedInt({"r"}, 1, kMost);
+}
+
 }  // namespace
 
 Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
@@ -103,27 +157,24 @@ Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
     WEFT_TRY(CheckAdapterConfig(config));
     LoraWords words;
     words.from = folder;
-    WEFT_ASSIGN(words.rank, config.NeedInt({"r"}, 1, 1 << 16));
+    WEFT_ASSIGN(words.rank, RankOf(config));
     WEFT_ASSIGN(words.alpha, config.F64Or({"lora_alpha"}, words.alpha));
     WEFT_ASSIGN(words.rslora, config.BoolOr({"use_rslora"}, false));
     WEFT_ASSIGN(words.targets, AdapterTargets(config));
+    if (words.targets.empty()) {
+        auto targets = TargetsOfTensors(folder);
+        if (!targets.ok() && targets.error().code == ErrorCode::kNotFound) {
+            return UnknownTargets(config);
+        }
+        WEFT_ASSIGN(words.targets, std::move(targets));
+    }
     return words;
 }
 
 Result<AdapterFile> AdapterFile::Open(const LoraPlan& plan) {
     const std::string path = plan.words.from + kTensorsName;
-    WEFT_ASSIGN(WeightFile file, WeightFile::Open(path));
-    uint64_t length = 0;
-    if (file.size_bytes() < sizeof length) {
-        return MakeError(ErrorCode::kCorrupt, "{}: is no safetensors file", path);
-    }
-    WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
-    length = std::min({length, hf::kMostHeaderBytes, file.size_bytes() - sizeof length});
-    std::vector<std::byte> header(sizeof length + length);
-    WEFT_TRY(file.ReadAt(0, header));
-    WEFT_ASSIGN(std::vector<SafeTensor> tensors,
-                hf::ParseSafetensors(header, file.size_bytes(), path));
-    AdapterFile adapter(std::move(file), std::move(tensors));
+    WEFT_ASSIGN(Opened opened, OpenTensors(path));
+    AdapterFile adapter(std::move(opened.file), std::move(opened.tensors));
     for (const LoraTarget& target : plan.targets) {
         WEFT_TRY(adapter.Check(target.NameA(), plan.words.rank, target.cols));
         WEFT_TRY(adapter.Check(target.NameB(), target.rows, plan.words.rank));
@@ -175,8 +226,8 @@ Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64
     return {};
 }
 
-Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan,
-                    const std::string& model, const std::string& folder) {
+Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std::string& model,
+                    const std::string& folder) {
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
     if (failed) {

@@ -25,7 +25,6 @@ constexpr Refused kRefused[] = {
     {"rank_pattern", "some modules have ranks of their own", kMerge},
     {"alpha_pattern", "some modules have an alpha of their own", kMerge},
     {"layers_to_transform", "only some layers have adapters", kMerge},
-    {"exclude_modules", "some of the target modules have no adapter", kMerge},
     {"target_parameters", "parameters that are no modules have adapters", kMerge},
     {"lora_bias", "B has a bias", kMerge},
     {"trainable_token_indices", "rows of the embedding were trained, too", kMerge},
@@ -49,8 +48,13 @@ constexpr std::string_view kHarmless[] = {
     "loftq_config", "eva_config", "corda_config", "lora_ga_config",
     // Of other keys, which are refused; of the backward pass; of what is tied beside the adapter.
     "layers_pattern", "velora_config", "runtime_config", "ensure_weight_tying"};
-constexpr std::string_view kRead[] = {
-    "r", "lora_alpha", "use_rslora", "target_modules", "lora_dropout", "init_lora_weights"};
+constexpr std::string_view kRead[] = {"r",
+                                      "lora_alpha",
+                                      "use_rslora",
+                                      "target_modules",
+                                      "exclude_modules",
+                                      "lora_dropout",
+                                      "init_lora_weights"};
 
 // The value of a key that is not used.
 bool MeansNothing(const Json& value) {
@@ -73,6 +77,16 @@ bool IsUniform(const Json& patterns, const Json& config, const char* key) {
            std::ranges::all_of(patterns, [&](const Json& value) { return value == *same; });
 }
 
+// 0, 1, 2, ...: all layers, as far as it goes. (What a model has beyond is missing in the adapter's
+// file, which is said by name.)
+bool IsAllLayers(const Json& layers) {
+    if (!layers.is_array()) return false;
+    for (size_t i = 0; i < layers.size(); ++i) {
+        if (layers[i] != i) return false;
+    }
+    return true;
+}
+
 Status CheckKeys(const Config& config) {
     const Json& json = config.json();
     for (const auto& [key, value] : json.items()) {
@@ -81,6 +95,8 @@ Status CheckKeys(const Config& config) {
         if (taken || MeansNothing(value)) continue;
         if (key == "rank_pattern" && IsUniform(value, json, "r")) continue;
         if (key == "alpha_pattern" && IsUniform(value, json, "lora_alpha")) continue;
+        const bool patterned = !MeansNothing(json.value("layers_pattern", Json()));
+        if (key == "layers_to_transform" && !patterned && IsAllLayers(value)) continue;
         const auto known = std::ranges::find(kRefused, key, &Refused::key);
         if (known != std::end(kRefused)) {
             return Unsupported(config, key, value, known->what, known->next);
@@ -123,7 +139,9 @@ Status CheckBegin(const Config& config) {
 
 Status CheckKind(const Config& config) {
     WEFT_ASSIGN(const std::string type, config.StringOr({"peft_type"}, "LORA"));
-    if (type == "LORA") return {};
+    std::string upper = type;
+    std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });
+    if (upper == "LORA") return {};
     return MakeError(ErrorCode::kUnsupported,
                      "{}: peft_type is {}; expected LORA. Weft knows no other kind of adapter: {}",
                      config.where(), hf::Shown(type), kMerge);
@@ -138,17 +156,29 @@ Status CheckAdapterConfig(const Config& config) {
 }
 
 Result<std::string> AdapterTargets(const Config& config) {
+    const auto excluded = config.json().find("exclude_modules");
+    const bool excludes = excluded != config.json().end() && !MeansNothing(*excluded);
     const auto targets = config.json().find("target_modules");
     if (targets != config.json().end() && targets->is_string()) {
-        if (*targets == "all-linear") return std::string("all");
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: 'target_modules' is the pattern {}; expected a list of modules, as "
-                         "[\"q_proj\", \"v_proj\"]. Put those that the pattern means in its place",
-                         config.where(), hf::Shown(targets->dump()));
+        return *targets == "all-linear" && !excludes ? std::string("all") : std::string();
     }
+    if (excludes) return std::string();
     WEFT_ASSIGN(const std::vector<std::string> modules, config.Strings({"target_modules"}));
     if (modules.empty()) return config.Corrupt("target_modules", "a list of modules");
     return fmt::format("{}", fmt::join(modules, ","));
+}
+
+Error UnknownTargets(const Config& config) {
+    const Json excluded = config.json().value("exclude_modules", Json());
+    if (!MeansNothing(excluded)) {
+        return Unsupported(config, "exclude_modules", excluded,
+                           "some of the target modules have no adapter", kMerge);
+    }
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: 'target_modules' is the pattern {}, and there is no "
+                     "adapter_model.safetensors that would say which modules it means; expected a "
+                     "list of modules, as [\"q_proj\", \"v_proj\"]",
+                     config.where(), hf::Shown(config.json().at("target_modules").dump()));
 }
 
 Result<double> AdapterDropout(const std::string& folder) {

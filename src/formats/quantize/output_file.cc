@@ -24,7 +24,9 @@ std::string FolderOf(const std::string& path) {
 Error WriteError(const std::string& path, const char* what, int error) {
     const bool full = error == ENOSPC || error == EDQUOT;
     const bool large = error == EFBIG;
-    return MakeError(ErrorCode::kIo, "{}: cannot {}: {}{}", path, what, std::strerror(error),
+    // (A limit stays: it is of no use to try again.)
+    const ErrorCode code = large ? ErrorCode::kUnsupported : ErrorCode::kIo;
+    return MakeError(code, "{}: cannot {}: {}{}", path, what, std::strerror(error),
                      full    ? ". Nothing is left of it; free some space, or write to another disk"
                      : large ? ". Is there a limit of file sizes (ulimit -f)?"
                              : "");
@@ -59,7 +61,8 @@ Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, b
     const std::string part = path + ".part";
     const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return WriteError(part, "open for writing", errno);
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    // (Where the file system knows no locks, nobody else can be seen.)
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         ::close(fd);
         return MakeError(ErrorCode::kDenied, "{}: another process writes it at this moment", part);
     }
@@ -114,9 +117,9 @@ Status OutputFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
 
 void OutputFile::Settle(uint64_t offset, uint64_t bytes) {
     const auto begin = static_cast<off_t>(offset), size = static_cast<off_t>(bytes);
-    ::sync_file_range(fd_, begin, size,
-                      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                          SYNC_FILE_RANGE_WAIT_AFTER);
+    ::sync_file_range(
+        fd_, begin, size,
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
     ::posix_fadvise(fd_, begin, size, POSIX_FADV_DONTNEED);
 }
 

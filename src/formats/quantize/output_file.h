@@ -3,8 +3,9 @@
 // which the next run replaces.
 //
 // Thread: WriteAt from any thread at the same time.
-// Errors: kIo, with what to do where the disk is full; kDenied where PATH is there already, or
-// another process writes it.
+// Errors: kIo, with what to do where the disk is full; kUnsupported where a limit of file sizes is
+// in the way; kDenied where PATH is there already, or
+// another process writes it (which is seen where the file system knows locks, flock(2)).
 #pragma once
 
 #include <cstddef>

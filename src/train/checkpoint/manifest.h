@@ -26,6 +26,8 @@ namespace weft::train {
 // DIR/checkpoints/step-00000120/manifest.json
 inline constexpr char kCheckpointsName[] = "checkpoints";
 inline constexpr char kStepPrefix[] = "step-";
+// Of a step's folder that was found damaged and renamed: "step-00000120.bad", ".bad-2", ...
+inline constexpr char kAsideSuffix[] = ".bad";
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr uint64_t kMostManifestBytes = 256 << 20;
 // Each so many bytes of a piece have a checksum of their own.

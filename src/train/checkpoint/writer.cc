@@ -81,33 +81,58 @@ bool IsStepName(std::string_view name) {
     return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
 }
 
-// Step folders that have a manifest, the newest first.
+// "step-00000120.bad", "step-00000120.bad-2".
+bool IsAsideName(std::string_view name) {
+    const size_t dot = name.find('.');
+    return dot != name.npos && IsStepName(name.substr(0, dot)) &&
+           name.substr(dot).starts_with(kAsideSuffix);
+}
+
+// Step folders that have a manifest, the newest first. The others go to `leftovers`, the errors of
+// manifests to `skipped` (both may be null).
 std::vector<Found> FindAll(const std::string& dir, std::vector<std::string>* skipped,
-                           std::vector<std::string>* unfinished) {
+                           Leftovers* leftovers) {
+    Leftovers ignored;
+    Leftovers& others = leftovers != nullptr ? *leftovers : ignored;
     std::vector<Found> found;
     std::error_code failed;
     for (fs::directory_iterator at(fs::path(dir) / kCheckpointsName, failed), end;
          at != end && !failed; at.increment(failed)) {
         const std::string folder = at->path().string();
-        if (!IsStepName(at->path().filename().string())) continue;
+        const std::string name = at->path().filename().string();
+        if (IsAsideName(name)) others.aside.push_back(folder);
+        if (!IsStepName(name)) continue;
         const std::string path = folder + "/" + kManifestName;
         const auto text = ReadTextFile(path, kMostManifestBytes);
         if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
-            if (unfinished != nullptr) unfinished->push_back(folder);
+            others.unfinished.push_back(folder);
             continue;
         }
         const auto manifest =
             text.ok() ? ParseManifest(*text, path) : Result<Manifest>(text.error());
         if (manifest.ok()) {
             found.push_back({folder, manifest->sequence, manifest->step});
-        } else if (skipped != nullptr) {
-            skipped->push_back(manifest.error().message);
+            continue;
         }
+        // (What can't be read now may be whole.)
+        if (manifest.error().code == ErrorCode::kCorrupt) others.broken.push_back(folder);
+        if (skipped != nullptr) skipped->push_back(manifest.error().message);
     }
     std::ranges::sort(found, [](const Found& a, const Found& b) {
         return std::tie(b.sequence, b.step, b.folder) < std::tie(a.sequence, a.step, a.folder);
     });
     return found;
+}
+
+// Whatever way the folders before it are spelled.
+bool SameStep(const std::string& one, const std::string& other) {
+    return fs::path(one).filename() == fs::path(other).filename();
+}
+
+bool IsOf(const std::vector<std::string>& folders, const std::string& folder) {
+    const fs::path path = fs::path(folder).lexically_normal();
+    return std::ranges::any_of(
+        folders, [&](const auto& one) { return fs::path(one).lexically_normal() == path; });
 }
 
 // The manifest goes first: what is left of an end in the middle counts as unfinished.
@@ -237,8 +262,8 @@ std::string StepFolder(const std::string& dir, int64_t step) {
 Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
                         const std::vector<std::string>& bad) {
     const std::string folder = StepFolder(dir, manifest.step);
-    std::vector<std::string> unfinished;
-    std::vector<Found> others = FindAll(dir, nullptr, &unfinished);
+    Leftovers leftovers;
+    std::vector<Found> others = FindAll(dir, nullptr, &leftovers);
     manifest.sequence = others.empty() ? 1 : others.front().sequence + 1;
     WEFT_TRY(SyncFolder(folder));
     Status written = WriteManifest(folder, manifest);
@@ -250,11 +275,11 @@ Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
     WEFT_TRY(std::move(written));
     WEFT_TRY(SyncFolder(fs::path(folder).parent_path()));
     RemoveStrangers(folder, manifest);
-    for (const std::string& other : unfinished) {
-        if (other != folder) Remove(other);
+    for (const std::string& other : leftovers.unfinished) {
+        if (!SameStep(other, folder)) Remove(other);
     }
     std::erase_if(others, [&](const Found& other) {
-        return other.folder == folder || std::ranges::find(bad, other.folder) != bad.end();
+        return SameStep(other.folder, folder) || IsOf(bad, other.folder);
     });
     for (size_t i = 0; keep > 0 && i < others.size(); ++i) {
         if (i + 1 >= static_cast<size_t>(keep)) Remove(others[i].folder);
@@ -273,15 +298,31 @@ void RemoveUnfinished(const std::string& dir, const Manifest& manifest) {
     fs::remove(folder, ignored);  // (where nothing else is in it)
 }
 
-bool RemoveOldest(const std::string& dir, const std::vector<std::string>& bad) {
-    std::vector<Found> all = FindAll(dir, nullptr, nullptr);
-    std::erase_if(all, [&](const Found& found) {
-        return std::ranges::find(bad, found.folder) != bad.end();
-    });
-    if (all.size() < 2) return false;
-    Remove(all.back().folder);
-    std::error_code failed;
-    return !fs::exists(all.back().folder, failed) && !failed;
+std::string RemoveOldest(const std::string& dir, const std::vector<std::string>& bad) {
+    Leftovers leftovers;
+    std::vector<Found> all = FindAll(dir, nullptr, &leftovers);
+    std::erase_if(all, [&](const Found& found) { return IsOf(bad, found.folder); });
+    std::vector<std::string> order = leftovers.unfinished;
+    if (!all.empty()) {
+        order.insert(order.end(), leftovers.aside.begin(), leftovers.aside.end());
+        order.insert(order.end(), leftovers.broken.begin(), leftovers.broken.end());
+    }
+    if (all.size() > 1) order.push_back(all.back().folder);
+    for (const std::string& folder : order) {
+        Remove(folder);
+        std::error_code failed;
+        if (!fs::exists(folder, failed) && !failed) return folder;
+    }
+    return "";
+}
+
+void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept) {
+    Leftovers leftovers;
+    (void)FindAll(dir, nullptr, &leftovers);
+    for (const std::string& folder : leftovers.unfinished) {
+        const std::string name = fs::path(folder).filename().string();
+        if (std::ranges::find(kept, name) == kept.end()) Remove(folder);
+    }
 }
 
 std::vector<std::string> ListCheckpoints(const std::string& dir,
@@ -289,6 +330,21 @@ std::vector<std::string> ListCheckpoints(const std::string& dir,
     std::vector<std::string> folders;
     for (const Found& found : FindAll(dir, skipped, nullptr)) folders.push_back(found.folder);
     return folders;
+}
+
+Leftovers ListLeftovers(const std::string& dir) {
+    Leftovers leftovers;
+    (void)FindAll(dir, nullptr, &leftovers);
+    return leftovers;
+}
+
+void RemoveUnfinished(const std::string& dir) {
+    Leftovers leftovers;
+    if (FindAll(dir, nullptr, &leftovers).empty()) return;
+    for (const std::string& folder : leftovers.unfinished) {
+        Log(LogLevel::kDebug, "{}: of a save that did not come to its end; it goes", folder);
+        Remove(folder);
+    }
 }
 
 }  // namespace weft::train

@@ -87,12 +87,28 @@ Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
 // After a save that failed: the files of the manifest, where they are of no checkpoint.
 void RemoveUnfinished(const std::string& dir, const Manifest& manifest);
 
-// Removes the oldest checkpoint, if there is another one that is newer, `bad` ones not counted.
-// False: there is none.
-bool RemoveOldest(const std::string& dir, const std::vector<std::string>& bad = {});
+// Makes room: removes a folder that a save left unfinished; where there is none, one that is
+// damaged; where there is none either, the oldest checkpoint, if there is another one that is
+// newer, `bad` ones not counted. Damaged ones go only where there is a checkpoint. The folder that
+// went; "": none.
+std::string RemoveOldest(const std::string& dir, const std::vector<std::string>& bad = {});
+
+// On a disk that has no manifests: removes what saves wrote there, but for the steps of `kept`
+// ("step-00000120").
+void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept);
 
 // The checkpoints of a job, the newest first: their folders. Only what has a manifest that can be
 // read; `skipped` (may be null) gets the errors of the others.
 std::vector<std::string> ListCheckpoints(const std::string& dir, std::vector<std::string>* skipped);
+
+// What else lies there: folders of steps.
+struct Leftovers {
+    std::vector<std::string> unfinished;  // no manifest: of saves that did not come to their end
+    std::vector<std::string> broken;      // their manifest makes no sense
+    std::vector<std::string> aside;       // "step-00000120.bad": found damaged, and renamed
+};
+Leftovers ListLeftovers(const std::string& dir);
+// Those of saves that were killed go, where there is a checkpoint to go on from.
+void RemoveUnfinished(const std::string& dir);
 
 }  // namespace weft::train

@@ -58,11 +58,20 @@ Result<Loader> Loader::Make(const DataSet& data, const LoaderOptions& options) {
 }
 
 uint64_t Loader::Fingerprint() const {
+    return FingerprintWith(options_.skip_bad);
+}
+
+bool Loader::MayGoOnFrom(uint64_t fingerprint) const {
+    return fingerprint == Fingerprint() ||
+           (options_.skip_bad && fingerprint == FingerprintWith(false));
+}
+
+uint64_t Loader::FingerprintWith(bool skip_bad) const {
     uint64_t mixed = 0;
     for (const uint64_t part : {data_->size(options_.part), static_cast<uint64_t>(options_.part),
                                 static_cast<uint64_t>(options_.sequence), uint64_t{options_.pack},
                                 uint64_t{options_.shuffle}, static_cast<uint64_t>(options_.longs),
-                                uint64_t{options_.skip_bad}, options_.seed}) {
+                                uint64_t{skip_bad}, options_.seed}) {
         mixed = Mix(mixed ^ part);
     }
     return mixed;

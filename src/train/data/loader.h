@@ -93,12 +93,16 @@ class Loader {
     // The same for two loaders whose cursors mean the same: to be kept beside a cursor. Of the
     // options that the list of sequences depends on and the number of samples; not of their text.
     uint64_t Fingerprint() const;
+    // Whether a cursor that was kept beside this fingerprint means the same here. Who leaves bad
+    // records out goes on from where there were none, too.
+    bool MayGoOnFrom(uint64_t fingerprint) const;
     // Goes on from there. kUsage: not a place of this data.
     Status Seek(const Cursor& cursor);
     // Since the loader was made; after Seek its first window counts again.
     const LoaderCounts& counts() const { return counts_; }
 
   private:
+    uint64_t FingerprintWith(bool skip_bad) const;
     struct Piece {
         Sample sample;
         uint64_t order;  // place in the window

@@ -154,7 +154,7 @@ Result<int64_t> LogFile::GoOn(int64_t first_step) {
     }
     WEFT_ASSIGN(const std::string text, ReadTextFile(path_, kMostBytes));
     const bool ours = text.starts_with(head_);
-    if (!ours && text.find('\n') != text.npos && !IsDamagedHead(text, head_)) {
+    if (!ours && !head_.starts_with(text) && !IsDamagedHead(text, head_)) {
         return MakeError(ErrorCode::kUsage,
                          "{}: another log is there, with other columns; expected '{}'. Name "
                          "another file",
@@ -194,9 +194,11 @@ Status LogFile::Flush() {
     const int failed = WriteAllOrNothing(fd, empty ? head_ + waiting_ : waiting_);
     const int closed = ::close(fd) == 0 ? 0 : errno;
     if (failed != 0) return Failed(path_, "write", failed);
+    // (Network file systems say only now that there was no room: the rows wait on. Should they be
+    // there all the same, they are there twice, which the next run mends.)
+    if (closed != 0) return Failed(path_, "close after writing", closed);
     waiting_.clear();
     waiting_lines_ = 0;
-    if (closed != 0) return Failed(path_, "close after writing", closed);
     return {};
 }
 
