@@ -4,7 +4,7 @@
 // Time and memory are linear in the text, whatever it holds; nothing recurses. A value that was
 // read here is at most `depth` levels deep: so it can be copied, compared, dumped and walked.
 // Of two members with one key the last counts, in the place of the first (ordered) or by its key.
-// A byte order mark is skipped. NaN, Infinity and numbers beyond a double are no JSON.
+// A byte order mark is skipped. Half a surrogate pair, NaN and what no double holds are no JSON.
 //
 // Errors: kCorrupt (it is no JSON) and kUnsupported (a limit) with "line 3, column 7: ...", and
 // kOutOfMemory. They say where and what is wrong and hold nothing of the text: they may be logged.

@@ -95,6 +95,36 @@ std::shared_ptr<Limiter::State> Limiter::StateOf(const std::string& name) {
     return states_.emplace(name, std::make_shared<State>()).first->second;
 }
 
+namespace {
+
+void Refuse(Limiter::Admission& admission, int64_t wait_ms, const char* code,
+            std::string message) {
+    if (wait_ms <= admission.retry_after_ms) return;  // the longest wait is said
+    admission.retry_after_ms = wait_ms;
+    admission.code = code;
+    admission.message = std::move(message) + "; try again in " + DurationText(wait_ms);
+}
+
+void RefuseForTokens(Limiter::Admission& admission, const ApiKey& key, const Bucket& bucket,
+                     int64_t tokens) {
+    const int64_t wanted = std::min(tokens, key.limits.tokens_per_minute);
+    Refuse(admission, bucket.WaitMs(static_cast<double>(wanted)), "rate_limit_exceeded",
+           fmt::format("the key '{}' may use {} tokens a minute; {} are left and this request may "
+                       "take {}",
+                       key.name, key.limits.tokens_per_minute, bucket.remaining(), tokens));
+}
+
+void AddHeaders(Limiter::Admission& admission, const Bucket& requests, const Bucket& tokens) {
+    if (admission.refused()) {
+        admission.headers.emplace_back("Retry-After",
+                                       std::to_string((admission.retry_after_ms + 999) / 1000));
+    }
+    requests.AddHeaders("requests", admission.headers);
+    tokens.AddHeaders("tokens", admission.headers);
+}
+
+}  // namespace
+
 Limiter::Admission Limiter::Admit(const ApiKey& key, int64_t tokens) {
     const std::shared_ptr<State> state = StateOf(key.name);
     const std::lock_guard lock(state->mutex);
@@ -104,36 +134,39 @@ Limiter::Admission Limiter::Admit(const ApiKey& key, int64_t tokens) {
     state->requests.Fill(limits.requests_per_minute, now_ns);
     state->tokens.Fill(limits.tokens_per_minute, now_ns);
     Admission admission;
-    const auto refuse = [&](int64_t wait_ms, const char* code, std::string message) {
-        if (wait_ms <= admission.retry_after_ms) return;  // the longest wait is said
-        admission.retry_after_ms = wait_ms;
-        admission.code = code;
-        admission.message = std::move(message) + "; try again in " + DurationText(wait_ms);
-    };
     if (limits.concurrent > 0 && state->running >= limits.concurrent) {
-        refuse(kRetryConcurrentMs, "concurrency_limit_exceeded",
+        Refuse(admission, kRetryConcurrentMs, "concurrency_limit_exceeded",
                fmt::format("the key '{}' has {} requests running, of at most {}", key.name,
                            state->running, limits.concurrent));
     }
-    refuse(state->requests.WaitMs(1), "rate_limit_exceeded",
+    Refuse(admission, state->requests.WaitMs(1), "rate_limit_exceeded",
            fmt::format("the key '{}' may make {} requests a minute", key.name,
                        limits.requests_per_minute));
-    const int64_t wanted = std::min(tokens, limits.tokens_per_minute);
-    refuse(state->tokens.WaitMs(static_cast<double>(wanted)), "rate_limit_exceeded",
-           fmt::format("the key '{}' may use {} tokens a minute; {} are left and this request may "
-                       "take {}",
-                       key.name, limits.tokens_per_minute, state->tokens.remaining(), tokens));
-    if (admission.retry_after_ms == 0) {
+    RefuseForTokens(admission, key, state->tokens, tokens);
+    if (!admission.refused()) {
         if (limits.requests_per_minute > 0) state->requests.level -= 1;
         if (limits.tokens_per_minute > 0) state->tokens.level -= static_cast<double>(tokens);
         ++state->running;
         admission.ticket = Ticket(state, tokens);
-    } else {
-        admission.headers.emplace_back("Retry-After",
-                                       std::to_string((admission.retry_after_ms + 999) / 1000));
     }
-    state->requests.AddHeaders("requests", admission.headers);
-    state->tokens.AddHeaders("tokens", admission.headers);
+    AddHeaders(admission, state->requests, state->tokens);
+    return admission;
+}
+
+Limiter::Admission Limiter::Charge(const ApiKey& key, Ticket& ticket, int64_t tokens) {
+    State& state = *ticket.state_;
+    const std::lock_guard lock(state.mutex);
+    const int64_t now_ns = NowNs();
+    tokens = std::max<int64_t>(0, tokens);
+    state.requests.Fill(key.limits.requests_per_minute, now_ns);
+    state.tokens.Fill(key.limits.tokens_per_minute, now_ns);
+    Admission admission;
+    RefuseForTokens(admission, key, state.tokens, tokens);
+    if (!admission.refused()) {
+        if (key.limits.tokens_per_minute > 0) state.tokens.level -= static_cast<double>(tokens);
+        ticket.tokens_ = tokens;
+    }
+    AddHeaders(admission, state.requests, state.tokens);
     return admission;
 }
 

@@ -43,11 +43,16 @@ class Limiter {
         // refused: for the answer, whatever it is.
         Headers headers;
         int64_t retry_after_ms = 0;
+
+        bool refused() const { return retry_after_ms > 0; }
     };
 
-    // tokens: what the request will take at most. One that takes more than a minute's worth waits
-    // for a full bucket, and the next ones wait for the rest.
+    // tokens: what the request will take at most; 0: see Charge. One that takes more than a
+    // minute's worth waits for a full bucket, and the next ones wait for the rest.
     Admission Admit(const ApiKey& key, int64_t tokens);
+    // For a request that was let in with 0 tokens, once they are known. What comes back has no
+    // ticket.
+    Admission Charge(const ApiKey& key, Ticket& ticket, int64_t tokens);
     // Requests that hold tickets of that key.
     int64_t running(const std::string& name) const;
 

@@ -21,16 +21,24 @@ constexpr size_t kMostTextBytes = 2000;
 constexpr std::array<std::string_view, 6> kProbes = {"/live",  "/health",  "/healthz",
                                                      "/ready", "/metrics", "/api/status"};
 
+// One that was answered, if only with "not now", or that did not wait for it.
+bool IsProbe(const HttpRecord& record) {
+    return (record.method == "GET" || record.method == "HEAD") &&
+           (record.status < 400 || record.status == 503) &&
+           std::ranges::find(kProbes, record.path) != kProbes.end();
+}
+
 bool IsQuiet(const HttpRecord& record) {
+    if (IsProbe(record)) return true;
     if (record.status >= 400 || record.gone || !record.note.error.empty()) return false;
     if (record.method == "OPTIONS") return true;
     if (record.method != "GET" && record.method != "HEAD") return false;
     const std::string& path = record.path;
-    return std::ranges::find(kProbes, path) != kProbes.end() || path == "/" ||
-           path == "/openapi.json" || path.starts_with("/assets/");
+    return path == "/" || path == "/openapi.json" || path.starts_with("/assets/");
 }
 
 bool IsError(const HttpRecord& record) {
+    if (IsProbe(record)) return false;
     if (record.status == 408 || record.status == 429 || record.status >= 500) return true;
     return record.status < 400 && !record.note.error.empty();
 }

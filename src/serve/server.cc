@@ -76,7 +76,9 @@ Status Server::Open() {
     options_.api.log = log_.get();
     options_.http.observer = [log = log_.get()](const HttpRecord& record) { log->Add(record); };
     options_.http.judge_head = [this](const HttpRequest& head) {
-        if (ready_.load() == nullptr) return HeadVerdict{WhileLoading()};
+        if (ready_.load() == nullptr) {
+            return head.method == "POST" ? HeadVerdict{WhileLoading()} : JudgeHead(head, nullptr);
+        }
         HeadVerdict verdict = JudgeHead(head, keys_.get());
         if (verdict.refusal) metrics_->AddRefused(verdict.refusal->status);
         return verdict;

@@ -41,5 +41,22 @@ TEST(MaskBudget, ADebtIsPaidInBoundedTime) {
     EXPECT_FALSE(budget.Spend(1, next));
 }
 
+// 32 requests that begin in every step, each with what is free.
+TEST(MaskBudget, BeginningsTogetherHaveABoundToo) {
+    MaskBudget budget;
+    int64_t spent = 0, modest = 0;
+    for (int turn = 0; turn < 1000; ++turn) {
+        budget.Earn(1e-3);
+        for (int request = 0; request < 32; ++request) {
+            int64_t own = 0;
+            while (own < MaskBudget::kFree && budget.Spend(10'000, own)) spent += 10'000;
+        }
+        EXPECT_TRUE(budget.Spend(10, modest)) << "who takes little goes on";
+    }
+    // One second: what it earns, what is free of it, and what each is sure of.
+    EXPECT_LT(spent, MaskBudget::kMost + MaskBudget::kStepsASecond + 2 * MaskBudget::kFreeASecond +
+                         32'000 * MaskBudget::kSure);
+}
+
 }  // namespace
 }  // namespace weft::engine

@@ -40,6 +40,14 @@ TEST(RestartBudget, ManyInARowEndIt) {
     EXPECT_FALSE(budget.Allows(now_ns));
 }
 
+TEST(RestartBudget, AWindowThatNeverEnds) {
+    for (const int64_t window_ms : {int64_t{1} << 50, INT64_MAX / kMs + 1, INT64_MAX}) {
+        RestartBudget budget(1, window_ms);
+        budget.Add(0);
+        EXPECT_FALSE(budget.Allows(int64_t{1} << 62)) << window_ms;
+    }
+}
+
 TEST(RestartBudget, WithoutAWindowTheyCountForEver) {
     RestartBudget budget(1, 0);
     budget.Add(0);

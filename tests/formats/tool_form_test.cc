@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 
 #include "base/file.h"
@@ -70,6 +71,71 @@ ChatInput Asked() {
     return input;
 }
 
+// A conversation that has `rounds` times `calls` calls at once and their results.
+struct Turns {
+    const char* name;
+    int rounds, calls;
+    const char* text;  // beside the calls
+    bool goes_on;      // with an answer and a further question
+};
+constexpr Turns kTurns[] = {
+    {"one call", 1, 1, "", false},          {"and on", 1, 1, "", true},
+    {"two rounds", 2, 1, "", false},        {"two rounds and on", 2, 1, "", true},
+    {"two calls", 1, 2, "", false},         {"two calls and on", 1, 2, "", true},
+    {"beside a text", 1, 1, "Well", false}, {"beside a text and on", 1, 1, "Well", true},
+    {"two beside a text", 2, 2, "Well", true}};
+
+std::string City(int number) { return "Paris" + std::to_string(number); }
+std::string Degrees(int number) { return std::to_string(number) + "1.5 degrees"; }
+
+ChatInput Conversation(const Turns& turns) {
+    ChatInput input = Asked();
+    int number = 0;
+    for (int round = 0; round < turns.rounds; ++round) {
+        OrderedJson message{{"role", "assistant"}, {"content", turns.text}};
+        std::vector<OrderedJson> results;
+        for (int i = 0; i < turns.calls; ++i, ++number) {
+            const std::string id = "call_" + std::to_string(number);
+            message["tool_calls"].push_back(Call(id, {{"city", City(number)}}));
+            results.push_back(Result(id, Degrees(number)));
+        }
+        input.messages.push_back(std::move(message));
+        for (OrderedJson& result : results) input.messages.push_back(std::move(result));
+    }
+    if (turns.goes_on) {
+        input.messages.push_back({{"role", "assistant"}, {"content", "It is fine."}});
+        input.messages.push_back({{"role", "user"}, {"content", "Thanks."}});
+    }
+    return input;
+}
+
+// Cities and degrees of a conversation as a text has them: one after another, each as often as it
+// stands there.
+std::vector<std::string> Places(const std::string& text, const Turns& turns) {
+    std::vector<std::pair<size_t, std::string>> found;
+    for (int i = 0; i < turns.rounds * turns.calls; ++i) {
+        for (const std::string& words : {City(i), Degrees(i)}) {
+            for (size_t at = text.find(words); at != text.npos; at = text.find(words, at + 1)) {
+                found.emplace_back(at, words);
+            }
+        }
+    }
+    std::ranges::sort(found);
+    std::vector<std::string> places;
+    for (auto& [at, words] : found) places.push_back(std::move(words));
+    return places;
+}
+
+std::vector<std::string> InOrder(const Turns& turns, bool one_call) {
+    std::vector<std::string> places;
+    const int group = one_call ? 1 : turns.calls;
+    for (int first = 0; first < turns.rounds * turns.calls; first += group) {
+        for (int i = first; i < first + group; ++i) places.push_back(City(i));
+        for (int i = first; i < first + group; ++i) places.push_back(Degrees(i));
+    }
+    return places;
+}
+
 class ToolTurns : public testing::TestWithParam<std::string> {
   protected:
     std::string Rendered(ChatInput input) const {
@@ -116,9 +182,14 @@ TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
                               {"tool_calls", {Call("call00001", {{"city", "Paris"}})}}});
     input.messages.push_back(Result("call00001", "21.5 degrees"));
     const auto before = chat_.Render(input);
-    if (FindToolForm(chat_, true).as_words) {
+    const ToolForm form = FindToolForm(chat_, true);
+    if (form.calls_as_words || form.results_as_words) {
         // Told as words, since the template refuses such turns or leaves them out.
-        EXPECT_TRUE(!before.ok() || before->view().find("21.5 degrees") == std::string::npos);
+        const auto shows = [&](const char* words) {
+            return before.ok() && before->view().find(words) != std::string::npos;
+        };
+        EXPECT_TRUE(!form.calls_as_words || !shows("Paris"));
+        EXPECT_TRUE(!form.results_as_words || !shows("21.5 degrees"));
         const bool shows_any = Rendered(Asked()).find("the weather?") != std::string::npos;
         EXPECT_EQ(Rendered(input).find("21.5 degrees") != std::string::npos, shows_any);
         return;
@@ -143,6 +214,26 @@ TEST_P(ToolTurns, SeveralCallsAtOnce) {
     std::swap(input.messages[2], input.messages[3]);
     if (FindToolForm(chat_, true).one_call) {
         EXPECT_EQ(Rendered(input), text);
+    }
+}
+
+// Each template says what was called and what came of it, once and in order, in the second turn and
+// later ones, with the list of tools and without; whatever it knows of tools.
+TEST_P(ToolTurns, CallsAndResultsAreTold) {
+    if (GetParam() == "raw_rules") return;  // of Jinja's rules; it is for no conversation
+    for (const bool with_tools : {true, false}) {
+        const ToolForm form = FindToolForm(chat_, with_tools);
+        for (const Turns& turns : kTurns) {
+            ChatInput input = Conversation(turns);
+            if (!with_tools) input.tools = nullptr;
+            FitToolTurns(form, input.messages);
+            const auto text = chat_.Render(input);
+            ASSERT_TRUE(text.ok()) << turns.name << text.error().message;
+            EXPECT_EQ(Places(text->bytes(), turns), InOrder(turns, form.one_call))
+                << turns.name << (with_tools ? " with tools\n" : "\n")
+                << text->bytes();
+            EXPECT_EQ(text->view().find("'city': '"), std::string::npos) << "as Python prints it";
+        }
     }
 }
 
@@ -218,9 +309,75 @@ TEST(ToolForm, FollowsTheTemplate) {
     EXPECT_TRUE(llama.one_call);
     EXPECT_TRUE(FindToolForm(ChatOf(Source("harmony")), true).one_call) << "shows the first alone";
     EXPECT_FALSE(llama.short_ids);
-    EXPECT_TRUE(FindToolForm(ChatOf(Source("gemma")), true).as_words);
+    const ToolForm gemma = FindToolForm(ChatOf(Source("gemma")), true);
+    EXPECT_TRUE(gemma.calls_as_words && gemma.results_as_words);
+    const ToolForm chatml = FindToolForm(ChatOf(Source("chatml")), true);
+    EXPECT_TRUE(chatml.calls_as_words && !chatml.results_as_words) << "it has any role";
     EXPECT_EQ(FindToolForm(ChatOf(Source("qwen")), true), (ToolForm{true, true}));
     EXPECT_FALSE(FindToolForm(ChatOf(Source("minimax")), true).takes_text);
+}
+
+TEST(ToolForm, ACallBesideATextIsNotLost) {
+    const ToolForm form = FindToolForm(ChatOf(kNoneAndText), true);
+    EXPECT_TRUE(form.text_apart);
+    ChatInput input = OneQuestion("", "x");
+    input.messages.push_back({{"role", "assistant"},
+                              {"content", "I look."},
+                              {"tool_calls", {Call("1", {{"city", "Paris"}})}}});
+    input.messages.push_back(Result("1", "fine"));
+    FitToolTurns(form, input.messages);
+    EXPECT_EQ(ChatOf(kNoneAndText).Render(input)->bytes(),
+              "user: x\nassistant: I look.\n<call>get_weather\n{\"city\": \"Paris\"}tool: fine\n");
+}
+
+// Objects would be printed as Python does.
+TEST(ToolForm, ArgumentsAreJsonWhereTheyArePrinted) {
+    for (const char* printed : {"{{ c.function.name }} {{ c.function.arguments }}",
+                                "{{ c.function.name ~ ' ' ~ c.function.arguments }}"}) {
+        const std::string source = std::string("{% for m in messages %}{{ m.content }}|"
+                                               "{% for c in m.tool_calls %}") +
+                                   printed + "{% endfor %}{% endfor %}";
+        ChatInput input = OneQuestion("", "x");
+        input.messages.push_back({{"role", "assistant"},
+                                  {"content", nullptr},
+                                  {"tool_calls", {Call("1", {{"city", "Paris"}})}}});
+        FitToolTurns(FindToolForm(ChatOf(source), true), input.messages);
+        EXPECT_EQ(ChatOf(source).Render(input)->bytes(),
+                  "x||get_weather {\"city\": \"Paris\"}");
+    }
+}
+
+// Thousands of calls and results, in each form: time is linear in their number.
+TEST(ToolForm, ManyCallsAndResults) {
+    const auto many = [](int calls, int results, const std::string& words) {
+        OrderedJson messages = OrderedJson::array();
+        messages.push_back({{"role", "assistant"}, {"content", ""}});
+        for (int i = 0; i < calls; ++i) {
+            messages[0]["tool_calls"].push_back(Call("call_" + std::to_string(i), "{}"));
+        }
+        for (int i = 0; i < results; ++i) {
+            messages.push_back(Result("call_" + std::to_string(results - 1 - i), words));
+        }
+        return messages;
+    };
+    const ToolForm forms[] = {{.one_call = true},
+                              {.short_ids = true},
+                              {.calls_as_words = true, .results_as_words = true}};
+    for (const ToolForm& form : forms) {
+        OrderedJson messages = many(9900, 9900, std::string(1200, 'a'));
+        const std::clock_t begin = std::clock();
+        FitToolTurns(form, messages);
+        EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 2);
+        if (form.one_call) {
+            ASSERT_EQ(messages.size(), 2 * 9900u);
+            for (size_t i = 0; i < messages.size(); i += 2) {
+                ASSERT_EQ(messages[i]["tool_calls"][0]["id"], messages[i + 1]["tool_call_id"]);
+            }
+        }
+        if (form.results_as_words) {
+            EXPECT_EQ(messages.size(), 2u);
+        }
+    }
 }
 
 TEST(ToolForm, IdsAreMappedTheSameEverywhere) {

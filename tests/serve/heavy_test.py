@@ -8,9 +8,12 @@ import pathlib
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
-os.environ["WEFT_MODEL"] = str(pathlib.Path(__file__).parents[2] / "models/abacus/model.gguf")
+MODEL = str(pathlib.Path(__file__).parents[2] / "models/abacus/model.gguf")
+os.environ["WEFT_MODEL"] = MODEL
+import gguf_template  # noqa: E402
 import serving  # noqa: E402  (it reads WEFT_MODEL)
 
 CHAT, TEXT, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
@@ -137,6 +140,38 @@ class Breadth(HeavyCase):
             self.ask(TEXT, {"prompt": "1", "max_tokens": 1, "guided_json": schema})
             self.ask(TEXT, '{"prompt":"1","max_tokens":1,"logit_bias":{%s}}' % many)
 
+    def test_members_that_are_null(self):
+        for start in (0, 100000):  # what is long has a place of its own in memory
+            nulls = ",".join(f'"k{start + i:{1 + 29 * (start > 0)}}":null' for i in range(9900))
+            message = '{"role":"user","content":"1",%s}' % nulls
+            body = '{"messages":[%s],"max_tokens":1}' % ",".join([message] * 3)
+            status, answer = self.ask(CHAT, body)
+            self.assertEqual(status, 200, answer)
+
+    def test_many_values(self):
+        """A template gets no more of them than it can take in a moment."""
+        for item in ("{}", "[]", '{"a":1}', "1"):
+            for name in ("messages", "tools", "chat_template_kwargs"):
+                many = "[%s]" % ",".join([item] * 400000)
+                message = '{"role":"user","content":"1"%s}' % (
+                    ',"x":' + many if name == "messages" else "")
+                more = {"messages": "", "chat_template_kwargs":
+                        ',"chat_template_kwargs":{"x":%s}' % many,
+                        "tools": ',"tools":[{"type":"function","function":{"name":"f",'
+                                 '"parameters":{"x":%s}}}]' % many}[name]
+                _, answer = self.ask(CHAT, '{"messages":[%s]%s}' % (message, more), (400,))
+                self.assertIn("values", answer["error"]["message"])
+
+    def test_many_results(self):
+        question = {"role": "tool", "tool_call_id": "1", "content": "a" * 3000}
+        status, answer = self.ask(CHAT, {"messages": [QUESTION] + [question] * 4000}, (400,))
+        self.assertEqual(answer["error"]["code"], "context_length_exceeded")
+        calls = [{"id": str(i), "type": "function", "function": {"name": "f", "arguments": "{}"}}
+                 for i in range(9900)]
+        made = {"role": "assistant", "content": "", "tool_calls": calls}
+        self.ask(CHAT, {"messages": [QUESTION, made] + [
+            {"role": "tool", "tool_call_id": str(9899 - i), "content": ""} for i in range(9900)]})
+
     def test_many_calls(self):
         made = {"role": "assistant", "content": "", "tool_calls": [
             {"id": "1", "type": "function", "function": {
@@ -208,6 +243,59 @@ class Logs(unittest.TestCase):
         self.assertNotIn(SECRET, said)
         self.assertIn("path=/v1/completions", said)
 
+    def test_values_that_are_refused_are_not_in_the_log(self):
+        """Whoever sent them hears of them; the log says which parameter was wrong."""
+        quoted = f"a' {SECRET} 'b\" {SECRET}"
+        raising = self.raising_template()
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as log:
+            model = os.path.join(folder, "raising.gguf")
+            gguf_template.with_template(MODEL, model, raising)
+            for path, bodies in ((MODEL, self.refused(SECRET) + self.refused(quoted)),
+                                 (model, [(CHAT, {"messages": [
+                                     {"role": "user", "content": SECRET}]})])):
+                os.environ["WEFT_MODEL"] = path
+                server = serving.Server(256, stderr=log)
+                try:
+                    for api, body in bodies:
+                        status, answer = server.json("POST", api, body)
+                        self.assertIn(status, (400, 404), (api, body, answer))
+                finally:
+                    os.environ["WEFT_MODEL"] = MODEL
+                    server.close()
+            log.seek(0)
+            said = log.read()
+        self.assertNotIn(SECRET, said)
+        for name in ("role", "tool_choice", "response_format", "model", "type"):
+            self.assertIn(name, said)
+
+    @staticmethod
+    def raising_template():
+        return "{% for m in messages %}{{ raise_exception('no ' + m.content) }}{% endfor %}"
+
+    @staticmethod
+    def refused(secret):
+        chat = {"messages": [QUESTION], "max_tokens": 1}
+        tools = [{"type": "function", "function": {"name": "f"}}]
+        part = [{"type": secret, "text": "1"}]
+        return [
+            (CHAT, {"messages": [{"role": secret, "content": "1"}]}),
+            (CHAT, {"messages": [{"role": "user", "content": part}]}),
+            (CHAT, {**chat, "tools": tools, "tool_choice": secret}),
+            (CHAT, {**chat, "response_format": {"type": secret}}),
+            (CHAT, {**chat, "model": secret}),
+            (CHAT, {**chat, "response_format": {"type": "regex", "regex": secret + "(("}}),
+            (CHAT, {**chat, "response_format": {"type": "grammar", "grammar": secret + " ::= "}}),
+            (CHAT, {**chat, "logit_bias": {secret: 1}}),
+            (TEXT, {"prompt": "1", "guided_json": {"type": secret}}),
+            (TEXT, {"prompt": "1", "guided_json": {"properties": {secret: {"type": "x"}}}}),
+            (RESPONSES, {"input": [{"type": secret}]}),
+            (RESPONSES, {"input": [{"role": "user", "content": part}]}),
+            (RESPONSES, {"input": "1", "truncation": secret}),
+            (MESSAGES, {"messages": [{"role": "user", "content": part}], "max_tokens": 1}),
+            (MESSAGES, {"messages": [{"role": secret, "content": "1"}], "max_tokens": 1}),
+            (COUNT, {"messages": [QUESTION], "tools": [{"type": secret, "name": "f"}]}),
+            ("/v1/embeddings", {"input": "1", "encoding_format": secret})]
+
 
 class Keys(unittest.TestCase):
     """Keys are asked for before bodies, and their limits hold for every path."""
@@ -219,7 +307,8 @@ class Keys(unittest.TestCase):
         cls.keys = {}
         with open(path, "w") as lines:
             os.fchmod(lines.fileno(), 0o600)
-            for name, limits in (("free", ()), ("three", ("--rate", "3"))):
+            for name, limits in (("free", ()), ("three", ("--rate", "3")),
+                                 ("wrong", ("--rate", "6"))):
                 made = json.loads(serving.weft("key", "new", name, "--json", *limits))
                 cls.keys[name] = made["key"]
                 lines.write(made["line"] + "\n")
@@ -248,6 +337,30 @@ class Keys(unittest.TestCase):
         self.assertTrue(headers["Retry-After"])
         for path, body in bodies:
             self.assertEqual(self.server.json("POST", path, body, self.head("free"))[0], 200)
+
+    def test_requests_that_are_wrong_count(self):
+        wrong = ((CHAT, {"messages": []}), (TEXT, "{"), ("/v1/embeddings", {"input": {}})) * 3
+        got = [self.server.json("POST", path, body, self.head("wrong"))[0] for path, body in wrong]
+        self.assertEqual(got, [400] * 6 + [429] * 3)
+
+    def test_a_body_that_nobody_reads(self):
+        """One answer, however TCP cuts the request."""
+        known = f"Authorization: Bearer {self.keys['free']}\r\n"
+        for path, head, length, status in (
+                ("/health", "", 2, 200), ("/live", "", 4096, 200), ("/health", "", 5000, 400),
+                ("/v1/models", "", 2, 401), ("/v1/models", known, 2, 200),
+                ("/v1/nothing", known, 2, 404)):
+            for first in (0, 1, length):
+                with socket.create_connection(("127.0.0.1", self.server.port), timeout=20) as wire:
+                    wire.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{head}Content-Length: "
+                                 f"{length}\r\n\r\n{'b' * first}".encode())
+                    if first < length:
+                        time.sleep(0.02)
+                    try:
+                        wire.sendall(b"b" * (length - first))
+                    except OSError:
+                        pass  # it was answered already
+                    self.assertIn(f" {status} ".encode(), wire.recv(65536), (path, length, first))
 
     def test_strangers_fill_nothing(self):
         wires = []

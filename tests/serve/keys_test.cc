@@ -215,6 +215,31 @@ TEST_F(Limits, TokensAMinuteAreSettled) {
     EXPECT_EQ(limiter_.Admit(key, -5).retry_after_ms, 30'000);
 }
 
+// A request counts from its begin; what it takes, once that is known.
+TEST_F(Limits, TokensAreChargedLater) {
+    const ApiKey key{"a", {}, {.requests_per_minute = 3, .tokens_per_minute = 6'000}};
+    auto first = limiter_.Admit(key, 0);
+    ASSERT_TRUE(first.ticket);
+    EXPECT_EQ(Of(first, "x-ratelimit-remaining-tokens"), "6000");
+    const auto charged = limiter_.Charge(key, *first.ticket, 5'000);
+    EXPECT_FALSE(charged.refused());
+    EXPECT_EQ(Of(charged, "x-ratelimit-remaining-tokens"), "1000");
+    EXPECT_EQ(Of(charged, "x-ratelimit-remaining-requests"), "2");
+    auto second = limiter_.Admit(key, 0);
+    ASSERT_TRUE(second.ticket);
+    const auto refused = limiter_.Charge(key, *second.ticket, 2'000);
+    EXPECT_EQ(refused.retry_after_ms, 10'000);
+    EXPECT_EQ(Of(refused, "Retry-After"), "10");
+    EXPECT_NE(refused.message.find("may use 6000 tokens a minute"), std::string::npos);
+    second.ticket.reset();  // gives back nothing of what it never had
+    EXPECT_EQ(limiter_.running("a"), 1);
+    first.ticket->Settle(1'000);
+    auto third = limiter_.Admit(key, 0);
+    ASSERT_TRUE(third.ticket) << third.message;
+    EXPECT_FALSE(limiter_.Charge(key, *third.ticket, 5'000).refused());
+    EXPECT_FALSE(limiter_.Admit(key, 0).ticket) << "the refused one was a request";
+}
+
 TEST_F(Limits, ConcurrentRequests) {
     const ApiKey key{"a", {}, {.concurrent = 2}};
     auto first = limiter_.Admit(key, 0);

@@ -268,6 +268,27 @@ TEST_F(HttpLimit, OneClientHoldsHalfOfTheBodies) {
     EXPECT_EQ(Ask(begun("a") + "b").status, 200);
 }
 
+// Or one alone that is larger; and who would hold more hears of it before the body comes.
+TEST_F(HttpLimit, OneLargeBodyOfAClientIsTaken) {
+    HttpOptions options{.limits = {.all_bodies_bytes = 1'000'000, .body_ms = 60'000}};
+    options.judge_head = [](const HttpRequest& head) {
+        return HeadVerdict{.client = std::string(head.Header("Key"))};
+    };
+    Start(options);
+    const std::string head =
+        "POST /echo HTTP/1.1\r\nHost: x\r\nKey: a\r\nContent-Length: 900000\r\n\r\n";
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(Ask(head + std::string(900'000, 'b')).status, 200);
+        EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+    }
+    RawClient first = Connect(), second = Connect();
+    first.Send(head + std::string(10, 'b'));
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 10; }));
+    second.Send(head);
+    ExpectRefused(second, 429);
+    EXPECT_EQ(first.Ask(std::string(899'990, 'b')).status, 200);
+}
+
 TEST_F(HttpLimit, IdleConnectionsAreClosed) {
     Start({.limits = {.idle_ms = 150}});
     RawClient fresh = Connect(), used = Connect();

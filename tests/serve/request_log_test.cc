@@ -75,5 +75,24 @@ TEST(RequestLog, ErrorsOfLate) {
     EXPECT_EQ(log.errors().front().path, "/150");
 }
 
+// A load balancer asks once a second, for minutes.
+TEST(RequestLog, ProbesWhileTheModelLoadsAreNoErrors) {
+    RequestLog log(false);
+    HttpRecord probe = Record(503, "/ready");
+    for (const char* method : {"GET", "HEAD"}) {
+        probe.method = method;
+        probe.note.error = "The model is being loaded.";
+        log.Add(probe);
+    }
+    probe.status = 0;
+    probe.gone = true;
+    log.Add(probe);
+    EXPECT_TRUE(log.errors().empty());
+    probe.status = 500;
+    log.Add(probe);
+    log.Add(Record(503));
+    EXPECT_EQ(log.errors().size(), 2u) << "what failed is one";
+}
+
 }  // namespace
 }  // namespace weft::serve

@@ -346,6 +346,14 @@ TEST_F(Http, PagesBehindAProxyAreTheServersOwn) {
     EXPECT_EQ(post("Host: chat.example\r\n" + page), 200);
     EXPECT_EQ(post("Host: Chat.Example:443\r\n" + page), 200);
     EXPECT_EQ(post("Host: chat.example:8443\r\n" + page), 403) << "another port";
+    EXPECT_EQ(post("Host: chat.example:80\r\n" + page), 403) << "that of http";
+    EXPECT_EQ(post("Host: chat.example:443\r\nOrigin: http://chat.example\r\n"), 403);
+    EXPECT_EQ(post("Host: chat.example:80\r\nOrigin: http://chat.example\r\n"), 200);
+    // The browser knows better than any name.
+    for (const char* site : {"cross-site", "same-site"}) {
+        const std::string says = std::string("Sec-Fetch-Site: ") + site + "\r\n";
+        EXPECT_EQ(post("Host: chat.example\r\n" + says + page), 403);
+    }
     // The proxy asks by another name.
     EXPECT_EQ(post("Host: upstream:8080\r\n" + page), 403);
     EXPECT_EQ(post("Host: upstream:8080\r\nX-Forwarded-Host: chat.example\r\n" + page), 200);

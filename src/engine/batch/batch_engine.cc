@@ -595,14 +595,15 @@ Result<int32_t> BatchEngine::Draw(Active& active, std::span<const float> logits)
     auto& matcher = active.request.matcher;
     allowed_.resize((logits.size() + 31) / 32);
     uint64_t steps = 0;
+    const bool alone = active_.size() == 1;  // then nobody waits for it
     const Status made = matcher->Allowed(allowed_, &steps);
-    if (!masks_.Spend(steps, active.mask_steps)) return TooMuchOfMasks(active);
+    if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
     if (!made.ok()) return made.error();
     context.allowed = allowed_;
     WEFT_ASSIGN(const int32_t token, active.sampler.Sample(logits, context));
     steps = 0;
     WEFT_TRY(matcher->Accept(token, &steps));
-    if (!masks_.Spend(steps, active.mask_steps)) return TooMuchOfMasks(active);
+    if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
     return token;
 }
 

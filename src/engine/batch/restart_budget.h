@@ -11,7 +11,8 @@ namespace weft::engine {
 class RestartBudget {
   public:
     // At most `most` losses within any `window_ms` milliseconds; 0 ms: over the whole life.
-    RestartBudget(int64_t most, int64_t window_ms) : most_(most), window_ms_(window_ms) {}
+    RestartBudget(int64_t most, int64_t window_ms)
+        : most_(most), window_ns_(window_ms > INT64_MAX / kMs ? INT64_MAX : window_ms * kMs) {}
 
     // A loss was got over.
     void Add(int64_t now_ns) {
@@ -21,9 +22,7 @@ class RestartBudget {
     }
     // Losses that are not forgiven yet.
     int64_t Recent(int64_t now_ns) {
-        constexpr int64_t kMs = 1'000'000;
-        while (window_ms_ > 0 && !times_ns_.empty() &&
-               now_ns - times_ns_.front() > window_ms_ * kMs) {
+        while (window_ns_ > 0 && !times_ns_.empty() && now_ns - times_ns_.front() > window_ns_) {
             times_ns_.pop_front();
         }
         return static_cast<int64_t>(times_ns_.size());
@@ -31,7 +30,8 @@ class RestartBudget {
     bool Allows(int64_t now_ns) { return Recent(now_ns) < most_; }
 
   private:
-    const int64_t most_, window_ms_;
+    static constexpr int64_t kMs = 1'000'000;
+    const int64_t most_, window_ns_;
     std::deque<int64_t> times_ns_;
 };
 

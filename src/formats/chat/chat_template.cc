@@ -15,6 +15,7 @@ using jinja::Value;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 constexpr size_t kMostRole = 64;
 constexpr int kMostJsonDepth = 150;
+constexpr size_t kMostValues = size_t{1} << 17;  // of messages, tools and further variables
 
 // Names a message's reasoning comes under; the first is what templates of today read.
 constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
@@ -55,6 +56,7 @@ class Importer {
     Value From(const OrderedJson& json, bool given = true) {
         const jinja::Level level(meter_);
         meter_.Step();
+        CountValue();
         switch (json.type()) {
             case OrderedJson::value_t::null:
             case OrderedJson::value_t::discarded:
@@ -103,6 +105,15 @@ class Importer {
         return std::move(dict).Finish();
     }
 
+    // A value costs a template some hundred times what it costs in a request.
+    void CountValue() {
+        if (++values_ <= kMostValues) return;
+        throw jinja::Failure{MakeError(ErrorCode::kUsage,
+                                       "chat: the messages, tools and variables of the template "
+                                       "hold more than {} values",
+                                       kMostValues)};
+    }
+
     void CheckDepth() {
         if (++depth_ <= kMostJsonDepth) return;
         throw jinja::Failure{MakeError(ErrorCode::kUsage,
@@ -134,6 +145,7 @@ class Importer {
     }
 
     jinja::Meter& meter_;
+    size_t values_ = 0;
     int depth_ = 0;
 };
 

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,8 +19,8 @@ constexpr size_t kShortIdLetters = 9;
 constexpr const char* kProbeName = "weft_probe_function";
 constexpr const char* kProbeValue = "weft probe argument";
 constexpr const char* kProbeResult = "weft probe result";
+constexpr const char* kProbeText = "weft probe text";
 constexpr const char* kLongId = "call_AbCdEfGhIjKlMnOpQrStUvWx";
-constexpr const char* kShortIds[] = {"aBcDeFgH1", "aBcDeFgH2"};
 
 OrderedJson Function() {
     return {{"name", kProbeName},
@@ -32,40 +35,72 @@ std::string ProbeValue(size_t call) {
     return fmt::format("{} {}.", kProbeValue, call);
 }
 
-// A question, `calls` calls, their results.
-ChatInput Probe(const ToolForm& form, bool with_tools, size_t calls) {
+std::string ProbeResult(size_t call) {
+    return fmt::format("{} {}.", kProbeResult, call);
+}
+
+// What a made-up conversation has besides one call and its result.
+struct ProbeShape {
+    bool with_tools = false;
+    size_t calls = 1;
+    const char* text = "";  // beside the calls
+};
+
+// A question, calls, their results.
+ChatInput Probe(const ProbeShape& shape) {
     ChatInput input = OneQuestion("", "Do it.");
-    OrderedJson message{{"role", "assistant"}, {"content", ""}};
-    if (form.null_content) message["content"] = nullptr;
+    OrderedJson message{{"role", "assistant"}, {"content", shape.text}};
     OrderedJson results = OrderedJson::array();
-    for (size_t i = 0; i < calls; ++i) {
-        const OrderedJson arguments{{"words", ProbeValue(i)}};
-        const std::string id = form.short_ids ? kShortIds[i] : kLongId + std::to_string(i);
-        OrderedJson function{{"name", kProbeName}, {"arguments", arguments}};
-        if (!form.takes_objects) function["arguments"] = arguments.dump();
+    for (size_t i = 0; i < shape.calls; ++i) {
+        const std::string id = kLongId + std::to_string(i);
+        OrderedJson function{{"name", kProbeName}, {"arguments", {{"words", ProbeValue(i)}}}};
         message["tool_calls"].push_back(
             {{"id", id}, {"type", "function"}, {"function", std::move(function)}});
         results.push_back({{"role", "tool"},
                            {"tool_call_id", id},
                            {"name", kProbeName},
-                           {"content", kProbeResult}});
+                           {"content", ProbeResult(i)}});
     }
     input.messages.push_back(std::move(message));
     for (OrderedJson& result : results) input.messages.push_back(std::move(result));
-    if (with_tools) {
+    if (shape.with_tools) {
         input.tools = OrderedJson::array({{{"type", "function"}, {"function", Function()}}});
     }
     input.now_s = 1;
     return input;
 }
 
-// How much of the made-up turns came out, the last call and the results; -1: the template refuses
-// them.
-int Shown(const Chat& chat, const ToolForm& form, bool with_tools, size_t calls = 1) {
-    const auto text = chat.Render(Probe(form, with_tools, calls));
-    if (!text.ok()) return -1;
-    const auto has = [&](std::string_view word) { return text->view().find(word) != word.npos; };
-    return 2 * (has(ProbeValue(calls - 1)) ? 1 : 0) + (has(kProbeResult) ? 1 : 0);
+// What came out of the made-up conversation.
+struct Shown {
+    bool renders = false;
+    bool calls = false, results = false;  // all of them
+    bool well = false;                    // calls: not as LooksPrinted has it
+
+    bool all() const { return calls && results; }
+    int score() const { return renders ? 4 * calls + 2 * results + (calls && well) : -1; }
+};
+
+// Python's print of an object, or JSON within a string of JSON: no model has seen calls so.
+bool LooksPrinted(std::string_view text) {
+    const auto has = [&](const char* before) {
+        return text.find(fmt::format("{}{}", before, kProbeValue)) != text.npos;
+    };
+    return has("'words': '") || has(R"(\"words\": \")");
+}
+
+Shown Try(const Chat& chat, const ToolForm& form, const ProbeShape& shape) {
+    ChatInput input = Probe(shape);
+    FitToolTurns(form, input.messages);
+    const auto text = chat.Render(input);
+    if (!text.ok()) return {};
+    const std::string_view view = text->view();
+    const auto has = [&](std::string_view words) { return view.find(words) != view.npos; };
+    Shown shown{true, true, true, !LooksPrinted(view)};
+    for (size_t i = 0; i < shape.calls; ++i) {
+        shown.calls = shown.calls && has(ProbeValue(i));
+        shown.results = shown.results && has(ProbeResult(i));
+    }
+    return shown;
 }
 
 bool IsShortId(std::string_view id) {
@@ -131,21 +166,39 @@ class IdFitter {
     void Call(OrderedJson& call) {
         std::string id = TextOf(call, "id");
         if (id.empty()) id = fmt::format("call {}", ++made_);
-        call["id"] = ShortCallId(id);
-        open_.push_back(ShortCallId(id));
+        std::string fitted = ShortCallId(id);
+        call["id"] = fitted;
+        ++of_[fitted].open;
+        order_.push_back(std::move(fitted));
     }
     // One that names no call is that of the first one that has none yet.
     void Result(OrderedJson& message) {
         const std::string id = TextOf(message, "tool_call_id");
-        const std::string fitted = !id.empty()      ? ShortCallId(id)
-                                   : !open_.empty() ? open_.front()
-                                                    : ShortCallId("none");
+        const std::string fitted = id.empty() ? FirstOpen() : ShortCallId(id);
+        if (const auto at = of_.find(fitted); at != of_.end() && at->second.open > 0) {
+            --at->second.open;
+            ++at->second.answered;
+        }
         message["tool_call_id"] = fitted;
-        if (const auto at = std::ranges::find(open_, fitted); at != open_.end()) open_.erase(at);
     }
 
   private:
-    std::vector<std::string> open_;  // ids of calls without a result
+    struct Calls {
+        size_t open = 0;      // have no result
+        size_t answered = 0;  // have one, and stand in order_ still
+    };
+    std::string FirstOpen() {
+        while (!order_.empty()) {
+            Calls& calls = of_[order_.front()];
+            if (calls.answered == 0) return order_.front();
+            --calls.answered;
+            order_.pop_front();
+        }
+        return ShortCallId("none");
+    }
+
+    std::unordered_map<std::string, Calls> of_;  // by id
+    std::deque<std::string> order_;              // ids of calls
     size_t made_ = 0;
 };
 
@@ -169,6 +222,42 @@ void FitMessage(const ToolForm& form, OrderedJson& message, IdFitter& ids) {
     }
 }
 
+// Results of one message's calls: the own one by its id, or else the first that is left.
+class Results {
+  public:
+    explicit Results(std::vector<OrderedJson> results)
+        : results_(std::move(results)), taken_(results_.size()) {
+        for (size_t i = 0; i < results_.size(); ++i) {
+            by_id_[TextOf(results_[i], "tool_call_id")].push_back(i);
+        }
+    }
+    void TakeOf(const std::string& id, OrderedJson& out) {
+        if (const auto own = by_id_.find(id); own != by_id_.end() && !id.empty()) {
+            std::deque<size_t>& places = own->second;
+            while (!places.empty() && taken_[places.front()]) places.pop_front();
+            if (!places.empty()) return Take(places.front(), out);
+        }
+        while (first_ < taken_.size() && taken_[first_]) ++first_;
+        if (first_ < taken_.size()) Take(first_, out);
+    }
+    void TakeRest(OrderedJson& out) {
+        for (size_t i = 0; i < results_.size(); ++i) {
+            if (!taken_[i]) Take(i, out);
+        }
+    }
+
+  private:
+    void Take(size_t i, OrderedJson& out) {
+        taken_[i] = true;
+        out.push_back(std::move(results_[i]));
+    }
+
+    std::vector<OrderedJson> results_;
+    std::vector<bool> taken_;
+    std::unordered_map<std::string, std::deque<size_t>> by_id_;
+    size_t first_ = 0;  // all before it are taken
+};
+
 // [calls a, b; results a, b] as [call a; result a; call b; result b].
 OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
@@ -179,34 +268,48 @@ OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
             fitted.push_back(std::move(message));
             continue;
         }
-        std::vector<OrderedJson> results;
+        std::vector<OrderedJson> behind;
         while (i + 1 < messages.size() && IsRole(messages[i + 1], "tool")) {
-            results.push_back(std::move(messages[++i]));
+            behind.push_back(std::move(messages[++i]));
         }
-        const OrderedJson calls = std::move(message["tool_calls"]);
-        for (const OrderedJson& call : calls) {
-            message["tool_calls"] = OrderedJson::array({call});
-            fitted.push_back(message);
+        Results results(std::move(behind));
+        OrderedJson calls = std::move(message["tool_calls"]);
+        for (OrderedJson& call : calls) {
+            const std::string id = call.is_object() ? TextOf(call, "id") : "";
+            message["tool_calls"] = OrderedJson::array();
+            message["tool_calls"].push_back(std::move(call));
+            fitted.push_back(std::move(message));
             message = {{"role", "assistant"}, {"content", ""}};  // what was said is said once
             if (form.null_content) message["content"] = nullptr;
-            const std::string id = call.is_object() ? TextOf(call, "id") : "";
-            const auto own = std::ranges::find_if(results, [&](const OrderedJson& result) {
-                return !id.empty() && TextOf(result, "tool_call_id") == id;
-            });
-            const auto next = own != results.end() ? own : results.begin();
-            if (next == results.end()) continue;
-            fitted.push_back(std::move(*next));
-            results.erase(next);
+            results.TakeOf(id, fitted);
         }
-        for (OrderedJson& result : results) fitted.push_back(std::move(result));
+        results.TakeRest(fitted);
     }
     return fitted;
 }
 
-void AddWords(OrderedJson& message, const std::string& words) {
-    std::string text = TextOf(message, "content");
+// [text and calls] as [text; calls].
+OrderedJson TextApart(const ToolForm& form, OrderedJson& messages) {
+    OrderedJson fitted = OrderedJson::array();
+    for (OrderedJson& message : messages) {
+        if (IsRole(message, "assistant") && HasCalls(message) &&
+            !TextOf(message, "content").empty()) {
+            fitted.push_back(
+                {{"role", "assistant"}, {"content", std::exchange(message["content"], "")}});
+            if (form.null_content) message["content"] = nullptr;
+        }
+        fitted.push_back(std::move(message));
+    }
+    return fitted;
+}
+
+// In place: a conversation may have thousands of results in a row.
+void AddWords(OrderedJson& message, std::string_view words) {
+    OrderedJson& content = message["content"];
+    if (!content.is_string()) content = "";
+    auto& text = content.get_ref<std::string&>();
     if (!text.empty() && !words.empty()) text += "\n";
-    message["content"] = text + words;
+    text += words;
 }
 
 std::string CallWords(const OrderedJson& calls) {
@@ -224,31 +327,82 @@ std::string CallWords(const OrderedJson& calls) {
     return words;
 }
 
-// Users and the assistant take turns in it.
-OrderedJson AsWords(OrderedJson& messages) {
-    OrderedJson fitted = OrderedJson::array();
+void CallsAsWords(OrderedJson& messages) {
     for (OrderedJson& message : messages) {
-        bool told = false;  // by a message that was none of the user's
-        if (IsRole(message, "tool")) {
-            const std::string words =
+        if (!IsRole(message, "assistant") || !HasCalls(message)) continue;
+        const std::string words = CallWords(message["tool_calls"]);
+        message.erase("tool_calls");
+        AddWords(message, words);
+    }
+}
+
+// Users and the assistant take turns in it: results in a row, and what the user says before or
+// behind them, are one message.
+OrderedJson ResultsAsWords(OrderedJson& messages) {
+    OrderedJson fitted = OrderedJson::array();
+    bool behind_result = false;
+    for (OrderedJson& message : messages) {
+        const bool result = IsRole(message, "tool");
+        if (result) {
+            std::string words =
                 "<tool_response>\n" + TextOf(message, "content") + "\n</tool_response>";
-            message = {{"role", "user"}, {"content", words}};
-            told = true;
-        } else if (IsRole(message, "assistant") && HasCalls(message)) {
-            const std::string words = CallWords(message["tool_calls"]);
-            message.erase("tool_calls");
-            AddWords(message, words);
+            message = {{"role", "user"}, {"content", std::move(words)}};
         }
-        const bool behind_results =
-            !fitted.empty() && IsRole(fitted.back(), "user") && IsRole(message, "user") &&
-            (told || TextOf(fitted.back(), "content").ends_with("</tool_response>"));
-        if (behind_results) {
+        const bool joins = (result || behind_result) && !fitted.empty() &&
+                           IsRole(fitted.back(), "user") && IsRole(message, "user");
+        if (joins) {
             AddWords(fitted.back(), TextOf(message, "content"));
         } else {
             fitted.push_back(std::move(message));
         }
+        behind_result = result;
     }
     return fitted;
+}
+
+// The form among those of calls and results as such that shows most.
+ToolForm BestForm(const Chat& chat, const ProbeShape& shape) {
+    ToolForm best;
+    int most = -1;
+    for (const bool short_ids : {false, true}) {
+        for (const bool null_content : {false, true}) {
+            for (const bool objects : {true, false}) {
+                const ToolForm form{objects, !objects, null_content, short_ids};
+                const int score = Try(chat, form, shape).score();
+                if (score <= most) continue;
+                best = form;
+                most = score;
+            }
+        }
+    }
+    return best;
+}
+
+// `form`, with calls, results or both told as words, as little as shows them all; nothing where
+// that doesn't help.
+std::optional<ToolForm> InWords(const Chat& chat, ToolForm form, const ProbeShape& shape) {
+    constexpr std::pair<bool, bool> kTold[] = {{true, false}, {false, true}, {true, true}};
+    for (const auto& [calls, results] : kTold) {
+        ToolForm told = form;
+        told.calls_as_words = calls;
+        told.results_as_words = results;
+        if (calls) {
+            told.takes_objects = true;
+            told.takes_text = told.null_content = false;
+        }
+        if (Try(chat, told, shape).all()) return told;
+    }
+    return {};
+}
+
+// As `form`, and such that calls beside a text are shown, too.
+ToolForm WithText(const Chat& chat, const ToolForm& form, ProbeShape shape) {
+    shape.text = kProbeText;
+    if (Try(chat, form, shape).all()) return form;
+    ToolForm apart = form;
+    apart.text_apart = true;
+    if (Try(chat, apart, shape).all()) return apart;
+    return InWords(chat, form, shape).value_or(form);
 }
 
 }  // namespace
@@ -267,30 +421,25 @@ std::string ShortCallId(std::string_view id) {
 }
 
 ToolForm FindToolForm(const Chat& chat, bool with_tools) {
-    ToolForm best;
-    int most = -1;
-    for (const bool short_ids : {false, true}) {
-        for (const bool null_content : {false, true}) {
-            for (const bool objects : {true, false}) {
-                const ToolForm form{objects, !objects, null_content, short_ids};
-                const int shown = Shown(chat, form, with_tools);
-                if (shown <= most) continue;
-                best = form;
-                most = shown;
-            }
-        }
-    }
-    if (most <= 0) {
-        // It refuses such turns or leaves them out. Does it take anything at all?
-        best.as_words = chat.Render(OneQuestion("", "Do it.")).ok();
+    ProbeShape shape{with_tools};
+    ToolForm best = BestForm(chat, shape);
+    if (!Try(chat, best, shape).all()) {
+        // It refuses such turns or leaves some of them out.
+        if (const auto told = InWords(chat, best, shape)) return *told;
+        // Does it take anything at all?
+        const bool takes = chat.Render(OneQuestion("", "Do it.")).ok();
+        best.calls_as_words = best.results_as_words = takes;
         return best;
     }
+    best = WithText(chat, best, shape);
+    if (best.calls_as_words) return best;
     if (best.takes_objects) {
         ToolForm text = best;
         text.takes_objects = false;
-        best.takes_text = Shown(chat, text, with_tools) >= 0;
+        best.takes_text = Try(chat, text, shape).renders;
     }
-    best.one_call = Shown(chat, best, with_tools, 2) < most;
+    shape.calls = 2;
+    best.one_call = !Try(chat, best, shape).all();
     return best;
 }
 
@@ -300,8 +449,10 @@ void FitToolTurns(const ToolForm& form, OrderedJson& messages) {
     for (OrderedJson& message : messages) {
         if (message.is_object()) FitMessage(form, message, ids);
     }
+    if (form.text_apart) messages = TextApart(form, messages);
     if (form.one_call) messages = OneCallEach(form, messages);
-    if (form.as_words) messages = AsWords(messages);
+    if (form.calls_as_words) CallsAsWords(messages);
+    if (form.results_as_words) messages = ResultsAsWords(messages);
 }
 
 }  // namespace weft::formats

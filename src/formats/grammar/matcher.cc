@@ -144,6 +144,8 @@ class HeadMask {
     }
 
     uint64_t Steps() const { return kMostSteps - steps_left_; }
+    // Whether a further try finds places known that this one had to walk.
+    bool Learned() const { return learned_; }
 
   private:
     bool Add(const PlaceMask& known, std::span<uint32_t> bits) {
@@ -180,6 +182,7 @@ class HeadMask {
         mask->tokens = TokenSet(std::move(found));
         mask->exits.shrink_to_fit();
         cache_.Keep({state}, mask);
+        learned_ = true;
         return mask;
     }
 
@@ -200,12 +203,14 @@ class HeadMask {
         auto mask = std::make_shared<PlaceMask>();
         mask->tokens = TokenSet(std::move(found));
         cache_.Keep(stack, std::move(mask));
+        learned_ = true;
         return true;
     }
 
     MaskCache& cache_;
     std::span<const Stacks::Frame> frames_;
     uint64_t steps_left_ = kMostSteps;  // of all heads together
+    bool learned_ = false;
 };
 
 }  // namespace
@@ -281,7 +286,8 @@ Status Matcher::Allowed(std::span<uint32_t> bits, uint64_t* steps) const {
         for (const int32_t id : trie.ends()) bits[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
     }
     if (ended_) return {};
-    // Of states with many heads it is remembered, too, that all of them together were too much.
+    // Of states with many heads it is remembered, too, that all of them together were too much;
+    // but only where a further try would find no more places known.
     MaskCache::Key whole;
     if (heads_.size() >= kManyHeads) whole = WholeKey();
     if (!whole.empty() && cache_->Find(whole) != nullptr) return TooAmbiguous();
@@ -289,7 +295,7 @@ Status Matcher::Allowed(std::span<uint32_t> bits, uint64_t* steps) const {
     const bool good = std::ranges::all_of(
         heads_, [&](const Stacks::Head& head) { return mask.AddTo(head, bits); });
     if (steps != nullptr) *steps += mask.Steps();
-    if (!good && !whole.empty()) cache_->Keep(whole, std::make_shared<PlaceMask>());
+    if (!good && !whole.empty() && !mask.Learned()) cache_->Keep(whole, std::make_shared<PlaceMask>());
     if (!good) return TooAmbiguous();
     if (can_end_) return {};
     for (const uint32_t word : bits) {

@@ -36,6 +36,7 @@ struct AnswerPlan {
     bool begins_in_reasoning = false;
     bool stream = false;
     bool one_call = false;               // the answer ends with its first tool call
+    std::string tenant{};                // whose constraints it uses
     Headers headers{};                   // of the answer, besides its type
     std::string prompt_name = "prompt";  // what a prompt that is too long came as
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <string_view>
 
 #include "base/deadline.h"
@@ -27,8 +28,34 @@ std::string ErrorFor(const Exchange& exchange, const ApiError& error) {
     return anthropic ? AnthropicError(error) : OpenAiError(error);
 }
 
+// Whether the quote at `at` opens one, and does not stand inside of a word.
+bool OpensQuote(std::string_view text, size_t at) {
+    if (text[at] == '"') return true;
+    const auto before = static_cast<unsigned char>(at > 0 ? text[at - 1] : ' ');
+    return text[at] == '\'' && std::isalnum(before) == 0;
+}
+
+// An error for the log, which holds nothing of a request's text: up to the first quote of anything
+// but the parameter's name.
+std::string WithoutQuotes(const ApiError& error) {
+    const std::string name = fmt::format("'{}'", error.param);
+    const std::string_view text = error.message;
+    if (error.quotes) return fmt::format("{}: {}", error.param, error.code);
+    for (size_t at = 0; at < text.size(); ++at) {
+        if (!OpensQuote(text, at)) continue;
+        if (!text.substr(at).starts_with(name)) {
+            return fmt::format("{}... ({})", text.substr(0, at), error.code);
+        }
+        at += name.size() - 1;
+    }
+    return error.message;
+}
+
 void NoteError(Exchange& exchange, const ApiError& error) {
-    exchange.Note([&](RequestNote& note) { note.error = error.message; });
+    const bool of_request = error.status == 400 || error.status == 404;
+    exchange.Note([text = of_request ? WithoutQuotes(error) : error.message](RequestNote& note) {
+        note.error = text;
+    });
 }
 
 void SendError(Exchange& exchange, const ApiError& error) {
@@ -185,36 +212,50 @@ bool Api::HandlePost(const std::shared_ptr<Exchange>& exchange) {
     return true;
 }
 
+// Who was let in, and with what.
+struct Api::Admitted {
+    std::optional<ApiKey> key{};  // none: no keys are asked for
+    std::string tenant{};         // whose caches it uses
+    Headers headers{};            // of the answer
+    std::shared_ptr<Limiter::Ticket> ticket{};
+};
+
 void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     if (exchange->gone()) return;
+    Admitted admitted;  // first: a request that is wrong costs as much, and counts as well
+    if (!Admit(*exchange, admitted)) return;
     Json body;
     AnswerPlan plan;
+    plan.tenant = admitted.tenant;
     auto error = ParseBody(exchange->request().body, body);
+    if (exchange->gone()) return;
     if (!error) error = make(body, served_, plan);
-    if (error) return Refuse(*exchange, *error);
-    std::shared_ptr<Limiter::Ticket> ticket;
+    if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     std::vector<engine::BatchRequest*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
-    if (!Admit(*exchange, requests, plan.headers, ticket)) return;
-    Answer::Observer observer = Observe(std::move(ticket), *requests[0]);
+    if (!Charge(*exchange, requests, admitted)) return;
+    plan.headers = std::move(admitted.headers);
+    Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);
     Answer::Start(*served_.engine, std::move(exchange), std::move(plan), std::move(observer));
 }
 
 void Api::Embed(std::shared_ptr<Exchange> exchange) {
     if (exchange->gone()) return;
+    Admitted admitted;
+    if (!Admit(*exchange, admitted)) return;
     Json body;
     EmbeddingPlan plan;
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = PlanEmbeddings(body, served_, plan);
-    if (error) return Refuse(*exchange, *error);
-    std::shared_ptr<Limiter::Ticket> ticket;
+    if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     std::vector<engine::BatchRequest*> requests;
     for (engine::BatchRequest& request : plan.requests) requests.push_back(&request);
-    if (!Admit(*exchange, requests, plan.headers, ticket)) return;
+    if (!Charge(*exchange, requests, admitted)) return;
+    plan.headers = std::move(admitted.headers);
     const auto later = [this, id = exchange->request().id](std::function<void()> work) {
         PostAlways(id, std::move(work));
     };
-    Answer::Observer observer = Observe(std::move(ticket), *requests[0]);
+    Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);
     EmbeddingAnswer::Start(served_, std::move(exchange), std::move(plan), later,
                            std::move(observer));
 }
@@ -266,10 +307,9 @@ std::vector<RequestError> Api::ErrorsFor(const Exchange& exchange) {
     return errors;
 }
 
-// Puts the key's name, tenant, priority and weight into what the engine is asked, and counts it
-// against the key's limits until the ticket goes. headers: of the answer. False: it was refused.
-bool Api::Admit(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
-                Headers& headers, std::shared_ptr<Limiter::Ticket>& ticket) {
+// Counts a request against its key's limits until the ticket goes; before anything of it is read.
+// False: it was refused.
+bool Api::Admit(Exchange& exchange, Admitted& admitted) {
     if (options_.keys == nullptr) return true;
     const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
     const ApiKey* key = ring->Find(PresentedKey(exchange.request()));
@@ -277,32 +317,49 @@ bool Api::Admit(Exchange& exchange, std::span<engine::BatchRequest* const> reque
         Refuse(exchange, {401, "Incorrect API key provided.", "", "invalid_api_key"});
         return false;
     }
+    Limiter::Admission admission = limiter_.Admit(*key, 0);
+    if (!admission.ticket) {
+        Refuse(exchange, {429, admission.message, "", admission.code}, admission.headers);
+        return false;
+    }
+    admitted.key = *key;
+    if (!options_.shared_prefix_cache) admitted.tenant = TenantOf(*key);
+    admitted.headers = std::move(admission.headers);
+    admitted.ticket = std::make_shared<Limiter::Ticket>(std::move(*admission.ticket));
+    return true;
+}
+
+// Puts the key's name, tenant, priority and weight into what the engine is asked, and counts its
+// tokens. False: it was refused.
+bool Api::Charge(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
+                 Admitted& admitted) {
+    if (!admitted.key) return true;
+    const ApiKey& key = *admitted.key;
     int64_t tokens = 0;
     for (engine::BatchRequest* request : requests) {
-        request->key = key->name;
-        request->priority = key->limits.priority;
-        request->weight = key->limits.weight;
-        if (!options_.shared_prefix_cache) request->tenant = TenantOf(*key);
+        request->key = key.name;
+        request->priority = key.limits.priority;
+        request->weight = key.limits.weight;
+        request->tenant = admitted.tenant;
         const auto prompt = static_cast<int64_t>(request->prompt.size());
         const int64_t room = std::max<int64_t>(0, served_.engine->context() - prompt);
         const int64_t most = request->max_tokens < 0 ? room : std::min(room, request->max_tokens);
         tokens += prompt + (request->pooling ? 0 : most);
     }
-    Limiter::Admission admission = limiter_.Admit(*key, tokens);
-    if (!admission.ticket) {
+    Limiter::Admission admission = limiter_.Charge(key, *admitted.ticket, tokens);
+    if (admission.refused()) {
         Refuse(exchange, {429, admission.message, "", admission.code}, admission.headers);
         return false;
     }
-    headers = std::move(admission.headers);
-    ticket = std::make_shared<Limiter::Ticket>(std::move(*admission.ticket));
+    admitted.headers = std::move(admission.headers);
     return true;
 }
 
 void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
     if (exchange->gone()) return;
-    Headers headers;
-    std::shared_ptr<Limiter::Ticket> ticket;  // these ask the engine for nothing, and count as well
-    if (!Admit(*exchange, {}, headers, ticket)) return;
+    Admitted admitted;  // these ask the engine for nothing, and count as well
+    if (!Admit(*exchange, admitted)) return;
+    Headers headers = std::move(admitted.headers);
     Json body, answer;
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = reply(body, served_, answer);

@@ -66,8 +66,10 @@ class Api {
     std::vector<RequestError> ErrorsFor(const Exchange& exchange);
     void EndProbe(const Status& outcome);
     bool Knows(const std::shared_ptr<Exchange>& exchange);
-    bool Admit(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
-               Headers& headers, std::shared_ptr<Limiter::Ticket>& ticket);
+    struct Admitted;
+    bool Admit(Exchange& exchange, Admitted& admitted);
+    bool Charge(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
+                Admitted& admitted);
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
                              const engine::BatchRequest& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});

@@ -12,6 +12,17 @@ namespace {
 constexpr size_t kMostMessages = 10000;
 constexpr size_t kMostTools = 512;
 
+// What is null is not there: templates ask whether there are "tool_calls". A new object is made, as
+// each member that is taken out of one costs a walk over all others.
+Json WithoutNulls(const Json& object) {
+    Json kept = Json::object();
+    auto& members = kept.get_ref<Json::object_t&>();
+    for (const auto& [name, value] : object.items()) {
+        if (!value.is_null()) members.emplace_back(name, value);
+    }
+    return kept;
+}
+
 // Arguments of calls that were made are texts of JSON in the API, and objects for templates.
 void ParseCalls(Json& message, Fields& fields, InnerJson& inner) {
     const auto calls = message.find("tool_calls");
@@ -53,15 +64,11 @@ void ReadMessages(Fields& fields, formats::ChatInput& input) {
         if (content.is_null() && role != "assistant") {
             message.Fail("content", fmt::format("'{}content' is missing.", where), "missing");
         }
-        Json copy = messages[i];
+        Json copy = WithoutNulls(messages[i]);
         if (!message.error()) ParseCalls(copy, message, inner);
         if (message.error()) {
             const ApiError error = *message.error();
             return fields.Fail(error.param.c_str(), error.message, error.code);
-        }
-        // What is null is not there: templates ask whether there are "tool_calls".
-        for (auto it = copy.begin(); it != copy.end();) {
-            it = it->is_null() ? copy.erase(it) : std::next(it);
         }
         if (role == "developer") copy["role"] = "system";
         copy["content"] = content.is_null() ? Json("") : content;
@@ -253,17 +260,17 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
     if (!served.chat) return ApiError{400, served.chat_error, "messages", "unsupported_value"};
     // A template would copy it a few times before that is seen. (Of what the model has said it may
     // leave out some.)
+    size_t bytes = 0;
     for (const Json& message : conversation.input.messages) {
         const auto content = message.find("content");
         if (message["role"] == "assistant" || content == message.end()) continue;
-        const size_t bytes =
-            content->is_string() ? content->get_ref<const std::string&>().size() : 0;
-        if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
+        bytes += content->is_string() ? content->get_ref<const std::string&>().size() : 0;
     }
+    if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
     formats::FitToolTurns(served.ToolFormOf(conversation.input), conversation.input.messages);
     const auto text = served.chat->Render(conversation.input);
     if (!text.ok()) {
-        return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code};
+        return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code, true};
     }
     if (auto error = CheckPromptBytes(served, text->size(), "messages")) return error;
     out = {served.chat->Encode(*text), formats::EndsInReasoning(text->view())};
@@ -300,9 +307,9 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
             ToolConstraint(conversation.input.tools, conversation.forced_tool, "arguments");
     }
     if (constraint.kind.empty()) return {};
-    auto matcher = served.constraints->Compile(constraint);
+    auto matcher = served.constraints->Compile(constraint, plan.tenant);
     if (!matcher.ok()) {
-        return ApiError{400, matcher.error().message, constraint.param, "invalid_value"};
+        return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
     }
     choice.request.matcher = std::move(*matcher);
     if (forced) {

@@ -89,9 +89,9 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     const ConstraintText constraint = ReadConstraint(fields);
     if (fields.error()) return fields.error();
     if (!constraint.kind.empty()) {
-        auto matcher = served.constraints->Compile(constraint);
+        auto matcher = served.constraints->Compile(constraint, plan.tenant);
         if (!matcher.ok()) {
-            return ApiError{400, matcher.error().message, constraint.param, "invalid_value"};
+            return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
         }
         request.matcher = std::move(*matcher);
     }

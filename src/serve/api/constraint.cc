@@ -143,8 +143,10 @@ std::shared_ptr<const formats::TokenTrie> Constraints::Trie() {
     return trie_;
 }
 
-Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint) {
-    std::string key = constraint.kind + ":" + constraint.text;
+Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint,
+                                              const std::string& tenant) {
+    std::string key = fmt::format("{}:{}:{}:{}", tenant.size(), tenant, constraint.kind,
+                                  constraint.text);
     {
         const std::lock_guard lock(mutex_);
         const auto it = std::ranges::find(known_, key, &Entry::first);
@@ -172,7 +174,10 @@ Constraints::Compiled Constraints::CompileNew(const ConstraintText& constraint) 
     if (!grammar.ok()) return grammar.error();
     WEFT_ASSIGN(formats::Matcher matcher, formats::Matcher::Make(*grammar, Trie()));
     std::vector<uint32_t> mask(Trie()->mask_words());
-    WEFT_TRY(matcher.Allowed(mask));
+    // A first one that is too much may be easy once its places are known.
+    if (!matcher.Allowed(mask).ok()) {
+        WEFT_TRY(matcher.Allowed(mask));
+    }
     return matcher;
 }
 

@@ -43,7 +43,9 @@ class Constraints {
     // `tokenizer` outlives this. Its trie is made when the first constraint asks for it.
     explicit Constraints(const formats::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
     // A fresh Matcher, whose first mask is known. Errors: those of the grammars, and of Matcher.
-    Result<formats::Matcher> Compile(const ConstraintText& constraint);
+    // tenant: who asks; nobody learns by its speed what others have asked for.
+    Result<formats::Matcher> Compile(const ConstraintText& constraint,
+                                     const std::string& tenant = {});
 
   private:
     static constexpr size_t kMost = 32;

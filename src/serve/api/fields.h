@@ -26,6 +26,8 @@ struct ApiError {
     int status = 400;
     std::string message;
     std::string param{}, code{};
+    // The message may hold text of the request, and not only in quotes: the log has the code alone.
+    bool quotes = false;
 };
 
 // The code of a prompt that is longer than the context.

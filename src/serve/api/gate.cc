@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "serve/api/dialect.h"
 #include "serve/api/messages.h"
@@ -15,6 +16,16 @@ constexpr std::array<std::string_view, 8> kPostPaths = {
     "/v1/chat/completions", "/v1/completions",           "/v1/embeddings", "/v1/responses",
     "/v1/messages",         "/v1/messages/count_tokens", "/tokenize",      "/detokenize"};
 
+// More is refused: it would be read for nobody, and for strangers, too.
+constexpr uint64_t kMostUnreadBytes = 4096;
+
+bool HasSmallBody(const HttpRequest& head) {
+    const std::string_view length = head.Header("Content-Length");  // the parser has checked it
+    uint64_t bytes = UINT64_MAX;
+    std::from_chars(length.data(), length.data() + length.size(), bytes);
+    return bytes <= kMostUnreadBytes;
+}
+
 Refusal Refused(const HttpRequest& head, const ApiError& error, Headers headers = {}) {
     const bool anthropic = head.path.starts_with("/v1/messages");
     return {error.status, error.message, error.code, std::move(headers),
@@ -25,6 +36,14 @@ Refusal Refused(const HttpRequest& head, const ApiError& error, Headers headers 
 
 HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys) {
     HeadVerdict verdict;
+    if (head.method != "POST") {
+        if (HasSmallBody(head)) return verdict;
+        const std::string message =
+            fmt::format("A request with {} has no body here, or one of {} bytes at most.",
+                        head.method, kMostUnreadBytes);
+        verdict.refusal = Refused(head, {400, message, "", ""});
+        return verdict;
+    }
     if (keys != nullptr) {
         const std::string_view key = PresentedKey(head);
         const std::shared_ptr<const KeyRing> ring = keys->ring();
@@ -35,10 +54,7 @@ HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys) {
         }
         verdict.client = known->name;
     }
-    if (head.method != "POST") {
-        verdict.refusal = Refused(
-            head, {400, fmt::format("A request with {} has no body here.", head.method), "", ""});
-    } else if (std::ranges::find(kPostPaths, head.path) == kPostPaths.end()) {
+    if (std::ranges::find(kPostPaths, head.path) == kPostPaths.end()) {
         verdict.refusal =
             Refused(head, {404, fmt::format("There is no POST {} here.", head.path.substr(0, 200)),
                            "", "unknown_url"});

@@ -23,7 +23,7 @@ inline bool IsProbe(std::string_view path) {
 // Why no request would be answered now; nothing: they are.
 std::optional<ApiError> WhyNotServing(const engine::BatchStats& stats);
 
-// {"state", "schedule": {...}, ...}: what the dashboard and a curious user see. errors: those that
+// {"state", "ranks": [...], ...}: what the dashboard and a curious user see. errors: those that
 // whoever asks may see. Ranks that are lost while the cluster recovers have the state "lost", all
 // others "up".
 Json StatusJson(const Served& served, const std::vector<RequestError>& errors);

@@ -232,15 +232,17 @@ void Connection::Consume(std::string_view bytes) {
 }
 
 // Whoever may not ask is told so now, and its body is not read; but where all of it has come with
-// the head it is served as any other, and its connection may go on. False: nothing more is to be
-// read of it.
+// the head a POST is served as any other, and its connection may go on. (Other methods, of which
+// the handler reads no body, are judged in any case: TCP may cut them anywhere.) False: nothing
+// more is to be read of it.
 bool Connection::OnHead(std::string_view rest) {
     phase_ = Phase::kBody;
     phase_ns_ = mark_ns_ = NowNs();
     mark_bytes_ = 0;
     client_.clear();
     const uint64_t length = parser_->content_length();
-    if (length == 0 || rest.size() < length) {
+    const bool unusual = parser_->request().method != "POST";
+    if (length == 0 || rest.size() < length || unusual) {
         std::optional<Refusal> refusal = RefusalOf(parser_->request());
         if (!refusal && core_.options.judge_head) {
             HeadVerdict verdict = core_.options.judge_head(parser_->request());
@@ -248,12 +250,27 @@ bool Connection::OnHead(std::string_view rest) {
             client_ = std::move(verdict.client);
         }
         if (refusal) return Refuse(*refusal), false;
+        if (!TakeShare(length)) return false;
     }
     if (parser_->expects_continue() && rest.empty()) {
         out_.emplace_back("HTTP/1.1 100 Continue\r\n\r\n");
         Flush();
     }
     return phase_ == Phase::kBody;
+}
+
+// Before the bytes are here: who may not send so many is told so at once.
+bool Connection::TakeShare(size_t bytes) {
+    if (client_.empty()) return true;
+    if (core_.shares.Take(client_, bytes, share_bytes_, limits_.all_bodies_bytes / 2)) {
+        share_bytes_ += bytes;
+        return true;
+    }
+    Refuse({429,
+            "the requests of this key that are being read or answered hold as much as one key's "
+            "may; wait for their answers",
+            "too_many_large_requests"});
+    return false;
 }
 
 bool Connection::CountBody() {
@@ -267,13 +284,7 @@ bool Connection::CountBody() {
         mark_bytes_ = bytes;
         mark_ns_ = NowNs();
     }
-    if (!client_.empty() && !core_.shares.Take(client_, more, limits_.all_bodies_bytes / 2)) {
-        Refuse({429,
-                "the requests of this key that are being read or answered hold as much as one "
-                "key's may; wait for their answers",
-                "too_many_large_requests"});
-        return false;
-    }
+    if (bytes > share_bytes_ && !TakeShare(bytes - share_bytes_)) return false;
     body_bytes_ = bytes;
     if (core_.counters.body_bytes.fetch_add(more) + more <= limits_.all_bodies_bytes) return true;
     Refuse({503, "the server holds as many large requests as it may; try again later",
@@ -282,7 +293,7 @@ bool Connection::CountBody() {
 }
 
 void Connection::ReleaseBody() {
-    if (!client_.empty()) core_.shares.Give(client_, body_bytes_);
+    if (!client_.empty()) core_.shares.Give(client_, std::exchange(share_bytes_, 0));
     core_.counters.body_bytes -= std::exchange(body_bytes_, 0);
 }
 

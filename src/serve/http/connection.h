@@ -60,6 +60,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void Consume(std::string_view bytes);
     bool OnHead(std::string_view rest);
     std::optional<Refusal> RefusalOf(const HttpRequest& asked) const;
+    bool TakeShare(size_t bytes);
     bool CountBody();
     void OnEnd();
     bool reading_requests() const {
@@ -126,7 +127,8 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     int64_t looked_ns_ = 0;        // when the client was last looked for
     int64_t armed_ns_ = kNever;    // when the timer fires
     size_t body_bytes_ = 0;        // counted into all_bodies_bytes
-    std::string client_;           // and for this client; "": for nobody
+    std::string client_;           // whose share of them it is; "": nobody's
+    size_t share_bytes_ = 0;       // counted for client_: the whole body, where its size is known
     int64_t mark_ns_ = 0;          // since when the body has to bring more than it had then
     size_t mark_bytes_ = 0;
 };

@@ -34,11 +34,12 @@ struct Loop {
 // Bytes of bodies that each client's requests hold. Thread: any.
 class BodyShares {
   public:
-    // Adds them, unless the client would have more than `most`.
-    bool Take(const std::string& client, size_t bytes, uint64_t most) {
+    // Adds them for a request that has `own` already, unless the client would have more than `most`
+    // with other requests of it: one alone may be larger.
+    bool Take(const std::string& client, size_t bytes, size_t own, uint64_t most) {
         const std::lock_guard lock(mutex_);
         size_t& held = held_[client];
-        if (bytes > most - std::min<uint64_t>(most, held)) return false;
+        if (held > own && bytes > most - std::min<uint64_t>(most, held)) return false;
         held += bytes;
         return true;
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "serve/http/server.h"
 
@@ -31,26 +32,28 @@ bool IsAllowed(std::string_view origin, const std::vector<std::string>& allow_or
     });
 }
 
-// Without the port that a scheme has anyway.
-std::string_view WithoutDefaultPort(std::string_view authority) {
-    for (const std::string_view port : {":80", ":443"}) {
-        if (authority.ends_with(port)) authority.remove_suffix(port.size());
-    }
+// Without the port that the scheme has anyway.
+std::string_view WithoutPort(std::string_view authority, std::string_view port) {
+    if (authority.ends_with(port)) authority.remove_suffix(port.size());
     return authority;
 }
 
 bool IsOwnOrigin(const HttpRequest& request, std::string_view origin) {
-    std::string_view authority;
-    for (const std::string_view scheme : {"http://", "https://"}) {
-        if (origin.starts_with(scheme)) authority = origin.substr(scheme.size());
+    std::string_view authority, port;
+    constexpr std::pair<std::string_view, std::string_view> kSchemes[] = {{"http://", ":80"},
+                                                                          {"https://", ":443"}};
+    for (const auto& [scheme, its_port] : kSchemes) {
+        if (!origin.starts_with(scheme)) continue;
+        authority = origin.substr(scheme.size());
+        port = its_port;
     }
     if (authority.empty()) return false;
-    if (SameName(request.Header("Sec-Fetch-Site"), "same-origin")) return true;
+    const std::string_view site = request.Header("Sec-Fetch-Site");
+    if (!site.empty()) return SameName(site, "same-origin") || SameName(site, "none");
     return std::ranges::any_of(
         std::initializer_list<const char*>{"Host", "X-Forwarded-Host"}, [&](const char* name) {
             const std::string_view host = request.Header(name);
-            return !host.empty() &&
-                   SameName(WithoutDefaultPort(host), WithoutDefaultPort(authority));
+            return !host.empty() && SameName(WithoutPort(host, port), WithoutPort(authority, port));
         });
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "serve/http/message.h"
-#include "serve/http/parser.h"
 
 namespace weft::serve {
 
@@ -24,9 +23,10 @@ Headers OptionsHeaders(const HttpRequest& request, const std::vector<std::string
 // its script: so whatever does something (all but GET, HEAD and OPTIONS) is refused, with 403,
 // where its Origin is neither the server's own nor allowed, "null" included; and with 415 where a
 // body out of a page, which no form can send as JSON, is no application/json. The server's own
-// origin is http or https and the request's Host (or a proxy's X-Forwarded-Host), or one that the
-// browser calls its own (Sec-Fetch-Site, which no script can set). Clients that are no browsers
-// send no Origin, and are not asked for a Content-Type either.
+// origin is one that the browser calls so (Sec-Fetch-Site, which no script can set, decides alone
+// where it stands), or else http or https and the request's Host (or a proxy's X-Forwarded-Host),
+// where a port that is the scheme's own may be left out. Clients that are no browsers send no
+// Origin, and are not asked for a Content-Type either.
 std::optional<Refusal> RefusePage(const HttpRequest& request,
                                   const std::vector<std::string>& allow_origins);
 

@@ -100,8 +100,8 @@ struct HttpRecord {
 
 struct HeadVerdict {
     std::optional<Refusal> refusal{};
-    // Whose body it is: the bodies of one client hold half of all_bodies_bytes at most. "": nobody
-    // knows, there is no such bound.
+    // Whose body it is: several bodies of one client hold half of all_bodies_bytes at most. "":
+    // nobody knows, there is no such bound.
     std::string client{};
 };
 
@@ -124,8 +124,8 @@ struct HttpOptions {
     int threads = 1;
     HttpLimits limits{};
     std::function<void(const HttpRecord&)> observer{};  // may be empty
-    // What becomes of a request of which the head is there and the body is not: a refusal is
-    // answered at once, and of its body nothing is kept or counted. On an I/O thread; may be empty.
+    // What becomes of a request (but for a POST whose body has come as well) by its head: a refusal
+    // is answered at once, and of its body nothing is counted. On an I/O thread; may be empty.
     std::function<HeadVerdict(const HttpRequest& head)> judge_head{};
 };
 
