@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,16 +20,15 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/train_ds.h"
-#include "formats/lora/adapter.h"
 #include "hw/cpu.h"
 #include "model/shard.h"
 #include "net/fabric.h"
-#include "train/checkpoint/writer.h"
 #include "train/export.h"
 #include "train/log/log_keeper.h"
 #include "train/output_folder.h"
 #include "train/run.h"
 #include "train/stop.h"
+#include "train/write_result.h"
 
 namespace weft::cli {
 namespace {
@@ -53,11 +50,6 @@ constexpr const char* kFooter =
     "  weft train models/abacus --from-scratch --data train.jsonl --output-dir new --lr 1e-3\n"
     "  weft train data inspect model.gguf --data qca.jsonl\n"
     "  weft train plot tuned/log.csv -o curves.svg";
-
-// From one attempt to write the result to the next; the last one is for all that follow.
-constexpr int64_t kTryMs[] = {500, 2000, 5000};
-constexpr int kQuickTries = 3;
-constexpr int64_t kTriedLineMs = 60'000;
 
 // The longest that a terminal is told nothing.
 constexpr int64_t kMostSilenceNs = 10'000'000'000;
@@ -185,7 +177,8 @@ class Teller final : public train::TrainListener {
     Status OnTrained(const formats::ModelSource& trained) override {
         if (live_ && !flags_.common.json) Say("\n");
         if (flags_.output.empty()) return {};
-        WEFT_ASSIGN(const std::string path, WritePatiently(trained));
+        WEFT_ASSIGN(const std::string path,
+                    train::WriteResult(trained, flags_.job.trainer, ExportOf(flags_)));
         if (!flags_.common.json) Say("wrote {}\n", path);
         log_.End();
         return {};
@@ -200,66 +193,6 @@ class Teller final : public train::TrainListener {
     }
 
   private:
-    // A disk that is full for a moment loses no model: old checkpoints go for it, all but the
-    // newest, and it is tried again.
-    Result<std::string> WritePatiently(const formats::ModelSource& trained) const {
-        auto written = Write(trained);
-        Deadline quiet = Deadline::In(0);
-        for (int tries = 0; !written.ok() && MayMend(written.error().code); ++tries) {
-            const bool last = tries >= kQuickTries;
-            const auto checkpoints = train::ListCheckpoints(flags_.output, nullptr);
-            // Without one, what was learnt is in this process alone: it ends when it is told to.
-            if (last && !checkpoints.empty()) {
-                return MakeError(written.error().code,
-                                 "{}. What was learnt is in {}: once there is room, --resume auto "
-                                 "goes on from it",
-                                 written.error().message, checkpoints.front());
-            }
-            if (last && train::StopWished()) {
-                return MakeError(written.error().code,
-                                 "{}. There is no checkpoint: --save-every N writes some",
-                                 written.error().message);
-            }
-            if (quiet.expired()) {
-                Log(LogLevel::kWarning, "{}. It is tried again{}", written.error().message,
-                    last ? " until it is written, or a signal comes: there is no checkpoint that "
-                           "has what was learnt"
-                         : "");
-            }
-            if (last && quiet.expired()) quiet = Deadline::In(kTriedLineMs);
-            std::error_code ignored;  // (somebody may have removed the folder)
-            std::filesystem::create_directories(flags_.output, ignored);
-            bool removed = false;
-            while (!train::RemoveOldest(flags_.output).empty()) removed = true;
-            if (!removed) Nap(Deadline::In(kTryMs[std::min(tries, kQuickTries - 1)]), last);
-            written = Write(trained);
-        }
-        return written;
-    }
-
-    // What no other attempt would mend: words, and the loss of a rank or a signal to all.
-    static bool MayMend(ErrorCode code) {
-        return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported &&
-               code != ErrorCode::kPeerLost && code != ErrorCode::kTimeout &&
-               code != ErrorCode::kCancelled;
-    }
-
-    // woken: by a signal.
-    static void Nap(const Deadline& deadline, bool woken) {
-        while (!deadline.expired() && !(woken && train::StopWished())) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        }
-    }
-
-    // The adapter where one was trained, else the model.
-    Result<std::string> Write(const formats::ModelSource& trained) const {
-        const train::TrainerOptions& trainer = flags_.job.trainer;
-        if (!trainer.lora.on()) return train::ExportModel(trained, ExportOf(flags_));
-        WEFT_ASSIGN(const train::LoraPlan plan, train::PlanLora(trained, trainer.lora));
-        WEFT_TRY(formats::WriteAdapter(trained, plan, trainer.model, flags_.output));
-        return flags_.output + "/adapter_model.safetensors";
-    }
-
     bool Evaluates() const { return flags_.job.data.test_split > 0; }
     bool IsF16() const { return flags_.job.trainer.dtype == DType::kF16; }
 

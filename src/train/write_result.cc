@@ -1,0 +1,85 @@
+#include "train/write_result.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "formats/lora/adapter.h"
+#include "formats/lora/plan.h"
+#include "train/checkpoint/writer.h"
+#include "train/stop.h"
+
+namespace weft::train {
+namespace {
+
+// From one attempt to the next; the last one is for all that follow.
+constexpr int64_t kTryMs[] = {500, 2000, 5000};
+constexpr int kQuickTries = 3;
+constexpr int64_t kTriedLineMs = 60'000;
+
+Result<std::string> Write(const formats::ModelSource& trained, const TrainerOptions& trainer,
+                          const ExportWords& words) {
+    if (!trainer.lora.on()) return ExportModel(trained, words);
+    WEFT_ASSIGN(const formats::LoraPlan plan, formats::PlanLora(trained, trainer.lora));
+    WEFT_TRY(formats::WriteAdapter(trained, plan, trainer.model, words.folder));
+    return words.folder + "/adapter_model.safetensors";
+}
+
+// What no other attempt would mend: words, and the loss of a rank or a signal to all.
+bool MayMend(ErrorCode code) {
+    return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported &&
+           code != ErrorCode::kPeerLost && code != ErrorCode::kTimeout &&
+           code != ErrorCode::kCancelled;
+}
+
+// woken: by a signal.
+void Nap(const Deadline& deadline, bool woken) {
+    while (!deadline.expired() && !(woken && StopWished())) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+}
+
+// Why no more attempts are made after quick ones that failed; "": they go on.
+std::string WhyNoMore(const std::string& folder) {
+    const auto checkpoints = ListCheckpoints(folder, nullptr);
+    if (!checkpoints.empty()) {
+        return "What was learnt is in " + checkpoints.front() +
+               ": once there is room, --resume auto goes on from it";
+    }
+    // Without one, what was learnt is in this process alone: it ends when it is told to.
+    return StopWished() ? "There is no checkpoint: --save-every N writes some" : "";
+}
+
+}  // namespace
+
+Result<std::string> WriteResult(const formats::ModelSource& trained, const TrainerOptions& trainer,
+                                const ExportWords& words) {
+    auto written = Write(trained, trainer, words);
+    Deadline quiet = Deadline::In(0);
+    for (int tries = 0; !written.ok() && MayMend(written.error().code); ++tries) {
+        const bool last = tries >= kQuickTries;
+        const std::string why = last ? WhyNoMore(words.folder) : "";
+        if (!why.empty()) {
+            return MakeError(written.error().code, "{}. {}", written.error().message, why);
+        }
+        if (quiet.expired()) {
+            Log(LogLevel::kWarning, "{}. It is tried again{}", written.error().message,
+                last ? " until it is written, or a signal comes: there is no checkpoint that has "
+                       "what was learnt"
+                     : "");
+        }
+        if (last && quiet.expired()) quiet = Deadline::In(kTriedLineMs);
+        std::error_code ignored;  // (somebody may have removed the folder)
+        std::filesystem::create_directories(words.folder, ignored);
+        bool removed = false;
+        while (!RemoveOldest(words.folder).empty()) removed = true;
+        if (!removed) Nap(Deadline::In(kTryMs[std::min(tries, kQuickTries - 1)]), last);
+        written = Write(trained, trainer, words);
+    }
+    return written;
+}
+
+}  // namespace weft::train
