@@ -97,8 +97,7 @@ std::shared_ptr<Limiter::State> Limiter::StateOf(const std::string& name) {
 
 namespace {
 
-void Refuse(Limiter::Admission& admission, int64_t wait_ms, const char* code,
-            std::string message) {
+void Refuse(Limiter::Admission& admission, int64_t wait_ms, const char* code, std::string message) {
     if (wait_ms <= admission.retry_after_ms) return;  // the longest wait is said
     admission.retry_after_ms = wait_ms;
     admission.code = code;

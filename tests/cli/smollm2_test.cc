@@ -94,8 +94,8 @@ TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
     for (const Words& layout : {Words{}, Words{"--tp", "2"}}) {
         const nlohmann::json rounded = Perplexity(model_, layout);
         EXPECT_EQ(rounded["tokens"], wide["tokens"]);
-        const double off = std::log(rounded["perplexity"].get<double>() /
-                                    wide["perplexity"].get<double>());
+        const double off =
+            std::log(rounded["perplexity"].get<double>() / wide["perplexity"].get<double>());
         EXPECT_LE(std::abs(off), 3 * kMoved / std::sqrt(tokens));
     }
 }

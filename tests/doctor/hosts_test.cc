@@ -98,7 +98,8 @@ struct Fault {
 using Change = std::function<void(Host&)>;
 
 // A ConnectX-3 of class 0280 with 8 lanes at 8 GT/s, changed.
-SnapshotFiles ConnectX3(test_hosts::Card card, const Change& change = [](Host&) {}) {
+SnapshotFiles ConnectX3(
+    test_hosts::Card card, const Change& change = [](Host&) {}) {
     Host host("x3", Distribution::kUbuntu2404);
     card.address = "0000:01:00.0";
     card.slot = "0000:00:01.1";

@@ -78,15 +78,22 @@ struct Turns {
     const char* text;  // beside the calls
     bool goes_on;      // with an answer and a further question
 };
-constexpr Turns kTurns[] = {
-    {"one call", 1, 1, "", false},          {"and on", 1, 1, "", true},
-    {"two rounds", 2, 1, "", false},        {"two rounds and on", 2, 1, "", true},
-    {"two calls", 1, 2, "", false},         {"two calls and on", 1, 2, "", true},
-    {"beside a text", 1, 1, "Well", false}, {"beside a text and on", 1, 1, "Well", true},
-    {"two beside a text", 2, 2, "Well", true}};
+constexpr Turns kTurns[] = {{"one call", 1, 1, "", false},
+                            {"and on", 1, 1, "", true},
+                            {"two rounds", 2, 1, "", false},
+                            {"two rounds and on", 2, 1, "", true},
+                            {"two calls", 1, 2, "", false},
+                            {"two calls and on", 1, 2, "", true},
+                            {"beside a text", 1, 1, "Well", false},
+                            {"beside a text and on", 1, 1, "Well", true},
+                            {"two beside a text", 2, 2, "Well", true}};
 
-std::string City(int number) { return "Paris" + std::to_string(number); }
-std::string Degrees(int number) { return std::to_string(number) + "1.5 degrees"; }
+std::string City(int number) {
+    return "Paris" + std::to_string(number);
+}
+std::string Degrees(int number) {
+    return std::to_string(number) + "1.5 degrees";
+}
 
 ChatInput Conversation(const Turns& turns) {
     ChatInput input = Asked();
@@ -230,8 +237,7 @@ TEST_P(ToolTurns, CallsAndResultsAreTold) {
             const auto text = chat_.Render(input);
             ASSERT_TRUE(text.ok()) << turns.name << text.error().message;
             EXPECT_EQ(Places(text->bytes(), turns), InOrder(turns, form.one_call))
-                << turns.name << (with_tools ? " with tools\n" : "\n")
-                << text->bytes();
+                << turns.name << (with_tools ? " with tools\n" : "\n") << text->bytes();
             EXPECT_EQ(text->view().find("'city': '"), std::string::npos) << "as Python prints it";
         }
     }
@@ -334,16 +340,16 @@ TEST(ToolForm, ACallBesideATextIsNotLost) {
 TEST(ToolForm, ArgumentsAreJsonWhereTheyArePrinted) {
     for (const char* printed : {"{{ c.function.name }} {{ c.function.arguments }}",
                                 "{{ c.function.name ~ ' ' ~ c.function.arguments }}"}) {
-        const std::string source = std::string("{% for m in messages %}{{ m.content }}|"
-                                               "{% for c in m.tool_calls %}") +
+        const std::string source = std::string(
+                                       "{% for m in messages %}{{ m.content }}|"
+                                       "{% for c in m.tool_calls %}") +
                                    printed + "{% endfor %}{% endfor %}";
         ChatInput input = OneQuestion("", "x");
         input.messages.push_back({{"role", "assistant"},
                                   {"content", nullptr},
                                   {"tool_calls", {Call("1", {{"city", "Paris"}})}}});
         FitToolTurns(FindToolForm(ChatOf(source), true), input.messages);
-        EXPECT_EQ(ChatOf(source).Render(input)->bytes(),
-                  "x||get_weather {\"city\": \"Paris\"}");
+        EXPECT_EQ(ChatOf(source).Render(input)->bytes(), "x||get_weather {\"city\": \"Paris\"}");
     }
 }
 

@@ -4,10 +4,9 @@
 // Counted in the steps of formats/grammar/matcher.h (some 20 to 30 ns each), so that a busy machine
 // ends no more requests than an idle one. The loop earns kStepsASecond for the time of its own
 // steps, and masks spend them: so the others keep half of their speed, but for kMost at once. When
-// there is nothing left, whoever has spent more than kFree itself is ended, or more than kSure where
-// what all have spent of such beginnings is beyond kFreeASecond: many requests that begin at once
-// are no way around it. (One that runs alone is never ended.)
-// Thread: the loop's.
+// there is nothing left, whoever has spent more than kFree itself is ended, or more than kSure
+// where what all have spent of such beginnings is beyond kFreeASecond: many requests that begin at
+// once are no way around it. (One that runs alone is never ended.) Thread: the loop's.
 #pragma once
 
 #include <algorithm>

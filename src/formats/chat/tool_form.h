@@ -1,9 +1,9 @@
 // What a model's chat template takes of calls of tools and their results, and conversations made to
 // fit it. Templates differ: some want a call's arguments as an object, some as text; some want an
 // empty content beside calls, some none; some demand ids of nine letters and digits, or one call a
-// message; some leave out calls beside a text; some know no calls, no results or neither, and refuse
-// their turns or drop them. None says so, so FindToolForm renders a made-up conversation in each form
-// and looks what comes out of it.
+// message; some leave out calls beside a text; some know no calls, no results or neither, and
+// refuse their turns or drop them. None says so, so FindToolForm renders a made-up conversation in
+// each form and looks what comes out of it.
 //
 // Sizes: `messages` as the caller has bounded them (depth and count). Thread: any.
 #pragma once
@@ -16,13 +16,13 @@
 namespace weft::formats {
 
 struct ToolForm {
-    bool takes_objects = true;  // arguments of calls as objects ...
-    bool takes_text = false;    // ... or as texts of JSON
-    bool null_content = false;  // a message of calls alone has the content null, not ""
-    bool short_ids = false;     // ids of calls have nine letters and digits (Mistral's)
-    bool one_call = false;      // one call a message
-    bool text_apart = false;    // what is said beside calls has a message of its own before them
-    bool calls_as_words = false;    // no calls: they are told in the assistant's text
+    bool takes_objects = true;    // arguments of calls as objects ...
+    bool takes_text = false;      // ... or as texts of JSON
+    bool null_content = false;    // a message of calls alone has the content null, not ""
+    bool short_ids = false;       // ids of calls have nine letters and digits (Mistral's)
+    bool one_call = false;        // one call a message
+    bool text_apart = false;      // what is said beside calls has a message of its own before them
+    bool calls_as_words = false;  // no calls: they are told in the assistant's text
     bool results_as_words = false;  // no results: they are told in messages of the user's
 
     bool operator==(const ToolForm&) const = default;

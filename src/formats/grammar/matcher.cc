@@ -295,7 +295,8 @@ Status Matcher::Allowed(std::span<uint32_t> bits, uint64_t* steps) const {
     const bool good = std::ranges::all_of(
         heads_, [&](const Stacks::Head& head) { return mask.AddTo(head, bits); });
     if (steps != nullptr) *steps += mask.Steps();
-    if (!good && !whole.empty() && !mask.Learned()) cache_->Keep(whole, std::make_shared<PlaceMask>());
+    if (!good && !whole.empty() && !mask.Learned())
+        cache_->Keep(whole, std::make_shared<PlaceMask>());
     if (!good) return TooAmbiguous();
     if (can_end_) return {};
     for (const uint32_t word : bits) {

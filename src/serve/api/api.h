@@ -31,13 +31,13 @@
 namespace weft::serve {
 
 struct ApiOptions {
-    int64_t max_waiting = 1024;       // requests that may wait; beyond: 429
-    int64_t ready_ms = 5000;          // a step at least so often, or a probe: else not ready
-    size_t workers = 1;               // threads that read requests
-    KeyStore* keys = nullptr;         // who may ask; null: everybody. Outlives the Api
+    int64_t max_waiting = 1024;        // requests that may wait; beyond: 429
+    int64_t ready_ms = 5000;           // a step at least so often, or a probe: else not ready
+    size_t workers = 1;                // threads that read requests
+    KeyStore* keys = nullptr;          // who may ask; null: everybody. Outlives the Api
     bool shared_prefix_cache = false;  // by all keys; else each has its own, or its group's
-    Metrics* metrics = nullptr;       // may be null. Outlives the Api
-    const RequestLog* log = nullptr;  // whose errors /api/status shows; as metrics
+    Metrics* metrics = nullptr;        // may be null. Outlives the Api
+    const RequestLog* log = nullptr;   // whose errors /api/status shows; as metrics
 };
 
 class Api {

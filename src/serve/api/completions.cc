@@ -95,8 +95,8 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
         }
         request.matcher = std::move(*matcher);
     }
-    plan.dialect = std::make_unique<CompletionDialect>(served, request.adapter, usage,
-                                                       request.logprobs >= 0);
+    plan.dialect =
+        std::make_unique<CompletionDialect>(served, request.adapter, usage, request.logprobs >= 0);
     for (Prompt& prompt : prompts) {
         for (int64_t i = 0; i < n; ++i) {
             ChoicePlan choice;

@@ -145,8 +145,8 @@ std::shared_ptr<const formats::TokenTrie> Constraints::Trie() {
 
 Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint,
                                               const std::string& tenant) {
-    std::string key = fmt::format("{}:{}:{}:{}", tenant.size(), tenant, constraint.kind,
-                                  constraint.text);
+    std::string key =
+        fmt::format("{}:{}:{}:{}", tenant.size(), tenant, constraint.kind, constraint.text);
     {
         const std::lock_guard lock(mutex_);
         const auto it = std::ranges::find(known_, key, &Entry::first);
