@@ -365,11 +365,16 @@ void Control::Beat(int64_t now_ns) {
 void Control::Watch(int64_t now_ns) {
     if (!verdict_.has_value() || options_.watchdog_ms == 0 || recovering_) return;
     int64_t patience_ms = options_.watchdog_ms;
-    // A survivor may have a long op to end before it can leave the epoch.
-    if (verdict_->recover) patience_ms = std::max(patience_ms, options_.timeout_ms);
+    // A survivor may have long ops to end before it can leave the epoch: while it moves, it is at
+    // them.
+    int64_t begin_ns = failed_ns_;
+    if (verdict_->recover) {
+        patience_ms = std::max(patience_ms, options_.timeout_ms);
+        begin_ns = std::max(begin_ns, own_moved_ns_);
+    }
     if (taken_) patience_ms += 5000;  // it is leaving; large models take a while to free
     if (ended_) patience_ms = options_.timeout_ms;
-    if (now_ns - failed_ns_ > patience_ms * kMs) Leave();
+    if (now_ns - begin_ns > patience_ms * kMs) Leave();
 }
 
 void Control::Leave() {
