@@ -14,7 +14,6 @@
 
 namespace weft::cluster {
 
-constexpr size_t kMostCallers = 64;  // whoever calls beyond that drops another
 // Accepted in one turn; fewer, so that who talks at once is heard before it is dropped.
 constexpr int kCallersATurn = 8;
 

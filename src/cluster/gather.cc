@@ -24,6 +24,7 @@
 namespace weft::cluster {
 namespace {
 
+constexpr size_t kMostStrangers = 64;  // beside the ranks; one more drops another
 constexpr size_t kMostOwnAddresses = 16;
 constexpr int64_t kProofMs = 2000;
 constexpr int64_t kDialMs = 1000;  // for one of several addresses
@@ -138,7 +139,7 @@ void Gathering::Accept() {
         if (!fd.valid()) return;
         SetNoDelay(fd.get());
         // All ranks may come at once.
-        if (callers_.size() >= kMostCallers + arrived_.size()) DropACaller();
+        if (callers_.size() >= kMostStrangers + arrived_.size()) DropACaller();
         std::string from = PeerText(fd.get());
         callers_.push_back({std::move(fd), std::move(from)});
     }

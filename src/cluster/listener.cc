@@ -25,6 +25,7 @@
 namespace weft::cluster {
 namespace {
 
+constexpr size_t kMostCallers = 16;     // whoever calls beyond that drops another
 constexpr int64_t kHandshakeMs = 2000;  // to prove the key
 constexpr int64_t kLeaveMs = 1000;      // for a job's process to end when it is told to hurry
 // For a job's process to end when the worker does: one that trains saves with the others first.
