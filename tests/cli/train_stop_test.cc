@@ -20,7 +20,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr int kStopped = 75;
-constexpr int64_t kSteps = 60;
+constexpr int64_t kSteps = 30;
 
 // Which processes a signal goes to: a launcher, scancel or kill reach one rank, a terminal all.
 enum class To { kRank0, kLast, kGroup };

@@ -16,7 +16,7 @@ class AnthropicCase(serving.ServedCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.client = anthropic.Anthropic(base_url=cls.server.url, api_key="none", max_retries=0,
-                                         timeout=60)
+                                         timeout=serving.PATIENCE)
 
     @classmethod
     def tearDownClass(cls):

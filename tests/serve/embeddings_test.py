@@ -22,7 +22,7 @@ class EmbeddingCase(serving.ServedCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0,
-                                   timeout=60)
+                                   timeout=serving.PATIENCE)
 
     @classmethod
     def tearDownClass(cls):

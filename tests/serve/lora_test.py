@@ -21,7 +21,7 @@ class Lora(unittest.TestCase):
         words = adapters.flags(cls.folder.name, "poet", "clerk")
         cls.server = serving.Server(2048, *words)
         cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0,
-                                   timeout=120)
+                                   timeout=serving.PATIENCE)
         cls.base = cls.client.models.list().data[0].id
 
     @classmethod

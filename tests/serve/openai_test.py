@@ -16,7 +16,7 @@ class OpenAiCase(serving.ServedCase):
     def setUpClass(cls):
         super().setUpClass()
         cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0,
-                                   timeout=60)
+                                   timeout=serving.PATIENCE)
         cls.model = cls.client.models.list().data[0].id
 
     @classmethod

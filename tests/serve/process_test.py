@@ -50,7 +50,8 @@ class Stream(threading.Thread):
         self.start()
 
     def run(self):
-        connection = serving.http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        connection = serving.http.client.HTTPConnection("127.0.0.1", self.server.port,
+                                                        timeout=serving.PATIENCE)
         try:
             connection.request("POST", TEXT, json.dumps(self.body),
                                {"Content-Type": "application/json", **self.headers})

@@ -56,7 +56,7 @@ class Templates(unittest.TestCase):
 
     def check_openai(self, server):
         with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0,
-                           timeout=60) as client:
+                           timeout=serving.PATIENCE) as client:
             def ask(messages, **more):
                 return client.chat.completions.create(
                     model="gpt-test", messages=messages, tools=[TOOL], temperature=0,
@@ -111,7 +111,7 @@ class Templates(unittest.TestCase):
     def check_anthropic(self, server):
         tool = {"name": "weather", "description": "The weather.", "input_schema": PARAMETERS}
         with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0,
-                                 timeout=60) as client:
+                                 timeout=serving.PATIENCE) as client:
             def ask(messages, **more):
                 return client.messages.create(model="gpt-test", messages=messages, tools=[tool],
                                               **{"max_tokens": 8, **more})
@@ -139,7 +139,7 @@ class Templates(unittest.TestCase):
         tool = {"type": "function", "name": "weather", "description": "The weather.",
                 "parameters": PARAMETERS}
         with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0,
-                           timeout=60) as client:
+                           timeout=serving.PATIENCE) as client:
             def ask(items, **more):
                 return client.responses.create(model="gpt-test", input=items, tools=[tool],
                                                **{"max_output_tokens": 8, **more})

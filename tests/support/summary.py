@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What came of ctest's runs: the tests that were skipped, each reason once, those that failed, and
-as the last line how many of each there are.
+as the last line how many of each there are. Above those that failed: what they said of it.
 
     tests/support/summary.py [--also-failed NAME]... RESULTS.xml...
 
@@ -20,6 +20,7 @@ import xml.etree.ElementTree
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 LONGEST_REASON = 300
+MOST_LINES = 25  # of what a failed test printed
 
 
 def reason_of(case):
@@ -50,13 +51,24 @@ def outcome(case):
     return FAILED, message
 
 
+def complaint_of(case):
+    """The lines of a failed test's output that say why: from each failed expectation, traceback or
+    error on, without a server's log."""
+    lines = [line[:LONGEST_REASON] for line in (case.findtext("system-out") or "").splitlines()
+             if line.strip() and not line.startswith("weft: time=")]
+    begins = [at for at, line in enumerate(lines)
+              if re.search(r": Failure$|^Traceback|^(ERROR|FAIL):|runtime error|Sanitizer", line)]
+    wanted = sorted({at for begin in begins for at in range(begin, begin + 12) if at < len(lines)})
+    return [lines[at] for at in wanted][:MOST_LINES] or lines[-MOST_LINES:]
+
+
 def read(path):
-    """(name, outcome, reason) of each test."""
+    """(name, outcome, reason, complaint) of each test."""
     try:
         cases = list(xml.etree.ElementTree.parse(path).iter("testcase"))
     except (OSError, xml.etree.ElementTree.ParseError) as error:
-        return [(os.path.basename(path), FAILED, f"no results: {error}")]
-    return [(case.get("name"), *outcome(case)) for case in cases]
+        return [(os.path.basename(path), FAILED, f"no results: {error}", [])]
+    return [(case.get("name"), *outcome(case), complaint_of(case)) for case in cases]
 
 
 def main():
@@ -69,21 +81,27 @@ def main():
     for path in options.results:
         tests = read(path)
         found += tests
-        if any(what == FAILED for _, what, _ in tests):
+        if any(test[1] == FAILED for test in tests):
             explained.add(os.path.basename(path).removesuffix(".xml"))
-    found += [(name, FAILED, "") for name in options.also_failed if name not in explained]
+    found += [(name, FAILED, "", []) for name in options.also_failed if name not in explained]
     of = collections.defaultdict(list)
     reasons = collections.defaultdict(list)
-    for name, what, reason in found:
+    complaints = []
+    for name, what, reason, complaint in found:
         of[what].append(name + (f" ({reason})" if what == FAILED and reason else ""))
         if what == SKIPPED:
             reasons[reason].append(name)
+        if what == FAILED and complaint:
+            complaints.append((name, complaint))
     if reasons:
         print("\nSkipped:")
     for reason, names in sorted(reasons.items(), key=lambda entry: -len(entry[1])):
         print(f"  {len(names):4}  {reason}")
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         print(f"        {shown}")
+    for name, complaint in complaints:
+        print(f"\n{name} said:")
+        print("\n".join("    " + line for line in complaint))
     if of[FAILED]:
         print("\nFailed:")
     for name in of[FAILED]:

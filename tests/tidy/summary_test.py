@@ -67,6 +67,15 @@ class Summary(unittest.TestCase):
         for name in ("wrong", "hangs", "crash", "absent (Unable to find executable)"):
             self.assertIn(f"        {name}\n", out)
 
+    def test_what_failed_says_why(self):
+        (self.folder / "said").write_text("/a/b_test.cc:7: Failure\nWhich is: 3\nweft: time=1\n"
+                                          + "x\n" * 60)
+        results, _ = self.ctest("release.xml", 'add_test(wrong sh -c "cat said; exit 1")\n')
+        _, out, _ = self.summary(results)
+        self.assertIn("wrong said:\n    /a/b_test.cc:7: Failure\n    Which is: 3\n    x\n", out)
+        self.assertNotIn("time=", out)
+        self.assertLess(len(out.splitlines()), 25, out)
+
     def test_several_suites_are_added_up(self):
         release, _ = self.ctest("release.xml", GOOD + SKIPS)
         asan, _ = self.ctest("asan.xml", GOOD + BAD)
