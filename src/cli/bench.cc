@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 
-#include "backend/cpu/cpu_backend.h"
+#include "backend/device.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -16,7 +16,6 @@
 #include "cli/output.h"
 #include "cli/summary.h"
 #include "hw/cpu.h"
-#include "kernels/kernels.h"
 #include "net/fabric.h"
 
 namespace weft::cli {
@@ -108,17 +107,17 @@ std::string TypeName(const formats::ModelSource& source, const model::Hyper& hyp
                        most == bytes.end() ? "" : most->first);
 }
 
-Result<BenchModel> DescribeModel(const std::string& spec) {
+Result<BenchModel> DescribeModel(const std::string& spec, const std::string& device_name) {
     WEFT_ASSIGN(const auto source, formats::OpenModel(spec));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
-    const CpuFeatures cpu = DetectCpu();
+    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(device_name));
     BenchModel model;
     for (const formats::TensorInfo& t : source->tensors()) model.parameters += t.rows * t.cols;
     model.filename = spec;
     model.type = TypeName(*source, hyper, model.parameters);
     model.size_bytes = source->TotalBytes();
-    model.cpu = cpu.model;
-    model.kernels = CpuLevelName(kernels::KernelsFor(BestCpuLevel(cpu)).level);
+    model.cpu = device.hardware;
+    model.kernels = device.kernels;
     return model;
 }
 
@@ -193,7 +192,8 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
          *std::ranges::max_element(flags.generates) + *std::ranges::max_element(flags.depths)});
     job.ctx = std::max(job.ctx, most);
     const int64_t seqs = *std::ranges::max_element(flags.seqs);
-    const int64_t page = backend::kPageTokens;
+    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(job.device));
+    const int64_t page = device.target.page_tokens;
     job.kv_tokens = seqs * ((most + page - 1) / page * page);
     job.max_outputs = seqs;
     ProgressLine progress;
@@ -230,7 +230,8 @@ Status Run(BenchFlags& flags) {
     if (flags.common.json) flags.form = "json";
     WEFT_TRY(CheckFlags(flags));
     WEFT_ASSIGN(const BenchForm form, ParseBenchForm(flags.form));
-    WEFT_ASSIGN(const BenchModel model, DescribeModel(flags.common.job.model));
+    WEFT_ASSIGN(const BenchModel model,
+                DescribeModel(flags.common.job.model, flags.common.job.device));
     BenchTable table(form, model);
     table.Begin();
     const std::vector<Configuration> sweep = Sweep(flags);

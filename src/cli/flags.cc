@@ -67,6 +67,16 @@ void AddModel(CLI::App& app, std::string& model, bool& pull) {
     });
 }
 
+CLI::Option* AddDevice(CLI::App& app, std::string& device) {
+    const auto check = [](const std::string& name) {
+        const Status status = backend::CheckDeviceName(name);
+        return status.ok() ? std::string() : status.error().message;
+    };
+    return app.add_option("--device", device, "What each rank computes on: cpu")
+        ->check(CLI::Validator(check, ""))
+        ->capture_default_str();
+}
+
 void AddJson(CLI::App& app, bool& json) {
     app.add_flag("--json", json, "Print the result as one JSON object");
 }
@@ -149,6 +159,7 @@ void AddEngineFlags(CLI::App& app, CommonFlags& flags) {
         ->group(kEngine);
     app.add_option("--kv", flags.kv, "KV cache type: f16 (default), bf16, q8_0 or f32")
         ->group(kEngine);
+    AddDevice(app, flags.job.device)->group(kEngine);
     app.add_flag("--reference", flags.job.reference,
                  "Reference kernels, float32 activations and KV cache: slow, for checking")
         ->group(kEngine);

@@ -38,6 +38,7 @@ void AddRecoveryFlags(CLI::App& app, CommonFlags& flags);  // --rejoin-ms, --ela
 void AddDraftFlags(CLI::App& app, engine::DraftOptions& draft);
 void AddEngineFlags(CLI::App& app, CommonFlags& flags);
 void AddLora(CLI::App& app, CommonFlags& flags);  // --lora of one adapter
+CLI::Option* AddDevice(CLI::App& app, std::string& device);
 void AddJson(CLI::App& app, bool& json);
 
 // Turns the words into options, once they are parsed. kUsage where they contradict each other.

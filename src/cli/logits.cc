@@ -37,10 +37,9 @@ std::vector<size_t> BestIds(std::span<const float> logits) {
     std::vector<size_t> ids(logits.size());
     std::iota(ids.begin(), ids.end(), size_t{0});
     const size_t count = std::min(kTop, ids.size());
-    std::partial_sort(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(count), ids.end(),
-                      [&](size_t a, size_t b) {
-                          return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-                      });
+    std::partial_sort(
+        ids.begin(), ids.begin() + static_cast<ptrdiff_t>(count), ids.end(),
+        [&](size_t a, size_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
     ids.resize(count);
     return ids;
 }
@@ -59,8 +58,8 @@ Status Print(const LogitsFlags& flags, std::span<const float> logits,
     const size_t rows = flags.all ? flags.tokens.size() : 1;
     const size_t vocab = logits.size() / rows;
     if (!flags.npy.empty()) {
-        WEFT_TRY(WriteNpy(flags.npy, logits, static_cast<int64_t>(rows),
-                          static_cast<int64_t>(vocab)));
+        WEFT_TRY(
+            WriteNpy(flags.npy, logits, static_cast<int64_t>(rows), static_cast<int64_t>(vocab)));
     }
     const auto last = logits.last(vocab);
     if (flags.common.json) {
@@ -97,10 +96,10 @@ Status Run(LogitsFlags& flags) {
     engine::Job& job = flags.common.job;
     const auto count = static_cast<int64_t>(flags.tokens.size());
     WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
-    WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, count, 0, job.ctx));
+    WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, count, 0, job));
     if (flags.all) job.max_outputs = std::min({count, job.chunk, kMostOutputs});
-    WEFT_ASSIGN(const auto engine, engine::Engine::Start(flags.common.cluster, job,
-                                                         std::move(words.tokenizer)));
+    WEFT_ASSIGN(const auto engine,
+                engine::Engine::Start(flags.common.cluster, job, std::move(words.tokenizer)));
     WEFT_ASSIGN(const std::vector<float> logits, engine->Logits(flags.tokens, flags.all));
     WEFT_ASSIGN(const auto reports, engine->Finish());
     WEFT_TRY(Print(flags, logits, engine->tokenizer()));

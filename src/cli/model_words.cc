@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend/cpu/cpu_backend.h"
+#include "backend/device.h"
 #include "formats/tokenizer/read_gguf.h"
 
 namespace weft::cli {
@@ -21,8 +21,10 @@ Result<ModelWords> OpenWords(const std::string& spec) {
     return words;
 }
 
-Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t more, int64_t asked) {
-    const int64_t page = backend::kPageTokens;
+Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t more,
+                           const engine::Job& job) {
+    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(job.device));
+    const int64_t page = device.target.page_tokens, asked = job.ctx;
     const int64_t needed = prompt + (more < 0 ? kOpenEnd : more);
     const int64_t ctx =
         asked > 0 ? asked : std::min((needed + page - 1) / page * page, hyper.context);

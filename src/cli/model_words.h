@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "engine/job.h"
 #include "formats/model_file.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "model/hyper.h"
@@ -22,8 +23,9 @@ struct ModelWords {
 Result<ModelWords> OpenWords(const std::string& spec);
 
 // Tokens of KV cache for `prompt` tokens and `more` after them (-1: as many as the model takes):
-// what is needed in whole pages, at most the model's context. `asked` (--ctx) wins where it is not
+// what is needed in whole pages, at most the model's context. job.ctx (--ctx) wins where it is not
 // 0. kUsage where the prompt does not fit.
-Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t more, int64_t asked);
+Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t more,
+                           const engine::Job& job);
 
 }  // namespace weft::cli

@@ -126,7 +126,7 @@ Status Run(RunFlags& flags) {
     WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
     WEFT_ASSIGN(flags.request.prompt, PromptTokens(flags, words));
     WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, static_cast<int64_t>(flags.request.prompt.size()),
-                                    flags.request.max_tokens, job.ctx));
+                                    flags.request.max_tokens, job));
     Outcome outcome;
     std::unique_ptr<engine::Engine> engine;
     {

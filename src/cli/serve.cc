@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "backend/cpu/cpu_backend.h"
+#include "backend/device.h"
 #include "base/log.h"
 #include "base/log_format.h"
 #include "cli/commands.h"
@@ -46,13 +46,6 @@ struct ServeFlags {
     std::vector<std::string> lora;  // NAME=FOLDER
 };
 
-// Bytes of KV of a token on one rank that has all heads.
-int64_t BytesPerToken(const model::Hyper& hyper, const engine::Job& job) {
-    const DTypeInfo& type = Info(job.kv_dtype);
-    const int64_t heads = hyper.kv_heads * hyper.head_dim * 2;
-    return hyper.layers * heads * type.block_bytes / type.block_elements;
-}
-
 // The context, and how much KV cache there is for all sequences together.
 Status SizeCache(ServeFlags& flags) {
     engine::Job& job = flags.common.job;
@@ -63,12 +56,15 @@ Status SizeCache(ServeFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--ctx {}: the model has a context of {} tokens",
                          job.ctx, hyper.context);
     }
-    const int64_t page = backend::kPageTokens;
+    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(job.device));
+    const int64_t page = device.target.page_tokens;
     job.ctx = (job.ctx + page - 1) / page * page;
     if (job.kv_tokens == 0) {
         const int64_t all = job.ctx * flags.server.batch.max_seqs;
         const double room = kCacheShare * static_cast<double>(AvailableMemoryBytes());
-        const auto bytes = static_cast<double>(std::max<int64_t>(1, BytesPerToken(hyper, job)));
+        const DType type = job.reference ? DType::kF32 : job.kv_dtype;
+        WEFT_ASSIGN(const int64_t each, model::CacheBytesPerToken(hyper, *source, type));
+        const auto bytes = static_cast<double>(std::max<int64_t>(1, each));
         job.kv_tokens = std::clamp(static_cast<int64_t>(room / bytes), job.ctx, all);
     }
     job.kv_tokens = (job.kv_tokens + page - 1) / page * page;

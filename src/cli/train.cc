@@ -682,6 +682,7 @@ void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
     AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer);
+    AddDevice(app, job.trainer.device);
     app.add_option("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
         ->capture_default_str();
     app.add_flag("--reference", job.trainer.reference, "Reference kernels");

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "backend/device.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "hw/cpu.h"
-#include "kernels/kernels.h"
 #include "model/model.h"
 #include "net/mpi/library.h"
 #include "net/verbs_end.h"
@@ -39,11 +39,8 @@ std::vector<std::string> FeatureNames(const CpuFeatures& cpu) {
 
 void PrintVersion(bool json) {
     const CpuFeatures cpu = DetectCpu();
-    const std::string kernels = CpuLevelName(kernels::KernelsFor(BestCpuLevel(cpu)).level);
-    std::vector<std::string> built, dtypes;
-    for (CpuLevel level : kCpuLevels) {
-        if (kernels::KernelsFor(level).level == level) built.push_back(CpuLevelName(level));
-    }
+    const backend::DeviceInfo device = backend::DescribeDevice(backend::kDefaultDevice).value();
+    std::vector<std::string> dtypes;
     for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype != DType::kI32) dtypes.emplace_back(info.name);
     }
@@ -57,8 +54,8 @@ void PrintVersion(bool json) {
                    {"compiler", Compiler()},
                    {"cpu", cpu.model},
                    {"cpu_features", FeatureNames(cpu)},
-                   {"kernels", kernels},
-                   {"kernels_built", built},
+                   {"kernels", device.kernels},
+                   {"kernels_built", device.kernels_built},
                    {"transports", transports},
                    {"mpi_plugins", plugins},
                    {"architectures", model::SupportedArchitectures()},
@@ -68,7 +65,8 @@ void PrintVersion(bool json) {
     fmt::print("weft {}\n", WEFT_VERSION);
     fmt::print("compiler       {}\n", Compiler());
     fmt::print("cpu            {} ({})\n", cpu.model, fmt::join(FeatureNames(cpu), " "));
-    fmt::print("kernels        {} (built in: {})\n", kernels, fmt::join(built, ", "));
+    fmt::print("kernels        {} (built in: {})\n", device.kernels,
+               fmt::join(device.kernels_built, ", "));
     fmt::print("transports     {}\n", fmt::join(transports, ", "));
     fmt::print("mpi plug-ins   {}\n",
                plugins.empty() ? "none" : fmt::format("{}", fmt::join(plugins, ", ")));

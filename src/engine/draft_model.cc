@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/cpu/cpu_backend.h"
 #include "formats/tokenizer/read_gguf.h"
 
 namespace weft::engine {
@@ -27,6 +26,7 @@ Job DraftJob(const std::string& model, const Job& job) {
     draft.chunk = job.chunk;
     draft.kv_dtype = job.kv_dtype;
     draft.reference = job.reference;
+    draft.device = job.device;
     draft.proof = false;
     return draft;
 }
@@ -72,10 +72,11 @@ Status CheckVocabulary(const std::string& model, const formats::Tokenizer& token
 
 Result<int64_t> DraftModelBytes(const std::string& model, const Job& job) {
     WEFT_ASSIGN(const auto cluster, OwnCluster(nullptr));
-    backend::CpuOptions options;
-    options.level = job.reference ? CpuLevel::kReference : BestCpuLevel(DetectCpu());
-    WEFT_ASSIGN(const auto rank, Rank::Make(DraftJob(model, job), *cluster, nullptr,
-                                            backend::MakeCpuBackend(options)));
+    backend::DeviceOptions options;
+    options.reference = job.reference;
+    WEFT_ASSIGN(auto device, backend::OpenDevice(job.device, options));
+    WEFT_ASSIGN(const auto rank,
+                Rank::Make(DraftJob(model, job), *cluster, nullptr, std::move(device)));
     const backend::MemoryUse use = rank->memory();
     return static_cast<int64_t>(use.weight_bytes + use.kv_bytes + use.arena_bytes);
 }
@@ -128,7 +129,7 @@ Result<std::unique_ptr<DraftModel>> DraftModel::Open(const DraftOptions& options
                                                      Rank& rank, const std::atomic<bool>* stop) {
     WEFT_ASSIGN(auto cluster, OwnCluster(stop));
     WEFT_ASSIGN(auto own,
-                Rank::Make(DraftJob(options.model, job), *cluster, nullptr, rank.backend()));
+                Rank::Make(DraftJob(options.model, job), *cluster, nullptr, rank.device()));
     const double bytes = static_cast<double>(rank.source().TotalBytes());
     const double ratio = static_cast<double>(own->source().TotalBytes()) *
                          static_cast<double>(rank.layout().tp) / std::max(1.0, bytes);
@@ -175,7 +176,8 @@ Status DraftModel::Follow(std::span<const int32_t> tokens) {
         const auto last = static_cast<int32_t>(count) - 1;
         const bool wanted = at + count == tokens.size();
         const auto rows = tokens.subspan(at, count);
-        step_.OfOneSequence(rows, static_cast<int64_t>(at), {&last, wanted ? size_t{1} : 0});
+        step_.OfOneSequence(rows, static_cast<int64_t>(at), {&last, wanted ? size_t{1} : 0},
+                            rank_->page_tokens());
         WEFT_TRY(rank_->Run(step_));
         cached_.insert(cached_.end(), rows.begin(), rows.end());
         at += count;

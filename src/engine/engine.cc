@@ -97,8 +97,7 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
         engine->finished_ = true;
         return error;
     };
-    const Status opened =
-        OpenFirstRank(engine->job_, cluster, engine->rank_, engine->recoveries_);
+    const Status opened = OpenFirstRank(engine->job_, cluster, engine->rank_, engine->recoveries_);
     if (!opened.ok()) return fail(opened.error());
     engine->tokenizer_ = std::move(tokenizer);
     if (engine->tokenizer_ == nullptr) {
@@ -136,7 +135,7 @@ Status Engine::RunStep(std::span<const int32_t> tokens, int64_t position,
                        std::span<const int32_t> output_rows) {
     if (cluster_->stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     rank_->SetIdle(false);
-    step_.OfOneSequence(tokens, position, output_rows);
+    step_.OfOneSequence(tokens, position, output_rows, rank_->page_tokens());
     step_.sequences[0].adapter = adapter();
     return rank_->Run(step_);
 }

@@ -58,8 +58,7 @@ Result<backend::Overlap> ParseOverlap(std::string_view name) {
 
 Status CheckAdapters(const Job& job) {
     if (job.adapters.empty()) return {};
-    WEFT_ASSIGN([[maybe_unused]] const auto source,
-                formats::OpenAdapted(job.model, job.adapters));
+    WEFT_ASSIGN([[maybe_unused]] const auto source, formats::OpenAdapted(job.model, job.adapters));
     return {};
 }
 
@@ -73,6 +72,7 @@ std::string JobToJson(const Job& job) {
         {"ep", job.ep},
         {"split", job.split},
         {"threads", job.threads},
+        {"device", job.device},
         {"ctx", job.ctx},
         {"kv_tokens", job.kv_tokens},
         {"chunk", job.chunk},
@@ -102,6 +102,7 @@ Result<Job> JobFromJson(const std::string& text) {
         json.at("ep").get_to(job.ep);
         json.at("split").get_to(job.split);
         json.at("threads").get_to(job.threads);
+        json.at("device").get_to(job.device);
         json.at("ctx").get_to(job.ctx);
         json.at("kv_tokens").get_to(job.kv_tokens);
         json.at("chunk").get_to(job.chunk);
@@ -131,6 +132,7 @@ Result<Job> JobFromJson(const std::string& text) {
         return MakeError(ErrorCode::kCorrupt, "job from rank 0: {}", error.what());
     }
     WEFT_TRY(CheckRanges(job));
+    WEFT_TRY(backend::CheckDeviceName(job.device));
     return job;
 }
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "base/result.h"
 #include "engine/net_table.h"
 #include "formats/lora/adapted_source.h"
@@ -22,10 +22,11 @@ struct Job {
     int ep = 0;                 // expert groups of the tensor ranks; 0: chosen by the model
     std::vector<double> split;  // shares; empty: even
     int threads = 0;            // per rank; 0: all cores of the rank
-    int64_t ctx = 0;            // most tokens of a sequence; 0: what the command needs
-    int64_t kv_tokens = 0;      // of KV cache, for all sequences together; 0: ctx
-    int64_t chunk = 512;        // most rows of a step
-    int64_t max_outputs = 1;    // most output rows of a step
+    std::string device = backend::kDefaultDevice;
+    int64_t ctx = 0;          // most tokens of a sequence; 0: what the command needs
+    int64_t kv_tokens = 0;    // of KV cache, for all sequences together; 0: ctx
+    int64_t chunk = 512;      // most rows of a step
+    int64_t max_outputs = 1;  // most output rows of a step
     DType kv_dtype = DType::kF16;
     // What rank 0 gets of a step. kBoth with pipeline stages is kLogits.
     model::Outputs outputs = model::Outputs::kLogits;

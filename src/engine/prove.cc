@@ -6,12 +6,10 @@
 #include <map>
 #include <numeric>
 
-#include "backend/cpu/cpu_backend.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "engine/proof.h"
 #include "engine/rank.h"
-#include "hw/cpu.h"
 
 namespace weft::engine {
 namespace {
@@ -49,11 +47,10 @@ constexpr const char* kNext =
 // "" where there is to be no record: a model that is made up is no file.
 std::string Rank::ProofPath(const std::string& fingerprint) const {
     if (job_.model.starts_with("synthetic:")) return "";
-    const CpuLevel level = job_.reference ? CpuLevel::kReference : BestCpuLevel(DetectCpu());
     const DType kv = job_.reference ? DType::kF32 : job_.kv_dtype;
     const char* what = job_.outputs == model::Outputs::kHidden ? "-hidden" : "";
-    return RecordPath(fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION, CpuLevelName(level),
-                                  Info(kv).name, what));
+    return RecordPath(fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION,
+                                  device_->info().identity, Info(kv).name, what));
 }
 
 // What rank 0 has in the end: the logits of the last token, or the hidden states of all.

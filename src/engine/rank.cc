@@ -6,12 +6,11 @@
 #include <numeric>
 #include <thread>
 
-#include "backend/cpu/cpu_backend.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cluster/memory_check.h"
 #include "coll/autotune.h"
-#include "engine/cpu_options.h"
+#include "engine/device_options.h"
 #include "engine/feed.h"
 #include "engine/trace.h"
 #include "hw/cpu.h"
@@ -53,10 +52,10 @@ std::vector<float> Quantiles(std::vector<float> costs) {
 
 Result<std::unique_ptr<Rank>> Rank::Make(const Job& job, cluster::Cluster& cluster,
                                          std::unique_ptr<formats::ModelSource> source,
-                                         std::shared_ptr<backend::Backend> backend) {
+                                         std::shared_ptr<backend::Device> device) {
     std::unique_ptr<Rank> rank(new Rank(job, cluster));
     rank->source_ = std::move(source);
-    rank->backend_ = std::move(backend);
+    rank->device_ = std::move(device);
     cluster.SetPhase("load");
     cluster.SetProgress([r = rank.get()] {
         if (r->idle_.load(std::memory_order_relaxed)) r->idle_ticks_.fetch_add(1);
@@ -81,6 +80,7 @@ Status Rank::Enter() {
         WEFT_ASSIGN(const std::string adapters, formats::FingerprintOfAdapters(*source_));
         WEFT_TRY(cluster_.Agree("LoRA adapters", adapters, Deadline::In(kAgreeMs)));
     }
+    if (job_.proof) WEFT_TRY(CheckDevices());
     WEFT_TRY(CheckMemory());
     entered_ = true;
     WEFT_TRY(JoinGroups());
@@ -103,6 +103,11 @@ Rank::~Rank() {
 }
 
 Status Rank::Plan() {
+    if (device_ == nullptr) {
+        WEFT_ASSIGN(device_,
+                    backend::OpenDevice(job_.device,
+                                        DeviceOptionsOf(cluster_, job_.threads, job_.reference)));
+    }
     if (source_ == nullptr) {
         WEFT_ASSIGN(source_, formats::OpenAdapted(job_.model, job_.adapters));
     }
@@ -117,6 +122,7 @@ Status Rank::Plan() {
     model::BuildOptions build;
     build.context = job_.ctx;
     build.outputs = job_.outputs;
+    build.target = device_->info().target;
     if (layout.pp > 1 && build.outputs == model::Outputs::kBoth) {
         build.outputs = model::Outputs::kLogits;
     }
@@ -136,7 +142,8 @@ Status Rank::Plan() {
     backend::CompileOptions compile;
     compile.max_tokens = job_.step_rows();
     compile.max_outputs = std::min(job_.max_outputs, compile.max_tokens);
-    compile.kv_pages = (job_.cache_tokens() + backend::kPageTokens - 1) / backend::kPageTokens;
+    compile.kv_pages = (job_.cache_tokens() + page_tokens() - 1) / page_tokens();
+    compile.page_tokens = page_tokens();
     kv_pages_ = compile.kv_pages;
     for (const program::ValueId result : {logits_, hidden_}) {
         if (result != program::kNoValue) compile.keep.push_back(result);
@@ -153,13 +160,30 @@ Status Rank::Plan() {
     const bool automatic = job_.overlap == backend::Overlap::kAuto;
     compile.overlap = one_host && automatic ? backend::Overlap::kNever : job_.overlap;
     if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
-    if (backend_ == nullptr) {
-        backend_ = backend::MakeCpuBackend(CpuOptionsOf(cluster_, job_.threads, job_.reference));
-    }
-    WEFT_ASSIGN(executable_, backend_->Compile(program_, compile));
+    WEFT_ASSIGN(executable_, device_->Compile(program_, compile));
     running_.store(executable_.get(), std::memory_order_release);
     executable_->SetTracing(job_.trace);
     executable_->SetChecking(job_.verify);
+    return {};
+}
+
+// Tensor ranks hold the same bits of what is replicated, so they need devices that compute the
+// same.
+Status Rank::CheckDevices() {
+    const std::string& mine = device_->info().identity;
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("device", mine, Deadline::In(kAgreeMs)));
+    const auto tp = static_cast<size_t>(shard_.layout.tp);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        const size_t first = rank / tp * tp;
+        if (all[rank] == all[first]) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "rank {} (host {}) computes on {}, rank {} (host {}) on {}: tensor ranks "
+                         "need devices that give the same bits. Use --pp between these hosts, or "
+                         "WEFT_CPU on the better one",
+                         first, cluster_.host(static_cast<int>(first)).name, all[first], rank,
+                         cluster_.host(static_cast<int>(rank)).name, all[rank]);
+    }
     return {};
 }
 
@@ -364,7 +388,7 @@ Status Rank::CheckStepRows(const StepData& step) const {
         good = good && s.adapter >= 0 && s.adapter <= adapters;
         good = good && s.row_begin >= 0 && s.row_count >= 0 && s.position >= 0 &&
                s.row_begin + int64_t{s.row_count} <= tokens &&
-               end <= static_cast<int64_t>(s.pages.size()) * backend::kPageTokens;
+               end <= static_cast<int64_t>(s.pages.size()) * page_tokens();
         for (int32_t page : s.pages) good = good && is_page(page);
     }
     for (const auto& [from, to] : step.copies) good = good && is_page(from) && is_page(to);

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "engine/job.h"
@@ -54,12 +54,12 @@ Result<RankReport> ReportFromJson(const std::string& text);
 class Rank {
   public:
     // The cluster outlives the Rank. Log lines about moved cuts go out on rank 0 only. source: the
-    // model, opened already (feed.h); null: job.model is opened here. backend: that of another Rank
+    // model, opened already (feed.h); null: job.model is opened here. device: that of another Rank
     // of this process, for both to run on one team of threads, one after the other; null: its own.
     static Result<std::unique_ptr<Rank>> Make(
         const Job& job, cluster::Cluster& cluster,
         std::unique_ptr<formats::ModelSource> source = nullptr,
-        std::shared_ptr<backend::Backend> backend = nullptr);
+        std::shared_ptr<backend::Device> device = nullptr);
     ~Rank();
     // Collective. After an error it may be called again, in another epoch.
     Status Enter();
@@ -81,7 +81,7 @@ class Rank {
     Status Receive(StepData& step) { return steps_.Receive(step); }
     // Logits of the last step's output rows, [rows, vocab] (rank 0).
     Status ReadLogits(int64_t rows, std::span<float> out);
-    // The same, valid until the next step; in `buffer` where the backend's memory can't be seen.
+    // The same, valid until the next step; in `buffer` where the device's memory can't be seen.
     Result<std::span<const float>> Logits(int64_t rows, std::vector<float>& buffer);
     // The same of all rows of the last step after the final norm, [rows, hidden], where the job's
     // outputs have them (rank 0; see has_hidden).
@@ -95,7 +95,8 @@ class Rank {
     const model::Layout& layout() const { return shard_.layout; }
     int64_t kv_pages() const { return kv_pages_; }
     cluster::Cluster& cluster() { return cluster_; }
-    const std::shared_ptr<backend::Backend>& backend() const { return backend_; }
+    const std::shared_ptr<backend::Device>& device() const { return device_; }
+    int64_t page_tokens() const { return device_->info().target.page_tokens; }
     backend::MemoryUse memory() const { return executable_->memory(); }
     // What `other` does, between this one's steps, is this one's progress, too. It outlives this.
     void CountProgressOf(const Rank& other) { other_.store(&other, std::memory_order_release); }
@@ -113,6 +114,7 @@ class Rank {
     Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
     int64_t Progress() const;
     Status Plan();
+    Status CheckDevices();
     Status CheckMemory();
     Status JoinGroups();
     void CheckTable() const;
@@ -152,7 +154,7 @@ class Rank {
     int64_t kv_pages_ = 0;
     bool entered_ = false;            // Enter was called before
     std::vector<uint8_t> is_loaded_;  // by ValueId; of different weights by different threads
-    std::shared_ptr<backend::Backend> backend_;  // of two Ranks, where there is a draft model
+    std::shared_ptr<backend::Device> device_;  // of two Ranks, where there is a draft model
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<coll::Comm> tensor_, world_;
     NetTableSource table_;  // of tensor_

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "backend/cpu/cpu_backend.h"
-
 namespace weft::engine {
 namespace {
 
@@ -74,7 +72,7 @@ void StepData::Append(std::span<const int32_t> new_tokens, int64_t position, Seq
 }
 
 void StepData::OfOneSequence(std::span<const int32_t> new_tokens, int64_t position,
-                             std::span<const int32_t> rows) {
+                             std::span<const int32_t> rows, int64_t page_tokens) {
     const auto count = static_cast<int32_t>(new_tokens.size());
     kind = StepKind::kRun;
     ++number;
@@ -83,7 +81,7 @@ void StepData::OfOneSequence(std::span<const int32_t> new_tokens, int64_t positi
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(position));
     output_rows.assign(rows.begin(), rows.end());
     copies.clear();
-    const int64_t pages = (position + count + backend::kPageTokens - 1) / backend::kPageTokens;
+    const int64_t pages = (position + count + page_tokens - 1) / page_tokens;
     sequences.resize(1);
     Sequence& sequence = sequences[0];
     sequence.row_count = count;
@@ -98,8 +96,7 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
     words.insert(words.end(), {0, static_cast<int32_t>(step.kind),
                                static_cast<int32_t>(step.number & 0xffffffff),
                                static_cast<int32_t>(step.number >> 32), size(step.tokens),
-                               size(step.sequences), size(step.output_rows),
-                               size(step.copies)});
+                               size(step.sequences), size(step.output_rows), size(step.copies)});
     Append(words, step.tokens);
     Append(words, step.positions);
     Append(words, step.output_rows);

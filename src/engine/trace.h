@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/executable.h"
 #include "base/result.h"
 #include "engine/step_message.h"
 #include "program/program.h"

@@ -13,12 +13,12 @@ inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kAvx2,
                                           CpuLevel::kAmx};
 
 struct CpuFeatures {
-    bool avx2 = false;         // with FMA and F16C
-    bool avx512 = false;       // F, BW, VL, DQ, VBMI
+    bool avx2 = false;    // with FMA and F16C
+    bool avx512 = false;  // F, BW, VL, DQ, VBMI
     bool avx512_vnni = false;
     bool avx512_bf16 = false;
-    bool amx = false;          // TILE, INT8, BF16, and the system lets this process use them
-    std::string model;         // "AMD EPYC"
+    bool amx = false;   // TILE, INT8, BF16, and the system lets this process use them
+    std::string model;  // "AMD EPYC"
 };
 
 // Where the CPU has AMX, asks the system for leave to use it, for all threads of this process.
@@ -35,5 +35,7 @@ bool PinThisThread(int core);
 // Resident set of this process, and memory that the system could still give it, in bytes.
 uint64_t ResidentBytes();
 uint64_t AvailableMemoryBytes();
+// Of the whole machine.
+uint64_t TotalMemoryBytes();
 
 }  // namespace weft

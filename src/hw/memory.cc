@@ -105,4 +105,8 @@ uint64_t AvailableMemoryBytes() {
     return least.value_or(0);
 }
 
+uint64_t TotalMemoryBytes() {
+    return NumberOf("/proc/meminfo", "MemTotal:").value_or(0) * 1024;
+}
+
 }  // namespace weft

@@ -139,7 +139,7 @@ Builder::QueryAndKey Builder::NormHeads(const QueryAndKey& x) {
     ValueId squares =
         program_.Emit(std::move(sum), {x.q, x.k}, Local("attn_qk_squares"), {kTokens, 2});
     if (shard_.layout.tp > 1) {
-        program_.values[static_cast<size_t>(squares)].dtype = DType::kF64;
+        if (HidesCuts()) SetWide(squares);
         squares = AllReduce(squares);
     }
     const auto norm = [&](ValueId part, const std::string& weight, const Span& columns,
@@ -431,8 +431,7 @@ ValueId Builder::PartialFromColumns(ValueId x, const std::string& weight, const 
     program::MatMul attributes;
     attributes.cut = Cut::kColumns;
     const formats::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
-    if (options_.cache && info != nullptr)
-        attributes.segment_cols = SegmentColumns(info->dtype, unit);
+    if (HidesCuts() && info != nullptr) attributes.segment_cols = SegmentColumns(info->dtype, unit);
     return MatMul(x, Tensor(weight), slice, attributes, false, Local(weight));
 }
 

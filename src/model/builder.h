@@ -16,6 +16,7 @@
 #include "model/hyper.h"
 #include "model/shard.h"
 #include "program/program.h"
+#include "program/target.h"
 
 namespace weft::model {
 
@@ -34,6 +35,7 @@ struct BuildOptions {
     Outputs outputs = Outputs::kLogits;
     // Positions that a job may use: chooses LongRoPE's factors. 0: no more than it was made for.
     int64_t context = 0;
+    program::Target target{};  // of the device that the Program runs on
 };
 
 // Which rows and columns of a file's tensor a weight holds, and the whole tensor's shape, which the
@@ -128,6 +130,9 @@ class Builder {
     // The same before the sum over ranks.
     program::ValueId PartialFromColumns(program::ValueId x, const std::string& weight,
                                         const Slice& slice, int64_t unit);
+    // Whether sums over ranks hide where the ranks cut (Target); in training they are compared by
+    // tolerance, and need not.
+    bool HidesCuts() const { return options_.cache && options_.target.wide_sums; }
     static int64_t SegmentColumns(DType dtype, int64_t unit);
     program::ValueId AllReduce(program::ValueId x);
     void SetWide(program::ValueId id) {

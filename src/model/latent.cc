@@ -2,10 +2,15 @@
 
 #include <cmath>
 
-#include "kernels/latent.h"
 #include "model/builder.h"
 
 namespace weft::model {
+
+namespace {
+
+constexpr int64_t kMostRank = 1 << 20;
+
+}  // namespace
 
 using program::Cut;
 using program::Shape;
@@ -17,8 +22,7 @@ Result<Latent> ReadLatent(const formats::ModelSource& source, const std::string&
     const formats::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".";
     if (!meta.Has(prefix + "attention.kv_lora_rank")) return latent;
-    WEFT_ASSIGN(latent.rank,
-                meta.Int(prefix + "attention.kv_lora_rank", 1, kernels::kMostLatentColumns));
+    WEFT_ASSIGN(latent.rank, meta.Int(prefix + "attention.kv_lora_rank", 1, kMostRank));
     WEFT_ASSIGN(latent.q_rank, meta.IntOr(prefix + "attention.q_lora_rank", 0, 1 << 20, 0));
     WEFT_ASSIGN(latent.rope, meta.Int(prefix + "rope.dimension_count", 2, 1024));
     const auto columns = [&](const std::string& name) -> Result<int64_t> {
@@ -28,13 +32,11 @@ Result<Latent> ReadLatent(const formats::ModelSource& source, const std::string&
     WEFT_ASSIGN(const int64_t key, columns("key_length"));
     WEFT_ASSIGN(latent.value, columns("value_length"));
     latent.nope = key - latent.rope;
-    if (latent.nope < 1 || latent.rope % 2 != 0 ||
-        latent.rank + latent.rope > kernels::kMostLatentColumns) {
+    if (latent.nope < 1 || latent.rope % 2 != 0) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}: latent attention of {} + {} columns, {} of {} rotated, is not "
-                         "supported: a cached row has at most {}",
-                         source.name(), latent.rank, latent.rope, latent.rope, key,
-                         kernels::kMostLatentColumns);
+                         "supported",
+                         source.name(), latent.rank, latent.rope, latent.rope, key);
     }
     return latent;
 }

@@ -64,6 +64,18 @@ const Architecture* FindArchitecture(std::string_view name) {
     return found == kArchitectures.end() ? nullptr : &*found;
 }
 
+// What the device's kernels hold.
+Status CheckTarget(const Hyper& hyper, const std::string& model, const program::Target& target) {
+    const auto check = [&](const char* what, int64_t value, int64_t most) -> Status {
+        if (value <= most) return {};
+        return MakeError(ErrorCode::kUnsupported, "{}: {} {}; the device takes at most {}", model,
+                         value, what, most);
+    };
+    WEFT_TRY(check("experts in a layer", hyper.moe.experts, target.most_experts));
+    return check("columns in a cached row of latent attention",
+                 hyper.latent.rank + hyper.latent.rope, target.most_latent_columns);
+}
+
 }  // namespace
 
 std::string SupportedArchitectures() {
@@ -100,9 +112,21 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
                          "{}: a mixture of {} experts is not supported for architecture '{}'",
                          source.name(), hyper.moe.experts, hyper.architecture);
     }
+    WEFT_TRY(CheckTarget(hyper, source.name(), options.target));
     Builder builder(hyper, shard, source, options);
     builder.Leave(architecture->build(builder, builder.Enter()));
     return std::move(builder).Finish();
+}
+
+Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const formats::ModelSource& source,
+                                   DType kv_dtype) {
+    WEFT_ASSIGN(const Layout layout, MakeLayout(1, 1, 1, {}));
+    WEFT_ASSIGN(const ShardPlan plan, PlanShards(hyper, source, layout));
+    BuildOptions options;
+    options.kv_dtype = kv_dtype;
+    WEFT_ASSIGN(const program::Program program,
+                BuildProgram(hyper, plan.shards[0], source, options));
+    return program::StateBytes(program, 1);
 }
 
 }  // namespace weft::model

@@ -33,6 +33,11 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
                                       const formats::ModelSource& source,
                                       const BuildOptions& options);
 
+// Bytes that a position of a sequence takes in the KV caches of all layers, on one rank. Errors:
+// those of BuildProgram.
+Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const formats::ModelSource& source,
+                                   DType kv_dtype);
+
 // Each builder emits the layers of this stage from residual stream to residual stream.
 program::ValueId BuildLlama(Builder& b, program::ValueId x);
 program::ValueId BuildDeepSeek2(Builder& b, program::ValueId x);

@@ -1,6 +1,5 @@
 #include "model/moe.h"
 
-#include "kernels/experts.h"
 #include "model/builder.h"
 
 namespace weft::model {
@@ -14,7 +13,7 @@ using program::ValueId;
 
 namespace {
 
-constexpr int64_t kMostColumns = 1 << 20;
+constexpr int64_t kMostColumns = 1 << 20, kMostExperts = 1 << 16;
 
 // What an architecture's gate does where the file's keys don't say it: as the models of that name
 // were trained.
@@ -89,7 +88,7 @@ Result<Moe> ReadMoe(const formats::ModelSource& source, const std::string& archi
     Moe moe;
     const formats::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".";
-    WEFT_ASSIGN(moe.experts, meta.IntOr(prefix + "expert_count", 0, kernels::kMostExperts, 0));
+    WEFT_ASSIGN(moe.experts, meta.IntOr(prefix + "expert_count", 0, kMostExperts, 0));
     if (moe.experts == 0) return moe;
     WEFT_ASSIGN(moe.used, meta.Int(prefix + "expert_used_count", 1, moe.experts));
     WEFT_ASSIGN(moe.ffn, meta.IntOr(prefix + "expert_feed_forward_length", 1, kMostColumns, ffn));
@@ -174,7 +173,7 @@ ValueId Builder::FromExperts(ValueId x, const Routed& routed, const std::string&
     a.bias = Has(weight + ".bias") && shard_.expert_ffn.begin == 0;
     a.base = base != kNoValue;
     const formats::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
-    if (options_.cache && info != nullptr) {
+    if (HidesCuts() && info != nullptr) {
         a.segment_cols = SegmentColumns(info->dtype, ColumnUnit(hyper_.moe.ffn));
     }
     std::vector<ValueId> inputs = {
@@ -209,7 +208,7 @@ ValueId Builder::SharedExpert(ValueId x) {
     }
     const ValueId sum =
         PartialFromColumns(y, "ffn_down_shexp", ColumnsOf(shard_.shared_ffn, all), ColumnUnit(all));
-    if (options_.cache) SetWide(sum);
+    if (HidesCuts()) SetWide(sum);
     return sum;
 }
 

@@ -134,4 +134,16 @@ ValueId Program::Find(std::string_view name) const {
     return found == values.end() ? kNoValue : static_cast<ValueId>(found - values.begin());
 }
 
+int64_t StateBytes(const Value& state, int64_t positions) {
+    return positions * state.shape[0] * RowBytes(state.dtype, state.shape[1]);
+}
+
+int64_t StateBytes(const Program& program, int64_t positions) {
+    int64_t bytes = 0;
+    for (const Value& value : program.values) {
+        if (value.storage == Storage::kState) bytes += StateBytes(value, positions);
+    }
+    return bytes;
+}
+
 }  // namespace weft::program

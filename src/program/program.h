@@ -74,7 +74,7 @@ struct WeightSlice {
     int64_t home_row = 0;  // where the matrix begins that this is a part of (Q, K, V in one tensor)
     int64_t first_matrix = 0;  // stacks: the first matrix, and the rows that each has in the file
     int64_t matrix_rows = 0;
-    bool transposed = false;   // stacks: the file holds each matrix turned, rows as columns
+    bool transposed = false;  // stacks: the file holds each matrix turned, rows as columns
 };
 
 struct Value {
@@ -95,6 +95,9 @@ int64_t FileRow(const Value& weight, int64_t row);
 // Matrix i of a stack, as a weight of its own.
 Value MatrixOf(const Value& stack, int64_t i);
 
+// Bytes of a KV state (kState) with so many positions.
+int64_t StateBytes(const Value& state, int64_t positions);
+
 // How a collective's group is named: the ranks of one TP group, or neighbours in the pipeline.
 enum class Group { kTensor, kPipeline };
 
@@ -104,12 +107,12 @@ enum class Cut { kNone, kRows, kColumns };  // kRows: outputs are shared out; kC
 
 // ---- Ops: attributes; inputs -> outputs ---------------------------------------------------------
 
-struct Embedding {        // tokens [T] i32, table [n, d] -> [T, d]; rows outside it give zeros
+struct Embedding {  // tokens [T] i32, table [n, d] -> [T, d]; rows outside it give zeros
     int64_t first_row = 0;
 };
 struct RmsNorm {  // x [T, n], (weight [group]), (squares [T, m]) -> [T, n]
     float eps = 1e-5f;
-    int64_t group = 0;    // columns per group: n, or head_dim for QK norm
+    int64_t group = 0;  // columns per group: n, or head_dim for QK norm
     // With squares (group is n then): x is this rank's part of rows of `whole` columns, whose sum
     // of squares is column `square` of squares.
     int64_t whole = 0, square = 0;
@@ -121,8 +124,8 @@ struct SumSquares {  // x_0 [T, n_0], x_1 [T, n_1], ... -> [T, inputs], f32 or f
     };
     std::vector<Columns> columns;  // of each input: those that this rank adds to the sum
 };
-struct MatMul {           // x [T, k], weight [n, k], (bias [n]) -> [T, n] = x . weight^T + bias
-    Cut cut = Cut::kNone;    // kNone on one rank; a bias under kColumns stands on one rank only
+struct MatMul {            // x [T, k], weight [n, k], (bias [n]) -> [T, n] = x . weight^T + bias
+    Cut cut = Cut::kNone;  // kNone on one rank; a bias under kColumns stands on one rank only
     // kRows only: rows of the whole weight where some of them are on several ranks (KV heads
     // that are replicated), the same on all ranks; 0 where each row is on one rank.
     int64_t shared_rows = 0;
@@ -131,7 +134,7 @@ struct MatMul {           // x [T, k], weight [n, k], (bias [n]) -> [T, n] = x .
     // So many columns are added in float32 first; 0: all of them, and no float64.
     int64_t segment_cols = 0;
 };
-struct Rope {             // x [T, heads * head_dim], positions [T] i32 -> same shape
+struct Rope {  // x [T, heads * head_dim], positions [T] i32 -> same shape
     int64_t head_dim = 0, rotary_dim = 0;
     bool neighbours = false;
     float sign = 1;
@@ -156,21 +159,21 @@ struct Attention {
 struct Glu {  // gate [T, n], up [T, n] -> act(gate) * up
     Activation activation = Activation::kSilu;
 };
-struct Add {};            // a [T, n], b [T, n] -> [T, n]
-struct AddBias {    // x [T, n], bias [n] -> [T, n]
+struct Add {};                // a [T, n], b [T, n] -> [T, n]
+struct AddBias {              // x [T, n], bias [n] -> [T, n]
     int64_t shared_rows = 0;  // as in MatMul, of the bias
 };
-struct Scale {      // x -> factor * x
+struct Scale {  // x -> factor * x
     float factor = 1;
 };
 struct SoftCap {  // x -> cap * tanh(x / cap)
     float cap = 1;
 };
-struct SelectRows {};     // x [T, n], output rows [R] i32 -> [R, n]
-struct AllReduce {        // x (f32 or f64) -> x summed over the group, f32
+struct SelectRows {};  // x [T, n], output rows [R] i32 -> [R, n]
+struct AllReduce {     // x (f32 or f64) -> x summed over the group, f32
     Group group = Group::kTensor;
 };
-struct AllGather {        // x [R, n_mine] -> [R, sum of parts]: columns of all ranks, in rank order
+struct AllGather {  // x [R, n_mine] -> [R, sum of parts]: columns of all ranks, in rank order
     Group group = Group::kTensor;
     std::vector<int64_t> parts;  // columns of each rank
     int64_t begin = 0;           // where this rank's columns begin in the output
@@ -179,17 +182,17 @@ struct AllGather {        // x [R, n_mine] -> [R, sum of parts]: columns of all 
 struct GatherRows {};         // x [T/n, m] -> [T, m]: all ranks' rows
 struct ReduceScatterRows {};  // x [T, m] -> [T/n, m]: own rows of the sum over the group
 struct SliceRows {};          // x [T, m] -> [T/n, m]: own rows
-struct Send {             // x -> nothing; to rank `peer` of the world
+struct Send {                 // x -> nothing; to rank `peer` of the world
     int peer = 0;
 };
-struct Recv {             // nothing -> x; from rank `peer` of the world
+struct Recv {  // nothing -> x; from rank `peer` of the world
     int peer = 0;
 };
-struct Zero {};           // nothing -> zeros
-struct SliceColumns {     // x [T, n] -> [T, m]: columns [begin, begin + m)
+struct Zero {};        // nothing -> zeros
+struct SliceColumns {  // x [T, n] -> [T, m]: columns [begin, begin + m)
     int64_t begin = 0;
 };
-struct PadColumns {       // x [T, m] -> [T, n]: x at columns [begin, begin + m), zeros elsewhere
+struct PadColumns {  // x [T, m] -> [T, n]: x at columns [begin, begin + m), zeros elsewhere
     int64_t begin = 0;
 };
 
@@ -206,7 +209,7 @@ struct Route {
     int64_t groups = 1, groups_used = 1, group_best = 1;
     bool renormalise = false;  // weights of a token add up to 1 (before scale)
     float scale = 1;
-    bool factors = false;      // the last input multiplies the weight of each chosen expert
+    bool factors = false;  // the last input multiplies the weight of each chosen expert
 };
 // x [T, k] or [T, K, k], ids [T, K], weight [m, n, k], (bias [m, 1, n]) -> [T, K, n]: each row
 // times the matrix of its expert. This rank holds experts [first_expert, first_expert + m): rows of
@@ -220,11 +223,11 @@ struct ExpertMatMul {
 // float64 in the order of the experts' ids. Output and base are f32 or f64.
 struct ExpertSum {
     int64_t first_expert = 0;
-    Cut cut = Cut::kNone;     // kColumns: a bias stands on one rank only
-    int64_t segment_cols = 0; // as in MatMul
+    Cut cut = Cut::kNone;      // kColumns: a bias stands on one rank only
+    int64_t segment_cols = 0;  // as in MatMul
     bool bias = false, base = false;
 };
-struct GateRows {};       // x [T, n], gate [T, 1] -> x * sigmoid(gate)
+struct GateRows {};  // x [T, n], gate [T, 1] -> x * sigmoid(gate)
 // How a layer's router shares out the rows: logits [T, E], ids [T, K], (load [2, E]) -> [2, E]: how
 // many of ids are each expert, and the sums over rows of softmax(logits), added to `load`.
 struct RouterLoad {};
@@ -292,17 +295,17 @@ struct RmsNormGradInput {    // dy, x, weight -> dx
     float eps = 1e-5f;
     int64_t group = 0;
 };
-struct RmsNormGradWeight {   // dy, x, dw -> dw +=
+struct RmsNormGradWeight {  // dy, x, dw -> dw +=
     float eps = 1e-5f;
     int64_t group = 0;
 };
-struct AttentionGrad {       // dout, q, k, v, out, lse -> dq, dk, dv
+struct AttentionGrad {  // dout, q, k, v, out, lse -> dq, dk, dv
     Attention forward;
 };
 struct GluGrad {  // dout, gate, up -> dgate, dup
     Activation activation = Activation::kSilu;
 };
-struct EmbeddingGrad {       // dy [T, d], tokens [T], dtable [n, d] -> dtable +=
+struct EmbeddingGrad {  // dy [T, d], tokens [T], dtable [n, d] -> dtable +=
     int64_t first_row = 0;
 };
 // Route's weights to its logits: dweights [T, K], logits [T, E], ids [T, K] -> dlogits [T, E]. The
@@ -327,12 +330,12 @@ struct ExpertSumGradInput {
 struct ExpertSumGradWeight {
     int64_t first_expert = 0;
 };
-struct GateRowsGrad {};     // dy, x [T, n], gate [T, 1] -> dx [T, n], dgate [T, 1]
-struct RouterLoadGrad {};   // dload [2, E], logits [T, E] -> dlogits; counts have no gradient
-struct LoadBalanceGrad {    // dloss [1], load [2, E] -> dload [2, E]
+struct GateRowsGrad {};    // dy, x [T, n], gate [T, 1] -> dx [T, n], dgate [T, 1]
+struct RouterLoadGrad {};  // dload [2, E], logits [T, E] -> dlogits; counts have no gradient
+struct LoadBalanceGrad {   // dloss [1], load [2, E] -> dload [2, E]
     LoadBalance forward;
 };
-struct SelectRowsGrad {};    // dy [R, n], output rows [R] -> dx [T, n]: zeros elsewhere
+struct SelectRowsGrad {};           // dy [R, n], output rows [R] -> dx [T, n]: zeros elsewhere
 struct SoftmaxCrossEntropyGrad {};  // dloss [1], logits [R, V], targets [R] -> dlogits [R, V]
 // dloss [1], x [R, k], weight [n, k], targets [R], (dw [n, k]) -> dx [R, k], (dw +=). With cut
 // kRows dx is partial: this rank's rows' part.
@@ -343,39 +346,84 @@ struct LinearCrossEntropyGrad {
 using OpAttributes =
     std::variant<Embedding, RmsNorm, SumSquares, MatMul, Rope, Attention, Glu, Add, AddBias, Scale,
                  SoftCap, SelectRows, AllReduce, AllGather, GatherRows, ReduceScatterRows,
-                 SliceRows, Send, Recv, Zero, SliceColumns,
-                 PadColumns, Route, ExpertMatMul, ExpertSum, GateRows, RouterLoad, LoadBalance,
-                 HeadMatMul, PickColumns, LatentAttention, Adapt, SoftmaxCrossEntropy,
-                 LinearCrossEntropy, GatherShares, ReduceShares, MatMulGradInput,
-                 MatMulGradWeight, BiasGrad, RmsNormGradInput, RmsNormGradWeight, AttentionGrad,
-                 GluGrad, RouteGrad,
-                 ExpertMatMulGradInput, ExpertMatMulGradWeight, ExpertSumGradInput,
-                 ExpertSumGradWeight, GateRowsGrad, RouterLoadGrad, LoadBalanceGrad, EmbeddingGrad,
-                 SelectRowsGrad, SoftmaxCrossEntropyGrad, LinearCrossEntropyGrad>;
+                 SliceRows, Send, Recv, Zero, SliceColumns, PadColumns, Route, ExpertMatMul,
+                 ExpertSum, GateRows, RouterLoad, LoadBalance, HeadMatMul, PickColumns,
+                 LatentAttention, Adapt, SoftmaxCrossEntropy, LinearCrossEntropy, GatherShares,
+                 ReduceShares, MatMulGradInput, MatMulGradWeight, BiasGrad, RmsNormGradInput,
+                 RmsNormGradWeight, AttentionGrad, GluGrad, RouteGrad, ExpertMatMulGradInput,
+                 ExpertMatMulGradWeight, ExpertSumGradInput, ExpertSumGradWeight, GateRowsGrad,
+                 RouterLoadGrad, LoadBalanceGrad, EmbeddingGrad, SelectRowsGrad,
+                 SoftmaxCrossEntropyGrad, LinearCrossEntropyGrad>;
 
 enum class OpKind {  // in the variant's order
-    kEmbedding, kRmsNorm, kSumSquares, kMatMul, kRope, kAttention, kGlu, kAdd, kAddBias, kScale,
-    kSoftCap, kSelectRows, kAllReduce, kAllGather, kGatherRows, kReduceScatterRows, kSliceRows,
-    kSend, kRecv, kZero, kSliceColumns, kPadColumns,
-    kRoute, kExpertMatMul, kExpertSum, kGateRows, kRouterLoad, kLoadBalance, kHeadMatMul,
-    kPickColumns, kLatentAttention, kAdapt,
-    kSoftmaxCrossEntropy, kLinearCrossEntropy, kGatherShares, kReduceShares, kMatMulGradInput,
-    kMatMulGradWeight, kBiasGrad, kRmsNormGradInput,
-    kRmsNormGradWeight, kAttentionGrad, kGluGrad, kRouteGrad, kExpertMatMulGradInput,
-    kExpertMatMulGradWeight, kExpertSumGradInput, kExpertSumGradWeight, kGateRowsGrad,
-    kRouterLoadGrad, kLoadBalanceGrad, kEmbeddingGrad, kSelectRowsGrad,
-    kSoftmaxCrossEntropyGrad, kLinearCrossEntropyGrad,
+    kEmbedding,
+    kRmsNorm,
+    kSumSquares,
+    kMatMul,
+    kRope,
+    kAttention,
+    kGlu,
+    kAdd,
+    kAddBias,
+    kScale,
+    kSoftCap,
+    kSelectRows,
+    kAllReduce,
+    kAllGather,
+    kGatherRows,
+    kReduceScatterRows,
+    kSliceRows,
+    kSend,
+    kRecv,
+    kZero,
+    kSliceColumns,
+    kPadColumns,
+    kRoute,
+    kExpertMatMul,
+    kExpertSum,
+    kGateRows,
+    kRouterLoad,
+    kLoadBalance,
+    kHeadMatMul,
+    kPickColumns,
+    kLatentAttention,
+    kAdapt,
+    kSoftmaxCrossEntropy,
+    kLinearCrossEntropy,
+    kGatherShares,
+    kReduceShares,
+    kMatMulGradInput,
+    kMatMulGradWeight,
+    kBiasGrad,
+    kRmsNormGradInput,
+    kRmsNormGradWeight,
+    kAttentionGrad,
+    kGluGrad,
+    kRouteGrad,
+    kExpertMatMulGradInput,
+    kExpertMatMulGradWeight,
+    kExpertSumGradInput,
+    kExpertSumGradWeight,
+    kGateRowsGrad,
+    kRouterLoadGrad,
+    kLoadBalanceGrad,
+    kEmbeddingGrad,
+    kSelectRowsGrad,
+    kSoftmaxCrossEntropyGrad,
+    kLinearCrossEntropyGrad,
 };
 const char* OpName(OpKind kind);  // "mat_mul"
 
 struct Op {
     OpAttributes attributes;
-    std::vector<ValueId> inputs;   // optional ones that are absent are left out
+    std::vector<ValueId> inputs;  // optional ones that are absent are left out
     std::vector<ValueId> outputs;
 
     OpKind kind() const { return static_cast<OpKind>(attributes.index()); }
     template <typename T>
-    const T& as() const { return std::get<T>(attributes); }
+    const T& as() const {
+        return std::get<T>(attributes);
+    }
 };
 
 struct Program {
@@ -410,5 +458,8 @@ struct ArenaPlan {
 // tokens, outputs: the most rows that a step may have. `keep` values stay alive to the end.
 ArenaPlan PlanArena(const Program& program, int64_t tokens, int64_t outputs,
                     const std::vector<ValueId>& keep = {});
+
+// The same of all states of a Program.
+int64_t StateBytes(const Program& program, int64_t positions);
 
 }  // namespace weft::program

@@ -15,16 +15,12 @@ namespace {
 
 using program::ValueId;
 
-// Inference hides in float64 sums where ranks cut; training is compared by tolerance.
+// Weights are computed with as float32, but for those of block types that stay as they are.
 void MakeFloat32(program::Program& program, bool frozen) {
     for (program::Value& value : program.values) {
         const bool blocks = Info(value.dtype).quantized && value.shape.rank > 1;
         const bool kept = frozen && blocks && value.storage == program::Storage::kWeight;
         if (value.dtype != DType::kI32 && !kept) value.dtype = DType::kF32;
-    }
-    for (program::Op& op : program.ops) {
-        if (auto* matmul = std::get_if<program::MatMul>(&op.attributes)) matmul->segment_cols = 0;
-        if (auto* sum = std::get_if<program::ExpertSum>(&op.attributes)) sum->segment_cols = 0;
     }
 }
 
@@ -149,8 +145,8 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
     // (A gradient that comes through a weight and through its adapter is as narrow as its value.)
     std::set<ValueId> branches(adapters.sums.begin(), adapters.sums.end());
     for (const program::Op& op : program.ops) {
-        const bool narrow = op.kind() == program::OpKind::kAttentionGrad ||
-                            op.kind() == program::OpKind::kGluGrad;
+        const bool narrow =
+            op.kind() == program::OpKind::kAttentionGrad || op.kind() == program::OpKind::kGluGrad;
         if (narrow) branches.insert(op.inputs[0]);
     }
     const auto is_branch = [&](const program::Op& op) {
@@ -172,8 +168,8 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
         }
         const bool loss = op.kind() == program::OpKind::kLinearCrossEntropy ||
                           op.kind() == program::OpKind::kLinearCrossEntropyGrad;
-        if (loss) widen(op.kind() == program::OpKind::kLinearCrossEntropy ? op.outputs[0]
-                                                                          : op.inputs[0]);
+        if (loss)
+            widen(op.kind() == program::OpKind::kLinearCrossEntropy ? op.outputs[0] : op.inputs[0]);
         if (!IsStream(op.kind()) || is_branch(op)) continue;
         for (const ValueId id : op.inputs) widen(id);
         for (const ValueId id : op.outputs) widen(id);
@@ -191,8 +187,7 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
         const bool matrix = value.shape.rank > 1;
         const bool gradient =
             value.storage == program::Storage::kGradient && gradients != DType::kF32;
-        const bool state =
-            (value.storage == program::Storage::kWeight || gradient) && !adapter[i];
+        const bool state = (value.storage == program::Storage::kWeight || gradient) && !adapter[i];
         const bool activation = value.storage == program::Storage::kActivation && !wide[i];
         if (value.dtype == DType::kF32 && matrix && (state || activation)) {
             value.dtype = dtype;
@@ -214,6 +209,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     model::BuildOptions build;
     build.kv_dtype = DType::kF32;
     build.cache = false;
+    build.target = options.target;
     WEFT_ASSIGN(program::Program forward, model::BuildProgram(hyper, shard, source, build));
     WEFT_TRY(OpenWindows(forward, options.sequence, source.name()));
     MakeFloat32(forward, options.lora != nullptr);

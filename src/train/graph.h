@@ -28,6 +28,7 @@ struct GraphOptions {
     int64_t sequence = 0;       // most positions of a sequence
     bool row_shares = false;    // sequence parallelism (program/row_shares.h)
     bool load_balance = false;  // with the auxiliary loss of experts as the side loss
+    program::Target target{};   // of the device that runs it
 };
 
 struct TrainingGraph {

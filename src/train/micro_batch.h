@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/training.h"
+#include "backend/training.h"
 #include "base/result.h"
 #include "train/data/loader.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "backend/cpu/training.h"
+#include "backend/training.h"
 #include "base/result.h"
 #include "train/parallel/groups.h"
 #include "train/state.h"

@@ -1,7 +1,7 @@
 // What a rank's threads could do at most, to hold a run's speed against.
 #pragma once
 
-#include "backend/cpu/training.h"
+#include "backend/training.h"
 
 namespace weft::train {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/training.h"
+#include "backend/training.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "formats/model_file.h"
@@ -64,7 +64,7 @@ class TrainState {
     // The own part of either.
     std::span<std::byte> OwnWeightBytes(const program::Unit& unit) const;
     std::span<std::byte> OwnGradientBytes(const program::Unit& unit) const;
-    uint64_t size_bytes() const;  // of masters
+    uint64_t size_bytes() const;                        // of masters
     int64_t parameters() const { return parameters_; }  // of the whole model
     // Of all ranks.
     const std::set<std::string, std::less<>>& trained_tensors() const { return trained_tensors_; }

@@ -22,6 +22,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("from_scratch", t.from_scratch);
     visit("threads", t.threads);
     visit("reference", t.reference);
+    visit("device", t.device);
     visit("grad_dtype", t.grad_dtype);
     visit("loss_scale", t.loss_scale.fixed);
     visit("loss_scale_initial", t.loss_scale.initial);

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "cluster/memory_check.h"
-#include "engine/cpu_options.h"
+#include "engine/device_options.h"
 #include "formats/hf/folder.h"
 #include "formats/hf/scratch.h"
 #include "formats/lora/adapter_config.h"
@@ -255,15 +255,20 @@ Status Trainer::PlanProgram() {
     WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
     WEFT_ASSIGN(GraphOptions graph_options, GraphOptionsOf(options_, layout_, hyper_, Overlaps()));
     if (options_.lora.on()) graph_options.lora = &lora;
+    if (device_ == nullptr) {
+        WEFT_ASSIGN(device_, backend::OpenDevice(options_.device,
+                                                 engine::DeviceOptionsOf(cluster_, options_.threads,
+                                                                         options_.reference)));
+    }
+    graph_options.target = device_->info().target;
     WEFT_ASSIGN(TrainingGraph graph, BuildTrainingGraph(hyper_, shards, *source_, graph_options));
     units_ = std::move(graph.units);
     backend::TrainingOptions options;
-    options.cpu = engine::CpuOptionsOf(cluster_, options_.threads, options_.reference);
     options.compute = options_.dtype;
     options.max_tokens = options.max_outputs = options_.sequence * options_.micro_batch;
     options.slots = SlotsOf(layout_.place());
     options.overlap = Overlaps();
-    WEFT_ASSIGN(training_, backend::TrainingExecutable::Make(std::move(graph.program), options));
+    WEFT_ASSIGN(training_, device_->CompileTraining(std::move(graph.program), options));
     state_ = std::make_unique<TrainState>(*training_, units_);
     rule_ = MakeUpdateRule(options_.update, {*training_, *state_, units_, *source_});
     if (options_.dtype == DType::kF16) scaler_.emplace(options_.loss_scale);

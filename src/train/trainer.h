@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/training.h"
+#include "backend/device.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "formats/model_file.h"
@@ -36,6 +36,7 @@ struct TrainerOptions {
     uint64_t seed = 0;          // of random weights
     int threads = 0;            // 0: all cores of the rank
     bool reference = false;     // reference kernels
+    std::string device = backend::kDefaultDevice;
     DType dtype = DType::kF32;  // what is computed with (GraphOptions): kBF16, kF16
     // What gradients of matrices are added up in: "f32", dtype's own name, or "auto" (below).
     std::string grad_dtype = "auto";
@@ -187,6 +188,7 @@ class Trainer {
     TrainLayout layout_;
     std::vector<program::Unit> units_;
     TrainGroups groups_;  // outlives what may still talk in it after an error: training_
+    std::shared_ptr<backend::Device> device_;
     std::unique_ptr<backend::TrainingExecutable> training_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;

@@ -1,6 +1,6 @@
 // The CPU backend against itself: any number of threads, any chunking, any tensor split gives what
 // one thread of the reference kernels gives, one token at a time.
-#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_device.h"
 
 #include <gtest/gtest.h>
 
@@ -93,8 +93,7 @@ TEST(CpuBackend, TensorRanksGiveWhatOneRankGives) {
         const std::vector<int32_t> tokens = Tokens(c.hyper, 20);
         const std::vector<float> want = c.Reference(tokens);
         for (int tp : {2, 3, 4}) {
-            auto fabrics =
-                net::MakeLocalFabrics(tp, net::Transport::kShm, size_t{1} << 20).value();
+            auto fabrics = net::MakeLocalFabrics(tp, net::Transport::kShm, size_t{1} << 20).value();
             const std::vector<program::Program> programs = c.Programs(tp);
             std::vector<std::vector<float>> got(static_cast<size_t>(tp));
             test::OnThreads(fabrics, [&](net::Fabric& fabric) {
@@ -139,7 +138,7 @@ TEST(CpuBackend, TrainingOpsAreRefusedByName) {
     program::Program program;
     const program::ValueId x = program.Emit(program::Zero{}, {}, "x", {program::kTokens, 8});
     program.Emit(program::Glu{}, {x, x}, "y", {program::kTokens, 8});
-    const auto result = MakeCpuBackend({})->Compile(program, {});
+    const auto result = MakeCpuDevice({})->Compile(program, {});
     ASSERT_FALSE(result.ok());
     EXPECT_NE(result.error().message.find("zero"), std::string::npos) << result.error().message;
 }

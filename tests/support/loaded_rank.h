@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_device.h"
 #include "model/load.h"
 #include "model/model.h"
 
@@ -18,7 +18,7 @@ class LoadedRank {
     LoadedRank(const program::Program& program, const formats::ModelSource& source,
                const backend::CpuOptions& options, int64_t chunk = 64,
                backend::Overlap overlap = backend::Overlap::kNever)
-        : backend_(backend::MakeCpuBackend(options)), program_(program) {
+        : device_(backend::MakeCpuDevice(options)), program_(program) {
         backend::CompileOptions compile;
         compile.max_tokens = chunk;
         compile.max_outputs = chunk;
@@ -26,7 +26,7 @@ class LoadedRank {
         compile.overlap = overlap;
         logits_ = program.Find("logits");
         if (logits_ != program::kNoValue) compile.keep = {logits_};
-        executable_ = backend_->Compile(program, compile).value();
+        executable_ = device_->Compile(program, compile).value();
         for (size_t i = 0; i < program.values.size(); ++i) {
             if (program.values[i].storage == program::Storage::kWeight) Load(source, i);
         }
@@ -50,8 +50,7 @@ class LoadedRank {
         std::vector<float> all(tokens.size() * vocab);
         for (size_t at = 0; at < tokens.size(); at += piece) {
             const size_t count = std::min(piece, tokens.size() - at);
-            const Status status =
-                Run(tokens.subspan(at, count), static_cast<int64_t>(at), groups);
+            const Status status = Run(tokens.subspan(at, count), static_cast<int64_t>(at), groups);
             EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
             if (!status.ok()) return {};
             const auto out = std::span(all).subspan(at * vocab, count * vocab);
@@ -75,7 +74,7 @@ class LoadedRank {
         ASSERT_TRUE(status.ok());
     }
 
-    std::unique_ptr<backend::Backend> backend_;
+    std::shared_ptr<backend::Device> device_;
     program::Program program_;
     std::unique_ptr<backend::Executable> executable_;
     program::ValueId logits_ = program::kNoValue;

@@ -1,5 +1,7 @@
 #include "support/paths.h"
 
+#include <cstdlib>
+
 namespace weft::support {
 
 std::string TestData(const std::string& below) {
@@ -7,7 +9,8 @@ std::string TestData(const std::string& below) {
 }
 
 std::string WeftProgram() {
-    return WEFT_PROGRAM;
+    const char* other = std::getenv("WEFT_TEST_PROGRAM");
+    return other != nullptr ? other : WEFT_PROGRAM;
 }
 
 }  // namespace weft::support

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "backend/device.h"
 #include "support/tiny_model.h"
 #include "train/graph.h"
 #include "train/micro_batch.h"
@@ -22,9 +23,7 @@ class SlowComm final : public coll::Comm {
     const coll::Tuning& tuning() const override { return tuning_; }
     Status SetHosts(std::span<const int>) override { return {}; }
     Status AllReduce(std::span<float>, const net::OpTag&, coll::Choice) override { return Rest(); }
-    Status AllReduce(std::span<double>, const net::OpTag&, coll::Choice) override {
-        return Rest();
-    }
+    Status AllReduce(std::span<double>, const net::OpTag&, coll::Choice) override { return Rest(); }
     Status AllReduce(std::span<double>, std::span<float>, const net::OpTag&,
                      coll::Choice) override {
         return Rest();
@@ -84,11 +83,11 @@ class Overlap : public testing::Test {
         ASSERT_TRUE(graph.ok()) << graph.error().message;
         units_ = std::move(graph->units);
         backend::TrainingOptions training;
-        training.cpu.threads = 2;
         training.max_tokens = training.max_outputs = 16;
         training.slots = slots;
         training.overlap = overlap;
-        auto made = TrainingExecutable::Make(std::move(graph->program), training);
+        device_ = backend::OpenDevice("cpu", {.threads = 2, .reference = true}).value();
+        auto made = device_->CompileTraining(std::move(graph->program), training);
         ASSERT_TRUE(made.ok()) << made.error().message;
         training_ = std::move(*made);
         uint32_t at = 0;
@@ -149,6 +148,7 @@ class Overlap : public testing::Test {
     const model::Hyper hyper_ = support::TinyHyper("qwen2", false);
     const support::TinySource source_{hyper_};
     std::vector<program::Unit> units_;
+    std::shared_ptr<backend::Device> device_;
     std::unique_ptr<TrainingExecutable> training_;
 };
 

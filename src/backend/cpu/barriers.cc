@@ -3,7 +3,7 @@
 // reuse of the arena is covered by the same rule.
 #include <algorithm>
 
-#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_device.h"
 #include "backend/cpu/lower.h"
 
 namespace weft::backend {

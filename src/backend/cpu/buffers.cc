@@ -1,5 +1,5 @@
 // Plans and allocates the memory of a Program on the CPU.
-#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_device.h"
 #include "backend/cpu/lower.h"
 #include "program/arena.h"
 
@@ -65,8 +65,8 @@ Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOp
         if (value.storage == program::Storage::kWeight) {
             offsets[i] = weights.Take(WeightBytes(value, buffers.is_adapter[i], kernels));
         } else if (value.storage == program::Storage::kState) {
-            offsets[i] = kv.Take(options.kv_pages * kPageTokens * value.shape[0] *
-                                 RowBytes(value.dtype, value.shape[1]));
+            offsets[i] =
+                kv.Take(program::StateBytes(value, options.kv_pages * options.page_tokens));
         }
     }
     WEFT_ASSIGN(buffers.weights, Memory::Allocate(weights.size, "the weights"));
@@ -90,7 +90,7 @@ Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOp
             }
         } else if (value.storage == program::Storage::kState) {
             buffers.caches[i] = {value.dtype, buffers.kv.data() + offsets[i], value.shape[0],
-                                 kPageTokens, value.shape[1]};
+                                 options.page_tokens, value.shape[1]};
         } else if (plan.offsets[i] >= 0) {
             buffers.values[i] = buffers.arena.data() + plan.offsets[i];
         }

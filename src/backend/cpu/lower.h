@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "backend/backend.h"
 #include "backend/cpu/memory.h"
+#include "backend/executable.h"
 #include "kernels/adapt.h"
 #include "kernels/experts.h"
 #include "kernels/kernels.h"
@@ -68,9 +68,8 @@ using CallArgs =
                  kernels::PlanExpertsArgs, kernels::ExpertMatMulArgs, kernels::ExpertSumArgs,
                  kernels::HeadMatMulArgs, kernels::GateRowsArgs, kernels::PickColumnsArgs,
                  kernels::LatentWriteArgs, kernels::LatentAttentionArgs, kernels::AdaptDownArgs,
-                 kernels::AdaptUpArgs,
-                 OfExperts<kernels::PrepareArgs>, OfExperts<kernels::GluArgs>, AddCall,
-                 SelectRowsCall, AllReduceCall, AllGatherCall, SendCall, RecvCall>;
+                 kernels::AdaptUpArgs, OfExperts<kernels::PrepareArgs>, OfExperts<kernels::GluArgs>,
+                 AddCall, SelectRowsCall, AllReduceCall, AllGatherCall, SendCall, RecvCall>;
 
 struct Call {
     CallArgs args;
@@ -111,7 +110,7 @@ struct CallLists {
 // Allocates buffers.scratch (RoPE tables, prepared activations, attention scratch). kUnsupported
 // for ops this backend does not run.
 Result<CallLists> Lower(const program::Program& program, const CompileOptions& options,
-                                const kernels::Kernels& kernels, int threads, Buffers& buffers);
+                        const kernels::Kernels& kernels, int threads, Buffers& buffers);
 
 // Sets `barrier` on every call that touches what another since the last barrier wrote, or writes
 // what it read. Part of Lower; apart for its test.

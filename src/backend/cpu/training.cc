@@ -1,4 +1,4 @@
-#include "backend/cpu/training.h"
+#include "backend/training.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/compile.h"
 #include "backend/cpu/side_thread.h"
 #include "backend/cpu/thread_team.h"
 #include "backend/cpu/training_experts.h"
@@ -32,13 +33,15 @@ using program::ValueId;
 
 class CpuTraining final : public TrainingExecutable {
   public:
-    CpuTraining(program::ChunkedProgram program, const TrainingOptions& options)
+    CpuTraining(program::ChunkedProgram program, const TrainingOptions& options,
+                const CpuContext& context)
         : chunked_(std::move(program)),
           options_(options),
-          kernels_(kernels::KernelsFor(options.cpu.level)),
-          team_({options.cpu.threads, options.cpu.cores, options.cpu.cores_shared}),
+          level_(context.level),
+          kernels_(context.kernels),
+          team_(context.team),
           slots_(static_cast<size_t>(options.slots)),
-          side_(options.cpu.cores) {}
+          side_(context.cores) {}
 
     Status Plan();
 
@@ -130,8 +133,9 @@ class CpuTraining final : public TrainingExecutable {
     program::ChunkedProgram chunked_;
     size_t chunk_ = 0;  // that runs
     TrainingOptions options_;
+    CpuLevel level_;
     const kernels::Kernels& kernels_;
-    ThreadTeam team_;
+    ThreadTeam& team_;
     TrainingMemory memory_;
     Memory scratch_, logits_, unpacked_, expert_rows_;
     std::vector<Table> tables_;
@@ -207,10 +211,10 @@ Status CpuTraining::Plan() {
     context_.experts = &experts_;
     PlanTables();
     context_.kernels = &kernels_;
-    context_.dense = &kernels::dense::DenseKernelsFor(options_.cpu.level);
+    context_.dense = &kernels::dense::DenseKernelsFor(level_);
     using kernels::dense::Compute;
     context_.compute = options_.compute == DType::kBF16 ? Compute::kBf16 : Compute::kF32;
-    context_.level = options_.cpu.level;
+    context_.level = level_;
     WEFT_TRY(PlanUnpacked());
     return PlanScratch();
 }
@@ -524,9 +528,10 @@ bool CpuTraining::RunOp(size_t i, int part) {
 
 }  // namespace
 
-Result<std::unique_ptr<TrainingExecutable>> TrainingExecutable::Make(
-    program::ChunkedProgram program, const TrainingOptions& options) {
-    auto training = std::make_unique<CpuTraining>(std::move(program), options);
+Result<std::unique_ptr<TrainingExecutable>> CompileTrainingForCpu(program::ChunkedProgram program,
+                                                                  const TrainingOptions& options,
+                                                                  const CpuContext& context) {
+    auto training = std::make_unique<CpuTraining>(std::move(program), options, context);
     WEFT_TRY(training->Plan());
     return std::unique_ptr<TrainingExecutable>(std::move(training));
 }

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/cpu/training.h"
+#include "backend/training.h"
 #include "kernels/dense/dense.h"
 #include "kernels/kernels.h"
 #include "program/program.h"

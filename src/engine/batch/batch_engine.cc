@@ -6,7 +6,6 @@
 #include <ctime>
 #include <utility>
 
-#include "backend/cpu/cpu_backend.h"
 #include "base/log.h"
 #include "engine/stop.h"
 #include "formats/tokenizer/read_gguf.h"
@@ -147,7 +146,7 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
     engine->embeds_ = engine->rank_->has_hidden();
     engine->scheduler_ = std::make_unique<Scheduler>(
         ScheduleOptions{batch.max_seqs, engine->job_.step_rows(), engine->rank_->kv_pages(),
-                        backend::kPageTokens, batch.prefix_cache, draft_rows});
+                        engine->rank_->page_tokens(), batch.prefix_cache, draft_rows});
     engine->NoteRecoveries();
     engine->Publish();
     return engine;

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/training.h"
+#include "backend/training.h"
 #include "base/result.h"
 #include "coll/comm.h"
 #include "formats/model_file.h"
@@ -65,8 +65,7 @@ class UpdateRule {
     virtual void UpdatePart(size_t index, const UpdateStep& step) = 0;
 
     // The arrays that a whole checkpoint has of `tensors`, which are all that are trained.
-    virtual std::vector<Array> Arrays(
-        const std::set<std::string, std::less<>>& tensors) const = 0;
+    virtual std::vector<Array> Arrays(const std::set<std::string, std::less<>>& tensors) const = 0;
     // What this rank keeps: all of it, or that which no rank of lower number keeps, too.
     using VisitKept = std::function<void(KeptPiece piece)>;
     virtual void VisitKeptPieces(Extent extent, const VisitKept& visit) = 0;

@@ -1,16 +1,14 @@
-// Training on the CPU: runs a Program that Differentiate() made, forward and backward.
+// Training: runs a Program that Differentiate() made, forward and backward, on one device.
 //
-//     WEFT_ASSIGN(auto training, TrainingExecutable::Make(program, options));
+//     WEFT_ASSIGN(auto training, device->CompileTraining(program, options));
 //     ... fill training->Bytes(weight) from the model
 //     training->ZeroGradients();
 //     WEFT_TRY(training->Run(step, groups));          // adds to the gradients
 //     ... training->Bytes(gradient) beside Bytes(weight): what an optimizer walks
 //
 // Everything in memory is row-major as in the file, in the types that the Program says, so that
-// weights may change between steps. One team of threads walks the op list; each op is shared out
-// over it, with a barrier after each: an op of a training step is long. Thread 0 communicates; with
-// `overlap` what ZeRO gathers and sums up runs on a thread of its own, beside the ops that do not
-// need it (training_overlap.h). Results depend on neither the number of threads nor the overlap.
+// weights may change between steps. With `overlap` what ZeRO gathers and sums up runs beside the
+// ops that do not need it. Results depend on neither the number of threads nor the overlap.
 // Thread: one caller.
 #pragma once
 
@@ -21,8 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
-#include "backend/cpu/cpu_backend.h"
+#include "backend/executable.h"
 #include "base/result.h"
 #include "kernels/dense/dense.h"
 #include "program/chunks.h"
@@ -74,7 +71,6 @@ struct TrainingStep {
 };
 
 struct TrainingOptions {
-    CpuOptions cpu;
     // kBF16: operands of matrix products are rounded to it, the sums are float32. kF32, kF16: they
     // are multiplied as they are. What quantized weights become for products is of this type.
     DType compute = DType::kF32;
@@ -83,13 +79,10 @@ struct TrainingOptions {
     bool overlap = false;  // gather_shares and reduce_shares run beside other ops
 };
 
+// Of a Program's inputs by name, "tokens", "positions", "output_rows" and "targets" (int32) are
+// bound, and the gradients of outputs: the loss, and what load_balance writes.
 class TrainingExecutable {
   public:
-    // Of a Program's inputs by name, "tokens", "positions", "output_rows" and "targets" (int32) are
-    // bound, and the gradients of outputs: the loss, and what load_balance writes.
-    // Errors: kUnsupported (an op that is not for training), kOutOfMemory.
-    static Result<std::unique_ptr<TrainingExecutable>> Make(program::ChunkedProgram program,
-                                                            const TrainingOptions& options);
     virtual ~TrainingExecutable() = default;
 
     virtual const program::Program& program() const = 0;

@@ -1,4 +1,4 @@
-// The CPU backend: one team of pinned threads runs a Program's whole op list in lock-step.
+// The CPU as a device: one team of pinned threads runs a Program's whole op list in lock-step.
 //
 // Compile lowers ops to kernel calls (lower.h), plans memory and places barriers: a call waits for
 // the team only where it touches bytes that another call since the last barrier wrote (or reads
@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/device.h"
 #include "hw/cpu.h"
 
 namespace weft::backend {
@@ -23,6 +23,9 @@ struct CpuOptions {
 // Positions per KV page on the CPU.
 inline constexpr int64_t kPageTokens = 64;
 
-std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions& options);
+// The best level of this processor, or that of the reference kernels.
+CpuLevel CpuLevelFor(bool reference);
+DeviceInfo DescribeCpu(CpuLevel level);
+std::shared_ptr<Device> MakeCpuDevice(const CpuOptions& options);
 
 }  // namespace weft::backend

@@ -1,12 +1,11 @@
-// Backend: takes a whole Program and runs it, step after step, on one device.
+// Executable: a whole Program of inference, compiled for one device, that runs step after step.
 //
-// Values live in buffers that the backend owns; callers name them by ValueId. A backend for
-// another device implements these two classes and touches nothing in model/, engine/ or coll/.
+// Values live in buffers that it owns; callers name them by ValueId.
 //
-//     Backend::Compile(program, options)  ->  Executable
-//     Executable::LoadWeight(id, source)      once for each weight
-//     Executable::Run(step, comms)            for each step
-//     Executable::Read(id, out)               the logits
+//     Device::Compile(program, options)  ->  Executable       (device.h)
+//     Executable::LoadWeight(id, source)     once for each weight
+//     Executable::Run(step, groups)          for each step
+//     Executable::Read(id, out)              the logits
 #pragma once
 
 #include <cstddef>
@@ -16,46 +15,11 @@
 #include <span>
 #include <vector>
 
+#include "backend/step.h"
 #include "base/result.h"
-#include "coll/comm.h"
 #include "program/program.h"
 
 namespace weft::backend {
-
-// What one step works on: rows (tokens) of one or more sequences. Views, owned by the caller.
-struct StepSequence {
-    int32_t row_begin = 0;
-    int32_t row_count = 0;
-    int32_t position = 0;            // of its first row
-    std::span<const int32_t> pages;  // KV pages, in order of position
-    int32_t adapter = 0;             // program::Adapt; 0: none
-};
-// KV page `to` of every layer becomes what page `from` is, before anything of the step is computed;
-// all of a step's copies in their order.
-struct PageCopy {
-    int32_t from = 0, to = 0;
-};
-// Which part of a step runs. The first stage of a pipeline may compute the next step while later
-// stages have the last one: its Program ends with a Send to them and a Recv of the logits (see
-// Executable::ends_with_exchange). The parts of one step run in order, the first two of a step may
-// have the third of the step before between them.
-enum class StepPart { kWhole, kCompute, kSend, kReceive };
-
-struct Step {
-    int64_t number = 0;                    // for errors and traces
-    std::span<const int32_t> tokens;       // [T]
-    std::span<const int32_t> positions;    // [T]
-    std::span<const StepSequence> sequences;
-    std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
-    std::span<const PageCopy> copies{};
-    StepPart part = StepPart::kWhole;
-};
-
-// The groups that a Program's collectives run over; null where the Program has none of that kind.
-struct Groups {
-    coll::Comm* tensor = nullptr;
-    coll::Comm* world = nullptr;  // for Send and Recv: ranks are those of the world
-};
 
 // Whether a step's rows may run in two halves, one of them computed while the other's sums are on
 // the wire: never, where coll::Comm::LeavesCpuIdle says that it is worth it, or in every step of
@@ -63,9 +27,10 @@ struct Groups {
 enum class Overlap { kNever, kAuto, kAlways };
 
 struct CompileOptions {
-    int64_t max_tokens = 512;    // most rows of a step (the prefill chunk)
-    int64_t max_outputs = 1;     // most output rows of a step
-    int64_t kv_pages = 0;        // pages in each layer's cache
+    int64_t max_tokens = 512;            // most rows of a step (the prefill chunk)
+    int64_t max_outputs = 1;             // most output rows of a step
+    int64_t kv_pages = 0;                // pages in each layer's cache
+    int64_t page_tokens = 64;            // positions of each: the device's (program::Target)
     std::vector<program::ValueId> keep;  // values that Read() may ask for
     Overlap overlap = Overlap::kNever;
 };
@@ -84,8 +49,7 @@ struct MemoryUse {
 // Gives rows [row_begin, row_begin + count) of one weight, in the dtype of its Value, packed one
 // after another into `out`. The rows of a stack of matrices are counted through; one call asks for
 // rows of one matrix.
-using RowSource =
-    std::function<Status(int64_t row_begin, int64_t count, std::span<std::byte> out)>;
+using RowSource = std::function<Status(int64_t row_begin, int64_t count, std::span<std::byte> out)>;
 
 class Executable {
   public:
@@ -120,13 +84,6 @@ class Executable {
     virtual void SetProbe(Probe probe) = 0;
     // Counts ops that finished, over all steps: what a heartbeat reports as progress.
     virtual int64_t progress() const = 0;
-};
-
-class Backend {
-  public:
-    virtual ~Backend() = default;
-    virtual Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
-                                                        const CompileOptions& options) = 0;
 };
 
 }  // namespace weft::backend

@@ -1,9 +1,11 @@
-#include "backend/cpu/cpu_backend.h"
+#include "backend/executable.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "backend/cpu/compile.h"
+#include "backend/cpu/cpu_device.h"
 #include "backend/cpu/halves.h"
 #include "backend/cpu/lower.h"
 #include "backend/cpu/side_thread.h"
@@ -32,8 +34,7 @@ class CpuExecutable final : public Executable {
 
     Status Prepare() {
         WEFT_ASSIGN(buffers_, AllocateBuffers(program_, options_, kernels_));
-        WEFT_ASSIGN(CallLists lists,
-                    Lower(program_, options_, kernels_, team_.size(), buffers_));
+        WEFT_ASSIGN(CallLists lists, Lower(program_, options_, kernels_, team_.size(), buffers_));
         Prepare(plain_, std::move(lists.plain));
         Prepare(adapted_, std::move(lists.adapted));
         return {};
@@ -248,7 +249,7 @@ Status CpuExecutable::CheckStep(const Step& step) const {
     for (const StepSequence& sequence : step.sequences) {
         const int64_t end = sequence.position + sequence.row_count;
         WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
-        WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * kPageTokens);
+        WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * options_.page_tokens);
         WEFT_CHECK(sequence.adapter >= 0);
         for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options_.kv_pages);
     }
@@ -678,31 +679,15 @@ const float* CpuExecutable::View(program::ValueId id) const {
     return reinterpret_cast<const float*>(buffers_.values[static_cast<size_t>(id)]);
 }
 
-class CpuBackend final : public Backend {
-  public:
-    explicit CpuBackend(const CpuOptions& options)
-        : kernels_(kernels::KernelsFor(options.level)),
-          cores_(options.cores),
-          team_({options.threads, options.cores, options.cores_shared}) {}
-
-    Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
-                                                const CompileOptions& options) override {
-        auto executable =
-            std::make_unique<CpuExecutable>(program, options, kernels_, team_, cores_);
-        WEFT_TRY(executable->Prepare());
-        return std::unique_ptr<Executable>(std::move(executable));
-    }
-
-  private:
-    const kernels::Kernels& kernels_;
-    std::vector<int> cores_;
-    ThreadTeam team_;
-};
-
 }  // namespace
 
-std::unique_ptr<Backend> MakeCpuBackend(const CpuOptions& options) {
-    return std::make_unique<CpuBackend>(options);
+Result<std::unique_ptr<Executable>> CompileForCpu(const program::Program& program,
+                                                  const CompileOptions& options,
+                                                  const CpuContext& context) {
+    auto executable = std::make_unique<CpuExecutable>(program, options, context.kernels,
+                                                      context.team, context.cores);
+    WEFT_TRY(executable->Prepare());
+    return std::unique_ptr<Executable>(std::move(executable));
 }
 
 }  // namespace weft::backend

@@ -1,0 +1,38 @@
+// What the CPU makes of Programs: executables that run on the threads of one device, one of them at
+// a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/executable.h"
+#include "backend/training.h"
+#include "base/result.h"
+#include "hw/cpu.h"
+#include "program/chunks.h"
+
+namespace weft::kernels {
+struct Kernels;
+}
+
+namespace weft::backend {
+
+class ThreadTeam;
+
+// Of a device, which outlives what is compiled.
+struct CpuContext {
+    CpuLevel level;
+    const kernels::Kernels& kernels;
+    ThreadTeam& team;
+    std::vector<int> cores;  // that the team is pinned to; empty: not pinned
+};
+
+// Errors: kUnsupported, kOutOfMemory.
+Result<std::unique_ptr<Executable>> CompileForCpu(const program::Program& program,
+                                                  const CompileOptions& options,
+                                                  const CpuContext& context);
+Result<std::unique_ptr<TrainingExecutable>> CompileTrainingForCpu(program::ChunkedProgram program,
+                                                                  const TrainingOptions& options,
+                                                                  const CpuContext& context);
+
+}  // namespace weft::backend

@@ -1,0 +1,75 @@
+// Device: what a rank computes on, opened by its name. Together with Executable (executable.h) and
+// TrainingExecutable (training.h) it is the border: nothing above backend/ knows one device from
+// another, and a new device is a folder in backend/ and a line in device.cc.
+//
+//     WEFT_ASSIGN(auto device, OpenDevice("cpu", options));
+//     ... build a Program for device->info().target
+//     WEFT_ASSIGN(auto executable, device->Compile(program, compile));
+//
+// Thread: one caller. A Device outlives what it compiled; several Executables of one Device run one
+// after the other.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/executable.h"
+#include "backend/training.h"
+#include "base/result.h"
+#include "program/program.h"
+#include "program/target.h"
+
+namespace weft::backend {
+
+// What a rank may use of its host.
+struct DeviceOptions {
+    int threads = 1;
+    std::vector<int> cores;     // to pin threads to; empty: not pinned
+    bool cores_shared = false;  // more ranks than cores: do not spin for long
+    bool reference = false;     // the kernels that define what is right, slow
+};
+
+// Memory that a device's values live in. Unified: the host's own, read and written in place by
+// both.
+enum class MemoryKind { kHost, kDevice, kUnified };
+struct MemoryPool {
+    MemoryKind kind = MemoryKind::kHost;
+    uint64_t total_bytes = 0, free_bytes = 0;
+};
+
+struct DeviceInfo {
+    std::string name;                        // as --device takes it: "cpu"
+    std::string hardware;                    // for people: the processor's name
+    std::string kernels;                     // those that run on it: "avx2"
+    std::vector<std::string> kernels_built;  // all that this weft has for its kind
+    // What its numbers depend on. Devices of one identity give the same bits; tensor ranks of other
+    // identities would not hold the same replicated state.
+    std::string identity;
+    program::Target target;
+    std::vector<MemoryPool> pools;
+};
+
+class Device {
+  public:
+    virtual ~Device() = default;
+    virtual const DeviceInfo& info() const = 0;
+    // Errors: kUnsupported (an op or a type that the device does not run), kOutOfMemory.
+    virtual Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+                                                        const CompileOptions& options) = 0;
+    // Of what Differentiate() made. Errors: the same.
+    virtual Result<std::unique_ptr<TrainingExecutable>> CompileTraining(
+        program::ChunkedProgram program, const TrainingOptions& options) = 0;
+};
+
+inline constexpr const char* kDefaultDevice = "cpu";
+
+// Errors: kUsage (no device of this name; the message lists those there are).
+Status CheckDeviceName(std::string_view name);
+Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options);
+// What opening it would say, without its threads and memory.
+Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference = false);
+
+}  // namespace weft::backend

@@ -1,0 +1,47 @@
+// Step: what one step of inference works on, bound by the caller each time that an Executable runs:
+// rows (tokens) of one or more sequences, their KV pages, and the rows whose result is wanted.
+// Views, owned by the caller.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "coll/comm.h"
+
+namespace weft::backend {
+
+struct StepSequence {
+    int32_t row_begin = 0;
+    int32_t row_count = 0;
+    int32_t position = 0;            // of its first row
+    std::span<const int32_t> pages;  // KV pages, in order of position
+    int32_t adapter = 0;             // program::Adapt; 0: none
+};
+// KV page `to` of every layer becomes what page `from` is, before anything of the step is computed;
+// all of a step's copies in their order.
+struct PageCopy {
+    int32_t from = 0, to = 0;
+};
+// Which part of a step runs. The first stage of a pipeline may compute the next step while later
+// stages have the last one: its Program ends with a Send to them and a Recv of the logits (see
+// Executable::ends_with_exchange). The parts of one step run in order, the first two of a step may
+// have the third of the step before between them.
+enum class StepPart { kWhole, kCompute, kSend, kReceive };
+
+struct Step {
+    int64_t number = 0;                  // for errors and traces
+    std::span<const int32_t> tokens;     // [T]
+    std::span<const int32_t> positions;  // [T]
+    std::span<const StepSequence> sequences;
+    std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
+    std::span<const PageCopy> copies{};
+    StepPart part = StepPart::kWhole;
+};
+
+// The groups that a Program's collectives run over; null where the Program has none of that kind.
+struct Groups {
+    coll::Comm* tensor = nullptr;
+    coll::Comm* world = nullptr;  // for Send and Recv: ranks are those of the world
+};
+
+}  // namespace weft::backend

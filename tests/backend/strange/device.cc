@@ -1,0 +1,113 @@
+// A device whose memory the host cannot read: the border's proof. `weft_strange` is weft, linked
+// with this file and memory.cc in place of backend/device.cc and backend/cpu/memory.cc: its "cpu"
+// is this device, and whatever above the border takes a value's bytes for its own ends with a
+// segmentation fault. Inside are the CPU's kernels. Pages of the KV cache are smaller than the
+// CPU's.
+//
+// Training's values are open until its border is Read and Write, too.
+#include "backend/device.h"
+
+#include "backend/cpu/cpu_device.h"
+#include "memory.h"
+
+namespace weft::backend {
+namespace {
+
+using strange::HiddenMemory;
+
+constexpr int64_t kStrangePageTokens = 32;
+
+class StrangeExecutable final : public Executable {
+  public:
+    // Compiles by `inner`, all of whose memory is then hidden.
+    static Result<std::unique_ptr<Executable>> Make(Device& inner, const program::Program& program,
+                                                    const CompileOptions& options) {
+        auto made = std::make_unique<StrangeExecutable>();
+        {
+            const HiddenMemory::Collects collects(made->memory_);
+            WEFT_ASSIGN(made->inner_, inner.Compile(program, options));
+        }
+        { const HiddenMemory::Opened hides_at_its_end(made->memory_); }
+        return std::unique_ptr<Executable>(std::move(made));
+    }
+
+    Status LoadWeight(program::ValueId id, const RowSource& source) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->LoadWeight(id, source);
+    }
+    Status Run(const Step& step, const Groups& groups) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->Run(step, groups);
+    }
+    Status Read(program::ValueId id, std::span<float> out) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->Read(id, out);
+    }
+    const float* View(program::ValueId) const override { return nullptr; }
+    bool ends_with_exchange() const override { return inner_->ends_with_exchange(); }
+    MemoryUse memory() const override { return inner_->memory(); }
+    void SetTracing(bool on) override { inner_->SetTracing(on); }
+    std::span<const OpTiming> timings() const override { return inner_->timings(); }
+    std::span<const float> all_reduce_us() const override { return inner_->all_reduce_us(); }
+    double waited_s() const override { return inner_->waited_s(); }
+    void SetChecking(bool on) override { inner_->SetChecking(on); }
+    uint64_t ReplicaChecksum() const override { return inner_->ReplicaChecksum(); }
+    void SetProbe(Probe probe) override {
+        if (probe == nullptr) return inner_->SetProbe(nullptr);
+        inner_->SetProbe(
+            [probe = std::move(probe)](int32_t op, std::span<const float> data, int64_t rows) {
+                const std::vector<float> copy(data.begin(), data.end());
+                probe(op, copy, rows);
+            });
+    }
+    int64_t progress() const override { return inner_->progress(); }
+
+  private:
+    HiddenMemory memory_;
+    std::unique_ptr<Executable> inner_;
+};
+
+class StrangeDevice final : public Device {
+  public:
+    explicit StrangeDevice(std::shared_ptr<Device> inner)
+        : inner_(std::move(inner)), info_(inner_->info()) {
+        info_.identity = "strange-" + info_.identity;
+        info_.target.page_tokens = kStrangePageTokens;
+    }
+    const DeviceInfo& info() const override { return info_; }
+    Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+                                                const CompileOptions& options) override {
+        return StrangeExecutable::Make(*inner_, program, options);
+    }
+    Result<std::unique_ptr<TrainingExecutable>> CompileTraining(
+        program::ChunkedProgram program, const TrainingOptions& options) override {
+        return inner_->CompileTraining(std::move(program), options);
+    }
+
+  private:
+    std::shared_ptr<Device> inner_;
+    DeviceInfo info_;
+};
+
+}  // namespace
+
+Status CheckDeviceName(std::string_view name) {
+    if (name == "cpu") return {};
+    return MakeError(ErrorCode::kUsage, "--device {}: this weft has: cpu", name);
+}
+
+Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options) {
+    WEFT_TRY(CheckDeviceName(name));
+    const CpuLevel level = CpuLevelFor(options.reference);
+    return std::make_shared<StrangeDevice>(
+        MakeCpuDevice({options.threads, options.cores, options.cores_shared, level}));
+}
+
+Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference) {
+    WEFT_TRY(CheckDeviceName(name));
+    DeviceInfo info = DescribeCpu(CpuLevelFor(reference));
+    info.target.page_tokens = kStrangePageTokens;
+    return info;
+}
+
+}  // namespace weft::backend
