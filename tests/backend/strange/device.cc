@@ -15,7 +15,7 @@ namespace {
 
 using strange::HiddenMemory;
 
-constexpr int64_t kStrangePageTokens = 32;
+constexpr int64_t kStrangePageTokens = 128;
 
 class StrangeExecutable final : public Executable {
   public:

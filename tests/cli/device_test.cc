@@ -1,0 +1,81 @@
+// --device: which there are, and ranks whose devices would not give the same bits.
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "hw/cpu.h"
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+namespace {
+
+class Devices : public testing::Test {
+  protected:
+    void SetUp() override {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+        std::ofstream(key_) << "a key for these tests only";
+        ::chmod(key_.c_str(), 0600);
+    }
+    Words Command(const Words& more) const {
+        return Words{"run", model_, "-p", "hello", "-n", "12", "-t", "1", "--ignore-eos"} + more;
+    }
+
+    test::TempDir dir_;
+    std::string model_ = dir_ / "tiny.gguf", key_ = dir_ / "key";
+};
+
+TEST_F(Devices, TheCpuIsOneAndTheOnlyOne) {
+    const Ran plain = RunWeft(Command({}));
+    const Ran named = RunWeft(Command({"--device", "cpu", "--local", "2", "--tp", "2"}));
+    ASSERT_EQ(plain.status, 0) << plain.err;
+    ASSERT_EQ(named.status, 0) << named.err;
+    EXPECT_EQ(named.out, plain.out);
+}
+
+TEST_F(Devices, OthersAreUsageErrorsThatSayWhatThereIs) {
+    for (const char* name : {"vulkan:0", "CPU", "", "cuda"}) {
+        for (const Words& command :
+             {Command({}), Words{"serve", model_}, Words{"bench", model_},
+              Words{"train", model_, "--data", "none.jsonl", "--output-dir", dir_ / "out"}}) {
+            const Ran ran = RunWeft(command + Words{"--device", name});
+            EXPECT_EQ(ran.status, 2) << command[0] << " " << name << ": " << ran.err;
+            EXPECT_NE(ran.err.find("cpu"), std::string::npos) << ran.err;
+        }
+    }
+}
+
+TEST_F(Devices, TensorRanksOfUnlikeOnesAreRefusedAndStagesAreNot) {
+    if (BestCpuLevel(DetectCpu()) == CpuLevel::kReference) {
+        GTEST_SKIP() << "this processor has no other kernels than the reference";
+    }
+    Weft worker(Words{"worker", "--listen", "127.0.0.1:0", "--key-file", key_},
+                Words{"WEFT_CPU=reference"});
+    const std::string before = "(port ";
+    const Deadline deadline = Deadline::In(30'000);
+    while (worker.Err().find(before) == std::string::npos && !deadline.expired()) ::usleep(1000);
+    const std::string text = worker.Err();
+    const int port = std::atoi(text.c_str() + text.find(before) + before.size());
+    const Words hosts = {"--hosts", "127.0.0.1:" + std::to_string(port), "--key-file", key_};
+
+    const Ran refused = RunWeft(Command(hosts + Words{"--tp", "2"}));
+    EXPECT_EQ(refused.status, 2) << refused.err;
+    const std::string best = std::string("cpu-") + CpuLevelName(BestCpuLevel(DetectCpu()));
+    for (const std::string& said : {best, std::string("cpu-reference"), std::string("--pp")}) {
+        EXPECT_NE(refused.err.find(said), std::string::npos) << said << " in " << refused.err;
+    }
+    const Ran stages = RunWeft(Command(hosts + Words{"--pp", "2"}));
+    EXPECT_EQ(stages.status, 0) << stages.err;
+    const Ran unproven = RunWeft(Command(hosts + Words{"--tp", "2", "--no-proof"}));
+    EXPECT_EQ(unproven.status, 0) << unproven.err;
+    ::kill(worker.pid(), SIGTERM);
+    EXPECT_EQ(worker.Wait(5000).status, 0);
+}
+
+}  // namespace
+}  // namespace weft::support
