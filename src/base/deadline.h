@@ -20,6 +20,10 @@ inline int64_t NowNs() {
         .count();
 }
 
+inline double SecondsSince(int64_t begin_ns) {
+    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
+}
+
 class Deadline {
   public:
     // A deadline `ms` milliseconds from now.

@@ -42,7 +42,7 @@ Status Run(PerplexityFlags& flags) {
                 engine->ScoreText(text, job.ctx, [&](int64_t chunk, int64_t chunks, double value) {
                     progress.Show(fmt::format("chunk {} of {}: {:.4f}", chunk, chunks, value));
                 }));
-    const double seconds = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    const double seconds = SecondsSince(begin_ns);
     progress.Clear();
     WEFT_ASSIGN(const auto reports, engine->Finish());
     if (flags.common.json) {

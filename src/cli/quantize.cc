@@ -153,7 +153,7 @@ std::string ProgressText(uint64_t done, uint64_t all, double seconds) {
 }
 
 double Since(int64_t begin_ns) {
-    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    return SecondsSince(begin_ns);
 }
 
 Status Run(QuantizeFlags& flags) {

@@ -135,7 +135,7 @@ Status Run(RunFlags& flags) {
         const int64_t begin_ns = NowNs();
         WEFT_ASSIGN(engine, engine::Engine::Start(flags.common.cluster, job,
                                                   std::move(words.tokenizer), flags.draft));
-        outcome.load_s = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+        outcome.load_s = SecondsSince(begin_ns);
     }
     std::string shown;
     auto generation = engine->Generate(flags.request, [&](std::string_view text) {

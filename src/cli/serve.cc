@@ -141,7 +141,7 @@ Status Serve(ServeFlags& flags) {
         if (!started.ok()) return UnlessStopped(options, started.error());
         server = std::move(started).value();
     }
-    const double load_s = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    const double load_s = SecondsSince(begin_ns);
     if (json) {
         PrintJson({{"url", server->url()},
                    {"port", server->port()},

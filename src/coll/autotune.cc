@@ -23,10 +23,6 @@ constexpr int64_t kCheckCalls = 31;
 constexpr int kCheckTries = 3;
 constexpr std::array<size_t, 2> kCheckSizes{8192, 65536};
 
-double SecondsSince(int64_t begin_ns) {
-    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
-}
-
 std::vector<Algorithm> Candidates(int ranks, bool several_hosts) {
     // Of two ranks, recursive doubling is one-shot and a ring is two-shot.
     if (ranks == 2) return {Algorithm::kOneShot, Algorithm::kTwoShot};

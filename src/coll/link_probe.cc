@@ -30,10 +30,6 @@ std::byte ByteOf(size_t at, uint64_t message) {
     return static_cast<std::byte>(at * 31 + (at >> 8) * 7 + message * 17 + 1);
 }
 
-double SecondsSince(int64_t begin_ns) {
-    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
-}
-
 }  // namespace
 
 size_t LinkProbe::MostBytes(size_t window_bytes) {

@@ -198,7 +198,7 @@ Status DraftModel::Propose(std::span<const int32_t> history, int64_t most, const
     for (int64_t i = 0; i < count; ++i) {
         const int64_t begin_ns = NowNs();
         WEFT_TRY(Follow(text_));
-        if (i > 0) length_.LearnDraftToken(static_cast<double>(NowNs() - begin_ns) * 1e-9);
+        if (i > 0) length_.LearnDraftToken(SecondsSince(begin_ns));
         Distribution chances;
         const auto logits = std::span<const float>(logits_).first(static_cast<size_t>(common));
         WEFT_TRY(sampler_->Distribute(logits, text_, chances));

@@ -20,10 +20,6 @@ constexpr int64_t kShutdownMs = 5000;
 constexpr size_t kLeastChunk = 64;
 constexpr size_t kChunksPerStage = 4;
 
-double SecondsSince(int64_t begin_ns) {
-    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
-}
-
 // -log softmax(logits)[target], in double.
 double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
     const double best = *std::ranges::max_element(logits);

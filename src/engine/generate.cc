@@ -11,10 +11,6 @@ namespace {
 // Losses in a row, without one token between, that Generate gets over.
 constexpr int kMostReplays = 5;
 
-double SecondsSince(int64_t begin_ns) {
-    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
-}
-
 }  // namespace
 
 double Generation::acceptance() const {

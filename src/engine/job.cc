@@ -8,6 +8,28 @@ namespace weft::engine {
 
 namespace {
 
+// One list of fields for both ways: visit(name, field). The others have names of their own.
+template <typename OneJob, typename Visit>
+void Fields(OneJob& job, const Visit& visit) {
+    visit("model", job.model);
+    visit("tp", job.tp);
+    visit("pp", job.pp);
+    visit("ep", job.ep);
+    visit("split", job.split);
+    visit("threads", job.threads);
+    visit("device", job.device);
+    visit("ctx", job.ctx);
+    visit("kv_tokens", job.kv_tokens);
+    visit("chunk", job.chunk);
+    visit("max_outputs", job.max_outputs);
+    visit("draft_bytes", job.draft_bytes);
+    visit("reference", job.reference);
+    visit("trace", job.trace);
+    visit("verify", job.verify);
+    visit("proof", job.proof);
+    visit("feed", job.feed);
+}
+
 // The command line keeps to these; a job comes over a socket and is checked again before it sizes
 // anything.
 Status CheckRanges(const Job& job) {
@@ -65,72 +87,43 @@ Status CheckAdapters(const Job& job) {
 std::string JobToJson(const Job& job) {
     nlohmann::json adapters = nlohmann::json::array();
     for (const auto& [name, folder] : job.adapters) adapters.push_back({name, folder});
-    return nlohmann::json{
-        {"model", job.model},
-        {"tp", job.tp},
-        {"pp", job.pp},
-        {"ep", job.ep},
-        {"split", job.split},
-        {"threads", job.threads},
-        {"device", job.device},
-        {"ctx", job.ctx},
-        {"kv_tokens", job.kv_tokens},
-        {"chunk", job.chunk},
-        {"max_outputs", job.max_outputs},
-        {"outputs", static_cast<int>(job.outputs)},
-        {"kv_dtype", std::string(Info(job.kv_dtype).name)},
-        {"draft_bytes", job.draft_bytes},
-        {"reference", job.reference},
-        {"trace", job.trace},
-        {"verify", job.verify},
-        {"net_table", NetTableName(job.net_table)},
-        {"proof", job.proof},
-        {"overlap", OverlapName(job.overlap)},
-        {"feed", job.feed},
-        {"adapters", std::move(adapters)},
-    }
-        .dump();
+    nlohmann::json out = {{"outputs", static_cast<int>(job.outputs)},
+                          {"kv_dtype", std::string(Info(job.kv_dtype).name)},
+                          {"net_table", NetTableName(job.net_table)},
+                          {"overlap", OverlapName(job.overlap)},
+                          {"adapters", std::move(adapters)}};
+    Fields(job, [&](const char* name, const auto& field) { out[name] = field; });
+    return out.dump();
 }
 
 Result<Job> JobFromJson(const std::string& text) {
     Job job;
+    std::string dtype_name, table, overlap;
     try {
-        const nlohmann::json json = JsonOrDiscarded(text);
-        json.at("model").get_to(job.model);
-        json.at("tp").get_to(job.tp);
-        json.at("pp").get_to(job.pp);
-        json.at("ep").get_to(job.ep);
-        json.at("split").get_to(job.split);
-        json.at("threads").get_to(job.threads);
-        json.at("device").get_to(job.device);
-        json.at("ctx").get_to(job.ctx);
-        json.at("kv_tokens").get_to(job.kv_tokens);
-        json.at("chunk").get_to(job.chunk);
-        json.at("max_outputs").get_to(job.max_outputs);
-        job.outputs = static_cast<model::Outputs>(json.at("outputs").get<int>());
-        json.at("draft_bytes").get_to(job.draft_bytes);
-        json.at("reference").get_to(job.reference);
-        json.at("trace").get_to(job.trace);
-        json.at("verify").get_to(job.verify);
-        const auto table = ParseNetTable(json.at("net_table").get<std::string>());
-        if (!table.ok()) return MakeError(ErrorCode::kCorrupt, "job: {}", table.error().message);
-        job.net_table = *table;
-        json.at("proof").get_to(job.proof);
-        json.at("feed").get_to(job.feed);
-        for (const nlohmann::json& adapter : json.at("adapters")) {
+        const nlohmann::json in = JsonOrDiscarded(text);
+        Fields(job, [&](const char* name, auto& field) { in.at(name).get_to(field); });
+        job.outputs = static_cast<model::Outputs>(in.at("outputs").get<int>());
+        in.at("kv_dtype").get_to(dtype_name);
+        in.at("net_table").get_to(table);
+        in.at("overlap").get_to(overlap);
+        for (const nlohmann::json& adapter : in.at("adapters")) {
             job.adapters.push_back(
                 {adapter.at(0).get<std::string>(), adapter.at(1).get<std::string>()});
         }
-        const auto overlap = ParseOverlap(json.at("overlap").get<std::string>());
-        if (!overlap.ok())
-            return MakeError(ErrorCode::kCorrupt, "job: {}", overlap.error().message);
-        job.overlap = *overlap;
-        const auto dtype = DTypeOfName(json.at("kv_dtype").get<std::string>());
-        if (!dtype) return MakeError(ErrorCode::kCorrupt, "job: kv_dtype is not known");
-        job.kv_dtype = *dtype;
     } catch (const nlohmann::json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "job from rank 0: {}", error.what());
     }
+    const auto dtype = DTypeOfName(dtype_name);
+    const auto known_table = ParseNetTable(table);
+    const auto known_overlap = ParseOverlap(overlap);
+    if (!dtype) return MakeError(ErrorCode::kCorrupt, "job: kv_dtype is not known");
+    for (const Error* error : {known_table.ok() ? nullptr : &known_table.error(),
+                               known_overlap.ok() ? nullptr : &known_overlap.error()}) {
+        if (error != nullptr) return MakeError(ErrorCode::kCorrupt, "job: {}", error->message);
+    }
+    job.kv_dtype = *dtype;
+    job.net_table = *known_table;
+    job.overlap = *known_overlap;
     WEFT_TRY(CheckRanges(job));
     WEFT_TRY(backend::CheckDeviceName(job.device));
     return job;

@@ -11,6 +11,36 @@ namespace {
 constexpr size_t kMostSizes = 256;
 constexpr size_t kMostWords = 16;
 
+// One list of fields for both ways: visit(name, field).
+template <typename Job, typename Visit>
+void JobFields(Job& job, const Visit& visit) {
+    visit("sizes", job.sizes);
+    visit("iterations", job.budget.iterations);
+    visit("seconds", job.budget.seconds);
+    visit("algorithms", job.algorithms);
+    visit("wires", job.wires);
+}
+template <typename Row, typename Visit>
+void RowFields(Row& row, const Visit& visit) {
+    visit("from", row.from);
+    visit("to", row.to);
+    visit("size", row.size);
+    visit("algorithm", row.algorithm);
+    visit("wire", row.wire);
+    visit("errors", row.errors);
+    visit("min_us", row.timings.min_us);
+    visit("max_us", row.timings.max_us);
+    visit("typical_us", row.timings.typical_us);
+    visit("average_us", row.timings.average_us);
+    visit("stdev_us", row.timings.stdev_us);
+    visit("p99_us", row.timings.p99_us);
+    visit("p999_us", row.timings.p999_us);
+    visit("iterations", row.timings.iterations);
+    visit("average_bytes_s", row.average_bytes_s);
+    visit("peak_bytes_s", row.peak_bytes_s);
+    visit("messages_s", row.messages_s);
+}
+
 Status CheckRanges(const NetJob& job) {
     const auto corrupt = [](std::string_view what) {
         return MakeError(ErrorCode::kCorrupt, "net job from rank 0: {}", what);
@@ -62,31 +92,20 @@ bool IsNetJob(const std::string& text) {
 }
 
 std::string NetJobToJson(const NetJob& job) {
-    return nlohmann::json{
-        {"kind", "net"},
-        {"op", NetOpName(job.op)},
-        {"sizes", job.sizes},
-        {"iterations", job.budget.iterations},
-        {"seconds", job.budget.seconds},
-        {"algorithms", job.algorithms},
-        {"wires", job.wires},
-        {"net_table", NetTableName(job.net_table)},
-    }
-        .dump();
+    nlohmann::json out = {
+        {"kind", "net"}, {"op", NetOpName(job.op)}, {"net_table", NetTableName(job.net_table)}};
+    JobFields(job, [&](const char* name, const auto& field) { out[name] = field; });
+    return out.dump();
 }
 
 Result<NetJob> NetJobFromJson(const std::string& text) {
     NetJob job;
     std::string op, table;
     try {
-        const nlohmann::json json = JsonOrDiscarded(text);
-        json.at("op").get_to(op);
-        json.at("sizes").get_to(job.sizes);
-        json.at("iterations").get_to(job.budget.iterations);
-        json.at("seconds").get_to(job.budget.seconds);
-        json.at("algorithms").get_to(job.algorithms);
-        json.at("wires").get_to(job.wires);
-        json.at("net_table").get_to(table);
+        const nlohmann::json in = JsonOrDiscarded(text);
+        JobFields(job, [&](const char* name, auto& field) { in.at(name).get_to(field); });
+        in.at("op").get_to(op);
+        in.at("net_table").get_to(table);
     } catch (const nlohmann::json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "net job from rank 0: {}", error.what());
     }
@@ -103,46 +122,16 @@ Result<NetJob> NetJobFromJson(const std::string& text) {
 }
 
 std::string NetRowToJson(const NetRow& row) {
-    const coll::Timings& t = row.timings;
-    return nlohmann::json{
-        {"from", row.from},
-        {"to", row.to},
-        {"size", row.size},
-        {"algorithm", row.algorithm},
-        {"wire", row.wire},
-        {"times",
-         {t.min_us, t.max_us, t.typical_us, t.average_us, t.stdev_us, t.p99_us, t.p999_us}},
-        {"iterations", t.iterations},
-        {"rates", {row.average_bytes_s, row.peak_bytes_s, row.messages_s}},
-        {"errors", row.errors},
-    }
-        .dump();
+    nlohmann::json out;
+    RowFields(row, [&](const char* name, const auto& field) { out[name] = field; });
+    return out.dump();
 }
 
 Result<NetRow> NetRowFromJson(const std::string& text) {
     NetRow row;
     try {
-        const nlohmann::json json = JsonOrDiscarded(text);
-        json.at("from").get_to(row.from);
-        json.at("to").get_to(row.to);
-        json.at("size").get_to(row.size);
-        json.at("algorithm").get_to(row.algorithm);
-        json.at("wire").get_to(row.wire);
-        json.at("errors").get_to(row.errors);
-        coll::Timings& t = row.timings;
-        json.at("iterations").get_to(t.iterations);
-        const auto times = json.at("times").get<std::array<double, 7>>();
-        t.min_us = times[0];
-        t.max_us = times[1];
-        t.typical_us = times[2];
-        t.average_us = times[3];
-        t.stdev_us = times[4];
-        t.p99_us = times[5];
-        t.p999_us = times[6];
-        const auto rates = json.at("rates").get<std::array<double, 3>>();
-        row.average_bytes_s = rates[0];
-        row.peak_bytes_s = rates[1];
-        row.messages_s = rates[2];
+        const nlohmann::json in = JsonOrDiscarded(text);
+        RowFields(row, [&](const char* name, auto& field) { in.at(name).get_to(field); });
     } catch (const nlohmann::json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "a rank's figures: {}", error.what());
     }

@@ -263,7 +263,7 @@ Status Rank::Load() {
         return program_.value(id).shape.Elements(0, 0);
     });
     const Status status = IsFed() ? LoadFed(weights) : LoadAll(weights);
-    load_s_ += static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    load_s_ += SecondsSince(begin_ns);
     return status;
 }
 
@@ -339,7 +339,7 @@ Status Rank::Run(const StepData& step) {
     WEFT_TRY(CheckStepRows(step));
     const int64_t begin_ns = NowNs();
     WEFT_TRY(executable_->Run(step.View(views_), {tensor_.get(), world_.get()}));
-    step_s_ += static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    step_s_ += SecondsSince(begin_ns);
     Record(step);
     return job_.verify ? VerifyReplicas() : Status();
 }
@@ -354,7 +354,7 @@ Status Rank::RunPart(const StepData& step, backend::StepPart part) {
     view.part = part;
     const int64_t begin_ns = NowNs();
     WEFT_TRY(executable_->Run(view, {tensor_.get(), world_.get()}));
-    step_s_ += static_cast<double>(NowNs() - begin_ns) * 1e-9;
+    step_s_ += SecondsSince(begin_ns);
     return {};
 }
 
@@ -538,50 +538,42 @@ Status Rank::GatherTraces(std::vector<RankReport>& reports) {
     return {};
 }
 
-std::string ReportToJson(const RankReport& r) {
-    return nlohmann::json{{"rank", r.rank},
-                          {"host", r.host},
-                          {"stage", r.stage},
-                          {"tensor_rank", r.tensor_rank},
-                          {"share", r.share},
-                          {"step_s", r.step_s},
-                          {"wait_s", r.wait_s},
-                          {"energy_uj", r.energy_uj},
-                          {"rss_bytes", r.rss_bytes},
-                          {"weight_bytes", r.weight_bytes},
-                          {"kv_bytes", r.kv_bytes},
-                          {"read_bytes", r.read_bytes},
-                          {"received_bytes", r.received_bytes},
-                          {"load_s", r.load_s},
-                          {"all_reduces", r.all_reduces},
-                          {"all_reduce_us", r.all_reduce_us}}
-        .dump();
+// One list of fields for both ways: visit(name, field).
+template <typename Report, typename Visit>
+static void ReportFields(Report& r, const Visit& visit) {
+    visit("rank", r.rank);
+    visit("host", r.host);
+    visit("stage", r.stage);
+    visit("tensor_rank", r.tensor_rank);
+    visit("share", r.share);
+    visit("step_s", r.step_s);
+    visit("wait_s", r.wait_s);
+    visit("energy_uj", r.energy_uj);
+    visit("rss_bytes", r.rss_bytes);
+    visit("weight_bytes", r.weight_bytes);
+    visit("kv_bytes", r.kv_bytes);
+    visit("read_bytes", r.read_bytes);
+    visit("received_bytes", r.received_bytes);
+    visit("load_s", r.load_s);
+    visit("all_reduces", r.all_reduces);
+    visit("all_reduce_us", r.all_reduce_us);
+}
+
+std::string ReportToJson(const RankReport& report) {
+    nlohmann::json out;
+    ReportFields(report, [&](const char* name, const auto& field) { out[name] = field; });
+    return out.dump();
 }
 
 Result<RankReport> ReportFromJson(const std::string& text) {
-    RankReport r;
+    RankReport report;
     try {
-        const nlohmann::json json = JsonOrDiscarded(text);
-        json.at("rank").get_to(r.rank);
-        json.at("host").get_to(r.host);
-        json.at("stage").get_to(r.stage);
-        json.at("tensor_rank").get_to(r.tensor_rank);
-        json.at("share").get_to(r.share);
-        json.at("step_s").get_to(r.step_s);
-        json.at("wait_s").get_to(r.wait_s);
-        json.at("energy_uj").get_to(r.energy_uj);
-        json.at("rss_bytes").get_to(r.rss_bytes);
-        json.at("weight_bytes").get_to(r.weight_bytes);
-        json.at("kv_bytes").get_to(r.kv_bytes);
-        json.at("read_bytes").get_to(r.read_bytes);
-        json.at("received_bytes").get_to(r.received_bytes);
-        json.at("load_s").get_to(r.load_s);
-        json.at("all_reduces").get_to(r.all_reduces);
-        json.at("all_reduce_us").get_to(r.all_reduce_us);
+        const nlohmann::json in = JsonOrDiscarded(text);
+        ReportFields(report, [&](const char* name, auto& field) { in.at(name).get_to(field); });
     } catch (const nlohmann::json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "a rank's report: {}", error.what());
     }
-    return r;
+    return report;
 }
 
 Status RunWorker(Rank& rank) {

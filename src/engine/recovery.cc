@@ -118,7 +118,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         if (status.ok()) {
             recovery.epoch = next->epoch;
             recovery.ranks = cluster.size();
-            recovery.seconds = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+            recovery.seconds = SecondsSince(begin_ns);
             if (cluster.rank() != 0) {
                 SetLogRank(cluster.rank());
                 return {};

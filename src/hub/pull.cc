@@ -84,7 +84,7 @@ class Puller {
         pulled_.path = choice.model.empty() ? snapshot : snapshot + "/" + choice.model;
         WEFT_TRY(plan_ == nullptr ? BringAll(choice.files) : BringShard(choice.files));
         WEFT_TRY(WriteRef(place_, spec_, pulled_.commit));
-        pulled_.seconds = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+        pulled_.seconds = SecondsSince(begin_ns);
         return std::move(pulled_);
     }
 

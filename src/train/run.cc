@@ -26,10 +26,6 @@ constexpr int64_t kRejoinMs = 60'000;
 // A checkpoint is written as fast at least, in what --time-limit leaves for it.
 constexpr double kSlowDisk = 200e6;
 
-double SecondsSince(int64_t begin_ns) {
-    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
-}
-
 int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
     return job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
 }

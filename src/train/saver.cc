@@ -18,10 +18,6 @@ using formats::hf::Json;
 
 constexpr int64_t kAgreeMs = 600'000;
 
-double SecondsSince(int64_t begin_ns) {
-    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
-}
-
 }  // namespace
 
 Status CheckSaveWords(const SaveWords& words) {

@@ -1,6 +1,7 @@
 #include "serve/api/embeddings.h"
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
 
 #include <bit>
 #include <cmath>
@@ -17,26 +18,20 @@ constexpr size_t kMostTexts = 2048;  // as OpenAI has it
 // Of one list, in the engine at a time.
 constexpr size_t kAtOnce = 64;
 
+// Little-endian.
 void AppendBase64(std::span<const float> numbers, std::string& out) {
-    constexpr std::string_view kLetters =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string bytes;
+    std::vector<unsigned char> bytes;
     for (const float number : numbers) {
         const auto bits = std::bit_cast<uint32_t>(number);
         for (int shift = 0; shift < 32; shift += 8) {
-            bytes += static_cast<char>(static_cast<uint8_t>(bits >> shift));
+            bytes.push_back(static_cast<unsigned char>(bits >> shift));
         }
     }
-    for (size_t at = 0; at < bytes.size(); at += 3) {
-        const size_t have = std::min<size_t>(3, bytes.size() - at);
-        uint32_t group = 0;
-        for (size_t i = 0; i < 3; ++i) {
-            group = group << 8 | (i < have ? static_cast<uint8_t>(bytes[at + i]) : 0u);
-        }
-        for (size_t i = 0; i < 4; ++i) {
-            out += i <= have ? kLetters[group >> (18 - 6 * i) & 63] : '=';
-        }
-    }
+    const size_t begin = out.size();
+    out.resize(begin + (bytes.size() + 2) / 3 * 4 + 1);  // (a zero is written behind the text)
+    const int size = ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + begin),
+                                       bytes.data(), static_cast<int>(bytes.size()));
+    out.resize(begin + static_cast<size_t>(size));
 }
 
 }  // namespace

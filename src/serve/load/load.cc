@@ -268,7 +268,7 @@ class Runner {
             if (stop_ != nullptr && stop_->load()) {
                 return MakeError(ErrorCode::kCancelled, "stopped");
             }
-            const double now_s = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+            const double now_s = SecondsSince(begin_ns);
             while (next < answers.size() && calls_.size() < at_once && starts[next] <= now_s) {
                 Begin(bodies.Make(first + next, lengths[next]), answers[next], begin_ns);
                 ++next;
