@@ -48,9 +48,10 @@ struct Case {
     support::TinySource source;
     explicit Case(const std::string& architecture)
         : hyper(support::TinyHyper(architecture, architecture == "qwen2")), source(hyper) {}
-    std::vector<program::Program> Programs(int tp) const {
+    std::vector<program::Program> Programs(int tp, bool wide_sums = true) const {
         model::BuildOptions options;
         options.kv_dtype = DType::kF32;
+        options.target.wide_sums = wide_sums;
         model::Layout layout;
         layout.tp = tp;
         return support::Build(hyper, source, layout, options);
@@ -87,28 +88,49 @@ TEST(CpuBackend, ThreadsChunksAndLevelsGiveTheReference) {
     }
 }
 
+// Each rank's logits of the tokens.
+std::vector<std::vector<float>> OnTensorRanks(const Case& c, std::span<const int32_t> tokens,
+                                              const std::vector<program::Program>& programs) {
+    const auto tp = static_cast<int>(programs.size());
+    auto fabrics = net::MakeLocalFabrics(tp, net::Transport::kShm, size_t{1} << 20).value();
+    std::vector<std::vector<float>> got(programs.size());
+    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        std::vector<int> ranks(static_cast<size_t>(tp));
+        std::iota(ranks.begin(), ranks.end(), 0);
+        const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+        const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
+        const auto r = static_cast<size_t>(fabric.rank);
+        LoadedRank rank(programs[r], c.source, {2, {}, true, CpuLevel::kReference});
+        got[r] = rank.Logits(tokens, 6, {comm.get(), comm.get()});
+    });
+    return got;
+}
+
 TEST(CpuBackend, TensorRanksGiveWhatOneRankGives) {
     for (const char* architecture : {"llama", "qwen3"}) {
         const Case c(architecture);
         const std::vector<int32_t> tokens = Tokens(c.hyper, 20);
         const std::vector<float> want = c.Reference(tokens);
         for (int tp : {2, 3, 4}) {
-            auto fabrics = net::MakeLocalFabrics(tp, net::Transport::kShm, size_t{1} << 20).value();
-            const std::vector<program::Program> programs = c.Programs(tp);
-            std::vector<std::vector<float>> got(static_cast<size_t>(tp));
-            test::OnThreads(fabrics, [&](net::Fabric& fabric) {
-                std::vector<int> ranks(static_cast<size_t>(tp));
-                std::iota(ranks.begin(), ranks.end(), 0);
-                const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
-                const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
-                const auto r = static_cast<size_t>(fabric.rank);
-                LoadedRank rank(programs[r], c.source, {2, {}, true, CpuLevel::kReference});
-                got[r] = rank.Logits(tokens, 6, {comm.get(), comm.get()});
-            });
+            const auto got = OnTensorRanks(c, tokens, c.Programs(tp));
             for (const std::vector<float>& logits : got) {
                 EXPECT_FALSE(!(RelativeError(logits, want) <= kFloatError)) << "tp " << tp;
                 EXPECT_EQ(logits, got[0]) << "tensor ranks differ at tp " << tp;
             }
+        }
+    }
+}
+
+// On a device that has no float64 the sums are float32's, and still the same on all ranks.
+TEST(CpuBackend, TensorRanksWithoutWideSumsAreAsNear) {
+    const Case c("llama");
+    const std::vector<int32_t> tokens = Tokens(c.hyper, 20);
+    const std::vector<float> want = c.Reference(tokens);
+    for (int tp : {1, 3}) {
+        const auto got = OnTensorRanks(c, tokens, c.Programs(tp, false));
+        for (const std::vector<float>& logits : got) {
+            EXPECT_FALSE(!(RelativeError(logits, want) <= kFloatError)) << "tp " << tp;
+            EXPECT_EQ(logits, got[0]) << "tensor ranks differ at tp " << tp;
         }
     }
 }

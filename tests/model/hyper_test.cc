@@ -106,6 +106,45 @@ TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
     EXPECT_TRUE(model::BuildProgram(whole, one->shards[0], *source_, {}).ok());
 }
 
+// What the device's kernels do not hold is refused by number, before anything is read.
+TEST_F(HyperTest, TheDevicesLimitsAreKept) {
+    TinyFile file = File("qwen3moe");
+    file.hyper.moe.experts = 8;
+    file.hyper.moe.used = 2;
+    file.hyper.moe.ffn = 32;
+    const model::Hyper hyper = Read(file).value();
+    const auto plan = model::PlanShards(hyper, *source_, {});
+    model::BuildOptions options;
+    options.target.most_experts = 8;
+    EXPECT_TRUE(model::BuildProgram(hyper, plan->shards[0], *source_, options).ok());
+    options.target.most_experts = 7;
+    const auto refused = model::BuildProgram(hyper, plan->shards[0], *source_, options);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(refused.error().message.find("8 experts"), std::string::npos)
+        << refused.error().message;
+    EXPECT_NE(refused.error().message.find("at most 7"), std::string::npos);
+}
+
+// A device without float64 gets Programs that have none.
+TEST_F(HyperTest, WideSumsAreTheDevicesChoice) {
+    for (const char* architecture : {"llama", "olmo2"}) {
+        const model::Hyper hyper = Read(File(architecture)).value();
+        const auto plan = model::PlanShards(hyper, *source_, {2, 1, {}, {}});
+        for (const bool wide : {true, false}) {
+            model::BuildOptions options;
+            options.target.wide_sums = wide;
+            const auto program = model::BuildProgram(hyper, plan->shards[0], *source_, options);
+            ASSERT_TRUE(program.ok()) << program.error().message;
+            const bool found = std::ranges::any_of(
+                program->values,
+                [](const program::Value& value) { return value.dtype == DType::kF64; });
+            EXPECT_EQ(found, wide) << architecture;
+            EXPECT_EQ(program::Print(*program).find("segment_cols") != std::string::npos, wide);
+        }
+    }
+}
+
 // A bias is added wherever the file has one: llama with attention_bias.
 TEST_F(HyperTest, BiasesAreOptional) {
     TinyFile file = File("llama");
