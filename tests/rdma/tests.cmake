@@ -7,23 +7,18 @@ foreach(program tiny_model connect_rounds)
   target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
 endforeach()
 
-# guest_test(NAME SCRIPT SECONDS [nightly] ARGUMENTS...): SCRIPT.guest.sh of this folder in the guest,
-# for SECONDS at most on an idle machine, up to 8 times that on a slow one (guest.py); `nightly`: only
-# with ctest -C nightly (./test --nightly).
+# guest_test(NAME SCRIPT SECONDS ARGUMENTS...): SCRIPT.guest.sh of this folder in the guest, for
+# SECONDS at most on an idle machine, up to 8 times that on a slow one (guest.py); with ctest -C
+# nightly (./test --nightly).
 function(guest_test name script timeout)
   set(files)
   foreach(target weft tiny_model connect_rounds net_tests coll_tests)
     list(APPEND files --add $<TARGET_FILE:${target}>)
   endforeach()
   set(full_name rdma.${name})
-  set(when)
-  if("${ARGV3}" STREQUAL nightly)
-    set(when CONFIGURATIONS nightly)
-    list(POP_FRONT ARGN)
-  endif()
   add_test(NAME ${full_name} COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/rdma/guest.py ${files}
     --timeout ${timeout} --script ${CMAKE_SOURCE_DIR}/tests/rdma/${script}.guest.sh -- ${ARGN}
-    ${when})
+    CONFIGURATIONS nightly)
   math(EXPR outer "8 * ${timeout} + 300")
   set_tests_properties(${full_name} PROPERTIES LABELS rdma SKIP_RETURN_CODE 77 RUN_SERIAL ON
     TIMEOUT ${outer})
@@ -34,8 +29,8 @@ if(NOT WEFT_SANITIZE)
   if(TARGET PkgConfig::IBVERBS)
     list(APPEND transports verbs)
     guest_test(links links 150 8 6 4)
-    guest_test(links_long links 300 nightly 8 36 10)
+    guest_test(links_long links 300 8 36 10)
   endif()
   guest_test(faults faults 200 --short ${transports})
-  guest_test(faults_long faults 400 nightly ${transports})
+  guest_test(faults_long faults 400 ${transports})
 endif()

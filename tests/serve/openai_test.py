@@ -338,21 +338,23 @@ class Company(OpenAiCase):
 
 
 class Refused(OpenAiCase):
+    context = 512
+
     def test_context(self):
         long = [{"role": "user", "content": "word " * 3000}]
         body = self.refused(openai.BadRequestError, self.chat, messages=long)
         self.assertEqual(body["code"], "context_length_exceeded")
         self.assertEqual(body["param"], "messages")
-        self.assertIn("2048", body["message"])
+        self.assertIn("512", body["message"])
         self.assertRegex(body["message"], "30[0-9][0-9] tokens")
         body = self.refused(openai.BadRequestError, self.complete, "word " * 3000)
         self.assertEqual(body["code"], "context_length_exceeded")
         self.assertEqual(body["param"], "prompt")
 
     def test_huge_lengths_end_with_the_context(self):
-        text = "word " * 2030
+        text = "word " * 494
         answer = self.complete(text, max_tokens=2 ** 62, extra_body={"ignore_eos": True})
-        self.assertEqual(answer.usage.total_tokens, 2048)
+        self.assertEqual(answer.usage.total_tokens, 512)
         self.assertEqual(answer.choices[0].finish_reason, "length")
 
     def test_values(self):

@@ -1,12 +1,13 @@
 # Streams go on while ranks are killed. Alone on the cores: ranks have deadlines of a second.
 find_program(PYTHON3 python3 REQUIRED)
-# soak_test(NAME KILLS WORDS...): a short one in each run of the suite, and with ctest -C nightly
-# (./test --nightly) one of ten times as many faults.
+# soak_test(NAME KILLS WORDS...): with ctest -C nightly (./test --nightly), a short one and one of ten
+# times as many faults.
 function(soak_test name kills)
   set(command ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/soak.py $<TARGET_FILE:weft>
     synthetic:smollm2-135m:q4_1 ${ARGN})
   math(EXPR many "10 * ${kills}")
-  add_test(NAME soak.${name} COMMAND ${command} --kills ${kills} --seconds 40)
+  add_test(NAME soak.${name} COMMAND ${command} --kills ${kills} --seconds 40
+    CONFIGURATIONS nightly)
   add_test(NAME soak.${name}_long COMMAND ${command} --kills ${many} --seconds 400
     CONFIGURATIONS nightly)
   set_tests_properties(soak.${name} PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS})
