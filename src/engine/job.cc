@@ -59,7 +59,7 @@ Result<backend::Overlap> ParseOverlap(std::string_view name) {
 Status CheckAdapters(const Job& job) {
     if (job.adapters.empty()) return {};
     WEFT_ASSIGN([[maybe_unused]] const auto source,
-                formats::OpenAdapted(job.model, job.adapters));
+                model_files::OpenAdapted(job.model, job.adapters));
     return {};
 }
 

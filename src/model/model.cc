@@ -87,7 +87,7 @@ bool IsSupported(const std::string& architecture) {
 }
 
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
-                                      const formats::ModelSource& source,
+                                      const model_files::ModelSource& source,
                                       const BuildOptions& options) {
     const Architecture* architecture = FindArchitecture(hyper.architecture);
     if (architecture == nullptr) {

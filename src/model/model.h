@@ -30,7 +30,7 @@ bool IsSupported(const std::string& architecture);
 // BuildOptions::outputs says.
 // Errors: kUnsupported (architecture), kCorrupt (tensors).
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
-                                      const formats::ModelSource& source,
+                                      const model_files::ModelSource& source,
                                       const BuildOptions& options);
 
 // Each builder emits the layers of this stage from residual stream to residual stream.
