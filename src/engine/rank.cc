@@ -18,6 +18,7 @@
 #include "hw/power.h"
 #include "model/adapters.h"
 #include "model/load.h"
+#include "net/link.h"
 
 namespace weft::engine {
 namespace {

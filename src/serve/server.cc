@@ -7,6 +7,8 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "model/builder.h"
+#include "model_files/model_file.h"
 #include "serve/api/dialect.h"
 #include "serve/api/gate.h"
 #include "serve/api/status.h"

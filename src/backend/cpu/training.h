@@ -25,6 +25,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/result.h"
 #include "kernels/dense/dense.h"
+#include "net/link.h"
 #include "program/chunks.h"
 
 namespace weft::backend {
