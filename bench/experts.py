@@ -3,10 +3,10 @@
 
     bench/experts.py PEERS [--models qwen3-30b-a3b:q4_0:4,deepseek-r1:q4_0:4] [--threads 2]
 
-A model is NAME:DTYPE:LAYERS of the shapes that `synthetic:` knows; build/bench/formats_bench writes
-it, with random weights, into Weft's cache folder once. PEERS is a folder that holds llama-bench (in
-it, or in llama/build/bin/ below it). Each round runs both, one after the other; a ratio is taken
-within a round. Run nothing else meanwhile.
+A model is NAME:DTYPE:LAYERS of the shapes that `synthetic:` knows;
+build/bench/model_files_bench writes it, with random weights, into Weft's cache folder once. PEERS
+is a folder that holds llama-bench (in it, or in llama/build/bin/ below it). Each round runs both,
+one after the other; a ratio is taken within a round. Run nothing else meanwhile.
 """
 import argparse
 import json
@@ -26,7 +26,7 @@ def model_file(words):
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
-        maker = ROOT / "build/bench/formats_bench"
+        maker = ROOT / "build/bench/model_files_bench"
         subprocess.run([maker, f"synthetic:{name}:{dtype}:layers={layers}", part], check=True,
                        stdout=subprocess.DEVNULL)
         part.rename(path)

@@ -10,14 +10,14 @@
 
 #include "base/deadline.h"
 #include "base/file.h"
-#include "formats/grammar/json_schema.h"
-#include "formats/grammar/matcher.h"
-#include "formats/model_file.h"
-#include "formats/tokenizer/read_gguf.h"
+#include "grammar/json_schema.h"
+#include "grammar/matcher.h"
+#include "model_files/model_file.h"
+#include "model_files/read_tokenizer.h"
 
 namespace {
 
-using namespace weft::formats;
+using namespace weft::grammar;
 
 struct Case {
     std::string name, schema, text;
@@ -91,8 +91,8 @@ weft::Status Follow(const Matcher& fresh, const TokenTrie& trie, const std::vect
 }
 
 weft::Status Run(int argc, char** argv) {
-    WEFT_ASSIGN(const auto model, OpenModel(argv[1]));
-    WEFT_ASSIGN(const auto tokenizer, LoadTokenizer(*model));
+    WEFT_ASSIGN(const auto model, model_files::OpenModel(argv[1]));
+    WEFT_ASSIGN(const auto tokenizer, model_files::LoadTokenizer(*model));
     int64_t begin = weft::NowNs();
     const auto trie = TokenTrie::Make(*tokenizer);
     fmt::print("{} tokens, {} nodes: {:.1f} ms\n", trie->vocab_size(), trie->nodes().size(),

@@ -6,7 +6,7 @@
 PEERS is a folder that holds llama.cpp's programs llama-bench and ggml-rpc-server (in it, or in
 llama/build/bin/ below it). The models are SmolLM2-135M-Instruct Q4_1 (from the cache of
 ./quickstart, or from PEERS) and the shape of Llama-3.2-1B in Q4_0, with random weights, which
-build/bench/formats_bench writes into the cache once.
+build/bench/model_files_bench writes into the cache once.
 
 Machines change speed from one moment to the next, so each round runs every configuration once,
 one after the other; a ratio is taken within a round, and the table shows the median over rounds
@@ -62,7 +62,7 @@ def find_models(peers, wanted):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(".part")
-            maker = ROOT / "build/bench/formats_bench"
+            maker = ROOT / "build/bench/model_files_bench"
             subprocess.run([maker, "synthetic:llama-3.2-1b:q4_0", part], check=True,
                            stdout=subprocess.DEVNULL)
             part.rename(path)

@@ -4,7 +4,7 @@
     bench/weight_types.py PEERS [--types q4_0,iq2_xs,...] [--rounds 2] [--layers 4] [--depth 0]
 
 PEERS is a folder that holds llama.cpp's llama-bench (in it, or in llama/build/bin/ below it). For
-each type, build/bench/formats_bench writes the first layers of the shape of Llama-3.2-1B with
+each type, build/bench/model_files_bench writes the first layers of the shape of Llama-3.2-1B with
 random weights of that type into the cache (the embedding, which is the output matrix too, has that
 type as well; with a 4-bit type Q6_K), and both programs run that file, one after the other, in each
 round. Speed does not depend on the weights' values. Ratios are taken within a round; the table
@@ -68,7 +68,7 @@ class Bench:
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(".part")
             spec = f"synthetic:llama-3.2-1b:{name}:layers={self.options.layers}"
-            self.call(self.build / "bench/formats_bench", spec, part)
+            self.call(self.build / "bench/model_files_bench", spec, part)
             part.rename(path)
         return path
 

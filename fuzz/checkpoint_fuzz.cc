@@ -15,7 +15,7 @@ using namespace weft::train;
 
 // With the checksum that it ought to have: no input would find it.
 std::string Signed(std::string_view text) {
-    auto json = formats::hf::ParseJson(text, "fuzz");
+    auto json = model_files::hf::ParseJson(text, "fuzz");
     if (!json.ok() || !json->is_object()) return std::string(text);
     json->erase("sha256");
     const std::string rest = json->dump();

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <string_view>
 
-#include "formats/grammar/gbnf.h"
-#include "formats/grammar/regex_grammar.h"
+#include "grammar/gbnf.h"
+#include "grammar/regex_grammar.h"
 #include "support/grammar_probe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-    using namespace weft::formats;
+    using namespace weft::grammar;
     const std::string_view input(reinterpret_cast<const char*>(bytes), size);
     const size_t cut = input.find("\n---\n");
     const std::string_view source = input.substr(0, cut);

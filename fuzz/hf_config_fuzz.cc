@@ -3,14 +3,14 @@
 //     build-fuzz/fuzz/hf_config_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/hf_config
 #include <cstdlib>
 
-#include "formats/gguf.h"
-#include "formats/hf/family.h"
-#include "formats/hf/quantization.h"
+#include "model_files/gguf.h"
+#include "model_files/hf/family.h"
+#include "model_files/hf/quantization.h"
 
 namespace {
 
 using namespace weft;
-using namespace weft::formats;
+using namespace weft::model_files;
 
 Status Use(std::string_view text) {
     WEFT_ASSIGN(const hf::Config whole, hf::Config::Parse(text, "fuzz"));

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "formats/quantize/importance.h"
+#include "quantize/importance.h"
 
 namespace {
 
@@ -36,7 +36,7 @@ class MemoryFile {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static MemoryFile file;
-    const auto importance = weft::formats::Importance::Read(file.Write(data, size));
+    const auto importance = weft::quantize::Importance::Read(file.Write(data, size));
     if (!importance.ok()) return 0;
     for (const std::string name : {"blk.0.attn_q.weight", "t", "output.weight"}) {
         const std::vector<float>* values = importance->Find(name);

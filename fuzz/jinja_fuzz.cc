@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "formats/chat/answer.h"
-#include "formats/chat/chat_template.h"
+#include "chat/answer.h"
+#include "chat/chat_template.h"
 
-namespace weft::formats {
+namespace weft::chat {
 namespace {
 
 const ChatInput& Conversation() {
@@ -74,10 +74,10 @@ void CheckAnswer(AnswerFamily family, std::string_view text) {
 }
 
 }  // namespace
-}  // namespace weft::formats
+}  // namespace weft::chat
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-    using namespace weft::formats;
+    using namespace weft::chat;
     if (size == 0) return 0;
     const std::string_view input(reinterpret_cast<const char*>(bytes) + 1, size - 1);
     if (bytes[0] >= 'a' && bytes[0] <= 'f') {

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <string_view>
 
-#include "formats/grammar/json_schema.h"
+#include "grammar/json_schema.h"
 #include "support/grammar_probe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-    using namespace weft::formats;
+    using namespace weft::grammar;
     const std::string_view input(reinterpret_cast<const char*>(bytes), size);
     const size_t cut = input.find("\n---\n");
     const auto grammar = GrammarFromJsonSchemaText(input.substr(0, cut));

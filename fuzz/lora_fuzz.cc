@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "base/file.h"
-#include "formats/hf/scratch.h"
-#include "formats/lora/adapted_source.h"
+#include "model_files/hf/scratch.h"
+#include "model_files/lora/adapted_source.h"
 #include "support/temp_dir.h"
 #include "train/lora/lora_source.h"
 #include "train/lora/merge.h"
@@ -19,7 +19,7 @@
 namespace {
 
 using namespace weft;
-using namespace weft::formats;
+using namespace weft::model_files;
 
 constexpr std::string_view kModel =
     R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 1,

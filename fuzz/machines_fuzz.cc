@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (machines->hosts > 1) CheckWire(machines->between);
     if (machines->ranks() > 64) return 0;
     static const model::Hyper hyper = support::SmolLm2Hyper();
-    static const auto source = formats::OpenModel("synthetic:smollm2-135m").value();
+    static const auto source = model_files::OpenModel("synthetic:smollm2-135m").value();
     TrainerOptions options;
     options.sequence = 16;
     options.micro_batch = size % 3 == 0 ? 0 : 1;

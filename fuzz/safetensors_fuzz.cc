@@ -4,10 +4,10 @@
 //     fuzz/corpus/safetensors
 #include <cstdlib>
 
-#include "formats/hf/safetensors.h"
+#include "model_files/hf/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace weft::formats::hf;
+    using namespace weft::model_files::hf;
     const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
     const auto tensors = ParseSafetensors(bytes, size, "fuzz");
     if (tensors.ok()) {

@@ -10,14 +10,14 @@
 
 #include "base/check.h"
 #include "base/file.h"
-#include "formats/hf/scratch.h"
 #include "model/hyper.h"
+#include "model_files/hf/scratch.h"
 #include "support/temp_dir.h"
 
 namespace {
 
 using namespace weft;
-using namespace weft::formats;
+using namespace weft::model_files;
 
 // The last elements of the last row, alone and behind others.
 void CheckTail(const ModelSource& source, const TensorInfo& tensor) {

@@ -5,10 +5,10 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "formats/tokenizer/read_sentencepiece.h"
+#include "tokenizer/read_sentencepiece.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-    using namespace weft::formats;
+    using namespace weft::tokenizer;
     const std::string_view input(reinterpret_cast<const char*>(bytes), size);
     const auto tokenizer = ReadSentencePiece(input, {});
     if (!tokenizer.ok()) {

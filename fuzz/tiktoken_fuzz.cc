@@ -5,10 +5,10 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "formats/tokenizer/read_tiktoken.h"
+#include "tokenizer/read_tiktoken.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-    using namespace weft::formats;
+    using namespace weft::tokenizer;
     std::string_view input(reinterpret_cast<const char*>(bytes), size);
     TokenizerHints hints;
     const char* types[] = {"kimi_k2", "llama", "qwen2", "gpt_oss", "", "other"};

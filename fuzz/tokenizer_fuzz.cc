@@ -10,12 +10,12 @@
 #include <string>
 
 #include "base/check.h"
-#include "formats/tokenizer/stream.h"
-#include "formats/tokenizer/tokenizer.h"
-#include "formats/utf8.h"
+#include "base/utf8.h"
 #include "support/tiny_vocabulary.h"
+#include "tokenizer/stream.h"
+#include "tokenizer/tokenizer.h"
 
-namespace weft::formats {
+namespace weft::tokenizer {
 namespace {
 
 std::string_view Line(std::string_view& input) {
@@ -75,10 +75,10 @@ void Check(const Tokenizer& tokenizer, std::string_view text, bool parse_special
 }
 
 }  // namespace
-}  // namespace weft::formats
+}  // namespace weft::tokenizer
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-    using namespace weft::formats;
+    using namespace weft::tokenizer;
     std::string_view input(reinterpret_cast<const char*>(bytes), size);
     const auto tokenizer = Tokenizer::Make(ReadVocabulary(input));
     if (!tokenizer.ok()) {

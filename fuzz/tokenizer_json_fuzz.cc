@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "formats/tokenizer/read_json.h"
+#include "tokenizer/read_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-    using namespace weft::formats;
+    using namespace weft::tokenizer;
     const std::string_view input(reinterpret_cast<const char*>(bytes), size);
     const size_t cut = input.find("\n---\n");
     const auto tokenizer = ReadTokenizerJson(input.substr(0, cut), {});

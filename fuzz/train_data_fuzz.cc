@@ -52,8 +52,8 @@ void CheckSequence(const Sequence& sequence) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     static MemoryFile file;
-    static const auto tokenizer = formats::Tokenizer::Make(formats::TinyBytePair()).value();
-    static const formats::Chat chat = formats::Chat::Make("", *tokenizer).value();
+    static const auto tokenizer = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair()).value();
+    static const chat::Chat chat = chat::Chat::Make("", *tokenizer).value();
     const std::string& path = file.Write(bytes, size);
     const int prompt_type = size == 0 ? 0 : bytes[size - 1] % kPromptTypes;
     const auto encoder = Encoder::Make(*tokenizer, &chat, prompt_type).value();

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
-#include "formats/utf8.h"
+#include "base/utf8.h"
 #include "support/temp_dir.h"
 #include "train/log/train_log.h"
 #include "train/log/train_plot.h"
@@ -34,7 +34,7 @@ void CheckPlot(const TrainSeries& series, double smooth) {
         WEFT_CHECK(series.columns.empty());
         return;
     }
-    WEFT_CHECK(svg->ends_with("</svg>\n") && formats::IsUtf8(*svg));
+    WEFT_CHECK(svg->ends_with("</svg>\n") && IsUtf8(*svg));
     for (const char c : *svg) WEFT_CHECK(static_cast<unsigned char>(c) >= 0x20 || c == '\n');
     for (const char* none : {"\"nan", "\"-nan", "\"inf", "\"-inf", ",nan", ",-nan", ",inf", ",-inf",
                              " nan", " -nan", " inf,", " -inf,"}) {

@@ -4,7 +4,7 @@ independent of Weft's own reader and writer.
 
 Made with gguf 0.19.0 (newer ones will do) and numpy 2.4.6; seed 7:
     pip install gguf && tools/make_gguf_golden.py
-The values are repeated in tests/formats/gguf_golden_test.cc.
+The values are repeated in tests/model_files/gguf_golden_test.cc.
 """
 import pathlib
 import shutil

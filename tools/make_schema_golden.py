@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Verdicts of an independent JSON schema validator, for tests/formats/grammar_schema_test.cc.
+"""Verdicts of an independent JSON schema validator, for tests/grammar/schema_test.cc.
 
     tools/make_schema_golden.py > tests/data/schema_golden.json
 

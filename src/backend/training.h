@@ -22,6 +22,7 @@
 #include "backend/executable.h"
 #include "base/result.h"
 #include "kernels/dense/dense.h"
+#include "net/link.h"
 #include "program/chunks.h"
 
 namespace weft::backend {

@@ -94,10 +94,10 @@ Status CheckFlags(BenchFlags& flags) {
 }
 
 // "llama 135M Q4_1": the architecture, the size, the type of most bytes.
-std::string TypeName(const formats::ModelSource& source, const model::Hyper& hyper,
+std::string TypeName(const model_files::ModelSource& source, const model::Hyper& hyper,
                      int64_t parameters) {
     std::map<std::string_view, uint64_t> bytes;
-    for (const formats::TensorInfo& t : source.tensors()) bytes[Info(t.dtype).name] += t.bytes;
+    for (const model_files::TensorInfo& t : source.tensors()) bytes[Info(t.dtype).name] += t.bytes;
     const auto most = std::ranges::max_element(
         bytes, [](const auto& a, const auto& b) { return a.second < b.second; });
     const double count = static_cast<double>(parameters);
@@ -108,11 +108,11 @@ std::string TypeName(const formats::ModelSource& source, const model::Hyper& hyp
 }
 
 Result<BenchModel> DescribeModel(const std::string& spec, const std::string& device_name) {
-    WEFT_ASSIGN(const auto source, formats::OpenModel(spec));
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(spec));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(device_name));
     BenchModel model;
-    for (const formats::TensorInfo& t : source->tensors()) model.parameters += t.rows * t.cols;
+    for (const model_files::TensorInfo& t : source->tensors()) model.parameters += t.rows * t.cols;
     model.filename = spec;
     model.type = TypeName(*source, hyper, model.parameters);
     model.size_bytes = source->TotalBytes();

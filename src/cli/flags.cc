@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "cli/output.h"
-#include "formats/synthetic.h"
+#include "model_files/synthetic.h"
 #include "net/fabric.h"
 
 namespace weft::cli {
@@ -51,7 +51,7 @@ void AddModel(CLI::App& app, std::string& model, bool& pull) {
            fmt::format(
                "A GGUF file, a Hugging Face folder, hf:OWNER/NAME[:TYPE] (fetched "
                "by 'weft pull') or synthetic:NAME[:dtype] (random weights of a known shape: {})",
-               formats::Synthetic::Names()))
+               model_files::Synthetic::Names()))
         ->required();
     app.add_flag("--pull", pull, "With hf:...: fetch the model first if it isn't there");
     const auto layers = std::make_shared<int>(0);

@@ -40,7 +40,7 @@ struct Planned {
     std::vector<CostRow> costs;
 };
 
-Result<Planned> Plan(const InspectFlags& flags, const formats::ModelSource& source) {
+Result<Planned> Plan(const InspectFlags& flags, const model_files::ModelSource& source) {
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(source));
     std::vector<double> shares;
     if (!flags.split.empty()) {
@@ -93,30 +93,30 @@ void PrintPlanned(const Planned& planned) {
     }
 }
 
-int64_t Parameters(const formats::ModelSource& source) {
+int64_t Parameters(const model_files::ModelSource& source) {
     int64_t count = 0;
-    for (const formats::TensorInfo& tensor : source.tensors()) count += tensor.rows * tensor.cols;
+    for (const auto& tensor : source.tensors()) count += tensor.rows * tensor.cols;
     return count;
 }
 
-std::vector<int64_t> ShapeOf(const formats::TensorInfo& tensor) {
+std::vector<int64_t> ShapeOf(const model_files::TensorInfo& tensor) {
     return {tensor.dims.begin(), tensor.dims.begin() + tensor.dim_count};
 }
 
-std::map<std::string_view, uint64_t> BytesByType(const formats::ModelSource& source) {
+std::map<std::string_view, uint64_t> BytesByType(const model_files::ModelSource& source) {
     std::map<std::string_view, uint64_t> bytes;
-    for (const formats::TensorInfo& t : source.tensors()) bytes[Info(t.dtype).name] += t.bytes;
+    for (const model_files::TensorInfo& t : source.tensors()) bytes[Info(t.dtype).name] += t.bytes;
     return bytes;
 }
 
-Json ToJson(const formats::ModelSource& source) {
+Json ToJson(const model_files::ModelSource& source) {
     Json metadata = Json::array(), tensors = Json::array(), types = Json::object();
-    for (const formats::MetaEntry& entry : source.meta().entries()) {
+    for (const model_files::MetaEntry& entry : source.meta().entries()) {
         metadata.push_back({{"key", entry.key},
                             {"type", entry.TypeName()},
-                            {"value", formats::Metadata::Text(entry)}});
+                            {"value", model_files::Metadata::Text(entry)}});
     }
-    for (const formats::TensorInfo& tensor : source.tensors()) {
+    for (const model_files::TensorInfo& tensor : source.tensors()) {
         tensors.push_back({{"name", tensor.name},
                            {"type", Info(tensor.dtype).name},
                            {"shape", ShapeOf(tensor)},
@@ -128,19 +128,19 @@ Json ToJson(const formats::ModelSource& source) {
             {"metadata", metadata},         {"tensors", tensors}};
 }
 
-void PrintModel(const formats::ModelSource& source) {
+void PrintModel(const model_files::ModelSource& source) {
     fmt::print("{}: {:.2f} M parameters, {}", source.name(),
                static_cast<double>(Parameters(source)) * 1e-6, BytesText(source.TotalBytes()));
     for (const auto& [name, bytes] : BytesByType(source)) {
         fmt::print(", {} {}", name, BytesText(bytes));
     }
     fmt::print("\n\nmetadata ({}):\n", source.meta().entries().size());
-    for (const formats::MetaEntry& entry : source.meta().entries()) {
+    for (const model_files::MetaEntry& entry : source.meta().entries()) {
         fmt::print("  {:<42} {:<14} {}\n", entry.key, entry.TypeName(),
-                   formats::Metadata::Text(entry));
+                   model_files::Metadata::Text(entry));
     }
     fmt::print("\ntensors ({}):\n", source.tensors().size());
-    for (const formats::TensorInfo& tensor : source.tensors()) {
+    for (const model_files::TensorInfo& tensor : source.tensors()) {
         std::string shape;
         for (int64_t dim : ShapeOf(tensor))
             fmt::format_to(std::back_inserter(shape), " {:>7}", dim);
@@ -150,7 +150,7 @@ void PrintModel(const formats::ModelSource& source) {
 }
 
 Status Run(InspectFlags& flags) {
-    WEFT_ASSIGN(const auto source, formats::OpenModel(flags.model));
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.model));
     Planned planned;
     if (flags.program) {
         WEFT_ASSIGN(planned, Plan(flags, *source));

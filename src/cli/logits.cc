@@ -54,7 +54,7 @@ Json RowsToJson(std::span<const float> logits, size_t vocab) {
 }
 
 Status Print(const LogitsFlags& flags, std::span<const float> logits,
-             const formats::Tokenizer& tokenizer) {
+             const tokenizer::Tokenizer& tokenizer) {
     const size_t rows = flags.all ? flags.tokens.size() : 1;
     const size_t vocab = logits.size() / rows;
     if (!flags.npy.empty()) {

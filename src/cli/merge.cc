@@ -33,7 +33,7 @@ Status Merge(MergeFlags& flags) {
         return MakeError(ErrorCode::kUsage, "OUT is MODEL ({}): the model would replace itself",
                          flags.out);
     }
-    WEFT_ASSIGN(auto model, formats::OpenModel(flags.model));
+    WEFT_ASSIGN(auto model, model_files::OpenModel(flags.model));
     WEFT_ASSIGN(const auto merged, train::MergedSource::Make(std::move(model), flags.adapter));
     WEFT_TRY(train::WriteModel(*merged, {.path = flags.out,
                                          .format = flags.format,

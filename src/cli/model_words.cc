@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "backend/device.h"
-#include "formats/tokenizer/read_gguf.h"
+#include "model_files/read_tokenizer.h"
 
 namespace weft::cli {
 namespace {
@@ -15,9 +15,9 @@ constexpr int64_t kOpenEnd = 4096;
 
 Result<ModelWords> OpenWords(const std::string& spec) {
     ModelWords words;
-    WEFT_ASSIGN(words.source, formats::OpenModel(spec));
+    WEFT_ASSIGN(words.source, model_files::OpenModel(spec));
     WEFT_ASSIGN(words.hyper, model::ReadHyper(*words.source));
-    WEFT_ASSIGN(words.tokenizer, formats::LoadTokenizer(*words.source));
+    WEFT_ASSIGN(words.tokenizer, model_files::LoadTokenizer(*words.source));
     return words;
 }
 

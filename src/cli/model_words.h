@@ -7,16 +7,16 @@
 
 #include "base/result.h"
 #include "engine/job.h"
-#include "formats/model_file.h"
-#include "formats/tokenizer/tokenizer.h"
 #include "model/hyper.h"
+#include "model_files/model_file.h"
+#include "tokenizer/tokenizer.h"
 
 namespace weft::cli {
 
 struct ModelWords {
-    std::unique_ptr<formats::ModelSource> source;
+    std::unique_ptr<model_files::ModelSource> source;
     model::Hyper hyper;
-    std::unique_ptr<formats::Tokenizer> tokenizer;
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer;
 };
 
 // Reads the header only. Errors: those of the file, kUnsupported for architectures Weft lacks.

@@ -13,6 +13,8 @@
 #include "cli/output.h"
 #include "cli/plot.h"
 #include "cli/sizes.h"
+#include "coll/timings.h"
+#include "coll/tuning.h"
 #include "engine/net.h"
 #include "net/fabric.h"
 

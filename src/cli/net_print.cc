@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/sizes.h"
+#include "coll/tuning.h"
 
 namespace weft::cli {
 namespace {

@@ -1,5 +1,5 @@
 // weft quantize: a model in another type, as one GGUF file.
-#include "formats/quantize/quantize.h"
+#include "quantize/quantize.h"
 
 #include <fmt/format.h>
 
@@ -41,44 +41,44 @@ struct QuantizeFlags {
 };
 
 // "REGEX=TYPE", at the last '='.
-Result<formats::TensorRule> ParseRule(const std::string& words) {
+Result<quantize::TensorRule> ParseRule(const std::string& words) {
     const size_t at = words.rfind('=');
     if (at == std::string::npos || at == 0) {
         return MakeError(ErrorCode::kUsage, "--tensor '{}': expected REGEX=TYPE", words);
     }
-    WEFT_ASSIGN(const DType type, formats::FindTensorType(words.substr(at + 1)));
-    return formats::TensorRule{words.substr(0, at), type};
+    WEFT_ASSIGN(const DType type, quantize::FindTensorType(words.substr(at + 1)));
+    return quantize::TensorRule{words.substr(0, at), type};
 }
 
-Result<formats::QuantizeOptions> ParseOptions(const QuantizeFlags& flags) {
-    formats::QuantizeOptions options;
-    WEFT_ASSIGN(options.type, formats::FindFileType(flags.type));
+Result<quantize::QuantizeOptions> ParseOptions(const QuantizeFlags& flags) {
+    quantize::QuantizeOptions options;
+    WEFT_ASSIGN(options.type, quantize::FindFileType(flags.type));
     for (const std::string& words : flags.rules) {
-        WEFT_ASSIGN(formats::TensorRule rule, ParseRule(words));
+        WEFT_ASSIGN(quantize::TensorRule rule, ParseRule(words));
         options.rules.push_back(std::move(rule));
     }
     if (!flags.output_type.empty()) {
-        WEFT_ASSIGN(options.output, formats::FindTensorType(flags.output_type));
+        WEFT_ASSIGN(options.output, quantize::FindTensorType(flags.output_type));
     }
     if (!flags.embedding_type.empty()) {
-        WEFT_ASSIGN(options.embedding, formats::FindTensorType(flags.embedding_type));
+        WEFT_ASSIGN(options.embedding, quantize::FindTensorType(flags.embedding_type));
     }
     options.pure = flags.pure;
     options.allow_requantize = flags.allow_requantize;
     return options;
 }
 
-std::map<std::string_view, uint64_t> BytesByType(const formats::QuantizePlan& plan) {
+std::map<std::string_view, uint64_t> BytesByType(const quantize::QuantizePlan& plan) {
     std::map<std::string_view, uint64_t> bytes;
-    for (const formats::PlannedTensor& tensor : plan.tensors) {
+    for (const quantize::PlannedTensor& tensor : plan.tensors) {
         bytes[Info(tensor.to).name] += tensor.bytes;
     }
     return bytes;
 }
 
 // What becomes of the model: for --json.
-Json ToJson(const QuantizeFlags& flags, const formats::ModelSource& source,
-            const formats::QuantizePlan& plan) {
+Json ToJson(const QuantizeFlags& flags, const model_files::ModelSource& source,
+            const quantize::QuantizePlan& plan) {
     Json types = Json::object();
     for (const auto& [name, bytes] : BytesByType(plan)) types[std::string(name)] = bytes;
     Json json = {{"in", flags.in},
@@ -92,7 +92,7 @@ Json ToJson(const QuantizeFlags& flags, const formats::ModelSource& source,
                  {"without_importance", plan.without_importance}};
     if (!flags.dry_run) return json;
     Json tensors = Json::array();
-    for (const formats::PlannedTensor& tensor : plan.tensors) {
+    for (const quantize::PlannedTensor& tensor : plan.tensors) {
         tensors.push_back({{"name", tensor.from->name},
                            {"from", Info(tensor.from->dtype).name},
                            {"to", Info(tensor.to).name},
@@ -103,8 +103,8 @@ Json ToJson(const QuantizeFlags& flags, const formats::ModelSource& source,
     return json;
 }
 
-void PrintPlan(const formats::QuantizePlan& plan) {
-    for (const formats::PlannedTensor& tensor : plan.tensors) {
+void PrintPlan(const quantize::QuantizePlan& plan) {
+    for (const quantize::PlannedTensor& tensor : plan.tensors) {
         fmt::print("  {:<36} {:>7} x {:<7} {:<5} -> {:<7} {:>12}{}\n", tensor.from->name,
                    tensor.from->cols, tensor.from->rows, Info(tensor.from->dtype).name,
                    Info(tensor.to).name, tensor.bytes,
@@ -112,8 +112,8 @@ void PrintPlan(const formats::QuantizePlan& plan) {
     }
 }
 
-void PrintSummary(const QuantizeFlags& flags, const formats::ModelSource& source,
-                  const formats::QuantizePlan& plan) {
+void PrintSummary(const QuantizeFlags& flags, const model_files::ModelSource& source,
+                  const quantize::QuantizePlan& plan) {
     fmt::print("{} -> {}: {} as {}", BytesText(source.TotalBytes()), BytesText(plan.bytes),
                flags.in, plan.type.name);
     const char* separator = " (";
@@ -157,15 +157,15 @@ double Since(int64_t begin_ns) {
 }
 
 Status Run(QuantizeFlags& flags) {
-    WEFT_ASSIGN(formats::QuantizeOptions options, ParseOptions(flags));
+    WEFT_ASSIGN(quantize::QuantizeOptions options, ParseOptions(flags));
     WEFT_TRY(CheckPaths(flags));
-    WEFT_ASSIGN(const auto source, formats::OpenModel(flags.in));
-    std::optional<formats::Importance> importance;
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.in));
+    std::optional<quantize::Importance> importance;
     if (!flags.imatrix.empty()) {
-        WEFT_ASSIGN(importance, formats::Importance::Read(flags.imatrix));
+        WEFT_ASSIGN(importance, quantize::Importance::Read(flags.imatrix));
         options.importance = &*importance;
     }
-    WEFT_ASSIGN(const formats::QuantizePlan plan, formats::PlanQuantize(*source, options));
+    WEFT_ASSIGN(const quantize::QuantizePlan plan, quantize::PlanQuantize(*source, options));
     if (!flags.json) {
         if (flags.dry_run) PrintPlan(plan);
         PrintSummary(flags, *source, plan);
@@ -178,7 +178,7 @@ Status Run(QuantizeFlags& flags) {
     }
     ProgressLine line;
     const int64_t begin_ns = NowNs();
-    formats::QuantizeRun run;
+    quantize::QuantizeRun run;
     run.threads = flags.threads > 0 ? flags.threads : static_cast<int>(AllowedCores().size());
     run.level = BestCpuLevel(DetectCpu());
     run.replace = flags.force;
@@ -187,7 +187,7 @@ Status Run(QuantizeFlags& flags) {
     run.progress = [&](uint64_t done, uint64_t all) {
         line.Show(ProgressText(done, all, Since(begin_ns)));
     };
-    WEFT_ASSIGN(const uint64_t bytes, formats::WriteQuantized(*source, plan, flags.out, run));
+    WEFT_ASSIGN(const uint64_t bytes, quantize::WriteQuantized(*source, plan, flags.out, run));
     line.Clear();
     const double seconds = Since(begin_ns);
     if (flags.json) {
@@ -211,7 +211,7 @@ void AddQuantize(CLI::App& app, int& status) {
     command->add_option("IN", flags->in, "GGUF file, Hugging Face folder, or synthetic:NAME")
         ->required();
     command->add_option("OUT", flags->out, "The GGUF file to write")->required();
-    command->add_option("TYPE", flags->type, "One of " + formats::FileTypeNames())->required();
+    command->add_option("TYPE", flags->type, "One of " + quantize::FileTypeNames())->required();
     command->add_option("-t,--threads", flags->threads, "Threads (default: all cores)")
         ->check(CLI::Range(1, 1024));
     command->add_option("--imatrix", flags->imatrix,

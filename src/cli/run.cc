@@ -5,12 +5,12 @@
 #include <memory>
 
 #include "base/file.h"
+#include "chat/chat.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
-#include "formats/chat/chat.h"
 
 namespace weft::cli {
 namespace {
@@ -50,9 +50,8 @@ Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWord
         return MakeError(ErrorCode::kUsage, "--system is a message of a chat: give --chat, too");
     }
     if (!flags.chat) return words.tokenizer->Encode(text, {.parse_special = true});
-    WEFT_ASSIGN(const formats::Chat chat,
-                formats::Chat::Load(words.source->meta(), *words.tokenizer));
-    return chat.Encode(formats::OneQuestion(flags.system, text));
+    WEFT_ASSIGN(const chat::Chat chat, chat::Chat::Load(words.source->meta(), *words.tokenizer));
+    return chat.Encode(chat::OneQuestion(flags.system, text));
 }
 
 struct Outcome {

@@ -49,7 +49,7 @@ struct ServeFlags {
 // The context, and how much KV cache there is for all sequences together.
 Status SizeCache(ServeFlags& flags) {
     engine::Job& job = flags.common.job;
-    WEFT_ASSIGN(const auto source, formats::OpenModel(job.model));
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     if (job.ctx == 0) job.ctx = std::min(hyper.context, kDefaultContext);
     if (job.ctx > hyper.context) {
@@ -108,7 +108,7 @@ Status Serve(ServeFlags& flags) {
     WEFT_TRY(CheckDrafting(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
     for (const std::string& word : flags.lora) {
-        WEFT_ASSIGN(formats::NamedAdapter adapter, formats::ParseAdapter(word));
+        WEFT_ASSIGN(model_files::NamedAdapter adapter, model_files::ParseAdapter(word));
         flags.common.job.adapters.push_back(std::move(adapter));
     }
     WEFT_TRY(SizeCache(flags));

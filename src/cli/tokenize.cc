@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
-#include "formats/tokenizer/read_gguf.h"
+#include "model_files/read_tokenizer.h"
 
 namespace weft::cli {
 namespace {
@@ -31,8 +31,8 @@ Status Run(TokenizeFlags& flags) {
     if (!has_text) {
         WEFT_ASSIGN(flags.text, ReadTextFile(flags.file));
     }
-    WEFT_ASSIGN(const auto source, formats::OpenModel(flags.model));
-    WEFT_ASSIGN(const auto tokenizer, formats::LoadTokenizer(*source));
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.model));
+    WEFT_ASSIGN(const auto tokenizer, model_files::LoadTokenizer(*source));
     const std::vector<int32_t> ids = tokenizer->Encode(
         flags.text, {.add_special = !flags.no_bos, .parse_special = !flags.no_special});
     Json pieces = Json::array();

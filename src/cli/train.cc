@@ -174,7 +174,7 @@ class Teller final : public train::TrainListener {
     const std::string& recompute() const { return recompute_; }
     const std::string& grad_dtype() const { return grad_dtype_; }
 
-    Status OnTrained(const formats::ModelSource& trained) override {
+    Status OnTrained(const model_files::ModelSource& trained) override {
         if (live_ && !flags_.common.json) Say("\n");
         if (flags_.output.empty()) return {};
         WEFT_ASSIGN(const std::string path,
@@ -231,7 +231,7 @@ class Teller final : public train::TrainListener {
     static double IdleWeights(const train::Trainer& trainer) {
         const model::Moe& moe = trainer.hyper().moe;
         double all = 0;
-        for (const formats::TensorInfo& tensor : trainer.source().tensors()) {
+        for (const model_files::TensorInfo& tensor : trainer.source().tensors()) {
             if (tensor.dim_count == 3) all += static_cast<double>(tensor.rows * tensor.cols);
         }
         if (moe.experts == 0) return 0;
@@ -248,7 +248,7 @@ class Teller final : public train::TrainListener {
         if (!flags_.job.trainer.lora.on()) return trained - idle - (hyper.tied ? 0 : table);
         // (Of weights that stay as they are, no gradient is computed: 4 FLOPs of 6.)
         double frozen = -idle - (hyper.tied ? 0 : table);
-        for (const formats::TensorInfo& tensor : trainer.source().tensors()) {
+        for (const model_files::TensorInfo& tensor : trainer.source().tensors()) {
             const bool adapter = tensor.name.starts_with(train::kAdapterPrefix);
             if (tensor.dim_count > 1 && !adapter) {
                 frozen += static_cast<double>(tensor.rows * tensor.cols);

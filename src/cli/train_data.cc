@@ -7,8 +7,8 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/train.h"
-#include "formats/hf/scratch.h"
 #include "model/hyper.h"
+#include "model_files/hf/scratch.h"
 #include "train/data/inspect.h"
 
 namespace weft::cli {
@@ -31,9 +31,9 @@ struct InspectFlags {
 
 Status Inspect(const InspectFlags& flags) {
     // (Weights are not needed to look at data.)
-    WEFT_ASSIGN(const auto source, formats::hf::LacksWeights(flags.model)
-                                       ? formats::hf::OpenScratch(flags.model, 0)
-                                       : formats::OpenModel(flags.model));
+    WEFT_ASSIGN(const auto source, model_files::hf::LacksWeights(flags.model)
+                                       ? model_files::hf::OpenScratch(flags.model, 0)
+                                       : model_files::OpenModel(flags.model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_ASSIGN(const train::OpenedData data, train::OpenData(*source, flags.data, hyper.vocab));
     train::InspectOptions options;

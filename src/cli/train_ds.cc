@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "formats/model_file.h"
 #include "model/hyper.h"
+#include "model_files/model_file.h"
 
 namespace weft::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/train.h"
-#include "formats/model_file.h"
 #include "model/shard.h"
+#include "model_files/model_file.h"
 #include "train/estimate.h"
 
 namespace weft::cli {
@@ -88,7 +88,7 @@ Status Estimate(EstimateFlags& flags) {
     }
     WEFT_ASSIGN(const std::string text, ReadTextFile(flags.machines));
     WEFT_ASSIGN(const train::Machines machines, train::ReadMachines(text, flags.machines));
-    WEFT_ASSIGN(const auto source, formats::OpenModel(flags.trainer.model));
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.trainer.model));
     WEFT_ASSIGN(const train::TrainEstimate estimate,
                 train::EstimateTraining(flags.trainer, *source, machines));
     const double updates =

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "formats/tokenizer/read_gguf.h"
+#include "model_files/read_tokenizer.h"
 
 namespace weft::engine {
 namespace {
@@ -44,8 +44,8 @@ std::string Quoted(std::string_view piece) {
 
 }  // namespace
 
-Status CompareVocabularies(const std::string& model, const formats::Tokenizer& tokenizer,
-                           const std::string& draft_model, const formats::Tokenizer& draft) {
+Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer& tokenizer,
+                           const std::string& draft_model, const tokenizer::Tokenizer& draft) {
     const char* advice =
         "A draft model needs the model's own vocabulary: take a smaller one of the same family, "
         "or --lookup, which needs none";
@@ -63,10 +63,10 @@ Status CompareVocabularies(const std::string& model, const formats::Tokenizer& t
     return {};
 }
 
-Status CheckVocabulary(const std::string& model, const formats::Tokenizer& tokenizer,
+Status CheckVocabulary(const std::string& model, const tokenizer::Tokenizer& tokenizer,
                        const std::string& draft_model) {
-    WEFT_ASSIGN(const auto source, formats::OpenModel(draft_model));
-    WEFT_ASSIGN(const auto draft, formats::LoadTokenizer(*source));
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(draft_model));
+    WEFT_ASSIGN(const auto draft, model_files::LoadTokenizer(*source));
     return CompareVocabularies(model, tokenizer, draft_model, *draft);
 }
 

@@ -24,16 +24,16 @@
 #include "engine/drafter.h"
 #include "engine/job.h"
 #include "engine/rank.h"
-#include "formats/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace weft::engine {
 
 // Whether the tokens of both models are the same texts. kUsage, with what differs; errors of the
 // draft's file. Reads its header only.
-Status CheckVocabulary(const std::string& model, const formats::Tokenizer& tokenizer,
+Status CheckVocabulary(const std::string& model, const tokenizer::Tokenizer& tokenizer,
                        const std::string& draft_model);
-Status CompareVocabularies(const std::string& model, const formats::Tokenizer& tokenizer,
-                           const std::string& draft_model, const formats::Tokenizer& draft);
+Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer& tokenizer,
+                           const std::string& draft_model, const tokenizer::Tokenizer& draft);
 
 // What rank 0 needs for a draft model beside the job's own. Reads its header only.
 Result<int64_t> DraftModelBytes(const std::string& model, const Job& job);

@@ -9,7 +9,7 @@
 #include "engine/draft_model.h"
 #include "engine/lookup.h"
 #include "engine/net.h"
-#include "formats/tokenizer/read_gguf.h"
+#include "model_files/read_tokenizer.h"
 
 namespace weft::engine {
 namespace {
@@ -39,7 +39,7 @@ std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab) {
 // Fills in what depends on the model: the context.
 Status CompleteJob(Job& job) {
     if (job.ctx > 0) return {};
-    WEFT_ASSIGN(const auto source, formats::OpenModel(job.model));
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     job.ctx = std::min(hyper.context, kDefaultContext);
     return {};
@@ -48,7 +48,7 @@ Status CompleteJob(Job& job) {
 // What a drafter asks of the job: rows with logits, and on rank 0 memory for a draft model, whose
 // vocabulary is compared with the model's before anything is loaded.
 Status CompleteDraft(const DraftOptions& draft, Job& job,
-                     std::unique_ptr<formats::Tokenizer>& tokenizer) {
+                     std::unique_ptr<tokenizer::Tokenizer>& tokenizer) {
     WEFT_TRY(CheckDraft(draft));
     if (std::min(job.chunk, job.ctx) < 2) {
         return MakeError(ErrorCode::kUsage,
@@ -59,8 +59,8 @@ Status CompleteDraft(const DraftOptions& draft, Job& job,
     job.max_outputs = std::max(job.max_outputs, rows);
     if (draft.model.empty()) return {};
     if (tokenizer == nullptr) {
-        WEFT_ASSIGN(const auto source, formats::OpenModel(job.model));
-        WEFT_ASSIGN(tokenizer, formats::LoadTokenizer(*source));
+        WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
+        WEFT_ASSIGN(tokenizer, model_files::LoadTokenizer(*source));
     }
     WEFT_TRY(CheckVocabulary(job.model, *tokenizer, draft.model));
     WEFT_ASSIGN(job.draft_bytes, DraftModelBytes(draft.model, job));
@@ -79,7 +79,7 @@ double Generation::decode_tok_s() const {
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& options, Job job,
-                                              std::unique_ptr<formats::Tokenizer> tokenizer,
+                                              std::unique_ptr<tokenizer::Tokenizer> tokenizer,
                                               const DraftOptions& draft) {
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_TRY(CheckAdapters(job));
@@ -97,7 +97,7 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
     if (!opened.ok()) return fail(opened.error());
     engine->tokenizer_ = std::move(tokenizer);
     if (engine->tokenizer_ == nullptr) {
-        auto loaded = formats::LoadTokenizer(engine->rank_->source());
+        auto loaded = model_files::LoadTokenizer(engine->rank_->source());
         if (!loaded.ok()) return fail(cluster.ReportFailure(loaded.error()));
         engine->tokenizer_ = std::move(loaded).value();
     }

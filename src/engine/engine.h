@@ -33,7 +33,7 @@
 #include "engine/rank.h"
 #include "engine/recovery.h"
 #include "engine/sampler.h"
-#include "formats/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace weft::engine {
 
@@ -74,10 +74,10 @@ class Engine {
     // read it already. draft: a draft model runs on rank 0 alone, on its threads.
     static Result<std::unique_ptr<Engine>> Start(
         const cluster::ClusterOptions& cluster, Job job,
-        std::unique_ptr<formats::Tokenizer> tokenizer = nullptr, const DraftOptions& draft = {});
+        std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr, const DraftOptions& draft = {});
     ~Engine();
 
-    const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
+    const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
     Rank& rank() { return *rank_; }
     cluster::Cluster& cluster() { return *cluster_; }
     // Losses that were got over, in order.
@@ -131,7 +131,7 @@ class Engine {
 
     std::unique_ptr<cluster::Cluster> cluster_;
     std::unique_ptr<Rank> rank_;
-    std::unique_ptr<formats::Tokenizer> tokenizer_;
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
     Job job_;
     std::vector<Recovery> recoveries_;
     StepData step_;

@@ -7,9 +7,9 @@
 namespace weft::engine {
 namespace {
 
-using formats::MetaEntry;
-using formats::MetaType;
-using formats::TensorInfo;
+using model_files::MetaEntry;
+using model_files::MetaType;
+using model_files::TensorInfo;
 
 constexpr int64_t kHeaderMs = 60'000;
 // All ranks' words of one collective call share 1 MiB.
@@ -37,7 +37,7 @@ nlohmann::json::binary_t Binary(std::span<const std::byte> bytes) {
 bool IsSound(const MetaEntry& entry) {
     if (entry.type == MetaType::kArray && entry.element_type == MetaType::kArray) return false;
     if (entry.type != MetaType::kArray && entry.count != 1) return false;
-    const size_t each = formats::MetaTypeBytes(entry.element_type);
+    const size_t each = model_files::MetaTypeBytes(entry.element_type);
     if (each > 0) return entry.bytes.size() / each == entry.count && entry.bytes.size() % each == 0;
     size_t at = 0;
     for (uint64_t i = 0; i < entry.count; ++i) {
@@ -96,7 +96,7 @@ bool Fits(const Request& r, const std::vector<TensorInfo>& tensors) {
 
 }  // namespace
 
-Result<std::string> FeedHeader(const formats::ModelSource& source) {
+Result<std::string> FeedHeader(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
     nlohmann::json meta = nlohmann::json::array(), tensors = nlohmann::json::array();
     for (const MetaEntry& entry : source.meta().entries()) {
@@ -151,13 +151,13 @@ Status FedSource::TakeMetadata(const std::string& header) {
         const auto type = meta[i].at(1).get<uint32_t>(), element = meta[i].at(2).get<uint32_t>();
         MetaEntry entry{keys_[i], static_cast<MetaType>(type), static_cast<MetaType>(element),
                         meta[i].at(3).get<uint64_t>(), std::as_bytes(std::span(values_[i]))};
-        if (type >= formats::kMetaTypeCount || element >= formats::kMetaTypeCount ||
+        if (type >= model_files::kMetaTypeCount || element >= model_files::kMetaTypeCount ||
             (entry.type != MetaType::kArray && type != element) || !IsSound(entry)) {
             return BadHeader(fmt::format("metadata '{}' makes no sense", keys_[i]));
         }
         entries.push_back(entry);
     }
-    meta_ = std::make_unique<formats::Metadata>(name_, std::move(entries));
+    meta_ = std::make_unique<model_files::Metadata>(name_, std::move(entries));
     for (const nlohmann::json& entry : json.at("tensors")) {
         const auto dtype = DTypeOfName(entry.at(1).get<std::string>());
         if (!dtype) return BadHeader("a tensor of an unknown type");
@@ -193,21 +193,22 @@ Status FedSource::SayDone() {
     return world_->Send(std::as_bytes(std::span(&request, 1)), 0, kRequestTag);
 }
 
-Result<std::unique_ptr<formats::ModelSource>> OpenFed(const Job& job, cluster::Cluster& cluster) {
-    std::unique_ptr<formats::ModelSource> own;
+Result<std::unique_ptr<model_files::ModelSource>> OpenFed(const Job& job,
+                                                          cluster::Cluster& cluster) {
+    std::unique_ptr<model_files::ModelSource> own;
     std::string header;
     if (cluster.rank() == 0) {
-        WEFT_ASSIGN(own, formats::OpenAdapted(job.model, job.adapters));
+        WEFT_ASSIGN(own, model_files::OpenAdapted(job.model, job.adapters));
         WEFT_ASSIGN(header, FeedHeader(*own));
     }
     WEFT_ASSIGN(const std::vector<std::string> headers,
                 cluster.AllGather("model header", header, Deadline::In(kHeaderMs)));
     if (cluster.rank() == 0) return own;
     WEFT_ASSIGN(std::unique_ptr<FedSource> fed, FedSource::Parse(headers[0]));
-    return std::unique_ptr<formats::ModelSource>(std::move(fed));
+    return std::unique_ptr<model_files::ModelSource>(std::move(fed));
 }
 
-Status FeedOthers(coll::Comm& world, const formats::ModelSource& source,
+Status FeedOthers(coll::Comm& world, const model_files::ModelSource& source,
                   const std::atomic<bool>& stop, std::atomic<uint64_t>& fed_bytes) {
     std::vector<int> hungry;
     for (int rank = 1; rank < world.size(); ++rank) hungry.push_back(rank);

@@ -21,12 +21,12 @@
 #include "cluster/cluster.h"
 #include "coll/comm.h"
 #include "engine/job.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 
 namespace weft::engine {
 
 // A model whose bytes are on rank 0. Thread: as ModelSource; reads wait for one another.
-class FedSource : public formats::ModelSource {
+class FedSource : public model_files::ModelSource {
   public:
     // Errors: kCorrupt (no header, or one that makes no sense).
     static Result<std::unique_ptr<FedSource>> Parse(const std::string& header);
@@ -37,10 +37,10 @@ class FedSource : public formats::ModelSource {
     Status SayDone();
 
     const std::string& name() const override { return name_; }
-    const formats::Metadata& meta() const override { return *meta_; }
-    const std::vector<formats::TensorInfo>& tensors() const override { return tensors_; }
-    const formats::TensorInfo* FindTensor(std::string_view tensor) const override;
-    Status ReadRows(const formats::TensorInfo& tensor, int64_t row_begin, int64_t row_count,
+    const model_files::Metadata& meta() const override { return *meta_; }
+    const std::vector<model_files::TensorInfo>& tensors() const override { return tensors_; }
+    const model_files::TensorInfo* FindTensor(std::string_view tensor) const override;
+    Status ReadRows(const model_files::TensorInfo& tensor, int64_t row_begin, int64_t row_count,
                     int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                     uint64_t* bytes_read) const override;
     Result<std::string> Fingerprint() const override { return fingerprint_; }
@@ -51,24 +51,25 @@ class FedSource : public formats::ModelSource {
     std::string name_, fingerprint_;
     std::vector<std::string> keys_;             // meta_'s entries point to these
     std::vector<std::vector<uint8_t>> values_;  // and these
-    std::unique_ptr<formats::Metadata> meta_;
-    std::vector<formats::TensorInfo> tensors_;
+    std::unique_ptr<model_files::Metadata> meta_;
+    std::vector<model_files::TensorInfo> tensors_;
     std::unordered_map<std::string_view, size_t> index_;
     mutable std::mutex mutex_;  // of world_
     coll::Comm* world_ = nullptr;
 };
 
 // The header of `source`, for FedSource::Parse. Errors: those of Fingerprint.
-Result<std::string> FeedHeader(const formats::ModelSource& source);
+Result<std::string> FeedHeader(const model_files::ModelSource& source);
 
 // Collective, once an epoch: opens the model (and its adapters) on rank 0 and gives every other
 // rank its header. On rank 0 what OpenAdapted returns, elsewhere a FedSource.
-Result<std::unique_ptr<formats::ModelSource>> OpenFed(const Job& job, cluster::Cluster& cluster);
+Result<std::unique_ptr<model_files::ModelSource>> OpenFed(const Job& job,
+                                                          cluster::Cluster& cluster);
 
 // Rank 0: serves every other rank of `world` until it has said that it is done, or `stop` is set.
 // fed_bytes grows by what was sent. Errors: kCorrupt (a request outside its tensor), those of
 // ReadRows and of the links.
-Status FeedOthers(coll::Comm& world, const formats::ModelSource& source,
+Status FeedOthers(coll::Comm& world, const model_files::ModelSource& source,
                   const std::atomic<bool>& stop, std::atomic<uint64_t>& fed_bytes);
 
 }  // namespace weft::engine

@@ -3,7 +3,7 @@
 
 #include "engine/engine.h"
 #include "engine/stop.h"
-#include "formats/tokenizer/stream.h"
+#include "tokenizer/stream.h"
 
 namespace weft::engine {
 namespace {
@@ -25,7 +25,7 @@ double Generation::tokens_per_step() const {
 // What was said so far, and whether that is all.
 class Engine::Answer {
   public:
-    Answer(const GenerateRequest& request, int64_t most, const formats::Tokenizer& tokenizer,
+    Answer(const GenerateRequest& request, int64_t most, const tokenizer::Tokenizer& tokenizer,
            const TextSink& sink, Generation& g)
         : request_(request),
           most_(most),
@@ -71,11 +71,11 @@ class Engine::Answer {
 
     const GenerateRequest& request_;
     int64_t most_;
-    const formats::Tokenizer& tokenizer_;
+    const tokenizer::Tokenizer& tokenizer_;
     const TextSink& sink_;
     Generation& g_;
     StopMatcher stop_;
-    formats::StreamDecoder decoder_;
+    tokenizer::StreamDecoder decoder_;
     std::vector<int32_t> history_;
 };
 

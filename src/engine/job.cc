@@ -80,7 +80,8 @@ Result<backend::Overlap> ParseOverlap(std::string_view name) {
 
 Status CheckAdapters(const Job& job) {
     if (job.adapters.empty()) return {};
-    WEFT_ASSIGN([[maybe_unused]] const auto source, formats::OpenAdapted(job.model, job.adapters));
+    WEFT_ASSIGN([[maybe_unused]] const auto source,
+                model_files::OpenAdapted(job.model, job.adapters));
     return {};
 }
 

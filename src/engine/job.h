@@ -10,8 +10,8 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "engine/net_table.h"
-#include "formats/lora/adapted_source.h"
 #include "model/builder.h"
+#include "model_files/lora/adapted_source.h"
 #include "tensor/dtype.h"
 
 namespace weft::engine {
@@ -41,7 +41,7 @@ struct Job {
     backend::Overlap overlap = backend::Overlap::kAuto;
     // LoRA adapters beside the model; the same folders on every host, as the model is. A sequence
     // names one by its number, from 1.
-    std::vector<formats::NamedAdapter> adapters{};
+    std::vector<model_files::NamedAdapter> adapters{};
     bool feed = false;  // only rank 0 has the model; the others get their shards from it
 };
 
@@ -50,7 +50,7 @@ const char* OverlapName(backend::Overlap overlap);  // "off", "auto", "on"
 Result<backend::Overlap> ParseOverlap(std::string_view name);
 
 // Whether the job's adapters are there and fit its model; before anything is started. Errors: those
-// of formats::AdaptedSource.
+// of model_files::AdaptedSource.
 Status CheckAdapters(const Job& job);
 
 std::string JobToJson(const Job& job);

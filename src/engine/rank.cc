@@ -17,6 +17,7 @@
 #include "hw/power.h"
 #include "model/adapters.h"
 #include "model/load.h"
+#include "net/link.h"
 
 namespace weft::engine {
 namespace {
@@ -51,7 +52,7 @@ std::vector<float> Quantiles(std::vector<float> costs) {
 }  // namespace
 
 Result<std::unique_ptr<Rank>> Rank::Make(const Job& job, cluster::Cluster& cluster,
-                                         std::unique_ptr<formats::ModelSource> source,
+                                         std::unique_ptr<model_files::ModelSource> source,
                                          std::shared_ptr<backend::Device> device) {
     std::unique_ptr<Rank> rank(new Rank(job, cluster));
     rank->source_ = std::move(source);
@@ -77,7 +78,7 @@ Status Rank::Enter() {
     WEFT_ASSIGN(const std::string fingerprint, source_->Fingerprint());
     WEFT_TRY(cluster_.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
     if (!job_.adapters.empty() && !IsFed()) {
-        WEFT_ASSIGN(const std::string adapters, formats::FingerprintOfAdapters(*source_));
+        WEFT_ASSIGN(const std::string adapters, model_files::FingerprintOfAdapters(*source_));
         WEFT_TRY(cluster_.Agree("LoRA adapters", adapters, Deadline::In(kAgreeMs)));
     }
     if (job_.proof) WEFT_TRY(CheckDevices());
@@ -109,7 +110,7 @@ Status Rank::Plan() {
                                         DeviceOptionsOf(cluster_, job_.threads, job_.reference)));
     }
     if (source_ == nullptr) {
-        WEFT_ASSIGN(source_, formats::OpenAdapted(job_.model, job_.adapters));
+        WEFT_ASSIGN(source_, model_files::OpenAdapted(job_.model, job_.adapters));
     }
     WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
     WEFT_ASSIGN(const model::Layout layout,

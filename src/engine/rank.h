@@ -23,8 +23,8 @@
 #include "engine/net_table.h"
 #include "engine/proof.h"
 #include "engine/step_message.h"
-#include "formats/model_file.h"
 #include "model/model.h"
+#include "model_files/model_file.h"
 
 namespace weft::engine {
 
@@ -58,7 +58,7 @@ class Rank {
     // of this process, for both to run on one team of threads, one after the other; null: its own.
     static Result<std::unique_ptr<Rank>> Make(
         const Job& job, cluster::Cluster& cluster,
-        std::unique_ptr<formats::ModelSource> source = nullptr,
+        std::unique_ptr<model_files::ModelSource> source = nullptr,
         std::shared_ptr<backend::Device> device = nullptr);
     ~Rank();
     // Collective. After an error it may be called again, in another epoch.
@@ -90,7 +90,7 @@ class Rank {
 
     const Job& job() const { return job_; }
     const model::Hyper& hyper() const { return hyper_; }
-    const formats::ModelSource& source() const { return *source_; }
+    const model_files::ModelSource& source() const { return *source_; }
     const program::Program& program() const { return program_; }
     const model::Layout& layout() const { return shard_.layout; }
     int64_t kv_pages() const { return kv_pages_; }
@@ -146,7 +146,7 @@ class Rank {
 
     Job job_;
     cluster::Cluster& cluster_;
-    std::unique_ptr<formats::ModelSource> source_;
+    std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;
     model::Shard shard_;
     program::Program program_;

@@ -56,7 +56,7 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept) {
 }
 
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank) {
-    std::unique_ptr<formats::ModelSource> source;
+    std::unique_ptr<model_files::ModelSource> source;
     if (job.feed && cluster.size() > 1) {
         // Every rank takes part, also one that has its weights already.
         cluster.SetPhase("load");

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <thread>
 
-#include "formats/weight_file.h"
 #include "model/load.h"
 #include "model/model.h"
+#include "model_files/weight_file.h"
 
 namespace weft::engine {
 namespace {
@@ -19,7 +19,7 @@ constexpr int64_t kPieceBytes = 8 << 20;
 constexpr size_t kMostRanges = 1 << 14;
 
 // Reads every row of `weight`.
-Status ReadAll(const formats::ModelSource& source, const program::Value& weight,
+Status ReadAll(const model_files::ModelSource& source, const program::Value& weight,
                std::vector<std::byte>& buffer) {
     const program::Shape& shape = weight.shape;
     const int64_t cols = shape.rank == 1 ? 1 : shape[shape.rank - 1];
@@ -38,7 +38,7 @@ Status ReadAll(const formats::ModelSource& source, const program::Value& weight,
     return {};
 }
 
-Status ReadWeights(const formats::ModelSource& source, const program::Program& program) {
+Status ReadWeights(const model_files::ModelSource& source, const program::Program& program) {
     std::atomic<size_t> next{0};
     std::mutex mutex;
     Status first_error;
@@ -61,8 +61,8 @@ Status ReadWeights(const formats::ModelSource& source, const program::Program& p
     return first_error;
 }
 
-Status ReadShard(const std::string& model, const ShardOf& shard, formats::ReadPlan& plan) {
-    WEFT_ASSIGN(const auto source, formats::OpenModel(model, &plan));
+Status ReadShard(const std::string& model, const ShardOf& shard, model_files::ReadPlan& plan) {
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(model, &plan));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_ASSIGN(const model::Layout layout,
                 model::MakeLayout(shard.ranks, shard.tp, shard.pp, shard.split, shard.ep));
@@ -96,7 +96,7 @@ Result<ShardOf> ParseShard(const std::string& text) {
 }
 
 Result<hub::ShardRanges> RangesOfShard(const std::string& model, const ShardOf& shard) {
-    formats::ReadPlan plan(shard.gap_bytes);
+    model_files::ReadPlan plan(shard.gap_bytes);
     const Status read = ReadShard(model, shard, plan);
     hub::ShardRanges ranges;
     ranges.files = plan.Take();

@@ -1,11 +1,11 @@
 // Which bytes of a model's files one rank of a cluster reads: for `weft pull --shard`.
 //
 // The rank's Program is built, and every read that loading its weights and comparing fingerprints
-// would make is made, with zeros in place of the weights (formats/weight_file.h): so the ranges are
-// those of any file format and layout, without another description of either. Columns of a matrix
-// (o_proj, down_proj of a tensor rank) lie as many short runs in a file: where the gaps between
-// runs are no longer than `gap_bytes`, what is between them is taken, too, so that such matrices
-// mostly come whole.
+// would make is made, with zeros in place of the weights (model_files/weight_file.h): so the ranges
+// are those of any file format and layout, without another description of either. Columns of a
+// matrix (o_proj, down_proj of a tensor rank) lie as many short runs in a file: where the gaps
+// between runs are no longer than `gap_bytes`, what is between them is taken, too, so that such
+// matrices mostly come whole.
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,7 @@
 #include "backend/step.h"
 #include "base/result.h"
 #include "coll/comm.h"
+#include "net/link.h"
 
 namespace weft::engine {
 

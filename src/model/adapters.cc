@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/lora/adapted_source.h"
+#include "model_files/lora/adapted_source.h"
 
 namespace weft::model {
 namespace {
@@ -19,8 +19,8 @@ using program::ValueId;
 
 class Adding {
   public:
-    Adding(Program& program, const formats::ModelSource& source)
-        : program_(program), source_(source), adapters_(formats::AdaptersByTensor(source)) {}
+    Adding(Program& program, const model_files::ModelSource& source)
+        : program_(program), source_(source), adapters_(model_files::AdaptersByTensor(source)) {}
 
     Status Run() {
         if (adapters_.empty()) return {};
@@ -58,8 +58,8 @@ class Adding {
     ValueId AddWeight(const Value& beside, int32_t number, bool is_b) {
         Value value;
         const auto index = static_cast<size_t>(number);
-        value.slice.name = formats::AdaptedTensor(index, is_b, beside.slice.name);
-        const formats::TensorInfo* tensor = source_.FindTensor(value.slice.name);
+        value.slice.name = model_files::AdaptedTensor(index, is_b, beside.slice.name);
+        const model_files::TensorInfo* tensor = source_.FindTensor(value.slice.name);
         WEFT_CHECK(tensor != nullptr);
         value.name = fmt::format("{}.lora{}_{}", beside.name, number, is_b ? "b" : "a");
         value.dtype = tensor->dtype;
@@ -93,7 +93,7 @@ class Adding {
     }
 
     Program& program_;
-    const formats::ModelSource& source_;
+    const model_files::ModelSource& source_;
     const std::map<std::string, std::vector<int32_t>> adapters_;
     std::vector<Op> waiting_;  // for the last product of the value that theirs read
     std::set<std::string> met_;
@@ -101,7 +101,7 @@ class Adding {
 
 }  // namespace
 
-Status AddAdapters(Program& program, const formats::ModelSource& source) {
+Status AddAdapters(Program& program, const model_files::ModelSource& source) {
     return Adding(program, source).Run();
 }
 

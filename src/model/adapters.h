@@ -2,16 +2,16 @@
 #pragma once
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "program/program.h"
 
 namespace weft::model {
 
 // Puts an Adapt op behind each product of an inference Program whose matrix has adapters in
-// `source` (formats/lora/adapted_source.h). Where this rank has rows of the matrix, so has it of B,
-// and A is whole; where it has columns, so has it of A, B is whole, and what the op adds is summed
-// over ranks with the product itself. Products that read one value in a row keep together.
+// `source` (model_files/lora/adapted_source.h). Where this rank has rows of the matrix, so has it
+// of B, and A is whole; where it has columns, so has it of A, B is whole, and what the op adds is
+// summed over ranks with the product itself. Products that read one value in a row keep together.
 // Errors: kUnsupported: a matrix that no plain product reads, naming it.
-Status AddAdapters(program::Program& program, const formats::ModelSource& source);
+Status AddAdapters(program::Program& program, const model_files::ModelSource& source);
 
 }  // namespace weft::model

@@ -17,7 +17,7 @@ using program::Shape;
 using program::Storage;
 using program::ValueId;
 
-Builder::Builder(const Hyper& hyper, const Shard& shard, const formats::ModelSource& source,
+Builder::Builder(const Hyper& hyper, const Shard& shard, const model_files::ModelSource& source,
                  const BuildOptions& options)
     : hyper_(hyper), shard_(shard), source_(source), options_(options) {
     const auto input = [&](const char* name, int64_t rows) {
@@ -254,7 +254,7 @@ ValueId Builder::NormPlain(ValueId x, int64_t group) {
 
 ValueId Builder::ScaleBy(ValueId x, const std::string& weight) {
     const std::string name = Tensor(weight) + ".weight";
-    const formats::TensorInfo* info = source_.FindTensor(name);
+    const model_files::TensorInfo* info = source_.FindTensor(name);
     if (info == nullptr) return x;
     read_.insert(info->name);
     const auto values = source_.ReadFloats(*info);
@@ -285,7 +285,7 @@ Result<program::Program> Builder::Finish() && {
 Status Builder::CheckAllUsed() const {
     std::unordered_set<std::string_view> used(read_.begin(), read_.end());
     for (const program::Value& value : program_.values) used.insert(value.slice.name);
-    for (const formats::TensorInfo& info : source_.tensors()) {
+    for (const model_files::TensorInfo& info : source_.tensors()) {
         int64_t layer = -1;
         int name = 0;
         if (std::sscanf(info.name.c_str(), "blk.%" SCNd64 ".%n", &layer, &name) != 1 || name == 0 ||
@@ -374,7 +374,7 @@ ValueId Builder::Weight(const std::string& tensor, const Slice& slice, std::stri
     value.storage = Storage::kWeight;
     value.shape = vector ? Shape{slice.rows.size()} : Shape{slice.rows.size(), slice.cols.size()};
     value.slice = {tensor, slice.rows.begin, slice.cols.begin};
-    const formats::TensorInfo* info = source_.FindTensor(tensor);
+    const model_files::TensorInfo* info = source_.FindTensor(tensor);
     if (info == nullptr) {
         Fail(MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing; a {} model needs it",
                        source_.name(), tensor, hyper_.architecture));
@@ -430,7 +430,7 @@ ValueId Builder::PartialFromColumns(ValueId x, const std::string& weight, const 
                                     int64_t unit) {
     program::MatMul attributes;
     attributes.cut = Cut::kColumns;
-    const formats::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
+    const model_files::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
     if (HidesCuts() && info != nullptr) attributes.segment_cols = SegmentColumns(info->dtype, unit);
     return MatMul(x, Tensor(weight), slice, attributes, false, Local(weight));
 }

@@ -12,9 +12,9 @@
 #include <set>
 #include <string>
 
-#include "formats/model_file.h"
 #include "model/hyper.h"
 #include "model/shard.h"
+#include "model_files/model_file.h"
 #include "program/program.h"
 #include "program/target.h"
 
@@ -47,7 +47,7 @@ struct Slice {
 
 class Builder {
   public:
-    Builder(const Hyper& hyper, const Shard& shard, const formats::ModelSource& source,
+    Builder(const Hyper& hyper, const Shard& shard, const model_files::ModelSource& source,
             const BuildOptions& options);
 
     // The residual stream of this stage's first layer: embedded tokens, or received.
@@ -168,7 +168,7 @@ class Builder {
 
     Hyper hyper_;
     Shard shard_;
-    const formats::ModelSource& source_;
+    const model_files::ModelSource& source_;
     BuildOptions options_;
     program::Program program_;
     program::ValueId tokens_ = program::kNoValue, positions_ = program::kNoValue,

@@ -11,7 +11,7 @@ constexpr int64_t kMostLayers = 4096, kMostColumns = 1 << 20, kMostHeads = 4096;
 constexpr int64_t kMostHeadDim = 512;  // that the attention kernels take
 
 // A number that a file may leave out.
-Result<float> Number(const formats::ModelSource& source, const std::string& key, double least,
+Result<float> Number(const model_files::ModelSource& source, const std::string& key, double least,
                      double most, double fallback) {
     WEFT_ASSIGN(const double value, source.meta().F64Or(key, fallback));
     if (value >= least && value <= most) return static_cast<float>(value);
@@ -27,15 +27,15 @@ int64_t UsualPattern(const std::string& architecture) {
     return 0;
 }
 
-Status ReadWindow(const formats::ModelSource& source, const std::string& prefix, Hyper& hyper) {
-    const formats::Metadata& meta = source.meta();
+Status ReadWindow(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
+    const model_files::Metadata& meta = source.meta();
     const int64_t usual = hyper.architecture == "gemma2" ? 4096 : 0;
     WEFT_ASSIGN(hyper.window, meta.IntOr(prefix + "attention.sliding_window", 0, 1ll << 31, usual));
     if (hyper.window == 0) return {};
     const std::string key = prefix + "attention.sliding_window_pattern";
-    const formats::MetaEntry* entry = meta.Find(key);
+    const model_files::MetaEntry* entry = meta.Find(key);
     std::vector<int64_t> layers;
-    if (entry != nullptr && entry->type == formats::MetaType::kArray) {
+    if (entry != nullptr && entry->type == model_files::MetaType::kArray) {
         WEFT_ASSIGN(layers, meta.Ints(key));
         if (static_cast<int64_t>(layers.size()) < hyper.layers) {
             return MakeError(ErrorCode::kCorrupt, "{}: {} names {} layers; the model has {}",
@@ -55,7 +55,7 @@ Status ReadWindow(const formats::ModelSource& source, const std::string& prefix,
 }
 
 // Factors and caps that some families put on scores, logits and the residual stream.
-Status ReadScales(const formats::ModelSource& source, const std::string& prefix, Hyper& hyper) {
+Status ReadScales(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string& name = hyper.architecture;
     const bool gemma = name.starts_with("gemma");
     const double root = std::sqrt(static_cast<double>(hyper.hidden));
@@ -86,7 +86,7 @@ Status ReadScales(const formats::ModelSource& source, const std::string& prefix,
 }
 
 // What changes a model's numbers and isn't known here: better refused than ignored.
-Status RefuseUnknownScales(const formats::ModelSource& source, const std::string& prefix,
+Status RefuseUnknownScales(const model_files::ModelSource& source, const std::string& prefix,
                            const Hyper& hyper) {
     std::vector<const char*> unknown = {"attention.temperature_scale", "attention.clamp_kqv",
                                         "attention.max_alibi_bias"};
@@ -113,7 +113,7 @@ Status RefuseUnknownScales(const formats::ModelSource& source, const std::string
                      source.name(), prefix);
 }
 
-Status CheckHeads(const formats::ModelSource& source, int64_t heads, const HeadShape& shape,
+Status CheckHeads(const model_files::ModelSource& source, int64_t heads, const HeadShape& shape,
                   int64_t value_dim) {
     if (heads % shape.kv_heads != 0) {
         return MakeError(ErrorCode::kCorrupt, "{}: {} query heads over {} KV heads is uneven",
@@ -131,10 +131,10 @@ Status CheckHeads(const formats::ModelSource& source, int64_t heads, const HeadS
 
 // KV heads: one number, or one for each layer, which then must be the same for all layers that
 // have a window, and for all that have none.
-Status ReadKvHeads(const formats::ModelSource& source, const std::string& key, Hyper& hyper,
+Status ReadKvHeads(const model_files::ModelSource& source, const std::string& key, Hyper& hyper,
                    int64_t& windowed) {
-    const formats::MetaEntry* entry = source.meta().Find(key);
-    if (entry == nullptr || entry->type != formats::MetaType::kArray) {
+    const model_files::MetaEntry* entry = source.meta().Find(key);
+    if (entry == nullptr || entry->type != model_files::MetaType::kArray) {
         WEFT_ASSIGN(hyper.kv_heads, source.meta().IntOr(key, 1, kMostHeads, hyper.heads));
         windowed = hyper.kv_heads;
         return {};
@@ -159,8 +159,8 @@ Status ReadKvHeads(const formats::ModelSource& source, const std::string& key, H
     return {};
 }
 
-Status ReadHeads(const formats::ModelSource& source, const std::string& prefix, Hyper& hyper) {
-    const formats::Metadata& meta = source.meta();
+Status ReadHeads(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
+    const model_files::Metadata& meta = source.meta();
     WEFT_ASSIGN(hyper.heads, meta.Int(prefix + "attention.head_count", 1, kMostHeads));
     WEFT_ASSIGN(hyper.latent, ReadLatent(source, hyper.architecture));
     if (hyper.latent.rank > 0) {
@@ -195,7 +195,7 @@ Status ReadHeads(const formats::ModelSource& source, const std::string& prefix, 
 }
 
 // A file of the same format may hold what is added to a model.
-Status CheckType(const formats::ModelSource& source) {
+Status CheckType(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string type, source.meta().StringOr("general.type", "model"));
     const bool adapter = type == "adapter" || source.meta().Has("adapter.type");
     if (!adapter && !source.meta().Has("controlvector.layer_count")) return {};
@@ -207,9 +207,9 @@ Status CheckType(const formats::ModelSource& source) {
 
 }  // namespace
 
-Result<Hyper> ReadHyper(const formats::ModelSource& source) {
+Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     Hyper hyper;
-    const formats::Metadata& meta = source.meta();
+    const model_files::Metadata& meta = source.meta();
     WEFT_TRY(CheckType(source));
     WEFT_ASSIGN(hyper.architecture, meta.String("general.architecture"));
     if (!IsSupported(hyper.architecture)) {
@@ -244,7 +244,7 @@ Result<Hyper> ReadHyper(const formats::ModelSource& source) {
             1 + hyper.ropes.yarn_log_multiplier * std::log(hyper.ropes.yarn_factor);
         hyper.attention_scale *= static_cast<float>(sharper * sharper);
     }
-    WEFT_ASSIGN(const formats::TensorInfo* table, source.NeedTensor("token_embd.weight"));
+    WEFT_ASSIGN(const model_files::TensorInfo* table, source.NeedTensor("token_embd.weight"));
     hyper.vocab = table->rows;
     hyper.tied = source.FindTensor("output.weight") == nullptr;
     return hyper;

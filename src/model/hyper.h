@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/model_file.h"
 #include "model/latent.h"
 #include "model/moe.h"
 #include "model/rope.h"
+#include "model_files/model_file.h"
 #include "tensor/activation.h"
 
 namespace weft::model {
@@ -60,6 +60,6 @@ struct Hyper {
 
 // Reads and checks the hyper-parameters. Errors: kUnsupported (names the architecture or feature
 // and what is supported), kCorrupt (names the key).
-Result<Hyper> ReadHyper(const formats::ModelSource& source);
+Result<Hyper> ReadHyper(const model_files::ModelSource& source);
 
 }  // namespace weft::model

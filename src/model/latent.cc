@@ -17,9 +17,9 @@ using program::Shape;
 using program::Storage;
 using program::ValueId;
 
-Result<Latent> ReadLatent(const formats::ModelSource& source, const std::string& architecture) {
+Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::string& architecture) {
     Latent latent;
-    const formats::Metadata& meta = source.meta();
+    const model_files::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".";
     if (!meta.Has(prefix + "attention.kv_lora_rank")) return latent;
     WEFT_ASSIGN(latent.rank, meta.Int(prefix + "attention.kv_lora_rank", 1, kMostRank));
@@ -58,7 +58,7 @@ ValueId Builder::HeadMatrices(const std::string& own, int64_t rows, int64_t cols
     value.slice.first_matrix = shard_.heads.begin;
     value.slice.matrix_rows = m.nope + m.value;
     value.slice.transposed = transposed;
-    const formats::TensorInfo* info = source_.FindTensor(tensor);
+    const model_files::TensorInfo* info = source_.FindTensor(tensor);
     if (info == nullptr || info->cols != m.rank ||
         info->rows != hyper_.heads * (m.nope + m.value)) {
         Fail(MakeError(ErrorCode::kCorrupt,

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 
 namespace weft::model {
 
@@ -23,6 +23,6 @@ struct Latent {
 };
 
 // rank == 0 where the model has none. Errors: kCorrupt, kUnsupported, naming the key.
-Result<Latent> ReadLatent(const formats::ModelSource& source, const std::string& architecture);
+Result<Latent> ReadLatent(const model_files::ModelSource& source, const std::string& architecture);
 
 }  // namespace weft::model

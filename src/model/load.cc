@@ -8,7 +8,7 @@ namespace weft::model {
 namespace {
 
 // Each matrix of the file [cols of the weight, all columns] is turned.
-Status ReadTransposed(const formats::ModelSource& source, const formats::TensorInfo& tensor,
+Status ReadTransposed(const model_files::ModelSource& source, const model_files::TensorInfo& tensor,
                       const program::Value& weight, int64_t row, int64_t count,
                       std::span<std::byte> out, uint64_t* bytes_read) {
     const int64_t rows = weight.shape[1], cols = weight.shape[2];
@@ -33,9 +33,9 @@ Status ReadTransposed(const formats::ModelSource& source, const formats::TensorI
 
 }  // namespace
 
-Status ReadWeight(const formats::ModelSource& source, const program::Value& weight, int64_t row,
+Status ReadWeight(const model_files::ModelSource& source, const program::Value& weight, int64_t row,
                   int64_t count, std::span<std::byte> out, uint64_t* bytes_read) {
-    const formats::TensorInfo* tensor = source.FindTensor(weight.slice.name);
+    const model_files::TensorInfo* tensor = source.FindTensor(weight.slice.name);
     WEFT_CHECK(tensor != nullptr);
     const program::Shape& shape = weight.shape;
     // A vector is one row of the file; a slice of it is a slice of columns.

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "program/program.h"
 
 namespace weft::model {
@@ -15,7 +15,7 @@ namespace weft::model {
 // backend::RowSource. A vector's rows are its elements; a stack's rows are counted through, and
 // `count` stays within one of its matrices. bytes_read (may be null) grows by what was read.
 // Errors: those of ReadRows. That the tensor is there, and large enough, is the builder's promise.
-Status ReadWeight(const formats::ModelSource& source, const program::Value& weight, int64_t row,
+Status ReadWeight(const model_files::ModelSource& source, const program::Value& weight, int64_t row,
                   int64_t count, std::span<std::byte> out, uint64_t* bytes_read);
 
 }  // namespace weft::model

@@ -99,7 +99,7 @@ bool IsSupported(const std::string& architecture) {
 }
 
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
-                                      const formats::ModelSource& source,
+                                      const model_files::ModelSource& source,
                                       const BuildOptions& options) {
     const Architecture* architecture = FindArchitecture(hyper.architecture);
     if (architecture == nullptr) {
@@ -118,7 +118,7 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
     return std::move(builder).Finish();
 }
 
-Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const formats::ModelSource& source,
+Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
                                    DType kv_dtype) {
     WEFT_ASSIGN(const Layout layout, MakeLayout(1, 1, 1, {}));
     WEFT_ASSIGN(const ShardPlan plan, PlanShards(hyper, source, layout));

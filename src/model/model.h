@@ -30,12 +30,12 @@ bool IsSupported(const std::string& architecture);
 // BuildOptions::outputs says.
 // Errors: kUnsupported (architecture), kCorrupt (tensors).
 Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
-                                      const formats::ModelSource& source,
+                                      const model_files::ModelSource& source,
                                       const BuildOptions& options);
 
 // Bytes that a position of a sequence takes in the KV caches of all layers, on one rank. Errors:
 // those of BuildProgram.
-Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const formats::ModelSource& source,
+Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
                                    DType kv_dtype);
 
 // Each builder emits the layers of this stage from residual stream to residual stream.

@@ -27,7 +27,7 @@ GateDefaults DefaultsOf(const std::string& architecture) {
     return {sigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax, !as_scored};
 }
 
-Status ReadScore(const formats::ModelSource& source, const std::string& prefix,
+Status ReadScore(const model_files::ModelSource& source, const std::string& prefix,
                  program::Route& route) {
     constexpr int64_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3;
     WEFT_ASSIGN(const int64_t kind,
@@ -45,8 +45,8 @@ Status ReadScore(const formats::ModelSource& source, const std::string& prefix,
     return {};
 }
 
-Status ReadGroups(const formats::ModelSource& source, const std::string& prefix, Moe& moe) {
-    const formats::Metadata& meta = source.meta();
+Status ReadGroups(const model_files::ModelSource& source, const std::string& prefix, Moe& moe) {
+    const model_files::Metadata& meta = source.meta();
     program::Route& route = moe.route;
     WEFT_ASSIGN(route.groups, meta.IntOr(prefix + "expert_group_count", 0, moe.experts, 1));
     WEFT_ASSIGN(route.groups_used,
@@ -69,24 +69,24 @@ Status ReadGroups(const formats::ModelSource& source, const std::string& prefix,
                      source.name(), prefix, route.groups, route.groups_used, moe.used, moe.experts);
 }
 
-bool HasTensor(const formats::ModelSource& source, int64_t layer, const char* name) {
+bool HasTensor(const model_files::ModelSource& source, int64_t layer, const char* name) {
     return source.FindTensor(fmt::format("blk.{}.{}.weight", layer, name)) != nullptr;
 }
 
 }  // namespace
 
-bool HasExperts(const formats::ModelSource& source, int64_t layer) {
+bool HasExperts(const model_files::ModelSource& source, int64_t layer) {
     return HasTensor(source, layer, "ffn_gate_inp");
 }
 
-bool HasDenseMlp(const formats::ModelSource& source, int64_t layer) {
+bool HasDenseMlp(const model_files::ModelSource& source, int64_t layer) {
     return HasTensor(source, layer, "ffn_down");
 }
 
-Result<Moe> ReadMoe(const formats::ModelSource& source, const std::string& architecture,
+Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& architecture,
                     int64_t ffn) {
     Moe moe;
-    const formats::Metadata& meta = source.meta();
+    const model_files::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".";
     WEFT_ASSIGN(moe.experts, meta.IntOr(prefix + "expert_count", 0, kMostExperts, 0));
     if (moe.experts == 0) return moe;
@@ -172,7 +172,7 @@ ValueId Builder::FromExperts(ValueId x, const Routed& routed, const std::string&
     // Of the ranks that hold parts of the same experts, the first has their biases.
     a.bias = Has(weight + ".bias") && shard_.expert_ffn.begin == 0;
     a.base = base != kNoValue;
-    const formats::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
+    const model_files::TensorInfo* info = source_.FindTensor(Tensor(weight) + ".weight");
     if (HidesCuts() && info != nullptr) {
         a.segment_cols = SegmentColumns(info->dtype, ColumnUnit(hyper_.moe.ffn));
     }
@@ -236,7 +236,7 @@ ValueId Builder::Stack(const std::string& tensor, const Slice& slice, const Span
     value.slice = {tensor, slice.rows.begin, slice.cols.begin};
     value.slice.first_matrix = matrices.begin;
     value.slice.matrix_rows = slice.all_rows;
-    const formats::TensorInfo* info = source_.FindTensor(tensor);
+    const model_files::TensorInfo* info = source_.FindTensor(tensor);
     if (info == nullptr) {
         Fail(MakeError(ErrorCode::kCorrupt, "{}: tensor {} is missing; a {} model needs it",
                        source_.name(), tensor, hyper_.architecture));

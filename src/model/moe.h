@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "program/program.h"
 
 namespace weft::model {
@@ -26,11 +26,11 @@ struct Moe {
 
 // Reads and checks it; experts == 0 where the model has none. `ffn`: the model's
 // feed_forward_length. Errors: kCorrupt, kUnsupported, naming the key.
-Result<Moe> ReadMoe(const formats::ModelSource& source, const std::string& architecture,
+Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& architecture,
                     int64_t ffn);
 
 // Layer has experts, or a dense MLP (as the first layers of some models of experts).
-bool HasExperts(const formats::ModelSource& source, int64_t layer);
-bool HasDenseMlp(const formats::ModelSource& source, int64_t layer);
+bool HasExperts(const model_files::ModelSource& source, int64_t layer);
+bool HasDenseMlp(const model_files::ModelSource& source, int64_t layer);
 
 }  // namespace weft::model

@@ -9,8 +9,8 @@ namespace {
 
 class Reader {
   public:
-    Reader(const formats::ModelSource& source, const std::string& architecture, int64_t rotary_dim,
-           int64_t windowed_dim, int64_t context)
+    Reader(const model_files::ModelSource& source, const std::string& architecture,
+           int64_t rotary_dim, int64_t windowed_dim, int64_t context)
         : source_(source),
           architecture_(architecture),
           prefix_(architecture + ".rope."),
@@ -89,7 +89,7 @@ class Reader {
     }
     // A tensor of rotary_dim / 2 divisors; empty where the file has none of that name.
     Result<std::vector<float>> Factors(const std::string& name) {
-        const formats::TensorInfo* tensor = source_.FindTensor(name);
+        const model_files::TensorInfo* tensor = source_.FindTensor(name);
         if (tensor == nullptr) return std::vector<float>{};
         if (tensor->cols * tensor->rows != dim_ / 2) {
             return MakeError(ErrorCode::kCorrupt,
@@ -143,7 +143,7 @@ class Reader {
         return 1 - std::clamp(ramp, 0.0, 1.0);
     }
 
-    const formats::ModelSource& source_;
+    const model_files::ModelSource& source_;
     const std::string& architecture_;
     const std::string prefix_;
     const int64_t dim_, windowed_dim_, context_;
@@ -155,7 +155,7 @@ class Reader {
 
 }  // namespace
 
-Result<Ropes> ReadRopes(const formats::ModelSource& source, const std::string& architecture,
+Result<Ropes> ReadRopes(const model_files::ModelSource& source, const std::string& architecture,
                         int64_t rotary_dim, int64_t windowed_dim, int64_t context) {
     return Reader(source, architecture, rotary_dim, windowed_dim, context).Run();
 }

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 
 namespace weft::model {
 
@@ -37,7 +37,7 @@ struct Ropes {
 
 // rotary_dim, windowed_dim: of all layers, and of those with a window (0: the same).
 // Errors: kUnsupported (another kind of scaling), kCorrupt (naming key or tensor).
-Result<Ropes> ReadRopes(const formats::ModelSource& source, const std::string& architecture,
+Result<Ropes> ReadRopes(const model_files::ModelSource& source, const std::string& architecture,
                         int64_t rotary_dim, int64_t windowed_dim, int64_t context);
 
 }  // namespace weft::model

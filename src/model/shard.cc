@@ -77,7 +77,8 @@ std::vector<double> SharesOrEven(const std::vector<double>& shares, int parts) {
 }
 
 // The largest block of the tensor's dtype over all layers (files mix types); 0: none has it.
-int64_t LargestBlock(const formats::ModelSource& source, const Hyper& hyper, const char* suffix) {
+int64_t LargestBlock(const model_files::ModelSource& source, const Hyper& hyper,
+                     const char* suffix) {
     int64_t block = 0;
     for (int64_t layer = 0; layer < hyper.layers; ++layer) {
         const auto* tensor = source.FindTensor(fmt::format("blk.{}.{}", layer, suffix));
@@ -122,7 +123,7 @@ struct TensorCuts {
 // Cuts the columns of MLPs whose down projection is `suffix`; nothing where no layer has one.
 Result<std::vector<Span>> CutMlp(const char* what, int64_t columns, const char* suffix,
                                  const char* reason, const Hyper& hyper,
-                                 const formats::ModelSource& source,
+                                 const model_files::ModelSource& source,
                                  const std::vector<double>& shares,
                                  std::vector<std::string>& notes) {
     const int64_t block = LargestBlock(source, hyper, suffix);
@@ -132,7 +133,7 @@ Result<std::vector<Span>> CutMlp(const char* what, int64_t columns, const char* 
 }
 
 // Whole experts to each expert group, by the sum of its ranks' shares; in a group, columns.
-Status CutExperts(const Hyper& hyper, const formats::ModelSource& source, const Layout& layout,
+Status CutExperts(const Hyper& hyper, const model_files::ModelSource& source, const Layout& layout,
                   const std::vector<double>& shares, TensorCuts& cuts,
                   std::vector<std::string>& notes) {
     const int64_t ranks = layout.tp / layout.ep;  // of one group
@@ -169,7 +170,7 @@ Status CutExperts(const Hyper& hyper, const formats::ModelSource& source, const 
     return {};
 }
 
-Result<TensorCuts> CutTensors(const Hyper& hyper, const formats::ModelSource& source,
+Result<TensorCuts> CutTensors(const Hyper& hyper, const model_files::ModelSource& source,
                               const Layout& layout, std::vector<std::string>& notes) {
     const std::vector<double> shares = SharesOrEven(layout.tp_shares, layout.tp);
     if (layout.tp == 1) {
@@ -196,7 +197,7 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const formats::ModelSource& so
 }
 
 // The cuts with the layout's expert groups, or with the fewest that work where it leaves them open.
-Result<TensorCuts> ChooseCuts(const Hyper& hyper, const formats::ModelSource& source,
+Result<TensorCuts> ChooseCuts(const Hyper& hyper, const model_files::ModelSource& source,
                               Layout& layout, std::vector<std::string>& notes) {
     const bool open = layout.ep == 0;
     layout.ep = std::max(1, layout.ep);
@@ -290,7 +291,7 @@ int64_t ColumnUnit(int64_t columns) {
     return 1;
 }
 
-Result<ShardPlan> PlanShards(const Hyper& hyper, const formats::ModelSource& source,
+Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource& source,
                              const Layout& wanted) {
     Layout layout = wanted;
     ShardPlan plan;

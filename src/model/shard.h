@@ -72,7 +72,7 @@ struct ShardPlan {
 
 // kUnsupported where a rank would be left with nothing, naming what was to be cut and the largest
 // number of ranks that works.
-Result<ShardPlan> PlanShards(const Hyper& hyper, const formats::ModelSource& source,
+Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource& source,
                              const Layout& layout);
 
 }  // namespace weft::model

@@ -7,6 +7,8 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "model/builder.h"
+#include "model_files/model_file.h"
 #include "serve/api/dialect.h"
 #include "serve/api/gate.h"
 #include "serve/api/status.h"
@@ -103,8 +105,8 @@ Status Server::Open() {
 // What the file says of pooling: GGUF's ARCHITECTURE.pooling_type (0 none, 1 mean, 2 the first
 // token, 3 the last, 4 a ranker).
 Status Server::ChooseOutputs() {
-    WEFT_ASSIGN(const auto source, formats::OpenModel(options_.job.model));
-    const formats::Metadata& meta = source->meta();
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(options_.job.model));
+    const model_files::Metadata& meta = source->meta();
     WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));
     WEFT_ASSIGN(const int64_t type, meta.IntOr(architecture + ".pooling_type", 0, 100, 0));
     std::optional<engine::Pooling> said;
@@ -125,13 +127,13 @@ Status Server::Describe() {
         served_.longest_piece_bytes =
             std::max(served_.longest_piece_bytes, engine_->tokenizer().Piece(id).size());
     }
-    const formats::Metadata& meta = engine_->rank().source().meta();
-    auto chat = formats::Chat::Load(meta, engine_->tokenizer());
+    const model_files::Metadata& meta = engine_->rank().source().meta();
+    auto chat = chat::Chat::Load(meta, engine_->tokenizer());
     if (chat.ok()) {
-        served_.family = formats::FamilyOf(chat->source());
+        served_.family = chat::FamilyOf(chat->source());
         served_.chat.emplace(std::move(*chat));
         for (const bool tools : {false, true}) {
-            served_.tool_forms[tools ? 1 : 0] = formats::FindToolForm(*served_.chat, tools);
+            served_.tool_forms[tools ? 1 : 0] = chat::FindToolForm(*served_.chat, tools);
         }
     } else {
         served_.chat_error = chat.error().message;

@@ -87,9 +87,9 @@ inline constexpr std::array<DTypeInfo, 29> kDTypes = {{
     {DType::kMXFP4, "MXFP4", 32, 17, 39, true},
     {DType::kI32, "I32", 1, 4, 26, false},
     {DType::kF64, "F64", 1, 8, -1, false},  // partial sums on their way; never in a file
-    // AWQ, GPTQ and pack-quantized weights, made at load (formats/hf/packed.h). A block is a u32,
-    // an f32 scale whose low 8 bits are the zero point instead, then 32 codes: nibbles (byte i of
-    // 16 holds elements i and i + 16), or bytes. A weight is (code - zero) * scale.
+    // AWQ, GPTQ and pack-quantized weights, made at load (model_files/hf/packed.h). A block is a
+    // u32, an f32 scale whose low 8 bits are the zero point instead, then 32 codes: nibbles (byte i
+    // of 16 holds elements i and i + 16), or bytes. A weight is (code - zero) * scale.
     {DType::kW4, "W4", 32, 20, -1, true},
     {DType::kW8, "W8", 32, 36, -1, true},
 }};

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "formats/hf/json.h"
+#include "model_files/hf/json.h"
 
 namespace weft::train {
 namespace {
@@ -13,13 +13,13 @@ bool IsDropout(std::string_view key) {
     return named && !head;
 }
 
-Status CheckObject(const formats::hf::Json& object, const std::string& where) {
+Status CheckObject(const model_files::hf::Json& object, const std::string& where) {
     for (const auto& [key, value] : object.items()) {
         if (!IsDropout(key) || !value.is_number() || value == 0) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "{}: '{}' is {}, and Weft trains without dropout. --dropout 0 does so all "
                          "the same",
-                         where, key, formats::hf::Shown(value.dump()));
+                         where, key, model_files::hf::Shown(value.dump()));
     }
     return {};
 }
@@ -27,7 +27,7 @@ Status CheckObject(const formats::hf::Json& object, const std::string& where) {
 }  // namespace
 
 Status CheckDropout(const std::string& folder) {
-    WEFT_ASSIGN(const auto config, formats::hf::Config::Read(folder + "/config.json"));
+    WEFT_ASSIGN(const auto config, model_files::hf::Config::Read(folder + "/config.json"));
     WEFT_TRY(CheckObject(config.json(), config.where()));
     const auto text = config.json().find("text_config");
     const bool nested = text != config.json().end() && text->is_object();

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/check.h"
-#include "formats/hf/json.h"
 #include "model/hyper.h"
+#include "model_files/hf/json.h"
 #include "program/arena.h"
 #include "program/timeline.h"
 #include "train/parallel/pipeline.h"
@@ -143,7 +143,7 @@ Group GroupOf(const Machines& machines, const std::vector<int>& ranks) {
 
 class Estimator {
   public:
-    Estimator(const TrainerOptions& options, const formats::ModelSource& source,
+    Estimator(const TrainerOptions& options, const model_files::ModelSource& source,
               const Machines& machines)
         : options_(options), source_(source), machines_(machines) {}
 
@@ -341,7 +341,7 @@ class Estimator {
     }
 
     const TrainerOptions& options_;
-    const formats::ModelSource& source_;
+    const model_files::ModelSource& source_;
     const Machines& machines_;
     model::Hyper hyper_;
     std::vector<Stage> stages_;
@@ -350,7 +350,7 @@ class Estimator {
 }  // namespace
 
 Result<Machines> ReadMachines(const std::string& text, const std::string& where) {
-    const auto object = formats::hf::ParseJson(text, where);
+    const auto object = model_files::hf::ParseJson(text, where);
     if (!object.ok() || !object->is_object()) {
         return MakeError(ErrorCode::kUsage, "{}: expected a JSON object", where);
     }
@@ -360,7 +360,7 @@ Result<Machines> ReadMachines(const std::string& text, const std::string& where)
 namespace {
 
 // As a Trainer chooses: the first that fits, or else the last.
-Result<TrainEstimate> EstimateWithin(TrainerOptions options, const formats::ModelSource& source,
+Result<TrainEstimate> EstimateWithin(TrainerOptions options, const model_files::ModelSource& source,
                                      const Machines& machines, double fill) {
     for (const char* way : {"none", "selective"}) {
         options.recompute = way;
@@ -376,8 +376,8 @@ Result<TrainEstimate> EstimateWithin(TrainerOptions options, const formats::Mode
 }  // namespace
 
 Result<TrainEstimate> EstimateTraining(const TrainerOptions& options,
-                                       const formats::ModelSource& source, const Machines& machines,
-                                       double fill) {
+                                       const model_files::ModelSource& source,
+                                       const Machines& machines, double fill) {
     WEFT_TRY(CheckTurns(options));
     if (options.recompute == "auto") return EstimateWithin(options, source, machines, fill);
     Estimator estimator(options, source, machines);

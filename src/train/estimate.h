@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "train/trainer.h"
 
 namespace weft::train {
@@ -61,7 +61,7 @@ struct TrainEstimate {
 // memory), sequence, accumulation, ZeRO. Nothing of the model's weights is read. Errors: those of
 // BuildTrainingGraph and MakeTrainLayout; kOutOfMemory (micro_batch 0, and not one sequence fits).
 Result<TrainEstimate> EstimateTraining(const TrainerOptions& options,
-                                       const formats::ModelSource& source, const Machines& machines,
-                                       double fill = 0.9);
+                                       const model_files::ModelSource& source,
+                                       const Machines& machines, double fill = 0.9);
 
 }  // namespace weft::train

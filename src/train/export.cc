@@ -2,19 +2,19 @@
 
 #include <optional>
 
-#include "formats/hf/export.h"
-#include "formats/quantize/output_file.h"
-#include "formats/quantize/quantize.h"
+#include "base/output_file.h"
 #include "hw/cpu.h"
+#include "model_files/hf/export.h"
+#include "quantize/quantize.h"
 
 namespace weft::train {
 namespace {
 
-using formats::hf::SafeType;
+using model_files::hf::SafeType;
 
 std::optional<SafeType> FindSafeType(const std::string& name) {
     for (const SafeType type : {SafeType::kF32, SafeType::kF16, SafeType::kBF16}) {
-        if (formats::hf::SafeTypeName(type) == name) return type;
+        if (model_files::hf::SafeTypeName(type) == name) return type;
     }
     return std::nullopt;
 }
@@ -27,36 +27,37 @@ std::string ResultPath(const ExportWords& words) {
     return words.folder + (words.format == "hf" ? "/model" : "/model.gguf");
 }
 
-Result<formats::QuantizePlan> PlanOf(const formats::ModelSource& source, const std::string& type) {
-    formats::QuantizeOptions options;
-    WEFT_ASSIGN(options.type, formats::FindFileType(type));
+Result<quantize::QuantizePlan> PlanOf(const model_files::ModelSource& source,
+                                      const std::string& type) {
+    quantize::QuantizeOptions options;
+    WEFT_ASSIGN(options.type, quantize::FindFileType(type));
     options.allow_requantize = true;
-    return formats::PlanQuantize(source, options);
+    return quantize::PlanQuantize(source, options);
 }
 
-Status WriteGguf(const formats::ModelSource& source, const WriteWords& words) {
-    WEFT_ASSIGN(const formats::QuantizePlan plan, PlanOf(source, words.type));
-    formats::QuantizeRun run;
+Status WriteGguf(const model_files::ModelSource& source, const WriteWords& words) {
+    WEFT_ASSIGN(const quantize::QuantizePlan plan, PlanOf(source, words.type));
+    quantize::QuantizeRun run;
     run.threads = ThreadsOf(words.threads);
     run.level = BestCpuLevel(DetectCpu());
     run.replace = words.replace;
     run.stop = words.stop;
-    const auto bytes = formats::WriteQuantized(source, plan, words.path, run);
+    const auto bytes = quantize::WriteQuantized(source, plan, words.path, run);
     return bytes.ok() ? Status() : Status(bytes.error());
 }
 
-Status WriteFolder(const formats::ModelSource& source, const WriteWords& words) {
-    formats::hf::ExportOptions options;
+Status WriteFolder(const model_files::ModelSource& source, const WriteWords& words) {
+    model_files::hf::ExportOptions options;
     options.type = FindSafeType(words.type).value_or(SafeType::kBF16);
     options.threads = ThreadsOf(words.threads);
     options.level = BestCpuLevel(DetectCpu());
     options.stop = words.stop;
-    return formats::hf::ExportFolder(source, words.path, options);
+    return model_files::hf::ExportFolder(source, words.path, options);
 }
 
 }  // namespace
 
-Status WriteModel(const formats::ModelSource& source, const WriteWords& words) {
+Status WriteModel(const model_files::ModelSource& source, const WriteWords& words) {
     WEFT_TRY(CheckExport({"", words.format, words.type, words.threads}));
     return words.format == "hf" ? WriteFolder(source, words) : WriteGguf(source, words);
 }
@@ -68,29 +69,29 @@ Status CheckExport(const ExportWords& words) {
     }
     if (words.format == "hf") return {};
     if (words.format == "gguf") {
-        const auto type = formats::FindFileType(words.type);
+        const auto type = quantize::FindFileType(words.type);
         return type.ok() ? Status() : Status(type.error());
     }
     return MakeError(ErrorCode::kUsage, "--save-format {}: expected gguf or hf", words.format);
 }
 
-Result<uint64_t> CheckRoom(const formats::ModelSource& source, const ExportWords& words) {
+Result<uint64_t> CheckRoom(const model_files::ModelSource& source, const ExportWords& words) {
     uint64_t bytes = 0;
     if (words.format == "hf") {
         const SafeType type = FindSafeType(words.type).value_or(SafeType::kBF16);
-        for (const formats::TensorInfo& tensor : source.tensors()) {
+        for (const model_files::TensorInfo& tensor : source.tensors()) {
             bytes += static_cast<uint64_t>(tensor.rows * tensor.cols) *
-                     formats::hf::SafeTypeBytes(type);
+                     model_files::hf::SafeTypeBytes(type);
         }
     } else {
-        WEFT_ASSIGN(const formats::QuantizePlan plan, PlanOf(source, words.type));
+        WEFT_ASSIGN(const quantize::QuantizePlan plan, PlanOf(source, words.type));
         bytes = plan.bytes;
     }
-    WEFT_TRY(formats::CheckSpace(ResultPath(words), bytes));
+    WEFT_TRY(CheckSpace(ResultPath(words), bytes));
     return bytes;
 }
 
-Result<std::string> ExportModel(const formats::ModelSource& trained, const ExportWords& words,
+Result<std::string> ExportModel(const model_files::ModelSource& trained, const ExportWords& words,
                                 const std::atomic<bool>* stop) {
     const std::string path = ResultPath(words);
     WEFT_TRY(WriteModel(trained, {path, words.format, words.type, words.threads, true, stop}));

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 
 namespace weft::train {
 
@@ -27,8 +27,8 @@ struct WriteWords {
     const std::atomic<bool>* stop = nullptr;  // ends it early; may be null
 };
 // Tensors of block types are rounded again. Errors: CheckExport's, those of
-// formats::WriteQuantized and formats::hf::ExportFolder.
-Status WriteModel(const formats::ModelSource& source, const WriteWords& words);
+// quantize::WriteQuantized and model_files::hf::ExportFolder.
+Status WriteModel(const model_files::ModelSource& source, const WriteWords& words);
 
 // kUsage: a format or a type that there is none of.
 Status CheckExport(const ExportWords& words);
@@ -36,11 +36,11 @@ Status CheckExport(const ExportWords& words);
 // Before training: that the disk has room for what ExportModel will write of a model like `source`
 // (what is there already stays until the new one is complete): its bytes. Errors: kIo, with both
 // numbers.
-Result<uint64_t> CheckRoom(const formats::ModelSource& source, const ExportWords& words);
+Result<uint64_t> CheckRoom(const model_files::ModelSource& source, const ExportWords& words);
 
 // Where it was written. What was there is replaced, once the new one is complete. stop (may be
-// null) ends it early. Errors: those of formats::WriteQuantized and formats::hf::ExportFolder.
-Result<std::string> ExportModel(const formats::ModelSource& trained, const ExportWords& words,
+// null) ends it early. Errors: those of quantize::WriteQuantized and model_files::hf::ExportFolder.
+Result<std::string> ExportModel(const model_files::ModelSource& trained, const ExportWords& words,
                                 const std::atomic<bool>* stop = nullptr);
 
 }  // namespace weft::train

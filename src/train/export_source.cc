@@ -48,7 +48,7 @@ void AddOwn(const TrainState& state, const std::string& tensor, const Request& w
     }
 }
 
-Status SumOwn(const formats::ModelSource& source, const TrainState& state, coll::Comm* world,
+Status SumOwn(const model_files::ModelSource& source, const TrainState& state, coll::Comm* world,
               const Request& wanted, std::span<float> out) {
     std::ranges::fill(out, 0.0f);
     AddOwn(state, source.tensors()[static_cast<size_t>(wanted.tensor)].name, wanted, out);
@@ -61,7 +61,7 @@ Status Tell(coll::Comm& world, Request& request) {
 
 }  // namespace
 
-ExportSource::ExportSource(const formats::ModelSource& source, const TrainState& state,
+ExportSource::ExportSource(const model_files::ModelSource& source, const TrainState& state,
                            coll::Comm* world)
     : SourceOver(source), state_(state), world_(world) {
     for (size_t i = 0; i < tensors().size(); ++i) {
@@ -92,7 +92,7 @@ Result<std::string> ExportSource::Fingerprint() const {
     return MakeError(ErrorCode::kUnsupported, "a model in training has no fingerprint");
 }
 
-Status ServeExport(const formats::ModelSource& source, const TrainState& state,
+Status ServeExport(const model_files::ModelSource& source, const TrainState& state,
                    coll::Comm& world) {
     std::vector<float> values;
     while (true) {

@@ -1,5 +1,5 @@
 // The model as it is in training, as a ModelSource: what the model's file was, with the trained
-// weights in float32, wherever among the ranks they are. So it is written by formats/quantize, to
+// weights in float32, wherever among the ranks they are. So it is written by quantize, to
 // any type.
 #pragma once
 
@@ -7,16 +7,17 @@
 #include <string>
 
 #include "coll/comm.h"
-#include "formats/source_over.h"
+#include "model_files/source_over.h"
 #include "train/state.h"
 
 namespace weft::train {
 
 // Rank 0 reads; meanwhile all others are in ServeExport, which ends when the source is destroyed.
-class ExportSource final : public formats::SourceOver {
+class ExportSource final : public model_files::SourceOver {
   public:
     // world: null where there is one rank. Borrows all.
-    ExportSource(const formats::ModelSource& source, const TrainState& state, coll::Comm* world);
+    ExportSource(const model_files::ModelSource& source, const TrainState& state,
+                 coll::Comm* world);
     ~ExportSource() override;
 
     // kUnsupported: it changes.
@@ -34,6 +35,7 @@ class ExportSource final : public formats::SourceOver {
 };
 
 // On the other ranks: gives what rank 0 asks for, until it has done.
-Status ServeExport(const formats::ModelSource& source, const TrainState& state, coll::Comm& world);
+Status ServeExport(const model_files::ModelSource& source, const TrainState& state,
+                   coll::Comm& world);
 
 }  // namespace weft::train

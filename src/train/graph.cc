@@ -205,7 +205,7 @@ void Move(program::Unit& unit, ValueId shift) {
 }
 
 Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Shard& shard,
-                const formats::ModelSource& source, const GraphOptions& options) {
+                const model_files::ModelSource& source, const GraphOptions& options) {
     model::BuildOptions build;
     build.kv_dtype = DType::kF32;
     build.cache = false;
@@ -250,7 +250,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
 
 Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
                                          std::span<const model::Shard> shards,
-                                         const formats::ModelSource& source,
+                                         const model_files::ModelSource& source,
                                          const GraphOptions& options) {
     TrainingGraph graph;
     for (const model::Shard& shard : shards) {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/model_file.h"
 #include "model/shard.h"
+#include "model_files/model_file.h"
 #include "program/chunks.h"
 #include "program/recompute.h"
 #include "program/zero.h"
@@ -42,7 +42,7 @@ struct TrainingGraph {
 // Errors: those of model::BuildProgram; kUnsupported, naming the op that has no gradient.
 Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
                                          std::span<const model::Shard> shards,
-                                         const formats::ModelSource& source,
+                                         const model_files::ModelSource& source,
                                          const GraphOptions& options);
 
 }  // namespace weft::train

@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/hf/json.h"
 #include "model/moe.h"
+#include "model_files/hf/json.h"
 
 namespace weft::train {
 namespace {
@@ -13,7 +13,7 @@ using program::Op;
 using program::OpKind;
 using program::ValueId;
 
-bool AnyExperts(const formats::ModelSource& source, int64_t layers) {
+bool AnyExperts(const model_files::ModelSource& source, int64_t layers) {
     for (int64_t layer = 0; layer < layers; ++layer) {
         if (model::HasExperts(source, layer)) return true;
     }
@@ -23,7 +23,7 @@ bool AnyExperts(const formats::ModelSource& source, int64_t layers) {
 }  // namespace
 
 Result<ValueId> AddLoadBalance(program::Program& program, const model::Hyper& hyper,
-                               const model::Shard& shard, const formats::ModelSource& source) {
+                               const model::Shard& shard, const model_files::ModelSource& source) {
     if (!AnyExperts(source, hyper.layers)) {
         return MakeError(ErrorCode::kUsage,
                          "--router-aux-loss: {} has no experts to be balanced", source.name());
@@ -51,10 +51,10 @@ Result<ValueId> AddLoadBalance(program::Program& program, const model::Hyper& hy
     return program.Emit(program::LoadBalance{hyper.moe.used}, {load}, "load_balance", {1});
 }
 
-Result<double> LoadBalanceOf(const formats::ModelSource& source) {
+Result<double> LoadBalanceOf(const model_files::ModelSource& source) {
     if (source.folder().empty()) return 0.0;
-    WEFT_ASSIGN(const formats::hf::Config config,
-                formats::hf::Config::Read(source.folder() + "/config.json"));
+    WEFT_ASSIGN(const model_files::hf::Config config,
+                model_files::hf::Config::Read(source.folder() + "/config.json"));
     WEFT_ASSIGN(const bool wanted, config.BoolOr({"output_router_logits"}, false));
     if (!wanted) return 0.0;
     return config.F64Or({"router_aux_loss_coef"}, 0.001);

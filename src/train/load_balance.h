@@ -5,9 +5,9 @@
 #pragma once
 
 #include "base/result.h"
-#include "formats/model_file.h"
 #include "model/hyper.h"
 #include "model/shard.h"
+#include "model_files/model_file.h"
 #include "program/program.h"
 
 namespace weft::train {
@@ -17,10 +17,10 @@ namespace weft::train {
 // Errors: kUsage where the model has no experts.
 Result<program::ValueId> AddLoadBalance(program::Program& program, const model::Hyper& hyper,
                                         const model::Shard& shard,
-                                        const formats::ModelSource& source);
+                                        const model_files::ModelSource& source);
 
 // What the model's config.json asks for: router_aux_loss_coef where output_router_logits is set;
 // else, and for models from other files, 0. Errors: those of reading the file.
-Result<double> LoadBalanceOf(const formats::ModelSource& source);
+Result<double> LoadBalanceOf(const model_files::ModelSource& source);
 
 }  // namespace weft::train

@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/log_format.h"
-#include "formats/quantize/output_file.h"
+#include "base/output_file.h"
 #include "train/checkpoint/writer.h"
 #include "train/room.h"
 
@@ -62,7 +62,7 @@ Status TryWriting(const std::string& folder) {
     constexpr std::string_view kText = "weft train was here";
     const std::string path = folder + "/.weft-train.try";
     const auto tried = [&]() -> Status {
-        WEFT_ASSIGN(auto file, formats::OutputFile::Create(path, kText.size(), true));
+        WEFT_ASSIGN(auto file, OutputFile::Create(path, kText.size(), true));
         WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(kText))));
         return file.Finish();
     }();

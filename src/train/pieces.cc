@@ -14,7 +14,7 @@ Region BlockOf(const program::Value& weight) {
 
 }  // namespace
 
-Array ArrayOf(const formats::TensorInfo& tensor, const char* kind) {
+Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind) {
     return {kind, tensor.name, tensor.rows, tensor.cols, SafeType::kF32};
 }
 

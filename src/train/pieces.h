@@ -6,14 +6,14 @@
 #include <functional>
 #include <string>
 
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "train/checkpoint/region.h"
 #include "train/state.h"
 
 namespace weft::train {
 
 // The tensor as an array of `kind`, in float32.
-Array ArrayOf(const formats::TensorInfo& tensor, const char* kind);
+Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind);
 
 // A member's elements in a range of its unit.
 struct MemberPiece {

@@ -11,7 +11,7 @@ namespace weft::train {
 namespace {
 
 namespace fs = std::filesystem;
-using formats::hf::Json;
+using model_files::hf::Json;
 
 // A rank may read its share of hundreds of GB meanwhile; that it lives, heartbeats say.
 constexpr int64_t kReadMs = 3'600'000;
@@ -32,7 +32,8 @@ std::string TextOf(const Verdict& verdict) {
 Result<Verdict> VerdictOf(const std::vector<std::string>& texts) {
     Verdict all;
     for (size_t rank = 0; rank < texts.size(); ++rank) {
-        WEFT_ASSIGN(const Json said, formats::hf::ParseJson(texts[rank], "a rank's word of it"));
+        WEFT_ASSIGN(const Json said,
+                    model_files::hf::ParseJson(texts[rank], "a rank's word of it"));
         const std::string fault = said.value("fault", "");
         all.damaged = all.damaged || said.value("damaged", false);
         if (!all.fault.empty() || fault.empty()) continue;
@@ -79,7 +80,8 @@ Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
                 cluster_.AllGather("checkpoints to go on from",
                                    mine.dump(-1, ' ', true, Json::error_handler_t::replace),
                                    Deadline::In(kReadMs)));
-    WEFT_ASSIGN(const Json agreed, formats::hf::ParseJson(said.front(), "rank 0's checkpoints"));
+    WEFT_ASSIGN(const Json agreed,
+                model_files::hf::ParseJson(said.front(), "rank 0's checkpoints"));
     for (const Json& entry : agreed.value("folders", Json::array())) {
         const std::string folder = entry.is_string() ? entry.get<std::string>() : "";
         std::optional<Checkpoint> opened;

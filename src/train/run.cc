@@ -333,7 +333,7 @@ class Run {
 
     // With --new-data, other data than the checkpoint's are read from their start.
     Status SeekTo(const Checkpoint& checkpoint, Loader& loader) {
-        const formats::hf::Json& state = checkpoint.manifest().state;
+        const model_files::hf::Json& state = checkpoint.manifest().state;
         Cursor cursor;
         data_begin_ = 0;
         try {
@@ -369,11 +369,11 @@ class Run {
         return loader.Seek(cursor);
     }
 
-    formats::hf::Json StateOf(const Trainer& trainer, const Loader& loader) const {
+    model_files::hf::Json StateOf(const Trainer& trainer, const Loader& loader) const {
         const TrainLayout& layout = trainer.layout();
         const Cursor& c = loader.cursor();
         const TrainerProgress progress = trainer.progress();
-        formats::hf::Json state = {
+        model_files::hf::Json state = {
             {"cursor", {c.epoch, c.index, c.given}},
             {"data", loader.Fingerprint()},
             {"content", JsonOf(content_)},
@@ -389,7 +389,7 @@ class Run {
 
     // Checkpoints of before there was float16 have neither: no step was skipped.
     static Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint) {
-        const formats::hf::Json& state = checkpoint.manifest().state;
+        const model_files::hf::Json& state = checkpoint.manifest().state;
         const int64_t steps = checkpoint.manifest().step;
         TrainerProgress progress;
         try {
@@ -409,7 +409,7 @@ class Run {
                          checkpoint.folder(), progress.updates, steps);
     }
 
-    Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<formats::ModelSource> source,
+    Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<model_files::ModelSource> source,
                                                  const std::optional<Checkpoint>& checkpoint) {
         if (!checkpoint) return Trainer::Make(job_.trainer, cluster_, std::move(source));
         WEFT_ASSIGN(base_, WithAdapters(std::move(source), job_.trainer.lora));
@@ -555,7 +555,7 @@ class Run {
     cluster::Cluster& cluster_;
     TrainListener* listener_;
     TrainSummary summary_;
-    std::unique_ptr<formats::ModelSource> base_;  // of a CheckpointSource
+    std::unique_ptr<model_files::ModelSource> base_;  // of a CheckpointSource
     // Rank 0: the folder of the checkpoint that the job goes on from; empty: from the start.
     std::string resume_from_;
     // Rank 0: why the checkpoint of a stop is not there; and whether what the job is for could not

@@ -64,7 +64,7 @@ class TrainListener {
     // After an update, and the evaluation where one was due.
     virtual void OnStep(const StepLine& line) = 0;
     // After the last update: the model as it is now, in float32. Errors end the job.
-    virtual Status OnTrained(const formats::ModelSource& trained) = 0;
+    virtual Status OnTrained(const model_files::ModelSource& trained) = 0;
     // Bytes that OnTrained will write, about. Errors end the job before its first update.
     virtual Result<uint64_t> ResultBytes(const Trainer& /*trainer*/) { return uint64_t{0}; }
 };

@@ -6,9 +6,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "engine/sampler.h"
-#include "formats/tokenizer/stream.h"
-#include "formats/utf8.h"
+#include "tokenizer/stream.h"
 
 namespace weft::train {
 namespace {
@@ -31,7 +31,7 @@ Status CheckSampleWords(const SampleWords& words) {
                          words.temperature);
     }
     for (const std::string& prompt : words.prompts) {
-        if (formats::IsUtf8(prompt)) continue;
+        if (IsUtf8(prompt)) continue;
         return MakeError(ErrorCode::kUsage, "--sample: a prompt of {} bytes is no UTF-8",
                          prompt.size());
     }
@@ -67,7 +67,7 @@ Result<std::vector<std::string>> ReadPrompts(const std::string& path) {
 }
 
 Result<TextSampler> TextSampler::Make(const SampleWords& words,
-                                      const formats::Tokenizer& tokenizer, int64_t vocab,
+                                      const tokenizer::Tokenizer& tokenizer, int64_t vocab,
                                       int64_t sequence, uint64_t seed) {
     TextSampler sampler(words, tokenizer, sequence, seed);
     for (const std::string& text : words.prompts) {
@@ -105,7 +105,7 @@ Result<std::string> TextSampler::Continue(Trainer& trainer, const Prompt& prompt
     options.temperature = static_cast<float>(words_.temperature);
     options.seed = seed;
     engine::Sampler sampler(options);
-    formats::StreamDecoder decoder(*tokenizer_);
+    tokenizer::StreamDecoder decoder(*tokenizer_);
     std::vector<int32_t> tokens = prompt.tokens;
     std::string text;
     for (int64_t said = 0; said < words_.tokens; ++said) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "train/trainer.h"
 
 namespace weft::train {
@@ -38,7 +38,7 @@ class TextSampler {
     // tokenizer: outlives it. sequence: the most tokens of prompt and text. seed: of what is drawn;
     // every time is drawn alike, so that texts differ by what was learnt. Errors: kUsage (a prompt
     // of no tokens or too many), kCorrupt (a tokenizer of another model).
-    static Result<TextSampler> Make(const SampleWords& words, const formats::Tokenizer& tokenizer,
+    static Result<TextSampler> Make(const SampleWords& words, const tokenizer::Tokenizer& tokenizer,
                                     int64_t vocab, int64_t sequence, uint64_t seed);
 
     // One text a prompt, the same on all ranks, which all call it. Errors: Trainer::NextToken's.
@@ -49,13 +49,13 @@ class TextSampler {
         std::string text;
         std::vector<int32_t> tokens;
     };
-    TextSampler(const SampleWords& words, const formats::Tokenizer& tokenizer, int64_t sequence,
+    TextSampler(const SampleWords& words, const tokenizer::Tokenizer& tokenizer, int64_t sequence,
                 uint64_t seed)
         : words_(words), tokenizer_(&tokenizer), sequence_(sequence), seed_(seed) {}
     Result<std::string> Continue(Trainer& trainer, const Prompt& prompt, uint64_t seed) const;
 
     SampleWords words_;
-    const formats::Tokenizer* tokenizer_;
+    const tokenizer::Tokenizer* tokenizer_;
     int64_t sequence_;
     uint64_t seed_;
     std::vector<Prompt> prompts_;

@@ -14,7 +14,7 @@
 namespace weft::train {
 namespace {
 
-using formats::hf::Json;
+using model_files::hf::Json;
 
 constexpr int64_t kAgreeMs = 600'000;
 
@@ -34,11 +34,11 @@ Status CheckSaveWords(const SaveWords& words) {
 }
 
 std::vector<Piece> PiecesOf(const TrainState& state, UpdateRule& rule,
-                            const formats::ModelSource& source) {
+                            const model_files::ModelSource& source) {
     std::vector<Piece> pieces;
     for (const OwnPart& part : state.parts()) {
         VisitPieces(part, Extent::kSole, [&](const MemberPiece& piece) {
-            const formats::TensorInfo* tensor = source.FindTensor(piece.tensor());
+            const model_files::TensorInfo* tensor = source.FindTensor(piece.tensor());
             WEFT_CHECK(tensor != nullptr);
             const std::span<const float> weights = part.weights.subspan(
                 static_cast<size_t>(piece.own), static_cast<size_t>(piece.region.elements()));
@@ -113,7 +113,7 @@ Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind)
 
 Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster,
                                const TrainState& state, UpdateRule& rule,
-                               const formats::ModelSource& source) {
+                               const model_files::ModelSource& source) {
     SavePlace place;
     for (const Piece& piece : PiecesOf(state, rule, source)) place.own_bytes += piece.bytes();
     const bool root = cluster.rank() == 0;
@@ -125,7 +125,8 @@ Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster.AllGather("place of checkpoints", mine.dump(), Deadline::In(kAgreeMs)));
     for (const std::string& text : texts) {
-        WEFT_ASSIGN(const Json said, formats::hf::ParseJson(text, "a rank's word of its folder"));
+        WEFT_ASSIGN(const Json said,
+                    model_files::hf::ParseJson(text, "a rank's word of its folder"));
         const bool shared = said.value("shared", false);
         if (shared) place.here_bytes += said.value("bytes", uint64_t{0});
         place.all_shared = place.all_shared && shared;
@@ -134,7 +135,7 @@ Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster
 }
 
 Saver::Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
-             UpdateRule& rule, const formats::ModelSource& source, std::string model)
+             UpdateRule& rule, const model_files::ModelSource& source, std::string model)
     : words_(words),
       cluster_(cluster),
       state_(state),
@@ -143,7 +144,7 @@ Saver::Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState
       writer_(words.folder, cluster.rank(), cluster.cores()) {
     manifest_.model = std::move(model);
     for (const std::string& name : state.trained_tensors()) {
-        const formats::TensorInfo* tensor = source.FindTensor(name);
+        const model_files::TensorInfo* tensor = source.FindTensor(name);
         WEFT_CHECK(tensor != nullptr);
         manifest_.arrays.push_back(ArrayOf(*tensor, kWeightKind));
     }
@@ -255,7 +256,7 @@ Status Saver::RemoveOld() {
                                    mine.dump(-1, ' ', true, Json::error_handler_t::replace),
                                    Deadline::In(kAgreeMs)));
     if (place_.shared) return {};
-    WEFT_ASSIGN(const Json said, formats::hf::ParseJson(texts.front(), "rank 0's checkpoints"));
+    WEFT_ASSIGN(const Json said, model_files::hf::ParseJson(texts.front(), "rank 0's checkpoints"));
     std::vector<std::string> kept;
     for (const Json& name : said) {
         if (name.is_string()) kept.push_back(name.get<std::string>());
@@ -268,7 +269,7 @@ Status Saver::Commit(const std::vector<std::string>& texts) {
     manifest_.files.clear();
     for (const std::string& text : texts) {
         WEFT_ASSIGN(const Json said,
-                    formats::hf::ParseJson(text, "a rank's word of its checkpoint"));
+                    model_files::hf::ParseJson(text, "a rank's word of its checkpoint"));
         if (said.contains("error")) {
             return MakeError(ErrorCode::kIo, "{}", said.at("error").get<std::string>());
         }

@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "train/checkpoint/reader.h"
 #include "train/checkpoint/writer.h"
 #include "train/pieces.h"
@@ -39,7 +39,7 @@ Status CheckSaveWords(const SaveWords& words);
 
 // This rank's pieces. They point into the state and the rule.
 std::vector<Piece> PiecesOf(const TrainState& state, UpdateRule& rule,
-                            const formats::ModelSource& source);
+                            const model_files::ModelSource& source);
 // What the rule keeps of this rank's own part. (Weights are loaded from a CheckpointSource.)
 // kUsage: the checkpoint is of another optimizer, which keeps other things.
 Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind);
@@ -54,7 +54,7 @@ struct SavePlace {
 // On all ranks alike; rank 0 has taken the folder (output_folder.h). Errors: the cluster's.
 Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster,
                                const TrainState& state, UpdateRule& rule,
-                               const formats::ModelSource& source);
+                               const model_files::ModelSource& source);
 
 struct SaveCounts {
     int64_t saved = 0, failed = 0;
@@ -65,7 +65,7 @@ class Saver {
   public:
     // All outlive it. model: the source's fingerprint.
     Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
-          UpdateRule& rule, const formats::ModelSource& source, std::string model);
+          UpdateRule& rule, const model_files::ModelSource& source, std::string model);
     // Before the first save. room: rank 0's, of a checkpoint and of what it must leave. bad: as
     // CommitCheckpoint has it.
     void SetRoom(const SavePlace& place, RoomPlan room) {
@@ -77,7 +77,7 @@ class Saver {
     // On all ranks, after update `step`: begins to save it, where there is room for it beside the
     // model. state: rank 0's goes into the manifest. last: the job stops, and no model is written;
     // its room is the checkpoint's.
-    Status Begin(int64_t step, formats::hf::Json state, bool last = false);
+    Status Begin(int64_t step, model_files::hf::Json state, bool last = false);
     // On all ranks, before weights change: waits for it. A save that failed harms nothing, and the
     // next one is tried; the first of those in a row is told in the log. Errors: the cluster's.
     Status Finish();
@@ -98,7 +98,7 @@ class Saver {
     cluster::Cluster& cluster_;
     const TrainState& state_;
     UpdateRule& rule_;
-    const formats::ModelSource& source_;
+    const model_files::ModelSource& source_;
     RankWriter writer_;
     Manifest manifest_;  // of the save under way
     bool under_way_ = false;

@@ -130,7 +130,7 @@ Result<Holdings> EarlierHoldings(const std::vector<std::string>& texts, int rank
 }
 
 // A vector or a matrix, in the type that it has in memory.
-Status ReadFrozen(const formats::ModelSource& source, const program::Value& weight,
+Status ReadFrozen(const model_files::ModelSource& source, const program::Value& weight,
                   std::span<std::byte> memory) {
     if (Info(weight.dtype).quantized) {
         return model::ReadWeight(source, weight, 0, weight.shape[0], memory, nullptr);
@@ -149,10 +149,10 @@ Holding HoldingOf(const program::Value& weight) {
             weight.shape.rank == 1 ? 0 : weight.slice.col_begin, ColsOf(weight)};
 }
 
-Status ReadElements(const formats::ModelSource& source, const program::Value& weight, int64_t begin,
-                    int64_t end, const TakeFloats& take) {
+Status ReadElements(const model_files::ModelSource& source, const program::Value& weight,
+                    int64_t begin, int64_t end, const TakeFloats& take) {
     program::Value value = weight;
-    const formats::TensorInfo* tensor = source.FindTensor(weight.slice.name);
+    const model_files::TensorInfo* tensor = source.FindTensor(weight.slice.name);
     if (value.shape.rank > 2 || tensor == nullptr) {
         return MakeError(ErrorCode::kUnsupported, "{}: weight {} is none that can be trained",
                          source.name(), weight.name);
@@ -191,7 +191,7 @@ uint64_t TrainState::size_bytes() const {
     return floats * sizeof(float);
 }
 
-Status TrainState::Load(const formats::ModelSource& source, cluster::Cluster& cluster,
+Status TrainState::Load(const model_files::ModelSource& source, cluster::Cluster& cluster,
                         int replica) {
     for (const Unit& unit : units_) {
         OwnPart part;
@@ -247,7 +247,7 @@ Status TrainState::FindSole(cluster::Cluster& cluster, int replica) {
 }
 
 // What is held whole is read whole; of a shared unit only the own part.
-Status TrainState::LoadUnit(OwnPart& part, const formats::ModelSource& source,
+Status TrainState::LoadUnit(OwnPart& part, const model_files::ModelSource& source,
                             const cluster::Cluster& cluster) {
     const Unit& unit = *part.unit;
     const ElementRange wanted =
@@ -270,7 +270,7 @@ Status TrainState::LoadUnit(OwnPart& part, const formats::ModelSource& source,
 }
 
 // What is in no unit.
-Status TrainState::LoadFrozen(const formats::ModelSource& source,
+Status TrainState::LoadFrozen(const model_files::ModelSource& source,
                               const cluster::Cluster& cluster) {
     const program::Program& program = training_.program();
     std::set<program::ValueId> trained;

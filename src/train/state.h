@@ -13,7 +13,7 @@
 #include "backend/training.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "program/zero.h"
 
 namespace weft::train {
@@ -49,8 +49,8 @@ class TrainState {
     // Agrees with the other ranks on who has what, and reads this rank's weights from the model's
     // file; weights that are not trained, too, in their own types. replica: 0 counts as the owner
     // of what several replicas hold whole.
-    // Errors: links', formats', kUnsupported (a weight that can't be trained), kCancelled.
-    Status Load(const formats::ModelSource& source, cluster::Cluster& cluster, int replica);
+    // Errors: links', model files', kUnsupported (a weight that can't be trained), kCancelled.
+    Status Load(const model_files::ModelSource& source, cluster::Cluster& cluster, int replica);
 
     std::vector<OwnPart>& parts() { return parts_; }
     const std::vector<OwnPart>& parts() const { return parts_; }
@@ -71,9 +71,9 @@ class TrainState {
 
   private:
     Status FindSole(cluster::Cluster& cluster, int replica);
-    Status LoadUnit(OwnPart& part, const formats::ModelSource& source,
+    Status LoadUnit(OwnPart& part, const model_files::ModelSource& source,
                     const cluster::Cluster& cluster);
-    Status LoadFrozen(const formats::ModelSource& source, const cluster::Cluster& cluster);
+    Status LoadFrozen(const model_files::ModelSource& source, const cluster::Cluster& cluster);
     void Store(OwnPart& part, int64_t begin, std::span<const float> values);
 
     backend::TrainingExecutable& training_;
@@ -86,7 +86,7 @@ class TrainState {
 // Reads elements [begin, end) of a weight, row-major, as floats, some rows at a time:
 // take(first element, values).
 using TakeFloats = std::function<void(int64_t begin, std::span<const float> values)>;
-Status ReadElements(const formats::ModelSource& source, const program::Value& weight, int64_t begin,
-                    int64_t end, const TakeFloats& take);
+Status ReadElements(const model_files::ModelSource& source, const program::Value& weight,
+                    int64_t begin, int64_t end, const TakeFloats& take);
 
 }  // namespace weft::train

@@ -6,9 +6,9 @@
 
 #include "cluster/memory_check.h"
 #include "engine/device_options.h"
-#include "formats/hf/folder.h"
-#include "formats/hf/scratch.h"
-#include "formats/lora/adapter_config.h"
+#include "model_files/hf/folder.h"
+#include "model_files/hf/scratch.h"
+#include "model_files/lora/adapter_config.h"
 #include "train/dropout.h"
 #include "train/export_source.h"
 #include "train/load_balance.h"
@@ -41,7 +41,7 @@ Result<program::Recompute> FindRecompute(const std::string& name) {
 
 Status CheckAdapterDropout(const TrainerOptions& o) {
     if (o.lora.from.empty() || o.lora_without_dropout) return {};
-    WEFT_ASSIGN(const double dropout, formats::AdapterDropout(o.lora.from));
+    WEFT_ASSIGN(const double dropout, model_files::AdapterDropout(o.lora.from));
     if (dropout == 0) return {};
     return MakeError(ErrorCode::kUnsupported,
                      "{}/adapter_config.json: 'lora_dropout' is {}, and Weft trains adapters "
@@ -62,12 +62,12 @@ Status CheckGradType(const TrainerOptions& o) {
 
 }  // namespace
 
-Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& options) {
+Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options) {
     const std::string& model = options.model;
     if (options.from_scratch) {
-        if (formats::hf::IsFolder(model)) {
+        if (model_files::hf::IsFolder(model)) {
             if (!options.without_dropout) WEFT_TRY(CheckDropout(model));
-            return formats::hf::OpenScratch(model, options.seed);
+            return model_files::hf::OpenScratch(model, options.seed);
         }
         return MakeError(
             ErrorCode::kUsage,
@@ -75,14 +75,14 @@ Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& o
             "tokenizer_config.json",
             model);
     }
-    auto source = formats::OpenModel(model);
+    auto source = model_files::OpenModel(model);
     if (source.ok()) {
         const std::string folder = (*source)->folder();
         const bool asked = options.without_dropout || folder.empty();
         const Status checked = asked ? Status() : CheckDropout(folder);
         if (!checked.ok()) return checked.error();
     }
-    if (source.ok() || !formats::hf::LacksWeights(model)) return source;
+    if (source.ok() || !model_files::hf::LacksWeights(model)) return source;
     return MakeError(source.error().code, "{} To begin from random weights: --from-scratch",
                      source.error().message);
 }
@@ -151,7 +151,7 @@ LayoutWords LayoutWordsOf(const TrainerOptions& o) {
 }
 
 Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const model::Hyper& hyper,
-                                           const formats::ModelSource& source) {
+                                           const model_files::ModelSource& source) {
     if (layout.chunks > 1 && hyper.layers < layout.model.pp) {
         return MakeError(ErrorCode::kUnsupported,
                          "{} layers cannot be cut into --pp {} x --virtual-stages {} = {} chunks: "
@@ -193,7 +193,7 @@ Trainer::~Trainer() {
 
 Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
                                                cluster::Cluster& cluster,
-                                               std::unique_ptr<formats::ModelSource> source) {
+                                               std::unique_ptr<model_files::ModelSource> source) {
     WEFT_TRY(CheckTrainer(options));
     std::unique_ptr<Trainer> trainer(new Trainer(options, cluster));
     trainer->source_ = std::move(source);
@@ -507,7 +507,7 @@ TrainerProgress Trainer::progress() const {
     return progress;
 }
 
-std::unique_ptr<formats::ModelSource> Trainer::Export() const {
+std::unique_ptr<model_files::ModelSource> Trainer::Export() const {
     return std::make_unique<ExportSource>(*source_, *state_, groups_.world.get());
 }
 

@@ -16,8 +16,8 @@
 #include "backend/device.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "formats/model_file.h"
 #include "model/hyper.h"
+#include "model_files/model_file.h"
 #include "train/data/loader.h"
 #include "train/graph.h"
 #include "train/lora/lora.h"
@@ -67,9 +67,9 @@ struct TrainerOptions {
     double router_aux_loss = -1;
 };
 
-// The model that training begins from, without adapters. Errors: those of formats::OpenModel and
-// formats::hf::OpenScratch.
-Result<std::unique_ptr<formats::ModelSource>> OpenSource(const TrainerOptions& options);
+// The model that training begins from, without adapters. Errors: those of model_files::OpenModel
+// and model_files::hf::OpenScratch.
+Result<std::unique_ptr<model_files::ModelSource>> OpenSource(const TrainerOptions& options);
 
 // Counts and numbers that make sense. Errors: kUsage, naming the flags.
 Status CheckTrainer(const TrainerOptions& options);
@@ -88,7 +88,7 @@ LayoutWords LayoutWordsOf(const TrainerOptions& options);
 // What rank `layout.rank` holds, by chunk. Errors: those of model::PlanShards; kUnsupported (fewer
 // layers than chunks).
 Result<std::vector<model::Shard>> ShardsOf(const TrainLayout& layout, const model::Hyper& hyper,
-                                           const formats::ModelSource& source);
+                                           const model_files::ModelSource& source);
 
 // The graph of a rank that these options ask for; overlap: shares are moved beside the arithmetic.
 // `lora` of it stays null. Errors: kUsage (recompute).
@@ -116,10 +116,10 @@ struct TrainerProgress {
 class Trainer {
   public:
     // Loads the model. source: the model's, with or without adapters; null: opened here. Errors:
-    // those of formats and model; kUnsupported (no gradient); kUsage; kOutOfMemory.
+    // those of model_files and model; kUnsupported (no gradient); kUsage; kOutOfMemory.
     static Result<std::unique_ptr<Trainer>> Make(
         const TrainerOptions& options, cluster::Cluster& cluster,
-        std::unique_ptr<formats::ModelSource> source = nullptr);
+        std::unique_ptr<model_files::ModelSource> source = nullptr);
     ~Trainer();
 
     // One update from this replica's part of a batch. Errors: links'; kCorrupt: a loss or a norm
@@ -134,7 +134,7 @@ class Trainer {
     using ChooseToken = std::function<Result<int32_t>(std::span<const float> logits)>;
     Result<int32_t> NextToken(std::span<const int32_t> tokens, const ChooseToken& choose);
 
-    const formats::ModelSource& source() const { return *source_; }
+    const model_files::ModelSource& source() const { return *source_; }
     const model::Hyper& hyper() const { return hyper_; }
     const TrainerOptions& options() const { return options_; }
     const TrainLayout& layout() const { return layout_; }
@@ -151,7 +151,7 @@ class Trainer {
     // ranks. May be empty.
     void SetStopWish(std::function<bool()> wish) { stop_wish_ = std::move(wish); }
     // On rank 0: the model as it is now, in float32; reads take all ranks (ServeExport).
-    std::unique_ptr<formats::ModelSource> Export() const;
+    std::unique_ptr<model_files::ModelSource> Export() const;
     // On the others: until rank 0's source is destroyed.
     Status ServeExport() const;
     const backend::TrainingExecutable& executable() const { return *training_; }
@@ -183,7 +183,7 @@ class Trainer {
 
     TrainerOptions options_;
     cluster::Cluster& cluster_;
-    std::unique_ptr<formats::ModelSource> source_;
+    std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;
     TrainLayout layout_;
     std::vector<program::Unit> units_;

@@ -7,8 +7,8 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
-#include "formats/lora/adapter.h"
-#include "formats/lora/plan.h"
+#include "model_files/lora/adapter.h"
+#include "model_files/lora/plan.h"
 #include "train/checkpoint/writer.h"
 #include "train/stop.h"
 
@@ -20,11 +20,11 @@ constexpr int64_t kTryMs[] = {500, 2000, 5000};
 constexpr int kQuickTries = 3;
 constexpr int64_t kTriedLineMs = 60'000;
 
-Result<std::string> Write(const formats::ModelSource& trained, const TrainerOptions& trainer,
+Result<std::string> Write(const model_files::ModelSource& trained, const TrainerOptions& trainer,
                           const ExportWords& words) {
     if (!trainer.lora.on()) return ExportModel(trained, words);
-    WEFT_ASSIGN(const formats::LoraPlan plan, formats::PlanLora(trained, trainer.lora));
-    WEFT_TRY(formats::WriteAdapter(trained, plan, trainer.model, words.folder));
+    WEFT_ASSIGN(const model_files::LoraPlan plan, model_files::PlanLora(trained, trainer.lora));
+    WEFT_TRY(model_files::WriteAdapter(trained, plan, trainer.model, words.folder));
     return words.folder + "/adapter_model.safetensors";
 }
 
@@ -55,8 +55,8 @@ std::string WhyNoMore(const std::string& folder) {
 
 }  // namespace
 
-Result<std::string> WriteResult(const formats::ModelSource& trained, const TrainerOptions& trainer,
-                                const ExportWords& words) {
+Result<std::string> WriteResult(const model_files::ModelSource& trained,
+                                const TrainerOptions& trainer, const ExportWords& words) {
     auto written = Write(trained, trainer, words);
     Deadline quiet = Deadline::In(0);
     for (int tries = 0; !written.ok() && MayMend(written.error().code); ++tries) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "train/export.h"
 #include "train/trainer.h"
 
@@ -14,7 +14,7 @@ namespace weft::train {
 // for a moment loses neither: old checkpoints go for it, all but the newest, and it is tried again;
 // where there is no checkpoint, until a signal comes. The path of what was written.
 // Errors: those of the last attempt, with where what was learnt is.
-Result<std::string> WriteResult(const formats::ModelSource& trained, const TrainerOptions& trainer,
-                                const ExportWords& words);
+Result<std::string> WriteResult(const model_files::ModelSource& trained,
+                                const TrainerOptions& trainer, const ExportWords& words);
 
 }  // namespace weft::train

@@ -128,7 +128,7 @@ class ExpertModels : public testing::TestWithParam<const char*> {
     void SetUp() override {
         const std::string path = dir_ / "golden.gguf", name = GetParam();
         WriteTinyGguf(path, FileOf(name));
-        source_ = formats::OpenModel(path).value();
+        source_ = model_files::OpenModel(path).value();
         const auto hyper = model::ReadHyper(*source_);
         ASSERT_TRUE(hyper.ok()) << hyper.error().message;
         hyper_ = *hyper;
@@ -210,7 +210,7 @@ class ExpertModels : public testing::TestWithParam<const char*> {
     }
 
     test::TempDir dir_;
-    std::unique_ptr<formats::ModelSource> source_;
+    std::unique_ptr<model_files::ModelSource> source_;
     model::Hyper hyper_;
     std::vector<float> expected_;
     std::vector<int32_t> tokens_;

@@ -17,7 +17,7 @@ class GoldenBackend : public testing::TestWithParam<GoldenCase> {
     void SetUp() override {
         const std::string path = dir_ / "golden.gguf";
         WriteGolden(GetParam(), path);
-        source_ = formats::OpenModel(path).value();
+        source_ = model_files::OpenModel(path).value();
         for (int token : GoldenTokens(GetParam())) tokens_.push_back(token);
         expected_ = Golden(GetParam().name + std::string("/logits"));
     }
@@ -47,7 +47,7 @@ class GoldenBackend : public testing::TestWithParam<GoldenCase> {
     }
 
     test::TempDir dir_;
-    std::unique_ptr<formats::ModelSource> source_;
+    std::unique_ptr<model_files::ModelSource> source_;
     std::vector<int32_t> tokens_;
     std::vector<float> expected_;
 };

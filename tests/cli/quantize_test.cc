@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "formats/gguf.h"
-#include "formats/gguf_writer.h"
+#include "model_files/gguf.h"
+#include "model_files/gguf_writer.h"
 #include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -53,9 +53,9 @@ class QuantizeCli : public testing::Test {
 
 // An importance matrix of the same for all columns of every tensor.
 void WriteFlatImportance(const std::string& model, const std::string& path) {
-    const formats::Gguf file = formats::Gguf::Open(model).value();
-    formats::GgufWriter writer;
-    for (const formats::TensorInfo& tensor : file.tensors()) {
+    const model_files::Gguf file = model_files::Gguf::Open(model).value();
+    model_files::GgufWriter writer;
+    for (const model_files::TensorInfo& tensor : file.tensors()) {
         const std::vector<float> ones(static_cast<size_t>(tensor.cols), 1.0f);
         const auto bytes = std::as_bytes(std::span(ones));
         writer.Tensor(tensor.name + ".in_sum2", DType::kF32, std::vector<int64_t>{tensor.cols, 1},

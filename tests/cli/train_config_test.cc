@@ -283,7 +283,7 @@ struct Sent {
 
 // From the list of ops itself.
 Sent Count(const std::string& model, int stage, int64_t unit_elements) {
-    const auto source = formats::OpenModel(model);
+    const auto source = model_files::OpenModel(model);
     const auto hyper = model::ReadHyper(**source);
     const auto plan = model::PlanShards(*hyper, **source, {});
     train::GraphOptions options;

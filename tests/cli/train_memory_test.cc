@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "support/run_weft.h"
 #include "support/train_run.h"
 
@@ -22,9 +22,9 @@ struct Weights {
 
 Weights WeightsOf(const std::string& model) {
     Weights weights;
-    const auto source = formats::OpenModel(model);
+    const auto source = model_files::OpenModel(model);
     EXPECT_TRUE(source.ok());
-    for (const formats::TensorInfo& tensor : (*source)->tensors()) {
+    for (const model_files::TensorInfo& tensor : (*source)->tensors()) {
         const auto elements = static_cast<double>(tensor.rows * tensor.cols);
         (tensor.dim_count > 1 ? weights.matrices : weights.vectors) += elements;
         weights.largest = std::max(weights.largest, elements);

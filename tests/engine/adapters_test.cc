@@ -47,7 +47,7 @@ class Adapters : public testing::TestWithParam<DType> {
         }
     }
 
-    std::unique_ptr<BatchEngine> Open(const std::vector<formats::NamedAdapter>& adapters,
+    std::unique_ptr<BatchEngine> Open(const std::vector<model_files::NamedAdapter>& adapters,
                                       int64_t kv_tokens = 4096, int64_t max_seqs = 6,
                                       bool cache = true, const DraftOptions& draft = {}) {
         Job job;
@@ -91,7 +91,7 @@ class Adapters : public testing::TestWithParam<DType> {
 
     test::TempDir dir_;
     const std::string model_ = dir_ / "tiny.gguf";
-    std::vector<formats::NamedAdapter> all_;
+    std::vector<model_files::NamedAdapter> all_;
 };
 
 TEST_P(Adapters, EachSaysWhatItSaysAlone) {
@@ -103,7 +103,7 @@ TEST_P(Adapters, EachSaysWhatItSaysAlone) {
         requests.push_back(RequestOf(i, adapter));
         // In an engine that has this adapter and no other.
         BatchRequest request = requests.back();
-        std::vector<formats::NamedAdapter> only;
+        std::vector<model_files::NamedAdapter> only;
         if (adapter > 0) only.push_back(all_[static_cast<size_t>(adapter) - 1]);
         request.adapter = adapter > 0 ? 1 : 0;
         auto engine = Open(only, 320, 1, false);
@@ -218,9 +218,9 @@ TEST(AdaptersOfAJob, Travel) {
 }
 
 TEST(AdaptersOfAJob, AreNamedOnce) {
-    EXPECT_EQ(formats::ParseAdapter("a=b=c")->folder, "b=c");
+    EXPECT_EQ(model_files::ParseAdapter("a=b=c")->folder, "b=c");
     for (const char* word : {"", "a", "=a", "a="}) {
-        const auto parsed = formats::ParseAdapter(word);
+        const auto parsed = model_files::ParseAdapter(word);
         ASSERT_FALSE(parsed.ok()) << word;
         EXPECT_EQ(parsed.error().code, ErrorCode::kUsage);
     }

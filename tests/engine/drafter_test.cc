@@ -175,11 +175,11 @@ TEST(DraftOptions, WhatContradictsIsRefused) {
 
 TEST(Vocabularies, MustBeTheSame) {
     const auto make = [](const std::vector<std::string>& merges) {
-        return formats::Tokenizer::Make(formats::TinyBytePair(merges)).value();
+        return tokenizer::Tokenizer::Make(tokenizer::TinyBytePair(merges)).value();
     };
     const auto one = make({"h e", "l l"}), same = make({"h e", "l l"});
     EXPECT_TRUE(CompareVocabularies("big", *one, "small", *same).ok());
-    const auto refused = [&](const formats::Tokenizer& other, std::string_view words) {
+    const auto refused = [&](const tokenizer::Tokenizer& other, std::string_view words) {
         const Status status = CompareVocabularies("big", *one, "small", other);
         ASSERT_FALSE(status.ok());
         EXPECT_EQ(status.error().code, ErrorCode::kUsage);

@@ -75,7 +75,7 @@ class Embedding : public testing::TestWithParam<const char*> {
 
     // The sine of the angle between the vector's logits and transformers'.
     double Error(const std::vector<float>& vector, Pooling pooling) const {
-        const auto source = formats::OpenModel(dir_ / "m").value();
+        const auto source = model_files::OpenModel(dir_ / "m").value();
         const char* name = case_.tied ? "token_embd.weight" : "output.weight";
         const std::vector<float> matrix = source->ReadFloats(*source->FindTensor(name)).value();
         const std::vector<double> expected = Expected(pooling);

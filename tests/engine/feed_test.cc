@@ -17,13 +17,13 @@ namespace weft::engine {
 namespace {
 
 // The bytes are as many as type and count say.
-void CheckSound(const formats::MetaEntry& entry) {
-    const size_t each = formats::MetaTypeBytes(entry.element_type);
+void CheckSound(const model_files::MetaEntry& entry) {
+    const size_t each = model_files::MetaTypeBytes(entry.element_type);
     if (each > 0) {
         EXPECT_EQ(entry.bytes.size(), each * entry.count) << entry.key;
         return;
     }
-    ASSERT_EQ(entry.element_type, formats::MetaType::kString);
+    ASSERT_EQ(entry.element_type, model_files::MetaType::kString);
     size_t at = 0;
     for (uint64_t i = 0; i < entry.count; ++i) {
         uint64_t length = 0;
@@ -40,7 +40,7 @@ class FeedHeaders : public testing::Test {
   protected:
     void SetUp() override {
         support::WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = support::OddHyper()});
-        auto source = formats::OpenModel(dir_ / "tiny.gguf");
+        auto source = model_files::OpenModel(dir_ / "tiny.gguf");
         ASSERT_TRUE(source.ok());
         source_ = std::move(*source);
         auto header = FeedHeader(*source_);
@@ -49,7 +49,7 @@ class FeedHeaders : public testing::Test {
     }
 
     test::TempDir dir_;
-    std::unique_ptr<formats::ModelSource> source_;
+    std::unique_ptr<model_files::ModelSource> source_;
     std::string header_;
 };
 
@@ -59,8 +59,8 @@ TEST_F(FeedHeaders, SayWhatTheFileSays) {
     EXPECT_EQ((*fed)->name(), source_->name());
     EXPECT_EQ(*(*fed)->Fingerprint(), *source_->Fingerprint());
     ASSERT_EQ((*fed)->tensors().size(), source_->tensors().size());
-    for (const formats::TensorInfo& tensor : source_->tensors()) {
-        const formats::TensorInfo* other = (*fed)->FindTensor(tensor.name);
+    for (const model_files::TensorInfo& tensor : source_->tensors()) {
+        const model_files::TensorInfo* other = (*fed)->FindTensor(tensor.name);
         ASSERT_NE(other, nullptr) << tensor.name;
         EXPECT_EQ(other->dtype, tensor.dtype);
         EXPECT_EQ(other->rows, tensor.rows);
@@ -68,8 +68,8 @@ TEST_F(FeedHeaders, SayWhatTheFileSays) {
         EXPECT_EQ(other->bytes, tensor.bytes);
     }
     EXPECT_EQ((*fed)->FindTensor("no.such.tensor"), nullptr);
-    for (const formats::MetaEntry& entry : source_->meta().entries()) {
-        const formats::MetaEntry* other = (*fed)->meta().Find(entry.key);
+    for (const model_files::MetaEntry& entry : source_->meta().entries()) {
+        const model_files::MetaEntry* other = (*fed)->meta().Find(entry.key);
         ASSERT_EQ(other == nullptr, entry.key.starts_with("tokenizer.")) << entry.key;
         if (other == nullptr) continue;
         EXPECT_EQ(other->type, entry.type);
@@ -95,19 +95,19 @@ TEST_F(FeedHeaders, WhateverElseArrivesIsRefusedOrSound) {
             continue;
         }
         ++taken;
-        for (const formats::TensorInfo& tensor : (*fed)->tensors()) {
+        for (const model_files::TensorInfo& tensor : (*fed)->tensors()) {
             EXPECT_EQ(tensor.rows, tensor.dims[1] * tensor.dims[2] * tensor.dims[3]);
             EXPECT_EQ(tensor.cols, tensor.dims[0]);
             EXPECT_EQ(tensor.cols % Info(tensor.dtype).block_elements, 0);
         }
-        for (const formats::MetaEntry& entry : (*fed)->meta().entries()) CheckSound(entry);
+        for (const model_files::MetaEntry& entry : (*fed)->meta().entries()) CheckSound(entry);
     }
     EXPECT_GT(taken, 100) << "hardly any change was taken: nothing was tested";
 }
 
 // What another rank asks for is checked before it sizes or reads anything.
 TEST_F(FeedHeaders, RequestsOutsideOfATensorEndTheJob) {
-    const formats::TensorInfo& tensor = source_->tensors()[0];
+    const model_files::TensorInfo& tensor = source_->tensors()[0];
     const int64_t bad[][5] = {
         {-2, 0, 1, 0, tensor.cols},          {int64_t{1} << 40, 0, 1, 0, tensor.cols},
         {0, tensor.rows, 1, 0, tensor.cols}, {0, -1, 1, 0, tensor.cols},

@@ -29,9 +29,9 @@ class Proof : public testing::Test {
 
     // A copy of the model in which row `row` of a tensor is another.
     void Spoil(const std::string& tensor, int64_t row) {
-        const auto source = formats::OpenModel(dir_ / "good.gguf");
+        const auto source = model_files::OpenModel(dir_ / "good.gguf");
         ASSERT_TRUE(source.ok());
-        const formats::TensorInfo* info = (*source)->FindTensor(tensor);
+        const model_files::TensorInfo* info = (*source)->FindTensor(tensor);
         ASSERT_NE(info, nullptr);
         std::filesystem::copy_file(dir_ / "good.gguf", dir_ / "bad.gguf",
                                    std::filesystem::copy_options::overwrite_existing);

@@ -8,8 +8,8 @@
 #include <mutex>
 
 #include "engine/batch/batch_engine.h"
-#include "formats/grammar/gbnf.h"
-#include "formats/grammar/json_schema.h"
+#include "grammar/gbnf.h"
+#include "grammar/json_schema.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -240,10 +240,10 @@ TEST_F(BatchDrafts, WhateverTheSampler) {
 TEST_F(BatchDrafts, AnswersOfAGivenForm) {
     const auto engine = Open(false);
     ASSERT_NE(engine, nullptr);
-    const auto trie = formats::TokenTrie::Make(engine->tokenizer());
-    const auto grammar = formats::GrammarFromGbnf("root ::= (\"ab\" [a-c] \" \"){25,30} \"end\"");
+    const auto trie = grammar::TokenTrie::Make(engine->tokenizer());
+    const auto grammar = grammar::GrammarFromGbnf("root ::= (\"ab\" [a-c] \" \"){25,30} \"end\"");
     ASSERT_TRUE(grammar.ok());
-    const auto matcher = formats::Matcher::Make(*grammar, trie);
+    const auto matcher = grammar::Matcher::Make(*grammar, trie);
     ASSERT_TRUE(matcher.ok());
     std::vector<BatchRequest> requests;
     for (uint64_t seed = 0; seed < 6; ++seed) {

@@ -9,9 +9,9 @@
 #include <memory>
 
 #include "base/file.h"
-#include "formats/weight_file.h"
 #include "hub/cache.h"
 #include "hub/part.h"
+#include "model_files/weight_file.h"
 #include "support/hf_folder.h"
 #include "support/hf_quantize.h"
 #include "support/hub_server.h"
@@ -306,7 +306,7 @@ TEST(WeightFile, NoHoleIsRead) {
     note.done.Add({400, 1000});
     WriteText(part + hub::kNoteSuffix, hub::PrintNote(note));
     fs::create_symlink(part, std::string(dir / "model"));
-    const auto file = formats::WeightFile::Open(dir / "model");
+    const auto file = model_files::WeightFile::Open(dir / "model");
     ASSERT_TRUE(file.ok()) << file.error().message;
     EXPECT_TRUE(file->is_partial());
     EXPECT_EQ(file->Prefix(), 100u);
@@ -342,8 +342,8 @@ TEST(WeightFile, APlanTakesWhatIsRead) {
     note.size = bytes.size();
     note.done.Add({0, 10});
     WriteText(part + hub::kNoteSuffix, hub::PrintNote(note));
-    formats::ReadPlan plan(20);
-    const auto file = formats::WeightFile::Open(part, &plan);
+    model_files::ReadPlan plan(20);
+    const auto file = model_files::WeightFile::Open(part, &plan);
     ASSERT_TRUE(file.ok());
     std::vector<std::byte> out(30);
     EXPECT_TRUE(file->ReadAt(0, std::span(out).first(10)).ok());

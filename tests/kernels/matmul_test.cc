@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "formats/synthetic_weights.h"
 #include "kernels/kernels.h"
+#include "model_files/synthetic_weights.h"
 #include "tensor/half.h"
 #include "tensor/quant.h"
 
@@ -60,7 +60,7 @@ struct Weight {
         if (CanQuantize(dtype)) {
             QuantizeRow(dtype, values, blocks);
         } else {
-            formats::RandomRow(dtype, random(), rows * cols, 0, 0, rows * cols, blocks);
+            model_files::RandomRow(dtype, random(), rows * cols, 0, 0, rows * cols, blocks);
         }
         DequantizeRow(dtype, blocks, floats);
     }

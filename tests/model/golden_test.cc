@@ -18,7 +18,7 @@ class GoldenModel : public testing::TestWithParam<GoldenCase> {
     void SetUp() override {
         const std::string path = dir_ / "golden.gguf";
         WriteGolden(GetParam(), path);
-        source_ = formats::OpenModel(path).value();
+        source_ = model_files::OpenModel(path).value();
         tokens_ = GoldenTokens(GetParam());
         expected_ = Golden(GetParam().name + std::string("/logits"));
     }
@@ -39,7 +39,7 @@ class GoldenModel : public testing::TestWithParam<GoldenCase> {
     }
 
     std::vector<double> Read(const program::Value& value) const {
-        const formats::TensorInfo* info = source_->FindTensor(value.slice.name);
+        const model_files::TensorInfo* info = source_->FindTensor(value.slice.name);
         const std::vector<float> all = source_->ReadFloats(*info).value();
         const bool vector = value.shape.rank == 1;
         const int64_t rows = vector ? 1 : value.shape[0];
@@ -112,7 +112,7 @@ class GoldenModel : public testing::TestWithParam<GoldenCase> {
     }
 
     test::TempDir dir_;
-    std::unique_ptr<formats::ModelSource> source_;
+    std::unique_ptr<model_files::ModelSource> source_;
     std::vector<int> tokens_;
     std::vector<float> expected_;
 };

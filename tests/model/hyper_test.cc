@@ -14,7 +14,7 @@ class HyperTest : public testing::Test {
     Result<model::Hyper> Read(const TinyFile& file) {
         const std::string path = dir_ / "model.gguf";
         WriteTinyGguf(path, file);
-        source_ = formats::OpenModel(path).value();
+        source_ = model_files::OpenModel(path).value();
         return model::ReadHyper(*source_);
     }
     TinyFile File(const std::string& architecture) const {
@@ -31,7 +31,7 @@ class HyperTest : public testing::Test {
     }
 
     test::TempDir dir_;
-    std::unique_ptr<formats::ModelSource> source_;
+    std::unique_ptr<model_files::ModelSource> source_;
 };
 
 TEST_F(HyperTest, WindowsFollowThePatternOrTheArchitecture) {

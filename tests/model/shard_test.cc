@@ -68,7 +68,7 @@ Layout RandomLayout(Random& random) {
 class Held {
   public:
     explicit Held(const TinySource& source) {
-        for (const formats::TensorInfo& info : source.tensors()) {
+        for (const model_files::TensorInfo& info : source.tensors()) {
             const auto steps = static_cast<size_t>(info.rows * (info.cols / 32));
             counts_[info.name] = {info.cols / 32, std::vector<int>(steps, 0)};
         }

@@ -17,13 +17,13 @@ Served Named() {
     return served;
 }
 
-formats::AnswerDelta Content(std::string text) {
+chat::AnswerDelta Content(std::string text) {
     return {std::move(text), {}, {}};
 }
-formats::AnswerDelta Reasoning(std::string text) {
+chat::AnswerDelta Reasoning(std::string text) {
     return {{}, std::move(text), {}};
 }
-formats::AnswerDelta Call(std::string name, Json arguments) {
+chat::AnswerDelta Call(std::string name, Json arguments) {
     return {{}, {}, {{std::move(name), std::move(arguments)}}};
 }
 
@@ -100,8 +100,8 @@ TEST(MessagesDialect, StreamsBlocks) {
 // A call that comes in pieces makes the events of one that comes whole, with more deltas.
 std::string Pieced(Dialect& dialect) {
     std::string out;
-    const auto part = [&](formats::CallPart piece) {
-        formats::AnswerDelta delta;
+    const auto part = [&](chat::CallPart piece) {
+        chat::AnswerDelta delta;
         delta.call_parts.push_back(std::move(piece));
         dialect.Delta(0, delta, {}, out);
     };

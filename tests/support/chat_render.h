@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "formats/chat/chat_template.h"
+#include "chat/chat_template.h"
 
-namespace weft::formats {
+namespace weft::chat {
 
 inline ChatInput OneUser(const std::string& content) {
     ChatInput input;
@@ -26,4 +26,4 @@ inline std::string Rendered(std::string_view source, const ChatInput& input = On
     return text.ok() ? text->bytes() : "error: " + text.error().message;
 }
 
-}  // namespace weft::formats
+}  // namespace weft::chat

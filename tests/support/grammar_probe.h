@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "base/check.h"
-#include "formats/grammar/matcher.h"
+#include "grammar/matcher.h"
 #include "support/tiny_vocabulary.h"
 
-namespace weft::formats {
+namespace weft::grammar {
 
 inline const std::shared_ptr<const TokenTrie>& ProbeTokens() {
     static const auto trie = [] {
-        const auto tokenizer = Tokenizer::Make(
-            TinyBytePair({"a a", "aa aa", "\" ,", "\" :", "[ [", "1 2", "\xC3\x83 \xC2\xA9"}));
+        const auto tokenizer = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair(
+            {"a a", "aa aa", "\" ,", "\" :", "[ [", "1 2", "\xC3\x83 \xC2\xA9"}));
         WEFT_CHECK(tokenizer.ok());
         return TokenTrie::Make(**tokenizer);
     }();
@@ -56,4 +56,4 @@ inline void ProbeGrammar(const GrammarPtr& grammar, std::string_view choices) {
     if (matches.ok() && !too_ambiguous) WEFT_CHECK(*matches == matcher.CanEnd());
 }
 
-}  // namespace weft::formats
+}  // namespace weft::grammar

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "formats/grammar/matcher.h"
+#include "grammar/matcher.h"
 #include "support/tiny_vocabulary.h"
 
-namespace weft::formats {
+namespace weft::grammar {
 
-inline std::unique_ptr<Tokenizer> MadeTokenizer(TokenizerData data) {
-    auto made = Tokenizer::Make(std::move(data));
+inline std::unique_ptr<tokenizer::Tokenizer> MadeTokenizer(tokenizer::TokenizerData data) {
+    auto made = tokenizer::Tokenizer::Make(std::move(data));
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     return made.ok() ? std::move(made).value() : nullptr;
 }
@@ -21,10 +21,10 @@ inline std::unique_ptr<Tokenizer> MadeTokenizer(TokenizerData data) {
 // All bytes, and tokens that cross what grammars care about: quotes, brackets, blanks, digits,
 // parts of code points.
 inline std::shared_ptr<const TokenTrie> CrossingTokens() {
-    TokenizerData data = TinyBytePair();
+    tokenizer::TokenizerData data = tokenizer::TinyBytePair();
     const auto add = [&](const std::string& bytes) {
         std::string spelt;
-        for (const char byte : bytes) spelt += SpellByte(static_cast<uint8_t>(byte));
+        for (const char byte : bytes) spelt += tokenizer::SpellByte(static_cast<uint8_t>(byte));
         data.tokens.push_back(spelt);
         data.types.push_back(1);
     };
@@ -132,4 +132,4 @@ inline Result<std::string> RandomText(const Matcher& fresh, const TokenTrie& tri
     return MakeError(ErrorCode::kTimeout, "no end after {} tokens: {}", most, text.substr(0, 200));
 }
 
-}  // namespace weft::formats
+}  // namespace weft::grammar

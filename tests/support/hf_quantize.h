@@ -2,8 +2,8 @@
 // compressed-tensors lay them out, and beside it the same model in F32: (q - zero) * scale, a group
 // being 32 inputs.
 //
-// The layouts are written here from their descriptions (formats/hf/packed.h), without the code that
-// reads them.
+// The layouts are written here from their descriptions (model_files/hf/packed.h), without the code
+// that reads them.
 #pragma once
 
 #include <algorithm>

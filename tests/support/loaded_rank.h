@@ -15,7 +15,7 @@ namespace weft::support {
 
 class LoadedRank {
   public:
-    LoadedRank(const program::Program& program, const formats::ModelSource& source,
+    LoadedRank(const program::Program& program, const model_files::ModelSource& source,
                const backend::CpuOptions& options, int64_t chunk = 64,
                backend::Overlap overlap = backend::Overlap::kNever)
         : device_(backend::MakeCpuDevice(options)), program_(program) {
@@ -64,7 +64,7 @@ class LoadedRank {
   private:
     static constexpr int64_t kPages = 4;
 
-    void Load(const formats::ModelSource& source, size_t index) {
+    void Load(const model_files::ModelSource& source, size_t index) {
         const program::Value& value = program_.values[index];
         const Status status = executable_->LoadWeight(
             static_cast<program::ValueId>(index),

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/lora/adapter.h"
-#include "formats/lora/plan.h"
+#include "model_files/lora/adapter.h"
+#include "model_files/lora/plan.h"
 #include "support/hf_folder.h"
 #include "tensor/half.h"
 
@@ -43,16 +43,16 @@ inline std::vector<std::byte> AdapterBytes(const std::string& name, int64_t coun
 inline void WriteTinyAdapter(const std::string& folder, const std::string& model,
                              const TinyAdapter& adapter) {
     std::filesystem::create_directories(folder);
-    const auto source = formats::OpenModel(model);
+    const auto source = model_files::OpenModel(model);
     ASSERT_TRUE(source.ok()) << source.error().message;
-    formats::LoraWords words;
+    model_files::LoraWords words;
     words.rank = adapter.rank;
     words.targets = adapter.targets;
-    const auto plan = formats::PlanLora(**source, words);
+    const auto plan = model_files::PlanLora(**source, words);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     const char* type = adapter.bf16 ? "BF16" : "F32";
     std::map<std::string, SafeBytes> tensors;
-    for (const formats::LoraTarget& target : plan->targets) {
+    for (const model_files::LoraTarget& target : plan->targets) {
         const double a = std::sqrt(3.0 / static_cast<double>(target.cols));
         const double b = static_cast<double>(adapter.size) * 0.25;
         tensors[target.NameA()] = {type,

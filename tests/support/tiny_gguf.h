@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "formats/gguf_writer.h"
+#include "model_files/gguf_writer.h"
 #include "support/tiny_model.h"
 #include "support/tiny_vocabulary.h"
 #include "tensor/quant.h"
@@ -71,11 +71,11 @@ inline std::vector<std::byte> TensorBytes(const TinyTensor& tensor, DType dtype,
     return {floats.begin(), floats.end()};
 }
 
-inline void WriteVocabulary(formats::GgufWriter& writer, int64_t size) {
-    formats::TokenizerData data = formats::TinyBytePair({"h e", "l l", "he ll", "t h", "th e"});
+inline void WriteVocabulary(model_files::GgufWriter& writer, int64_t size) {
+    tokenizer::TokenizerData data = tokenizer::TinyBytePair({"h e", "l l", "he ll", "t h", "th e"});
     while (static_cast<int64_t>(data.tokens.size()) < size) {
         data.tokens.push_back("<unused" + std::to_string(data.tokens.size()) + ">");
-        data.types.push_back(static_cast<int32_t>(formats::TokenType::kUnused));
+        data.types.push_back(static_cast<int32_t>(tokenizer::TokenType::kUnused));
     }
     writer.String("tokenizer.ggml.model", data.model);
     writer.String("tokenizer.ggml.pre", data.pre);
@@ -86,7 +86,7 @@ inline void WriteVocabulary(formats::GgufWriter& writer, int64_t size) {
 }
 
 // One number, or one for each layer.
-inline void WriteKvHeads(formats::GgufWriter& writer, const std::string& name,
+inline void WriteKvHeads(model_files::GgufWriter& writer, const std::string& name,
                          const model::Hyper& h) {
     const auto u32 = [&](const char* key, int64_t value) {
         writer.U32(name + "." + key, static_cast<uint32_t>(value));
@@ -102,7 +102,7 @@ inline void WriteKvHeads(formats::GgufWriter& writer, const std::string& name,
     u32("rope.dimension_count_swa", h.windowed_heads.rotary_dim);
 }
 
-inline void WriteExpertKeys(formats::GgufWriter& writer, const model::Moe& moe,
+inline void WriteExpertKeys(model_files::GgufWriter& writer, const model::Moe& moe,
                             const std::string& prefix) {
     const auto u32 = [&](const char* key, int64_t value) {
         if (value > 0) writer.U32(prefix + key, static_cast<uint32_t>(value));
@@ -141,7 +141,7 @@ void WriteHeadKeys(const U32& u32, const model::Hyper& h) {
 inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     const model::Hyper& h = file.hyper;
     const std::string name = file.architecture.empty() ? h.architecture : file.architecture;
-    formats::GgufWriter writer;
+    model_files::GgufWriter writer;
     writer.String("general.architecture", name);
     const auto u32 = [&](const char* key, int64_t value) {
         writer.U32(name + "." + key, static_cast<uint32_t>(value));
@@ -173,14 +173,15 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     for (const auto& [key, value] : file.strings) writer.String(name + "." + key, value);
     if (!file.windowed.empty()) {
         std::vector<std::byte> array(12);
-        array[0] = static_cast<std::byte>(formats::MetaType::kBool);
+        array[0] = static_cast<std::byte>(model_files::MetaType::kBool);
         array[4] = static_cast<std::byte>(file.windowed.size());
         for (bool layer : file.windowed) array.push_back(static_cast<std::byte>(layer));
-        writer.Raw(name + ".attention.sliding_window_pattern", formats::MetaType::kArray, array);
+        writer.Raw(name + ".attention.sliding_window_pattern", model_files::MetaType::kArray,
+                   array);
     }
     WriteVocabulary(writer, h.vocab);
     const TinySource source(h, std::nullopt, file.form);
-    for (const formats::TensorInfo& info : source.tensors()) {
+    for (const model_files::TensorInfo& info : source.tensors()) {
         const TinyTensor& tensor = source.data().at(info.name);
         const DType dtype = FittingType(file.dtype, tensor.cols, tensor.rows);
         const std::vector<int64_t> dims(info.dims.begin(), info.dims.begin() + info.dim_count);

@@ -64,7 +64,7 @@ struct TinyForm {
 
 // Float32 tensors by the formula; given a dtype, only the table of tensors of that type, with
 // nothing to read.
-class TinySource final : public formats::ModelSource {
+class TinySource final : public model_files::ModelSource {
   public:
     explicit TinySource(const model::Hyper& h, std::optional<DType> dtype = std::nullopt,
                         const TinyForm& form = {})
@@ -78,15 +78,15 @@ class TinySource final : public formats::ModelSource {
     }
 
     const std::string& name() const override { return name_; }
-    const formats::Metadata& meta() const override { return meta_; }
-    const std::vector<formats::TensorInfo>& tensors() const override { return infos_; }
-    const formats::TensorInfo* FindTensor(std::string_view tensor) const override {
-        for (const formats::TensorInfo& info : infos_) {
+    const model_files::Metadata& meta() const override { return meta_; }
+    const std::vector<model_files::TensorInfo>& tensors() const override { return infos_; }
+    const model_files::TensorInfo* FindTensor(std::string_view tensor) const override {
+        for (const model_files::TensorInfo& info : infos_) {
             if (info.name == tensor) return &info;
         }
         return nullptr;
     }
-    Status ReadRows(const formats::TensorInfo& info, int64_t row_begin, int64_t row_count,
+    Status ReadRows(const model_files::TensorInfo& info, int64_t row_begin, int64_t row_count,
                     int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                     uint64_t*) const override {
         const TinyTensor& tensor = data_.at(info.name);
@@ -231,8 +231,8 @@ class TinySource final : public formats::ModelSource {
     TinyForm form_;
     std::optional<DType> dtype_;
     std::string name_ = "tiny";
-    formats::Metadata meta_;
-    std::vector<formats::TensorInfo> infos_;
+    model_files::Metadata meta_;
+    std::vector<model_files::TensorInfo> infos_;
     std::map<std::string, TinyTensor> data_;
 };
 
@@ -297,7 +297,7 @@ inline model::Hyper SmolLm2Hyper() {
 // ---- Programs -----------------------------------------------------------------------------------
 
 inline std::vector<program::Program> Build(const model::Hyper& hyper,
-                                           const formats::ModelSource& source,
+                                           const model_files::ModelSource& source,
                                            const model::Layout& layout,
                                            const model::BuildOptions& options) {
     const auto plan = model::PlanShards(hyper, source, layout);

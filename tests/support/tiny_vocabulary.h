@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "formats/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
-namespace weft::formats {
+namespace weft::tokenizer {
 
 // GPT-2's spelling of a byte, as UTF-8.
 inline std::string SpellByte(int byte) {
@@ -74,4 +74,4 @@ inline TokenizerData TinySpm(const std::vector<std::string>& words = {}) {
     return data;
 }
 
-}  // namespace weft::formats
+}  // namespace weft::tokenizer

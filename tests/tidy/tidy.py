@@ -4,7 +4,9 @@
     tests/tidy/tidy.py [ROOT]      exit status 0: clean, 1: something was printed
 
 Rules (docs/develop.md says why):
-  layers      a folder of src/ includes only folders above it in src/CMakeLists.txt
+  layers      a folder of src/ includes the folders that its line in src/CMakeLists.txt names, all
+              and no others; a line names only folders above it; the table of docs/architecture.md
+              says the same
   size        no file over 800 lines, no function over 70, no line over 100 columns
   contract    every header of src/ opens with a comment that says what it is, then #pragma once
   todo        a TODO, FIXME or XXX says what and why: TODO(what: why)
@@ -26,33 +28,78 @@ CODE = {".h", ".cc", ".py", ".js", ".css", ".html"}
 TEXT = CODE | {".md", ".sh", ".cmake", ".txt"}
 AT_ROOT = ("quickstart", "test", ".ci/run", "CMakeLists.txt", "README.md", "CHANGELOG.md")
 
+LIBRARY = re.compile(r"^(?:weft_library\((\w+)|target_link_libraries\(weft PRIVATE)([^)]*)\)",
+                     re.MULTILINE)
+HOUSE_ROW = re.compile(r"\| `(\w+)` \|[^|]*\|([^|]*)\|$")
 INCLUDE = re.compile(r'\s*#\s*include\s+"([a-z0-9_]+)/')
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b(?!\([^():]+: [^()]+\))")
 # Written in pieces so that this file does not break its own rule.
 MACHINE = re.compile(r"(?<![\w.$}])/" + "(?:home|root|work|Users)" + r"/\w")
 
 
-def layers_of(root):
-    """The folders of src/ from the lowest to the highest, as the build states them."""
+class Folder:
+    """A folder of src/ as the build states it, and what its files include."""
+
+    def __init__(self, line, names):
+        self.line = line
+        self.names = names
+        self.includes = set()
+
+
+def folders_of(root):
+    """Name -> Folder, from the lowest to the highest."""
     rules = (root / "src/CMakeLists.txt").read_text()
-    return re.findall(r"^weft_library\((\w+)", rules, re.MULTILINE) + ["cli"]
+    return {found[1] or "cli": Folder(rules.count("\n", 0, found.start()) + 1,
+                                      re.findall(r"\bweft_(\w+)", found[2]))
+            for found in LIBRARY.finditer(rules)}
 
 
-def check_layers(path, lines, root, layers):
+def check_layers(path, lines, root, folders):
     parts = path.relative_to(root).parts
     if parts[0] != "src" or len(parts) < 3:
         return
-    if parts[1] not in layers:
-        yield 1, f"folder src/{parts[1]} is not among the layers of src/CMakeLists.txt"
+    if parts[1] not in folders:
+        yield 1, f"folder src/{parts[1]} is not among the libraries of src/CMakeLists.txt"
         return
+    folder = folders[parts[1]]
     for number, line in enumerate(lines, 1):
         found = INCLUDE.match(line)
+        if not found or found[1] == parts[1]:
+            continue
+        folder.includes.add(found[1])
+        if found[1] not in folder.names:
+            yield number, (f"{parts[1]}/ includes {found[1]}/, "
+                           f"which its line in src/CMakeLists.txt does not name")
+
+
+def check_libraries(folders):
+    """Of src/CMakeLists.txt, once check_layers has seen every file."""
+    below = set()
+    for name, folder in folders.items():
+        for other in folder.names:
+            if other not in below:
+                yield folder.line, f"{name} names weft_{other}, which is not above it"
+            elif other not in folder.includes:
+                yield folder.line, f"{name} names weft_{other}, but includes nothing of {other}/"
+        below.add(name)
+
+
+def check_house(lines, folders):
+    """Of docs/architecture.md: a row for each folder, which leaves out base."""
+    rows = set()
+    for number, line in enumerate(lines, 1):
+        found = HOUSE_ROW.match(line)
         if not found:
             continue
-        if found[1] not in layers:
-            yield number, f"includes {found[1]}/, which is not a layer"
-        elif layers.index(found[1]) > layers.index(parts[1]):
-            yield number, f"{parts[1]}/ includes {found[1]}/, a layer above it"
+        rows.add(found[1])
+        said = set(re.findall(r"\w+", found[2]))
+        true = set(folders[found[1]].names) - {"base"} if found[1] in folders else set()
+        if found[1] not in folders or said != true:
+            stated = ", ".join(sorted(true)) or "none"
+            yield number, f"{found[1]}: src/CMakeLists.txt says: {stated}"
+    for name in folders:
+        if name not in rows:
+            yield 1, f"no row for the folder {name}"
 
 
 def check_size(path, lines):
@@ -124,7 +171,7 @@ def check_text(lines):
             yield number, "blanks at the end of the line"
 
 
-def check_file(path, root, layers):
+def check_file(path, root, folders):
     text = path.read_text(encoding="utf-8", errors="replace")
     lines = text.split("\n")
     if lines and lines[-1] == "":
@@ -138,7 +185,7 @@ def check_file(path, root, layers):
     if path.suffix in CODE:
         yield from check_size(path, lines)
     if path.suffix in {".h", ".cc"}:
-        yield from check_layers(path, lines, root, layers)
+        yield from check_layers(path, lines, root, folders)
         yield from check_functions(lines)
         yield from check_contract(path, lines, root)
 
@@ -156,13 +203,20 @@ def files_of(root):
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-    layers = layers_of(root)
-    checked = broken = 0
+    folders = folders_of(root)
+    checked = 0
+    reports = []
     for path in files_of(root):
         checked += 1
-        for number, message in check_file(path, root, layers):
-            broken += 1
-            print(f"{path.relative_to(root)}:{number}: {message}")
+        reports += [(path.relative_to(root), *report) for report in check_file(path, root, folders)]
+    reports += [("src/CMakeLists.txt", *report) for report in check_libraries(folders)]
+    house = root / "docs/architecture.md"
+    if house.is_file():
+        lines = house.read_text().split("\n")
+        reports += [("docs/architecture.md", *report) for report in check_house(lines, folders)]
+    for place, number, message in reports:
+        print(f"{place}:{number}: {message}")
+    broken = len(reports)
     print(f"tidy: {checked} files, {broken} places to mend")
     return 1 if broken or not checked else 0
 

@@ -15,7 +15,8 @@ class Tidy(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
         self.root = pathlib.Path(self.folder.name)
-        self.put("src/CMakeLists.txt", "weft_library(base)\nweft_library(net weft_base)\n")
+        self.libraries = "weft_library(base fmt::fmt)\nweft_library(net weft_base rt)\n"
+        self.put("src/CMakeLists.txt", self.libraries)
         self.put("src/base/a.h", CONTRACT)
         self.put("src/net/b.cc", '#include "base/a.h"\n\nvoid F() {\n    G();\n}\n')
 
@@ -40,9 +41,34 @@ class Tidy(unittest.TestCase):
         self.assertIn("3 files, 0 places", out)
 
     def test_layers(self):
-        self.expect("src/base/c.cc", '#include "net/b.h"\n', "1: base/ includes net/, a layer")
-        self.expect("src/base/c.cc", '\n#include "odd/b.h"\n', "2: includes odd/")
+        self.expect("src/base/c.cc", '#include "net/b.h"\n', "1: base/ includes net/, which its")
+        self.expect("src/base/c.cc", '\n#include "odd/b.h"\n', "2: base/ includes odd/")
         self.expect("src/odd/c.cc", "int x;\n", "1: folder src/odd is not among")
+
+    def test_libraries(self):
+        self.put("src/net/b.cc", "int x;\n")
+        line = "2: net names weft_base, but includes nothing of base/"
+        self.expect("src/CMakeLists.txt", self.libraries, line)
+        self.put("src/base/c.cc", '#include "net/b.h"\n')
+        upwards = "weft_library(base\n  fmt::fmt weft_net)\nweft_library(net)\n"
+        self.expect("src/CMakeLists.txt", upwards, "1: base names weft_net, which is not above it")
+
+    def test_program(self):
+        """Subcommands are no library: the program's own line names what they include."""
+        program = "add_executable(weft x)\ntarget_link_libraries(weft PRIVATE weft_base\n  CLI11)\n"
+        self.put("src/CMakeLists.txt", self.libraries + program)
+        self.expect("src/cli/c.cc", '#include "net/b.h"\n', "1: cli/ includes net/")
+        self.put("src/cli/c.cc", '#include "base/a.h"\n')
+        self.assertEqual(self.run_tidy()[0], 0)
+
+    def test_house(self):
+        row = "| `net` | links | hw |\n"
+        self.expect("docs/architecture.md", row, "1: net: src/CMakeLists.txt says: none")
+        self.expect("docs/architecture.md", row, "1: no row for the folder base")
+        self.expect("docs/architecture.md", row + "| `odd` | x | |\n", "2: odd: ")
+        self.put("docs/architecture.md", "| `base` | errors | |\n| `net` | links | |\n")
+        status, out = self.run_tidy()
+        self.assertEqual(status, 0, out)
 
     def test_sizes(self):
         self.expect("src/net/d.cc", "int x;\n" * 801, "1: 801 lines")

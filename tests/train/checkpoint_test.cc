@@ -181,9 +181,9 @@ TEST(Checkpoint, IsAModelToRead) {
     const test::TempDir dir;
     support::WriteTinyGguf(dir / "tiny.gguf",
                            {.hyper = support::OddHyper(), .dtype = DType::kQ8_0});
-    const auto source = formats::OpenModel(dir / "tiny.gguf");
+    const auto source = model_files::OpenModel(dir / "tiny.gguf");
     ASSERT_TRUE(source.ok()) << source.error().message;
-    const formats::TensorInfo& first = (*source)->tensors()[1];
+    const model_files::TensorInfo& first = (*source)->tensors()[1];
     const Array array{kWeightKind, first.name, first.rows, first.cols, SafeType::kF32};
     SavingJob job(dir.path());
     auto manifest = job.Write(5, {{{array, Region::Whole(array)}}});
@@ -194,7 +194,7 @@ TEST(Checkpoint, IsAModelToRead) {
     ASSERT_TRUE(checkpoint.ok());
     const auto model = CheckpointSource::Make(**source, *checkpoint);
     ASSERT_TRUE(model.ok()) << model.error().message;
-    for (const formats::TensorInfo& tensor : model->tensors()) {
+    for (const model_files::TensorInfo& tensor : model->tensors()) {
         const auto got = model->ReadFloats(tensor);
         ASSERT_TRUE(got.ok()) << got.error().message;
         const bool trained = tensor.name == first.name;

@@ -22,17 +22,17 @@ T Must(Result<T> result) {
 }
 
 // Token b is byte b; 256 ends a text, 257 and 258 are ChatML's markers.
-inline const formats::Tokenizer& Bytes() {
+inline const tokenizer::Tokenizer& Bytes() {
     static const auto tokenizer = [] {
-        formats::TokenizerData data = formats::TinyBytePair();
+        tokenizer::TokenizerData data = tokenizer::TinyBytePair();
         data.eot = 258;
-        return Must(formats::Tokenizer::Make(std::move(data)));
+        return Must(tokenizer::Tokenizer::Make(std::move(data)));
     }();
     return *tokenizer;
 }
 
-inline const formats::Chat& ChatMl() {
-    static const formats::Chat chat = Must(formats::Chat::Make("", Bytes()));
+inline const chat::Chat& ChatMl() {
+    static const chat::Chat chat = Must(chat::Chat::Make("", Bytes()));
     return chat;
 }
 
@@ -48,7 +48,7 @@ inline std::string WriteText(const test::TempDir& folder, const std::string& nam
 }
 
 // The sample as text, where what is learnt stands in brackets: "Question: [yes<|endoftext|>]".
-inline std::string Marked(const Sample& sample, const formats::Tokenizer& tokenizer = Bytes()) {
+inline std::string Marked(const Sample& sample, const tokenizer::Tokenizer& tokenizer = Bytes()) {
     EXPECT_EQ(sample.tokens.size(), sample.loss.size());
     std::string text;
     bool inside = false;

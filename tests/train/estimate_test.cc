@@ -22,7 +22,7 @@ Machines MachinesOf(const std::string& name) {
 }
 
 TrainEstimate Estimate(const TrainerOptions& options, const Machines& machines) {
-    const auto source = formats::OpenModel(options.model);
+    const auto source = model_files::OpenModel(options.model);
     EXPECT_TRUE(source.ok());
     const auto estimate = EstimateTraining(options, **source, machines);
     EXPECT_TRUE(estimate.ok()) << estimate.error().message;
@@ -172,7 +172,7 @@ TEST(Estimate, ChunksShortenTheBubble) {
     EXPECT_GT(kept, 11.0 / 2 / 4);
     EXPECT_LT(kept, 11.0 / 2 / 4 * 5 / 4);
     options.accumulation = 6;
-    const auto source = formats::OpenModel(options.model);
+    const auto source = model_files::OpenModel(options.model);
     const auto refused = EstimateTraining(options, **source, MachinesOf("mi300x_one"));
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().message.find("use 4 or 8"), std::string::npos)
@@ -183,7 +183,7 @@ TEST(Estimate, WhatCanNotBeIsSaid) {
     TrainerOptions options = Options("synthetic:llama-3.1-70b", 0);
     EXPECT_FALSE(Estimate(options, MachinesOf("mi300x_one")).fits);
     options.micro_batch = 0;
-    const auto source = formats::OpenModel(options.model);
+    const auto source = model_files::OpenModel(options.model);
     const auto none = EstimateTraining(options, **source, MachinesOf("mi300x_one"));
     ASSERT_FALSE(none.ok());
     EXPECT_EQ(none.error().code, ErrorCode::kOutOfMemory);

@@ -184,10 +184,10 @@ TEST_F(GradType, TheMemoryPlanKnows) {
         EXPECT_TRUE(trainer.ok());
         return (*trainer)->memory().weight_bytes;
     };
-    const auto source = formats::OpenModel(model_);
+    const auto source = model_files::OpenModel(model_);
     ASSERT_TRUE(source.ok());
     uint64_t elements = 0;
-    for (const formats::TensorInfo& tensor : (*source)->tensors()) {
+    for (const model_files::TensorInfo& tensor : (*source)->tensors()) {
         if (tensor.dim_count > 1) elements += static_cast<uint64_t>(tensor.rows * tensor.cols);
     }
     const uint64_t more = weights("f32") - weights("bf16");

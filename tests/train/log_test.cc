@@ -9,7 +9,7 @@
 #include <map>
 
 #include "base/crc32c.h"
-#include "formats/utf8.h"
+#include "base/utf8.h"
 #include "train/data_case.h"
 #include "train/log/event_file.h"
 #include "train/log/train_plot.h"
@@ -325,7 +325,7 @@ TEST(TrainPlot, TextIsUtf8WhateverTheFilesIs) {
     const TrainSeries run{"a\xff\xe2\x82z", {"l\xc3\xa9\x80\x01s"}, {1, 2}, {{1, 2}}};
     const std::string svg = Must(TrainPlotSvg({&run, 1}, {.columns = run.columns, .smooth = 0}));
     EXPECT_NE(svg.find(">l\xc3\xa9\xef\xbf\xbd s</text>"), svg.npos) << svg;
-    EXPECT_TRUE(formats::IsUtf8(svg));
+    EXPECT_TRUE(IsUtf8(svg));
 }
 
 }  // namespace

@@ -84,14 +84,14 @@ TEST(Record, NoWordOfARecordBecomesAMarker) {
 
 // A template that opens more, when asked, than it writes in a past turn, as DeepSeek-R1's does.
 TEST(Record, TemplatesThatAskWithMoreThanTheyWrite) {
-    const auto chat = Must(formats::Chat::Make(
+    const auto chat = Must(chat::Chat::Make(
         "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}"
         "{% else %}{{ '<|im_start|>A:' + m.content + '<|im_end|>' }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>A:<think>{% endif %}",
         Bytes()));
     const auto encoder = Must(Encoder::Make(Bytes(), &chat, 1));
     const auto marked = [&](const std::string& answer) {
-        formats::OrderedJson json;
+        chat::OrderedJson json;
         json["messages"] = {{{"role", "user"}, {"content", "q"}},
                             {{"role", "assistant"}, {"content", answer}}};
         return Marked(Must(encoder.Encode(Must(ParseRecord(json.dump())))));
@@ -101,7 +101,7 @@ TEST(Record, TemplatesThatAskWithMoreThanTheyWrite) {
 }
 
 // The learnt text of a sample: one string a run.
-std::vector<std::string> Learnt(const Sample& sample, const formats::Tokenizer& tokenizer) {
+std::vector<std::string> Learnt(const Sample& sample, const tokenizer::Tokenizer& tokenizer) {
     std::vector<std::string> runs;
     for (size_t i = 0; i < sample.tokens.size(); ++i) {
         if (sample.loss[i] == 0) continue;
@@ -116,7 +116,7 @@ class ChatMasks : public testing::TestWithParam<std::string> {};
 // With every family's template each of the assistant's turns is learnt, with what ends it, and no
 // word of anybody else.
 TEST_P(ChatMasks, CoverTheAssistantAlone) {
-    formats::TokenizerData data = formats::TinyBytePair();
+    tokenizer::TokenizerData data = tokenizer::TinyBytePair();
     for (const char* name : {"</s>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>",
                              "<|call|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>",
                              "<\xEF\xBD\x9C"
@@ -128,9 +128,9 @@ TEST_P(ChatMasks, CoverTheAssistantAlone) {
     }
     data.bos = data.eos = data.ends.front();
     data.ends.push_back(258);
-    const auto tokenizer = Must(formats::Tokenizer::Make(std::move(data)));
-    const auto chat = Must(formats::Chat::Make(
-        Must(ReadTextFile(support::TestData("/chat/" + GetParam()))), *tokenizer));
+    const auto tokenizer = Must(tokenizer::Tokenizer::Make(std::move(data)));
+    const auto chat = Must(
+        chat::Chat::Make(Must(ReadTextFile(support::TestData("/chat/" + GetParam()))), *tokenizer));
     const auto encoder = Must(Encoder::Make(*tokenizer, &chat, 5));
     const auto record = Must(ParseRecord(R"({"messages": [
         {"role": "user", "content": "USER ONE"}, {"role": "assistant", "content": "first answer"},
@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(Families, ChatMasks, testing::ValuesIn([] {
                          });
 
 TEST(Record, TurnsThatCantBeToldAreRefused) {
-    const auto chat = Must(formats::Chat::Make(
+    const auto chat = Must(chat::Chat::Make(
         "{{ messages | length }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}",
         Bytes()));
     const auto encoder = Must(Encoder::Make(Bytes(), &chat, 1));
@@ -192,8 +192,8 @@ TEST(Record, TurnsThatCantBeToldAreRefused) {
 }
 
 TEST(Record, SentencePieceVocabulariesKeepTheirSpaces) {
-    const auto tokenizer = Must(formats::Tokenizer::Make(
-        formats::TinySpm({"\xE2\x96\x81yes", "\xE2\x96\x81no", "\xE2\x96\x81"})));
+    const auto tokenizer = Must(tokenizer::Tokenizer::Make(
+        tokenizer::TinySpm({"\xE2\x96\x81yes", "\xE2\x96\x81no", "\xE2\x96\x81"})));
     const auto encoder = Must(Encoder::Make(*tokenizer, nullptr, 1));
     const auto sample =
         Must(encoder.Encode(Must(ParseRecord(R"({"prompt": "no", "completion": " yes"})"))));

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "coll/comm.h"
+#include "net/link.h"
 #include "tensor/dtype.h"
 
 namespace weft::backend {

@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "engine/stop.h"
-#include "formats/tokenizer/read_gguf.h"
-#include "formats/tokenizer/stream.h"
+#include "model_files/read_tokenizer.h"
+#include "tokenizer/stream.h"
 
 namespace weft::engine {
 namespace {
@@ -54,7 +54,7 @@ SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
 
 // A request that waits or runs.
 struct BatchEngine::Active {
-    Active(BatchRequest r, std::shared_ptr<Listener> l, const formats::Tokenizer& tokenizer,
+    Active(BatchRequest r, std::shared_ptr<Listener> l, const tokenizer::Tokenizer& tokenizer,
            int64_t submitted)
         : request(std::move(r)),
           listener(std::move(l)),
@@ -75,7 +75,7 @@ struct BatchEngine::Active {
     BatchRequest request;
     std::shared_ptr<Listener> listener;
     Sampler sampler;
-    formats::StreamDecoder decoder;
+    tokenizer::StreamDecoder decoder;
     StopMatcher stop;
     // Whether the next token must follow the matcher.
     bool constrained() const { return request.matcher && request.constrain_after.empty(); }
@@ -99,11 +99,11 @@ struct BatchEngine::Order {
 
 Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
     const cluster::ClusterOptions& options, Job job, const BatchOptions& batch,
-    std::unique_ptr<formats::Tokenizer> tokenizer) {
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer) {
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_TRY(CheckAdapters(job));
     if (job.ctx == 0) {
-        WEFT_ASSIGN(const auto source, formats::OpenModel(job.model));
+        WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
         job.ctx = std::min(hyper.context, kDefaultContext);
     }
@@ -136,7 +136,7 @@ Result<std::unique_ptr<BatchEngine>> BatchEngine::Start(
     if (!opened.ok()) return fail(opened.error());
     engine->tokenizer_ = std::move(tokenizer);
     if (engine->tokenizer_ == nullptr) {
-        auto loaded = formats::LoadTokenizer(engine->rank_->source());
+        auto loaded = model_files::LoadTokenizer(engine->rank_->source());
         if (!loaded.ok()) return fail(cluster.ReportFailure(loaded.error()));
         engine->tokenizer_ = std::move(loaded).value();
     }
@@ -404,7 +404,7 @@ void BatchEngine::Draft() {
     for (Sequence* s : decodes_) {
         Active& active = *active_.at(s->id);
         if (active.pooler) continue;
-        const formats::Matcher* matcher = active.constrained() ? &*active.request.matcher : nullptr;
+        const grammar::Matcher* matcher = active.constrained() ? &*active.request.matcher : nullptr;
         guessers_.push_back(
             {&*active.lookup, s->tokens, active.most - active.said - 1, matcher, &s->draft});
     }

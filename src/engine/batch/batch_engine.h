@@ -42,8 +42,8 @@
 #include "engine/rank.h"
 #include "engine/recovery.h"
 #include "engine/sampler.h"
-#include "formats/grammar/matcher.h"
-#include "formats/tokenizer/tokenizer.h"
+#include "grammar/matcher.h"
+#include "tokenizer/tokenizer.h"
 
 namespace weft::engine {
 
@@ -71,7 +71,7 @@ struct BatchRequest {
     bool show_special = false;  // special tokens are text, too
     // What the answer must look like; it ends where nothing more may follow. With `constrain_after`
     // only what comes after that text has to.
-    std::optional<formats::Matcher> matcher{};
+    std::optional<grammar::Matcher> matcher{};
     std::string constrain_after{};
     // An embedding of the prompt in place of an answer: only `prompt`, `adapter`, `key`,
     // `priority`, `weight`, `tenant` and `cached` count.
@@ -154,7 +154,7 @@ class BatchEngine {
     // all together (0: ctx); job.chunk: most rows of a step. tokenizer: where it is read already.
     static Result<std::unique_ptr<BatchEngine>> Start(
         const cluster::ClusterOptions& cluster, Job job, const BatchOptions& options,
-        std::unique_ptr<formats::Tokenizer> tokenizer = nullptr);
+        std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr);
     ~BatchEngine();
 
     // Until Drain and the last answer, Stop, or a failure.
@@ -181,7 +181,7 @@ class BatchEngine {
     BatchCounters counters() const;
     // Somebody looks: for some seconds, ranks are asked how they are once a second.
     void WantReports() { wanted_ns_.store(NowNs(), std::memory_order_relaxed); }
-    const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
+    const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
     const model::Hyper& hyper() const { return hyper_; }
     int64_t context() const { return context_; }
     // Whether it makes embeddings; whether it says tokens.
@@ -249,7 +249,7 @@ class BatchEngine {
     BatchOptions options_;
     std::unique_ptr<cluster::Cluster> cluster_;
     std::unique_ptr<Rank> rank_;
-    std::unique_ptr<formats::Tokenizer> tokenizer_;
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
     model::Hyper hyper_;
     Job job_;
     int64_t context_ = 0;

@@ -1,7 +1,7 @@
 // What masks of grammars may take of the engine's loop, which all requests wait for: they are made
 // between its steps, and a grammar can be written so that each mask takes a while.
 //
-// Counted in the steps of formats/grammar/matcher.h (some 20 to 30 ns each), so that a busy machine
+// Counted in the steps of grammar/matcher.h (some 20 to 30 ns each), so that a busy machine
 // ends no more requests than an idle one. The loop earns kStepsASecond for the time of its own
 // steps, and masks spend them: so the others keep half of their speed, but for kMost at once. When
 // there is nothing left, whoever has spent more than kFree itself is ended, or more than kSure

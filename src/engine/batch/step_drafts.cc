@@ -15,8 +15,8 @@ constexpr int64_t kRetry = 256;
 constexpr int64_t kRetryRows = 4;
 
 // As far as the matcher lets them.
-void CutToGrammar(const formats::Matcher& matcher, std::vector<int32_t>& tokens) {
-    formats::Matcher state = matcher;
+void CutToGrammar(const grammar::Matcher& matcher, std::vector<int32_t>& tokens) {
+    grammar::Matcher state = matcher;
     size_t good = 0;
     while (good < tokens.size() && !state.Ended() && state.Accept(tokens[good]).ok()) ++good;
     tokens.resize(good);

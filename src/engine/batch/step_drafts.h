@@ -15,7 +15,7 @@
 
 #include "engine/drafter.h"
 #include "engine/lookup.h"
-#include "formats/grammar/matcher.h"
+#include "grammar/matcher.h"
 
 namespace weft::engine {
 
@@ -39,7 +39,7 @@ class StepDrafts {
         Lookup* lookup = nullptr;
         std::span<const int32_t> text;             // the tokens so far
         int64_t left = 0;                          // most guesses that may be of use
-        const formats::Matcher* matcher = nullptr;  // what the answer must look like, if anything
+        const grammar::Matcher* matcher = nullptr;  // what the answer must look like, if anything
         std::vector<int32_t>* draft = nullptr;      // out
     };
     // Drafts for a step in which each of `guessers` has a row.

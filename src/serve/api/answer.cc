@@ -4,7 +4,7 @@
 
 namespace weft::serve {
 
-using formats::AnswerDelta;
+using chat::AnswerDelta;
 
 void NoteRecord(Exchange& exchange, const AnswerRecord& record) {
     exchange.Note([&](RequestNote& note) {
@@ -51,7 +51,7 @@ Answer::Answer(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, 
     record_.request_id = exchange_->request().id;
     for (const ChoicePlan& choice : plan.choices) {
         choices_.emplace_back(
-            formats::AnswerParser(plan.family, plan.begins_in_reasoning, plan.stream));
+            chat::AnswerParser(plan.family, plan.begins_in_reasoning, plan.stream));
         wants_chances_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
         counts_prompt_.push_back(choice.counts_prompt);

@@ -2,7 +2,7 @@
 // choices.
 //
 // The engine's thread feeds it token by token; it takes the text apart (reasoning, tool calls:
-// formats/chat/answer.h), has the dialect word it, and writes it to the exchange, or keeps it until
+// chat/answer.h), has the dialect word it, and writes it to the exchange, or keeps it until
 // all choices are complete. When the client leaves, all its choices are cancelled.
 #pragma once
 
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "chat/answer.h"
 #include "engine/batch/batch_engine.h"
-#include "formats/chat/answer.h"
 #include "serve/api/dialect.h"
 #include "serve/http/server.h"
 
@@ -32,7 +32,7 @@ struct ChoicePlan {
 struct AnswerPlan {
     std::vector<ChoicePlan> choices;
     std::unique_ptr<Dialect> dialect;
-    formats::AnswerFamily family = formats::AnswerFamily::kPlain;
+    chat::AnswerFamily family = chat::AnswerFamily::kPlain;
     bool begins_in_reasoning = false;
     bool stream = false;
     bool one_call = false;               // the answer ends with its first tool call
@@ -69,16 +69,16 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void CancelAll();
     void Write(std::string text);
     void OnText(size_t index, std::string_view text, const engine::SaidToken* token);
-    void Add(size_t index, formats::AnswerDelta delta);
-    void KeepOneCall(size_t index, formats::AnswerDelta& delta);
+    void Add(size_t index, chat::AnswerDelta delta);
+    void KeepOneCall(size_t index, chat::AnswerDelta& delta);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     void Complete();
     void Observe();
     void Refuse(const ApiError& error);
 
     struct State {
-        explicit State(formats::AnswerParser p) : parser(std::move(p)) {}
-        formats::AnswerParser parser;
+        explicit State(chat::AnswerParser p) : parser(std::move(p)) {}
+        chat::AnswerParser parser;
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
         bool over = false;

@@ -38,7 +38,7 @@ void ParseCalls(Json& message, Fields& fields, InnerJson& inner) {
     }
 }
 
-void ReadMessages(Fields& fields, formats::ChatInput& input) {
+void ReadMessages(Fields& fields, chat::ChatInput& input) {
     const Json& messages = fields.List("messages");
     if (messages.empty()) {
         return fields.Fail("messages", "'messages' must be a list of at least one message.",
@@ -115,7 +115,7 @@ class ChatDialect final : public OpenAiDialect {
     ChatDialect(const Served& served, int32_t adapter, bool usage, bool chances)
         : OpenAiDialect(served, adapter, "chatcmpl-", "chat.completion", "chat.completion.chunk",
                         usage, chances) {}
-    void Delta(int choice, const formats::AnswerDelta& delta,
+    void Delta(int choice, const chat::AnswerDelta& delta,
                std::span<const engine::SaidToken> tokens, std::string& out) override {
         Greet(choice, out);
         std::string fields;
@@ -152,15 +152,15 @@ class ChatDialect final : public OpenAiDialect {
         Chunk(choice, fmt::format(R"("delta":{{{}}})", delta), chances, finish, out);
     }
     // Each call has its number; pieces after the first have nothing else but their arguments.
-    Json CallsJson(int choice, const formats::AnswerDelta& delta) {
+    Json CallsJson(int choice, const chat::AnswerDelta& delta) {
         int& next = calls_[static_cast<size_t>(choice)];
         Json list = Json::array();
-        for (const formats::ToolCall& call : delta.tool_calls) {
+        for (const chat::ToolCall& call : delta.tool_calls) {
             Json json{{"index", next++}};
             json.update(CallJson(call.name, Dump(call.arguments)));
             list.push_back(std::move(json));
         }
-        for (const formats::CallPart& part : delta.call_parts) {
+        for (const chat::CallPart& part : delta.call_parts) {
             if (part.begins) {
                 Json json{{"index", next++}};
                 json.update(CallJson(part.name, part.arguments));
@@ -178,12 +178,12 @@ class ChatDialect final : public OpenAiDialect {
                 {"function", {{"name", name}, {"arguments", arguments}}}};
     }
     Json ChoiceJson(const Choice& choice) override {
-        const formats::AnswerDelta& said = choice.said;
+        const chat::AnswerDelta& said = choice.said;
         Json message{{"role", "assistant"}, {"content", said.content}, {"refusal", nullptr}};
         if (!said.reasoning.empty()) message["reasoning_content"] = said.reasoning;
         if (!said.tool_calls.empty()) {
             if (said.content.empty()) message["content"] = nullptr;
-            for (const formats::ToolCall& call : said.tool_calls) {
+            for (const chat::ToolCall& call : said.tool_calls) {
                 message["tool_calls"].push_back(CallJson(call.name, Dump(call.arguments)));
             }
         }
@@ -267,13 +267,13 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
         bytes += content->is_string() ? content->get_ref<const std::string&>().size() : 0;
     }
     if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
-    formats::FitToolTurns(served.ToolFormOf(conversation.input), conversation.input.messages);
+    chat::FitToolTurns(served.ToolFormOf(conversation.input), conversation.input.messages);
     const auto text = served.chat->Render(conversation.input);
     if (!text.ok()) {
         return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code, true};
     }
     if (auto error = CheckPromptBytes(served, text->size(), "messages")) return error;
-    out = {served.chat->Encode(*text), formats::EndsInReasoning(text->view())};
+    out = {served.chat->Encode(*text), chat::EndsInReasoning(text->view())};
     if (conversation.begun.empty()) return {};
     if (auto error = CheckPromptBytes(served, conversation.begun.size(), "messages")) return error;
     const auto begun = served.tokenizer().Encode(conversation.begun, {.add_special = false});
@@ -291,7 +291,7 @@ void ForceCall(const Served& served, const ChatPrompt& prompt, AnswerPlan& plan,
     const char* thought = prompt.in_reasoning ? "\n</think>\n\n" : "";
     choice.given = fmt::format("{}<tool_call>\n", thought);
     choice.closing = "\n</tool_call>";
-    plan.family = formats::AnswerFamily::kQwen;
+    plan.family = chat::AnswerFamily::kQwen;
     const std::vector<int32_t> more =
         served.tokenizer().Encode(choice.given, {.add_special = false, .parse_special = true});
     choice.request.prompt.insert(choice.request.prompt.end(), more.begin(), more.end());
@@ -331,7 +331,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt)) return error;
     request.prompt = prompt.tokens;
-    request.show_special = served.family != formats::AnswerFamily::kPlain;
+    request.show_special = served.family != chat::AnswerFamily::kPlain;
     plan.family = served.family;
     plan.begins_in_reasoning = prompt.in_reasoning;
     ChoicePlan choice;

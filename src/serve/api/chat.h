@@ -12,7 +12,7 @@ namespace weft::serve {
 
 // A conversation in OpenAI's form, checked, as the chat template wants it.
 struct Conversation {
-    formats::ChatInput input;
+    chat::ChatInput input;
     std::string forced_tool{};   // tool_choice names it; "*": any, but one
     bool parallel_calls = true;  // false: one at most
     std::string begun{};         // what the answer begins with; it is not said again
@@ -32,7 +32,7 @@ struct ChatPrompt {
     std::vector<int32_t> tokens;
     bool in_reasoning = false;
 };
-// The conversation's messages become such as the template takes (formats/chat/tool_form.h).
+// The conversation's messages become such as the template takes (chat/tool_form.h).
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
                                    ChatPrompt& out);
 

@@ -23,7 +23,7 @@ class CompletionDialect final : public OpenAiDialect {
     CompletionDialect(const Served& served, int32_t adapter, bool usage, bool chances)
         : OpenAiDialect(served, adapter, "cmpl-", "text_completion", "text_completion", usage,
                         chances) {}
-    void Delta(int choice, const formats::AnswerDelta& delta,
+    void Delta(int choice, const chat::AnswerDelta& delta,
                std::span<const engine::SaidToken> tokens, std::string& out) override {
         Say(choice, delta.content, "null", tokens, out);
     }

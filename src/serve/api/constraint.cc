@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/grammar/gbnf.h"
-#include "formats/grammar/json_schema.h"
-#include "formats/grammar/regex_grammar.h"
+#include "grammar/gbnf.h"
+#include "grammar/json_schema.h"
+#include "grammar/regex_grammar.h"
 #include "serve/api/dialect.h"
 
 namespace weft::serve {
@@ -137,13 +137,13 @@ ConstraintText ToolConstraint(const Json& tools, const std::string& name, const 
     return {"json_schema", Dump(schema), "tools"};
 }
 
-std::shared_ptr<const formats::TokenTrie> Constraints::Trie() {
+std::shared_ptr<const grammar::TokenTrie> Constraints::Trie() {
     const std::lock_guard lock(trie_mutex_);
-    if (trie_ == nullptr) trie_ = formats::TokenTrie::Make(tokenizer_);
+    if (trie_ == nullptr) trie_ = grammar::TokenTrie::Make(tokenizer_);
     return trie_;
 }
 
-Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint,
+Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
                                               const std::string& tenant) {
     std::string key =
         fmt::format("{}:{}:{}:{}", tenant.size(), tenant, constraint.kind, constraint.text);
@@ -166,13 +166,13 @@ Result<formats::Matcher> Constraints::Compile(const ConstraintText& constraint,
 // With its first mask: what is hard to follow from the begin on is refused here, and not by the
 // engine, which all requests wait for.
 Constraints::Compiled Constraints::CompileNew(const ConstraintText& constraint) {
-    const auto grammar = constraint.kind == "json_object" ? formats::JsonObjectGrammar()
+    const auto grammar = constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
                          : constraint.kind == "json_schema"
-                             ? formats::GrammarFromJsonSchemaText(constraint.text)
-                         : constraint.kind == "regex" ? formats::GrammarFromRegex(constraint.text)
-                                                      : formats::GrammarFromGbnf(constraint.text);
+                             ? grammar::GrammarFromJsonSchemaText(constraint.text)
+                         : constraint.kind == "regex" ? grammar::GrammarFromRegex(constraint.text)
+                                                      : grammar::GrammarFromGbnf(constraint.text);
     if (!grammar.ok()) return grammar.error();
-    WEFT_ASSIGN(formats::Matcher matcher, formats::Matcher::Make(*grammar, Trie()));
+    WEFT_ASSIGN(grammar::Matcher matcher, grammar::Matcher::Make(*grammar, Trie()));
     std::vector<uint32_t> mask(Trie()->mask_words());
     // A first one that is too much may be easy once its places are known.
     if (!matcher.Allowed(mask).ok()) {

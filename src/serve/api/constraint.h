@@ -6,7 +6,7 @@
 //     structured_outputs   vLLM: json, regex, choice, grammar (guided_json ... as well)
 //     grammar, json_schema llama.cpp
 //
-// Source of the masks: formats/grammar/matcher.h.
+// Source of the masks: grammar/matcher.h.
 #pragma once
 
 #include <list>
@@ -16,7 +16,7 @@
 #include <string>
 #include <utility>
 
-#include "formats/grammar/matcher.h"
+#include "grammar/matcher.h"
 #include "serve/api/fields.h"
 
 namespace weft::serve {
@@ -41,24 +41,24 @@ ConstraintText ToolConstraint(const Json& tools, const std::string& name, const 
 class Constraints {
   public:
     // `tokenizer` outlives this. Its trie is made when the first constraint asks for it.
-    explicit Constraints(const formats::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+    explicit Constraints(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
     // A fresh Matcher, whose first mask is known. Errors: those of the grammars, and of Matcher.
     // tenant: who asks; nobody learns by its speed what others have asked for.
-    Result<formats::Matcher> Compile(const ConstraintText& constraint,
+    Result<grammar::Matcher> Compile(const ConstraintText& constraint,
                                      const std::string& tenant = {});
 
   private:
     static constexpr size_t kMost = 32;
     static constexpr size_t kMostKeyBytes = 1 << 20;
-    using Compiled = Result<formats::Matcher>;
+    using Compiled = Result<grammar::Matcher>;
     using Entry = std::pair<std::string, Compiled>;
 
-    std::shared_ptr<const formats::TokenTrie> Trie();
+    std::shared_ptr<const grammar::TokenTrie> Trie();
     Compiled CompileNew(const ConstraintText& constraint);
 
-    const formats::Tokenizer& tokenizer_;
+    const tokenizer::Tokenizer& tokenizer_;
     std::mutex trie_mutex_;
-    std::shared_ptr<const formats::TokenTrie> trie_;
+    std::shared_ptr<const grammar::TokenTrie> trie_;
     std::mutex mutex_;
     std::list<Entry> known_;  // the last used first
 };

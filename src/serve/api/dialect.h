@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "chat/answer.h"
 #include "engine/batch/batch_engine.h"
-#include "formats/chat/answer.h"
 #include "serve/api/fields.h"
 #include "serve/api/served.h"
 
@@ -30,7 +30,7 @@ struct ChoiceEnd {
 
 // One choice, whole.
 struct Choice {
-    formats::AnswerDelta said;
+    chat::AnswerDelta said;
     std::vector<engine::SaidToken> tokens;
     ChoiceEnd end;
 };
@@ -40,7 +40,7 @@ class Dialect {
     virtual ~Dialect() = default;
     virtual void Begin(std::string& out) = 0;
     // tokens: those that the delta came with; empty unless log-probabilities were asked for.
-    virtual void Delta(int choice, const formats::AnswerDelta& delta,
+    virtual void Delta(int choice, const chat::AnswerDelta& delta,
                        std::span<const engine::SaidToken> tokens, std::string& out) = 0;
     virtual void EndChoice(int choice, const ChoiceEnd& end, std::string& out) = 0;
     virtual void End(const Usage& usage, std::string& out) = 0;

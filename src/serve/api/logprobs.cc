@@ -17,7 +17,7 @@ std::string Shown(std::string_view piece) {
     return Json::parse(Quoted(piece)).get<std::string>();
 }
 
-Json ChanceJson(const formats::Tokenizer& tokenizer, const engine::TokenChance& chance) {
+Json ChanceJson(const tokenizer::Tokenizer& tokenizer, const engine::TokenChance& chance) {
     const std::string_view piece = tokenizer.Piece(chance.id);
     Json bytes = Json::array();
     for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
@@ -28,7 +28,8 @@ Json ChanceJson(const formats::Tokenizer& tokenizer, const engine::TokenChance& 
 
 }  // namespace
 
-Json ChatLogprobs(const formats::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens) {
+Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer,
+                  std::span<const engine::SaidToken> tokens) {
     Json content = Json::array();
     for (const engine::SaidToken& token : tokens) {
         Json json = ChanceJson(tokenizer, token.chance);
@@ -42,7 +43,7 @@ Json ChatLogprobs(const formats::Tokenizer& tokenizer, std::span<const engine::S
     return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-Json TextLogprobs(const formats::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
+Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
                   int64_t& begin) {
     Json texts = Json::array(), chances = Json::array(), best = Json::array(),
          offsets = Json::array();

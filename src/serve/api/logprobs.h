@@ -3,16 +3,16 @@
 
 #include <span>
 
-#include "formats/tokenizer/tokenizer.h"
 #include "serve/api/dialect.h"
+#include "tokenizer/tokenizer.h"
 
 namespace weft::serve {
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs": [...]}]}
-Json ChatLogprobs(const formats::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens);
+Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens);
 // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; begin: the offset of the first, in
 // characters of the answer; it goes on behind the last.
-Json TextLogprobs(const formats::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
+Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
                   int64_t& begin);
 // {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}
 Json UsageJson(const Usage& usage);

@@ -177,7 +177,7 @@ Json UsageOf(const Usage& usage) {
             {"output_tokens", usage.said_tokens}};
 }
 
-Json InputOf(const formats::ToolCall& call) {
+Json InputOf(const chat::ToolCall& call) {
     if (call.arguments.is_object()) return call.arguments;
     return {{"arguments", call.arguments}};
 }
@@ -196,7 +196,7 @@ class MessagesDialect final : public Dialect {
         Event("message_start", fmt::format(R"("message":{})", Dump(message)), out);
         Event("ping", "", out);
     }
-    void Delta(int, const formats::AnswerDelta& delta, std::span<const engine::SaidToken>,
+    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken>,
                std::string& out) override {
         if (!delta.reasoning.empty()) {
             Open(Block::kThinking, out);
@@ -206,12 +206,12 @@ class MessagesDialect final : public Dialect {
             Open(Block::kText, out);
             DeltaOf("text_delta", "text", Quoted(delta.content), out);
         }
-        for (const formats::ToolCall& call : delta.tool_calls) {
+        for (const chat::ToolCall& call : delta.tool_calls) {
             OpenCall(call.name, out);
             DeltaOf("input_json_delta", "partial_json", Quoted(Dump(InputOf(call))), out);
             Close(out);
         }
-        for (const formats::CallPart& part : delta.call_parts) {
+        for (const chat::CallPart& part : delta.call_parts) {
             if (part.begins) OpenCall(part.name, out);
             if (!part.arguments.empty()) {
                 DeltaOf("input_json_delta", "partial_json", Quoted(part.arguments), out);
@@ -244,7 +244,7 @@ class MessagesDialect final : public Dialect {
         if (!choice.said.content.empty()) {
             content.push_back({{"type", "text"}, {"text", choice.said.content}});
         }
-        for (const formats::ToolCall& call : choice.said.tool_calls) {
+        for (const chat::ToolCall& call : choice.said.tool_calls) {
             content.push_back({{"type", "tool_use"},
                                {"id", MakeCallId(served_, "toolu_")},
                                {"name", call.name},

@@ -27,7 +27,7 @@ class ResponsesDialect final : public Dialect {
         Event("response.created", fmt::format(R"("response":{})", response), out);
         Event("response.in_progress", fmt::format(R"("response":{})", response), out);
     }
-    void Delta(int, const formats::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,
+    void Delta(int, const chat::AnswerDelta& delta, std::span<const engine::SaidToken> tokens,
                std::string& out) override {
         if (!delta.reasoning.empty()) {
             Open(Item::kReasoning, out);
@@ -44,12 +44,12 @@ class ResponsesDialect final : public Dialect {
                  out);
             for (Json& chance : chances) said_chances_.push_back(std::move(chance));
         }
-        for (const formats::ToolCall& call : delta.tool_calls) {
+        for (const chat::ToolCall& call : delta.tool_calls) {
             BeginCall(call.name, out);
             AddToCall(Dump(call.arguments), out);
             EndCall(out);
         }
-        for (const formats::CallPart& part : delta.call_parts) {
+        for (const chat::CallPart& part : delta.call_parts) {
             if (part.begins) BeginCall(part.name, out);
             if (!part.arguments.empty()) AddToCall(part.arguments, out);
             if (part.ends) Close(out);
@@ -84,7 +84,7 @@ class ResponsesDialect final : public Dialect {
             output_.push_back(MessageItem(MakeId("msg_"), choice.said.content,
                                           ChancesOf(choice.tokens), Status()));
         }
-        for (const formats::ToolCall& call : choice.said.tool_calls) {
+        for (const chat::ToolCall& call : choice.said.tool_calls) {
             output_.push_back(CallItem(MakeId("fc_"), MakeCallId(served_, "call_"), call.name,
                                        Dump(call.arguments), "completed"));
         }

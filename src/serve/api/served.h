@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "chat/answer.h"
+#include "chat/chat.h"
+#include "chat/tool_form.h"
 #include "engine/batch/batch_engine.h"
-#include "formats/chat/answer.h"
-#include "formats/chat/chat.h"
-#include "formats/chat/tool_form.h"
 #include "serve/api/constraint.h"
 
 namespace weft::serve {
@@ -23,16 +23,16 @@ struct Served {
     std::vector<std::string> aliases;   // other names that clients may use for it
     std::vector<std::string> adapters;  // by number, from 1: names of the model with an adapter
     int64_t created_s = 0;              // Unix time
-    std::optional<formats::Chat> chat;  // none: the model has no chat template
+    std::optional<chat::Chat> chat;     // none: the model has no chat template
     std::string chat_error;             // why not
-    formats::ToolForm tool_forms[2];    // of conversations without and with tools
-    formats::AnswerFamily family = formats::AnswerFamily::kPlain;
+    chat::ToolForm tool_forms[2];       // of conversations without and with tools
+    chat::AnswerFamily family = chat::AnswerFamily::kPlain;
     std::unique_ptr<Constraints> constraints;
     size_t longest_piece_bytes = 0;                    // of the vocabulary
     engine::Pooling pooling = engine::Pooling::kLast;  // of embeddings
 
-    const formats::Tokenizer& tokenizer() const { return engine->tokenizer(); }
-    const formats::ToolForm& ToolFormOf(const formats::ChatInput& input) const {
+    const tokenizer::Tokenizer& tokenizer() const { return engine->tokenizer(); }
+    const chat::ToolForm& ToolFormOf(const chat::ChatInput& input) const {
         return tool_forms[input.tools.is_array() && !input.tools.empty() ? 1 : 0];
     }
     // The adapter that a request for `model` uses, 0: none. Nothing: no such name.

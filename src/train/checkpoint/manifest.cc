@@ -8,10 +8,10 @@
 namespace weft::train {
 namespace {
 
-using formats::hf::Config;
-using formats::hf::Json;
-using formats::hf::SafeTensor;
-using formats::hf::Shown;
+using model_files::hf::Config;
+using model_files::hf::Json;
+using model_files::hf::SafeTensor;
+using model_files::hf::Shown;
 
 constexpr int64_t kVersion = 1;
 constexpr char kFormat[] = "weft-checkpoint";
@@ -43,7 +43,7 @@ Result<Sha256Digest> ParseDigest(const std::string& hex, std::string_view where)
 Result<SafeType> ParseType(const std::string& name, std::string_view where) {
     for (int i = 0; i <= static_cast<int>(SafeType::kF64); ++i) {
         const auto type = static_cast<SafeType>(i);
-        if (formats::hf::SafeTypeName(type) == name) return type;
+        if (model_files::hf::SafeTypeName(type) == name) return type;
     }
     return MakeError(ErrorCode::kCorrupt, "{}: '{}' is no type", where, Shown(name));
 }
@@ -71,7 +71,7 @@ Json FileJson(const CheckpointFile& file) {
 
 Json ArrayJson(const Array& array) {
     return {array.kind, array.tensor, array.rows, array.cols,
-            std::string(formats::hf::SafeTypeName(array.type))};
+            std::string(model_files::hf::SafeTypeName(array.type))};
 }
 
 // What the manifest says of itself: over all of it but this.
@@ -253,7 +253,7 @@ std::string FileText(const CheckpointFile& file) {
 }
 
 Result<CheckpointFile> ParseFile(std::string_view text, std::string_view where) {
-    WEFT_ASSIGN(const Json json, formats::hf::ParseJson(text, where));
+    WEFT_ASSIGN(const Json json, model_files::hf::ParseJson(text, where));
     return FileOf(json, where);
 }
 
@@ -269,7 +269,7 @@ std::string RankHeader(int64_t step, std::span<const StoredPiece> pieces) {
         if (r.elements() == r.row_count * r.col_count) {
             shape = Json::array({r.row_count, r.col_count});
         }
-        header[name] = {{"dtype", std::string(formats::hf::SafeTypeName(piece.array.type))},
+        header[name] = {{"dtype", std::string(model_files::hf::SafeTypeName(piece.array.type))},
                         {"shape", shape},
                         {"data_offsets", {offset, offset + piece.bytes()}}};
         offset += piece.bytes();
@@ -290,7 +290,7 @@ std::string RankHeader(int64_t step, std::span<const StoredPiece> pieces) {
 Result<RankFile> ParseRankHeader(std::span<const std::byte> bytes, uint64_t file_bytes,
                                  std::string_view where) {
     WEFT_ASSIGN(const std::vector<SafeTensor> tensors,
-                formats::hf::ParseSafetensors(bytes, file_bytes, where));
+                model_files::hf::ParseSafetensors(bytes, file_bytes, where));
     uint64_t length = 0;
     std::memcpy(&length, bytes.data(), sizeof length);
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + sizeof length,
@@ -309,7 +309,7 @@ Result<RankFile> ParseRankHeader(std::span<const std::byte> bytes, uint64_t file
     if (parsed.ptr != step.data() + step.size() || file.step < 0) {
         return Wrong(where, "its step is '" + Shown(step) + "'");
     }
-    WEFT_ASSIGN(const Json list, formats::hf::ParseJson(list_text, where));
+    WEFT_ASSIGN(const Json list, model_files::hf::ParseJson(list_text, where));
     if (!list.is_array() || list.size() != tensors.size()) {
         return Wrong(where, "does not say of each tensor which piece it is");
     }

@@ -18,7 +18,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
-#include "formats/hf/json.h"
+#include "model_files/hf/json.h"
 #include "train/checkpoint/region.h"
 
 namespace weft::train {
@@ -46,9 +46,10 @@ struct Manifest {
     int64_t step = 0;      // updates that were done
     int64_t sequence = 0;  // of two checkpoints in a folder the later one has the larger number
     std::string model;     // ModelSource::Fingerprint
-    formats::hf::Json state = formats::hf::Json::object();  // whatever else the job wants back
-    std::vector<CheckpointFile> files;                      // by rank
-    std::vector<Array> arrays;                              // which must be there completely
+    // Whatever else the job wants back.
+    model_files::hf::Json state = model_files::hf::Json::object();
+    std::vector<CheckpointFile> files;  // by rank
+    std::vector<Array> arrays;          // which must be there completely
 };
 
 std::string ManifestText(const Manifest& manifest);
@@ -65,7 +66,8 @@ struct StoredPiece {
     std::vector<uint32_t> checksums;  // CRC-32C of each kCheckedBytes
 
     uint64_t bytes() const {
-        return static_cast<uint64_t>(region.elements()) * formats::hf::SafeTypeBytes(array.type);
+        return static_cast<uint64_t>(region.elements()) *
+               model_files::hf::SafeTypeBytes(array.type);
     }
 };
 
@@ -73,9 +75,9 @@ inline uint64_t ChecksumCount(uint64_t bytes) {
     return (bytes + kCheckedBytes - 1) / kCheckedBytes;
 }
 
-// The start of a rank's file up to its data: a safetensors header (formats/hf/safetensors.h), whose
-// "__metadata__" says where the pieces belong. As long whatever the checksums are. Of the pieces,
-// `offset` is not looked at: they lie one after the other.
+// The start of a rank's file up to its data: a safetensors header (model_files/hf/safetensors.h),
+// whose "__metadata__" says where the pieces belong. As long whatever the checksums are. Of the
+// pieces, `offset` is not looked at: they lie one after the other.
 std::string RankHeader(int64_t step, std::span<const StoredPiece> pieces);
 
 struct RankFile {

@@ -132,7 +132,7 @@ Status Checkpoint::OpenFile(const CheckpointFile& listed) {
                          listed.bytes);
     }
     WEFT_TRY(opened->ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
-    const uint64_t most = std::min(listed.bytes - sizeof length, formats::hf::kMostHeaderBytes);
+    const uint64_t most = std::min(listed.bytes - sizeof length, model_files::hf::kMostHeaderBytes);
     std::vector<std::byte> header(sizeof length + std::min(length, most));
     WEFT_TRY(opened->ReadAt(0, header));
     if (!DigestsEqual(Sha256(header), listed.header)) {
@@ -201,7 +201,7 @@ const Array* Checkpoint::Find(const std::string& kind, const std::string& tensor
 }
 
 Status Checkpoint::Read(const Array& array, const Region& region, std::span<std::byte> out) const {
-    const uint64_t element = formats::hf::SafeTypeBytes(array.type);
+    const uint64_t element = model_files::hf::SafeTypeBytes(array.type);
     WEFT_CHECK(IsInside(region, array) &&
                out.size() == static_cast<uint64_t>(region.elements()) * element);
     const auto found = entries_.find({array.kind, array.tensor});
@@ -215,8 +215,8 @@ Status Checkpoint::Read(const Array& array, const Region& region, std::span<std:
     if (!(stored == array)) {
         return MakeError(
             ErrorCode::kCorrupt, "{}: {} is {} x {} of {} there; expected {} x {} of {}", folder_,
-            array.Name(), stored.rows, stored.cols, formats::hf::SafeTypeName(stored.type),
-            array.rows, array.cols, formats::hf::SafeTypeName(array.type));
+            array.Name(), stored.rows, stored.cols, model_files::hf::SafeTypeName(stored.type),
+            array.rows, array.cols, model_files::hf::SafeTypeName(array.type));
     }
     return ReadByParts(found->second, region, out);
 }
@@ -247,7 +247,7 @@ Status Checkpoint::ReadByParts(const Entry& entry, const Region& region,
 
 Status Checkpoint::ReadPart(const Entry& entry, const Region& region,
                             std::span<std::byte> out) const {
-    const uint64_t element = formats::hf::SafeTypeBytes(entry.array.type);
+    const uint64_t element = model_files::hf::SafeTypeBytes(entry.array.type);
     for (const Held& held : entry.pieces) {
         uint64_t end = 0;
         ForEachRun(region, held.piece.region, [&](int64_t, int64_t from, int64_t count) {

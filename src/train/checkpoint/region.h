@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "formats/hf/safetensors.h"
+#include "model_files/hf/safetensors.h"
 
 namespace weft::train {
 
-using formats::hf::SafeType;
+using model_files::hf::SafeType;
 
 struct Array {
     std::string kind, tensor;

@@ -2,7 +2,7 @@
 
 namespace weft::train {
 
-Result<CheckpointSource> CheckpointSource::Make(const formats::ModelSource& source,
+Result<CheckpointSource> CheckpointSource::Make(const model_files::ModelSource& source,
                                                 const Checkpoint& checkpoint) {
     WEFT_ASSIGN(const std::string fingerprint, source.Fingerprint());
     if (fingerprint != checkpoint.manifest().model) {
@@ -13,7 +13,7 @@ Result<CheckpointSource> CheckpointSource::Make(const formats::ModelSource& sour
     }
     CheckpointSource made(source, checkpoint);
     for (size_t i = 0; i < made.tensors().size(); ++i) {
-        const formats::TensorInfo& tensor = made.tensors()[i];
+        const model_files::TensorInfo& tensor = made.tensors()[i];
         const Array* array = checkpoint.Find(kWeightKind, tensor.name);
         if (array == nullptr) continue;
         if (array->rows != tensor.rows || array->cols != tensor.cols ||
@@ -22,7 +22,7 @@ Result<CheckpointSource> CheckpointSource::Make(const formats::ModelSource& sour
                              "{}: {} is {} x {} of {} there; expected {} x {} "
                              "of F32",
                              checkpoint.folder(), array->Name(), array->rows, array->cols,
-                             formats::hf::SafeTypeName(array->type), tensor.rows, tensor.cols);
+                             model_files::hf::SafeTypeName(array->type), tensor.rows, tensor.cols);
         }
         made.ChangeToF32(i);
     }

@@ -2,7 +2,7 @@
 // the checkpoint's files. So a model is written whatever ranks held which part of it.
 #pragma once
 
-#include "formats/source_over.h"
+#include "model_files/source_over.h"
 #include "train/checkpoint/reader.h"
 
 namespace weft::train {
@@ -10,15 +10,15 @@ namespace weft::train {
 // The kind of the arrays that are the model's weights.
 inline constexpr char kWeightKind[] = "weight";
 
-class CheckpointSource final : public formats::SourceOver {
+class CheckpointSource final : public model_files::SourceOver {
   public:
     // Borrows both. kDenied: the checkpoint is of another model; kCorrupt: of weights that it does
     // not have, or in another shape.
-    static Result<CheckpointSource> Make(const formats::ModelSource& source,
+    static Result<CheckpointSource> Make(const model_files::ModelSource& source,
                                          const Checkpoint& checkpoint);
 
   private:
-    CheckpointSource(const formats::ModelSource& source, const Checkpoint& checkpoint)
+    CheckpointSource(const model_files::ModelSource& source, const Checkpoint& checkpoint)
         : SourceOver(source), checkpoint_(&checkpoint) {}
     Status ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
                    int64_t col_count, std::span<std::byte> out,

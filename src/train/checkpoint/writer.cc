@@ -15,7 +15,7 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "formats/quantize/output_file.h"
+#include "base/output_file.h"
 
 namespace weft::train {
 namespace {
@@ -64,7 +64,7 @@ Status MakeFolder(const std::string& folder) {
 // The manifest, under another name first.
 Status WriteManifest(const std::string& folder, const Manifest& manifest) {
     const std::string text = ManifestText(manifest), path = folder + "/" + kManifestName;
-    WEFT_ASSIGN(auto file, formats::OutputFile::Create(path, text.size(), true));
+    WEFT_ASSIGN(auto file, OutputFile::Create(path, text.size(), true));
     WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(text))));
     return file.Finish();
 }
@@ -214,7 +214,8 @@ std::span<const std::byte> RankWriter::Window(const Piece& piece, uint64_t begin
     const uint64_t count = std::min(piece.bytes() - begin, kWindowBytes);
     if (!piece.make) return piece.data.subspan(begin, count);
     made_.resize(count);
-    piece.make(static_cast<int64_t>(begin / formats::hf::SafeTypeBytes(piece.array.type)), made_);
+    piece.make(static_cast<int64_t>(begin / model_files::hf::SafeTypeBytes(piece.array.type)),
+               made_);
     return made_;
 }
 
@@ -230,8 +231,8 @@ Result<CheckpointFile> RankWriter::Write() {
     file.name = fmt::format("rank-{:05}-{}.safetensors", rank_,
                             Hex({reinterpret_cast<const uint8_t*>(id.data()), id.size()}));
     file.bytes = bytes;
-    WEFT_ASSIGN(auto out, formats::OutputFile::Create(StepFolder(dir_, step_) + "/" + file.name,
-                                                      bytes, false));
+    WEFT_ASSIGN(auto out,
+                OutputFile::Create(StepFolder(dir_, step_) + "/" + file.name, bytes, false));
     uint64_t settled = 0;
     for (size_t i = 0; i < pieces_.size(); ++i) {
         for (uint64_t begin = 0; begin < pieces_[i].bytes(); begin += kWindowBytes) {

@@ -37,7 +37,8 @@ struct Piece {
     std::function<void(int64_t begin, std::span<std::byte> out)> make = {};
 
     uint64_t bytes() const {
-        return static_cast<uint64_t>(region.elements()) * formats::hf::SafeTypeBytes(array.type);
+        return static_cast<uint64_t>(region.elements()) *
+               model_files::hf::SafeTypeBytes(array.type);
     }
 };
 

@@ -7,14 +7,14 @@
 #include <set>
 #include <utility>
 
-#include "formats/hf/json.h"
+#include "model_files/hf/json.h"
 #include "train/config/ds_config.h"
 
 namespace weft::train {
 namespace {
 
 using Json = nlohmann::json;
-using formats::hf::Shown;
+using model_files::hf::Shown;
 
 constexpr int kMostDepth = 32;
 constexpr size_t kMostWarnings = 200;

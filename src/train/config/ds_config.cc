@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/file.h"
-#include "formats/hf/json.h"
+#include "model_files/hf/json.h"
 #include "train/config/ds_check.h"
 
 namespace weft::train {
@@ -68,7 +68,8 @@ class Resolver {
         const Json* value = Find(path);
         return MakeError(
             ErrorCode::kCorrupt, "{}: {} is {}; expected {}", where_, path,
-            value == nullptr ? "absent" : formats::hf::Shown(value->dump(-1, ' ', true)), expected);
+            value == nullptr ? "absent" : model_files::hf::Shown(value->dump(-1, ' ', true)),
+            expected);
     }
     Error Differs(std::string_view path, double file, double flag) const {
         return MakeError(ErrorCode::kUsage,
@@ -181,7 +182,7 @@ class Resolver {
         }
         return MakeError(ErrorCode::kUnsupported,
                          "{}: optimizer.type is '{}'; expected AdamW, Adam, SGD or Adafactor",
-                         where_, formats::hf::Shown(name));
+                         where_, model_files::hf::Shown(name));
     }
 
     Status Optimizer() {
@@ -262,7 +263,7 @@ class Resolver {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: scheduler.type is '{}'; expected WarmupLR, WarmupDecayLR or "
                              "WarmupCosineLR",
-                             where_, formats::hf::Shown(type));
+                             where_, model_files::hf::Shown(type));
         }
         Schedule made{.kind = *kind};
         const bool cosine = *kind == ScheduleKind::kWarmupCosineLr;
@@ -289,7 +290,7 @@ class Resolver {
         if (shape != "log" && shape != "linear") {
             out_.warnings.push_back(
                 fmt::format("{}warmup_type: '{}' is not known; 'log' is taken, as DeepSpeed does",
-                            base, formats::hf::Shown(shape)));
+                            base, model_files::hf::Shown(shape)));
         }
         made.log_warmup = shape != "linear";
         Schedule whole = made;

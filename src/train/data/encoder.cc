@@ -6,8 +6,8 @@
 namespace weft::train {
 namespace {
 
-using formats::OrderedJson;
-using formats::Text;
+using chat::OrderedJson;
+using chat::Text;
 
 // How many tokens two lists begin with in common.
 size_t Common(std::span<const int32_t> a, std::span<const int32_t> b) {
@@ -20,7 +20,7 @@ size_t AnswerBegin(const Text& whole, const Text& asking, size_t least) {
     const std::string_view a = whole.view(), b = asking.view();
     auto at = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
     if (at == b.size()) return at;
-    for (const formats::TextRange& range : whole.given()) {
+    for (const TextRange& range : whole.given()) {
         if (range.begin >= least && range.begin < at && at <= range.end) at = range.begin;
     }
     return at;
@@ -53,7 +53,7 @@ std::string PromptText(const QuestionRecord& record, int prompt_type) {
     }
 }
 
-Result<Encoder> Encoder::Make(const formats::Tokenizer& tokenizer, const formats::Chat* chat,
+Result<Encoder> Encoder::Make(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat,
                               int prompt_type) {
     if (prompt_type < 0 || prompt_type >= kPromptTypes) {
         return MakeError(ErrorCode::kUsage, "prompt type {}; expected 0 to {}", prompt_type,
@@ -79,7 +79,7 @@ Result<Sample> Encoder::Pair(std::string prompt, const std::string& completion) 
     const std::vector<int32_t> head = Plain(prompt);
     prompt += completion;
     Sample sample;
-    const formats::TokenizerData& data = tokenizer_->data();
+    const tokenizer::TokenizerData& data = tokenizer_->data();
     if (!data.prefix.empty()) {
         sample.tokens = data.prefix;
     } else if (data.add_bos && data.bos >= 0) {
@@ -127,7 +127,7 @@ Result<Sample> Encoder::Of(const QuestionRecord& record) const {
 
 Result<Text> Encoder::Render(std::span<const OrderedJson> messages, const ChatRecord& record,
                              bool asks) const {
-    formats::ChatInput input;
+    chat::ChatInput input;
     for (const OrderedJson& message : messages) input.messages.push_back(message);
     input.tools = record.tools;
     input.add_generation_prompt = asks;
@@ -187,7 +187,7 @@ Status Encoder::MarkTurn(const ChatRecord& record, size_t turn, const Text& whol
     }
     // It ends with the first end token behind its last words.
     size_t words = begin;
-    for (const formats::TextRange& range : whole.given()) {
+    for (const TextRange& range : whole.given()) {
         if (known && range.begin >= begin && range.begin < bound)
             words = std::min(range.end, bound);
     }

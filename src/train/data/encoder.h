@@ -33,8 +33,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/chat/chat.h"
-#include "formats/tokenizer/tokenizer.h"
+#include "chat/chat.h"
+#include "tokenizer/tokenizer.h"
 #include "train/data/record.h"
 
 namespace weft::train {
@@ -50,15 +50,15 @@ inline constexpr size_t kMostMessages = 512;
 class Encoder {
   public:
     // chat: null where the model has no template. kUsage: no such prompt_type.
-    static Result<Encoder> Make(const formats::Tokenizer& tokenizer, const formats::Chat* chat,
+    static Result<Encoder> Make(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat,
                                 int prompt_type);
 
     Result<Sample> Encode(const Record& record) const;
     int32_t vocab_size() const { return tokenizer_->vocab_size(); }
-    const formats::Tokenizer& tokenizer() const { return *tokenizer_; }
+    const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
 
   private:
-    Encoder(const formats::Tokenizer& tokenizer, const formats::Chat* chat, int prompt_type)
+    Encoder(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat, int prompt_type)
         : tokenizer_(&tokenizer), chat_(chat), prompt_type_(prompt_type) {}
 
     Result<Sample> Of(const TokensRecord& record) const;
@@ -67,14 +67,14 @@ class Encoder {
     Result<Sample> Of(const QuestionRecord& record) const;
     Result<Sample> Of(const TextRecord& record) const;
     Result<Sample> Pair(std::string prompt, const std::string& completion) const;
-    Result<formats::Text> Render(std::span<const formats::OrderedJson> messages,
-                                 const ChatRecord& record, bool asks) const;
-    Status MarkTurn(const ChatRecord& record, size_t turn, const formats::Text& whole,
+    Result<chat::Text> Render(std::span<const chat::OrderedJson> messages, const ChatRecord& record,
+                              bool asks) const;
+    Status MarkTurn(const ChatRecord& record, size_t turn, const chat::Text& whole,
                     Sample& sample) const;
     std::vector<int32_t> Plain(std::string_view text) const;
 
-    const formats::Tokenizer* tokenizer_;
-    const formats::Chat* chat_;
+    const tokenizer::Tokenizer* tokenizer_;
+    const chat::Chat* chat_;
     int prompt_type_;
 };
 

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "formats/tokenizer/open.h"
+#include "tokenizer/open.h"
 
 namespace weft::train {
 namespace {
@@ -37,21 +37,21 @@ bool IsChat(std::string_view key) {
 
 // What the tokenizer was made from, and what was made of it. (Files beside it that say which tokens
 // begin and end a text count by what they say.)
-Result<uint64_t> TokenizerSum(const formats::ModelSource& source,
-                              const formats::Tokenizer& tokenizer) {
+Result<uint64_t> TokenizerSum(const model_files::ModelSource& source,
+                              const tokenizer::Tokenizer& tokenizer) {
     Sum sum;
     if (!source.folder().empty()) {
-        WEFT_ASSIGN(const std::string path, formats::FindTokenizerFile(source.folder()));
-        WEFT_ASSIGN(const std::string text, ReadTextFile(path, formats::kMostTokenizerBytes));
+        WEFT_ASSIGN(const std::string path, tokenizer::FindTokenizerFile(source.folder()));
+        WEFT_ASSIGN(const std::string text, ReadTextFile(path, tokenizer::kMostTokenizerBytes));
         sum.Add(text);
     } else {
-        for (const formats::MetaEntry& entry : source.meta().entries()) {
+        for (const model_files::MetaEntry& entry : source.meta().entries()) {
             if (!entry.key.starts_with("tokenizer.") || IsChat(entry.key)) continue;
             sum.Add(entry.key);
             sum.Add({reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()});
         }
     }
-    const formats::TokenizerData& data = tokenizer.data();
+    const tokenizer::TokenizerData& data = tokenizer.data();
     for (const std::string& token : data.tokens) sum.Add(token);
     sum.Numbers(data.types);
     for (const int32_t id : {data.bos, data.eos, data.eot, data.eom, data.unk, data.pad}) {
@@ -62,9 +62,9 @@ Result<uint64_t> TokenizerSum(const formats::ModelSource& source,
     return sum.value();
 }
 
-uint64_t ChatSum(const formats::ModelSource& source) {
+uint64_t ChatSum(const model_files::ModelSource& source) {
     Sum sum;
-    for (const formats::MetaEntry& entry : source.meta().entries()) {
+    for (const model_files::MetaEntry& entry : source.meta().entries()) {
         if (!IsChat(entry.key)) continue;
         sum.Add(entry.key);
         sum.Add({reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()});
@@ -80,7 +80,7 @@ std::string ContentText(const DataIdentity& identity) {
 
 }  // namespace
 
-Result<DataIdentity> IdentityOf(const formats::ModelSource& source, const DataWords& words,
+Result<DataIdentity> IdentityOf(const model_files::ModelSource& source, const DataWords& words,
                                 const OpenedData& opened) {
     DataIdentity identity;
     identity.name = opened.set->Name();

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "train/data/open.h"
 
 namespace weft::train {
@@ -22,7 +22,7 @@ struct DataIdentity {
 };
 
 // Of opened data. Reads the tokenizer's file once more. Errors: those of files.
-Result<DataIdentity> IdentityOf(const formats::ModelSource& source, const DataWords& words,
+Result<DataIdentity> IdentityOf(const model_files::ModelSource& source, const DataWords& words,
                                 const OpenedData& opened);
 
 nlohmann::json JsonOf(const DataIdentity& identity);

@@ -13,12 +13,12 @@ namespace {
 constexpr size_t kMostErrors = 5;
 constexpr size_t kMostKeptLengths = 1 << 20;
 
-std::string TokenText(const formats::Tokenizer* tokenizer, int32_t id) {
+std::string TokenText(const tokenizer::Tokenizer* tokenizer, int32_t id) {
     if (tokenizer == nullptr) return fmt::format("{} ", id);
     return std::string(tokenizer->Piece(id));
 }
 
-ShownSample Show(const Sample& sample, uint64_t index, const formats::Tokenizer* tokenizer,
+ShownSample Show(const Sample& sample, uint64_t index, const tokenizer::Tokenizer* tokenizer,
                  size_t most_tokens) {
     ShownSample shown{index, sample.tokens.size(), {}};
     const size_t count = std::min(most_tokens, sample.tokens.size());
@@ -35,7 +35,8 @@ ShownSample Show(const Sample& sample, uint64_t index, const formats::Tokenizer*
 
 class Survey {
   public:
-    Survey(const DataSet& data, const formats::Tokenizer* tokenizer, const InspectOptions& options)
+    Survey(const DataSet& data, const tokenizer::Tokenizer* tokenizer,
+           const InspectOptions& options)
         : data_(data), tokenizer_(tokenizer), options_(options) {}
 
     Result<PartReport> Read(Part part, std::vector<ShownSample>* shown) {
@@ -89,7 +90,7 @@ class Survey {
     }
 
     const DataSet& data_;
-    const formats::Tokenizer* tokenizer_;
+    const tokenizer::Tokenizer* tokenizer_;
     const InspectOptions& options_;
     std::vector<uint64_t> bins_;
     std::vector<uint32_t> lengths_;
@@ -166,7 +167,7 @@ nlohmann::ordered_json PartJson(const PartReport& part) {
 
 }  // namespace
 
-Result<DataReport> InspectData(const DataSet& data, const formats::Tokenizer* tokenizer,
+Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* tokenizer,
                                const InspectOptions& options) {
     DataReport report;
     report.name = data.Name();

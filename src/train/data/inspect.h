@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "train/data/loader.h"
 
 namespace weft::train {
@@ -63,7 +63,7 @@ struct DataReport {
 
 // Errors: those of reading; of bad records only where skip_bad is not set.
 // tokenizer: for the texts of shown samples; null: ids.
-Result<DataReport> InspectData(const DataSet& data, const formats::Tokenizer* tokenizer,
+Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* tokenizer,
                                const InspectOptions& options);
 
 std::string ReportText(const DataReport& report);

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "formats/tokenizer/read_gguf.h"
+#include "model_files/read_tokenizer.h"
 
 namespace weft::train {
 namespace {
@@ -14,13 +14,13 @@ Result<LongSamples> LongSamplesOf(const std::string& word) {
     return MakeError(ErrorCode::kUsage, "--long '{}'; expected truncate, skip or split", word);
 }
 
-Result<std::unique_ptr<DataSet>> OpenSet(const formats::ModelSource& source,
+Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
                                          const DataOptions& options, int prompt_type,
                                          OpenedData& opened) {
-    WEFT_ASSIGN(opened.tokenizer, formats::LoadTokenizer(source));
+    WEFT_ASSIGN(opened.tokenizer, model_files::LoadTokenizer(source));
     // A model without a template is an error only for data that needs one.
-    auto chat = formats::Chat::Load(source.meta(), *opened.tokenizer);
-    if (chat.ok()) opened.chat = std::make_unique<formats::Chat>(std::move(chat).value());
+    auto chat = chat::Chat::Load(source.meta(), *opened.tokenizer);
+    if (chat.ok()) opened.chat = std::make_unique<chat::Chat>(std::move(chat).value());
     if (!chat.ok() && prompt_type == 5) return chat.error();
     WEFT_ASSIGN(const auto encoder,
                 Encoder::Make(*opened.tokenizer, opened.chat.get(), prompt_type));
@@ -29,7 +29,7 @@ Result<std::unique_ptr<DataSet>> OpenSet(const formats::ModelSource& source,
 
 }  // namespace
 
-Result<OpenedData> OpenData(const formats::ModelSource& source, const DataWords& words,
+Result<OpenedData> OpenData(const model_files::ModelSource& source, const DataWords& words,
                             int64_t vocab) {
     OpenedData opened;
     WEFT_ASSIGN(opened.loader.longs, LongSamplesOf(words.longs));

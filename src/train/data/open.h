@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "formats/chat/chat.h"
-#include "formats/model_file.h"
+#include "chat/chat.h"
+#include "model_files/model_file.h"
 #include "train/data/loader.h"
 
 namespace weft::train {
@@ -25,15 +25,15 @@ struct DataWords {
 
 // A data set with the tokenizer and the template that it is read with.
 struct OpenedData {
-    std::unique_ptr<formats::Tokenizer> tokenizer;
-    std::unique_ptr<formats::Chat> chat;  // null where the model has no template
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+    std::unique_ptr<chat::Chat> chat;  // null where the model has no template
     std::unique_ptr<DataSet> set;
     LoaderOptions loader;  // what the words say; ranks and batch are the caller's
 };
 
 // source: the model's. vocab: its own, which random tokens need no tokenizer for. Errors: kUsage
 // (a word), those of the tokenizer and of the data.
-Result<OpenedData> OpenData(const formats::ModelSource& source, const DataWords& words,
+Result<OpenedData> OpenData(const model_files::ModelSource& source, const DataWords& words,
                             int64_t vocab);
 
 }  // namespace weft::train

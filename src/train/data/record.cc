@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "base/json.h"
-#include "formats/hf/json.h"
+#include "model_files/hf/json.h"
 
 namespace weft::train {
 namespace {
 
-using Json = formats::OrderedJson;
+using Json = chat::OrderedJson;
 using Keys = std::initializer_list<const char*>;
 
 constexpr size_t kMostDepth = 64;
@@ -83,7 +83,7 @@ Result<Record> ParseTokens(const Json& record) {
     for (const Json& id : ids) {
         if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
             return MakeError(ErrorCode::kCorrupt, "'tokens' holds {}; expected token ids",
-                             formats::hf::Shown(id.dump(-1, ' ', true)));
+                             model_files::hf::Shown(id.dump(-1, ' ', true)));
         }
         made.tokens.push_back(id.get<int32_t>());
     }
@@ -123,7 +123,7 @@ Error NoForm(const Json& record) {
             keys += ", ...";
             break;
         }
-        keys += fmt::format("{}'{}'", keys.empty() ? "" : ", ", formats::hf::Shown(key));
+        keys += fmt::format("{}'{}'", keys.empty() ? "" : ", ", model_files::hf::Shown(key));
     }
     return MakeError(ErrorCode::kCorrupt,
                      "a record with {}; expected 'question' and 'answer', 'messages', 'prompt' and "

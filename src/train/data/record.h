@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/chat/chat_template.h"
+#include "chat/chat_template.h"
 
 namespace weft::train {
 
@@ -30,7 +30,7 @@ struct TokensRecord {
     std::vector<uint8_t> loss;  // empty: all; else one for each token
 };
 struct ChatRecord {
-    formats::OrderedJson messages, tools;
+    chat::OrderedJson messages, tools;
 };
 struct PairRecord {
     std::string prompt, completion;

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "formats/hf/json.h"
+#include "model_files/hf/json.h"
 
 namespace weft::train {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "formats/utf8.h"
+#include "base/utf8.h"
 
 namespace weft::train {
 namespace {
@@ -28,7 +28,7 @@ using Point = std::pair<double, double>;
 std::string Escape(std::string_view text) {
     std::string out;
     for (size_t at = 0; at < text.size();) {
-        const size_t length = formats::CodePointLength(text, at);
+        const size_t length = CodePointLength(text, at);
         const char c = text[at];
         if (length == 0) {
             out += "\xEF\xBF\xBD";
@@ -43,7 +43,7 @@ std::string Escape(std::string_view text) {
         } else {
             out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
         }
-        at += length > 0 ? length : formats::InvalidLength(text, at);
+        at += length > 0 ? length : InvalidLength(text, at);
     }
     return out;
 }

@@ -5,16 +5,16 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/lora/plan.h"
+#include "model_files/lora/plan.h"
 #include "program/program.h"
 
 namespace weft::train {
 
-using formats::kAdapterPrefix;
-using formats::LoraPlan;
-using formats::LoraTarget;
-using formats::LoraWords;
-using formats::PlanLora;
+using model_files::kAdapterPrefix;
+using model_files::LoraPlan;
+using model_files::LoraTarget;
+using model_files::LoraWords;
+using model_files::PlanLora;
 
 struct Adapters {
     std::vector<program::ValueId> weights;  // A and B, float32

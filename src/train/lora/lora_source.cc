@@ -8,12 +8,12 @@
 
 namespace weft::train {
 
-Result<std::unique_ptr<LoraSource>> LoraSource::Make(std::unique_ptr<formats::ModelSource> model,
-                                                     const LoraWords& words) {
+Result<std::unique_ptr<LoraSource>> LoraSource::Make(
+    std::unique_ptr<model_files::ModelSource> model, const LoraWords& words) {
     WEFT_ASSIGN(LoraPlan plan, PlanLora(*model, words));
     std::unique_ptr<LoraSource> made(new LoraSource(std::move(model), std::move(plan)));
     if (!made->plan_.words.from.empty()) {
-        WEFT_ASSIGN(formats::AdapterFile file, formats::AdapterFile::Open(made->plan_));
+        WEFT_ASSIGN(model_files::AdapterFile file, model_files::AdapterFile::Open(made->plan_));
         made->file_.emplace(std::move(file));
     }
     for (const LoraTarget& target : made->plan_.targets) {
@@ -62,7 +62,7 @@ Result<std::string> LoraSource::Fingerprint() const {
     const LoraWords& words = plan_.words;
     std::string text = fmt::format("{} lora {} {} {} {}", model, words.rank, words.alpha,
                                    words.rslora, words.seed);
-    formats::FingerprintMaker maker;
+    model_files::FingerprintMaker maker;
     for (const LoraTarget& target : plan_.targets) text += " " + target.module;
     maker.Add(std::as_bytes(std::span(text)));
     if (!file_) return maker.Finish();
@@ -79,14 +79,14 @@ Result<std::string> LoraSource::Fingerprint() const {
     return maker.Finish();
 }
 
-Result<std::unique_ptr<formats::ModelSource>> WithAdapters(
-    std::unique_ptr<formats::ModelSource> source, const LoraWords& words) {
+Result<std::unique_ptr<model_files::ModelSource>> WithAdapters(
+    std::unique_ptr<model_files::ModelSource> source, const LoraWords& words) {
     const bool has = std::ranges::any_of(source->tensors(), [](const auto& tensor) {
         return tensor.name.starts_with(kAdapterPrefix);
     });
     if (has || !words.on()) return source;
     WEFT_ASSIGN(std::unique_ptr<LoraSource> made, LoraSource::Make(std::move(source), words));
-    return std::unique_ptr<formats::ModelSource>(std::move(made));
+    return std::unique_ptr<model_files::ModelSource>(std::move(made));
 }
 
 }  // namespace weft::train

@@ -5,24 +5,24 @@
 #include <optional>
 #include <string>
 
-#include "formats/lora/adapter.h"
-#include "formats/source_over.h"
+#include "model_files/lora/adapter.h"
+#include "model_files/source_over.h"
 #include "train/lora/lora.h"
 
 namespace weft::train {
 
 // A model's tensors, then A and B of each target, in float32. Without an adapter to go on from, A
 // is uniform in +-1 / sqrt(columns), as PEFT has it, by seed, name and place alone, and B is zero.
-class LoraSource final : public formats::SourceOver {
+class LoraSource final : public model_files::SourceOver {
   public:
-    static Result<std::unique_ptr<LoraSource>> Make(std::unique_ptr<formats::ModelSource> model,
+    static Result<std::unique_ptr<LoraSource>> Make(std::unique_ptr<model_files::ModelSource> model,
                                                     const LoraWords& words);
 
     // Of the model, and of what the adapters begin with.
     Result<std::string> Fingerprint() const override;
 
   private:
-    LoraSource(std::unique_ptr<formats::ModelSource> model, LoraPlan plan)
+    LoraSource(std::unique_ptr<model_files::ModelSource> model, LoraPlan plan)
         : SourceOver(std::move(model)), plan_(std::move(plan)) {}
     Status ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
                    int64_t col_count, std::span<std::byte> out,
@@ -30,11 +30,11 @@ class LoraSource final : public formats::SourceOver {
     Status ReadRow(size_t adapter, int64_t row, std::span<float> out) const;
 
     LoraPlan plan_;  // A, B, A, B, ... of its targets stand behind the model's tensors
-    std::optional<formats::AdapterFile> file_;
+    std::optional<model_files::AdapterFile> file_;
 };
 
 // The source itself where the words ask for no adapters, or it has them.
-Result<std::unique_ptr<formats::ModelSource>> WithAdapters(
-    std::unique_ptr<formats::ModelSource> source, const LoraWords& words);
+Result<std::unique_ptr<model_files::ModelSource>> WithAdapters(
+    std::unique_ptr<model_files::ModelSource> source, const LoraWords& words);
 
 }  // namespace weft::train

@@ -1,17 +1,17 @@
 #include "train/lora/merge.h"
 
-#include "formats/lora/adapter.h"
+#include "model_files/lora/adapter.h"
 #include "tensor/quant.h"
 
 namespace weft::train {
 
 Result<std::unique_ptr<MergedSource>> MergedSource::Make(
-    std::unique_ptr<formats::ModelSource> model, const std::string& adapter) {
+    std::unique_ptr<model_files::ModelSource> model, const std::string& adapter) {
     LoraWords words;
     words.from = adapter;
     WEFT_ASSIGN(LoraPlan plan, PlanLora(*model, words));
     std::unique_ptr<MergedSource> made(new MergedSource(std::move(model), std::move(plan)));
-    WEFT_ASSIGN(const formats::AdapterFile file, formats::AdapterFile::Open(made->plan_));
+    WEFT_ASSIGN(const model_files::AdapterFile file, model_files::AdapterFile::Open(made->plan_));
     const int64_t rank = made->plan_.words.rank;
     for (const LoraTarget& target : made->plan_.targets) {
         Pair pair;
@@ -30,7 +30,7 @@ Result<std::unique_ptr<MergedSource>> MergedSource::Make(
 Status MergedSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
                              int64_t col_count, std::span<std::byte> out,
                              uint64_t* bytes_read) const {
-    const formats::TensorInfo* from = &under().tensors()[index];
+    const model_files::TensorInfo* from = &under().tensors()[index];
     const Pair& pair = pairs_.at(index);
     std::vector<std::byte> raw(static_cast<size_t>(row_count * RowBytes(from->dtype, col_count)));
     WEFT_TRY(under().ReadRows(*from, row_begin, row_count, col_begin, col_count, raw, bytes_read));

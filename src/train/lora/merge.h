@@ -6,18 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "formats/source_over.h"
+#include "model_files/source_over.h"
 #include "train/lora/lora.h"
 
 namespace weft::train {
 
 // The model with an adapter's folder merged into it: matrices that have an adapter are float32, the
 // rest is as it was. Holds the adapter in memory.
-class MergedSource final : public formats::SourceOver {
+class MergedSource final : public model_files::SourceOver {
   public:
     // Errors: those of LoraSource.
-    static Result<std::unique_ptr<MergedSource>> Make(std::unique_ptr<formats::ModelSource> model,
-                                                      const std::string& adapter);
+    static Result<std::unique_ptr<MergedSource>> Make(
+        std::unique_ptr<model_files::ModelSource> model, const std::string& adapter);
 
     size_t merged() const { return pairs_.size(); }
 
@@ -25,7 +25,7 @@ class MergedSource final : public formats::SourceOver {
     struct Pair {
         std::vector<float> a, b;  // [rank, cols], [rows, rank]
     };
-    MergedSource(std::unique_ptr<formats::ModelSource> model, LoraPlan plan)
+    MergedSource(std::unique_ptr<model_files::ModelSource> model, LoraPlan plan)
         : SourceOver(std::move(model)), plan_(std::move(plan)) {}
     Status ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
                    int64_t col_count, std::span<std::byte> out,

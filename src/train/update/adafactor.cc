@@ -57,7 +57,7 @@ class Adafactor final : public UpdateRule {
     // (Which tensors other stages have is not known before Start: all of the model's are counted.)
     uint64_t size_bytes() const override {
         int64_t numbers = 0;
-        for (const formats::TensorInfo& tensor : context_.source.tensors()) {
+        for (const model_files::TensorInfo& tensor : context_.source.tensors()) {
             numbers += tensor.rows + tensor.cols * tensor.dims[2] * tensor.dims[3];
         }
         return static_cast<uint64_t>(numbers) * (2 * sizeof(float) + sizeof(double));
@@ -67,7 +67,7 @@ class Adafactor final : public UpdateRule {
         world_ = world;
         size_t numbers = 0;
         for (const std::string& name : context_.state.trained_tensors()) {
-            const formats::TensorInfo& tensor = *context_.source.FindTensor(name);
+            const model_files::TensorInfo& tensor = *context_.source.FindTensor(name);
             const bool matrix = tensor.dim_count > 1;
             Factors factors;
             factors.rows = matrix ? tensor.rows : 0;

@@ -111,7 +111,7 @@ class Adam8bit final : public UpdateRule {
     };
 
     bool IsNarrow(const program::Value& weight) const {
-        const formats::TensorInfo& tensor = *context_.source.FindTensor(weight.slice.name);
+        const model_files::TensorInfo& tensor = *context_.source.FindTensor(weight.slice.name);
         return weight.shape.rank > 1 && tensor.rows * tensor.cols >= kLeastElements;
     }
     int64_t WideElements() const {
@@ -258,7 +258,7 @@ void Adam8bit::VisitKeptPieces(Extent extent, const VisitKept& visit) {
     for (size_t index = 0; index < kept_.size(); ++index) {
         const OwnPart& part = context_.state.parts()[index];
         VisitPieces(part, extent, [&](const MemberPiece& piece) {
-            const formats::TensorInfo& tensor = *context_.source.FindTensor(piece.tensor());
+            const model_files::TensorInfo& tensor = *context_.source.FindTensor(piece.tensor());
             const size_t wide = WideAt(kept_[index], part, piece);
             for (int i = 0; i < 2; ++i) {
                 KeptPiece made;

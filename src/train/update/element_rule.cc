@@ -119,7 +119,7 @@ std::vector<Array> ElementRule::Arrays(const std::set<std::string, std::less<>>&
 void ElementRule::VisitKeptPieces(Extent extent, const VisitKept& visit) {
     for (size_t index = 0; index < kept_.size(); ++index) {
         VisitPieces(context_.state.parts()[index], extent, [&](const MemberPiece& piece) {
-            const formats::TensorInfo& tensor = *context_.source.FindTensor(piece.tensor());
+            const model_files::TensorInfo& tensor = *context_.source.FindTensor(piece.tensor());
             for (size_t k = 0; k < kinds_.size(); ++k) {
                 const auto values = std::span(kept_[index][k])
                                         .subspan(static_cast<size_t>(piece.own),

@@ -16,7 +16,7 @@
 #include "backend/training.h"
 #include "base/result.h"
 #include "coll/comm.h"
-#include "formats/model_file.h"
+#include "model_files/model_file.h"
 #include "train/pieces.h"
 #include "train/state.h"
 #include "train/update/options.h"
@@ -28,7 +28,7 @@ struct UpdateContext {
     backend::TrainingExecutable& training;
     TrainState& state;
     const std::vector<program::Unit>& units;
-    const formats::ModelSource& source;
+    const model_files::ModelSource& source;
 };
 
 // One update: number from 1 on; gradients count gradient_scale times.

@@ -1,0 +1,144 @@
+#include "base/output_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace weft {
+namespace {
+
+std::string FolderOf(const std::string& path) {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
+}
+
+Error WriteError(const std::string& path, const char* what, int error) {
+    const bool full = error == ENOSPC || error == EDQUOT;
+    const bool large = error == EFBIG;
+    // (A limit stays: it is of no use to try again.)
+    const ErrorCode code = large ? ErrorCode::kUnsupported : ErrorCode::kIo;
+    return MakeError(code, "{}: cannot {}: {}{}", path, what, std::strerror(error),
+                     full    ? ". Nothing is left of it; free some space, or write to another disk"
+                     : large ? ". Is there a limit of file sizes (ulimit -f)?"
+                             : "");
+}
+
+}  // namespace
+
+Status CheckSpace(const std::string& path, uint64_t bytes) {
+    struct statvfs info {};
+    if (::statvfs(FolderOf(path).c_str(), &info) != 0) {
+        return WriteError(path, "look at its folder", errno);
+    }
+    const uint64_t free = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+    if (free >= bytes) return {};
+    return MakeError(ErrorCode::kIo,
+                     "{}: the disk is too full: {} are needed and {} are free. Free "
+                     "some space, or write to another disk",
+                     path, BytesText(bytes), BytesText(free));
+}
+
+Result<OutputFile> OutputFile::Create(const std::string& path, uint64_t bytes, bool replace) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0) {
+        if (!S_ISREG(info.st_mode)) {
+            return MakeError(ErrorCode::kDenied, "{}: is there and no regular file", path);
+        }
+        if (!replace) {
+            return MakeError(ErrorCode::kDenied, "{}: is there already; --force replaces it", path);
+        }
+    }
+    WEFT_TRY(CheckSpace(path, bytes));
+    const std::string part = path + ".part";
+    const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return WriteError(part, "open for writing", errno);
+    // (Where the file system knows no locks, nobody else can be seen.)
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        ::close(fd);
+        return MakeError(ErrorCode::kDenied, "{}: another process writes it at this moment", part);
+    }
+    // Its last writer may have given it its name between our open and our lock.
+    struct stat opened {
+    }, named{};
+    if (::fstat(fd, &opened) != 0 || ::stat(part.c_str(), &named) != 0 ||
+        opened.st_ino != named.st_ino || opened.st_dev != named.st_dev) {
+        ::close(fd);
+        return MakeError(ErrorCode::kDenied,
+                         "{}: another process has just finished {}; try again with --force if it "
+                         "shall be replaced",
+                         part, path);
+    }
+    OutputFile file(path, fd);
+    if (::ftruncate(fd, 0) != 0) return WriteError(part, "empty it", errno);
+    // Space that is taken now can't be lacking later. Not every file system can do that.
+    const int reserved = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+    if (reserved != 0 && reserved != EOPNOTSUPP && reserved != ENOSYS && reserved != EINTR) {
+        return WriteError(part, "take its space", reserved);
+    }
+    if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+        return WriteError(part, "take its size", errno);
+    }
+    return file;
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+OutputFile::~OutputFile() {
+    if (fd_ < 0) return;
+    ::unlink(PartPath().c_str());
+    ::close(fd_);
+}
+
+Status OutputFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
+    const uint64_t begin = offset;
+    const size_t size = bytes.size();
+    while (!bytes.empty()) {
+        const ssize_t put = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return WriteError(PartPath(), "write", errno);
+        bytes = bytes.subspan(static_cast<size_t>(put));
+        offset += static_cast<uint64_t>(put);
+    }
+    // The disk begins now, so that little is left to wait for at the end. A hint, no more.
+    ::sync_file_range(fd_, static_cast<off_t>(begin), static_cast<off_t>(size),
+                      SYNC_FILE_RANGE_WRITE);
+    return {};
+}
+
+void OutputFile::Settle(uint64_t offset, uint64_t bytes) {
+    const auto begin = static_cast<off_t>(offset), size = static_cast<off_t>(bytes);
+    ::sync_file_range(
+        fd_, begin, size,
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    ::posix_fadvise(fd_, begin, size, POSIX_FADV_DONTNEED);
+}
+
+Status OutputFile::Finish() {
+    if (::fsync(fd_) != 0) return WriteError(PartPath(), "write it to the disk", errno);
+    // (Some network file systems say only now that there was no room.)
+    const int fd = ::dup(fd_);
+    if (fd < 0 || ::close(fd) != 0) return WriteError(PartPath(), "close it", errno);
+    if (::rename(PartPath().c_str(), path_.c_str()) != 0) {
+        return WriteError(path_, "take its name", errno);
+    }
+    ::close(std::exchange(fd_, -1));
+    const int folder = ::open(FolderOf(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return WriteError(FolderOf(path_), "open it", errno);
+    // (Some network file systems know no fsync of folders, and need none.)
+    const int failed = ::fsync(folder) == 0 || errno == EINVAL ? 0 : errno;
+    ::close(folder);
+    if (failed != 0) return WriteError(FolderOf(path_), "write it to the disk", failed);
+    return {};
+}
+
+}  // namespace weft

@@ -1,0 +1,45 @@
+// A large file that is there whole or not at all: written under another name (PATH.part), synced to
+// the disk and renamed. Thrown away where that does not come to pass; only a kill leaves the part,
+// which the next run replaces.
+//
+// Thread: WriteAt from any thread at the same time.
+// Errors: kIo, with what to do where the disk is full; kUnsupported where a limit of file sizes is
+// in the way; kDenied where PATH is there already, or
+// another process writes it (which is seen where the file system knows locks, flock(2)).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace weft {
+
+// Whether the disk of PATH has so many bytes left; else kIo, with both numbers.
+Status CheckSpace(const std::string& path, uint64_t bytes);
+
+class OutputFile {
+  public:
+    // `bytes`: how large it will be; refused where the disk has less space. `replace`: a file of
+    // that name is replaced in the end.
+    static Result<OutputFile> Create(const std::string& path, uint64_t bytes, bool replace);
+    OutputFile(OutputFile&& other) noexcept;
+    OutputFile& operator=(OutputFile&&) = delete;
+    ~OutputFile();  // without Finish: removes the part
+
+    Status WriteAt(uint64_t offset, std::span<const std::byte> bytes);
+    // Waits until these bytes are on the disk, and lets the system forget them: a file that nobody
+    // reads soon takes no memory. A hint where the file system knows none of it.
+    void Settle(uint64_t offset, uint64_t bytes);
+    Status Finish();
+
+  private:
+    OutputFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+    std::string PartPath() const { return path_ + ".part"; }
+    std::string path_;
+    int fd_;
+};
+
+}  // namespace weft

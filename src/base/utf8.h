@@ -1,0 +1,22 @@
+// UTF-8 by the table of RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace weft {
+
+// Bytes of the code point that starts at text[at] (1 to 4), or 0 if the bytes there are not valid
+// UTF-8. Precondition: at < text.size().
+size_t CodePointLength(std::string_view text, size_t at);
+
+// Bytes of the invalid stretch at text[at], where CodePointLength is 0: one byte, or as many as
+// begin a code point before it breaks off. Precondition: at < text.size().
+size_t InvalidLength(std::string_view text, size_t at);
+
+// The bytes at the end of `text` that begin a code point which more bytes could complete (0 to 3).
+size_t IncompleteTail(std::string_view text);
+
+bool IsUtf8(std::string_view text);
+
+}  // namespace weft

@@ -1,0 +1,39 @@
+// The arguments of a built-in's call, put to its parameters by place and by name.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "chat/interpreter.h"
+
+namespace weft::chat::jinja {
+
+class Bound {
+  public:
+    // `what` names the built-in in errors. Fails for more arguments than parameters, for a name
+    // that isn't among them, and for one that comes twice. All views must outlive the object.
+    Bound(Meter& meter, std::string_view what, const CallValues& values,
+          std::initializer_list<std::string_view> names);
+
+    bool Has(size_t at) const { return values_[at] != nullptr; }
+    // Undefined where it isn't given.
+    const Value& At(size_t at) const;
+    // Fails where it isn't given.
+    const Value& Need(size_t at) const;
+    // As text: fails for another type. Optional: neither given nor none.
+    const Text& NeedText(size_t at) const;
+    std::optional<std::string_view> OptionalText(size_t at) const;
+    int64_t Int(size_t at, int64_t fallback) const;
+    bool Truth(size_t at, bool fallback) const { return Has(at) ? At(at).truth() : fallback; }
+
+  private:
+    Meter& meter_;
+    std::string_view what_;
+    std::vector<std::string_view> names_;
+    std::vector<const Value*> values_;
+    Value undefined_;
+};
+
+}  // namespace weft::chat::jinja

@@ -1,0 +1,216 @@
+#include "chat/chat_template.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "chat/interpreter.h"
+#include "chat/parser.h"
+
+namespace weft::chat {
+namespace {
+
+using jinja::Value;
+
+constexpr size_t kMostTemplateBytes = size_t{1} << 20;
+constexpr size_t kMostRole = 64;
+constexpr int kMostJsonDepth = 150;
+constexpr size_t kMostValues = size_t{1} << 17;  // of messages, tools and further variables
+
+// Names a message's reasoning comes under; the first is what templates of today read.
+constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
+
+bool IsRole(std::string_view role) {
+    return !role.empty() && role.size() <= kMostRole &&
+           std::all_of(role.begin(), role.end(), [](char c) {
+               return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+           });
+}
+
+Status CheckMessages(const OrderedJson& messages) {
+    if (!messages.is_array() || messages.empty()) {
+        return MakeError(ErrorCode::kUsage, "chat: there are no messages");
+    }
+    for (const OrderedJson& message : messages) {
+        const auto role = message.is_object() ? message.find("role") : message.end();
+        if (!message.is_object() || role == message.end() || !role->is_string()) {
+            return MakeError(ErrorCode::kUsage,
+                             "chat: a message is not an object with a 'role' of type string");
+        }
+        const std::string& name = role->get_ref<const std::string&>();
+        if (!IsRole(name)) {
+            return MakeError(ErrorCode::kUsage,
+                             "chat: '{}' is not a role; expected letters, such as system, user, "
+                             "assistant or tool",
+                             name.substr(0, kMostRole));
+        }
+    }
+    return {};
+}
+
+// JSON as values; `given`: its texts are words of the conversation.
+class Importer {
+  public:
+    explicit Importer(jinja::Meter& meter) : meter_(meter) {}
+
+    Value From(const OrderedJson& json, bool given = true) {
+        const jinja::Level level(meter_);
+        meter_.Step();
+        CountValue();
+        switch (json.type()) {
+            case OrderedJson::value_t::null:
+            case OrderedJson::value_t::discarded:
+            case OrderedJson::value_t::binary: return Value(jinja::None{});
+            case OrderedJson::value_t::boolean: return Value(json.get<bool>());
+            case OrderedJson::value_t::number_integer: return Value(json.get<int64_t>());
+            case OrderedJson::value_t::number_unsigned: {
+                const auto number = json.get<uint64_t>();
+                if (number > static_cast<uint64_t>(INT64_MAX)) {
+                    return Value(static_cast<double>(number));
+                }
+                return Value(static_cast<int64_t>(number));
+            }
+            case OrderedJson::value_t::number_float: return Value(json.get<double>());
+            case OrderedJson::value_t::string:
+                return jinja::MakeText(meter_, json.get_ref<const std::string&>(), given);
+            case OrderedJson::value_t::array: return List(json, given);
+            case OrderedJson::value_t::object: return Dict(json, given);
+        }
+        return Value(jinja::None{});
+    }
+
+    // Roles have been checked: templates may build markers of them.
+    Value Messages(const OrderedJson& messages) {
+        jinja::ListBuilder list(meter_);
+        for (const OrderedJson& message : messages) list.Add(Message(message));
+        return std::move(list).Finish();
+    }
+
+  private:
+    Value List(const OrderedJson& json, bool given) {
+        CheckDepth();
+        jinja::ListBuilder list(meter_);
+        for (const OrderedJson& item : json) list.Add(From(item, given));
+        --depth_;
+        return std::move(list).Finish();
+    }
+
+    Value Dict(const OrderedJson& json, bool given) {
+        CheckDepth();
+        jinja::DictBuilder dict(meter_);
+        for (const auto& [key, value] : json.items()) {
+            dict.Add(jinja::MakeText(meter_, key, given), From(value, given));
+        }
+        --depth_;
+        return std::move(dict).Finish();
+    }
+
+    // A value costs a template some hundred times what it costs in a request.
+    void CountValue() {
+        if (++values_ <= kMostValues) return;
+        throw jinja::Failure{MakeError(ErrorCode::kUsage,
+                                       "chat: the messages, tools and variables of the template "
+                                       "hold more than {} values",
+                                       kMostValues)};
+    }
+
+    void CheckDepth() {
+        if (++depth_ <= kMostJsonDepth) return;
+        throw jinja::Failure{MakeError(ErrorCode::kUsage,
+                                       "chat: the messages or tools are nested more than {} deep",
+                                       kMostJsonDepth)};
+    }
+
+    // Reasoning is given under the names that templates know it by.
+    Value Message(const OrderedJson& message) {
+        const OrderedJson* reasoning = nullptr;
+        for (const char* name : kReasoning) {
+            const auto found = message.find(name);
+            if (reasoning == nullptr && found != message.end() && !found->is_null()) {
+                reasoning = &*found;
+            }
+        }
+        jinja::DictBuilder dict(meter_);
+        for (const auto& [key, value] : message.items()) {
+            if (reasoning != nullptr && key == kReasoning[0]) continue;
+            dict.Add(jinja::MakeText(meter_, key, true), From(value, key != "role"));
+        }
+        if (reasoning != nullptr) {
+            dict.Add(jinja::MakeText(meter_, kReasoning[0], true), From(*reasoning));
+            if (!message.contains(kReasoning[1])) {
+                dict.Add(jinja::MakeText(meter_, kReasoning[1], true), From(*reasoning));
+            }
+        }
+        return std::move(dict).Finish();
+    }
+
+    jinja::Meter& meter_;
+    size_t values_ = 0;
+    int depth_ = 0;
+};
+
+Value Context(jinja::Meter& meter, const ChatInput& input,
+              const std::vector<std::pair<std::string, std::string>>& tokens) {
+    Importer importer(meter);
+    jinja::DictBuilder context(meter);
+    const auto set = [&](std::string_view name, Value value) {
+        context.Set(jinja::MakeText(meter, name), std::move(value));
+    };
+    for (const auto& [name, text] : tokens) set(name, jinja::MakeText(meter, text));
+    set("documents", Value(jinja::None{}));
+    if (input.extra.is_object()) {
+        for (const auto& [name, value] : input.extra.items()) set(name, importer.From(value));
+    }
+    set("messages", importer.Messages(input.messages));
+    set("tools", importer.From(input.tools));
+    set("add_generation_prompt", Value(input.add_generation_prompt));
+    return std::move(context).Finish();
+}
+
+int64_t Now() {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::seconds>(since).count();
+}
+
+}  // namespace
+
+struct ChatTemplate::Tree {
+    jinja::Body body;
+};
+
+ChatTemplate::ChatTemplate(std::string source, std::unique_ptr<const Tree> tree)
+    : source_(std::move(source)), tree_(std::move(tree)) {}
+ChatTemplate::~ChatTemplate() = default;
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+
+Result<ChatTemplate> ChatTemplate::Parse(std::string_view text) {
+    if (text.size() > kMostTemplateBytes) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "chat template: {} bytes; at most {} are supported", text.size(),
+                         kMostTemplateBytes);
+    }
+    try {
+        auto tree = std::make_unique<const Tree>(Tree{jinja::ParseTemplate(text)});
+        return ChatTemplate(std::string(text), std::move(tree));
+    } catch (const jinja::Failure& failure) {
+        return failure.error;
+    }
+}
+
+Result<Text> ChatTemplate::Render(const ChatInput& input,
+                                  const std::vector<std::pair<std::string, std::string>>& tokens,
+                                  const RenderLimits& limits) const {
+    WEFT_TRY(CheckMessages(input.messages));
+    jinja::Meter meter(limits);
+    try {
+        Value context = Context(meter, input, tokens);
+        jinja::Interpreter interpreter(meter, std::move(context),
+                                       input.now_s == 0 ? Now() : input.now_s);
+        return interpreter.Run(tree_->body);
+    } catch (const jinja::Failure& failure) {
+        return failure.error;
+    }
+}
+
+}  // namespace weft::chat

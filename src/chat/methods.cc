@@ -1,0 +1,304 @@
+// The methods of builtins.h: those of Python's str, list, dict, and of a loop.
+#include <algorithm>
+#include <optional>
+
+#include "chat/arguments.h"
+#include "chat/arithmetic.h"
+#include "chat/builtins.h"
+#include "chat/print.h"
+#include "chat/strings.h"
+
+namespace weft::chat::jinja {
+namespace {
+
+using TextMethod = Value (*)(Meter&, const Text&, const CallValues&);
+
+template <Ends kEnds>
+Value StripMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "strip()", values, {"chars"});
+    const TextRange left = Strip(meter, self.view(), kEnds, bound.OptionalText(0));
+    return MakeText(meter, self.Cut(left.begin, left.end));
+}
+
+template <Case kCase>
+Value CaseMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "a change of case", values, {});
+    return ChangeCase(meter, self, kCase);
+}
+
+template <bool kRight>
+Value SplitMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "split()", values, {"sep", "maxsplit"});
+    const auto separator = bound.OptionalText(0);
+    return kRight ? SplitRight(meter, self, separator, bound.Int(1, -1))
+                  : Split(meter, self, separator, bound.Int(1, -1));
+}
+
+Value SplitLinesMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "splitlines()", values, {"keepends"});
+    return SplitLines(meter, self, bound.Truth(0, false));
+}
+
+template <bool kStart>
+Value StartsMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, kStart ? "startswith()" : "endswith()", values, {"prefix"});
+    const auto fits = [&](std::string_view part) {
+        meter.Read(part.size());
+        return kStart ? self.view().starts_with(part) : self.view().ends_with(part);
+    };
+    const Value& parts = bound.Need(0);
+    if (!parts.Is(Kind::kList) || !parts.list()->tuple)
+        return Value(fits(bound.NeedText(0).view()));
+    return Value(std::any_of(parts.items().begin(), parts.items().end(), [&](const Value& part) {
+        return part.Is(Kind::kText) && fits(part.text().view());
+    }));
+}
+
+Value ReplaceMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "replace()", values, {"old", "new", "count"});
+    return Replace(meter, self, bound.NeedText(0).view(), bound.NeedText(1), bound.Int(2, -1));
+}
+
+// The bytes between two of Python's positions.
+TextRange Between(Meter& meter, const Text& self, const Bound& bound) {
+    meter.Read(self.size());
+    const auto points = static_cast<int64_t>(CountPoints(self.view()));
+    const auto place = [&](size_t at, int64_t fallback) {
+        int64_t index = bound.Int(at, fallback);
+        if (index < 0) index = std::max<int64_t>(index + points, 0);
+        return PointOffset(self.view(), static_cast<size_t>(std::min(index, points)));
+    };
+    return {place(1, 0), place(2, points)};
+}
+
+std::optional<size_t> FindPlace(Meter& meter, const Text& self, const Bound& bound, bool last) {
+    const TextRange range = Between(meter, self, bound);
+    const std::string_view needle = bound.NeedText(0).view();
+    if (range.begin > range.end) return {};
+    const std::string_view text = self.view().substr(0, range.end);
+    size_t found = FindIn(meter, text, needle, range.begin);
+    if (found == text.npos) return {};
+    if (last && needle.empty()) return range.end;
+    while (last) {
+        const size_t next = FindIn(meter, text, needle, found + 1);
+        if (next == text.npos) break;
+        found = next;
+    }
+    return found;
+}
+
+template <bool kLast, bool kMust>
+Value FindMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "find()", values, {"sub", "start", "end"});
+    const auto found = FindPlace(meter, self, bound, kLast);
+    if (found) return Value(static_cast<int64_t>(CountPoints(self.view().substr(0, *found))));
+    if (kMust) meter.Fail(ErrorCode::kCorrupt, "index() of what isn't there");
+    return Value(int64_t{-1});
+}
+
+Value CountMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "count()", values, {"sub"});
+    const std::string_view needle = bound.NeedText(0).view();
+    if (needle.empty()) return Value(static_cast<int64_t>(CountPoints(self.view()) + 1));
+    int64_t count = 0;
+    for (size_t at = 0; (at = FindIn(meter, self.view(), needle, at)) != std::string_view::npos;) {
+        ++count;
+        at += needle.size();
+    }
+    return Value(count);
+}
+
+Value JoinMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "join()", values, {"parts"});
+    TextBuilder out(meter);
+    bool first = true;
+    const auto parts = Iterate(meter, bound.Need(0));
+    for (const Value& part : parts->items) {
+        meter.Step();
+        if (!part.Is(Kind::kText)) {
+            meter.Fail(ErrorCode::kCorrupt, "join() of {}", part.type_name());
+        }
+        if (!first) out.Append(self);
+        first = false;
+        out.Append(part.text());
+    }
+    return std::move(out).Finish();
+}
+
+Value FormatMethod(Meter& meter, const Text& self, const CallValues& values) {
+    return FormatBraces(meter, self, values);
+}
+
+template <bool kPrefix>
+Value RemoveMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, kPrefix ? "removeprefix()" : "removesuffix()", values, {"part"});
+    const std::string_view part = bound.NeedText(0).view();
+    const bool fits = kPrefix ? self.view().starts_with(part) : self.view().ends_with(part);
+    if (!fits) return MakeText(meter, self);
+    return MakeText(meter, kPrefix ? self.Cut(part.size(), self.size())
+                                   : self.Cut(0, self.size() - part.size()));
+}
+
+bool IsDigit(int32_t point) {
+    return point >= '0' && point <= '9';
+}
+
+bool IsAlphaNumeric(int32_t point) {
+    return IsAlpha(point) || IsDigit(point);
+}
+
+template <bool (*kIs)(int32_t)>
+Value AllMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "a test of characters", values, {});
+    meter.Read(self.size());
+    for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
+        if (!kIs(PointAt(self.view(), at))) return Value(false);
+    }
+    return Value(!self.empty());
+}
+
+// isupper(): at least one letter, and none of the other case.
+template <bool kUpper>
+Value IsCaseMethod(Meter& meter, const Text& self, const CallValues& values) {
+    const Bound bound(meter, "a test of case", values, {});
+    meter.Read(self.size());
+    bool any = false;
+    for (size_t at = 0; at < self.size(); at = NextPoint(self.view(), at)) {
+        const int32_t point = PointAt(self.view(), at);
+        if (kUpper ? IsLower(point) : IsUpper(point)) return Value(false);
+        any = any || (kUpper ? IsUpper(point) : IsLower(point));
+    }
+    return Value(any);
+}
+
+constexpr struct {
+    std::string_view name;
+    TextMethod method;
+} kTextMethods[] = {
+    {"strip", StripMethod<Ends::kBoth>},
+    {"lstrip", StripMethod<Ends::kLeft>},
+    {"rstrip", StripMethod<Ends::kRight>},
+    {"upper", CaseMethod<Case::kUpper>},
+    {"lower", CaseMethod<Case::kLower>},
+    {"capitalize", CaseMethod<Case::kCapital>},
+    {"title", CaseMethod<Case::kTitle>},
+    {"split", SplitMethod<false>},
+    {"rsplit", SplitMethod<true>},
+    {"splitlines", SplitLinesMethod},
+    {"startswith", StartsMethod<true>},
+    {"endswith", StartsMethod<false>},
+    {"replace", ReplaceMethod},
+    {"find", FindMethod<false, false>},
+    {"rfind", FindMethod<true, false>},
+    {"index", FindMethod<false, true>},
+    {"rindex", FindMethod<true, true>},
+    {"count", CountMethod},
+    {"join", JoinMethod},
+    {"format", FormatMethod},
+    {"removeprefix", RemoveMethod<true>},
+    {"removesuffix", RemoveMethod<false>},
+    {"isdigit", AllMethod<IsDigit>},
+    {"isnumeric", AllMethod<IsDigit>},
+    {"isdecimal", AllMethod<IsDigit>},
+    {"isalpha", AllMethod<IsAlpha>},
+    {"isalnum", AllMethod<IsAlphaNumeric>},
+    {"isspace", AllMethod<IsSpace>},
+    {"isupper", IsCaseMethod<true>},
+    {"islower", IsCaseMethod<false>},
+};
+
+constexpr std::string_view kDictMethods[] = {"get", "items", "keys", "values", "copy"};
+constexpr std::string_view kListMethods[] = {"index", "count", "copy"};
+constexpr std::string_view kLoopMethods[] = {"cycle"};
+// Would change a dict or a list: jinja2's immutable sandbox has them, and refuses the call.
+constexpr std::string_view kDictChanges[] = {"pop", "popitem", "update", "setdefault", "clear"};
+constexpr std::string_view kListChanges[] = {"append", "extend", "insert",  "pop",
+                                             "remove", "sort",   "reverse", "clear"};
+
+template <size_t kSize>
+std::string_view Among(const std::string_view (&names)[kSize], std::string_view name) {
+    const auto* found = std::find(std::begin(names), std::end(names), name);
+    return found == std::end(names) ? std::string_view() : *found;
+}
+
+Value CallDict(Interpreter& in, const Value& self, std::string_view name,
+               const CallValues& values) {
+    Meter& meter = in.meter();
+    if (name == "get") {
+        const Bound bound(meter, "get()", values, {"key", "default"});
+        const Value* found = Lookup(meter, self, bound.Need(0));
+        if (found != nullptr) return *found;
+        return bound.Has(1) ? bound.At(1) : Value(None{});
+    }
+    const Bound bound(meter, "a dict's method", values, {});
+    if (name == "copy") return self;
+    ListBuilder list(meter);
+    for (const Entry& entry : self.entries()) {
+        meter.Step();
+        list.Add(name == "items"  ? MakePair(meter, entry.first, entry.second)
+                 : name == "keys" ? entry.first
+                                  : entry.second);
+    }
+    return std::move(list).Finish();
+}
+
+Value CallList(Interpreter& in, const Value& self, std::string_view name,
+               const CallValues& values) {
+    Meter& meter = in.meter();
+    if (name == "copy") return self;
+    const Bound bound(meter, "a list's method", values, {"value"});
+    int64_t count = 0;
+    for (size_t at = 0; at < self.items().size(); ++at) {
+        if (!Equal(meter, self.items()[at], bound.Need(0))) continue;
+        if (name == "index") return Value(static_cast<int64_t>(at));
+        ++count;
+    }
+    if (name == "index") meter.Fail(ErrorCode::kCorrupt, "index() of what isn't there");
+    return Value(count);
+}
+
+}  // namespace
+
+std::string_view MethodName(const Value& self, std::string_view name) {
+    if (self.Is(Kind::kText)) {
+        for (const auto& method : kTextMethods) {
+            if (method.name == name) return method.name;
+        }
+    }
+    std::string_view found;
+    if (self.Is(Kind::kDict)) {
+        found = Among(kDictMethods, name);
+        if (found.empty()) found = Among(kDictChanges, name);
+    } else if (self.Is(Kind::kList)) {
+        found = Among(kListMethods, name);
+        if (found.empty() && !self.list()->tuple) found = Among(kListChanges, name);
+    } else if (self.Is(Kind::kLoop)) {
+        found = Among(kLoopMethods, name);
+    }
+    return found;
+}
+
+Value CallMethod(Interpreter& in, const Value& self, std::string_view name,
+                 const CallValues& values) {
+    Meter& meter = in.meter();
+    if (self.Is(Kind::kText)) {
+        for (const auto& method : kTextMethods) {
+            if (method.name == name) return method.method(meter, self.text(), values);
+        }
+    }
+    if (self.Is(Kind::kDict) && !Among(kDictMethods, name).empty()) {
+        return CallDict(in, self, name, values);
+    }
+    if (self.Is(Kind::kList) && !Among(kListMethods, name).empty()) {
+        return CallList(in, self, name, values);
+    }
+    if (self.Is(Kind::kLoop)) {
+        if (values.positional.empty()) meter.Fail(ErrorCode::kCorrupt, "cycle() of nothing");
+        return values.positional[self.loop().at % values.positional.size()];
+    }
+    meter.Fail(ErrorCode::kUnsupported,
+               "'{}' changes {}, which templates can't (use a namespace, or make a new one)", name,
+               self.type_name());
+}
+
+}  // namespace weft::chat::jinja

@@ -1,0 +1,318 @@
+#include "chat/strings.h"
+
+#include <string.h>  // memmem
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/utf8.h"
+
+namespace weft::chat::jinja {
+namespace {
+
+constexpr int32_t kSharpS = 0xDF;
+
+std::string Encoded(int32_t point) {
+    utf8proc_uint8_t bytes[4];
+    const auto size = utf8proc_encode_char(point, bytes);
+    return {reinterpret_cast<const char*>(bytes), static_cast<size_t>(size)};
+}
+
+bool HasPoint(std::string_view set, std::string_view point) {
+    for (size_t at = 0; at < set.size(); at = NextPoint(set, at)) {
+        if (set.substr(at, NextPoint(set, at) - at) == point) return true;
+    }
+    return false;
+}
+
+// The begin of the code point that ends at `end`.
+size_t PreviousPoint(std::string_view text, size_t end) {
+    for (size_t begin = end; begin-- > 0 && end - begin <= 4;) {
+        if (NextPoint(text, begin) == end) return begin;
+    }
+    return end - 1;
+}
+
+utf8proc_category_t Category(int32_t point) {
+    return utf8proc_category(point);
+}
+
+// Whether the point that follows `before` begins a word.
+bool BeginsWord(Case to, int32_t before, bool first) {
+    if (first) return true;
+    if (to == Case::kTitle) return !IsAlpha(before);
+    const std::string_view openers = "-({[<";
+    return IsSpace(before) ||
+           (before < 128 && openers.find(static_cast<char>(before)) != std::string_view::npos);
+}
+
+int32_t Changed(int32_t point, Case to, int32_t before, bool first) {
+    switch (to) {
+        case Case::kUpper: return utf8proc_toupper(point);
+        case Case::kLower: return utf8proc_tolower(point);
+        case Case::kCapital: return first ? utf8proc_totitle(point) : utf8proc_tolower(point);
+        case Case::kTitle:
+        case Case::kTitleWord:
+            return BeginsWord(to, before, first) ? utf8proc_totitle(point)
+                                                 : utf8proc_tolower(point);
+    }
+    return point;
+}
+
+// Stretches between white space; the last of `most` + 1 holds the rest, blanks and all.
+std::vector<TextRange> SpaceCuts(std::string_view text, int64_t most) {
+    std::vector<TextRange> parts;
+    for (size_t at = 0; at < text.size();) {
+        if (IsSpace(PointAt(text, at))) {
+            at = NextPoint(text, at);
+            continue;
+        }
+        if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
+            parts.push_back({at, text.size()});
+            return parts;
+        }
+        const size_t begin = at;
+        while (at < text.size() && !IsSpace(PointAt(text, at))) at = NextPoint(text, at);
+        parts.push_back({begin, at});
+    }
+    return parts;
+}
+
+std::vector<TextRange> SpaceCutsRight(std::string_view text, int64_t most) {
+    std::vector<TextRange> parts;
+    for (size_t at = text.size(); at > 0;) {
+        const size_t begin = PreviousPoint(text, at);
+        if (IsSpace(PointAt(text, begin))) {
+            at = begin;
+            continue;
+        }
+        if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
+            parts.push_back({0, at});
+            break;
+        }
+        const size_t end = at;
+        while (at > 0 && !IsSpace(PointAt(text, PreviousPoint(text, at)))) {
+            at = PreviousPoint(text, at);
+        }
+        parts.push_back({at, end});
+    }
+    std::reverse(parts.begin(), parts.end());
+    return parts;
+}
+
+// Where the separator is, from left to right, without overlaps.
+std::vector<size_t> Places(Meter& meter, std::string_view text, std::string_view separator) {
+    if (separator.empty()) meter.Fail(ErrorCode::kCorrupt, "split() by an empty string");
+    std::vector<size_t> places;
+    meter.Read(text.size());
+    for (size_t at = 0; (at = FindIn(meter, text, separator, at)) != text.npos;) {
+        places.push_back(at);
+        at += separator.size();
+    }
+    return places;
+}
+
+Value CutAt(Meter& meter, const Text& text, const std::vector<size_t>& places, size_t size) {
+    ListBuilder parts(meter);
+    size_t begin = 0;
+    for (const size_t place : places) {
+        parts.AddCut(text, begin, place);
+        begin = place + size;
+    }
+    parts.AddCut(text, begin, text.size());
+    return std::move(parts).Finish();
+}
+
+Value CutRanges(Meter& meter, const Text& text, const std::vector<TextRange>& ranges) {
+    ListBuilder parts(meter);
+    for (const TextRange& range : ranges) parts.AddCut(text, range.begin, range.end);
+    return std::move(parts).Finish();
+}
+
+bool EndsLine(int32_t point) {
+    return (point >= 0x0A && point <= 0x0D) || (point >= 0x1C && point <= 0x1E) || point == 0x85 ||
+           point == 0x2028 || point == 0x2029;
+}
+
+}  // namespace
+
+size_t NextPoint(std::string_view text, size_t at) {
+    if (static_cast<signed char>(text[at]) >= 0) return at + 1;
+    return at + std::max<size_t>(CodePointLength(text, at), 1);
+}
+
+size_t CountPoints(std::string_view text) {
+    size_t count = 0;
+    for (size_t at = 0; at < text.size(); at = NextPoint(text, at)) ++count;
+    return count;
+}
+
+size_t PointOffset(std::string_view text, size_t index) {
+    size_t at = 0;
+    for (; index > 0 && at < text.size(); --index) at = NextPoint(text, at);
+    return at;
+}
+
+int32_t PointAt(std::string_view text, size_t at) {
+    const auto first = static_cast<unsigned char>(text[at]);
+    if (first < 0x80) return first;
+    const size_t size = CodePointLength(text, at);
+    if (size == 0) return first;
+    int32_t point = first & (0x7F >> size);
+    for (size_t i = 1; i < size; ++i) {
+        point = (point << 6) | (static_cast<unsigned char>(text[at + i]) & 0x3F);
+    }
+    return point;
+}
+
+size_t FindIn(Meter& meter, std::string_view text, std::string_view needle, size_t from) {
+    if (needle.size() > text.size() || from > text.size() - needle.size()) return text.npos;
+    if (needle.empty()) return from;
+    const void* found =
+        memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
+    const size_t at = found == nullptr
+                          ? text.npos
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+    meter.Read(std::min(at, text.size()) - from + needle.size());
+    return at;
+}
+
+bool IsSpace(int32_t point) {
+    if (point < 0x80) return (point >= 9 && point <= 13) || (point >= 0x1C && point <= 0x20);
+    return point == 0x85 || Category(point) == UTF8PROC_CATEGORY_ZS || point == 0x2028 ||
+           point == 0x2029;
+}
+
+bool IsPrintable(int32_t point) {
+    if (point < 0x80) return point >= 0x20 && point < 0x7F;
+    switch (Category(point)) {
+        case UTF8PROC_CATEGORY_CN:
+        case UTF8PROC_CATEGORY_CC:
+        case UTF8PROC_CATEGORY_CF:
+        case UTF8PROC_CATEGORY_CS:
+        case UTF8PROC_CATEGORY_CO:
+        case UTF8PROC_CATEGORY_ZL:
+        case UTF8PROC_CATEGORY_ZP:
+        case UTF8PROC_CATEGORY_ZS: return false;
+        default: return true;  // the library's own enum
+    }
+}
+
+bool IsAlpha(int32_t point) {
+    const auto category = Category(point);
+    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool IsUpper(int32_t point) {
+    return Category(point) == UTF8PROC_CATEGORY_LU;
+}
+
+bool IsLower(int32_t point) {
+    return Category(point) == UTF8PROC_CATEGORY_LL;
+}
+
+TextRange Strip(Meter& meter, std::string_view text, Ends ends,
+                std::optional<std::string_view> chars) {
+    const auto goes = [&](size_t begin, size_t end) {
+        meter.Step(chars ? chars->size() / 8 + 1 : 0);
+        if (chars) return HasPoint(*chars, text.substr(begin, end - begin));
+        return IsSpace(PointAt(text, begin));
+    };
+    meter.Step();
+    TextRange left{0, text.size()};
+    while (ends != Ends::kRight && left.begin < left.end &&
+           goes(left.begin, NextPoint(text, left.begin))) {
+        left.begin = NextPoint(text, left.begin);
+    }
+    while (ends != Ends::kLeft && left.begin < left.end &&
+           goes(PreviousPoint(text, left.end), left.end)) {
+        left.end = PreviousPoint(text, left.end);
+    }
+    meter.Read(text.size() - (left.end - left.begin));
+    return left;
+}
+
+Value ChangeCase(Meter& meter, const Text& text, Case to) {
+    TextBuilder builder(meter);
+    meter.Step(text.size() / 4 + 1);
+    int32_t before = 0;
+    for (size_t at = 0; at < text.size();) {
+        const size_t end = NextPoint(text.view(), at);
+        const int32_t point = PointAt(text.view(), at);
+        const int32_t changed = Changed(point, to, before, at == 0);
+        if (point == kSharpS && to == Case::kUpper) {
+            builder.Append("SS", text.GivenAt(at));
+        } else if (changed == point || (end - at == 1 && point >= 0x80)) {
+            builder.AppendCut(text, at, end);
+        } else {
+            builder.Append(Encoded(changed), text.GivenAt(at));
+        }
+        before = point;
+        at = end;
+    }
+    return std::move(builder).Finish();
+}
+
+Value Split(Meter& meter, const Text& text, std::optional<std::string_view> separator,
+            int64_t most) {
+    meter.Read(text.size());
+    if (!separator) return CutRanges(meter, text, SpaceCuts(text.view(), most));
+    std::vector<size_t> places = Places(meter, text.view(), *separator);
+    if (most >= 0 && static_cast<uint64_t>(most) < places.size()) {
+        places.resize(static_cast<size_t>(most));
+    }
+    return CutAt(meter, text, places, separator->size());
+}
+
+Value SplitRight(Meter& meter, const Text& text, std::optional<std::string_view> separator,
+                 int64_t most) {
+    meter.Read(text.size());
+    if (!separator) return CutRanges(meter, text, SpaceCutsRight(text.view(), most));
+    // Overlaps aside ("aaa" by "aa"), the last places from the left are the first from the right.
+    std::vector<size_t> places = Places(meter, text.view(), *separator);
+    if (most >= 0 && static_cast<uint64_t>(most) < places.size()) {
+        places.erase(places.begin(), places.end() - static_cast<ptrdiff_t>(most));
+    }
+    return CutAt(meter, text, places, separator->size());
+}
+
+Value SplitLines(Meter& meter, const Text& text, bool keep_ends) {
+    ListBuilder lines(meter);
+    meter.Read(text.size());
+    const std::string_view bytes = text.view();
+    size_t begin = 0;
+    for (size_t at = 0; at < bytes.size();) {
+        size_t next = NextPoint(bytes, at);
+        if (EndsLine(PointAt(bytes, at))) {
+            if (bytes[at] == '\r' && next < bytes.size() && bytes[next] == '\n') ++next;
+            lines.AddCut(text, begin, keep_ends ? next : at);
+            begin = next;
+        }
+        at = next;
+    }
+    if (begin < bytes.size()) lines.AddCut(text, begin, bytes.size());
+    return std::move(lines).Finish();
+}
+
+Value Replace(Meter& meter, const Text& text, std::string_view from, const Text& to, int64_t most) {
+    TextBuilder builder(meter);
+    const std::string_view bytes = text.view();
+    size_t begin = 0, at = 0;
+    for (int64_t done = 0; most < 0 || done < most; ++done) {
+        if (from.empty() && at > bytes.size()) break;
+        const size_t place = from.empty() ? at : FindIn(meter, bytes, from, at);
+        if (place == bytes.npos) break;
+        meter.Step();
+        builder.AppendCut(text, begin, place);
+        builder.Append(to);
+        begin = place + from.size();
+        // Nothing is found before every character, and at the end.
+        at = !from.empty() ? begin : place < bytes.size() ? NextPoint(bytes, place) : place + 1;
+    }
+    builder.AppendCut(text, begin, bytes.size());
+    return std::move(builder).Finish();
+}
+
+}  // namespace weft::chat::jinja

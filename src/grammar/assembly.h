@@ -1,0 +1,83 @@
+// The last step of compiling a grammar: automata without empty edges, deterministic where that
+// stays small, in the tables of a Grammar.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "grammar/grammar.h"
+#include "grammar/nfa.h"
+
+namespace weft::grammar {
+
+class GrammarAssembly {
+  public:
+    static constexpr size_t kMostStates = 1 << 17;
+    static constexpr size_t kMostTableBytes = 64 << 20;
+    static constexpr uint64_t kMostSteps = 20'000'000;
+    // More than a rule's size allows, for rules that are worth it: of all rules together.
+    static constexpr size_t kSpareStates = 4096;
+    static constexpr uint64_t kSpareSteps = 8'000'000;
+
+    explicit GrammarAssembly(const Nfa& nfa);
+    // kUsage: too large.
+    Result<GrammarPtr> Run(uint32_t root);
+
+  private:
+    using Set = std::vector<uint32_t>;  // states of the Nfa, in order
+
+    struct Bytes {
+        ByteRange range;
+        Set to;  // our states
+    };
+    struct Call {
+        uint32_t rule;
+        uint32_t to;
+    };
+    struct State {
+        std::vector<Bytes> bytes;
+        std::vector<Call> calls;
+        bool final = false;
+    };
+
+    // The states that `from` leads to without bytes and that matter: with bytes, with calls, or
+    // the end of the rule.
+    Set Closure(const Set& from);
+    bool AddRule(uint32_t rule, bool deterministic);
+    bool AddDeterministic(uint32_t rule, size_t size);
+    // Our state for a set of the Nfa's; makes a new one where there is none yet.
+    uint32_t StateOf(Set set);
+    // Likewise: one state for the set, or one for each of its members.
+    Set StatesOf(const Set& set);
+    void Fill(uint32_t state);
+    void FillCalls(uint32_t state, const Set& members);
+    bool TooMuch() const { return states_.size() > most_states_ || steps_ > most_steps_; }
+    Result<GrammarPtr> Tables(uint32_t root);
+    void FillClasses(Grammar& grammar) const;
+    void FillRow(const State& state, Grammar& grammar) const;
+    void FillCallTable(Grammar& grammar) const;
+    void FillRuns(Grammar& grammar) const;
+
+    const Nfa& nfa_;
+    std::vector<State> states_;       // [0] is none
+    std::vector<uint32_t> start_of_;  // by rule: our state, 0: not reachable
+    std::vector<Set> members_;        // by state, of the rule at work: from rule_begin_ on
+    struct Hash {
+        size_t operator()(const Set& set) const;
+    };
+    std::unordered_map<Set, uint32_t, Hash> known_;
+    size_t rule_begin_ = 0;
+    bool deterministic_ = true;
+    size_t most_states_ = 0;
+    uint64_t steps_ = 0, most_steps_ = 0;
+    size_t spare_states_ = kSpareStates;
+    uint64_t spare_steps_ = kSpareSteps;
+    std::vector<uint32_t> stamp_;  // by state of the Nfa: seen in the closure of this number
+    uint32_t round_ = 0;
+    std::vector<bool> wanted_;  // by rule
+    std::vector<uint32_t> open_rules_;
+};
+
+}  // namespace weft::grammar

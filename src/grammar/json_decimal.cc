@@ -1,0 +1,174 @@
+#include "grammar/json_decimal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "grammar/json_text.h"
+
+namespace weft::grammar {
+namespace {
+
+using Expr = GrammarBuilder::Expr;
+
+constexpr size_t kLeastFraction = 6, kMostFraction = 12, kMostDigits = 15;
+constexpr double kMostWithFraction = 1e9;
+
+// A bound without its sign: the digits before and behind the point.
+struct Decimal {
+    int64_t whole;
+    std::string fraction;
+    bool open;
+};
+
+bool Zeros(std::string_view digits) {
+    return digits.find_first_not_of('0') == digits.npos;
+}
+
+// The shortest digits that are this double, as everybody else reads and writes it.
+Result<std::string> FractionOf(double size) {
+    const std::string text = fmt::format("{:.{}f}", size, kMostFraction);
+    if (std::stod(text) != size) {
+        return MakeError(ErrorCode::kUsage, "the bound {} has more than {} digits behind the point",
+                         size, kMostFraction);
+    }
+    std::string shortest;
+    for (size_t digits = 0; digits <= kMostFraction; ++digits) {
+        shortest = fmt::format("{:.{}f}", size, digits);
+        if (std::stod(shortest) == size) break;
+    }
+    const size_t point = shortest.find('.');
+    return point == shortest.npos ? std::string() : shortest.substr(point + 1);
+}
+
+class Range {
+  public:
+    Range(size_t digits, GrammarBuilder& builder) : digits_(digits), builder_(builder) {}
+
+    // Numbers without a sign from `low` on, up to `high` where there is one.
+    Expr Between(Decimal low, std::optional<Decimal> high) {
+        low.fraction.resize(digits_, '0');
+        if (high) high->fraction.resize(digits_, '0');
+        const bool same = high && high->whole == low.whole;
+        const auto whole = [&](int64_t number) { return builder_.Text(std::to_string(number)); };
+        std::vector<Expr> choices = {
+            builder_.Sequence({whole(low.whole), Fraction(&low, same ? &*high : nullptr)})};
+        if (high && !same) {
+            choices.push_back(builder_.Sequence({whole(high->whole), Fraction(nullptr, &*high)}));
+        }
+        if (!high || high->whole > low.whole + 1) {
+            const auto last = high ? std::optional(high->whole - 1) : std::nullopt;
+            choices.push_back(builder_.Sequence(
+                {JsonInteger(low.whole + 1, last, builder_), Fraction(nullptr, nullptr)}));
+        }
+        return builder_.Choice(std::move(choices));
+    }
+
+  private:
+    // The point and what is behind it, or nothing, within the bounds' fractions.
+    Expr Fraction(const Decimal* low, const Decimal* high) {
+        std::vector<Expr> choices;
+        if (MayEnd(0, low, high)) choices.push_back(builder_.Text(""));
+        if (digits_ > 0) {
+            choices.push_back(builder_.Sequence({builder_.Text("."), Next(0, low, high)}));
+        }
+        return builder_.Choice(std::move(choices));
+    }
+
+    // The rest may be zeros.
+    bool MayEnd(size_t at, const Decimal* low, const Decimal* high) const {
+        const bool low_zero = low == nullptr || Zeros(std::string_view(low->fraction).substr(at));
+        const bool high_zero =
+            high != nullptr && Zeros(std::string_view(high->fraction).substr(at));
+        return low_zero && !(low != nullptr && low->open) && !(high_zero && high->open);
+    }
+
+    // At least one more digit. A bound is there as long as the digits so far are its own.
+    Expr Next(size_t at, const Decimal* low, const Decimal* high) {
+        std::vector<Expr> choices;
+        PointSet free;
+        for (char digit = '0'; digit <= '9' && at < digits_; ++digit) {
+            if (low != nullptr && digit < low->fraction[at]) continue;
+            if (high != nullptr && digit > high->fraction[at]) continue;
+            const auto point = static_cast<uint32_t>(digit);
+            const Decimal* still_low = low != nullptr && digit == low->fraction[at] ? low : nullptr;
+            const Decimal* still_high =
+                high != nullptr && digit == high->fraction[at] ? high : nullptr;
+            if (still_low == nullptr && still_high == nullptr) {
+                free.push_back({point, point});
+                continue;
+            }
+            std::vector<Expr> rest;
+            if (MayEnd(at + 1, still_low, still_high)) rest.push_back(builder_.Text(""));
+            if (at + 1 < digits_) rest.push_back(Next(at + 1, still_low, still_high));
+            choices.push_back(builder_.Sequence(
+                {builder_.Points({{point, point}}), builder_.Choice(std::move(rest))}));
+        }
+        if (!free.empty()) {
+            const Expr any = builder_.Points({{'0', '9'}});
+            const auto more = static_cast<uint32_t>(digits_ - at - 1);
+            choices.push_back(
+                builder_.Sequence({builder_.Points(free), builder_.Repeat(any, 0, more)}));
+        }
+        return builder_.Choice(std::move(choices));
+    }
+
+    const size_t digits_;
+    GrammarBuilder& builder_;
+};
+
+Result<Decimal> SizeOf(const NumberBound& bound) {
+    const double size = std::fabs(bound.value);
+    WEFT_ASSIGN(std::string fraction, FractionOf(size));
+    return Decimal{static_cast<int64_t>(size), std::move(fraction), bound.open};
+}
+
+}  // namespace
+
+Result<Expr> JsonDecimal(const std::optional<NumberBound>& low,
+                         const std::optional<NumberBound>& high, GrammarBuilder& builder) {
+    const bool empty =
+        low && high &&
+        (low->value > high->value || (low->value == high->value && (low->open || high->open)));
+    if (empty) return MakeError(ErrorCode::kUsage, "no number lies between the bounds");
+    size_t digits = kLeastFraction;
+    std::optional<Decimal> low_size, high_size;
+    for (const auto& [bound, size] : {std::pair(&low, &low_size), {&high, &high_size}}) {
+        if (!*bound) continue;
+        WEFT_ASSIGN(*size, SizeOf(**bound));
+        digits = std::max(digits, (*size)->fraction.size());
+    }
+    size_t whole_digits = 0;
+    for (const auto* size : {&low_size, &high_size}) {
+        if (!*size) continue;
+        if ((*size)->whole >= static_cast<int64_t>(kMostWithFraction)) digits = 0;
+        whole_digits = std::max(whole_digits, std::to_string((*size)->whole).size());
+    }
+    for (const auto* size : {&low_size, &high_size}) {
+        const bool fits = !*size || (*size)->fraction.size() <= digits;
+        if (fits && (digits == 0 || digits + whole_digits <= kMostDigits)) continue;
+        return MakeError(ErrorCode::kUsage, "the bounds have more than {} digits together",
+                         kMostDigits);
+    }
+    Range range(digits, builder);
+    std::vector<Expr> choices;
+    if (!high || high->value >= 0) {
+        const bool from_low = low && low->value >= 0;
+        const bool has_zero = !high || high->value > 0 || !high->open;
+        if (has_zero) {
+            choices.push_back(
+                range.Between(from_low ? *low_size : Decimal{0, "", false}, high_size));
+        }
+    }
+    if (!low || low->value < 0) {
+        const bool from_high = high && high->value < 0;
+        choices.push_back(builder.Sequence(
+            {builder.Text("-"),
+             range.Between(from_high ? *high_size : Decimal{0, "", true}, low_size)}));
+    }
+    return builder.Choice(std::move(choices));
+}
+
+}  // namespace weft::grammar

@@ -1,0 +1,35 @@
+// Grammars of JSON texts: those that satisfy a JSON schema (draft 2020-12), and any object.
+//
+// docs/structured.md has the table of keywords. What the grammar lets through satisfies the schema;
+// where the schema leaves more open than is useful, the grammar is narrower:
+// - properties come in the order of the schema;
+// - `additionalProperties` that isn't stated counts as false where there are `properties`, as
+//   llama.cpp has it, and as true elsewhere;
+// - a schema without `type` gives the types that its keywords speak of; without any: any value;
+// - all of `prefixItems` are there, and more items only where `items` says so;
+// - blanks: at most one space after ',' and ':', none elsewhere;
+// - whole numbers have at most 18 digits, fractions 17, exponents 2.
+//
+// A keyword that restricts values and isn't supported is refused, never ignored: kUsage with the
+// path of the schema and the keyword. `oneOf` is refused where its alternatives can't be told
+// apart, so that two of them might hold.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/result.h"
+#include "grammar/grammar.h"
+
+namespace weft::grammar {
+
+inline constexpr size_t kMostSchemaBytes = 1 << 18;
+
+// kUsage: not JSON, not a schema, not supported, or no value can satisfy it.
+Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text);
+Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema);
+
+// Any JSON object ({"type": "json_object"}).
+Result<GrammarPtr> JsonObjectGrammar();
+
+}  // namespace weft::grammar

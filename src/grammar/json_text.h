@@ -1,0 +1,35 @@
+// Pieces of JSON as expressions: strings and what stands in them, numbers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/builder.h"
+
+namespace weft::grammar {
+
+// One code point of the set inside of a JSON string: as it is, or as the one escape that JSON
+// needs for it (\" \\ \b \f \n \r \t, else \u00XX). The set is normalized.
+GrammarBuilder::Expr JsonStringPoints(const PointSet& set, GrammarBuilder& builder);
+
+// Any character of a JSON string, in any spelling (a pair of \u escapes is one). Without `hex`
+// not as \uXXXX.
+GrammarBuilder::Expr JsonCharacter(bool hex, GrammarBuilder& builder);
+
+// A string of so many characters.
+GrammarBuilder::Expr JsonString(uint32_t least, uint32_t most, GrammarBuilder& builder);
+
+// A string that is none of `names` (UTF-8), without escapes.
+GrammarBuilder::Expr JsonStringBut(std::vector<std::string> names, GrammarBuilder& builder);
+
+// A whole number of at most 18 digits, within the bounds that are given (below 10^18 in size).
+GrammarBuilder::Expr JsonInteger(std::optional<int64_t> least, std::optional<int64_t> most,
+                                 GrammarBuilder& builder);
+
+// Any number: at most 18 digits, 17 behind the point, an exponent of at most 2.
+GrammarBuilder::Expr JsonNumber(GrammarBuilder& builder);
+
+}  // namespace weft::grammar

@@ -1,0 +1,335 @@
+#include "grammar/regex_grammar.h"
+
+#include <string>
+
+#include "base/utf8.h"
+#include "grammar/escapes.h"
+#include "grammar/json_text.h"
+#include "tokenizer/unicode.h"
+
+namespace weft::grammar {
+namespace {
+
+constexpr uint32_t kMostRepeats = 10'000;
+
+const PointSet kDigits = {{'0', '9'}};
+const PointSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+const PointSet kSpaces = {{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680},
+                          {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                          {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const PointSet kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+
+void Append(PointSet& to, const PointSet& set) {
+    to.insert(to.end(), set.begin(), set.end());
+}
+
+class Parser {
+  public:
+    using Expr = GrammarBuilder::Expr;
+
+    Parser(std::string_view text, const RegexForm& form, GrammarBuilder& builder)
+        : text_(text), form_(form), builder_(builder) {}
+
+    Result<Expr> Run() {
+        if (text_.size() > kMostRegexBytes) {
+            return MakeError(ErrorCode::kUsage, "regular expression: {} bytes; expected at most {}",
+                             text_.size(), kMostRegexBytes);
+        }
+        if (!IsUtf8(text_)) {
+            return MakeError(ErrorCode::kUsage, "regular expression: not valid UTF-8");
+        }
+        WEFT_ASSIGN(const Expr whole, Choice(0));
+        if (at_ < text_.size()) return At(at_, "a ')' without its '('");
+        return whole;
+    }
+
+  private:
+    template <typename... Args>
+    Error At(size_t at, fmt::format_string<Args...> format, Args&&... args) const {
+        return MakeError(ErrorCode::kUsage, "regular expression '{}': byte {}: {}",
+                         text_.size() > 200 ? "..." : text_, at,
+                         fmt::format(format, std::forward<Args>(args)...));
+    }
+
+    bool Ahead(std::string_view words) const { return text_.substr(at_).starts_with(words); }
+    bool Take(std::string_view words) {
+        if (!Ahead(words)) return false;
+        at_ += words.size();
+        return true;
+    }
+
+    // One character out of the set, as it stands in the text that is matched.
+    Expr Points(const PointSet& set) {
+        const PointSet points = Normalized(set);
+        return form_.json_string ? JsonStringPoints(points, builder_) : builder_.Points(points);
+    }
+
+    Expr Anything() {
+        return builder_.Repeat(Points({{0, kMostPoint}}), 0, GrammarBuilder::kNoLimit);
+    }
+
+    Result<Expr> Choice(int depth) {
+        if (depth > GrammarBuilder::kMostNesting) {
+            return At(at_, "groups nested deeper than {}", GrammarBuilder::kMostNesting);
+        }
+        std::vector<Expr> parts;
+        do {
+            WEFT_ASSIGN(const Expr part, Sequence(depth));
+            parts.push_back(part);
+        } while (Take("|"));
+        return builder_.Choice(std::move(parts));
+    }
+
+    // One alternative; at the top, with its anchors.
+    Result<Expr> Sequence(int depth) {
+        std::vector<Expr> parts;
+        const bool begins = depth == 0 && Take("^");
+        bool ends = false;
+        if (form_.search && depth == 0 && !begins) parts.push_back(Anything());
+        while (at_ < text_.size() && !Ahead("|") && !Ahead(")")) {
+            if (depth == 0 && Take("$")) {
+                ends = true;
+                if (at_ < text_.size() && !Ahead("|")) return At(at_ - 1, "'$' not at the end");
+                break;
+            }
+            if (builder_.Full()) return At(at_, "the expression is too large");
+            WEFT_ASSIGN(const Expr atom, Atom(depth));
+            WEFT_ASSIGN(const Expr repeated, Repeats(atom));
+            parts.push_back(repeated);
+        }
+        if (form_.search && depth == 0 && !ends) parts.push_back(Anything());
+        return builder_.Sequence(std::move(parts));
+    }
+
+    Result<Expr> Atom(int depth) {
+        const size_t begin = at_;
+        if (Take("(")) return Group(begin, depth);
+        if (Take("[")) return Class(begin);
+        if (Take(".")) return Points(Complement(kLineEnds));
+        if (Ahead("\\")) {
+            PointSet set;
+            WEFT_TRY(Escape(false, set));
+            return Points(set);
+        }
+        if (Ahead("^") || Ahead("$")) return At(at_, "'{}' inside", text_[at_]);
+        if (Ahead("*") || Ahead("+") || Ahead("?")) {
+            return At(at_, "'{}' with nothing to repeat", text_[at_]);
+        }
+        if (Ahead("{") && CountLength() > 0) return At(at_, "a count with nothing to repeat");
+        if (Ahead("{,")) return At(at_, "'{{,' is read differently by dialects; use {{0,n}}");
+        const uint32_t point = tokenizer::PointAt(text_, at_);
+        at_ += CodePointLength(text_, at_);
+        return Points({{point, point}});
+    }
+
+    Result<Expr> Group(size_t begin, int depth) {
+        if (Take("?")) {
+            if (Ahead("=") || Ahead("!")) return At(begin, "look-ahead is not supported");
+            if (Ahead("<=") || Ahead("<!")) return At(begin, "look-behind is not supported");
+            if (Ahead(">")) return At(begin, "atomic groups are not supported");
+            if (Ahead("P=") || Ahead("P>")) return At(begin, "back-references are not supported");
+            if (Take("<") || Take("P<")) {
+                const size_t name = at_;
+                while (at_ < text_.size() && text_[at_] != '>' && text_[at_] != ')') ++at_;
+                if (at_ == name || !Take(">")) return At(begin, "a group without a name");
+            } else if (!Take(":")) {
+                return At(begin, "flags and groups of this kind are not supported");
+            }
+        } else if (Ahead("*")) {
+            return At(begin, "verbs are not supported");
+        }
+        WEFT_ASSIGN(const Expr body, Choice(depth + 1));
+        if (!Take(")")) return At(begin, "a '(' without its ')'");
+        return body;
+    }
+
+    Result<Expr> Class(size_t begin) {
+        const bool negated = Take("^");
+        if (Ahead("]"))
+            return At(begin, "a ']' that begins a class is read differently; escape it");
+        PointSet set;
+        while (!Take("]")) {
+            if (at_ >= text_.size()) return At(begin, "a '[' without its ']'");
+            for (const std::string_view own : {"[:", "[.", "[=", "&&", "--", "[["}) {
+                if (Ahead(own)) return At(at_, "'{}' in a class is not supported", own);
+            }
+            WEFT_TRY(Range(set));
+        }
+        return Points(negated ? Complement(std::move(set)) : std::move(set));
+    }
+
+    Status Range(PointSet& set) {
+        const size_t begin = at_;
+        PointSet low;
+        WEFT_TRY(Member(low));
+        const bool range = at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']';
+        if (!range) {
+            Append(set, low);
+            return {};
+        }
+        ++at_;
+        PointSet high;
+        WEFT_TRY(Member(high));
+        const auto single = [](const PointSet& points) {
+            return points.size() == 1 && points[0].low == points[0].high;
+        };
+        if (!single(low) || !single(high)) return At(begin, "a range between classes");
+        if (low[0].low > high[0].low) return At(begin, "a range that ends before it begins");
+        set.push_back({low[0].low, high[0].low});
+        return {};
+    }
+
+    Status Member(PointSet& set) {
+        if (at_ < text_.size() && text_[at_] == '\\') return Escape(true, set);
+        const uint32_t point = tokenizer::PointAt(text_, at_);
+        at_ += CodePointLength(text_, at_);
+        set.push_back({point, point});
+        return {};
+    }
+
+    Status Escape(bool in_class, PointSet& set) {
+        const size_t begin = at_++;
+        if (at_ >= text_.size()) return At(begin, "a backslash at the end");
+        const char c = text_[at_++];
+        const auto one = [&](uint32_t point) { set.push_back({point, point}); };
+        switch (c) {
+            case 'd': return Append(set, kDigits), Status();
+            case 'D': return Append(set, Complement(kDigits)), Status();
+            case 'w': return Append(set, kWord), Status();
+            case 'W': return Append(set, Complement(kWord)), Status();
+            case 's': return Append(set, kSpaces), Status();
+            case 'S': return Append(set, Complement(kSpaces)), Status();
+            case 'n': return one('\n'), Status();
+            case 'r': return one('\r'), Status();
+            case 't': return one('\t'), Status();
+            case 'f': return one('\f'), Status();
+            case 'v': return one('\v'), Status();
+            case 'x': return HexEscape(begin, 2, set);
+            case 'u': return UnicodeEscape(begin, set);
+            case 'b':
+                if (in_class) return one('\b'), Status();
+                [[fallthrough]];
+            case 'B': return At(begin, "word boundaries are not supported");
+            case 'p':
+            case 'P': return At(begin, "Unicode property classes are not supported");
+            case 'k': return At(begin, "back-references are not supported");
+            default: break;
+        }
+        if (c == '0' && (at_ >= text_.size() || text_[at_] < '0' || text_[at_] > '9')) {
+            return one(0), Status();
+        }
+        if (c >= '0' && c <= '9') return At(begin, "back-references are not supported");
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (letter || static_cast<uint8_t>(c) >= 0x80) {
+            return At(begin, "the escape \\{} is not supported", letter ? c : '?');
+        }
+        return one(static_cast<uint8_t>(c)), Status();
+    }
+
+    Status HexEscape(size_t begin, size_t digits, PointSet& set) {
+        const auto point = HexNumber(text_, at_, digits);
+        if (!point) return At(begin, "an escape that needs {} hexadecimal digits", digits);
+        at_ += digits;
+        set.push_back({*point, *point});
+        return {};
+    }
+
+    // \uHHHH, a pair of them for points above U+FFFF, or \u{H...}.
+    Status UnicodeEscape(size_t begin, PointSet& set) {
+        uint32_t point = 0;
+        if (Take("{")) {
+            const size_t end = text_.find('}', at_);
+            const size_t digits = end == text_.npos ? 0 : end - at_;
+            const auto number = HexNumber(text_, at_, digits <= 8 ? digits : 0);
+            if (digits == 0 || digits > 8) return At(begin, "a '\\u{{' without up to 8 digits");
+            if (!number) return At(begin, "an escape that needs hexadecimal digits");
+            at_ = end + 1;
+            point = *number;
+        } else {
+            const auto number = HexNumber(text_, at_, 4);
+            if (!number) return At(begin, "an escape that needs 4 hexadecimal digits");
+            at_ += 4;
+            point = *number;
+            if (point >= 0xD800 && point <= 0xDBFF && Ahead("\\u")) {
+                const auto low = HexNumber(text_, at_ + 2, 4);
+                if (low && *low >= 0xDC00 && *low <= 0xDFFF) {
+                    at_ += 6;
+                    point = 0x10000 + ((point - 0xD800) << 10) + (*low - 0xDC00);
+                }
+            }
+        }
+        if (!IsPoint(point)) return At(begin, "U+{:04X} is no character", point);
+        set.push_back({point, point});
+        return {};
+    }
+
+    // The length of {m}, {m,} or {m,n} at the cursor, or 0.
+    size_t CountLength() const {
+        size_t end = at_ + 1, digits = 0;
+        for (; end < text_.size() && text_[end] >= '0' && text_[end] <= '9'; ++end) ++digits;
+        if (digits == 0) return 0;
+        if (end < text_.size() && text_[end] == ',') ++end;
+        while (end < text_.size() && text_[end] >= '0' && text_[end] <= '9') ++end;
+        return end < text_.size() && text_[end] == '}' ? end + 1 - at_ : 0;
+    }
+
+    Result<Expr> Repeats(Expr atom) {
+        const size_t begin = at_;
+        uint32_t least = 0, most = GrammarBuilder::kNoLimit;
+        if (Take("+")) {
+            least = 1;
+        } else if (Take("?")) {
+            most = 1;
+        } else if (Ahead("{") && CountLength() > 0) {
+            WEFT_TRY(Counts(least, most));
+        } else if (!Take("*")) {
+            return atom;
+        }
+        Take("?");  // lazy: the same texts
+        if (Ahead("+")) return At(at_, "possessive repetitions are not supported");
+        if (Ahead("*") || Ahead("?") || (Ahead("{") && CountLength() > 0)) {
+            return At(begin, "a repetition of a repetition; use a group");
+        }
+        return builder_.Repeat(atom, least, most);
+    }
+
+    Status Counts(uint32_t& least, uint32_t& most) {
+        const size_t begin = at_++;
+        const auto low = DecimalNumber(text_, at_, kMostRepeats);
+        if (!low) return At(begin, "a count above {}", kMostRepeats);
+        least = most = *low;
+        if (Take(",")) {
+            most = GrammarBuilder::kNoLimit;
+            if (!Ahead("}")) {
+                const auto high = DecimalNumber(text_, at_, kMostRepeats);
+                if (!high) return At(begin, "a count above {}", kMostRepeats);
+                most = *high;
+            }
+        }
+        ++at_;
+        if (least > most) return At(begin, "a repetition of at least {}, at most {}", least, most);
+        return {};
+    }
+
+    std::string_view text_;
+    const RegexForm form_;
+    GrammarBuilder& builder_;
+    size_t at_ = 0;
+};
+
+}  // namespace
+
+Result<GrammarBuilder::Expr> ExprFromRegex(std::string_view pattern, const RegexForm& form,
+                                           GrammarBuilder& builder) {
+    return Parser(pattern, form, builder).Run();
+}
+
+Result<GrammarPtr> GrammarFromRegex(std::string_view pattern) {
+    GrammarBuilder builder;
+    const auto root = builder.AddRule("regular expression");
+    WEFT_ASSIGN(const auto body, ExprFromRegex(pattern, {}, builder));
+    builder.Define(root, body);
+    return builder.Build(root);
+}
+
+}  // namespace weft::grammar

@@ -1,0 +1,499 @@
+#include "grammar/schema_merge.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "grammar/escapes.h"
+
+namespace weft::grammar {
+namespace {
+
+// They say something about a value, not which values there are.
+constexpr std::array<std::string_view, 24> kAnnotations = {"title",
+                                                           "description",
+                                                           "default",
+                                                           "examples",
+                                                           "example",
+                                                           "$schema",
+                                                           "$id",
+                                                           "id",
+                                                           "$comment",
+                                                           "deprecated",
+                                                           "readOnly",
+                                                           "writeOnly",
+                                                           "$defs",
+                                                           "definitions",
+                                                           "contentMediaType",
+                                                           "contentEncoding",
+                                                           "discriminator",
+                                                           "externalDocs",
+                                                           "xml",
+                                                           "$anchor",
+                                                           "strict",
+                                                           "name",
+                                                           "enumNames",
+                                                           "markdownDescription"};
+constexpr std::array<std::string_view, 26> kSupported = {"type",
+                                                         "properties",
+                                                         "required",
+                                                         "additionalProperties",
+                                                         "items",
+                                                         "prefixItems",
+                                                         "minItems",
+                                                         "maxItems",
+                                                         "enum",
+                                                         "const",
+                                                         "anyOf",
+                                                         "oneOf",
+                                                         "allOf",
+                                                         "$ref",
+                                                         "minLength",
+                                                         "maxLength",
+                                                         "pattern",
+                                                         "format",
+                                                         "minimum",
+                                                         "maximum",
+                                                         "exclusiveMinimum",
+                                                         "exclusiveMaximum",
+                                                         "uniqueItems",
+                                                         "minProperties",
+                                                         "nullable",
+                                                         "maxProperties"};
+constexpr std::array<std::string_view, 7> kTypes = {"null",   "boolean", "string", "integer",
+                                                    "number", "array",   "object"};
+
+template <typename List>
+bool Has(const List& list, std::string_view word) {
+    return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+bool Has(const Schema& list, const Schema& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+bool IsAnnotation(std::string_view key) {
+    return Has(kAnnotations, key) || key.starts_with("x-");
+}
+
+const Schema* Find(const Schema& schema, std::string_view key) {
+    const auto at = schema.find(std::string(key));
+    return at == schema.end() ? nullptr : &*at;
+}
+
+// Keywords of which only the value that restricts nothing is supported.
+Status CheckNeutral(const Schema& schema, std::string_view path) {
+    const auto neutral = [&](std::string_view key, const Schema& value) {
+        const Schema* found = Find(schema, key);
+        return found == nullptr || *found == value;
+    };
+    for (const auto& [key, value] : {std::pair<std::string_view, Schema>{"uniqueItems", false},
+                                     {"minProperties", 0},
+                                     {"nullable", false}}) {
+        if (neutral(key, value)) continue;
+        return SchemaError(path, "the keyword '{}' is not supported but as {}{}", key, value.dump(),
+                           key == "nullable" ? "; add \"null\" to 'type'" : "");
+    }
+    if (Find(schema, "maxProperties") != nullptr) {
+        return SchemaError(path, "the keyword 'maxProperties' is not supported");
+    }
+    return {};
+}
+
+// The stricter of two numbers.
+void MergeNumber(std::string_view key, bool larger, const Schema& a, const Schema& b, Schema& out) {
+    const Schema *left = Find(a, key), *right = Find(b, key);
+    if (left == nullptr && right == nullptr) return;
+    if (left == nullptr || right == nullptr) {
+        out[std::string(key)] = left != nullptr ? *left : *right;
+        return;
+    }
+    const bool take_left = larger ? *left >= *right : *left <= *right;
+    out[std::string(key)] = take_left ? *left : *right;
+}
+
+// The values of const or enum; nullptr: neither.
+Result<std::optional<Schema>> Values(const Schema& schema, std::string_view path) {
+    const Schema* values = Find(schema, "enum");
+    const Schema* single = Find(schema, "const");
+    if (values != nullptr && !values->is_array()) {
+        return SchemaError(path, "'enum' is not an array");
+    }
+    if (single == nullptr) {
+        return values != nullptr ? std::optional<Schema>(*values) : std::nullopt;
+    }
+    Schema one = Schema::array();
+    if (values == nullptr || Has(*values, *single)) one.push_back(*single);
+    return std::optional<Schema>(std::move(one));
+}
+
+}  // namespace
+
+std::string ShownPath(std::string_view path) {
+    constexpr size_t kMost = 200;
+    std::string out;
+    for (const char c : path.substr(0, kMost)) {
+        const auto byte = static_cast<uint8_t>(c);
+        out += byte < 0x20 || byte >= 0x7f ? '?' : c;
+    }
+    return path.size() > kMost ? out + "..." : out;
+}
+
+std::string SchemaPath(std::string_view path, std::string_view key) {
+    std::string out(path);
+    out += '/';
+    for (const char c : key) {
+        if (c == '~') {
+            out += "~0";
+        } else if (c == '/') {
+            out += "~1";
+        } else {
+            out += c;
+        }
+    }
+    return out;
+}
+
+Status CheckKeywords(const Schema& schema, std::string_view path) {
+    for (const auto& [key, value] : schema.items()) {
+        if (Has(kSupported, key) || IsAnnotation(key)) continue;
+        return SchemaError(path, "the keyword '{}' is not supported", ShownPath(key));
+    }
+    return CheckNeutral(schema, path);
+}
+
+bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_view> keys) {
+    for (const auto& [key, value] : schema.items()) {
+        if (!IsAnnotation(key) && !Has(keys, key)) return true;
+    }
+    return false;
+}
+
+Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_view path) {
+    std::vector<std::string> types;
+    const Schema* type = Find(schema, "type");
+    if (type == nullptr) return types;
+    if (type->is_array() && type->empty()) return SchemaError(path, "'type' is an empty list");
+    for (const Schema& one : type->is_array() ? *type : Schema::array({*type})) {
+        if (!one.is_string() || !Has(kTypes, one.get_ref<const std::string&>())) {
+            return SchemaError(path,
+                               "'type' names none of null, boolean, string, integer, number, "
+                               "array, object");
+        }
+        if (!Has(types, one.get_ref<const std::string&>())) types.push_back(one);
+    }
+    if (Has(types, "number")) std::erase(types, "integer");
+    return types;
+}
+
+bool HasType(const Schema& value, std::string_view type) {
+    if (type == "null") return value.is_null();
+    if (type == "boolean") return value.is_boolean();
+    if (type == "string") return value.is_string();
+    if (type == "number") return value.is_number();
+    if (type == "array") return value.is_array();
+    if (type == "object") return value.is_object();
+    if (!value.is_number_float()) return value.is_number();
+    const double number = value.get<double>();
+    return number == std::floor(number);
+}
+
+Result<const Schema*> SchemaMerger::Resolve(const Schema& ref, std::string_view path) const {
+    if (!ref.is_string()) return SchemaError(path, "'$ref' is not a text");
+    const std::string& text = ref.get_ref<const std::string&>();
+    if (!text.starts_with("#") || (text.size() > 1 && text[1] != '/')) {
+        return SchemaError(path,
+                           "'$ref' is '{}'; only places in this schema can be referred to, as "
+                           "'#/$defs/name'",
+                           ShownPath(text));
+    }
+    const Schema* at = &root_;
+    for (size_t begin = 1; begin < text.size();) {
+        const size_t end = std::min(text.find('/', begin + 1), text.size());
+        std::string key;
+        for (size_t i = begin + 1; i < end; ++i) {
+            const auto escape = text[i] == '%' ? HexNumber(text, i + 1, 2) : std::nullopt;
+            if (escape) {
+                key += static_cast<char>(*escape);
+                i += 2;
+            } else if (text[i] == '~' && i + 1 < end &&
+                       (text[i + 1] == '0' || text[i + 1] == '1')) {
+                key += text[++i] == '0' ? '~' : '/';
+            } else {
+                key += text[i];
+            }
+        }
+        size_t digits = 0;
+        const auto index = DecimalNumber(key, digits, 1'000'000);
+        if (at->is_object() && at->contains(key)) {
+            at = &(*at)[key];
+        } else if (at->is_array() && index && digits == key.size() && *index < at->size()) {
+            at = &(*at)[*index];
+        } else {
+            return SchemaError(path, "'$ref' is '{}', and there is no such place in the schema",
+                               ShownPath(text));
+        }
+        begin = end;
+    }
+    return at;
+}
+
+Status SchemaMerger::Charge(const Schema& schema, const std::string& path, int depth) {
+    if (depth > kMostDepth) {
+        return SchemaError(path, "schemas nested or referring to each other deeper than {}",
+                           kMostDepth);
+    }
+    std::vector<const Schema*> open = {&schema};
+    while (!open.empty()) {
+        const Schema& one = *open.back();
+        open.pop_back();
+        if (++nodes_ > kMostNodes) {
+            return SchemaError(path,
+                               "too large when its references, 'allOf' and 'anyOf' are put "
+                               "together");
+        }
+        if (one.is_structured()) {
+            for (const Schema& inner : one) open.push_back(&inner);
+        }
+    }
+    return {};
+}
+
+Result<std::optional<Schema>> SchemaMerger::Flat(const Schema& schema, const std::string& path,
+                                                 int depth) {
+    WEFT_TRY(Charge(schema, path, depth));
+    if (schema.is_boolean()) {
+        return schema.get<bool>() ? std::optional<Schema>(Schema::object()) : std::nullopt;
+    }
+    if (!schema.is_object()) return SchemaError(path, "a schema is an object, true or false");
+    WEFT_TRY(CheckKeywords(schema, path));
+    const Schema *ref = Find(schema, "$ref"), *all = Find(schema, "allOf");
+    if (ref == nullptr && all == nullptr) return std::optional<Schema>(schema);
+    Schema rest = schema;
+    rest.erase("$ref");
+    rest.erase("allOf");
+    std::optional<Schema> merged = std::move(rest);
+    if (ref != nullptr) {
+        WEFT_ASSIGN(const Schema* const target, Resolve(*ref, path));
+        WEFT_ASSIGN(merged, Both(*merged, *target, path, depth + 1));
+    }
+    if (all == nullptr || !merged) return merged;
+    if (!all->is_array()) return SchemaError(path, "'allOf' is not an array");
+    for (const Schema& one : *all) {
+        WEFT_ASSIGN(merged, Both(*merged, one, path, depth + 1));
+        if (!merged) break;
+    }
+    return merged;
+}
+
+Result<std::optional<Schema>> SchemaMerger::Both(const Schema& a, const Schema& b,
+                                                 const std::string& path, int depth) {
+    WEFT_ASSIGN(const std::optional<Schema> left, Flat(a, path, depth + 1));
+    WEFT_ASSIGN(const std::optional<Schema> right, Flat(b, path, depth + 1));
+    if (!left || !right) return std::optional<Schema>();
+    for (const std::string_view key : {"anyOf", "oneOf"}) {
+        if (left->contains(key)) return Alternatives(*left, key, *right, path, depth);
+        if (right->contains(key)) return Alternatives(*right, key, *left, path, depth);
+    }
+    return Plain(*left, *right, path, depth);
+}
+
+// The alternatives of `a`, each with b and the rest of a.
+Result<std::optional<Schema>> SchemaMerger::Alternatives(const Schema& a, std::string_view key,
+                                                         const Schema& b, const std::string& path,
+                                                         int depth) {
+    const Schema alternatives = *Find(a, key);
+    if (!alternatives.is_array()) return SchemaError(path, "'{}' is not an array", key);
+    Schema rest = a;
+    rest.erase(std::string(key));
+    WEFT_ASSIGN(const std::optional<Schema> others, Both(rest, b, path, depth + 1));
+    if (!others) return std::optional<Schema>();
+    Schema merged = Schema::array();
+    for (const Schema& one : alternatives) {
+        WEFT_ASSIGN(std::optional<Schema> both, Both(one, *others, path, depth + 1));
+        if (both) merged.push_back(std::move(*both));
+    }
+    if (merged.empty()) return std::optional<Schema>();
+    return std::optional<Schema>(Schema{{std::string(key), std::move(merged)}});
+}
+
+Result<std::optional<Schema>> SchemaMerger::Plain(const Schema& a, const Schema& b,
+                                                  const std::string& path, int depth) {
+    Schema out = Schema::object();
+    WEFT_ASSIGN(const auto types, SchemaTypes(a, path));
+    WEFT_ASSIGN(const auto other_types, SchemaTypes(b, path));
+    if (!types.empty() || !other_types.empty()) {
+        Schema both = Schema::array();
+        for (const std::string& type : types.empty() ? other_types : types) {
+            const bool free = types.empty() || other_types.empty() || Has(other_types, type);
+            if (free || (type == "integer" && Has(other_types, "number"))) {
+                both.push_back(type);
+            } else if (type == "number" && Has(other_types, "integer")) {
+                both.push_back("integer");
+            }
+        }
+        if (both.empty()) return std::optional<Schema>();
+        out["type"] = std::move(both);
+    }
+    WEFT_ASSIGN(const auto values, Values(a, path));
+    WEFT_ASSIGN(const auto other_values, Values(b, path));
+    if (values || other_values) {
+        Schema both = Schema::array();
+        for (const Schema& value : values ? *values : *other_values) {
+            if (!values || !other_values || Has(*other_values, value)) both.push_back(value);
+        }
+        if (both.empty()) return std::optional<Schema>();
+        out["enum"] = std::move(both);
+    }
+    for (const std::string_view key : {"minimum", "exclusiveMinimum", "minLength", "minItems"}) {
+        MergeNumber(key, true, a, b, out);
+    }
+    for (const std::string_view key : {"maximum", "exclusiveMaximum", "maxLength", "maxItems"}) {
+        MergeNumber(key, false, a, b, out);
+    }
+    for (const std::string key : {"pattern", "format"}) {
+        const Schema *left = Find(a, key), *right = Find(b, key);
+        if (left != nullptr && right != nullptr && *left != *right) {
+            return SchemaError(path, "two different '{}' that hold together are not supported",
+                               key);
+        }
+        if (left != nullptr || right != nullptr) out[key] = left != nullptr ? *left : *right;
+    }
+    WEFT_TRY(MergeItems(a, b, path, depth, out));
+    WEFT_TRY(MergeObjects(a, b, path, depth, out));
+    return std::optional<Schema>(std::move(out));
+}
+
+Status SchemaMerger::MergeItems(const Schema& a, const Schema& b, const std::string& path,
+                                int depth, Schema& out) {
+    const Schema *left = Find(a, "items"), *right = Find(b, "items");
+    const Schema *prefix = Find(a, "prefixItems"), *other = Find(b, "prefixItems");
+    if (prefix != nullptr || other != nullptr) {
+        const bool alone =
+            prefix != nullptr ? other == nullptr && right == nullptr : left == nullptr;
+        if (!alone) {
+            return SchemaError(path,
+                               "'prefixItems' that holds together with other items is not "
+                               "supported");
+        }
+        out["prefixItems"] = prefix != nullptr ? *prefix : *other;
+    }
+    if (left != nullptr && right != nullptr) {
+        WEFT_ASSIGN(auto both, Both(*left, *right, SchemaPath(path, "items"), depth + 1));
+        out["items"] = both ? std::move(*both) : Schema(false);
+    } else if (left != nullptr || right != nullptr) {
+        out["items"] = left != nullptr ? *left : *right;
+    }
+    return {};
+}
+
+Status SchemaMerger::MergeObjects(const Schema& a, const Schema& b, const std::string& path,
+                                  int depth, Schema& out) {
+    static const Schema kAny = true, kNone = Schema::object();
+    const auto part = [](const Schema& schema, std::string_view key, const Schema& none) {
+        const Schema* found = Find(schema, key);
+        return found != nullptr ? found : &none;
+    };
+    const Schema *left = part(a, "properties", kNone), *right = part(b, "properties", kNone);
+    const Schema* left_more = part(a, "additionalProperties", kAny);
+    const Schema* right_more = part(b, "additionalProperties", kAny);
+    if (!left->is_object() || !right->is_object()) {
+        return SchemaError(path, "'properties' is not an object");
+    }
+    Schema properties = Schema::object();
+    const auto merge = [&](const std::string& name) -> Status {
+        const auto in_left = left->find(name), in_right = right->find(name);
+        const Schema& one = in_left != left->end() ? *in_left : *left_more;
+        const Schema& two = in_right != right->end() ? *in_right : *right_more;
+        if (one == kAny || two == kAny) {
+            properties[name] = one == kAny ? two : one;
+            return {};
+        }
+        WEFT_ASSIGN(auto both, Both(one, two, SchemaPath(path, name), depth + 1));
+        properties[name] = both ? std::move(*both) : Schema(false);
+        return {};
+    };
+    for (const auto& [name, value] : left->items()) WEFT_TRY(merge(name));
+    for (const auto& [name, value] : right->items()) {
+        if (!left->contains(name)) WEFT_TRY(merge(name));
+    }
+    if (a.contains("properties") || b.contains("properties")) {
+        out["properties"] = std::move(properties);
+    }
+    if (a.contains("additionalProperties") || b.contains("additionalProperties")) {
+        WEFT_ASSIGN(auto both, Both(*left_more, *right_more, path, depth + 1));
+        out["additionalProperties"] = both ? std::move(*both) : Schema(false);
+    }
+    for (const Schema* from : {&a, &b}) {
+        const Schema* required = Find(*from, "required");
+        if (required == nullptr) continue;
+        if (!required->is_array()) return SchemaError(path, "'required' is not an array");
+        Schema& all = out["required"];
+        for (const Schema& name : *required) {
+            if (!Has(all, name)) all.push_back(name);
+        }
+    }
+    return {};
+}
+
+Result<bool> SchemaMerger::Apart(const Schema& a, const Schema& b, const std::string& path,
+                                 int depth) {
+    WEFT_ASSIGN(const std::optional<Schema> left, Flat(a, path, depth + 1));
+    WEFT_ASSIGN(const std::optional<Schema> right, Flat(b, path, depth + 1));
+    if (!left || !right) return true;
+    for (const std::string_view key : {"anyOf", "oneOf"}) {
+        for (const auto& [some, other] : {std::pair(&*left, &*right), {&*right, &*left}}) {
+            const Schema* alternatives = Find(*some, key);
+            if (alternatives == nullptr || !alternatives->is_array()) continue;
+            for (const Schema& one : *alternatives) {
+                WEFT_ASSIGN(const bool apart, some == &*left ? Apart(one, *other, path, depth + 1)
+                                                             : Apart(*other, one, path, depth + 1));
+                if (!apart) return false;
+            }
+            return true;
+        }
+    }
+    WEFT_ASSIGN(const auto plain, Plain(*left, *right, path, depth + 1));
+    if (!plain) return true;  // types or values without a common one
+    WEFT_ASSIGN(const auto types, SchemaTypes(*plain, path));
+    if (const Schema* values = Find(*plain, "enum"); values != nullptr && !types.empty()) {
+        return std::none_of(values->begin(), values->end(), [&](const Schema& value) {
+            return std::any_of(types.begin(), types.end(),
+                               [&](const std::string& type) { return HasType(value, type); });
+        });
+    }
+    if (types != std::vector<std::string>{"object"}) return false;
+    return ApartObjects(*left, *right, path, depth);
+}
+
+// Objects are apart by a property that both need, with schemas that are; and by one that `b` needs
+// and that the grammar of `a` has no place for, or the other way round where b says so.
+Result<bool> SchemaMerger::ApartObjects(const Schema& a, const Schema& b, const std::string& path,
+                                        int depth) {
+    static const Schema kNone = Schema::object(), kEmpty = Schema::array();
+    const auto part = [](const Schema& schema, std::string_view key, const Schema& none) {
+        const Schema* found = Find(schema, key);
+        return found != nullptr ? found : &none;
+    };
+    const Schema *left = part(a, "properties", kNone), *right = part(b, "properties", kNone);
+    const Schema *needs = part(a, "required", kEmpty), *other_needs = part(b, "required", kEmpty);
+    const Schema *more = Find(a, "additionalProperties"), *other = Find(b, "additionalProperties");
+    const bool left_closed = more != nullptr ? *more == false : !left->empty();
+    for (const Schema& name : *other_needs) {
+        if (left_closed && name.is_string() && !left->contains(name.get<std::string>()) &&
+            !Has(*needs, name)) {
+            return true;
+        }
+    }
+    for (const Schema& name : *needs) {
+        if (!name.is_string()) continue;
+        const auto key = name.get<std::string>();
+        if (other != nullptr && *other == false && !right->contains(key)) return true;
+        if (!left->contains(key) || !right->contains(key)) continue;
+        WEFT_ASSIGN(const bool apart, Apart((*left)[key], (*right)[key], path, depth + 1));
+        if (apart) return true;
+    }
+    return false;
+}
+
+}  // namespace weft::grammar

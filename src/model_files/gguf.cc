@@ -1,0 +1,221 @@
+#include "model_files/gguf.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace weft::model_files {
+namespace {
+
+constexpr uint64_t kMostParts = 1000;
+
+// "dir/name-00002-of-00005.gguf" taken apart.
+struct SplitName {
+    std::string prefix;  // "dir/name"
+    uint64_t number;     // from 1
+    uint64_t count;
+};
+
+std::string PartPath(const SplitName& split, uint64_t number) {
+    return fmt::format("{}-{:05}-of-{:05}.gguf", split.prefix, number, split.count);
+}
+
+std::optional<SplitName> ParseSplitName(const std::string& path) {
+    constexpr size_t kTail = std::char_traits<char>::length("-00001-of-00003.gguf");
+    if (path.size() < kTail) return std::nullopt;
+    SplitName split{path.substr(0, path.size() - kTail), 0, 0};
+    for (size_t i = 0; i < 5; ++i) {
+        const char number = path[split.prefix.size() + 1 + i];
+        const char count = path[split.prefix.size() + 10 + i];
+        if (number < '0' || number > '9' || count < '0' || count > '9') return std::nullopt;
+        split.number = split.number * 10 + static_cast<uint64_t>(number - '0');
+        split.count = split.count * 10 + static_cast<uint64_t>(count - '0');
+    }
+    if (PartPath(split, split.number) != path) return std::nullopt;
+    return split;
+}
+
+struct OpenedPart {
+    MappedFile map;
+    WeightFile file;
+    GgufHeader header;
+};
+
+// No header is longer: of a partial file so much is asked for at most.
+constexpr uint64_t kMostHeaderBytes = 256 << 20;
+
+Result<OpenedPart> OpenPart(const std::string& path, ReadPlan* plan) {
+    WEFT_ASSIGN(MappedFile map, MappedFile::Open(path));
+    WEFT_ASSIGN(WeightFile file, WeightFile::Open(path, plan));
+    const uint64_t size = map.bytes().size(), there = std::min(file.Prefix(), size);
+    auto header = ParseGguf(map.bytes().first(there), size, path);
+    if (there < size && there < kMostHeaderBytes) {
+        // Only with more of it can be told whether it is wrong or just longer.
+        const uint64_t more = std::min(size, std::max<uint64_t>(there * 2, 1 << 20));
+        WEFT_TRY(file.Need({0, header.ok() ? std::min(header->data_offset, size) : more}));
+    }
+    if (!header.ok()) return header.error();
+    return OpenedPart{std::move(map), std::move(file), std::move(header).value()};
+}
+
+// What `part` says about its place in the split must match where it was found.
+Status CheckSplitKeys(const OpenedPart& part, uint64_t number, uint64_t count) {
+    const Metadata meta(part.file.path(), part.header.entries);
+    const auto check = [&](const char* key, uint64_t expected) -> Status {
+        WEFT_ASSIGN(const uint64_t found, meta.U64(key));
+        if (found == expected) return {};
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: metadata key '{}' is {}, but this is part {} of {}: expected {}. "
+                         "Are the files' names mixed up?",
+                         part.file.path(), key, found, number, count, expected);
+    };
+    WEFT_TRY(check("split.no", number - 1));
+    return check("split.count", count);
+}
+
+Result<std::vector<OpenedPart>> OpenParts(const std::string& path, ReadPlan* plan) {
+    std::vector<OpenedPart> parts;
+    WEFT_ASSIGN(OpenedPart opened, OpenPart(path, plan));
+    const Metadata meta(path, opened.header.entries);
+    WEFT_ASSIGN(const uint64_t count, meta.U64Or("split.count", 1));
+    if (count <= 1) {
+        parts.push_back(std::move(opened));
+        return parts;
+    }
+    const std::optional<SplitName> split = ParseSplitName(path);
+    if (!split || split->count != count || count > kMostParts) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: metadata key 'split.count' is {}, but the file's name does not end "
+                         "in -NNNNN-of-{:05}.gguf (at most {} parts)",
+                         path, count, count, kMostParts);
+    }
+    for (uint64_t number = 1; number <= count; ++number) {
+        if (number == split->number) {
+            parts.push_back(std::move(opened));
+        } else {
+            Result<OpenedPart> part = OpenPart(PartPath(*split, number), plan);
+            if (!part.ok() && part.error().code == ErrorCode::kNotFound) {
+                return MakeError(ErrorCode::kNotFound, "{} (part {} of {} of {})",
+                                 part.error().message, number, count, path);
+            }
+            if (!part.ok()) return part.error();
+            parts.push_back(std::move(part).value());
+        }
+        WEFT_TRY(CheckSplitKeys(parts.back(), number, count));
+    }
+    return parts;
+}
+
+// The tensors of all parts in one table, each knowing its part.
+Result<std::vector<TensorInfo>> MergeTensors(std::vector<OpenedPart>& parts) {
+    std::vector<TensorInfo> tensors;
+    for (size_t p = 0; p < parts.size(); ++p) {
+        for (TensorInfo& tensor : parts[p].header.tensors) {
+            tensor.part = static_cast<int>(p);
+            tensors.push_back(std::move(tensor));
+        }
+    }
+    if (parts.size() == 1) return tensors;
+    const std::string& path = parts[0].file.path();
+    const Metadata meta(path, parts[0].header.entries);
+    WEFT_ASSIGN(const uint64_t expected, meta.U64Or("split.tensors.count", tensors.size()));
+    if (expected != tensors.size()) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: metadata key 'split.tensors.count' is {}, but the {} parts hold {}",
+                         path, expected, parts.size(), tensors.size());
+    }
+    std::unordered_map<std::string_view, int> seen;
+    for (const TensorInfo& tensor : tensors) {
+        const auto [at, fresh] = seen.emplace(tensor.name, tensor.part);
+        if (!fresh) {
+            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' occurs in part {} and part {}",
+                             path, tensor.name, at->second + 1, tensor.part + 1);
+        }
+    }
+    return tensors;
+}
+
+}  // namespace
+
+Result<Gguf> Gguf::Open(const std::string& path, ReadPlan* plan) {
+    WEFT_ASSIGN(std::vector<OpenedPart> opened, OpenParts(path, plan));
+    WEFT_ASSIGN(std::vector<TensorInfo> tensors, MergeTensors(opened));
+    if (tensors.empty()) {
+        return MakeError(ErrorCode::kCorrupt, "{}: the file holds no tensors", path);
+    }
+    const GgufHeader& first = opened[0].header;
+    std::vector<MetaEntry> entries = first.entries;
+    const uint32_t version = first.version;
+    const uint64_t alignment = first.alignment;
+    std::vector<Part> parts;
+    for (OpenedPart& part : opened) {
+        parts.push_back({std::move(part.map), std::move(part.file), part.header.data_offset});
+    }
+    return Gguf(path, version, alignment, std::move(parts), std::move(entries), std::move(tensors));
+}
+
+Gguf::Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<Part> parts,
+           std::vector<MetaEntry> entries, std::vector<TensorInfo> tensors)
+    : path_(std::move(path)),
+      version_(version),
+      alignment_(alignment),
+      parts_(std::move(parts)),
+      meta_(path_, std::move(entries)),
+      tensors_(std::move(tensors)) {
+    for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+}
+
+const TensorInfo* Gguf::FindTensor(std::string_view tensor) const {
+    const auto found = index_.find(tensor);
+    return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+std::vector<std::string> Gguf::PartPaths() const {
+    std::vector<std::string> paths;
+    for (const Part& part : parts_) paths.push_back(part.file.path());
+    return paths;
+}
+
+Status Gguf::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
+                      int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                      uint64_t* bytes_read) const {
+    CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
+    const WeightFile& file = parts_[static_cast<size_t>(tensor.part)].file;
+    const uint64_t row_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, tensor.cols));
+    const uint64_t slice_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, col_count));
+    const uint64_t skip_bytes = static_cast<uint64_t>(RowBytes(tensor.dtype, col_begin));
+    const uint64_t begin = tensor.offset + static_cast<uint64_t>(row_begin) * row_bytes;
+    const Status read = slice_bytes == row_bytes
+                            ? file.ReadAt(begin, out)
+                            : file.ReadStrided(begin + skip_bytes, row_bytes, slice_bytes, out);
+    if (!read.ok() && read.error().code == ErrorCode::kNotFound) {
+        return MakeError(ErrorCode::kNotFound, "tensor '{}': {}", tensor.name,
+                         read.error().message);
+    }
+    WEFT_TRY(read);
+    if (bytes_read != nullptr) *bytes_read += out.size();
+    return {};
+}
+
+Result<std::string> Gguf::Fingerprint() const {
+    FingerprintMaker maker;
+    for (const Part& part : parts_) {
+        const uint64_t header_bytes = std::min<uint64_t>(part.data_offset, part.map.bytes().size());
+        maker.Add(part.map.bytes().first(header_bytes));
+        maker.Add(part.file.size_bytes());
+    }
+    constexpr uint64_t kPieceBytes = 4096;
+    std::vector<std::byte> piece;
+    for (const TensorInfo& tensor : tensors_) {
+        const uint64_t size = std::min(kPieceBytes, tensor.bytes);
+        for (const uint64_t at : {uint64_t{0}, (tensor.bytes - size) / 2, tensor.bytes - size}) {
+            piece.resize(size);
+            const WeightFile& file = parts_[static_cast<size_t>(tensor.part)].file;
+            WEFT_TRY(file.ReadAt(tensor.offset + at, piece));
+            maker.Add(piece);
+        }
+    }
+    return maker.Finish();
+}
+
+}  // namespace weft::model_files

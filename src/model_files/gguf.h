@@ -1,0 +1,83 @@
+// GGUF model files, versions 2 and 3, little-endian, in one file or split over several
+// (`name-00001-of-00003.gguf`: opening any part finds all of them).
+//
+// The header (metadata and tensor table) is read through a mapping, and its strings stay there;
+// tensor data is read with positional reads, so that the resident set holds no copy of the file.
+//
+// Input is hostile: counts, lengths, dims and offsets are checked against the bytes that are left
+// before anything is allocated, and what is allocated stays proportional to bytes that were
+// really there. Errors name the file, the tensor or key, and the field: kCorrupt where the file
+// breaks the format, kUnsupported for versions and tensor types that Weft does not take,
+// kNotFound for a missing part, and for bytes that a partial file (weight_file.h) lacks. NaN or
+// infinite scales inside tensors are data, not format.
+//
+// Source: the GGUF specification (ggml/docs/gguf.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "model_files/metadata.h"
+#include "model_files/model_file.h"
+#include "model_files/weight_file.h"
+
+namespace weft::model_files {
+
+struct GgufHeader {
+    uint32_t version;
+    uint64_t alignment;
+    uint64_t data_offset;  // where tensor data begins, from the start of the file
+    std::vector<MetaEntry> entries;
+    std::vector<TensorInfo> tensors;  // part = 0, in the file's order
+};
+
+// Parses the header of one file. A pure function: `bytes` is the start of the file, at least its
+// whole header; `file_bytes` the file's size; `where` names the file in errors. The result's views
+// point into `bytes`.
+Result<GgufHeader> ParseGguf(std::span<const std::byte> bytes, uint64_t file_bytes,
+                             std::string_view where);
+
+class Gguf final : public ModelSource {
+  public:
+    static Result<Gguf> Open(const std::string& path, ReadPlan* plan = nullptr);
+
+    const std::string& name() const override { return path_; }
+    const Metadata& meta() const override { return meta_; }
+    const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+    const TensorInfo* FindTensor(std::string_view tensor) const override;
+    Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
+                    int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                    uint64_t* bytes_read) const override;
+    Result<std::string> Fingerprint() const override;
+
+    uint32_t version() const { return version_; }
+    uint64_t alignment() const { return alignment_; }
+    // Paths of all parts in order; one for a model that is not split.
+    std::vector<std::string> PartPaths() const;
+
+  private:
+    struct Part {
+        MappedFile map;
+        WeightFile file;
+        uint64_t data_offset;
+    };
+    Gguf(std::string path, uint32_t version, uint64_t alignment, std::vector<Part> parts,
+         std::vector<MetaEntry> entries, std::vector<TensorInfo> tensors);
+
+    std::string path_;
+    uint32_t version_;
+    uint64_t alignment_;
+    std::vector<Part> parts_;
+    Metadata meta_;  // of the first part
+    std::vector<TensorInfo> tensors_;
+    std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
+};
+
+}  // namespace weft::model_files

@@ -1,0 +1,383 @@
+#include "model_files/hf/assembly.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "model_files/hf/packed.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMostExperts = 1 << 16;
+
+// The first element's place, then one for all that follow: "[4, 8]".
+std::string ShapeText(const std::vector<int64_t>& shape) {
+    std::string text;
+    for (const int64_t dim : shape) text += fmt::format("{}{}", text.empty() ? "" : ", ", dim);
+    return "[" + text + "]";
+}
+
+// N of a name that begins with "PREFIXlayers.N."; -1 for another name.
+int64_t LayerOf(std::string_view name, std::string_view prefix) {
+    const std::string begin = std::string(prefix) + "layers.";
+    if (!name.starts_with(begin)) return -1;
+    int64_t number = 0;
+    size_t at = begin.size();
+    for (; at < name.size() && name[at] >= '0' && name[at] <= '9' && number < 1 << 20; ++at) {
+        number = number * 10 + (name[at] - '0');
+    }
+    return at > begin.size() && at < name.size() && name[at] == '.' ? number : -1;
+}
+
+}  // namespace
+
+Assembly::Assembly(std::string folder, const Family& family, const Config& config,
+                   const Quantization& quantization, const TensorFiles& files)
+    : folder_(std::move(folder)),
+      family_(family),
+      config_(config),
+      quantization_(quantization),
+      files_(files),
+      used_(files.tensors().size()) {}
+
+std::string Assembly::Block(int64_t layer, std::string_view name) {
+    return fmt::format("blk.{}.{}", layer, name);
+}
+
+const SafeTensor* Assembly::Use(const std::string& name) {
+    const SafeTensor* tensor = files_.Find(name);
+    if (tensor != nullptr) used_[static_cast<size_t>(tensor - files_.tensors().data())] = true;
+    return tensor;
+}
+
+void Assembly::Ignore(const std::string& name) {
+    (void)Use(name);
+}
+
+void Assembly::Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims) {
+    TensorInfo info{};
+    info.name = std::move(gguf);
+    info.dtype = matrix->dtype();
+    info.cols = matrix->cols();
+    info.rows = matrix->rows();
+    if (dims.empty()) dims = {info.cols, info.rows};
+    WEFT_CHECK(dims.size() <= info.dims.size());
+    info.dim_count = static_cast<int>(dims.size());
+    info.dims.fill(1);
+    std::ranges::copy(dims, info.dims.begin());
+    info.bytes = matrix->BytesOf(info.rows, info.cols);
+    out_.tensors.push_back(std::move(info));
+    out_.matrices.push_back(std::move(matrix));
+}
+
+void Assembly::AddVector(std::string gguf, MatrixPtr column) {
+    const int64_t size = column->rows();
+    Add(std::move(gguf), AsVector(std::move(column)), {size});
+}
+
+// ---- Weights ------------------------------------------------------------------------------------
+
+Result<MatrixPtr> Assembly::OfTensor(const SafeTensor& tensor, int64_t rows, int64_t cols) {
+    if (rows < 1 || cols < 1) {
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is empty", folder_,
+                         Shown(tensor.name));
+    }
+    const WeightFile& file = files_.file(tensor);
+    if (tensor.type == SafeType::kF32) {
+        return FromFile(file, tensor.offset, DType::kF32, rows, cols);
+    }
+    if (tensor.type == SafeType::kF16) {
+        return FromFile(file, tensor.offset, DType::kF16, rows, cols);
+    }
+    if (tensor.type == SafeType::kBF16) {
+        return FromFile(file, tensor.offset, DType::kBF16, rows, cols);
+    }
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: tensor '{}' is of dtype {}; F32, F16 and BF16 are supported there",
+                     folder_, Shown(tensor.name), SafeTypeName(tensor.type));
+}
+
+Result<MatrixPtr> Assembly::Tensor(const std::string& name) {
+    const SafeTensor* tensor = Use(name);
+    if (tensor == nullptr) return MatrixPtr();
+    if (tensor->shape.empty()) return OfTensor(*tensor, 1, 1);
+    int64_t rows = 1;
+    for (size_t i = 0; i + 1 < tensor->shape.size(); ++i) rows *= tensor->shape[i];
+    return OfTensor(*tensor, rows, tensor->shape.back());
+}
+
+Result<MatrixPtr> Assembly::Column(const std::string& name, float add) {
+    const SafeTensor* tensor = Use(name);
+    if (tensor == nullptr) return MatrixPtr();
+    int64_t size = 1;
+    for (const int64_t dim : tensor->shape) size *= dim;
+    WEFT_ASSIGN(MatrixPtr column, OfTensor(*tensor, size, 1));
+    return Converted(std::move(column), DType::kF32, add);
+}
+
+Result<MatrixPtr> Assembly::Linear(const std::string& module) {
+    const LinearParts parts = {
+        .weight = Use(module + ".weight"),
+        .qweight = Use(module + ".qweight"),
+        .qzeros = Use(module + ".qzeros"),
+        .scales = Use(module + ".scales"),
+        .g_idx = Use(module + ".g_idx"),
+        .packed = Use(module + ".weight_packed"),
+        .scale = Use(module + ".weight_scale"),
+        .scale_inv = Use(module + ".weight_scale_inv"),
+        .zero_point = Use(module + ".weight_zero_point"),
+        .shape = Use(module + ".weight_shape"),
+        .packed_g_idx = Use(module + ".weight_g_idx"),
+    };
+    if (parts.weight == nullptr && parts.qweight == nullptr && parts.packed == nullptr) {
+        return MatrixPtr();
+    }
+    if (parts.weight != nullptr && parts.weight->type != SafeType::kF8E4M3) {
+        if (parts.weight->shape.size() != 2) {
+            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is {}; expected two dims",
+                             folder_, Shown(parts.weight->name), ShapeText(parts.weight->shape));
+        }
+        return OfTensor(*parts.weight, parts.weight->shape[0], parts.weight->shape[1]);
+    }
+    return PackedLinear(parts, quantization_, files_, module, folder_);
+}
+
+Result<MatrixPtr> Assembly::Mxfp4(const std::string& name) {
+    const SafeTensor* blocks = Use(name + "_blocks");
+    const SafeTensor* scales = Use(name + "_scales");
+    if (blocks == nullptr && scales == nullptr) return MatrixPtr();
+    if (blocks == nullptr || scales == nullptr) {
+        return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} only; it needs both", folder_,
+                         Shown(name), blocks == nullptr ? "scales" : "blocks");
+    }
+    return Mxfp4Experts(*blocks, *scales, files_, folder_);
+}
+
+Result<int64_t> Assembly::ExpertCount() const {
+    return config_.NeedInt({"num_local_experts", "num_experts", "n_routed_experts"}, 1,
+                           kMostExperts);
+}
+
+Result<MatrixPtr> Assembly::Experts(const std::string& pattern, int64_t count) {
+    const size_t star = pattern.find('*');
+    WEFT_CHECK(star != pattern.npos);
+    std::vector<MatrixPtr> parts;
+    for (int64_t expert = 0; expert < count; ++expert) {
+        std::string module = pattern;
+        module.replace(star, 1, std::to_string(expert));
+        WEFT_ASSIGN(MatrixPtr part, Linear(module));
+        if (part == nullptr && expert == 0) return MatrixPtr();
+        if (part == nullptr) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: '{}' is missing; config.json says that there are {} experts",
+                             folder_, Shown(module), count);
+        }
+        if (!parts.empty() &&
+            (part->dtype() != parts[0]->dtype() || part->rows() != parts[0]->rows() ||
+             part->cols() != parts[0]->cols())) {
+            return MakeError(ErrorCode::kCorrupt, "{}: '{}' differs from expert 0 in type or shape",
+                             folder_, Shown(module));
+        }
+        parts.push_back(std::move(part));
+    }
+    return Stacked(std::move(parts));
+}
+
+// ---- Rules --------------------------------------------------------------------------------------
+
+Result<MatrixPtr> Assembly::InPairs(MatrixPtr matrix, const std::string& name) {
+    if (matrix == nullptr || !family_.pairs) return matrix;
+    if (head_dim_ % 2 == 0 && matrix->rows() % head_dim_ == 0) {
+        return HalvesToPairs(std::move(matrix), head_dim_);
+    }
+    return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows, which are no heads of {}", folder_,
+                     Shown(name), matrix->rows(), head_dim_);
+}
+
+Status Assembly::AddRule(int64_t layer, const std::string& prefix, const Rule& rule) {
+    const std::string module = prefix + std::string(rule.hf);
+    const std::string gguf = Block(layer, rule.gguf);
+    const auto missing = [&](const std::string& name) -> Status {
+        if (!rule.needed) return {};
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing; a {} model needs it",
+                         folder_, name, family_.model_type);
+    };
+    if (rule.form == Form::kNorm || rule.form == Form::kVector) {
+        const bool norm = rule.form == Form::kNorm;
+        const std::string name = norm ? module + ".weight" : module;
+        WEFT_ASSIGN(MatrixPtr column, Column(name, norm ? family_.norm_add : 0));
+        if (column == nullptr) return missing(name);
+        AddVector(norm ? gguf + ".weight" : gguf, std::move(column));
+        return {};
+    }
+    if (rule.form == Form::kExperts) {
+        WEFT_ASSIGN(const int64_t count, ExpertCount());
+        WEFT_ASSIGN(MatrixPtr stack, Experts(module, count));
+        if (stack == nullptr) return missing(module);
+        const std::vector<int64_t> dims = {stack->cols(), stack->rows() / count, count};
+        Add(gguf + ".weight", std::move(stack), dims);
+        return {};
+    }
+    const bool heads = rule.form == Form::kQuery || rule.form == Form::kKey;
+    WEFT_ASSIGN(MatrixPtr weight, Linear(module));
+    if (weight == nullptr) return missing(module + ".weight");
+    if (heads) {
+        WEFT_ASSIGN(weight, InPairs(std::move(weight), module));
+    }
+    if (rule.form == Form::kRouter) weight = Converted(std::move(weight), DType::kF32);
+    Add(gguf + ".weight", std::move(weight));
+    WEFT_ASSIGN(MatrixPtr bias, Column(module + ".bias"));
+    if (bias == nullptr) return {};
+    if (heads) {
+        WEFT_ASSIGN(bias, InPairs(std::move(bias), module + ".bias"));
+    }
+    AddVector(gguf + ".bias", std::move(bias));
+    return {};
+}
+
+// All experts in one tensor, gate over up: [experts, 2 ffn, hidden] and [experts, hidden, ffn].
+Status Assembly::AddFusedExperts(int64_t layer, const std::string& prefix) {
+    const std::string name = prefix + "gate_up_proj";
+    WEFT_ASSIGN(const int64_t experts, ExpertCount());
+    for (const int64_t half : {0, 1}) {
+        WEFT_ASSIGN(MatrixPtr both, Tensor(name));
+        const int64_t rows = both->rows() / (2 * experts);
+        if (rows < 1 || both->rows() != 2 * rows * experts) {
+            return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows; expected 2 x {} x ffn",
+                             folder_, name, both->rows(), experts);
+        }
+        const std::vector<int64_t> dims = {both->cols(), rows, experts};
+        Add(Block(layer, half == 0 ? "ffn_gate_exps.weight" : "ffn_up_exps.weight"),
+            SomeRows(std::move(both), half * rows, rows, 2 * rows, rows * experts), dims);
+    }
+    WEFT_ASSIGN(MatrixPtr down, Tensor(prefix + "down_proj"));
+    if (down == nullptr || down->rows() % experts != 0) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: '{}down_proj' is missing, or its rows are not those of {} experts",
+                         folder_, prefix, experts);
+    }
+    const std::vector<int64_t> dims = {down->cols(), down->rows() / experts, experts};
+    Add(Block(layer, "ffn_down_exps.weight"), std::move(down), dims);
+    return {};
+}
+
+Status Assembly::AddLayer(int64_t layer) {
+    const std::string prefix = fmt::format("{}layers.{}.", prefix_, layer);
+    for (const std::span<const Rule> rules : family_.rules) {
+        for (const Rule& rule : rules) WEFT_TRY(AddRule(layer, prefix, rule));
+    }
+    if (family_.layer != nullptr) WEFT_TRY(family_.layer(*this, layer, prefix));
+    for (const char* name : {"mlp.experts.", "block_sparse_moe.experts.", "experts."}) {
+        const SafeTensor* fused = files_.Find(prefix + name + "gate_up_proj");
+        if (fused == nullptr || used_[static_cast<size_t>(fused - files_.tensors().data())]) {
+            continue;
+        }
+        WEFT_TRY(AddFusedExperts(layer, prefix + name));
+    }
+    return {};
+}
+
+// ---- The whole ----------------------------------------------------------------------------------
+
+Status Assembly::FindPrefix() {
+    constexpr std::array<std::string_view, 5> kPrefixes = {
+        "model.", "model.language_model.", "language_model.model.", "language_model.", ""};
+    for (const std::string_view prefix : kPrefixes) {
+        if (!Has(std::string(prefix) + "embed_tokens.weight")) continue;
+        prefix_ = prefix;
+        return {};
+    }
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: tensor 'model.embed_tokens.weight' is missing. Is it a language model?",
+                     folder_);
+}
+
+Status Assembly::AddEnds() {
+    WEFT_ASSIGN(MatrixPtr embedding, Linear(prefix_ + "embed_tokens"));
+    Add("token_embd.weight", std::move(embedding));
+    WEFT_ASSIGN(MatrixPtr norm, Column(prefix_ + "norm.weight", family_.norm_add));
+    if (norm == nullptr) {
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}norm.weight' is missing", folder_,
+                         prefix_);
+    }
+    AddVector("output_norm.weight", std::move(norm));
+    WEFT_ASSIGN(const bool tied, config_.BoolOr({"tie_word_embeddings"}, false));
+    for (const char* name : {"lm_head", "language_model.lm_head"}) {
+        WEFT_ASSIGN(MatrixPtr head, Linear(name));
+        if (head != nullptr && !tied) Add("output.weight", std::move(head));
+    }
+    return {};
+}
+
+Status Assembly::AddRopeFactors() {
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config_));
+    WEFT_ASSIGN(const int64_t rotary, RotaryDim(config_, head_dim_));
+    if (rope.type == "llama3") {
+        WEFT_ASSIGN(std::vector<float> factors, Llama3Factors(rope, rotary));
+        AddVector("rope_freqs.weight", FromFloats(std::move(factors)));
+    }
+    if (rope.type == "proportional") {
+        WEFT_ASSIGN(std::vector<float> factors, ProportionalFactors(rope, rotary));
+        AddVector("rope_freqs.weight", FromFloats(std::move(factors)));
+    }
+    if (rope.type != "longrope") return {};
+    for (const auto& [key, tensor] : {std::pair{"long_factor", "rope_factors_long.weight"},
+                                      std::pair{"short_factor", "rope_factors_short.weight"}}) {
+        WEFT_ASSIGN(const std::vector<double> numbers, rope.params.Floats({key}));
+        if (numbers.size() != static_cast<size_t>(rotary / 2)) {
+            return rope.params.Corrupt(key, fmt::format("{} numbers", rotary / 2));
+        }
+        AddVector(tensor, FromFloats({numbers.begin(), numbers.end()}));
+    }
+    return {};
+}
+
+// Tensors that no forward pass needs: precomputed RoPE, other modalities, layers that predict
+// further tokens, scales of a quantized KV cache or of activations.
+bool Assembly::Unneeded(const std::string& name) const {
+    if (LayerOf(name, prefix_) >= layers_) return true;
+    constexpr std::array<std::string_view, 12> kBegins = {"vision_tower.",
+                                                          "vision_model.",
+                                                          "multi_modal_projector.",
+                                                          "visual.",
+                                                          "mtp.",
+                                                          "model.vision_tower.",
+                                                          "model.multi_modal_projector.",
+                                                          "model.visual.",
+                                                          "model.mtp.",
+                                                          "model.embed_vision.",
+                                                          "model.audio_tower.",
+                                                          "model.embed_audio."};
+    constexpr std::array<std::string_view, 8> kEnds = {
+        ".rotary_emb.inv_freq", ".k_scale",          ".v_scale",    ".q_scale", ".kv_scale",
+        ".input_scale",         ".activation_scale", ".masked_bias"};
+    const auto begins = [&](std::string_view begin) { return name.starts_with(begin); };
+    const auto ends = [&](std::string_view end) { return name.ends_with(end); };
+    return std::ranges::any_of(kBegins, begins) || std::ranges::any_of(kEnds, ends);
+}
+
+Status Assembly::CheckAllUsed() const {
+    for (size_t i = 0; i < used_.size(); ++i) {
+        const std::string& name = files_.tensors()[i].name;
+        if (used_[i] || Unneeded(name)) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: tensor '{}' has no place in a {} model as Weft knows it; without it "
+                         "the answers would be wrong",
+                         folder_, Shown(name), family_.model_type);
+    }
+    return {};
+}
+
+Result<Assembled> Assembly::Run() && {
+    WEFT_ASSIGN(layers_, config_.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(head_dim_, HeadDim(config_));
+    WEFT_TRY(FindPrefix());
+    WEFT_TRY(AddEnds());
+    WEFT_TRY(AddRopeFactors());
+    for (int64_t layer = 0; layer < layers_; ++layer) WEFT_TRY(AddLayer(layer));
+    WEFT_TRY(CheckAllUsed());
+    return std::move(out_);
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,87 @@
+// Puts a GGUF-like table of tensors together from the tensors of a Hugging Face folder.
+//
+// A family's rules and functions ask for weights by their module's name
+// ("model.layers.0.mlp.up_proj") and get a matrix in whatever form the folder has them, or nullptr
+// where it has none; they add them under GGUF names. Every tensor of the folder must be used in the
+// end, or be known as unneeded: a model is not run without a part of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model_files/hf/family.h"
+#include "model_files/hf/matrix.h"
+#include "model_files/hf/quantization.h"
+#include "model_files/hf/safetensors.h"
+#include "model_files/model_file.h"
+
+namespace weft::model_files::hf {
+
+struct Assembled {
+    std::vector<TensorInfo> tensors;
+    std::vector<MatrixPtr> matrices;  // one a tensor
+};
+
+class Assembly {
+  public:
+    // `config`: the text model's. All must outlive the Assembly, the files what it makes, too.
+    Assembly(std::string folder, const Family& family, const Config& config,
+             const Quantization& quantization, const TensorFiles& files);
+
+    // All of it. Errors name the folder and the tensor.
+    Result<Assembled> Run() &&;
+
+    const Config& config() const { return config_; }
+    const std::string& folder() const { return folder_; }
+
+    // The weight of a linear layer, [out, in]. kUnsupported where it is quantized in a way that
+    // the folder's config doesn't tell or Weft doesn't take.
+    Result<MatrixPtr> Linear(const std::string& module);
+    // A tensor of any rank from 1: all dims but the last are rows. F32, F16 or BF16.
+    Result<MatrixPtr> Tensor(const std::string& name);
+    // Experts in MXFP4 as gpt-oss has them, NAME_blocks and NAME_scales; [experts * rows, cols].
+    Result<MatrixPtr> Mxfp4(const std::string& name);
+    // A vector as a column, in F32, plus `add`. A tensor of more dims is taken as one.
+    Result<MatrixPtr> Column(const std::string& name, float add = 0);
+    // The linear layers that `pattern` names with the expert's number for its '*', stacked.
+    Result<MatrixPtr> Experts(const std::string& pattern, int64_t count);
+
+    // As config.json says it, in any of its spellings.
+    Result<int64_t> ExpertCount() const;
+
+    // dims: GGUF's order, columns first; empty: [cols, rows].
+    void Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims = {});
+    void AddVector(std::string gguf, MatrixPtr column);
+    // Of layer `layer`: "blk.3." + name.
+    static std::string Block(int64_t layer, std::string_view name);
+
+    // A tensor of the folder that is not needed.
+    void Ignore(const std::string& name);
+    bool Has(const std::string& name) const { return files_.Find(name) != nullptr; }
+
+  private:
+    Status FindPrefix();
+    Status AddEnds();
+    Status AddLayer(int64_t layer);
+    Status AddRule(int64_t layer, const std::string& prefix, const Rule& rule);
+    Status AddFusedExperts(int64_t layer, const std::string& prefix);
+    Status AddRopeFactors();
+    Result<MatrixPtr> InPairs(MatrixPtr matrix, const std::string& name);
+    Result<MatrixPtr> OfTensor(const SafeTensor& tensor, int64_t rows, int64_t cols);
+    Status CheckAllUsed() const;
+    bool Unneeded(const std::string& name) const;
+    const SafeTensor* Use(const std::string& name);
+
+    std::string folder_;
+    const Family& family_;
+    const Config& config_;
+    const Quantization& quantization_;
+    const TensorFiles& files_;
+    std::string prefix_;  // "model."
+    int64_t layers_ = 0;
+    int64_t head_dim_ = 0;
+    std::vector<bool> used_;
+    Assembled out_;
+};
+
+}  // namespace weft::model_files::hf

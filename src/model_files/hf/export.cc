@@ -1,0 +1,425 @@
+#include "model_files/hf/export.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/file.h"
+#include "base/output_file.h"
+#include "model_files/hf/family.h"
+#include "model_files/read_tokenizer.h"
+#include "tensor/encode.h"
+#include "tokenizer/write_json.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kStripElements = 1 << 20;
+constexpr size_t kAlignment = 8;  // of the header, as the format's own writer has it
+
+// What lies beside the weights of a folder and says nothing about them.
+constexpr std::string_view kCompanions[] = {"tokenizer.json",
+                                            "tokenizer_config.json",
+                                            "special_tokens_map.json",
+                                            "added_tokens.json",
+                                            "vocab.json",
+                                            "merges.txt",
+                                            "tokenizer.model",
+                                            "spiece.model",
+                                            "tiktoken.model",
+                                            "chat_template.jinja",
+                                            "chat_template.json",
+                                            "generation_config.json",
+                                            "preprocessor_config.json"};
+
+DType DTypeOf(SafeType type) {
+    if (type == SafeType::kF32) return DType::kF32;
+    return type == SafeType::kF16 ? DType::kF16 : DType::kBF16;
+}
+
+Error NoPlace(const ModelSource& source, std::string_view what) {
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: {} has no place in a Hugging Face folder as Weft writes it (models built "
+                     "like Llama, Mixtral, Qwen 2 and Qwen 3 can be). --save-format gguf writes "
+                     "any",
+                     source.name(), what);
+}
+
+// The family whose names the folder's tensors have.
+Result<const Family*> FamilyOf(const ModelSource& source) {
+    WEFT_ASSIGN(const Json json, ExportConfig(source, SafeType::kF32));
+    WEFT_ASSIGN(const Config config, Config::Parse(json.dump(), source.name()));
+    WEFT_ASSIGN(const Family* family, FindFamily(config));
+    const bool plain = family->layer == nullptr && family->norm_add == 0 &&
+                       family->adjust == nullptr && !config.Has("text_config");
+    if (!plain) return NoPlace(source, "a model of type " + std::string(family->model_type));
+    return family;
+}
+
+// "blk.3.attn_q.weight": 3, "attn_q", "weight".
+struct LayerName {
+    std::string layer, module, kind;
+};
+std::optional<LayerName> SplitName(const std::string& name) {
+    constexpr std::string_view kBegin = "blk.";
+    const size_t dot = name.find('.', kBegin.size()), last = name.rfind('.');
+    if (!name.starts_with(kBegin) || dot == name.npos || last <= dot) return std::nullopt;
+    return LayerName{name.substr(kBegin.size(), dot - kBegin.size()),
+                     name.substr(dot + 1, last - dot - 1), name.substr(last + 1)};
+}
+
+const Rule* FindRule(const Family& family, const LayerName& name) {
+    for (const std::span<const Rule> rules : family.rules) {
+        for (const Rule& rule : rules) {
+            const bool simple = rule.form == Form::kLinear || rule.form == Form::kQuery ||
+                                rule.form == Form::kKey || rule.form == Form::kNorm ||
+                                rule.form == Form::kRouter || rule.form == Form::kExperts;
+            if (rule.gguf == name.module && simple) return &rule;
+        }
+    }
+    return nullptr;
+}
+
+struct End {
+    std::string_view gguf, hf;
+};
+constexpr End kEnds[] = {{"token_embd.weight", "model.embed_tokens.weight"},
+                         {"output_norm.weight", "model.norm.weight"},
+                         {"output.weight", "lm_head.weight"}};
+
+Result<int64_t> HeadDimOf(const ModelSource& source, const Family& family) {
+    const std::string prefix(family.architecture);
+    WEFT_ASSIGN(const TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
+    WEFT_ASSIGN(const int64_t heads,
+                source.meta().Int(prefix + ".attention.head_count", 1, 1 << 16));
+    return source.meta().IntOr(prefix + ".attention.key_length", 2, 1 << 16,
+                               embedding->cols / heads);
+}
+
+// ---- Data ---------------------------------------------------------------------------------------
+
+// One file: its tensors and its header.
+struct Shard {
+    std::string name;
+    std::vector<ExportTensor> tensors;
+    std::vector<uint64_t> offsets;  // of each one's first byte, from the start of the file
+    std::string header;
+    uint64_t bytes = 0;
+};
+
+uint64_t BytesOf(const ExportTensor& tensor, SafeType type) {
+    return static_cast<uint64_t>(tensor.rows * tensor.from->cols) * SafeTypeBytes(type);
+}
+
+std::vector<Shard> MakeShards(std::vector<ExportTensor> tensors, const ExportOptions& options) {
+    std::vector<Shard> shards(1);
+    uint64_t filled = 0;
+    for (ExportTensor& tensor : tensors) {
+        const uint64_t bytes = BytesOf(tensor, options.type);
+        if (filled > 0 && filled + bytes > options.shard_bytes) {
+            shards.emplace_back();
+            filled = 0;
+        }
+        filled += bytes;
+        shards.back().tensors.push_back(std::move(tensor));
+    }
+    for (size_t i = 0; i < shards.size(); ++i) {
+        Shard& shard = shards[i];
+        shard.name = shards.size() == 1
+                         ? "model.safetensors"
+                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+        Json header = {{"__metadata__", {{"format", "pt"}}}};
+        for (const ExportTensor& tensor : shard.tensors) {
+            const uint64_t end = shard.bytes + BytesOf(tensor, options.type);
+            Json shape = Json::array({tensor.from->cols});
+            const bool matrix = tensor.matrix || tensor.from->dim_count > 1;
+            if (matrix) shape.insert(shape.begin(), tensor.rows);
+            header[tensor.name] = {{"dtype", std::string(SafeTypeName(options.type))},
+                                   {"shape", shape},
+                                   {"data_offsets", {shard.bytes, end}}};
+            shard.offsets.push_back(shard.bytes);
+            shard.bytes = end;
+        }
+        std::string text = header.dump();
+        text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+        const uint64_t length = text.size();
+        shard.header.assign(sizeof length, '\0');
+        std::memcpy(shard.header.data(), &length, sizeof length);
+        shard.header += text;
+        for (uint64_t& offset : shard.offsets) offset += shard.header.size();
+        shard.bytes += shard.header.size();
+    }
+    return shards;
+}
+
+// Rows of a head in neighbouring pairs, as halves.
+void PairsToHalves(std::span<std::byte> rows, size_t row_bytes, int64_t head_dim,
+                   std::vector<std::byte>& head) {
+    const size_t half = static_cast<size_t>(head_dim) / 2;
+    const size_t head_bytes = 2 * half * row_bytes;
+    head.resize(head_bytes);
+    for (size_t begin = 0; begin < rows.size(); begin += head_bytes) {
+        std::byte* const at = rows.data() + begin;
+        for (size_t i = 0; i < half; ++i) {
+            std::memcpy(head.data() + i * row_bytes, at + 2 * i * row_bytes, row_bytes);
+            std::memcpy(head.data() + (half + i) * row_bytes, at + (2 * i + 1) * row_bytes,
+                        row_bytes);
+        }
+        std::memcpy(at, head.data(), head_bytes);
+    }
+}
+
+// All threads at one file, each with strips of rows of its own.
+class ShardWriter {
+  public:
+    ShardWriter(const ModelSource& source, const Shard& shard, const ExportOptions& options,
+                OutputFile& file)
+        : source_(source), shard_(shard), options_(options), file_(file) {}
+
+    Status Run() {
+        std::vector<std::thread> threads;
+        for (int t = 1; t < options_.threads; ++t) threads.emplace_back([this] { Work(); });
+        Work();
+        for (std::thread& thread : threads) thread.join();
+        return error_ ? Status(*error_) : Status();
+    }
+
+  private:
+    struct Strip {
+        size_t tensor;
+        int64_t row, rows;
+    };
+    struct Buffers {
+        std::vector<std::byte> raw, out, head;
+        std::vector<float> floats;
+    };
+
+    std::optional<Strip> Next() {
+        const std::lock_guard lock(mutex_);
+        if (error_ || tensor_ == shard_.tensors.size()) return std::nullopt;
+        const ExportTensor& tensor = shard_.tensors[tensor_];
+        const int64_t unit = UnitOf(tensor);
+        const int64_t units = std::max<int64_t>(1, kStripElements / (unit * tensor.from->cols));
+        const Strip strip{tensor_, row_, std::min(units * unit, tensor.rows - row_)};
+        row_ += strip.rows;
+        if (row_ == tensor.rows) {
+            ++tensor_;
+            row_ = 0;
+        }
+        return strip;
+    }
+
+    static bool IsVector(const ExportTensor& tensor) { return tensor.from->dim_count == 1; }
+    // Rows that are moved about among each other.
+    static int64_t UnitOf(const ExportTensor& tensor) {
+        return tensor.pairs_of > 0 && !IsVector(tensor) ? tensor.pairs_of : 1;
+    }
+
+    void Work() {
+        Buffers buffers;
+        while (const std::optional<Strip> strip = Next()) {
+            const Status done = One(*strip, buffers);
+            if (done.ok()) continue;
+            const std::lock_guard lock(mutex_);
+            if (!error_) error_ = done.error();
+        }
+    }
+
+    Status One(const Strip& strip, Buffers& b) {
+        if (options_.stop != nullptr && options_.stop->load()) {
+            return MakeError(ErrorCode::kCancelled, "stopped; the folder is not complete");
+        }
+        const ExportTensor& tensor = shard_.tensors[strip.tensor];
+        const TensorInfo& from = *tensor.from;
+        const DType to = DTypeOf(options_.type);
+        const auto rows = static_cast<size_t>(strip.rows);
+        b.raw.resize(rows * static_cast<size_t>(RowBytes(from.dtype, from.cols)));
+        WEFT_TRY(source_.ReadRows(from, tensor.row_begin + strip.row, strip.rows, 0, from.cols,
+                                  b.raw, nullptr));
+        std::span<std::byte> out = b.raw;
+        if (to != from.dtype) {
+            b.floats.resize(rows * static_cast<size_t>(from.cols));
+            Decode(from.dtype, b.raw, b.floats, options_.level);
+            WEFT_TRY(CheckValues(tensor, b.floats));
+            b.out.resize(rows * static_cast<size_t>(RowBytes(to, from.cols)));
+            Encode({to, from.cols, b.floats, {}, b.out}, options_.level);
+            out = b.out;
+        }
+        // (The bias of rows is a vector, but moves as they do.)
+        const auto row_bytes = static_cast<size_t>(RowBytes(to, IsVector(tensor) ? 1 : from.cols));
+        if (tensor.pairs_of > 0) PairsToHalves(out, row_bytes, tensor.pairs_of, b.head);
+        return file_.WriteAt(
+            shard_.offsets[strip.tensor] + static_cast<uint64_t>(strip.row) * row_bytes, out);
+    }
+
+    Status CheckValues(const ExportTensor& tensor, std::span<const float> values) const {
+        const float most = options_.type == SafeType::kF16 ? 65504.0f : 3.4e38f;
+        for (const float value : values) {
+            if (std::abs(value) <= most) continue;
+            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' holds {}, which is no {}",
+                             source_.name(), tensor.from->name, value, SafeTypeName(options_.type));
+        }
+        return {};
+    }
+
+    const ModelSource& source_;
+    const Shard& shard_;
+    const ExportOptions& options_;
+    OutputFile& file_;
+    std::mutex mutex_;
+    size_t tensor_ = 0;
+    int64_t row_ = 0;
+    std::optional<Error> error_;
+};
+
+// ---- Files --------------------------------------------------------------------------------------
+
+Status PutText(const std::string& path, std::string_view text) {
+    WEFT_ASSIGN(OutputFile file, OutputFile::Create(path, text.size(), true));
+    WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(text))));
+    return file.Finish();
+}
+
+Status PutJson(const std::string& path, const Json& json) {
+    return PutText(path, json.dump(2) + "\n");
+}
+
+Status WriteWeights(const ModelSource& source, const std::string& folder,
+                    const ExportOptions& options) {
+    WEFT_ASSIGN(std::vector<ExportTensor> tensors, PlanExport(source));
+    const std::vector<Shard> shards = MakeShards(std::move(tensors), options);
+    Json map = Json::object();
+    uint64_t total = 0;
+    for (const Shard& shard : shards) {
+        WEFT_ASSIGN(OutputFile file,
+                    OutputFile::Create(folder + "/" + shard.name, shard.bytes, true));
+        WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(shard.header))));
+        WEFT_TRY(ShardWriter(source, shard, options, file).Run());
+        WEFT_TRY(file.Finish());
+        total += shard.bytes - shard.header.size();
+        for (const ExportTensor& tensor : shard.tensors) map[tensor.name] = shard.name;
+    }
+    // What an earlier model in this folder was cut into must not be taken for this one's.
+    const std::string index = folder + "/model.safetensors.index.json";
+    std::error_code ignored;
+    fs::remove(shards.size() == 1 ? index : folder + "/model.safetensors", ignored);
+    if (shards.size() == 1) return {};
+    return PutJson(index, {{"metadata", {{"total_size", total}}}, {"weight_map", map}});
+}
+
+Status CopyCompanions(const std::string& from, const std::string& to) {
+    for (const std::string_view name : kCompanions) {
+        const fs::path file = fs::path(from) / name;
+        std::error_code failed;
+        if (!fs::is_regular_file(file, failed)) continue;
+        WEFT_ASSIGN(const std::string text, ReadTextFile(file));
+        WEFT_TRY(PutText(fs::path(to) / name, text));
+    }
+    return {};
+}
+
+Status WriteMadeTokenizer(const ModelSource& source, const std::string& folder) {
+    const Metadata& meta = source.meta();
+    if (!meta.Has("tokenizer.ggml.model")) return {};
+    WEFT_ASSIGN(const tokenizer::TokenizerData data, ReadTokenizer(meta));
+    WEFT_ASSIGN(const std::string tokenizer, tokenizer::TokenizerJson(data));
+    WEFT_ASSIGN(const std::string chat, meta.StringOr("tokenizer.chat_template", ""));
+    WEFT_TRY(PutText(folder + "/tokenizer.json", tokenizer));
+    WEFT_TRY(
+        PutText(folder + "/tokenizer_config.json", tokenizer::TokenizerConfigJson(data, chat)));
+    Json generation = Json::object();
+    if (data.bos >= 0) generation["bos_token_id"] = data.bos;
+    Json ends = Json::array();
+    for (const int32_t id : {data.eos, data.eot, data.eom}) {
+        if (id >= 0 && std::ranges::find(ends, Json(id)) == ends.end()) ends.push_back(id);
+    }
+    if (!ends.empty()) generation["eos_token_id"] = ends;
+    return PutJson(folder + "/generation_config.json", generation);
+}
+
+}  // namespace
+
+namespace {
+
+// A matrix for each expert, whose number takes the place of the '*' in the name.
+void AddExperts(const ExportTensor& all, std::vector<ExportTensor>& plan) {
+    const int64_t experts = all.from->dims[2], rows = all.from->rows / experts;
+    const size_t star = all.name.find('*');
+    WEFT_CHECK(star != std::string::npos);
+    for (int64_t e = 0; e < experts; ++e) {
+        std::string name = all.name;
+        name.replace(star, 1, std::to_string(e));
+        plan.push_back({std::move(name), all.from, 0, e * rows, rows});
+    }
+}
+
+}  // namespace
+
+Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip) {
+    WEFT_ASSIGN(const Family* family, FamilyOf(source));
+    WEFT_ASSIGN(const int64_t head_dim, HeadDimOf(source, *family));
+    std::vector<ExportTensor> plan;
+    for (const TensorInfo& tensor : source.tensors()) {
+        if (tensor.name == "rope_freqs.weight") continue;  // config.json has it
+        if (!skip.empty() && tensor.name.starts_with(skip)) continue;
+        const auto* end = std::ranges::find(kEnds, tensor.name, &End::gguf);
+        if (end != std::end(kEnds)) {
+            plan.push_back({std::string(end->hf), &tensor, 0, 0, tensor.rows});
+            continue;
+        }
+        const auto split = SplitName(tensor.name);
+        const Rule* rule = split ? FindRule(*family, *split) : nullptr;
+        const bool experts = rule != nullptr && rule->form == Form::kExperts;
+        if (rule == nullptr || (tensor.dim_count > 2) != experts || tensor.dim_count > 3) {
+            return NoPlace(source, "tensor '" + tensor.name + "'");
+        }
+        ExportTensor out{fmt::format("model.layers.{}.{}.{}", split->layer, rule->hf, split->kind),
+                         &tensor, 0, 0, tensor.rows};
+        out.matrix = rule->form == Form::kRouter;
+        if (experts) {
+            AddExperts(out, plan);
+            continue;
+        }
+        const bool heads = rule->form == Form::kQuery || rule->form == Form::kKey;
+        if (heads && family->pairs) {
+            const int64_t rows = tensor.dim_count == 1 ? tensor.cols : tensor.rows;
+            if (head_dim % 2 != 0 || rows % head_dim != 0) {
+                return NoPlace(source, "tensor '" + tensor.name + "'");
+            }
+            out.pairs_of = head_dim;
+        }
+        plan.push_back(std::move(out));
+    }
+    return plan;
+}
+
+Status ExportFolder(const ModelSource& source, const std::string& folder,
+                    const ExportOptions& options) {
+    WEFT_CHECK(options.threads > 0 && options.shard_bytes > 0);
+    WEFT_ASSIGN(const Json config, ExportConfig(source, options.type));
+    std::error_code failed;
+    fs::create_directories(folder, failed);
+    if (failed) {
+        return MakeError(ErrorCode::kIo, "{}: the folder can't be made: {}", folder,
+                         failed.message());
+    }
+    if (!source.folder().empty() && fs::equivalent(folder, source.folder(), failed)) {
+        return MakeError(ErrorCode::kDenied,
+                         "{}: is the folder that the model is read from. Name another one", folder);
+    }
+    WEFT_TRY(WriteWeights(source, folder, options));
+    if (source.folder().empty()) {
+        WEFT_TRY(WriteMadeTokenizer(source, folder));
+    } else {
+        WEFT_TRY(CopyCompanions(source.folder(), folder));
+    }
+    return PutJson(folder + "/config.json", config);
+}
+
+}  // namespace weft::model_files::hf

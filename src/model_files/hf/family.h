@@ -1,0 +1,172 @@
+// Families of Hugging Face models: for each, its GGUF architecture, which tensor of the folder is
+// which tensor of a GGUF file, and how config.json becomes GGUF metadata. One file a group of
+// relatives (family_llama.cc, ...), a table of rules and a function each; kFamilies in family.cc is
+// the list. Names and transforms are those of llama.cpp's converter, so that model/ builds the same
+// Program from a folder and from a GGUF file.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model_files/gguf_writer.h"
+#include "model_files/hf/json.h"
+
+namespace weft::model_files::hf {
+
+class Assembly;
+
+// How a tensor of a layer gets its place. All but the last two also take NAME.bias along, where the
+// folder has it.
+enum class Form : uint8_t {
+    kLinear,
+    kQuery,    // rows by query head, in pairs where the family has them so
+    kKey,      // the same by KV head
+    kRouter,   // kept in F32: a choice of experts is no place to round
+    kExperts,  // '*' in the name is the expert's number; all stacked to [experts, rows, cols]
+    kNorm,     // a vector, plus what the family adds to norms
+    kVector    // a vector; names are given whole, ".weight" or ".bias" included
+};
+
+// One line of a table: blk.N.GGUF from PREFIX.layers.N.HF.
+struct Rule {
+    std::string_view gguf, hf;
+    Form form;
+    bool needed = true;  // in every layer
+};
+
+// Metadata under "ARCHITECTURE.".
+class MetaWriter {
+  public:
+    MetaWriter(GgufWriter& writer, std::string_view architecture)
+        : writer_(writer), prefix_(std::string(architecture) + ".") {}
+    void Ints(std::string_view key, std::span<const int64_t> values) {
+        const std::vector<int32_t> narrow(values.begin(), values.end());
+        writer_.I32s(prefix_ + std::string(key), narrow);
+    }
+    void Int(std::string_view key, int64_t value) {
+        writer_.U32(prefix_ + std::string(key), static_cast<uint32_t>(value));
+    }
+    void F32(std::string_view key, double value) {
+        writer_.F32(prefix_ + std::string(key), static_cast<float>(value));
+    }
+    void Bool(std::string_view key, bool value) { writer_.Bool(prefix_ + std::string(key), value); }
+    void String(std::string_view key, std::string_view value) {
+        writer_.String(prefix_ + std::string(key), value);
+    }
+    void Bools(std::string_view key, std::span<const bool> values);
+
+  private:
+    GgufWriter& writer_;
+    std::string prefix_;
+};
+
+struct Family {
+    std::string_view model_type;    // of config.json
+    std::string_view architecture;  // of GGUF
+    std::array<std::span<const Rule>, 5> rules;
+    Status (*meta)(const Config& config, MetaWriter& meta);
+    // What rules cannot say, of one layer (prefix: "model.layers.3."); may be null.
+    Status (*layer)(Assembly& assembly, int64_t layer, const std::string& prefix) = nullptr;
+    bool pairs = false;  // rows of Q and K: HF has halves, GGUF neighbouring pairs
+    float norm_add = 0;
+    // Puts what the family says in a way of its own under the usual keys; may be null.
+    Result<Config> (*adjust)(const Config& config) = nullptr;
+    // What transformers takes for keys that config.json doesn't mention, as JSON.
+    std::string_view defaults = "{}";
+};
+
+// The family of a config.json. kUnsupported: names the model_type and the supported ones.
+Result<const Family*> FindFamily(const Config& config);
+// "llama, mistral, qwen2, ...".
+std::string SupportedModelTypes();
+
+// ---- What families share ------------------------------------------------------------------------
+
+// The sizes that every decoder has, RoPE and its scaling included. Another activation than
+// `activation` is refused.
+Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view activation = "silu");
+
+// Experts: how many, how many are used and how they are chosen. `gating`: "softmax" or "sigmoid",
+// where config.json doesn't say.
+Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view gating);
+
+// The text model's config: the family's defaults, config.json, and its "text_config" over it,
+// adjusted by the family.
+Result<Config> TextConfig(const Config& config, const Family& family);
+
+// RoPE as either spelling of config.json has it (rope_parameters; rope_theta and rope_scaling).
+struct RopeConfig {
+    std::string type;  // "default", "linear", "llama3", "yarn", "longrope", "proportional"
+    double theta = 10000;
+    Config params;  // of the type
+};
+Result<RopeConfig> ReadRope(const Config& config);
+// Dims of a head, and how many of them are rotated. With "proportional" all are, most by nothing.
+Result<int64_t> HeadDim(const Config& config);
+Result<int64_t> RotaryDim(const Config& config, int64_t head_dim);
+
+// Llama 3's divisors of RoPE's frequencies, [rotary / 2]: the tensor rope_freqs.weight.
+Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_dim);
+
+// The same for "proportional": the first part of the pairs turns, as if all did.
+Result<std::vector<float>> ProportionalFactors(const RopeConfig& rope, int64_t rotary_dim);
+
+// The base of RoPE in layers with a window, where rope_parameters names one for them. Scaled RoPE
+// in these is refused.
+Status WriteWindowedBase(const Config& config, MetaWriter& meta, double usual);
+
+// The window and which layers have it. `pattern`: which layers slide where config.json has no
+// layer_types; no keys are written where no layer slides.
+Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
+                   bool (*pattern)(int64_t layer));
+
+inline constexpr Rule kAttentionRules[] = {
+    {"attn_q", "self_attn.q_proj", Form::kQuery},
+    {"attn_k", "self_attn.k_proj", Form::kKey},
+    {"attn_v", "self_attn.v_proj", Form::kLinear},
+    {"attn_output", "self_attn.o_proj", Form::kLinear},
+};
+inline constexpr Rule kQkNormRules[] = {
+    {"attn_q_norm", "self_attn.q_norm", Form::kNorm},
+    {"attn_k_norm", "self_attn.k_norm", Form::kNorm},
+};
+inline constexpr Rule kPreNormRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "post_attention_layernorm", Form::kNorm},
+};
+inline constexpr Rule kMlpRules[] = {
+    {"ffn_gate", "mlp.gate_proj", Form::kLinear},
+    {"ffn_up", "mlp.up_proj", Form::kLinear},
+    {"ffn_down", "mlp.down_proj", Form::kLinear},
+};
+// A layer has experts or is dense: none of these is needed in each.
+inline constexpr Rule kMoeRules[] = {
+    {"ffn_gate", "mlp.gate_proj", Form::kLinear, false},
+    {"ffn_up", "mlp.up_proj", Form::kLinear, false},
+    {"ffn_down", "mlp.down_proj", Form::kLinear, false},
+    {"ffn_gate_inp", "mlp.gate", Form::kRouter, false},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj", Form::kExperts, false},
+    {"ffn_up_exps", "mlp.experts.*.up_proj", Form::kExperts, false},
+    {"ffn_down_exps", "mlp.experts.*.down_proj", Form::kExperts, false},
+};
+inline constexpr Rule kSharedExpertsRules[] = {
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj", Form::kLinear, false},
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", Form::kVector, false},
+};
+
+// ---- The families -------------------------------------------------------------------------------
+
+std::span<const Family> LlamaFamilies();
+std::span<const Family> QwenFamilies();
+std::span<const Family> GemmaFamilies();
+std::span<const Family> Gemma4Families();
+std::span<const Family> DeepseekFamilies();
+std::span<const Family> MoeFamilies();
+
+}  // namespace weft::model_files::hf

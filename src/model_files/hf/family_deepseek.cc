@@ -1,0 +1,126 @@
+// DeepSeek V2, V3 and R1, Kimi K2: latent attention. GGUF has the projection from the latent vector
+// to keys and values (kv_b) in two: K's part of each head transposed, ready to be absorbed into the
+// query, and V's. The rotated dims stand in neighbouring pairs in both.
+#include "model_files/hf/assembly.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMost = 1 << 20;
+
+Status LatentMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const int64_t latent, config.NeedInt({"kv_lora_rank"}, 1, kMost));
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMost));
+    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMost));
+    WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMost));
+    if (config.Has("q_lora_rank")) {
+        WEFT_ASSIGN(const int64_t query, config.NeedInt({"q_lora_rank"}, 1, kMost));
+        meta.Int("attention.q_lora_rank", query);
+    }
+    meta.Int("attention.kv_lora_rank", latent);
+    meta.Int("attention.key_length", latent + rotary);
+    meta.Int("attention.value_length", latent);
+    meta.Int("attention.key_length_mla", plain + rotary);
+    meta.Int("attention.value_length_mla", value);
+    return {};
+}
+
+// The config as WriteCommon shall see it: one KV head, and heads of the rotated dims alone.
+Result<Config> OneKvHead(const Config& config) {
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMost));
+    const Json json = {{"num_key_value_heads", 1}, {"head_dim", rotary}};
+    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
+    return config.With(over);
+}
+
+Status WriteRouting(const Config& config, MetaWriter& meta, std::string_view gating) {
+    WEFT_ASSIGN(const std::string method, config.StringOr({"topk_method"}, ""));
+    if (method != "greedy") return WriteExperts(config, meta, gating);
+    const Json json = {{"n_group", nullptr}, {"topk_group", nullptr}};
+    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
+    return WriteExperts(config.With(over), meta, gating);
+}
+
+Status DeepseekMeta(const Config& config, MetaWriter& meta, std::string_view gating) {
+    WEFT_ASSIGN(const bool neighbours, config.BoolOr({"rope_interleave"}, true));
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
+    if (!neighbours || step != 1) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: rope_interleave true and moe_layer_freq 1 are supported; it has {} "
+                         "and {}",
+                         config.where(), neighbours, step);
+    }
+    WEFT_ASSIGN(const Config common, OneKvHead(config));
+    WEFT_TRY(WriteCommon(common, meta));
+    WEFT_TRY(LatentMeta(config, meta));
+    return WriteRouting(config, meta, gating);
+}
+
+Status Deepseek2Meta(const Config& config, MetaWriter& meta) {
+    return DeepseekMeta(config, meta, "softmax");
+}
+
+Status Deepseek3Meta(const Config& config, MetaWriter& meta) {
+    return DeepseekMeta(config, meta, "sigmoid");
+}
+
+bool IsFloat(DType dtype) {
+    return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// blk.N.attn_k_b [heads, latent, plain] and attn_v_b [heads, value, latent].
+Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMost));
+    WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMost));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
+    const std::string module = prefix + "self_attn.kv_b_proj";
+    WEFT_ASSIGN(MatrixPtr keys, assembly.Linear(module));
+    WEFT_ASSIGN(MatrixPtr values, assembly.Linear(module));
+    if (keys == nullptr || keys->rows() != heads * (plain + value)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: '{}' is missing, or has not the {} rows of {} heads of {} + {} dims",
+                         assembly.folder(), module, heads * (plain + value), heads, plain, value);
+    }
+    const int64_t latent = keys->cols();
+    keys = SomeRows(std::move(keys), 0, plain, plain + value, heads * plain);
+    if (!IsFloat(keys->dtype())) keys = Converted(std::move(keys), DType::kF16);
+    assembly.Add(Assembly::Block(layer, "attn_k_b.weight"), Transposed(std::move(keys), plain),
+                 {plain, latent, heads});
+    assembly.Add(Assembly::Block(layer, "attn_v_b.weight"),
+                 SomeRows(std::move(values), plain, value, plain + value, heads * value),
+                 {latent, value, heads});
+    return {};
+}
+
+constexpr Rule kLatentRules[] = {
+    {"attn_q", "self_attn.q_proj", Form::kLinear, false},  // or by way of a latent vector, too
+    {"attn_q_a", "self_attn.q_a_proj", Form::kLinear, false},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm", Form::kNorm, false},
+    {"attn_q_b", "self_attn.q_b_proj", Form::kLinear, false},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa", Form::kLinear},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm", Form::kNorm},
+    {"attn_output", "self_attn.o_proj", Form::kLinear},
+};
+
+constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Config&, MetaWriter&)) {
+    return {.model_type = model_type,
+            .architecture = "deepseek2",
+            .rules = {kPreNormRules, kLatentRules, kMoeRules, kSharedExpertsRules},
+            .meta = meta,
+            .layer = SplitKvB};
+}
+
+constexpr Family kFamilies[] = {
+    Deepseek("deepseek_v2", Deepseek2Meta),
+    Deepseek("deepseek_v3", Deepseek3Meta),
+    Deepseek("kimi_k2", Deepseek3Meta),
+};
+
+}  // namespace
+
+std::span<const Family> DeepseekFamilies() {
+    return kFamilies;
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,89 @@
+// Gemma 2 and 3 (text): norms are 1 + w in the folder and have the 1 added in GGUF.
+#include <cmath>
+
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr std::string_view kGelu = "gelu_pytorch_tanh";
+
+Status SoftCap(const Config& config, MetaWriter& meta, std::string_view key) {
+    if (!config.Has(key)) return {};
+    WEFT_ASSIGN(const double cap, config.NeedF64({key}));
+    if (!(cap > 0)) return config.Corrupt(key, "more than 0");
+    meta.F32(key, cap);
+    return {};
+}
+
+Status GemmaMeta(const Config& config, MetaWriter& meta, bool (*slides)(int64_t layer)) {
+    WEFT_TRY(WriteCommon(config, meta, kGelu));
+    WEFT_TRY(SoftCap(config, meta, "attn_logit_softcapping"));
+    WEFT_TRY(SoftCap(config, meta, "final_logit_softcapping"));
+    WEFT_ASSIGN(const double scalar, config.NeedF64({"query_pre_attn_scalar"}));
+    if (!(scalar > 0)) return config.Corrupt("query_pre_attn_scalar", "more than 0");
+    meta.F32("attention.scale", 1 / std::sqrt(scalar));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, 1ll << 31, 0));
+    return WriteWindow(config, meta, window, slides);
+}
+
+Status Gemma2Meta(const Config& config, MetaWriter& meta) {
+    return GemmaMeta(config, meta, [](int64_t layer) { return layer % 2 == 0; });
+}
+
+// Every sixth layer sees all, and has a base of RoPE (and its scaling) of its own.
+Status Gemma3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const int64_t step,
+                config.IntOr({"sliding_window_pattern", "_sliding_window_pattern"}, 1, 4096, 6));
+    if (step != 6 && !config.Has("layer_types")) {
+        return config.Corrupt("sliding_window_pattern", "6, or layer_types beside it");
+    }
+    WEFT_ASSIGN(const bool both_ways, config.BoolOr({"use_bidirectional_attention"}, false));
+    if (both_ways) return config.Corrupt("use_bidirectional_attention", "false");
+    WEFT_TRY(GemmaMeta(config, meta, [](int64_t layer) { return (layer + 1) % 6 != 0; }));
+    WEFT_ASSIGN(const double outer, config.F64Or({"rope_local_base_freq"}, 10000.0));
+    return WriteWindowedBase(config, meta, outer);
+}
+
+constexpr Rule kNormRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+    {"ffn_norm", "pre_feedforward_layernorm", Form::kNorm},
+    {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
+};
+
+constexpr std::string_view kGemma3Defaults =
+    R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "max_position_embeddings": 131072, "rope_theta": 1000000.0, "sliding_window": 4096,
+        "query_pre_attn_scalar": 256, "tie_word_embeddings": true, "vocab_size": 262208})";
+
+constexpr Family kFamilies[] = {
+    {.model_type = "gemma2",
+     .architecture = "gemma2",
+     .rules = {kNormRules, kAttentionRules, kMlpRules},
+     .meta = Gemma2Meta,
+     .norm_add = 1,
+     .defaults = R"({"head_dim": 256, "sliding_window": 4096, "query_pre_attn_scalar": 256,
+                     "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+                     "tie_word_embeddings": true})"},
+    {.model_type = "gemma3_text",
+     .architecture = "gemma3",
+     .rules = {kNormRules, kAttentionRules, kQkNormRules, kMlpRules},
+     .meta = Gemma3Meta,
+     .norm_add = 1,
+     .defaults = kGemma3Defaults},
+    {.model_type = "gemma3",
+     .architecture = "gemma3",
+     .rules = {kNormRules, kAttentionRules, kQkNormRules, kMlpRules},
+     .meta = Gemma3Meta,
+     .norm_add = 1,
+     .defaults = kGemma3Defaults},
+};
+
+}  // namespace
+
+std::span<const Family> GemmaFamilies() {
+    return kFamilies;
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,181 @@
+// Gemma 4 (text): norms are plain, layers without a window have heads of their own.
+#include <cmath>
+
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr std::string_view kGelu = "gelu_pytorch_tanh";
+constexpr int64_t kMostLayers = 4096, kMostHeads = 4096, kMostHeadDim = 1024;
+
+Error NotSupported(const Config& config, std::string_view key, std::string_view what) {
+    return MakeError(ErrorCode::kUnsupported, "{}: {}: Gemma 4 {} is not supported", config.where(),
+                     key, what);
+}
+
+// Gemma 4's small models, and what no released one has.
+Status RefuseOthers(const Config& config) {
+    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, kMostLayers, 0));
+    if (shared != 0) return NotSupported(config, "num_kv_shared_layers", "with shared KV");
+    WEFT_ASSIGN(const int64_t per_layer,
+                config.IntOr({"hidden_size_per_layer_input"}, 0, 1 << 20, 0));
+    if (per_layer != 0) {
+        return NotSupported(config, "hidden_size_per_layer_input", "with embeddings by layer");
+    }
+    WEFT_ASSIGN(const bool wide, config.BoolOr({"use_double_wide_mlp"}, false));
+    if (wide) return NotSupported(config, "use_double_wide_mlp", "with MLPs of two widths");
+    WEFT_ASSIGN(const bool bias, config.BoolOr({"attention_bias"}, false));
+    if (bias) return NotSupported(config, "attention_bias", "with biases");
+    WEFT_ASSIGN(const std::string both_ways, config.StringOr({"use_bidirectional_attention"}, ""));
+    if (both_ways == "all") {
+        return NotSupported(config, "use_bidirectional_attention", "that looks ahead");
+    }
+    return {};
+}
+
+// One type a layer; the last sees all, whatever is said of it.
+Result<std::vector<std::string>> LayerTypes(const Config& config, int64_t layers) {
+    WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
+    if (!types.empty() && types.size() != static_cast<size_t>(layers)) {
+        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+    }
+    for (int64_t layer = static_cast<int64_t>(types.size()); layer < layers; ++layer) {
+        types.push_back((layer + 1) % 6 != 0 ? "sliding_attention" : "full_attention");
+    }
+    types.back() = "full_attention";
+    return types;
+}
+
+struct Heads {
+    int64_t head_dim = 0, kv_heads = 0;
+    bool operator==(const Heads&) const = default;
+};
+
+// Of one layer: config.json says what is different about it under its number, or, as of all layers
+// without a window, under names that begin with "global".
+Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
+    Heads heads;
+    WEFT_ASSIGN(heads.head_dim, config.NeedInt({"head_dim"}, 1, kMostHeadDim));
+    WEFT_ASSIGN(heads.kv_heads, config.NeedInt({"num_key_value_heads"}, 1, kMostHeads));
+    if (config.Has("per_layer_config")) {
+        WEFT_ASSIGN(const Config layers, config.Sub({"per_layer_config"}));
+        WEFT_ASSIGN(const Config own, layers.Sub({std::to_string(layer)}));
+        WEFT_ASSIGN(heads.head_dim, own.IntOr({"head_dim"}, 1, kMostHeadDim, heads.head_dim));
+        WEFT_ASSIGN(heads.kv_heads,
+                    own.IntOr({"num_key_value_heads"}, 1, kMostHeads, heads.kv_heads));
+        return heads;
+    }
+    if (slides) return heads;
+    WEFT_ASSIGN(heads.head_dim, config.IntOr({"global_head_dim"}, 1, kMostHeadDim, 512));
+    WEFT_ASSIGN(const bool one_for_both, config.BoolOr({"attention_k_eq_v"}, false));
+    if (!one_for_both) return heads;
+    WEFT_ASSIGN(heads.kv_heads,
+                config.IntOr({"num_global_key_value_heads"}, 1, kMostHeads, heads.kv_heads));
+    return heads;
+}
+
+// Heads under the names that all models have: "head_dim" of layers without a window,
+// "num_key_value_heads" by layer.
+Result<Config> Gemma4Adjust(const Config& config) {
+    WEFT_TRY(RefuseOthers(config));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    WEFT_ASSIGN(const std::vector<std::string> types, LayerTypes(config, layers));
+    Json kv_heads = Json::array();
+    Heads of_kind[2];  // without a window, and with one
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const bool slides = types[static_cast<size_t>(layer)] == "sliding_attention";
+        WEFT_ASSIGN(const Heads heads, HeadsOf(config, layer, slides));
+        Heads& known = of_kind[slides ? 1 : 0];
+        if (known.head_dim != 0 && known != heads) {
+            return NotSupported(config, fmt::format("layer {}", layer),
+                                "with other heads than those of the other layers of its type");
+        }
+        known = heads;
+        kv_heads.push_back(heads.kv_heads);
+    }
+    WEFT_ASSIGN(const int64_t used, config.IntOr({"top_k_experts"}, 1, 1 << 16, 1));
+    Json adjusted = {{"layer_types", types},
+                     {"head_dim", of_kind[0].head_dim},
+                     {"windowed_head_dim", of_kind[1].head_dim},
+                     {"num_key_value_heads", kv_heads},
+                     {"num_experts_per_tok", used}};
+    WEFT_ASSIGN(const bool experts, config.BoolOr({"enable_moe_block"}, false));
+    if (!experts) adjusted["num_experts"] = nullptr;
+    WEFT_ASSIGN(const Config over, Config::Parse(adjusted.dump(), config.where()));
+    return config.With(over);
+}
+
+Status Gemma4Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta, kGelu));
+    WEFT_TRY(WriteExperts(config, meta, "softmax"));
+    if (config.Has("final_logit_softcapping")) {
+        WEFT_ASSIGN(const double cap, config.NeedF64({"final_logit_softcapping"}));
+        if (!(cap > 0)) return config.Corrupt("final_logit_softcapping", "more than 0");
+        meta.F32("final_logit_softcapping", cap);
+    }
+    WEFT_ASSIGN(const int64_t windowed, config.IntOr({"windowed_head_dim"}, 0, kMostHeadDim, 0));
+    if (windowed == 0) return {};  // no layer has a window
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, 1ll << 31));
+    WEFT_TRY(WriteWindow(config, meta, window, nullptr));
+    meta.Int("attention.key_length_swa", windowed);
+    meta.Int("attention.value_length_swa", windowed);
+    meta.Int("rope.dimension_count_swa", windowed);
+    return WriteWindowedBase(config, meta, 10000.0);
+}
+
+constexpr Rule kNormRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+    {"ffn_norm", "pre_feedforward_layernorm", Form::kNorm},
+    {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
+    {"layer_output_scale.weight", "layer_scalar", Form::kVector},
+};
+// Keys serve as values where there are none.
+constexpr Rule kHeadRules[] = {
+    {"attn_q", "self_attn.q_proj", Form::kQuery},
+    {"attn_k", "self_attn.k_proj", Form::kKey},
+    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
+    {"attn_output", "self_attn.o_proj", Form::kLinear},
+};
+// Beside the dense MLP; the experts themselves are one tensor.
+constexpr Rule kExpertRules[] = {
+    {"ffn_gate_inp", "router.proj", Form::kRouter, false},
+    {"ffn_gate_inp.scale", "router.scale", Form::kVector, false},
+    {"ffn_down_exps.scale", "router.per_expert_scale", Form::kVector, false},
+    {"post_ffw_norm_1", "post_feedforward_layernorm_1", Form::kNorm, false},
+    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2", Form::kNorm, false},
+    {"post_ffw_norm_2", "post_feedforward_layernorm_2", Form::kNorm, false},
+};
+
+constexpr std::string_view kDefaults =
+    R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "max_position_embeddings": 131072, "sliding_window": 512, "vocab_size": 262144,
+        "hidden_size_per_layer_input": 256, "tie_word_embeddings": true, "norm_topk_prob": true,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                               "rope_theta": 1000000.0}}})";
+
+constexpr Family kFamilies[] = {
+    {.model_type = "gemma4_text",
+     .architecture = "gemma4",
+     .rules = {kNormRules, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
+     .meta = Gemma4Meta,
+     .adjust = Gemma4Adjust,
+     .defaults = kDefaults},
+    {.model_type = "gemma4",
+     .architecture = "gemma4",
+     .rules = {kNormRules, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
+     .meta = Gemma4Meta,
+     .adjust = Gemma4Adjust,
+     .defaults = kDefaults},
+};
+
+}  // namespace
+
+std::span<const Family> Gemma4Families() {
+    return kFamilies;
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,143 @@
+// Llama and dense models that are built much like it.
+#include <cmath>
+
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMostContext = 1ll << 31;
+
+Status LlamaMeta(const Config& config, MetaWriter& meta) {
+    return WriteCommon(config, meta);
+}
+
+// `sliding_window`: null is none.
+Status WindowEverywhere(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
+    return WriteWindow(config, meta, window, [](int64_t) { return true; });
+}
+
+Status MistralMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    return WindowEverywhere(config, meta);
+}
+
+Status GraniteMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    const struct {
+        std::string_view key, from;
+    } scales[] = {{"attention.scale", "attention_multiplier"},
+                  {"embedding_scale", "embedding_multiplier"},
+                  {"residual_scale", "residual_multiplier"},
+                  {"logit_scale", "logits_scaling"}};
+    for (const auto& [key, from] : scales) {
+        WEFT_ASSIGN(const double value, config.F64Or({from}, 1.0));
+        meta.F32(key, value);
+    }
+    return {};
+}
+
+// GGUF's smollm3 has no RoPE in every fourth layer, and no key that says otherwise.
+Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const std::vector<int64_t> rope, config.Ints({"no_rope_layers"}));
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"no_rope_layer_interval"}, 1, 4096, 4));
+    bool known = !rope.empty() || step == 4;
+    for (size_t layer = 0; layer < rope.size(); ++layer) {
+        known = known && (rope[layer] != 0) == ((layer + 1) % 4 != 0);
+    }
+    WEFT_ASSIGN(const bool window, config.BoolOr({"use_sliding_window"}, false));
+    if (known && !window) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: smollm3 is supported with RoPE in all but every fourth layer and without "
+                     "sliding windows",
+                     config.where());
+}
+
+Status Phi3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WindowEverywhere(config, meta));
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    if (rope.type != "longrope") return {};
+    WEFT_ASSIGN(const int64_t context,
+                config.NeedInt({"max_position_embeddings"}, 1, kMostContext));
+    WEFT_ASSIGN(const int64_t outer,
+                config.IntOr({"original_max_position_embeddings"}, 2, kMostContext, context));
+    WEFT_ASSIGN(const int64_t original,
+                rope.params.IntOr({"original_max_position_embeddings"}, 2, kMostContext, outer));
+    const double scale = static_cast<double>(context) / static_cast<double>(original);
+    const double factor =
+        scale <= 1 ? 1 : std::sqrt(1 + std::log(scale) / std::log(static_cast<double>(original)));
+    meta.Int("rope.scaling.original_context_length", original);
+    meta.F32("rope.scaling.attn_factor", factor);
+    return {};
+}
+
+// Windows in three of four layers, whose RoPE is not scaled.
+Status Olmo3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
+    WEFT_TRY(WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; }));
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    return WriteWindowedBase(config, meta, rope.theta);
+}
+
+constexpr Rule kPhi3Rules[] = {
+    {"attn_qkv", "self_attn.qkv_proj", Form::kLinear},
+    {"attn_output", "self_attn.o_proj", Form::kLinear},
+    {"ffn_up", "mlp.gate_up_proj", Form::kLinear},  // gate over up, as in GGUF
+    {"ffn_down", "mlp.down_proj", Form::kLinear},
+};
+constexpr Rule kPostNormRules[] = {
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+    {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
+};
+
+constexpr Family kFamilies[] = {
+    {.model_type = "llama",
+     .architecture = "llama",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = LlamaMeta,
+     .pairs = true},
+    {.model_type = "mistral",
+     .architecture = "llama",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = MistralMeta,
+     .pairs = true,
+     .defaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})"},
+    {.model_type = "granite",
+     .architecture = "granite",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = GraniteMeta,
+     .pairs = true},
+    {.model_type = "smollm3",
+     .architecture = "smollm3",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = SmolLm3Meta,
+     .pairs = true,
+     .defaults = R"({"rope_theta": 2000000.0, "tie_word_embeddings": true})"},
+    {.model_type = "olmo2",
+     .architecture = "olmo2",
+     .rules = {kPostNormRules, kAttentionRules, kQkNormRules, kMlpRules},
+     .meta = LlamaMeta,
+     .defaults = R"({"rms_norm_eps": 1e-5})"},
+    {.model_type = "olmo3",
+     .architecture = "olmo2",
+     .rules = {kPostNormRules, kAttentionRules, kQkNormRules, kMlpRules},
+     .meta = Olmo3Meta,
+     .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 500000.0, "sliding_window": 4096})"},
+    {.model_type = "phi3",
+     .architecture = "phi3",
+     .rules = {kPreNormRules, kPhi3Rules},
+     .meta = Phi3Meta,
+     .defaults = R"({"rms_norm_eps": 1e-5})"},
+};
+
+}  // namespace
+
+std::span<const Family> LlamaFamilies() {
+    return kFamilies;
+}
+
+}  // namespace weft::model_files::hf

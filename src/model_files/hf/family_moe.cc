@@ -1,0 +1,138 @@
+// Mixtral, gpt-oss, GLM 4.5 and MiniMax M2.
+#include "model_files/hf/assembly.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+Status MixtralMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteExperts(config, meta, "softmax"));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, 1ll << 31, 0));
+    return WriteWindow(config, meta, window, [](int64_t) { return true; });
+}
+
+Status GptOssMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteExperts(config, meta, "softmax"));
+    WEFT_ASSIGN(const double limit, config.F64Or({"swiglu_limit"}, 7.0));
+    if (limit != 7.0) return config.Corrupt("swiglu_limit", "7");
+    WEFT_ASSIGN(const double alpha, config.F64Or({"swiglu_alpha"}, 1.702));
+    if (alpha != 1.702) return config.Corrupt("swiglu_alpha", "1.702");
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, 1ll << 31));
+    return WriteWindow(config, meta, window, [](int64_t layer) { return layer % 2 == 0; });
+}
+
+Status SigmoidMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    return WriteExperts(config, meta, "sigmoid");
+}
+
+constexpr Rule kMixtralRules[] = {
+    {"ffn_gate_inp", "block_sparse_moe.gate", Form::kRouter, false},
+    {"ffn_gate_exps", "block_sparse_moe.experts.*.w1", Form::kExperts, false},
+    {"ffn_up_exps", "block_sparse_moe.experts.*.w3", Form::kExperts, false},
+    {"ffn_down_exps", "block_sparse_moe.experts.*.w2", Form::kExperts, false},
+    {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", Form::kVector, false},
+};
+constexpr Rule kGlmRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+    {"attn_q_norm", "self_attn.q_norm", Form::kNorm, false},
+    {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
+};
+constexpr Rule kGptOssRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+    {"attn_sinks.weight", "self_attn.sinks", Form::kVector},
+    {"ffn_gate_inp", "mlp.router", Form::kRouter},
+};
+
+// ---- gpt-oss: gate and up in alternate rows; MXFP4, or transposed floats ----------------------
+
+// [experts * rows, cols] of a projection; where it is quantized: NAME_blocks and NAME_scales.
+Result<MatrixPtr> GptOssMatrix(Assembly& assembly, const std::string& name, int64_t experts) {
+    WEFT_ASSIGN(MatrixPtr matrix, assembly.Mxfp4(name));
+    if (matrix == nullptr) {
+        WEFT_ASSIGN(matrix, assembly.Tensor(name));
+        if (matrix != nullptr && matrix->rows() % experts == 0) {
+            const int64_t group = matrix->rows() / experts;
+            matrix = Transposed(std::move(matrix), group);
+        }
+    }
+    if (matrix != nullptr && matrix->rows() % experts == 0) return matrix;
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: '{}' is missing, or its rows are not those of {} experts",
+                     assembly.folder(), name, experts);
+}
+
+// A bias as [experts, size].
+Status AddBias(Assembly& assembly, const std::string& gguf, MatrixPtr column, int64_t experts) {
+    if (column == nullptr || column->rows() % experts != 0) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: the bias for '{}' is missing, or not that of {} experts",
+                         assembly.folder(), gguf, experts);
+    }
+    const int64_t size = column->rows() / experts;
+    assembly.Add(gguf, Reshaped(std::move(column), size), {size, experts});
+    return {};
+}
+
+Status GptOssExperts(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const int64_t experts, assembly.ExpertCount());
+    const std::string both = prefix + "mlp.experts.gate_up_proj";
+    const std::string down = prefix + "mlp.experts.down_proj";
+    for (const int64_t odd : {0, 1}) {
+        const std::string gguf = Assembly::Block(layer, odd == 0 ? "ffn_gate_exps" : "ffn_up_exps");
+        WEFT_ASSIGN(MatrixPtr matrix, GptOssMatrix(assembly, both, experts));
+        WEFT_ASSIGN(MatrixPtr bias, assembly.Column(both + "_bias"));
+        const int64_t rows = matrix->rows() / 2;
+        if (rows < 1 || rows % experts != 0 || bias == nullptr || bias->rows() != 2 * rows) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: '{}' and its bias don't hold gate and up of {} experts",
+                             assembly.folder(), both, experts);
+        }
+        const std::vector<int64_t> dims = {matrix->cols(), rows / experts, experts};
+        assembly.Add(gguf + ".weight", SomeRows(std::move(matrix), odd, 1, 2, rows), dims);
+        WEFT_TRY(
+            AddBias(assembly, gguf + ".bias", SomeRows(std::move(bias), odd, 1, 2, rows), experts));
+    }
+    WEFT_ASSIGN(MatrixPtr matrix, GptOssMatrix(assembly, down, experts));
+    WEFT_ASSIGN(MatrixPtr bias, assembly.Column(down + "_bias"));
+    const std::vector<int64_t> dims = {matrix->cols(), matrix->rows() / experts, experts};
+    const std::string gguf = Assembly::Block(layer, "ffn_down_exps");
+    assembly.Add(gguf + ".weight", std::move(matrix), dims);
+    return AddBias(assembly, gguf + ".bias", std::move(bias), experts);
+}
+
+constexpr Family kFamilies[] = {
+    {.model_type = "mixtral",
+     .architecture = "llama",
+     .rules = {kPreNormRules, kAttentionRules, kMixtralRules, kMoeRules},
+     .meta = MixtralMeta,
+     .pairs = true,
+     .defaults = R"({"num_key_value_heads": 8, "norm_topk_prob": true})"},
+    {.model_type = "gpt_oss",
+     .architecture = "gpt-oss",
+     .rules = {kGptOssRules, kAttentionRules},
+     .meta = GptOssMeta,
+     .layer = GptOssExperts,
+     .defaults = R"({"rope_theta": 150000.0, "rms_norm_eps": 1e-5, "norm_topk_prob": true})"},
+    {.model_type = "glm4_moe",
+     .architecture = "glm4moe",
+     .rules = {kGlmRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
+     .meta = SigmoidMeta,
+     .defaults = R"({"partial_rotary_factor": 0.5, "norm_topk_prob": true})"},
+    {.model_type = "minimax_m2",
+     .architecture = "minimax-m2",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMoeRules},
+     .meta = SigmoidMeta,
+     .defaults = R"({"norm_topk_prob": true})"},
+};
+
+}  // namespace
+
+std::span<const Family> MoeFamilies() {
+    return kFamilies;
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,64 @@
+// Qwen 2 and 3, dense and with experts.
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+// Sliding layers are the last ones, from max_window_layers on, and only where asked for.
+Status QwenWindow(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const bool used, config.BoolOr({"use_sliding_window"}, false));
+    if (!used) return {};
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 1, 1ll << 31, 4096));
+    if (config.Has("layer_types")) {
+        return WriteWindow(config, meta, window, [](int64_t) { return false; });
+    }
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t full, config.IntOr({"max_window_layers"}, 0, 4096, 28));
+    Json types = Json::array();
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        types.push_back(layer < full ? "full_attention" : "sliding_attention");
+    }
+    WEFT_ASSIGN(const Config over, Config::Parse(Json{{"layer_types", types}}.dump(), ""));
+    return WriteWindow(config.With(over), meta, window, [](int64_t) { return false; });
+}
+
+Status QwenMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteExperts(config, meta, "softmax"));
+    return QwenWindow(config, meta);
+}
+
+constexpr Rule kSharedExpertRules[] = {
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", Form::kRouter, false},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
+};
+
+constexpr Family kFamilies[] = {
+    {.model_type = "qwen2",
+     .architecture = "qwen2",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = QwenMeta},
+    {.model_type = "qwen2_moe",
+     .architecture = "qwen2moe",
+     .rules = {kPreNormRules, kAttentionRules, kMoeRules, kSharedExpertRules},
+     .meta = QwenMeta},
+    {.model_type = "qwen3",
+     .architecture = "qwen3",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMlpRules},
+     .meta = QwenMeta,
+     .defaults = R"({"head_dim": 128})"},
+    {.model_type = "qwen3_moe",
+     .architecture = "qwen3moe",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
+     .meta = QwenMeta},
+};
+
+}  // namespace
+
+std::span<const Family> QwenFamilies() {
+    return kFamilies;
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,112 @@
+#include "model_files/hf/folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include "model_files/hf/assembly.h"
+#include "model_files/hf/folder_config.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+class FolderModel final : public ModelSource {
+  public:
+    FolderModel(std::string path, std::string config_text, std::unique_ptr<TensorFiles> files,
+                std::vector<std::byte> header_bytes, std::vector<MetaEntry> entries,
+                Assembled assembled)
+        : path_(std::move(path)),
+          config_text_(std::move(config_text)),
+          files_(std::move(files)),
+          header_bytes_(std::move(header_bytes)),
+          meta_(path_, std::move(entries)),
+          tensors_(std::move(assembled.tensors)),
+          matrices_(std::move(assembled.matrices)) {
+        uint64_t offset = 0;  // as if they lay one after another in a file
+        for (size_t i = 0; i < tensors_.size(); ++i) {
+            tensors_[i].offset = offset;
+            offset += tensors_[i].bytes;
+            index_.emplace(tensors_[i].name, i);
+        }
+    }
+
+    const std::string& name() const override { return path_; }
+    const Metadata& meta() const override { return meta_; }
+    std::string folder() const override { return path_; }
+    const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+    const TensorInfo* FindTensor(std::string_view tensor) const override {
+        const auto found = index_.find(tensor);
+        return found == index_.end() ? nullptr : &tensors_[found->second];
+    }
+    Status ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
+                    int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                    uint64_t* bytes_read) const override {
+        CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
+        if (bytes_read != nullptr) *bytes_read += out.size();
+        if (out.empty()) return {};
+        const auto found = index_.find(tensor.name);
+        WEFT_CHECK(found != index_.end());
+        Status read =
+            matrices_[found->second]->Read({row_begin, row_count, col_begin, col_count}, out);
+        if (read.ok() || read.error().code == ErrorCode::kIo) return read;
+        return MakeError(read.error().code, "{}: tensor '{}': {}", path_, tensor.name,
+                         read.error().message);
+    }
+    Result<std::string> Fingerprint() const override;
+
+  private:
+    std::string path_, config_text_;
+    std::unique_ptr<TensorFiles> files_;   // matrices_ read from it
+    std::vector<std::byte> header_bytes_;  // meta_ points into it
+    Metadata meta_;
+    std::vector<TensorInfo> tensors_;
+    std::vector<MatrixPtr> matrices_;
+    std::unordered_map<std::string_view, size_t> index_;
+};
+
+// Samples are taken of so many tensors at most: a model of 256 experts a layer has 100,000.
+constexpr size_t kMostSampled = 4096;
+
+Result<std::string> FolderModel::Fingerprint() const {
+    constexpr uint64_t kPieceBytes = 4096;
+    FingerprintMaker maker;
+    maker.Add(std::as_bytes(std::span(config_text_)));
+    for (const Sha256Digest& digest : files_->header_digests()) {
+        maker.Add(std::as_bytes(std::span(digest)));
+    }
+    for (const WeightFile& file : files_->files()) maker.Add(file.size_bytes());
+    const std::vector<SafeTensor>& tensors = files_->tensors();
+    const size_t step = std::max<size_t>(1, (tensors.size() + kMostSampled - 1) / kMostSampled);
+    std::vector<std::byte> piece;
+    for (size_t i = 0; i < tensors.size(); i += step) {
+        const SafeTensor& tensor = tensors[i];
+        const uint64_t size = std::min(kPieceBytes, tensor.bytes);
+        for (const uint64_t at : {uint64_t{0}, (tensor.bytes - size) / 2, tensor.bytes - size}) {
+            piece.resize(size);
+            WEFT_TRY(files_->file(tensor).ReadAt(tensor.offset + at, piece));
+            maker.Add(piece);
+        }
+    }
+    return maker.Finish();
+}
+
+}  // namespace
+
+bool IsFolder(const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::is_directory(path, ignored);
+}
+
+Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPlan* plan) {
+    WEFT_ASSIGN(FolderConfig read, ReadFolderConfig(path));
+    WEFT_ASSIGN(const Quantization quantization, ReadQuantization(read.config));
+    WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan));
+    auto files = std::make_unique<TensorFiles>(std::move(opened));
+    Assembly assembly(path, *read.family, read.config, quantization, *files);
+    WEFT_ASSIGN(Assembled assembled, std::move(assembly).Run());
+    return std::unique_ptr<ModelSource>(std::make_unique<FolderModel>(
+        path, std::move(read.text), std::move(files), std::move(read.header),
+        std::move(read.entries), std::move(assembled)));
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,41 @@
+#include "model_files/hf/folder_config.h"
+
+#include <filesystem>
+
+#include "model_files/gguf.h"
+#include "tokenizer/open.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Family& family,
+                                            const Config& config) {
+    GgufWriter writer;
+    writer.String("general.architecture", family.architecture);
+    writer.String("general.type", "model");
+    writer.String("general.name",
+                  std::filesystem::path(path).lexically_normal().filename().string());
+    const Result<std::string> chat = tokenizer::ReadChatTemplate(path);
+    if (chat.ok()) writer.String("tokenizer.chat_template", *chat);
+    if (!chat.ok() && chat.error().code != ErrorCode::kNotFound) return chat.error();
+    MetaWriter meta(writer, family.architecture);
+    WEFT_TRY(family.meta(config, meta));
+    return writer.Header();
+}
+
+}  // namespace
+
+Result<FolderConfig> ReadFolderConfig(const std::string& path) {
+    const std::string config_path = std::filesystem::path(path) / "config.json";
+    FolderConfig read;
+    WEFT_ASSIGN(read.text, ReadTextFile(config_path, kMostConfigBytes));
+    WEFT_ASSIGN(const Config whole, Config::Parse(read.text, config_path));
+    WEFT_ASSIGN(read.family, FindFamily(whole));
+    WEFT_ASSIGN(read.config, TextConfig(whole, *read.family));
+    WEFT_ASSIGN(read.header, MakeMetadata(path, *read.family, read.config));
+    WEFT_ASSIGN(GgufHeader parsed, ParseGguf(read.header, read.header.size(), config_path));
+    read.entries = std::move(parsed.entries);
+    return read;
+}
+
+}  // namespace weft::model_files::hf

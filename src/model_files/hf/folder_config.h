@@ -1,0 +1,27 @@
+// What a Hugging Face folder says of its model without its weights: config.json as its family reads
+// it, and the metadata that a GGUF file would have.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model_files/hf/family.h"
+#include "model_files/hf/json.h"
+#include "model_files/metadata.h"
+
+namespace weft::model_files::hf {
+
+struct FolderConfig {
+    std::string text;  // of config.json
+    const Family* family = nullptr;
+    Config config;                  // the text model's
+    std::vector<std::byte> header;  // entries point into it
+    std::vector<MetaEntry> entries;
+};
+
+// Errors: kNotFound (no config.json), kCorrupt, kUnsupported (the architecture).
+Result<FolderConfig> ReadFolderConfig(const std::string& path);
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,309 @@
+#include "model_files/hf/matrix.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tensor/half.h"
+#include "tensor/quant.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+// Rows that are read at a time where a matrix passes through another form.
+constexpr int64_t kPieceBytes = 1 << 20;
+
+int64_t PieceRows(int64_t row_bytes) {
+    return std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
+}
+
+class FileMatrix final : public Matrix {
+  public:
+    FileMatrix(const WeightFile& file, uint64_t offset, DType dtype, int64_t rows, int64_t cols)
+        : Matrix(dtype, rows, cols), file_(file), offset_(offset) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        const auto stride = static_cast<uint64_t>(RowBytes(dtype(), cols()));
+        const auto piece = static_cast<uint64_t>(RowBytes(dtype(), block.cols));
+        const uint64_t begin = offset_ + static_cast<uint64_t>(block.row) * stride +
+                               static_cast<uint64_t>(RowBytes(dtype(), block.col));
+        if (piece == stride) return file_.ReadAt(begin, out);
+        return file_.ReadStrided(begin, stride, piece, out);
+    }
+
+  private:
+    const WeightFile& file_;
+    uint64_t offset_;
+};
+
+class FloatMatrix final : public Matrix {
+  public:
+    explicit FloatMatrix(std::vector<float> values)
+        : Matrix(DType::kF32, static_cast<int64_t>(values.size()), 1), values_(std::move(values)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        if (!out.empty()) std::memcpy(out.data(), values_.data() + block.row, out.size());
+        return {};
+    }
+
+  private:
+    std::vector<float> values_;
+};
+
+class StackedMatrix final : public Matrix {
+  public:
+    StackedMatrix(std::vector<MatrixPtr> parts, int64_t rows)
+        : Matrix(parts[0]->dtype(), rows, parts[0]->cols()), parts_(std::move(parts)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        int64_t begin = 0;  // of a part
+        for (const MatrixPtr& part : parts_) {
+            const int64_t from = std::max(block.row, begin);
+            const int64_t to = std::min(block.row + block.rows, begin + part->rows());
+            if (from < to) {
+                const size_t at = BytesOf(from - block.row, block.cols);
+                const size_t bytes = BytesOf(to - from, block.cols);
+                WEFT_TRY(part->Read({from - begin, to - from, block.col, block.cols},
+                                    out.subspan(at, bytes)));
+            }
+            begin += part->rows();
+        }
+        return {};
+    }
+
+  private:
+    std::vector<MatrixPtr> parts_;
+};
+
+class SomeRowsMatrix final : public Matrix {
+  public:
+    SomeRowsMatrix(MatrixPtr inner, int64_t first, int64_t count, int64_t stride, int64_t rows)
+        : Matrix(inner->dtype(), rows, inner->cols()),
+          inner_(std::move(inner)),
+          first_(first),
+          count_(count),
+          stride_(stride) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        constexpr int64_t kLongRun = 16;  // rows: from here on a read each costs little
+        if (count_ >= kLongRun) return ReadRuns(block, out);
+        const int64_t most = PieceRows(stride_ * RowBytes(dtype(), block.cols));
+        std::vector<std::byte> wide;
+        for (int64_t done = 0; done < block.rows; done += most) {
+            const int64_t rows = std::min(most, block.rows - done);
+            WEFT_TRY(ReadPicked({block.row + done, rows, block.col, block.cols},
+                                out.subspan(BytesOf(done, block.cols)), wide));
+        }
+        return {};
+    }
+
+  private:
+    int64_t Source(int64_t row) const { return row / count_ * stride_ + first_ + row % count_; }
+
+    Status ReadRuns(const Block& block, std::span<std::byte> out) const {
+        for (int64_t row = block.row; row < block.row + block.rows;) {
+            const int64_t rows = std::min(count_ - row % count_, block.row + block.rows - row);
+            const size_t bytes = BytesOf(rows, block.cols);
+            WEFT_TRY(inner_->Read({Source(row), rows, block.col, block.cols}, out.first(bytes)));
+            out = out.subspan(bytes);
+            row += rows;
+        }
+        return {};
+    }
+
+    // All rows from the first wanted to the last, of which the wanted ones are kept.
+    Status ReadPicked(const Block& block, std::span<std::byte> out,
+                      std::vector<std::byte>& wide) const {
+        const int64_t begin = Source(block.row);
+        const int64_t end = Source(block.row + block.rows - 1) + 1;
+        wide.resize(BytesOf(end - begin, block.cols));
+        WEFT_TRY(inner_->Read({begin, end - begin, block.col, block.cols}, wide));
+        const size_t row_bytes = BytesOf(1, block.cols);
+        for (int64_t r = 0; r < block.rows; ++r) {
+            std::memcpy(out.data() + static_cast<size_t>(r) * row_bytes,
+                        wide.data() + BytesOf(Source(block.row + r) - begin, block.cols),
+                        row_bytes);
+        }
+        return {};
+    }
+
+    MatrixPtr inner_;
+    int64_t first_, count_, stride_;
+};
+
+class PairedMatrix final : public Matrix {
+  public:
+    PairedMatrix(MatrixPtr inner, int64_t head_dim)
+        : Matrix(inner->dtype(), inner->rows(), inner->cols()),
+          inner_(std::move(inner)),
+          head_dim_(head_dim) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        const size_t row_bytes = BytesOf(1, block.cols);
+        const int64_t end = block.row + block.rows;
+        std::vector<std::byte> head(BytesOf(head_dim_, block.cols));
+        for (int64_t begin = block.row / head_dim_ * head_dim_; begin < end; begin += head_dim_) {
+            WEFT_TRY(inner_->Read({begin, head_dim_, block.col, block.cols}, head));
+            for (int64_t i = 0; i < head_dim_; ++i) {
+                const int64_t row = begin + i;
+                if (row < block.row || row >= end) continue;
+                const int64_t source = i % 2 * (head_dim_ / 2) + i / 2;
+                std::memcpy(out.data() + BytesOf(row - block.row, block.cols),
+                            head.data() + BytesOf(source, block.cols), row_bytes);
+            }
+        }
+        return {};
+    }
+
+  private:
+    MatrixPtr inner_;
+    int64_t head_dim_;
+};
+
+class TransposedMatrix final : public Matrix {
+  public:
+    TransposedMatrix(MatrixPtr inner, int64_t group)
+        : Matrix(inner->dtype(), inner->rows() / group * inner->cols(), group),
+          inner_(std::move(inner)),
+          group_(group) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        const int64_t per_group = inner_->cols();
+        for (int64_t row = block.row; row < block.row + block.rows;) {
+            const int64_t group = row / per_group, first = row % per_group;
+            const int64_t most = PieceRows(block.cols * RowBytes(dtype(), 1));
+            const int64_t rows = std::min({per_group - first, block.row + block.rows - row, most});
+            const size_t bytes = BytesOf(rows, block.cols);
+            WEFT_TRY(
+                ReadPart({group * group_ + block.col, block.cols, first, rows}, out.first(bytes)));
+            out = out.subspan(bytes);
+            row += rows;
+        }
+        return {};
+    }
+
+  private:
+    // `source`: rows and columns as the inner matrix has them.
+    Status ReadPart(const Block& source, std::span<std::byte> out) const {
+        const auto size = static_cast<size_t>(RowBytes(dtype(), 1));
+        std::vector<std::byte> in(out.size());
+        WEFT_TRY(inner_->Read(source, in));
+        const auto rows = static_cast<size_t>(source.rows), cols = static_cast<size_t>(source.cols);
+        for (size_t r = 0; r < rows; ++r) {
+            for (size_t c = 0; c < cols; ++c) {
+                std::memcpy(out.data() + (c * rows + r) * size, in.data() + (r * cols + c) * size,
+                            size);
+            }
+        }
+        return {};
+    }
+
+    MatrixPtr inner_;
+    int64_t group_;
+};
+
+class ConvertedMatrix final : public Matrix {
+  public:
+    ConvertedMatrix(MatrixPtr inner, DType dtype, float add)
+        : Matrix(dtype, inner->rows(), inner->cols()), inner_(std::move(inner)), add_(add) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        const int64_t most = PieceRows(block.cols * 4);
+        std::vector<std::byte> raw;
+        std::vector<float> floats;
+        for (int64_t done = 0; done < block.rows; done += most) {
+            const int64_t rows = std::min(most, block.rows - done);
+            raw.resize(inner_->BytesOf(rows, block.cols));
+            floats.resize(static_cast<size_t>(rows * block.cols));
+            WEFT_TRY(inner_->Read({block.row + done, rows, block.col, block.cols}, raw));
+            DequantizeRow(inner_->dtype(), raw, floats);
+            if (add_ != 0) {
+                for (float& value : floats) value += add_;
+            }
+            QuantizeRow(dtype(), floats,
+                        out.subspan(BytesOf(done, block.cols), BytesOf(rows, block.cols)));
+        }
+        return {};
+    }
+
+  private:
+    MatrixPtr inner_;
+    float add_;
+};
+
+class ReshapedMatrix final : public Matrix {
+  public:
+    ReshapedMatrix(MatrixPtr column, int64_t cols)
+        : Matrix(column->dtype(), column->rows() / cols, cols), column_(std::move(column)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        const size_t row_bytes = BytesOf(1, block.cols);
+        for (int64_t row = block.row; row < block.row + block.rows; ++row) {
+            WEFT_TRY(
+                column_->Read({row * cols() + block.col, block.cols, 0, 1}, out.first(row_bytes)));
+            out = out.subspan(row_bytes);
+        }
+        return {};
+    }
+
+  private:
+    MatrixPtr column_;
+};
+
+bool IsFloat(DType dtype) {
+    return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+}  // namespace
+
+MatrixPtr FromFile(const WeightFile& file, uint64_t offset, DType dtype, int64_t rows,
+                   int64_t cols) {
+    return std::make_unique<FileMatrix>(file, offset, dtype, rows, cols);
+}
+
+MatrixPtr FromFloats(std::vector<float> values) {
+    return std::make_unique<FloatMatrix>(std::move(values));
+}
+
+MatrixPtr Stacked(std::vector<MatrixPtr> parts) {
+    WEFT_CHECK(!parts.empty());
+    int64_t rows = 0;
+    for (const MatrixPtr& part : parts) {
+        WEFT_CHECK(part->dtype() == parts[0]->dtype() && part->cols() == parts[0]->cols());
+        rows += part->rows();
+    }
+    return std::make_unique<StackedMatrix>(std::move(parts), rows);
+}
+
+MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride, int64_t rows) {
+    WEFT_CHECK(first >= 0 && count > 0 && rows > 0 && first + count <= stride);
+    WEFT_CHECK((rows - 1) / count * stride + first + (rows - 1) % count < inner->rows());
+    return std::make_unique<SomeRowsMatrix>(std::move(inner), first, count, stride, rows);
+}
+
+MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim) {
+    WEFT_CHECK(head_dim > 0 && head_dim % 2 == 0 && inner->rows() % head_dim == 0);
+    return std::make_unique<PairedMatrix>(std::move(inner), head_dim);
+}
+
+MatrixPtr Transposed(MatrixPtr inner, int64_t group) {
+    WEFT_CHECK(IsFloat(inner->dtype()) && group > 0 && inner->rows() % group == 0);
+    return std::make_unique<TransposedMatrix>(std::move(inner), group);
+}
+
+MatrixPtr Converted(MatrixPtr inner, DType dtype, float add) {
+    WEFT_CHECK(IsFloat(dtype));
+    if (inner->dtype() == dtype && add == 0) return inner;
+    return std::make_unique<ConvertedMatrix>(std::move(inner), dtype, add);
+}
+
+MatrixPtr Reshaped(MatrixPtr column, int64_t cols) {
+    WEFT_CHECK(column->cols() == 1 && cols > 0 && column->rows() % cols == 0);
+    return std::make_unique<ReshapedMatrix>(std::move(column), cols);
+}
+
+MatrixPtr AsVector(MatrixPtr column) {
+    const int64_t cols = column->rows();
+    return Reshaped(std::move(column), cols);
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,139 @@
+#include "model_files/lora/adapted_source.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "tensor/quant.h"
+
+namespace weft::model_files {
+namespace {
+
+constexpr std::string_view kPrefix = "lora.";
+
+DType TypeBeside(DType weight) {
+    return weight == DType::kF32 || weight == DType::kF16 ? DType::kF32 : DType::kBF16;
+}
+
+}  // namespace
+
+Result<NamedAdapter> ParseAdapter(const std::string& word) {
+    const size_t equals = word.find('=');
+    if (equals != word.npos && equals > 0 && equals + 1 < word.size()) {
+        return NamedAdapter{word.substr(0, equals), word.substr(equals + 1)};
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "--lora {}: expected NAME=FOLDER: what requests call the adapter, and the "
+                     "folder of its adapter_config.json",
+                     word);
+}
+
+std::string AdaptedTensor(size_t number, bool is_b, std::string_view tensor) {
+    return fmt::format("{}{}.{}.{}", kPrefix, number, is_b ? "b" : "a", tensor);
+}
+
+Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(
+    std::unique_ptr<ModelSource> model, std::span<const NamedAdapter> adapters) {
+    if (adapters.size() > kMostAdapters) {
+        return MakeError(ErrorCode::kUsage, "{} adapters; most: {}", adapters.size(),
+                         kMostAdapters);
+    }
+    std::unique_ptr<AdaptedSource> made(new AdaptedSource(std::move(model)));
+    std::set<std::string> names;
+    for (const NamedAdapter& adapter : adapters) {
+        if (!names.insert(adapter.name).second) {
+            return MakeError(ErrorCode::kUsage, "--lora {}={}: there is an adapter '{}' already",
+                             adapter.name, adapter.folder, adapter.name);
+        }
+        WEFT_TRY(made->Add(adapter));
+    }
+    return made;
+}
+
+Status AdaptedSource::Add(const NamedAdapter& adapter) {
+    LoraWords words;
+    words.from = adapter.folder;
+    WEFT_ASSIGN(LoraPlan plan, PlanLora(under(), words));
+    WEFT_ASSIGN(AdapterFile file, AdapterFile::Open(plan));
+    adapters_.push_back({std::move(plan), std::move(file)});
+    for (size_t target = 0; target < adapters_.back().plan.targets.size(); ++target) {
+        AddTensor({adapters_.size() - 1, target, false});
+        AddTensor({adapters_.size() - 1, target, true});
+    }
+    return {};
+}
+
+void AdaptedSource::AddTensor(const Place& place) {
+    const LoraPlan& plan = adapters_[place.adapter].plan;
+    const LoraTarget& target = plan.targets[place.target];
+    const int64_t rank = plan.words.rank;
+    const int64_t rows = place.is_b ? target.rows : rank, cols = place.is_b ? rank : target.cols;
+    AddMatrix(AdaptedTensor(place.adapter + 1, place.is_b, target.tensor),
+              TypeBeside(under().FindTensor(target.tensor)->dtype), rows, cols);
+    places_.push_back(place);
+}
+
+Status AdaptedSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count,
+                              int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+                              uint64_t* bytes_read) const {
+    const TensorInfo& tensor = tensors()[index];
+    const Place& place = places_[index - under().tensors().size()];
+    const Adapter& adapter = adapters_[place.adapter];
+    std::vector<float> rows(static_cast<size_t>(row_count * tensor.cols));
+    WEFT_TRY(adapter.file.Read(adapter.plan.targets[place.target], place.is_b, row_begin,
+                               row_count, rows));
+    if (place.is_b) {
+        const auto scale = static_cast<float>(adapter.plan.scale());
+        for (float& value : rows) value *= scale;
+    }
+    const auto bytes = static_cast<size_t>(RowBytes(tensor.dtype, col_count));
+    for (int64_t i = 0; i < row_count; ++i) {
+        QuantizeRow(tensor.dtype,
+                    std::span(rows).subspan(static_cast<size_t>(i * tensor.cols + col_begin),
+                                            static_cast<size_t>(col_count)),
+                    out.subspan(static_cast<size_t>(i) * bytes, bytes));
+    }
+    if (bytes_read != nullptr) *bytes_read += out.size();
+    return {};
+}
+
+Result<std::unique_ptr<ModelSource>> OpenAdapted(const std::string& model,
+                                                 std::span<const NamedAdapter> adapters) {
+    WEFT_ASSIGN(std::unique_ptr<ModelSource> source, OpenModel(model));
+    if (adapters.empty()) return source;
+    WEFT_ASSIGN(std::unique_ptr<AdaptedSource> made,
+                AdaptedSource::Make(std::move(source), adapters));
+    return std::unique_ptr<ModelSource>(std::move(made));
+}
+
+std::map<std::string, std::vector<int32_t>> AdaptersByTensor(const ModelSource& source) {
+    std::map<std::string, std::vector<int32_t>> adapters;
+    for (const TensorInfo& tensor : source.tensors()) {
+        if (!tensor.name.starts_with(kPrefix)) continue;
+        const size_t dot = tensor.name.find('.', kPrefix.size());
+        if (tensor.name.compare(dot, 3, ".a.") != 0) continue;
+        const int number = std::atoi(tensor.name.c_str() + kPrefix.size());
+        adapters[tensor.name.substr(dot + 3)].push_back(number);
+    }
+    return adapters;
+}
+
+Result<std::string> FingerprintOfAdapters(const ModelSource& source) {
+    FingerprintMaker maker;
+    bool any = false;
+    for (const TensorInfo& tensor : source.tensors()) {
+        if (!tensor.name.starts_with(kPrefix)) continue;
+        any = true;
+        maker.Add(std::as_bytes(std::span(tensor.name)));
+        maker.Add(static_cast<uint64_t>(tensor.rows));
+        maker.Add(static_cast<uint64_t>(tensor.cols));
+        std::vector<std::byte> row(static_cast<size_t>(RowBytes(tensor.dtype, tensor.cols)));
+        for (const int64_t at : {int64_t{0}, tensor.rows / 2, tensor.rows - 1}) {
+            WEFT_TRY(source.ReadRows(tensor, at, 1, 0, tensor.cols, row, nullptr));
+            maker.Add(row);
+        }
+    }
+    return any ? maker.Finish() : "";
+}
+
+}  // namespace weft::model_files

@@ -1,0 +1,189 @@
+#include "model_files/lora/adapter_config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+namespace weft::model_files {
+namespace {
+
+using hf::Config;
+using hf::Json;
+
+// What to do where nothing better is known.
+constexpr std::string_view kMerge =
+    "merge it with peft (merge_and_unload(), then save_pretrained()), and use that model";
+
+struct Refused {
+    std::string_view key, what, next;
+};
+constexpr Refused kRefused[] = {
+    {"bias", "biases of the model were trained, too", kMerge},
+    {"use_dora", "DoRA scales each row of the sum by a trained magnitude", kMerge},
+    {"fan_in_fan_out", "the weights are stored transposed", kMerge},
+    {"modules_to_save", "whole modules were trained beside the adapter", kMerge},
+    {"rank_pattern", "some modules have ranks of their own", kMerge},
+    {"alpha_pattern", "some modules have an alpha of their own", kMerge},
+    {"layers_to_transform", "only some layers have adapters", kMerge},
+    {"target_parameters", "parameters that are no modules have adapters", kMerge},
+    {"lora_bias", "B has a bias", kMerge},
+    {"trainable_token_indices", "rows of the embedding were trained, too", kMerge},
+    {"use_qalora", "QALoRA reads means of groups of columns", kMerge},
+    {"layer_replication", "the adapter is of a model whose layers are repeated", kMerge},
+    {"use_bdlora", "BD-LoRA keeps blocks of A or B only", kMerge},
+    {"monteclora_config", "MonteCLoRA draws A at random", kMerge},
+    {"kasa_config", "KaSA changes the model's weights and has a diagonal between A and B", kMerge},
+    {"megatron_config", "it is of Megatron's parallel layers", kMerge},
+    {"enable_lora", "it has adapters beside parts of a matrix", kMerge},
+    {"arrow_config", "Arrow chooses among several adapters for each token",
+     "use the adapters that it chooses from, one at a time"},
+    {"alora_invocation_tokens", "aLoRA counts only behind its invocation tokens",
+     "use a LoRA adapter without them: Weft adds an adapter to all of a sequence"},
+};
+
+constexpr std::string_view kHarmless[] = {
+    "peft_type", "task_type", "auto_mapping", "peft_version", "revision", "inference_mode",
+    "megatron_core", "base_model_name_or_path", "merge_weights", "qalora_group_size",
+    // Of how A and B began, which init_lora_weights names.
+    "loftq_config", "eva_config", "corda_config", "lora_ga_config",
+    // Of other keys, which are refused; of the backward pass; of what is tied beside the adapter.
+    "layers_pattern", "velora_config", "runtime_config", "ensure_weight_tying"};
+constexpr std::string_view kRead[] = {"r",
+                                      "lora_alpha",
+                                      "use_rslora",
+                                      "target_modules",
+                                      "exclude_modules",
+                                      "lora_dropout",
+                                      "init_lora_weights"};
+
+// The value of a key that is not used.
+bool MeansNothing(const Json& value) {
+    return value.is_null() || value == false || value == "none" || value == "" ||
+           (value.is_structured() && value.empty());
+}
+
+Error Unsupported(const Config& config, std::string_view key, const Json& value,
+                  std::string_view what, std::string_view next) {
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: '{}' is {}: {}. Weft takes adapters that are A and B beside the model's "
+                     "own weights: {}",
+                     config.where(), key, hf::Shown(value.dump()), what, next);
+}
+
+// Adapters of one rank and one alpha may write patterns that say so again.
+bool IsUniform(const Json& patterns, const Json& config, const char* key) {
+    const auto same = config.find(key);
+    return patterns.is_object() && same != config.end() && same->is_number() &&
+           std::ranges::all_of(patterns, [&](const Json& value) { return value == *same; });
+}
+
+// 0, 1, 2, ...: all layers, as far as it goes. (What a model has beyond is missing in the adapter's
+// file, which is said by name.)
+bool IsAllLayers(const Json& layers) {
+    if (!layers.is_array()) return false;
+    for (size_t i = 0; i < layers.size(); ++i) {
+        if (layers[i] != i) return false;
+    }
+    return true;
+}
+
+Status CheckKeys(const Config& config) {
+    const Json& json = config.json();
+    for (const auto& [key, value] : json.items()) {
+        const bool taken = std::ranges::find(kHarmless, key) != std::end(kHarmless) ||
+                           std::ranges::find(kRead, key) != std::end(kRead);
+        if (taken || MeansNothing(value)) continue;
+        if (key == "rank_pattern" && IsUniform(value, json, "r")) continue;
+        if (key == "alpha_pattern" && IsUniform(value, json, "lora_alpha")) continue;
+        const bool patterned = !MeansNothing(json.value("layers_pattern", Json()));
+        if (key == "layers_to_transform" && !patterned && IsAllLayers(value)) continue;
+        const auto known = std::ranges::find(kRefused, key, &Refused::key);
+        if (known != std::end(kRefused)) {
+            return Unsupported(config, key, value, known->what, known->next);
+        }
+        if (value == 0) continue;
+        return Unsupported(config, key, value, "Weft does not know what this key does to the model",
+                           "take the key out if it does nothing, or merge the adapter with the "
+                           "program that made it, and use that model");
+    }
+    return {};
+}
+
+// How A and B began is past, unless the model's weights were changed for it: then those of the
+// adapter belong to the changed ones. What peft has converted says true.
+Status CheckBegin(const Config& config) {
+    const auto found = config.json().find("init_lora_weights");
+    if (found == config.json().end() || found->is_null() || found->is_boolean()) return {};
+    std::string began = found->is_string() ? found->get<std::string>() : "";
+    std::ranges::transform(began, began.begin(), [](unsigned char c) { return std::tolower(c); });
+    for (const char* kept : {"gaussian", "eva", "orthogonal", "mica", "true", "false"}) {
+        if (began == kept) return {};
+    }
+    const bool changes = began.starts_with("pissa") || began.starts_with("corda") ||
+                         began == "olora" || began == "lora_ga" || began == "loftq";
+    if (!changes) {
+        return Unsupported(config, "init_lora_weights", *found,
+                           "Weft does not know this beginning, which may change the model's "
+                           "weights",
+                           kMerge);
+    }
+    return Unsupported(
+        config, "init_lora_weights", *found,
+        "this beginning changes the model's weights, and the adapter belongs to the changed ones",
+        began == "loftq"
+            ? "merge it with peft, or, where MODEL is the model that LoftQ wrote, set the key to "
+              "true"
+            : "convert it with peft's save_pretrained(..., path_initial_model_for_weight_conversion"
+              "=...), or, where MODEL has the changed weights, set the key to true");
+}
+
+Status CheckKind(const Config& config) {
+    WEFT_ASSIGN(const std::string type, config.StringOr({"peft_type"}, "LORA"));
+    std::string upper = type;
+    std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return std::toupper(c); });
+    if (upper == "LORA") return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: peft_type is {}; expected LORA. Weft knows no other kind of adapter: {}",
+                     config.where(), hf::Shown(type), kMerge);
+}
+
+}  // namespace
+
+Status CheckAdapterConfig(const Config& config) {
+    WEFT_TRY(CheckKind(config));
+    WEFT_TRY(CheckKeys(config));
+    return CheckBegin(config);
+}
+
+Result<std::string> AdapterTargets(const Config& config) {
+    const auto excluded = config.json().find("exclude_modules");
+    const bool excludes = excluded != config.json().end() && !MeansNothing(*excluded);
+    const auto targets = config.json().find("target_modules");
+    if (targets != config.json().end() && targets->is_string()) {
+        return *targets == "all-linear" && !excludes ? std::string("all") : std::string();
+    }
+    if (excludes) return std::string();
+    WEFT_ASSIGN(const std::vector<std::string> modules, config.Strings({"target_modules"}));
+    if (modules.empty()) return config.Corrupt("target_modules", "a list of modules");
+    return fmt::format("{}", fmt::join(modules, ","));
+}
+
+Error UnknownTargets(const Config& config) {
+    const Json excluded = config.json().value("exclude_modules", Json());
+    if (!MeansNothing(excluded)) {
+        return Unsupported(config, "exclude_modules", excluded,
+                           "some of the target modules have no adapter", kMerge);
+    }
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: 'target_modules' is the pattern {}, and there is no "
+                     "adapter_model.safetensors that would say which modules it means; expected a "
+                     "list of modules, as [\"q_proj\", \"v_proj\"]",
+                     config.where(), hf::Shown(config.json().at("target_modules").dump()));
+}
+
+Result<double> AdapterDropout(const std::string& folder) {
+    WEFT_ASSIGN(const Config config, Config::Read(folder + kAdapterConfigName));
+    return config.F64Or({"lora_dropout"}, 0);
+}
+
+}  // namespace weft::model_files

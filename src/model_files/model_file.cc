@@ -1,0 +1,95 @@
+#include "model_files/model_file.h"
+
+#include <cstring>
+#include <filesystem>
+
+#include "hub/cache.h"
+#include "hub/spec.h"
+#include "model_files/gguf.h"
+#include "model_files/hf/folder.h"
+#include "model_files/synthetic.h"
+#include "tensor/quant.h"
+
+namespace weft::model_files {
+namespace {
+
+// `error` of opening `word`; where it says that there is no such file, and the word has the form
+// of a name on the Hub, OWNER/NAME, it says how that is written, too.
+Error WithHubHint(const Error& error, const std::string& word) {
+    // (A path that begins as one is one; so is what lies in a folder that is there.)
+    const bool plain = !word.empty() && word[0] != '.' && word[0] != '/' && word[0] != '~' &&
+                       !word.ends_with(".gguf") && !word.ends_with(".safetensors");
+    if (error.code != ErrorCode::kNotFound || !plain || hub::IsSpec(word)) return error;
+    std::error_code ignored;
+    const auto spec = hub::ParseSpec(word);
+    if (!spec.ok() || std::filesystem::exists(spec->owner, ignored)) return error;
+    return MakeError(error.code,
+                     "{}. A model on the Hugging Face Hub is written {}, and --pull or 'weft pull "
+                     "{}' fetches it",
+                     error.message, spec->Text(), spec->Text());
+}
+
+}  // namespace
+
+void FingerprintMaker::Add(std::span<const std::byte> bytes) {
+    const Sha256Digest digest = Sha256(bytes);
+    const std::span<const std::byte> view = std::as_bytes(std::span(digest));
+    digests_.insert(digests_.end(), view.begin(), view.end());
+}
+
+void FingerprintMaker::Add(uint64_t number) {
+    Add(std::as_bytes(std::span(&number, 1)));
+}
+
+std::string FingerprintMaker::Finish() const {
+    return Hex(Sha256(digests_));
+}
+
+void ModelSource::CheckSlice(const TensorInfo& tensor, int64_t row_begin, int64_t row_count,
+                             int64_t col_begin, int64_t col_count, size_t out_bytes) {
+    const int64_t block = Info(tensor.dtype).block_elements;
+    WEFT_CHECK(row_begin >= 0 && row_count >= 0 && row_begin <= tensor.rows - row_count);
+    WEFT_CHECK(col_begin >= 0 && col_count >= 0 && col_begin <= tensor.cols - col_count);
+    WEFT_CHECK(col_begin % block == 0 && col_count % block == 0);
+    WEFT_CHECK(out_bytes == static_cast<size_t>(row_count) *
+                                static_cast<size_t>(RowBytes(tensor.dtype, col_count)));
+}
+
+Result<const TensorInfo*> ModelSource::NeedTensor(std::string_view tensor) const {
+    const TensorInfo* found = FindTensor(tensor);
+    if (found != nullptr) return found;
+    return MakeError(ErrorCode::kNotFound, "{}: no tensor '{}', which this model needs", name(),
+                     tensor);
+}
+
+Result<std::vector<float>> ModelSource::ReadFloats(const TensorInfo& tensor,
+                                                   uint64_t* bytes_read) const {
+    std::vector<std::byte> raw(tensor.bytes);
+    WEFT_TRY(ReadRows(tensor, 0, tensor.rows, 0, tensor.cols, raw, bytes_read));
+    std::vector<float> floats(static_cast<size_t>(tensor.rows * tensor.cols));
+    DequantizeRow(tensor.dtype, raw, floats);
+    return floats;
+}
+
+uint64_t ModelSource::TotalBytes() const {
+    uint64_t total = 0;
+    for (const TensorInfo& tensor : tensors()) total += tensor.bytes;
+    return total;
+}
+
+Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan) {
+    std::string spec = word;
+    if (hub::IsSpec(word)) {
+        WEFT_ASSIGN(spec, hub::FindCached(word));
+    }
+    if (Synthetic::IsSpec(spec)) {
+        WEFT_ASSIGN(Synthetic synthetic, Synthetic::Make(spec));
+        return std::unique_ptr<ModelSource>(std::make_unique<Synthetic>(std::move(synthetic)));
+    }
+    if (hf::IsFolder(spec)) return hf::OpenFolder(spec, plan);
+    auto gguf = Gguf::Open(spec, plan);
+    if (!gguf.ok()) return WithHubHint(gguf.error(), word);
+    return std::unique_ptr<ModelSource>(std::make_unique<Gguf>(std::move(gguf).value()));
+}
+
+}  // namespace weft::model_files

@@ -1,0 +1,107 @@
+#include "model_files/read_tokenizer.h"
+
+#include <string>
+
+#include "tokenizer/families.h"
+#include "tokenizer/open.h"
+
+namespace weft::model_files {
+namespace {
+
+std::string Key(std::string_view name) {
+    return "tokenizer.ggml." + std::string(name);
+}
+
+std::vector<std::string> Copy(const std::vector<std::string_view>& views) {
+    return {views.begin(), views.end()};
+}
+
+Status ReadArrays(const Metadata& meta, tokenizer::TokenizerData& data) {
+    WEFT_ASSIGN(const std::vector<std::string_view> tokens, meta.Strings(Key("tokens")));
+    data.tokens = Copy(tokens);
+    // Kimi-K2's files of some converters have none: ranks by id, as in tiktoken.
+    const bool merged = data.model == "gpt2" || data.model == "gemma4";
+    if (merged && (data.pre != "kimi-k2" || meta.Has(Key("merges")))) {
+        WEFT_ASSIGN(const std::vector<std::string_view> merges, meta.Strings(Key("merges")));
+        data.merges = Copy(merges);
+    }
+    if (data.model == "llama" || data.model == "t5" || meta.Has(Key("scores"))) {
+        WEFT_ASSIGN(data.scores, meta.Floats(Key("scores")));
+    }
+    if (!meta.Has(Key("token_type"))) return {};
+    WEFT_ASSIGN(const std::vector<int64_t> types, meta.Ints(Key("token_type")));
+    data.types.reserve(types.size());
+    for (const int64_t type : types) {
+        // What no int32 holds is no type either: 0 is refused later, with its place.
+        data.types.push_back(type >= 0 && type <= 6 ? static_cast<int32_t>(type) : 0);
+    }
+    return {};
+}
+
+Status ReadIds(const Metadata& meta, tokenizer::TokenizerData& data) {
+    const bool spm = data.model == "llama", unigram = data.model == "t5";
+    const bool gemma = data.model == "gemma4";
+    const struct {
+        const char* name;
+        int32_t* id;
+        int32_t fallback;
+    } named[] = {
+        {"bos_token_id", &data.bos, spm ? 1 : -1},
+        {"eos_token_id", &data.eos,
+         spm       ? 2
+         : unigram ? 1
+                   : -1},
+        {"eot_token_id", &data.eot, -1},
+        {"eom_token_id", &data.eom, -1},
+        {"unknown_token_id", &data.unk,
+         spm       ? 0
+         : unigram ? 2
+                   : -1},
+        {"padding_token_id", &data.pad, -1},
+    };
+    for (const auto& [name, id, fallback] : named) {
+        const auto most = static_cast<int64_t>(data.tokens.size()) - 1;
+        const bool fits = fallback <= most;
+        WEFT_ASSIGN(const int64_t value, meta.IntOr(Key(name), 0, most, fits ? fallback : -1));
+        *id = static_cast<int32_t>(value);
+    }
+    const bool family = data.model == "gpt2" && tokenizer::TraitsOf(data.pre).adds_bos;
+    WEFT_ASSIGN(data.add_bos, meta.BoolOr(Key("add_bos_token"), spm || (family && data.bos >= 0)));
+    data.add_bos |= gemma && data.bos >= 0;  // files that say no are wrong about it
+    WEFT_ASSIGN(data.add_eos, meta.BoolOr(Key("add_eos_token"), unigram));
+    WEFT_ASSIGN(data.add_space_prefix, meta.BoolOr(Key("add_space_prefix"), spm || unigram));
+    return {};
+}
+
+Status ReadUnigram(const Metadata& meta, tokenizer::TokenizerData& data) {
+    WEFT_ASSIGN(data.remove_extra_spaces, meta.BoolOr(Key("remove_extra_whitespaces"), false));
+    const std::string key = Key("precompiled_charsmap");
+    if (!meta.Has(key)) return {};
+    WEFT_ASSIGN(const std::vector<int64_t> bytes, meta.Ints(key));
+    data.charsmap.reserve(bytes.size());
+    for (const int64_t byte : bytes) data.charsmap += static_cast<char>(byte);
+    return {};
+}
+
+}  // namespace
+
+Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta) {
+    tokenizer::TokenizerData data;
+    WEFT_ASSIGN(data.model, meta.String(Key("model")));
+    if (!tokenizer::IsTokenizerModel(data.model)) return data;  // Make refuses it by name
+    WEFT_ASSIGN(data.pre, meta.StringOr(Key("pre"), ""));
+    WEFT_TRY(ReadArrays(meta, data));
+    WEFT_TRY(ReadIds(meta, data));
+    if (data.model == "t5") WEFT_TRY(ReadUnigram(meta, data));
+    return data;
+}
+
+Result<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizer(const ModelSource& source) {
+    if (!source.folder().empty()) return tokenizer::OpenTokenizerFolder(source.folder());
+    WEFT_ASSIGN(tokenizer::TokenizerData data, ReadTokenizer(source.meta()));
+    auto made = tokenizer::Tokenizer::Make(std::move(data));
+    if (made.ok()) return made;
+    return Error{made.error().code, source.name() + ": " + made.error().message};
+}
+
+}  // namespace weft::model_files

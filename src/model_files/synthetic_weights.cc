@@ -1,0 +1,276 @@
+#include "model_files/synthetic_weights.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "tensor/half.h"
+#include "tensor/quant_parts.h"
+
+namespace weft::model_files {
+namespace {
+
+uint64_t RandomWord(uint64_t key, uint64_t index) {
+    uint64_t z = key + index * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+// Words are numbered by block; the largest block (Q6_K) uses 27 of its 32.
+constexpr uint64_t kWordsPerBlock = 32;
+
+// Fills `out` with the words of block `block`; returns a sign that depends on all of them.
+float FillBlock(uint64_t key, uint64_t block, std::byte* out, size_t bytes) {
+    uint64_t all = 0;
+    for (size_t at = 0; at < bytes; at += 8) {
+        const uint64_t word = RandomWord(key, block * kWordsPerBlock + at / 8);
+        std::memcpy(out + at, &word, std::min<size_t>(8, bytes - at));
+        all ^= word;
+    }
+    return (std::popcount(all) & 1) != 0 ? -1.0f : 1.0f;
+}
+
+void PutHalf(std::byte* out, float value) {
+    const uint16_t half = F32ToF16(value);
+    std::memcpy(out, &half, 2);
+}
+
+// Below, `deviation` is the standard deviation that the weights shall have. The unsigned quants
+// lie half a step off zero, so the sign of the scale is random too: blocks then have mean 0.
+
+// w = d (q - 8), q in 0..15: E[(q - 8)^2] = 21.5.
+void BlockQ4_0(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    const float sign = FillBlock(key, block, out + 2, 16);
+    PutHalf(out, sign * deviation / std::sqrt(21.5f));
+}
+
+// w = d q + m with m = -7.5 d: E = 21.25 d^2.
+void BlockQ4_1(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    FillBlock(key, block, out + 4, 16);
+    const float scale = deviation / std::sqrt(21.25f);
+    PutHalf(out, scale);
+    PutHalf(out + 2, -7.5f * scale);
+}
+
+// The f16 fields that scale a whole block: where they stand. IQ1_M's is in four parts.
+void SetScale(DType dtype, std::byte* block, float scale) {
+    const auto put = [&](int at) { PutHalf(block + at, scale); };
+    switch (dtype) {
+        case DType::kQ5_1:
+        case DType::kQ5_K: put(0), put(2); break;
+        case DType::kQ2_K: put(80), put(82); break;
+        case DType::kQ3_K: put(108); break;
+        case DType::kTQ1_0: put(52); break;
+        case DType::kTQ2_0: put(64); break;
+        case DType::kIQ1_M:
+            for (int i = 0; i < 4; ++i) {
+                std::byte& top = block[48 + 2 * i + 1];
+                const int part = F32ToF16(scale) >> 4 * i & 15;
+                top = (top & std::byte{15}) | static_cast<std::byte>(part << 4);
+            }
+            break;
+        case DType::kMXFP4:  // 2^(e - 128)
+            block[0] = static_cast<std::byte>(std::ilogb(std::fabs(scale)) + 128);
+            break;
+        case DType::kW4:
+        case DType::kW8: {  // with the zero point that stands for none
+            const uint32_t zero = dtype == DType::kW4 ? 8 : 128;
+            const uint32_t head = (std::bit_cast<uint32_t>(scale) & 0xffff0000u) | zero;
+            std::memcpy(block, &head, sizeof head);
+            break;
+        }
+        case DType::kQ5_0:
+        case DType::kIQ1_S:
+        case DType::kIQ2_XXS:
+        case DType::kIQ2_XS:
+        case DType::kIQ2_S:
+        case DType::kIQ3_XXS:
+        case DType::kIQ3_S:
+        case DType::kIQ4_NL:
+        case DType::kIQ4_XS: put(0); break;
+        case DType::kF32:
+        case DType::kF16:
+        case DType::kBF16:
+        case DType::kQ4_0:
+        case DType::kQ4_1:
+        case DType::kQ8_0:
+        case DType::kQ4_K:
+        case DType::kQ6_K:
+        case DType::kI32:
+        case DType::kF64: WEFT_CHECK(!"made otherwise");
+    }
+}
+
+// w = d q, q in -128..127: E[q^2] = 5461.5.
+void BlockQ8_0(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    const float sign = FillBlock(key, block, out + 2, 32);
+    PutHalf(out, sign * deviation / std::sqrt(5461.5f));
+}
+
+// w = d s q - dmin m with sub-block scale s = m in 0..63 and dmin = 7.5 d. The 12 bytes of packed
+// scales and minima are made so that each sub-block's two are equal.
+// E[s^2] E[(q - 7.5)^2] = 1333.5 * 21.25.
+void BlockQ4_K(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    FillBlock(key, block, out + 4, 140);
+    const float scale = deviation / std::sqrt(1333.5f * 21.25f);
+    PutHalf(out, scale);
+    PutHalf(out + 2, 7.5f * scale);
+    std::byte* packed = out + 4;
+    for (int j = 0; j < 4; ++j) {
+        packed[j + 4] = packed[j];
+        const std::byte low = packed[j + 8] & std::byte{15};
+        packed[j + 8] = low | (low << 4);
+    }
+}
+
+// w = d s (q - 32), s in -128..127, q in 0..63: E[s^2] E[(q - 32)^2] = 5461.5 * 341.5.
+void BlockQ6_K(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    FillBlock(key, block, out, 208);
+    PutHalf(out + 208, deviation / std::sqrt(5461.5f * 341.5f));
+}
+
+// Nearly normal: the sum of four uniform 16-bit numbers, which has mean 2 (2^16 - 1) and variance
+// 4 (2^32 - 1) / 12.
+float NearlyNormal(uint64_t word) {
+    const uint64_t pairs = (word & 0x0000ffff0000ffffull) + ((word >> 16) & 0x0000ffff0000ffffull);
+    const auto sum = static_cast<int32_t>((pairs & 0xffffffffu) + (pairs >> 32));
+    return static_cast<float>(sum - 131070) * (1.0f / 37837.2f);
+}
+
+// One of the two powers of two around `scale`, so chosen by `word` that the mean of its square is
+// that of `scale`: with probability ((scale / low)^2 - 1) / 3 the higher one.
+float PowerNear(float scale, uint64_t word) {
+    const float low = std::ldexp(1.0f, std::ilogb(scale));
+    const float ratio = scale / low;
+    const float draw = static_cast<float>(word >> 40) * 0x1p-24f;
+    return draw < (ratio * ratio - 1) / 3 ? 2 * low : low;
+}
+
+// Any other type: random bits, and then the one f16 (or exponent) that scales the block is set so
+// that the root of the mean square of this very block is `deviation`.
+template <DType kDType>
+void BlockOf(uint64_t key, uint64_t block, float deviation, std::byte* out) {
+    const auto bytes = static_cast<size_t>(Info(kDType).block_bytes);
+    const float sign = FillBlock(key, block, out, bytes);
+    SetScale(kDType, out, 1.0f);
+    BlockParts parts;
+    SplitBlock(kDType, out, parts);
+    double squares = 0;
+    const auto count = static_cast<int>(Info(kDType).block_elements);
+    for (int i = 0; i < count; ++i) {
+        const float scale = parts.scale[i / kPartElements],
+                    offset = parts.offset[i / kPartElements];
+        const double w = static_cast<double>(parts.q[i]) * scale + offset;
+        squares += w * w;
+    }
+    const double root = std::sqrt(std::max(squares / count, 1e-6));
+    float scale = deviation / static_cast<float>(root);
+    if (kDType == DType::kMXFP4) scale = PowerNear(scale, RandomWord(~key, block));
+    SetScale(kDType, out, sign * scale);
+}
+
+using BlockMaker = void (*)(uint64_t key, uint64_t block, float deviation, std::byte* out);
+
+BlockMaker MakerOf(DType dtype) {
+    switch (dtype) {
+        case DType::kQ4_0: return BlockQ4_0;
+        case DType::kQ4_1: return BlockQ4_1;
+        case DType::kQ8_0: return BlockQ8_0;
+        case DType::kQ4_K: return BlockQ4_K;
+        case DType::kQ6_K: return BlockQ6_K;
+        case DType::kQ5_0: return BlockOf<DType::kQ5_0>;
+        case DType::kQ5_1: return BlockOf<DType::kQ5_1>;
+        case DType::kQ2_K: return BlockOf<DType::kQ2_K>;
+        case DType::kQ3_K: return BlockOf<DType::kQ3_K>;
+        case DType::kQ5_K: return BlockOf<DType::kQ5_K>;
+        case DType::kIQ1_S: return BlockOf<DType::kIQ1_S>;
+        case DType::kIQ1_M: return BlockOf<DType::kIQ1_M>;
+        case DType::kIQ2_XXS: return BlockOf<DType::kIQ2_XXS>;
+        case DType::kIQ2_XS: return BlockOf<DType::kIQ2_XS>;
+        case DType::kIQ2_S: return BlockOf<DType::kIQ2_S>;
+        case DType::kIQ3_XXS: return BlockOf<DType::kIQ3_XXS>;
+        case DType::kIQ3_S: return BlockOf<DType::kIQ3_S>;
+        case DType::kIQ4_NL: return BlockOf<DType::kIQ4_NL>;
+        case DType::kIQ4_XS: return BlockOf<DType::kIQ4_XS>;
+        case DType::kTQ1_0: return BlockOf<DType::kTQ1_0>;
+        case DType::kTQ2_0: return BlockOf<DType::kTQ2_0>;
+        case DType::kMXFP4: return BlockOf<DType::kMXFP4>;
+        case DType::kW4: return BlockOf<DType::kW4>;
+        case DType::kW8: return BlockOf<DType::kW8>;
+        case DType::kF32:
+        case DType::kF16:
+        case DType::kBF16:
+        case DType::kI32:
+        case DType::kF64: return nullptr;
+    }
+    return nullptr;
+}
+
+// `store` writes one float to its place: by type, so that the loop has no branch.
+template <typename Store>
+void RandomFloats(uint64_t key, int64_t first, float deviation, int64_t count, Store store) {
+    for (int64_t i = 0; i < count; ++i) {
+        const uint64_t word = RandomWord(key, static_cast<uint64_t>(first + i));
+        store(i, deviation * NearlyNormal(word));
+    }
+}
+
+void RandomFloatsOf(DType dtype, uint64_t key, int64_t first, float deviation, int64_t count,
+                    std::byte* out) {
+    const auto put = [out](int64_t i, auto bits) {
+        std::memcpy(out + static_cast<int64_t>(sizeof bits) * i, &bits, sizeof bits);
+    };
+    if (dtype == DType::kF32) {
+        RandomFloats(key, first, deviation, count, put);
+    } else if (dtype == DType::kF16) {
+        RandomFloats(key, first, deviation, count,
+                     [put](int64_t i, float value) { put(i, F32ToF16(value)); });
+    } else {
+        RandomFloats(key, first, deviation, count,
+                     [put](int64_t i, float value) { put(i, F32ToBF16(value)); });
+    }
+}
+
+}  // namespace
+
+uint64_t WeightKey(uint64_t seed, std::string_view tensor) {
+    return RandomWord(Checksum64(std::as_bytes(std::span(tensor)), seed), seed);
+}
+
+void RandomNormal(uint64_t key, uint64_t first, float deviation, std::span<float> out) {
+    // Of twelve numbers of 16 bits: the mean, and 1 / the root of the variance, 2^32 - 1.
+    constexpr int64_t kMean = 6 * 65535;
+    constexpr float kScale = 1.0f / 65536;
+    for (size_t i = 0; i < out.size(); ++i) {
+        uint64_t pairs = 0;  // two sums of six, side by side
+        for (uint64_t part = 0; part < 3; ++part) {
+            const uint64_t word = RandomWord(key, 3 * (first + i) + part);
+            pairs += (word & 0x0000ffff0000ffffull) + ((word >> 16) & 0x0000ffff0000ffffull);
+        }
+        const auto sum = static_cast<int64_t>((pairs & 0xffffffffu) + (pairs >> 32));
+        out[i] = static_cast<float>(sum - kMean) * (kScale * deviation);
+    }
+}
+
+void RandomRow(DType dtype, uint64_t key, int64_t cols, int64_t row, int64_t col_begin,
+               int64_t col_count, std::span<std::byte> out) {
+    WEFT_CHECK(dtype != DType::kI32);
+    WEFT_CHECK(out.size() == static_cast<size_t>(RowBytes(dtype, col_count)));
+    const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
+    const BlockMaker make = MakerOf(dtype);
+    if (make == nullptr) {
+        RandomFloatsOf(dtype, key, row * cols + col_begin, deviation, col_count, out.data());
+        return;
+    }
+    const DTypeInfo& info = Info(dtype);
+    const int64_t first = (row * cols + col_begin) / info.block_elements;
+    for (int64_t b = 0; b < col_count / info.block_elements; ++b) {
+        make(key, static_cast<uint64_t>(first + b), deviation, out.data() + b * info.block_bytes);
+    }
+}
+
+}  // namespace weft::model_files

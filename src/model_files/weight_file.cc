@@ -1,0 +1,70 @@
+#include "model_files/weight_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace weft::model_files {
+
+void ReadPlan::Add(const std::string& path, hub::ByteRange range) {
+    const std::lock_guard lock(mutex_);
+    files_.try_emplace(path, gap_bytes_).first->second.Add(range);
+}
+
+std::map<std::string, hub::RangeSet> ReadPlan::Take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(files_, {});
+}
+
+Result<WeightFile> WeightFile::Open(const std::string& path, ReadPlan* plan) {
+    WEFT_ASSIGN(File file, File::Open(path));
+    WEFT_ASSIGN(std::optional<hub::RangeSet> held, hub::HeldRanges(path));
+    return WeightFile(std::move(file), std::move(held), plan);
+}
+
+Status WeightFile::Need(hub::ByteRange range) const {
+    if (!held_ || held_->Contains(range)) return {};
+    if (plan_ != nullptr) plan_->Add(path(), range);
+    return MakeError(
+        ErrorCode::kNotFound,
+        "{}: bytes {} to {} are not there: 'weft pull --shard' fetched {:.2f} of {:.2f} "
+        "GB, for other ranks or another layout. Pull this rank's shard too (--shard "
+        "RANK/RANKS with the same --tp, --pp, --ep, --split), or all of it (without "
+        "--shard)",
+        path(), range.begin, range.end - 1, static_cast<double>(held_->bytes()) * 1e-9,
+        static_cast<double>(size_bytes()) * 1e-9);
+}
+
+Status WeightFile::NeedKey(hub::ByteRange range) {
+    if (plan_ != nullptr) keys_.Add(range);
+    return Need(range);
+}
+
+Status WeightFile::ReadAt(uint64_t offset, std::span<std::byte> out) const {
+    return ReadStrided(offset, out.size(), out.size(), out);
+}
+
+Status WeightFile::ReadStrided(uint64_t offset, uint64_t stride, uint64_t piece_bytes,
+                               std::span<std::byte> out) const {
+    if (out.empty()) return {};
+    const uint64_t count = out.size() / piece_bytes;
+    const hub::ByteRange all{offset, offset + (count - 1) * stride + piece_bytes};
+    const auto piece = [&](uint64_t i) {
+        return hub::ByteRange{offset + i * stride, offset + i * stride + piece_bytes};
+    };
+    if (Pretends(all)) {
+        std::ranges::fill(out, std::byte{0});
+        if (!held_) return {};
+        const bool at_once = stride - piece_bytes <= plan_->gap_bytes();
+        if (at_once) plan_->Add(path(), all);
+        for (uint64_t i = 0; i < count && !at_once; ++i) plan_->Add(path(), piece(i));
+        return {};
+    }
+    if (held_ && !held_->Contains(all)) {
+        for (uint64_t i = 0; i < count; ++i) WEFT_TRY(Need(piece(i)));
+    }
+    return count == 1 ? file_.ReadAt(offset, out)
+                      : file_.ReadStrided(offset, stride, piece_bytes, out);
+}
+
+}  // namespace weft::model_files

@@ -1,0 +1,307 @@
+#include "tokenizer/normalize.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+#include "base/utf8.h"
+#include "tokenizer/model.h"
+#include "tokenizer/special.h"
+#include "tokenizer/unicode.h"
+
+namespace weft::tokenizer {
+namespace {
+
+using Point = utf8proc_int32_t;
+
+size_t Length(std::string_view text, size_t at) {
+    return std::max<size_t>(CodePointLength(text, at), 1);
+}
+
+class NormalFormStep : public NormalizeStep {
+  public:
+    NormalFormStep(bool compose, bool compatible) : compose_(compose), compatible_(compatible) {}
+
+    std::string Apply(std::string_view text) const override {
+        if (IsNormal(text)) return std::string(text);
+        std::vector<Point> points;
+        points.reserve(text.size());
+        for (size_t at = 0; at < text.size(); at += Length(text, at)) {
+            Decompose(static_cast<Point>(PointAt(text, at)), points);
+        }
+        Order(points);
+        auto count = static_cast<utf8proc_ssize_t>(points.size());
+        if (compose_) {
+            count = utf8proc_normalize_utf32(
+                points.data(), count,
+                static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+        }
+        WEFT_CHECK(count >= 0);
+        std::string normal;
+        normal.reserve(text.size());
+        for (utf8proc_ssize_t i = 0; i < count; ++i) {
+            AppendPoint(static_cast<uint32_t>(points[static_cast<size_t>(i)]), normal);
+        }
+        return normal;
+    }
+
+  private:
+    // Nothing below U+0300 composes; below U+00A0 nothing decomposes either.
+    bool IsNormal(std::string_view text) const {
+        const uint8_t least = compose_ && !compatible_ ? 0xCC : 0xC2;
+        return std::all_of(text.begin(), text.end(), [&](char c) {
+            const auto byte = static_cast<uint8_t>(c);
+            return byte < 0xC0 ? byte < 0x80 || least == 0xCC : byte < least;
+        });
+    }
+
+    void Decompose(Point point, std::vector<Point>& points) const {
+        const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                            (compatible_ ? UTF8PROC_COMPAT : 0));
+        Point parts[32];  // the longest decomposition has 18
+        int bound = 0;
+        const auto count = utf8proc_decompose_char(point, parts, std::size(parts), options, &bound);
+        if (count < 0 || count > static_cast<utf8proc_ssize_t>(std::size(parts))) {
+            points.push_back(point);  // none that Unicode has
+            return;
+        }
+        points.insert(points.end(), parts, parts + count);
+    }
+
+    // Marks in a row by their combining class. (utf8proc's own way takes the row's length squared.)
+    static void Order(std::vector<Point>& points) {
+        const auto rank = [](Point point) { return utf8proc_get_property(point)->combining_class; };
+        for (size_t begin = 0; begin < points.size();) {
+            size_t end = begin;
+            while (end < points.size() && rank(points[end]) != 0) ++end;
+            const auto from = points.begin() + static_cast<ptrdiff_t>(begin);
+            const auto to = points.begin() + static_cast<ptrdiff_t>(end);
+            if (end > begin + 1) {
+                std::stable_sort(from, to, [&](Point a, Point b) { return rank(a) < rank(b); });
+            }
+            begin = end + 1;
+        }
+    }
+
+    bool compose_;
+    bool compatible_;
+};
+
+class LowercaseStep : public NormalizeStep {
+  public:
+    std::string Apply(std::string_view text) const override {
+        std::string lower;
+        lower.reserve(text.size());
+        for (size_t at = 0; at < text.size(); at += Length(text, at)) {
+            const uint32_t point = PointAt(text, at);
+            if (point == 0x130) {  // the only one whose small form is two code points
+                lower += "i\xCC\x87";
+            } else {
+                AppendPoint(static_cast<uint32_t>(utf8proc_tolower(static_cast<Point>(point))),
+                            lower);
+            }
+        }
+        return lower;
+    }
+};
+
+class StripAccentsStep : public NormalizeStep {
+  public:
+    std::string Apply(std::string_view text) const override {
+        std::string bare;
+        for (size_t at = 0; at < text.size();) {
+            const size_t length = Length(text, at);
+            if (!IsMarkPoint(PointAt(text, at))) bare += text.substr(at, length);
+            at += length;
+        }
+        return bare;
+    }
+};
+
+class PrependStep : public NormalizeStep {
+  public:
+    explicit PrependStep(std::string words) : words_(std::move(words)) {}
+    std::string Apply(std::string_view text) const override {
+        return text.empty() ? std::string() : words_ + std::string(text);
+    }
+
+  private:
+    std::string words_;
+};
+
+class ReplaceStep : public NormalizeStep {
+  public:
+    ReplaceStep(Regex pattern, std::string words)
+        : pattern_(std::move(pattern)), words_(std::move(words)) {}
+
+    std::string Apply(std::string_view text) const override {
+        RegexRun run(text.size());
+        std::string replaced;
+        size_t done = 0;
+        RegexRun::Range found{};
+        for (size_t at = 0; at <= text.size() && run.Next(pattern_, text, at, found);) {
+            replaced += text.substr(done, found.begin - done);
+            replaced += words_;
+            done = at = found.end;
+            if (found.begin < found.end) continue;
+            at += at < text.size() ? Length(text, at) : 1;
+        }
+        replaced += text.substr(done);
+        return replaced;
+    }
+
+  private:
+    Regex pattern_;
+    std::string words_;
+};
+
+class StripSpacesStep : public NormalizeStep {
+  public:
+    StripSpacesStep(bool left, bool right) : left_(left), right_(right) {}
+    std::string Apply(std::string_view text) const override {
+        if (right_) text = text.substr(0, SpacesBegin(text, text.size()));
+        if (left_) text = text.substr(SpacesEnd(text, 0));
+        return std::string(text);
+    }
+
+  private:
+    bool left_;
+    bool right_;
+};
+
+class PrecompiledStep : public NormalizeStep {
+  public:
+    explicit PrecompiledStep(Charsmap charsmap) : charsmap_(std::move(charsmap)) {}
+
+    std::string Apply(std::string_view text) const override {
+        std::string normal;
+        normal.reserve(text.size());
+        for (size_t at = 0; at < text.size();) {
+            const size_t end = GraphemeEnd(text, at);
+            const bool whole = end - at < kWholeBytes && Put(text.substr(at, end - at), normal);
+            for (size_t i = at; !whole && i < end;) {
+                const size_t length = Length(text, i);
+                if (!Put(text.substr(i, length), normal)) normal += text.substr(i, length);
+                i += length;
+            }
+            at = end;
+        }
+        return normal;
+    }
+
+  private:
+    static constexpr size_t kWholeBytes = 6;  // longer graphemes go by code point
+
+    static size_t GraphemeEnd(std::string_view text, size_t at) {
+        Point last = static_cast<Point>(PointAt(text, at));
+        utf8proc_int32_t state = 0;
+        for (at += Length(text, at); at < text.size(); at += Length(text, at)) {
+            const auto next = static_cast<Point>(PointAt(text, at));
+            if (utf8proc_grapheme_break_stateful(last, next, &state)) break;
+            last = next;
+        }
+        return at;
+    }
+
+    bool Put(std::string_view chunk, std::string& normal) const {
+        const Charsmap::Rule rule = charsmap_.Shortest(chunk);
+        if (rule.size > 0) normal += rule.with;
+        return rule.size > 0;
+    }
+
+    Charsmap charsmap_;
+};
+
+class SentencePieceStep : public NormalizeStep {
+  public:
+    explicit SentencePieceStep(SentencePieceRules rules) : rules_(std::move(rules)) {}
+
+    std::string Apply(std::string_view text) const override {
+        const std::string_view space = rules_.escape_spaces ? kSpaceMark : " ";
+        std::string normal;
+        normal.reserve(text.size() + text.size() / 4);
+        size_t at = 0;
+        Piece piece;
+        if (rules_.remove_extra_spaces) {  // in front
+            while (at < text.size() && (piece = Next(text, at)).text == " ") at += piece.size;
+        }
+        if (at == text.size()) return normal;
+        if (rules_.add_dummy_prefix && !rules_.suffix) normal += space;
+        bool after_space = rules_.remove_extra_spaces;
+        while (at < text.size()) {
+            piece = Next(text, at);
+            at += piece.size;
+            std::string_view words = piece.text;
+            while (after_space && words.starts_with(' ')) words.remove_prefix(1);
+            for (const char c : words) c == ' ' ? normal += space : normal += c;
+            if (!words.empty()) after_space = rules_.remove_extra_spaces && words.back() == ' ';
+        }
+        if (rules_.remove_extra_spaces) {
+            while (normal.ends_with(space)) normal.erase(normal.size() - space.size());
+        }
+        if (rules_.add_dummy_prefix && rules_.suffix) normal += space;
+        return normal;
+    }
+
+  private:
+    struct Piece {
+        std::string_view text;  // what it becomes
+        size_t size = 0;        // bytes of the text
+    };
+
+    // The next user-defined token, rule or code point.
+    Piece Next(std::string_view text, size_t at) const {
+        if (rules_.kept != nullptr) {
+            const size_t kept = rules_.kept->LengthAt(text, at);
+            if (kept > 0) return {text.substr(at, kept), kept};
+        }
+        const Charsmap::Rule rule = rules_.charsmap.Longest(text.substr(at));
+        if (rule.size > 0) return {rule.with, rule.size};
+        const size_t length = Length(text, at);
+        return {text.substr(at, length), length};
+    }
+
+    SentencePieceRules rules_;
+};
+
+}  // namespace
+
+std::string Normalizer::Apply(std::string_view text) const {
+    std::string normal(text);
+    for (const auto& step : steps_) normal = step->Apply(normal);
+    return normal;
+}
+
+std::unique_ptr<const NormalizeStep> NormalForm(bool compose, bool compatible) {
+    return std::make_unique<NormalFormStep>(compose, compatible);
+}
+
+std::unique_ptr<const NormalizeStep> Lowercase() {
+    return std::make_unique<LowercaseStep>();
+}
+
+std::unique_ptr<const NormalizeStep> StripAccents() {
+    return std::make_unique<StripAccentsStep>();
+}
+
+std::unique_ptr<const NormalizeStep> Prepend(std::string words) {
+    return std::make_unique<PrependStep>(std::move(words));
+}
+
+std::unique_ptr<const NormalizeStep> Replace(Regex pattern, std::string words) {
+    return std::make_unique<ReplaceStep>(std::move(pattern), std::move(words));
+}
+
+std::unique_ptr<const NormalizeStep> StripSpaces(bool left, bool right) {
+    return std::make_unique<StripSpacesStep>(left, right);
+}
+
+std::unique_ptr<const NormalizeStep> Precompiled(Charsmap charsmap) {
+    return std::make_unique<PrecompiledStep>(std::move(charsmap));
+}
+
+std::unique_ptr<const NormalizeStep> SentencePiece(SentencePieceRules rules) {
+    return std::make_unique<SentencePieceStep>(std::move(rules));
+}
+
+}  // namespace weft::tokenizer

@@ -1,0 +1,108 @@
+#include "tokenizer/open.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/file.h"
+#include "tokenizer/hints.h"
+#include "tokenizer/read_json.h"
+#include "tokenizer/read_sentencepiece.h"
+#include "tokenizer/read_tiktoken.h"
+
+namespace weft::tokenizer {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMostTemplateBytes = 64 << 20;
+
+bool Exists(const std::string& path) {
+    std::error_code error;
+    return fs::is_regular_file(path, error);
+}
+
+// The first name in alphabetical order that ends with `ending`; empty: none.
+std::string FindEnding(const std::string& folder, std::string_view ending) {
+    std::string found;
+    std::error_code error;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+        const std::string name = at->path().filename().string();
+        if (name.ends_with(ending) && (found.empty() || name < found)) found = name;
+    }
+    return found;
+}
+
+Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const TokenizerHints& hints) {
+    WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostTokenizerBytes));
+    auto made = path.ends_with(".json")   ? ReadTokenizerJson(text, hints)
+                : LooksLikeTiktoken(text) ? ReadTiktoken(text, hints)
+                                          : ReadSentencePiece(text, hints);
+    if (made.ok()) return made;
+    return Error{made.error().code, path + ": " + made.error().message};
+}
+
+// The template among the values that files give: a text, or a list of {name, template}.
+std::string TemplateIn(const json& object) {
+    const json value = object.is_object() ? object.value("chat_template", json()) : json();
+    if (value.is_string()) return value.get<std::string>();
+    if (!value.is_array()) return {};
+    std::string chosen;
+    for (const json& entry : value) {
+        const json name = entry.is_object() ? entry.value("name", json()) : json();
+        const json text = entry.is_object() ? entry.value("template", json()) : json();
+        if (!text.is_string()) continue;
+        if (chosen.empty() || name == "default") chosen = text.get<std::string>();
+    }
+    return chosen;
+}
+
+}  // namespace
+
+Result<std::string> FindTokenizerFile(const std::string& folder) {
+    for (const char* name : {"tokenizer.json", "tiktoken.model", "tokenizer.model", "spiece.model",
+                             "sentencepiece.bpe.model"}) {
+        if (Exists(folder + "/" + name)) return folder + "/" + name;
+    }
+    const std::string tiktoken = FindEnding(folder, ".tiktoken");
+    if (!tiktoken.empty()) return folder + "/" + tiktoken;
+    std::error_code error;
+    return MakeError(ErrorCode::kNotFound,
+                     "{}: {}; expected tokenizer.json, tiktoken.model, tokenizer.model, "
+                     "spiece.model or *.tiktoken",
+                     folder, fs::is_directory(folder, error) ? "no tokenizer" : "no such folder");
+}
+
+Result<std::unique_ptr<Tokenizer>> OpenTokenizerFolder(const std::string& folder) {
+    WEFT_ASSIGN(const std::string path, FindTokenizerFile(folder));
+    WEFT_ASSIGN(const TokenizerHints hints, ReadHints(folder));
+    return Read(path, hints);
+}
+
+Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) return OpenTokenizerFolder(path);
+    const std::string folder = fs::path(path).parent_path().string();
+    WEFT_ASSIGN(const TokenizerHints hints, ReadHints(folder.empty() ? "." : folder));
+    return Read(path, hints);
+}
+
+Result<std::string> ReadChatTemplate(const std::string& folder) {
+    const std::string jinja = folder + "/chat_template.jinja";
+    if (Exists(jinja)) return ReadTextFile(jinja, kMostTemplateBytes);
+    for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
+        const std::string path = folder + "/" + name;
+        if (!Exists(path)) continue;
+        WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostTemplateBytes));
+        const auto parsed = ParseJson(text);
+        if (!parsed.ok()) return Error{parsed.error().code, path + ": " + parsed.error().message};
+        std::string found = TemplateIn(*parsed);
+        if (!found.empty()) return found;
+    }
+    return MakeError(ErrorCode::kNotFound,
+                     "{}: no chat template: neither chat_template.jinja nor a 'chat_template' in "
+                     "tokenizer_config.json or chat_template.json",
+                     folder);
+}
+
+}  // namespace weft::tokenizer

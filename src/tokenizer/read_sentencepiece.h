@@ -1,0 +1,18 @@
+// SentencePiece's `.model` files: a protobuf of pieces with scores and types, the model's type (BPE
+// or Unigram) and the rules of normalization.
+// Source: sentencepiece_model.proto, messages ModelProto, TrainerSpec and NormalizerSpec.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "base/result.h"
+#include "tokenizer/hints.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft::tokenizer {
+
+Result<std::unique_ptr<Tokenizer>> ReadSentencePiece(std::string_view bytes,
+                                                     const TokenizerHints& hints);
+
+}  // namespace weft::tokenizer

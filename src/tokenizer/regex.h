@@ -1,0 +1,75 @@
+// Regular expressions by PCRE2 with its JIT, for pre-tokenizers and normalizers.
+//
+// Text is UTF-8 (valid: the caller has seen to it), positions are bytes, white space is Unicode's
+// White_Space (PCRE2's own \s adds U+180E, which no tokenizer does).
+//
+// MakeForeign takes the dialect of tokenizer.json, which is Oniguruma's: \s \S \d \w \W \b, sets
+// inside of sets, `[a&&[^b]]`, \uHHHH, `$` at line ends, `{1,3}+` as a repeat of a repeat. What
+// PCRE2 would read otherwise is rewritten, what can't be is refused.
+//
+// Time is bounded: a match that takes more steps than a small multiple of the text's length, or
+// more memory than 64 MB, counts as no match.
+// Thread: a Regex never changes; each thread has its own RegexRun.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+struct pcre2_real_code_8;
+struct pcre2_real_match_data_8;
+struct pcre2_real_match_context_8;
+struct pcre2_real_jit_stack_8;
+
+namespace weft::tokenizer {
+
+// Inside of a character class: white space, and everything else.
+#define WEFT_REGEX_SPACES \
+    R"(\t-\r\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})"
+
+class Regex {
+  public:
+    // `pattern` in PCRE2's dialect. kUnsupported: it does not compile.
+    static Result<Regex> Make(std::string_view pattern);
+    // `pattern` in the dialect of tokenizer.json.
+    static Result<Regex> MakeForeign(std::string_view pattern);
+
+  private:
+    friend class RegexRun;
+    struct FreeCode {
+        void operator()(pcre2_real_code_8* code) const;
+    };
+    std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
+};
+
+// What matching needs besides the expression; made once for many matches.
+class RegexRun {
+  public:
+    // `size_bytes`: of the longest text that will be searched.
+    explicit RegexRun(size_t size_bytes);
+
+    struct Range {
+        size_t begin;
+        size_t end;
+    };
+    // The first match in text[at, text.size()], looking back as far as text[0]; false: none.
+    bool Next(const Regex& regex, std::string_view text, size_t at, Range& found);
+
+  private:
+    struct Free {
+        void operator()(pcre2_real_match_data_8* match) const;
+        void operator()(pcre2_real_match_context_8* context) const;
+        void operator()(pcre2_real_jit_stack_8* stack) const;
+    };
+    std::unique_ptr<pcre2_real_jit_stack_8, Free> stack_;  // made when the small one is too small
+    std::unique_ptr<pcre2_real_match_context_8, Free> context_;
+    std::unique_ptr<pcre2_real_match_data_8, Free> match_;
+};
+
+// `pattern` rewritten for PCRE2; kUnsupported names what can't be.
+Result<std::string> TranslateRegex(std::string_view pattern);
+
+}  // namespace weft::tokenizer

@@ -1,0 +1,292 @@
+#include "tokenizer/tokenizer.h"
+
+#include <algorithm>
+
+#include "tokenizer/model.h"
+#include "tokenizer/parts.h"
+#include "tokenizer/special.h"
+
+namespace weft::tokenizer {
+namespace {
+
+// Texts that end a generation in the model families around, whatever the file's ids say. The first
+// kSureEndTexts are control tokens even where a file calls them normal; the others are found in
+// the text of web pages, and count only where the file says that they are control tokens.
+constexpr size_t kSureEndTexts = 16;
+constexpr std::string_view kEndTexts[] = {
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "_<EOT>",
+    "<|flush|>",
+    "<|calls|>",
+    "<turn|>",
+    "[e~[",
+    "<\xEF\xBD\x9C"  // DeepSeek's wide bars and SPM spaces
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "</s>",
+    "<eos>",
+    "<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|tool_response>",
+};
+
+bool IsEndText(std::string_view text, bool control) {
+    const auto* end = control ? std::end(kEndTexts) : std::begin(kEndTexts) + kSureEndTexts;
+    return std::find(std::begin(kEndTexts), end, text) != end;
+}
+
+// What begins a text or a turn, or names who speaks in it. The first kSureTurnTexts are control
+// tokens even where a file calls them normal; the others, where it calls them user-defined.
+constexpr size_t kSureTurnTexts = 14;
+constexpr std::string_view kTurnTexts[] = {
+    "<|begin_of_text|>",
+    "<|startoftext|>",
+    "<|im_start|>",
+    "<|im_user|>",
+    "<|im_assistant|>",
+    "<|im_system|>",
+    "<|im_middle|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<start_of_turn>",
+    "<|START_OF_TURN_TOKEN|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|start_of_role|>",
+    "<|end_of_role|>",
+    "<|header_start|>",
+    "<|header_end|>",
+    "<|eot|>",
+    "<|start|>",
+    "<|message|>",
+    "<|channel|>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|observation|>",
+    "<|turn>",
+    "<s>",
+    "<bos>",
+    "[BOS]",
+    "[INST]",
+    "[/INST]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "]~b]",
+    "]~!b[",
+    // DeepSeek's wide bars and SPM spaces.
+    "<\xEF\xBD\x9C"
+    "begin\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "<\xEF\xBD\x9CUser\xEF\xBD\x9C>",
+    "<\xEF\xBD\x9C"
+    "Assistant\xEF\xBD\x9C>",
+};
+
+bool IsTurnText(std::string_view text, bool user_defined) {
+    const auto* end = user_defined ? std::end(kTurnTexts) : std::begin(kTurnTexts) + kSureTurnTexts;
+    return std::find(std::begin(kTurnTexts), end, text) != end;
+}
+
+// As markers are written, and not words: an end token may be a plain line end.
+bool LooksLikeMarker(std::string_view text) {
+    return text.size() >= 3 && std::string_view("<[]").find(text[0]) != text.npos &&
+           text.find_first_of(" \t\r\n") == text.npos;
+}
+
+bool IsMarker(const TokenizerData& data, int32_t id, bool user_defined) {
+    const std::string& text = data.tokens[static_cast<size_t>(id)];
+    if (IsEndText(text, user_defined) || IsTurnText(text, user_defined)) return true;
+    const bool named = id == data.bos || id == data.eos || id == data.eot || id == data.eom ||
+                       std::find(data.ends.begin(), data.ends.end(), id) != data.ends.end();
+    return named && LooksLikeMarker(text);
+}
+
+std::string MakePiece(const Vocabulary& vocabulary, const TokenModel& model, bool user_by_model,
+                      int32_t id) {
+    const std::string& text = vocabulary.Text(id);
+    switch (vocabulary.Type(id)) {
+        case TokenType::kNormal: return model.Bytes(text);
+        case TokenType::kUnknown:
+        case TokenType::kControl: return text;
+        case TokenType::kUserDefined: return user_by_model ? model.Bytes(text) : text;
+        case TokenType::kUnused: return {};
+        case TokenType::kByte: {
+            const int byte = ByteOfHexToken(text);
+            return byte < 0 ? text : std::string(1, static_cast<char>(byte));
+        }
+    }
+    return {};
+}
+
+// Special tokens from left to right: user-defined ones anywhere, the others only outside of
+// `plain`.
+class SpecialWalk {
+  public:
+    SpecialWalk(std::string_view text, const SpecialScanner& always,
+                const SpecialScanner& on_request, std::span<const TextRange> plain)
+        : text_(text), always_(always), on_request_(on_request), plain_(plain) {}
+
+    // The first token at or after `from`, which never goes back; of two, the longer.
+    // What a token takes of the white space in front of it begins at or after `floor`.
+    SpecialScanner::Found Next(size_t from, size_t floor) {
+        if (plain_.empty()) return on_request_.Next(text_, from, floor);
+        if (anywhere_.at < from || !begun_) anywhere_ = always_.Next(text_, from, floor);
+        if (outside_.at < from || !begun_) outside_ = NextOutside(from, floor);
+        begun_ = true;
+        if (outside_.at != anywhere_.at) {
+            return outside_.at < anywhere_.at ? outside_ : anywhere_;
+        }
+        return outside_.size > anywhere_.size ? outside_ : anywhere_;
+    }
+
+  private:
+    SpecialScanner::Found NextOutside(size_t from, size_t floor) {
+        for (; range_ < plain_.size(); ++range_) {
+            const TextRange& range = plain_[range_];
+            if (from < range.begin) {
+                const auto found = on_request_.Next(text_.substr(0, range.begin), from, floor);
+                if (found.id >= 0) return found;
+            }
+            from = std::max(from, range.end);
+            floor = std::max(floor, range.end);
+        }
+        return on_request_.Next(text_, from, floor);
+    }
+
+    std::string_view text_;
+    const SpecialScanner& always_;
+    const SpecialScanner& on_request_;
+    std::span<const TextRange> plain_;
+    size_t range_ = 0;
+    bool begun_ = false;
+    SpecialScanner::Found anywhere_{}, outside_{};
+};
+
+}  // namespace
+
+void TypeMarkers(TokenizerData& data, bool normal_ones) {
+    for (size_t id = 0; id < data.tokens.size() && id < data.types.size(); ++id) {
+        const bool user_defined = data.types[id] == static_cast<int32_t>(TokenType::kUserDefined);
+        const bool normal = data.types[id] == static_cast<int32_t>(TokenType::kNormal);
+        if (!user_defined && !(normal && normal_ones)) continue;
+        if (IsMarker(data, static_cast<int32_t>(id), user_defined)) {
+            data.types[id] = static_cast<int32_t>(TokenType::kControl);
+        }
+    }
+}
+
+std::vector<SpecialScanner::Entry> SpecialEntries(const Vocabulary& vocabulary, bool all) {
+    std::vector<SpecialScanner::Entry> entries;
+    for (int32_t id = 0; id < vocabulary.size(); ++id) {
+        const TokenType type = vocabulary.Type(id);
+        const bool wanted = type == TokenType::kUserDefined ||
+                            (all && (type == TokenType::kControl || type == TokenType::kUnknown));
+        if (wanted && !vocabulary.Text(id).empty()) entries.push_back({vocabulary.Text(id), id});
+    }
+    return entries;
+}
+
+Tokenizer::Tokenizer() = default;
+Tokenizer::~Tokenizer() = default;
+
+std::unique_ptr<Tokenizer> Tokenizer::Assemble(TokenizerParts parts) {
+    std::unique_ptr<Tokenizer> made(new Tokenizer);
+    parts.vocabulary->DropMerges();
+    made->vocabulary_ = std::move(parts.vocabulary);
+    made->model_ = std::move(parts.model);
+    made->always_ = std::make_unique<SpecialScanner>(std::move(parts.always));
+    made->on_request_ = std::make_unique<SpecialScanner>(std::move(parts.on_request));
+    const Vocabulary& vocabulary = *made->vocabulary_;
+    made->pieces_.reserve(vocabulary.data().tokens.size());
+    const TokenizerData& known = vocabulary.data();
+    for (int32_t id = 0; id < vocabulary.size(); ++id) {
+        made->pieces_.push_back(
+            MakePiece(vocabulary, *made->model_, parts.user_bytes_by_model, id));
+        made->eog_.push_back(id == known.eos || id == known.eot || id == known.eom ||
+                             IsEndText(vocabulary.Text(id), made->IsSpecial(id)));
+    }
+    for (const int32_t id : known.ends) {
+        if (vocabulary.Has(id)) made->eog_[static_cast<size_t>(id)] = true;
+    }
+    return made;
+}
+
+std::vector<int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
+    WEFT_CHECK(text.size() <= size_t{1} << 30);
+    std::vector<int32_t> ids;
+    const TokenizerData& data = vocabulary_->data();
+    const bool framed = !data.prefix.empty() || !data.suffix.empty();
+    if (options.add_special) {
+        if (!framed && data.add_bos) ids.push_back(data.bos);
+        ids.insert(ids.end(), data.prefix.begin(), data.prefix.end());
+    }
+    SpecialWalk walk(text, *always_, options.parse_special ? *on_request_ : *always_,
+                     options.plain);
+    for (size_t at = 0, from = 0; at < text.size();) {
+        const SpecialScanner::Found found = walk.Next(from, at);
+        if (found.at > at) model_->Encode(text.substr(at, found.at - at), at == 0, ids);
+        if (found.id >= 0) ids.push_back(found.id);
+        at = std::max(at, found.at + found.size);
+        from = found.next;
+    }
+    if (options.add_special) {
+        if (!framed && data.add_eos) ids.push_back(data.eos);
+        ids.insert(ids.end(), data.suffix.begin(), data.suffix.end());
+    }
+    return ids;
+}
+
+std::string_view Tokenizer::Piece(int32_t id) const {
+    return vocabulary_->Has(id) ? std::string_view(pieces_[static_cast<size_t>(id)]) : "";
+}
+
+std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) const {
+    std::string text;
+    bool leading = vocabulary_->data().add_space_prefix;
+    for (const int32_t id : ids) {
+        if (IsSpecial(id)) {
+            if (!skip_special) text += Piece(id);
+            continue;
+        }
+        std::string_view piece = Piece(id);
+        if (leading && piece.starts_with(' ')) piece.remove_prefix(1);
+        leading = false;
+        text += piece;
+    }
+    return text;
+}
+
+int32_t Tokenizer::vocab_size() const {
+    return vocabulary_->size();
+}
+
+TokenType Tokenizer::Type(int32_t id) const {
+    return vocabulary_->Type(id);
+}
+
+bool Tokenizer::IsSpecial(int32_t id) const {
+    const TokenType type = Type(id);
+    return type == TokenType::kControl || type == TokenType::kUnknown;
+}
+
+bool Tokenizer::IsEog(int32_t id) const {
+    return vocabulary_->Has(id) && eog_[static_cast<size_t>(id)];
+}
+
+int32_t Tokenizer::Find(std::string_view text) const {
+    return vocabulary_->Find(text);
+}
+
+const TokenizerData& Tokenizer::data() const {
+    return vocabulary_->data();
+}
+
+}  // namespace weft::tokenizer

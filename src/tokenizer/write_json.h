@@ -1,0 +1,23 @@
+// A byte-level BPE tokenizer of a GGUF file as the files of a Hugging Face folder.
+//
+// GGUF names the kind of pre-tokenizer; tokenizer.json has its expressions: those that the families
+// publish. Qwen's composes its text (NFC), which GGUF has no word for.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "tokenizer/tokenizer.h"
+
+namespace weft::tokenizer {
+
+// tokenizer.json. kUnsupported: another model than "gpt2", or a pre-tokenizer that is not among
+// those; the message names them. kCorrupt: ids or tokens that no such file can have.
+Result<std::string> TokenizerJson(const TokenizerData& data);
+
+// tokenizer_config.json of a tokenizer for which TokenizerJson succeeded. chat: the template in
+// Jinja, may be empty.
+std::string TokenizerConfigJson(const TokenizerData& data, std::string_view chat);
+
+}  // namespace weft::tokenizer

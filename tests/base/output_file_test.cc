@@ -1,0 +1,40 @@
+// Output files: there whole or not at all, and written by one at a time.
+#include "base/output_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "base/file.h"
+#include "support/temp_dir.h"
+
+namespace weft {
+namespace {
+
+TEST(OutputFile, RefusesWhatIsThereAndWhatDoesNotFit) {
+    const test::TempDir dir;
+    ASSERT_TRUE(WriteFile(dir / "old", std::as_bytes(std::span("old"))).ok());
+    EXPECT_EQ(OutputFile::Create(dir / "old", 10, false).error().code, ErrorCode::kDenied);
+    const auto large = OutputFile::Create(dir / "large", uint64_t{1} << 60, false);
+    ASSERT_FALSE(large.ok());
+    EXPECT_NE(large.error().message.find("GiB are free"), std::string::npos);
+    EXPECT_FALSE(OutputFile::Create(dir / "no/such/folder", 10, false).ok());
+    EXPECT_FALSE(OutputFile::Create(dir.path(), 10, true).ok()) << "a folder";
+    {
+        auto first = OutputFile::Create(dir / "old", 4, true);
+        ASSERT_TRUE(first.ok());
+        const auto second = OutputFile::Create(dir / "old", 4, true);
+        ASSERT_FALSE(second.ok()) << "two at once";
+        EXPECT_NE(second.error().message.find("another process"), std::string::npos);
+        ASSERT_TRUE(first->WriteAt(0, std::as_bytes(std::span("new"))).ok());
+        EXPECT_EQ(ReadTextFile(dir / "old").value(), std::string("old\0", 4));
+        ASSERT_TRUE(first->Finish().ok());
+    }
+    EXPECT_EQ(ReadTextFile(dir / "old").value(), std::string("new\0", 4));
+    EXPECT_FALSE(std::filesystem::exists(dir / "old.part"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,329 @@
+// Answers taken apart: each family's reasoning and tool calls, whole and in pieces of any size.
+#include "chat/answer.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace weft::chat {
+namespace {
+
+#define BAR "\xEF\xBD\x9C"
+#define GAP "\xE2\x96\x81"
+#define CALLS_BEGIN "<" BAR "tool" GAP "calls" GAP "begin" BAR ">"
+#define CALLS_END "<" BAR "tool" GAP "calls" GAP "end" BAR ">"
+#define CALL_BEGIN "<" BAR "tool" GAP "call" GAP "begin" BAR ">"
+#define CALL_END "<" BAR "tool" GAP "call" GAP "end" BAR ">"
+#define SEP "<" BAR "tool" GAP "sep" BAR ">"
+
+struct Case {
+    AnswerFamily family;
+    std::string text;
+    std::string content, reasoning;
+    std::vector<ToolCall> calls;
+    bool in_reasoning = false;
+};
+
+ToolCall Call(const std::string& name, const std::string& arguments) {
+    return {name, OrderedJson::parse(arguments)};
+}
+
+std::string Nested(size_t depth, bool closed) {
+    return std::string(depth, '[') + (closed ? std::string(depth, ']') : "");
+}
+
+// A model writes what it is asked to: calls that are nested too deeply to be copied are text.
+TEST(Answer, DeepCallsAreText) {
+    using enum AnswerFamily;
+    for (const size_t depth : {size_t{150}, size_t{105'000}, size_t{250'000}}) {
+        for (const std::string& deep : {Nested(depth, true), Nested(depth, false)}) {
+            const std::string object = R"({"name": "f", "arguments": {"a": )" + deep + "}}";
+            const std::string list = R"({"name": "f", "arguments": )" + deep + "}";
+            const std::string text = R"({"name": "f", "arguments": ")" + deep + "\"}";
+            for (const auto& [family, answer] : std::vector<std::pair<AnswerFamily, std::string>>{
+                     {kQwen, "<tool_call>" + object + "</tool_call>"},
+                     {kQwen, "<tool_call>" + list + "</tool_call>"},
+                     {kQwen, "<tool_call>\n<function=f>\n<parameter=a>\n" + deep +
+                                 "\n</parameter>\n</function>\n</tool_call>"},
+                     {kLlama3, object},
+                     {kLlama3, list},
+                     {kDeepSeek, CALLS_BEGIN CALL_BEGIN "f" SEP + deep + CALL_END CALLS_END},
+                     {kMistral, "[TOOL_CALLS]" + Nested(1, false) + object + "]"},
+                     {kMistral, "[TOOL_CALLS]f[ARGS]{\"a\":" + deep + "}"},
+                     {kHarmony,
+                      "<|channel|>commentary to=functions.f<|message|>" + deep + "<|call|>"}}) {
+                const AnswerDelta said = ParseAnswer(family, answer);
+                for (const ToolCall& call : said.tool_calls) {  // XML: a value is text or JSON
+                    EXPECT_LT(OrderedJson(call.arguments).dump().size(), answer.size() + 10);
+                }
+                if (family != kQwen) {
+                    EXPECT_TRUE(said.tool_calls.empty());
+                }
+                AnswerParser parts(family, false, true);
+                for (size_t at = 0; at < answer.size(); at += 1 << 16) {
+                    parts.Push(std::string_view(answer).substr(at, 1 << 16));
+                }
+                parts.Finish();
+            }
+            const AnswerDelta said = ParseAnswer(kQwen, "<tool_call>" + text + "</tool_call>");
+            ASSERT_EQ(said.tool_calls.size(), 1u);
+            EXPECT_TRUE(said.tool_calls[0].arguments.is_string());
+        }
+    }
+}
+
+std::vector<Case> TagCases() {
+    using enum AnswerFamily;
+    const std::string weather = R"({"name": "weather", "arguments": {"city": "Paris"}})";
+    const ToolCall call = Call("weather", R"({"city": "Paris"})");
+    return {
+        {kPlain, " <think> a <tool_call>\n", " <think> a <tool_call>\n", "", {}},
+        {kQwen, "Hello\n\n", "Hello\n\n", "", {}},
+        {kQwen, "<think>\nLet me see.\n</think>\n\nYes.", "Yes.", "Let me see.", {}},
+        {kQwen, "see.\n</think>\n\nYes.", "Yes.", "see.", {}, true},
+        {kQwen, "<tool_call>\n" + weather + "\n</tool_call>", "", "", {call}},
+        {kQwen,
+         "<think>Hm</think>I look.\n<tool_call>" + weather + "</tool_call>\n<tool_call>" + weather +
+             "</tool_call><|im_end|>",
+         "I look.",
+         "Hm",
+         {call, call}},
+        {kQwen,
+         "<tool_call>{\"name\": 1}</tool_call> a",
+         "<tool_call>{\"name\": 1}</tool_call> a",
+         "",
+         {}},
+        {kQwen, "a <tool_call>{\"na", "a<tool_call>{\"na", "", {}},
+        {kQwen, "1 < 2 <thin <tool_cal", "1 < 2 <thin <tool_cal", "", {}},
+        {kQwen,
+         "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx "
+         "y\n</parameter>\n</function>\n</tool_call>",
+         "",
+         "",
+         {Call("add", R"({"a": 1, "b": "x y"})")}},
+        {kQwen,
+         R"(<tool_call>{"name": "f", "arguments": "{\"x\": 1}"}</tool_call>)",
+         "",
+         "",
+         {Call("f", R"({"x": 1})")}},
+        {kDeepSeek,
+         "Because.\n</think>\n\n" CALLS_BEGIN CALL_BEGIN "function" SEP
+         "weather\n```json\n{\"city\": \"Paris\"}\n```" CALL_END "\n" CALL_BEGIN "function" SEP
+         "add\n```json\n{\"a\": 1}\n```" CALL_END CALLS_END,
+         "",
+         "Because.",
+         {call, Call("add", R"({"a": 1})")},
+         true},
+        {kDeepSeek,
+         "I call. " CALLS_BEGIN CALL_BEGIN "weather" SEP "{\"city\": \"Paris\"}" CALL_END CALLS_END,
+         "I call.",
+         "",
+         {call}},
+        {kDeepSeek, "<think>x</think>y", "y", "x", {}},
+        {kMistral, "[TOOL_CALLS][" + weather + ", " + weather + "]", "", "", {call, call}},
+        {kMistral,
+         "Well.[TOOL_CALLS]weather[ARGS]{\"city\": \"Paris\"}[TOOL_CALLS]add{\"a\": 1}</s>",
+         "Well.",
+         "",
+         {call, Call("add", R"({"a": 1})")}},
+        {kMistral, "[THINK]hm[/THINK]yes [TOOL", "yes [TOOL", "hm", {}},
+        {kMistral, "[TOOL_CALLS] no json", "[TOOL_CALLS] no json", "", {}},
+    };
+}
+
+std::vector<Case> OtherCases() {
+    using enum AnswerFamily;
+    const ToolCall call = Call("weather", R"({"city": "Paris"})");
+    const std::string llama = R"({"name": "weather", "parameters": {"city": "Paris"}})";
+    return {
+        {kLlama3, "a <<|eom_id|>|eom_id|> b", "a <|eom_id|> b", "", {}},
+        {kLlama3, "<|eot_<|eom_id|>id|>", "<|eot_id|>", "", {}},
+        {kLlama3, "Hello {\"name\"}", "Hello {\"name\"}", "", {}},
+        {kLlama3, llama, "", "", {call}},
+        {kLlama3, "<|python_tag|>" + llama + "; " + llama + "<|eom_id|>", "", "", {call, call}},
+        {kLlama3, "<|python_tag|>print(1)", "<|python_tag|>print(1)", "", {}},
+        {kLlama3, "{\"answer\": 42}", "{\"answer\": 42}", "", {}},
+        {kLlama3, "Fine.<|eot_id|>", "Fine.", "", {}},
+        {kHarmony,
+         "<|channel|>analysis<|message|>I "
+         "think.<|end|><|start|>assistant<|channel|>final<|message|>"
+         "Hello <b>!<|return|>",
+         "Hello <b>!",
+         "I think.",
+         {}},
+        {kHarmony,
+         "<|channel|>analysis<|message|>Call it.<|end|><|start|>assistant<|channel|>commentary "
+         "to=functions.weather <|constrain|>json<|message|>{\"city\": \"Paris\"}<|call|>",
+         "",
+         "Call it.",
+         {call}},
+        {kHarmony,
+         " to=functions.weather<|channel|>commentary json<|message|>{\"city\":\"Paris\"}",
+         "",
+         "",
+         {call}},
+        {kHarmony, "<|channel|>commentary<|message|>First I look.<|end|>", "First I look.", "", {}},
+        {kHarmony, "no head at all", "no head at all", "", {}},
+        {kHarmony,
+         "<|channel|>commentary to=functions.f<|message|>no json<|call|>",
+         "<|channel|>commentary to=functions.f<|message|>no json",
+         "",
+         {}},
+    };
+}
+
+std::vector<Case> AllCases() {
+    std::vector<Case> cases = TagCases();
+    for (Case& one : OtherCases()) cases.push_back(std::move(one));
+    return cases;
+}
+
+void Add(AnswerDelta delta, AnswerDelta& all) {
+    all.content += delta.content;
+    all.reasoning += delta.reasoning;
+    for (ToolCall& call : delta.tool_calls) all.tool_calls.push_back(std::move(call));
+}
+
+void ExpectCase(const AnswerDelta& got, const Case& one, const std::string& how) {
+    EXPECT_EQ(got.content, one.content) << one.text << how;
+    EXPECT_EQ(got.reasoning, one.reasoning) << one.text << how;
+    EXPECT_EQ(got.tool_calls.size(), one.calls.size()) << one.text << how;
+    EXPECT_TRUE(got.tool_calls == one.calls) << one.text << how;
+}
+
+TEST(Answer, WholeAnswers) {
+    for (const Case& one : AllCases()) {
+        AnswerParser parser(one.family, one.in_reasoning);
+        AnswerDelta all = parser.Push(one.text);
+        Add(parser.Finish(), all);
+        ExpectCase(all, one, "");
+        if (!one.in_reasoning) ExpectCase(ParseAnswer(one.family, one.text), one, " (at once)");
+    }
+}
+
+// However the text is cut, the sum is the same; and what has been shown is never taken back, which
+// holds by construction since deltas only add.
+TEST(Answer, PiecesOfAnySize) {
+    std::mt19937 random(3);
+    for (const Case& one : AllCases()) {
+        for (int round = 0; round < 30; ++round) {
+            AnswerParser parser(one.family, one.in_reasoning);
+            AnswerDelta all;
+            for (size_t at = 0; at < one.text.size();) {
+                const size_t size = round == 0 ? 1 : 1 + random() % 9;
+                Add(parser.Push(one.text.substr(at, size)), all);
+                at += size;
+            }
+            Add(parser.Finish(), all);
+            ExpectCase(all, one, " in pieces");
+        }
+    }
+}
+
+// Calls in pieces: the same calls when they are put together, and nothing else changes.
+TEST(Answer, CallsInParts) {
+    std::mt19937 random(4);
+    size_t in_parts = 0;
+    for (const Case& one : AllCases()) {
+        for (int round = 0; round < 20; ++round) {
+            AnswerParser parser(one.family, one.in_reasoning, true);
+            AnswerDelta all;
+            std::vector<ToolCall> calls;
+            std::string name, arguments;
+            bool broken = false;  // shown as it was written, where a whole one is content
+            const auto take = [&](AnswerDelta delta) {
+                for (const CallPart& part : delta.call_parts) {
+                    if (part.begins) name = part.name;
+                    EXPECT_EQ(part.begins, !part.name.empty());
+                    arguments += part.arguments;
+                    if (!part.ends) continue;
+                    broken = broken || !OrderedJson::accept(arguments);
+                    if (broken) continue;
+                    calls.push_back(Call(name, std::exchange(arguments, {})));
+                    ++in_parts;
+                }
+                for (ToolCall& call : delta.tool_calls) calls.push_back(std::move(call));
+                delta.tool_calls.clear();
+                Add(std::move(delta), all);
+            };
+            for (size_t at = 0; at < one.text.size();) {
+                const size_t size = round == 0 ? 1 : 1 + random() % 9;
+                take(parser.Push(one.text.substr(at, size)));
+                at += size;
+            }
+            take(parser.Finish());
+            if (broken) {
+                EXPECT_TRUE(one.calls.empty()) << one.text;
+                continue;
+            }
+            all.tool_calls = std::move(calls);
+            ExpectCase(all, one, " in parts");
+        }
+    }
+    EXPECT_GT(in_parts, 80u);
+}
+
+TEST(Answer, ArgumentsComeAsTheyAreWritten) {
+    AnswerParser parser(AnswerFamily::kQwen, false, true);
+    EXPECT_TRUE(parser.Push("<tool_call>\n{\"name\": \"f\", \"arg").empty());
+    AnswerDelta delta = parser.Push("uments\": {\"a\": \"}");
+    ASSERT_EQ(delta.call_parts.size(), 1u);
+    EXPECT_EQ(delta.call_parts[0], (CallPart{"f", "{\"a\": \"}", true, false}));
+    delta = parser.Push("\\\"<\", \"b\": [{}]");
+    ASSERT_EQ(delta.call_parts.size(), 1u);
+    EXPECT_EQ(delta.call_parts[0].arguments, "\\\"<\", \"b\": [{}]");
+    delta = parser.Push("}}\n</tool_call> more");
+    ASSERT_EQ(delta.call_parts.size(), 2u);
+    EXPECT_EQ(delta.call_parts[0].arguments, "}");
+    EXPECT_TRUE(delta.call_parts[1].ends);
+    EXPECT_EQ(delta.content, "more");
+    // One that is cut off has no end.
+    EXPECT_EQ(parser.Push("<tool_call>{\"name\": \"g\", \"arguments\": {\"x\": ").call_parts.size(),
+              1u);
+    EXPECT_TRUE(parser.Finish().empty());
+}
+
+// At no time is a part of a marker shown where the whole is one.
+TEST(Answer, NoHalfMarkers) {
+    for (const Case& one : AllCases()) {
+        for (size_t cut = 0; cut <= one.text.size(); ++cut) {
+            AnswerParser parser(one.family, one.in_reasoning);
+            const AnswerDelta part = parser.Push(one.text.substr(0, cut));
+            EXPECT_EQ(one.content.substr(0, part.content.size()), part.content) << one.text;
+            EXPECT_EQ(one.reasoning.substr(0, part.reasoning.size()), part.reasoning) << one.text;
+        }
+    }
+    EXPECT_EQ(ParseAnswer(AnswerFamily::kQwen, "ab <tool_c", true).content, "ab");
+}
+
+TEST(Answer, LongCallsBecomeContent) {
+    const std::string filler(AnswerParser::kMostHeldBytes, 'x');
+    const std::pair<AnswerFamily, std::string> cases[] = {
+        {AnswerFamily::kQwen, "<tool_call>{\"name\": \""},
+        {AnswerFamily::kLlama3, "{\"name\": \""},
+        {AnswerFamily::kMistral, "[TOOL_CALLS][{\"name\": \""},
+        {AnswerFamily::kHarmony, "<|channel|>commentary to=functions.f<|message|>{\"name\": \""},
+    };
+    for (const auto& [family, begin] : cases) {
+        AnswerParser parser(family);
+        AnswerDelta all = parser.Push(begin);
+        Add(parser.Push(filler), all);
+        EXPECT_FALSE(all.content.empty()) << begin;
+        Add(parser.Finish(), all);
+        EXPECT_EQ(all.content, begin + filler);
+    }
+}
+
+TEST(Answer, FamiliesByTheirMarkers) {
+    EXPECT_EQ(FamilyOf("{{ '<tool_call>' }}"), AnswerFamily::kQwen);
+    EXPECT_EQ(FamilyOf("<|start_header_id|>"), AnswerFamily::kLlama3);
+    EXPECT_EQ(FamilyOf("<" BAR "Assistant" BAR "><think>"), AnswerFamily::kDeepSeek);
+    EXPECT_EQ(FamilyOf("[INST] [TOOL_CALLS]"), AnswerFamily::kMistral);
+    EXPECT_EQ(FamilyOf("<|channel|>analysis"), AnswerFamily::kHarmony);
+    EXPECT_EQ(FamilyOf("<start_of_turn>"), AnswerFamily::kPlain);
+    EXPECT_TRUE(EndsInReasoning("<|im_start|>assistant\n<think>\n"));
+    EXPECT_FALSE(EndsInReasoning("<think> said the user\n<|assistant|>"));
+}
+
+}  // namespace
+}  // namespace weft::chat

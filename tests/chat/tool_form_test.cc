@@ -1,0 +1,413 @@
+// Second turns of tools, as clients send them, through every template: a message that only calls
+// has its content null, absent or empty; arguments are texts or objects; ids are anybody's; calls
+// come several at once. All of them render, and to the same prompt.
+#include "chat/tool_form.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+
+#include "base/file.h"
+#include "support/paths.h"
+#include "support/tiny_vocabulary.h"
+
+namespace weft::chat {
+namespace {
+
+const std::string kFolder = support::TestData("/chat/");
+
+// With "<s>" and "</s>", which templates write.
+const tokenizer::Tokenizer& Words() {
+    static const auto tokenizer = tokenizer::Tokenizer::Make(tokenizer::TinySpm({"a"})).value();
+    return *tokenizer;
+}
+
+Chat ChatOf(const std::string& source) {
+    auto chat = Chat::Make(source, Words());
+    EXPECT_TRUE(chat.ok()) << (chat.ok() ? "" : chat.error().message);
+    return std::move(chat).value();
+}
+
+std::string Source(const std::string& name) {
+    return ReadTextFile(kFolder + name + ".jinja").value();
+}
+
+std::vector<std::string> Names() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+        if (entry.path().extension() == ".jinja") names.push_back(entry.path().stem().string());
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+OrderedJson Tools() {
+    const OrderedJson parameters{
+        {"type", "object"},
+        {"properties", {{"city", {{"type", "string"}, {"description", "Its name."}}}}}};
+    return OrderedJson::array({{{"type", "function"},
+                                {"function",
+                                 {{"name", "get_weather"},
+                                  {"description", "The weather."},
+                                  {"parameters", parameters}}}}});
+}
+
+OrderedJson Call(const std::string& id, const OrderedJson& arguments) {
+    return {{"id", id},
+            {"type", "function"},
+            {"function", {{"name", "get_weather"}, {"arguments", arguments}}}};
+}
+
+OrderedJson Result(const std::string& id, const std::string& words) {
+    return {{"role", "tool"}, {"tool_call_id", id}, {"content", words}};
+}
+
+ChatInput Asked() {
+    ChatInput input = OneQuestion("", "How is the weather?");
+    input.tools = Tools();
+    input.now_s = 1;
+    return input;
+}
+
+// A conversation that has `rounds` times `calls` calls at once and their results.
+struct Turns {
+    const char* name;
+    int rounds, calls;
+    const char* text;  // beside the calls
+    bool goes_on;      // with an answer and a further question
+};
+constexpr Turns kTurns[] = {{"one call", 1, 1, "", false},
+                            {"and on", 1, 1, "", true},
+                            {"two rounds", 2, 1, "", false},
+                            {"two rounds and on", 2, 1, "", true},
+                            {"two calls", 1, 2, "", false},
+                            {"two calls and on", 1, 2, "", true},
+                            {"beside a text", 1, 1, "Well", false},
+                            {"beside a text and on", 1, 1, "Well", true},
+                            {"two beside a text", 2, 2, "Well", true}};
+
+std::string City(int number) {
+    return "Paris" + std::to_string(number);
+}
+std::string Degrees(int number) {
+    return std::to_string(number) + "1.5 degrees";
+}
+
+ChatInput Conversation(const Turns& turns) {
+    ChatInput input = Asked();
+    int number = 0;
+    for (int round = 0; round < turns.rounds; ++round) {
+        OrderedJson message{{"role", "assistant"}, {"content", turns.text}};
+        std::vector<OrderedJson> results;
+        for (int i = 0; i < turns.calls; ++i, ++number) {
+            const std::string id = "call_" + std::to_string(number);
+            message["tool_calls"].push_back(Call(id, {{"city", City(number)}}));
+            results.push_back(Result(id, Degrees(number)));
+        }
+        input.messages.push_back(std::move(message));
+        for (OrderedJson& result : results) input.messages.push_back(std::move(result));
+    }
+    if (turns.goes_on) {
+        input.messages.push_back({{"role", "assistant"}, {"content", "It is fine."}});
+        input.messages.push_back({{"role", "user"}, {"content", "Thanks."}});
+    }
+    return input;
+}
+
+// Cities and degrees of a conversation as a text has them: one after another, each as often as it
+// stands there.
+std::vector<std::string> Places(const std::string& text, const Turns& turns) {
+    std::vector<std::pair<size_t, std::string>> found;
+    for (int i = 0; i < turns.rounds * turns.calls; ++i) {
+        for (const std::string& words : {City(i), Degrees(i)}) {
+            for (size_t at = text.find(words); at != text.npos; at = text.find(words, at + 1)) {
+                found.emplace_back(at, words);
+            }
+        }
+    }
+    std::ranges::sort(found);
+    std::vector<std::string> places;
+    for (auto& [at, words] : found) places.push_back(std::move(words));
+    return places;
+}
+
+std::vector<std::string> InOrder(const Turns& turns, bool one_call) {
+    std::vector<std::string> places;
+    const int group = one_call ? 1 : turns.calls;
+    for (int first = 0; first < turns.rounds * turns.calls; first += group) {
+        for (int i = first; i < first + group; ++i) places.push_back(City(i));
+        for (int i = first; i < first + group; ++i) places.push_back(Degrees(i));
+    }
+    return places;
+}
+
+class ToolTurns : public testing::TestWithParam<std::string> {
+  protected:
+    std::string Rendered(ChatInput input) const {
+        FitToolTurns(FindToolForm(chat_, true), input.messages);
+        const auto text = chat_.Render(input);
+        EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message) << input.messages;
+        return text.ok() ? text->bytes() : "";
+    }
+    bool shows_calls() const { return Shows("Paris"); }
+    bool Shows(const std::string& words) const {
+        ChatInput input = Asked();
+        input.tools = nullptr;
+        input.messages.push_back({{"role", "assistant"},
+                                  {"content", ""},
+                                  {"tool_calls", {Call("call00001", {{"city", "Paris"}})}}});
+        input.messages.push_back(Result("call00001", "21.5 degrees"));
+        return Rendered(input).find(words) != std::string::npos;
+    }
+    const Chat chat_ = ChatOf(Source(GetParam()));
+};
+
+TEST_P(ToolTurns, AnEmptyContentIsTheSameHoweverItIsWritten) {
+    std::vector<std::string> texts;
+    for (const OrderedJson& message : {OrderedJson{{"role", "assistant"}, {"content", ""}},
+                                       OrderedJson{{"role", "assistant"}, {"content", nullptr}},
+                                       OrderedJson{{"role", "assistant"}}}) {
+        ChatInput input = Asked();
+        input.messages.push_back(message);
+        input.messages.back()["tool_calls"] =
+            OrderedJson::array({Call("call_AbCdEf0123456789", {{"city", "Paris"}})});
+        input.messages.push_back(Result("call_AbCdEf0123456789", "21.5 degrees"));
+        input.messages.push_back({{"role", "assistant"}, {"content", "It is 21.5."}});
+        input.messages.push_back({{"role", "user"}, {"content", "Thanks."}});
+        texts.push_back(Rendered(input));
+    }
+    for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
+}
+
+// Where the template takes an empty text itself, that is what it gets.
+TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
+    ChatInput input = Asked();
+    input.messages.push_back({{"role", "assistant"},
+                              {"content", ""},
+                              {"tool_calls", {Call("call00001", {{"city", "Paris"}})}}});
+    input.messages.push_back(Result("call00001", "21.5 degrees"));
+    const auto before = chat_.Render(input);
+    const ToolForm form = FindToolForm(chat_, true);
+    if (form.calls_as_words || form.results_as_words) {
+        // Told as words, since the template refuses such turns or leaves them out.
+        const auto shows = [&](const char* words) {
+            return before.ok() && before->view().find(words) != std::string::npos;
+        };
+        EXPECT_TRUE(!form.calls_as_words || !shows("Paris"));
+        EXPECT_TRUE(!form.results_as_words || !shows("21.5 degrees"));
+        const bool shows_any = Rendered(Asked()).find("the weather?") != std::string::npos;
+        EXPECT_EQ(Rendered(input).find("21.5 degrees") != std::string::npos, shows_any);
+        return;
+    }
+    ASSERT_TRUE(before.ok()) << before.error().message;
+    EXPECT_EQ(Rendered(input), before->bytes());
+}
+
+TEST_P(ToolTurns, SeveralCallsAtOnce) {
+    ChatInput input = Asked();
+    input.messages.push_back(
+        {{"role", "assistant"},
+         {"content", nullptr},
+         {"tool_calls",
+          {Call("call_1", {{"city", "Paris"}}), Call("call_2", {{"city", "Rome"}})}}});
+    input.messages.push_back(Result("call_1", "21.5 degrees"));
+    input.messages.push_back(Result("call_2", "30 degrees"));
+    const std::string text = Rendered(input);
+    EXPECT_EQ(shows_calls(), text.find("Rome") != text.npos) << text;
+    EXPECT_EQ(Shows("21.5 degrees"), text.find("30 degrees") != text.npos) << text;
+    // Results that come in another order belong to the same calls.
+    std::swap(input.messages[2], input.messages[3]);
+    if (FindToolForm(chat_, true).one_call) {
+        EXPECT_EQ(Rendered(input), text);
+    }
+}
+
+// Each template says what was called and what came of it, once and in order, in the second turn and
+// later ones, with the list of tools and without; whatever it knows of tools.
+TEST_P(ToolTurns, CallsAndResultsAreTold) {
+    if (GetParam() == "raw_rules") return;  // of Jinja's rules; it is for no conversation
+    for (const bool with_tools : {true, false}) {
+        const ToolForm form = FindToolForm(chat_, with_tools);
+        for (const Turns& turns : kTurns) {
+            ChatInput input = Conversation(turns);
+            if (!with_tools) input.tools = nullptr;
+            FitToolTurns(form, input.messages);
+            const auto text = chat_.Render(input);
+            ASSERT_TRUE(text.ok()) << turns.name << text.error().message;
+            EXPECT_EQ(Places(text->bytes(), turns), InOrder(turns, form.one_call))
+                << turns.name << (with_tools ? " with tools\n" : "\n") << text->bytes();
+            EXPECT_EQ(text->view().find("'city': '"), std::string::npos) << "as Python prints it";
+        }
+    }
+}
+
+// Without the list of tools in the second request, too.
+TEST_P(ToolTurns, WithoutTools) {
+    ChatInput input = Asked();
+    input.tools = nullptr;
+    input.messages.push_back({{"role", "assistant"},
+                              {"content", nullptr},
+                              {"tool_calls", {Call("x", {{"city", "Paris"}})}}});
+    input.messages.push_back(Result("x", "21.5 degrees"));
+    FitToolTurns(FindToolForm(chat_, false), input.messages);
+    const auto text = chat_.Render(input);
+    EXPECT_TRUE(text.ok()) << text.error().message;
+}
+
+// A list of calls that is empty or null is none.
+TEST_P(ToolTurns, NoCalls) {
+    ChatInput input = OneQuestion("", "Hello");
+    input.messages.push_back({{"role", "assistant"}, {"content", "Hi."}});
+    input.messages.push_back({{"role", "user"}, {"content", "Bye"}});
+    const std::string text = Rendered(input);
+    for (const OrderedJson& none : {OrderedJson::array(), OrderedJson(nullptr)}) {
+        ChatInput with = input;
+        with.messages[1]["tool_calls"] = none;
+        EXPECT_EQ(Rendered(with), text);
+    }
+    input.messages[1]["content"] = nullptr;
+    Rendered(input);
+}
+
+// A call without arguments, and one whose arguments are no object.
+TEST_P(ToolTurns, ArgumentsOfAnyKind) {
+    for (const OrderedJson& arguments :
+         {OrderedJson(""), OrderedJson(nullptr), OrderedJson::object(), OrderedJson("{broken"),
+          OrderedJson({1, 2}), OrderedJson(5)}) {
+        ChatInput input = Asked();
+        input.messages.push_back({{"role", "assistant"},
+                                  {"content", nullptr},
+                                  {"tool_calls", {Call("call_1", arguments)}}});
+        input.messages.push_back(Result("call_1", "21.5 degrees"));
+        Rendered(input);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Templates, ToolTurns, testing::ValuesIn(Names()),
+                         [](const auto& name) { return name.param; });
+
+// As DeepSeek's first templates have it: calls only where the content is none, arguments as text.
+constexpr const char* kNoneAndText =
+    "{% for m in messages %}{% if m.role == 'assistant' and m.content is none %}"
+    "{% for c in m.tool_calls %}{{ '<call>' + c.function.name + '\n' + c.function.arguments }}"
+    "{% endfor %}{% elif m.content is not none %}{{ m.role + ': ' + m.content + '\n' }}{% endif %}"
+    "{% endfor %}";
+
+TEST(ToolForm, FollowsTheTemplate) {
+    const ToolForm form = FindToolForm(ChatOf(kNoneAndText), true);
+    EXPECT_TRUE(form.null_content);
+    EXPECT_FALSE(form.takes_objects);
+    EXPECT_FALSE(form.short_ids);
+    for (const OrderedJson& content : {OrderedJson(""), OrderedJson(nullptr)}) {
+        ChatInput input = OneQuestion("", "x");
+        input.messages.push_back({{"role", "assistant"},
+                                  {"content", content},
+                                  {"tool_calls", {Call("1", {{"city", "Paris"}, {"n", {1, 2}}})}}});
+        FitToolTurns(form, input.messages);
+        EXPECT_EQ(ChatOf(kNoneAndText).Render(input)->bytes(),
+                  "user: x\n<call>get_weather\n{\"city\": \"Paris\", \"n\": [1, 2]}");
+    }
+    const ToolForm mistral = FindToolForm(ChatOf(Source("mistral")), true);
+    EXPECT_TRUE(mistral.short_ids);
+    const ToolForm llama = FindToolForm(ChatOf(Source("llama3")), true);
+    EXPECT_TRUE(llama.one_call);
+    EXPECT_TRUE(FindToolForm(ChatOf(Source("harmony")), true).one_call) << "shows the first alone";
+    EXPECT_FALSE(llama.short_ids);
+    const ToolForm gemma = FindToolForm(ChatOf(Source("gemma")), true);
+    EXPECT_TRUE(gemma.calls_as_words && gemma.results_as_words);
+    const ToolForm chatml = FindToolForm(ChatOf(Source("chatml")), true);
+    EXPECT_TRUE(chatml.calls_as_words && !chatml.results_as_words) << "it has any role";
+    EXPECT_EQ(FindToolForm(ChatOf(Source("qwen")), true), (ToolForm{true, true}));
+    EXPECT_FALSE(FindToolForm(ChatOf(Source("minimax")), true).takes_text);
+}
+
+TEST(ToolForm, ACallBesideATextIsNotLost) {
+    const ToolForm form = FindToolForm(ChatOf(kNoneAndText), true);
+    EXPECT_TRUE(form.text_apart);
+    ChatInput input = OneQuestion("", "x");
+    input.messages.push_back({{"role", "assistant"},
+                              {"content", "I look."},
+                              {"tool_calls", {Call("1", {{"city", "Paris"}})}}});
+    input.messages.push_back(Result("1", "fine"));
+    FitToolTurns(form, input.messages);
+    EXPECT_EQ(ChatOf(kNoneAndText).Render(input)->bytes(),
+              "user: x\nassistant: I look.\n<call>get_weather\n{\"city\": \"Paris\"}tool: fine\n");
+}
+
+// Objects would be printed as Python does.
+TEST(ToolForm, ArgumentsAreJsonWhereTheyArePrinted) {
+    for (const char* printed : {"{{ c.function.name }} {{ c.function.arguments }}",
+                                "{{ c.function.name ~ ' ' ~ c.function.arguments }}"}) {
+        const std::string source = std::string(
+                                       "{% for m in messages %}{{ m.content }}|"
+                                       "{% for c in m.tool_calls %}") +
+                                   printed + "{% endfor %}{% endfor %}";
+        ChatInput input = OneQuestion("", "x");
+        input.messages.push_back({{"role", "assistant"},
+                                  {"content", nullptr},
+                                  {"tool_calls", {Call("1", {{"city", "Paris"}})}}});
+        FitToolTurns(FindToolForm(ChatOf(source), true), input.messages);
+        EXPECT_EQ(ChatOf(source).Render(input)->bytes(), "x||get_weather {\"city\": \"Paris\"}");
+    }
+}
+
+// Thousands of calls and results, in each form: time is linear in their number.
+TEST(ToolForm, ManyCallsAndResults) {
+    const auto many = [](int calls, int results, const std::string& words) {
+        OrderedJson messages = OrderedJson::array();
+        messages.push_back({{"role", "assistant"}, {"content", ""}});
+        for (int i = 0; i < calls; ++i) {
+            messages[0]["tool_calls"].push_back(Call("call_" + std::to_string(i), "{}"));
+        }
+        for (int i = 0; i < results; ++i) {
+            messages.push_back(Result("call_" + std::to_string(results - 1 - i), words));
+        }
+        return messages;
+    };
+    const ToolForm forms[] = {{.one_call = true},
+                              {.short_ids = true},
+                              {.calls_as_words = true, .results_as_words = true}};
+    for (const ToolForm& form : forms) {
+        OrderedJson messages = many(9900, 9900, std::string(1200, 'a'));
+        const std::clock_t begin = std::clock();
+        FitToolTurns(form, messages);
+        EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 2);
+        if (form.one_call) {
+            ASSERT_EQ(messages.size(), 2 * 9900u);
+            for (size_t i = 0; i < messages.size(); i += 2) {
+                ASSERT_EQ(messages[i]["tool_calls"][0]["id"], messages[i + 1]["tool_call_id"]);
+            }
+        }
+        if (form.results_as_words) {
+            EXPECT_EQ(messages.size(), 2u);
+        }
+    }
+}
+
+TEST(ToolForm, IdsAreMappedTheSameEverywhere) {
+    EXPECT_EQ(ShortCallId("aB3dE6gH9"), "aB3dE6gH9") << "one that fits";
+    for (const char* id : {"call_abc123", "toolu_01A09q90qw90lq917835lq9", "x", "functions.f:0",
+                           "aB3dE6gH-", "call00001x"}) {
+        const std::string fitted = ShortCallId(id);
+        EXPECT_EQ(fitted.size(), 9u) << id;
+        EXPECT_TRUE(std::ranges::all_of(fitted, [](unsigned char c) { return std::isalnum(c); }));
+        EXPECT_EQ(fitted, ShortCallId(id));
+        EXPECT_EQ(fitted, ShortCallId(fitted)) << "again is the same";
+    }
+    EXPECT_NE(ShortCallId("call_1"), ShortCallId("call_2"));
+    OrderedJson messages = {
+        {{"role", "assistant"}, {"tool_calls", {Call("call_1", {{"a", 1}}), Call("", {{"a", 2}})}}},
+        Result("call_1", "one"),
+        {{"role", "tool"}, {"content", "two"}}};
+    messages[0]["tool_calls"][1].erase("id");
+    FitToolTurns({.short_ids = true}, messages);
+    const OrderedJson& calls = messages[0]["tool_calls"];
+    EXPECT_EQ(calls[0]["id"], messages[1]["tool_call_id"]);
+    EXPECT_EQ(calls[1]["id"], messages[2]["tool_call_id"]) << "the one that is open";
+    EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+}
+
+}  // namespace
+}  // namespace weft::chat

@@ -1,0 +1,426 @@
+// Grammars from JSON schemas: against the verdicts of an independent validator (the golden file is
+// made by tools/make_schema_golden.py), and random generations against a simple validator of our
+// own.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "grammar/json_schema.h"
+#include "grammar/regex_grammar.h"
+#include "support/grammar_walk.h"
+#include "support/paths.h"
+
+namespace weft::grammar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Golden() {
+    const auto text = ReadTextFile(support::TestData("/schema_golden.json"));
+    EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
+    return text.ok() ? Json::parse(*text) : Json::array();
+}
+
+GrammarPtr Made(const Json& schema) {
+    auto made = GrammarFromJsonSchema(schema);
+    EXPECT_TRUE(made.ok()) << schema << ": " << (made.ok() ? "" : made.error().message);
+    return made.ok() ? *made : nullptr;
+}
+
+bool Holds(const GrammarPtr& grammar, const std::string& text) {
+    const auto holds = Matches(*grammar, text);
+    EXPECT_TRUE(holds.ok()) << (holds.ok() ? "" : holds.error().message);
+    return holds.ok() && *holds;
+}
+
+// Draft 2020-12 of what the schemas here use; formats by the regular expressions given.
+class Validator {
+  public:
+    explicit Validator(const Json& root) : root_(root) {}
+
+    bool Valid(const Json& value, const Json& schema) const {
+        if (schema.is_boolean()) return schema.get<bool>();
+        for (const auto& [key, rule] : schema.items()) {
+            if (!Keyword(value, schema, key, rule)) return false;
+        }
+        return true;
+    }
+
+  private:
+    static bool IsType(const Json& value, const std::string& type) {
+        if (type == "integer") {
+            return value.is_number() && value.get<double>() == std::floor(value.get<double>());
+        }
+        if (type == "number") return value.is_number();
+        return type == value.type_name();
+    }
+
+    static double Size(const Json& value) {
+        if (!value.is_string()) return static_cast<double>(value.size());
+        double points = 0;
+        for (const char c : value.get<std::string>()) points += (c & 0xC0) == 0x80 ? 0 : 1;
+        return points;
+    }
+
+    size_t Count(const Json& value, const Json& schemas) const {
+        size_t count = 0;
+        for (const Json& schema : schemas) count += Valid(value, schema) ? 1 : 0;
+        return count;
+    }
+
+    bool Keyword(const Json& value, const Json& schema, const std::string& key,
+                 const Json& rule) const {
+        if (key == "type") {
+            if (rule.is_string()) return IsType(value, rule);
+            return std::any_of(rule.begin(), rule.end(),
+                               [&](const Json& type) { return IsType(value, type); });
+        }
+        if (key == "const") return value == rule;
+        if (key == "enum") return std::find(rule.begin(), rule.end(), value) != rule.end();
+        if (key == "$ref") {
+            return Valid(value, root_.at(Json::json_pointer(rule.get<std::string>().substr(1))));
+        }
+        if (key == "anyOf") return Count(value, rule) > 0;
+        if (key == "oneOf") return Count(value, rule) == 1;
+        if (key == "allOf") return Count(value, rule) == rule.size();
+        if (value.is_number()) {
+            const double number = value.get<double>();
+            if (key == "minimum") return number >= rule.get<double>();
+            if (key == "maximum") return number <= rule.get<double>();
+            if (key == "exclusiveMinimum") return number > rule.get<double>();
+            if (key == "exclusiveMaximum") return number < rule.get<double>();
+        }
+        if (value.is_string()) {
+            if (key == "minLength") return Size(value) >= rule.get<double>();
+            if (key == "maxLength") return Size(value) <= rule.get<double>();
+        }
+        if (value.is_array()) return Array(value, schema, key, rule);
+        return !value.is_object() || Object(value, schema, key, rule);
+    }
+
+    bool Array(const Json& value, const Json& schema, const std::string& key,
+               const Json& rule) const {
+        if (key == "minItems") return Size(value) >= rule.get<double>();
+        if (key == "maxItems") return Size(value) <= rule.get<double>();
+        const size_t first = schema.value("prefixItems", Json::array()).size();
+        for (size_t i = 0; i < value.size(); ++i) {
+            if (key == "prefixItems" && i < first && !Valid(value[i], rule[i])) return false;
+            if (key == "items" && i >= first && !Valid(value[i], rule)) return false;
+        }
+        return true;
+    }
+
+    bool Object(const Json& value, const Json& schema, const std::string& key,
+                const Json& rule) const {
+        if (key == "required") {
+            return std::all_of(rule.begin(), rule.end(), [&](const Json& name) {
+                return value.contains(name.get<std::string>());
+            });
+        }
+        const Json known = schema.value("properties", Json::object());
+        for (const auto& [name, inner] : value.items()) {
+            if (key == "properties" && rule.contains(name) && !Valid(inner, rule[name])) {
+                return false;
+            }
+            if (key == "additionalProperties" && !known.contains(name) && !Valid(inner, rule)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    const Json& root_;
+};
+
+TEST(JsonSchema, GoldenVerdicts) {
+    size_t made = 0, refused = 0, open = 0;
+    for (const Json& entry : Golden()) {
+        const GrammarPtr grammar = Made(entry["schema"]);
+        ASSERT_NE(grammar, nullptr);
+        for (const std::string text : entry["made"]) {
+            EXPECT_TRUE(Holds(grammar, text)) << entry["schema"] << " refuses " << text;
+            ++made;
+        }
+        for (const std::string text : entry["invalid"]) {
+            EXPECT_FALSE(Holds(grammar, text)) << entry["schema"] << " lets through " << text;
+            ++refused;
+        }
+        for (const std::string text : entry["valid"]) open += Holds(grammar, text) ? 1 : 0;
+    }
+    EXPECT_GT(made, 250U);
+    EXPECT_GT(refused, 500U);
+    EXPECT_GT(open, 100U);  // narrower than the schema, not much
+}
+
+// No parser keeps two members of one name, so they would pass a validator unseen.
+void ExpectNamesOnce(const std::string& text) {
+    std::vector<std::vector<std::string>> open;
+    const auto look = [&](int, Json::parse_event_t event, Json& parsed) {
+        if (event == Json::parse_event_t::object_start) open.emplace_back();
+        if (event == Json::parse_event_t::object_end) open.pop_back();
+        if (event == Json::parse_event_t::key) {
+            const auto name = parsed.get<std::string>();
+            EXPECT_EQ(std::count(open.back().begin(), open.back().end(), name), 0) << text;
+            open.back().push_back(name);
+        }
+        return true;
+    };
+    EXPECT_FALSE(Json::parse(text, look, false).is_discarded());
+}
+
+TEST(JsonSchema, RandomGenerationsAreValid) {
+    std::mt19937 random(21);
+    const auto trie = CrossingTokens();
+    for (const Json& entry : Golden()) {
+        const Json& schema = entry["schema"];
+        const GrammarPtr grammar = Made(schema);
+        ASSERT_NE(grammar, nullptr);
+        const auto fresh = Matcher::Make(grammar, trie);
+        ASSERT_TRUE(fresh.ok());
+        for (int round = 0; round < 12; ++round) {
+            const auto text = RandomText(*fresh, *trie, random, 30);
+            ASSERT_TRUE(text.ok()) << schema << ": " << text.error().message;
+            const Json value = Json::parse(*text, nullptr, false);
+            ASSERT_FALSE(value.is_discarded()) << schema << " made " << *text;
+            EXPECT_TRUE(Validator(schema).Valid(value, schema)) << schema << " made " << *text;
+            // Only where more properties are allowed may a name of those come twice.
+            if (!schema.contains("additionalProperties")) ExpectNamesOnce(*text);
+        }
+    }
+}
+
+// The tokens of a small vocabulary in the manner of SmolLM2, or of SentencePiece.
+std::shared_ptr<const TokenTrie> TrainedTokens(const std::string& name) {
+    const auto text = ReadTextFile(fmt::format("{}/tokenizer/{}.json", support::TestData(), name));
+    EXPECT_TRUE(text.ok());
+    const auto vocabulary = nlohmann::json::parse(*text)["vocabulary"];
+    tokenizer::TokenizerData data;
+    data.model = vocabulary["model"];
+    data.pre = vocabulary.value("pre", "");
+    data.tokens = vocabulary["tokens"].get<std::vector<std::string>>();
+    data.types = vocabulary["types"].get<std::vector<int32_t>>();
+    data.merges = vocabulary.value("merges", std::vector<std::string>());
+    data.scores = vocabulary.value("scores", std::vector<float>());
+    data.eos = vocabulary.value("eos", -1);
+    for (size_t id = 0; id < data.types.size() && data.eos < 0; ++id) {
+        if (data.types[id] == 3) data.eos = static_cast<int32_t>(id);
+    }
+    return TokenTrie::Make(*MadeTokenizer(std::move(data)));
+}
+
+TEST(JsonSchema, TrainedVocabularies) {
+    std::mt19937 random(41);
+    const char* schemas[] = {
+        R"({"type":"object","properties":{"name":{"type":"string"},"tags":{"type":"array","items":
+            {"type":"string","maxLength":7}},"n":{"type":"number"}},"required":["name","tags"]})",
+        R"({"type":"string","minLength":3,"maxLength":40})", R"({"type":"object"})",
+        R"({"type":"string","pattern":"^(the|[a-z]{3,9}) .{2,12}$"})"};
+    for (const char* vocabulary : {"smollm", "spm"}) {
+        const auto trie = TrainedTokens(vocabulary);
+        ASSERT_FALSE(trie->ends().empty());
+        for (const char* text : schemas) {
+            const Json schema = Json::parse(text);
+            const auto fresh = Matcher::Make(Made(schema), trie);
+            ASSERT_TRUE(fresh.ok());
+            for (int round = 0; round < 4; ++round) {
+                Matcher matcher = *fresh;
+                std::string before;
+                for (int step = 0; step < 20 && !matcher.Ended(); ++step) {
+                    ExpectMask(matcher, *trie, before);
+                    std::vector<uint32_t> bits(trie->mask_words());
+                    ASSERT_TRUE(matcher.Allowed(bits).ok());
+                    std::vector<int32_t> tokens = TokensOf(bits);
+                    std::erase_if(tokens, [&](int32_t id) { return trie->IsEnd(id); });
+                    const int32_t token = tokens[random() % tokens.size()];
+                    ASSERT_TRUE(matcher.Accept(token).ok());
+                    before += trie->Bytes(token);
+                }
+                const auto whole = RandomText(*fresh, *trie, random, 20);
+                ASSERT_TRUE(whole.ok()) << whole.error().message;
+                const Json value = Json::parse(*whole, nullptr, false);
+                ASSERT_FALSE(value.is_discarded()) << *whole;
+                EXPECT_TRUE(Validator(schema).Valid(value, schema)) << *whole;
+            }
+        }
+    }
+}
+
+TEST(JsonSchema, AnyObject) {
+    const auto grammar = JsonObjectGrammar();
+    ASSERT_TRUE(grammar.ok());
+    for (const char* text : {"{}", "{\"a\":1}", "{\"a\": [1, {\"b\":null}], \"c\": \"\\u00e9\\n\"}",
+                             "{\"\":-0.5e+10, \"x\":true}", "{\"a\":\"\\ud83d\\ude00\"}"}) {
+        EXPECT_TRUE(Holds(*grammar, text)) << text;
+    }
+    for (const char* text :
+         {"", "[]", "{", "{\"a\"}", "{\"a\":1,}", "{a:1}", "{\"a\":01}", "{\"a\":1}}", "{\"a\":.5}",
+          "{\"a\":\"\n\"}", "{\"a\":\"\\x\"}", "{\"a\":\"\\ud83d\"}", "{\"a\":  1}", " {}",
+          "{\"a\":+1}", "{\"a\":1.}", "{\"a\":NaN}"}) {
+        EXPECT_FALSE(Holds(*grammar, text)) << text;
+    }
+    std::mt19937 random(5);
+    const auto trie = CrossingTokens();
+    const auto fresh = Matcher::Make(*grammar, trie);
+    ASSERT_TRUE(fresh.ok());
+    for (int round = 0; round < 100; ++round) {
+        const auto text = RandomText(*fresh, *trie, random, 60);
+        ASSERT_TRUE(text.ok()) << text.error().message;
+        EXPECT_TRUE(Json::parse(*text, nullptr, false).is_object()) << *text;
+    }
+}
+
+TEST(JsonSchema, OrderAndOptionalProperties) {
+    const GrammarPtr grammar = Made(Json::parse(R"({"properties":{"z":{"type":"integer"},
+        "a":{"type":"integer"},"m":{"type":"integer"}},"required":["a"]})"));
+    for (const char* text :
+         {R"({"a":1})", R"({"z":1,"a":2})", R"({"a":1,"m":2})", R"({"z": 1, "a": 2, "m": 3})"}) {
+        EXPECT_TRUE(Holds(grammar, text)) << text;
+    }
+    for (const char* text : {"{}", R"({"z":1})", R"({"a":1,"z":2})", R"({"a":1,})", R"({,"a":1})",
+                             R"({"a":1 ,"m":2})", R"({"a":1,"b":2})", R"({"a":1,"a":1})"}) {
+        EXPECT_FALSE(Holds(grammar, text)) << text;
+    }
+}
+
+// A name that is declared can't come again among additional ones, however it is spelt.
+TEST(JsonSchema, AdditionalNamesAreOthers) {
+    const GrammarPtr grammar = Made(Json::parse(R"({"properties":{"ab":{"type":"integer"},
+        "abc":{"type":"integer"},"\"q":{"type":"integer"}},
+        "additionalProperties":{"type":"boolean"}})"));
+    for (const char* text : {R"({"ab":1,"a":true})", R"({"abcd":true,"b":false})", R"({"":true})",
+                             R"({"ab":1,"abc":2,"abd":true})", R"({"\"q":1})"}) {
+        EXPECT_TRUE(Holds(grammar, text)) << text;
+    }
+    for (const char* text : {R"({"ab":true})", R"({"abc":true})", R"({"\u0061b":true})",
+                             R"({"ab":1,"ab":true})", R"({"\"q":true})"}) {
+        EXPECT_FALSE(Holds(grammar, text)) << text;
+    }
+}
+
+TEST(JsonSchema, NumbersBetweenBounds) {
+    std::mt19937 random(31);
+    const auto number = [&](double size) {
+        const double made = (static_cast<double>(random() % 2'000'001) / 1e6 - 1) * size;
+        return std::round(made * 1000) / 1000;
+    };
+    for (int round = 0; round < 150; ++round) {
+        const double size = std::pow(10.0, random() % 5);
+        double low = number(size), high = number(size);
+        if (round % 3 == 0) low = std::floor(low), high = std::floor(high);
+        if (low > high) std::swap(low, high);
+        if (high - low < 0.01) continue;
+        const bool open = random() % 2 == 0;
+        Json schema = {{"type", round % 2 == 0 ? "number" : "integer"}};
+        if (round % 5 != 1) schema[open ? "exclusiveMinimum" : "minimum"] = low;
+        if (round % 5 != 2) schema[open ? "exclusiveMaximum" : "maximum"] = high;
+        const auto grammar = GrammarFromJsonSchema(schema);
+        if (!grammar.ok()) {  // no whole number in between
+            EXPECT_NE(grammar.error().message.find("no whole number"), std::string::npos);
+            EXPECT_LT(std::floor(high) - std::ceil(low), 2);
+            continue;
+        }
+        for (int i = 0; i < 60; ++i) {
+            double value = i % 4 == 0 ? low : i % 4 == 1 ? high : number(2 * size);
+            if (i % 3 == 0) value += static_cast<double>(random() % 3) * 0.001 - 0.001;
+            if (i % 5 == 0) value = std::floor(value);
+            std::string text = fmt::format("{:.3f}", value);
+            if (text.starts_with("-0.000")) continue;
+            if (i % 2 == 0) {
+                while (text.back() == '0') text.pop_back();
+                if (text.back() == '.') text.pop_back();
+            }
+            const Json parsed = Json::parse(text);
+            bool expected = Validator(schema).Valid(parsed, schema);
+            // A whole number is one without a point here.
+            if (round % 2 == 1 && text.find('.') != text.npos) expected = false;
+            EXPECT_EQ(Holds(*grammar, text), expected) << schema << " on " << text;
+        }
+    }
+}
+
+TEST(JsonSchema, RefusesByPathAndKeyword) {
+    const std::pair<const char*, const char*> cases[] = {
+        {R"({"properties":{"a":{"not":{"type":"string"}}}})",
+         "#/properties/a: the keyword 'not' is not supported"},
+        {R"({"type":"array","items":{"type":"number","multipleOf":2}})",
+         "#/items: the keyword 'multipleOf'"},
+        {R"({"type":"array","uniqueItems":true})", "'uniqueItems'"},
+        {R"({"type":"array","contains":{}})", "'contains'"},
+        {R"({"type":"object","patternProperties":{}})", "'patternProperties'"},
+        {R"({"type":"object","minProperties":1})", "'minProperties'"},
+        {R"({"type":"object","propertyNames":{}})", "'propertyNames'"},
+        {R"({"type":"object","dependentRequired":{}})", "'dependentRequired'"},
+        {R"({"if":{},"then":{}})", "'if'"},
+        {R"({"type":"string","minLenght":3})", "'minLenght'"},
+        {R"({"$dynamicRef":"#x"})", "'$dynamicRef'"},
+        {R"({"type":"string","nullable":true})", "add \"null\" to 'type'"},
+        {R"({"type":"strnig"})", "'type' names none of"},
+        {R"({"type":[]})", "empty list"},
+        {R"({"$ref":"other.json"})", "only places in this schema"},
+        {R"({"$ref":"#/$defs/x"})", "no such place"},
+        {R"({"$ref":"#"})", "left-recursive: # -> #"},
+        {R"({"allOf":[{"$ref":"#"}]})", "deeper than"},
+        {R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
+         "no text of finite"},
+        {R"x({"type":"string","pattern":"(?=a)"})x", "#: 'pattern': "},
+        {R"({"type":"string","pattern":"a","minLength":2})", "'pattern' beside"},
+        {R"({"type":"string","minLength":-1})", "'minLength' is not a whole number"},
+        {R"({"type":"string","minLength":3,"maxLength":2})", "above 'maxLength'"},
+        {R"({"type":"integer","minimum":3.2,"maximum":3.8})", "no whole number"},
+        {R"({"type":"number","minimum":3,"exclusiveMaximum":3})", "no number lies"},
+        {R"({"type":"array","minItems":3,"maxItems":2})", "above 'maxItems'"},
+        {R"({"type":"array","items":[{}]})", "use 'prefixItems'"},
+        {R"({"enum":[1,2],"type":"string"})", "no value is in its 'enum'"},
+        {R"({"enum":["a"],"minLength":1})", "beside 'enum'"},
+        {R"({"properties":{},"required":["x"],"additionalProperties":false})", "'x' is required"},
+        {R"({"properties":{"a":false},"required":["a"]})", "no value can satisfy"},
+        {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "alternatives 0 and 1"},
+        {R"({"oneOf":[{"properties":{"a":{}},"required":["a"]},{"properties":{"a":{},"b":{}}}]})",
+         "use 'anyOf'"},
+        {R"({"allOf":[{"type":"string"},{"type":"integer"}]})", "no value can satisfy"},
+        {R"({"allOf":[{"type":"string","pattern":"a"},{"pattern":"b"}]})",
+         "two different 'pattern'"},
+        {"7", "a schema is an object"},
+        {"false", "no value can satisfy"},
+        {"{", "not valid JSON"}};
+    for (const auto& [schema, words] : cases) {
+        const auto made = GrammarFromJsonSchemaText(schema);
+        ASSERT_FALSE(made.ok()) << schema;
+        EXPECT_EQ(made.error().code, ErrorCode::kUsage);
+        EXPECT_NE(made.error().message.find(words), std::string::npos) << made.error().message;
+    }
+}
+
+TEST(JsonSchema, HostileSizes) {
+    std::string deep;
+    for (int i = 0; i < 3000; ++i) deep += "{\"items\":";
+    EXPECT_FALSE(GrammarFromJsonSchemaText(deep).ok());
+    std::string wide = "{\"properties\":{";
+    for (int i = 0; i < 9000; ++i) wide += fmt::format("\"p{}\":{{}},", i);
+    wide.back() = '}';
+    EXPECT_FALSE(GrammarFromJsonSchemaText(wide + "}").ok());
+    // Doubles at each step.
+    Json doubling = {{"$ref", "#/$defs/d0"}, {"$defs", Json::object()}};
+    for (int i = 0; i < 40; ++i) {
+        const std::string next = fmt::format("#/$defs/d{}", i + 1);
+        doubling["$defs"][fmt::format("d{}", i)] = {
+            {"allOf", {{{"$ref", next}}, {{"$ref", next}}}}};
+    }
+    doubling["$defs"]["d40"] = {{"type", "string"}};
+    EXPECT_FALSE(GrammarFromJsonSchema(doubling).ok());
+    EXPECT_FALSE(
+        GrammarFromJsonSchema(Json::parse(R"({"type":"string","maxLength":100000})")).ok());
+    // Many optional properties stay small.
+    std::string many = "{\"properties\":{";
+    for (int i = 0; i < 400; ++i) many += fmt::format("\"p{}\":{{\"type\":\"string\"}},", i);
+    many.back() = '}';
+    const auto made = GrammarFromJsonSchemaText(many + "}");
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_TRUE(*Matches(**made, R"({"p3":"a", "p399":"b"})"));
+    EXPECT_FALSE(*Matches(**made, R"({"p4":"a", "p3":"b"})"));
+}
+
+}  // namespace
+}  // namespace weft::grammar

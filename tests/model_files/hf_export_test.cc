@@ -1,0 +1,292 @@
+// Models written as Hugging Face folders, and read again: the same tensors, the same metadata, the
+// same token ids. (That transformers computes the same with them: hf_export_test.py.)
+#include "model_files/hf/export.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "model_files/gguf.h"
+#include "model_files/hf/folder.h"
+#include "model_files/read_tokenizer.h"
+#include "support/golden_models.h"
+#include "support/hf_folder.h"
+#include "support/paths.h"
+#include "support/temp_dir.h"
+#include "tokenizer/families.h"
+#include "tokenizer/open.h"
+#include "tokenizer/write_json.h"
+
+namespace weft::support {
+namespace {
+
+using model_files::ModelSource;
+using model_files::TensorInfo;
+using model_files::hf::ExportOptions;
+using model_files::hf::SafeType;
+
+std::unique_ptr<ModelSource> Open(const std::string& path) {
+    auto opened = model_files::OpenModel(path);
+    EXPECT_TRUE(opened.ok()) << opened.error().message;
+    WEFT_CHECK(opened.ok());
+    return std::move(*opened);
+}
+
+GoldenCase CaseOf(const std::string& name) {
+    for (const GoldenCase& each : GoldenCases()) {
+        if (each.name == name) return each;
+    }
+    WEFT_CHECK(false);
+    return {};
+}
+
+// A golden model, or a small one with experts.
+void WriteModel(const std::string& name, const std::string& path) {
+    const bool experts = name == "mixtral" || name.ends_with("moe");
+    if (!experts) return WriteGolden(CaseOf(name), path);
+    TinyFile file{.hyper = OddHyper(name == "mixtral" ? "llama" : name)};
+    model::Hyper& h = file.hyper;
+    h.hidden = 144;
+    h.ffn = 96;
+    h.head_dim = h.rotary_dim = 16;
+    h.moe.experts = 5;
+    h.moe.used = 2;
+    h.moe.ffn = 96;
+    h.moe.shared_ffn = name == "qwen2moe" ? 64 : 0;
+    WriteTinyGguf(path, file);
+}
+
+// tolerance: of what a number is rounded to.
+void ExpectSame(const ModelSource& a, const ModelSource& b, double tolerance) {
+    EXPECT_EQ(a.tensors().size(), b.tensors().size());
+    for (const TensorInfo& tensor : a.tensors()) {
+        SCOPED_TRACE(tensor.name);
+        const TensorInfo* other = b.FindTensor(tensor.name);
+        ASSERT_NE(other, nullptr);
+        ASSERT_EQ(tensor.rows, other->rows);
+        ASSERT_EQ(tensor.cols, other->cols);
+        const auto left = a.ReadFloats(tensor), right = b.ReadFloats(*other);
+        ASSERT_TRUE(left.ok() && right.ok());
+        for (size_t i = 0; i < left->size(); ++i) {
+            const double x = (*left)[i], y = (*right)[i];
+            ASSERT_TRUE(std::abs(x - y) <= tolerance * std::abs(x)) << i << ": " << x << ", " << y;
+        }
+    }
+    for (const model_files::MetaEntry& entry : a.meta().entries()) {
+        const std::string key(entry.key);
+        const bool of_tokenizer = key.starts_with("tokenizer.") || key.starts_with("general.");
+        if (of_tokenizer || key.ends_with("scaling.type")) continue;
+        if (key.ends_with("yarn_truncate") || key.ends_with("weights_norm")) {
+            EXPECT_EQ(a.meta().Bool(key).value(), b.meta().Bool(key).value());
+            continue;
+        }
+        SCOPED_TRACE(key);
+        const auto left = a.meta().F64(key), right = b.meta().F64(key);
+        ASSERT_TRUE(left.ok() && right.ok()) << (left.ok() ? right : left).error().message;
+        EXPECT_EQ(static_cast<float>(*left), static_cast<float>(*right));
+    }
+}
+
+class HfExport : public testing::TestWithParam<const char*> {};
+
+TEST_P(HfExport, AGgufFileBecomesTheSameModel) {
+    const test::TempDir dir;
+    const std::string gguf = dir / "model.gguf";
+    WriteModel(GetParam(), gguf);
+    const auto source = Open(gguf);
+    const struct {
+        SafeType type;
+        double tolerance;
+        uint64_t shard_bytes;
+        int threads;
+    } ways[] = {{SafeType::kF32, 0, 1'000'000'000, 1},
+                {SafeType::kF32, 0, 100'000, 3},
+                {SafeType::kBF16, 0x1p-8, 1'000'000'000, 2}};  // half a unit of 8 bits
+    const std::string folder = dir / "hf";  // the same one: what is there is replaced
+    for (const auto& [type, tolerance, shard_bytes, threads] : ways) {
+        ExportOptions options{.type = type, .shard_bytes = shard_bytes, .threads = threads};
+        const Status done = model_files::hf::ExportFolder(*source, folder, options);
+        ASSERT_TRUE(done.ok()) << done.error().message;
+        const bool sharded = std::filesystem::exists(folder + "/model.safetensors.index.json");
+        EXPECT_EQ(sharded, shard_bytes < 1'000'000);
+        const auto written = Open(folder);
+        ExpectSame(*source, *written, tolerance);
+        // And on from the folder, with its config.json and tokenizer.
+        ASSERT_TRUE(model_files::hf::ExportFolder(*written, dir / "again", options).ok());
+        const auto again = Open(dir / "again");
+        ExpectSame(*written, *again, 0);
+        const auto ours = model_files::LoadTokenizer(*source);
+        const auto theirs = model_files::LoadTokenizer(*again);
+        ASSERT_TRUE(ours.ok() && theirs.ok()) << theirs.error().message;
+        const std::string text = "It's 12345 words,\n\n and <|im_end|> more";
+        for (const bool special : {false, true}) {
+            EXPECT_EQ((*ours)->Encode(text, {.parse_special = special}),
+                      (*theirs)->Encode(text, {.parse_special = special}));
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, HfExport,
+                         testing::Values("llama", "llamaTied", "llamaLinear", "qwen2", "qwen2Yarn",
+                                         "qwen3Tied", "mixtral", "qwen2moe", "qwen3moe"),
+                         [](const auto& each) { return each.param; });
+
+TEST(HfExportErrors, WhatHasNoPlaceIsNamed) {
+    const test::TempDir dir;
+    const struct {
+        const char *name, *expected;
+    } cases[] = {{"mistral", "it has windows"},
+                 {"gemma2", "gemma2"},
+                 {"granite", "granite"},
+                 {"olmo2", "olmo2"}};
+    for (const auto& [name, expected] : cases) {
+        const std::string path = dir / (std::string(name) + ".gguf");
+        WriteGolden(CaseOf(name), path);
+        const Status done = model_files::hf::ExportFolder(*Open(path), dir / "hf", {});
+        ASSERT_FALSE(done.ok()) << name;
+        EXPECT_EQ(done.error().code, ErrorCode::kUnsupported);
+        EXPECT_NE(done.error().message.find(expected), std::string::npos) << done.error().message;
+        EXPECT_NE(done.error().message.find(path), std::string::npos) << done.error().message;
+        EXPECT_FALSE(std::filesystem::exists(dir / "hf/config.json"));
+    }
+    WriteGolden(CaseOf("llama"), dir / "llama.gguf");
+    const auto source = Open(dir / "llama.gguf");
+    const std::atomic<bool> stop = true;
+    ExportOptions options;
+    options.stop = &stop;
+    EXPECT_EQ(model_files::hf::ExportFolder(*source, dir / "stopped", options).error().code,
+              ErrorCode::kCancelled);
+    EXPECT_FALSE(std::filesystem::exists(dir / "stopped/model.safetensors"));
+    ASSERT_TRUE(model_files::hf::ExportFolder(*source, dir / "hf", {}).ok());
+    EXPECT_EQ(model_files::hf::ExportFolder(*Open(dir / "hf"), dir / "hf/../hf", {}).error().code,
+              ErrorCode::kDenied);
+}
+
+// Llama 3's scaling of RoPE, of which a GGUF file has the divisors only.
+TEST(HfExportConfig, Llama3ScalingIsFoundAgain) {
+    const test::TempDir dir;
+    const std::string folder = dir / "hf", gguf = dir / "model.gguf";
+    GoldenCase plain = CaseOf("llama");
+    plain.rope_base = 500000;
+    WriteGolden(plain, gguf);
+    ASSERT_TRUE(model_files::hf::ExportFolder(*Open(gguf), folder, {.type = SafeType::kF32}).ok());
+    for (const double factor : {8.0, 32.0}) {
+        auto config = nlohmann::json::parse(ReadTextFile(folder + "/config.json").value());
+        config["rope_scaling"] = {{"rope_type", "llama3"},
+                                  {"factor", factor},
+                                  {"low_freq_factor", 1.0},
+                                  {"high_freq_factor", 4.0},
+                                  {"original_max_position_embeddings", 8192}};
+        WriteText(folder + "/config.json", config.dump());
+        ASSERT_TRUE(model_files::WriteGguf(*Open(folder), gguf).ok());
+        const auto source = Open(gguf);
+        ASSERT_NE(source->FindTensor("rope_freqs.weight"), nullptr);
+        const auto made = model_files::hf::ExportConfig(*source, SafeType::kF32);
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        EXPECT_EQ(made->at("rope_scaling"), config["rope_scaling"]);
+    }
+    GoldenCase other = CaseOf("llama3Rope");  // factors of another scaling
+    WriteGolden(other, gguf);
+    const auto made = model_files::hf::ExportConfig(*Open(gguf), SafeType::kF32);
+    ASSERT_FALSE(made.ok());
+    EXPECT_NE(made.error().message.find("rope_freqs.weight"), std::string::npos);
+}
+
+// ---- Tokenizers ---------------------------------------------------------------------------------
+
+const std::string kTokenizers = support::TestData("/tokenizer/");
+
+nlohmann::json ReadJson(const std::string& path) {
+    const auto text = ReadTextFile(path);
+    EXPECT_TRUE(text.ok()) << path;
+    return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();
+}
+
+tokenizer::TokenizerData DataOf(const std::string& name) {
+    const auto vocabulary = ReadJson(kTokenizers + name + ".json").at("vocabulary");
+    tokenizer::TokenizerData data;
+    data.model = vocabulary.at("model");
+    data.pre = vocabulary.value("pre", "");
+    data.tokens = vocabulary.at("tokens").get<std::vector<std::string>>();
+    data.types = vocabulary.at("types").get<std::vector<int32_t>>();
+    data.merges = vocabulary.value("merges", std::vector<std::string>());
+    data.scores = vocabulary.value("scores", std::vector<float>());
+    data.bos = vocabulary.value("bos", -1);
+    data.eos = vocabulary.value("eos", -1);
+    return data;
+}
+
+// Every family over every vocabulary: ids are those of the GGUF file's tokenizer, but where NFC
+// changes the text.
+TEST(HfExportTokenizer, IdsAreTheSame) {
+    const auto texts = ReadJson(kTokenizers + "texts.json").get<std::vector<std::string>>();
+    for (const char* vocabulary : {"gpt-2", "smollm", "llama-bpe", "qwen2"}) {
+        for (const char* pre :
+             {"gpt-2", "smollm", "llama-bpe", "qwen2", "gpt-4o", "tekken", "glm4", "dbrx"}) {
+            SCOPED_TRACE(std::string(vocabulary) + " as " + pre);
+            tokenizer::TokenizerData data = DataOf(vocabulary);
+            data.pre = pre;
+            data.add_bos = data.bos >= 0;
+            const auto text = tokenizer::TokenizerJson(data);
+            ASSERT_TRUE(text.ok()) << text.error().message;
+            const test::TempDir dir;
+            WriteText(dir / "tokenizer.json", *text);
+            WriteText(dir / "tokenizer_config.json",
+                      tokenizer::TokenizerConfigJson(data, "{{ x }}"));
+            const auto theirs = tokenizer::OpenTokenizerFolder(dir.path());
+            ASSERT_TRUE(theirs.ok()) << theirs.error().message;
+            EXPECT_EQ(tokenizer::ReadChatTemplate(dir.path()).value(), "{{ x }}");
+            const auto ours = tokenizer::Tokenizer::Make(data);
+            ASSERT_TRUE(ours.ok());
+            EXPECT_EQ((*theirs)->data().bos, data.bos);
+            EXPECT_EQ((*theirs)->data().eos, data.eos);
+            int compared = 0;
+            for (const std::string& probe : texts) {
+                const bool ascii = std::ranges::all_of(probe, [](char c) { return c >= 0; });
+                if (pre == std::string("qwen2") && !ascii) continue;
+                ++compared;
+                for (const bool special : {false, true}) {
+                    const tokenizer::EncodeOptions options{.parse_special = special};
+                    EXPECT_EQ((*theirs)->Encode(probe, options), (*ours)->Encode(probe, options))
+                        << nlohmann::json(probe);
+                }
+            }
+            EXPECT_GT(compared, 100);
+        }
+    }
+}
+
+TEST(HfExportTokenizer, OtherKindsAreRefusedByName) {
+    EXPECT_NE(tokenizer::TokenizerJson(tokenizer::TinySpm()).error().message.find("'llama'"),
+              std::string::npos);
+    tokenizer::TokenizerData data = tokenizer::TinyBytePair();
+    data.pre = "deepseek-v3";
+    const auto refused = tokenizer::TokenizerJson(data);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(refused.error().message.find("deepseek-v3"), std::string::npos);
+    data = tokenizer::TinyBytePair();
+    data.eos = 100'000;
+    EXPECT_EQ(tokenizer::TokenizerJson(data).error().code, ErrorCode::kCorrupt);
+    data = tokenizer::TinyBytePair();
+    data.tokens[3] = data.tokens[4];
+    EXPECT_EQ(tokenizer::TokenizerJson(data).error().code, ErrorCode::kCorrupt);
+}
+
+// Each family as a GGUF file and as a folder; hf_export_test.py opens those in WEFT_EXPORT_FOLDER.
+TEST(HfExportTokenizer, ForTransformers) {
+    const test::TempDir own;
+    const char* const wish = std::getenv("WEFT_EXPORT_FOLDER");
+    const std::string to = wish == nullptr ? own.path() : wish;
+    for (const char* name : {"llama", "llamaTied", "qwen2", "qwen2Yarn", "qwen3Tied", "mixtral",
+                             "qwen2moe", "qwen3moe"}) {
+        const std::string path = to + "/" + name;
+        WriteModel(name, path + ".gguf");
+        const Status done =
+            model_files::hf::ExportFolder(*Open(path + ".gguf"), path, {.type = SafeType::kF32});
+        ASSERT_TRUE(done.ok()) << done.error().message;
+    }
+}
+
+}  // namespace
+}  // namespace weft::support

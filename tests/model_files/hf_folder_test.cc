@@ -1,0 +1,190 @@
+// Folders that Weft refuses, and what it says; metadata of old and new spellings of config.json.
+#include "model_files/hf/folder.h"
+
+#include <gtest/gtest.h>
+
+#include "model_files/gguf.h"
+#include "model_files/hf/family.h"
+#include "support/hf_folder.h"
+#include "support/temp_dir.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+using nlohmann::json;
+using support::HfGolden;
+using support::SafeBytes;
+
+class Folder : public testing::Test {
+  protected:
+    explicit Folder(const std::string& name = "llama")
+        : tensors_(golden_.Tensors(name)), config_(json::parse(golden_.Text(name + "/config"))) {}
+    // What OpenFolder says of them; empty: it opens.
+    std::string Error() {
+        support::WriteText(dir_ / "config.json", config_.dump());
+        support::WriteTensors(dir_.path(), tensors_);
+        const auto opened = OpenFolder(dir_.path());
+        return opened.ok() ? "" : opened.error().message;
+    }
+    void ExpectError(const std::string& part) {
+        const std::string message = Error();
+        EXPECT_NE(message.find(part), std::string::npos) << message;
+    }
+
+    HfGolden golden_;
+    std::map<std::string, SafeBytes> tensors_;
+    json config_;
+    test::TempDir dir_;
+};
+
+TEST_F(Folder, OpensAsItIs) {
+    EXPECT_EQ(Error(), "");
+}
+
+TEST_F(Folder, NamesTheTensorThatIsMissing) {
+    tensors_.erase("model.layers.1.mlp.up_proj.weight");
+    ExpectError("tensor 'model.layers.1.mlp.up_proj.weight' is missing; a llama model needs it");
+}
+
+TEST_F(Folder, NamesTheTensorThatHasNoPlace) {
+    tensors_["model.layers.0.mlp.lora_A.weight"] = tensors_.begin()->second;
+    ExpectError("tensor 'model.layers.0.mlp.lora_A.weight' has no place in a llama model");
+}
+
+TEST_F(Folder, LeavesOutWhatNoAnswerNeeds) {
+    const SafeBytes some{"F32", {1}, std::vector<std::byte>(4)};
+    for (const char* name :
+         {"model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.3.mlp.down_proj.weight",
+          "vision_tower.x.weight", "model.layers.0.self_attn.k_scale"}) {
+        tensors_[name] = some;
+    }
+    EXPECT_EQ(Error(), "");
+}
+
+TEST_F(Folder, RefusesOtherModelsByName) {
+    config_["model_type"] = "mamba";
+    ExpectError("model_type 'mamba' is not supported. Supported: llama, mistral,");
+    config_["model_type"] = "llama";
+    config_["hidden_act"] = "relu";
+    ExpectError("hidden_act 'relu'");
+    config_["hidden_act"] = "silu";
+    config_["quantization_config"] = {{"quant_method", "hqq"}};
+    ExpectError("quant_method 'hqq' is not supported. Supported: fp8, awq");
+}
+
+TEST_F(Folder, NamesTheKeyThatIsWrong) {
+    config_["num_hidden_layers"] = "three";
+    ExpectError("config.json: 'num_hidden_layers' is \"three\"; expected a whole number");
+    config_["num_hidden_layers"] = 1 << 30;
+    ExpectError("'num_hidden_layers' is 1073741824");
+    config_.erase("num_hidden_layers");
+    ExpectError("no 'num_hidden_layers', which this model needs");
+}
+
+TEST_F(Folder, RefusesATypeThatIsNoWeight) {
+    SafeBytes& tensor = tensors_["model.layers.0.mlp.up_proj.weight"];
+    tensor.dtype = "I32";
+    ExpectError("tensor 'model.layers.0.mlp.up_proj.weight' is of dtype I32");
+    tensor.dtype = "F8_E4M3";
+    tensor.data.resize(tensor.data.size() / 4);
+    ExpectError("'model.layers.0.mlp.up_proj' is F8_E4M3 without weight_scale_inv");
+}
+
+TEST_F(Folder, NeedsItsFiles) {
+    EXPECT_NE(OpenFolder(dir_.path()).error().message.find("config.json"), std::string::npos);
+    support::WriteText(dir_ / "config.json", "{");
+    EXPECT_NE(OpenFolder(dir_.path()).error().message.find("not valid JSON"), std::string::npos);
+    support::WriteText(dir_ / "config.json", config_.dump());
+    EXPECT_NE(OpenFolder(dir_.path()).error().message.find("neither model.safetensors nor"),
+              std::string::npos);
+}
+
+TEST_F(Folder, TiesWhereTheConfigSaysSo) {
+    config_["tie_word_embeddings"] = true;
+    EXPECT_EQ(Error(), "");
+    EXPECT_EQ(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);
+    config_["tie_word_embeddings"] = false;
+    EXPECT_EQ(Error(), "");
+    EXPECT_NE(OpenFolder(dir_.path()).value()->FindTensor("output.weight"), nullptr);
+}
+
+TEST_F(Folder, HasAFingerprintOfItsWeights) {
+    EXPECT_EQ(Error(), "");
+    const std::string before = OpenFolder(dir_.path()).value()->Fingerprint().value();
+    EXPECT_EQ(Error(), "");
+    EXPECT_EQ(OpenFolder(dir_.path()).value()->Fingerprint().value(), before);
+    tensors_["model.norm.weight"].data[5] ^= std::byte{1};
+    EXPECT_EQ(Error(), "");
+    EXPECT_NE(OpenFolder(dir_.path()).value()->Fingerprint().value(), before);
+}
+
+// ---- Metadata -----------------------------------------------------------------------------------
+
+// The metadata that a config.json becomes.
+struct Meta {
+    explicit Meta(json config) {
+        const Config whole = Config::Parse(config.dump(), "config.json").value();
+        const Family* family = FindFamily(whole).value();
+        GgufWriter writer;
+        MetaWriter writes(writer, family->architecture);
+        const Status status = family->meta(TextConfig(whole, *family).value(), writes);
+        EXPECT_TRUE(status.ok()) << status.error().message;
+        bytes = writer.Header();
+        meta.emplace("config.json", ParseGguf(bytes, bytes.size(), "config.json").value().entries);
+    }
+    std::vector<std::byte> bytes;
+    std::optional<Metadata> meta;
+};
+
+TEST(HfMetadata, OldAndNewSpellingsAreTheSame) {
+    const HfGolden golden;
+    const json fresh = json::parse(golden.Text("deepseekV3/config"));
+    json old = fresh;
+    old.erase("rope_parameters");
+    old["rope_theta"] = 10000.0;
+    old["rope_scaling"] = fresh["rope_parameters"];
+    old["rope_scaling"].erase("rope_theta");
+    old["rope_scaling"].erase("rope_type");
+    old["rope_scaling"]["type"] = "yarn";
+    EXPECT_EQ(Meta(old).bytes, Meta(fresh).bytes);
+    const Meta meta(fresh);
+    EXPECT_EQ(meta.meta->Int("deepseek2.attention.key_length_mla", 0, 100).value(), 20);
+    EXPECT_EQ(meta.meta->String("deepseek2.rope.scaling.type").value(), "yarn");
+    EXPECT_EQ(meta.meta->Int("deepseek2.expert_gating_func", 0, 9).value(), 2);
+}
+
+TEST(HfMetadata, SlidingWindowsAreObeyedOnlyWhereUsed) {
+    const HfGolden golden;
+    json config = json::parse(golden.Text("qwen2/config"));
+    config["sliding_window"] = 32;
+    config["use_sliding_window"] = false;
+    EXPECT_FALSE(Meta(config).meta->Has("qwen2.attention.sliding_window"));
+    config["use_sliding_window"] = true;
+    config["max_window_layers"] = 2;
+    config.erase("layer_types");
+    const Meta used(config);
+    EXPECT_EQ(used.meta->Int("qwen2.attention.sliding_window", 0, 99).value(), 32);
+    EXPECT_EQ(used.meta->Ints("qwen2.attention.sliding_window_pattern").value(),
+              (std::vector<int64_t>{0, 0, 1}));
+    config = json::parse(golden.Text("mistral/config"));
+    EXPECT_FALSE(Meta(config).meta->Has("llama.attention.sliding_window"));
+    config.erase("sliding_window");
+    EXPECT_EQ(Meta(config).meta->Int("llama.attention.sliding_window", 0, 9999).value(), 4096);
+}
+
+TEST(HfMetadata, TextConfigCountsOverTheRest) {
+    const HfGolden golden;
+    const json text = json::parse(golden.Text("gemma3/config"));
+    const json both = {{"model_type", "gemma3"}, {"text_config", text}, {"hidden_size", 7}};
+    EXPECT_EQ(Meta(both).bytes, Meta(text).bytes);
+    json old = text;
+    old.erase("layer_types");
+    old.erase("rope_parameters");
+    old["rope_theta"] = 1e6;
+    old["rope_local_base_freq"] = 1e4;
+    old["sliding_window_pattern"] = 6;
+    EXPECT_EQ(Meta(old).bytes, Meta(text).bytes);
+}
+
+}  // namespace
+}  // namespace weft::model_files::hf

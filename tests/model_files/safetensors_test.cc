@@ -1,0 +1,186 @@
+// Safetensors files and indexes as somebody broke them: errors that name file and tensor.
+#include "model_files/hf/safetensors.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support/hf_folder.h"
+#include "support/temp_dir.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+using support::SafeBytes;
+
+std::vector<std::byte> File(const std::string& header, size_t data_bytes) {
+    const uint64_t length = header.size();
+    std::vector<std::byte> bytes(8 + header.size() + data_bytes);
+    std::memcpy(bytes.data(), &length, 8);
+    std::memcpy(bytes.data() + 8, header.data(), header.size());
+    return bytes;
+}
+
+Result<std::vector<SafeTensor>> Parse(const std::string& header, size_t data_bytes) {
+    const std::vector<std::byte> bytes = File(header, data_bytes);
+    return ParseSafetensors(bytes, bytes.size(), "x.safetensors");
+}
+
+std::string Entry(const std::string& name, const std::string& rest) {
+    return "\"" + name + "\":{" + rest + "}";
+}
+
+TEST(Safetensors, ReadsNamesShapesAndPlaces) {
+    const std::string a = Entry("a", R"("dtype":"BF16","shape":[2,3],"data_offsets":[8,20])");
+    const std::string b = Entry("b", R"("shape":[],"data_offsets":[0,8],"dtype":"I64")");
+    const auto read = Parse("{\"__metadata__\":{\"format\":\"pt\"}," + a + "," + b + "}  ", 20);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    ASSERT_EQ(read->size(), 2u);
+    EXPECT_EQ((*read)[0].name, "a");
+    EXPECT_EQ((*read)[0].type, SafeType::kBF16);
+    EXPECT_EQ((*read)[0].shape, (std::vector<int64_t>{2, 3}));
+    EXPECT_EQ((*read)[0].bytes, 12u);
+    EXPECT_EQ((*read)[0].offset - (*read)[1].offset, 8u);
+    EXPECT_TRUE((*read)[1].shape.empty());
+}
+
+struct Broken {
+    const char *what, *header;
+    const char* message;  // a part of the error's
+};
+void PrintTo(const Broken& broken, std::ostream* out) {
+    *out << broken.what;
+}
+
+class BrokenHeader : public testing::TestWithParam<Broken> {};
+
+TEST_P(BrokenHeader, IsAnErrorThatNamesFileAndTensor) {
+    const auto read = Parse(GetParam().header, 16);
+    ASSERT_FALSE(read.ok());
+    EXPECT_NE(read.error().message.find("x.safetensors"), std::string::npos);
+    EXPECT_NE(read.error().message.find(GetParam().message), std::string::npos)
+        << read.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Safetensors, BrokenHeader,
+    testing::Values(
+        Broken{"no JSON", "{\"t\":", "not valid JSON"},
+        Broken{"no object", "[1,2]", "expected an object"},
+        Broken{"empty", "{}", "the last 16 bytes"},
+        Broken{"no dtype", R"({"t":{"shape":[4],"data_offsets":[0,16]}})", "'t': no 'dtype'"},
+        Broken{"no shape", R"({"t":{"dtype":"F32","data_offsets":[0,16]}})", "'t': no 'shape'"},
+        Broken{"no offsets", R"({"t":{"dtype":"F32","shape":[4]}})", "'t': no 'data_offsets'"},
+        Broken{"unknown dtype", R"({"t":{"dtype":"F33","shape":[4],"data_offsets":[0,16]}})",
+               "'t' is of dtype 'F33'"},
+        Broken{"one offset", R"({"t":{"dtype":"F32","shape":[4],"data_offsets":[0]}})",
+               "'t': data_offsets has 1"},
+        Broken{"negative dim", R"({"t":{"dtype":"F32","shape":[-4],"data_offsets":[0,16]}})",
+               "'t': the header has a negative number"},
+        Broken{"fraction", R"({"t":{"dtype":"F32","shape":[4.5],"data_offsets":[0,16]}})",
+               "'t': the header has a fraction"},
+        Broken{"backwards", R"({"t":{"dtype":"F32","shape":[4],"data_offsets":[16,0]}})",
+               "'t': its data is bytes 16 to 0"},
+        Broken{"past the end", R"({"t":{"dtype":"F32","shape":[5],"data_offsets":[0,20]}})",
+               "Is the download complete?"},
+        Broken{"too few bytes", R"({"t":{"dtype":"F32","shape":[5],"data_offsets":[0,16]}})",
+               "'t': 5 elements of F32 take 20 bytes"},
+        Broken{"overflow",
+               R"({"t":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,16]}})",
+               "absurd"},
+        Broken{"overlap",
+               R"({"t":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},)"
+               R"("u":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+               "'u' overlaps tensor 't'"},
+        Broken{"hole", R"({"t":{"dtype":"F32","shape":[3],"data_offsets":[4,16]}})",
+               "4 bytes of data in front of tensor 't'"},
+        Broken{"twice",
+               R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+               R"("t":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+               "'t': the name occurs twice"},
+        Broken{"field twice",
+               R"({"t":{"dtype":"F32","shape":[4],"shape":[4],"data_offsets":[0,16]}})",
+               "'t': 'shape' occurs twice"},
+        Broken{"nested", R"({"t":{"dtype":{"x":{"y":[[[]]]}}}})", "'t': the header has an object"},
+        Broken{"many dims",
+               R"({"t":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,4],"data_offsets":[0,16]}})",
+               "'t': the header has a number"}));
+
+TEST(Safetensors, RefusesALengthThatCannotBe) {
+    std::vector<std::byte> bytes = File("{}", 0);
+    for (const uint64_t length : {uint64_t{3}, kMostHeaderBytes + 1, UINT64_MAX}) {
+        std::memcpy(bytes.data(), &length, 8);
+        const auto read = ParseSafetensors(bytes, bytes.size(), "x.safetensors");
+        ASSERT_FALSE(read.ok());
+        EXPECT_NE(read.error().message.find("x.safetensors: its header is said to be"),
+                  std::string::npos);
+    }
+    EXPECT_FALSE(ParseSafetensors(std::span(bytes).first(5), 5, "x").ok());
+}
+
+TEST(Safetensors, EveryCutOfAFileIsAnError) {
+    const std::map<std::string, SafeBytes> tensors = {
+        {"a", {"F32", {3}, std::vector<std::byte>(12)}}, {"b", {"U8", {}, {std::byte{1}}}}};
+    const std::vector<std::byte> bytes = support::SafetensorsFile(tensors);
+    ASSERT_TRUE(ParseSafetensors(bytes, bytes.size(), "x").ok());
+    for (size_t size = 0; size < bytes.size(); ++size) {
+        EXPECT_FALSE(ParseSafetensors(std::span(bytes).first(size), size, "x").ok()) << size;
+    }
+}
+
+// ---- Indexes and folders ------------------------------------------------------------------------
+
+TEST(ShardIndex, MustStayInItsFolder) {
+    for (const char* name : {"../x.safetensors", "/etc/x.safetensors", "a/b.safetensors",
+                             "..\\\\x.safetensors", "x.bin", "", "x\\u0000.safetensors"}) {
+        const auto index =
+            ParseIndex(std::string(R"({"weight_map":{"t":")") + name + "\"}}", "index.json");
+        ASSERT_FALSE(index.ok()) << name;
+        EXPECT_NE(index.error().message.find("index.json: tensor 't'"), std::string::npos);
+    }
+    EXPECT_FALSE(ParseIndex(R"({"weight_map":{}})", "i").ok());
+    EXPECT_FALSE(ParseIndex(R"({"weight_map":{"t":3}})", "i").ok());
+    EXPECT_FALSE(ParseIndex(R"([])", "i").ok());
+    EXPECT_FALSE(ParseIndex(std::string(100000, '['), "i").ok());
+}
+
+class Shards : public testing::Test {
+  protected:
+    void Write(const std::string& name, const std::map<std::string, SafeBytes>& tensors) {
+        ASSERT_TRUE(WriteFile(dir_ / name, support::SafetensorsFile(tensors)).ok());
+    }
+    void Index(const std::string& text) {
+        support::WriteText(dir_ / "model.safetensors.index.json", text);
+    }
+    std::string Error() {
+        const auto opened = TensorFiles::Open(dir_.path());
+        return opened.ok() ? "" : opened.error().message;
+    }
+    const SafeBytes one_{"U8", {1}, {std::byte{1}}};
+    test::TempDir dir_;
+};
+
+TEST_F(Shards, AreFoundByTheirIndex) {
+    EXPECT_NE(Error().find("neither model.safetensors nor"), std::string::npos);
+    Write("a.safetensors", {{"s", one_}});
+    Write("b.safetensors", {{"t", one_}});
+    Index(R"({"weight_map":{"s":"a.safetensors","t":"b.safetensors"}})");
+    const auto opened = TensorFiles::Open(dir_.path());
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    ASSERT_NE(opened->Find("t"), nullptr);
+    EXPECT_EQ(opened->Find("t")->shard, 1);
+    EXPECT_EQ(opened->Find("u"), nullptr);
+}
+
+TEST_F(Shards, ThatAreMissingOrDifferAreErrors) {
+    Write("a.safetensors", {{"s", one_}});
+    Index(R"({"weight_map":{"s":"a.safetensors","t":"b.safetensors"}})");
+    EXPECT_NE(Error().find("shard b.safetensors of 2"), std::string::npos) << Error();
+    Write("b.safetensors", {{"u", one_}});
+    EXPECT_NE(Error().find("tensor 't' is not in b.safetensors"), std::string::npos) << Error();
+    Write("b.safetensors", {{"t", one_}, {"s", one_}});
+    EXPECT_NE(Error().find("tensor 's' is in"), std::string::npos) << Error();
+}
+
+}  // namespace
+}  // namespace weft::model_files::hf

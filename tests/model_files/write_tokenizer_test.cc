@@ -1,0 +1,132 @@
+// Tokenizers of folders as GGUF metadata: what is found gives the folder's ids for every text of
+// texts.json after a trip through a GGUF header; what has no name in GGUF is refused.
+#include "model_files/write_tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <utf8proc.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "model_files/gguf.h"
+#include "model_files/read_tokenizer.h"
+#include "support/paths.h"
+#include "support/temp_dir.h"
+#include "tokenizer/for_gguf.h"
+#include "tokenizer/open.h"
+
+namespace weft::model_files {
+namespace {
+
+using nlohmann::json;
+
+const std::string kFolder = support::TestData("/tokenizer/");
+
+json ReadJson(const std::string& path) {
+    const auto text = ReadTextFile(path);
+    EXPECT_TRUE(text.ok()) << path;
+    return text.ok() ? json::parse(text.value()) : json();
+}
+
+// Through the bytes of a file's header.
+Result<std::unique_ptr<tokenizer::Tokenizer>> ThroughGguf(const tokenizer::TokenizerData& data) {
+    GgufWriter writer;
+    WriteTokenizer(data, writer);
+    const std::vector<std::byte> header = writer.Header();
+    WEFT_ASSIGN(GgufHeader parsed, ParseGguf(header, header.size(), "header"));
+    WEFT_ASSIGN(tokenizer::TokenizerData read,
+                ReadTokenizer(Metadata("header", std::move(parsed.entries))));
+    return tokenizer::Tokenizer::Make(std::move(read));
+}
+
+// SentencePiece's own tokens of type user-defined take part in what it says about spaces; those of
+// GGUF files cut the text, with a space behind them. So have it all programs that read such files.
+bool HoldsUserToken(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
+    const tokenizer::TokenizerData& data = tokenizer.data();
+    for (size_t id = 0; id < data.tokens.size() && data.model == "sentencepiece"; ++id) {
+        const bool user =
+            data.types[id] == static_cast<int32_t>(tokenizer::TokenType::kUserDefined);
+        if (user && text.find(data.tokens[id]) != std::string::npos) return true;
+    }
+    return false;
+}
+
+// GGUF can't say that a tokenizer composes its text.
+bool IsComposed(const std::string& text) {
+    const auto* given = reinterpret_cast<const utf8proc_uint8_t*>(text.c_str());
+    utf8proc_uint8_t* composed = utf8proc_NFC(given);
+    const bool same = composed != nullptr && text == reinterpret_cast<const char*>(composed);
+    std::free(composed);
+    return same;
+}
+
+// What is found for a folder, as "model pre"; and that it gives the folder's ids.
+std::string Found(const std::string& path, const std::vector<std::string>& texts) {
+    const auto folder = tokenizer::OpenTokenizerFolder(path);
+    EXPECT_TRUE(folder.ok());
+    const int64_t vocabulary = (*folder)->vocab_size() + 7;
+    const auto data = tokenizer::TokenizerForGguf(path, vocabulary);
+    if (!data.ok()) {
+        EXPECT_EQ(data.error().code, ErrorCode::kUnsupported);
+        return "refused";
+    }
+    EXPECT_EQ(static_cast<int64_t>(data->tokens.size()), vocabulary);
+    EXPECT_EQ(tokenizer::TokenizerForGguf(path, 3).error().code, ErrorCode::kCorrupt);
+    const auto ours = ThroughGguf(*data);
+    EXPECT_TRUE(ours.ok());
+    for (const std::string& text : texts) {
+        if (!ours.ok() || HoldsUserToken(**folder, text) || !IsComposed(text)) continue;
+        for (const bool special : {false, true}) {
+            const tokenizer::EncodeOptions options{.add_special = special,
+                                                   .parse_special = special};
+            EXPECT_EQ((*ours)->Encode(text, options), (*folder)->Encode(text, options))
+                << json(text);
+        }
+    }
+    return data->model + " " + data->pre;
+}
+
+// The golden folders have added tokens that no model has (words that count only where they stand
+// alone, ...) and GGUF cannot say: most are refused, and none gives other ids.
+TEST(TokenizerToGguf, GivesTheFoldersIdsOrIsRefused) {
+    const auto texts = ReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
+    for (const auto& entry : std::filesystem::directory_iterator(kFolder + "files")) {
+        SCOPED_TRACE(entry.path().filename().string());
+        const std::string found = Found(entry.path(), texts);
+        const std::string name = entry.path().filename().string();
+        if (name == "sp_bpe") {
+            EXPECT_EQ(found, "llama default");
+        }
+        if (name == "unigram" || name == "words" || name == "cuts") {
+            EXPECT_EQ(found, "refused");
+        }
+    }
+}
+
+// The same folders with added tokens as models have them: markers. In qwen2's few merges there is
+// none of two digits, so that llama-bpe, which cuts numbers into threes, does the same.
+TEST(TokenizerToGguf, NamesThePreTokenizer) {
+    const auto texts = ReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
+    const std::map<std::string, std::string> expected = {{"deepseek_v3", "gpt2 deepseek-v3"},
+                                                         {"gpt4o", "gpt2 gpt-4o"},
+                                                         {"llama3", "gpt2 llama-bpe"},
+                                                         {"qwen2", "gpt2 llama-bpe"}};
+    for (const auto& [name, kind] : expected) {
+        SCOPED_TRACE(name);
+        json file = ReadJson(kFolder + "files/" + name + "/tokenizer.json");
+        json markers = json::array();
+        for (const json& token : file["added_tokens"]) {
+            if (token["special"] == true) markers.push_back(token);
+        }
+        file["added_tokens"] = markers;
+        const test::TempDir dir;
+        const std::string text = file.dump();
+        ASSERT_TRUE(WriteFile(dir / "tokenizer.json", std::as_bytes(std::span(text))).ok());
+        EXPECT_EQ(Found(dir.path(), texts), kind);
+    }
+}
+
+}  // namespace
+}  // namespace weft::model_files

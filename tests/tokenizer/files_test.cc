@@ -1,0 +1,197 @@
+// Tokenizers out of files: tokenizer.json, tiktoken, SentencePiece. Golden ids come from Hugging
+// Face tokenizers, tiktoken and sentencepiece by tools/make_tokenizer_golden.py, over the texts of
+// texts.json; the files are made up here, trained on a page of text.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "support/paths.h"
+#include "support/temp_dir.h"
+#include "tokenizer/open.h"
+#include "tokenizer/read_json.h"
+#include "tokenizer/regex.h"
+
+namespace weft::tokenizer {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+const std::string kFolder = support::TestData("/tokenizer/");
+
+json Read(const std::string& path) {
+    const auto text = ReadTextFile(path);
+    EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
+    return text.ok() ? json::parse(text.value()) : json();
+}
+
+class GoldenFiles : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenFiles, IdsOfHardTexts) {
+    const std::string folder = kFolder + "files/" + GetParam();
+    const auto tokenizer = OpenTokenizerFolder(folder);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    const auto texts = Read(kFolder + "texts.json").get<std::vector<std::string>>();
+    const auto ids = Read(folder + "/ids.json").get<std::vector<std::vector<int32_t>>>();
+    ASSERT_GE(texts.size(), 200u);
+    ASSERT_EQ(texts.size(), ids.size());
+    const bool parse = !fs::exists(folder + "/tokenizer.model");
+    for (size_t i = 0; i < texts.size(); ++i) {
+        EXPECT_EQ((*tokenizer)->Encode(texts[i], {.add_special = false, .parse_special = parse}),
+                  ids[i])
+            << GetParam() << ", text " << i << ": " << json(texts[i]);
+    }
+}
+
+std::vector<std::string> Folders() {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(kFolder + "files")) {
+        names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, GoldenFiles, testing::ValuesIn(Folders()),
+                         [](const auto& folder) { return folder.param; });
+
+// A small byte-level tokenizer.json that works, to be changed.
+json SmallJson() {
+    json vocab = json::object();
+    for (int byte = 0x21; byte < 0x7F; ++byte)
+        vocab[std::string(1, static_cast<char>(byte))] = byte;
+    vocab["\u0120"] = 0;
+    vocab["ab"] = 1;
+    vocab["abc"] = 2;
+    return {
+        {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array({"a b", "ab c"})}}},
+        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+        {"decoder", {{"type", "ByteLevel"}}},
+        {"added_tokens", json::array({{{"id", 3}, {"content", "<s>"}, {"special", true}},
+                                      {{"id", 4}, {"content", "<t>"}, {"special", false}}})}};
+}
+
+TEST(TokenizerJson, Works) {
+    const auto made = ReadTokenizerJson(SmallJson().dump(), {});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ((*made)->Encode("abc ab<t><s>"), (std::vector<int32_t>{2, 0, 1, 4, '<', 's', '>'}));
+    EXPECT_EQ((*made)->Encode("<s>", {.parse_special = true}), (std::vector<int32_t>{3}));
+    EXPECT_EQ((*made)->Decode(std::vector<int32_t>{2, 0, 1, 4, 3}), "abc ab<t>");
+}
+
+TEST(TokenizerJson, Frame) {
+    json file = SmallJson();
+    file["post_processor"] = {
+        {"type", "Sequence"},
+        {"processors",
+         json::array({{{"type", "ByteLevel"}},
+                      {{"type", "TemplateProcessing"},
+                       {"single", json::array({{{"SpecialToken", {{"id", "<s>"}}}},
+                                               {{"Sequence", {{"id", "A"}}}}})},
+                       {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {3}}}}}}}})}};
+    TokenizerHints hints;
+    hints.eos = "<t>";
+    hints.ends = {33};
+    auto made = ReadTokenizerJson(file.dump(), hints);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ((*made)->Encode("ab"), (std::vector<int32_t>{3, 1}));
+    EXPECT_EQ((*made)->data().bos, 3);
+    EXPECT_TRUE((*made)->data().add_bos);
+    EXPECT_EQ((*made)->data().eos, 4);
+    EXPECT_TRUE((*made)->IsEog(4));
+    EXPECT_TRUE((*made)->IsEog(33));
+    hints.tokenizer_class = "LlamaTokenizer";
+    hints.bos = "<s>";
+    hints.add_bos = false;
+    hints.add_eos = true;
+    made = ReadTokenizerJson(file.dump(), hints);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ((*made)->Encode("ab"), (std::vector<int32_t>{1, 4}));
+}
+
+TEST(TokenizerJson, RefusedByName) {
+    const std::vector<std::tuple<json::json_pointer, json, std::string>> cases = {
+        {"/model/type"_json_pointer, "WordPiece", "model 'WordPiece' is not supported"},
+        {"/model/dropout"_json_pointer, 0.1, "dropout"},
+        {"/model/continuing_subword_prefix"_json_pointer, "##", "continuing_subword_prefix"},
+        {"/model/merges"_json_pointer, json::array({"a"}), "merges[0]"},
+        {"/model/merges"_json_pointer, json::array({"a b", "a zz"}), "merges[1]"},
+        {"/model/merges"_json_pointer, 7, "'merges' is no array"},
+        {"/model/vocab"_json_pointer, json::array(), "'vocab' is no object"},
+        {"/model/vocab/ab"_json_pointer, -1, "'ab' has no id"},
+        {"/model/vocab/ab"_json_pointer, 33, "both have the id 33"},
+        {"/model/vocab/ab"_json_pointer, 16'000'000, "has the id 16000000"},
+        {"/added_tokens/0/id"_json_pointer, 2, "both have the id 2"},
+        {"/added_tokens/0/content"_json_pointer, 2, "'content' is of type number"},
+        {"/normalizer"_json_pointer, {{"type", "BertNormalizer"}}, "'BertNormalizer' is not"},
+        {"/normalizer"_json_pointer,
+         {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}},
+         "precompiled_charsmap has 3 bytes"},
+        {"/pre_tokenizer"_json_pointer, {{"type", "UnicodeScripts"}}, "'UnicodeScripts' is not"},
+        {"/pre_tokenizer"_json_pointer,
+         {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}},
+         "regular expression '(a'"},
+        {"/pre_tokenizer"_json_pointer,
+         {{"type", "Split"}, {"pattern", {{"Regex", "a"}}}, {"behavior", "Odd"}},
+         "'Odd'"},
+        {"/decoder"_json_pointer, {{"type", "CTC"}}, "decoder 'CTC' is not supported"},
+        {"/post_processor"_json_pointer, {{"type", "Odd"}}, "post-processor 'Odd' is not"},
+    };
+    for (const auto& [place, value, words] : cases) {
+        json file = SmallJson();
+        file[place] = value;
+        const auto made = ReadTokenizerJson(file.dump(), {});
+        ASSERT_FALSE(made.ok()) << words;
+        EXPECT_NE(made.error().message.find(words), std::string::npos) << made.error().message;
+    }
+    EXPECT_FALSE(ReadTokenizerJson("{", {}).ok());
+    EXPECT_FALSE(ReadTokenizerJson("[]", {}).ok());
+    EXPECT_FALSE(ReadTokenizerJson("{}", {}).ok());
+}
+
+TEST(TokenizerJson, RegexesOfTheOtherDialect) {
+    EXPECT_EQ(TranslateRegex(R"(\p{N}{1,3}+a++)").value(), R"((?:\p{N}{1,3})+a++)");
+    EXPECT_EQ(TranslateRegex(R"([a&&[^b]]+)").value(), R"((?:(?![b])[a])+)");
+    EXPECT_EQ(TranslateRegex(R"([^(x|[.,])])").value(), R"([^(x|.,)])");
+    EXPECT_EQ(TranslateRegex(R"(\p{Han}\p{Lu}\p{^Latin})").value(),
+              R"(\p{sc:Han}\p{Lu}\p{^sc:Latin})");
+    for (const char* odd : {R"([a&&b])", R"([^[^a]])", R"(\K)", R"((?~a))", R"(\)", R"([a)"}) {
+        EXPECT_FALSE(TranslateRegex(odd).ok()) << odd;
+    }
+}
+
+TEST(TokenizerFolder, MissingAndTemplates) {
+    const test::TempDir temporary;
+    const fs::path folder = temporary.path();
+    const auto put = [&](const char* name, const std::string& text) {
+        std::ofstream(folder / name) << text;
+    };
+    EXPECT_EQ(OpenTokenizerFolder(folder.string()).error().code, ErrorCode::kNotFound);
+    EXPECT_EQ(OpenTokenizerFolder((folder / "none").string()).error().code, ErrorCode::kNotFound);
+    EXPECT_EQ(ReadChatTemplate(folder.string()).error().code, ErrorCode::kNotFound);
+    put("tokenizer_config.json",
+        R"({"chat_template": [{"name": "tool", "template": "T"},
+                              {"name": "default", "template": "D"}]})");
+    EXPECT_EQ(ReadChatTemplate(folder.string()).value(), "D");
+    put("tokenizer_config.json", R"({"chat_template": "one", "bos_token": {"content": "<s>"}})");
+    EXPECT_EQ(ReadChatTemplate(folder.string()).value(), "one");
+    put("chat_template.jinja", "own file");
+    EXPECT_EQ(ReadChatTemplate(folder.string()).value(), "own file");
+    put("tokenizer.json", SmallJson().dump());
+    put("generation_config.json", R"({"eos_token_id": [4, 33]})");
+    const auto made = OpenTokenizerFolder(folder.string());
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ((*made)->data().bos, 3);
+    EXPECT_EQ((*made)->data().eos, 4);
+    EXPECT_TRUE((*made)->IsEog(33));
+    put("tokenizer.json", "{");
+    const auto broken = OpenTokenizer((folder / "tokenizer.json").string());
+    ASSERT_FALSE(broken.ok());
+    EXPECT_NE(broken.error().message.find("tokenizer.json: not JSON"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::tokenizer
