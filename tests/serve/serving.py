@@ -39,6 +39,13 @@ def model():
     return skip(f"no model at {kept}; './quickstart' brings it")
 
 
+def sanitizers_factor():
+    """How many times the processor time and the memory of a bound a program may take that is built
+    with sanitizers: their checks, and freed memory that they keep for a while (256 MiB)."""
+    with open(PROGRAM, "rb") as program:
+        return 4 if b"__asan_init" in program.read() else 1
+
+
 class Server:
     """One `weft serve` on a port of its own."""
 
