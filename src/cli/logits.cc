@@ -37,10 +37,9 @@ std::vector<size_t> BestIds(std::span<const float> logits) {
     std::vector<size_t> ids(logits.size());
     std::iota(ids.begin(), ids.end(), size_t{0});
     const size_t count = std::min(kTop, ids.size());
-    std::partial_sort(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(count), ids.end(),
-                      [&](size_t a, size_t b) {
-                          return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-                      });
+    std::partial_sort(
+        ids.begin(), ids.begin() + static_cast<ptrdiff_t>(count), ids.end(),
+        [&](size_t a, size_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
     ids.resize(count);
     return ids;
 }
@@ -59,8 +58,8 @@ Status Print(const LogitsFlags& flags, std::span<const float> logits,
     const size_t rows = flags.all ? flags.tokens.size() : 1;
     const size_t vocab = logits.size() / rows;
     if (!flags.npy.empty()) {
-        WEFT_TRY(WriteNpy(flags.npy, logits, static_cast<int64_t>(rows),
-                          static_cast<int64_t>(vocab)));
+        WEFT_TRY(
+            WriteNpy(flags.npy, logits, static_cast<int64_t>(rows), static_cast<int64_t>(vocab)));
     }
     const auto last = logits.last(vocab);
     if (flags.common.json) {
@@ -99,8 +98,8 @@ Status Run(LogitsFlags& flags) {
     WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
     WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, count, 0, job.ctx));
     if (flags.all) job.max_outputs = std::min({count, job.chunk, kMostOutputs});
-    WEFT_ASSIGN(const auto engine, engine::Engine::Start(flags.common.cluster, job,
-                                                         std::move(words.tokenizer)));
+    WEFT_ASSIGN(const auto engine,
+                engine::Engine::Start(flags.common.cluster, job, std::move(words.tokenizer)));
     WEFT_ASSIGN(const std::vector<float> logits, engine->Logits(flags.tokens, flags.all));
     WEFT_ASSIGN(const auto reports, engine->Finish());
     WEFT_TRY(Print(flags, logits, engine->tokenizer()));
@@ -110,21 +109,21 @@ Status Run(LogitsFlags& flags) {
 
 }  // namespace
 
-void AddLogits(CLI::App& app, int& status) {
+void AddLogits(const Command& app, int& status) {
     auto flags = std::make_shared<LogitsFlags>();
-    CLI::App* logits = app.add_subcommand("logits", "The logits after given tokens");
-    logits->footer(kFooter);
-    AddModel(*logits, flags->common.job.model, flags->common.pull);
-    logits->add_option("--tokens", flags->tokens, "Token ids, as 1,2,3")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->required();
-    logits->add_flag("--all", flags->all, "After each token, [T, V]; else after the last, [1, V]");
-    logits->add_option("--npy", flags->npy, "Write them to this .npy file (float32)");
-    AddClusterFlags(*logits, flags->common);
-    AddLayoutFlags(*logits, flags->common);
-    AddLora(*logits, flags->common);
-    AddEngineFlags(*logits, flags->common);
+    const Command logits = app.AddCommand("logits", "The logits after given tokens");
+    logits.Footer(kFooter);
+    AddModel(logits, flags->common.job.model, flags->common.pull);
+    logits.AddOption("--tokens", flags->tokens, "Token ids, as 1,2,3")
+        .Commas()
+        .OneEach()
+        .Required();
+    logits.AddFlag("--all", flags->all, "After each token, [T, V]; else after the last, [1, V]");
+    logits.AddOption("--npy", flags->npy, "Write them to this .npy file (float32)");
+    AddClusterFlags(logits, flags->common);
+    AddLayoutFlags(logits, flags->common);
+    AddLora(logits, flags->common);
+    AddEngineFlags(logits, flags->common);
     SetCallback(logits, flags, flags->common.json, status, Run);
 }
 
