@@ -245,38 +245,38 @@ Status Run(BenchFlags& flags) {
 }
 
 template <typename T>
-void AddList(CLI::App& app, const char* name, std::vector<T>& values, const char* help,
+void AddList(const Command& app, const char* name, std::vector<T>& values, const char* help,
              const char* group = "Sweep") {
-    app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false)->group(group);
+    app.AddOption(name, values, help).Commas().OneEach().Group(group);
 }
 
 }  // namespace
 
-void AddBench(CLI::App& app, int& status) {
+void AddBench(const Command& app, int& status) {
     auto flags = std::make_shared<BenchFlags>();
-    CLI::App* bench = app.add_subcommand("bench", "How fast a model runs, over a sweep of layouts");
-    bench->footer(kFooter);
-    AddModel(*bench, flags->common.job.model, flags->common.pull);
-    AddList(*bench, "-p,--n-prompt", flags->prompts,
+    const Command bench = app.AddCommand("bench", "How fast a model runs, over a sweep of layouts");
+    bench.Footer(kFooter);
+    AddModel(bench, flags->common.job.model, flags->common.pull);
+    AddList(bench, "-p,--n-prompt", flags->prompts,
             "Prompt tokens of a prefill test (512; 0: none)");
-    AddList(*bench, "-n,--n-gen", flags->generates, "Tokens of a decode test (128; 0: none)");
-    AddList(*bench, "-d,--n-depth", flags->depths,
+    AddList(bench, "-n,--n-gen", flags->generates, "Tokens of a decode test (128; 0: none)");
+    AddList(bench, "-d,--n-depth", flags->depths,
             "Tokens in the KV cache before a decode test (0)");
-    AddList(*bench, "--seqs", flags->seqs,
+    AddList(bench, "--seqs", flags->seqs,
             "Sequences at once, each with -p or -n tokens of its own, as in serving (1)");
-    AddList(*bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
-    AddList(*bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
-    AddList(*bench, "--pp", flags->pp, "Pipeline stages (1)");
-    bench->add_option("--ep", flags->common.job.ep, "Expert groups of the tensor ranks (1)")
-        ->check(CLI::Range(1, 1024));
-    AddList(*bench, "--transport", flags->transports, "auto, shm, tcp, verbs or mpi");
-    bench->add_option("-r,--repetitions", flags->repetitions, "How often each test runs (5)")
-        ->check(CLI::Range(1, 1000));
-    bench->add_flag("--no-warmup", flags->no_warmup, "Without the run before that does not count");
-    bench->add_option("-o,--output", flags->form, "md (default), json, jsonl or csv");
-    AddClusterFlags(*bench, flags->common);
-    AddLora(*bench, flags->common);
-    AddEngineFlags(*bench, flags->common);
+    AddList(bench, "-t,--threads", flags->threads, "Threads per rank (default: its cores)");
+    AddList(bench, "--tp", flags->tp, "Tensor-parallel ranks (default: all ranks)");
+    AddList(bench, "--pp", flags->pp, "Pipeline stages (1)");
+    bench.AddOption("--ep", flags->common.job.ep, "Expert groups of the tensor ranks (1)")
+        .Range(1, 1024);
+    AddList(bench, "--transport", flags->transports, "auto, shm, tcp, verbs or mpi");
+    bench.AddOption("-r,--repetitions", flags->repetitions, "How often each test runs (5)")
+        .Range(1, 1000);
+    bench.AddFlag("--no-warmup", flags->no_warmup, "Without the run before that does not count");
+    bench.AddOption("-o,--output", flags->form, "md (default), json, jsonl or csv");
+    AddClusterFlags(bench, flags->common);
+    AddLora(bench, flags->common);
+    AddEngineFlags(bench, flags->common);
     SetCallback(bench, flags, flags->common.json, status, Run);
 }
 

@@ -106,61 +106,61 @@ Status Run(ServeLoadFlags& flags) {
                      report.completed + report.failed, report.first_error);
 }
 
-void AddLoadFlags(CLI::App& command, ServeLoadFlags& flags) {
+void AddLoadFlags(const Command& command, ServeLoadFlags& flags) {
     serve::LoadOptions& load = flags.load;
-    const CLI::Range tokens(1, 1 << 24);
-    command.add_option("--url", load.url, "The endpoint (http://127.0.0.1:8080)");
-    command.add_option(
+    constexpr int kMostTokens = 1 << 24;
+    command.AddOption("--url", load.url, "The endpoint (http://127.0.0.1:8080)");
+    command.AddOption(
         "--model", load.model,
         "The model's name, as requests say it (default: the first that the endpoint lists)");
-    command.add_option("--api", flags.api, "completions (default) or chat")
-        ->check(CLI::IsMember({"completions", "chat"}));
-    command.add_option("--requests", load.requests, "How many (100)")
-        ->check(CLI::Range(1, 1'000'000));
+    command.AddOption("--api", flags.api, "completions (default) or chat")
+        .OneOf({"completions", "chat"});
+    command.AddOption("--requests", load.requests, "How many (100)").Range(1, 1'000'000);
+    command.AddOption("--clients", load.clients, "Most requests at once (1; with --rate: no limit)")
+        .Range(1, 10'000);
     command
-        .add_option("--clients", load.clients, "Most requests at once (1; with --rate: no limit)")
-        ->check(CLI::Range(1, 10'000));
+        .AddOption("--rate", load.rate,
+                   "Requests a second, at times of a Poisson process (as fast as answered)")
+        .Range(1e-3, 1e5);
+    command.AddOption("--input-len", load.input_len, "Tokens of a prompt (256)")
+        .Range(1, kMostTokens);
+    command.AddOption("--output-len", load.output_len, "Tokens of an answer (128)")
+        .Range(1, kMostTokens);
     command
-        .add_option("--rate", load.rate,
-                    "Requests a second, at times of a Poisson process (as fast as answered)")
-        ->check(CLI::Range(1e-3, 1e5));
-    command.add_option("--input-len", load.input_len, "Tokens of a prompt (256)")->check(tokens);
-    command.add_option("--output-len", load.output_len, "Tokens of an answer (128)")->check(tokens);
+        .AddOption("--mix", flags.mix,
+                   "sharegpt: lengths of prompts and answers vary as in ShareGPT")
+        .OneOf({"sharegpt"});
     command
-        .add_option("--mix", flags.mix,
-                    "sharegpt: lengths of prompts and answers vary as in ShareGPT")
-        ->check(CLI::IsMember({"sharegpt"}));
+        .AddOption("--shared-prefix", load.shared_prefix,
+                   "First tokens that all prompts have in common (0)")
+        .Range(0, 1 << 24);
     command
-        .add_option("--shared-prefix", load.shared_prefix,
-                    "First tokens that all prompts have in common (0)")
-        ->check(CLI::Range(0, 1 << 24));
+        .AddOption("--prompt", flags.prompt,
+                   "ids (random tokens), words, or auto: ids where the endpoint takes them")
+        .OneOf({"auto", "ids", "words"});
+    command.AddOption("--vocab", load.vocab, "Ids of prompts are below this one (30000)")
+        .Range(2, 1 << 24);
+    command.AddOption("--seed", load.seed, "Of prompts, lengths and times (1)");
+    command.AddOption("--warmup", load.warmup, "Requests before, that don't count (1)")
+        .Range(0, 10'000);
+    command.AddOption("--key", load.key, "API key, sent as a bearer token");
+    command.AddOption("--cacert", load.ca_file, "Certificates to trust, in place of the system's")
+        .ExistingFile();
     command
-        .add_option("--prompt", flags.prompt,
-                    "ids (random tokens), words, or auto: ids where the endpoint takes them")
-        ->check(CLI::IsMember({"auto", "ids", "words"}));
-    command.add_option("--vocab", load.vocab, "Ids of prompts are below this one (30000)")
-        ->check(CLI::Range(2, 1 << 24));
-    command.add_option("--seed", load.seed, "Of prompts, lengths and times (1)");
-    command.add_option("--warmup", load.warmup, "Requests before, that don't count (1)")
-        ->check(CLI::Range(0, 10'000));
-    command.add_option("--key", load.key, "API key, sent as a bearer token");
-    command.add_option("--cacert", load.ca_file, "Certificates to trust, in place of the system's")
-        ->check(CLI::ExistingFile);
-    command
-        .add_option("--timeout", flags.timeout_s,
-                    "Seconds of silence after which a request has failed (120)")
-        ->check(CLI::Range(1.0, 86400.0));
+        .AddOption("--timeout", flags.timeout_s,
+                   "Seconds of silence after which a request has failed (120)")
+        .Range(1.0, 86400.0);
 }
 
 }  // namespace
 
-void AddBenchServe(CLI::App& app, int& status) {
+void AddBenchServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeLoadFlags>();
-    CLI::App* command = app.add_subcommand(
+    const Command command = app.AddCommand(
         "bench-serve", "A load of requests on an OpenAI endpoint ('weft bench serve')");
-    command->footer(kFooter);
-    AddLoadFlags(*command, *flags);
-    AddJson(*command, flags->json);
+    command.Footer(kFooter);
+    AddLoadFlags(command, *flags);
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Run);
 }
 

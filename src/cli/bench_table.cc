@@ -41,7 +41,9 @@ std::string TestName(const BenchRow& row) {
                           : fmt::format("tg{}{}{}", row.generate, depth, seqs);
 }
 
-int64_t Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+int64_t Nanoseconds(double seconds) {
+    return std::llround(seconds * 1e9);
+}
 
 Json ToJson(const BenchModel& model, const BenchRow& row) {
     std::vector<int64_t> samples_ns;
@@ -105,13 +107,14 @@ Result<BenchForm> ParseBenchForm(const std::string& name) {
 void BenchTable::Begin() {
     if (form_ == BenchForm::kJson) fmt::print("[\n");
     if (form_ != BenchForm::kMarkdown) return;
-    fmt::print("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
-               "{:>20} |\n",
-               "model", "size", "params", "backend", "threads", "tp", "pp", "transport", "test",
-               "t/s");
-    fmt::print("| {:-<30} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->1}: | {:->1}: | {:-<9} | "
-               "{:->14}: | {:->19}: |\n",
-               "", "", "", "", "", "", "", "", "", "");
+    fmt::print(
+        "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
+        "{:>20} |\n",
+        "model", "size", "params", "backend", "threads", "tp", "pp", "transport", "test", "t/s");
+    fmt::print(
+        "| {:-<30} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->1}: | {:->1}: | {:-<9} | "
+        "{:->14}: | {:->19}: |\n",
+        "", "", "", "", "", "", "", "", "", "");
     std::fflush(stdout);
 }
 
@@ -138,11 +141,12 @@ void BenchTable::MarkdownRow(const BenchRow& row) const {
     const double parameters = static_cast<double>(model_.parameters);
     const std::string count = parameters >= 1e9 ? fmt::format("{:.2f} B", parameters * 1e-9)
                                                 : fmt::format("{:.2f} M", parameters * 1e-6);
-    fmt::print("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
-               "{:>20} |\n",
-               model_.type, BytesText(model_.size_bytes), count, "CPU", row.threads, row.tp,
-               row.pp, row.transport, TestName(row),
-               fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation));
+    fmt::print(
+        "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
+        "{:>20} |\n",
+        model_.type, BytesText(model_.size_bytes), count, "CPU", row.threads, row.tp, row.pp,
+        row.transport, TestName(row),
+        fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation));
 }
 
 void BenchTable::JsonRow(const BenchRow& row, int indent) {

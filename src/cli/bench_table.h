@@ -26,8 +26,8 @@ struct BenchRow {
     int threads = 0, tp = 1, pp = 1;
     std::string transport, split, kv_type;
     int64_t chunk = 512;
-    std::string time;                 // ISO 8601, UTC
-    std::vector<double> seconds;      // of each repetition
+    std::string time;             // ISO 8601, UTC
+    std::vector<double> seconds;  // of each repetition
 };
 
 enum class BenchForm { kMarkdown, kJson, kJsonLines, kCsv };

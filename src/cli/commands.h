@@ -2,28 +2,28 @@
 // the exit status.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "cli/options.h"
 
 namespace weft::cli {
 
-void AddRun(CLI::App& app, int& status);
-void AddBench(CLI::App& app, int& status);
-void AddBenchServe(CLI::App& app, int& status);
-void AddLogits(CLI::App& app, int& status);
-void AddPerplexity(CLI::App& app, int& status);
-void AddTokenize(CLI::App& app, int& status);
-void AddInspect(CLI::App& app, int& status);
-void AddQuantize(CLI::App& app, int& status);
-void AddMerge(CLI::App& app, int& status);
-void AddModels(CLI::App& app);
-void AddNet(CLI::App& app, int& status);
-void AddTrace(CLI::App& app);
-void AddPull(CLI::App& app, int& status);
-void AddWorker(CLI::App& app, int& status);
-void AddDoctor(CLI::App& app, int& status);
-void AddServe(CLI::App& app, int& status);
-void AddKey(CLI::App& app, int& status);
-void AddTrain(CLI::App& app, int& status);
+void AddRun(const Command& app, int& status);
+void AddBench(const Command& app, int& status);
+void AddBenchServe(const Command& app, int& status);
+void AddLogits(const Command& app, int& status);
+void AddPerplexity(const Command& app, int& status);
+void AddTokenize(const Command& app, int& status);
+void AddInspect(const Command& app, int& status);
+void AddQuantize(const Command& app, int& status);
+void AddMerge(const Command& app, int& status);
+void AddModels(const Command& app);
+void AddNet(const Command& app, int& status);
+void AddTrace(const Command& app);
+void AddPull(const Command& app, int& status);
+void AddWorker(const Command& app, int& status);
+void AddDoctor(const Command& app, int& status);
+void AddServe(const Command& app, int& status);
+void AddKey(const Command& app, int& status);
+void AddTrain(const Command& app, int& status);
 
 // `weft --version`: what is built in and what this CPU takes.
 void PrintVersion(bool json);

@@ -1,10 +1,9 @@
 #include "cli/config.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <sstream>
 
 #include "base/file.h"
+#include "cli/options.h"
 
 namespace weft::cli {
 namespace {
@@ -18,25 +17,22 @@ bool Given(const std::vector<std::string>& words, const std::string& flag) {
 Result<std::vector<std::string>> FlagsOf(const std::string& path,
                                          const std::vector<std::string>& words) {
     WEFT_ASSIGN(const std::string text, ReadTextFile(path, 1 << 20));
-    std::vector<CLI::ConfigItem> items;
-    try {
-        std::istringstream stream(text);
-        items = CLI::ConfigTOML().from_config(stream);
-    } catch (const CLI::Error& error) {
-        return MakeError(ErrorCode::kUsage, "{}: {}", path, error.what());
+    const auto lines = ParseFlagLines(text);
+    if (!lines.ok()) {
+        return MakeError(lines.error().code, "{}: {}", path, lines.error().message);
     }
     std::vector<std::string> flags;
-    for (const CLI::ConfigItem& item : items) {
-        if (!item.parents.empty()) {
+    for (const FlagLine& line : *lines) {
+        if (!line.tables.empty()) {
             return MakeError(ErrorCode::kUsage, "{}: [{}]: a file of flags has no tables", path,
-                             item.parents.front());
+                             line.tables.front());
         }
-        const std::string flag = "--" + item.name;
+        const std::string flag = "--" + line.name;
         std::string dashed = flag;  // (as main.cc has it)
         std::ranges::replace(dashed, '_', '-');
         if (Given(words, flag) || Given(words, dashed)) continue;
-        for (const std::string& value : item.inputs) {
-            if (item.name == "model") {
+        for (const std::string& value : line.values) {
+            if (line.name == "model") {
                 flags.push_back(value);
             } else if (value == "true") {
                 flags.push_back(flag);

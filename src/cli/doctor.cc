@@ -216,39 +216,36 @@ Status Run(const DoctorFlags& flags, int& status) {
 
 }  // namespace
 
-void AddDoctor(CLI::App& app, int& status) {
+void AddDoctor(const Command& app, int& status) {
     auto flags = std::make_shared<DoctorFlags>();
-    CLI::App* command =
-        app.add_subcommand("doctor", "Look at hosts for what makes a cluster slow or fail");
-    command->add_option("--hosts", flags->hosts, "Hosts to look at by ssh, as a,b,c")
-        ->delimiter(',');
+    const Command command =
+        app.AddCommand("doctor", "Look at hosts for what makes a cluster slow or fail");
+    command.AddOption("--hosts", flags->hosts, "Hosts to look at by ssh, as a,b,c").Commas();
     command
-        ->add_option("--from", flags->from,
-                     "A snapshot to look at: a tar file or a folder; may be repeated")
-        ->allow_extra_args(false);
-    command->add_option("--save", flags->save, "Write a snapshot of this machine (- is stdout)");
-    command->add_flag("--real-names", flags->real_names,
-                      "With --save: names and addresses as they are, not pseudonyms");
-    command->add_option("--check", flags->checks, "Only these checks, as a,b")->delimiter(',');
-    command->add_option("--ignore", flags->ignored, "What these find is only noted, as a,b")
-        ->delimiter(',');
-    command->add_flag("--list", flags->list, "Explain every check");
-    command->add_flag("--markdown", flags->markdown, "With --list: as the page docs/doctor.md");
-    command->add_flag("--no-measure", flags->no_measure, "Leave out the measurements");
+        .AddOption("--from", flags->from,
+                   "A snapshot to look at: a tar file or a folder; may be repeated")
+        .OneEach();
+    command.AddOption("--save", flags->save, "Write a snapshot of this machine (- is stdout)");
+    command.AddFlag("--real-names", flags->real_names,
+                    "With --save: names and addresses as they are, not pseudonyms");
+    command.AddOption("--check", flags->checks, "Only these checks, as a,b").Commas();
+    command.AddOption("--ignore", flags->ignored, "What these find is only noted, as a,b").Commas();
+    command.AddFlag("--list", flags->list, "Explain every check");
+    command.AddFlag("--markdown", flags->markdown, "With --list: as the page docs/doctor.md");
+    command.AddFlag("--no-measure", flags->no_measure, "Leave out the measurements");
     command
-        ->add_option("--workers", flags->fabric.hosts,
-                     "Measure the links to these workers, as a:7000,b:7000")
-        ->delimiter(',');
-    command->add_option("--key-file", flags->fabric.key_file, "The key shared with the workers");
-    command->add_option(
-        "--transport", flags->fabric.transport,
-        "Of --workers: " + fmt::format("{}", fmt::join(net::TransportNames(), ", ")));
-    command->add_option("--remote", flags->collect.program, "The weft program on the hosts");
-    command->add_option("--timeout-ms", flags->collect.timeout_ms, "For each host (30000)")
-        ->check(CLI::Range(200, 3'600'000));
-    command->add_flag("-v,--verbose", flags->verbose, "Also what is well");
-    AddJson(*command, flags->json);
-    command->footer(
+        .AddOption("--workers", flags->fabric.hosts,
+                   "Measure the links to these workers, as a:7000,b:7000")
+        .Commas();
+    command.AddOption("--key-file", flags->fabric.key_file, "The key shared with the workers");
+    command.AddOption("--transport", flags->fabric.transport,
+                      "Of --workers: " + fmt::format("{}", fmt::join(net::TransportNames(), ", ")));
+    command.AddOption("--remote", flags->collect.program, "The weft program on the hosts");
+    command.AddOption("--timeout-ms", flags->collect.timeout_ms, "For each host (30000)")
+        .Range(200, 3'600'000);
+    command.AddFlag("-v,--verbose", flags->verbose, "Also what is well");
+    AddJson(command, flags->json);
+    command.Footer(
         "Exit status 1 where a check fails. A snapshot holds only the fields that the checks use,\n"
         "with pseudonyms for names; --save prints which. It holds no keys, no environment, no\n"
         "names of users, no hardware, IPv6 or public addresses, no serial numbers.\n\n"
@@ -258,7 +255,7 @@ void AddDoctor(CLI::App& app, int& status) {
         "  weft doctor --workers a:7000,b:7000 --key-file weft.key\n"
         "  weft doctor --save a.tar        (there)\n"
         "  weft doctor --from a.tar --from b.tar");
-    command->callback([flags, &status] {
+    command.Callback([flags, &status] {
         flags->collect.measure = !flags->no_measure;
         if (Status s = Run(*flags, status); !s.ok()) status = Fail(s.error(), flags->json);
     });

@@ -2,13 +2,13 @@
 // how it is computed. And how commands end in an error.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "cli/options.h"
 #include "cli/pull_model.h"
 #include "cluster/cluster.h"
 #include "engine/engine.h"
@@ -30,16 +30,16 @@ struct CommonFlags {
 
 // Adds MODEL and the shared flags to a subcommand.
 // pull: set by --pull, which SetCallback obeys.
-void AddModel(CLI::App& app, std::string& model, bool& pull);
-void AddRankFlags(CLI::App& app, CommonFlags& flags);      // where ranks run, and --net-table
-void AddClusterFlags(CLI::App& app, CommonFlags& flags);   // that, and --split
-void AddLayoutFlags(CLI::App& app, CommonFlags& flags);    // --tp, --pp, --transport
-void AddRecoveryFlags(CLI::App& app, CommonFlags& flags);  // --rejoin-ms, --elastic
-void AddDraftFlags(CLI::App& app, engine::DraftOptions& draft);
-void AddEngineFlags(CLI::App& app, CommonFlags& flags);
-void AddLora(CLI::App& app, CommonFlags& flags);  // --lora of one adapter
-CLI::Option* AddDevice(CLI::App& app, std::string& device);
-void AddJson(CLI::App& app, bool& json);
+void AddModel(const Command& app, std::string& model, bool& pull);
+void AddRankFlags(const Command& app, CommonFlags& flags);      // where ranks run, and --net-table
+void AddClusterFlags(const Command& app, CommonFlags& flags);   // that, and --split
+void AddLayoutFlags(const Command& app, CommonFlags& flags);    // --tp, --pp, --transport
+void AddRecoveryFlags(const Command& app, CommonFlags& flags);  // --rejoin-ms, --elastic
+void AddDraftFlags(const Command& app, engine::DraftOptions& draft);
+void AddEngineFlags(const Command& app, CommonFlags& flags);
+void AddLora(const Command& app, CommonFlags& flags);  // --lora of one adapter
+Option AddDevice(const Command& app, std::string& device);
+void AddJson(const Command& app, bool& json);
 
 // Turns the words into options, once they are parsed. kUsage where they contradict each other.
 Status Resolve(CommonFlags& flags);
@@ -81,9 +81,9 @@ Status PullFirst(const Flags& flags) {
 // What most commands do with flags: run(*flags) is the callback of `command`; its error is printed.
 // Commands of several ranks run on those of a launcher, if there is one.
 template <typename Flags, typename Function>
-void SetCallback(CLI::App* command, std::shared_ptr<Flags> flags, const bool& json, int& status,
-                 Function run) {
-    command->callback([flags, &json, &status, run] {
+void SetCallback(const Command& command, std::shared_ptr<Flags> flags, const bool& json,
+                 int& status, Function run) {
+    command.Callback([flags, &json, &status, run] {
         const auto run_here = [&] {
             Status done = PullFirst(*flags);
             if (done.ok()) done = run(*flags);

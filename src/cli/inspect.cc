@@ -169,31 +169,25 @@ Status Run(InspectFlags& flags) {
 
 }  // namespace
 
-void AddInspect(CLI::App& app, int& status) {
+void AddInspect(const Command& app, int& status) {
     auto flags = std::make_shared<InspectFlags>();
-    CLI::App* command = app.add_subcommand("inspect", "What is in a model: metadata and tensors");
-    command->footer(kFooter);
-    AddModel(*command, flags->model, flags->pull);
+    const Command command = app.AddCommand("inspect", "What is in a model: metadata and tensors");
+    command.Footer(kFooter);
+    AddModel(command, flags->model, flags->pull);
     const char* group = "Program";
     command
-        ->add_flag("--program", flags->program,
-                   "The Program of one rank instead, and what a step of it costs")
-        ->group(group);
-    command->add_option("--tp", flags->tp, "Tensor-parallel ranks (1)")
-        ->check(CLI::Range(1, 1024))
-        ->group(group);
-    command->add_option("--ep", flags->ep, "Expert groups of the tensor ranks")
-        ->check(CLI::Range(1, 1024))
-        ->group(group);
-    command->add_option("--pp", flags->pp, "Pipeline stages (1)")
-        ->check(CLI::Range(1, 1024))
-        ->group(group);
-    command->add_option("--split", flags->split, "Shares of the ranks or stages, such as 3,2,1")
-        ->group(group);
-    command->add_option("--rank", flags->rank, "Whose Program (0)")
-        ->check(CLI::Range(0, 1 << 20))
-        ->group(group);
-    AddJson(*command, flags->json);
+        .AddFlag("--program", flags->program,
+                 "The Program of one rank instead, and what a step of it costs")
+        .Group(group);
+    command.AddOption("--tp", flags->tp, "Tensor-parallel ranks (1)").Range(1, 1024).Group(group);
+    command.AddOption("--ep", flags->ep, "Expert groups of the tensor ranks")
+        .Range(1, 1024)
+        .Group(group);
+    command.AddOption("--pp", flags->pp, "Pipeline stages (1)").Range(1, 1024).Group(group);
+    command.AddOption("--split", flags->split, "Shares of the ranks or stages, such as 3,2,1")
+        .Group(group);
+    command.AddOption("--rank", flags->rank, "Whose Program (0)").Range(0, 1 << 20).Group(group);
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Run);
 }
 

@@ -77,42 +77,42 @@ Status Check(KeyFlags& flags) {
     return {};
 }
 
-void AddNew(CLI::App& keys, int& status) {
+void AddNew(const Command& keys, int& status) {
     auto flags = std::make_shared<KeyFlags>();
-    CLI::App* command =
-        keys.add_subcommand("new", "Make a key up: its line for the file, and itself (stderr)");
-    command->footer(kFooter);
+    const Command command =
+        keys.AddCommand("new", "Make a key up: its line for the file, and itself (stderr)");
+    command.Footer(kFooter);
     serve::KeyLimits& limits = flags->limits;
-    command->add_option("NAME", flags->name, "Whose it is: letters, digits and '._-'")->required();
-    command->add_option("--rate", limits.requests_per_minute, "Requests a minute (no limit)");
-    command->add_option("--tokens", limits.tokens_per_minute, "Tokens a minute (no limit)");
-    command->add_option("--concurrent", limits.concurrent, "Requests at once (no limit)");
-    command->add_option("--priority", limits.priority, "Higher goes first, -100 to 100 (0)");
-    command->add_option("--weight", limits.weight, "Its share beside other keys (1)");
-    command->add_option("--group", limits.group,
-                        "Keys of one group share the prefix cache, and can learn from "
-                        "cached_tokens what the others asked (none)");
-    AddJson(*command, flags->json);
+    command.AddOption("NAME", flags->name, "Whose it is: letters, digits and '._-'").Required();
+    command.AddOption("--rate", limits.requests_per_minute, "Requests a minute (no limit)");
+    command.AddOption("--tokens", limits.tokens_per_minute, "Tokens a minute (no limit)");
+    command.AddOption("--concurrent", limits.concurrent, "Requests at once (no limit)");
+    command.AddOption("--priority", limits.priority, "Higher goes first, -100 to 100 (0)");
+    command.AddOption("--weight", limits.weight, "Its share beside other keys (1)");
+    command.AddOption("--group", limits.group,
+                      "Keys of one group share the prefix cache, and can learn from "
+                      "cached_tokens what the others asked (none)");
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, New);
 }
 
-void AddCheck(CLI::App& keys, int& status) {
+void AddCheck(const Command& keys, int& status) {
     auto flags = std::make_shared<KeyFlags>();
-    CLI::App* command = keys.add_subcommand("check", "Read a file of keys, and say what is in it");
-    command->footer(kFooter);
-    command->add_option("FILE", flags->file, "The file of keys")->required();
-    AddJson(*command, flags->json);
+    const Command command = keys.AddCommand("check", "Read a file of keys, and say what is in it");
+    command.Footer(kFooter);
+    command.AddOption("FILE", flags->file, "The file of keys").Required();
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Check);
 }
 
 }  // namespace
 
-void AddKey(CLI::App& app, int& status) {
-    CLI::App* keys = app.add_subcommand("key", "Keys of those who may ask a server");
-    keys->footer(kFooter);
-    keys->require_subcommand(1);
-    AddNew(*keys, status);
-    AddCheck(*keys, status);
+void AddKey(const Command& app, int& status) {
+    const Command keys = app.AddCommand("key", "Keys of those who may ask a server");
+    keys.Footer(kFooter);
+    keys.NeedsCommand();
+    AddNew(keys, status);
+    AddCheck(keys, status);
 }
 
 }  // namespace weft::cli

@@ -109,21 +109,21 @@ Status Run(LogitsFlags& flags) {
 
 }  // namespace
 
-void AddLogits(CLI::App& app, int& status) {
+void AddLogits(const Command& app, int& status) {
     auto flags = std::make_shared<LogitsFlags>();
-    CLI::App* logits = app.add_subcommand("logits", "The logits after given tokens");
-    logits->footer(kFooter);
-    AddModel(*logits, flags->common.job.model, flags->common.pull);
-    logits->add_option("--tokens", flags->tokens, "Token ids, as 1,2,3")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->required();
-    logits->add_flag("--all", flags->all, "After each token, [T, V]; else after the last, [1, V]");
-    logits->add_option("--npy", flags->npy, "Write them to this .npy file (float32)");
-    AddClusterFlags(*logits, flags->common);
-    AddLayoutFlags(*logits, flags->common);
-    AddLora(*logits, flags->common);
-    AddEngineFlags(*logits, flags->common);
+    const Command logits = app.AddCommand("logits", "The logits after given tokens");
+    logits.Footer(kFooter);
+    AddModel(logits, flags->common.job.model, flags->common.pull);
+    logits.AddOption("--tokens", flags->tokens, "Token ids, as 1,2,3")
+        .Commas()
+        .OneEach()
+        .Required();
+    logits.AddFlag("--all", flags->all, "After each token, [T, V]; else after the last, [1, V]");
+    logits.AddOption("--npy", flags->npy, "Write them to this .npy file (float32)");
+    AddClusterFlags(logits, flags->common);
+    AddLayoutFlags(logits, flags->common);
+    AddLora(logits, flags->common);
+    AddEngineFlags(logits, flags->common);
     SetCallback(logits, flags, flags->common.json, status, Run);
 }
 

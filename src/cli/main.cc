@@ -1,6 +1,6 @@
 // weft: the command line. Subcommands parse flags and print; the work is done in engine/.
-#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <new>
 #include <set>
 #include <string>
 #include <vector>
@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/config.h"
 #include "cli/flags.h"
+#include "cli/options.h"
 #include "hw/environment.h"
 
 namespace weft::cli {
@@ -65,19 +66,8 @@ void ExpandTrain(std::vector<std::string>& words) {
     if (std::ranges::none_of(others, is_next)) words.insert(words.begin() + 1, "run");
 }
 
-void CollectNames(const CLI::App& app, std::set<std::string>& names) {
-    for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) names.insert(name);
-    }
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-        CollectNames(*command, names);
-    }
-}
-
 // `--output_dir` is `--output-dir`, and so on for every flag that there is.
-void UnifyNames(const CLI::App& app, std::vector<std::string>& words) {
-    std::set<std::string> names;
-    CollectNames(app, names);
+void UnifyNames(const std::set<std::string>& names, std::vector<std::string>& words) {
     for (std::string& word : words) {
         if (word == "--") break;
         if (!word.starts_with("--")) continue;
@@ -90,12 +80,13 @@ void UnifyNames(const CLI::App& app, std::vector<std::string>& words) {
 }
 
 int Main(std::vector<std::string> words) {
-    CLI::App app("Weft runs a large language model across several ordinary machines.", "weft");
+    Parser parser("Weft runs a large language model across several ordinary machines.", "weft");
+    const Command app = parser.root();
     int status = 0;
     bool version = false, json = false;
-    app.add_flag("--version", version, "What is built in, and the kernels this CPU takes");
-    app.add_flag("--json", json, "With --version: as JSON");
-    app.footer(kFooter);
+    app.AddFlag("--version", version, "What is built in, and the kernels this CPU takes");
+    app.AddFlag("--json", json, "With --version: as JSON");
+    app.Footer(kFooter);
     AddRun(app, status);
     AddServe(app, status);
     AddBench(app, status);
@@ -118,32 +109,30 @@ int Main(std::vector<std::string> words) {
     ExpandNet(words);
     ExpandBench(words);
     ExpandTrain(words);
-    UnifyNames(app, words);
+    const std::set<std::string> names = parser.FlagNames();
+    UnifyNames(names, words);
     const Status environment = CheckEnvironment();
     const Status expanded = environment.ok() ? ExpandConfig(words) : environment;
-    UnifyNames(app, words);
+    UnifyNames(names, words);
     const bool wants_json = Has(words, "--json");
     if (!expanded.ok()) return Fail(expanded.error(), wants_json);
     try {
-        std::ranges::reverse(words);  // as the parser wants them
-        app.parse(words);
-    } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) return app.exit(error);
-        if (IsFollower()) return LeaveToRankZero(ErrorCode::kUsage);
-        std::string text = error.what();
-        std::ranges::replace(text, '\n', ' ');
-        return Fail(MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text),
-                    wants_json);
+        const Result<Parser::Outcome> parsed = parser.Parse(words);
+        if (!parsed.ok()) {
+            if (IsFollower()) return LeaveToRankZero(ErrorCode::kUsage);
+            return Fail(parsed.error(), wants_json);
+        }
+        if (*parsed == Parser::Outcome::kHelpShown) return 0;
+        if (version) {
+            PrintVersion(json);
+        } else if (*parsed == Parser::Outcome::kNoCommand) {
+            return Fail(MakeError(ErrorCode::kUsage, "no command given. 'weft --help' lists them."),
+                        wants_json);
+        }
     } catch (const std::bad_alloc&) {
         return Fail(MakeError(ErrorCode::kOutOfMemory,
                               "there is no more memory to be had: see 'ulimit -d -v', the limits "
                               "of the container, or take more ranks"),
-                    wants_json);
-    }
-    if (version) {
-        PrintVersion(json);
-    } else if (app.get_subcommands().empty()) {
-        return Fail(MakeError(ErrorCode::kUsage, "no command given. 'weft --help' lists them."),
                     wants_json);
     }
     return status;

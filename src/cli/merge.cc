@@ -52,24 +52,22 @@ Status Merge(MergeFlags& flags) {
 
 }  // namespace
 
-void AddMerge(CLI::App& app, int& status) {
+void AddMerge(const Command& app, int& status) {
     auto flags = std::make_shared<MergeFlags>();
-    CLI::App* command = app.add_subcommand("merge", "Put a LoRA adapter into a model's weights");
-    command->footer(kFooter);
-    AddModel(*command, flags->model, flags->pull);
-    command->add_option("--lora", flags->adapter, "The adapter's folder")->required();
-    command->add_option("-o,--out", flags->out, "The file or folder to write")->required();
+    const Command command = app.AddCommand("merge", "Put a LoRA adapter into a model's weights");
+    command.Footer(kFooter);
+    AddModel(command, flags->model, flags->pull);
+    command.AddOption("--lora", flags->adapter, "The adapter's folder").Required();
+    command.AddOption("-o,--out", flags->out, "The file or folder to write").Required();
+    command.AddOption("--save-format", flags->format, "gguf (a file) or hf (a Hugging Face folder)")
+        .ShowDefault();
     command
-        ->add_option("--save-format", flags->format, "gguf (a file) or hf (a Hugging Face folder)")
-        ->capture_default_str();
-    command
-        ->add_option("--save-type", flags->type,
-                     "Its type: F32, F16, BF16; of gguf also Q8_0, Q4_K_M, ...")
-        ->capture_default_str();
-    command->add_option("-t,--threads", flags->threads, "Threads (0: all cores)")
-        ->capture_default_str();
-    command->add_flag("--force", flags->force, "Replace OUT if it is there");
-    AddJson(*command, flags->json);
+        .AddOption("--save-type", flags->type,
+                   "Its type: F32, F16, BF16; of gguf also Q8_0, Q4_K_M, ...")
+        .ShowDefault();
+    command.AddOption("-t,--threads", flags->threads, "Threads (0: all cores)").ShowDefault();
+    command.AddFlag("--force", flags->force, "Replace OUT if it is there");
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Merge);
 }
 

@@ -32,12 +32,12 @@ void Print(bool as_json) {
 
 }  // namespace
 
-void AddModels(CLI::App& app) {
+void AddModels(const Command& app) {
     const auto json = std::make_shared<bool>(false);
-    CLI::App* command = app.add_subcommand("models", "The architectures that can be run");
-    command->footer(kFooter);
-    AddJson(*command, *json);
-    command->callback([json] { Print(*json); });
+    const Command command = app.AddCommand("models", "The architectures that can be run");
+    command.Footer(kFooter);
+    AddJson(command, *json);
+    command.Callback([json] { Print(*json); });
 }
 
 }  // namespace weft::cli

@@ -176,51 +176,50 @@ Status Run(NetFlags& flags) {
                      errors);
 }
 
-void AddMeasuring(CLI::App& command, NetOp op, NetFlags& flags) {
+void AddMeasuring(const Command& command, NetOp op, NetFlags& flags) {
     command
-        .add_option(
-            "--sizes", flags.sizes,
-            fmt::format("Bytes: 64,8K,1M or ranges 64:1M:x4 (default {})", DefaultSizes(op)))
-        ->allow_extra_args(false);
-    command.add_option("--iters", flags.iterations, "Iterations of each row (default: by time)")
-        ->check(CLI::Range(int64_t{1}, coll::kMostIterations));
+        .AddOption("--sizes", flags.sizes,
+                   fmt::format("Bytes: 64,8K,1M or ranges 64:1M:x4 (default {})", DefaultSizes(op)))
+        .OneEach();
+    command.AddOption("--iters", flags.iterations, "Iterations of each row (default: by time)")
+        .Range(int64_t{1}, coll::kMostIterations);
     command
-        .add_option("--seconds", flags.seconds,
-                    "Time for each row (0.1), in at most 100000 iterations")
-        ->check(CLI::Range(1e-4, 3600.0));
-    command.add_option("--plot", flags.plot, "Write the curves as a picture (SVG)");
+        .AddOption("--seconds", flags.seconds,
+                   "Time for each row (0.1), in at most 100000 iterations")
+        .Range(1e-4, 3600.0);
+    command.AddOption("--plot", flags.plot, "Write the curves as a picture (SVG)");
     if (op != NetOp::kAllReduce) return;
     command
-        .add_option("--algorithm", flags.algorithms,
-                    "auto, all, or some of one_shot, two_shot, ring, recursive_doubling, "
-                    "hierarchical")
-        ->delimiter(',')
-        ->allow_extra_args(false);
+        .AddOption("--algorithm", flags.algorithms,
+                   "auto, all, or some of one_shot, two_shot, ring, recursive_doubling, "
+                   "hierarchical")
+        .Commas()
+        .OneEach();
     command
-        .add_option("--wire", flags.wires,
-                    "What travels: full (f32), bf16 or q8, or several with commas")
-        ->delimiter(',')
-        ->allow_extra_args(false);
+        .AddOption("--wire", flags.wires,
+                   "What travels: full (f32), bf16 or q8, or several with commas")
+        .Commas()
+        .OneEach();
 }
 
-void AddRanks(CLI::App& command, NetFlags& flags) {
+void AddRanks(const Command& command, NetFlags& flags) {
     AddRankFlags(command, flags.common);
     command
-        .add_option(
+        .AddOption(
             "--transport", flags.transports,
             fmt::format("{}, or several with commas", fmt::join(net::TransportNames(), ", ")))
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->group("Cluster");
+        .Commas()
+        .OneEach()
+        .Group("Cluster");
     AddJson(command, flags.common.json);
-    command.footer(kFooter);
+    command.Footer(kFooter);
 }
 
-void AddOp(CLI::App& net, std::shared_ptr<NetFlags> flags, NetOp op, const char* help,
+void AddOp(const Command& net, std::shared_ptr<NetFlags> flags, NetOp op, const char* help,
            int& status) {
-    CLI::App* command = net.add_subcommand(engine::NetOpName(op), help);
-    if (op != NetOp::kTable) AddMeasuring(*command, op, *flags);
-    AddRanks(*command, *flags);
+    const Command command = net.AddCommand(engine::NetOpName(op), help);
+    if (op != NetOp::kTable) AddMeasuring(command, op, *flags);
+    AddRanks(command, *flags);
     SetCallback(command, flags, flags->common.json, status, [op](NetFlags& all) {
         all.op = op;
         return Run(all);
@@ -229,20 +228,19 @@ void AddOp(CLI::App& net, std::shared_ptr<NetFlags> flags, NetOp op, const char*
 
 }  // namespace
 
-void AddNet(CLI::App& app, int& status) {
+void AddNet(const Command& app, int& status) {
     auto flags = std::make_shared<NetFlags>();
-    CLI::App* net = app.add_subcommand(
+    const Command net = app.AddCommand(
         "net", "Measure the fabric between the ranks; alone: the table that is used over it");
-    net->footer(kFooter);
-    net->require_subcommand(1);
-    AddOp(*net, flags, NetOp::kLatency, "One-way latency of every link (as ib_write_lat)", status);
-    AddOp(*net, flags, NetOp::kBandwidth, "Bandwidth of every link (as ib_write_bw)", status);
-    AddOp(*net, flags, NetOp::kAllReduce, "All-reduce over all ranks, size by size", status);
-    AddOp(*net, flags, NetOp::kAllGather, "All-gather over all ranks, size by size", status);
-    AddOp(*net, flags, NetOp::kReduceScatter, "Reduce-scatter over all ranks, size by size",
-          status);
-    AddOp(*net, flags, NetOp::kAllToAll, "All-to-all over all ranks, size by size", status);
-    AddOp(*net, flags, NetOp::kTable, "Which algorithm is used at which size, and why", status);
+    net.Footer(kFooter);
+    net.NeedsCommand();
+    AddOp(net, flags, NetOp::kLatency, "One-way latency of every link (as ib_write_lat)", status);
+    AddOp(net, flags, NetOp::kBandwidth, "Bandwidth of every link (as ib_write_bw)", status);
+    AddOp(net, flags, NetOp::kAllReduce, "All-reduce over all ranks, size by size", status);
+    AddOp(net, flags, NetOp::kAllGather, "All-gather over all ranks, size by size", status);
+    AddOp(net, flags, NetOp::kReduceScatter, "Reduce-scatter over all ranks, size by size", status);
+    AddOp(net, flags, NetOp::kAllToAll, "All-to-all over all ranks, size by size", status);
+    AddOp(net, flags, NetOp::kTable, "Which algorithm is used at which size, and why", status);
 }
 
 }  // namespace weft::cli

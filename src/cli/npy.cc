@@ -13,8 +13,8 @@ Status WriteNpy(const std::string& path, std::span<const float> values, int64_t 
     static_assert(std::endian::native == std::endian::little);
     WEFT_CHECK(static_cast<int64_t>(values.size()) == rows * cols);
     constexpr size_t kHead = 10;  // magic, version, length of the dictionary
-    std::string dictionary = fmt::format(
-        "{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, cols);
+    std::string dictionary =
+        fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, cols);
     while ((kHead + dictionary.size() + 1) % 64 != 0) dictionary += ' ';
     dictionary += '\n';
     std::string head("\x93NUMPY\x01\x00", 8);

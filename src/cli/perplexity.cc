@@ -63,16 +63,16 @@ Status Run(PerplexityFlags& flags) {
 
 }  // namespace
 
-void AddPerplexity(CLI::App& app, int& status) {
+void AddPerplexity(const Command& app, int& status) {
     auto flags = std::make_shared<PerplexityFlags>();
-    CLI::App* command = app.add_subcommand("perplexity", "How well a model predicts a text");
-    command->footer(kFooter);
-    AddModel(*command, flags->common.job.model, flags->common.pull);
-    command->add_option("FILE", flags->file, "The text")->required();
-    AddClusterFlags(*command, flags->common);
-    AddLayoutFlags(*command, flags->common);
-    AddLora(*command, flags->common);
-    AddEngineFlags(*command, flags->common);
+    const Command command = app.AddCommand("perplexity", "How well a model predicts a text");
+    command.Footer(kFooter);
+    AddModel(command, flags->common.job.model, flags->common.pull);
+    command.AddOption("FILE", flags->file, "The text").Required();
+    AddClusterFlags(command, flags->common);
+    AddLayoutFlags(command, flags->common);
+    AddLora(command, flags->common);
+    AddEngineFlags(command, flags->common);
     SetCallback(command, flags, flags->common.json, status, Run);
 }
 

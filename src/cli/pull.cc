@@ -161,30 +161,27 @@ Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& co
         [&](const hub::PullState& state) { line.Show(progress.Text(state)); });
 }
 
-void AddShardFlags(CLI::App& command, PullFlags& flags) {
+void AddShardFlags(const Command& command, PullFlags& flags) {
     constexpr const char* kGroup = "One rank's shard";
-    CLI::Option* shard = command.add_option(
-        "--shard", flags.shard,
-        "Only what rank RANK of RANKS reads, counted from 0, as RANK/RANKS: 1/3");
-    shard->group(kGroup);
+    const Option shard =
+        command.AddOption("--shard", flags.shard,
+                          "Only what rank RANK of RANKS reads, counted from 0, as RANK/RANKS: 1/3");
+    shard.Group(kGroup);
     const auto number = [&](const char* name, int& value, const char* help) {
-        command.add_option(name, value, help)
-            ->check(CLI::Range(1, 1024))
-            ->needs(shard)
-            ->group(kGroup);
+        command.AddOption(name, value, help).Range(1, 1024).Needs(shard).Group(kGroup);
     };
     number("--tp", flags.tp, "Tensor-parallel ranks of the layout (default: all ranks)");
     number("--pp", flags.pp, "Its pipeline stages (default: 1)");
     number("--ep", flags.ep, "Its expert groups (default: as the model needs)");
-    command.add_option("--split", flags.split, "Its shares, such as 3,2,1")
-        ->needs(shard)
-        ->group(kGroup);
+    command.AddOption("--split", flags.split, "Its shares, such as 3,2,1")
+        .Needs(shard)
+        .Group(kGroup);
     command
-        .add_option("--gap", flags.gap_kib,
-                    "Ranges no further apart than so many KiB are fetched as one (256)")
-        ->check(CLI::Range(0, 1 << 20))
-        ->needs(shard)
-        ->group(kGroup);
+        .AddOption("--gap", flags.gap_kib,
+                   "Ranges no further apart than so many KiB are fetched as one (256)")
+        .Range(0, 1 << 20)
+        .Needs(shard)
+        .Group(kGroup);
 }
 
 }  // namespace
@@ -210,23 +207,22 @@ Status PullModel(const std::string& model) {
     return {};
 }
 
-void AddPull(CLI::App& app, int& status) {
+void AddPull(const Command& app, int& status) {
     auto flags = std::make_shared<PullFlags>();
-    CLI::App* command = app.add_subcommand("pull", "Fetch a model from the Hugging Face Hub");
-    command->footer(kFooter);
-    command->add_option("NAME", flags->name, "What to fetch, such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M")
-        ->required();
+    const Command command = app.AddCommand("pull", "Fetch a model from the Hugging Face Hub");
+    command.Footer(kFooter);
+    command.AddOption("NAME", flags->name, "What to fetch, such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M")
+        .Required();
     command
-        ->add_option("--timeout", flags->timeout_s,
-                     "Seconds after which to give up when nothing comes (120)")
-        ->check(CLI::Range(1.0, 86400.0));
-    command->add_option("--connections", flags->connections, "Connections for one file (8)")
-        ->check(CLI::Range(1, 64));
-    command
-        ->add_option("--cacert", flags->ca_file, "Certificates to trust, in place of the system's")
-        ->check(CLI::ExistingFile);
-    AddShardFlags(*command, *flags);
-    AddJson(*command, flags->json);
+        .AddOption("--timeout", flags->timeout_s,
+                   "Seconds after which to give up when nothing comes (120)")
+        .Range(1.0, 86400.0);
+    command.AddOption("--connections", flags->connections, "Connections for one file (8)")
+        .Range(1, 64);
+    command.AddOption("--cacert", flags->ca_file, "Certificates to trust, in place of the system's")
+        .ExistingFile();
+    AddShardFlags(command, *flags);
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Run);
 }
 

@@ -204,32 +204,32 @@ Status Run(QuantizeFlags& flags) {
 
 }  // namespace
 
-void AddQuantize(CLI::App& app, int& status) {
+void AddQuantize(const Command& app, int& status) {
     auto flags = std::make_shared<QuantizeFlags>();
-    CLI::App* command = app.add_subcommand("quantize", "A model in another type, as a GGUF file");
-    command->footer(kFooter);
-    command->add_option("IN", flags->in, "GGUF file, Hugging Face folder, or synthetic:NAME")
-        ->required();
-    command->add_option("OUT", flags->out, "The GGUF file to write")->required();
-    command->add_option("TYPE", flags->type, "One of " + quantize::FileTypeNames())->required();
-    command->add_option("-t,--threads", flags->threads, "Threads (default: all cores)")
-        ->check(CLI::Range(1, 1024));
-    command->add_option("--imatrix", flags->imatrix,
-                        "Importance matrix of llama-imatrix (GGUF or .dat): errors weigh by it");
+    const Command command = app.AddCommand("quantize", "A model in another type, as a GGUF file");
+    command.Footer(kFooter);
+    command.AddOption("IN", flags->in, "GGUF file, Hugging Face folder, or synthetic:NAME")
+        .Required();
+    command.AddOption("OUT", flags->out, "The GGUF file to write").Required();
+    command.AddOption("TYPE", flags->type, "One of " + quantize::FileTypeNames()).Required();
+    command.AddOption("-t,--threads", flags->threads, "Threads (default: all cores)")
+        .Range(1, 1024);
+    command.AddOption("--imatrix", flags->imatrix,
+                      "Importance matrix of llama-imatrix (GGUF or .dat): errors weigh by it");
     command
-        ->add_option("--tensor", flags->rules,
-                     "REGEX=TYPE: tensors whose name holds this expression get that type; the "
-                     "first that fits counts; may be given again")
-        ->allow_extra_args(false);
-    command->add_option("--output-type", flags->output_type,
-                        "Type of output.weight (or of the embedding that stands for it)");
-    command->add_option("--embedding-type", flags->embedding_type, "Type of token_embd.weight");
-    command->add_flag("--pure", flags->pure, "The type alone, no mix");
-    command->add_flag("--allow-requantize", flags->allow_requantize,
-                      "Round tensors again that are quantized already, at the cost of quality");
-    command->add_flag("--dry-run", flags->dry_run, "Only say what each tensor would become");
-    command->add_flag("--force", flags->force, "Replace OUT if it is there");
-    AddJson(*command, flags->json);
+        .AddOption("--tensor", flags->rules,
+                   "REGEX=TYPE: tensors whose name holds this expression get that type; the "
+                   "first that fits counts; may be given again")
+        .OneEach();
+    command.AddOption("--output-type", flags->output_type,
+                      "Type of output.weight (or of the embedding that stands for it)");
+    command.AddOption("--embedding-type", flags->embedding_type, "Type of token_embd.weight");
+    command.AddFlag("--pure", flags->pure, "The type alone, no mix");
+    command.AddFlag("--allow-requantize", flags->allow_requantize,
+                    "Round tensors again that are quantized already, at the cost of quality");
+    command.AddFlag("--dry-run", flags->dry_run, "Only say what each tensor would become");
+    command.AddFlag("--force", flags->force, "Replace OUT if it is there");
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Run);
 }
 

@@ -160,49 +160,49 @@ Status Run(RunFlags& flags) {
     return {};
 }
 
-void AddSampling(CLI::App& run, engine::GenerateRequest& request) {
+void AddSampling(const Command& run, engine::GenerateRequest& request) {
     const char* group = "Sampling";
     engine::SamplerOptions& sampler = request.sampler;
-    run.add_option("--temp", sampler.temperature, "Temperature; 0 (default): greedy")->group(group);
-    run.add_option("--top-k", sampler.top_k, "Only the K best tokens; 0 (default): all")
-        ->group(group);
-    run.add_option("--top-p", sampler.top_p, "The best tokens of this probability (1: all)")
-        ->group(group);
-    run.add_option("--min-p", sampler.min_p,
-                   "At least this share of the best token's probability (0: all)")
-        ->group(group);
-    run.add_option("--repeat-penalty", sampler.repeat_penalty,
-                   "Makes recent tokens less likely (1: off)")
-        ->group(group);
-    run.add_option("--seed", sampler.seed, "The same seed gives the same answer (0)")->group(group);
-    run.add_option("--stop", request.stop, "A text that ends the answer; may be given again")
-        ->allow_extra_args(false)
-        ->group(group);
+    run.AddOption("--temp", sampler.temperature, "Temperature; 0 (default): greedy").Group(group);
+    run.AddOption("--top-k", sampler.top_k, "Only the K best tokens; 0 (default): all")
+        .Group(group);
+    run.AddOption("--top-p", sampler.top_p, "The best tokens of this probability (1: all)")
+        .Group(group);
+    run.AddOption("--min-p", sampler.min_p,
+                  "At least this share of the best token's probability (0: all)")
+        .Group(group);
+    run.AddOption("--repeat-penalty", sampler.repeat_penalty,
+                  "Makes recent tokens less likely (1: off)")
+        .Group(group);
+    run.AddOption("--seed", sampler.seed, "The same seed gives the same answer (0)").Group(group);
+    run.AddOption("--stop", request.stop, "A text that ends the answer; may be given again")
+        .OneEach()
+        .Group(group);
 }
 
 }  // namespace
 
-void AddRun(CLI::App& app, int& status) {
+void AddRun(const Command& app, int& status) {
     auto flags = std::make_shared<RunFlags>();
-    CLI::App* run = app.add_subcommand("run", "Answer a prompt");
-    run->footer(kFooter);
-    AddModel(*run, flags->common.job.model, flags->common.pull);
-    run->add_option("-p,--prompt", flags->prompt, "The prompt");
-    run->add_option("-f,--file", flags->file, "A file with the prompt");
-    run->add_flag("--chat", flags->chat,
-                  "The prompt is a user's message: put it into the model's chat template");
-    run->add_option("--system", flags->system, "With --chat: the system message before it");
-    run->add_option("-n,--predict", flags->request.max_tokens,
-                    "Most tokens to generate (128); -1: until the model or the context ends")
-        ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30));
-    run->add_flag("--ignore-eos", flags->request.ignore_eos, "Go on after an end token");
-    AddSampling(*run, flags->request);
-    AddDraftFlags(*run, flags->draft);
-    AddClusterFlags(*run, flags->common);
-    AddLayoutFlags(*run, flags->common);
-    AddRecoveryFlags(*run, flags->common);
-    AddLora(*run, flags->common);
-    AddEngineFlags(*run, flags->common);
+    const Command run = app.AddCommand("run", "Answer a prompt");
+    run.Footer(kFooter);
+    AddModel(run, flags->common.job.model, flags->common.pull);
+    run.AddOption("-p,--prompt", flags->prompt, "The prompt");
+    run.AddOption("-f,--file", flags->file, "A file with the prompt");
+    run.AddFlag("--chat", flags->chat,
+                "The prompt is a user's message: put it into the model's chat template");
+    run.AddOption("--system", flags->system, "With --chat: the system message before it");
+    run.AddOption("-n,--predict", flags->request.max_tokens,
+                  "Most tokens to generate (128); -1: until the model or the context ends")
+        .Range(int64_t{-1}, int64_t{1} << 30);
+    run.AddFlag("--ignore-eos", flags->request.ignore_eos, "Go on after an end token");
+    AddSampling(run, flags->request);
+    AddDraftFlags(run, flags->draft);
+    AddClusterFlags(run, flags->common);
+    AddLayoutFlags(run, flags->common);
+    AddRecoveryFlags(run, flags->common);
+    AddLora(run, flags->common);
+    AddEngineFlags(run, flags->common);
     SetCallback(run, flags, flags->common.json, status, Run);
 }
 

@@ -166,39 +166,36 @@ Status Serve(ServeFlags& flags) {
 // The options of one group of the help.
 class Group {
   public:
-    Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
+    Group(const Command& app, const char* name) : app_(app), name_(name) {}
     template <typename Value>
-    CLI::Option* Add(const char* flag, Value& value, const char* what) {
-        return app_.add_option(flag, value, what)->group(name_);
+    Option Add(const char* flag, Value& value, const char* what) {
+        return app_.AddOption(flag, value, what).Group(name_);
     }
     void Switch(const char* flag, bool& value, const char* what) {
-        app_.add_flag(flag, value, what)->group(name_);
+        app_.AddFlag(flag, value, what).Group(name_);
     }
     template <typename Value>
     void Number(const char* flag, Value& value, int64_t least, int64_t most, const char* what) {
-        Add(flag, value, what)->check(CLI::Range(least, most));
+        Add(flag, value, what).Range(least, most);
     }
     template <typename Value>
     void Size(const char* flag, Value& value, int64_t least, const char* what) {
-        Add(flag, value, what)
-            ->transform(CLI::AsSizeValue(false))
-            ->check(CLI::Range(least, int64_t{1} << 40))
-            ->type_name("SIZE");
+        Add(flag, value, what).Bytes().Range(least, int64_t{1} << 40).TypeName("SIZE");
     }
     void Choice(const char* flag, std::string& value, const std::vector<std::string>& words,
                 const char* what) {
-        Add(flag, value, what)->check(CLI::IsMember(words));
+        Add(flag, value, what).OneOf(words);
     }
     void Several(const char* flag, std::vector<std::string>& values, const char* what) {
-        Add(flag, values, what)->allow_extra_args(false);
+        Add(flag, values, what).OneEach();
     }
 
   private:
-    CLI::App& app_;
+    Command app_;
     const char* name_;
 };
 
-void AddServing(CLI::App& app, ServeFlags& flags) {
+void AddServing(const Command& app, ServeFlags& flags) {
     Group group(app, "Serving");
     serve::ServerOptions& server = flags.server;
     group.Add("--host", server.http.host,
@@ -241,7 +238,7 @@ void AddServing(CLI::App& app, ServeFlags& flags) {
 }
 
 // Of the HTTP layer (docs/serve-http.md).
-void AddLimits(CLI::App& app, serve::HttpLimits& limits) {
+void AddLimits(const Command& app, serve::HttpLimits& limits) {
     Group group(app, "Limits");
     constexpr int64_t kDayMs = 86'400'000;
     group.Number("--max-connections", limits.max_connections, 1, 1 << 20,
@@ -260,7 +257,7 @@ void AddLimits(CLI::App& app, serve::HttpLimits& limits) {
                  "An answer that is not read is cut off (30000)");
 }
 
-void AddLog(CLI::App& app, ServeFlags& flags) {
+void AddLog(const Command& app, ServeFlags& flags) {
     Group group(app, "Log");
     group.Choice("--log-format", flags.log_format, {"text", "json"},
                  "Lines on standard error: text, or json (an object a line)");
@@ -269,7 +266,7 @@ void AddLog(CLI::App& app, ServeFlags& flags) {
 }
 
 // Who may ask, and how.
-void AddAccess(CLI::App& app, serve::ServerOptions& server) {
+void AddAccess(const Command& app, serve::ServerOptions& server) {
     Group group(app, "Access");
     group.Add("--api-key-file", server.key_file,
               "Keys that clients need ('weft key new NAME' makes one)");
@@ -286,23 +283,23 @@ void AddAccess(CLI::App& app, serve::ServerOptions& server) {
 
 }  // namespace
 
-void AddServe(CLI::App& app, int& status) {
+void AddServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeFlags>();
-    CLI::App* serve = app.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API)");
-    serve->footer(kFooter);
+    const Command serve = app.AddCommand("serve", "Serve a model over HTTP (OpenAI's API)");
+    serve.Footer(kFooter);
     // Replaced before it is parsed (config.h).
-    serve->add_option("--config", flags->config, "Read flags from a TOML file, such as ctx = 8192")
-        ->type_name("FILE");
-    AddModel(*serve, flags->common.job.model, flags->common.pull);
-    AddServing(*serve, *flags);
-    AddDraftFlags(*serve, flags->server.batch.draft);
-    AddLog(*serve, *flags);
-    AddLimits(*serve, flags->server.http.limits);
-    AddAccess(*serve, flags->server);
-    AddClusterFlags(*serve, flags->common);
-    AddLayoutFlags(*serve, flags->common);
-    AddRecoveryFlags(*serve, flags->common);
-    AddEngineFlags(*serve, flags->common);
+    serve.AddOption("--config", flags->config, "Read flags from a TOML file, such as ctx = 8192")
+        .TypeName("FILE");
+    AddModel(serve, flags->common.job.model, flags->common.pull);
+    AddServing(serve, *flags);
+    AddDraftFlags(serve, flags->server.batch.draft);
+    AddLog(serve, *flags);
+    AddLimits(serve, flags->server.http.limits);
+    AddAccess(serve, flags->server);
+    AddClusterFlags(serve, flags->common);
+    AddLayoutFlags(serve, flags->common);
+    AddRecoveryFlags(serve, flags->common);
+    AddEngineFlags(serve, flags->common);
     SetCallback(serve, flags, flags->common.json, status, Serve);
 }
 

@@ -20,11 +20,11 @@ constexpr const char* kFooter =
 struct TokenizeFlags {
     std::string model, text, file;
     bool no_bos = false, no_special = false, json = false, pull = false;
-    CLI::Option* text_option = nullptr;
+    Option text_option;
 };
 
 Status Run(TokenizeFlags& flags) {
-    const bool has_text = flags.text_option->count() > 0;
+    const bool has_text = flags.text_option.given();
     if (has_text == !flags.file.empty()) {
         return MakeError(ErrorCode::kUsage, "give the text with --text T or with --file F");
     }
@@ -51,18 +51,18 @@ Status Run(TokenizeFlags& flags) {
 
 }  // namespace
 
-void AddTokenize(CLI::App& app, int& status) {
+void AddTokenize(const Command& app, int& status) {
     auto flags = std::make_shared<TokenizeFlags>();
-    CLI::App* command = app.add_subcommand("tokenize", "A text as token ids and pieces");
-    command->footer(kFooter);
-    AddModel(*command, flags->model, flags->pull);
-    flags->text_option = command->add_option("--text", flags->text, "The text");
-    command->add_option("--file", flags->file, "A file with the text");
-    command->add_flag("--no-bos", flags->no_bos,
-                      "Without the begin and end tokens that the model wants");
-    command->add_flag("--no-special", flags->no_special,
-                      "Names of special tokens in the text stay text");
-    AddJson(*command, flags->json);
+    const Command command = app.AddCommand("tokenize", "A text as token ids and pieces");
+    command.Footer(kFooter);
+    AddModel(command, flags->model, flags->pull);
+    flags->text_option = command.AddOption("--text", flags->text, "The text");
+    command.AddOption("--file", flags->file, "A file with the text");
+    command.AddFlag("--no-bos", flags->no_bos,
+                    "Without the begin and end tokens that the model wants");
+    command.AddFlag("--no-special", flags->no_special,
+                    "Names of special tokens in the text stay text");
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Run);
 }
 

@@ -64,7 +64,7 @@ struct TrainFlags {
     std::string ds_config, sample_file, time_limit;
     bool overwrite = false, no_output = false;
     train::DsTelling telling;
-    const CLI::App* command = nullptr;  // which flags were given
+    Command command;  // which flags were given
 };
 
 train::ExportWords ExportOf(const TrainFlags& flags) {
@@ -310,7 +310,7 @@ Status ResolveOptimizer(TrainFlags& flags) {
     }
     update.kind = *kind;
     const bool decays = *kind == train::UpdateKind::kAdamW || *kind == train::UpdateKind::kAdam8bit;
-    if (!decays && flags.command->count("--weight-decay") == 0) update.weight_decay = 0;
+    if (!decays && !flags.command.Given("--weight-decay")) update.weight_decay = 0;
     return {};
 }
 
@@ -393,14 +393,14 @@ Status ResolveTrain(TrainFlags& flags) {
     flags.job.trainer.update.beta2 = flags.betas[1];
     WEFT_TRY(ResolveOptimizer(flags));
     if (!flags.ds_config.empty()) {
-        WEFT_TRY(ResolveDs(*flags.command, flags.ds_config, cluster::RanksOf(flags.common.cluster),
+        WEFT_TRY(ResolveDs(flags.command, flags.ds_config, cluster::RanksOf(flags.common.cluster),
                            flags.job, flags.save, flags.telling));
     }
     if (!flags.sample_file.empty()) {
         WEFT_ASSIGN(const std::vector<std::string> prompts, train::ReadPrompts(flags.sample_file));
         std::ranges::copy(prompts, std::back_inserter(flags.job.sample.prompts));
     }
-    if (flags.command->count("--loss-scale") > 0 && flags.job.trainer.dtype != DType::kF16) {
+    if (flags.command.Given("--loss-scale") && flags.job.trainer.dtype != DType::kF16) {
         return MakeError(ErrorCode::kUsage,
                          "--loss-scale {} with --dtype {}: only float16 needs one. Leave it out, "
                          "or use --dtype f16",
@@ -478,253 +478,231 @@ int ExitStatusOf(const TrainFlags& flags, const Result<int>& done) {
     return stopped ? train::kStoppedStatus : status;
 }
 
-void AddLoraFlags(CLI::App& app, train::TrainerOptions& trainer) {
+void AddLoraFlags(const Command& app, train::TrainerOptions& trainer) {
     train::LoraWords& lora = trainer.lora;
-    app.add_option("--lora", lora.rank,
-                   "Rank of LoRA adapters beside the model's matrices: these alone are trained and "
-                   "written to --output-dir, as peft does; a quantized model stays quantized");
-    app.add_option("--lora-alpha", lora.alpha, "An adapter counts alpha / rank times")
-        ->capture_default_str();
-    app.add_option("--lora-targets", lora.targets, "all, attn, mlp, or modules, as q_proj,v_proj")
-        ->capture_default_str();
-    app.add_flag("--rslora", lora.rslora, "Adapters count alpha / sqrt(rank) times");
-    app.add_option("--lora-from", lora.from,
-                   "An adapter's folder to go on from; its rank, alpha and targets count");
+    app.AddOption("--lora", lora.rank,
+                  "Rank of LoRA adapters beside the model's matrices: these alone are trained and "
+                  "written to --output-dir, as peft does; a quantized model stays quantized");
+    app.AddOption("--lora-alpha", lora.alpha, "An adapter counts alpha / rank times").ShowDefault();
+    app.AddOption("--lora-targets", lora.targets, "all, attn, mlp, or modules, as q_proj,v_proj")
+        .ShowDefault();
+    app.AddFlag("--rslora", lora.rslora, "Adapters count alpha / sqrt(rank) times");
+    app.AddOption("--lora-from", lora.from,
+                  "An adapter's folder to go on from; its rank, alpha and targets count");
     const auto take = [&trainer](double share) {
-        if (share != 0) {
-            throw CLI::ValidationError("--lora-dropout",
-                                       "expected 0: Weft trains adapters without dropout");
-        }
         trainer.lora_without_dropout = true;
+        return share == 0 ? "" : "expected 0: Weft trains adapters without dropout";
     };
-    app.add_option_function<double>("--lora-dropout", take,
-                                    "0: go on without the dropout that --lora-from began with");
+    app.AddTaker("--lora-dropout", take,
+                 "0: go on without the dropout that --lora-from began with");
     const auto take_all = [&trainer](double share) {
-        if (share != 0) {
-            throw CLI::ValidationError("--dropout", "expected 0: Weft trains without dropout");
-        }
         trainer.without_dropout = true;
+        return share == 0 ? "" : "expected 0: Weft trains without dropout";
     };
-    app.add_option_function<double>(
-        "--dropout", take_all, "0: train without the dropout that the model's config.json has");
+    app.AddTaker("--dropout", take_all,
+                 "0: train without the dropout that the model's config.json has");
 }
 
-void AddRowShareFlag(CLI::App& app, train::TrainerOptions& trainer) {
-    app.add_option("--sequence-parallel", trainer.sequence_parallel,
-                   "With --tp: norms and the residual stream by own rows on each rank: less memory "
-                   "(on or off)")
-        ->transform(
-            CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}))
-        ->default_str("off");
+void AddRowShareFlag(const Command& app, train::TrainerOptions& trainer) {
+    app.AddOption("--sequence-parallel", trainer.sequence_parallel,
+                  "With --tp: norms and the residual stream by own rows on each rank: less memory "
+                  "(on or off)")
+        .OnOff()
+        .DefaultText("off");
 }
 
-void AddExpertFlags(CLI::App& app, train::TrainerOptions& trainer) {
-    app.add_option("--ep", trainer.ep,
-                   "Groups of the tensor ranks that hold whole experts each, instead of columns of "
-                   "all (default: 1; without --tp it is that, too)");
-    app.add_option("--router-aux-loss", trainer.router_aux_loss,
-                   "What the load-balance loss of experts weighs (default: config.json's "
-                   "router_aux_loss_coef where it sets output_router_logits, else 0: none)")
-        ->check(CLI::Range(0.0, 1e6));
+void AddExpertFlags(const Command& app, train::TrainerOptions& trainer) {
+    app.AddOption("--ep", trainer.ep,
+                  "Groups of the tensor ranks that hold whole experts each, instead of columns of "
+                  "all (default: 1; without --tp it is that, too)");
+    app.AddOption("--router-aux-loss", trainer.router_aux_loss,
+                  "What the load-balance loss of experts weighs (default: config.json's "
+                  "router_aux_loss_coef where it sets output_router_logits, else 0: none)")
+        .Range(0.0, 1e6);
 }
 
-void AddResultFlags(CLI::App& app, TrainFlags& flags) {
+void AddResultFlags(const Command& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
-    app.add_option("--output-dir", flags.output,
-                   "Folder of the result, the checkpoints and the logs; one job at a time");
-    app.add_flag("--no-output", flags.no_output,
-                 "Keep nothing: no result, no checkpoint, no log (to measure, or to try)");
-    app.add_flag("--overwrite", flags.overwrite,
-                 "Begin anew in a folder that has the result, checkpoints and logs of an earlier "
-                 "job: they go before the first update (what this job reads stays)");
-    app.add_option("--save-format", flags.save.format,
-                   "The result: gguf (DIR/model.gguf) or hf (DIR/model, a Hugging Face folder)")
-        ->capture_default_str();
-    app.add_option("--save-type", flags.save.type,
-                   "Type of the result: F32, F16, BF16; of gguf also Q8_0, ...")
-        ->capture_default_str();
-    app.add_option("--save-every", job.save.every,
-                   "Updates from one checkpoint in DIR/checkpoints to the next, and one at the end "
-                   "(0: none)")
-        ->capture_default_str();
-    app.add_option("--keep-last", job.save.keep, "Checkpoints that are kept (0: all)")
-        ->capture_default_str();
-    app.add_option("--resume", job.save.resume,
-                   "Go on from a checkpoint: its folder, the --output-dir of another job, or auto: "
-                   "the newest one in DIR, if there is one");
-    app.add_flag("--new-data", job.data.renewed,
-                 "With --resume: the data may be others than the checkpoint's (or be read with "
-                 "another tokenizer, template or --seq-len); training goes on at their start");
-    app.add_option("--time-limit", flags.time_limit,
-                   "Write a checkpoint and end with status 75 in time to be over so long after the "
-                   "start (90s, 30m, 4h, 4:00:00); --resume auto goes on")
-        ->type_name("TIME");
-    app.add_option("--max-restarts", job.save.max_restarts,
-                   "With --save-every and several ranks: a rank that is lost is started again, and "
-                   "all go on from the last checkpoint, so often")
-        ->capture_default_str();
+    app.AddOption("--output-dir", flags.output,
+                  "Folder of the result, the checkpoints and the logs; one job at a time");
+    app.AddFlag("--no-output", flags.no_output,
+                "Keep nothing: no result, no checkpoint, no log (to measure, or to try)");
+    app.AddFlag("--overwrite", flags.overwrite,
+                "Begin anew in a folder that has the result, checkpoints and logs of an earlier "
+                "job: they go before the first update (what this job reads stays)");
+    app.AddOption("--save-format", flags.save.format,
+                  "The result: gguf (DIR/model.gguf) or hf (DIR/model, a Hugging Face folder)")
+        .ShowDefault();
+    app.AddOption("--save-type", flags.save.type,
+                  "Type of the result: F32, F16, BF16; of gguf also Q8_0, ...")
+        .ShowDefault();
+    app.AddOption("--save-every", job.save.every,
+                  "Updates from one checkpoint in DIR/checkpoints to the next, and one at the end "
+                  "(0: none)")
+        .ShowDefault();
+    app.AddOption("--keep-last", job.save.keep, "Checkpoints that are kept (0: all)").ShowDefault();
+    app.AddOption("--resume", job.save.resume,
+                  "Go on from a checkpoint: its folder, the --output-dir of another job, or auto: "
+                  "the newest one in DIR, if there is one");
+    app.AddFlag("--new-data", job.data.renewed,
+                "With --resume: the data may be others than the checkpoint's (or be read with "
+                "another tokenizer, template or --seq-len); training goes on at their start");
+    app.AddOption("--time-limit", flags.time_limit,
+                  "Write a checkpoint and end with status 75 in time to be over so long after the "
+                  "start (90s, 30m, 4h, 4:00:00); --resume auto goes on")
+        .TypeName("TIME");
+    app.AddOption("--max-restarts", job.save.max_restarts,
+                  "With --save-every and several ranks: a rank that is lost is started again, and "
+                  "all go on from the last checkpoint, so often")
+        .ShowDefault();
 }
 
-void AddOptimizerFlags(CLI::App& app, TrainFlags& flags) {
+void AddOptimizerFlags(const Command& app, TrainFlags& flags) {
     train::UpdateOptions& update = flags.job.trainer.update;
-    app.add_option("--optimizer,--optim", flags.optimizer,
-                   "adamw, adam (decay in the gradient), sgd, adafactor, adam8bit; or "
-                   "transformers' name of one")
-        ->capture_default_str();
-    app.add_option("--betas", flags.betas, "Adam's two, as 0.9,0.999")->delimiter(',');
-    app.add_option("--eps", update.eps, "Adam's")->capture_default_str();
-    app.add_option("--weight-decay", update.weight_decay,
-                   "Of matrices only (adamw, adam8bit: 0.01, else 0)");
-    app.add_option("--momentum", update.momentum, "SGD's")->capture_default_str();
-    app.add_flag("--nesterov", update.nesterov, "SGD's momentum as Nesterov has it");
-    app.add_flag("--scale-parameter", update.scale_parameter,
-                 "Adafactor: the rate is times the root mean square of each tensor");
-    app.add_flag("--relative-step", update.relative_step,
-                 "Adafactor: the rate is min(0.01, 1 / sqrt(step)), whatever --lr is");
+    app.AddOption("--optimizer,--optim", flags.optimizer,
+                  "adamw, adam (decay in the gradient), sgd, adafactor, adam8bit; or "
+                  "transformers' name of one")
+        .ShowDefault();
+    app.AddOption("--betas", flags.betas, "Adam's two, as 0.9,0.999").Commas();
+    app.AddOption("--eps", update.eps, "Adam's").ShowDefault();
+    app.AddOption("--weight-decay", update.weight_decay,
+                  "Of matrices only (adamw, adam8bit: 0.01, else 0)");
+    app.AddOption("--momentum", update.momentum, "SGD's").ShowDefault();
+    app.AddFlag("--nesterov", update.nesterov, "SGD's momentum as Nesterov has it");
+    app.AddFlag("--scale-parameter", update.scale_parameter,
+                "Adafactor: the rate is times the root mean square of each tensor");
+    app.AddFlag("--relative-step", update.relative_step,
+                "Adafactor: the rate is min(0.01, 1 / sqrt(step)), whatever --lr is");
 }
 
-void AddSampleFlags(CLI::App& app, TrainFlags& flags) {
+void AddSampleFlags(const Command& app, TrainFlags& flags) {
     train::SampleWords& sample = flags.job.sample;
-    app.add_option("--sample", sample.prompts,
-                   "A prompt that the model in training goes on with, told beside the losses; may "
-                   "be given several times")
-        ->allow_extra_args(false);
-    app.add_option("--sample-file", flags.sample_file,
-                   "A file of such prompts, one a line (or JSON strings)");
-    app.add_option("--sample-every", sample.every,
-                   "Updates from one sample to the next, and one at the end (0: after each "
-                   "evaluation, or epoch)")
-        ->capture_default_str();
-    app.add_option("--sample-tokens", sample.tokens, "Most tokens of a sample")
-        ->capture_default_str();
-    app.add_option("--sample-temperature", sample.temperature, "Of samples (0: greedy)")
-        ->capture_default_str();
+    app.AddOption("--sample", sample.prompts,
+                  "A prompt that the model in training goes on with, told beside the losses; may "
+                  "be given several times")
+        .OneEach();
+    app.AddOption("--sample-file", flags.sample_file,
+                  "A file of such prompts, one a line (or JSON strings)");
+    app.AddOption("--sample-every", sample.every,
+                  "Updates from one sample to the next, and one at the end (0: after each "
+                  "evaluation, or epoch)")
+        .ShowDefault();
+    app.AddOption("--sample-tokens", sample.tokens, "Most tokens of a sample").ShowDefault();
+    app.AddOption("--sample-temperature", sample.temperature, "Of samples (0: greedy)")
+        .ShowDefault();
 }
 
-void AddPrecisionFlags(CLI::App& app, TrainFlags& flags) {
-    app.add_option("--dtype", flags.dtype,
-                   "Weights, gradients and operands of matrix products: bf16, f16 (with loss "
-                   "scaling) or f32")
-        ->check(CLI::IsMember({"bf16", "f16", "f32"}))
-        ->capture_default_str();
-    app.add_option("--grad-dtype", flags.job.trainer.grad_dtype,
-                   "What gradients of matrices are added up in, over passes and replicas: f32, "
-                   "bf16 (f16 with --dtype f16: half the memory and bytes on the wire), or auto: "
-                   "f32 where passes x replicas > 8")
-        ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}))
-        ->capture_default_str();
-    app.add_option("--loss-scale", flags.loss_scale,
-                   "With --dtype f16: what the loss is multiplied by. dynamic: 65536, halved where "
-                   "gradients overflow (the step is skipped), doubled after 2000 steps without it")
-        ->capture_default_str();
+void AddPrecisionFlags(const Command& app, TrainFlags& flags) {
+    app.AddOption("--dtype", flags.dtype,
+                  "Weights, gradients and operands of matrix products: bf16, f16 (with loss "
+                  "scaling) or f32")
+        .OneOf({"bf16", "f16", "f32"})
+        .ShowDefault();
+    app.AddOption("--grad-dtype", flags.job.trainer.grad_dtype,
+                  "What gradients of matrices are added up in, over passes and replicas: f32, "
+                  "bf16 (f16 with --dtype f16: half the memory and bytes on the wire), or auto: "
+                  "f32 where passes x replicas > 8")
+        .OneOf({"auto", "f32", "bf16", "f16"})
+        .ShowDefault();
+    app.AddOption("--loss-scale", flags.loss_scale,
+                  "With --dtype f16: what the loss is multiplied by. dynamic: 65536, halved where "
+                  "gradients overflow (the step is skipped), doubled after 2000 steps without it")
+        .ShowDefault();
 }
 
-void AddTrainingFlags(CLI::App& app, TrainFlags& flags) {
+void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     train::TrainJob& job = flags.job;
-    app.add_option("--ds-config", flags.ds_config,
-                   "DeepSpeed's configuration (JSON); flags fill in its \"auto\" "
-                   "(docs/deepspeed.md)");
-    app.add_option("--eval-every", job.eval_every,
-                   "With --test-split: updates from one evaluation on the test part to the next, "
-                   "and one at the end (0: after each epoch)")
-        ->capture_default_str();
-    app.add_flag("--from-scratch", job.trainer.from_scratch,
-                 "Begin from random weights (by --seed): MODEL is a folder with config.json, "
-                 "tokenizer.json and tokenizer_config.json");
-    app.add_option("--steps", job.steps, "Updates (0: by --epochs)")->capture_default_str();
-    app.add_option("--epochs", job.epochs, "Times that the data are seen")->capture_default_str();
-    app.add_option("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,
-                   "Sequences of one pass, on each replica")
-        ->capture_default_str();
-    app.add_option("--grad-accum", job.trainer.accumulation, "Passes of an update, on each replica")
-        ->capture_default_str();
-    app.add_option("--lr", job.schedule.rate, "Learning rate")->capture_default_str();
+    app.AddOption("--ds-config", flags.ds_config,
+                  "DeepSpeed's configuration (JSON); flags fill in its \"auto\" "
+                  "(docs/deepspeed.md)");
+    app.AddOption("--eval-every", job.eval_every,
+                  "With --test-split: updates from one evaluation on the test part to the next, "
+                  "and one at the end (0: after each epoch)")
+        .ShowDefault();
+    app.AddFlag("--from-scratch", job.trainer.from_scratch,
+                "Begin from random weights (by --seed): MODEL is a folder with config.json, "
+                "tokenizer.json and tokenizer_config.json");
+    app.AddOption("--steps", job.steps, "Updates (0: by --epochs)").ShowDefault();
+    app.AddOption("--epochs", job.epochs, "Times that the data are seen").ShowDefault();
+    app.AddOption("--micro-batch,--batch-size-per-device", job.trainer.micro_batch,
+                  "Sequences of one pass, on each replica")
+        .ShowDefault();
+    app.AddOption("--grad-accum", job.trainer.accumulation, "Passes of an update, on each replica")
+        .ShowDefault();
+    app.AddOption("--lr", job.schedule.rate, "Learning rate").ShowDefault();
     AddPrecisionFlags(app, flags);
-    app.add_option("--schedule", flags.schedule,
-                   "constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR")
-        ->capture_default_str();
-    app.add_option(
-           "--schedule-steps", job.schedule.total_steps,
-           "Updates that the schedule is laid out for (0: those of the run); after them the "
-           "rate stays at its end")
-        ->capture_default_str();
-    app.add_option("--warmup-steps", job.schedule.warmup_steps, "Updates of warm-up")
-        ->capture_default_str();
+    app.AddOption("--schedule", flags.schedule,
+                  "constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR")
+        .ShowDefault();
+    app.AddOption("--schedule-steps", job.schedule.total_steps,
+                  "Updates that the schedule is laid out for (0: those of the run); after them the "
+                  "rate stays at its end")
+        .ShowDefault();
+    app.AddOption("--warmup-steps", job.schedule.warmup_steps, "Updates of warm-up").ShowDefault();
     AddOptimizerFlags(app, flags);
-    app.add_option("--clip", job.trainer.clip, "Most gradient norm (0: any)")
-        ->capture_default_str();
-    app.add_option("--zero", job.trainer.zero,
-                   "ZeRO stage: what replicas share out instead of each holding it: 1 the "
-                   "optimizer's state, 2 gradients, too, 3 weights, too")
-        ->check(CLI::Range(0, 3))
-        ->capture_default_str();
-    app.add_option("--overlap", job.trainer.overlap,
-                   "ZeRO 2 and 3 gather and sum up beside the arithmetic: auto (where replicas are "
-                   "on several hosts), on or off")
-        ->check(CLI::IsMember({"auto", "on", "off"}))
-        ->capture_default_str();
-    app.add_option("--tp", job.trainer.tp, "Ranks that share each layer (default: 1)");
-    app.add_option("--pp", job.trainer.pp, "Pipeline stages (default: 1)");
-    app.add_option("--virtual-stages", job.trainer.virtual_stages,
-                   "With --pp: V runs of layers that each stage has, which take turns: stages "
-                   "stand idle for a V-th of the time, and talk V times as much")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
-    app.add_option("--dp", job.trainer.dp, "Replicas (default: ranks / tp / pp)");
-    app.add_option("--split", flags.common.split,
-                   "Uneven shares of tensor ranks or stages, as 3,2,1");
-    app.add_option("--recompute", job.trainer.recompute,
-                   "What the backward pass computes again instead of keeping it: none, selective "
-                   "(norms and gated units), full (all but the residual stream), or auto: the "
-                   "first of them that fits into the memory")
-        ->check(CLI::IsMember({"auto", "none", "selective", "full"}))
-        ->capture_default_str();
+    app.AddOption("--clip", job.trainer.clip, "Most gradient norm (0: any)").ShowDefault();
+    app.AddOption("--zero", job.trainer.zero,
+                  "ZeRO stage: what replicas share out instead of each holding it: 1 the "
+                  "optimizer's state, 2 gradients, too, 3 weights, too")
+        .Range(0, 3)
+        .ShowDefault();
+    app.AddOption("--overlap", job.trainer.overlap,
+                  "ZeRO 2 and 3 gather and sum up beside the arithmetic: auto (where replicas are "
+                  "on several hosts), on or off")
+        .OneOf({"auto", "on", "off"})
+        .ShowDefault();
+    app.AddOption("--tp", job.trainer.tp, "Ranks that share each layer (default: 1)");
+    app.AddOption("--pp", job.trainer.pp, "Pipeline stages (default: 1)");
+    app.AddOption("--virtual-stages", job.trainer.virtual_stages,
+                  "With --pp: V runs of layers that each stage has, which take turns: stages "
+                  "stand idle for a V-th of the time, and talk V times as much")
+        .Range(1, 1024)
+        .ShowDefault();
+    app.AddOption("--dp", job.trainer.dp, "Replicas (default: ranks / tp / pp)");
+    app.AddOption("--split", flags.common.split,
+                  "Uneven shares of tensor ranks or stages, as 3,2,1");
+    app.AddOption("--recompute", job.trainer.recompute,
+                  "What the backward pass computes again instead of keeping it: none, selective "
+                  "(norms and gated units), full (all but the residual stream), or auto: the "
+                  "first of them that fits into the memory")
+        .OneOf({"auto", "none", "selective", "full"})
+        .ShowDefault();
     AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer);
     AddDevice(app, job.trainer.device);
-    app.add_option("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
-        ->capture_default_str();
-    app.add_flag("--reference", job.trainer.reference, "Reference kernels");
+    app.AddOption("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
+        .ShowDefault();
+    app.AddFlag("--reference", job.trainer.reference, "Reference kernels");
 }
-
-// `run` need not be said (main.cc).
-class WithoutRun final : public CLI::Formatter {
-  public:
-    using CLI::Formatter::Formatter;
-    std::string make_usage(const CLI::App* app, std::string name) const override {
-        if (name.ends_with(" run")) name.resize(name.size() - 4);
-        return CLI::Formatter::make_usage(app, name);
-    }
-};
 
 }  // namespace
 
-void AddTrain(CLI::App& app, int& status) {
+void AddTrain(const Command& app, int& status) {
     auto flags = std::make_shared<TrainFlags>();
     flags->job.schedule.rate = 5e-5;
-    CLI::App* train = app.add_subcommand("train", "Fine-tune a model; look at its data and logs");
-    train->require_subcommand(1);
-    AddTrainData(*train, status);
-    AddTrainEstimate(*train, status);
-    AddTrainPlot(*train, status);
+    const Command train = app.AddCommand("train", "Fine-tune a model; look at its data and logs");
+    train.NeedsCommand();
+    AddTrainData(train, status);
+    AddTrainEstimate(train, status);
+    AddTrainPlot(train, status);
     // `weft train MODEL ...` is `weft train run MODEL ...` (main.cc).
-    CLI::App* command = train->add_subcommand("run", "Fine-tune a model");
-    command->formatter(std::make_shared<WithoutRun>());
+    const Command command = train.AddCommand("run", "Fine-tune a model");
+    command.LeaveOut("run");
     flags->command = command;
-    command->footer(kFooter);
-    AddModel(*command, flags->job.trainer.model, flags->common.pull);
-    AddDataFlags(*command, flags->job.data);
-    AddResultFlags(*command, *flags);
-    AddTrainingFlags(*command, *flags);
-    AddSampleFlags(*command, *flags);
-    AddRankFlags(*command, flags->common);
+    command.Footer(kFooter);
+    AddModel(command, flags->job.trainer.model, flags->common.pull);
+    AddDataFlags(command, flags->job.data);
+    AddResultFlags(command, *flags);
+    AddTrainingFlags(command, *flags);
+    AddSampleFlags(command, *flags);
+    AddRankFlags(command, flags->common);
     command
-        ->add_option("--transport", flags->common.cluster.transport,
-                     "auto, shm, tcp, verbs or mpi (auto: shm within a host)")
-        ->check(CLI::IsMember(net::TransportNames()));
-    AddJson(*command, flags->common.json);
-    command->callback([flags, &status] {
+        .AddOption("--transport", flags->common.cluster.transport,
+                   "auto, shm, tcp, verbs or mpi (auto: shm within a host)")
+        .OneOf(net::TransportNames());
+    AddJson(command, flags->common.json);
+    command.Callback([flags, &status] {
         flags->job.save.begin_ns = NowNs();
         flags->job.save.interrupts = !train::InterruptsIgnored();
         train::CatchStops(flags->job.save.interrupts);

@@ -51,44 +51,40 @@ Status Inspect(const InspectFlags& flags) {
 
 }  // namespace
 
-void AddDataFlags(CLI::App& app, train::DataWords& flags) {
-    app.add_option("--data", flags.data,
-                   "A JSON or JSON-lines file, or synthetic:random-tokens[:LENGTH[:COUNT]]")
-        ->required();
-    app.add_option("--prompt-type", flags.prompt_type,
-                   "Template of question records: 0 question alone, 1 context then question, 2 "
-                   "question then context, 3 no words around, 4 sections, 5 the model's chat "
-                   "template")
-        ->capture_default_str();
-    app.add_option("--seq-len,--seq", flags.sequence, "Tokens of a sequence")
-        ->capture_default_str();
-    app.add_option("--test-split", flags.test_split, "Share of the records kept for tests")
-        ->capture_default_str();
-    app.add_option("--seed", flags.seed, "Of the order, the split and random tokens")
-        ->capture_default_str();
-    app.add_flag_callback(
+void AddDataFlags(const Command& app, train::DataWords& flags) {
+    app.AddOption("--data", flags.data,
+                  "A JSON or JSON-lines file, or synthetic:random-tokens[:LENGTH[:COUNT]]")
+        .Required();
+    app.AddOption("--prompt-type", flags.prompt_type,
+                  "Template of question records: 0 question alone, 1 context then question, 2 "
+                  "question then context, 3 no words around, 4 sections, 5 the model's chat "
+                  "template")
+        .ShowDefault();
+    app.AddOption("--seq-len,--seq", flags.sequence, "Tokens of a sequence").ShowDefault();
+    app.AddOption("--test-split", flags.test_split, "Share of the records kept for tests")
+        .ShowDefault();
+    app.AddOption("--seed", flags.seed, "Of the order, the split and random tokens").ShowDefault();
+    app.AddFlag(
         "--no-pack", [&flags] { flags.pack = false; }, "One sample a sequence, padded");
-    app.add_option("--long", flags.longs, "Samples longer than a sequence: truncate, skip, split")
-        ->capture_default_str();
-    app.add_flag_callback(
+    app.AddOption("--long", flags.longs, "Samples longer than a sequence: truncate, skip, split")
+        .ShowDefault();
+    app.AddFlag(
         "--no-shuffle", [&flags] { flags.shuffle = false; }, "In the order of the file");
-    app.add_flag("--skip-bad", flags.skip_bad, "Count records that can't be used, and go on");
+    app.AddFlag("--skip-bad", flags.skip_bad, "Count records that can't be used, and go on");
 }
 
-void AddTrainData(CLI::App& train, int& status) {
-    CLI::App* data = train.add_subcommand("data", "Training data");
-    data->require_subcommand(1);
+void AddTrainData(const Command& train, int& status) {
+    const Command data = train.AddCommand("data", "Training data");
+    data.NeedsCommand();
     auto flags = std::make_shared<InspectFlags>();
-    CLI::App* command = data->add_subcommand(
+    const Command command = data.AddCommand(
         "inspect", "Lengths, masks and errors of a data set, as training will see it");
-    command->footer(kFooter);
-    AddModel(*command, flags->model, flags->pull);
-    AddDataFlags(*command, flags->data);
-    command->add_option("--show", flags->show, "Samples shown with their masks")
-        ->capture_default_str();
-    command->add_option("--most", flags->most, "Samples read of each part, at most")
-        ->capture_default_str();
-    AddJson(*command, flags->json);
+    command.Footer(kFooter);
+    AddModel(command, flags->model, flags->pull);
+    AddDataFlags(command, flags->data);
+    command.AddOption("--show", flags->show, "Samples shown with their masks").ShowDefault();
+    command.AddOption("--most", flags->most, "Samples read of each part, at most").ShowDefault();
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, [](InspectFlags& f) { return Inspect(f); });
 }
 

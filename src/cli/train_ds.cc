@@ -12,11 +12,11 @@
 namespace weft::cli {
 namespace {
 
-train::DsFlags FlagsOf(const CLI::App& command, const train::TrainJob& job) {
+train::DsFlags FlagsOf(const Command& command, const train::TrainJob& job) {
     const train::TrainerOptions& t = job.trainer;
     train::DsFlags flags;
     const auto take = [&](const char* flag, auto& to, auto value) {
-        if (command.count(flag) > 0) to = value;
+        if (command.Given(flag)) to = value;
     };
     take("--micro-batch", flags.micro_batch, t.micro_batch);
     take("--grad-accum", flags.accumulation, t.accumulation);
@@ -36,7 +36,7 @@ train::DsFlags FlagsOf(const CLI::App& command, const train::TrainJob& job) {
 
 }  // namespace
 
-Status ResolveDs(const CLI::App& command, const std::string& path, int ranks, train::TrainJob& job,
+Status ResolveDs(const Command& command, const std::string& path, int ranks, train::TrainJob& job,
                  train::ExportWords& save, train::DsTelling& telling) {
     const train::TrainerOptions& t = job.trainer;
     train::DsFlags flags = FlagsOf(command, job);
@@ -47,12 +47,12 @@ Status ResolveDs(const CLI::App& command, const std::string& path, int ranks, tr
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     flags.hidden_size = hyper.hidden;
     WEFT_ASSIGN(const train::DsConfig config, train::ReadDsConfig(path, flags));
-    const train::DsGiven given{.schedule = command.count("--schedule") > 0,
-                               .optimizer = command.count("--optimizer") > 0,
-                               .recompute = command.count("--recompute") > 0,
-                               .save_type = command.count("--save-type") > 0,
-                               .overlap = command.count("--overlap") > 0,
-                               .grad_dtype = command.count("--grad-dtype") > 0};
+    const train::DsGiven given{.schedule = command.Given("--schedule"),
+                               .optimizer = command.Given("--optimizer"),
+                               .recompute = command.Given("--recompute"),
+                               .save_type = command.Given("--save-type"),
+                               .overlap = command.Given("--overlap"),
+                               .grad_dtype = command.Given("--grad-dtype")};
     std::vector<std::string> notes;
     WEFT_TRY(train::ApplyDsConfig(config, path, given, job, save, telling, notes));
     for (const std::string& warning : config.warnings) {

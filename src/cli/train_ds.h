@@ -1,9 +1,9 @@
 // `weft train --ds-config FILE`: DeepSpeed's configuration beside the command line's flags.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
+#include "cli/options.h"
 #include "train/config/ds_apply.h"
 
 namespace weft::cli {
@@ -11,7 +11,7 @@ namespace weft::cli {
 // Reads the file and fills it into `job` and `save`, which have what the command line says; what
 // that gave is asked of `command`. ranks: of the whole run. Warnings and notes go to standard
 // error. Errors: those of ReadDsConfig, ApplyDsConfig, the model's file and the layout.
-Status ResolveDs(const CLI::App& command, const std::string& path, int ranks, train::TrainJob& job,
+Status ResolveDs(const Command& command, const std::string& path, int ranks, train::TrainJob& job,
                  train::ExportWords& save, train::DsTelling& telling);
 
 }  // namespace weft::cli

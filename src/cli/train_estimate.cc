@@ -72,11 +72,11 @@ void PrintTable(const train::TrainEstimate& estimate, const EstimateFlags& flags
                    stage.first_rank, Gigabytes(stage.state_bytes), Gigabytes(stage.work_bytes),
                    stage.compute_s, stage.wire_s, stage.waited_s, stage.idle_s, stage.update_s);
     }
-    fmt::print("an update: {} sequences of {} tokens (micro-batch {}, recompute {}), {:.3g} FLOPs, "
-               "{:.3f} s, {:.0f} tokens/s\n",
-               estimate.sequences, flags.trainer.sequence, estimate.micro_batch, estimate.recompute,
-               estimate.flops, estimate.update_s,
-               estimate.tokens_per_s(flags.trainer.sequence));
+    fmt::print(
+        "an update: {} sequences of {} tokens (micro-batch {}, recompute {}), {:.3g} FLOPs, "
+        "{:.3f} s, {:.0f} tokens/s\n",
+        estimate.sequences, flags.trainer.sequence, estimate.micro_batch, estimate.recompute,
+        estimate.flops, estimate.update_s, estimate.tokens_per_s(flags.trainer.sequence));
     if (epoch_s > 0) fmt::print("an epoch of {} sequences: {:.0f} s\n", flags.sequences, epoch_s);
     if (!estimate.fits) fmt::print("It does not fit into the memory of a rank.\n");
 }
@@ -102,65 +102,64 @@ Status Estimate(EstimateFlags& flags) {
     return {};
 }
 
-void AddFlags(CLI::App& command, EstimateFlags& flags) {
+void AddFlags(const Command& command, EstimateFlags& flags) {
     train::TrainerOptions& trainer = flags.trainer;
-    command.add_option("MODEL", trainer.model, "A model, or synthetic:NAME")->required();
-    command.add_option("--machines", flags.machines, "What there would be (see below)")->required();
-    command.add_option("--seq-len", trainer.sequence, "Tokens of a sequence")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
+    command.AddOption("MODEL", trainer.model, "A model, or synthetic:NAME").Required();
+    command.AddOption("--machines", flags.machines, "What there would be (see below)").Required();
+    command.AddOption("--seq-len", trainer.sequence, "Tokens of a sequence")
+        .Range(1, 1 << 20)
+        .ShowDefault();
     trainer.micro_batch = 0;
     command
-        .add_option("--micro-batch", trainer.micro_batch,
-                    "Sequences of a pass (0: as many as fit into nine tenths of the memory)")
-        ->check(CLI::Range(0, 4096))
-        ->capture_default_str();
-    command.add_option("--grad-accum", trainer.accumulation, "Passes of an update")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    command.add_option("--sequences", flags.sequences, "Sequences of an epoch")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
-    command.add_option("--dtype", flags.dtype, "bf16, f16 or f32")
-        ->check(CLI::IsMember({"bf16", "f16", "f32"}))
-        ->capture_default_str();
+        .AddOption("--micro-batch", trainer.micro_batch,
+                   "Sequences of a pass (0: as many as fit into nine tenths of the memory)")
+        .Range(0, 4096)
+        .ShowDefault();
+    command.AddOption("--grad-accum", trainer.accumulation, "Passes of an update")
+        .Range(1, 1 << 20)
+        .ShowDefault();
+    command.AddOption("--sequences", flags.sequences, "Sequences of an epoch")
+        .Range(int64_t{1}, int64_t{1} << 50);
+    command.AddOption("--dtype", flags.dtype, "bf16, f16 or f32")
+        .OneOf({"bf16", "f16", "f32"})
+        .ShowDefault();
     command
-        .add_option("--grad-dtype", trainer.grad_dtype,
-                    "What gradients are added up in: f32, as --dtype, or auto (f32 where passes x "
-                    "replicas > 8)")
-        ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}))
-        ->capture_default_str();
-    command.add_option("--zero", trainer.zero, "ZeRO stage")
-        ->check(CLI::Range(0, 3))
-        ->capture_default_str();
-    command.add_option("--tp", trainer.tp, "Ranks that share each layer (default: 1)");
-    command.add_option("--pp", trainer.pp, "Pipeline stages (default: 1)");
+        .AddOption("--grad-dtype", trainer.grad_dtype,
+                   "What gradients are added up in: f32, as --dtype, or auto (f32 where passes x "
+                   "replicas > 8)")
+        .OneOf({"auto", "f32", "bf16", "f16"})
+        .ShowDefault();
+    command.AddOption("--zero", trainer.zero, "ZeRO stage").Range(0, 3).ShowDefault();
+    command.AddOption("--tp", trainer.tp, "Ranks that share each layer (default: 1)");
+    command.AddOption("--pp", trainer.pp, "Pipeline stages (default: 1)");
     command
-        .add_option("--virtual-stages", trainer.virtual_stages,
-                    "With --pp: runs of layers that each stage has")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
-    command.add_option("--dp", trainer.dp, "Replicas (default: ranks / tp / pp)");
-    command.add_option("--split", flags.split, "Uneven shares, as 3,2,1");
-    command.add_option("--recompute", trainer.recompute,
-                       "none, selective, full, or auto: the first that fits")
-        ->check(CLI::IsMember({"auto", "none", "selective", "full"}))
-        ->capture_default_str();
+        .AddOption("--virtual-stages", trainer.virtual_stages,
+                   "With --pp: runs of layers that each stage has")
+        .Range(1, 1024)
+        .ShowDefault();
+    command.AddOption("--dp", trainer.dp, "Replicas (default: ranks / tp / pp)");
+    command.AddOption("--split", flags.split, "Uneven shares, as 3,2,1");
     command
-        .add_option("--overlap", trainer.overlap,
-                    "Transfers of ZeRO 2 and 3 beside the arithmetic, where the wire allows it")
-        ->check(CLI::IsMember({"auto", "off"}))
-        ->capture_default_str();
+        .AddOption("--recompute", trainer.recompute,
+                   "none, selective, full, or auto: the first that fits")
+        .OneOf({"auto", "none", "selective", "full"})
+        .ShowDefault();
+    command
+        .AddOption("--overlap", trainer.overlap,
+                   "Transfers of ZeRO 2 and 3 beside the arithmetic, where the wire allows it")
+        .OneOf({"auto", "off"})
+        .ShowDefault();
     AddJson(command, flags.json);
 }
 
 }  // namespace
 
-void AddTrainEstimate(CLI::App& train, int& status) {
+void AddTrainEstimate(const Command& train, int& status) {
     auto flags = std::make_shared<EstimateFlags>();
-    CLI::App* command = train.add_subcommand(
-        "estimate", "Time and memory of training on machines that are not here");
-    command->footer(kFooter);
-    AddFlags(*command, *flags);
+    const Command command =
+        train.AddCommand("estimate", "Time and memory of training on machines that are not here");
+    command.Footer(kFooter);
+    AddFlags(command, *flags);
     SetCallback(command, flags, flags->json, status, [](EstimateFlags& f) { return Estimate(f); });
 }
 

@@ -70,23 +70,23 @@ Status Draw(const PlotFlags& flags) {
 
 }  // namespace
 
-void AddTrainPlot(CLI::App& train, int& status) {
+void AddTrainPlot(const Command& train, int& status) {
     auto flags = std::make_shared<PlotFlags>();
-    CLI::App* command =
-        train.add_subcommand("plot", "Curves of training logs as an SVG or PNG file");
-    command->footer(kFooter);
-    command->add_option("LOG", flags->logs, "CSV files or JSON lines with a column 'step'")
-        ->required();
-    command->add_option("-o,--out", flags->out, "The file: NAME.svg or NAME.png")->required();
+    const Command command =
+        train.AddCommand("plot", "Curves of training logs as an SVG or PNG file");
+    command.Footer(kFooter);
+    command.AddOption("LOG", flags->logs, "CSV files or JSON lines with a column 'step'")
+        .Required();
+    command.AddOption("-o,--out", flags->out, "The file: NAME.svg or NAME.png").Required();
     command
-        ->add_option("--columns", flags->options.columns,
-                     "Which columns (unsaid: loss, eval_loss, lr, tokens_per_s, grad_norm)")
-        ->delimiter(',');
+        .AddOption("--columns", flags->options.columns,
+                   "Which columns (unsaid: loss, eval_loss, lr, tokens_per_s, grad_norm)")
+        .Commas();
     command
-        ->add_option("--smooth", flags->options.smooth,
-                     "Exponential mean, 0 to below 1: 0.9 is over some ten rows")
-        ->capture_default_str();
-    AddJson(*command, flags->json);
+        .AddOption("--smooth", flags->options.smooth,
+                   "Exponential mean, 0 to below 1: 0.9 is over some ten rows")
+        .ShowDefault();
+    AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, [](PlotFlags& f) { return Draw(f); });
 }
 

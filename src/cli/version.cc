@@ -74,16 +74,16 @@ void PrintVersion(bool json) {
     fmt::print("tensor types   {}\n", fmt::join(dtypes, ", "));
 }
 
-void AddTrace(CLI::App& app) {
-    CLI::App* trace = app.add_subcommand(
+void AddTrace(const Command& app) {
+    const Command trace = app.AddCommand(
         "trace", "Run another command and write a timeline of it that Perfetto opens");
-    trace->footer(
+    trace.Footer(
         "weft trace COMMAND ... is weft COMMAND ... --trace weft-trace.json: for each rank a\n"
         "timeline of compute, wait and wire. Open it at https://ui.perfetto.dev.\n\n"
         "Examples:\n"
         "  weft trace run model.gguf -p \"Hello\" -n 16 --local 2\n"
         "  weft trace run model.gguf -p \"Hello\" --trace mine.json");
-    trace->callback([] { throw CLI::CallForHelp(); });
+    trace.OnlyHelp();
 }
 
 }  // namespace weft::cli

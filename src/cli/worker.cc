@@ -40,20 +40,20 @@ int Join(const std::string& handle) {
 
 }  // namespace
 
-void AddWorker(CLI::App& app, int& status) {
+void AddWorker(const Command& app, int& status) {
     auto flags = std::make_shared<WorkerFlags>();
-    CLI::App* worker = app.add_subcommand("worker", "Serve ranks of jobs that other hosts start");
-    worker->add_option("--listen", flags->listen.listen, "HOST:PORT to listen on");
-    worker->add_option("--key-file", flags->listen.key_file, "The key shared with rank 0");
-    worker->add_option("--join", flags->join)->group("");
-    worker->footer(
+    const Command worker = app.AddCommand("worker", "Serve ranks of jobs that other hosts start");
+    worker.AddOption("--listen", flags->listen.listen, "HOST:PORT to listen on");
+    worker.AddOption("--key-file", flags->listen.key_file, "The key shared with rank 0");
+    worker.AddOption("--join", flags->join, "").Group("");
+    worker.Footer(
         "Each job runs in a process of its own; Ctrl-C ends the worker.\n\n"
         "Examples:\n"
         "  head -c 32 /dev/urandom | base64 > weft.key && chmod 600 weft.key\n"
         "  weft worker --listen 0.0.0.0:7000 --key-file weft.key\n"
         "  weft run model.gguf -p \"Hello\" --hosts b:7000 --key-file weft.key   (on the first "
         "host)");
-    worker->callback([flags, &status] {
+    worker.Callback([flags, &status] {
         if (!flags->join.empty()) {
             status = Join(flags->join);
         } else if (Status s = Listen(*flags); !s.ok()) {

@@ -1,0 +1,249 @@
+#include "cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <utility>
+
+namespace weft::cli {
+namespace {
+
+// CLI11 has exceptions for what is wrong with a value; Parse turns them into errors.
+void Throw(const std::string& flag, const std::string& wrong) {
+    if (!wrong.empty()) throw CLI::ValidationError(flag, wrong);
+}
+
+void CollectNames(const CLI::App& app, std::set<std::string>& names) {
+    for (const CLI::Option* option : app.get_options()) {
+        for (const std::string& name : option->get_lnames()) names.insert(name);
+    }
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        CollectNames(*command, names);
+    }
+}
+
+// The usage line without the last word of a command's name.
+class ShorterUsage final : public CLI::Formatter {
+  public:
+    explicit ShorterUsage(const std::string& last_word) : end_(" " + last_word) {}
+    std::string make_usage(const CLI::App* app, std::string name) const override {
+        if (name.ends_with(end_)) name.resize(name.size() - end_.size());
+        return CLI::Formatter::make_usage(app, name);
+    }
+
+  private:
+    std::string end_;
+};
+
+}  // namespace
+
+// ---- Option -------------------------------------------------------------------------------------
+
+Option Option::Required() const {
+    return Option(option_->required());
+}
+
+Option Option::Needs(const Option& other) const {
+    return Option(option_->needs(other.option_));
+}
+
+Option Option::Range(int64_t least, int64_t most) const {
+    return Option(option_->check(CLI::Range(least, most)));
+}
+
+Option Option::Range(double least, double most) const {
+    return Option(option_->check(CLI::Range(least, most)));
+}
+
+Option Option::Positive() const {
+    return Option(option_->check(CLI::PositiveNumber));
+}
+
+Option Option::OneOf(const std::vector<std::string>& words) const {
+    return Option(option_->check(CLI::IsMember(words)));
+}
+
+Option Option::ExistingFile() const {
+    return Option(option_->check(CLI::ExistingFile));
+}
+
+Option Option::Valid(std::function<std::string(const std::string&)> wrong) const {
+    return Option(option_->check(CLI::Validator(
+        [wrong = std::move(wrong)](const std::string& value) { return wrong(value); }, "")));
+}
+
+Option Option::Bytes() const {
+    return Option(option_->transform(CLI::AsSizeValue(false)));
+}
+
+Option Option::OnOff() const {
+    const std::map<std::string, bool> words = {{"on", true}, {"off", false}};
+    return Option(option_->transform(CLI::CheckedTransformer(words)));
+}
+
+Option Option::Commas() const {
+    return Option(option_->delimiter(','));
+}
+
+Option Option::OneEach() const {
+    return Option(option_->allow_extra_args(false));
+}
+
+Option Option::Group(const std::string& heading) const {
+    return Option(option_->group(heading));
+}
+
+Option Option::TypeName(const std::string& name) const {
+    return Option(option_->type_name(name));
+}
+
+Option Option::ShowDefault() const {
+    return Option(option_->capture_default_str());
+}
+
+Option Option::DefaultText(const std::string& text) const {
+    return Option(option_->default_str(text));
+}
+
+bool Option::given() const {
+    return option_->count() > 0;
+}
+
+// ---- Command ------------------------------------------------------------------------------------
+
+Command Command::AddCommand(const std::string& name, const std::string& help) const {
+    return Command(app_->add_subcommand(name, help));
+}
+
+void Command::NeedsCommand() const {
+    app_->require_subcommand(1);
+}
+
+Option Command::AddOption(Names names, int32_t& value, Help help) const {
+    return Option(app_->add_option(names, value, help));
+}
+
+Option Command::AddOption(Names names, int64_t& value, Help help) const {
+    return Option(app_->add_option(names, value, help));
+}
+
+Option Command::AddOption(Names names, uint64_t& value, Help help) const {
+    return Option(app_->add_option(names, value, help));
+}
+
+Option Command::AddOption(Names names, float& value, Help help) const {
+    return Option(app_->add_option(names, value, help));
+}
+
+Option Command::AddOption(Names names, double& value, Help help) const {
+    return Option(app_->add_option(names, value, help));
+}
+
+Option Command::AddOption(Names names, bool& value, Help help) const {
+    return Option(app_->add_option(names, value, help));
+}
+
+Option Command::AddOption(Names names, std::string& value, Help help) const {
+    return Option(app_->add_option(names, value, help));
+}
+
+Option Command::AddOption(Names names, std::vector<int32_t>& values, Help help) const {
+    return Option(app_->add_option(names, values, help));
+}
+
+Option Command::AddOption(Names names, std::vector<int64_t>& values, Help help) const {
+    return Option(app_->add_option(names, values, help));
+}
+
+Option Command::AddOption(Names names, std::vector<double>& values, Help help) const {
+    return Option(app_->add_option(names, values, help));
+}
+
+Option Command::AddOption(Names names, std::vector<std::string>& values, Help help) const {
+    return Option(app_->add_option(names, values, help));
+}
+
+Option Command::AddTaker(Names names, Take take, Help help) const {
+    const auto checked = [names, take = std::move(take)](double value) {
+        Throw(names, take(value));
+    };
+    return Option(app_->add_option_function<double>(names, checked, help));
+}
+
+Option Command::AddFlag(Names names, bool& value, Help help) const {
+    return Option(app_->add_flag(names, value, help));
+}
+
+Option Command::AddFlag(Names names, std::function<void()> act, Help help) const {
+    return Option(app_->add_flag_callback(names, std::move(act), help));
+}
+
+void Command::Footer(const std::string& text) const {
+    app_->footer(text);
+}
+
+void Command::LeaveOut(const std::string& last_word) const {
+    app_->formatter(std::make_shared<ShorterUsage>(last_word));
+}
+
+void Command::OnlyHelp() const {
+    app_->callback([] { throw CLI::CallForHelp(); });
+}
+
+void Command::Callback(std::function<void()> act) const {
+    app_->callback(std::move(act));
+}
+
+void Command::Check(const std::string& flag, std::function<std::string()> check) const {
+    app_->parse_complete_callback([flag, check = std::move(check)] { Throw(flag, check()); });
+}
+
+bool Command::Given(const std::string& flag) const {
+    return app_->count(flag) > 0;
+}
+
+// ---- Parser -------------------------------------------------------------------------------------
+
+Parser::Parser(const std::string& about, const std::string& name)
+    : app_(std::make_unique<CLI::App>(about, name)) {}
+
+Parser::~Parser() = default;
+
+std::set<std::string> Parser::FlagNames() const {
+    std::set<std::string> names;
+    CollectNames(*app_, names);
+    return names;
+}
+
+Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words) {
+    std::ranges::reverse(words);  // as CLI11 wants them
+    try {
+        app_->parse(words);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) {
+            app_->exit(error);
+            return Outcome::kHelpShown;
+        }
+        std::string text = error.what();
+        std::ranges::replace(text, '\n', ' ');
+        return MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text);
+    }
+    return app_->get_subcommands().empty() ? Outcome::kNoCommand : Outcome::kDone;
+}
+
+Result<std::vector<FlagLine>> ParseFlagLines(const std::string& text) {
+    std::vector<FlagLine> lines;
+    try {
+        std::istringstream stream(text);
+        for (CLI::ConfigItem& item : CLI::ConfigTOML().from_config(stream)) {
+            lines.push_back(
+                {std::move(item.parents), std::move(item.name), std::move(item.inputs)});
+        }
+    } catch (const CLI::Error& error) {
+        return MakeError(ErrorCode::kUsage, "{}", error.what());
+    }
+    return lines;
+}
+
+}  // namespace weft::cli
