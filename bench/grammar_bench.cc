@@ -91,8 +91,8 @@ weft::Status Follow(const Matcher& fresh, const TokenTrie& trie, const std::vect
 }
 
 weft::Status Run(int argc, char** argv) {
-    WEFT_ASSIGN(const auto model, model_files::OpenModel(argv[1]));
-    WEFT_ASSIGN(const auto tokenizer, model_files::LoadTokenizer(*model));
+    WEFT_ASSIGN(const auto model, weft::model_files::OpenModel(argv[1]));
+    WEFT_ASSIGN(const auto tokenizer, weft::model_files::LoadTokenizer(*model));
     int64_t begin = weft::NowNs();
     const auto trie = TokenTrie::Make(*tokenizer);
     fmt::print("{} tokens, {} nodes: {:.1f} ms\n", trie->vocab_size(), trie->nodes().size(),
