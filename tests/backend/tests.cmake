@@ -3,3 +3,11 @@
 add_executable(weft_strange $<TARGET_OBJECTS:weft> ${CMAKE_CURRENT_LIST_DIR}/strange/device.cc
   ${CMAKE_CURRENT_LIST_DIR}/strange/memory.cc)
 target_link_libraries(weft_strange PRIVATE weft_serve CLI11::CLI11)
+# strange_test(NAME FILTER [CONFIGURATIONS nightly]): tests of cli_tests, on it.
+function(strange_test name filter)
+  add_test(NAME strange.${name} COMMAND cli_tests --gtest_filter=${filter} ${ARGN})
+  set_tests_properties(strange.${name} PROPERTIES LABELS backend TIMEOUT ${WEFT_TEST_SECONDS}
+    ENVIRONMENT WEFT_TEST_PROGRAM=$<TARGET_FILE:weft_strange>)
+endfunction()
+strange_test(layouts "Layouts.*:Feed.*:Recovery.ElasticDownToOneRank")
+strange_test(jobs "Lora.*:Drafts.*:ExpertRuns.*:Recovery*.*:SmolLm2.*:Layouts/*" CONFIGURATIONS nightly)
