@@ -9,6 +9,7 @@
 #include "model_files/model_file.h"
 #include "program/chunks.h"
 #include "program/recompute.h"
+#include "program/target.h"
 #include "program/zero.h"
 #include "train/lora/lora.h"
 
