@@ -6,8 +6,7 @@ namespace weft::backend {
 
 Status CheckDeviceName(std::string_view name) {
     if (name == "cpu") return {};
-    return MakeError(ErrorCode::kUsage,
-                     "--device {}: there is no such device here; this weft has: cpu", name);
+    return MakeError(ErrorCode::kUsage, "no device '{}' here; this weft has: cpu", name);
 }
 
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options) {

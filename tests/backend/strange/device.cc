@@ -93,7 +93,7 @@ class StrangeDevice final : public Device {
 
 Status CheckDeviceName(std::string_view name) {
     if (name == "cpu") return {};
-    return MakeError(ErrorCode::kUsage, "--device {}: this weft has: cpu", name);
+    return MakeError(ErrorCode::kUsage, "no device '{}' here; this weft has: cpu", name);
 }
 
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options) {
