@@ -36,6 +36,8 @@ constexpr size_t kAcceptsATurn = 16;  // of all listeners together, or one of ea
 constexpr int64_t kPollMs = 50;
 // To connect by one of several ways; and for an answer, before others are tried beside.
 constexpr int64_t kWayMs = 1000;
+// Ranks that wait to be dialled give up so much later than those that dial.
+constexpr int64_t kDiallersFirstMs = 500;
 constexpr int64_t kSilentNs = 1'500'000'000;
 
 // What the connection that joins a pair is: verbs has one of tcp beside its queue pair, mpi beside
@@ -404,12 +406,14 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
     const Offer& offer = theirs_[static_cast<size_t>(peer)];
     Dialling& dialling = dialling_[static_cast<size_t>(peer)];
     const size_t ways = 1 + offer.tcp_more.size();
-    ErrorCode code = ErrorCode::kPeerLost;
+    // Where one way is known not to lead there, that says more than another that answers nothing.
+    ErrorCode code = dialling.tried.empty() ? ErrorCode::kTimeout : ErrorCode::kPeerLost;
     while (dialling.next_way < ways) {
         const size_t at = dialling.next_way++;
         const TcpWay way =
             at == 0 ? TcpWay{offer.tcp_host, offer.tcp_port} : offer.tcp_more[at - 1];
         if (way.host.empty()) {
+            code = ErrorCode::kPeerLost;
             dialling.tried += "it offers no address in a network that both hosts are in";
             continue;
         }
@@ -419,7 +423,7 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
         const Deadline attempt = Deadline::In(std::min(most_ms, deadline.left_ms() / left));
         Result<Fd> dialled = DialTcp(way.host, way.port, attempt);
         if (dialled.ok()) return dialled;
-        if (dialled.error().code == ErrorCode::kTimeout) code = ErrorCode::kTimeout;
+        if (dialled.error().code != ErrorCode::kTimeout) code = ErrorCode::kPeerLost;
         dialling.tried += (dialling.tried.empty() ? "" : "; ") + dialled.error().message;
     }
     return MakeError(code,
@@ -468,14 +472,16 @@ void Builder::TryOtherWays() {
     }
 }
 
+// Who dials knows why there is no way: it may speak first.
 Status Builder::JoinAll(const Deadline& deadline) {
+    const Deadline last = Deadline::In(deadline.left_ms() + kDiallersFirstMs);
     std::vector<pollfd> fds;
     const size_t listeners = 1 + tcp_listeners_.size();
     while (!Missing().empty()) {
         if (options_.monitor != nullptr && options_.monitor->Failed()) {
             return options_.monitor->Failure();
         }
-        if (deadline.expired()) {
+        if (last.expired()) {
             return MakeError(ErrorCode::kTimeout,
                              "rank {}: no data link from rank(s) {} within {} ms. Are their "
                              "processes alive, and does a firewall block this host's ports?",
@@ -486,7 +492,7 @@ Status Builder::JoinAll(const Deadline& deadline) {
         for (const Pending& pending : pending_) fds.push_back({pending.fd.get(), events, 0});
         fds.push_back({unix_listener_.get(), POLLIN, 0});
         for (const TcpListener& tcp : tcp_listeners_) fds.push_back({tcp.fd.get(), POLLIN, 0});
-        ::poll(fds.data(), fds.size(), static_cast<int>(std::min(deadline.left_ms(), kPollMs)));
+        ::poll(fds.data(), fds.size(), static_cast<int>(std::min(last.left_ms(), kPollMs)));
         // A rank that answers by one way hangs up on the others: its answer is read first.
         // (Another way that is dialled meanwhile comes behind those that were looked at.)
         for (const bool ends : {false, true}) {

@@ -104,7 +104,7 @@ TEST_F(SecurityControl, TenThousandSilentConnectionsKeepNoJobOut) {
     limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, kWanted + 200);
     ASSERT_EQ(0, ::setrlimit(RLIMIT_NOFILE, &limit));
     const size_t count = std::min<size_t>(kWanted, limit.rlim_cur - 100);
-    const size_t kib_before = KibOfWorker();
+    [[maybe_unused]] const size_t kib_before = KibOfWorker();
     {
         std::vector<Fd> silent;
         silent.reserve(count);
@@ -126,7 +126,9 @@ TEST_F(SecurityControl, TenThousandSilentConnectionsKeepNoJobOut) {
         ExpectServes(10'000);  // amid the crowd
         crowd.join();
         EXPECT_LE(FdsOfWorker(), 40u);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they keep freed memory
         EXPECT_LE(KibOfWorker(), kib_before + 8192);
+#endif
         if (count < kWanted) fmt::print("only {} files may be open here\n", count);
     }
     limit.rlim_cur = before;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "support/http_case.h"
+#include "support/slowness.h"
 
 namespace weft::serve {
 namespace {
@@ -444,16 +445,17 @@ TEST_F(HttpLimit, AReaderThatStopsIsCutOff) {
 }
 
 TEST_F(HttpLimit, ASlowButSteadyReaderIsNot) {
-    Start({.limits = {.stall_ms = 250}});
+    const int64_t stall_ms = test::Slower(250);
+    Start({.limits = {.stall_ms = stall_ms}});
     RawClient client = Connect();
     client.Send(Get("/size?8000000"));
     size_t got = 0;
     char buffer[100'000];
-    while (got < 8'000'000) {  // 80 reads of 10 ms
+    while (got < 8'000'000) {  // 80 reads, each after 1/25 of the time that would be a stall
         const ssize_t some = ::recv(client.fd(), buffer, sizeof buffer, 0);
         ASSERT_GT(some, 0);
         got += static_cast<size_t>(some);
-        ::usleep(10'000);
+        ::usleep(static_cast<useconds_t>(stall_ms * 40));
     }
     EXPECT_EQ(server_->stats().cut_off, 0u);
 }
@@ -479,7 +481,7 @@ TEST_F(HttpLimit, FiveThousandIdleConnectionsCostLittle) {
         GTEST_SKIP() << "NOT TESTED: the hard limit of open files is " << limit.rlim_max << ", "
                      << wanted << " are needed ('ulimit -Hn')";
     }
-    Start();
+    Start({.limits = {.idle_ms = 600'000}});  // longer than it takes to open them
     std::vector<RawClient> clients;
     clients.reserve(kConnections);
     EXPECT_EQ(Ask(Get("/echo")).status, 200);  // what the first one brings up
