@@ -1,15 +1,18 @@
-// Training: runs a Program that Differentiate() made, forward and backward, on one device.
+// Training: runs a Program that Differentiate() made, forward and backward, and the update behind
+// it (program/update.h), on one device.
 //
 //     WEFT_ASSIGN(auto training, device->CompileTraining(program, options));
-//     ... fill training->Bytes(weight) from the model
+//     ... training->Write(weight, ...) from the model
 //     training->ZeroGradients();
-//     WEFT_TRY(training->Run(step, groups));          // adds to the gradients
-//     ... training->Bytes(gradient) beside Bytes(weight): what an optimizer walks
+//     WEFT_TRY(training->Run(step, groups));                          // adds to the gradients
+//     WEFT_TRY(training->Update(UpdateStage::kSum, step, groups));
+//     ... training->Read(norm, ...)
+//     WEFT_TRY(training->Update(UpdateStage::kApply, step, groups));  // the weights have changed
 //
-// Everything in memory is row-major as in the file, in the types that the Program says, so that
-// weights may change between steps. With `overlap` what ZeRO gathers and sums up runs beside the
-// ops that do not need it. Results depend on neither the number of threads nor the overlap.
-// Thread: one caller.
+// Values live in memory that it owns, row-major as in the file, in the types that the Program says;
+// the host has them by Read and Write alone. With `overlap` what ZeRO gathers and sums up runs
+// beside the ops that do not need it. Results depend on neither the number of threads nor the
+// overlap. Thread: one caller; Read of what nothing changes meanwhile, from any.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +24,6 @@
 
 #include "backend/executable.h"
 #include "base/result.h"
-#include "kernels/dense/dense.h"
 #include "net/link.h"
 #include "program/chunks.h"
 
@@ -42,14 +44,9 @@ struct TrainingGroups {
     coll::Comm* tensor = nullptr;
     coll::Comm* data = nullptr;  // of gather_shares and reduce_shares
     StageLinks* stages = nullptr;
+    coll::Comm* tied = nullptr;   // the first and the last stage's ranks of one tensor
+    coll::Comm* world = nullptr;  // of all ranks
 };
-
-// How the kernels call a type that values of training have; all but the narrow ones are kF32.
-constexpr kernels::dense::Element ElementOf(DType dtype) {
-    using kernels::dense::Element;
-    if (dtype == DType::kBF16) return Element::kBf16;
-    return dtype == DType::kF16 ? Element::kF16 : Element::kF32;
-}
 
 // kForward keeps in the step's slot what a later kBackward of the slot needs; kEvaluate computes
 // losses, and nothing of gradients; kPredict the logits of the first output row in their place.
@@ -71,6 +68,14 @@ struct TrainingStep {
     Pass pass = Pass::kBoth;
 };
 
+// One update of the weights. number: from 1 on; gradients count gradient_scale times.
+struct UpdateStep {
+    int64_t number = 0;
+    double rate = 0, gradient_scale = 1;
+};
+// The two parts of program::Update.
+enum class UpdateStage { kSum, kApply };
+
 struct TrainingOptions {
     // kBF16: operands of matrix products are rounded to it, the sums are float32. kF32, kF16: they
     // are multiplied as they are. What quantized weights become for products is of this type.
@@ -87,11 +92,16 @@ class TrainingExecutable {
     virtual ~TrainingExecutable() = default;
 
     virtual const program::Program& program() const = 0;
-    // Of a weight or a gradient, or of a view of one.
-    virtual std::span<std::byte> Bytes(program::ValueId id) = 0;
+    // Bytes [first, first + size) of a weight, a gradient or what an optimizer keeps, or of a view
+    // of one.
+    virtual Status Read(program::ValueId id, int64_t first, std::span<std::byte> out) const = 0;
+    virtual Status Write(program::ValueId id, int64_t first, std::span<const std::byte> bytes) = 0;
     virtual void ZeroGradients() = 0;
     // Adds the gradients of loss_gradient * loss. Errors: kUsage (too many rows), those of links.
     virtual Status Run(const TrainingStep& step, const TrainingGroups& groups) = 0;
+    // Errors: those of links.
+    virtual Status Update(UpdateStage stage, const UpdateStep& step,
+                          const TrainingGroups& groups) = 0;
     // Sum over the rows of the losses of the last step but for kForward; 0 where another stage or
     // chunk has them.
     virtual double loss() const = 0;
@@ -104,13 +114,10 @@ class TrainingExecutable {
     // "op 17 (mat_mul) l0.attn.q". Empty: none did. Gradients are of no use afterwards.
     virtual Result<std::string> FindNonFinite(const TrainingStep& step,
                                               const TrainingGroups& groups) = 0;
-    // weight_bytes: weights and gradients.
+    // weight_bytes: weights, gradients and what an optimizer keeps.
     virtual MemoryUse memory() const = 0;
-    // The kernels of this CPU, for optimizers.
-    virtual const kernels::dense::DenseKernels& dense() const = 0;
-    // Runs function(part, parts) on all threads: for what an optimizer does.
-    using Work = std::function<void(int part, int parts)>;
-    virtual void InParts(const Work& work) = 0;
+    // FLOP/s of products of options.compute, at most: measured for some 20 ms.
+    virtual double MeasurePeak() = 0;
     virtual int64_t progress() const = 0;
     // For so long, in all steps, nothing was computed: other ranks were waited for.
     virtual double waited_s() const = 0;

@@ -24,6 +24,7 @@
 #include "model/shard.h"
 #include "net/fabric.h"
 #include "train/export.h"
+#include "train/flops.h"
 #include "train/log/log_keeper.h"
 #include "train/output_folder.h"
 #include "train/run.h"
@@ -119,7 +120,7 @@ class Teller final : public train::TrainListener {
         next_ = next;
         told_ = 0;
         elapsed_s_ = 0;
-        product_weights_ = ProductWeights(trainer);
+        flops_per_token_ = train::FlopsPerToken(trainer);
         if (flags_.common.json) return {};
         const double mib = 1024.0 * 1024.0;
         const backend::MemoryUse use = trainer.memory();
@@ -227,39 +228,8 @@ class Teller final : public train::TrainListener {
         Say("{}\n", shown);
     }
 
-    // What experts have beside those that a position is multiplied by.
-    static double IdleWeights(const train::Trainer& trainer) {
-        const model::Moe& moe = trainer.hyper().moe;
-        double all = 0;
-        for (const model_files::TensorInfo& tensor : trainer.source().tensors()) {
-            if (tensor.dim_count == 3) all += static_cast<double>(tensor.rows * tensor.cols);
-        }
-        if (moe.experts == 0) return 0;
-        return all * static_cast<double>(moe.experts - moe.used) / static_cast<double>(moe.experts);
-    }
-
-    // Weights that every position is multiplied by: all but a table that rows are looked up in, and
-    // experts that it did not choose.
-    double ProductWeights(const train::Trainer& trainer) const {
-        const model::Hyper& hyper = trainer.hyper();
-        const double idle = IdleWeights(trainer);
-        const auto table = static_cast<double>(hyper.vocab * hyper.hidden);
-        const auto trained = static_cast<double>(trainer.state().parameters());
-        if (!flags_.job.trainer.lora.on()) return trained - idle - (hyper.tied ? 0 : table);
-        // (Of weights that stay as they are, no gradient is computed: 4 FLOPs of 6.)
-        double frozen = -idle - (hyper.tied ? 0 : table);
-        for (const model_files::TensorInfo& tensor : trainer.source().tensors()) {
-            const bool adapter = tensor.name.starts_with(train::kAdapterPrefix);
-            if (tensor.dim_count > 1 && !adapter) {
-                frozen += static_cast<double>(tensor.rows * tensor.cols);
-            }
-        }
-        return trained + frozen * 4 / 6;
-    }
-
-    // 2 FLOPs a weight and position in the forward pass, 4 in the backward pass.
     double FlopsOf(const train::StepLine& line) const {
-        return 6 * product_weights_ * line.tokens_per_s();
+        return flops_per_token_ * line.tokens_per_s();
     }
 
     void PrintLine(const train::StepLine& line) {
@@ -294,7 +264,7 @@ class Teller final : public train::TrainListener {
     bool live_;
     int64_t next_ = 0, told_ = 0;  // the first update, and how many were told of since
     double elapsed_s_ = 0;
-    double product_weights_ = 0, peak_flops_s_ = 0;
+    double flops_per_token_ = 0, peak_flops_s_ = 0;
     std::string recompute_, grad_dtype_;
     int64_t printed_ns_ = 0;
     train::LogKeeper log_;

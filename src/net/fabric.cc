@@ -481,7 +481,8 @@ Status Builder::JoinAll(const Deadline& deadline) {
         if (options_.monitor != nullptr && options_.monitor->Failed()) {
             return options_.monitor->Failure();
         }
-        if (last.expired()) {
+        const bool awaits_diallers = Missing().front() > options_.rank;
+        if ((awaits_diallers ? last : deadline).expired()) {
             return MakeError(ErrorCode::kTimeout,
                              "rank {}: no data link from rank(s) {} within {} ms. Are their "
                              "processes alive, and does a firewall block this host's ports?",

@@ -31,7 +31,7 @@ class Checker {
             for (ValueId id : op.inputs) {
                 WEFT_TRY(CheckOperand(id, true));
                 if (IsWide(id) && !TakesWide(op)) {
-                    return Wrong("only all_reduce, adapt and expert_sum take float64 sums");
+                    return Wrong("it takes no float64 sums");
                 }
             }
             for (ValueId id : op.outputs) {
@@ -102,6 +102,9 @@ class Checker {
         const Value& value = program_.value(program_.HomeOf(id));
         const bool adds = !op.inputs.empty() && op.inputs.back() == id;
         if (value.storage == Storage::kGradient) return {};
+        const bool kept =
+            value.storage == Storage::kOptimizer || value.storage == Storage::kWeight;
+        if (kept && Updates(op)) return {};
         if (value.storage != Storage::kActivation) {
             return Wrong(value.name + " is written, but it is no activation");
         }
@@ -109,6 +112,12 @@ class Checker {
             return Wrong(value.name + " is written twice");
         }
         return {};
+    }
+
+    // Whether it may write what outlives the step.
+    static bool Updates(const Op& op) {
+        return op.kind() == OpKind::kGatherShares || op.kind() == OpKind::kZero ||
+               IsOfUpdate(op.kind());
     }
 
     // True when the op has this many operands.
@@ -206,7 +215,7 @@ class Checker {
     }
     static bool TakesWide(const Op& op) {
         return op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kExpertSum ||
-               op.kind() == OpKind::kAdapt;
+               op.kind() == OpKind::kAdapt || IsOfUpdate(op.kind());
     }
     bool IsWide(ValueId id) const { return program_.value(id).dtype == DType::kF64; }
     bool Check(const Op& op, const AllGather& a) const {
@@ -477,6 +486,86 @@ class Checker {
     bool Check(const Op& op, const SelectRowsGrad&) const {
         return Counts(op, 2, 1) && IsIndex(op, 1) && Matrix(Out(op, 0)) &&
                In(op, 0) == Shape{In(op, 1)[0], Out(op, 0)[1]};
+    }
+    bool Check(const Op& op, const SumOver&) const {
+        return Counts(op, 1, 1) && op.inputs[0] == op.outputs[0];
+    }
+    bool Vector(const Op& op, size_t i) const { return In(op, i).rank == 1; }
+    bool IsSumOf(const Op& op, size_t i) const {
+        return Vector(op, i) && IsWide(op.inputs[i]) && op.outputs[0] == op.inputs[i];
+    }
+    bool Check(const Op& op, const AddSquares& a) const {
+        if (!Counts(op, 2, 1) || !Vector(op, 0) || In(op, 1) != Shape{1}) return false;
+        const int64_t count = In(op, 0)[0];
+        return IsSumOf(op, 1) && std::ranges::all_of(a.ranges, [&](const ElementRange& range) {
+                   return range.begin >= 0 && range.begin < range.end && range.end <= count;
+               });
+    }
+    // A gradient and weights of one length, `kept` operands that begin with the outputs, and a copy
+    // or none; outputs are all inputs but for the gradient.
+    bool IsUpdate(const Op& op, size_t kept) const {
+        const size_t inputs = op.inputs.size();
+        if (inputs != 2 + kept && inputs != 3 + kept) return false;
+        if (!Vector(op, 0) || In(op, 1) != In(op, 0) || InType(op, 1) != DType::kF32) return false;
+        if (inputs == 3 + kept && In(op, inputs - 1) != In(op, 0)) return false;
+        return std::equal(op.inputs.begin() + 1, op.inputs.end(), op.outputs.begin(),
+                          op.outputs.end());
+    }
+    static bool AreRuns(const std::vector<UpdateRun>& runs, int64_t count, int64_t kept) {
+        return std::ranges::all_of(runs, [&](const UpdateRun& run) {
+            return run.begin >= 0 && run.kept >= 0 && run.count > 0 &&
+                   run.begin <= count - run.count && run.kept <= kept - run.count;
+        });
+    }
+    bool Check(const Op& op, const AdamUpdate& a) const {
+        return IsUpdate(op, 2) && In(op, 2) == In(op, 3) &&
+               AreRuns(a.runs, In(op, 0)[0], In(op, 2)[0]);
+    }
+    bool Check(const Op& op, const Adam8bitUpdate& a) const {
+        return IsUpdate(op, 4) && In(op, 2) == In(op, 3) && In(op, 4) == In(op, 5) &&
+               InType(op, 2) == DType::kI32 && InType(op, 3) == DType::kI32 &&
+               AreRuns(a.adam.runs, In(op, 0)[0], 4 * In(op, 2)[0]);
+    }
+    bool Check(const Op& op, const SgdUpdate& a) const {
+        const size_t kept = a.momentum > 0 ? 1 : 0;
+        const int64_t count = In(op, 0)[0];
+        return IsUpdate(op, kept) && AreRuns(a.runs, count, kept == 0 ? count : In(op, 2)[0]);
+    }
+    // numbers: of the moments of all tensors.
+    static bool IsInside(const FactoredTensor& t, int64_t numbers) {
+        return t.rows >= 0 && t.cols > 0 && t.matrices > 0 && t.rows_at >= 0 && t.cols_at >= 0 &&
+               t.rows_at <= numbers - t.rows && t.cols_at <= numbers - t.cols * t.matrices;
+    }
+    static bool AreRuns(const std::vector<FactoredRun>& runs, int64_t count, int64_t numbers) {
+        return std::ranges::all_of(runs, [&](const FactoredRun& run) {
+            const int64_t elements = run.range.end - run.range.begin;
+            return IsInside(run.tensor, numbers) && elements > 0 && run.range.begin >= 0 &&
+                   run.own >= 0 && run.own <= count - elements && run.col_count > 0 &&
+                   run.col_begin >= 0 && run.col_begin <= run.tensor.cols - run.col_count;
+        });
+    }
+    bool Check(const Op& op, const AdafactorSums& a) const {
+        return Counts(op, 3, 1) && Vector(op, 0) && In(op, 1) == In(op, 0) && IsSumOf(op, 2) &&
+               AreRuns(a.runs, In(op, 0)[0], a.moments);
+    }
+    bool Check(const Op& op, const AdafactorMoments& a) const {
+        if (!Counts(op, 3, 2) || !Vector(op, 1) || In(op, 2) != In(op, 1)) return false;
+        const bool same = op.outputs[0] == op.inputs[1] && op.outputs[1] == op.inputs[2];
+        return same && IsWide(op.inputs[0]) &&
+               std::ranges::all_of(a.tensors, [&](const FactoredTensor& tensor) {
+                   return IsInside(tensor, In(op, 1)[0]);
+               });
+    }
+    bool Check(const Op& op, const AdafactorSizes& a) const {
+        return Counts(op, 3, 1) && Vector(op, 0) && IsSumOf(op, 2) &&
+               AreRuns(a.runs, In(op, 0)[0], In(op, 1)[0]);
+    }
+    bool Check(const Op& op, const AdafactorUpdate& a) const {
+        const bool copy = op.inputs.size() == 6;
+        if (!Counts(op, copy ? 6 : 5, copy ? 2 : 1) || !Vector(op, 0)) return false;
+        return In(op, 1) == In(op, 0) && op.outputs[0] == op.inputs[1] && IsWide(op.inputs[3]) &&
+               IsWide(op.inputs[4]) && (!copy || op.outputs[1] == op.inputs[5]) &&
+               AreRuns(a.runs, In(op, 0)[0], In(op, 2)[0]);
     }
     bool SameShapes(const Op& op, size_t inputs, size_t outputs) const {
         if (!Counts(op, inputs, outputs)) return false;

@@ -19,9 +19,17 @@ struct Chunk {
     ValueId output_gradient = kNoValue, side_gradient = kNoValue;
 };
 
+// What is done when the passes of a batch are over (update.h): ops [sum_begin, apply_begin) bring
+// gradients together and add up their squares, ops [apply_begin, end) update the weights.
+struct Update {
+    size_t sum_begin = 0, apply_begin = 0, end = 0;
+    ValueId norm = kNoValue;  // [1] f64: the sum of the squares of all ranks' gradients
+};
+
 struct ChunkedProgram {
     Program program;
     std::vector<Chunk> chunks;
+    Update update;  // behind all chunks; none: empty
 };
 
 // Puts a chunk behind all others. Its ids grow by what is returned.

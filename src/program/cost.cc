@@ -197,6 +197,16 @@ class Coster {
         cost_.flops = products * 2 * In(1) * rows + 6 * rows * Outputs();
     }
 
+    void Count(const SumOver&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
+    void Count(const AddSquares&) { cost_.flops = 2 * In(0); }
+    void Count(const AdamUpdate&) { cost_.flops = 14 * In(0); }
+    void Count(const Adam8bitUpdate&) { cost_.flops = 24 * In(0); }
+    void Count(const SgdUpdate&) { cost_.flops = 6 * In(0); }
+    void Count(const AdafactorSums& a) { cost_.flops = (a.sizes ? 6 : 4) * In(0); }
+    void Count(const AdafactorMoments&) { cost_.flops = 8 * In(0); }
+    void Count(const AdafactorSizes&) { cost_.flops = 3 * In(0); }
+    void Count(const AdafactorUpdate&) { cost_.flops = 4 * In(0); }
+
     const Program& program_;
     const int64_t tokens_, outputs_, context_;
     const Op* op_ = nullptr;

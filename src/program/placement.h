@@ -19,7 +19,7 @@ enum class Placement {
 
 // Ops that Differentiate writes and does not differentiate.
 template <typename T>
-concept kOnlyBackward = std::is_same_v<T, SliceColumns> || std::is_same_v<T, SliceRows> ||
+concept kOnlyBackward = kOfUpdate<T> || std::is_same_v<T, SliceColumns> || std::is_same_v<T, SliceRows> ||
     std::is_same_v<T, PadColumns> ||
     std::is_same_v<T, MatMulGradInput> || std::is_same_v<T, MatMulGradWeight> ||
     std::is_same_v<T, BiasGrad> || std::is_same_v<T, RmsNormGradInput> ||

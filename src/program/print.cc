@@ -34,7 +34,14 @@ std::string SliceText(const Value& weight) {
 }
 
 const char* GroupName(Group group) {
-    return group == Group::kTensor ? "tensor" : "pipeline";
+    switch (group) {
+        case Group::kTensor: return "tensor";
+        case Group::kPipeline: return "pipeline";
+        case Group::kData: return "data";
+        case Group::kTied: return "tied";
+        case Group::kWorld: return "world";
+    }
+    return "";
 }
 
 std::string Text(const Attention& a) {
@@ -49,6 +56,26 @@ std::string Text(const Attention& a) {
 std::string Text(const LinearCrossEntropy& a) {
     if (a.cut == Cut::kNone) return "";
     return fmt::format("cut={} first_row={}", CutName(a.cut), a.first_row);
+}
+
+std::string Text(const std::vector<ElementRange>& ranges) {
+    std::string text = "ranges=";
+    for (const auto& [begin, end] : ranges) text += fmt::format("{}-{},", begin, end);
+    return text.substr(0, text.size() - 1);
+}
+std::string Text(const std::vector<UpdateRun>& runs) {
+    std::string text = "runs=";
+    for (const UpdateRun& run : runs) {
+        text += fmt::format("{}+{}{},", run.begin, run.count, run.decays ? "d" : "");
+    }
+    return text.substr(0, text.size() - 1);
+}
+std::string Text(const std::vector<FactoredRun>& runs) {
+    std::string text = "runs=";
+    for (const FactoredRun& run : runs) {
+        text += fmt::format("{}:{}-{},", run.tensor.number, run.range.begin, run.range.end);
+    }
+    return text.substr(0, text.size() - 1);
 }
 
 std::string Text(Activation activation) {
@@ -142,7 +169,34 @@ struct AttributeText {
         return fmt::format("parts={} begin={}", fmt::join(a.parts, "+"), a.begin);
     }
     std::string operator()(const ReduceShares& a) const {
-        return fmt::format("parts={} begin={}", fmt::join(a.parts, "+"), a.begin);
+        return fmt::format("parts={} begin={}{}", fmt::join(a.parts, "+"), a.begin,
+                           a.adds ? "" : " anew");
+    }
+    std::string operator()(const SumOver& a) const {
+        return fmt::format("group={}", GroupName(a.group));
+    }
+    std::string operator()(const AddSquares& a) const { return Text(a.ranges); }
+    std::string operator()(const AdamUpdate& a) const {
+        return fmt::format("beta1={} beta2={} eps={} l2={} decay={} {}", a.beta1, a.beta2, a.eps,
+                           a.l2, a.decay, Text(a.runs));
+    }
+    std::string operator()(const Adam8bitUpdate& a) const { return (*this)(a.adam); }
+    std::string operator()(const SgdUpdate& a) const {
+        return fmt::format("momentum={} dampening={} l2={}{} {}", a.momentum, a.dampening, a.l2,
+                           a.nesterov ? " nesterov" : "", Text(a.runs));
+    }
+    std::string operator()(const AdafactorSums& a) const {
+        return Text(a.runs) + (a.sizes ? " sizes" : "");
+    }
+    std::string operator()(const AdafactorMoments& a) const {
+        return fmt::format("tensors={} decay_rate={} eps_square={}", a.tensors.size(),
+                           a.decay_rate, a.eps_square);
+    }
+    std::string operator()(const AdafactorSizes& a) const { return Text(a.runs); }
+    std::string operator()(const AdafactorUpdate& a) const {
+        return fmt::format("eps_scale={} clip_threshold={} decay={}{}{} {}", a.eps_scale,
+                           a.clip_threshold, a.decay, a.scale_parameter ? " scale_parameter" : "",
+                           a.relative_step ? " relative_step" : "", Text(a.runs));
     }
     std::string operator()(const Send& a) const { return fmt::format("peer={}", a.peer); }
     std::string operator()(const Recv& a) const { return fmt::format("peer={}", a.peer); }
@@ -180,6 +234,7 @@ const char* StorageName(Storage storage) {
         case Storage::kInput: return "input";
         case Storage::kGradient: return "gradient";
         case Storage::kView: return "view";
+        case Storage::kOptimizer: return "optimizer";
     }
     return "";
 }

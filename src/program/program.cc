@@ -110,6 +110,15 @@ const char* OpName(OpKind kind) {
         case OpKind::kSelectRowsGrad: return "select_rows_grad";
         case OpKind::kSoftmaxCrossEntropyGrad: return "softmax_cross_entropy_grad";
         case OpKind::kLinearCrossEntropyGrad: return "linear_cross_entropy_grad";
+        case OpKind::kSumOver: return "sum_over";
+        case OpKind::kAddSquares: return "add_squares";
+        case OpKind::kAdamUpdate: return "adam_update";
+        case OpKind::kAdam8bitUpdate: return "adam8bit_update";
+        case OpKind::kSgdUpdate: return "sgd_update";
+        case OpKind::kAdafactorSums: return "adafactor_sums";
+        case OpKind::kAdafactorMoments: return "adafactor_moments";
+        case OpKind::kAdafactorSizes: return "adafactor_sizes";
+        case OpKind::kAdafactorUpdate: return "adafactor_update";
     }
     return "";
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "program/update.h"
 #include "tensor/activation.h"
 #include "tensor/dtype.h"
 
@@ -60,6 +61,7 @@ enum class Storage {
     kState,       // KV pages: outlives the step
     kInput,       // bound at each step: token ids, positions
     kGradient,    // of a weight: accumulates (+=) over steps, outside the arena
+    kOptimizer,   // what an optimizer keeps of weights: outlives all steps
     kView,        // a range of the elements of another value
 };
 
@@ -97,9 +99,6 @@ Value MatrixOf(const Value& stack, int64_t i);
 
 // Bytes of a KV state (kState) with so many positions.
 int64_t StateBytes(const Value& state, int64_t positions);
-
-// How a collective's group is named: the ranks of one TP group, or neighbours in the pipeline.
-enum class Group { kTensor, kPipeline };
 
 // How a MatMul's weight is cut over the TP group; differentiate needs it to place the transposed
 // collectives: a column-parallel weight makes the gradient of its input partial.
@@ -284,6 +283,7 @@ struct GatherShares {  // share [parts[own]] -> [sum of parts], from all ranks
 struct ReduceShares {  // x [sum of parts], share [parts[own]] -> share += own part of x's sum
     std::vector<int64_t> parts;
     int64_t begin = 0;
+    bool adds = true;  // else share, which may be a part of x, becomes the sum; x is lost
 };
 
 // Ops that differentiate() writes. Each computes what its comment says; gradients of weights
@@ -353,7 +353,9 @@ using OpAttributes =
                  RmsNormGradWeight, AttentionGrad, GluGrad, RouteGrad, ExpertMatMulGradInput,
                  ExpertMatMulGradWeight, ExpertSumGradInput, ExpertSumGradWeight, GateRowsGrad,
                  RouterLoadGrad, LoadBalanceGrad, EmbeddingGrad, SelectRowsGrad,
-                 SoftmaxCrossEntropyGrad, LinearCrossEntropyGrad>;
+                 SoftmaxCrossEntropyGrad, LinearCrossEntropyGrad, SumOver, AddSquares, AdamUpdate,
+                 Adam8bitUpdate, SgdUpdate, AdafactorSums, AdafactorMoments, AdafactorSizes,
+                 AdafactorUpdate>;
 
 enum class OpKind {  // in the variant's order
     kEmbedding,
@@ -411,8 +413,20 @@ enum class OpKind {  // in the variant's order
     kSelectRowsGrad,
     kSoftmaxCrossEntropyGrad,
     kLinearCrossEntropyGrad,
+    kSumOver,
+    kAddSquares,
+    kAdamUpdate,
+    kAdam8bitUpdate,
+    kSgdUpdate,
+    kAdafactorSums,
+    kAdafactorMoments,
+    kAdafactorSizes,
+    kAdafactorUpdate,
 };
 const char* OpName(OpKind kind);  // "mat_mul"
+constexpr bool IsOfUpdate(OpKind kind) {  // of program/update.h
+    return kind >= OpKind::kSumOver;
+}
 
 struct Op {
     OpAttributes attributes;

@@ -22,8 +22,9 @@ Holding BlockOf(const program::Value& weight) {
 }
 
 // Adds this rank's own elements of the wanted block to `out`.
-void AddOwn(const TrainState& state, const std::string& tensor, const Request& wanted,
-            std::span<float> out) {
+Status AddOwn(const TrainState& state, const std::string& tensor, const Request& wanted,
+              std::span<float> out) {
+    std::vector<float> own;
     for (const OwnPart& part : state.parts()) {
         for (const program::Unit::Member& member : part.unit->members) {
             if (member.weight.slice.name != tensor) continue;
@@ -36,22 +37,27 @@ void AddOwn(const TrainState& state, const std::string& tensor, const Request& w
             for (const ElementRange& sole : part.sole) {
                 const int64_t begin = std::max({sole.begin, member.begin, first});
                 const int64_t end = std::min(sole.end, last);
+                if (begin >= end) continue;
+                own.resize(static_cast<size_t>(end - begin));
+                WEFT_TRY(state.ReadWeights(part, begin - part.unit->own_begin, own));
                 for (int64_t at = begin; at < end; ++at) {
                     const int64_t row = block.row + (at - member.begin) / block.cols - wanted.row;
                     const int64_t col = block.col + (at - member.begin) % block.cols - wanted.col;
                     if (row < 0 || row >= wanted.rows || col < 0 || col >= wanted.cols) continue;
                     out[static_cast<size_t>(row * wanted.cols + col)] =
-                        part.weights[static_cast<size_t>(at - part.unit->own_begin)];
+                        own[static_cast<size_t>(at - begin)];
                 }
             }
         }
     }
+    return {};
 }
 
 Status SumOwn(const model_files::ModelSource& source, const TrainState& state, coll::Comm* world,
               const Request& wanted, std::span<float> out) {
     std::ranges::fill(out, 0.0f);
-    AddOwn(state, source.tensors()[static_cast<size_t>(wanted.tensor)].name, wanted, out);
+    WEFT_TRY(
+        AddOwn(state, source.tensors()[static_cast<size_t>(wanted.tensor)].name, wanted, out));
     return world == nullptr ? Status() : world->AllReduce(out, kTag);
 }
 

@@ -33,27 +33,33 @@ Status CheckSaveWords(const SaveWords& words) {
                      "checkpoints lie in DIR/checkpoints");
 }
 
-std::vector<Piece> PiecesOf(const TrainState& state, UpdateRule& rule,
+namespace {
+
+std::span<float> Floats(std::span<std::byte> bytes) {
+    return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+}  // namespace
+
+std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
                             const model_files::ModelSource& source) {
     std::vector<Piece> pieces;
     for (const OwnPart& part : state.parts()) {
         VisitPieces(part, Extent::kSole, [&](const MemberPiece& piece) {
             const model_files::TensorInfo* tensor = source.FindTensor(piece.tensor());
             WEFT_CHECK(tensor != nullptr);
-            const std::span<const float> weights = part.weights.subspan(
-                static_cast<size_t>(piece.own), static_cast<size_t>(piece.region.elements()));
-            pieces.push_back(
-                {ArrayOf(*tensor, kWeightKind), piece.region, std::as_bytes(weights), {}});
+            const auto read = [&state, &part, own = piece.own](int64_t begin,
+                                                               std::span<std::byte> out) {
+                return state.ReadWeights(part, own + begin, Floats(out));
+            };
+            pieces.push_back({ArrayOf(*tensor, kWeightKind), piece.region, {}, read});
         });
     }
     rule.VisitKeptPieces(Extent::kSole, [&](KeptPiece kept) {
-        Piece piece{std::move(kept.array), kept.region, std::as_bytes(kept.floats), {}};
-        if (kept.widen) {
-            piece.make = [widen = std::move(kept.widen)](int64_t begin, std::span<std::byte> out) {
-                widen(begin, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
-            };
-        }
-        pieces.push_back(std::move(piece));
+        const auto read = [&state, kept](int64_t begin, std::span<std::byte> out) {
+            return ReadKeptPiece(state.training(), kept, begin, Floats(out));
+        };
+        pieces.push_back({kept.array, kept.region, {}, read});
     });
     return pieces;
 }
@@ -72,8 +78,9 @@ bool SeesFolder(const std::string& folder, const std::string& token) {
     return true;
 }
 
-// What is no float32 in memory, some elements at a time.
-Status ReadInParts(const Checkpoint& checkpoint, const KeptPiece& kept) {
+// Some elements at a time.
+Status ReadInParts(const Checkpoint& checkpoint, backend::TrainingExecutable& training,
+                   const KeptPiece& kept) {
     constexpr int64_t kPart = 256 * kKeptGrain;
     std::vector<float> values;
     for (int64_t begin = 0; begin < kept.region.elements(); begin += kPart) {
@@ -82,21 +89,22 @@ Status ReadInParts(const Checkpoint& checkpoint, const KeptPiece& kept) {
         part.end = std::min(part.end, part.begin + kPart);
         values.resize(static_cast<size_t>(part.elements()));
         WEFT_TRY(checkpoint.Read(kept.array, part, std::as_writable_bytes(std::span(values))));
-        kept.take(begin, values);
+        WEFT_TRY(WriteKeptPiece(training, kept, begin, values));
     }
     return {};
 }
 
 }  // namespace
 
-Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind) {
+Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const UpdateRule& rule,
+                UpdateKind kind) {
     Status status;
     rule.VisitKeptPieces(Extent::kOwn, [&](const KeptPiece& kept) {
         if (!status.ok()) return;
         if (checkpoint.Find(kept.array.kind, kept.array.tensor) == nullptr) {
-            const Json& state = checkpoint.manifest().state;
-            const auto named = state.find("optimizer");  // (the end of what is no object)
-            const bool known = named != state.end() && named->is_string();
+            const Json& saved = checkpoint.manifest().state;
+            const auto named = saved.find("optimizer");  // (the end of what is no object)
+            const bool known = named != saved.end() && named->is_string();
             const std::string of = known ? named->get<std::string>() : "another kind";
             status = MakeError(ErrorCode::kUsage,
                                "{}: is of --optimizer {} and has no {}, which {} goes on from. "
@@ -104,15 +112,13 @@ Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind)
                                checkpoint.folder(), of, kept.array.Name(), UpdateName(kind));
             return;
         }
-        status = kept.floats.empty() ? ReadInParts(checkpoint, kept)
-                                     : checkpoint.Read(kept.array, kept.region,
-                                                       std::as_writable_bytes(kept.floats));
+        status = ReadInParts(checkpoint, state.training(), kept);
     });
     return status;
 }
 
 Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster,
-                               const TrainState& state, UpdateRule& rule,
+                               const TrainState& state, const UpdateRule& rule,
                                const model_files::ModelSource& source) {
     SavePlace place;
     for (const Piece& piece : PiecesOf(state, rule, source)) place.own_bytes += piece.bytes();
@@ -135,7 +141,7 @@ Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster
 }
 
 Saver::Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
-             UpdateRule& rule, const model_files::ModelSource& source, std::string model)
+             const UpdateRule& rule, const model_files::ModelSource& source, std::string model)
     : words_(words),
       cluster_(cluster),
       state_(state),

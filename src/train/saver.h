@@ -37,12 +37,13 @@ struct SaveWords {
 // kUsage: what makes no sense.
 Status CheckSaveWords(const SaveWords& words);
 
-// This rank's pieces. They point into the state and the rule.
-std::vector<Piece> PiecesOf(const TrainState& state, UpdateRule& rule,
+// This rank's pieces. They read the state's values, on the writer's thread.
+std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
                             const model_files::ModelSource& source);
 // What the rule keeps of this rank's own part. (Weights are loaded from a CheckpointSource.)
 // kUsage: the checkpoint is of another optimizer, which keeps other things.
-Status ReadKept(const Checkpoint& checkpoint, UpdateRule& rule, UpdateKind kind);
+Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const UpdateRule& rule,
+                UpdateKind kind);
 
 // How much of a checkpoint lies where.
 struct SavePlace {
@@ -53,7 +54,7 @@ struct SavePlace {
 };
 // On all ranks alike; rank 0 has taken the folder (output_folder.h). Errors: the cluster's.
 Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster,
-                               const TrainState& state, UpdateRule& rule,
+                               const TrainState& state, const UpdateRule& rule,
                                const model_files::ModelSource& source);
 
 struct SaveCounts {
@@ -65,7 +66,7 @@ class Saver {
   public:
     // All outlive it. model: the source's fingerprint.
     Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState& state,
-          UpdateRule& rule, const model_files::ModelSource& source, std::string model);
+          const UpdateRule& rule, const model_files::ModelSource& source, std::string model);
     // Before the first save. room: rank 0's, of a checkpoint and of what it must leave. bad: as
     // CommitCheckpoint has it.
     void SetRoom(const SavePlace& place, RoomPlan room) {
@@ -97,7 +98,7 @@ class Saver {
     const SaveWords words_;
     cluster::Cluster& cluster_;
     const TrainState& state_;
-    UpdateRule& rule_;
+    const UpdateRule& rule_;
     const model_files::ModelSource& source_;
     RankWriter writer_;
     Manifest manifest_;  // of the save under way

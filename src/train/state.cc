@@ -24,14 +24,6 @@ int64_t ColsOf(const program::Value& weight) {
     return weight.shape.rank == 1 ? 1 : weight.shape[1];
 }
 
-// The own part of a unit's weights or gradients.
-std::span<std::byte> PartOf(std::span<std::byte> all, bool shared, const Unit& unit, DType dtype) {
-    if (shared) return all;
-    const int64_t begin = RowBytes(dtype, unit.own_begin);
-    const int64_t count = RowBytes(dtype, unit.own_count);
-    return all.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-}
-
 // `rows` without those of `holding`.
 std::vector<ElementRange> Without(const std::vector<ElementRange>& rows, const ElementRange& out) {
     std::vector<ElementRange> left;
@@ -45,12 +37,13 @@ std::vector<ElementRange> Without(const std::vector<ElementRange>& rows, const E
 }
 
 // F32, BF16 or F16.
-void StoreAs(DType dtype, std::span<const float> values, std::byte* memory) {
-    if (dtype == DType::kF32) {
-        std::ranges::copy(values, reinterpret_cast<float*>(memory));
-        return;
-    }
-    NarrowRow(dtype, values, memory);
+Status WriteAs(backend::TrainingExecutable& training, program::ValueId id, DType dtype,
+               int64_t first, std::span<const float> values) {
+    if (dtype == DType::kF32) return training.Write(id, RowBytes(dtype, first), std::as_bytes(values));
+    std::vector<std::byte> narrow(static_cast<size_t>(
+        RowBytes(dtype, static_cast<int64_t>(values.size()))));
+    NarrowRow(dtype, values, narrow.data());
+    return training.Write(id, RowBytes(dtype, first), narrow);
 }
 
 // Blocks of one shape, so many rows of their tensor apart, are one entry: experts' are thousands.
@@ -129,17 +122,26 @@ Result<Holdings> EarlierHoldings(const std::vector<std::string>& texts, int rank
     return earlier;
 }
 
-// A vector or a matrix, in the type that it has in memory.
-Status ReadFrozen(const model_files::ModelSource& source, const program::Value& weight,
-                  std::span<std::byte> memory) {
-    if (Info(weight.dtype).quantized) {
-        return model::ReadWeight(source, weight, 0, weight.shape[0], memory, nullptr);
+// A vector or a matrix, in the type that it has in memory: elements from `first` on of the value.
+Status LoadFrozenMatrix(backend::TrainingExecutable& training, program::ValueId id, int64_t first,
+                        const model_files::ModelSource& source, const program::Value& weight) {
+    const DType dtype = weight.dtype;
+    if (!Info(dtype).quantized) {
+        return ReadElements(source, weight, 0, weight.shape.Elements(0, 0),
+                            [&](int64_t begin, std::span<const float> values) {
+                                return WriteAs(training, id, dtype, first + begin, values);
+                            });
     }
-    return ReadElements(source, weight, 0, weight.shape.Elements(0, 0),
-                        [&](int64_t begin, std::span<const float> values) {
-                            StoreAs(weight.dtype, values,
-                                    memory.data() + RowBytes(weight.dtype, begin));
-                        });
+    const int64_t row_bytes = RowBytes(dtype, weight.shape[1]);
+    const int64_t step = std::max(kLoadElements / weight.shape[1], int64_t{1});
+    std::vector<std::byte> raw;
+    for (int64_t row = 0; row < weight.shape[0]; row += step) {
+        const int64_t rows = std::min(step, weight.shape[0] - row);
+        raw.resize(static_cast<size_t>(rows * row_bytes));
+        WEFT_TRY(model::ReadWeight(source, weight, row, rows, raw, nullptr));
+        WEFT_TRY(training.Write(id, RowBytes(dtype, first) + row * row_bytes, raw));
+    }
+    return {};
 }
 
 }  // namespace
@@ -171,50 +173,30 @@ Status ReadElements(const model_files::ModelSource& source, const program::Value
         DequantizeRow(value.dtype, raw, floats);
         const int64_t first = std::max(begin, row * cols);
         const int64_t last = std::min(end, (row + rows) * cols);
-        take(first, std::span<const float>(floats).subspan(static_cast<size_t>(first - row * cols),
-                                                           static_cast<size_t>(last - first)));
+        WEFT_TRY(take(first, std::span<const float>(floats).subspan(
+                                 static_cast<size_t>(first - row * cols),
+                                 static_cast<size_t>(last - first))));
     }
     return {};
 }
 
-std::span<std::byte> TrainState::OwnWeightBytes(const Unit& unit) const {
-    return PartOf(WeightBytes(unit), unit.weights_shared, unit, unit.dtype);
+Status TrainState::Agree(const std::vector<Unit>& units, cluster::Cluster& cluster, int replica) {
+    parts_.clear();
+    for (const Unit& unit : units) parts_.push_back({&unit, {}});
+    return FindSole(cluster, replica, units);
 }
 
-std::span<std::byte> TrainState::OwnGradientBytes(const Unit& unit) const {
-    return PartOf(GradientBytes(unit), unit.gradients_shared, unit, unit.gradient_dtype);
-}
-
-uint64_t TrainState::size_bytes() const {
-    size_t floats = 0;
-    for (const OwnPart& part : parts_) floats += part.master.size();
-    return floats * sizeof(float);
-}
-
-Status TrainState::Load(const model_files::ModelSource& source, cluster::Cluster& cluster,
-                        int replica) {
-    for (const Unit& unit : units_) {
-        OwnPart part;
-        part.unit = &unit;
-        if (unit.dtype != DType::kF32) {
-            part.master.assign(static_cast<size_t>(unit.own_count), 0.0f);
-        }
-        parts_.push_back(std::move(part));
-    }
-    for (OwnPart& part : parts_) {
-        const std::span<std::byte> own = OwnWeightBytes(*part.unit);
-        part.weights = part.master.empty()
-                           ? std::span(reinterpret_cast<float*>(own.data()), own.size() / 4)
-                           : std::span<float>(part.master);
-    }
-    WEFT_TRY(FindSole(cluster, replica));
-    for (OwnPart& part : parts_) WEFT_TRY(LoadUnit(part, source, cluster));
+Status TrainState::Load(backend::TrainingExecutable& training,
+                        const model_files::ModelSource& source, const cluster::Cluster& cluster) {
+    training_ = &training;
+    for (const OwnPart& part : parts_) WEFT_TRY(LoadUnit(part, source, cluster));
     return LoadFrozen(source, cluster);
 }
 
-Status TrainState::FindSole(cluster::Cluster& cluster, int replica) {
+Status TrainState::FindSole(cluster::Cluster& cluster, int replica,
+                            const std::vector<Unit>& units) {
     WEFT_ASSIGN(const std::vector<std::string> texts,
-                cluster.AllGather("weights", ToText(units_, replica), Deadline::In(kAgreeMs)));
+                cluster.AllGather("weights", ToText(units, replica), Deadline::In(kAgreeMs)));
     WEFT_ASSIGN(Holdings earlier,
                 EarlierHoldings(texts, cluster.rank(), replica, trained_tensors_));
     int64_t mine = 0;
@@ -242,12 +224,13 @@ Status TrainState::FindSole(cluster::Cluster& cluster, int replica) {
     }
     WEFT_ASSIGN(const std::vector<std::string> counts,
                 cluster.AllGather("parameters", std::to_string(mine), Deadline::In(kAgreeMs)));
+    parameters_ = 0;
     for (const std::string& text : counts) parameters_ += std::strtoll(text.c_str(), nullptr, 10);
     return {};
 }
 
 // What is held whole is read whole; of a shared unit only the own part.
-Status TrainState::LoadUnit(OwnPart& part, const model_files::ModelSource& source,
+Status TrainState::LoadUnit(const OwnPart& part, const model_files::ModelSource& source,
                             const cluster::Cluster& cluster) {
     const Unit& unit = *part.unit;
     const ElementRange wanted =
@@ -263,7 +246,7 @@ Status TrainState::LoadUnit(OwnPart& part, const model_files::ModelSource& sourc
         }
         WEFT_TRY(ReadElements(source, member.weight, begin, end,
                               [&](int64_t first, std::span<const float> values) {
-                                  Store(part, member.begin + first, values);
+                                  return Store(part, member.begin + first, values);
                               }));
     }
     return {};
@@ -272,9 +255,9 @@ Status TrainState::LoadUnit(OwnPart& part, const model_files::ModelSource& sourc
 // What is in no unit.
 Status TrainState::LoadFrozen(const model_files::ModelSource& source,
                               const cluster::Cluster& cluster) {
-    const program::Program& program = training_.program();
+    const program::Program& program = training_->program();
     std::set<program::ValueId> trained;
-    for (const Unit& unit : units_) trained.insert(unit.weights);
+    for (const OwnPart& part : parts_) trained.insert(part.unit->weights);
     for (size_t i = 0; i < program.values.size(); ++i) {
         const program::Value& weight = program.values[i];
         const auto id = static_cast<program::ValueId>(i);
@@ -282,31 +265,32 @@ Status TrainState::LoadFrozen(const model_files::ModelSource& source,
         if (cluster.stop_requested()) {
             return MakeError(ErrorCode::kCancelled, "stopped by the user");
         }
-        const std::span<std::byte> memory = training_.Bytes(id);
         if (weight.shape.rank < 3) {
-            WEFT_TRY(ReadFrozen(source, weight, memory));
+            WEFT_TRY(LoadFrozenMatrix(*training_, id, 0, source, weight));
             continue;
         }
-        const auto bytes = memory.size() / static_cast<size_t>(weight.shape[0]);
+        const int64_t elements = weight.shape.Elements(0, 0) / weight.shape[0];
         for (int64_t m = 0; m < weight.shape[0]; ++m) {
-            WEFT_TRY(ReadFrozen(source, program::MatrixOf(weight, m),
-                                memory.subspan(static_cast<size_t>(m) * bytes, bytes)));
+            WEFT_TRY(LoadFrozenMatrix(*training_, id, m * elements, source,
+                                      program::MatrixOf(weight, m)));
         }
     }
     return {};
 }
 
 // values: of the unit's elements from `begin` on, all of them within what is in memory.
-void TrainState::Store(OwnPart& part, int64_t begin, std::span<const float> values) {
+Status TrainState::Store(const OwnPart& part, int64_t begin, std::span<const float> values) {
     const Unit& unit = *part.unit;
     const int64_t base = unit.weights_shared ? unit.own_begin : 0;
-    std::byte* memory = WeightBytes(unit).data() + RowBytes(unit.dtype, begin - base);
-    StoreAs(unit.dtype, values, memory);
-    if (part.master.empty()) return;
-    for (size_t i = 0; i < values.size(); ++i) {
-        const int64_t own = begin + static_cast<int64_t>(i) - unit.own_begin;
-        if (own >= 0 && own < unit.own_count) part.master[static_cast<size_t>(own)] = values[i];
-    }
+    WEFT_TRY(WriteAs(*training_, unit.weights, unit.dtype, begin - base, values));
+    if (part.copy == program::kNoValue) return {};
+    const auto count = static_cast<int64_t>(values.size());
+    const int64_t first = std::max(begin, unit.own_begin);
+    const int64_t last = std::min(begin + count, unit.own_begin + unit.own_count);
+    if (first >= last) return {};
+    return WriteAs(*training_, part.weights, DType::kF32, first - unit.own_begin,
+                   values.subspan(static_cast<size_t>(first - begin),
+                                  static_cast<size_t>(last - first)));
 }
 
 }  // namespace weft::train

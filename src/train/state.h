@@ -1,10 +1,9 @@
-// What a rank keeps of the model in training: the weights in memory that steps read, and of its own
-// part of each unit the float32 weights. (What an optimizer keeps beside them: train/update.)
+// What a rank has of the model in training: which part of each unit is its own, where the values of
+// that part are, and how they come from the model's file.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -18,19 +17,18 @@
 
 namespace weft::train {
 
-// Half-open, in elements of a unit.
-struct ElementRange {
-    int64_t begin = 0, end = 0;
-};
+using program::ElementRange;
 
 // This rank's own part of a unit: elements [own_begin, own_begin + own_count).
 struct OwnPart {
     const program::Unit* unit = nullptr;
-    std::span<float> weights;  // the unit's own bytes in memory, or `master`
-    std::vector<float> master;
     // Of the own part, in elements of the unit: what no rank of lower number has, too. These
     // ranges of all ranks make the whole model once.
     std::vector<ElementRange> sole;
+    // Values of the own part's elements (train/update/add.h): its gradients, its weights in
+    // float32, and what passes read where that is narrower (else kNoValue).
+    program::ValueId gradients = program::kNoValue, weights = program::kNoValue,
+                     copy = program::kNoValue;
 };
 
 // A part of a tensor of the model's file that a rank has, for others to know.
@@ -42,42 +40,37 @@ Holding HoldingOf(const program::Value& weight);
 
 class TrainState {
   public:
-    // All three outlive the state.
-    TrainState(backend::TrainingExecutable& training, const std::vector<program::Unit>& units)
-        : training_(training), units_(units) {}
-
-    // Agrees with the other ranks on who has what, and reads this rank's weights from the model's
-    // file; weights that are not trained, too, in their own types. replica: 0 counts as the owner
-    // of what several replicas hold whole.
-    // Errors: links', model files', kUnsupported (a weight that can't be trained), kCancelled.
-    Status Load(const model_files::ModelSource& source, cluster::Cluster& cluster, int replica);
+    // Agrees with the other ranks on who has what. units outlive it. replica: 0 counts as the owner
+    // of what several replicas hold whole. Errors: links', kCorrupt.
+    Status Agree(const std::vector<program::Unit>& units, cluster::Cluster& cluster, int replica);
+    // Reads this rank's weights from the model's file; weights that are not trained, too, in their
+    // own types. training, whose Program has the parts' values, outlives the state.
+    // Errors: model files', kUnsupported (a weight that can't be trained), kCancelled.
+    Status Load(backend::TrainingExecutable& training, const model_files::ModelSource& source,
+                const cluster::Cluster& cluster);
 
     std::vector<OwnPart>& parts() { return parts_; }
     const std::vector<OwnPart>& parts() const { return parts_; }
-    // Of a unit's weights or gradients in this rank's memory: whole, or its share.
-    std::span<std::byte> WeightBytes(const program::Unit& unit) const {
-        return training_.Bytes(unit.weights);
-    }
-    std::span<std::byte> GradientBytes(const program::Unit& unit) const {
-        return training_.Bytes(unit.gradients);
-    }
-    // The own part of either.
-    std::span<std::byte> OwnWeightBytes(const program::Unit& unit) const;
-    std::span<std::byte> OwnGradientBytes(const program::Unit& unit) const;
-    uint64_t size_bytes() const;                        // of masters
     int64_t parameters() const { return parameters_; }  // of the whole model
     // Of all ranks.
     const std::set<std::string, std::less<>>& trained_tensors() const { return trained_tensors_; }
+    // Once it is loaded.
+    backend::TrainingExecutable& training() const { return *training_; }
+    // Elements of the own part from `first` on, as they are now. Errors: the device's.
+    Status ReadWeights(const OwnPart& part, int64_t first, std::span<float> out) const {
+        return training_->Read(part.weights, first * static_cast<int64_t>(sizeof(float)),
+                               std::as_writable_bytes(out));
+    }
 
   private:
-    Status FindSole(cluster::Cluster& cluster, int replica);
-    Status LoadUnit(OwnPart& part, const model_files::ModelSource& source,
+    Status FindSole(cluster::Cluster& cluster, int replica,
+                    const std::vector<program::Unit>& units);
+    Status LoadUnit(const OwnPart& part, const model_files::ModelSource& source,
                     const cluster::Cluster& cluster);
     Status LoadFrozen(const model_files::ModelSource& source, const cluster::Cluster& cluster);
-    void Store(OwnPart& part, int64_t begin, std::span<const float> values);
+    Status Store(const OwnPart& part, int64_t begin, std::span<const float> values);
 
-    backend::TrainingExecutable& training_;
-    const std::vector<program::Unit>& units_;
+    backend::TrainingExecutable* training_ = nullptr;
     std::vector<OwnPart> parts_;
     int64_t parameters_ = 0;
     std::set<std::string, std::less<>> trained_tensors_;
@@ -85,7 +78,7 @@ class TrainState {
 
 // Reads elements [begin, end) of a weight, row-major, as floats, some rows at a time:
 // take(first element, values).
-using TakeFloats = std::function<void(int64_t begin, std::span<const float> values)>;
+using TakeFloats = std::function<Status(int64_t begin, std::span<const float> values)>;
 Status ReadElements(const model_files::ModelSource& source, const program::Value& weight,
                     int64_t begin, int64_t end, const TakeFloats& take);
 

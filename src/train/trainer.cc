@@ -14,7 +14,7 @@
 #include "train/load_balance.h"
 #include "train/lora/lora_source.h"
 #include "train/parallel/pipeline.h"
-#include "train/peak.h"
+#include "train/update/add.h"
 
 namespace weft::train {
 namespace {
@@ -204,10 +204,8 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     WEFT_ASSIGN(const std::string fingerprint, trainer->source_->Fingerprint());
     WEFT_TRY(cluster.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
     WEFT_ASSIGN(trainer->groups_, JoinGroups(cluster, trainer->layout_));
-    WEFT_TRY(trainer->state_->Load(*trainer->source_, cluster, trainer->layout_.replica));
-    trainer->rule_->Start(trainer->groups_.world.get());
-    trainer->optimizer_ = std::make_unique<Optimizer>(*trainer->training_, *trainer->state_,
-                                                      trainer->groups_, *trainer->rule_);
+    WEFT_TRY(trainer->state_->Load(*trainer->training_, *trainer->source_, cluster));
+    WEFT_TRY(trainer->rule_->Start(*trainer->training_));
     WEFT_TRY(cluster.Barrier("loaded", Deadline::In(kAgreeMs)));
     cluster.SetPhase("train");
     return trainer;
@@ -263,15 +261,25 @@ Status Trainer::PlanProgram() {
     graph_options.target = device_->info().target;
     WEFT_ASSIGN(TrainingGraph graph, BuildTrainingGraph(hyper_, shards, *source_, graph_options));
     units_ = std::move(graph.units);
+    WEFT_TRY(PlanUpdate(graph.program));
     backend::TrainingOptions options;
     options.compute = options_.dtype;
     options.max_tokens = options.max_outputs = options_.sequence * options_.micro_batch;
     options.slots = SlotsOf(layout_.place());
     options.overlap = Overlaps();
     WEFT_ASSIGN(training_, device_->CompileTraining(std::move(graph.program), options));
-    state_ = std::make_unique<TrainState>(*training_, units_);
-    rule_ = MakeUpdateRule(options_.update, {*training_, *state_, units_, *source_});
     if (options_.dtype == DType::kF16) scaler_.emplace(options_.loss_scale);
+    return {};
+}
+
+Status Trainer::PlanUpdate(program::ChunkedProgram& list) {
+    state_ = std::make_unique<TrainState>();
+    WEFT_TRY(state_->Agree(units_, cluster_, layout_.replica));
+    const bool several = cluster_.size() > 1;
+    rule_ = MakeUpdateRule(options_.update, {*state_, *source_, several, cluster_.rank() == 0});
+    const bool ends = layout_.stage == 0 || layout_.stage == layout_.pp() - 1;
+    AddUpdate(list, *state_, *rule_, {layout_.dp > 1, layout_.pp() > 1 && ends, several});
+    norm_ = list.update.norm;
     return {};
 }
 
@@ -288,13 +296,8 @@ bool Trainer::Overlaps() const {
 }
 
 uint64_t Trainer::NeededBytes() const {
-    uint64_t bytes = kOverheadBytes + rule_->size_bytes();
-    for (const program::Unit& unit : units_) {
-        if (unit.dtype == DType::kF32) continue;
-        bytes += static_cast<uint64_t>(unit.own_count) * sizeof(float);
-    }
     const backend::MemoryUse use = training_->memory();
-    return bytes + use.weight_bytes + use.arena_bytes;
+    return kOverheadBytes + use.weight_bytes + use.arena_bytes;
 }
 
 Status Trainer::CheckMemory(uint64_t needed_bytes) {
@@ -390,11 +393,10 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
     training_->ZeroGradients();
     WEFT_TRY(RunPasses(batch, false));
-    WEFT_TRY(optimizer_->ReduceGradients());
+    WEFT_ASSIGN(const double norm, GradientNorm());
     WEFT_ASSIGN(StepReport report, SumReport(batch));
-    WEFT_ASSIGN(const double squares, optimizer_->SumSquares());
     // (The same bits on all ranks, so that all decide alike.)
-    report.grad_norm = std::sqrt(squares) / scale();
+    report.grad_norm = norm / scale();
     if (scaler_) report.loss_scale = scale();
     if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) {
         if (scaler_) return Overflowed(batch, std::move(report));
@@ -404,9 +406,19 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     // (The 1e-6 is torch.nn.utils.clip_grad_norm_'s.)
     const double clipped = clips ? options_.clip / (report.grad_norm + 1e-6) : 1.0;
     if (before_update_) WEFT_TRY(before_update_());
-    WEFT_TRY(optimizer_->Update(learning_rate, clipped / scale()));
+    WEFT_TRY(training_->Update(backend::UpdateStage::kApply,
+                               {++updates_, learning_rate, clipped / scale()},
+                               groups_.ForSteps()));
     if (scaler_) scaler_->Made();
     return report;
+}
+
+// Of the whole batch, which all ranks sum up for it.
+Result<double> Trainer::GradientNorm() {
+    WEFT_TRY(training_->Update(backend::UpdateStage::kSum, {updates_ + 1}, groups_.ForSteps()));
+    double squares = 0;
+    WEFT_TRY(training_->Read(norm_, 0, std::as_writable_bytes(std::span(&squares, 1))));
+    return std::sqrt(squares);
 }
 
 // A lower scale mends gradients, not a loss: with a fixed one there is nothing to wait for.
@@ -439,7 +451,7 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
     const int32_t row = count - 1, target = 0;
     const backend::StepSequence sequence{0, count, 0, {}};
     backend::TrainingStep step;
-    step.number = optimizer_->steps();
+    step.number = updates_;
     step.tokens = tokens;
     step.positions = positions;
     step.sequences = {&sequence, 1};
@@ -457,14 +469,14 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
     if (groups_.world != nullptr) {
         net::OpTag tag;
         tag.op = "token";
-        tag.step = optimizer_->steps();
+        tag.step = updates_;
         WEFT_TRY(
             groups_.world->Broadcast(std::as_writable_bytes(std::span(&token, 1)), chooser, tag));
     }
     if (!chosen.ok()) return chosen.error();
     if (token >= 0) return token;
     return MakeError(ErrorCode::kCorrupt, "rank {} found no token to go on with at step {}",
-                     chooser, optimizer_->steps());
+                     chooser, updates_);
 }
 
 // The same passes again, op by op: which op on which rank was the first?
@@ -496,13 +508,13 @@ Error Trainer::Diverged(const Batch& batch, const StepReport& report) {
 }
 
 Status Trainer::SetProgress(const TrainerProgress& progress) {
-    optimizer_->set_steps(progress.updates);
+    updates_ = progress.updates;
     skipped_ = progress.skipped;
     return scaler_ && progress.loss_scale ? scaler_->Restore(*progress.loss_scale) : Status();
 }
 
 TrainerProgress Trainer::progress() const {
-    TrainerProgress progress{optimizer_->steps(), skipped_, {}};
+    TrainerProgress progress{updates_, skipped_, {}};
     if (scaler_) progress.loss_scale = scaler_->state();
     return progress;
 }
@@ -514,18 +526,6 @@ std::unique_ptr<model_files::ModelSource> Trainer::Export() const {
 Status Trainer::ServeExport() const {
     return groups_.world == nullptr ? Status()
                                     : train::ServeExport(*source_, *state_, *groups_.world);
-}
-
-backend::MemoryUse Trainer::memory() const {
-    backend::MemoryUse use = training_->memory();
-    use.weight_bytes += state_->size_bytes() + rule_->size_bytes();
-    return use;
-}
-
-double Trainer::MeasurePeak() const {
-    using kernels::dense::Compute;
-    const bool narrow = options_.dtype == DType::kBF16;
-    return train::MeasurePeak(*training_, narrow ? Compute::kBf16 : Compute::kF32);
 }
 
 }  // namespace weft::train

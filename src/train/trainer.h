@@ -23,10 +23,10 @@
 #include "train/lora/lora.h"
 #include "train/loss_scale.h"
 #include "train/micro_batch.h"
-#include "train/optimizer.h"
 #include "train/parallel/groups.h"
 #include "train/parallel/layout.h"
 #include "train/state.h"
+#include "train/update/rule.h"
 
 namespace weft::train {
 
@@ -140,11 +140,11 @@ class Trainer {
     const TrainLayout& layout() const { return layout_; }
     const TrainState& state() const { return *state_; }
     // To go on from a checkpoint: what it keeps is the caller's to fill, the weights are loaded.
-    UpdateRule& rule() const { return *rule_; }
+    const UpdateRule& rule() const { return *rule_; }
     // Errors: kCorrupt.
     Status SetProgress(const TrainerProgress& progress);
     TrainerProgress progress() const;
-    int64_t updates() const { return optimizer_->steps(); }
+    int64_t updates() const { return updates_; }
     // Called in each Step when all passes are done, before weights change. May be empty.
     void SetBeforeUpdate(std::function<Status()> hook) { before_update_ = std::move(hook); }
     // Asked in each Step and Evaluate whether this rank wishes to stop, for the report of all
@@ -155,11 +155,11 @@ class Trainer {
     // On the others: until rank 0's source is destroyed.
     Status ServeExport() const;
     const backend::TrainingExecutable& executable() const { return *training_; }
-    backend::MemoryUse memory() const;
+    backend::MemoryUse memory() const { return training_->memory(); }
     // Bytes that this rank has sent to others since it joined them.
     uint64_t sent_bytes() const { return groups_.sent_bytes(); }
-    // FLOP/s of this rank's products at most (peak.h).
-    double MeasurePeak() const;
+    // FLOP/s of this rank's products at most.
+    double MeasurePeak() const { return training_->MeasurePeak(); }
     // For so long passes stood still for other ranks.
     double waited_s() const { return training_->waited_s(); }
 
@@ -169,17 +169,19 @@ class Trainer {
     Status PlanWithin();
     Status Plan();
     Status PlanProgram();
+    Status PlanUpdate(program::ChunkedProgram& list);
     bool Overlaps() const;
     uint64_t NeededBytes() const;
     Status CheckMemory(uint64_t needed_bytes);
     Status RunPasses(const Batch& batch, bool evaluates);
     Status RunPass(const Batch& batch, const StagePass& which, backend::Pass pass);
     Result<StepReport> SumReport(const Batch& batch);
+    Result<double> GradientNorm();
     Result<StepReport> Overflowed(const Batch& batch, StepReport report);
     Error Diverged(const Batch& batch, const StepReport& report);
     Result<std::string> FindNonFinite(const Batch& batch);
     double scale() const { return scaler_ ? scaler_->scale() : 1.0; }
-    int64_t number() const { return optimizer_->steps() + skipped_ + 1; }  // of the step under way
+    int64_t number() const { return updates_ + skipped_ + 1; }  // of the step under way
 
     TrainerOptions options_;
     cluster::Cluster& cluster_;
@@ -192,7 +194,8 @@ class Trainer {
     std::unique_ptr<backend::TrainingExecutable> training_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;
-    std::unique_ptr<Optimizer> optimizer_;
+    program::ValueId norm_ = program::kNoValue;
+    int64_t updates_ = 0;  // made so far
     std::optional<LossScaler> scaler_;
     int64_t skipped_ = 0;
     MicroBatch micro_;

@@ -21,7 +21,9 @@ std::vector<float> GradientsOf(const Trainer& trainer) {
     std::vector<float> all;
     for (const OwnPart& part : trainer.state().parts()) {
         const program::Unit& unit = *part.unit;
-        const std::span<const std::byte> bytes = trainer.state().GradientBytes(unit);
+        std::vector<std::byte> bytes(
+            static_cast<size_t>(RowBytes(unit.gradient_dtype, unit.elements)));
+        EXPECT_TRUE(trainer.executable().Read(unit.gradients, 0, bytes).ok());
         const size_t begin = all.size();
         all.resize(begin + static_cast<size_t>(unit.elements));
         const std::span<float> out = std::span(all).subspan(begin);

@@ -86,18 +86,19 @@ class Overlap : public testing::Test {
         training.max_tokens = training.max_outputs = 16;
         training.slots = slots;
         training.overlap = overlap;
-        device_ = backend::OpenDevice("cpu", {.threads = 2, .reference = true}).value();
+        device_ = backend::OpenDevice("cpu", {2, {}, false, true}).value();
         auto made = device_->CompileTraining(std::move(graph->program), training);
         ASSERT_TRUE(made.ok()) << made.error().message;
         training_ = std::move(*made);
         uint32_t at = 0;
         for (const program::Unit& unit : units_) {
-            const std::span<std::byte> bytes = training_->Bytes(unit.weights);
-            auto* floats = reinterpret_cast<float*>(bytes.data());
-            for (size_t i = 0; i < bytes.size() / sizeof(float); ++i) {
-                floats[i] = 0.2f * static_cast<float>(support::Formula("w", at++));
-            }
+            std::vector<float> floats(ElementsOf(unit.weights));
+            for (float& x : floats) x = 0.2f * static_cast<float>(support::Formula("w", at++));
+            ASSERT_TRUE(training_->Write(unit.weights, 0, std::as_bytes(std::span(floats))).ok());
         }
+    }
+    size_t ElementsOf(program::ValueId id) const {
+        return static_cast<size_t>(training_->program().value(id).shape.Elements(0, 0));
     }
     Status Run(coll::Comm& comm, backend::Pass pass, int slot) {
         backend::TrainingStep step;
@@ -117,7 +118,8 @@ class Overlap : public testing::Test {
     std::vector<std::byte> Gradients() {
         std::vector<std::byte> all;
         for (const program::Unit& unit : units_) {
-            const std::span<std::byte> bytes = training_->Bytes(unit.gradients);
+            std::vector<std::byte> bytes(ElementsOf(unit.gradients) * sizeof(float));
+            EXPECT_TRUE(training_->Read(unit.gradients, 0, bytes).ok());
             all.insert(all.end(), bytes.begin(), bytes.end());
         }
         return all;

@@ -222,7 +222,16 @@ class Lowerer {
             case OpKind::kLinearCrossEntropy:
             case OpKind::kLinearCrossEntropyGrad:
             case OpKind::kGatherShares:
-            case OpKind::kReduceShares: break;
+            case OpKind::kReduceShares:
+            case OpKind::kSumOver:
+            case OpKind::kAddSquares:
+            case OpKind::kAdamUpdate:
+            case OpKind::kAdam8bitUpdate:
+            case OpKind::kSgdUpdate:
+            case OpKind::kAdafactorSums:
+            case OpKind::kAdafactorMoments:
+            case OpKind::kAdafactorSizes:
+            case OpKind::kAdafactorUpdate: break;
         }
         return MakeError(ErrorCode::kUnsupported,
                          "program op {} ({}) is a training op; the CPU backend runs inference only",

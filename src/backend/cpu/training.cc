@@ -18,6 +18,7 @@
 #include "backend/cpu/training_memory.h"
 #include "backend/cpu/training_ops.h"
 #include "backend/cpu/training_overlap.h"
+#include "backend/cpu/training_update.h"
 #include "base/check.h"
 #include "base/deadline.h"
 #include "kernels/kernels.h"
@@ -30,6 +31,34 @@ namespace {
 using program::Op;
 using program::OpKind;
 using program::ValueId;
+namespace dense = kernels::dense;
+
+// 280 x 448 x 512: whole tiles of every instruction set, 1.9 MB of float32 in all.
+constexpr int64_t kRows = 280, kCols = 448, kDepth = 512;
+constexpr int64_t kMeasureNs = 20'000'000;
+
+// Of one thread: the best of as many products as there is time for.
+double PeakOfThread(const dense::DenseKernels& kernels, dense::Compute compute) {
+    const std::vector<float> a(kRows * kDepth, 1.0f), b(kCols * kDepth, 1.0f);
+    std::vector<float> c(kRows * kCols);
+    dense::GemmArgs args;
+    args.a = {a.data(), kDepth, 1};
+    args.b = {b.data(), kCols, 1};
+    args.c = {c.data(), kCols};
+    args.m = kRows, args.n = kCols, args.k = kDepth;
+    args.compute = compute;
+    std::vector<std::byte> scratch(static_cast<size_t>(kernels.gemm_scratch_bytes(args)));
+    const int64_t begin_ns = NowNs();
+    int64_t best_ns = INT64_MAX, now_ns = begin_ns;
+    // (The first one makes the pages.)
+    for (int round = 0; round < 3 || now_ns - begin_ns < kMeasureNs; ++round) {
+        const int64_t from_ns = now_ns;
+        kernels.gemm(args, scratch, 0, 1);
+        now_ns = NowNs();
+        best_ns = std::min(best_ns, now_ns - from_ns);
+    }
+    return 2e9 * static_cast<double>(kRows * kCols * kDepth) / static_cast<double>(best_ns);
+}
 
 class CpuTraining final : public TrainingExecutable {
   public:
@@ -46,10 +75,13 @@ class CpuTraining final : public TrainingExecutable {
     Status Plan();
 
     const program::Program& program() const override { return chunked_.program; }
-    std::span<std::byte> Bytes(ValueId id) override {
-        const program::Value& value = program().value(id);
-        const int64_t bytes = RowBytes(value.dtype, value.shape.Elements(0, 0));
-        return {memory_.At(id, 0), static_cast<size_t>(bytes)};
+    Status Read(ValueId id, int64_t first, std::span<std::byte> out) const override {
+        std::ranges::copy(BytesOf(id, first, out.size()), out.begin());
+        return {};
+    }
+    Status Write(ValueId id, int64_t first, std::span<const std::byte> bytes) override {
+        std::ranges::copy(bytes, BytesOf(id, first, bytes.size()).begin());
+        return {};
     }
     void ZeroGradients() override {
         InParts([this](int part, int parts) {
@@ -60,6 +92,7 @@ class CpuTraining final : public TrainingExecutable {
         });
     }
     Status Run(const TrainingStep& step, const TrainingGroups& groups) override;
+    Status Update(UpdateStage stage, const UpdateStep& step, const TrainingGroups& groups) override;
     double loss() const override {
         if (chunk().output == program::kNoValue) return 0;
         return std::accumulate(losses_.begin(), losses_.begin() + outputs_, 0.0);
@@ -79,15 +112,12 @@ class CpuTraining final : public TrainingExecutable {
                                       logits_.size_bytes() + unpacked_.size_bytes() +
                                       expert_rows_.size_bytes())};
     }
-    const kernels::dense::DenseKernels& dense() const override { return *context_.dense; }
-    void InParts(const Work& work) override {
-        work_ = &work;
-        team_.Run(
-            [](void* self, int part) {
-                auto* training = static_cast<CpuTraining*>(self);
-                (*training->work_)(part, training->team_.size());
-            },
-            this);
+    double MeasurePeak() override {
+        std::vector<double> peaks(static_cast<size_t>(team_.size()));
+        InParts([&](int part, int) {
+            peaks[static_cast<size_t>(part)] = PeakOfThread(*context_.dense, context_.compute);
+        });
+        return std::accumulate(peaks.begin(), peaks.end(), 0.0);
     }
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
     double waited_s() const override { return static_cast<double>(waited_ns_) * 1e-9; }
@@ -106,6 +136,24 @@ class CpuTraining final : public TrainingExecutable {
     };
 
     const program::Chunk& chunk() const { return chunked_.chunks[chunk_]; }
+    // Runs function(part, parts) on all threads.
+    using Work = std::function<void(int part, int parts)>;
+    void InParts(const Work& work) {
+        work_ = &work;
+        team_.Run(
+            [](void* self, int part) {
+                auto* training = static_cast<CpuTraining*>(self);
+                (*training->work_)(part, training->team_.size());
+            },
+            this);
+    }
+    std::span<std::byte> BytesOf(ValueId id, int64_t first, size_t size) const {
+        const program::Value& value = program().value(id);
+        const int64_t all = RowBytes(value.dtype, value.shape.Elements(0, 0));
+        const auto count = static_cast<int64_t>(size);
+        WEFT_CHECK(first >= 0 && count <= all && first <= all - count);
+        return {memory_.At(id, 0) + first, size};
+    }
     // An input of the chunk that runs, in a slot; null where it has none of this name.
     std::byte* InputAt(const char* name, int slot) const {
         const ValueId id = program::FindIn(chunked_, chunk_, name);
@@ -115,13 +163,14 @@ class CpuTraining final : public TrainingExecutable {
     Status PlanUnpacked();
     int64_t UnpackedBytes(const Op& op, const program::Shape& shape) const;
     Status PlanScratch();
-    void BindOperands(int slot);
+    void BindOperands(size_t begin, size_t end, int slot);
     void BindStep(const TrainingStep& step);
     void ActivateSlot(int slot);
     void ChainTokens(int slot);
     TrainingOperand Operand(ValueId id, int slot) const;
     int64_t OwnRows(int64_t dim) const;
     void BindInts(const char* name, int slot, std::span<const int32_t> ints);
+    Status RunOps(size_t begin, size_t end);
     void Walk(int part);
     void ComputeTables(int part);
     bool RunOp(size_t i, int part);
@@ -144,7 +193,9 @@ class CpuTraining final : public TrainingExecutable {
     int64_t tokens_ = 0, outputs_ = 0;  // of the slot that runs
     const int32_t* positions_ = nullptr;
     size_t first_op_ = 0, end_op_ = 0;
+    bool is_pass_ = true;        // else an update
     std::vector<float> losses_;  // of each output row
+    std::vector<double> sums_;   // TrainingContext::sums
     LossBuffers loss_buffers_;
     ExpertBuffers experts_;
     TrainingContext context_;
@@ -188,7 +239,8 @@ Status CpuTraining::Plan() {
     const program::Program& p = program();
     for (size_t i = 0; i < p.ops.size(); ++i) {
         const Op& op = p.ops[i];
-        const bool wide = !op.outputs.empty() && p.value(op.outputs[0]).dtype == DType::kF64;
+        const bool wide = i < chunked_.chunks.back().end && !op.outputs.empty() &&
+                          p.value(op.outputs[0]).dtype == DType::kF64;
         if (IsTrainingOp(op) && !wide) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "program op {} ({}) can not be trained on the CPU backend", i,
@@ -207,14 +259,17 @@ Status CpuTraining::Plan() {
     }
     losses_.resize(static_cast<size_t>(options_.max_outputs));
     context_.losses = losses_.data();
+    context_.sums = &sums_;
     context_.loss_buffers = &loss_buffers_;
     context_.experts = &experts_;
     PlanTables();
     context_.kernels = &kernels_;
-    context_.dense = &kernels::dense::DenseKernelsFor(level_);
-    using kernels::dense::Compute;
+    context_.dense = &dense::DenseKernelsFor(level_);
+    using dense::Compute;
     context_.compute = options_.compute == DType::kBF16 ? Compute::kBf16 : Compute::kF32;
     context_.level = level_;
+    const program::Update& update = chunked_.update;
+    BindOperands(update.sum_begin, update.end, 0);
     WEFT_TRY(PlanUnpacked());
     return PlanScratch();
 }
@@ -234,9 +289,9 @@ TrainingOperand CpuTraining::Operand(ValueId id, int slot) const {
     if (first == program::kOutputs) first = outputs_;
     if (program::SharingRanks(first) > 0) first = OwnRows(first);
     std::byte* data = memory_.At(id, slot);
-    if (value.shape.rank == 1) return {data, value.dtype, 1, first};
-    if (value.shape.rank == 2) return {data, value.dtype, first, value.shape[1]};
-    return {data, value.dtype, first * value.shape[1], value.shape[2], first};
+    if (value.shape.rank == 1) return {{data, value.dtype, 1, first}};
+    if (value.shape.rank == 2) return {{data, value.dtype, first, value.shape[1]}};
+    return {{data, value.dtype, first * value.shape[1], value.shape[2]}, first};
 }
 
 // One matrix, for the largest weight of a block type that a product reads.
@@ -294,8 +349,8 @@ Status CpuTraining::PlanScratch() {
     return {};
 }
 
-void CpuTraining::BindOperands(int slot) {
-    for (size_t c = chunk().begin; c < chunk().end; ++c) {
+void CpuTraining::BindOperands(size_t begin, size_t end, int slot) {
+    for (size_t c = begin; c < end; ++c) {
         TrainingCall& call = calls_[c];
         for (size_t i = 0; i < call.in.size(); ++i) call.in[i] = Operand(call.op->inputs[i], slot);
         for (size_t i = 0; i < call.out.size(); ++i) {
@@ -339,7 +394,7 @@ void CpuTraining::ActivateSlot(int number) {
     const Slot& slot = slots_[static_cast<size_t>(number)];
     tokens_ = slot.tokens;
     outputs_ = slot.outputs;
-    BindOperands(number);
+    BindOperands(chunk().begin, chunk().end, number);
     const std::byte* positions = InputAt("positions", number);
     if (positions != nullptr) positions_ = reinterpret_cast<const int32_t*>(positions);
     context_.sequences = slot.sequences;
@@ -384,9 +439,27 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
     context_.predicts = step.pass == Pass::kPredict;
     context_.evaluates = step.pass == Pass::kEvaluate || context_.predicts;
     const program::Chunk& runs = chunk();
-    first_op_ = step.pass == Pass::kBackward ? runs.backward_begin : runs.begin;
     const bool whole = step.pass == Pass::kBackward || step.pass == Pass::kBoth;
-    end_op_ = whole ? runs.end : runs.backward_begin;
+    is_pass_ = true;
+    return RunOps(step.pass == Pass::kBackward ? runs.backward_begin : runs.begin,
+                  whole ? runs.end : runs.backward_begin);
+}
+
+Status CpuTraining::Update(UpdateStage stage, const UpdateStep& step,
+                           const TrainingGroups& groups) {
+    if (!ended_.ok()) return ended_;
+    context_.groups = groups;
+    context_.step = step.number;
+    context_.update = step;
+    const program::Update& update = chunked_.update;
+    is_pass_ = false;
+    if (stage == UpdateStage::kSum) return RunOps(update.sum_begin, update.apply_begin);
+    return RunOps(update.apply_begin, update.end);
+}
+
+Status CpuTraining::RunOps(size_t begin, size_t end) {
+    first_op_ = begin;
+    end_op_ = end;
     status_ = {};
     failed_at_ = SIZE_MAX;
     loss_buffers_.failed = false;
@@ -443,7 +516,7 @@ void CpuTraining::ComputeTables(int part) {
 }
 
 void CpuTraining::Walk(int part) {
-    ComputeTables(part);
+    if (is_pass_) ComputeTables(part);
     team_.Barrier();
     for (size_t i = first_op_; i < end_op_; ++i) {
         if (!RunOp(i, part)) return;
@@ -477,7 +550,7 @@ bool CpuTraining::WaitFor(size_t i, int part) {
 // Thread 0: all of it, or its start.
 void CpuTraining::CommunicateFor(size_t i) {
     const TrainingCall& call = calls_[i];
-    if (!waits_.empty() && !checks_ && program::RunsBeside(call.op->kind())) {
+    if (is_pass_ && !waits_.empty() && !checks_ && program::RunsBeside(call.op->kind())) {
         jobs_[i + 1] = side_.Start([this, i, &call] {
             if (side_failed_.ok()) side_failed_ = Communicate(call, context_);
             side_statuses_[i + 1] = side_failed_;
@@ -511,10 +584,12 @@ bool CpuTraining::RunOp(size_t i, int part) {
         }
     } else if (is_expert_op) {
         ComputeExperts(call, context_, team);
-    } else if (!program::IsTransfer(call.op->kind())) {
+    } else if (program::IsTransfer(call.op->kind())) {
+        if (part == 0) CommunicateFor(i);
+    } else if (program::IsOfUpdate(call.op->kind())) {
+        ComputeUpdate(call, context_, team);
+    } else {
         Compute(call, context_, part, team_.size());
-    } else if (part == 0) {
-        CommunicateFor(i);
     }
     if (part == 0) progress_.fetch_add(1, std::memory_order_relaxed);
     team_.Barrier();

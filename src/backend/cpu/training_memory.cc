@@ -22,7 +22,7 @@ Status TrainingMemory::Plan(const program::ChunkedProgram& chunked, int64_t max_
                             int64_t max_outputs, int slots, bool overlap) {
     const program::Program& program = chunked.program;
     places_.assign(program.values.size(), {});
-    int64_t weights = 0, gradients = 0, inputs = 0;
+    int64_t weights = 0, gradients = 0, optimizer = 0, inputs = 0;
     const auto take = [&](size_t i, Region region, int64_t& size) {
         places_[i] = {region, size};
         size += SizeBytes(program.values[i], max_tokens, max_outputs);
@@ -31,6 +31,7 @@ Status TrainingMemory::Plan(const program::ChunkedProgram& chunked, int64_t max_
         switch (program.values[i].storage) {
             case program::Storage::kWeight: take(i, Region::kWeights, weights); break;
             case program::Storage::kGradient: take(i, Region::kGradients, gradients); break;
+            case program::Storage::kOptimizer: take(i, Region::kOptimizer, optimizer); break;
             case program::Storage::kInput: take(i, Region::kInputs, inputs); break;
             case program::Storage::kActivation:
             case program::Storage::kView:
@@ -39,6 +40,7 @@ Status TrainingMemory::Plan(const program::ChunkedProgram& chunked, int64_t max_
     }
     WEFT_ASSIGN(weights_, Memory::Allocate(weights, "weights"));
     WEFT_ASSIGN(gradients_, Memory::Allocate(gradients, "gradients"));
+    WEFT_ASSIGN(optimizer_, Memory::Allocate(optimizer, "the optimizer's state"));
     WEFT_ASSIGN(inputs_, Memory::Allocate(inputs * slots, "inputs"));
     inputs_stride_ = inputs;
     WEFT_TRY(PlanArenas(chunked, max_tokens, max_outputs, slots, overlap));
@@ -71,6 +73,7 @@ std::byte* TrainingMemory::At(program::ValueId id, int slot) const {
         case Region::kNone: return nullptr;
         case Region::kWeights: return weights_.data() + place.offset;
         case Region::kGradients: return gradients_.data() + place.offset;
+        case Region::kOptimizer: return optimizer_.data() + place.offset;
         case Region::kKept: return kept_.data() + slot * kept_stride_ + place.offset;
         case Region::kBrief: return brief_.data() + place.offset;
         case Region::kInputs: return inputs_.data() + slot * inputs_stride_ + place.offset;

@@ -1,6 +1,6 @@
 // Where the values of a training Program live: part of training.cc.
 //
-// Weights and gradients have regions of their own; views lie within them. Activations share one
+// Weights, gradients and what an optimizer keeps have regions of their own; views lie within them. Activations share one
 // arena, or, with several slots, one arena for what a forward pass leaves to its backward pass for
 // each slot, and one for the rest. Inputs have a place for each slot.
 #pragma once
@@ -24,13 +24,23 @@ class TrainingMemory {
     std::span<std::byte> gradients() const {
         return {gradients_.data(), static_cast<size_t>(gradients_.size_bytes())};
     }
-    int64_t state_bytes() const { return weights_.size_bytes() + gradients_.size_bytes(); }
+    int64_t state_bytes() const {
+        return weights_.size_bytes() + gradients_.size_bytes() + optimizer_.size_bytes();
+    }
     int64_t arena_bytes() const {
         return kept_.size_bytes() + brief_.size_bytes() + inputs_.size_bytes();
     }
 
   private:
-    enum class Region : uint8_t { kNone, kWeights, kGradients, kKept, kBrief, kInputs };
+    enum class Region : uint8_t {
+        kNone,
+        kWeights,
+        kGradients,
+        kOptimizer,
+        kKept,
+        kBrief,
+        kInputs
+    };
     struct Place {
         Region region = Region::kNone;
         int64_t offset = 0;
@@ -39,7 +49,7 @@ class TrainingMemory {
                       int slots, bool overlap);
 
     std::vector<Place> places_;  // by ValueId
-    Memory weights_, gradients_, kept_, brief_, inputs_;
+    Memory weights_, gradients_, optimizer_, kept_, brief_, inputs_;
     int64_t kept_stride_ = 0, inputs_stride_ = 0;  // from slot to slot
 };
 

@@ -5,7 +5,6 @@
 #include <optional>
 #include <type_traits>
 
-#include "backend/cpu/shares.h"
 #include "backend/cpu/training_experts.h"
 #include "backend/cpu/training_loss.h"
 #include "base/check.h"
@@ -82,9 +81,6 @@ std::span<const std::byte> RowsOf(const Operand& x, int64_t row, int64_t rows) {
     return {x.data + row * bytes, static_cast<size_t>(rows * bytes)};
 }
 
-int64_t FirstRow(int64_t rows, const coll::Comm& comm) {
-    return rows * comm.rank() / comm.size();
-}
 
 // One op: an overload for each kind, its operands in the order of program.h.
 struct Doer {
@@ -290,66 +286,6 @@ struct Doer {
 template <typename Attributes>
 constexpr bool kComputes = std::is_invocable_v<const Doer&, const Attributes&>;
 
-std::span<std::byte> BytesOf(const Operand& x) {
-    return {x.data, static_cast<size_t>(RowBytes(x.dtype, x.rows * x.cols))};
-}
-
-Status Gather(const TrainingCall& call, const program::AllGather& a, coll::Comm& comm,
-              const net::OpTag& tag) {
-    const TrainingOperand &x = call.in[0], &y = call.out[0];
-    std::vector<size_t> bytes;
-    for (const int64_t part : a.parts) bytes.push_back(static_cast<size_t>(part) * sizeof(float));
-    for (int64_t row = 0; row < y.rows; ++row) {
-        float* to = y.floats() + row * y.cols;
-        std::copy_n(x.floats() + row * x.cols, x.cols, to + a.begin);
-        const std::span<float> all(to, static_cast<size_t>(y.cols));
-        WEFT_TRY(comm.AllGather(std::as_writable_bytes(all), bytes, tag));
-    }
-    return {};
-}
-
-// All of this on one thread, as the collectives are.
-Status GatherRowShares(const TrainingCall& call, const TrainingContext& context,
-                       const net::OpTag& tag) {
-    coll::Comm& comm = *context.groups.tensor;
-    const Operand &x = call.in[0], &y = call.out[0];
-    std::vector<size_t> bytes;
-    for (const int64_t rows : RowParts(y.rows, comm.size())) {
-        bytes.push_back(static_cast<size_t>(RowBytes(y.dtype, rows * y.cols)));
-    }
-    const dense::Matrix own = y.matrix().From(FirstRow(y.rows, comm), 0);
-    context.dense->scale({x.matrix(), x.rows, x.cols, 1, own}, 0, 1);
-    return comm.AllGather(BytesOf(y), bytes, tag);
-}
-
-Status ReduceRowShares(const TrainingCall& call, const TrainingContext& context,
-                       const net::OpTag& tag) {
-    coll::Comm& comm = *context.groups.tensor;
-    const Operand &x = call.in[0], &y = call.out[0];
-    std::vector<int64_t> parts;
-    for (const int64_t rows : RowParts(x.rows, comm.size())) parts.push_back(rows * x.cols);
-    return ReduceScatterInto(&comm, BytesOf(x), x.dtype, parts, FirstRow(x.rows, comm) * x.cols,
-                             BytesOf(y), false, tag);
-}
-
-Status GatherUnit(const TrainingCall& call, const program::GatherShares& a, coll::Comm* data,
-                  const net::OpTag& tag) {
-    const std::span<std::byte> share = BytesOf(call.in[0]), all = BytesOf(call.out[0]);
-    std::vector<size_t> counts;
-    for (const int64_t part : a.parts) {
-        counts.push_back(static_cast<size_t>(RowBytes(call.in[0].dtype, part)));
-    }
-    std::ranges::copy(share, all.begin() + RowBytes(call.in[0].dtype, a.begin));
-    return data == nullptr ? Status() : data->AllGather(all, counts, tag);
-}
-
-Status ReduceUnit(const TrainingCall& call, const program::ReduceShares& a, coll::Comm* data,
-                  const net::OpTag& tag) {
-    const Operand &all = call.in[0], &share = call.out[0];
-    return ReduceScatterInto(data, BytesOf(all), all.dtype, a.parts, a.begin, BytesOf(share), true,
-                             tag);
-}
-
 int64_t ScratchOfOp(const TrainingCall& call, const TrainingContext& context) {
     if (const auto causal = CausalOf(call, context)) {
         return context.dense->causal_scratch_bytes(*causal);
@@ -385,14 +321,6 @@ kernels::dense::GemmArgs ProductArgs(const TrainingOperand& a, bool a_turned,
 std::span<std::byte> ScratchOf(const TrainingContext& context, int part) {
     const auto bytes = static_cast<size_t>(context.scratch_bytes);
     return context.scratch.subspan(static_cast<size_t>(part) * bytes, bytes);
-}
-
-std::vector<int64_t> RowParts(int64_t rows, int64_t ranks) {
-    std::vector<int64_t> parts;
-    for (int64_t r = 0; r < ranks; ++r) {
-        parts.push_back(rows * (r + 1) / ranks - rows * r / ranks);
-    }
-    return parts;
 }
 
 bool IsTrainingOp(const program::Op& op) {
@@ -460,31 +388,9 @@ void Compute(const TrainingCall& call, const TrainingContext& context, int part,
 }
 
 Status Communicate(const TrainingCall& call, const TrainingContext& context) {
-    net::OpTag tag;
-    tag.op = program::OpName(call.op->kind());
-    tag.step = context.step;
-    if (call.op->kind() == OpKind::kAllReduce) {
-        const TrainingOperand &x = call.in[0], &y = call.out[0];
-        const auto count = static_cast<size_t>(x.rows * x.cols);
-        std::copy_n(x.floats(), count, y.floats());
-        return context.groups.tensor->AllReduce(std::span(y.floats(), count), tag);
-    }
-    if (call.op->kind() == OpKind::kGatherRows) return GatherRowShares(call, context, tag);
-    if (call.op->kind() == OpKind::kReduceScatterRows) return ReduceRowShares(call, context, tag);
-    if (const auto* gather = std::get_if<program::AllGather>(&call.op->attributes)) {
-        return Gather(call, *gather, *context.groups.tensor, tag);
-    }
-    if (const auto* gather = std::get_if<program::GatherShares>(&call.op->attributes)) {
-        return GatherUnit(call, *gather, context.groups.data, tag);
-    }
-    if (const auto* reduce = std::get_if<program::ReduceShares>(&call.op->attributes)) {
-        return ReduceUnit(call, *reduce, context.groups.data, tag);
-    }
-    if (const auto* send = std::get_if<program::Send>(&call.op->attributes)) {
-        return context.groups.stages->Send(BytesOf(call.in[0]), send->peer, tag);
-    }
-    const auto& recv = call.op->as<program::Recv>();
-    return context.groups.stages->Recv(BytesOf(call.out[0]), recv.peer, tag);
+    const HostValue none;
+    return RunTransfer(*call.op, call.in.empty() ? none : call.in[0],
+                       call.out.empty() ? none : call.out[0], context.groups, context.step);
 }
 
 }  // namespace weft::backend

@@ -8,20 +8,24 @@
 #include <vector>
 
 #include "backend/training.h"
+#include "backend/transfer.h"
 #include "kernels/dense/dense.h"
 #include "kernels/kernels.h"
 #include "program/program.h"
 
 namespace weft::backend {
 
-// An operand in memory, row-major. A vector is one row.
-struct TrainingOperand {
-    std::byte* data = nullptr;
-    DType dtype = DType::kF32;
-    int64_t rows = 0, cols = 0;
+// How the kernels call a type that values of training have; all but the narrow ones are kF32.
+constexpr kernels::dense::Element ElementOf(DType dtype) {
+    using kernels::dense::Element;
+    if (dtype == DType::kBF16) return Element::kBf16;
+    return dtype == DType::kF16 ? Element::kF16 : Element::kF32;
+}
+
+struct TrainingOperand : HostValue {
     int64_t count = 1;  // matrices of a stack, whose rows are counted through
     const int32_t* ints() const { return reinterpret_cast<const int32_t*>(data); }
-    float* floats() const { return reinterpret_cast<float*>(data); }
+    double* doubles() const { return reinterpret_cast<double*>(data); }
     kernels::dense::Element element() const { return ElementOf(dtype); }
     kernels::dense::Matrix matrix() const { return {data, cols, element()}; }
 };
@@ -68,6 +72,8 @@ struct TrainingContext {
     TokenChains chains;
     TrainingGroups groups;
     int64_t step = 0;
+    UpdateStep update;
+    std::vector<double>* sums = nullptr;  // of an update's op, shared by all parts
     bool evaluates = false;  // no gradients follow
     bool predicts = false;   // and logits are wanted in place of losses
     float loss_gradient = 1;
@@ -83,9 +89,6 @@ kernels::dense::GemmArgs ProductArgs(const TrainingOperand& a, bool a_turned,
                                      const TrainingOperand& b, bool b_turned,
                                      const TrainingOperand& c, kernels::dense::Compute compute);
 std::span<std::byte> ScratchOf(const TrainingContext& context, int part);
-
-// Rows of T that each of n ranks has.
-std::vector<int64_t> RowParts(int64_t rows, int64_t ranks);
 
 // Whether training knows the op. Attention with a cache is not for training.
 bool IsTrainingOp(const program::Op& op);

@@ -175,7 +175,7 @@ Status RankWriter::Start(int64_t step, std::vector<Piece> pieces) {
     WEFT_CHECK(!running() && !pieces.empty());
     for (const Piece& piece : pieces) {
         WEFT_CHECK(IsSane(piece.array) && IsInside(piece.region, piece.array) &&
-                   (piece.make || piece.data.size() == piece.bytes()));
+                   (piece.read || piece.data.size() == piece.bytes()));
     }
     WEFT_TRY(MakeFolder(StepFolder(dir_, step)));
     step_ = step;
@@ -210,13 +210,13 @@ void RankWriter::Main() {
 }
 
 // At most kWindowBytes from `begin` on.
-std::span<const std::byte> RankWriter::Window(const Piece& piece, uint64_t begin) {
+Result<std::span<const std::byte>> RankWriter::Window(const Piece& piece, uint64_t begin) {
     const uint64_t count = std::min(piece.bytes() - begin, kWindowBytes);
-    if (!piece.make) return piece.data.subspan(begin, count);
-    made_.resize(count);
-    piece.make(static_cast<int64_t>(begin / model_files::hf::SafeTypeBytes(piece.array.type)),
-               made_);
-    return made_;
+    if (!piece.read) return piece.data.subspan(begin, count);
+    window_.resize(count);
+    const uint64_t element = begin / model_files::hf::SafeTypeBytes(piece.array.type);
+    WEFT_TRY(piece.read(static_cast<int64_t>(element), window_));
+    return std::span<const std::byte>(window_);
 }
 
 Result<CheckpointFile> RankWriter::Write() {
@@ -237,7 +237,7 @@ Result<CheckpointFile> RankWriter::Write() {
     for (size_t i = 0; i < pieces_.size(); ++i) {
         for (uint64_t begin = 0; begin < pieces_[i].bytes(); begin += kWindowBytes) {
             if (stop_) return MakeError(ErrorCode::kCancelled, "stopped");
-            const std::span<const std::byte> now = Window(pieces_[i], begin);
+            WEFT_ASSIGN(const std::span<const std::byte> now, Window(pieces_[i], begin));
             for (uint64_t b = 0; b < now.size(); b += kCheckedBytes) {
                 const auto part = now.subspan(b, std::min<uint64_t>(kCheckedBytes, now.size() - b));
                 stored[i].checksums.push_back(Crc32c(part));

@@ -7,7 +7,7 @@
 //     (each rank's file goes to rank 0)
 //     WEFT_TRY(CommitCheckpoint(dir, manifest, keep));    on rank 0
 //
-// The pieces are read where they lie: no copy. A checkpoint counts once its manifest has its name,
+// The pieces are read as they are written: no copy of all. A checkpoint counts once its manifest has its name,
 // which it gets after all files are on the disk; whatever ends a save before that leaves the
 // earlier ones as they were. Files have names of their own in every save, so a save of the same
 // step harms none that is there.
@@ -29,12 +29,12 @@
 namespace weft::train {
 
 // What a rank holds of one array. `data`: the region's elements, of the array's type; or, where it
-// is empty, `make` writes elements from `begin` on, on the writer's thread.
+// is empty, `read` gives elements from `begin` on, on the writer's thread.
 struct Piece {
     Array array;
     Region region;
     std::span<const std::byte> data = {};
-    std::function<void(int64_t begin, std::span<std::byte> out)> make = {};
+    std::function<Status(int64_t begin, std::span<std::byte> out)> read = {};
 
     uint64_t bytes() const {
         return static_cast<uint64_t>(region.elements()) *
@@ -62,14 +62,14 @@ class RankWriter {
   private:
     void Main();
     Result<CheckpointFile> Write();
-    std::span<const std::byte> Window(const Piece& piece, uint64_t begin);
+    Result<std::span<const std::byte>> Window(const Piece& piece, uint64_t begin);
 
     std::string dir_;
     int rank_;
     std::vector<int> cores_;
     int64_t step_ = 0;
     std::vector<Piece> pieces_;
-    std::vector<std::byte> made_;  // a window of a piece that lies nowhere
+    std::vector<std::byte> window_;  // of a piece that is read
     std::thread thread_;
     std::atomic<bool> stop_ = false;
     Result<CheckpointFile> result_ = CheckpointFile();

@@ -50,7 +50,9 @@ struct TrainGroups {
 
     // By this rank, in all of them, since they were made (coll::Comm::sent_bytes).
     uint64_t sent_bytes() const;
-    backend::TrainingGroups ForSteps() const { return {tensor.get(), data.get(), stages.get()}; }
+    backend::TrainingGroups ForSteps() const {
+        return {tensor.get(), data.get(), stages.get(), tied.get(), world.get()};
+    }
 };
 
 // Whether any link goes over MPI, whose calls are all one thread's.

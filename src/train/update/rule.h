@@ -1,8 +1,6 @@
-// UpdateRule: one kind of optimizer, what it keeps beside the weights and how it updates them.
-//
-// A rank updates its own part of each unit (train/state.h). An element's update may need what other
-// ranks have of its tensor; then Prepare, which all ranks call, brings it together.
-// Thread: the Trainer's; widen may run on another one between updates.
+// UpdateRule: one kind of optimizer. It says what is kept of a rank's own parts, as values of the
+// Program, and which ops update the weights from them (program/update.h); what computes is the
+// device. Thread: the Trainer's; what it keeps may be read from another one between updates.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +13,8 @@
 
 #include "backend/training.h"
 #include "base/result.h"
-#include "coll/comm.h"
 #include "model_files/model_file.h"
+#include "program/program.h"
 #include "train/pieces.h"
 #include "train/state.h"
 #include "train/update/options.h"
@@ -25,50 +23,47 @@ namespace weft::train {
 
 // What the rules of a run share. All outlive them.
 struct UpdateContext {
-    backend::TrainingExecutable& training;
-    TrainState& state;
-    const std::vector<program::Unit>& units;
+    const TrainState& state;
     const model_files::ModelSource& source;
+    bool several_ranks = false;  // sums over all ranks are ops of Group::kWorld
+    bool first_rank = true;      // rank 0: of what all keep alike it is the one that saves it
 };
 
-// One update: number from 1 on; gradients count gradient_scale times.
-struct UpdateStep {
-    int64_t number = 0;
-    double rate = 0, gradient_scale = 1;
-};
-
-// A part of what a rule keeps, as a checkpoint has it: float32 of a region of an array. The values
-// lie in memory, or, where `floats` is empty, are made and taken a part at a time.
+// A part of what a rule keeps, as a checkpoint has it: float32 of a region of an array, which begins
+// at element `first` of a value. With scales, the value has codes of a byte (tensor/
+// dynamic_codes.h), and `first` is a multiple of their block.
 struct KeptPiece {
     Array array;
     Region region;
-    std::span<float> floats = {};
-    // Elements [begin, begin + size) of the region.
-    std::function<void(int64_t begin, std::span<float> out)> widen = {};
-    // begin is a multiple of kKeptGrain, and the size, too, but for the last.
-    std::function<void(int64_t begin, std::span<const float> values)> take = {};
+    program::ValueId value = program::kNoValue;
+    int64_t first = 0;
+    program::ValueId scales = program::kNoValue;
+    bool is_signed = false;
 };
+// Elements [begin, begin + size) of the piece's region. Of codes begin is a multiple of kKeptGrain,
+// and the size, too, but for the last. Errors: the device's.
 inline constexpr int64_t kKeptGrain = 4096;
+Status ReadKeptPiece(const backend::TrainingExecutable& training, const KeptPiece& piece,
+                     int64_t begin, std::span<float> out);
+Status WriteKeptPiece(backend::TrainingExecutable& training, const KeptPiece& piece, int64_t begin,
+                      std::span<const float> values);
 
 class UpdateRule {
   public:
     virtual ~UpdateRule() = default;
 
-    // Of what this rank keeps; known before Start.
-    virtual uint64_t size_bytes() const = 0;
-    // The state is loaded: memory for it, all zeros. world: null where there is one rank.
-    virtual void Start(coll::Comm* world) = 0;
-
-    // Before the parts of an update. Errors: links'.
-    virtual Status Prepare(const UpdateStep& /*step*/) { return {}; }
-    // The weights of the state's part `index`, and their copies that passes read.
-    virtual void UpdatePart(size_t index, const UpdateStep& step) = 0;
+    // Adds what the rule keeps, and the ops that come before those of any part.
+    virtual void Prepare(program::Program& program) = 0;
+    // Then, for the state's part `index`: the ops that update its weights, and their copy.
+    virtual void UpdatePart(program::Program& program, size_t index) = 0;
+    // The Program is compiled, all that is kept zero: makes zeros of what is coded otherwise.
+    virtual Status Start(backend::TrainingExecutable& /*training*/) { return {}; }
 
     // The arrays that a whole checkpoint has of `tensors`, which are all that are trained.
     virtual std::vector<Array> Arrays(const std::set<std::string, std::less<>>& tensors) const = 0;
     // What this rank keeps: all of it, or that which no rank of lower number keeps, too.
     using VisitKept = std::function<void(KeptPiece piece)>;
-    virtual void VisitKeptPieces(Extent extent, const VisitKept& visit) = 0;
+    virtual void VisitKeptPieces(Extent extent, const VisitKept& visit) const = 0;
 };
 
 std::unique_ptr<UpdateRule> MakeUpdateRule(const UpdateOptions& options,

@@ -3,8 +3,6 @@
 // is this device, and whatever above the border takes a value's bytes for its own ends with a
 // segmentation fault. Inside are the CPU's kernels. Pages of the KV cache are smaller than the
 // CPU's.
-//
-// Training's values are open until its border is Read and Write, too.
 #include "backend/device.h"
 
 #include "backend/cpu/cpu_device.h"
@@ -67,6 +65,60 @@ class StrangeExecutable final : public Executable {
     std::unique_ptr<Executable> inner_;
 };
 
+class StrangeTraining final : public TrainingExecutable {
+  public:
+    static Result<std::unique_ptr<TrainingExecutable>> Make(Device& inner,
+                                                            program::ChunkedProgram program,
+                                                            const TrainingOptions& options) {
+        auto made = std::make_unique<StrangeTraining>();
+        {
+            const HiddenMemory::Collects collects(made->memory_);
+            WEFT_ASSIGN(made->inner_, inner.CompileTraining(std::move(program), options));
+        }
+        { const HiddenMemory::Opened hides_at_its_end(made->memory_); }
+        return std::unique_ptr<TrainingExecutable>(std::move(made));
+    }
+
+    const program::Program& program() const override { return inner_->program(); }
+    Status Read(program::ValueId id, int64_t first, std::span<std::byte> out) const override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->Read(id, first, out);
+    }
+    Status Write(program::ValueId id, int64_t first, std::span<const std::byte> bytes) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->Write(id, first, bytes);
+    }
+    void ZeroGradients() override {
+        const HiddenMemory::Opened opened(memory_);
+        inner_->ZeroGradients();
+    }
+    Status Run(const TrainingStep& step, const TrainingGroups& groups) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->Run(step, groups);
+    }
+    Status Update(UpdateStage stage, const UpdateStep& step,
+                  const TrainingGroups& groups) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->Update(stage, step, groups);
+    }
+    double loss() const override { return inner_->loss(); }
+    std::span<const float> logits() const override { return inner_->logits(); }
+    double side_loss() const override { return inner_->side_loss(); }
+    Result<std::string> FindNonFinite(const TrainingStep& step,
+                                      const TrainingGroups& groups) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->FindNonFinite(step, groups);
+    }
+    MemoryUse memory() const override { return inner_->memory(); }
+    double MeasurePeak() override { return inner_->MeasurePeak(); }
+    int64_t progress() const override { return inner_->progress(); }
+    double waited_s() const override { return inner_->waited_s(); }
+
+  private:
+    mutable HiddenMemory memory_;
+    std::unique_ptr<TrainingExecutable> inner_;
+};
+
 class StrangeDevice final : public Device {
   public:
     explicit StrangeDevice(std::shared_ptr<Device> inner)
@@ -81,7 +133,7 @@ class StrangeDevice final : public Device {
     }
     Result<std::unique_ptr<TrainingExecutable>> CompileTraining(
         program::ChunkedProgram program, const TrainingOptions& options) override {
-        return inner_->CompileTraining(std::move(program), options);
+        return StrangeTraining::Make(*inner_, std::move(program), options);
     }
 
   private:

@@ -1,4 +1,5 @@
-// The numbers of 8-bit optimizer states: block-wise dynamic quantization (Dettmers et al. 2022).
+// The numbers of 8-bit optimizer states: block-wise dynamic quantization (Dettmers et al. 2022), a
+// byte an element and a float32 scale a block.
 #pragma once
 
 #include <array>
@@ -6,10 +7,15 @@
 #include <span>
 #include <vector>
 
-namespace weft::train {
+namespace weft {
 
 // Elements that share a scale.
 inline constexpr int64_t kStateBlock = 256;
+
+// For m, which has both signs, and for v.
+class DynamicCodes;
+const DynamicCodes& SignedCodes();
+const DynamicCodes& UnsignedCodes();
 
 // 256 values between -1 (or 0) and 1. After e zero bits the rest of a code is a fraction of 10^-e:
 // each decade has the midpoints of 2^(bits left) even steps of it, from 0.1 on. Beside them there
@@ -33,4 +39,4 @@ void Widen(const DynamicCodes& codes, std::span<const uint8_t> from, float scale
            std::span<float> to);
 float Narrow(const DynamicCodes& codes, std::span<const float> from, std::span<uint8_t> to);
 
-}  // namespace weft::train
+}  // namespace weft

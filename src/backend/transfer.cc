@@ -1,0 +1,191 @@
+#include "backend/transfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "tensor/half_rows.h"
+
+namespace weft::backend {
+namespace {
+
+template <typename T>
+std::span<T> As(std::span<std::byte> bytes) {
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+void Store(std::span<const float> sums, bool adds, std::span<float> share) {
+    for (size_t i = 0; i < sums.size(); ++i) share[i] = adds ? share[i] + sums[i] : sums[i];
+}
+
+// Of a narrow type, a block at a time.
+constexpr size_t kBlock = 1024;
+void Store(DType dtype, std::span<const float> sums, bool adds, std::byte* share) {
+    if (!adds) return NarrowRow(dtype, sums, share);
+    float block[kBlock];
+    for (size_t begin = 0; begin < sums.size(); begin += kBlock) {
+        const std::span<const float> part =
+            sums.subspan(begin, std::min(kBlock, sums.size() - begin));
+        const std::span<float> all(block, part.size());
+        WidenRow(dtype, share + 2 * begin, all);
+        for (size_t i = 0; i < part.size(); ++i) all[i] += part[i];
+        NarrowRow(dtype, all, share + 2 * begin);
+    }
+}
+
+using program::OpKind;
+
+// Of types that training computes in.
+void Convert(const HostValue& from, std::byte* to, DType dtype) {
+    const auto count = static_cast<size_t>(from.rows * from.cols);
+    if (from.dtype == dtype) {
+        std::memcpy(to, from.data, from.bytes().size());
+    } else if (dtype == DType::kF32) {
+        WidenRow(from.dtype, from.data, {reinterpret_cast<float*>(to), count});
+    } else {
+        NarrowRow(dtype, {from.floats(), count}, to);
+    }
+}
+
+std::vector<size_t> BytesOf(DType dtype, std::span<const int64_t> parts) {
+    std::vector<size_t> bytes;
+    for (const int64_t part : parts) bytes.push_back(static_cast<size_t>(RowBytes(dtype, part)));
+    return bytes;
+}
+
+Status Gather(const program::AllGather& a, const HostValue& in, const HostValue& out,
+              coll::Comm& comm, const net::OpTag& tag) {
+    const std::vector<size_t> bytes = BytesOf(DType::kF32, a.parts);
+    for (int64_t row = 0; row < out.rows; ++row) {
+        float* to = out.floats() + row * out.cols;
+        std::copy_n(in.floats() + row * in.cols, in.cols, to + a.begin);
+        const std::span<float> all(to, static_cast<size_t>(out.cols));
+        WEFT_TRY(comm.AllGather(std::as_writable_bytes(all), bytes, tag));
+    }
+    return {};
+}
+
+Status GatherRowShares(const HostValue& in, const HostValue& out, coll::Comm& comm,
+                       const net::OpTag& tag) {
+    std::vector<int64_t> parts = RowParts(out.rows, comm.size());
+    for (int64_t& part : parts) part *= out.cols;
+    const int64_t begin = FirstRow(out.rows, comm) * out.cols;
+    Convert(in, out.data + RowBytes(out.dtype, begin), out.dtype);
+    return comm.AllGather(out.bytes(), BytesOf(out.dtype, parts), tag);
+}
+
+Status ReduceRowShares(const HostValue& in, const HostValue& out, coll::Comm& comm,
+                       const net::OpTag& tag) {
+    std::vector<int64_t> parts = RowParts(in.rows, comm.size());
+    for (int64_t& part : parts) part *= in.cols;
+    return ReduceScatterInto(&comm, in.bytes(), in.dtype, parts, FirstRow(in.rows, comm) * in.cols,
+                             out.bytes(), false, tag);
+}
+
+// (A share may lie in its place already.)
+Status GatherUnit(const program::GatherShares& a, const HostValue& in, const HostValue& out,
+                  coll::Comm* data, const net::OpTag& tag) {
+    std::byte* const own = out.data + RowBytes(in.dtype, a.begin);
+    if (own != in.data) std::ranges::copy(in.bytes(), own);
+    return data == nullptr ? Status()
+                           : data->AllGather(out.bytes(), BytesOf(in.dtype, a.parts), tag);
+}
+
+coll::Comm* GroupOf(program::Group group, const TrainingGroups& groups) {
+    switch (group) {
+        case program::Group::kTensor: return groups.tensor;
+        case program::Group::kData: return groups.data;
+        case program::Group::kTied: return groups.tied;
+        case program::Group::kWorld: return groups.world;
+        case program::Group::kPipeline: break;  // Send and Recv
+    }
+    return nullptr;
+}
+
+// Narrow values are summed up where they are a rank's own, each sum rounded once, and then brought
+// to all.
+Status SumInPlace(const HostValue& x, coll::Comm* comm, const net::OpTag& tag) {
+    if (comm == nullptr) return {};
+    if (x.dtype == DType::kF64) return comm->AllReduce(As<double>(x.bytes()), tag);
+    if (x.dtype == DType::kF32) return comm->AllReduce(As<float>(x.bytes()), tag);
+    const int64_t elements = x.rows * x.cols, begin = FirstRow(elements, *comm);
+    const std::vector<int64_t> parts = RowParts(elements, comm->size());
+    const auto rank = static_cast<size_t>(comm->rank());
+    const auto own = x.bytes().subspan(static_cast<size_t>(RowBytes(x.dtype, begin)),
+                                       static_cast<size_t>(RowBytes(x.dtype, parts[rank])));
+    WEFT_TRY(ReduceScatterInto(comm, x.bytes(), x.dtype, parts, begin, own, false, tag));
+    return comm->AllGather(x.bytes(), BytesOf(x.dtype, parts), tag);
+}
+
+}  // namespace
+
+std::vector<int64_t> RowParts(int64_t rows, int64_t ranks) {
+    std::vector<int64_t> parts;
+    for (int64_t r = 0; r < ranks; ++r) {
+        parts.push_back(rows * (r + 1) / ranks - rows * r / ranks);
+    }
+    return parts;
+}
+
+int64_t FirstRow(int64_t rows, const coll::Comm& comm) {
+    return rows * comm.rank() / comm.size();
+}
+
+Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype,
+                         std::span<const int64_t> parts, int64_t begin, std::span<std::byte> share,
+                         bool adds, const net::OpTag& tag) {
+    const std::vector<size_t> counts(parts.begin(), parts.end());
+    if (dtype == DType::kF32) {
+        if (comm != nullptr) WEFT_TRY(comm->ReduceScatter(As<float>(all), counts, tag));
+        const std::span<float> to = As<float>(share);
+        Store(As<float>(all).subspan(static_cast<size_t>(begin), to.size()), adds, to);
+        return {};
+    }
+    if (comm != nullptr) {
+        const coll::Wire wire = dtype == DType::kF16 ? coll::Wire::kF16 : coll::Wire::kBF16;
+        const auto take = [&](size_t at, std::span<const float> sums) {
+            Store(dtype, sums, adds, share.data() + 2 * at);
+        };
+        return comm->ReduceScatter(wire, As<const uint16_t>(all), counts, take, tag);
+    }
+    float block[kBlock];
+    for (size_t at = 0; at < share.size() / 2; at += kBlock) {
+        const std::span<float> sums(block, std::min(kBlock, share.size() / 2 - at));
+        WidenRow(dtype, all.data() + 2 * (static_cast<size_t>(begin) + at), sums);
+        Store(dtype, sums, adds, share.data() + 2 * at);
+    }
+    return {};
+}
+
+Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
+                   const TrainingGroups& groups, int64_t step) {
+    net::OpTag tag;
+    tag.op = program::OpName(op.kind());
+    tag.step = step;
+    switch (op.kind()) {
+        case OpKind::kAllReduce:
+            std::ranges::copy(in.bytes(), out.data);
+            return SumInPlace(out, groups.tensor, tag);
+        case OpKind::kSumOver:
+            return SumInPlace(out, GroupOf(op.as<program::SumOver>().group, groups), tag);
+        case OpKind::kGatherRows: return GatherRowShares(in, out, *groups.tensor, tag);
+        case OpKind::kReduceScatterRows: return ReduceRowShares(in, out, *groups.tensor, tag);
+        case OpKind::kAllGather:
+            return Gather(op.as<program::AllGather>(), in, out, *groups.tensor, tag);
+        case OpKind::kGatherShares:
+            return GatherUnit(op.as<program::GatherShares>(), in, out, groups.data, tag);
+        case OpKind::kReduceShares: {
+            const auto& a = op.as<program::ReduceShares>();
+            return ReduceScatterInto(groups.data, in.bytes(), in.dtype, a.parts, a.begin,
+                                     out.bytes(), a.adds, tag);
+        }
+        case OpKind::kSend:
+            return groups.stages->Send(in.bytes(), op.as<program::Send>().peer, tag);
+        case OpKind::kRecv:
+            return groups.stages->Recv(out.bytes(), op.as<program::Recv>().peer, tag);
+        default: WEFT_CHECK(!"a transfer");
+    }
+    return {};
+}
+
+}  // namespace weft::backend

@@ -1,0 +1,116 @@
+// Ops of an update: what happens between the passes of one batch and those of the next.
+//
+// Gradients are summed over the ranks that see other data, and the squares of all of them are added
+// up. Then a rank updates its own part of each unit (program/zero.h) from what its optimizer keeps
+// (Storage::kOptimizer), and brings the new weights to the ranks that read them. train/update/ puts
+// these ops behind the chunks of a training Program (chunks.h).
+//
+// Operands are vectors: a rank's own part of a unit's gradients and weights, and what is kept of
+// it. `weights` are float32; where passes read a narrower type, `copy` is their rounded copy, the
+// last input and the last output. The rate, the number of the update (from 1 on) and what all
+// gradients are multiplied by come with the step.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace weft::program {
+
+// Which ranks a collective is of: the tensor group, neighbours in the pipeline, the ranks that see
+// other data, the two stages that hold one tensor, all.
+enum class Group { kTensor, kPipeline, kData, kTied, kWorld };
+
+// Half-open, in elements.
+struct ElementRange {
+    int64_t begin = 0, end = 0;
+};
+
+// Elements that are updated alike: [begin, begin + count) of the own part, from `kept` on of what
+// the optimizer keeps.
+struct UpdateRun {
+    int64_t begin = 0, kept = 0, count = 0;
+    bool decays = false;  // of a matrix: weight decay counts
+};
+
+struct SumOver {  // x -> x, which becomes its sum over the group, of narrow types rounded once
+    Group group = Group::kWorld;
+};
+struct AddSquares {  // x, sum [1] f64 -> sum += the squares of x in the ranges, in float64
+    std::vector<ElementRange> ranges;
+};
+
+// One step of Adam (Kingma and Ba 2015), or with `decay` of AdamW (Loshchilov and Hutter 2019):
+// gradient, weights, m, v, (copy) -> weights, m, v, (copy).
+struct AdamUpdate {
+    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+    double l2 = 0, decay = 0;  // of runs that decay: added to the gradient, or taken off the weight
+    std::vector<UpdateRun> runs;
+};
+// The same with moments as codes of a byte (tensor/dynamic_codes.h), four in an i32, and a scale a
+// block: gradient, weights, m, v codes, m, v scales, (copy) -> weights, m, v codes, m, v scales,
+// (copy). Runs begin at multiples of a block, and `kept` is `begin`.
+struct Adam8bitUpdate {
+    AdamUpdate adam;
+};
+struct SgdUpdate {  // gradient, weights, (momentum), (copy) -> weights, (momentum), (copy)
+    double momentum = 0, dampening = 0, l2 = 0;
+    bool nesterov = false;
+    std::vector<UpdateRun> runs;
+};
+
+// Adafactor (Shazeer and Stern 2018). A tensor's second moments are a number a row and one a
+// column; those of all tensors of the model lie in one vector, the same on all ranks.
+struct FactoredTensor {
+    int64_t rows = 0, cols = 0;     // a vector: no rows; several matrices: of all, of one
+    int64_t matrices = 1;
+    int64_t rows_at = 0, cols_at = 0, number = 0;  // in `moments`; among all tensors
+
+    int64_t rows_of_one() const { return rows > matrices ? rows / matrices : 1; }
+    // Where the columns' moments are of the matrix that a row is in.
+    int64_t ColsOf(int64_t row) const {
+        return cols_at + (rows == 0 ? 0 : row / rows_of_one() * cols);
+    }
+    double elements() const { return static_cast<double>((rows > 1 ? rows : 1) * cols); }
+};
+// Elements [range) of a block of a tensor, counted row by row, which lie from `own` on in the own
+// part.
+struct FactoredRun {
+    FactoredTensor tensor;
+    int64_t row_begin = 0, col_begin = 0, col_count = 0;  // of the block
+    ElementRange range;
+    int64_t own = 0;
+    bool decays = false;
+};
+// gradient, weights, sums f64 -> sums +=: squares of gradients by row and by column, each at the
+// place of its moment, and, behind them, the squares of each tensor's weights where `sizes`.
+struct AdafactorSums {
+    std::vector<FactoredRun> runs;
+    int64_t moments = 0;  // numbers before the tensors' sizes
+    bool sizes = false;
+};
+// sums, moments, inverse -> moments, inverse: what a gradient is multiplied by.
+struct AdafactorMoments {
+    std::vector<FactoredTensor> tensors;
+    double decay_rate = -0.8, eps_square = 1e-30;
+};
+// gradient, inverse, squares f64 [tensors] -> squares +=: of each tensor's update before its rate.
+struct AdafactorSizes {
+    std::vector<FactoredRun> runs;
+};
+// gradient, weights, inverse, sums, squares, (copy) -> weights, (copy)
+struct AdafactorUpdate {
+    std::vector<FactoredRun> runs;
+    int64_t moments = 0;  // as AdafactorSums
+    double eps_scale = 1e-3, clip_threshold = 1, decay = 0;
+    bool scale_parameter = false, relative_step = false;
+};
+
+template <typename T>
+concept kOfUpdate = std::is_same_v<T, SumOver> || std::is_same_v<T, AddSquares> ||
+    std::is_same_v<T, AdamUpdate> || std::is_same_v<T, Adam8bitUpdate> ||
+    std::is_same_v<T, SgdUpdate> || std::is_same_v<T, AdafactorSums> ||
+    std::is_same_v<T, AdafactorMoments> || std::is_same_v<T, AdafactorSizes> ||
+    std::is_same_v<T, AdafactorUpdate>;
+
+}  // namespace weft::program

@@ -1,0 +1,115 @@
+#include "train/update/add.h"
+
+#include "train/update/kinds.h"
+
+namespace weft::train {
+namespace {
+
+using program::Group;
+using program::Storage;
+using program::Unit;
+using program::ValueId;
+
+class Adder {
+  public:
+    Adder(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
+          const UpdateGroups& groups)
+        : list_(list), program_(list.program), state_(state), rule_(rule), groups_(groups) {}
+
+    void Run() {
+        for (size_t i = 0; i < state_.parts().size(); ++i) AddValues(i);
+        list_.update.sum_begin = program_.ops.size();
+        for (const OwnPart& part : state_.parts()) SumGradients(part);
+        SumSquares();
+        list_.update.apply_begin = program_.ops.size();
+        rule_.Prepare(program_);
+        for (size_t i = 0; i < state_.parts().size(); ++i) {
+            rule_.UpdatePart(program_, i);
+            Publish(state_.parts()[i]);
+        }
+        list_.update.end = program_.ops.size();
+    }
+
+  private:
+    void Emit(program::OpAttributes attributes, std::vector<ValueId> read, ValueId written) {
+        program_.ops.push_back({std::move(attributes), std::move(read), {written}});
+    }
+    // The own part of a unit's weights or gradients, as a value of its own.
+    ValueId OwnOf(const Unit& unit, ValueId all, bool shared, const std::string& name) {
+        if (shared || unit.own_count == unit.elements) return all;
+        const DType dtype = program_.value(all).dtype;
+        if (unit.own_count == 0) return AddKept(program_, name, dtype, 0);
+        program::Value view{name, dtype, {unit.own_count}, Storage::kView};
+        view.base = all;
+        view.base_begin = unit.own_begin;
+        return program_.AddValue(std::move(view));
+    }
+    void AddValues(size_t index) {
+        OwnPart& part = state_.parts()[index];
+        const Unit& unit = *part.unit;
+        const std::string name = fmt::format("update{}", index);
+        part.gradients =
+            OwnOf(unit, unit.gradients, unit.gradients_shared, name + ".own_gradients");
+        part.weights = OwnOf(unit, unit.weights, unit.weights_shared, name + ".own_weights");
+        part.copy = program::kNoValue;
+        if (unit.dtype == DType::kF32) return;
+        part.copy = part.weights;
+        part.weights = AddKept(program_, name + ".master", DType::kF32, unit.own_count);
+    }
+
+    // What the passes have not summed. Then the own part is that of the whole batch.
+    void SumGradients(const OwnPart& part) {
+        const Unit& unit = *part.unit;
+        if (groups_.data && !unit.gradients_shared) {
+            if (unit.whole) {
+                Emit(program::SumOver{Group::kData}, {unit.gradients}, unit.gradients);
+            } else {
+                Emit(program::ReduceShares{unit.parts, unit.own_begin, false},
+                     {unit.gradients, part.gradients}, part.gradients);
+            }
+        }
+        // (A tensor of two stages, tied embeddings, is alone in its unit, so that own parts match.)
+        if (groups_.tied && unit.alone && unit.own_count > 0) {
+            Emit(program::SumOver{Group::kTied}, {part.gradients}, part.gradients);
+        }
+    }
+
+    // Over the whole model, each element once.
+    void SumSquares() {
+        const ValueId norm = AddKept(program_, "update.norm", DType::kF64, 1);
+        list_.update.norm = norm;
+        Emit(program::Zero{}, {}, norm);
+        for (const OwnPart& part : state_.parts()) {
+            program::AddSquares squares;
+            for (const ElementRange& range : part.sole) {
+                squares.ranges.push_back(
+                    {range.begin - part.unit->own_begin, range.end - part.unit->own_begin});
+            }
+            if (!squares.ranges.empty()) Emit(std::move(squares), {part.gradients, norm}, norm);
+        }
+        if (groups_.world) Emit(program::SumOver{Group::kWorld}, {norm}, norm);
+    }
+
+    // Where others read this rank's part, too.
+    void Publish(const OwnPart& part) {
+        const Unit& unit = *part.unit;
+        if (!groups_.data || unit.whole || unit.weights_shared) return;
+        const ValueId own = part.copy == program::kNoValue ? part.weights : part.copy;
+        Emit(program::GatherShares{unit.parts, unit.own_begin}, {own}, unit.weights);
+    }
+
+    program::ChunkedProgram& list_;
+    program::Program& program_;
+    TrainState& state_;
+    UpdateRule& rule_;
+    const UpdateGroups groups_;
+};
+
+}  // namespace
+
+void AddUpdate(program::ChunkedProgram& list, TrainState& state, UpdateRule& rule,
+               const UpdateGroups& groups) {
+    Adder(list, state, rule, groups).Run();
+}
+
+}  // namespace weft::train

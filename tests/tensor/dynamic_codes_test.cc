@@ -1,0 +1,48 @@
+// Codes of optimizer states: the nearest of them, and stable.
+#include "tensor/dynamic_codes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace weft {
+namespace {
+
+// Numbers that were narrowed once stay as they are, whatever the block's largest one's sign is.
+TEST(DynamicCodes, WhatWasNarrowedStays) {
+    for (const bool is_signed : {true, false}) {
+        const DynamicCodes codes(is_signed);
+        std::mt19937 random(5);
+        std::lognormal_distribution<float> sizes(0, 4);
+        for (int block = 0; block < 200; ++block) {
+            std::vector<float> values(static_cast<size_t>(1 + random() % kStateBlock));
+            for (float& x : values) x = sizes(random) * (is_signed && random() % 2 == 0 ? -1 : 1);
+            std::vector<uint8_t> narrow(values.size()), again(values.size());
+            const float scale = Narrow(codes, values, narrow);
+            std::vector<float> wide(values.size());
+            Widen(codes, narrow, scale, wide);
+            EXPECT_EQ(Narrow(codes, wide, again), scale);
+            EXPECT_EQ(again, narrow);
+            for (size_t i = 0; i < values.size(); ++i) {  // the nearest code
+                double best = INFINITY;
+                for (int c = 0; c < 256; ++c) {
+                    const double value = codes.value(static_cast<uint8_t>(c));
+                    best = std::min(best, std::abs(value - double{values[i]} / scale));
+                }
+                const double error = std::abs(double{codes.value(narrow[i])} -
+                                              double{values[i]} / scale);
+                EXPECT_TRUE(error <= best + 0x1p-23) << values[i] / scale;
+            }
+        }
+        std::vector<uint8_t> zeros(4);
+        EXPECT_EQ(Narrow(codes, std::vector<float>(4), zeros), 0.0f);
+        std::vector<float> back(4, 1.0f);
+        Widen(codes, zeros, 0, back);
+        EXPECT_EQ(back, std::vector<float>(4));
+    }
+}
+
+}  // namespace
+}  // namespace weft
