@@ -86,7 +86,7 @@ class Overlap : public testing::Test {
         training.max_tokens = training.max_outputs = 16;
         training.slots = slots;
         training.overlap = overlap;
-        device_ = backend::OpenDevice("cpu", {.threads = 2, .reference = true}).value();
+        device_ = backend::OpenDevice("cpu", {2, {}, false, true}).value();
         auto made = device_->CompileTraining(std::move(graph->program), training);
         ASSERT_TRUE(made.ok()) << made.error().message;
         training_ = std::move(*made);
