@@ -2,7 +2,7 @@
 # those that test weft, told to start this one.
 add_executable(weft_strange $<TARGET_OBJECTS:weft> ${CMAKE_CURRENT_LIST_DIR}/strange/device.cc
   ${CMAKE_CURRENT_LIST_DIR}/strange/memory.cc)
-target_link_libraries(weft_strange PRIVATE weft_serve CLI11::CLI11)
+target_link_libraries(weft_strange PRIVATE $<TARGET_PROPERTY:weft,LINK_LIBRARIES>)
 # strange_test(NAME FILTER [CONFIGURATIONS nightly]): tests of cli_tests, on it.
 function(strange_test name filter)
   add_test(NAME strange.${name} COMMAND cli_tests --gtest_filter=${filter} ${ARGN})

@@ -151,8 +151,8 @@ Status CheckDeviceName(std::string_view name) {
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
     const CpuLevel level = CpuLevelFor(options.reference);
-    return std::make_shared<StrangeDevice>(
-        MakeCpuDevice({options.threads, options.cores, options.cores_shared, level}));
+    return std::shared_ptr<Device>(std::make_shared<StrangeDevice>(
+        MakeCpuDevice({options.threads, options.cores, options.cores_shared, level})));
 }
 
 Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference) {
