@@ -102,8 +102,7 @@ class Checker {
         const Value& value = program_.value(program_.HomeOf(id));
         const bool adds = !op.inputs.empty() && op.inputs.back() == id;
         if (value.storage == Storage::kGradient) return {};
-        const bool kept =
-            value.storage == Storage::kOptimizer || value.storage == Storage::kWeight;
+        const bool kept = value.storage == Storage::kOptimizer || value.storage == Storage::kWeight;
         if (kept && Updates(op)) return {};
         if (value.storage != Storage::kActivation) {
             return Wrong(value.name + " is written, but it is no activation");
@@ -269,8 +268,8 @@ class Checker {
         return Counts(op, 3, 1) && IsHead(op, 0, a) && Out(op, 0) == Shape{1};
     }
     bool Check(const Op& op, const LinearCrossEntropyGrad& a) const {
-        const bool weight = Counts(op, 5, 2) && op.inputs[4] == op.outputs[1] &&
-                            In(op, 4) == In(op, 2);
+        const bool weight =
+            Counts(op, 5, 2) && op.inputs[4] == op.outputs[1] && In(op, 4) == In(op, 2);
         return (weight || Counts(op, 4, 1)) && In(op, 0) == Shape{1} && IsHead(op, 1, a.forward) &&
                Out(op, 0) == In(op, 1);
     }
@@ -358,8 +357,8 @@ class Checker {
         for (size_t i = 0; i < pairs; ++i) {
             const Value &down = program_.value(a.A(op.inputs, i)),
                         &up = program_.value(a.B(op.inputs, i));
-            const bool floats = down.dtype == up.dtype &&
-                                (down.dtype == DType::kF32 || down.dtype == DType::kBF16);
+            const bool floats =
+                down.dtype == up.dtype && (down.dtype == DType::kF32 || down.dtype == DType::kBF16);
             if (!floats || !Matrix(down.shape) || down.shape[1] != x[1] ||
                 up.shape != Shape{y[1], down.shape[0]} || a.adapters[i] < 1 ||
                 (i > 0 && a.adapters[i] <= a.adapters[i - 1])) {

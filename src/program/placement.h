@@ -19,19 +19,19 @@ enum class Placement {
 
 // Ops that Differentiate writes and does not differentiate.
 template <typename T>
-concept kOnlyBackward = kOfUpdate<T> || std::is_same_v<T, SliceColumns> || std::is_same_v<T, SliceRows> ||
-    std::is_same_v<T, PadColumns> ||
-    std::is_same_v<T, MatMulGradInput> || std::is_same_v<T, MatMulGradWeight> ||
-    std::is_same_v<T, BiasGrad> || std::is_same_v<T, RmsNormGradInput> ||
-    std::is_same_v<T, RmsNormGradWeight> || std::is_same_v<T, AttentionGrad> ||
-    std::is_same_v<T, GluGrad> || std::is_same_v<T, EmbeddingGrad> ||
-    std::is_same_v<T, RouteGrad> || std::is_same_v<T, ExpertMatMulGradInput> ||
-    std::is_same_v<T, ExpertMatMulGradWeight> || std::is_same_v<T, ExpertSumGradInput> ||
-    std::is_same_v<T, ExpertSumGradWeight> || std::is_same_v<T, GateRowsGrad> ||
-    std::is_same_v<T, RouterLoadGrad> || std::is_same_v<T, LoadBalanceGrad> ||
-    std::is_same_v<T, SelectRowsGrad> || std::is_same_v<T, SoftmaxCrossEntropyGrad> ||
-    std::is_same_v<T, LinearCrossEntropyGrad> || std::is_same_v<T, GatherShares> ||
-    std::is_same_v<T, ReduceShares>;
+concept kOnlyBackward =
+    kOfUpdate<T> || std::is_same_v<T, SliceColumns> || std::is_same_v<T, SliceRows> ||
+    std::is_same_v<T, PadColumns> || std::is_same_v<T, MatMulGradInput> ||
+    std::is_same_v<T, MatMulGradWeight> || std::is_same_v<T, BiasGrad> ||
+    std::is_same_v<T, RmsNormGradInput> || std::is_same_v<T, RmsNormGradWeight> ||
+    std::is_same_v<T, AttentionGrad> || std::is_same_v<T, GluGrad> ||
+    std::is_same_v<T, EmbeddingGrad> || std::is_same_v<T, RouteGrad> ||
+    std::is_same_v<T, ExpertMatMulGradInput> || std::is_same_v<T, ExpertMatMulGradWeight> ||
+    std::is_same_v<T, ExpertSumGradInput> || std::is_same_v<T, ExpertSumGradWeight> ||
+    std::is_same_v<T, GateRowsGrad> || std::is_same_v<T, RouterLoadGrad> ||
+    std::is_same_v<T, LoadBalanceGrad> || std::is_same_v<T, SelectRowsGrad> ||
+    std::is_same_v<T, SoftmaxCrossEntropyGrad> || std::is_same_v<T, LinearCrossEntropyGrad> ||
+    std::is_same_v<T, GatherShares> || std::is_same_v<T, ReduceShares>;
 
 // Ops that run forward only, so far.
 template <typename T>

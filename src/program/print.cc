@@ -152,7 +152,9 @@ struct AttributeText {
     requires(std::is_same_v<T, ExpertMatMulGradInput> ||
              std::is_same_v<T, ExpertMatMulGradWeight> || std::is_same_v<T, ExpertSumGradInput> ||
              std::is_same_v<T, ExpertSumGradWeight>) std::string
-    operator()(const T& a) const { return fmt::format("first_expert={}", a.first_expert); }
+    operator()(const T& a) const {
+        return fmt::format("first_expert={}", a.first_expert);
+    }
     std::string operator()(const PickColumns& a) const {
         return fmt::format("heads={} begin={}", a.heads, a.begin);
     }
@@ -189,8 +191,8 @@ struct AttributeText {
         return Text(a.runs) + (a.sizes ? " sizes" : "");
     }
     std::string operator()(const AdafactorMoments& a) const {
-        return fmt::format("tensors={} decay_rate={} eps_square={}", a.tensors.size(),
-                           a.decay_rate, a.eps_square);
+        return fmt::format("tensors={} decay_rate={} eps_square={}", a.tensors.size(), a.decay_rate,
+                           a.eps_square);
     }
     std::string operator()(const AdafactorSizes& a) const { return Text(a.runs); }
     std::string operator()(const AdafactorUpdate& a) const {

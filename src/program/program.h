@@ -343,19 +343,17 @@ struct LinearCrossEntropyGrad {
     LinearCrossEntropy forward;
 };
 
-using OpAttributes =
-    std::variant<Embedding, RmsNorm, SumSquares, MatMul, Rope, Attention, Glu, Add, AddBias, Scale,
-                 SoftCap, SelectRows, AllReduce, AllGather, GatherRows, ReduceScatterRows,
-                 SliceRows, Send, Recv, Zero, SliceColumns, PadColumns, Route, ExpertMatMul,
-                 ExpertSum, GateRows, RouterLoad, LoadBalance, HeadMatMul, PickColumns,
-                 LatentAttention, Adapt, SoftmaxCrossEntropy, LinearCrossEntropy, GatherShares,
-                 ReduceShares, MatMulGradInput, MatMulGradWeight, BiasGrad, RmsNormGradInput,
-                 RmsNormGradWeight, AttentionGrad, GluGrad, RouteGrad, ExpertMatMulGradInput,
-                 ExpertMatMulGradWeight, ExpertSumGradInput, ExpertSumGradWeight, GateRowsGrad,
-                 RouterLoadGrad, LoadBalanceGrad, EmbeddingGrad, SelectRowsGrad,
-                 SoftmaxCrossEntropyGrad, LinearCrossEntropyGrad, SumOver, AddSquares, AdamUpdate,
-                 Adam8bitUpdate, SgdUpdate, AdafactorSums, AdafactorMoments, AdafactorSizes,
-                 AdafactorUpdate>;
+using OpAttributes = std::variant<
+    Embedding, RmsNorm, SumSquares, MatMul, Rope, Attention, Glu, Add, AddBias, Scale, SoftCap,
+    SelectRows, AllReduce, AllGather, GatherRows, ReduceScatterRows, SliceRows, Send, Recv, Zero,
+    SliceColumns, PadColumns, Route, ExpertMatMul, ExpertSum, GateRows, RouterLoad, LoadBalance,
+    HeadMatMul, PickColumns, LatentAttention, Adapt, SoftmaxCrossEntropy, LinearCrossEntropy,
+    GatherShares, ReduceShares, MatMulGradInput, MatMulGradWeight, BiasGrad, RmsNormGradInput,
+    RmsNormGradWeight, AttentionGrad, GluGrad, RouteGrad, ExpertMatMulGradInput,
+    ExpertMatMulGradWeight, ExpertSumGradInput, ExpertSumGradWeight, GateRowsGrad, RouterLoadGrad,
+    LoadBalanceGrad, EmbeddingGrad, SelectRowsGrad, SoftmaxCrossEntropyGrad, LinearCrossEntropyGrad,
+    SumOver, AddSquares, AdamUpdate, Adam8bitUpdate, SgdUpdate, AdafactorSums, AdafactorMoments,
+    AdafactorSizes, AdafactorUpdate>;
 
 enum class OpKind {  // in the variant's order
     kEmbedding,
@@ -423,7 +421,7 @@ enum class OpKind {  // in the variant's order
     kAdafactorSizes,
     kAdafactorUpdate,
 };
-const char* OpName(OpKind kind);  // "mat_mul"
+const char* OpName(OpKind kind);          // "mat_mul"
 constexpr bool IsOfUpdate(OpKind kind) {  // of program/update.h
     return kind >= OpKind::kSumOver;
 }

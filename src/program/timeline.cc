@@ -10,8 +10,8 @@ namespace weft::program {
 bool IsTransfer(OpKind kind) {
     return kind == OpKind::kGatherRows || kind == OpKind::kReduceScatterRows ||
            kind == OpKind::kAllReduce || kind == OpKind::kAllGather || kind == OpKind::kSend ||
-           kind == OpKind::kRecv || kind == OpKind::kGatherShares || kind == OpKind::kReduceShares ||
-           kind == OpKind::kSumOver;
+           kind == OpKind::kRecv || kind == OpKind::kGatherShares ||
+           kind == OpKind::kReduceShares || kind == OpKind::kSumOver;
 }
 
 bool RunsBeside(OpKind kind) {

@@ -62,7 +62,7 @@ struct SgdUpdate {  // gradient, weights, (momentum), (copy) -> weights, (moment
 // Adafactor (Shazeer and Stern 2018). A tensor's second moments are a number a row and one a
 // column; those of all tensors of the model lie in one vector, the same on all ranks.
 struct FactoredTensor {
-    int64_t rows = 0, cols = 0;     // a vector: no rows; several matrices: of all, of one
+    int64_t rows = 0, cols = 0;  // a vector: no rows; several matrices: of all, of one
     int64_t matrices = 1;
     int64_t rows_at = 0, cols_at = 0, number = 0;  // in `moments`; among all tensors
 
@@ -107,10 +107,10 @@ struct AdafactorUpdate {
 };
 
 template <typename T>
-concept kOfUpdate = std::is_same_v<T, SumOver> || std::is_same_v<T, AddSquares> ||
-    std::is_same_v<T, AdamUpdate> || std::is_same_v<T, Adam8bitUpdate> ||
-    std::is_same_v<T, SgdUpdate> || std::is_same_v<T, AdafactorSums> ||
-    std::is_same_v<T, AdafactorMoments> || std::is_same_v<T, AdafactorSizes> ||
-    std::is_same_v<T, AdafactorUpdate>;
+concept kOfUpdate =
+    std::is_same_v<T, SumOver> || std::is_same_v<T, AddSquares> || std::is_same_v<T, AdamUpdate> ||
+    std::is_same_v<T, Adam8bitUpdate> || std::is_same_v<T, SgdUpdate> ||
+    std::is_same_v<T, AdafactorSums> || std::is_same_v<T, AdafactorMoments> ||
+    std::is_same_v<T, AdafactorSizes> || std::is_same_v<T, AdafactorUpdate>;
 
 }  // namespace weft::program

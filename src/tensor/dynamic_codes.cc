@@ -44,8 +44,8 @@ DynamicCodes::DynamicCodes(bool is_signed) {
     first_.resize(size_t{1} << (32 - kDropped));
     for (uint32_t key = 0; key < first_.size(); ++key) {
         const float least = LeastOf(key);  // of keys of no numbers: any
-        const auto above = std::ranges::partition_point(
-            middles_, [&](float middle) { return middle <= least; });
+        const auto above =
+            std::ranges::partition_point(middles_, [&](float middle) { return middle <= least; });
         first_[key] = static_cast<uint8_t>(above - middles_.begin());
     }
 }

@@ -56,8 +56,7 @@ Status AddOwn(const TrainState& state, const std::string& tensor, const Request&
 Status SumOwn(const model_files::ModelSource& source, const TrainState& state, coll::Comm* world,
               const Request& wanted, std::span<float> out) {
     std::ranges::fill(out, 0.0f);
-    WEFT_TRY(
-        AddOwn(state, source.tensors()[static_cast<size_t>(wanted.tensor)].name, wanted, out));
+    WEFT_TRY(AddOwn(state, source.tensors()[static_cast<size_t>(wanted.tensor)].name, wanted, out));
     return world == nullptr ? Status() : world->AllReduce(out, kTag);
 }
 
@@ -81,8 +80,8 @@ ExportSource::~ExportSource() {
     if (world_ != nullptr) (void)Tell(*world_, end).ok();
 }
 
-Status ExportSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count,
-                             int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+Status ExportSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
+                             int64_t col_count, std::span<std::byte> out,
                              uint64_t* bytes_read) const {
     const std::scoped_lock lock(mutex_);
     Request wanted{static_cast<int64_t>(index), row_begin, row_count, col_begin, col_count};

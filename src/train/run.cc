@@ -417,7 +417,8 @@ class Run {
         WEFT_ASSIGN(auto trainer,
                     Trainer::Make(job_.trainer, cluster_,
                                   std::make_unique<CheckpointSource>(std::move(trained))));
-        WEFT_TRY(ReadKept(*checkpoint, trainer->state(), trainer->rule(), job_.trainer.update.kind));
+        WEFT_TRY(
+            ReadKept(*checkpoint, trainer->state(), trainer->rule(), job_.trainer.update.kind));
         WEFT_ASSIGN(const TrainerProgress progress, ProgressOf(*checkpoint));
         WEFT_TRY(trainer->SetProgress(progress));
         return trainer;

@@ -39,9 +39,10 @@ std::vector<ElementRange> Without(const std::vector<ElementRange>& rows, const E
 // F32, BF16 or F16.
 Status WriteAs(backend::TrainingExecutable& training, program::ValueId id, DType dtype,
                int64_t first, std::span<const float> values) {
-    if (dtype == DType::kF32) return training.Write(id, RowBytes(dtype, first), std::as_bytes(values));
-    std::vector<std::byte> narrow(static_cast<size_t>(
-        RowBytes(dtype, static_cast<int64_t>(values.size()))));
+    if (dtype == DType::kF32)
+        return training.Write(id, RowBytes(dtype, first), std::as_bytes(values));
+    std::vector<std::byte> narrow(
+        static_cast<size_t>(RowBytes(dtype, static_cast<int64_t>(values.size()))));
     NarrowRow(dtype, values, narrow.data());
     return training.Write(id, RowBytes(dtype, first), narrow);
 }
@@ -110,8 +111,8 @@ Result<Holdings> EarlierHoldings(const std::vector<std::string>& texts, int rank
         try {
             holdings = FromText(texts[static_cast<size_t>(r)], of_replica);
         } catch (const json::exception& error) {
-            return MakeError(ErrorCode::kCorrupt,
-                             "rank {} does not say which weights it has: {}", r, error.what());
+            return MakeError(ErrorCode::kCorrupt, "rank {} does not say which weights it has: {}",
+                             r, error.what());
         }
         for (const Holding& holding : holdings) names.insert(holding.tensor);
         if (of_replica != replica || r >= rank) continue;
@@ -173,9 +174,9 @@ Status ReadElements(const model_files::ModelSource& source, const program::Value
         DequantizeRow(value.dtype, raw, floats);
         const int64_t first = std::max(begin, row * cols);
         const int64_t last = std::min(end, (row + rows) * cols);
-        WEFT_TRY(take(first, std::span<const float>(floats).subspan(
-                                 static_cast<size_t>(first - row * cols),
-                                 static_cast<size_t>(last - first))));
+        WEFT_TRY(take(
+            first, std::span<const float>(floats).subspan(static_cast<size_t>(first - row * cols),
+                                                          static_cast<size_t>(last - first))));
     }
     return {};
 }
@@ -233,9 +234,9 @@ Status TrainState::FindSole(cluster::Cluster& cluster, int replica,
 Status TrainState::LoadUnit(const OwnPart& part, const model_files::ModelSource& source,
                             const cluster::Cluster& cluster) {
     const Unit& unit = *part.unit;
-    const ElementRange wanted =
-        unit.weights_shared ? ElementRange{unit.own_begin, unit.own_begin + unit.own_count}
-                            : ElementRange{0, unit.elements};
+    const ElementRange wanted = unit.weights_shared
+                                    ? ElementRange{unit.own_begin, unit.own_begin + unit.own_count}
+                                    : ElementRange{0, unit.elements};
     for (const Unit::Member& member : unit.members) {
         const int64_t elements = member.weight.shape.Elements(0, 0);
         const int64_t begin = std::max(wanted.begin - member.begin, int64_t{0});
@@ -288,9 +289,9 @@ Status TrainState::Store(const OwnPart& part, int64_t begin, std::span<const flo
     const int64_t first = std::max(begin, unit.own_begin);
     const int64_t last = std::min(begin + count, unit.own_begin + unit.own_count);
     if (first >= last) return {};
-    return WriteAs(*training_, part.weights, DType::kF32, first - unit.own_begin,
-                   values.subspan(static_cast<size_t>(first - begin),
-                                  static_cast<size_t>(last - first)));
+    return WriteAs(
+        *training_, part.weights, DType::kF32, first - unit.own_begin,
+        values.subspan(static_cast<size_t>(first - begin), static_cast<size_t>(last - first)));
 }
 
 }  // namespace weft::train

@@ -407,8 +407,7 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     const double clipped = clips ? options_.clip / (report.grad_norm + 1e-6) : 1.0;
     if (before_update_) WEFT_TRY(before_update_());
     WEFT_TRY(training_->Update(backend::UpdateStage::kApply,
-                               {++updates_, learning_rate, clipped / scale()},
-                               groups_.ForSteps()));
+                               {++updates_, learning_rate, clipped / scale()}, groups_.ForSteps()));
     if (scaler_) scaler_->Made();
     return report;
 }

@@ -31,8 +31,8 @@ TEST(DynamicCodes, WhatWasNarrowedStays) {
                     const double value = codes.value(static_cast<uint8_t>(c));
                     best = std::min(best, std::abs(value - double{values[i]} / scale));
                 }
-                const double error = std::abs(double{codes.value(narrow[i])} -
-                                              double{values[i]} / scale);
+                const double error =
+                    std::abs(double{codes.value(narrow[i])} - double{values[i]} / scale);
                 EXPECT_TRUE(error <= best + 0x1p-23) << values[i] / scale;
             }
         }

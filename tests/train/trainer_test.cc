@@ -28,8 +28,8 @@ class Curve : public testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(PyTorch, Curve,
                          testing::Values(Case{"full", 8, 2}, Case{"full", 3, 1},
-                                         Case{"full_masked_warmup", 2, 2},
-                                         Case{"lora", 8, 2}, Case{"lora", 3, 1}),
+                                         Case{"full_masked_warmup", 2, 2}, Case{"lora", 8, 2},
+                                         Case{"lora", 3, 1}),
                          [](const auto& test) {
                              return fmt::format("{}By{}", test.param.curve, test.param.micro_batch);
                          });
@@ -145,8 +145,7 @@ struct Curves {
     std::vector<double> losses, norms;
 };
 
-Curves Train(const UpdateOptions& update, double rate, const std::string& folder,
-             int steps = 20) {
+Curves Train(const UpdateOptions& update, double rate, const std::string& folder, int steps = 20) {
     auto cluster = cluster::Cluster::Launch({}, "");
     EXPECT_TRUE(cluster.ok()) << cluster.error().message;
     TrainerOptions options;

@@ -27,8 +27,8 @@ class Lowerer {
         WEFT_TRY(AllocateScratch());
         CallLists lists;
         WEFT_ASSIGN(lists.plain, RunAll());
-        adapts_ = std::ranges::any_of(
-            program_.ops, [](const auto& op) { return op.kind() == OpKind::kAdapt; });
+        adapts_ = std::ranges::any_of(program_.ops,
+                                      [](const auto& op) { return op.kind() == OpKind::kAdapt; });
         if (!adapts_) return lists;
         WEFT_ASSIGN(lists.adapted, RunAll());
         return lists;
@@ -772,9 +772,9 @@ class Lowerer {
         int32_t op;
         ValueId rows_like;
     };
-    bool adapts_ = false;           // this list has the Adapt ops
-    std::vector<Up> ups_;           // of those at hand
-    std::set<ValueId> segmented_;   // what their products write as float64, to be rounded by them
+    bool adapts_ = false;          // this list has the Adapt ops
+    std::vector<Up> ups_;          // of those at hand
+    std::set<ValueId> segmented_;  // what their products write as float64, to be rounded by them
     std::byte* adapter_u_ = nullptr;
     int64_t adapter_u_bytes_ = 0;
     double* adapted_ = nullptr;
@@ -785,7 +785,7 @@ class Lowerer {
 }  // namespace
 
 Result<CallLists> Lower(const program::Program& program, const CompileOptions& options,
-                                const kernels::Kernels& kernels, int threads, Buffers& buffers) {
+                        const kernels::Kernels& kernels, int threads, Buffers& buffers) {
     return Lowerer(program, options, kernels, threads, buffers).Run();
 }
 

@@ -1,8 +1,8 @@
 // Where the values of a training Program live: part of training.cc.
 //
-// Weights, gradients and what an optimizer keeps have regions of their own; views lie within them. Activations share one
-// arena, or, with several slots, one arena for what a forward pass leaves to its backward pass for
-// each slot, and one for the rest. Inputs have a place for each slot.
+// Weights, gradients and what an optimizer keeps have regions of their own; views lie within them.
+// Activations share one arena, or, with several slots, one arena for what a forward pass leaves to
+// its backward pass for each slot, and one for the rest. Inputs have a place for each slot.
 #pragma once
 
 #include <cstdint>
@@ -32,15 +32,7 @@ class TrainingMemory {
     }
 
   private:
-    enum class Region : uint8_t {
-        kNone,
-        kWeights,
-        kGradients,
-        kOptimizer,
-        kKept,
-        kBrief,
-        kInputs
-    };
+    enum class Region : uint8_t { kNone, kWeights, kGradients, kOptimizer, kKept, kBrief, kInputs };
     struct Place {
         Region region = Region::kNone;
         int64_t offset = 0;

@@ -71,16 +71,15 @@ std::optional<dense::CausalGradArgs> CausalGradOf(const TrainingCall& call,
                                                   const TrainingContext& context) {
     const auto* a = std::get_if<program::AttentionGrad>(&call.op->attributes);
     if (a == nullptr) return std::nullopt;
-    return dense::CausalGradArgs{
-        AttentionOf(call, context, a->forward, 1, call.in[4], call.in[5]), call.in[0].matrix(),
-        call.out[0].matrix(), call.out[1].matrix(), call.out[2].matrix()};
+    return dense::CausalGradArgs{AttentionOf(call, context, a->forward, 1, call.in[4], call.in[5]),
+                                 call.in[0].matrix(), call.out[0].matrix(), call.out[1].matrix(),
+                                 call.out[2].matrix()};
 }
 
 std::span<const std::byte> RowsOf(const Operand& x, int64_t row, int64_t rows) {
     const int64_t bytes = RowBytes(x.dtype, x.cols);
     return {x.data + row * bytes, static_cast<size_t>(rows * bytes)};
 }
-
 
 // One op: an overload for each kind, its operands in the order of program.h.
 struct Doer {
@@ -205,14 +204,14 @@ struct Doer {
     }
 
     void operator()(const program::Add&) const {
-        context.dense->add({in(0).matrix(), in(1).matrix(), out(0).rows, out(0).cols,
-                            out(0).matrix()},
-                           part, parts);
+        context.dense->add(
+            {in(0).matrix(), in(1).matrix(), out(0).rows, out(0).cols, out(0).matrix()}, part,
+            parts);
     }
     void operator()(const program::AddBias&) const {
-        context.dense->add_bias({in(0).matrix(), in(1).floats(), out(0).rows, out(0).cols,
-                                 out(0).matrix()},
-                                part, parts);
+        context.dense->add_bias(
+            {in(0).matrix(), in(1).floats(), out(0).rows, out(0).cols, out(0).matrix()}, part,
+            parts);
     }
     void operator()(const program::BiasGrad&) const {
         context.dense->bias_grad({in(0).matrix(), in(0).rows, in(0).cols, out(0).floats()}, part,
@@ -224,8 +223,7 @@ struct Doer {
     }
 
     void operator()(const program::SelectRows&) const {
-        ForRows(out(0).rows,
-                [&](int64_t row) { CopyRow(in(0), in(1).ints()[row], out(0), row); });
+        ForRows(out(0).rows, [&](int64_t row) { CopyRow(in(0), in(1).ints()[row], out(0), row); });
     }
     // Each row was selected at most once.
     void operator()(const program::SelectRowsGrad&) const {
@@ -324,7 +322,8 @@ std::span<std::byte> ScratchOf(const TrainingContext& context, int part) {
 }
 
 bool IsTrainingOp(const program::Op& op) {
-    const bool others = IsLossOp(op.kind()) || IsExpertOp(op.kind());
+    const bool others =
+        IsLossOp(op.kind()) || IsExpertOp(op.kind()) || program::IsOfUpdate(op.kind());
     if (program::IsTransfer(op.kind()) || others) return true;
     if (op.kind() == OpKind::kAttention) {
         const auto& a = op.as<program::Attention>();

@@ -74,8 +74,8 @@ struct TrainingContext {
     int64_t step = 0;
     UpdateStep update;
     std::vector<double>* sums = nullptr;  // of an update's op, shared by all parts
-    bool evaluates = false;  // no gradients follow
-    bool predicts = false;   // and logits are wanted in place of losses
+    bool evaluates = false;               // no gradients follow
+    bool predicts = false;                // and logits are wanted in place of losses
     float loss_gradient = 1;
     float* losses = nullptr;  // of each output row
     float* logits = nullptr;  // of a chunk (training_loss.h)

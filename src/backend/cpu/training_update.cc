@@ -67,8 +67,7 @@ void ForRowsOf(const FactoredRun& run, int64_t begin, int64_t end, const F& f) {
 }
 // Rows of the block that the range touches.
 kernels::Range RowsOf(const FactoredRun& run) {
-    return {run.range.begin / run.col_count,
-            (run.range.end + run.col_count - 1) / run.col_count};
+    return {run.range.begin / run.col_count, (run.range.end + run.col_count - 1) / run.col_count};
 }
 
 // One op: an overload for each kind, its operands in the order of program/update.h.
@@ -312,8 +311,8 @@ struct Updater {
                 });
                 return scaled;
             };
-            AddInOrder(static_cast<size_t>(all.end - all.begin),
-                       in(2).doubles()[run.tensor.number], sum_of);
+            AddInOrder(static_cast<size_t>(all.end - all.begin), in(2).doubles()[run.tensor.number],
+                       sum_of);
         }
     }
 

@@ -7,11 +7,10 @@
 //     (each rank's file goes to rank 0)
 //     WEFT_TRY(CommitCheckpoint(dir, manifest, keep));    on rank 0
 //
-// The pieces are read as they are written: no copy of all. A checkpoint counts once its manifest has its name,
-// which it gets after all files are on the disk; whatever ends a save before that leaves the
-// earlier ones as they were. Files have names of their own in every save, so a save of the same
-// step harms none that is there.
-// Thread: one caller at a time for each object.
+// The pieces are read as they are written: no copy of all. A checkpoint counts once its manifest
+// has its name, which it gets after all files are on the disk; whatever ends a save before that
+// leaves the earlier ones as they were. Files have names of their own in every save, so a save of
+// the same step harms none that is there. Thread: one caller at a time for each object.
 #pragma once
 
 #include <atomic>

@@ -51,8 +51,13 @@ class Adafactor final : public UpdateRule {
         std::vector<FactoredRun> runs;
         VisitPieces(part, extent, [&](const MemberPiece& piece) {
             const Region& r = piece.region;
-            runs.push_back({factors_.at(piece.tensor()), r.row_begin, r.col_begin, r.col_count,
-                            {r.begin, r.end}, piece.own, piece.is_matrix()});
+            runs.push_back({factors_.at(piece.tensor()),
+                            r.row_begin,
+                            r.col_begin,
+                            r.col_count,
+                            {r.begin, r.end},
+                            piece.own,
+                            piece.is_matrix()});
         });
         return runs;
     }
@@ -91,8 +96,7 @@ void Adafactor::Prepare(program::Program& program) {
     });
     program::AdafactorMoments moments{{}, options_.decay_rate, options_.eps_square};
     for (const auto& [name, factors] : factors_) moments.tensors.push_back(factors);
-    program.ops.push_back(
-        {std::move(moments), {sums_, moments_, inverse_}, {moments_, inverse_}});
+    program.ops.push_back({std::move(moments), {sums_, moments_, inverse_}, {moments_, inverse_}});
     AddSum(program, squares_, [&](const OwnPart& part, std::vector<FactoredRun> runs) {
         program.ops.push_back({program::AdafactorSizes{std::move(runs)},
                                {part.gradients, inverse_, squares_},
@@ -102,9 +106,10 @@ void Adafactor::Prepare(program::Program& program) {
 
 void Adafactor::UpdatePart(program::Program& program, size_t index) {
     const OwnPart& part = context_.state.parts()[index];
-    program::AdafactorUpdate op{RunsOf(part, Extent::kOwn), numbers_, options_.eps_scale,
-                                options_.clip_threshold, options_.weight_decay,
-                                options_.scale_parameter, options_.relative_step};
+    program::AdafactorUpdate op{RunsOf(part, Extent::kOwn), numbers_,
+                                options_.eps_scale,         options_.clip_threshold,
+                                options_.weight_decay,      options_.scale_parameter,
+                                options_.relative_step};
     if (op.runs.empty()) return;
     std::vector<ValueId> read = {part.gradients, part.weights, inverse_, sums_, squares_};
     std::vector<ValueId> written = {part.weights};

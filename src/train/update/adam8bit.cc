@@ -36,8 +36,8 @@ class Adam8bit final : public UpdateRule {
 
   private:
     struct Kept {
-        ValueId codes[2], scales[2];  // of both moments of an own part
-        ValueId wide[2];              // of the pieces that keep float32, one after the other
+        ValueId codes[2], scales[2];   // of both moments of an own part
+        ValueId wide[2];               // of the pieces that keep float32, one after the other
         std::vector<int64_t> wide_at;  // by member; -1: it is narrow
     };
 
@@ -48,8 +48,8 @@ class Adam8bit final : public UpdateRule {
     void AddKeptOf(program::Program& program, const OwnPart& part);
     // Where a piece of the own part that keeps float32 begins; -1: it is narrow.
     static int64_t WideAt(const Kept& kept, const OwnPart& part, const MemberPiece& piece) {
-        const int64_t at = kept.wide_at[static_cast<size_t>(&piece.member -
-                                                            part.unit->members.data())];
+        const int64_t at =
+            kept.wide_at[static_cast<size_t>(&piece.member - part.unit->members.data())];
         return at < 0 ? -1 : at + piece.region.begin;
     }
 

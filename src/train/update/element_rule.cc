@@ -39,8 +39,7 @@ class ElementRule final : public UpdateRule {
     void VisitKeptPieces(Extent extent, const VisitKept& visit) const override {
         for (size_t index = 0; index < kept_.size(); ++index) {
             VisitPieces(context_.state.parts()[index], extent, [&](const MemberPiece& piece) {
-                const model_files::TensorInfo& tensor =
-                    *context_.source.FindTensor(piece.tensor());
+                const model_files::TensorInfo& tensor = *context_.source.FindTensor(piece.tensor());
                 for (size_t k = 0; k < kinds_.size(); ++k) {
                     visit({ArrayOf(tensor, kinds_[k]), piece.region, kept_[index][k], piece.own});
                 }

@@ -29,8 +29,8 @@ struct UpdateContext {
     bool first_rank = true;      // rank 0: of what all keep alike it is the one that saves it
 };
 
-// A part of what a rule keeps, as a checkpoint has it: float32 of a region of an array, which begins
-// at element `first` of a value. With scales, the value has codes of a byte (tensor/
+// A part of what a rule keeps, as a checkpoint has it: float32 of a region of an array, which
+// begins at element `first` of a value. With scales, the value has codes of a byte (tensor/
 // dynamic_codes.h), and `first` is a multiple of their block.
 struct KeptPiece {
     Array array;
