@@ -233,6 +233,9 @@ class Lowerer {
             case OpKind::kAdafactorSizes:
             case OpKind::kAdafactorUpdate: break;
         }
+        return Refuse(op);
+    }
+    Error Refuse(const program::Op& op) const {
         return MakeError(ErrorCode::kUnsupported,
                          "program op {} ({}) is a training op; the CPU backend runs inference only",
                          op_, program::OpName(op.kind()));
