@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "support/temp_dir.h"
 #include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
@@ -47,7 +47,7 @@ class Adapters : public testing::TestWithParam<DType> {
         }
     }
 
-    std::unique_ptr<BatchEngine> Open(const std::vector<model_files::NamedAdapter>& adapters,
+    std::unique_ptr<Engine> Open(const std::vector<model_files::NamedAdapter>& adapters,
                                       int64_t kv_tokens = 4096, int64_t max_seqs = 6,
                                       bool cache = true, const DraftOptions& draft = {}) {
         Job job;
@@ -59,14 +59,14 @@ class Adapters : public testing::TestWithParam<DType> {
         job.proof = false;
         job.outputs = model::Outputs::kBoth;
         job.adapters = adapters;
-        const BatchOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};
-        auto engine = BatchEngine::Start({}, job, options);
+        const EngineOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};
+        auto engine = Engine::Start({}, job, options);
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
     // The prompts begin alike.
-    static BatchRequest RequestOf(int number, int32_t adapter) {
-        BatchRequest request;
+    static Request RequestOf(int number, int32_t adapter) {
+        Request request;
         for (int i = 0; i < 130; ++i) request.prompt.push_back(97 + (i * i) % 7);
         request.prompt.push_back(100 + number / 4);
         request.max_tokens = 12 + 5 * (number % 3);
@@ -75,10 +75,10 @@ class Adapters : public testing::TestWithParam<DType> {
         request.adapter = adapter;
         return request;
     }
-    static std::vector<std::shared_ptr<Ear>> Say(BatchEngine& engine,
-                                                 const std::vector<BatchRequest>& requests) {
+    static std::vector<std::shared_ptr<Ear>> Say(Engine& engine,
+                                                 const std::vector<Request>& requests) {
         std::vector<std::shared_ptr<Ear>> ears;
-        for (const BatchRequest& request : requests) {
+        for (const Request& request : requests) {
             ears.push_back(std::make_shared<Ear>());
             const auto id = engine.Submit(request, ears.back());
             EXPECT_TRUE(id.ok()) << (id.ok() ? "" : id.error().message);
@@ -96,13 +96,13 @@ class Adapters : public testing::TestWithParam<DType> {
 
 TEST_P(Adapters, EachSaysWhatItSaysAlone) {
     constexpr int kRequests = 12;
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     std::vector<std::shared_ptr<Ear>> alone;
     for (int i = 0; i < kRequests; ++i) {
         const int32_t adapter = i % 4;
         requests.push_back(RequestOf(i, adapter));
         // In an engine that has this adapter and no other.
-        BatchRequest request = requests.back();
+        Request request = requests.back();
         std::vector<model_files::NamedAdapter> only;
         if (adapter > 0) only.push_back(all_[static_cast<size_t>(adapter) - 1]);
         request.adapter = adapter > 0 ? 1 : 0;
@@ -131,7 +131,7 @@ TEST_P(Adapters, EachSaysWhatItSaysAlone) {
 
 // The same prompt again and again: what one adapter has computed is nothing to another.
 TEST_P(Adapters, ThePrefixCacheTellsThemApart) {
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     for (const int32_t adapter : {0, 1, 2, 1, 0, 2}) requests.push_back(RequestOf(0, adapter));
     auto engine = Open(all_, 4096, 1);  // one after another
     ASSERT_NE(engine, nullptr);
@@ -146,7 +146,7 @@ TEST_P(Adapters, ThePrefixCacheTellsThemApart) {
 
 // Rows of guesses are those of the sequence's adapter, as the token before them is.
 TEST_P(Adapters, ALookupChangesNoAnswer) {
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     for (int i = 0; i < 12; ++i) {
         requests.push_back(RequestOf(i, i % 4));
         requests.back().max_tokens = 80;
@@ -172,7 +172,7 @@ TEST_P(Adapters, ALookupChangesNoAnswer) {
 }
 
 TEST_P(Adapters, EmbeddingsUseThemToo) {
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     for (const int32_t adapter : {0, 1, 0, 1}) {
         requests.push_back(RequestOf(0, adapter));
         requests.back().pooling = Pooling::kLast;

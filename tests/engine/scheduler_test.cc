@@ -105,7 +105,7 @@ class Soak {
           options_{4, 12, options.pages, kPage, options.prefix_cache, options.drafts * 2},
           scheduler_(options_),
           cache_(options.pages) {
-        scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once));
+        scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once), 1);
     }
 
     void Run() {
