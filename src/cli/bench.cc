@@ -142,9 +142,9 @@ Result<BenchRow> RunTest(const BenchFlags& flags, engine::StepRunner& runner, in
     row.time = TimeNow();
     for (int i = flags.no_warmup ? 0 : -1; i < flags.repetitions; ++i) {
         show(i);
-        WEFT_ASSIGN(const double seconds,
-                    prompt > 0 ? engine::TimePrompts(runner, seqs, prompt)
-                               : engine::TimeTokens(runner, seqs, generate, depth));
+        WEFT_ASSIGN(const double seconds, prompt > 0
+                                              ? engine::TimePrompts(runner, seqs, prompt)
+                                              : engine::TimeTokens(runner, seqs, generate, depth));
         if (i >= 0) row.seconds.push_back(seconds);
     }
     return row;

@@ -101,8 +101,7 @@ Status Run(LogitsFlags& flags) {
     if (flags.all) job.max_outputs = std::min({count, job.chunk, kMostOutputs});
     WEFT_ASSIGN(const auto runner,
                 engine::StepRunner::Start(flags.common.cluster, job, std::move(words.tokenizer)));
-    WEFT_ASSIGN(const std::vector<float> logits,
-                engine::Logits(*runner, flags.tokens, flags.all));
+    WEFT_ASSIGN(const std::vector<float> logits, engine::Logits(*runner, flags.tokens, flags.all));
     WEFT_ASSIGN(const auto reports, runner->Finish());
     WEFT_TRY(Print(flags, logits, runner->tokenizer()));
     if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, reports));

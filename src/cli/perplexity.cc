@@ -39,11 +39,11 @@ Status Run(PerplexityFlags& flags) {
     WEFT_ASSIGN(const auto runner, engine::StepRunner::Start(flags.common.cluster, job));
     ProgressLine progress;
     const int64_t begin_ns = NowNs();
-    WEFT_ASSIGN(const engine::Perplexity result,
-                engine::ScoreText(*runner, text, job.ctx, [&](int64_t chunk, int64_t chunks,
-                                                              double value) {
-                    progress.Show(fmt::format("chunk {} of {}: {:.4f}", chunk, chunks, value));
-                }));
+    WEFT_ASSIGN(
+        const engine::Perplexity result,
+        engine::ScoreText(*runner, text, job.ctx, [&](int64_t chunk, int64_t chunks, double value) {
+            progress.Show(fmt::format("chunk {} of {}: {:.4f}", chunk, chunks, value));
+        }));
     const double seconds = SecondsSince(begin_ns);
     progress.Clear();
     WEFT_ASSIGN(const auto reports, runner->Finish());

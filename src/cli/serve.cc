@@ -79,8 +79,8 @@ Status SizeCache(ServeFlags& flags) {
         const int64_t all = job.ctx * flags.server.batch.max_seqs;
         const double room = kCacheShare * static_cast<double>(AvailableMemoryBytes());
         WEFT_ASSIGN(const int64_t each, CacheBytes(flags, *source, hyper));
-        job.kv_tokens = std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), job.ctx,
-                                   all);
+        job.kv_tokens =
+            std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), job.ctx, all);
     }
     job.kv_tokens = (job.kv_tokens + page - 1) / page * page;
     if (job.kv_tokens < job.ctx) {

@@ -46,7 +46,7 @@ struct Engine::Active {
     int64_t most = 0;  // tokens to say
     int64_t said = 0;
     int64_t steps = 0, drafted = 0, accepted = 0;  // see Ending
-    int64_t mask_steps = 0;  // see MaskBudget
+    int64_t mask_steps = 0;                        // see MaskBudget
     int64_t submitted_ns = 0, started_ns = 0, first_ns = 0;
     bool over = false;
     std::string tail;  // of the text, while a marker is looked for

@@ -215,9 +215,8 @@ void DraftModel::Begin(const DraftText& text, Going& going) const {
     }
     // A model may have rows for more tokens than its vocabulary, and another one fewer of them.
     const int64_t vocab = rank_->hyper().vocab;
-    going.over =
-        std::ranges::any_of(text.tokens.subspan(static_cast<size_t>(going.known)),
-                            [&](int32_t token) { return token >= vocab; });
+    going.over = std::ranges::any_of(text.tokens.subspan(static_cast<size_t>(going.known)),
+                                     [&](int32_t token) { return token >= vocab; });
 }
 
 // The rows that the text still lacks, as many as the step has room for. When there is no room for

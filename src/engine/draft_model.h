@@ -1,5 +1,5 @@
-// A draft model: a smaller model of the same vocabulary guesses, on rank 0 alone, for all answers of
-// a step together.
+// A draft model: a smaller model of the same vocabulary guesses, on rank 0 alone, for all answers
+// of a step together.
 //
 // It is a rank of a cluster of its own with one rank, on the device of the job's rank: both run on
 // one team of threads, one after the other, so that they do not fight for cores. Its KV cache has
@@ -34,23 +34,23 @@ namespace weft::engine {
 Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer& tokenizer,
                            const std::string& draft_model, const tokenizer::Tokenizer& draft);
 
-// Before anything is loaded: compares the vocabularies, and fills in what rank 0 needs for the draft
+// Before anything is loaded: compares the vocabularies, fills in what rank 0 needs for the draft
 // model beside its share of the job (Job::draft_bytes). answers: most that it drafts at once.
 // tokenizer: the model's; read here where it is null. Reads headers only. Errors: kUsage; those of
 // the draft's file.
 Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& job,
                          std::unique_ptr<tokenizer::Tokenizer>& tokenizer);
 
-// How many tokens to draft for one answer: see above. Where tokens are judged, the answer depends on
-// the lengths of drafts: then costs are taken from the models' sizes, not from a clock, and the same
+// How many tokens to draft for one answer: see above. Where tokens are judged, the answer depends
+// on the lengths of drafts: then costs are taken from the models' sizes, not a clock, and the same
 // seed gives the same answer. Thread: one caller.
 class DraftLength {
   public:
-    // ratio: of the cost of a draft token to that of a step of one row. measured: costs are those of
-    // steps that ran.
+    // ratio: of the cost of a draft token to that of a step of one row. measured: costs are those
+    // of steps that ran.
     DraftLength(double ratio, bool measured) : ratio_(ratio), measured_(measured) {}
-    // For a step in which `answers` have a draft. costs: of the model's steps, by rows; draft_costs:
-    // of the draft model's.
+    // For a step in which `answers` have a draft. costs: of the model's steps, by rows;
+    // draft_costs: of the draft model's.
     int64_t Choose(int64_t most, int64_t answers, const StepCosts& costs,
                    const StepCosts& draft_costs);
     void Learn(int64_t checked, int64_t accepted);
@@ -71,7 +71,7 @@ class DraftPages {
   public:
     DraftPages(int64_t pages, int64_t page_tokens)
         : pages_(static_cast<size_t>(pages)), page_tokens_(page_tokens) {}
-    // How many of the first tokens have their rows in `pages`, the text's. space: texts of different
+    // How many of the first tokens have their rows in `pages`, the text's. space: texts of other
     // ones are never the same.
     int64_t Known(uint64_t space, std::span<const int32_t> tokens,
                   std::span<const int32_t> pages) const;
@@ -90,12 +90,12 @@ class DraftPages {
 
 // A text that is to be drafted, or just read.
 struct DraftText {
-    std::span<const int32_t> tokens;  // so far
-    std::span<const int32_t> pages;   // for them and all guesses but the last
-    uint64_t space = 0;               // see DraftPages
-    int64_t count = 0;                // guesses; 0: the text is read
+    std::span<const int32_t> tokens;   // so far
+    std::span<const int32_t> pages;    // for them and all guesses but the last
+    uint64_t space = 0;                // see DraftPages
+    int64_t count = 0;                 // guesses; 0: the text is read
     const Sampler* sampler = nullptr;  // what draws the answer's tokens, and the same guesses
-    size_t prompt = 0;                // tokens that were given
+    size_t prompt = 0;                 // tokens that were given
     // Judged drafts: what draws them instead, and what each was drawn from.
     Sampler* own = nullptr;
     std::vector<Distribution>* chances = nullptr;
@@ -106,9 +106,8 @@ class DraftModel {
   public:
     // answers: most that it drafts at once; rank: the job's, on rank 0; stop: as in ClusterOptions.
     // Loads the weights.
-    static Result<std::unique_ptr<DraftModel>> Open(const std::string& draft_model,
-                                                    int64_t answers, Rank& rank,
-                                                    const std::atomic<bool>* stop);
+    static Result<std::unique_ptr<DraftModel>> Open(const std::string& draft_model, int64_t answers,
+                                                    Rank& rank, const std::atomic<bool>* stop);
     // The job's rank is another one now: after a loss.
     void Serve(Rank& rank);
     // Of the cost of one of its tokens to that of a step of the job with one row, by the sizes.

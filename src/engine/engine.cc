@@ -38,8 +38,8 @@ Status Engine::Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenize
                          "--max-seqs {}: expected 1 to {}, the most rows of a step (--chunk)",
                          options_.max_seqs, job.step_rows());
     }
-    draft_rows_ = std::min(drafts_.most_rows(options_.max_seqs),
-                           job.step_rows() - options_.max_seqs);
+    draft_rows_ =
+        std::min(drafts_.most_rows(options_.max_seqs), job.step_rows() - options_.max_seqs);
     if (draft.on() && draft_rows_ < 1) {
         return MakeError(ErrorCode::kUsage,
                          "a draft needs rows of a step beside the {} of its sequences; --chunk is "
@@ -112,13 +112,13 @@ Status Engine::CheckLength(const Request& request) const {
     if (tokens + 1 <= context_) return {};
     if (request.pooling) {
         return MakeError(ErrorCode::kUsage,
-                         "the text has {} tokens; at most {} fit the context. Cut it, or start with "
-                         "a larger --ctx",
+                         "the text has {} tokens; at most {} fit the context. Cut it, or start "
+                         "with a larger --ctx",
                          tokens, context_ - 1);
     }
     return MakeError(ErrorCode::kUsage,
-                     "the prompt has {} tokens; with one for the answer the context of {} tokens is "
-                     "too short. Shorten the prompt, or start with a larger --ctx",
+                     "the prompt has {} tokens; with one for the answer the context of {} tokens "
+                     "is too short. Shorten the prompt, or start with a larger --ctx",
                      tokens, context_);
 }
 

@@ -13,15 +13,15 @@
 // sequence that has one coming. What a request says does not depend on what else is in its steps:
 // the kernels give a row the same bits in any company, and each request has a sampler of its own.
 // With drafts (batch/step_drafts.h) a step may check guesses of what comes next: after each row the
-// sampler draws what it would have drawn anyway, and goes on as long as that is what was guessed; or
+// sampler draws what it would have drawn anyway, and goes on while that is what was guessed; or
 // it judges guesses that were drawn themselves (DraftOptions::judged).
 // A rank that is lost costs a pause: the cluster forms its next epoch (recovery.h), all sequences
 // are computed again from their tokens, and the answers go on, to the token the same. Where it
 // can't, every listener gets the reason, and so does every later Submit.
 //
-// engine.cc takes requests in and has the loop, engine_steps.cc makes steps, engine_say.cc says what
-// comes out of them, engine_losses.cc gets over losses, generate.cc waits for one answer.
-// Thread: Start, Run, Generate, Finish and the destructor: one thread, the main one (cluster.h). All
+// engine.cc takes requests in and has the loop, engine_steps.cc makes steps, engine_say.cc says
+// what comes out of them, engine_losses.cc gets over losses, generate.cc waits for one answer.
+// Thread: Start, Run, Generate, Finish and the destructor: one, the main one (cluster.h). All
 // others: any thread. Listeners are called on the thread of Run and must not block.
 #pragma once
 
@@ -88,7 +88,7 @@ struct EngineStats : EngineCounters {
     std::string loss{};                  // while it recovers: what was lost, and since when
     int64_t lost_s = 0;
     std::vector<int> lost{};  // while it recovers: the ranks, by the numbers of `ranks`
-    std::string error{};  // why it is over
+    std::string error{};      // why it is over
     int64_t max_seqs = 0;
     model::Layout layout{};
     std::string transport{};          // "none" of a single rank
@@ -103,9 +103,9 @@ struct Generation {
     std::vector<int32_t> tokens;
     int64_t prompt_tokens = 0;
     double prefill_s = 0, decode_s = 0;  // to the first token, and from there to the end
-    std::string finish;                 // "eos", "length", "stop" or "context"
-    int64_t steps = 0;                  // of decoding
-    int64_t drafted = 0, accepted = 0;  // tokens, checked by these steps
+    std::string finish;                  // "eos", "length", "stop" or "context"
+    int64_t steps = 0;                   // of decoding
+    int64_t drafted = 0, accepted = 0;   // tokens, checked by these steps
     double prefill_tok_s() const;
     double decode_tok_s() const;     // without the first token, which comes out of the prefill
     double acceptance() const;       // of drafted tokens; 0 without any
@@ -221,7 +221,7 @@ class Engine {
     bool Leaves(int64_t id) const;
 
     EngineOptions options_;
-    std::unique_ptr<DraftModel> draft_model_;  // counts as progress of the job's rank: it outlives it
+    std::unique_ptr<DraftModel> draft_model_;  // its work is progress of the rank: it outlives it
     std::unique_ptr<StepRunner> runner_;
     model::Hyper hyper_;
     int64_t context_ = 0;

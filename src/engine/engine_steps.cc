@@ -68,8 +68,8 @@ Status Engine::Draft() {
         if (active.drafts.own && active.drafted_at == s->tokens.size()) continue;
         int64_t left = active.most - active.said - 1;
         if (draft_model_ != nullptr) {
-            left = std::min({left, options_.draft.most(),
-                             scheduler_->RowsForDrafts(saying) / saying});
+            left =
+                std::min({left, options_.draft.most(), scheduler_->RowsForDrafts(saying) / saying});
             left = scheduler_->PagesForDraft(*s, std::max<int64_t>(left, 0), saying - 1);
         }
         const grammar::Matcher* matcher = active.constrained() ? &*active.request.matcher : nullptr;
@@ -94,8 +94,8 @@ DraftText Engine::TextOf(const Active& active, int64_t tokens) const {
     return text;
 }
 
-// The draft model reads what the step has read of prompts, so that it can guess from the first token
-// on and holds up the others by a step at a time, too.
+// The draft model reads what the step has read of prompts, so that it can guess from the first
+// token on and holds up the others by a step at a time, too.
 Status Engine::ReadAlong() {
     if (draft_model_ == nullptr) return {};
     texts_.clear();

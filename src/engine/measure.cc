@@ -83,9 +83,9 @@ class Rows {
         Result<std::span<const float>> logits{std::span<const float>()};
         for (int64_t at = 0; at < count; at += at_once) {
             const int64_t each = std::min(at_once, count - at);
-            logits = Run(tokens.subspan(static_cast<size_t>(at * seqs_),
-                                        static_cast<size_t>(each * seqs_)),
-                         at, at + each == count ? 1 : 0);
+            logits = Run(
+                tokens.subspan(static_cast<size_t>(at * seqs_), static_cast<size_t>(each * seqs_)),
+                at, at + each == count ? 1 : 0);
             if (!logits.ok()) return logits;
         }
         return logits;

@@ -91,8 +91,7 @@ Status Server::Open() {
     WEFT_TRY(ChooseOutputs());
     watcher_ = std::thread([this] { Watch(); });
     options_.cluster.stop = &force_stop_;
-    WEFT_ASSIGN(engine_,
-                engine::Engine::Start(options_.cluster, options_.job, options_.batch));
+    WEFT_ASSIGN(engine_, engine::Engine::Start(options_.cluster, options_.job, options_.batch));
     WEFT_TRY(Describe());
     metrics_ = std::make_unique<Metrics>(options_.metrics_prefix, served_.name);
     options_.api.metrics = metrics_.get();

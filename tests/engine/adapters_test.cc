@@ -48,8 +48,8 @@ class Adapters : public testing::TestWithParam<DType> {
     }
 
     std::unique_ptr<Engine> Open(const std::vector<model_files::NamedAdapter>& adapters,
-                                      int64_t kv_tokens = 4096, int64_t max_seqs = 6,
-                                      bool cache = true, const DraftOptions& draft = {}) {
+                                 int64_t kv_tokens = 4096, int64_t max_seqs = 6, bool cache = true,
+                                 const DraftOptions& draft = {}) {
         Job job;
         job.model = model_;
         job.threads = 1;

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "engine/engine.h"
-#include "engine/engine.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -124,8 +123,8 @@ class Batch : public testing::TestWithParam<const char*> {
         return dir_ / "other";
     }
     static std::unique_ptr<Engine> Open(const std::string& model, int64_t kv_tokens,
-                                             int64_t max_seqs, bool cache,
-                                             const DraftOptions& draft = {}) {
+                                        int64_t max_seqs, bool cache,
+                                        const DraftOptions& draft = {}) {
         const EngineOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};
         auto engine = Engine::Start({}, JobOf(model, kv_tokens), options);
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);

@@ -150,8 +150,7 @@ TEST_P(Embedding, WhatItCannotMakeIsRefused) {
     const Status refused = (*texts)->Check(RequestOf(tokens_, Pooling::kLast));
     EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
     EXPECT_NE(refused.error().message.find("--embeddings"), std::string::npos);
-    auto vectors =
-        Engine::Start({}, JobOf(dir_ / "m", 64, model::Outputs::kHidden), {4, true});
+    auto vectors = Engine::Start({}, JobOf(dir_ / "m", 64, model::Outputs::kHidden), {4, true});
     ASSERT_TRUE(vectors.ok());
     Request text = RequestOf(tokens_, Pooling::kLast);
     text.pooling.reset();

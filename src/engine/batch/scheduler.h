@@ -33,7 +33,7 @@
 
 namespace weft::engine {
 
-// Tokens of a prompt of `tokens` in a step of at most `most` rows, where nothing else is to be done.
+// Tokens of a prompt of `tokens` in a step of at most `most` rows, where there is nothing else.
 // With pipeline stages a prompt goes in several steps, so that the first stage works on the next
 // part while the later ones have the last: S stages and C parts take (C + S - 1) / (C * S) of the
 // time of one stage after another.
@@ -58,7 +58,7 @@ struct Sequence {
     double weight = 1;            // of the key
     bool cached = true;           // may take pages from the prefix cache, and leaves its own there
     std::vector<int32_t> draft{};  // guesses of what follows `tokens`
-    // When it is computed again, its last token has a step of its own, in which its draft is checked.
+    // When it is computed again, its last token has a step of its own, where its draft is checked.
     bool last_apart = false;
     int32_t adapter = 0;          // of the job's, from 1; 0: none
     std::string tenant{};         // whose texts in the prefix cache it may meet

@@ -126,9 +126,8 @@ Status StepDrafts::Draw(std::span<const Guesser> guessers) {
         const int64_t most = std::min(g.left, options_.most());
         if (most <= 0) continue;
         DraftText text = g.text;
-        text.count = options_.always
-                         ? most
-                         : lengths_.back().Choose(most, answers, costs_, model_->costs());
+        text.count =
+            options_.always ? most : lengths_.back().Choose(most, answers, costs_, model_->costs());
         if (g.answer->own) {
             text.own = &*g.answer->own;
             text.chances = &g.answer->chances;

@@ -4,7 +4,7 @@
 // (draft_model.h). A step computes the guesses that make the most tokens a second of it, all
 // sequences together: of look-ups, which cost nothing, the likeliest first, as long as another row
 // gains more than it costs; of a draft model as many for each as pay when all are drafted so
-// (DraftLength). What rows cost is learned from the steps that run. So one sequence alone is drafted
+// (DraftLength). What rows cost is learned from steps that ran. So one sequence alone is drafted
 // far (a row is almost free beside the weights that are read anyway), and many at once hardly ever:
 // there every row costs what a token costs.
 // No clock, no I/O but the draft model's steps. Thread: one caller.

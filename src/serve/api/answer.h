@@ -58,8 +58,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
     using Observer = std::function<void(const AnswerRecord&)>;
     // Hands all choices to the engine. What is wrong with a request (too long, ...) is answered
     // before anything is begun. observer: called once, at the end, and gone then. Any thread.
-    static void Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange,
-                      AnswerPlan plan, Observer observer);
+    static void Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
+                      Observer observer);
 
   private:
     class ChoiceListener;

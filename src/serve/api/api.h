@@ -68,8 +68,7 @@ class Api {
     bool Knows(const std::shared_ptr<Exchange>& exchange);
     struct Admitted;
     bool Admit(Exchange& exchange, Admitted& admitted);
-    bool Charge(Exchange& exchange, std::span<engine::Request* const> requests,
-                Admitted& admitted);
+    bool Charge(Exchange& exchange, std::span<engine::Request* const> requests, Admitted& admitted);
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
                              const engine::Request& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});

@@ -323,8 +323,7 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
 }  // namespace
 
 std::optional<ApiError> PlanConversation(const Served& served, Conversation& conversation,
-                                         engine::Request request, int64_t n,
-                                         AnswerPlan& plan) {
+                                         engine::Request request, int64_t n, AnswerPlan& plan) {
     plan.prompt_name = "messages";
     // Calls that the template could not show in the next turn are not made.
     plan.one_call = !conversation.parallel_calls || served.ToolFormOf(conversation.input).one_call;
