@@ -166,7 +166,7 @@ Status ShowTest(const BenchFlags& flags, engine::StepRunner& runner, const Bench
                         i < 0 ? "warm-up" : fmt::format("{} of {}", i + 1, flags.repetitions)));
     };
     WEFT_ASSIGN(const BenchRow done,
-                RunTest(flags, engine, t.prompt, t.generate, t.depth, t.seqs, row, show));
+                RunTest(flags, runner, t.prompt, t.generate, t.depth, t.seqs, row, show));
     progress.Clear();
     table.Row(done);
     return {};

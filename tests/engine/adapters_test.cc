@@ -145,7 +145,7 @@ TEST_P(Adapters, ThePrefixCacheTellsThemApart) {
 }
 
 // Rows of guesses are those of the sequence's adapter, as the token before them is.
-TEST_P(Adapters, ALookupChangesNoAnswer) {
+TEST_P(Adapters, ADraftChangesNoAnswer) {
     std::vector<Request> requests;
     for (int i = 0; i < 12; ++i) {
         requests.push_back(RequestOf(i, i % 4));
@@ -156,17 +156,21 @@ TEST_P(Adapters, ALookupChangesNoAnswer) {
     auto plain = Open(all_);
     ASSERT_NE(plain, nullptr);
     const auto expected = Say(*plain, requests);
-    for (const int64_t kv_tokens : {4096, 512}) {
-        auto guessing =
-            Open(all_, kv_tokens, 6, true, {.lookup = true, .tokens = 7, .always = true});
-        ASSERT_NE(guessing, nullptr);
-        const auto got = Say(*guessing, requests);
-        const DraftCounts drafts = guessing->stats().drafts;
-        EXPECT_GT(drafts.accepted, 60);
-        EXPECT_GT(drafts.drafted, drafts.accepted);
-        for (size_t i = 0; i < got.size(); ++i) {
-            EXPECT_EQ(got[i]->tokens, expected[i]->tokens) << i << ", " << kv_tokens;
-            EXPECT_EQ(got[i]->chances, expected[i]->chances) << i << ", " << kv_tokens;
+    // A draft model has no adapters: for who uses none it is the model.
+    const DraftOptions kDrafts[] = {{.lookup = true, .tokens = 7, .always = true},
+                                    {.model = model_, .tokens = 4, .always = true}};
+    for (const DraftOptions& draft : kDrafts) {
+        for (const int64_t kv_tokens : {4096, 512}) {
+            auto guessing = Open(all_, kv_tokens, 6, true, draft);
+            ASSERT_NE(guessing, nullptr);
+            const auto got = Say(*guessing, requests);
+            const DraftCounts drafts = guessing->stats().drafts;
+            EXPECT_GT(drafts.accepted, 60);
+            EXPECT_GT(drafts.drafted, drafts.accepted);
+            for (size_t i = 0; i < got.size(); ++i) {
+                EXPECT_EQ(got[i]->tokens, expected[i]->tokens) << i << ", " << kv_tokens;
+                EXPECT_EQ(got[i]->chances, expected[i]->chances) << i << ", " << kv_tokens;
+            }
         }
     }
 }

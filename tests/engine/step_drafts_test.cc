@@ -281,6 +281,11 @@ TEST_F(BatchDrafts, WithoutRowsForGuessesThereIsNoServer) {
         Engine::Start({}, job, {.max_seqs = 8, .draft = {.lookup = true}});
     ASSERT_FALSE(engine.ok());
     EXPECT_EQ(engine.error().code, ErrorCode::kUsage);
+    job.chunk = 64;
+    job.outputs = model::Outputs::kHidden;
+    const auto mute = Engine::Start({}, job, {.max_seqs = 8, .draft = {.model = dir_ / "model"}});
+    ASSERT_FALSE(mute.ok());
+    EXPECT_EQ(mute.error().code, ErrorCode::kUsage);
 }
 
 }  // namespace
