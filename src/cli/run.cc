@@ -11,6 +11,7 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
+#include "engine/engine.h"
 
 namespace weft::cli {
 namespace {
