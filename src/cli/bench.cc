@@ -15,6 +15,7 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
+#include "engine/measure.h"
 #include "hw/cpu.h"
 #include "net/fabric.h"
 
@@ -130,25 +131,20 @@ std::string TimeNow() {
     return text;
 }
 
-Result<BenchRow> RunTest(const BenchFlags& flags, engine::Engine& engine, int64_t prompt,
+Result<BenchRow> RunTest(const BenchFlags& flags, engine::StepRunner& runner, int64_t prompt,
                          int64_t generate, int64_t depth, int64_t seqs, BenchRow row,
                          const std::function<void(int)>& show) {
     row.prompt = prompt;
     row.generate = generate;
     row.depth = depth;
     row.seqs = seqs;
-    if (depth > 0) WEFT_TRY(engine.TimePrefills(seqs, depth));
+    if (depth > 0) WEFT_TRY(engine::TimePrompts(runner, seqs, depth));
     row.time = TimeNow();
     for (int i = flags.no_warmup ? 0 : -1; i < flags.repetitions; ++i) {
         show(i);
-        if (seqs == 1) {
-            WEFT_ASSIGN(const double seconds, prompt > 0 ? engine.TimePrefill(prompt)
-                                                         : engine.TimeDecode(generate, depth));
-            if (i >= 0) row.seconds.push_back(seconds);
-            continue;
-        }
-        WEFT_ASSIGN(const double seconds, prompt > 0 ? engine.TimePrefills(seqs, prompt)
-                                                     : engine.TimeDecodes(seqs, generate, depth));
+        WEFT_ASSIGN(const double seconds, prompt > 0
+                                              ? engine::TimePrompts(runner, seqs, prompt)
+                                              : engine::TimeTokens(runner, seqs, generate, depth));
         if (i >= 0) row.seconds.push_back(seconds);
     }
     return row;
@@ -159,7 +155,7 @@ struct BenchTest {
 };
 
 // Runs a test and prints its row.
-Status ShowTest(const BenchFlags& flags, engine::Engine& engine, const BenchTest& t,
+Status ShowTest(const BenchFlags& flags, engine::StepRunner& runner, const BenchTest& t,
                 const BenchRow& row, const std::string& label, BenchTable& table) {
     if (t.prompt + t.generate == 0) return {};
     ProgressLine progress;
@@ -170,7 +166,7 @@ Status ShowTest(const BenchFlags& flags, engine::Engine& engine, const BenchTest
                         i < 0 ? "warm-up" : fmt::format("{} of {}", i + 1, flags.repetitions)));
     };
     WEFT_ASSIGN(const BenchRow done,
-                RunTest(flags, engine, t.prompt, t.generate, t.depth, t.seqs, row, show));
+                RunTest(flags, runner, t.prompt, t.generate, t.depth, t.seqs, row, show));
     progress.Clear();
     table.Row(done);
     return {};
@@ -198,19 +194,19 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     job.max_outputs = seqs;
     ProgressLine progress;
     progress.Show(label + "loading ...");
-    WEFT_ASSIGN(const auto engine, engine::Engine::Start(cluster, job));
+    WEFT_ASSIGN(const auto runner, engine::StepRunner::Start(cluster, job));
     BenchRow row;
     row.tp = c.tp;
     row.pp = c.pp;
-    row.threads = c.threads > 0 ? c.threads : static_cast<int>(engine->cluster().cores().size());
-    row.transport = ranks == 1 ? "none" : engine->cluster().fabric().transport;
+    row.threads = c.threads > 0 ? c.threads : static_cast<int>(runner->cluster().cores().size());
+    row.transport = ranks == 1 ? "none" : runner->cluster().fabric().transport;
     row.split = ranks == 1 ? "" : flags.common.split;
     row.kv_type = Info(job.kv_dtype).name;
     std::ranges::transform(row.kv_type, row.kv_type.begin(),
                            [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });
     row.chunk = job.chunk;
     const auto test = [&](int64_t prompt, int64_t generate, int64_t depth, int64_t at_once) {
-        return ShowTest(flags, *engine, {prompt, generate, depth, at_once}, row, label, table);
+        return ShowTest(flags, *runner, {prompt, generate, depth, at_once}, row, label, table);
     };
     progress.Clear();
     for (const int64_t at_once : flags.seqs) {
@@ -219,7 +215,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
             for (int64_t generate : flags.generates) WEFT_TRY(test(0, generate, depth, at_once));
         }
     }
-    WEFT_ASSIGN(const auto reports, engine->Finish());
+    WEFT_ASSIGN(const auto reports, runner->Finish());
     return job.trace ? WriteTrace(flags.common.trace_file, reports) : Status();
 }
 

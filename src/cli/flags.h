@@ -11,7 +11,8 @@
 #include "cli/options.h"
 #include "cli/pull_model.h"
 #include "cluster/cluster.h"
-#include "engine/engine.h"
+#include "engine/drafting.h"
+#include "engine/job.h"
 
 namespace weft::cli {
 

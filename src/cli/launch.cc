@@ -11,7 +11,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cluster/launched.h"
-#include "engine/engine.h"
+#include "engine/runner.h"
 #include "hw/cpu.h"
 #include "train/run.h"
 #include "train/stop.h"

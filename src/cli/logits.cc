@@ -12,6 +12,7 @@
 #include "cli/npy.h"
 #include "cli/output.h"
 #include "cli/summary.h"
+#include "engine/measure.h"
 
 namespace weft::cli {
 namespace {
@@ -98,11 +99,11 @@ Status Run(LogitsFlags& flags) {
     WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
     WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, count, 0, job));
     if (flags.all) job.max_outputs = std::min({count, job.chunk, kMostOutputs});
-    WEFT_ASSIGN(const auto engine,
-                engine::Engine::Start(flags.common.cluster, job, std::move(words.tokenizer)));
-    WEFT_ASSIGN(const std::vector<float> logits, engine->Logits(flags.tokens, flags.all));
-    WEFT_ASSIGN(const auto reports, engine->Finish());
-    WEFT_TRY(Print(flags, logits, engine->tokenizer()));
+    WEFT_ASSIGN(const auto runner,
+                engine::StepRunner::Start(flags.common.cluster, job, std::move(words.tokenizer)));
+    WEFT_ASSIGN(const std::vector<float> logits, engine::Logits(*runner, flags.tokens, flags.all));
+    WEFT_ASSIGN(const auto reports, runner->Finish());
+    WEFT_TRY(Print(flags, logits, runner->tokenizer()));
     if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, reports));
     return {};
 }

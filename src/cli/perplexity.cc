@@ -9,6 +9,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/summary.h"
+#include "engine/measure.h"
 
 namespace weft::cli {
 namespace {
@@ -35,16 +36,17 @@ Status Run(PerplexityFlags& flags) {
     if (job.ctx == 0) job.ctx = kDefaultContext;
     job.max_outputs = std::min({job.chunk, job.ctx, kMostOutputs});
     WEFT_ASSIGN(const std::string text, ReadTextFile(flags.file));
-    WEFT_ASSIGN(const auto engine, engine::Engine::Start(flags.common.cluster, job));
+    WEFT_ASSIGN(const auto runner, engine::StepRunner::Start(flags.common.cluster, job));
     ProgressLine progress;
     const int64_t begin_ns = NowNs();
-    WEFT_ASSIGN(const engine::Perplexity result,
-                engine->ScoreText(text, job.ctx, [&](int64_t chunk, int64_t chunks, double value) {
-                    progress.Show(fmt::format("chunk {} of {}: {:.4f}", chunk, chunks, value));
-                }));
+    WEFT_ASSIGN(
+        const engine::Perplexity result,
+        engine::ScoreText(*runner, text, job.ctx, [&](int64_t chunk, int64_t chunks, double value) {
+            progress.Show(fmt::format("chunk {} of {}: {:.4f}", chunk, chunks, value));
+        }));
     const double seconds = SecondsSince(begin_ns);
     progress.Clear();
-    WEFT_ASSIGN(const auto reports, engine->Finish());
+    WEFT_ASSIGN(const auto reports, runner->Finish());
     if (flags.common.json) {
         PrintJson({{"perplexity", result.value},
                    {"error", result.error},

@@ -11,6 +11,7 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
+#include "engine/engine.h"
 
 namespace weft::cli {
 namespace {
@@ -29,7 +30,7 @@ struct RunFlags {
     CommonFlags common;
     std::string prompt, file, system;
     bool chat = false;
-    engine::GenerateRequest request;
+    engine::Request request;
     engine::DraftOptions draft;
 };
 
@@ -121,6 +122,7 @@ Status Run(RunFlags& flags) {
     WEFT_TRY(engine::CheckSampler(flags.request.sampler));
     WEFT_TRY(engine::CheckDraft(flags.draft));
     engine::Job& job = flags.common.job;
+    flags.request.adapter = job.adapters.empty() ? 0 : 1;
     const bool json = flags.common.json;
     WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
     WEFT_ASSIGN(flags.request.prompt, PromptTokens(flags, words));
@@ -133,7 +135,8 @@ Status Run(RunFlags& flags) {
         progress.Show(fmt::format("loading {} ...", job.model));
         const int64_t begin_ns = NowNs();
         WEFT_ASSIGN(engine, engine::Engine::Start(flags.common.cluster, job,
-                                                  std::move(words.tokenizer), flags.draft));
+                                                  engine::OneAtATime(flags.draft),
+                                                  std::move(words.tokenizer)));
         outcome.load_s = SecondsSince(begin_ns);
     }
     std::string shown;
@@ -153,14 +156,14 @@ Status Run(RunFlags& flags) {
     WEFT_ASSIGN(outcome.reports, engine->Finish());
     outcome.drafts = flags.draft.on();
     outcome.recovers = flags.common.cluster.rejoin_ms > 0 || flags.common.cluster.elastic;
-    outcome.recoveries = engine->recoveries();
+    outcome.recoveries = engine->stats().recoveries;
     outcome.all_reduce = CostOf(outcome.reports, layout);
     PrintOutcome(outcome, json);
     if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, outcome.reports));
     return {};
 }
 
-void AddSampling(const Command& run, engine::GenerateRequest& request) {
+void AddSampling(const Command& run, engine::Request& request) {
     const char* group = "Sampling";
     engine::SamplerOptions& sampler = request.sampler;
     run.AddOption("--temp", sampler.temperature, "Temperature; 0 (default): greedy").Group(group);
@@ -184,6 +187,7 @@ void AddSampling(const Command& run, engine::GenerateRequest& request) {
 
 void AddRun(const Command& app, int& status) {
     auto flags = std::make_shared<RunFlags>();
+    flags->request.max_tokens = 128;
     const Command run = app.AddCommand("run", "Answer a prompt");
     run.Footer(kFooter);
     AddModel(run, flags->common.job.model, flags->common.pull);

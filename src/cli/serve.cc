@@ -27,10 +27,10 @@ constexpr const char* kFooter =
     "  weft serve model.gguf -t 2 --ctx 8192\n"
     "  weft serve model.gguf --local 2 --tp 2 -t 1\n"
     "  weft serve model.gguf --lookup\n"
+    "  weft serve big.gguf --draft small.gguf\n"
     "  weft serve hf:OWNER/NAME:Q4_K_M --pull --hosts b:7000,c:7000 --key-file weft.key\n"
     "  weft serve model.gguf --host 0.0.0.0 --api-key-file keys --tls-cert c.pem --tls-key k.pem";
 
-constexpr int64_t kDefaultContext = 8192;
 constexpr int64_t kDefaultRejoinMs = 60'000;
 // Of the memory that is free, the default KV cache takes so much at most.
 constexpr double kCacheShare = 0.4;
@@ -46,12 +46,28 @@ struct ServeFlags {
     std::vector<std::string> lora;  // NAME=FOLDER
 };
 
+// What a token of KV cache takes, that of a draft model included.
+Result<int64_t> CacheBytes(const ServeFlags& flags, const model_files::ModelSource& source,
+                           const model::Hyper& hyper) {
+    const engine::Job& job = flags.common.job;
+    const DType type = job.reference ? DType::kF32 : job.kv_dtype;
+    WEFT_ASSIGN(int64_t bytes, model::CacheBytesPerToken(hyper, source, type));
+    const std::string& draft = flags.server.batch.draft.model;
+    if (!draft.empty()) {
+        WEFT_ASSIGN(const auto small, model_files::OpenModel(draft));
+        WEFT_ASSIGN(const model::Hyper its, model::ReadHyper(*small));
+        WEFT_ASSIGN(const int64_t more, model::CacheBytesPerToken(its, *small, type));
+        bytes += more;
+    }
+    return std::max<int64_t>(1, bytes);
+}
+
 // The context, and how much KV cache there is for all sequences together.
 Status SizeCache(ServeFlags& flags) {
     engine::Job& job = flags.common.job;
     WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
-    if (job.ctx == 0) job.ctx = std::min(hyper.context, kDefaultContext);
+    if (job.ctx == 0) job.ctx = std::min(hyper.context, engine::kDefaultContext);
     if (job.ctx > hyper.context) {
         return MakeError(ErrorCode::kUsage, "--ctx {}: the model has a context of {} tokens",
                          job.ctx, hyper.context);
@@ -62,10 +78,9 @@ Status SizeCache(ServeFlags& flags) {
     if (job.kv_tokens == 0) {
         const int64_t all = job.ctx * flags.server.batch.max_seqs;
         const double room = kCacheShare * static_cast<double>(AvailableMemoryBytes());
-        const DType type = job.reference ? DType::kF32 : job.kv_dtype;
-        WEFT_ASSIGN(const int64_t each, model::CacheBytesPerToken(hyper, *source, type));
-        const auto bytes = static_cast<double>(std::max<int64_t>(1, each));
-        job.kv_tokens = std::clamp(static_cast<int64_t>(room / bytes), job.ctx, all);
+        WEFT_ASSIGN(const int64_t each, CacheBytes(flags, *source, hyper));
+        job.kv_tokens =
+            std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), job.ctx, all);
     }
     job.kv_tokens = (job.kv_tokens + page - 1) / page * page;
     if (job.kv_tokens < job.ctx) {
@@ -87,15 +102,6 @@ void Tell(const std::string& line) {
     fmt::print(stderr, "weft: {}\n", line);
 }
 
-Status CheckDrafting(const engine::DraftOptions& draft) {
-    WEFT_TRY(engine::CheckDraft(draft));
-    if (draft.model.empty()) return {};
-    return MakeError(ErrorCode::kUnsupported,
-                     "--draft {}: a server drafts with --lookup only, not with a draft model; "
-                     "'weft run --draft' does",
-                     draft.model);
-}
-
 // Whoever asks a server to end while it loads gets what they asked for.
 Status UnlessStopped(const serve::ServerOptions& options, Error error) {
     const bool asked = options.interrupted != nullptr && options.interrupted->load();
@@ -105,7 +111,7 @@ Status UnlessStopped(const serve::ServerOptions& options, Error error) {
 }
 
 Status Serve(ServeFlags& flags) {
-    WEFT_TRY(CheckDrafting(flags.server.batch.draft));
+    WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
     for (const std::string& word : flags.lora) {
         WEFT_ASSIGN(model_files::NamedAdapter adapter, model_files::ParseAdapter(word));
@@ -150,6 +156,7 @@ Status Serve(ServeFlags& flags) {
                    {"kv_tokens", options.job.kv_tokens},
                    {"max_seqs", options.batch.max_seqs},
                    {"lookup", options.batch.draft.lookup},
+                   {"draft", options.batch.draft.model},
                    {"load_s", load_s}});
         std::fflush(stdout);
     } else {

@@ -1,14 +1,15 @@
 #include "engine/draft_model.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/log.h"
 #include "model_files/read_tokenizer.h"
 
 namespace weft::engine {
 namespace {
 
-// Draws of the draft model are to be independent of those of the model.
-constexpr uint64_t kOtherSeed = 0x9e3779b97f4a7c15;
+constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15;
 // Another row in a step of the model, where that is not measured.
 constexpr double kRowShare = 0.1;
 constexpr double kLeastGain = 1.03;
@@ -18,12 +19,14 @@ constexpr int64_t kMostPause = 128;
 // What is drafted to see whether it is worth it again.
 constexpr int64_t kTrial = 2;
 
-Job DraftJob(const std::string& model, const Job& job) {
+Job DraftJob(const std::string& model, const Job& job, int64_t answers) {
     Job draft;
     draft.model = model;
     draft.tp = draft.pp = 1;
     draft.ctx = job.ctx;
+    draft.kv_tokens = job.kv_tokens;
     draft.chunk = job.chunk;
+    draft.max_outputs = answers;
     draft.kv_dtype = job.kv_dtype;
     draft.reference = job.reference;
     draft.device = job.device;
@@ -63,39 +66,43 @@ Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer&
     return {};
 }
 
-Status CheckVocabulary(const std::string& model, const tokenizer::Tokenizer& tokenizer,
-                       const std::string& draft_model) {
+Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& job,
+                         std::unique_ptr<tokenizer::Tokenizer>& tokenizer) {
+    if (tokenizer == nullptr) {
+        WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
+        WEFT_ASSIGN(tokenizer, model_files::LoadTokenizer(*source));
+    }
     WEFT_ASSIGN(const auto source, model_files::OpenModel(draft_model));
-    WEFT_ASSIGN(const auto draft, model_files::LoadTokenizer(*source));
-    return CompareVocabularies(model, tokenizer, draft_model, *draft);
-}
-
-Result<int64_t> DraftModelBytes(const std::string& model, const Job& job) {
+    WEFT_ASSIGN(const auto words, model_files::LoadTokenizer(*source));
+    WEFT_TRY(CompareVocabularies(job.model, *tokenizer, draft_model, *words));
     WEFT_ASSIGN(const auto cluster, OwnCluster(nullptr));
     backend::DeviceOptions options;
     options.reference = job.reference;
     WEFT_ASSIGN(auto device, backend::OpenDevice(job.device, options));
-    WEFT_ASSIGN(const auto rank,
-                Rank::Make(DraftJob(model, job), *cluster, nullptr, std::move(device)));
+    WEFT_ASSIGN(const auto rank, Rank::Make(DraftJob(draft_model, job, answers), *cluster, nullptr,
+                                            std::move(device)));
     const backend::MemoryUse use = rank->memory();
-    return static_cast<int64_t>(use.weight_bytes + use.kv_bytes + use.arena_bytes);
+    job.draft_bytes = static_cast<int64_t>(use.weight_bytes + use.kv_bytes + use.arena_bytes);
+    return {};
 }
 
 // ---- How many tokens ----------------------------------------------------------------------------
 
-// Tokens a second with a draft of so many, over those without one.
-double DraftLength::Gain(int64_t tokens, const StepCosts& costs) const {
+// Tokens a second with a draft of so many for each answer, over those without one.
+double DraftLength::Gain(int64_t tokens, int64_t answers, const StepCosts& costs,
+                         const StepCosts& draft_costs) const {
     double said = 1, chance = 1;
     for (int64_t i = 0; i < tokens; ++i) said += chance *= rate_.value();
-    const double one = measured_ ? costs.Of(1) : 0;
+    const double one = measured_ ? costs.Of(answers) : 0;
     const double k = static_cast<double>(tokens);
     if (one <= 0) return said / (1 + k * (kRowShare + ratio_));
-    const double own = draft_costs_.Of(1);
+    const double own = draft_costs.Of(answers);
     const double drafting = own > 0 ? own : ratio_ * one;
-    return said * one / (costs.Of(tokens + 1) + k * drafting);
+    return said * one / (costs.Of(answers * (tokens + 1)) + k * drafting);
 }
 
-int64_t DraftLength::Choose(int64_t most, const StepCosts& costs) {
+int64_t DraftLength::Choose(int64_t most, int64_t answers, const StepCosts& costs,
+                            const StepCosts& draft_costs) {
     if (wait_ > 0) {
         --wait_;
         return 0;
@@ -103,7 +110,7 @@ int64_t DraftLength::Choose(int64_t most, const StepCosts& costs) {
     int64_t best = 0;
     double best_gain = kLeastGain;
     for (int64_t tokens = 1; tokens <= most; ++tokens) {
-        const double gain = Gain(tokens, costs);
+        const double gain = Gain(tokens, answers, costs, draft_costs);
         if (gain <= best_gain) continue;
         best = tokens;
         best_gain = gain;
@@ -123,20 +130,61 @@ void DraftLength::Learn(int64_t checked, int64_t accepted) {
     for (int64_t i = 0; i < checked; ++i) rate_.Learn(i < accepted);
 }
 
+// ---- What its KV cache holds --------------------------------------------------------------------
+
+int64_t DraftPages::Known(uint64_t space, std::span<const int32_t> tokens,
+                          std::span<const int32_t> pages) const {
+    int64_t known = 0;
+    for (const int32_t number : pages) {
+        const Page& page = pages_[static_cast<size_t>(number)];
+        if (page.tokens.empty() || page.before != space) break;
+        const auto rest = tokens.subspan(static_cast<size_t>(known));
+        const auto same = std::ranges::mismatch(rest, page.tokens).in1 - rest.begin();
+        known += same;
+        if (same < page_tokens_) break;
+        space = page.after;
+    }
+    return known;
+}
+
+void DraftPages::Note(uint64_t space, std::span<const int32_t> tokens,
+                      std::span<const int32_t> pages, int64_t from, int64_t to) {
+    while (from < to) {
+        const auto index = static_cast<size_t>(from / page_tokens_);
+        const int64_t offset = from % page_tokens_;
+        Page& page = pages_[static_cast<size_t>(pages[index])];
+        if (index > 0) space = pages_[static_cast<size_t>(pages[index - 1])].after;
+        page.before = space;
+        const int64_t count = std::min(page_tokens_ - offset, to - from);
+        const auto rows = tokens.subspan(static_cast<size_t>(from), static_cast<size_t>(count));
+        page.tokens.resize(static_cast<size_t>(offset));
+        page.tokens.insert(page.tokens.end(), rows.begin(), rows.end());
+        page.after = page.before;
+        for (const int32_t token : page.tokens) {
+            page.after = (page.after ^ static_cast<uint32_t>(token)) * kHashFactor;
+            page.after ^= page.after >> 29;
+        }
+        from += count;
+    }
+}
+
 // ---- The model ----------------------------------------------------------------------------------
 
-Result<std::unique_ptr<DraftModel>> DraftModel::Open(const DraftOptions& options, const Job& job,
-                                                     Rank& rank, const std::atomic<bool>* stop) {
+Result<std::unique_ptr<DraftModel>> DraftModel::Open(const std::string& draft_model,
+                                                     int64_t answers, Rank& rank,
+                                                     const std::atomic<bool>* stop) {
     WEFT_ASSIGN(auto cluster, OwnCluster(stop));
-    WEFT_ASSIGN(auto own,
-                Rank::Make(DraftJob(options.model, job), *cluster, nullptr, rank.device()));
+    const Job job = DraftJob(draft_model, rank.job(), answers);
+    WEFT_ASSIGN(auto own, Rank::Make(job, *cluster, nullptr, rank.device()));
     const double bytes = static_cast<double>(rank.source().TotalBytes());
     const double ratio = static_cast<double>(own->source().TotalBytes()) *
                          static_cast<double>(rank.layout().tp) / std::max(1.0, bytes);
-    std::unique_ptr<DraftModel> model(new DraftModel(options.always, ratio));
+    std::unique_ptr<DraftModel> model(new DraftModel(draft_model, ratio));
     model->cluster_ = std::move(cluster);
     model->rank_ = std::move(own);
     WEFT_TRY(model->rank_->Enter());
+    model->pages_ =
+        std::make_unique<DraftPages>(model->rank_->kv_pages(), model->rank_->page_tokens());
     // Not before: what the job's rank looks at has to stay.
     model->Serve(rank);
     return model;
@@ -147,6 +195,7 @@ void DraftModel::Serve(Rank& rank) {
     rank.CountProgressOf(*rank_);
 }
 
+// Why drafting should end.
 Status DraftModel::CheckJob() const {
     cluster::Cluster& job = target_->cluster();
     if (job.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
@@ -154,59 +203,98 @@ Status DraftModel::CheckJob() const {
     return monitor != nullptr && monitor->Failed() ? Status(monitor->Failure()) : Status();
 }
 
-Status DraftModel::Begin(std::span<const int32_t> prompt, const SamplerOptions& sampler) {
-    SamplerOptions own = sampler;
-    own.seed ^= kOtherSeed;
-    sampler_.emplace(own);
-    greedy_ = sampler.temperature <= 0 || sampler.top_k == 1;
-    length_.Begin(greedy_);
-    cached_.clear();
-    return Follow(prompt);
-}
-
-Status DraftModel::Follow(std::span<const int32_t> tokens) {
-    const auto same = std::ranges::mismatch(tokens, cached_);
-    auto at = static_cast<size_t>(same.in1 - tokens.begin());
-    at = std::min(at, tokens.size() - 1);
-    cached_.resize(at);
-    const auto chunk = static_cast<size_t>(rank_->job().chunk);
-    while (at < tokens.size()) {
-        WEFT_TRY(CheckJob());
-        const size_t count = std::min(chunk, tokens.size() - at);
-        const auto last = static_cast<int32_t>(count) - 1;
-        const bool wanted = at + count == tokens.size();
-        const auto rows = tokens.subspan(at, count);
-        step_.OfOneSequence(rows, static_cast<int64_t>(at), {&last, wanted ? size_t{1} : 0},
-                            rank_->page_tokens());
-        WEFT_TRY(rank_->Run(step_));
-        cached_.insert(cached_.end(), rows.begin(), rows.end());
-        at += count;
+void DraftModel::Begin(const DraftText& text, Going& going) const {
+    going.tokens.assign(text.tokens.begin(), text.tokens.end());
+    going.known = pages_->Known(text.space, text.tokens, text.pages);
+    // The logits after the last one are wanted.
+    if (text.count > 0) {
+        going.known = std::min(going.known, static_cast<int64_t>(text.tokens.size()) - 1);
+        text.draft->clear();
+        if (text.chances != nullptr) text.chances->clear();
+        going.sampler.Become(text.own != nullptr ? *text.own : *text.sampler);
     }
-    logits_.resize(static_cast<size_t>(rank_->hyper().vocab));
-    return rank_->ReadLogits(1, logits_);
+    // A model may have rows for more tokens than its vocabulary, and another one fewer of them.
+    const int64_t vocab = rank_->hyper().vocab;
+    going.over = std::ranges::any_of(text.tokens.subspan(static_cast<size_t>(going.known)),
+                                     [&](int32_t token) { return token >= vocab; });
 }
 
-Status DraftModel::Propose(std::span<const int32_t> history, int64_t most, const StepCosts& costs,
-                           Draft& draft) {
-    draft.Clear();
-    const int64_t count = always_ ? most : length_.Choose(most, costs);
-    // A model may have rows for more tokens than its vocabulary, and another one fewer of them.
-    const int64_t own = rank_->hyper().vocab, common = std::min(own, target_->hyper().vocab);
-    const bool known = std::ranges::all_of(history, [&](int32_t token) { return token < own; });
-    if (count == 0 || !known) return {};
-    text_.assign(history.begin(), history.end());
-    for (int64_t i = 0; i < count; ++i) {
-        const int64_t begin_ns = NowNs();
-        WEFT_TRY(Follow(text_));
-        if (i > 0) length_.LearnDraftToken(SecondsSince(begin_ns));
+// The rows that the text still lacks, as many as the step has room for. When there is no room for
+// all of them the others come with the next draft.
+void DraftModel::AddRows(const DraftText& text, Going& going) {
+    going.output = -1;
+    const auto size = static_cast<int64_t>(going.tokens.size());
+    const int64_t room = rank_->job().step_rows() - static_cast<int64_t>(step_.tokens.size());
+    const int64_t rows = std::min(size - going.known, room);
+    const int64_t pages = (going.known + rows + rank_->page_tokens() - 1) / rank_->page_tokens();
+    if (going.over || rows <= 0 || pages > static_cast<int64_t>(text.pages.size())) {
+        going.over = true;
+        return;
+    }
+    StepData::Sequence sequence;
+    const auto own = text.pages.first(static_cast<size_t>(pages));
+    sequence.pages.assign(own.begin(), own.end());
+    const std::span<const int32_t> tokens = going.tokens;
+    step_.Append(tokens.subspan(static_cast<size_t>(going.known), static_cast<size_t>(rows)),
+                 going.known, std::move(sequence));
+    pages_->Note(text.space, tokens, text.pages, going.known, going.known + rows);
+    going.known += rows;
+    going.over = text.count == 0 || going.known < size;
+    if (going.over) return;
+    going.output = static_cast<int32_t>(step_.output_rows.size());
+    step_.output_rows.push_back(static_cast<int32_t>(step_.tokens.size()) - 1);
+}
+
+// The next guess of a text.
+Status DraftModel::Draw(const DraftText& text, Going& going, std::span<const float> logits) {
+    SampleContext context(going.tokens);
+    context.prompt = text.prompt;
+    int32_t token = 0;
+    if (text.own != nullptr) {
         Distribution chances;
-        const auto logits = std::span<const float>(logits_).first(static_cast<size_t>(common));
-        WEFT_TRY(sampler_->Distribute(logits, text_, chances));
-        const int32_t token = greedy_ ? chances.entries[0].id : sampler_->DrawFrom(chances);
-        text_.push_back(token);
-        draft.tokens.push_back(token);
-        // A greedy guess is certain, and the model's own choice is compared with it.
-        if (!greedy_) draft.chances.push_back(std::move(chances));
+        WEFT_TRY(going.sampler.Distribute(logits, context, chances));
+        token = going.sampler.DrawFrom(chances);
+        text.chances->push_back(std::move(chances));
+    } else {
+        WEFT_ASSIGN(token, going.sampler.Sample(logits, context));
+    }
+    going.tokens.push_back(token);
+    text.draft->push_back(token);
+    going.over = static_cast<int64_t>(text.draft->size()) >= text.count;
+    return {};
+}
+
+Status DraftModel::Guess(std::span<const DraftText> texts) {
+    going_.resize(std::max(going_.size(), texts.size()));
+    for (size_t i = 0; i < texts.size(); ++i) Begin(texts[i], going_[i]);
+    const auto own = static_cast<size_t>(rank_->hyper().vocab);
+    const auto common = std::min(own, static_cast<size_t>(target_->hyper().vocab));
+    for (;;) {
+        WEFT_TRY(CheckJob());
+        const int64_t begin_ns = NowNs();
+        step_.Clear();
+        for (size_t i = 0; i < texts.size(); ++i) AddRows(texts[i], going_[i]);
+        if (step_.tokens.empty()) break;
+        WEFT_TRY(rank_->Run(step_));
+        if (step_.output_rows.empty()) break;
+        WEFT_ASSIGN(const auto logits,
+                    rank_->Logits(static_cast<int64_t>(step_.output_rows.size()), logits_));
+        for (size_t i = 0; i < texts.size(); ++i) {
+            if (going_[i].output < 0) continue;
+            const auto row = static_cast<size_t>(going_[i].output) * own;
+            const Status drawn = Draw(texts[i], going_[i], logits.subspan(row, common));
+            if (drawn.ok()) continue;
+            going_[i].over = true;
+            if (std::exchange(warned_, true)) continue;
+            Log(LogLevel::kWarning, "--draft {} guesses nothing: {}", name_, drawn.error().message);
+        }
+        const auto rows = static_cast<int64_t>(step_.tokens.size());
+        if (std::cmp_equal(rows, step_.output_rows.size())) {
+            costs_.Learn(rows, SecondsSince(begin_ns));
+        }
+    }
+    for (size_t i = 0; i < texts.size(); ++i) {
+        if (texts[i].own != nullptr) texts[i].own->Become(going_[i].sampler);
     }
     return {};
 }

@@ -1,98 +1,150 @@
-// A draft model: a smaller model of the same vocabulary guesses, on rank 0 alone.
+// A draft model: a smaller model of the same vocabulary guesses, on rank 0 alone, for all answers
+// of a step together.
 //
-// It is a rank of a cluster of its own with one rank, on the backend of the job's rank: both run on
-// one team of threads, one after the other, so that they do not fight for cores. Its KV cache
-// follows the text by position: what was refused is written over.
+// It is a rank of a cluster of its own with one rank, on the device of the job's rank: both run on
+// one team of threads, one after the other, so that they do not fight for cores. Its KV cache has
+// the pages of the job's, by the same numbers: a sequence has its rows where the job has them, and
+// what the prefix cache shares is shared here, too. Each page knows the text that its rows belong
+// to (DraftPages). What is missing of a text is computed before it is drafted, so much in a step as
+// the job has rows; rows of guesses that were refused are written over.
 //
-// How many tokens it drafts follows from how many were accepted of late and from what a step of
-// each model costs; where that is none, it is tried again now and then. For greedy answers costs
-// are measured. Drawn ones depend on how long drafts are, so that costs are taken from the models'
-// sizes, and the same seed gives the same answer.
+// How many tokens it drafts for an answer follows from how many were accepted of late and from what
+// a step of each model costs (DraftLength); where that is none, it is tried again now and then.
 // Thread: as Rank.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "engine/drafter.h"
+#include "engine/drafting.h"
 #include "engine/job.h"
 #include "engine/rank.h"
+#include "engine/sampler.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::engine {
 
-// Whether the tokens of both models are the same texts. kUsage, with what differs; errors of the
-// draft's file. Reads its header only.
-Status CheckVocabulary(const std::string& model, const tokenizer::Tokenizer& tokenizer,
-                       const std::string& draft_model);
+// Whether the tokens of both models are the same texts. kUsage, with what differs.
 Status CompareVocabularies(const std::string& model, const tokenizer::Tokenizer& tokenizer,
                            const std::string& draft_model, const tokenizer::Tokenizer& draft);
 
-// What rank 0 needs for a draft model beside the job's own. Reads its header only.
-Result<int64_t> DraftModelBytes(const std::string& model, const Job& job);
+// Before anything is loaded: compares the vocabularies, fills in what rank 0 needs for the draft
+// model beside its share of the job (Job::draft_bytes). answers: most that it drafts at once.
+// tokenizer: the model's; read here where it is null. Reads headers only. Errors: kUsage; those of
+// the draft's file.
+Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& job,
+                         std::unique_ptr<tokenizer::Tokenizer>& tokenizer);
 
-// How many tokens to draft: see above. Thread: one caller.
+// How many tokens to draft for one answer: see above. Where tokens are judged, the answer depends
+// on the lengths of drafts: then costs are taken from the models' sizes, not a clock, and the same
+// seed gives the same answer. Thread: one caller.
 class DraftLength {
   public:
-    // ratio: of the cost of a draft token to that of a step of one row.
-    explicit DraftLength(double ratio) : ratio_(ratio) {}
-    void Begin(bool measured) {
-        measured_ = measured;
-        rate_ = HitRate(kPrior);
-        pause_ = wait_ = 0;
-    }
-    int64_t Choose(int64_t most, const StepCosts& costs);
+    // ratio: of the cost of a draft token to that of a step of one row. measured: costs are those
+    // of steps that ran.
+    DraftLength(double ratio, bool measured) : ratio_(ratio), measured_(measured) {}
+    // For a step in which `answers` have a draft. costs: of the model's steps, by rows;
+    // draft_costs: of the draft model's.
+    int64_t Choose(int64_t most, int64_t answers, const StepCosts& costs,
+                   const StepCosts& draft_costs);
     void Learn(int64_t checked, int64_t accepted);
-    void LearnDraftToken(double seconds) { draft_costs_.Learn(1, seconds); }
 
   private:
     static constexpr double kPrior = 0.7;
-    double Gain(int64_t tokens, const StepCosts& costs) const;
+    double Gain(int64_t tokens, int64_t answers, const StepCosts& costs,
+                const StepCosts& draft_costs) const;
 
     double ratio_;
-    bool measured_ = false;
-    StepCosts draft_costs_;
+    bool measured_;
     HitRate rate_{kPrior};
     int64_t pause_ = 0, wait_ = 0;  // how many steps without a draft: in a row, still
 };
 
-class DraftModel final : public Drafter {
+// Which texts the rows of the KV cache's pages belong to. Pure. Thread: one caller.
+class DraftPages {
   public:
-    // rank: the job's, on rank 0; stop: as in ClusterOptions. Loads the weights.
-    static Result<std::unique_ptr<DraftModel>> Open(const DraftOptions& options, const Job& job,
-                                                    Rank& rank, const std::atomic<bool>* stop);
-
-    Status Begin(std::span<const int32_t> prompt, const SamplerOptions& sampler) override;
-    Status Propose(std::span<const int32_t> history, int64_t most, const StepCosts& costs,
-                   Draft& draft) override;
-    void Learn(int64_t checked, int64_t accepted) override { length_.Learn(checked, accepted); }
-    void Serve(Rank& rank) override;
+    DraftPages(int64_t pages, int64_t page_tokens)
+        : pages_(static_cast<size_t>(pages)), page_tokens_(page_tokens) {}
+    // How many of the first tokens have their rows in `pages`, the text's. space: texts of other
+    // ones are never the same.
+    int64_t Known(uint64_t space, std::span<const int32_t> tokens,
+                  std::span<const int32_t> pages) const;
+    // Rows [from, to) of the text were computed; those before are known.
+    void Note(uint64_t space, std::span<const int32_t> tokens, std::span<const int32_t> pages,
+              int64_t from, int64_t to);
 
   private:
-    DraftModel(bool always, double ratio) : always_(always), length_(ratio) {}
-    // Why drafting should end: the job's cluster says so.
-    Status CheckJob() const;
-    // Runs what the KV cache lacks of `tokens`; the logits after the last one.
-    Status Follow(std::span<const int32_t> tokens);
+    struct Page {
+        uint64_t before = 0, after = 0;  // a hash of all that is before it; of that and the page
+        std::vector<int32_t> tokens{};
+    };
+    std::vector<Page> pages_;
+    int64_t page_tokens_;
+};
 
-    bool always_;
-    DraftLength length_;
+// A text that is to be drafted, or just read.
+struct DraftText {
+    std::span<const int32_t> tokens;   // so far
+    std::span<const int32_t> pages;    // for them and all guesses but the last
+    uint64_t space = 0;                // see DraftPages
+    int64_t count = 0;                 // guesses; 0: the text is read
+    const Sampler* sampler = nullptr;  // what draws the answer's tokens, and the same guesses
+    size_t prompt = 0;                 // tokens that were given
+    // Judged drafts: what draws them instead, and what each was drawn from.
+    Sampler* own = nullptr;
+    std::vector<Distribution>* chances = nullptr;
+    std::vector<int32_t>* draft = nullptr;  // the guesses come here, as many as there can be
+};
+
+class DraftModel {
+  public:
+    // answers: most that it drafts at once; rank: the job's, on rank 0; stop: as in ClusterOptions.
+    // Loads the weights.
+    static Result<std::unique_ptr<DraftModel>> Open(const std::string& draft_model, int64_t answers,
+                                                    Rank& rank, const std::atomic<bool>* stop);
+    // The job's rank is another one now: after a loss.
+    void Serve(Rank& rank);
+    // Of the cost of one of its tokens to that of a step of the job with one row, by the sizes.
+    double ratio() const { return ratio_; }
+    // Of its steps with a row of each answer.
+    const StepCosts& costs() const { return costs_; }
+
+    // Guesses what follows each text. Errors: those of its steps; the job's cluster says that
+    // drafting should end. After an error no sampler has changed.
+    Status Guess(std::span<const DraftText> texts);
+
+  private:
+    // A text while it is drafted.
+    struct Going {
+        std::vector<int32_t> tokens;
+        int64_t known = 0;    // of them, that have KV rows
+        int32_t output = -1;  // of the step: its row of logits
+        bool over = false;
+        Sampler sampler{SamplerOptions()};
+    };
+    DraftModel(const std::string& name, double ratio) : name_(name), ratio_(ratio) {}
+    Status CheckJob() const;
+    void Begin(const DraftText& text, Going& going) const;
+    void AddRows(const DraftText& text, Going& going);
+    Status Draw(const DraftText& text, Going& going, std::span<const float> logits);
+
+    std::string name_;
+    double ratio_;
+    StepCosts costs_;
     Rank* target_ = nullptr;
     std::unique_ptr<cluster::Cluster> cluster_;
     std::unique_ptr<Rank> rank_;
+    std::unique_ptr<DraftPages> pages_;
     StepData step_;
-    std::vector<int32_t> cached_;  // tokens whose KV rows are there
-    std::vector<int32_t> text_;    // the history and the draft
+    std::vector<Going> going_;
     std::vector<float> logits_;
-    std::optional<Sampler> sampler_;
-    bool greedy_ = true;
+    bool warned_ = false;
 };
 
 }  // namespace weft::engine

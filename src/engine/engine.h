@@ -1,162 +1,261 @@
-// Engine: rank 0's side of a run. Turns prompts into steps, steps into logits, logits into tokens.
+// Engine: rank 0's side of answering. Any number of requests at once, a step after another.
 //
-//     WEFT_ASSIGN(auto engine, Engine::Start(options));       // launches the cluster, loads
+//     WEFT_ASSIGN(auto engine, Engine::Start(cluster_options, job, options));
+//     ... other threads: engine->Submit(request, listener), engine->Cancel(id), engine->stats()
+//     WEFT_TRY(engine->Run());    // the loop, until Drain() and the last answer, or Stop()
+// or, for one request after another:
 //     WEFT_ASSIGN(Generation g, engine->Generate(request, [](std::string_view text) { ... }));
-//     WEFT_TRY(engine->Finish());                             // ends all ranks, gathers reports
+// and at the end:
+//     WEFT_TRY(engine->Finish());
 //
-// The prompt is prefilled in chunks (in every layout); KV lives in pages that a step names, so
-// that a step may carry several sequences.
-// With a drafter (drafter.h) a step of decoding takes the last token and some guesses of what comes
-// after it, and as many tokens come out of it as the sampler agrees with, and one more. Rows do not
-// depend on the other rows of a step: greedy answers, and all with --lookup, are to the token those
-// without a drafter; answers that are drawn with a draft model have the same distribution. KV rows
-// of tokens that were refused are written over by the next step.
-// Errors: those of the ranks, worded by the cluster, once.
-// Where the cluster recovers, Generate gets over the loss of a rank: the KV cache is rebuilt from
-// the tokens so far, and the answer goes on after a pause, the same to the token.
-// ClusterOptions::stop ends what runs with kCancelled, with one rank, too.
-// Thread: one caller.
+// Each turn of the loop takes in what was submitted and cancelled, asks the scheduler
+// (batch/scheduler.h) for a step, runs it on all ranks (runner.h), and draws a token for each
+// sequence that has one coming. What a request says does not depend on what else is in its steps:
+// the kernels give a row the same bits in any company, and each request has a sampler of its own.
+// With drafts (batch/step_drafts.h) a step may check guesses of what comes next: after each row the
+// sampler draws what it would have drawn anyway, and goes on while that is what was guessed; or
+// it judges guesses that were drawn themselves (DraftOptions::judged).
+// A rank that is lost costs a pause: the cluster forms its next epoch (recovery.h), all sequences
+// are computed again from their tokens, and the answers go on, to the token the same. Where it
+// can't, every listener gets the reason, and so does every later Submit.
+//
+// engine.cc takes requests in and has the loop, engine_steps.cc makes steps, engine_say.cc says
+// what comes out of them, engine_losses.cc gets over losses, generate.cc waits for one answer.
+// Thread: Start, Run, Generate, Finish and the destructor: one, the main one (cluster.h). All
+// others: any thread. Listeners are called on the thread of Run and must not block.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "engine/drafter.h"
-#include "engine/job.h"
-#include "engine/rank.h"
-#include "engine/recovery.h"
-#include "engine/sampler.h"
+#include "engine/batch/mask_budget.h"
+#include "engine/batch/restart_budget.h"
+#include "engine/batch/scheduler.h"
+#include "engine/batch/step_drafts.h"
+#include "engine/request.h"
+#include "engine/runner.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::engine {
 
-struct GenerateRequest {
-    std::vector<int32_t> prompt;
-    int64_t max_tokens = 128;
-    bool ignore_eos = false;
-    std::vector<std::string> stop;  // texts that end the answer; not part of it
-    SamplerOptions sampler;
+struct EngineOptions {
+    int64_t max_seqs = 32;
+    bool prefix_cache = true;
+    int64_t max_restarts = 10;              // losses that are got over within any restart_window_ms
+    int64_t restart_window_ms = 3'600'000;  // 0: the whole life
+    DraftOptions draft{};
+};
+
+// For one request at a time; as many losses are got over as come.
+EngineOptions OneAtATime(const DraftOptions& draft);
+
+enum class EngineState { kServing, kRecovering, kDraining, kOver };
+
+// What changes at every step.
+struct EngineCounters {
+    ScheduleStats schedule;
+    EngineState state = EngineState::kServing;
+    int64_t steps = 0, step_rows = 0;
+    int64_t prompt_tokens = 0, said_tokens = 0;  // of requests that ended or run
+    int64_t ended = 0, failed = 0, cancelled = 0;
+    double step_s = 0;          // in steps, all ranks at work
+    double plan_s = 0;          // in the scheduler
+    double say_s = 0;           // in logits, sampling, text and listeners
+    double sample_s = 0;        // of that, in choosing tokens
+    int64_t last_token_ns = 0;  // NowNs() of the last token; 0: none yet
+    int64_t last_step_ns = 0;   // of the end of the last step, whatever it was for; 0: none yet
+    double longest_step_s = 0;  // so far
+    DraftCounts drafts;
+};
+
+struct EngineStats : EngineCounters {
+    std::vector<Recovery> recoveries{};  // the last ones, up to kMostRecoveries
+    std::vector<int64_t> recovered_s{};  // when each was over, Unix time
+    int64_t recovered = 0;               // all of them
+    std::string loss{};                  // while it recovers: what was lost, and since when
+    int64_t lost_s = 0;
+    std::vector<int> lost{};  // while it recovers: the ranks, by the numbers of `ranks`
+    std::string error{};      // why it is over
+    int64_t max_seqs = 0;
+    model::Layout layout{};
+    std::string transport{};          // "none" of a single rank
+    std::vector<RankReport> ranks{};  // as of late, where WantReports was called
+    std::vector<double> power_w{};    // of each rank's host; -1: not known
+
+    static constexpr size_t kMostRecoveries = 1000;
 };
 
 struct Generation {
     std::string text;
     std::vector<int32_t> tokens;
     int64_t prompt_tokens = 0;
-    double prefill_s = 0, decode_s = 0;
-    std::string finish;                 // "eos", "length", "stop" or "context"
-    int64_t steps = 0;                  // of decoding
-    int64_t drafted = 0, accepted = 0;  // tokens, checked by these steps
+    double prefill_s = 0, decode_s = 0;  // to the first token, and from there to the end
+    std::string finish;                  // "eos", "length", "stop" or "context"
+    int64_t steps = 0;                   // of decoding
+    int64_t drafted = 0, accepted = 0;   // tokens, checked by these steps
     double prefill_tok_s() const;
-    // The first token comes out of the prefill: decoding made the others.
-    double decode_tok_s() const;
+    double decode_tok_s() const;     // without the first token, which comes out of the prefill
     double acceptance() const;       // of drafted tokens; 0 without any
     double tokens_per_step() const;  // of decoding; 0 without any
 };
 
-struct Perplexity {
-    double value = 0;    // exp of the mean negative log-likelihood
-    double error = 0;    // one standard error of it
-    int64_t tokens = 0;  // scored
-    int64_t chunks = 0;
-};
-
 class Engine {
   public:
-    // job.ctx 0: the model's context, at most 4096. All rows use the job's first adapter, where it
-    // has any. tokenizer: the model's, where the caller has
-    // read it already. draft: a draft model runs on rank 0 alone, on its threads.
+    // job.ctx: most tokens of a sequence (0: as CompleteJob has it); job.kv_tokens: of all together
+    // (0: ctx); job.chunk: most rows of a step. tokenizer: where it is read already. A draft model
+    // runs on rank 0 alone, on its threads.
     static Result<std::unique_ptr<Engine>> Start(
-        const cluster::ClusterOptions& cluster, Job job,
-        std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr, const DraftOptions& draft = {});
+        const cluster::ClusterOptions& cluster, Job job, const EngineOptions& options,
+        std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr);
     ~Engine();
 
-    const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
-    Rank& rank() { return *rank_; }
-    cluster::Cluster& cluster() { return *cluster_; }
-    // Losses that were got over, in order.
-    const std::vector<Recovery>& recoveries() const { return recoveries_; }
-
+    // Until Drain and the last answer, Stop, or a failure.
+    Status Run();
+    // One request, to its end, in place of Run; `sink` gets its text as it is said. May be called
+    // again. Errors: as Submit's; why the request ended.
     using TextSink = std::function<void(std::string_view)>;
-    Result<Generation> Generate(const GenerateRequest& request, const TextSink& sink = nullptr);
-    // Logits after the last token, or after each of them: [tokens.size() or 1, vocab].
-    Result<std::vector<float>> Logits(std::span<const int32_t> tokens, bool all);
-    // llama.cpp's definition: the text in chunks of `ctx` tokens (each beginning with BOS where the
-    // model has it), the second half of each chunk scored.
-    using Progress = std::function<void(int64_t chunk, int64_t chunks, double value)>;
-    Result<Perplexity> ScoreText(std::string_view text, int64_t ctx, const Progress& progress);
-    // Runs `count` prompt tokens (random ids) from an empty cache, or `count` single-token steps at
-    // position `depth`; the seconds they took. For benchmarks.
-    Result<double> TimePrefill(int64_t count);
-    Result<double> TimeDecode(int64_t count, int64_t depth);
-    // The same for `seqs` sequences at once: their prompts one after the other in whole steps, or
-    // `count` steps of a token of each.
-    Result<double> TimePrefills(int64_t seqs, int64_t count);
-    Result<double> TimeDecodes(int64_t seqs, int64_t count, int64_t depth);
+    Result<Generation> Generate(Request request, const TextSink& sink = nullptr);
 
-    // Ends the job on all ranks and gathers their reports (those before the end, for a summary).
+    // Whether a request can run at all. Errors: as Submit's.
+    Status Check(const Request& request) const;
+    // The number of the request, for Cancel. kUsage: it can never run (too long: both numbers are
+    // named; tokens that the model does not have; sampling out of range). kUnsupported: the job's
+    // outputs lack what it needs. After an error of Run: that error.
+    Result<int64_t> Submit(Request request, std::shared_ptr<Listener> listener);
+    // Its pages are free before the next step. Nothing where it has ended.
+    void Cancel(int64_t id);
+    // Its answer is whole as it is: it ends well, with "stop". Nothing where it has ended.
+    void Conclude(int64_t id);
+    // No more requests; Run returns after the last answer.
+    void Drain();
+    // Ends everything now.
+    void Stop();
+
+    EngineStats stats() const;
+    // The counters alone: cheap.
+    EngineCounters counters() const;
+    // Somebody looks: for some seconds, ranks are asked how they are once a second.
+    void WantReports() { wanted_ns_.store(NowNs(), std::memory_order_relaxed); }
+    const tokenizer::Tokenizer& tokenizer() const { return runner_->tokenizer(); }
+    const model::Hyper& hyper() const { return hyper_; }
+    int64_t context() const { return context_; }
+    // Whether it makes embeddings; whether it says tokens.
+    bool embeds() const { return embeds_; }
+    bool generates() const { return generates_; }
+    // On the thread of Run or before it.
+    Rank& rank() { return runner_->rank(); }
+    cluster::Cluster& cluster() { return runner_->cluster(); }
+    // Ends the job on all ranks and gathers their reports. After Run.
     Result<std::vector<RankReport>> Finish();
 
   private:
-    Engine() = default;
-    Status RunStep(std::span<const int32_t> tokens, int64_t position,
-                   std::span<const int32_t> output_rows);
-    Status RunRowsOf(int64_t seqs, int64_t each, std::span<const int32_t> tokens, int64_t position);
-    Status RunAll(std::span<const int32_t> tokens, int64_t position, size_t first,
-                  std::span<float> out);
-    Status MakeDrafter(const DraftOptions& draft, const cluster::ClusterOptions& options);
-    class Answer;
-    Status Decode(const GenerateRequest& request, Answer& answer, Generation& generation);
-    Status SayRows(Sampler& sampler, Answer& answer, Generation& generation);
-    Status NextRows(std::span<const int32_t> history, int64_t most, Generation& generation);
-    Status ScoreChunk(std::span<const int32_t> chunk, double& sum, double& squares,
-                      int64_t& scored);
-    // Runs tokens at `position` of the one sequence; the logits of the last `outputs` of them.
-    Status RunRows(std::span<const int32_t> tokens, int64_t position, size_t outputs);
-    int32_t adapter() const { return job_.adapters.empty() ? 0 : 1; }
-    size_t ChunkFor(size_t prompt_tokens) const;
-    Status Prefill(std::span<const int32_t> tokens, size_t outputs);
-    // After a step with that outcome: where it failed by a loss that can be got over, `tokens` (all
-    // so far) are run again. In the end the logits of the last `outputs` are there.
-    Status Replay(std::span<const int32_t> tokens, size_t outputs, Status outcome);
-    Status CheckTokens(std::span<const int32_t> tokens, int64_t more) const;
-    template <typename T>
-    Result<T> Explain(Result<T> result);
+    struct Active;
+    struct Order;
+    // A step of which the logits are to come, and whose they are.
+    struct Flight {
+        struct Row {
+            int64_t id;
+            int32_t output;                  // -1: no logits
+            int32_t begin, count, position;  // of its rows in the step
+            int32_t drafted;                 // of its rows
+        };
+        StepData step;
+        std::vector<Row> rows;
+        int64_t begin_ns = 0;
+        bool decodes = false;  // all rows have logits
+    };
+    explicit Engine(const EngineOptions& options);
+    Status Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenizer);
+    Status Open(const std::atomic<bool>* stop);
+    Status CheckLength(const Request& request) const;
+    void TakeOrders();
+    Status WaitForOrders();
+    Status Loop(const std::function<bool()>& done);
+    Status Turn();
+    Status RunStep();
+    Status RunPipelined(bool work);
+    int64_t StepsAtOnce();
+    Result<Flight> Land();
+    Status LandAll();
+    Status Draft();
+    Status ReadAlong();
+    DraftText TextOf(const Active& active, int64_t tokens) const;
+    void NoteStart();
+    void NoteCost(const Flight& flight);
+    Status SayAll(const Flight& flight);
+    Status SayLogits(const Flight& flight);
+    Status Pool(const Flight& flight);
+    void NoteEndOfStep(int64_t begin_ns);
+    void NoteRecoveries();
+    void NoteLost(const std::vector<int>& ranks);
+    void SayRows(Active& active, const Flight::Row& row, std::span<const float> logits);
+    bool Say(Active& active, std::span<const float> logits, size_t place, bool guessed);
+    static Error TooMuchOfMasks(const Active& active);
+    Result<Verdict> Draw(Active& active, std::span<const float> logits, size_t place, bool guessed);
+    void EndWell(Active& active, const std::string& finish);
+    void End(Active& active, const Result<Ending>& ending);
+    void Sweep();
+    Status GetOver(Error error);
+    Status StartAgain(Error error);
+    std::string LimitReached();
+    Status FailAll(Error error);
+    Status EndAll(Error error);
+    Status Survey();
+    void Publish();
+    bool stop_asked() const;
+    bool over() const;
+    int64_t WaitingOrders() const;
+    bool Leaves(int64_t id) const;
 
-    std::unique_ptr<cluster::Cluster> cluster_;
-    std::unique_ptr<Rank> rank_;
-    std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
-    Job job_;
-    std::vector<Recovery> recoveries_;
-    StepData step_;
-    std::vector<float> logits_;
-    std::unique_ptr<Drafter> drafter_;  // a draft model counts as progress of rank_: it outlives it
-    int64_t most_drafts_ = 0;
-    Draft draft_;      // of the step whose logits are there
-    StepCosts costs_;  // of steps in decoding
-    std::vector<int32_t> rows_;
-    std::vector<int32_t> wanted_rows_;
-    bool finished_ = false;
-    bool over_ = false;  // recovery failed: its error has the last word
+    EngineOptions options_;
+    std::unique_ptr<DraftModel> draft_model_;  // its work is progress of the rank: it outlives it
+    std::unique_ptr<StepRunner> runner_;
+    model::Hyper hyper_;
+    int64_t context_ = 0;
+    int64_t draft_rows_ = 0;  // most guesses of a step
+    int32_t adapters_ = 0;
+    bool embeds_ = false, generates_ = true;
+    bool serving_ = false;  // many requests: no phase of one is that of all
+    std::unique_ptr<Scheduler> scheduler_;
+    StepDrafts drafts_;
+    std::map<int64_t, std::unique_ptr<Active>> active_;
+    std::vector<int64_t> ended_;  // swept after the step
+    std::vector<PlannedRows> planned_;
+    std::vector<Sequence*> decodes_;             // while they are drafted
+    std::vector<StepDrafts::Guesser> guessers_;  // while they are drafted
+    std::vector<DraftText> texts_;               // while they are read along
+    Flight now_;                                 // of the step that has just run
+    std::deque<Flight> flying_;                  // with pipeline stages, the oldest first
+    std::vector<float> logits_, hidden_;
+    std::vector<uint32_t> allowed_;
+    Distribution wanted_;
+    MaskBudget masks_;
+    EngineStats working_;   // the loop's own
+    bool reported_ = true;  // more of it than the counters has changed
+    int losses_ = 0;        // since the last token
+    RestartBudget restarts_;
+    int64_t surveyed_ns_ = 0;
+    std::atomic<int64_t> wanted_ns_{0};
+
+    mutable std::mutex mutex_;  // of all below
+    std::condition_variable ordered_;
+    std::vector<Order> orders_;
+    int64_t next_id_ = 1;
+    bool draining_ = false, stopping_ = false;
+    EngineStats published_;
 };
-
-template <typename T>
-Result<T> Engine::Explain(Result<T> result) {
-    if (rank_ != nullptr) rank_->SetIdle(true);
-    if (result.ok()) return result;
-    finished_ = true;
-    if (over_) return result;
-    return cluster_->ReportFailure(result.error());
-}
-
-// A worker's whole life: reads the job, opens its rank, follows rank 0 to the end; or measures the
-// fabric (net.h).
-Status Work(cluster::Cluster& cluster);
 
 }  // namespace weft::engine

@@ -12,8 +12,6 @@ constexpr int64_t kLeastMatch = 2;
 // Longer ones are not told apart.
 constexpr int64_t kMostMatch = 64;
 constexpr int kMostCandidates = 48;
-// Drafts that gain less than this are left: the estimates are not that good.
-constexpr double kLeastGain = 1.03;
 // Matches up to these lengths are one kind, and so are longer ones; how often each comes true as
 // long as nothing was seen.
 constexpr std::array<int64_t, 5> kKindEnds = {2, 3, 5, 8, 15};
@@ -25,24 +23,15 @@ uint64_t Pair(int32_t first, int32_t second) {
 
 }  // namespace
 
-Lookup::Lookup(bool always) : always_(always) {
+Lookup::Lookup(std::span<const int32_t> prompt) {
     for (const double prior : kPriors) rates_.emplace_back(prior);
+    for (const int32_t token : prompt) Add(token);
+    Find();
+    in_answer_ = true;
 }
 
 size_t Lookup::KindOf(int64_t length) {
     return static_cast<size_t>(std::ranges::lower_bound(kKindEnds, length) - kKindEnds.begin());
-}
-
-Status Lookup::Begin(std::span<const int32_t> prompt, const SamplerOptions&) {
-    text_.clear();
-    earlier_.clear();
-    last_.clear();
-    match_ = {};
-    in_answer_ = false;
-    for (const int32_t token : prompt) Add(token);
-    Find();
-    in_answer_ = true;
-    return {};
 }
 
 // The pair that ends with the new token is known from here on.
@@ -106,26 +95,6 @@ void Lookup::Guess(std::span<const int32_t> history, int64_t most, std::vector<i
         chance *= rates_[KindOf(match_.length + static_cast<int64_t>(i))].value();
         chances.push_back(chance);
     }
-}
-
-// As far as the tokens a second are the most.
-Status Lookup::Propose(std::span<const int32_t> history, int64_t most, const StepCosts& costs,
-                       Draft& draft) {
-    draft.Clear();
-    Guess(history, most, draft.tokens, chances_);
-    size_t best = 0;
-    double best_rate = 0, tokens = 1;
-    for (size_t i = 0; i < chances_.size(); ++i) {
-        const double one = costs.Of(1), many = costs.Of(static_cast<int64_t>(i) + 2);
-        tokens += chances_[i];
-        const double rate = many > 0 ? tokens / many * one : tokens;
-        if (rate > std::max(kLeastGain, best_rate) || always_) {
-            best = i + 1;
-            best_rate = rate;
-        }
-    }
-    draft.tokens.resize(best);
-    return {};
 }
 
 }  // namespace weft::engine

@@ -2,8 +2,8 @@
 //
 // The last tokens are looked for earlier in the text; what followed the longest such match is the
 // draft. An answer that quotes, edits or repeats its prompt is drafted well and a free one hardly
-// ever, and a look-up costs no step, so a match is only followed as far as it pays: how often
-// matches of its length come true is learned at each token, drafted or not.
+// ever. How often matches of one length come true is learned at each token, drafted or not, so that
+// each guess comes with its chance; batch/step_drafts.h weighs it.
 // Source: prompt look-up decoding (Saxena 2023); acceptance by length of match is Weft's own.
 // Cost: a hash of each pair of tokens; a few dozen candidates a token. Thread: one caller.
 #pragma once
@@ -13,20 +13,15 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/drafter.h"
+#include "engine/drafting.h"
 
 namespace weft::engine {
 
-class Lookup final : public Drafter {
+class Lookup {
   public:
-    // always: follows every match for `most` tokens.
-    explicit Lookup(bool always = false);
-    Status Begin(std::span<const int32_t> prompt, const SamplerOptions& sampler) override;
-    Status Propose(std::span<const int32_t> history, int64_t most, const StepCosts& costs,
-                   Draft& draft) override;
-    void Learn(int64_t, int64_t) override {}  // each token says more (Add)
-    // What Propose weighs: at most `most` tokens that may follow `history`, and for each how likely
-    // it and all before it come true.
+    explicit Lookup(std::span<const int32_t> prompt);
+    // At most `most` tokens that may follow `history`, which begins with the prompt and only grows
+    // by what the model said; for each how likely it and all before it come true.
     void Guess(std::span<const int32_t> history, int64_t most, std::vector<int32_t>& tokens,
                std::vector<double>& chances);
 
@@ -42,7 +37,6 @@ class Lookup final : public Drafter {
     int64_t Common(int32_t end) const;
     static size_t KindOf(int64_t length);
 
-    bool always_;
     std::vector<int32_t> text_;
     std::vector<int32_t>
         earlier_;  // by position: where the pair that ends there ended before, or -1
@@ -50,7 +44,6 @@ class Lookup final : public Drafter {
     Match match_;                                 // at the end of text_
     bool in_answer_ = false;                      // matches are judged
     std::vector<HitRate> rates_;                  // by kind
-    std::vector<double> chances_;                 // of Propose
 };
 
 }  // namespace weft::engine

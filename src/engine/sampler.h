@@ -68,6 +68,11 @@ class Sampler {
   public:
     // `options` must have passed CheckSampler.
     explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
+    // From here on it draws what `other` would draw, with the same random numbers.
+    void Become(const Sampler& other) {
+        options_ = other.options_;
+        random_ = other.random_;
+    }
     // logits [vocab], at least one; -inf forbids a token. kCorrupt where a logit is NaN or +inf, or
     // all are -inf.
     Result<int32_t> Sample(std::span<const float> logits, const SampleContext& context);

@@ -1,7 +1,6 @@
 #include "engine/step_message.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace weft::engine {
 namespace {
@@ -69,25 +68,6 @@ void StepData::Append(std::span<const int32_t> new_tokens, int64_t position, Seq
         positions.push_back(static_cast<int32_t>(position + static_cast<int64_t>(i)));
     }
     sequences.push_back(std::move(sequence));
-}
-
-void StepData::OfOneSequence(std::span<const int32_t> new_tokens, int64_t position,
-                             std::span<const int32_t> rows, int64_t page_tokens) {
-    const auto count = static_cast<int32_t>(new_tokens.size());
-    kind = StepKind::kRun;
-    ++number;
-    tokens.assign(new_tokens.begin(), new_tokens.end());
-    positions.resize(tokens.size());
-    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(position));
-    output_rows.assign(rows.begin(), rows.end());
-    copies.clear();
-    const int64_t pages = (position + count + page_tokens - 1) / page_tokens;
-    sequences.resize(1);
-    Sequence& sequence = sequences[0];
-    sequence.row_count = count;
-    sequence.position = static_cast<int32_t>(position);
-    sequence.pages.resize(static_cast<size_t>(pages));
-    std::iota(sequence.pages.begin(), sequence.pages.end(), 0);
 }
 
 void EncodeStep(const StepData& step, std::vector<int32_t>& words) {

@@ -44,10 +44,6 @@ struct StepData {
     void Clear();
     // Rows of one more sequence, whose first is at `position`; `sequence` has its pages.
     void Append(std::span<const int32_t> new_tokens, int64_t position, Sequence sequence);
-    // The next step: rows of the one sequence there is, `position` its first; pages in order, of
-    // page_tokens positions each.
-    void OfOneSequence(std::span<const int32_t> new_tokens, int64_t position,
-                       std::span<const int32_t> rows, int64_t page_tokens);
     // Fills `views` and returns the step that refers to them and to this.
     backend::Step View(std::vector<backend::StepSequence>& views) const;
 };

@@ -130,7 +130,7 @@ void Metrics::AddRefused(int status) {
         .Increment();
 }
 
-std::string Metrics::Text(const engine::BatchStats& stats) {
+std::string Metrics::Text(const engine::EngineStats& stats) {
     Impl& m = *impl_;
     const std::lock_guard lock(m.mutex);
     const engine::ScheduleStats& s = stats.schedule;
@@ -140,7 +140,7 @@ std::string Metrics::Text(const engine::BatchStats& stats) {
     const int64_t used = s.pages - s.free_pages - s.idle_pages;
     m.kv_usage.Set(s.pages > 0 ? real(used) / real(s.pages) : 0);
     m.ranks.Set(real(static_cast<int64_t>(stats.ranks.size())));
-    m.ready.Set(stats.state == engine::BatchState::kServing ? 1 : 0);
+    m.ready.Set(stats.state == engine::EngineState::kServing ? 1 : 0);
     Impl::Raise(m.preemptions, real(s.preemptions));
     Impl::Raise(m.prompt_tokens, real(stats.prompt_tokens));
     Impl::Raise(m.said_tokens, real(stats.said_tokens));

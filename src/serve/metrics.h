@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "serve/api/answer.h"
 
 namespace weft::serve {
@@ -24,7 +24,7 @@ class Metrics {
     // A request was refused with that status.
     void AddRefused(int status);
     // All of it, with the engine's state of now.
-    std::string Text(const engine::BatchStats& stats);
+    std::string Text(const engine::EngineStats& stats);
 
   private:
     struct Impl;

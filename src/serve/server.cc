@@ -91,8 +91,7 @@ Status Server::Open() {
     WEFT_TRY(ChooseOutputs());
     watcher_ = std::thread([this] { Watch(); });
     options_.cluster.stop = &force_stop_;
-    WEFT_ASSIGN(engine_,
-                engine::BatchEngine::Start(options_.cluster, options_.job, options_.batch));
+    WEFT_ASSIGN(engine_, engine::Engine::Start(options_.cluster, options_.job, options_.batch));
     WEFT_TRY(Describe());
     metrics_ = std::make_unique<Metrics>(options_.metrics_prefix, served_.name);
     options_.api.metrics = metrics_.get();
@@ -169,7 +168,7 @@ void Server::Watch() {
         std::this_thread::sleep_for(kWatchTurn);
         if (options_.reload != nullptr && options_.reload->exchange(false)) Reload();
         if (options_.interrupted == nullptr || !options_.interrupted->load()) continue;
-        engine::BatchEngine* engine = watched_.load();
+        engine::Engine* engine = watched_.load();
         if (engine == nullptr) {
             force_stop_ = true;
         } else if (drained_ns == 0) {

@@ -21,7 +21,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "engine/job.h"
 #include "serve/api/api.h"
 #include "serve/http/server.h"
@@ -32,7 +32,7 @@ namespace weft::serve {
 struct ServerOptions {
     cluster::ClusterOptions cluster;  // its `stop` is set by the Server
     engine::Job job;
-    engine::BatchOptions batch;
+    engine::EngineOptions batch;
     HttpOptions http;
     ApiOptions api;
     std::string name{};                  // the model's name; "": made from its path
@@ -53,14 +53,14 @@ struct ServerOptions {
 class Server {
   public:
     // Errors: kUsage (also: a host that others can reach, without keys), those of HttpServer and
-    // BatchEngine.
+    // Engine.
     static Result<std::unique_ptr<Server>> Start(ServerOptions options);
     ~Server();
 
     Status Run();
     int port() const { return http_->port(); }
     std::string url() const { return http_->url(); }
-    engine::BatchEngine& engine() { return *engine_; }
+    engine::Engine& engine() { return *engine_; }
     // Of all ranks, after Run has ended well.
     const std::vector<engine::RankReport>& reports() const { return reports_; }
 
@@ -78,7 +78,7 @@ class Server {
     std::atomic<bool> force_stop_{false};  // ClusterOptions::stop
     std::atomic<bool> over_{false};
     std::atomic<Api*> ready_{nullptr};  // once requests can be taken
-    std::unique_ptr<engine::BatchEngine> engine_;
+    std::unique_ptr<engine::Engine> engine_;
     std::vector<engine::RankReport> reports_;
     Served served_;
     std::unique_ptr<RequestLog> log_;
@@ -86,7 +86,7 @@ class Server {
     std::unique_ptr<Metrics> metrics_;
     std::unique_ptr<Api> api_;
     std::unique_ptr<HttpServer> http_;
-    std::atomic<engine::BatchEngine*> watched_{nullptr};
+    std::atomic<engine::Engine*> watched_{nullptr};
     std::thread watcher_;
 };
 

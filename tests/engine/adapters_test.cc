@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "support/temp_dir.h"
 #include "support/tiny_adapter.h"
 #include "support/tiny_gguf.h"
@@ -47,9 +47,9 @@ class Adapters : public testing::TestWithParam<DType> {
         }
     }
 
-    std::unique_ptr<BatchEngine> Open(const std::vector<model_files::NamedAdapter>& adapters,
-                                      int64_t kv_tokens = 4096, int64_t max_seqs = 6,
-                                      bool cache = true, const DraftOptions& draft = {}) {
+    std::unique_ptr<Engine> Open(const std::vector<model_files::NamedAdapter>& adapters,
+                                 int64_t kv_tokens = 4096, int64_t max_seqs = 6, bool cache = true,
+                                 const DraftOptions& draft = {}) {
         Job job;
         job.model = model_;
         job.threads = 1;
@@ -59,14 +59,14 @@ class Adapters : public testing::TestWithParam<DType> {
         job.proof = false;
         job.outputs = model::Outputs::kBoth;
         job.adapters = adapters;
-        const BatchOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};
-        auto engine = BatchEngine::Start({}, job, options);
+        const EngineOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};
+        auto engine = Engine::Start({}, job, options);
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
     // The prompts begin alike.
-    static BatchRequest RequestOf(int number, int32_t adapter) {
-        BatchRequest request;
+    static Request RequestOf(int number, int32_t adapter) {
+        Request request;
         for (int i = 0; i < 130; ++i) request.prompt.push_back(97 + (i * i) % 7);
         request.prompt.push_back(100 + number / 4);
         request.max_tokens = 12 + 5 * (number % 3);
@@ -75,10 +75,10 @@ class Adapters : public testing::TestWithParam<DType> {
         request.adapter = adapter;
         return request;
     }
-    static std::vector<std::shared_ptr<Ear>> Say(BatchEngine& engine,
-                                                 const std::vector<BatchRequest>& requests) {
+    static std::vector<std::shared_ptr<Ear>> Say(Engine& engine,
+                                                 const std::vector<Request>& requests) {
         std::vector<std::shared_ptr<Ear>> ears;
-        for (const BatchRequest& request : requests) {
+        for (const Request& request : requests) {
             ears.push_back(std::make_shared<Ear>());
             const auto id = engine.Submit(request, ears.back());
             EXPECT_TRUE(id.ok()) << (id.ok() ? "" : id.error().message);
@@ -96,13 +96,13 @@ class Adapters : public testing::TestWithParam<DType> {
 
 TEST_P(Adapters, EachSaysWhatItSaysAlone) {
     constexpr int kRequests = 12;
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     std::vector<std::shared_ptr<Ear>> alone;
     for (int i = 0; i < kRequests; ++i) {
         const int32_t adapter = i % 4;
         requests.push_back(RequestOf(i, adapter));
         // In an engine that has this adapter and no other.
-        BatchRequest request = requests.back();
+        Request request = requests.back();
         std::vector<model_files::NamedAdapter> only;
         if (adapter > 0) only.push_back(all_[static_cast<size_t>(adapter) - 1]);
         request.adapter = adapter > 0 ? 1 : 0;
@@ -131,7 +131,7 @@ TEST_P(Adapters, EachSaysWhatItSaysAlone) {
 
 // The same prompt again and again: what one adapter has computed is nothing to another.
 TEST_P(Adapters, ThePrefixCacheTellsThemApart) {
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     for (const int32_t adapter : {0, 1, 2, 1, 0, 2}) requests.push_back(RequestOf(0, adapter));
     auto engine = Open(all_, 4096, 1);  // one after another
     ASSERT_NE(engine, nullptr);
@@ -145,8 +145,8 @@ TEST_P(Adapters, ThePrefixCacheTellsThemApart) {
 }
 
 // Rows of guesses are those of the sequence's adapter, as the token before them is.
-TEST_P(Adapters, ALookupChangesNoAnswer) {
-    std::vector<BatchRequest> requests;
+TEST_P(Adapters, ADraftChangesNoAnswer) {
+    std::vector<Request> requests;
     for (int i = 0; i < 12; ++i) {
         requests.push_back(RequestOf(i, i % 4));
         requests.back().max_tokens = 80;
@@ -156,23 +156,27 @@ TEST_P(Adapters, ALookupChangesNoAnswer) {
     auto plain = Open(all_);
     ASSERT_NE(plain, nullptr);
     const auto expected = Say(*plain, requests);
-    for (const int64_t kv_tokens : {4096, 512}) {
-        auto guessing =
-            Open(all_, kv_tokens, 6, true, {.lookup = true, .tokens = 7, .always = true});
-        ASSERT_NE(guessing, nullptr);
-        const auto got = Say(*guessing, requests);
-        const DraftCounts drafts = guessing->stats().drafts;
-        EXPECT_GT(drafts.accepted, 60);
-        EXPECT_GT(drafts.drafted, drafts.accepted);
-        for (size_t i = 0; i < got.size(); ++i) {
-            EXPECT_EQ(got[i]->tokens, expected[i]->tokens) << i << ", " << kv_tokens;
-            EXPECT_EQ(got[i]->chances, expected[i]->chances) << i << ", " << kv_tokens;
+    // A draft model has no adapters: for who uses none it is the model.
+    const DraftOptions kDrafts[] = {{.lookup = true, .tokens = 7, .always = true},
+                                    {.model = model_, .tokens = 4, .always = true}};
+    for (const DraftOptions& draft : kDrafts) {
+        for (const int64_t kv_tokens : {4096, 512}) {
+            auto guessing = Open(all_, kv_tokens, 6, true, draft);
+            ASSERT_NE(guessing, nullptr);
+            const auto got = Say(*guessing, requests);
+            const DraftCounts drafts = guessing->stats().drafts;
+            EXPECT_GT(drafts.accepted, 60);
+            EXPECT_GT(drafts.drafted, drafts.accepted);
+            for (size_t i = 0; i < got.size(); ++i) {
+                EXPECT_EQ(got[i]->tokens, expected[i]->tokens) << i << ", " << kv_tokens;
+                EXPECT_EQ(got[i]->chances, expected[i]->chances) << i << ", " << kv_tokens;
+            }
         }
     }
 }
 
 TEST_P(Adapters, EmbeddingsUseThemToo) {
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     for (const int32_t adapter : {0, 1, 0, 1}) {
         requests.push_back(RequestOf(0, adapter));
         requests.back().pooling = Pooling::kLast;

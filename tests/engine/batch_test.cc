@@ -6,7 +6,6 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/batch/batch_engine.h"
 #include "engine/engine.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -93,8 +92,8 @@ Job JobOf(const std::string& model, int64_t kv_tokens) {
 }
 
 // Prompts that share beginnings, greedy and drawn, with and without penalties.
-BatchRequest RequestOf(int number) {
-    BatchRequest request;
+Request RequestOf(int number) {
+    Request request;
     for (int i = 0; i < 70 + 13 * (number % 4); ++i) request.prompt.push_back(97 + (i * i) % 7);
     request.prompt.push_back(100 + number);
     request.max_tokens = 12 + 7 * (number % 5);
@@ -111,16 +110,28 @@ class Batch : public testing::TestWithParam<const char*> {
         support::WriteTinyGguf(dir_ / name, FileOf(name));
         return dir_ / name;
     }
-    static std::unique_ptr<BatchEngine> Open(const std::string& model, int64_t kv_tokens,
-                                             int64_t max_seqs, bool cache,
-                                             const DraftOptions& draft = {}) {
-        const BatchOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};
-        auto engine = BatchEngine::Start({}, JobOf(model, kv_tokens), options);
+    // Another model of the same vocabulary.
+    std::string Other() {
+        TinyFile file = FileOf("llama");
+        model::Hyper& h = file.hyper;
+        h.layers = 1;
+        h.hidden = 64;
+        h.ffn = 96;
+        h.heads = 2;
+        h.kv_heads = 1;
+        support::WriteTinyGguf(dir_ / "other", file);
+        return dir_ / "other";
+    }
+    static std::unique_ptr<Engine> Open(const std::string& model, int64_t kv_tokens,
+                                        int64_t max_seqs, bool cache,
+                                        const DraftOptions& draft = {}) {
+        const EngineOptions options{.max_seqs = max_seqs, .prefix_cache = cache, .draft = draft};
+        auto engine = Engine::Start({}, JobOf(model, kv_tokens), options);
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
     // All at once; what each said.
-    static std::vector<std::shared_ptr<Ear>> SayAll(BatchEngine& engine, int count) {
+    static std::vector<std::shared_ptr<Ear>> SayAll(Engine& engine, int count) {
         std::vector<std::shared_ptr<Ear>> ears;
         for (int i = 0; i < count; ++i) {
             ears.push_back(std::make_shared<Ear>());
@@ -139,35 +150,25 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
     const std::string model = Write(GetParam());
     std::vector<std::vector<int32_t>> alone;
     for (int i = 0; i < kRequests; ++i) {
-        auto engine = Engine::Start({}, JobOf(model, 0));
+        auto engine = Engine::Start({}, JobOf(model, 0), OneAtATime({}));
         ASSERT_TRUE(engine.ok());
-        const BatchRequest request = RequestOf(i);
-        GenerateRequest single;
-        single.prompt = request.prompt;
-        single.max_tokens = request.max_tokens;
-        single.ignore_eos = true;
-        single.sampler = request.sampler;
-        single.sampler.frequency_penalty = 0;
-        if (request.sampler.frequency_penalty != 0) {
-            auto one = Open(model, 0, 1, false);
-            auto ear = std::make_shared<Ear>();
-            ASSERT_TRUE(one->Submit(request, ear).ok());
-            one->Drain();
-            ASSERT_TRUE(one->Run().ok());
-            alone.push_back(ear->tokens());
-        } else {
-            alone.push_back((*engine)->Generate(single)->tokens);
-        }
+        alone.push_back((*engine)->Generate(RequestOf(i))->tokens);
     }
     // Plenty of pages; so few that sequences push each other out; with the prefix cache, without;
-    // with guesses at every step, with as many as pay, and without.
-    const DraftOptions kDrafts[] = {
-        {}, {.lookup = true, .tokens = 7, .always = true}, {.lookup = true}};
+    // with guesses at every step, with as many as pay, and without; with those of the model itself
+    // and of another one.
+    const std::string other = Other();
+    const DraftOptions kDrafts[] = {{},
+                                    {.lookup = true, .tokens = 7, .always = true},
+                                    {.lookup = true},
+                                    {.model = model, .tokens = 3, .always = true},
+                                    {.model = other, .tokens = 4, .always = true},
+                                    {.model = other}};
     for (const int64_t kv_tokens : {4096, 384}) {
         for (const bool cache : {true, false}) {
             for (const DraftOptions& draft : kDrafts) {
                 SCOPED_TRACE(testing::Message() << kv_tokens << " tokens of KV, cache " << cache
-                                                << ", drafts " << draft.tokens);
+                                                << ", drafts " << draft.tokens << draft.model);
                 auto engine = Open(model, kv_tokens, 6, cache, draft);
                 ASSERT_NE(engine, nullptr);
                 const auto ears = SayAll(*engine, kRequests);
@@ -175,7 +176,7 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
                     EXPECT_EQ(ears[static_cast<size_t>(i)]->tokens(), alone[static_cast<size_t>(i)])
                         << "request " << i;
                 }
-                const BatchStats stats = engine->stats();
+                const EngineStats stats = engine->stats();
                 EXPECT_EQ(stats.ended, kRequests);
                 const ScheduleStats& s = stats.schedule;
                 EXPECT_EQ(s.free_pages + s.idle_pages, s.pages);
@@ -183,9 +184,14 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
                 EXPECT_EQ(s.preemptions > 0, kv_tokens < 4096);
                 if (draft.always) {
                     EXPECT_GT(stats.drafts.accepted, 0);
+                }
+                // Its own guesses come true, drawn ones too: they are drawn with the same numbers.
+                if (draft.model == model) {
+                    EXPECT_GT(stats.drafts.accepted, stats.drafts.drafted * 4 / 5);
+                } else if (draft.always) {
                     EXPECT_GT(stats.drafts.drafted, stats.drafts.accepted);
                 }
-                if (!draft.lookup) {
+                if (!draft.on()) {
                     EXPECT_EQ(stats.drafts.drafted, 0);
                 }
             }
@@ -197,8 +203,8 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
 // cache to the token, and the answer is the same.
 TEST_P(Batch, APageIsSharedAsFarAsItGoes) {
     const std::string model = Write(GetParam());
-    const auto ask = [&](BatchEngine& engine, int number) {
-        BatchRequest request = RequestOf(0);
+    const auto ask = [&](Engine& engine, int number) {
+        Request request = RequestOf(0);
         request.prompt.resize(150, 99);
         if (number > 0) request.prompt[100] = 98;  // in the second page
         for (int i = 0; i < 7 * number; ++i) request.prompt.push_back(101 + i);
@@ -225,14 +231,14 @@ TEST_P(Batch, APageIsSharedAsFarAsItGoes) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Batch, testing::Values("llama", "q8_0", "gemma3", "deepseek2"));
 
-using BatchEngineTest = Batch;
+using EngineTest = Batch;
 
-TEST_F(BatchEngineTest, WhoIsCancelledLeavesAtOnceAndTheOthersGoOn) {
+TEST_F(EngineTest, WhoIsCancelledLeavesAtOnceAndTheOthersGoOn) {
     support::WriteTinyGguf(dir_ / "m", FileOf("llama"));
     auto engine = Open(dir_ / "m", 4096, 4, true);
     ASSERT_NE(engine, nullptr);
     auto leaver = std::make_shared<Ear>(), stayer = std::make_shared<Ear>();
-    BatchRequest endless = RequestOf(0);
+    Request endless = RequestOf(0);
     endless.max_tokens = -1;
     const auto id = engine->Submit(endless, leaver);
     ASSERT_TRUE(id.ok());
@@ -254,11 +260,11 @@ TEST_F(BatchEngineTest, WhoIsCancelledLeavesAtOnceAndTheOthersGoOn) {
     EXPECT_FALSE(engine->Submit(RequestOf(1), stayer).ok()) << "it is drained";
 }
 
-TEST_F(BatchEngineTest, WhatCanNeverRunIsRefusedWithTheNumbers) {
+TEST_F(EngineTest, WhatCanNeverRunIsRefusedWithTheNumbers) {
     support::WriteTinyGguf(dir_ / "m", FileOf("llama"));
     auto engine = Open(dir_ / "m", 0, 4, true);
     ASSERT_NE(engine, nullptr);
-    BatchRequest request = RequestOf(0);
+    Request request = RequestOf(0);
     request.prompt.resize(320, 97);
     auto refused = engine->Submit(request, std::make_shared<Ear>());
     ASSERT_FALSE(refused.ok());

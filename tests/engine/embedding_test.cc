@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "support/golden_models.h"
 #include "support/temp_dir.h"
 
@@ -42,8 +42,8 @@ Job JobOf(const std::string& model, int64_t chunk, model::Outputs outputs) {
     return job;
 }
 
-BatchRequest RequestOf(std::vector<int32_t> tokens, Pooling pooling) {
-    BatchRequest request;
+Request RequestOf(std::vector<int32_t> tokens, Pooling pooling) {
+    Request request;
     request.prompt = std::move(tokens);
     request.pooling = pooling;
     return request;
@@ -108,7 +108,7 @@ TEST_P(Embedding, EqualsTransformersInAnyCompany) {
         std::vector<float> first;
         for (const auto outputs : {model::Outputs::kBoth, model::Outputs::kHidden}) {
             for (const int64_t chunk : {64, 7}) {
-                auto engine = BatchEngine::Start({}, JobOf(dir_ / "m", chunk, outputs), {5, true});
+                auto engine = Engine::Start({}, JobOf(dir_ / "m", chunk, outputs), {5, true});
                 ASSERT_TRUE(engine.ok()) << engine.error().message;
                 std::vector<std::shared_ptr<Ear>> ears;
                 for (int i = 0; i < 9; ++i) {
@@ -134,26 +134,25 @@ TEST_P(Embedding, EqualsTransformersInAnyCompany) {
 }
 
 TEST_P(Embedding, WhatItCannotMakeIsRefused) {
-    auto engine = BatchEngine::Start({}, JobOf(dir_ / "m", 128, model::Outputs::kBoth), {4, true});
+    auto engine = Engine::Start({}, JobOf(dir_ / "m", 128, model::Outputs::kBoth), {4, true});
     ASSERT_TRUE(engine.ok());
     EXPECT_TRUE((*engine)->embeds() && (*engine)->generates());
-    BatchRequest long_one = RequestOf(tokens_, Pooling::kMean);
+    Request long_one = RequestOf(tokens_, Pooling::kMean);
     long_one.prompt.resize(64, 1);
     EXPECT_NE((*engine)->Check(long_one).error().message.find("64 tokens; at most 63"),
               std::string::npos);
     (*engine)->Drain();
     EXPECT_TRUE((*engine)->Run().ok());
 
-    auto texts = BatchEngine::Start({}, JobOf(dir_ / "m", 64, model::Outputs::kLogits), {4, true});
+    auto texts = Engine::Start({}, JobOf(dir_ / "m", 64, model::Outputs::kLogits), {4, true});
     ASSERT_TRUE(texts.ok());
     EXPECT_FALSE((*texts)->embeds());
     const Status refused = (*texts)->Check(RequestOf(tokens_, Pooling::kLast));
     EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
     EXPECT_NE(refused.error().message.find("--embeddings"), std::string::npos);
-    auto vectors =
-        BatchEngine::Start({}, JobOf(dir_ / "m", 64, model::Outputs::kHidden), {4, true});
+    auto vectors = Engine::Start({}, JobOf(dir_ / "m", 64, model::Outputs::kHidden), {4, true});
     ASSERT_TRUE(vectors.ok());
-    BatchRequest text = RequestOf(tokens_, Pooling::kLast);
+    Request text = RequestOf(tokens_, Pooling::kLast);
     text.pooling.reset();
     EXPECT_EQ((*vectors)->Check(text).error().code, ErrorCode::kUnsupported);
 }

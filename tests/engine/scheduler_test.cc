@@ -105,7 +105,7 @@ class Soak {
           options_{4, 12, options.pages, kPage, options.prefix_cache, options.drafts * 2},
           scheduler_(options_),
           cache_(options.pages) {
-        scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once));
+        scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once), 1);
     }
 
     void Run() {
@@ -409,6 +409,50 @@ TEST(Scheduler, DraftsHoldNobodyUp) {
     EXPECT_EQ(RowsOf(planned, 1), 6);
     EXPECT_EQ(RowsOf(planned, 2), 1);
     EXPECT_EQ(RowsOf(planned, 3), 5);
+}
+
+// A prompt that has all stages to itself goes in parts, so that they work on it at once; beside
+// others it does not.
+TEST(Scheduler, StagesWorkOnPartsOfAPromptAtOnce) {
+    EXPECT_EQ(PromptChunk(500, 512, 1), 512);
+    EXPECT_EQ(PromptChunk(500, 512, 2), 64);
+    EXPECT_EQ(PromptChunk(1600, 512, 2), 200);
+    EXPECT_EQ(PromptChunk(16000, 512, 2), 512);
+    EXPECT_EQ(PromptChunk(500, 32, 2), 32);
+    Scheduler scheduler({4, 512, 1000, kPage, false});
+    scheduler.ShareOver(2, 2);
+    StepData step;
+    std::vector<PlannedRows> planned;
+    const auto alone = Add(scheduler, 1, 800, 7);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(RowsOf(planned, 1), 100);
+    scheduler.Commit(planned);
+    const auto second = Add(scheduler, 2, 30, 1);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(RowsOf(planned, 1), 512);
+}
+
+// The draft of a step that was lost is checked when all before it is computed again.
+TEST(Scheduler, ALostDraftWaitsForItsToken) {
+    Scheduler scheduler({1, 16, 100, kPage, false, 8});
+    StepData step;
+    std::vector<PlannedRows> planned;
+    const auto s = Add(scheduler, 1, 9, 1);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    scheduler.Commit(planned);
+    s->tokens.push_back(5);
+    s->draft = {6, 7, 8};
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(RowsOf(planned, 1), 4);
+    scheduler.Forget();
+    s->last_apart = true;
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(RowsOf(planned, 1), 9);
+    EXPECT_TRUE(step.output_rows.empty());
+    scheduler.Commit(planned);
+    ASSERT_TRUE(scheduler.Plan(step, planned));
+    EXPECT_EQ(step.tokens, (std::vector<int32_t>{5, 6, 7, 8}));
+    EXPECT_EQ(step.output_rows.size(), 4u);
 }
 
 // A guess is no reason to push anybody out, nor to keep a page.

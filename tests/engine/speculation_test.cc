@@ -6,6 +6,7 @@
 #include <map>
 
 #include "engine/engine.h"
+#include "engine/measure.h"
 #include "support/chi_square.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
@@ -78,8 +79,7 @@ class Speculation : public testing::Test {
         support::WriteTinyGguf(dir_ / name, file);
         return dir_ / name;
     }
-    static std::unique_ptr<Engine> Open(const std::string& model, const DraftOptions& draft = {},
-                                        DType kv = DType::kF16, int64_t ctx = 320) {
+    static Job JobOf(const std::string& model, DType kv, int64_t ctx) {
         Job job;
         job.model = model;
         job.threads = 1;
@@ -87,18 +87,21 @@ class Speculation : public testing::Test {
         job.chunk = 64;
         job.kv_dtype = kv;
         job.proof = false;
-        cluster::ClusterOptions alone;
-        auto engine = Engine::Start(alone, job, nullptr, draft);
+        return job;
+    }
+    static std::unique_ptr<Engine> Open(const std::string& model, const DraftOptions& draft = {},
+                                        DType kv = DType::kF16, int64_t ctx = 320) {
+        auto engine = Engine::Start({}, JobOf(model, kv, ctx), OneAtATime(draft));
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
-    static Generation Say(Engine& engine, const GenerateRequest& request) {
+    static Generation Say(Engine& engine, const Request& request) {
         auto g = engine.Generate(request);
         EXPECT_TRUE(g.ok()) << (g.ok() ? "" : g.error().message);
         return g.ok() ? *g : Generation();
     }
-    static GenerateRequest Ask(int64_t most, float temperature = 0, uint64_t seed = 0) {
-        GenerateRequest request;
+    static Request Ask(int64_t most, float temperature = 0, uint64_t seed = 0) {
+        Request request;
         request.prompt = {104, 101, 32, 97, 98, 97, 98, 97, 99, 97, 98, 32, 97, 98, 97};
         request.max_tokens = most;
         request.ignore_eos = true;
@@ -124,7 +127,7 @@ TEST_F(Speculation, ALookupChangesNoToken) {
         const auto adaptive = Open(model, {.lookup = true});
         ASSERT_TRUE(plain != nullptr && drafting != nullptr && adaptive != nullptr);
         for (const float temperature : {0.0f, 1.0f, 4.0f}) {
-            const GenerateRequest request = Ask(200, temperature, 3);
+            const Request request = Ask(200, temperature, 3);
             const Generation expected = Say(*plain, request), got = Say(*drafting, request);
             ASSERT_EQ(expected.tokens.size(), 200u);
             EXPECT_EQ(got.tokens, expected.tokens) << "temperature " << temperature;
@@ -150,7 +153,7 @@ TEST_F(Speculation, EveryKvType) {
         const auto plain = Open(model, {}, kv);
         const auto drafting = Open(model, {.lookup = true, .tokens = 5, .always = true}, kv);
         for (const float temperature : {0.0f, 3.0f}) {
-            const GenerateRequest request = Ask(150, temperature, 4);
+            const Request request = Ask(150, temperature, 4);
             EXPECT_EQ(Say(*drafting, request).tokens, Say(*plain, request).tokens);
         }
     }
@@ -160,14 +163,14 @@ TEST_F(Speculation, EveryKvType) {
 TEST_F(Speculation, ADraftModelChangesNoGreedyToken) {
     const std::string model = Write("model", FileOf("Q8_0"));
     const std::string other = Write("other", SmallFile(1));
-    const GenerateRequest request = Ask(120);
+    const Request request = Ask(120);
     const Generation expected = Say(*Open(model), request);
     const auto drafted_by = [&](const std::string& draft, bool always) {
         const auto engine = Open(model, {.model = draft, .tokens = 4, .always = always});
         const Generation got = Say(*engine, request);
         EXPECT_EQ(got.tokens, expected.tokens);
         // Another prompt, and the first once more: nothing is left of the other one.
-        GenerateRequest second = request;
+        Request second = request;
         second.prompt.erase(second.prompt.begin() + 3, second.prompt.begin() + 9);
         EXPECT_EQ(Say(*engine, second).tokens, Say(*Open(model), second).tokens);
         EXPECT_EQ(Say(*engine, request).tokens, expected.tokens);
@@ -185,7 +188,7 @@ TEST_F(Speculation, ADraftModelChangesNoGreedyToken) {
 // With penalties the model judges, and the draft guesses, with those of the text so far.
 TEST_F(Speculation, PenaltiesAreThoseOfEachToken) {
     const std::string model = Write("model", FileOf("llama"));
-    GenerateRequest request = Ask(100);
+    Request request = Ask(100);
     request.sampler.repeat_penalty = 1.5f;
     request.sampler.repeat_last = 20;
     const Generation expected = Say(*Open(model), request);
@@ -202,7 +205,7 @@ TEST_F(Speculation, StopsInTheMiddleOfADraft) {
     const auto drafting = Open(model, {.lookup = true, .tokens = 7, .always = true});
     const std::string text = Say(*plain, Ask(150)).text;
     for (size_t at = text.size() / 2; at + 3 < text.size(); at += 11) {
-        GenerateRequest request = Ask(150);
+        Request request = Ask(150);
         request.stop = {text.substr(at, 3)};
         const Generation expected = Say(*plain, request), got = Say(*drafting, request);
         EXPECT_EQ(got.text, expected.text);
@@ -215,7 +218,7 @@ TEST_F(Speculation, StopsInTheMiddleOfADraft) {
         EXPECT_EQ(got.finish, expected.finish);
     }
     // To the end of the context.
-    GenerateRequest open = Ask(-1);
+    Request open = Ask(-1);
     EXPECT_EQ(Say(*drafting, open).tokens, Say(*plain, open).tokens);
     EXPECT_EQ(Say(*drafting, open).finish, "context");
 }
@@ -224,10 +227,11 @@ TEST_F(Speculation, StopsInTheMiddleOfADraft) {
 // the model alone gives it; and the same seed gives the same answer.
 TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
     const std::string model = Write("model", SmallFile(2)), other = Write("other", SmallFile(1));
-    const auto plain = Open(model, {}, DType::kF16, 64);
+    const auto plain = StepRunner::Start({}, JobOf(model, DType::kF16, 64));
+    ASSERT_TRUE(plain.ok());
     const auto drafting =
         Open(model, {.model = other, .tokens = 2, .always = true}, DType::kF16, 64);
-    GenerateRequest request = Ask(4);
+    Request request = Ask(4);
     request.sampler = {.temperature = 1.5f, .top_k = 3, .top_p = 0.95f, .repeat_penalty = 1.2f};
     // All sequences, by the definition.
     std::map<std::vector<int32_t>, double> chances;
@@ -238,7 +242,7 @@ TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
         }
         std::vector<int32_t> text = request.prompt;
         text.insert(text.end(), said.begin(), said.end());
-        const auto logits = plain->Logits(text, false);
+        const auto logits = Logits(**plain, text, false);
         ASSERT_TRUE(logits.ok());
         Distribution next;
         ASSERT_TRUE(Sampler(request.sampler).Distribute(*logits, text, next).ok());
@@ -290,17 +294,17 @@ TEST_F(Speculation, WhatDoesNotFitIsRefusedBeforeLoading) {
     Job job;
     job.model = model;
     job.chunk = 1;
-    const auto narrow = Engine::Start({}, job, nullptr, {.lookup = true});
+    const auto narrow = Engine::Start({}, job, OneAtATime({.lookup = true}));
     ASSERT_FALSE(narrow.ok());
     EXPECT_EQ(narrow.error().code, ErrorCode::kUsage);
     job.chunk = 64;
-    const auto missing = Engine::Start({}, job, nullptr, {.model = dir_ / "none.gguf"});
+    const auto missing = Engine::Start({}, job, OneAtATime({.model = dir_ / "none.gguf"}));
     ASSERT_FALSE(missing.ok());
     EXPECT_NE(missing.error().message.find("none.gguf"), std::string::npos);
     TinyFile file = SmallFile(1);
     file.hyper.vocab = 300;
     const std::string foreign = Write("foreign", file);
-    const auto different = Engine::Start({}, job, nullptr, {.model = foreign});
+    const auto different = Engine::Start({}, job, OneAtATime({.model = foreign}));
     ASSERT_FALSE(different.ok());
     EXPECT_EQ(different.error().code, ErrorCode::kUsage);
     EXPECT_NE(different.error().message.find("300 tokens"), std::string::npos);

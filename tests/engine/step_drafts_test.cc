@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
 #include "support/temp_dir.h"
@@ -19,19 +19,21 @@ namespace {
 // Sequences whose text says the same over and over, so that guesses are good.
 class Guessers {
   public:
-    explicit Guessers(size_t count) : texts_(count), lookups_(count), drafts_(count) {
+    explicit Guessers(size_t count) : texts_(count), answers_(count), drafts_(count) {
         for (size_t i = 0; i < count; ++i) {
             for (int32_t k = 0; k < 60; ++k) texts_[i].push_back(k % 6 + static_cast<int32_t>(i));
-            EXPECT_TRUE(lookups_[i].Begin(texts_[i], {}).ok());
+            answers_[i].lookup.emplace(texts_[i]);
         }
     }
     // Guesses for the next step, all told.
     int64_t Choose(StepDrafts& drafts, int64_t left = 100) {
         std::vector<StepDrafts::Guesser> guessers;
         for (size_t i = 0; i < texts_.size(); ++i) {
-            guessers.push_back({&lookups_[i], texts_[i], left, nullptr, &drafts_[i]});
+            guessers.push_back({.answer = &answers_[i], .left = left});
+            guessers.back().text.tokens = texts_[i];
+            guessers.back().text.draft = &drafts_[i];
         }
-        drafts.Choose(guessers);
+        EXPECT_TRUE(drafts.Choose(guessers).ok());
         int64_t all = 0;
         for (const auto& draft : drafts_) all += static_cast<int64_t>(draft.size());
         return all;
@@ -40,7 +42,7 @@ class Guessers {
 
   private:
     std::vector<std::vector<int32_t>> texts_;
-    std::vector<Lookup> lookups_;
+    std::vector<AnswerDrafts> answers_;
     std::vector<std::vector<int32_t>> drafts_;
 };
 
@@ -76,7 +78,7 @@ TEST(StepDrafts, WhereEveryRowCostsAsMuchThereAreNone) {
     StepDrafts cheap({.lookup = true});
     Teach(cheap, 0.02);
     EXPECT_GT(many.Choose(cheap), 16);
-    EXPECT_LE(many.Choose(cheap), cheap.most_rows());
+    EXPECT_LE(many.Choose(cheap), cheap.most_rows(32));
 }
 
 // What rows cost may have been learned in a bad moment: some are tried again, now and then.
@@ -97,10 +99,11 @@ TEST(StepDrafts, TheyAreTriedAgainNowAndThen) {
 
 TEST(StepDrafts, CountsAreByPlace) {
     StepDrafts drafts({.lookup = true, .tokens = 4});
-    drafts.Count(0, 0);
-    drafts.Count(4, 0);
-    drafts.Count(3, 2);
-    drafts.Count(4, 4);
+    AnswerDrafts answer;
+    drafts.Count(answer, 0, 0, 0);
+    drafts.Count(answer, 4, 1, 0);
+    drafts.Count(answer, 3, 3, 2);
+    drafts.Count(answer, 4, 4, 4);
     EXPECT_EQ(drafts.counts().drafts, 3);
     EXPECT_EQ(drafts.counts().drafted, 11);
     EXPECT_EQ(drafts.counts().accepted, 6);
@@ -126,7 +129,7 @@ class Record final : public Listener {
     std::vector<float> chances;
     std::string said;
     Ending ending;
-    BatchEngine* conclude = nullptr;
+    Engine* conclude = nullptr;
     int64_t id = 0;
     size_t conclude_at = 0;
 };
@@ -138,34 +141,34 @@ class BatchDrafts : public testing::Test {
         file.hyper.layers = 2;
         support::WriteTinyGguf(dir_ / "model", file);
     }
-    std::unique_ptr<BatchEngine> Open(bool drafts) {
+    std::unique_ptr<Engine> Open(bool drafts) {
         Job job;
         job.model = dir_ / "model";
         job.threads = 1;
         job.ctx = 320;
         job.kv_tokens = 2048;
         job.chunk = 64;
-        BatchOptions options{.max_seqs = 8};
+        EngineOptions options{.max_seqs = 8};
         if (drafts) options.draft = {.lookup = true, .tokens = 7, .always = true};
-        auto engine = BatchEngine::Start({}, job, options);
+        auto engine = Engine::Start({}, job, options);
         EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
         return engine.ok() ? std::move(*engine) : nullptr;
     }
-    static BatchRequest Ask(int64_t most) {
-        BatchRequest request;
+    static Request Ask(int64_t most) {
+        Request request;
         request.prompt = {104, 101, 32, 97, 98, 97, 98, 97, 99, 97, 98, 32, 97, 98, 97};
         request.max_tokens = most;
         request.ignore_eos = true;
         return request;
     }
     // Asks both; what they say has to be the same. Returns what the drafting one says.
-    std::vector<std::shared_ptr<Record>> Compare(const std::vector<BatchRequest>& requests,
+    std::vector<std::shared_ptr<Record>> Compare(const std::vector<Request>& requests,
                                                  size_t conclude_at = 0) {
         std::vector<std::shared_ptr<Record>> records[2];
         for (const bool drafts : {false, true}) {
             auto engine = Open(drafts);
             if (engine == nullptr) return {};
-            for (const BatchRequest& request : requests) {
+            for (const Request& request : requests) {
                 auto record = std::make_shared<Record>();
                 record->conclude = conclude_at > 0 ? engine.get() : nullptr;
                 record->conclude_at = conclude_at;
@@ -203,7 +206,7 @@ TEST_F(BatchDrafts, StopsInTheMiddleOfADraft) {
     EXPECT_GT(counts_.accepted, 20);
     EXPECT_EQ(steps_ + counts_.accepted, 150);
     const std::string text = whole[0]->said;
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     for (size_t at = text.size() / 2; at + 3 < text.size(); at += 7) {
         requests.push_back(Ask(150));
         requests.back().stop = {text.substr(at, 3)};
@@ -214,10 +217,10 @@ TEST_F(BatchDrafts, StopsInTheMiddleOfADraft) {
 
 // Penalties and biases are those of each token; chances are the model's after each.
 TEST_F(BatchDrafts, WhateverTheSampler) {
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     for (uint64_t seed = 0; seed < 4; ++seed) {
         for (const float temperature : {0.0f, 0.7f, 3.0f}) {
-            BatchRequest request = Ask(100);
+            Request request = Ask(100);
             request.logprobs = seed % 2 == 0 ? 3 : 0;
             SamplerOptions& sampler = request.sampler;
             sampler.temperature = temperature;
@@ -245,9 +248,9 @@ TEST_F(BatchDrafts, AnswersOfAGivenForm) {
     ASSERT_TRUE(grammar.ok());
     const auto matcher = grammar::Matcher::Make(*grammar, trie);
     ASSERT_TRUE(matcher.ok());
-    std::vector<BatchRequest> requests;
+    std::vector<Request> requests;
     for (uint64_t seed = 0; seed < 6; ++seed) {
-        BatchRequest request = Ask(150);
+        Request request = Ask(150);
         request.matcher = *matcher;
         request.sampler.temperature = seed == 0 ? 0.0f : 1.5f;
         request.sampler.seed = seed;
@@ -275,9 +278,14 @@ TEST_F(BatchDrafts, WithoutRowsForGuessesThereIsNoServer) {
     job.ctx = 64;
     job.chunk = 8;
     const auto engine =
-        BatchEngine::Start({}, job, {.max_seqs = 8, .draft = {.lookup = true}});
+        Engine::Start({}, job, {.max_seqs = 8, .draft = {.lookup = true}});
     ASSERT_FALSE(engine.ok());
     EXPECT_EQ(engine.error().code, ErrorCode::kUsage);
+    job.chunk = 64;
+    job.outputs = model::Outputs::kHidden;
+    const auto mute = Engine::Start({}, job, {.max_seqs = 8, .draft = {.model = dir_ / "model"}});
+    ASSERT_FALSE(mute.ok());
+    EXPECT_EQ(mute.error().code, ErrorCode::kUsage);
 }
 
 }  // namespace

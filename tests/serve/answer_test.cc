@@ -28,7 +28,7 @@ class Calls : public testing::Test {
         job.threads = 1;
         job.ctx = 1024;
         job.proof = false;
-        engine_ = engine::BatchEngine::Start({}, job, {4, true}).value();
+        engine_ = engine::Engine::Start({}, job, {4, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();
         constraints_ = std::make_unique<Constraints>(engine_->tokenizer());
@@ -64,7 +64,7 @@ class Calls : public testing::Test {
     }
 
     test::TempDir dir_;
-    std::unique_ptr<engine::BatchEngine> engine_;
+    std::unique_ptr<engine::Engine> engine_;
     Served served_;
     std::unique_ptr<Constraints> constraints_;
 };

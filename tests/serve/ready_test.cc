@@ -30,7 +30,7 @@ class Ready : public testing::Test {
         job.kv_tokens = 8192;
         job.chunk = 2;
         job.proof = false;
-        engine_ = engine::BatchEngine::Start({}, job, {2, true}).value();
+        engine_ = engine::Engine::Start({}, job, {2, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();
         ApiOptions options;
@@ -45,13 +45,13 @@ class Ready : public testing::Test {
     }
 
     test::TempDir dir_;
-    std::unique_ptr<engine::BatchEngine> engine_;
+    std::unique_ptr<engine::Engine> engine_;
     Served served_;
     std::unique_ptr<Api> api_;
 };
 
 TEST_F(Ready, ALongPromptIsNoOutage) {
-    engine::BatchRequest request;
+    engine::Request request;
     request.prompt.assign(4000, 97);
     request.max_tokens = 1;
     ASSERT_TRUE(engine_->Submit(request, std::make_shared<Nobody>()).ok());

@@ -29,7 +29,7 @@ class Tenants : public testing::Test {
         job.kv_tokens = 4096;
         job.chunk = 64;
         job.proof = false;
-        engine_ = engine::BatchEngine::Start({}, job, {4, true}).value();
+        engine_ = engine::Engine::Start({}, job, {4, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();
         served_.longest_piece_bytes = 1;
@@ -86,7 +86,7 @@ class Tenants : public testing::Test {
     }
 
     test::TempDir dir_;
-    std::unique_ptr<engine::BatchEngine> engine_;
+    std::unique_ptr<engine::Engine> engine_;
     std::unique_ptr<RequestLog> log_;
     std::unique_ptr<KeyStore> keys_;
     Served served_;

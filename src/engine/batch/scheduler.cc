@@ -6,6 +6,19 @@
 #include "base/check.h"
 
 namespace weft::engine {
+namespace {
+
+// A step of fewer rows of a prompt would be bound by reading the weights.
+constexpr int64_t kLeastChunk = 64;
+constexpr int64_t kChunksPerStage = 4;
+
+}  // namespace
+
+int64_t PromptChunk(int64_t tokens, int64_t most, int64_t stages) {
+    if (stages == 1) return most;
+    const int64_t parts = stages * kChunksPerStage;
+    return std::min(most, std::max((tokens + parts - 1) / parts, kLeastChunk));
+}
 
 Scheduler::Scheduler(const ScheduleOptions& options)
     : options_(options), pool_(options.pages), cache_(pool_, options.page_tokens) {
@@ -205,22 +218,21 @@ void Scheduler::Decodes(std::vector<Sequence*>& sequences) const {
 }
 
 // What is left once each of `decodes` sequences has its row; where prompts are to be read, half.
-int64_t Scheduler::RowsForDrafts(const StepData& step, int64_t decodes) const {
+int64_t Scheduler::RowsForDrafts(int64_t decodes) const {
     const auto reads = [](const Sequence* s) { return s->pending() > 1; };
     const bool prompts = !waiting_.empty() || std::ranges::any_of(running_, reads);
-    const int64_t left = Left(step) - decodes;
+    const int64_t left = options_.step_tokens - decodes;
     return std::min(options_.draft_rows, prompts ? left / 2 : left);
 }
 
-// How many guesses of a sequence get rows: of `most`, as many as there are pages for that nobody
-// has to be pushed out of.
-int64_t Scheduler::DraftRows(Sequence& s, int64_t most) {
+// Nobody has to be pushed out for them.
+int64_t Scheduler::PagesForDraft(Sequence& s, int64_t most, int64_t others) {
     if (s.pending() != 1 || s.copy.tokens > 0) return 0;
-    const int64_t wanted = std::min(most, static_cast<int64_t>(s.draft.size()));
     const int64_t tokens = s.computed + 1;
-    const int64_t more = PagesFor(tokens + wanted) - static_cast<int64_t>(s.pages.size());
-    if (pool_.free() + pool_.idle() >= more && Reserve(s, tokens + wanted)) return wanted;
-    return std::min(wanted, static_cast<int64_t>(s.pages.size()) * options_.page_tokens - tokens);
+    const int64_t more = PagesFor(tokens + most) - static_cast<int64_t>(s.pages.size());
+    if (pool_.free() + pool_.idle() >= more + others && Reserve(s, tokens + most)) return most;
+    const int64_t there = static_cast<int64_t>(s.pages.size()) * options_.page_tokens - tokens;
+    return std::clamp<int64_t>(there, 0, most);
 }
 
 // Sequences of which one token is left to compute. Those let in first go first, and push out those
@@ -237,12 +249,22 @@ void Scheduler::PlanDecodes(StepData& step, std::vector<PlannedRows>& planned) {
         }
     }
     std::erase(decodes_, nullptr);
-    int64_t left = RowsForDrafts(step, static_cast<int64_t>(decodes_.size()));
+    int64_t left = RowsForDrafts(static_cast<int64_t>(decodes_.size()));
     for (Sequence* s : decodes_) {
-        const int64_t drafted = DraftRows(*s, left);
+        const int64_t wanted = std::min(left, static_cast<int64_t>(s->draft.size()));
+        const int64_t drafted = PagesForDraft(*s, wanted, 0);
         left -= drafted;
         Append(*s, 1, drafted, step, planned);
     }
+}
+
+// Of a prompt, or of whatever is to be computed again. One that has the pipeline to itself is cut.
+int64_t Scheduler::PromptRows(const Sequence& s, const StepData& step) const {
+    const int64_t kept = s.last_apart && s.pending() > 1 ? 1 : 0;
+    const int64_t rows = std::min(s.pending() - kept, Left(step));
+    if (running_.size() + waiting_.size() > 1) return rows;
+    const auto tokens = static_cast<int64_t>(s.tokens.size());
+    return std::min(rows, PromptChunk(tokens, options_.step_tokens, stages_));
 }
 
 void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) {
@@ -252,7 +274,7 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
         if (s->pending() <= 1 || !s->running) continue;
         const int64_t before = s->computed;
         FindPrefix(*s);
-        const int64_t rows = std::min(s->pending(), Left(step));
+        const int64_t rows = PromptRows(*s, step);
         // Rows of this step are planned already: nobody in it may be pushed out any more.
         const bool fits = Reserve(*s, s->computed + rows);
         CountFound(*s, s->computed - before);
@@ -275,7 +297,7 @@ void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
         FindPrefix(*s);
         // The whole of it must fit now, or it would be pushed out again.
         if (!HasRoom(*s)) DropCopy(*s);
-        const int64_t rows = std::min(s->pending(), Left(step));
+        const int64_t rows = PromptRows(*s, step);
         if (!HasRoom(*s) || !Reserve(*s, s->computed + rows)) {
             ReleasePages(*s);
             return;
@@ -303,7 +325,7 @@ bool Scheduler::Plan(StepData& step, std::vector<PlannedRows>& planned) {
         running_, [](const Sequence* s) { return s->pending() > 0 && !s->in_flight; });
     if (planned.empty() && first != running_.end()) {
         Sequence* s = *first;
-        const int64_t rows = std::min(s->pending(), Left(step));
+        const int64_t rows = PromptRows(*s, step);
         if (Grow(*s, s->computed + rows)) Append(*s, rows, 0, step, planned);
     }
     if (planned.empty()) --step.number;

@@ -33,6 +33,12 @@
 
 namespace weft::engine {
 
+// Tokens of a prompt of `tokens` in a step of at most `most` rows, where there is nothing else.
+// With pipeline stages a prompt goes in several steps, so that the first stage works on the next
+// part while the later ones have the last: S stages and C parts take (C + S - 1) / (C * S) of the
+// time of one stage after another.
+int64_t PromptChunk(int64_t tokens, int64_t most, int64_t stages);
+
 struct ScheduleOptions {
     int64_t max_seqs = 32;      // that run at once
     int64_t step_tokens = 512;  // most rows of a step; at least max_seqs
@@ -52,6 +58,8 @@ struct Sequence {
     double weight = 1;            // of the key
     bool cached = true;           // may take pages from the prefix cache, and leaves its own there
     std::vector<int32_t> draft{};  // guesses of what follows `tokens`
+    // When it is computed again, its last token has a step of its own, where its draft is checked.
+    bool last_apart = false;
     int32_t adapter = 0;          // of the job's, from 1; 0: none
     std::string tenant{};         // whose texts in the prefix cache it may meet
 
@@ -95,6 +103,11 @@ class Scheduler {
     void Remove(Sequence* sequence);
     // Who has a token in the next plan, as long as there are pages: for them drafts are of use.
     void Decodes(std::vector<Sequence*>& sequences) const;
+    // How many guesses there are rows for in the next plan, beside a row for each of so many.
+    int64_t RowsForDrafts(int64_t decodes) const;
+    // How many guesses of a sequence, of at most `most`, there are pages for that nobody else needs
+    // in the next plan, `others` sequences with a token each. It has them from now on.
+    int64_t PagesForDraft(Sequence& sequence, int64_t most, int64_t others);
     // The rows of the next step, into `step` (its number grows) and `planned`; false: nobody wants
     // anything. Sequences whose last token is in it get a row of logits, in order.
     bool Plan(StepData& step, std::vector<PlannedRows>& planned);
@@ -109,8 +122,12 @@ class Scheduler {
     void Keep(Sequence& sequence);
     // All that came true were kept: what the others needed is given back, the draft is gone.
     void EndDraft(Sequence& sequence);
-    // Several steps are in flight at once: those that say tokens are shared out over so many.
-    void ShareOver(int64_t steps) { steps_at_once_ = steps; }
+    // Several steps are in flight at once: those that say tokens are shared out over so many. A
+    // step goes through so many stages.
+    void ShareOver(int64_t steps, int64_t stages) {
+        steps_at_once_ = steps;
+        stages_ = stages;
+    }
     // The KV cache is lost: everyone begins again from the tokens, in the same order.
     void Forget();
 
@@ -125,8 +142,7 @@ class Scheduler {
     void ReleasePages(Sequence& sequence);
     void Append(Sequence& sequence, int64_t rows, int64_t drafted, StepData& step,
                 std::vector<PlannedRows>& planned);
-    int64_t DraftRows(Sequence& sequence, int64_t most);
-    int64_t RowsForDrafts(const StepData& step, int64_t decodes) const;
+    int64_t PromptRows(const Sequence& sequence, const StepData& step) const;
     void Advance(Sequence& sequence, int64_t rows);
     void PlanDecodes(StepData& step, std::vector<PlannedRows>& planned);
     void PlanPrefills(StepData& step, std::vector<PlannedRows>& planned);
@@ -150,7 +166,7 @@ class Scheduler {
     std::vector<Sequence*> decodes_;  // while decodes are planned
     std::vector<int32_t> rows_;       // of a sequence and its draft, while they are appended
     std::unordered_map<std::string, double> served_;  // tokens by weight, of keys that are here
-    int64_t steps_at_once_ = 1;
+    int64_t steps_at_once_ = 1, stages_ = 1;
     int64_t plan_ = 0;  // the one that is being made, or was made last
     ScheduleStats stats_;
 };

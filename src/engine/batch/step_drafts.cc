@@ -13,6 +13,8 @@ constexpr double kLeastGain = 1.05;
 // are tried, as many as half of the other rows or so few.
 constexpr int64_t kRetry = 256;
 constexpr int64_t kRetryRows = 4;
+// Draws of the draft model are to be independent of those that judge them.
+constexpr uint64_t kOtherSeed = 0x9e3779b97f4a7c15;
 
 // As far as the matcher lets them.
 void CutToGrammar(const grammar::Matcher& matcher, std::vector<int32_t>& tokens) {
@@ -28,8 +30,24 @@ StepDrafts::StepDrafts(const DraftOptions& options) : options_(options) {
     if (on()) counts_.by_place.resize(static_cast<size_t>(options_.most()));
 }
 
-int64_t StepDrafts::most_rows() const {
-    return on() ? std::max(kMostRows, options_.most()) : 0;
+int64_t StepDrafts::most_rows(int64_t sequences) const {
+    if (!on()) return 0;
+    return std::min(sequences * options_.most(), std::max(kMostRows, options_.most()));
+}
+
+AnswerDrafts StepDrafts::Begin(std::span<const int32_t> prompt,
+                               const SamplerOptions& sampler) const {
+    AnswerDrafts drafts;
+    if (options_.lookup) drafts.lookup.emplace(prompt);
+    if (model_ == nullptr) return drafts;
+    // A greedy guess is certain, and the model's own choice is compared with it.
+    const bool judged = options_.judged && sampler.temperature > 0 && sampler.top_k != 1;
+    drafts.length.emplace(model_->ratio(), !judged);
+    if (!judged) return drafts;
+    SamplerOptions own = sampler;
+    own.seed ^= kOtherSeed;
+    drafts.own.emplace(own);
+    return drafts;
 }
 
 // Steps of almost as many rows are one kind: there are not that many of each to learn from.
@@ -58,32 +76,71 @@ size_t StepDrafts::Best(int64_t rows) const {
     return best;
 }
 
-void StepDrafts::Choose(std::span<const Guesser> guessers) {
+Status StepDrafts::Choose(std::span<const Guesser> guessers) {
+    if (model_ == nullptr) {
+        LookUp(guessers);
+        return {};
+    }
+    const Status drawn = Draw(guessers);
+    for (const Guesser& g : guessers) {
+        if (!drawn.ok()) g.text.draft->clear();
+        if (g.matcher != nullptr) CutToGrammar(*g.matcher, *g.text.draft);
+    }
+    return drawn;
+}
+
+void StepDrafts::LookUp(std::span<const Guesser> guessers) {
     guesses_.clear();
     for (size_t i = 0; i < guessers.size(); ++i) {
         const Guesser& g = guessers[i];
-        g.draft->clear();
+        std::vector<int32_t>& draft = *g.text.draft;
+        draft.clear();
         const int64_t most = std::min(g.left, options_.most());
         if (most <= 0) continue;
-        g.lookup->Guess(g.text, most, *g.draft, chances_);
-        if (g.matcher != nullptr) CutToGrammar(*g.matcher, *g.draft);
-        for (size_t k = 0; k < g.draft->size(); ++k) guesses_.push_back({chances_[k], i});
+        g.answer->lookup->Guess(g.text.tokens, most, draft, chances_);
+        if (g.matcher != nullptr) CutToGrammar(*g.matcher, draft);
+        for (size_t k = 0; k < draft.size(); ++k) guesses_.push_back({chances_[k], i});
     }
     // Chances of one draft never rise: the best guesses are the beginnings of drafts.
     std::ranges::stable_sort(guesses_, std::ranges::greater(), &Guess::chance);
-    guesses_.resize(std::min(guesses_.size(), static_cast<size_t>(most_rows())));
-    const size_t best =
-        options_.always ? guesses_.size() : Best(static_cast<int64_t>(guessers.size()));
+    const auto rows = static_cast<int64_t>(guessers.size());
+    guesses_.resize(std::min(guesses_.size(), static_cast<size_t>(most_rows(rows))));
+    const size_t best = options_.always ? guesses_.size() : Best(rows);
     if (!guesses_.empty()) without_ = best > 0 ? 0 : without_ + 1;
     taken_.assign(guessers.size(), 0);
     for (size_t i = 0; i < best; ++i) ++taken_[guesses_[i].guesser];
     for (size_t i = 0; i < guessers.size(); ++i) {
-        std::vector<int32_t>& draft = *guessers[i].draft;
+        std::vector<int32_t>& draft = *guessers[i].text.draft;
         draft.resize(std::min(draft.size(), taken_[i]));
     }
 }
 
-void StepDrafts::Count(int64_t drafted, int64_t accepted) {
+// Lengths are those of a step that ran: where the draft model can't, nothing was chosen.
+Status StepDrafts::Draw(std::span<const Guesser> guessers) {
+    texts_.clear();
+    lengths_.clear();
+    const auto answers = static_cast<int64_t>(guessers.size());
+    for (const Guesser& g : guessers) {
+        g.text.draft->clear();
+        lengths_.push_back(*g.answer->length);
+        const int64_t most = std::min(g.left, options_.most());
+        if (most <= 0) continue;
+        DraftText text = g.text;
+        text.count =
+            options_.always ? most : lengths_.back().Choose(most, answers, costs_, model_->costs());
+        if (g.answer->own) {
+            text.own = &*g.answer->own;
+            text.chances = &g.answer->chances;
+        }
+        if (text.count > 0) texts_.push_back(text);
+    }
+    if (!texts_.empty()) WEFT_TRY(model_->Guess(texts_));
+    for (size_t i = 0; i < guessers.size(); ++i) *guessers[i].answer->length = lengths_[i];
+    return {};
+}
+
+void StepDrafts::Count(AnswerDrafts& answer, int64_t drafted, int64_t checked, int64_t accepted) {
+    if (answer.length) answer.length->Learn(checked, accepted);
     if (drafted == 0) return;
     ++counts_.drafts;
     counts_.drafted += drafted;

@@ -37,7 +37,7 @@ class Answer::ChoiceListener final : public engine::Listener {
     size_t index_;
 };
 
-Answer::Answer(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
+Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
                Observer observer)
     : engine_(engine),
       exchange_(std::move(exchange)),
@@ -58,7 +58,7 @@ Answer::Answer(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, 
     }
 }
 
-void Answer::Start(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
+void Answer::Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
                    Observer observer) {
     std::shared_ptr<Answer> answer(
         new Answer(engine, std::move(exchange), plan, std::move(observer)));

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "chat/answer.h"
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "serve/api/dialect.h"
 #include "serve/http/server.h"
 
@@ -22,7 +22,7 @@ namespace weft::serve {
 
 // One of the choices to be made.
 struct ChoicePlan {
-    engine::BatchRequest request;
+    engine::Request request;
     std::string given{};        // text that the answer begins with, before the model says anything
     std::string closing{};      // text that the answer ends with, after the model's
     std::string echo{};         // text that is shown before the answer
@@ -58,12 +58,12 @@ class Answer : public std::enable_shared_from_this<Answer> {
     using Observer = std::function<void(const AnswerRecord&)>;
     // Hands all choices to the engine. What is wrong with a request (too long, ...) is answered
     // before anything is begun. observer: called once, at the end, and gone then. Any thread.
-    static void Start(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange,
-                      AnswerPlan plan, Observer observer);
+    static void Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
+                      Observer observer);
 
   private:
     class ChoiceListener;
-    Answer(engine::BatchEngine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
+    Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
            Observer observer);
     void Submit(std::vector<ChoicePlan> plans);
     void CancelAll();
@@ -86,7 +86,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
         int64_t last_ns = 0;  // when the last token came
     };
 
-    engine::BatchEngine& engine_;
+    engine::Engine& engine_;
     std::shared_ptr<Exchange> exchange_;
     std::unique_ptr<Dialect> dialect_;
     const bool stream_, one_call_;

@@ -231,7 +231,7 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     if (exchange->gone()) return;
     if (!error) error = make(body, served_, plan);
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
-    std::vector<engine::BatchRequest*> requests;
+    std::vector<engine::Request*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
     if (!Charge(*exchange, requests, admitted)) return;
     plan.headers = std::move(admitted.headers);
@@ -248,8 +248,8 @@ void Api::Embed(std::shared_ptr<Exchange> exchange) {
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = PlanEmbeddings(body, served_, plan);
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
-    std::vector<engine::BatchRequest*> requests;
-    for (engine::BatchRequest& request : plan.requests) requests.push_back(&request);
+    std::vector<engine::Request*> requests;
+    for (engine::Request& request : plan.requests) requests.push_back(&request);
     if (!Charge(*exchange, requests, admitted)) return;
     plan.headers = std::move(admitted.headers);
     const auto later = [this, id = exchange->request().id](std::function<void()> work) {
@@ -262,7 +262,7 @@ void Api::Embed(std::shared_ptr<Exchange> exchange) {
 
 // What is done when a request has ended.
 Answer::Observer Api::Observe(std::shared_ptr<Limiter::Ticket> ticket,
-                              const engine::BatchRequest& request) {
+                              const engine::Request& request) {
     std::string adapter = request.adapter == 0 ? "" : served_.NameOf(request.adapter);
     return [metrics = options_.metrics, ticket = std::move(ticket),
             adapter = std::move(adapter)](const AnswerRecord& record) {
@@ -331,12 +331,12 @@ bool Api::Admit(Exchange& exchange, Admitted& admitted) {
 
 // Puts the key's name, tenant, priority and weight into what the engine is asked, and counts its
 // tokens. False: it was refused.
-bool Api::Charge(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
+bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
                  Admitted& admitted) {
     if (!admitted.key) return true;
     const ApiKey& key = *admitted.key;
     int64_t tokens = 0;
-    for (engine::BatchRequest* request : requests) {
+    for (engine::Request* request : requests) {
         request->key = key.name;
         request->priority = key.limits.priority;
         request->weight = key.limits.weight;
@@ -384,16 +384,16 @@ class Api::Probe final : public engine::Listener {
 // As of llama-server and vLLM: whether requests are answered. Those that run still are while the
 // server is about to stop.
 void Api::Health(Exchange& exchange) {
-    const engine::BatchStats stats = served_.engine->stats();
+    const engine::EngineStats stats = served_.engine->stats();
     const auto error = WhyNotServing(stats);
-    if (error && stats.state != engine::BatchState::kDraining) return SendError(exchange, *error);
+    if (error && stats.state != engine::EngineState::kDraining) return SendError(exchange, *error);
     exchange.Send(200, kJsonHeaders, R"({"status":"ok"})");
 }
 
 // Ready is who has finished a step of late, or makes one now, for a token that is asked for. While
 // requests run there is a step that has not ended: it may take as long as the longest so far.
 void Api::Ready(std::shared_ptr<Exchange> exchange) {
-    const engine::BatchStats stats = served_.engine->stats();
+    const engine::EngineStats stats = served_.engine->stats();
     if (const auto error = WhyNotServing(stats)) return SendError(*exchange, *error);
     const double age_s = static_cast<double>(NowNs() - stats.last_step_ns) * 1e-9;
     const double ready_s = static_cast<double>(options_.ready_ms) * 1e-3;
@@ -410,7 +410,7 @@ void Api::Ready(std::shared_ptr<Exchange> exchange) {
         probing_.push_back(std::move(exchange));
         if (probing_.size() > 1) return;
     }
-    engine::BatchRequest request;
+    engine::Request request;
     request.prompt = {0};
     request.max_tokens = 1;
     request.ignore_eos = true;

@@ -68,10 +68,9 @@ class Api {
     bool Knows(const std::shared_ptr<Exchange>& exchange);
     struct Admitted;
     bool Admit(Exchange& exchange, Admitted& admitted);
-    bool Charge(Exchange& exchange, std::span<engine::BatchRequest* const> requests,
-                Admitted& admitted);
+    bool Charge(Exchange& exchange, std::span<engine::Request* const> requests, Admitted& admitted);
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
-                             const engine::BatchRequest& request);
+                             const engine::Request& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
     void Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
     void PostAlways(const std::string& id, std::function<void()> work);

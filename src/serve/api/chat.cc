@@ -323,8 +323,7 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
 }  // namespace
 
 std::optional<ApiError> PlanConversation(const Served& served, Conversation& conversation,
-                                         engine::BatchRequest request, int64_t n,
-                                         AnswerPlan& plan) {
+                                         engine::Request request, int64_t n, AnswerPlan& plan) {
     plan.prompt_name = "messages";
     // Calls that the template could not show in the next turn are not made.
     plan.one_call = !conversation.parallel_calls || served.ToolFormOf(conversation.input).one_call;
@@ -349,7 +348,7 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     Conversation conversation = ReadConversation(fields);
-    engine::BatchRequest request;
+    engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens =
         ReadLength(fields, "max_completion_tokens", ReadLength(fields, "max_tokens", -1));

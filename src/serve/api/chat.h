@@ -39,7 +39,7 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
 // What PlanChat and its like end with: `n` choices of the prompt that the conversation makes.
 // plan.dialect and plan.stream are the caller's.
 std::optional<ApiError> PlanConversation(const Served& served, Conversation& conversation,
-                                         engine::BatchRequest request, int64_t n, AnswerPlan& plan);
+                                         engine::Request request, int64_t n, AnswerPlan& plan);
 
 // The whole request. Errors: what the client hears.
 std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerPlan& plan);

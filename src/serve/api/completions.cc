@@ -58,7 +58,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     std::vector<Prompt> prompts = ReadPrompts(fields, served, "prompt", kMostPrompts);
-    engine::BatchRequest request;
+    engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_tokens", 16);
     if (fields.Has("logprobs") && !fields.Get("logprobs").is_boolean()) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "chat/answer.h"
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "serve/api/fields.h"
 #include "serve/api/served.h"
 

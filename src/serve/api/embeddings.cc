@@ -50,7 +50,7 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
             return ApiError{400, fmt::format("'{}' is an empty text.", name), name,
                             "invalid_value"};
         }
-        engine::BatchRequest request;
+        engine::Request request;
         request.prompt = prompts[i].tokens;
         request.pooling = served.pooling;
         request.adapter = ReadAdapter(fields, served);
@@ -134,7 +134,7 @@ void EmbeddingAnswer::Start(const Served& served, std::shared_ptr<Exchange> exch
 void EmbeddingAnswer::SubmitNext() {
     if (over_ || next_ == plan_.requests.size()) return;
     const size_t index = next_++;
-    engine::BatchRequest& request = plan_.requests[index];
+    engine::Request& request = plan_.requests[index];
     request.goes_on = index > 0;
     const auto id = served_.engine->Submit(
         std::move(request), std::make_shared<TextListener>(shared_from_this(), index));

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "serve/api/answer.h"
 #include "serve/api/fields.h"
 #include "serve/api/served.h"
@@ -21,7 +21,7 @@
 namespace weft::serve {
 
 struct EmbeddingPlan {
-    std::vector<engine::BatchRequest> requests;
+    std::vector<engine::Request> requests;
     int64_t dimensions = 0;  // the first so many, made length 1 again; 0: all
     bool base64 = false;     // little-endian float32, as OpenAI has it; else a list of numbers
     Headers headers{};       // of the answer, besides its type

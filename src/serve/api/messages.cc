@@ -351,7 +351,7 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     Conversation conversation = ReadConversationOf(fields);
-    engine::BatchRequest request;
+    engine::Request request;
     ReadSampling(fields, served, request);
     if (fields.Has("stop_sequences")) request.stop = fields.Texts("stop_sequences", kMostStops);
     if (!fields.Has("max_tokens")) {
@@ -363,7 +363,7 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
     if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
         return error;
     }
-    const engine::BatchRequest& planned = plan.choices[0].request;
+    const engine::Request& planned = plan.choices[0].request;
     const auto prompt_tokens = static_cast<int64_t>(planned.prompt.size());
     plan.dialect = MakeMessagesDialect(served, prompt_tokens, planned.adapter);
     return {};

@@ -220,7 +220,7 @@ std::optional<ApiError> PlanResponse(const Json& body, const Served& served, Ans
     const std::string effort = reasoning.Text("effort", "");
     Adopt(fields, reasoning);
     if (!effort.empty()) conversation.input.extra = {{"reasoning_effort", effort}};
-    engine::BatchRequest request;
+    engine::Request request;
     ReadSampling(fields, served, request);
     request.max_tokens = ReadLength(fields, "max_output_tokens", -1);
     const bool chances = AsksForChances(fields);

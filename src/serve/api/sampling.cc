@@ -51,7 +51,7 @@ uint64_t RandomSeed() {
 
 }  // namespace
 
-void ReadSampling(Fields& fields, const Served& served, engine::BatchRequest& request) {
+void ReadSampling(Fields& fields, const Served& served, engine::Request& request) {
     request.adapter = ReadAdapter(fields, served);
     engine::SamplerOptions& s = request.sampler;
     const auto number = [&](const char* name, double otherwise, double least, double most) {
@@ -113,7 +113,7 @@ int32_t ReadAdapter(Fields& fields, const Served& served) {
     return served.AdapterOf(fields.Text("model", served.name)).value_or(0);
 }
 
-void Reseed(engine::BatchRequest& request, int choice) {
+void Reseed(engine::Request& request, int choice) {
     request.sampler.seed += 0x9e3779b97f4a7c15 * static_cast<uint64_t>(choice);
 }
 

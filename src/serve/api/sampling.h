@@ -2,7 +2,7 @@
 // with the names that vLLM and llama.cpp gave to what OpenAI lacks.
 #pragma once
 
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "serve/api/fields.h"
 #include "serve/api/served.h"
 
@@ -15,7 +15,7 @@ inline constexpr int64_t kMostLogprobs = 20;
 // temperature, top_p, top_k, min_p, presence_penalty, frequency_penalty, repetition_penalty, seed,
 // logit_bias, stop, ignore_eos, priority. Not: how many tokens, n, log-probabilities. Errors are
 // left in `fields`.
-void ReadSampling(Fields& fields, const Served& served, engine::BatchRequest& request);
+void ReadSampling(Fields& fields, const Served& served, engine::Request& request);
 
 // How many tokens an answer may have: at least 1; -1 (as in llama.cpp): to the end of the context.
 int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise);
@@ -30,6 +30,6 @@ std::optional<ApiError> CheckModel(Fields& fields, const Served& served);
 int32_t ReadAdapter(Fields& fields, const Served& served);
 
 // The samplers of `n` choices of one request have different seeds, made from the first's.
-void Reseed(engine::BatchRequest& request, int choice);
+void Reseed(engine::Request& request, int choice);
 
 }  // namespace weft::serve

@@ -12,13 +12,13 @@
 #include "chat/answer.h"
 #include "chat/chat.h"
 #include "chat/tool_form.h"
-#include "engine/batch/batch_engine.h"
+#include "engine/engine.h"
 #include "serve/api/constraint.h"
 
 namespace weft::serve {
 
 struct Served {
-    engine::BatchEngine* engine = nullptr;
+    engine::Engine* engine = nullptr;
     std::string name;                   // its id in /v1/models
     std::vector<std::string> aliases;   // other names that clients may use for it
     std::vector<std::string> adapters;  // by number, from 1: names of the model with an adapter

@@ -9,12 +9,12 @@
 namespace weft::serve {
 namespace {
 
-const char* StateName(engine::BatchState state) {
+const char* StateName(engine::EngineState state) {
     switch (state) {
-        case engine::BatchState::kServing: return "serving";
-        case engine::BatchState::kRecovering: return "recovering";
-        case engine::BatchState::kDraining: return "draining";
-        case engine::BatchState::kOver: return "over";
+        case engine::EngineState::kServing: return "serving";
+        case engine::EngineState::kRecovering: return "recovering";
+        case engine::EngineState::kDraining: return "draining";
+        case engine::EngineState::kOver: return "over";
     }
     return "?";
 }
@@ -37,7 +37,7 @@ Json RankJson(const engine::RankReport& r, double power_w, bool lost) {
 
 // Costs of all-reduces, from evenly spaced quantiles: how many of them are above the bound before
 // and not above this one; the last count has no bound.
-Json SyncJson(const engine::BatchStats& stats) {
+Json SyncJson(const engine::EngineStats& stats) {
     static constexpr double kBoundsUs[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e4};
     std::vector<int64_t> counts(std::size(kBoundsUs) + 1);
     for (const engine::RankReport& r : stats.ranks) {
@@ -52,7 +52,7 @@ Json SyncJson(const engine::BatchStats& stats) {
 
 // By what they reported last. A rank that was lost before it reported anything has its number and
 // its state.
-Json RanksJson(const engine::BatchStats& stats) {
+Json RanksJson(const engine::EngineStats& stats) {
     Json ranks = Json::array();
     std::vector<int> lost = stats.lost;
     for (size_t i = 0; i < stats.ranks.size(); ++i) {
@@ -64,8 +64,8 @@ Json RanksJson(const engine::BatchStats& stats) {
 }
 
 // What is missing now.
-Json LossJson(const engine::BatchStats& stats) {
-    if (stats.state != engine::BatchState::kRecovering) return nullptr;
+Json LossJson(const engine::EngineStats& stats) {
+    if (stats.state != engine::EngineState::kRecovering) return nullptr;
     return {{"time_s", stats.lost_s}, {"text", stats.loss}};
 }
 
@@ -84,21 +84,21 @@ Json ErrorsJson(const std::vector<RequestError>& list) {
 
 }  // namespace
 
-std::optional<ApiError> WhyNotServing(const engine::BatchStats& stats) {
+std::optional<ApiError> WhyNotServing(const engine::EngineStats& stats) {
     switch (stats.state) {
-        case engine::BatchState::kServing: return {};
-        case engine::BatchState::kRecovering:
+        case engine::EngineState::kServing: return {};
+        case engine::EngineState::kRecovering:
             return ApiError{503, "A rank was lost; the cluster is coming back.", "", "recovering"};
-        case engine::BatchState::kDraining:
+        case engine::EngineState::kDraining:
             return ApiError{503, "The server is shutting down.", "", "draining"};
-        case engine::BatchState::kOver: return ApiError{503, stats.error, "", "not_ready"};
+        case engine::EngineState::kOver: return ApiError{503, stats.error, "", "not_ready"};
     }
     return {};
 }
 
 Json StatusJson(const Served& served, const std::vector<RequestError>& errors) {
     served.engine->WantReports();
-    const engine::BatchStats stats = served.engine->stats();
+    const engine::EngineStats stats = served.engine->stats();
     const engine::ScheduleStats& s = stats.schedule;
     Json recoveries = Json::array();
     for (size_t i = 0; i < stats.recoveries.size(); ++i) {

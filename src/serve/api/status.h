@@ -21,7 +21,7 @@ inline bool IsProbe(std::string_view path) {
 }
 
 // Why no request would be answered now; nothing: they are.
-std::optional<ApiError> WhyNotServing(const engine::BatchStats& stats);
+std::optional<ApiError> WhyNotServing(const engine::EngineStats& stats);
 
 // {"state", "ranks": [...], ...}: what the dashboard and a curious user see. errors: those that
 // whoever asks may see. Ranks that are lost while the cluster recovers have the state "lost", all

@@ -1,10 +1,14 @@
-// Drafters and what they weigh: matches in the text, costs of steps, how many tokens pay.
+// Drafts and what they are weighed by: matches in the text, costs of steps, how many tokens pay;
+// what a draft model's KV cache holds.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <random>
 
+#include "engine/batch/step_drafts.h"
 #include "engine/draft_model.h"
-#include "engine/drafter.h"
+#include "engine/drafting.h"
 #include "engine/lookup.h"
 #include "support/tiny_vocabulary.h"
 
@@ -21,14 +25,14 @@ StepCosts CostsOf(double row_share) {
     return costs;
 }
 
-// What a look-up proposes after `text`.
-Tokens After(const Tokens& text, int64_t most, bool always = true) {
-    Lookup lookup(always);
-    EXPECT_TRUE(lookup.Begin(text, {}).ok());
-    Draft draft;
-    EXPECT_TRUE(lookup.Propose(text, most, CostsOf(0), draft).ok());
-    EXPECT_TRUE(draft.chances.empty());
-    return draft.tokens;
+// What a look-up guesses after `text`.
+Tokens After(const Tokens& text, int64_t most) {
+    Lookup lookup(text);
+    Tokens tokens;
+    std::vector<double> chances;
+    lookup.Guess(text, most, tokens, chances);
+    EXPECT_EQ(tokens.size(), chances.size());
+    return tokens;
 }
 
 TEST(Lookup, FollowsTheLongestMatchAndTheLatestOfThem) {
@@ -52,35 +56,57 @@ TEST(Lookup, RandomTexts) {
     std::mt19937 random(2);
     for (int round = 0; round < 300; ++round) {
         const auto letters = static_cast<int32_t>(1 + random() % 12);
-        Tokens text;
-        Lookup lookup(round % 2 == 0);
-        ASSERT_TRUE(lookup.Begin(text, {}).ok());
-        Draft draft;
+        Tokens text, tokens;
+        std::vector<double> chances;
+        Lookup lookup(text);
         for (int step = 0; step < 40; ++step) {
             for (uint32_t i = 0; i < 1 + random() % 5; ++i) {
                 text.push_back(static_cast<int32_t>(random()) & 0x7fffffff);
                 text.back() %= letters;
             }
             const auto most = static_cast<int64_t>(1 + random() % 20);
-            ASSERT_TRUE(lookup.Propose(text, most, CostsOf(0.1), draft).ok());
-            EXPECT_LE(static_cast<int64_t>(draft.tokens.size()), most);
-            for (int32_t token : draft.tokens) EXPECT_TRUE(token >= 0 && token < letters);
+            lookup.Guess(text, most, tokens, chances);
+            EXPECT_LE(static_cast<int64_t>(tokens.size()), most);
+            ASSERT_EQ(tokens.size(), chances.size());
+            EXPECT_TRUE(std::ranges::is_sorted(chances, std::greater()));
+            for (int32_t token : tokens) EXPECT_TRUE(token >= 0 && token < letters);
         }
     }
 }
+
+// Guesses of one text in steps of its own, where another row costs so much of the first.
+class AloneInSteps {
+  public:
+    AloneInSteps(const Tokens& prompt, double row_share) : drafts_({.lookup = true}) {
+        answer_.lookup.emplace(prompt);
+        for (int64_t rows : {1, 2, 4, 8, 16}) {
+            drafts_.LearnStep(rows, 1e-3 * (1 + row_share * static_cast<double>(rows - 1)));
+        }
+    }
+    const Tokens& Guess(const Tokens& text) {
+        StepDrafts::Guesser guesser{.answer = &answer_, .left = 16};
+        guesser.text.tokens = text;
+        guesser.text.draft = &draft_;
+        EXPECT_TRUE(drafts_.Choose({&guesser, 1}).ok());
+        return draft_;
+    }
+
+  private:
+    StepDrafts drafts_;
+    AnswerDrafts answer_;
+    Tokens draft_;
+};
 
 // The answer is random: matches of two tokens are there all the time, and come true one time in 12.
 TEST(Lookup, StopsWhereGuessesAreWrong) {
     std::mt19937 random(3);
     Tokens text;
-    Lookup lookup;
-    ASSERT_TRUE(lookup.Begin(text, {}).ok());
-    Draft draft;
+    AloneInSteps steps(text, 0.3);
     int64_t drafted = 0;
     for (int i = 0; i < 2000; ++i) {
         text.push_back(static_cast<int32_t>(random() % 12));
-        ASSERT_TRUE(lookup.Propose(text, 16, CostsOf(0.3), draft).ok());
-        drafted += i > 200 ? static_cast<int64_t>(draft.tokens.size()) : 0;
+        const auto guesses = static_cast<int64_t>(steps.Guess(text).size());
+        drafted += i > 200 ? guesses : 0;
     }
     EXPECT_LE(drafted, 90);  // of 1800 steps
 }
@@ -90,14 +116,11 @@ TEST(Lookup, GoesFarWhereTheyAreRight) {
     Tokens text;
     for (int i = 0; i < 500; ++i) text.push_back(static_cast<int32_t>(random() % 1000));
     const Tokens prompt = text;
-    Lookup lookup;
-    ASSERT_TRUE(lookup.Begin(prompt, {}).ok());
-    Draft draft;
+    AloneInSteps alone(prompt, 0.1);
     text.insert(text.end(), prompt.begin(), prompt.begin() + 2);
     int steps = 0;
     while (text.size() < 1000) {
-        ASSERT_TRUE(lookup.Propose(text, 16, CostsOf(0.1), draft).ok());
-        for (int32_t token : draft.tokens) {
+        for (int32_t token : Tokens(alone.Guess(text))) {
             if (text.size() == 1000) break;
             EXPECT_EQ(token, prompt[text.size() - 500]);
             text.push_back(token);
@@ -127,18 +150,18 @@ TEST(StepCosts, AreLearnedAndGuessedBetween) {
 
 TEST(DraftLength, FollowsAcceptanceAndCost) {
     const StepCosts costs = CostsOf(0.1);
-    DraftLength length(0.1);
-    length.Begin(false);
+    const StepCosts none;
+    DraftLength length(0.1, false);
     for (int i = 0; i < 30; ++i) length.Learn(4, 4);
-    EXPECT_EQ(length.Choose(8, costs), 8);
+    EXPECT_EQ(length.Choose(8, 1, costs, none), 8);
     for (int i = 0; i < 60; ++i) length.Learn(1, i % 2);
-    const int64_t half = length.Choose(8, costs);
+    const int64_t half = length.Choose(8, 1, costs, none);
     EXPECT_TRUE(half >= 1 && half <= 3) << half;
     // Never right: a trial of two tokens now and then, ever more seldom.
     int64_t drafted = 0;
     for (int i = 0; i < 40; ++i) length.Learn(1, 0);
     for (int i = 0; i < 1000; ++i) {
-        const int64_t tokens = length.Choose(8, costs);
+        const int64_t tokens = length.Choose(8, 1, costs, none);
         if (tokens > 0) length.Learn(1, 0);
         drafted += tokens;
     }
@@ -148,14 +171,66 @@ TEST(DraftLength, FollowsAcceptanceAndCost) {
 
 // A draft as dear as the model is of no use, however good it is.
 TEST(DraftLength, ADearDraftIsLeft) {
-    DraftLength length(1.0);
-    length.Begin(false);
-    for (int i = 0; i < 30; ++i) length.Learn(4, 4);
-    EXPECT_EQ(length.Choose(8, CostsOf(0.1)), 0);
+    DraftLength dear(1.0, false);
+    for (int i = 0; i < 30; ++i) dear.Learn(4, 4);
+    EXPECT_EQ(dear.Choose(8, 1, CostsOf(0.1), {}), 0);
     // Measured: the draft is cheap after all.
-    length.Begin(true);
-    length.LearnDraftToken(1e-5);
-    EXPECT_EQ(length.Choose(8, CostsOf(0.01)), 8);
+    DraftLength measured(1.0, true);
+    for (int i = 0; i < 30; ++i) measured.Learn(4, 4);
+    StepCosts cheap;
+    cheap.Learn(1, 1e-5);
+    EXPECT_EQ(measured.Choose(8, 1, CostsOf(0.01), cheap), 8);
+}
+
+// Where steps of many answers cost what their rows cost, a guess costs what a token costs.
+TEST(DraftLength, ManyAtOnceAreLeft) {
+    StepCosts costs, draft_costs;
+    for (int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+        costs.Learn(rows, 1e-3 * (8 + static_cast<double>(rows)));
+        draft_costs.Learn(rows, 1e-4 * (8 + static_cast<double>(rows)));
+    }
+    DraftLength alone(0.1, true), one_of_many(0.1, true);
+    for (int i = 0; i < 30; ++i) alone.Learn(4, 3), one_of_many.Learn(4, 3);
+    EXPECT_GE(alone.Choose(8, 1, costs, draft_costs), 2);
+    EXPECT_EQ(one_of_many.Choose(8, 64, costs, draft_costs), 0);
+}
+
+// Pages of four tokens.
+TEST(DraftPages, KnowWhoseRowsTheyHold) {
+    DraftPages pages(8, 4);
+    const Tokens text = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const Tokens mine = {6, 2, 5};
+    EXPECT_EQ(pages.Known(0, text, mine), 0);
+    pages.Note(0, text, mine, 0, 7);
+    EXPECT_EQ(pages.Known(0, text, mine), 7);
+    pages.Note(0, text, mine, 7, 10);
+    EXPECT_EQ(pages.Known(0, text, mine), 10);
+    EXPECT_EQ(pages.Known(0, std::span(text).first(5), mine), 5);
+    // Another space, another text, other pages.
+    EXPECT_EQ(pages.Known(1, text, mine), 0);
+    Tokens other = text;
+    other[5] = 0;
+    EXPECT_EQ(pages.Known(0, other, mine), 5);
+    other[0] = 0;
+    EXPECT_EQ(pages.Known(0, other, mine), 0);
+    EXPECT_EQ(pages.Known(0, text, Tokens{6, 5, 2}), 4);
+    // A page with the same tokens behind others holds other rows.
+    const Tokens moved = {5, 6, 7, 8, 5, 6, 7, 8};
+    pages.Note(0, moved, Tokens{1, 3}, 0, 8);
+    EXPECT_EQ(pages.Known(0, moved, Tokens{1, 3}), 8);
+    EXPECT_EQ(pages.Known(0, moved, Tokens{1, 2}), 4);
+    EXPECT_EQ(pages.Known(0, moved, Tokens{2, 3}), 0);
+    // What was refused is written over; somebody else takes a page in the middle.
+    pages.Note(0, other, Tokens{0, 2}, 0, 6);
+    EXPECT_EQ(pages.Known(0, text, mine), 4);
+    Tokens longer = text;
+    longer.insert(longer.end(), {11, 12, 13});
+    pages.Note(0, text, mine, 4, 10);
+    longer[9] = 20;
+    EXPECT_EQ(pages.Known(0, longer, mine), 9);
+    pages.Note(0, longer, mine, 9, 11);
+    EXPECT_EQ(pages.Known(0, longer, mine), 11);
+    EXPECT_EQ(pages.Known(0, text, mine), 9);
 }
 
 TEST(DraftOptions, WhatContradictsIsRefused) {

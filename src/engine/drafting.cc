@@ -1,4 +1,4 @@
-#include "engine/drafter.h"
+#include "engine/drafting.h"
 
 #include <algorithm>
 

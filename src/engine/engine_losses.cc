@@ -1,0 +1,118 @@
+// What an engine does about a rank that is lost, and how it ends.
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/active.h"
+
+namespace weft::engine {
+namespace {
+
+// Losses in a row, without one token between, that are got over.
+constexpr int kMostLosses = 5;
+
+}  // namespace
+
+Status Engine::GetOver(Error error) {
+    flying_.clear();
+    if (stop_asked()) return EndAll(runner_->Fail(std::move(error)));
+    const bool recovers = cluster().recovers();
+    const std::string limit = recovers ? LimitReached() : "";
+    if (recovers && limit.empty()) return StartAgain(std::move(error));
+    error = runner_->Fail(std::move(error));
+    if (error.code == ErrorCode::kPeerLost) error.message += limit;
+    return FailAll(std::move(error));
+}
+
+// Why this loss is one too many; empty: it is not.
+std::string Engine::LimitReached() {
+    if (++losses_ > kMostLosses) {
+        return fmt::format(". That was loss {} in a row without one token between: {} are got over",
+                           losses_, kMostLosses);
+    }
+    if (restarts_.Allows(NowNs())) return "";
+    const int64_t window_ms = options_.restart_window_ms;
+    const std::string window = window_ms > 0 ? fmt::format(" within the last {:.6g} s",
+                                                           static_cast<double>(window_ms) / 1e3)
+                                             : "";
+    return fmt::format(
+        ". The server has got over {} losses{}, which is the most that it may "
+        "(--max-restarts {}, --restart-window-ms {}); start it again, with a higher "
+        "limit if these are to be lived with",
+        restarts_.Recent(NowNs()), window, options_.max_restarts, window_ms);
+}
+
+Status Engine::StartAgain(Error error) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (stopping_ || draining_) cluster().RequestStop();  // asked for just now
+        published_.state = EngineState::kRecovering;
+        published_.loss = error.message;
+        published_.lost_s = std::time(nullptr);
+    }
+    const Status recovered = runner_->Recover(error);
+    if (!recovered.ok()) return EndAll(recovered.error());
+    NoteRecoveries();
+    reported_ = true;
+    scheduler_->Forget();
+    for (const auto& [id, active] : active_) {
+        active->sequence.last_apart = active->drafts.own && active->said > 0;
+    }
+    drafts_.ForgetCosts();
+    if (draft_model_ != nullptr) draft_model_->Serve(rank());
+    rank().SetIdle(true);
+    return {};
+}
+
+// One loss, or more than one, was got over just now.
+void Engine::NoteRecoveries() {
+    auto& recoveries = working_.recoveries;
+    auto& times_s = working_.recovered_s;
+    for (Recovery& recovery : std::exchange(runner_->recoveries(), {})) {
+        recoveries.push_back(std::move(recovery));
+        times_s.push_back(std::time(nullptr));
+        restarts_.Add(NowNs());
+        ++working_.recovered;
+    }
+    while (recoveries.size() > EngineStats::kMostRecoveries) {
+        recoveries.erase(recoveries.begin());
+        times_s.erase(times_s.begin());
+    }
+}
+
+// Who looks meanwhile sees which ranks are gone. The next Publish of everything forgets it.
+void Engine::NoteLost(const std::vector<int>& ranks) {
+    const std::lock_guard lock(mutex_);
+    for (const int rank : ranks) {
+        if (std::ranges::find(published_.lost, rank) == published_.lost.end()) {
+            published_.lost.push_back(rank);
+        }
+    }
+}
+
+// What went wrong after the user asked for the end is no failure of it.
+Status Engine::EndAll(Error error) {
+    if (!stop_asked()) return FailAll(std::move(error));
+    if (error.code != ErrorCode::kCancelled) Log(LogLevel::kWarning, "{}", error.message);
+    [[maybe_unused]] const Status ended =
+        FailAll(MakeError(ErrorCode::kCancelled, "the server is shutting down"));
+    return {};
+}
+
+// The end: whoever waits gets the reason.
+Status Engine::FailAll(Error error) {
+    {
+        const std::lock_guard lock(mutex_);
+        published_.state = EngineState::kOver;
+        published_.error = error.message;
+        working_.error = error.message;
+        working_.state = EngineState::kOver;
+    }
+    TakeOrders();
+    for (const auto& [id, active] : active_) End(*active, error);
+    Sweep();
+    return error;
+}
+
+}  // namespace weft::engine

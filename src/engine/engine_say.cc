@@ -1,0 +1,232 @@
+// What comes out of a step: the next tokens of the answers, their text, their ends; embeddings.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/active.h"
+
+namespace weft::engine {
+namespace {
+
+// Logarithms of probabilities: the token's, and the `count` likeliest.
+SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
+    const float most = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - most));
+    const auto log_sum = static_cast<float>(std::log(sum)) + most;
+    SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
+    if (count <= 0) return said;
+    std::vector<int32_t> order(logits.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+    const auto better = [&](int32_t a, int32_t b) {
+        const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+        return x != y ? x > y : a < b;
+    };
+    const auto kept = std::min(order.size(), static_cast<size_t>(count));
+    std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(kept), order.end(),
+                      better);
+    for (size_t i = 0; i < kept; ++i) {
+        said.best.push_back({order[i], logits[static_cast<size_t>(order[i])] - log_sum});
+    }
+    return said;
+}
+
+}  // namespace
+
+Status Engine::SayAll(const Flight& flight) {
+    const int64_t begin_ns = NowNs();
+    if (!flight.rows.empty()) {
+        WEFT_TRY(Pool(flight));
+        WEFT_TRY(SayLogits(flight));
+        losses_ = 0;
+        Sweep();
+    }
+    working_.say_s += Seconds(begin_ns, NowNs());
+    return {};
+}
+
+Status Engine::SayLogits(const Flight& flight) {
+    int64_t outputs = 0;
+    for (const Flight::Row& row : flight.rows) outputs += row.output >= 0 ? 1 + row.drafted : 0;
+    if (outputs == 0 || !generates()) return {};
+    WEFT_ASSIGN(const std::span<const float> logits, rank().Logits(outputs, logits_));
+    const auto vocab = static_cast<size_t>(hyper_.vocab);
+    for (const Flight::Row& row : flight.rows) {
+        const auto it = active_.find(row.id);
+        if (it == active_.end() || it->second->pooler) continue;  // cancelled meanwhile
+        it->second->sequence.in_flight = false;
+        SayRows(*it->second, row, logits.subspan(static_cast<size_t>(row.output) * vocab));
+        working_.last_token_ns = NowNs();
+    }
+    return {};
+}
+
+// Whether a request was ended by whom it says something to, and is only not told yet.
+bool Engine::Leaves(int64_t id) const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(
+        orders_, [&](const Order& order) { return order.id == id && order.added == nullptr; });
+}
+
+// The next token, and more as long as guesses come true. (What ends an answer removes its
+// sequence.)
+void Engine::SayRows(Active& active, const Flight::Row& row, std::span<const float> logits) {
+    if (active.most == 0) return EndWell(active, "length");
+    const auto vocab = static_cast<size_t>(hyper_.vocab);
+    Sequence& s = active.sequence;
+    active.steps += active.said > 0 ? 1 : 0;
+    active.drafted += row.drafted;
+    int64_t checked = 0, accepted = 0;
+    for (size_t i = 0;; ++i) {
+        const bool guessed = i < static_cast<size_t>(row.drafted);
+        const bool stays = Say(active, logits.subspan(i * vocab, vocab), i, guessed);
+        checked += guessed ? 1 : 0;
+        accepted += stays ? 1 : 0;
+        if (!stays || active.over || Leaves(s.id)) break;
+        scheduler_->Keep(s);
+    }
+    drafts_.Count(active.drafts, row.drafted, checked, accepted);
+    if (!active.over) scheduler_->EndDraft(s);
+}
+
+// Embeddings: hidden states of the step's rows; after the last of a prompt, its vector.
+Status Engine::Pool(const Flight& flight) {
+    std::span<const float> hidden;
+    const auto columns = static_cast<size_t>(hyper_.hidden);
+    for (const Flight::Row& row : flight.rows) {
+        const auto it = active_.find(row.id);
+        if (it == active_.end() || !it->second->pooler) continue;
+        Active& active = *it->second;
+        active.sequence.in_flight = false;
+        if (!rank().has_hidden()) {
+            End(active, MakeError(ErrorCode::kUnsupported,
+                                  "the cluster has pipeline stages now, and makes no embeddings"));
+            continue;
+        }
+        const auto begin = static_cast<size_t>(row.begin), count = static_cast<size_t>(row.count);
+        WEFT_ASSIGN(hidden, rank().Hidden(row.begin + row.count, hidden_));
+        active.pooler->Add(hidden.subspan(begin * columns, count * columns), row.position);
+        if (row.output < 0) continue;
+        active.first_ns = NowNs();
+        auto vector = active.pooler->Finish();
+        if (!vector.ok()) {
+            End(active, vector.error());
+            continue;
+        }
+        active.listener->OnEmbedding(std::move(*vector));
+        EndWell(active, "embedding");
+    }
+    return {};
+}
+
+Error Engine::TooMuchOfMasks(const Active& active) {
+    return MakeError(ErrorCode::kUnsupported,
+                     "grammar: following it took {} steps for {} tokens, more than the other "
+                     "requests can wait for; rewrite it so that a text can be read in fewer ways",
+                     active.mask_steps, active.said + 1);
+}
+
+// The next token, and the matcher's state after it. A guess that was not drawn needs no judgement:
+// that the sampler draws it has the right chance already.
+Result<Verdict> Engine::Draw(Active& active, std::span<const float> logits, size_t place,
+                             bool guessed) {
+    SampleContext context(active.sequence.tokens);
+    context.prompt = active.request.prompt.size();
+    const int32_t guess = guessed ? active.sequence.draft[place] : -1;
+    if (guessed && active.drafts.own) {
+        WEFT_TRY(active.sampler.Distribute(logits, context, wanted_));
+        return active.sampler.Judge(wanted_, active.drafts.chances[place], guess);
+    }
+    if (!active.constrained()) {
+        WEFT_ASSIGN(const int32_t token, active.sampler.Sample(logits, context));
+        return Verdict{token == guess, token};
+    }
+    auto& matcher = active.request.matcher;
+    allowed_.resize((logits.size() + 31) / 32);
+    uint64_t steps = 0;
+    const bool alone = active_.size() == 1;  // then nobody waits for it
+    const Status made = matcher->Allowed(allowed_, &steps);
+    if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
+    if (!made.ok()) return made.error();
+    context.allowed = allowed_;
+    WEFT_ASSIGN(const int32_t token, active.sampler.Sample(logits, context));
+    steps = 0;
+    WEFT_TRY(matcher->Accept(token, &steps));
+    if (!masks_.Spend(steps, active.mask_steps) && !alone) return TooMuchOfMasks(active);
+    return Verdict{token == guess, token};
+}
+
+// Draws the next token of one request and says it; whether it is the guess at that place of its
+// draft.
+bool Engine::Say(Active& active, std::span<const float> logits, size_t place, bool guessed) {
+    const bool constrained = active.constrained();
+    const int64_t begin_ns = NowNs();
+    const auto drawn = Draw(active, logits, place, guessed);
+    if (!drawn.ok()) {
+        End(active, drawn.error());
+        return false;
+    }
+    const int32_t token = drawn->token;
+    active.accepted += drawn->accepted ? 1 : 0;
+    if (active.first_ns == 0) active.first_ns = NowNs();
+    active.sequence.tokens.push_back(token);
+    ++active.said;
+    ++working_.said_tokens;
+    SaidToken said{{token, 0}, {}};
+    if (active.request.logprobs >= 0) said = Chances(logits, token, active.request.logprobs);
+    working_.sample_s += Seconds(begin_ns, NowNs());
+    const bool eos = tokenizer().IsEog(token) && !active.request.ignore_eos;
+    const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
+    active.listener->OnToken(said, text);
+    active.FollowMarker(text);
+    std::string finish;
+    if (eos) {
+        finish = "eos";
+    } else if (active.stop.stopped() || (constrained && active.request.matcher->Ended())) {
+        finish = "stop";
+    } else if (active.said >= active.most) {
+        finish = active.most == active.request.max_tokens ? "length" : "context";
+    }
+    if (!finish.empty()) EndWell(active, finish);
+    return drawn->accepted;
+}
+
+void Engine::EndWell(Active& active, const std::string& finish) {
+    const int64_t now_ns = NowNs();
+    if (active.started_ns == 0) active.started_ns = now_ns;
+    if (active.first_ns == 0) active.first_ns = now_ns;
+    Ending ending{finish};
+    ending.prompt_tokens = static_cast<int64_t>(active.request.prompt.size());
+    ending.cached_tokens = active.sequence.from_cache;
+    ending.said_tokens = active.said;
+    ending.queue_s = Seconds(active.submitted_ns, active.started_ns);
+    ending.first_token_s = Seconds(active.submitted_ns, active.first_ns);
+    ending.total_s = Seconds(active.submitted_ns, now_ns);
+    if (finish == "stop") ending.stop_text = active.stop.found();
+    ending.steps = active.steps;
+    ending.drafted = active.drafted;
+    ending.accepted = active.accepted;
+    End(active, ending);
+}
+
+void Engine::End(Active& active, const Result<Ending>& ending) {
+    if (active.over) return;
+    active.over = true;
+    std::string rest;
+    if (ending.ok()) {
+        rest = active.stop.Push(active.decoder.Flush());
+        rest += active.stop.Flush();
+    }
+    const bool cancelled = !ending.ok() && ending.error().code == ErrorCode::kCancelled;
+    ++(ending.ok() ? working_.ended : cancelled ? working_.cancelled : working_.failed);
+    active.listener->OnEnd(rest, ending);
+    scheduler_->Remove(&active.sequence);
+    ended_.push_back(active.sequence.id);
+}
+
+void Engine::Sweep() {
+    for (const int64_t id : ended_) active_.erase(id);
+    ended_.clear();
+}
+
+}  // namespace weft::engine

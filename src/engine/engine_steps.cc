@@ -1,0 +1,198 @@
+// Steps: which rows the next one has, its run on all ranks, what it costs.
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "engine/active.h"
+
+namespace weft::engine {
+namespace {
+
+// Reports are gathered so often, for so long after somebody has looked.
+constexpr int64_t kSurveyNs = 1'000'000'000;
+constexpr int64_t kWantedNs = 10'000'000'000;
+
+}  // namespace
+
+// With pipeline stages one for each: what the first computes, and those that the others have.
+int64_t Engine::StepsAtOnce() {
+    return rank().pipelined() ? rank().layout().pp : 1;
+}
+
+// One turn of the loop: a step, or a wait for something to do.
+Status Engine::Turn() {
+    WEFT_TRY(Survey());
+    scheduler_->ShareOver(StepsAtOnce(), rank().layout().pp);
+    if (drafts_.on()) WEFT_TRY(Draft());
+    const int64_t begin_ns = NowNs();
+    const bool work = scheduler_->Plan(runner_->step(), planned_);
+    working_.plan_s += Seconds(begin_ns, NowNs());
+    if (!work && flying_.empty()) return WaitForOrders();
+    if (rank().pipelined()) return RunPipelined(work);
+    WEFT_TRY(RunStep());
+    return SayAll(now_);
+}
+
+// A round over the control plane (a millisecond), while somebody looks.
+Status Engine::Survey() {
+    const int64_t now_ns = NowNs();
+    if (now_ns - wanted_ns_.load(std::memory_order_relaxed) > kWantedNs) return {};
+    if (now_ns - surveyed_ns_ < kSurveyNs) return {};
+    WEFT_TRY(LandAll());
+    WEFT_ASSIGN(std::vector<RankReport> ranks, rank().Survey(++runner_->step().number));
+    working_.power_w.assign(ranks.size(), -1);
+    for (size_t i = 0; i < std::min(ranks.size(), working_.ranks.size()); ++i) {
+        const int64_t before = working_.ranks[i].energy_uj, after = ranks[i].energy_uj;
+        if (before < 0 || after < before) continue;
+        const auto elapsed_us = static_cast<double>(now_ns - surveyed_ns_) * 1e-3;
+        working_.power_w[i] = static_cast<double>(after - before) / elapsed_us;
+    }
+    surveyed_ns_ = now_ns;
+    reported_ = true;
+    working_.ranks = std::move(ranks);
+    working_.layout = rank().layout();
+    working_.transport = cluster().size() == 1 ? "none" : cluster().fabric().transport;
+    return {};
+}
+
+// Guesses for those who say a token in the next step. Judged drafts are chosen once: when the step
+// is lost that was to judge one, the next one does.
+Status Engine::Draft() {
+    scheduler_->Decodes(decodes_);
+    guessers_.clear();
+    const auto saying = static_cast<int64_t>(decodes_.size());
+    for (Sequence* s : decodes_) {
+        Active& active = *active_.at(s->id);
+        if (active.pooler) continue;
+        if (active.drafts.own && active.drafted_at == s->tokens.size()) continue;
+        int64_t left = active.most - active.said - 1;
+        if (draft_model_ != nullptr) {
+            left =
+                std::min({left, options_.draft.most(), scheduler_->RowsForDrafts(saying) / saying});
+            left = scheduler_->PagesForDraft(*s, std::max<int64_t>(left, 0), saying - 1);
+        }
+        const grammar::Matcher* matcher = active.constrained() ? &*active.request.matcher : nullptr;
+        DraftText text = TextOf(active, static_cast<int64_t>(s->tokens.size()));
+        text.draft = &s->draft;
+        guessers_.push_back({&active.drafts, text, left, matcher});
+    }
+    WEFT_TRY(drafts_.Choose(guessers_));
+    for (const Sequence* s : decodes_) active_.at(s->id)->drafted_at = s->tokens.size();
+    return {};
+}
+
+// The first tokens of a request's text, for drafts.
+DraftText Engine::TextOf(const Active& active, int64_t tokens) const {
+    const Sequence& s = active.sequence;
+    DraftText text;
+    text.tokens = std::span(s.tokens).first(static_cast<size_t>(tokens));
+    text.pages = s.pages;
+    text.space = std::hash<std::string>()(s.tenant);
+    text.sampler = &active.sampler;
+    text.prompt = active.request.prompt.size();
+    return text;
+}
+
+// The draft model reads what the step has read of prompts, so that it can guess from the first
+// token on and holds up the others by a step at a time, too.
+Status Engine::ReadAlong() {
+    if (draft_model_ == nullptr) return {};
+    texts_.clear();
+    for (const PlannedRows& plan : planned_) {
+        const Active& active = *active_.at(plan.sequence->id);
+        if (plan.rows - plan.drafted == 1 || active.pooler) continue;
+        texts_.push_back(TextOf(active, plan.sequence->computed));
+    }
+    return texts_.empty() ? Status() : draft_model_->Guess(texts_);
+}
+
+// Who is in a step for the first time waits no longer; and whose the rows of logits will be.
+void Engine::NoteStart() {
+    const int64_t now_ns = NowNs();
+    const StepData& step = runner_->step();
+    now_.rows.clear();
+    now_.begin_ns = now_ns;
+    now_.decodes = step.output_rows.size() == step.tokens.size();
+    if (!serving_) cluster().SetPhase(now_.decodes ? "decode" : "prefill");
+    for (size_t i = 0; i < planned_.size(); ++i) {
+        const PlannedRows& plan = planned_[i];
+        const StepData::Sequence& rows = step.sequences[i];
+        Active& active = *active_.at(plan.sequence->id);
+        if (active.started_ns == 0) active.started_ns = now_ns;
+        if (plan.output < 0 && !active.pooler) continue;
+        now_.rows.push_back({plan.sequence->id, plan.output, rows.row_begin, rows.row_count,
+                             rows.position, plan.drafted});
+    }
+    ++working_.steps;
+    working_.step_rows += static_cast<int64_t>(step.tokens.size());
+}
+
+Status Engine::RunStep() {
+    NoteStart();
+    const int64_t begin_ns = NowNs();
+    WEFT_TRY(runner_->Run());
+    NoteEndOfStep(begin_ns);
+    NoteCost(now_);
+    scheduler_->Commit(planned_);
+    return ReadAlong();
+}
+
+void Engine::NoteEndOfStep(int64_t begin_ns) {
+    working_.last_step_ns = NowNs();
+    const double seconds = Seconds(begin_ns, working_.last_step_ns);
+    working_.step_s += seconds;
+    masks_.Earn(seconds);
+    working_.longest_step_s = std::max(working_.longest_step_s, seconds);
+}
+
+// With pipeline stages from the beginning of a step to its logits, the others in between included.
+void Engine::NoteCost(const Flight& flight) {
+    if (!drafts_.on() || !flight.decodes) return;
+    int64_t rows = 0;
+    for (const Flight::Row& row : flight.rows) rows += row.count;
+    drafts_.LearnStep(rows, Seconds(flight.begin_ns, NowNs()));
+}
+
+// This stage computes the next step while the later ones have those before (rank.h). Where there
+// are as many as stages, or no next one, the oldest is waited for.
+Status Engine::RunPipelined(bool work) {
+    rank().SetIdle(false);
+    const int64_t begin_ns = NowNs();
+    if (work) {
+        NoteStart();
+        WEFT_TRY(rank().Compute(runner_->step()));
+    }
+    std::optional<Flight> landed;
+    if (!work || std::cmp_greater_equal(flying_.size() + 1, StepsAtOnce())) {
+        WEFT_ASSIGN(landed, Land());
+    }
+    if (work) {
+        WEFT_TRY(rank().Hand(runner_->step()));
+        scheduler_->CommitInFlight(planned_);
+        flying_.push_back(now_);
+        flying_.back().step = runner_->step();
+    }
+    NoteEndOfStep(begin_ns);
+    if (work) WEFT_TRY(ReadAlong());
+    return landed ? SayAll(*landed) : Status();
+}
+
+// The oldest step that is in flight, down.
+Result<Engine::Flight> Engine::Land() {
+    Flight landed = std::move(flying_.front());
+    flying_.pop_front();
+    WEFT_TRY(rank().Collect(landed.step));
+    NoteCost(landed);
+    return landed;
+}
+
+Status Engine::LandAll() {
+    while (!flying_.empty()) {
+        WEFT_ASSIGN(const Flight landed, Land());
+        WEFT_TRY(SayAll(landed));
+    }
+    return {};
+}
+
+}  // namespace weft::engine

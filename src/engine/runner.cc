@@ -1,0 +1,115 @@
+#include "engine/runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/net.h"
+#include "model_files/read_tokenizer.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int64_t kShutdownMs = 5000;
+
+}  // namespace
+
+Status CompleteJob(Job& job) {
+    if (job.ctx > 0) return {};
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    job.ctx = std::min(hyper.context, kDefaultContext);
+    return {};
+}
+
+Status CheckVocabulary(std::span<const int32_t> tokens, int64_t vocab) {
+    for (const int32_t token : tokens) {
+        if (token >= 0 && token < vocab) continue;
+        return MakeError(ErrorCode::kUsage, "token {} is not in the vocabulary (0 to {})", token,
+                         vocab - 1);
+    }
+    return {};
+}
+
+Result<std::unique_ptr<StepRunner>> StepRunner::Start(
+    const cluster::ClusterOptions& options, Job job,
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer, cluster::Cluster::LossListener lost) {
+    WEFT_TRY(cluster::CheckOptions(options));
+    WEFT_TRY(CheckAdapters(job));
+    WEFT_TRY(CompleteJob(job));
+    std::unique_ptr<StepRunner> runner(new StepRunner());
+    WEFT_ASSIGN(runner->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
+    runner->cluster_->OnLoss(std::move(lost));
+    runner->job_ = std::move(job);
+    runner->over_ = true;  // until all ranks are there
+    WEFT_TRY(OpenFirstRank(runner->job_, *runner->cluster_, runner->rank_, runner->recoveries_));
+    runner->tokenizer_ = std::move(tokenizer);
+    if (runner->tokenizer_ == nullptr) {
+        auto loaded = model_files::LoadTokenizer(runner->rank_->source());
+        if (!loaded.ok()) return runner->Fail(loaded.error());
+        runner->tokenizer_ = std::move(loaded).value();
+    }
+    runner->rank_->SetIdle(true);
+    runner->over_ = false;
+    return runner;
+}
+
+StepRunner::~StepRunner() {
+    // After an error the cluster has its verdict; otherwise the ranks are told to end.
+    if (!over_) [[maybe_unused]]
+        auto ignored = Finish();
+    rank_.reset();
+}
+
+Status StepRunner::Run() {
+    if (cluster_->stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    rank_->SetIdle(false);
+    return rank_->Run(step_);
+}
+
+Status StepRunner::Recover(const Error& error) {
+    rank_->SetIdle(true);
+    const Status recovered = engine::Recover(job_, *cluster_, rank_, error, recoveries_);
+    over_ = !recovered.ok();
+    return recovered;
+}
+
+Error StepRunner::Fail(Error error) {
+    if (rank_ != nullptr) rank_->SetIdle(true);
+    over_ = true;
+    return cluster_->ReportFailure(std::move(error));
+}
+
+Result<std::vector<RankReport>> StepRunner::Finish() {
+    if (std::exchange(over_, true)) return std::vector<RankReport>{};
+    auto reports = EndJob(step_.number + 1, *cluster_, rank_);
+    if (reports.ok()) return reports;
+    const Error& error = reports.error();
+    // Who recovers from losses has all that was asked for by now.
+    if (!cluster_->recovers() || error.code != ErrorCode::kPeerLost || rank_ == nullptr) {
+        return error;
+    }
+    Log(LogLevel::kWarning, "at the end: {}", error.message);
+    return std::vector<RankReport>{rank_->Report()};
+}
+
+Status Work(cluster::Cluster& cluster) {
+    const auto run = [&]() -> Status {
+        if (IsNetJob(cluster.job())) return WorkNet(cluster);
+        WEFT_ASSIGN(Job job, JobFromJson(cluster.job()));
+        std::unique_ptr<Rank> rank;
+        std::vector<Recovery> recoveries;
+        Status status = OpenRank(job, cluster, rank);
+        if (status.ok()) status = RunWorker(*rank);
+        while (!status.ok()) {
+            WEFT_TRY(Recover(job, cluster, rank, status.error(), recoveries));
+            status = RunWorker(*rank);
+        }
+        auto reports = rank->GatherReports();
+        return reports.ok() ? Status() : Status(reports.error());
+    };
+    if (Status status = run(); !status.ok()) return cluster.ReportFailure(status.error());
+    return cluster.Shutdown(Deadline::In(kShutdownMs));
+}
+
+}  // namespace weft::engine
