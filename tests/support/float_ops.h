@@ -151,6 +151,8 @@ template <typename Attributes, typename Real>
 void Apply(const Attributes& attributes, OpCall<Real>& call) {
     if constexpr (program::kOnlyForward<Attributes>) {
         WEFT_CHECK(!"tested by the golden files of whole models");
+    } else if constexpr (program::kOfUpdate<Attributes>) {
+        WEFT_CHECK(!"tested by the curves of whole trainings");
     } else if constexpr (std::is_same_v<Real, float> &&
                          requires { floats::Do(attributes, call); }) {
         floats::Do(attributes, call);
