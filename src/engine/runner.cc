@@ -38,10 +38,10 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
     WEFT_TRY(CheckAdapters(job));
     WEFT_TRY(CompleteJob(job));
     std::unique_ptr<StepRunner> runner(new StepRunner());
+    runner->over_ = true;  // until all ranks are there
     WEFT_ASSIGN(runner->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
     runner->cluster_->OnLoss(std::move(lost));
     runner->job_ = std::move(job);
-    runner->over_ = true;  // until all ranks are there
     WEFT_TRY(OpenFirstRank(runner->job_, *runner->cluster_, runner->rank_, runner->recoveries_));
     runner->tokenizer_ = std::move(tokenizer);
     if (runner->tokenizer_ == nullptr) {
