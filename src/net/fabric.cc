@@ -481,8 +481,7 @@ Status Builder::JoinAll(const Deadline& deadline) {
         if (options_.monitor != nullptr && options_.monitor->Failed()) {
             return options_.monitor->Failure();
         }
-        const bool awaits_diallers = Missing().front() > options_.rank;
-        if ((awaits_diallers ? last : deadline).expired()) {
+        if (last.expired()) {
             return MakeError(ErrorCode::kTimeout,
                              "rank {}: no data link from rank(s) {} within {} ms. Are their "
                              "processes alive, and does a firewall block this host's ports?",
