@@ -6,33 +6,8 @@
 # RATE is tc's, as 1gbit (the default), or "none". The raw wire is one TCP stream of Python's sockets
 # in 1 MiB pieces, timed in the same rounds. Figures are medians.
 set -euo pipefail
-root=$(cd "$(dirname "$0")/.." && pwd)
-build="$root/${BUILD:-build}"
-[ $# -ge 1 ] || { sed -n '2,4s/^# //p' "$0"; exit 2; }
-[ -x "$build/weft" ] || { echo "$build/weft is not built" >&2; exit 1; }
-model=$1 rate=${2:-1gbit} rounds=${ROUNDS:-3}
-a=weft_a_$$ b=weft_b_$$
-work=$(mktemp -d)
-clean_up() {
-    kill $(jobs -p) 2>/dev/null || true
-    wait || true
-    ip netns del "$a" || true
-    ip netns del "$b" || true
-    rm -rf "$work"
-}
-trap clean_up EXIT
-
-ip netns add "$a"
-ip netns add "$b"
-ip link add wire netns "$a" type veth peer name wire netns "$b"
-ip -n "$a" addr add 10.77.0.1/24 dev wire
-ip -n "$b" addr add 10.77.0.2/24 dev wire
-for side in "$a" "$b"; do
-    ip -n "$side" link set lo up
-    ip -n "$side" link set wire up
-    [ "$rate" = none ] ||
-        ip netns exec "$side" tc qdisc replace dev wire root tbf rate "$rate" burst 128kb latency 20ms
-done
+rate=${2:-1gbit}
+source "$(dirname "$0")/two_hosts.sh"
 
 cat > "$work/raw.py" <<'PY'
 import socket, sys, time
@@ -54,25 +29,17 @@ else:
     peer.recv(1)
     print(size / (time.monotonic() - begin))
 PY
-head -c 32 /dev/urandom | base64 > "$work/key"
-chmod 600 "$work/key"
-taskset -c 1 ip netns exec "$b" "$build/weft" worker --listen 10.77.0.2:7000 \
-    --key-file "$work/key" > "$work/worker" 2>&1 &
-for _ in $(seq 100); do grep -qs listening "$work/worker" && break; sleep 0.05; done
-export XDG_CACHE_HOME="$work"
 
 bytes=$((256 << 20))
 for round in $(seq "$rounds"); do
-    taskset -c 1 ip netns exec "$b" python3 "$work/raw.py" receive "$bytes" > "$work/receiver" &
-    for _ in $(seq 100); do grep -qs listening "$work/receiver" && break; sleep 0.05; done
-    taskset -c 0 ip netns exec "$a" python3 "$work/raw.py" send "$bytes" > "$work/raw.$round"
+    on_b python3 "$work/raw.py" receive "$bytes" > "$work/receiver" &
+    wait_for listening "$work/receiver"
+    on_a python3 "$work/raw.py" send "$bytes" > "$work/raw.$round"
     rm "$work/receiver"
     for from in own fed; do
         feed=()
         [ "$from" = own ] || feed=(--weights-from 0)
-        taskset -c 0 ip netns exec "$a" "$build/weft" run "$model" -p hi -n 1 -t 1 --json \
-            --hosts 10.77.0.2:7000 --key-file "$work/key" --transport tcp "${feed[@]}" \
-            > "$work/$from.$round" 2> "$work/errors" || { cat "$work/errors"; exit 1; }
+        two_ranks "$work/$from.$round" run "$model" -p hi -n 1 -t 1 --json "${feed[@]}"
     done
 done
 

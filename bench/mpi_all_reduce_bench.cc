@@ -135,8 +135,7 @@ int main(int argc, char** argv) {
         for (size_t bytes : sizes) {
             Row best{1e30, 1e30};
             const char* name = "";
-            for (coll::Algorithm algorithm :
-                 {coll::Algorithm::kOneShot, coll::Algorithm::kTwoShot}) {
+            for (coll::Algorithm algorithm : coll::AlgorithmsFor(mpi->size(), false)) {
                 const Row row = Measure(*comm, bytes, algorithm, seconds);
                 if (row.p50_us >= best.p50_us) continue;
                 best = row;

@@ -6,19 +6,13 @@
 # RATE is tc's, as 1gbit (the default); the shaper keeps 100 us of it in its bucket. Rounds with
 # --overlap off and auto take turns; figures are medians.
 set -euo pipefail
-root=$(cd "$(dirname "$0")/.." && pwd)
-build="$root/${BUILD:-build}"
-[ $# -ge 1 ] || { sed -n '2,4s/^# //p' "$0"; exit 2; }
-[ -x "$build/weft" ] || { echo "$build/weft is not built" >&2; exit 1; }
-model=$1 rate=${2:-1gbit} prompt=${3:-512} rounds=${ROUNDS:-3}
-source "$root/bench/two_hosts.sh"
+rate=${2:-1gbit} prompt=${3:-512}
+source "$(dirname "$0")/two_hosts.sh"
 
 for round in $(seq "$rounds"); do
     for overlap in off auto; do
-        taskset -c 0 ip netns exec "$a" "$build/weft" bench "$model" -p "$prompt" -n 0 -t 1 -r 1 \
-            --hosts 10.77.0.2:7000 --key-file "$work/key" --transport tcp --overlap "$overlap" \
-            -o json > "$work/run.$overlap.$round" 2> "$work/errors" ||
-            { cat "$work/errors"; exit 1; }
+        two_ranks "$work/run.$overlap.$round" bench "$model" -p "$prompt" -n 0 -t 1 -r 1 \
+            --overlap "$overlap" -o json
     done
 done
 

@@ -1,10 +1,16 @@
-# Two hosts for a benchmark, read with `source` once $build and $rate are set: network namespaces $a
-# and $b with a wire of $rate between them, a worker on core 1 of b at 10.77.0.2:7000, and the folder
-# $work with its key; all of it goes when the script ends. As root.
+# Two hosts for a benchmark of the program with one argument or more, MODEL first; read with
+# `source`, as root. They are network namespaces $a and $b with a core each, 0 and 1, and a wire
+# between them of $rate (tc's, or "none"), or what the script's own function make_wire makes. On b
+# is a worker at 10.77.0.2:7000; the folder $work has its key. All of it goes when the script ends.
+root=$(cd "$(dirname "$0")/.." && pwd)
+build="$root/${BUILD:-build}"
+[ $# -ge 1 ] || { sed -n '2,4s/^# //p' "$0"; exit 2; }
+[ -x "$build/weft" ] || { echo "$build/weft is not built" >&2; exit 1; }
+model=$1 rounds=${ROUNDS:-3}
 a=weft_a_$$ b=weft_b_$$
 work=$(mktemp -d)
 clean_up() {
-    kill $(jobs -p) 2>/dev/null || true
+    kill $(jobs -p) $(ip netns pids "$a") $(ip netns pids "$b") 2>/dev/null || true
     wait || true
     ip netns del "$a" || true
     ip netns del "$b" || true
@@ -12,20 +18,43 @@ clean_up() {
 }
 trap clean_up EXIT
 
+on_a() { taskset -c 0 ip netns exec "$a" "$@"; }
+on_b() { taskset -c 1 ip netns exec "$b" "$@"; }
+
+wait_for() {  # wait_for WORD FILE: at most 5 s
+    local patience=100
+    until grep -qs "$1" "$2"; do
+        patience=$((patience - 1))
+        [ $patience -gt 0 ] || { cat "$2" >&2 && exit 1; }
+        sleep 0.05
+    done
+}
+
+two_ranks() {  # two_ranks OUT COMMAND...: of weft, on both hosts; what it prints goes to OUT
+    on_a "$build/weft" "${@:2}" --hosts 10.77.0.2:7000 --key-file "$work/key" --transport tcp \
+        > "$1" 2> "$work/errors" || { cat "$work/errors"; exit 1; }
+}
+
+declare -F make_wire > /dev/null || make_wire() {
+    ip link add wire netns "$a" type veth peer name wire netns "$b"
+    [ "$rate" != none ] || return 0
+    for side in "$a" "$b"; do
+        ip netns exec "$side" tc qdisc add dev wire root tbf rate "$rate" burst 128kb latency 20ms
+    done
+}
+
 ip netns add "$a"
 ip netns add "$b"
-ip link add wire netns "$a" type veth peer name wire netns "$b"
+make_wire
 ip -n "$a" addr add 10.77.0.1/24 dev wire
 ip -n "$b" addr add 10.77.0.2/24 dev wire
 for side in "$a" "$b"; do
     ip -n "$side" link set lo up
     ip -n "$side" link set wire up
-    ip netns exec "$side" tc qdisc replace dev wire root tbf rate "$rate" burst 128kb latency 20ms
 done
 
 head -c 32 /dev/urandom | base64 > "$work/key"
 chmod 600 "$work/key"
-taskset -c 1 ip netns exec "$b" "$build/weft" worker --listen 10.77.0.2:7000 \
-    --key-file "$work/key" > "$work/worker" 2>&1 &
-for _ in $(seq 100); do grep -qs listening "$work/worker" && break; sleep 0.05; done
+on_b "$build/weft" worker --listen 10.77.0.2:7000 --key-file "$work/key" > "$work/worker" 2>&1 &
+wait_for listening "$work/worker"
 export XDG_CACHE_HOME="$work"

@@ -6,19 +6,14 @@
 # RATE is tc's, as 1gbit (the default); the shaper keeps 100 us of it in its bucket. Rounds with
 # --overlap off and auto take turns; figures are medians.
 set -euo pipefail
-root=$(cd "$(dirname "$0")/.." && pwd)
-build="$root/${BUILD:-build}"
-[ $# -ge 1 ] || { sed -n '2,4s/^# //p' "$0"; exit 2; }
-[ -x "$build/weft" ] || { echo "$build/weft is not built" >&2; exit 1; }
-model=$1 rate=${2:-1gbit} seq=${3:-256} rounds=${ROUNDS:-3}
-source "$root/bench/two_hosts.sh"
+rate=${2:-1gbit} seq=${3:-256}
+source "$(dirname "$0")/two_hosts.sh"
 
 for round in $(seq "$rounds"); do
     for overlap in off on; do
-        taskset -c 0 ip netns exec "$a" "$build/weft" train "$model" --zero 3 --steps 4 \
-            --data synthetic:random-tokens --seq-len "$seq" --micro-batch 1 -t 1 --json --no-output \
-            --hosts 10.77.0.2:7000 --key-file "$work/key" --transport tcp --overlap "$overlap" \
-            > "$work/run.$overlap.$round" 2> "$work/errors" || { cat "$work/errors"; exit 1; }
+        two_ranks "$work/run.$overlap.$round" train "$model" --zero 3 --steps 4 \
+            --data synthetic:random-tokens --seq-len "$seq" --micro-batch 1 -t 1 --json \
+            --no-output --overlap "$overlap"
     done
 done
 

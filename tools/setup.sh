@@ -8,6 +8,8 @@ BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev l
 # Each MPI library gives an `mpi` plug-in; neither is needed.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)
 TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl librsvg2-bin)
+# Kernels for aarch64, compiled and run under an emulator (118 MB to fetch, 600 MB installed).
+CROSS_PACKAGES=(g++-aarch64-linux-gnu qemu-user-static googletest)
 # The virtual machine of tests/rdma (about 45 MB with what they need, and 70 MB of kernel).
 GUEST_PACKAGES=(qemu-system-x86 busybox-static dash kmod iproute2 ibverbs-providers ibverbs-utils
     perftest)
@@ -119,6 +121,12 @@ bring_model() {
 bring_guest() {
     (need_packages "${GUEST_PACKAGES[@]}") && python3 tests/rdma/guest.py --fetch ||
         say "Without a virtual machine, the tests on a real RDMA stack skip and say so."
+}
+
+# bring_cross: what tests/aarch64 needs. Without it its test skips, and says why.
+bring_cross() {
+    (need_packages "${CROSS_PACKAGES[@]}") ||
+        say "Without a cross compiler and an emulator, the test of kernels for aarch64 skips."
 }
 
 # bring_browser: what tests/web needs. Without it these tests skip, and say so.

@@ -38,6 +38,7 @@ enum class MemoryKind { kHost, kDevice, kUnified };
 struct MemoryPool {
     MemoryKind kind = MemoryKind::kHost;
     uint64_t total_bytes = 0, free_bytes = 0;
+    uint64_t held_bytes = 0;  // by this process
 };
 
 struct DeviceInfo {
@@ -49,13 +50,17 @@ struct DeviceInfo {
     // identities would not hold the same replicated state.
     std::string identity;
     program::Target target;
-    std::vector<MemoryPool> pools;
+    // It computes on the cores that also move values between ranks of one host: there a transfer
+    // beside the arithmetic takes more than it gives.
+    bool uses_host_cores = true;
 };
 
 class Device {
   public:
     virtual ~Device() = default;
     virtual const DeviceInfo& info() const = 0;
+    // Where its values live, as it is now.
+    virtual MemoryPool pool() const = 0;
     // Errors: kUnsupported (an op or a type that the device does not run), kOutOfMemory.
     virtual Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                         const CompileOptions& options) = 0;

@@ -5,7 +5,7 @@
 //     Device::Compile(program, options)  ->  Executable       (device.h)
 //     Executable::LoadWeight(id, source)     once for each weight
 //     Executable::Run(step, groups)          for each step
-//     Executable::Read(id, out)              the logits
+//     Executable::ReadTop(id, row, ...)      the likeliest tokens; Read: all logits
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,10 @@
 #include <span>
 #include <vector>
 
+#include "backend/groups.h"
 #include "backend/step.h"
+#include "backend/top.h"
+#include "backend/transfer_log.h"
 #include "base/result.h"
 #include "program/program.h"
 
@@ -60,27 +63,21 @@ class Executable {
     // Whether the Program's last ops are a Send and a Recv, so that StepParts other than kWhole can
     // run. What is sent must be kept (CompileOptions::keep).
     virtual bool ends_with_exchange() const = 0;
-    // The first out.size() elements of a kept value, as float32.
-    virtual Status Read(program::ValueId id, std::span<float> out) = 0;
-    // The same in place, until the next Run; null where the caller can't read the device's memory.
-    virtual const float* View(program::ValueId id) const = 0;
+    // Elements [first, first + out.size()) of a kept value (a matrix of float32, row by row).
+    virtual Status Read(program::ValueId id, int64_t first, std::span<float> out) = 0;
+    // The best of the first `columns` elements of such a value's row, as TopOf has them.
+    virtual Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
+                           std::span<Candidate> out) = 0;
     virtual MemoryUse memory() const = 0;
     // Timings of the last step where tracing is on, else empty.
     virtual void SetTracing(bool on) = 0;
     virtual std::span<const OpTiming> timings() const = 0;
-    // What each all-reduce of the last step cost on the wire, microseconds, waiting for the slower
-    // rank left out. Always recorded: it costs no clock reads of its own.
-    virtual std::span<const float> all_reduce_us() const = 0;
-    // Seconds that were spent waiting for other ranks, over all steps.
-    virtual double waited_s() const = 0;
-    // With checking on: a checksum over every all-reduce's and all-gather's result of the last
-    // step, which must be the same on all ranks of the tensor group.
-    virtual void SetChecking(bool on) = 0;
-    virtual uint64_t ReplicaChecksum() const = 0;
-    // Calls `probe` after each op, with what it left in its first output, float32 [rows, columns]
-    // (null: with none; outputs of other types are left out). All threads wait meanwhile: for
-    // checks, not for speed. On the thread that calls Run.
-    using Probe = std::function<void(int32_t op, std::span<const float> data, int64_t rows)>;
+    // What transfers cost and left.
+    virtual TransferLog& transfers() = 0;
+    // Calls `probe` after each op whose first output is a float32 [rows, columns] of its own: it
+    // may be read then as if it were kept. The device waits meanwhile: for checks, not for speed.
+    // Null: none. On the thread that calls Run, which ends with the probe's first error.
+    using Probe = std::function<Status(int32_t op, int64_t rows)>;
     virtual void SetProbe(Probe probe) = 0;
     // Counts ops that finished, over all steps: what a heartbeat reports as progress.
     virtual int64_t progress() const = 0;

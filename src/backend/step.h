@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <span>
 
-#include "coll/comm.h"
-
 namespace weft::backend {
 
 struct StepSequence {
@@ -36,12 +34,6 @@ struct Step {
     std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
     std::span<const PageCopy> copies{};
     StepPart part = StepPart::kWhole;
-};
-
-// The groups that a Program's collectives run over; null where the Program has none of that kind.
-struct Groups {
-    coll::Comm* tensor = nullptr;
-    coll::Comm* world = nullptr;  // for Send and Recv: ranks are those of the world
 };
 
 }  // namespace weft::backend

@@ -24,29 +24,9 @@
 
 #include "backend/executable.h"
 #include "base/result.h"
-#include "net/link.h"
 #include "program/chunks.h"
 
 namespace weft::backend {
-
-// Values to and from the ranks that hold other stages of the same pipeline: the peers of a
-// Program's Send and Recv. Values between two ranks arrive in the order in which they were sent.
-class StageLinks {
-  public:
-    virtual ~StageLinks() = default;
-    // Returns once `data` may be reused, whether or not the peer has received it.
-    virtual Status Send(std::span<const std::byte> data, int peer, const net::OpTag& tag) = 0;
-    virtual Status Recv(std::span<std::byte> data, int peer, const net::OpTag& tag) = 0;
-};
-
-// The groups that a Program's communication runs over; null where the Program has none of a kind.
-struct TrainingGroups {
-    coll::Comm* tensor = nullptr;
-    coll::Comm* data = nullptr;  // of gather_shares and reduce_shares
-    StageLinks* stages = nullptr;
-    coll::Comm* tied = nullptr;   // the first and the last stage's ranks of one tensor
-    coll::Comm* world = nullptr;  // of all ranks
-};
 
 // kForward keeps in the step's slot what a later kBackward of the slot needs; kEvaluate computes
 // losses, and nothing of gradients; kPredict the logits of the first output row in their place.
@@ -98,10 +78,9 @@ class TrainingExecutable {
     virtual Status Write(program::ValueId id, int64_t first, std::span<const std::byte> bytes) = 0;
     virtual void ZeroGradients() = 0;
     // Adds the gradients of loss_gradient * loss. Errors: kUsage (too many rows), those of links.
-    virtual Status Run(const TrainingStep& step, const TrainingGroups& groups) = 0;
+    virtual Status Run(const TrainingStep& step, const Groups& groups) = 0;
     // Errors: those of links.
-    virtual Status Update(UpdateStage stage, const UpdateStep& step,
-                          const TrainingGroups& groups) = 0;
+    virtual Status Update(UpdateStage stage, const UpdateStep& step, const Groups& groups) = 0;
     // Sum over the rows of the losses of the last step but for kForward; 0 where another stage or
     // chunk has them.
     virtual double loss() const = 0;
@@ -112,8 +91,7 @@ class TrainingExecutable {
     virtual double side_loss() const = 0;
     // Runs the step again, op by op, and says which op first wrote a number that is not finite:
     // "op 17 (mat_mul) l0.attn.q". Empty: none did. Gradients are of no use afterwards.
-    virtual Result<std::string> FindNonFinite(const TrainingStep& step,
-                                              const TrainingGroups& groups) = 0;
+    virtual Result<std::string> FindNonFinite(const TrainingStep& step, const Groups& groups) = 0;
     // weight_bytes: weights, gradients and what an optimizer keeps.
     virtual MemoryUse memory() const = 0;
     // FLOP/s of products of options.compute, at most: measured for some 20 ms.

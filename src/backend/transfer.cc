@@ -19,13 +19,13 @@ void Store(std::span<const float> sums, bool adds, std::span<float> share) {
 }
 
 // Of a narrow type, a block at a time.
-constexpr size_t kBlock = 1024;
+constexpr size_t kChecksumBlock = 1024;
 void Store(DType dtype, std::span<const float> sums, bool adds, std::byte* share) {
     if (!adds) return NarrowRow(dtype, sums, share);
-    float block[kBlock];
-    for (size_t begin = 0; begin < sums.size(); begin += kBlock) {
+    float block[kChecksumBlock];
+    for (size_t begin = 0; begin < sums.size(); begin += kChecksumBlock) {
         const std::span<const float> part =
-            sums.subspan(begin, std::min(kBlock, sums.size() - begin));
+            sums.subspan(begin, std::min(kChecksumBlock, sums.size() - begin));
         const std::span<float> all(block, part.size());
         WidenRow(dtype, share + 2 * begin, all);
         for (size_t i = 0; i < part.size(); ++i) all[i] += part[i];
@@ -91,7 +91,7 @@ Status GatherUnit(const program::GatherShares& a, const HostValue& in, const Hos
                            : data->AllGather(out.bytes(), BytesOf(in.dtype, a.parts), tag);
 }
 
-coll::Comm* GroupOf(program::Group group, const TrainingGroups& groups) {
+coll::Comm* GroupOf(program::Group group, const Groups& groups) {
     switch (group) {
         case program::Group::kTensor: return groups.tensor;
         case program::Group::kData: return groups.data;
@@ -148,9 +148,9 @@ Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype
         };
         return comm->ReduceScatter(wire, As<const uint16_t>(all), counts, take, tag);
     }
-    float block[kBlock];
-    for (size_t at = 0; at < share.size() / 2; at += kBlock) {
-        const std::span<float> sums(block, std::min(kBlock, share.size() / 2 - at));
+    float block[kChecksumBlock];
+    for (size_t at = 0; at < share.size() / 2; at += kChecksumBlock) {
+        const std::span<float> sums(block, std::min(kChecksumBlock, share.size() / 2 - at));
         WidenRow(dtype, all.data() + 2 * (static_cast<size_t>(begin) + at), sums);
         Store(dtype, sums, adds, share.data() + 2 * at);
     }
@@ -158,12 +158,13 @@ Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype
 }
 
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
-                   const TrainingGroups& groups, int64_t step) {
-    net::OpTag tag;
-    tag.op = program::OpName(op.kind());
-    tag.step = step;
+                   const Groups& groups, const net::OpTag& tag) {
     switch (op.kind()) {
         case OpKind::kAllReduce:
+            if (in.dtype == DType::kF64 && out.dtype == DType::kF32) {
+                return groups.tensor->AllReduce(As<double>(in.bytes()), As<float>(out.bytes()),
+                                                tag);
+            }
             std::ranges::copy(in.bytes(), out.data);
             return SumInPlace(out, groups.tensor, tag);
         case OpKind::kSumOver:

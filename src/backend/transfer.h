@@ -1,6 +1,6 @@
 // Transfers: what the ops that move values between ranks (program/timeline.h, IsTransfer) do with
-// bytes that the host can reach. Every device's training has them from here; one whose memory the
-// host cannot reach stages the operands.
+// bytes that the host can reach. Every device has them from here; one whose memory the host cannot
+// reach stages the operands.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/training.h"
+#include "backend/groups.h"
 #include "base/result.h"
 #include "coll/comm.h"
 #include "net/link.h"
@@ -29,10 +29,10 @@ struct HostValue {
     }
 };
 
-// in: the op's first input, out: its output; one of them is empty where the op has none. step: for
-// errors. Errors: those of links.
+// in: the op's first input, out: its output; one of them is empty where the op has none. An
+// all_reduce of float64 into float32 loses what `in` held. Errors: those of links.
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
-                   const TrainingGroups& groups, int64_t step);
+                   const Groups& groups, const net::OpTag& tag);
 
 // Rows of T that each of `ranks` ranks has, as even as they can be; also for elements.
 std::vector<int64_t> RowParts(int64_t rows, int64_t ranks);

@@ -8,7 +8,7 @@
 namespace weft::chat {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kCallBlanks = " \t\r\n";
 constexpr size_t kMostValues = 1 << 18;   // of one call
 constexpr size_t kMostParameters = 1000;  // of one in XML: each is looked for among all
 // DeepSeek's markers have wide bars (U+FF5C) and blanks of SentencePiece (U+2581).
@@ -97,9 +97,9 @@ Calls ReadFunctionXml(std::string_view text) {
 }  // namespace
 
 std::string_view TrimBlanks(std::string_view text) {
-    const size_t begin = text.find_first_not_of(kBlanks);
+    const size_t begin = text.find_first_not_of(kCallBlanks);
     if (begin == text.npos) return {};
-    return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+    return text.substr(begin, text.find_last_not_of(kCallBlanks) - begin + 1);
 }
 
 OrderedJson ReadJson(std::string_view text) {

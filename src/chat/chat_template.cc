@@ -15,7 +15,7 @@ using jinja::Value;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 constexpr size_t kMostRole = 64;
 constexpr int kMostJsonDepth = 150;
-constexpr size_t kMostValues = size_t{1} << 17;  // of messages, tools and further variables
+constexpr size_t kMostTemplateValues = size_t{1} << 17;  // of messages, tools and further variables
 
 // Names a message's reasoning comes under; the first is what templates of today read.
 constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
@@ -107,11 +107,11 @@ class Importer {
 
     // A value costs a template some hundred times what it costs in a request.
     void CountValue() {
-        if (++values_ <= kMostValues) return;
+        if (++values_ <= kMostTemplateValues) return;
         throw jinja::Failure{MakeError(ErrorCode::kUsage,
                                        "chat: the messages, tools and variables of the template "
                                        "hold more than {} values",
-                                       kMostValues)};
+                                       kMostTemplateValues)};
     }
 
     void CheckDepth() {

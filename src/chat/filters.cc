@@ -229,7 +229,7 @@ Value Path(Interpreter& in, Value item, const Value& path) {
     return item;
 }
 
-Value Join(Interpreter& in, const Value& of, const CallValues& values) {
+Value JoinFilter(Interpreter& in, const Value& of, const CallValues& values) {
     Meter& meter = in.meter();
     const Bound bound(meter, "join", values, {"d", "attribute"});
     const Value separator = bound.Has(0) ? Str(meter, bound.At(0)) : MakeText(meter, "");
@@ -479,7 +479,7 @@ constexpr struct {
     {"indent", Indent},
     {"int", IntFilter},
     {"items", Items},
-    {"join", Join},
+    {"join", JoinFilter},
     {"last", Last},
     {"length", LengthFilter},
     {"list", ListFilter},

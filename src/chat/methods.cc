@@ -139,12 +139,12 @@ Value RemoveMethod(Meter& meter, const Text& self, const CallValues& values) {
                                    : self.Cut(0, self.size() - part.size()));
 }
 
-bool IsDigit(int32_t point) {
+bool IsDigitPoint(int32_t point) {
     return point >= '0' && point <= '9';
 }
 
 bool IsAlphaNumeric(int32_t point) {
-    return IsAlpha(point) || IsDigit(point);
+    return IsAlpha(point) || IsDigitPoint(point);
 }
 
 template <bool (*kIs)(int32_t)>
@@ -197,9 +197,9 @@ constexpr struct {
     {"format", FormatMethod},
     {"removeprefix", RemoveMethod<true>},
     {"removesuffix", RemoveMethod<false>},
-    {"isdigit", AllMethod<IsDigit>},
-    {"isnumeric", AllMethod<IsDigit>},
-    {"isdecimal", AllMethod<IsDigit>},
+    {"isdigit", AllMethod<IsDigitPoint>},
+    {"isnumeric", AllMethod<IsDigitPoint>},
+    {"isdecimal", AllMethod<IsDigitPoint>},
     {"isalpha", AllMethod<IsAlpha>},
     {"isalnum", AllMethod<IsAlphaNumeric>},
     {"isspace", AllMethod<IsSpace>},

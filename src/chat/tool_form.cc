@@ -114,13 +114,13 @@ bool HasCalls(const OrderedJson& message) {
     return calls != message.end() && calls->is_array() && !calls->empty();
 }
 
-bool IsRole(const OrderedJson& message, std::string_view role) {
+bool HasRole(const OrderedJson& message, std::string_view role) {
     const auto found = message.find("role");
     return found != message.end() && found->is_string() &&
            found->get_ref<const std::string&>() == role;
 }
 
-std::string TextOf(const OrderedJson& object, const char* name) {
+std::string ContentText(const OrderedJson& object, const char* name) {
     const auto found = object.find(name);
     return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
@@ -164,7 +164,7 @@ void FitArguments(const ToolForm& form, OrderedJson& function) {
 class IdFitter {
   public:
     void Call(OrderedJson& call) {
-        std::string id = TextOf(call, "id");
+        std::string id = ContentText(call, "id");
         if (id.empty()) id = fmt::format("call {}", ++made_);
         std::string fitted = ShortCallId(id);
         call["id"] = fitted;
@@ -173,7 +173,7 @@ class IdFitter {
     }
     // One that names no call is that of the first one that has none yet.
     void Result(OrderedJson& message) {
-        const std::string id = TextOf(message, "tool_call_id");
+        const std::string id = ContentText(message, "tool_call_id");
         const std::string fitted = id.empty() ? FirstOpen() : ShortCallId(id);
         if (const auto at = of_.find(fitted); at != of_.end() && at->second.open > 0) {
             --at->second.open;
@@ -203,8 +203,8 @@ class IdFitter {
 };
 
 void FitMessage(const ToolForm& form, OrderedJson& message, IdFitter& ids) {
-    if (form.short_ids && IsRole(message, "tool")) ids.Result(message);
-    if (!IsRole(message, "assistant")) return;
+    if (form.short_ids && HasRole(message, "tool")) ids.Result(message);
+    if (!HasRole(message, "assistant")) return;
     const auto content = message.find("content");
     const bool empty = content == message.end() || content->is_null() || *content == "";
     if (!HasCalls(message)) {
@@ -228,7 +228,7 @@ class Results {
     explicit Results(std::vector<OrderedJson> results)
         : results_(std::move(results)), taken_(results_.size()) {
         for (size_t i = 0; i < results_.size(); ++i) {
-            by_id_[TextOf(results_[i], "tool_call_id")].push_back(i);
+            by_id_[ContentText(results_[i], "tool_call_id")].push_back(i);
         }
     }
     void TakeOf(const std::string& id, OrderedJson& out) {
@@ -263,19 +263,19 @@ OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (size_t i = 0; i < messages.size(); ++i) {
         OrderedJson& message = messages[i];
-        if (!IsRole(message, "assistant") || !HasCalls(message) ||
+        if (!HasRole(message, "assistant") || !HasCalls(message) ||
             message["tool_calls"].size() == 1) {
             fitted.push_back(std::move(message));
             continue;
         }
         std::vector<OrderedJson> behind;
-        while (i + 1 < messages.size() && IsRole(messages[i + 1], "tool")) {
+        while (i + 1 < messages.size() && HasRole(messages[i + 1], "tool")) {
             behind.push_back(std::move(messages[++i]));
         }
         Results results(std::move(behind));
         OrderedJson calls = std::move(message["tool_calls"]);
         for (OrderedJson& call : calls) {
-            const std::string id = call.is_object() ? TextOf(call, "id") : "";
+            const std::string id = call.is_object() ? ContentText(call, "id") : "";
             message["tool_calls"] = OrderedJson::array();
             message["tool_calls"].push_back(std::move(call));
             fitted.push_back(std::move(message));
@@ -292,8 +292,8 @@ OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
 OrderedJson TextApart(const ToolForm& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (OrderedJson& message : messages) {
-        if (IsRole(message, "assistant") && HasCalls(message) &&
-            !TextOf(message, "content").empty()) {
+        if (HasRole(message, "assistant") && HasCalls(message) &&
+            !ContentText(message, "content").empty()) {
             fitted.push_back(
                 {{"role", "assistant"}, {"content", std::exchange(message["content"], "")}});
             if (form.null_content) message["content"] = nullptr;
@@ -318,7 +318,7 @@ std::string CallWords(const OrderedJson& calls) {
         OrderedJson function =
             call.is_object() ? call.value("function", OrderedJson()) : OrderedJson();
         if (!function.is_object()) continue;
-        const OrderedJson said{{"name", TextOf(function, "name")},
+        const OrderedJson said{{"name", ContentText(function, "name")},
                                {"arguments", function.value("arguments", OrderedJson::object())}};
         words += words.empty() ? "<tool_call>\n" : "\n<tool_call>\n";
         AppendJson(said, words);
@@ -329,7 +329,7 @@ std::string CallWords(const OrderedJson& calls) {
 
 void CallsAsWords(OrderedJson& messages) {
     for (OrderedJson& message : messages) {
-        if (!IsRole(message, "assistant") || !HasCalls(message)) continue;
+        if (!HasRole(message, "assistant") || !HasCalls(message)) continue;
         const std::string words = CallWords(message["tool_calls"]);
         message.erase("tool_calls");
         AddWords(message, words);
@@ -342,16 +342,16 @@ OrderedJson ResultsAsWords(OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     bool behind_result = false;
     for (OrderedJson& message : messages) {
-        const bool result = IsRole(message, "tool");
+        const bool result = HasRole(message, "tool");
         if (result) {
             std::string words =
-                "<tool_response>\n" + TextOf(message, "content") + "\n</tool_response>";
+                "<tool_response>\n" + ContentText(message, "content") + "\n</tool_response>";
             message = {{"role", "user"}, {"content", std::move(words)}};
         }
         const bool joins = (result || behind_result) && !fitted.empty() &&
-                           IsRole(fitted.back(), "user") && IsRole(message, "user");
+                           HasRole(fitted.back(), "user") && HasRole(message, "user");
         if (joins) {
-            AddWords(fitted.back(), TextOf(message, "content"));
+            AddWords(fitted.back(), ContentText(message, "content"));
         } else {
             fitted.push_back(std::move(message));
         }

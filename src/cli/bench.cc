@@ -22,7 +22,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kBenchFooter =
     "Lists with commas make a sweep. -o json, jsonl and csv have llama-bench's field names.\n\n"
     "Examples:\n"
     "  weft bench model.gguf -t 2\n"
@@ -219,7 +219,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     return job.trace ? WriteTrace(flags.common.trace_file, reports) : Status();
 }
 
-Status Run(BenchFlags& flags) {
+Status RunBenchCommand(BenchFlags& flags) {
     const int local = flags.common.cluster.local;
     WEFT_TRY(Resolve(flags.common));
     flags.common.cluster.local = local;
@@ -251,7 +251,7 @@ void AddList(const Command& app, const char* name, std::vector<T>& values, const
 void AddBench(const Command& app, int& status) {
     auto flags = std::make_shared<BenchFlags>();
     const Command bench = app.AddCommand("bench", "How fast a model runs, over a sweep of layouts");
-    bench.Footer(kFooter);
+    bench.Footer(kBenchFooter);
     AddModel(bench, flags->common.job.model, flags->common.pull);
     AddList(bench, "-p,--n-prompt", flags->prompts,
             "Prompt tokens of a prefill test (512; 0: none)");
@@ -273,7 +273,7 @@ void AddBench(const Command& app, int& status) {
     AddClusterFlags(bench, flags->common);
     AddLora(bench, flags->common);
     AddEngineFlags(bench, flags->common);
-    SetCallback(bench, flags, flags->common.json, status, Run);
+    SetCallback(bench, flags, flags->common.json, status, RunBenchCommand);
 }
 
 }  // namespace weft::cli

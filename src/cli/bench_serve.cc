@@ -6,12 +6,12 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
-#include "serve/load/load.h"
+#include "load/load.h"
 
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kBenchServeFooter =
     "Figures are defined as those of vLLM's 'bench serve': TTFT is the time to the first token, "
     "TPOT\n"
     "the time per token after it, ITL that between two pieces of the stream, E2EL that of a whole\n"
@@ -22,17 +22,17 @@ constexpr const char* kFooter =
     "  weft bench serve --model m --clients 16 --shared-prefix 200 --input-len 256 --output-len 64";
 
 struct ServeLoadFlags {
-    serve::LoadOptions load;
+    load::LoadOptions load;
     std::string mix, api = "completions", prompt = "auto";
     double timeout_s = 120;
     bool json = false;
 };
 
-Json ToJson(const serve::Quantiles& q) {
+Json LoadJson(const load::Quantiles& q) {
     return {{"mean", q.mean}, {"median", q.median}, {"p95", q.p95}, {"p99", q.p99}};
 }
 
-Json ToJson(const ServeLoadFlags& flags, const serve::LoadReport& r) {
+Json LoadJson(const ServeLoadFlags& flags, const load::LoadReport& r) {
     return {{"url", flags.load.url},
             {"model", flags.load.model},
             {"api", flags.api},
@@ -49,13 +49,13 @@ Json ToJson(const ServeLoadFlags& flags, const serve::LoadReport& r) {
             {"output_throughput", r.output_rate},
             {"total_token_throughput", r.total_rate},
             {"max_concurrent_requests", r.most_at_once},
-            {"ttft_ms", ToJson(r.ttft_ms)},
-            {"tpot_ms", ToJson(r.tpot_ms)},
-            {"itl_ms", ToJson(r.itl_ms)},
-            {"e2el_ms", ToJson(r.e2el_ms)}};
+            {"ttft_ms", LoadJson(r.ttft_ms)},
+            {"tpot_ms", LoadJson(r.tpot_ms)},
+            {"itl_ms", LoadJson(r.itl_ms)},
+            {"e2el_ms", LoadJson(r.e2el_ms)}};
 }
 
-void Print(const serve::LoadReport& r) {
+void Print(const load::LoadReport& r) {
     fmt::print("{:<40}{:>10}\n", "Successful requests", r.completed);
     if (r.failed > 0) fmt::print("{:<40}{:>10}  {}\n", "Failed requests", r.failed, r.first_error);
     fmt::print("{:<40}{:>10}\n", "Most requests at once", r.most_at_once);
@@ -66,7 +66,7 @@ void Print(const serve::LoadReport& r) {
     fmt::print("{:<40}{:>10.2f}\n", "Output token throughput (tok/s)", r.output_rate);
     fmt::print("{:<40}{:>10.2f}\n", "Total token throughput (tok/s)", r.total_rate);
     fmt::print("\n{:<28}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "median", "P95", "P99");
-    const auto row = [](const char* name, const serve::Quantiles& q) {
+    const auto row = [](const char* name, const load::Quantiles& q) {
         fmt::print("{:<28}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n", name, q.mean, q.median, q.p95,
                    q.p99);
     };
@@ -76,28 +76,28 @@ void Print(const serve::LoadReport& r) {
     row("E2EL (whole request)", r.e2el_ms);
 }
 
-Status Run(ServeLoadFlags& flags) {
-    serve::LoadOptions& load = flags.load;
+Status RunBenchServeCommand(ServeLoadFlags& flags) {
+    load::LoadOptions& load = flags.load;
     load.chat = flags.api == "chat";
     load.sharegpt = flags.mix == "sharegpt";
-    load.prompt = flags.prompt == "ids"     ? serve::PromptKind::kIds
-                  : flags.prompt == "words" ? serve::PromptKind::kWords
-                                            : serve::PromptKind::kAuto;
+    load.prompt = flags.prompt == "ids"     ? load::PromptKind::kIds
+                  : flags.prompt == "words" ? load::PromptKind::kWords
+                                            : load::PromptKind::kAuto;
     if (load.chat && flags.prompt == "ids") {
         return MakeError(ErrorCode::kUsage, "--prompt ids: chats are words; use --api completions");
     }
     load.timeout_ms = static_cast<int64_t>(flags.timeout_s * 1000);
     if (load.model.empty()) {
-        WEFT_ASSIGN(load.model, serve::FirstModel(load));
+        WEFT_ASSIGN(load.model, load::FirstModel(load));
     }
     ProgressLine line;
-    WEFT_ASSIGN(const serve::LoadReport report,
-                serve::RunLoad(load, CatchInterrupts(), [&](int done) {
+    WEFT_ASSIGN(const load::LoadReport report,
+                load::RunLoad(load, CatchInterrupts(), [&](int done) {
                     line.Show(fmt::format("{} of {} requests", done, load.requests));
                 }));
     line.Clear();
     if (flags.json) {
-        PrintJson(ToJson(flags, report));
+        PrintJson(LoadJson(flags, report));
     } else {
         Print(report);
     }
@@ -107,7 +107,7 @@ Status Run(ServeLoadFlags& flags) {
 }
 
 void AddLoadFlags(const Command& command, ServeLoadFlags& flags) {
-    serve::LoadOptions& load = flags.load;
+    load::LoadOptions& load = flags.load;
     constexpr int kMostTokens = 1 << 24;
     command.AddOption("--url", load.url, "The endpoint (http://127.0.0.1:8080)");
     command.AddOption(
@@ -158,10 +158,10 @@ void AddBenchServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeLoadFlags>();
     const Command command = app.AddCommand(
         "bench-serve", "A load of requests on an OpenAI endpoint ('weft bench serve')");
-    command.Footer(kFooter);
+    command.Footer(kBenchServeFooter);
     AddLoadFlags(command, *flags);
     AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, Run);
+    SetCallback(command, flags, flags->json, status, RunBenchServeCommand);
 }
 
 }  // namespace weft::cli

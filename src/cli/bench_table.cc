@@ -45,7 +45,7 @@ int64_t Nanoseconds(double seconds) {
     return std::llround(seconds * 1e9);
 }
 
-Json ToJson(const BenchModel& model, const BenchRow& row) {
+Json TableJson(const BenchModel& model, const BenchRow& row) {
     std::vector<int64_t> samples_ns;
     for (double s : row.seconds) samples_ns.push_back(Nanoseconds(s));
     const Spread seconds = SpreadOf(row.seconds);
@@ -151,14 +151,14 @@ void BenchTable::MarkdownRow(const BenchRow& row) const {
 
 void BenchTable::JsonRow(const BenchRow& row, int indent) {
     const std::string text =
-        ToJson(model_, row).dump(indent, ' ', false, Json::error_handler_t::replace);
+        TableJson(model_, row).dump(indent, ' ', false, Json::error_handler_t::replace);
     const bool list = form_ == BenchForm::kJson;
     fmt::print("{}{}{}", list && rows_ > 0 ? ",\n" : "", text, list ? "" : "\n");
 }
 
 void BenchTable::CsvRow(const BenchRow& row) {
     std::vector<std::string> names, values;
-    const Json json = ToJson(model_, row);
+    const Json json = TableJson(model_, row);
     for (const auto& [name, value] : json.items()) {
         if (value.is_array()) continue;
         names.push_back(name);

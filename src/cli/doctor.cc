@@ -188,7 +188,7 @@ std::vector<doctor::Finding> Measure(const DoctorFlags& flags) {
              "weft worker --listen HOST:PORT --key-file FILE on each of them"}};
 }
 
-Status Run(const DoctorFlags& flags, int& status) {
+Status RunDoctorCommand(const DoctorFlags& flags, int& status) {
     if (flags.list) return PrintList(flags), Status();
     if (!flags.save.empty()) return Save(flags);
     const bool chosen = flags.checks.empty() ||
@@ -257,7 +257,8 @@ void AddDoctor(const Command& app, int& status) {
         "  weft doctor --from a.tar --from b.tar");
     command.Callback([flags, &status] {
         flags->collect.measure = !flags->no_measure;
-        if (Status s = Run(*flags, status); !s.ok()) status = Fail(s.error(), flags->json);
+        if (Status s = RunDoctorCommand(*flags, status); !s.ok())
+            status = Fail(s.error(), flags->json);
     });
 }
 

@@ -257,7 +257,7 @@ Status Resolve(CommonFlags& flags) {
     if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};
     WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
     flags.job.feed = flags.weights_from == 0;
-    WEFT_ASSIGN(flags.job.net_table, engine::ParseNetTable(flags.net_table));
+    WEFT_ASSIGN(flags.job.net_table, fabric::ParseNetTable(flags.net_table));
     CatchStop(flags);
     flags.job.trace = !flags.trace_file.empty();
     return {};

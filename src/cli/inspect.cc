@@ -14,7 +14,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kInspectFooter =
     "Examples:\n"
     "  weft inspect model.gguf\n"
     "  weft inspect model.gguf --program --tp 2\n"
@@ -67,7 +67,7 @@ Result<Planned> Plan(const InspectFlags& flags, const model_files::ModelSource& 
     return planned;
 }
 
-Json ToJson(const Planned& planned) {
+Json PlanJson(const Planned& planned) {
     Json cost;
     for (const CostRow& row : planned.costs) {
         cost[row.name] = {{"tokens", row.tokens},
@@ -109,7 +109,7 @@ std::map<std::string_view, uint64_t> BytesByType(const model_files::ModelSource&
     return bytes;
 }
 
-Json ToJson(const model_files::ModelSource& source) {
+Json PlanJson(const model_files::ModelSource& source) {
     Json metadata = Json::array(), tensors = Json::array(), types = Json::object();
     for (const model_files::MetaEntry& entry : source.meta().entries()) {
         metadata.push_back({{"key", entry.key},
@@ -149,15 +149,15 @@ void PrintModel(const model_files::ModelSource& source) {
     }
 }
 
-Status Run(InspectFlags& flags) {
+Status RunInspectCommand(InspectFlags& flags) {
     WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.model));
     Planned planned;
     if (flags.program) {
         WEFT_ASSIGN(planned, Plan(flags, *source));
     }
     if (flags.json) {
-        Json json = ToJson(*source);
-        if (flags.program) json["program"] = ToJson(planned);
+        Json json = PlanJson(*source);
+        if (flags.program) json["program"] = PlanJson(planned);
         PrintJson(json);
     } else if (flags.program) {
         PrintPlanned(planned);
@@ -172,7 +172,7 @@ Status Run(InspectFlags& flags) {
 void AddInspect(const Command& app, int& status) {
     auto flags = std::make_shared<InspectFlags>();
     const Command command = app.AddCommand("inspect", "What is in a model: metadata and tensors");
-    command.Footer(kFooter);
+    command.Footer(kInspectFooter);
     AddModel(command, flags->model, flags->pull);
     const char* group = "Program";
     command
@@ -188,7 +188,7 @@ void AddInspect(const Command& app, int& status) {
         .Group(group);
     command.AddOption("--rank", flags->rank, "Whose Program (0)").Range(0, 1 << 20).Group(group);
     AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, Run);
+    SetCallback(command, flags, flags->json, status, RunInspectCommand);
 }
 
 }  // namespace weft::cli

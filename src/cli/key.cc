@@ -13,7 +13,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kKeyFooter =
     "The file of keys has a line for each: NAME SHA256 [rate=N] [tokens=N] [concurrent=N]\n"
     "[priority=N] [weight=W] [group=NAME], and comments after '#'. It holds no key, only hashes.\n"
     "A server reads it again when it changes.\n\n"
@@ -81,7 +81,7 @@ void AddNew(const Command& keys, int& status) {
     auto flags = std::make_shared<KeyFlags>();
     const Command command =
         keys.AddCommand("new", "Make a key up: its line for the file, and itself (stderr)");
-    command.Footer(kFooter);
+    command.Footer(kKeyFooter);
     serve::KeyLimits& limits = flags->limits;
     command.AddOption("NAME", flags->name, "Whose it is: letters, digits and '._-'").Required();
     command.AddOption("--rate", limits.requests_per_minute, "Requests a minute (no limit)");
@@ -99,7 +99,7 @@ void AddNew(const Command& keys, int& status) {
 void AddCheck(const Command& keys, int& status) {
     auto flags = std::make_shared<KeyFlags>();
     const Command command = keys.AddCommand("check", "Read a file of keys, and say what is in it");
-    command.Footer(kFooter);
+    command.Footer(kKeyFooter);
     command.AddOption("FILE", flags->file, "The file of keys").Required();
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, Check);
@@ -109,7 +109,7 @@ void AddCheck(const Command& keys, int& status) {
 
 void AddKey(const Command& app, int& status) {
     const Command keys = app.AddCommand("key", "Keys of those who may ask a server");
-    keys.Footer(kFooter);
+    keys.Footer(kKeyFooter);
     keys.NeedsCommand();
     AddNew(keys, status);
     AddCheck(keys, status);

@@ -17,7 +17,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kLogitsFooter =
     "Examples:\n"
     "  weft logits model.gguf --tokens 1,2,3\n"
     "  weft logits model.gguf --tokens 1,2,3 --all --npy logits.npy --reference\n"
@@ -54,8 +54,8 @@ Json RowsToJson(std::span<const float> logits, size_t vocab) {
     return rows;
 }
 
-Status Print(const LogitsFlags& flags, std::span<const float> logits,
-             const tokenizer::Tokenizer& tokenizer) {
+Status PrintLogits(const LogitsFlags& flags, std::span<const float> logits,
+                   const tokenizer::Tokenizer& tokenizer) {
     const size_t rows = flags.all ? flags.tokens.size() : 1;
     const size_t vocab = logits.size() / rows;
     if (!flags.npy.empty()) {
@@ -92,7 +92,7 @@ Status Print(const LogitsFlags& flags, std::span<const float> logits,
     return {};
 }
 
-Status Run(LogitsFlags& flags) {
+Status RunLogitsCommand(LogitsFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     engine::Job& job = flags.common.job;
     const auto count = static_cast<int64_t>(flags.tokens.size());
@@ -103,7 +103,7 @@ Status Run(LogitsFlags& flags) {
                 engine::StepRunner::Start(flags.common.cluster, job, std::move(words.tokenizer)));
     WEFT_ASSIGN(const std::vector<float> logits, engine::Logits(*runner, flags.tokens, flags.all));
     WEFT_ASSIGN(const auto reports, runner->Finish());
-    WEFT_TRY(Print(flags, logits, runner->tokenizer()));
+    WEFT_TRY(PrintLogits(flags, logits, runner->tokenizer()));
     if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, reports));
     return {};
 }
@@ -113,7 +113,7 @@ Status Run(LogitsFlags& flags) {
 void AddLogits(const Command& app, int& status) {
     auto flags = std::make_shared<LogitsFlags>();
     const Command logits = app.AddCommand("logits", "The logits after given tokens");
-    logits.Footer(kFooter);
+    logits.Footer(kLogitsFooter);
     AddModel(logits, flags->common.job.model, flags->common.pull);
     logits.AddOption("--tokens", flags->tokens, "Token ids, as 1,2,3")
         .Commas()
@@ -125,7 +125,7 @@ void AddLogits(const Command& app, int& status) {
     AddLayoutFlags(logits, flags->common);
     AddLora(logits, flags->common);
     AddEngineFlags(logits, flags->common);
-    SetCallback(logits, flags, flags->common.json, status, Run);
+    SetCallback(logits, flags, flags->common.json, status, RunLogitsCommand);
 }
 
 }  // namespace weft::cli

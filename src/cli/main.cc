@@ -14,7 +14,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kWeftFooter =
     "A model is a GGUF file, a Hugging Face folder, hf:OWNER/NAME[:TYPE] (what 'weft pull' "
     "fetched),\n"
     "or synthetic:NAME[:dtype] (random weights of a known shape).\n"
@@ -86,7 +86,7 @@ int Main(std::vector<std::string> words) {
     bool version = false, json = false;
     app.AddFlag("--version", version, "What is built in, and the kernels this CPU takes");
     app.AddFlag("--json", json, "With --version: as JSON");
-    app.Footer(kFooter);
+    app.Footer(kWeftFooter);
     AddRun(app, status);
     AddServe(app, status);
     AddBench(app, status);

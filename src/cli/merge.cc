@@ -14,7 +14,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kMergeFooter =
     "Each matrix that has an adapter becomes W + scale * B . A, in float32, and is rounded to the\n"
     "type asked for. DIR is a folder of 'weft train --lora' or of the Python package peft.\n\n"
     "Examples:\n"
@@ -55,7 +55,7 @@ Status Merge(MergeFlags& flags) {
 void AddMerge(const Command& app, int& status) {
     auto flags = std::make_shared<MergeFlags>();
     const Command command = app.AddCommand("merge", "Put a LoRA adapter into a model's weights");
-    command.Footer(kFooter);
+    command.Footer(kMergeFooter);
     AddModel(command, flags->model, flags->pull);
     command.AddOption("--lora", flags->adapter, "The adapter's folder").Required();
     command.AddOption("-o,--out", flags->out, "The file or folder to write").Required();

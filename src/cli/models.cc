@@ -10,12 +10,12 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kModelsFooter =
     "Examples:\n"
     "  weft models\n"
     "  weft models --json";
 
-void Print(bool as_json) {
+void PrintModels(bool as_json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     std::string table =
         "| Architecture | Models | Beyond the usual | Tested as |\n|---|---|---|---|\n";
@@ -35,9 +35,9 @@ void Print(bool as_json) {
 void AddModels(const Command& app) {
     const auto json = std::make_shared<bool>(false);
     const Command command = app.AddCommand("models", "The architectures that can be run");
-    command.Footer(kFooter);
+    command.Footer(kModelsFooter);
     AddJson(command, *json);
-    command.Callback([json] { Print(*json); });
+    command.Callback([json] { PrintModels(*json); });
 }
 
 }  // namespace weft::cli

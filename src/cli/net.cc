@@ -15,17 +15,17 @@
 #include "cli/sizes.h"
 #include "coll/timings.h"
 #include "coll/tuning.h"
-#include "engine/net.h"
+#include "fabric/measure.h"
 #include "net/fabric.h"
 
 namespace weft::cli {
 namespace {
 
-using engine::NetOp;
-using engine::NetReport;
-using engine::NetRow;
+using fabric::NetOp;
+using fabric::NetReport;
+using fabric::NetRow;
 
-constexpr const char* kFooter =
+constexpr const char* kNetFooter =
     "Give --local N for ranks on this machine, or --hosts and --key-file for workers on others.\n"
     "Data are checked at every size: bytes or sums that come out wrong are counted as errors.\n\n"
     "Examples:\n"
@@ -51,23 +51,26 @@ struct NetFlags {
 
 const char* DefaultSizes(NetOp op) {
     if (op == NetOp::kTable) return "8K";
-    return engine::IsOfPairs(op) ? kPairSizes : kVectorSizes;
+    return fabric::IsOfPairs(op) ? kPairSizes : kVectorSizes;
 }
 
-Result<engine::NetJob> JobOf(const NetFlags& flags) {
-    engine::NetJob job;
+Result<fabric::NetJob> JobOf(const NetFlags& flags) {
+    fabric::NetJob job;
     job.op = flags.op;
     WEFT_ASSIGN(job.sizes, ParseSizes(flags.sizes.empty() ? DefaultSizes(flags.op) : flags.sizes, 1,
-                                      engine::kMostNetBytes));
+                                      fabric::kMostNetBytes));
     job.algorithms = flags.algorithms;
     job.wires = flags.wires;
     if (job.algorithms == std::vector<std::string>{"all"}) {
-        job.algorithms = {"one_shot", "two_shot", "ring", "recursive_doubling"};
-        if (!flags.common.cluster.hosts.empty()) job.algorithms.push_back("hierarchical");
+        job.algorithms.clear();
+        const bool several_hosts = !flags.common.cluster.hosts.empty();
+        for (const auto algorithm : coll::AlgorithmsFor(coll::kAnyRanks, several_hosts)) {
+            job.algorithms.emplace_back(coll::AlgorithmName(algorithm));
+        }
     }
     for (const std::string& name : job.algorithms) WEFT_TRY(coll::ParseAlgorithm(name));
     for (const std::string& name : job.wires) WEFT_TRY(coll::ParseWire(name));
-    WEFT_ASSIGN(job.net_table, engine::ParseNetTable(flags.common.net_table));
+    WEFT_ASSIGN(job.net_table, fabric::ParseNetTable(flags.common.net_table));
     job.budget.iterations = flags.iterations;
     job.budget.seconds = flags.seconds;
     return job;
@@ -121,7 +124,7 @@ void PrintReport(const NetReport& report) {
     const double sync_us = SyncUs(report);
     if (report.op == NetOp::kTable) {
         fmt::print("{}\n{}", NetTableText(report), NetHints(report, sync_us));
-    } else if (!engine::IsOfPairs(report.op) || report.ranks() == 2) {
+    } else if (!fabric::IsOfPairs(report.op) || report.ranks() == 2) {
         PrintRows(report, -1, -1);
     } else {
         PrintPairs(report);
@@ -132,24 +135,24 @@ void PrintReport(const NetReport& report) {
 
 // ---- The command --------------------------------------------------------------------------------
 
-Result<NetReport> RunTransport(const NetFlags& flags, const engine::NetJob& job,
+Result<NetReport> RunTransport(const NetFlags& flags, const fabric::NetJob& job,
                                const std::string& transport) {
     cluster::ClusterOptions options = flags.common.cluster;
     options.transport = transport;
     ProgressLine progress;
     progress.Show(fmt::format("starting the ranks ({}) ...", transport));
-    return engine::RunNet(options, job, [&](size_t done, size_t all, const NetRow& row) {
+    return fabric::RunNet(options, job, [&](size_t done, size_t all, const NetRow& row) {
         const std::string pair =
             row.from < 0 ? "" : fmt::format(", rank {} and {}", row.from, row.to);
-        progress.Show(fmt::format("{} over {}: {} of {} ({} bytes{})", engine::NetOpName(job.op),
+        progress.Show(fmt::format("{} over {}: {} of {} ({} bytes{})", fabric::NetOpName(job.op),
                                   transport, done, all, row.size, pair));
     });
 }
 
-Status Run(NetFlags& flags) {
+Status RunNetCommand(NetFlags& flags) {
     WEFT_TRY(ResolveHosts(flags.common));
     CatchStop(flags.common);
-    WEFT_ASSIGN(const engine::NetJob job, JobOf(flags));
+    WEFT_ASSIGN(const fabric::NetJob job, JobOf(flags));
     for (const std::string& name : flags.transports) WEFT_TRY(net::ParseTransport(name));
     std::vector<NetReport> reports;
     int64_t errors = 0;
@@ -191,8 +194,7 @@ void AddMeasuring(const Command& command, NetOp op, NetFlags& flags) {
     if (op != NetOp::kAllReduce) return;
     command
         .AddOption("--algorithm", flags.algorithms,
-                   "auto, all, or some of one_shot, two_shot, ring, recursive_doubling, "
-                   "hierarchical")
+                   fmt::format("all, or some of {}", fmt::join(coll::AlgorithmNames(), ", ")))
         .Commas()
         .OneEach();
     command
@@ -212,17 +214,17 @@ void AddRanks(const Command& command, NetFlags& flags) {
         .OneEach()
         .Group("Cluster");
     AddJson(command, flags.common.json);
-    command.Footer(kFooter);
+    command.Footer(kNetFooter);
 }
 
 void AddOp(const Command& net, std::shared_ptr<NetFlags> flags, NetOp op, const char* help,
            int& status) {
-    const Command command = net.AddCommand(engine::NetOpName(op), help);
+    const Command command = net.AddCommand(fabric::NetOpName(op), help);
     if (op != NetOp::kTable) AddMeasuring(command, op, *flags);
     AddRanks(command, *flags);
     SetCallback(command, flags, flags->common.json, status, [op](NetFlags& all) {
         all.op = op;
-        return Run(all);
+        return RunNetCommand(all);
     });
 }
 
@@ -232,7 +234,7 @@ void AddNet(const Command& app, int& status) {
     auto flags = std::make_shared<NetFlags>();
     const Command net = app.AddCommand(
         "net", "Measure the fabric between the ranks; alone: the table that is used over it");
-    net.Footer(kFooter);
+    net.Footer(kNetFooter);
     net.NeedsCommand();
     AddOp(net, flags, NetOp::kLatency, "One-way latency of every link (as ib_write_lat)", status);
     AddOp(net, flags, NetOp::kBandwidth, "Bandwidth of every link (as ib_write_bw)", status);

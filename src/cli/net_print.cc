@@ -13,9 +13,9 @@
 namespace weft::cli {
 namespace {
 
-using engine::NetOp;
-using engine::NetReport;
-using engine::NetRow;
+using fabric::NetOp;
+using fabric::NetReport;
+using fabric::NetRow;
 
 constexpr double kMiB = 1024.0 * 1024.0;
 // A link is called slow where it is so many times worse than the median of its kind.
@@ -83,18 +83,18 @@ double RoundTo(double value, double a_unit) {
     return std::round(value * a_unit) / a_unit;
 }
 
-const char* SourceName(const engine::NetTableSource& source) {
+const char* SourceName(const fabric::NetTableSource& source) {
     switch (source.kind) {
-        case engine::NetTableSource::kBuiltIn: return "built_in";
-        case engine::NetTableSource::kCached: return "cached";
-        case engine::NetTableSource::kMeasured: return "measured";
+        case fabric::NetTableSource::kBuiltIn: return "built_in";
+        case fabric::NetTableSource::kCached: return "cached";
+        case fabric::NetTableSource::kMeasured: return "measured";
     }
     return "?";
 }
 
 Json RowToJson(const NetReport& report, const NetRow& row) {
     Json json;
-    if (engine::IsOfPairs(report.op)) {
+    if (fabric::IsOfPairs(report.op)) {
         json["from"] = row.from;
         json["to"] = row.to;
     }
@@ -103,7 +103,7 @@ Json RowToJson(const NetReport& report, const NetRow& row) {
     json["wire"] = row.wire;
     json["p50_us"] = RoundTo(row.timings.typical_us, 1e4);
     json["p99_us"] = RoundTo(row.timings.p99_us, 1e4);
-    json["algbw_gbps"] = RoundTo(engine::AlgorithmBandwidth(row) * 1e-9, 1e6);
+    json["algbw_gbps"] = RoundTo(fabric::AlgorithmBandwidth(row) * 1e-9, 1e6);
     json["errors"] = row.errors;
     if (report.op == NetOp::kLatency) {
         const coll::Timings& t = row.timings;
@@ -130,7 +130,7 @@ Json NetToJson(const NetReport& report) {
     for (const NetRow& row : report.rows) rows.push_back(RowToJson(report, row));
     Json json = {{"transport", report.transport},
                  {"ranks", report.ranks()},
-                 {"op", engine::NetOpName(report.op)},
+                 {"op", fabric::NetOpName(report.op)},
                  {"rows", std::move(rows)}};
     if (report.op == NetOp::kTable && report.table) {
         json["source"] = SourceName(report.source);
@@ -202,11 +202,11 @@ std::string NetRowText(NetOp op, int ranks, const NetRow& row) {
         case NetOp::kReduceScatter:
         case NetOp::kAllToAll:
         case NetOp::kTable: {
-            const double bandwidth = engine::AlgorithmBandwidth(row) * 1e-9;
+            const double bandwidth = fabric::AlgorithmBandwidth(row) * 1e-9;
             return fmt::format(
                 " {:>11} {:>11} {:>6} {:>18} {:>5} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7}\n",
                 row.size, row.size / 4, "float", row.algorithm, row.wire, t.typical_us, t.p99_us,
-                bandwidth, bandwidth * engine::BusFactor(op, ranks), row.errors);
+                bandwidth, bandwidth * fabric::BusFactor(op, ranks), row.errors);
         }
     }
     return "";
@@ -260,16 +260,16 @@ NetRow SlowestPair(const NetReport& report, int64_t size) {
 }
 
 std::string NetTableText(const NetReport& report) {
-    const engine::NetTableSource& source = report.source;
+    const fabric::NetTableSource& source = report.source;
     std::string text;
     switch (source.kind) {
-        case engine::NetTableSource::kBuiltIn:
+        case fabric::NetTableSource::kBuiltIn:
             text = fmt::format("# built in ({})\n", source.why);
             break;
-        case engine::NetTableSource::kCached:
+        case fabric::NetTableSource::kCached:
             text = fmt::format("# from {}, checked in {:.0f} ms\n", source.path, source.took_ms);
             break;
-        case engine::NetTableSource::kMeasured:
+        case fabric::NetTableSource::kMeasured:
             text = fmt::format("# measured in {:.0f} ms{}{}\n", source.took_ms,
                                source.why.empty() ? "" : ": ", source.why);
             break;

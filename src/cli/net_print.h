@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/output.h"
-#include "engine/net_job.h"
+#include "fabric/job.h"
 
 namespace weft::cli {
 
@@ -13,22 +13,22 @@ namespace weft::cli {
 // "errors"}]}: a contract; `table` adds "source", "took_ms" and "table". algbw_gbps is in 10^9
 // bytes a second, as nccl-tests has it. Rows of pairs have also "from", "to" and perftest's
 // figures.
-Json NetToJson(const engine::NetReport& report);
+Json NetToJson(const fabric::NetReport& report);
 
 // "# all-reduce, 2 ranks over shm: a (rank 0), b (rank 1)".
-std::string NetTitle(const engine::NetReport& report);
+std::string NetTitle(const fabric::NetReport& report);
 // The heading of a table, and one row of it.
-std::string NetHeading(engine::NetOp op);
-std::string NetRowText(engine::NetOp op, int ranks, const engine::NetRow& row);
+std::string NetHeading(fabric::NetOp op);
+std::string NetRowText(fabric::NetOp op, int ranks, const fabric::NetRow& row);
 // Rank by rank; "" for two ranks. The rows of `size` only.
-std::string NetMatrix(const engine::NetReport& report, int64_t size);
+std::string NetMatrix(const fabric::NetReport& report, int64_t size);
 // The pair whose link is slowest at `size`: its rows are worth a look.
-engine::NetRow SlowestPair(const engine::NetReport& report, int64_t size);
+fabric::NetRow SlowestPair(const fabric::NetReport& report, int64_t size);
 
 // The table of `weft net table`, and what its figures say: whether tensor parallelism pays, and
 // whether the fabric wants a ring or a mesh. sync_us as below.
-std::string NetTableText(const engine::NetReport& report);
-std::string NetHints(const engine::NetReport& report, double sync_us);
+std::string NetTableText(const fabric::NetReport& report);
+std::string NetHints(const fabric::NetReport& report, double sync_us);
 
 // "a sync of 8 KB costs 4.9 us; a 61-layer model at TP=2 loses 0.60 ms a token to the wire", and
 // what was assumed. sync_us: of an all-reduce of 8 KB over `ranks`.

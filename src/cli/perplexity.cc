@@ -14,7 +14,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kPerplexityFooter =
     "llama.cpp's definition, so that figures compare: the text in chunks of --ctx tokens, the\n"
     "second half of each chunk scored.\n\n"
     "Examples:\n"
@@ -30,7 +30,7 @@ struct PerplexityFlags {
     std::string file;
 };
 
-Status Run(PerplexityFlags& flags) {
+Status RunPerplexityCommand(PerplexityFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     engine::Job& job = flags.common.job;
     if (job.ctx == 0) job.ctx = kDefaultContext;
@@ -68,14 +68,14 @@ Status Run(PerplexityFlags& flags) {
 void AddPerplexity(const Command& app, int& status) {
     auto flags = std::make_shared<PerplexityFlags>();
     const Command command = app.AddCommand("perplexity", "How well a model predicts a text");
-    command.Footer(kFooter);
+    command.Footer(kPerplexityFooter);
     AddModel(command, flags->common.job.model, flags->common.pull);
     command.AddOption("FILE", flags->file, "The text").Required();
     AddClusterFlags(command, flags->common);
     AddLayoutFlags(command, flags->common);
     AddLora(command, flags->common);
     AddEngineFlags(command, flags->common);
-    SetCallback(command, flags, flags->common.json, status, Run);
+    SetCallback(command, flags, flags->common.json, status, RunPerplexityCommand);
 }
 
 }  // namespace weft::cli

@@ -182,26 +182,26 @@ std::string PlotSvg(const Plot& plot) {
     return Drawing(plot).Text();
 }
 
-Plot NetPlot(const std::vector<engine::NetReport>& reports) {
+Plot NetPlot(const std::vector<fabric::NetReport>& reports) {
     Plot plot;
     plot.x_is_bytes = true;
     plot.x_label = "size in bytes";
     if (reports.empty()) return plot;
-    const engine::NetOp op = reports.front().op;
-    const bool bandwidth = op == engine::NetOp::kBandwidth;
+    const fabric::NetOp op = reports.front().op;
+    const bool bandwidth = op == fabric::NetOp::kBandwidth;
     plot.y_label = bandwidth ? "MiB/s" : "microseconds, median";
     plot.title =
-        fmt::format("weft net {}, {} ranks", engine::NetOpName(op), reports.front().ranks());
-    const bool one_wire = std::ranges::all_of(reports, [](const engine::NetReport& report) {
+        fmt::format("weft net {}, {} ranks", fabric::NetOpName(op), reports.front().ranks());
+    const bool one_wire = std::ranges::all_of(reports, [](const fabric::NetReport& report) {
         return std::ranges::all_of(report.rows,
-                                   [](const engine::NetRow& row) { return row.wire == "full"; });
+                                   [](const fabric::NetRow& row) { return row.wire == "full"; });
     });
-    for (const engine::NetReport& report : reports) {
+    for (const fabric::NetReport& report : reports) {
         std::map<std::string, std::map<int64_t, double>> lines;
         std::vector<std::string> order;
-        for (const engine::NetRow& row : report.rows) {
+        for (const fabric::NetRow& row : report.rows) {
             std::string name = report.transport;
-            if (!engine::IsOfPairs(op)) name += " " + row.asked;
+            if (!fabric::IsOfPairs(op)) name += " " + row.asked;
             if (!one_wire) name += " " + row.wire;
             if (!lines.contains(name)) order.push_back(name);
             const double value =

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/net_job.h"
+#include "fabric/job.h"
 
 namespace weft::cli {
 
@@ -25,6 +25,6 @@ std::string PlotSvg(const Plot& plot);
 
 // Time (bandwidth for `bw`) over size, a line for each transport, algorithm, wire type; of pairs,
 // the slowest.
-Plot NetPlot(const std::vector<engine::NetReport>& reports);
+Plot NetPlot(const std::vector<fabric::NetReport>& reports);
 
 }  // namespace weft::cli

@@ -19,7 +19,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kPullFooter =
     "NAME is [hf:]OWNER/NAME[@REVISION][:FILE or TYPE]. With a TYPE such as Q4_K_M, the GGUF file\n"
     "that has it in its name; with a FILE, that one (all parts of a split one); with neither, the\n"
     "safetensors with their settings and tokenizer, or the only GGUF file.\n\n"
@@ -50,7 +50,7 @@ std::string Ascii(const std::string& text, size_t most) {
     return text.size() <= most ? text : "..." + text.substr(text.size() - most + 3);
 }
 
-Json ToJson(const PullFlags& flags, const hub::RepoSpec& spec, const hub::Pulled& pulled) {
+Json PullJson(const PullFlags& flags, const hub::RepoSpec& spec, const hub::Pulled& pulled) {
     Json files = Json::array();
     for (const hub::PulledFile& file : pulled.files) {
         files.push_back({{"path", file.file.path},
@@ -72,7 +72,7 @@ Json ToJson(const PullFlags& flags, const hub::RepoSpec& spec, const hub::Pulled
 Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& config,
                                    const hub::RepoSpec& spec);
 
-Status Run(PullFlags& flags) {
+Status RunPullCommand(PullFlags& flags) {
     WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(flags.name));
     WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
     if (!flags.ca_file.empty()) config.ca_file = flags.ca_file;
@@ -83,7 +83,7 @@ Status Run(PullFlags& flags) {
                                               ? PullShown(config, spec)
                                               : PullShardShown(flags, config, spec));
     if (flags.json) {
-        PrintJson(ToJson(flags, spec, pulled));
+        PrintJson(PullJson(flags, spec, pulled));
         return {};
     }
     for (const hub::PulledFile& file : pulled.files) {
@@ -210,7 +210,7 @@ Status PullModel(const std::string& model) {
 void AddPull(const Command& app, int& status) {
     auto flags = std::make_shared<PullFlags>();
     const Command command = app.AddCommand("pull", "Fetch a model from the Hugging Face Hub");
-    command.Footer(kFooter);
+    command.Footer(kPullFooter);
     command.AddOption("NAME", flags->name, "What to fetch, such as hf:Qwen/Qwen3-8B-GGUF:Q4_K_M")
         .Required();
     command
@@ -223,7 +223,7 @@ void AddPull(const Command& app, int& status) {
         .ExistingFile();
     AddShardFlags(command, *flags);
     AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, Run);
+    SetCallback(command, flags, flags->json, status, RunPullCommand);
 }
 
 }  // namespace weft::cli

@@ -16,7 +16,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kQuantizeFooter =
     "IN is a GGUF file (any part of a split one), a Hugging Face folder or synthetic:NAME; OUT\n"
     "becomes one GGUF file, which llama.cpp loads, too. Mixes (Q4_K_M, Q3_K_L, ...) give the same\n"
     "tensors more bits as llama-quantize does. Norms, biases and routers keep their type; rows "
@@ -68,7 +68,7 @@ Result<quantize::QuantizeOptions> ParseOptions(const QuantizeFlags& flags) {
     return options;
 }
 
-std::map<std::string_view, uint64_t> BytesByType(const quantize::QuantizePlan& plan) {
+std::map<std::string_view, uint64_t> QuantizeBytesByType(const quantize::QuantizePlan& plan) {
     std::map<std::string_view, uint64_t> bytes;
     for (const quantize::PlannedTensor& tensor : plan.tensors) {
         bytes[Info(tensor.to).name] += tensor.bytes;
@@ -77,10 +77,10 @@ std::map<std::string_view, uint64_t> BytesByType(const quantize::QuantizePlan& p
 }
 
 // What becomes of the model: for --json.
-Json ToJson(const QuantizeFlags& flags, const model_files::ModelSource& source,
-            const quantize::QuantizePlan& plan) {
+Json QuantizeJson(const QuantizeFlags& flags, const model_files::ModelSource& source,
+                  const quantize::QuantizePlan& plan) {
     Json types = Json::object();
-    for (const auto& [name, bytes] : BytesByType(plan)) types[std::string(name)] = bytes;
+    for (const auto& [name, bytes] : QuantizeBytesByType(plan)) types[std::string(name)] = bytes;
     Json json = {{"in", flags.in},
                  {"out", flags.out},
                  {"type", plan.type.name},
@@ -117,7 +117,7 @@ void PrintSummary(const QuantizeFlags& flags, const model_files::ModelSource& so
     fmt::print("{} -> {}: {} as {}", BytesText(source.TotalBytes()), BytesText(plan.bytes),
                flags.in, plan.type.name);
     const char* separator = " (";
-    for (const auto& [name, bytes] : BytesByType(plan)) {
+    for (const auto& [name, bytes] : QuantizeBytesByType(plan)) {
         fmt::print("{}{} {}", separator, name, BytesText(bytes));
         separator = ", ";
     }
@@ -143,11 +143,11 @@ Status CheckPaths(const QuantizeFlags& flags) {
 
 std::string ProgressText(uint64_t done, uint64_t all, double seconds) {
     const double share = all == 0 ? 1 : static_cast<double>(done) / static_cast<double>(all);
-    constexpr int kWidth = 30;
-    const int filled = static_cast<int>(share * kWidth);
+    constexpr int kBarWidth = 30;
+    const int filled = static_cast<int>(share * kBarWidth);
     const double left = done == 0 ? 0 : seconds * (1 - share) / share;
     return fmt::format("[{:<{}}] {:3.0f} %  {} of {}  {:.0f} MiB/s  {:.0f} s left",
-                       std::string(static_cast<size_t>(filled), '#'), kWidth, share * 100,
+                       std::string(static_cast<size_t>(filled), '#'), kBarWidth, share * 100,
                        BytesText(done), BytesText(all),
                        static_cast<double>(done) / (1 << 20) / std::max(seconds, 1e-3), left);
 }
@@ -156,7 +156,7 @@ double Since(int64_t begin_ns) {
     return SecondsSince(begin_ns);
 }
 
-Status Run(QuantizeFlags& flags) {
+Status RunQuantizeCommand(QuantizeFlags& flags) {
     WEFT_ASSIGN(quantize::QuantizeOptions options, ParseOptions(flags));
     WEFT_TRY(CheckPaths(flags));
     WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.in));
@@ -171,7 +171,7 @@ Status Run(QuantizeFlags& flags) {
         PrintSummary(flags, *source, plan);
         std::fflush(stdout);
     }
-    Json json = flags.json ? ToJson(flags, *source, plan) : Json();
+    Json json = flags.json ? QuantizeJson(flags, *source, plan) : Json();
     if (flags.dry_run) {
         if (flags.json) PrintJson(json);
         return {};
@@ -207,7 +207,7 @@ Status Run(QuantizeFlags& flags) {
 void AddQuantize(const Command& app, int& status) {
     auto flags = std::make_shared<QuantizeFlags>();
     const Command command = app.AddCommand("quantize", "A model in another type, as a GGUF file");
-    command.Footer(kFooter);
+    command.Footer(kQuantizeFooter);
     command.AddOption("IN", flags->in, "GGUF file, Hugging Face folder, or synthetic:NAME")
         .Required();
     command.AddOption("OUT", flags->out, "The GGUF file to write").Required();
@@ -230,7 +230,7 @@ void AddQuantize(const Command& app, int& status) {
     command.AddFlag("--dry-run", flags->dry_run, "Only say what each tensor would become");
     command.AddFlag("--force", flags->force, "Replace OUT if it is there");
     AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, Run);
+    SetCallback(command, flags, flags->json, status, RunQuantizeCommand);
 }
 
 }  // namespace weft::cli

@@ -16,7 +16,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kRunFooter =
     "The answer goes to standard output, the summary after it to standard error.\n\n"
     "Examples:\n"
     "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
@@ -66,7 +66,7 @@ struct Outcome {
     std::string transport;
 };
 
-Json ToJson(const std::vector<engine::Recovery>& recoveries) {
+Json RunJson(const std::vector<engine::Recovery>& recoveries) {
     Json list = Json::array();
     for (const engine::Recovery& r : recoveries) {
         list.push_back({{"lost_ranks", r.lost},
@@ -104,7 +104,7 @@ void PrintOutcome(const Outcome& outcome, bool json) {
                     {"ranks", RanksToJson(outcome.reports)},
                     {"all_reduce", ToJson(outcome.all_reduce)}};
         if (outcome.drafts) result["speculation"] = DraftsToJson(g);
-        if (outcome.recovers) result["recoveries"] = ToJson(outcome.recoveries);
+        if (outcome.recovers) result["recoveries"] = RunJson(outcome.recoveries);
         PrintJson(result);
         return;
     }
@@ -117,7 +117,7 @@ void PrintOutcome(const Outcome& outcome, bool json) {
                RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
 }
 
-Status Run(RunFlags& flags) {
+Status RunPrompt(RunFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     WEFT_TRY(engine::CheckSampler(flags.request.sampler));
     WEFT_TRY(engine::CheckDraft(flags.draft));
@@ -189,7 +189,7 @@ void AddRun(const Command& app, int& status) {
     auto flags = std::make_shared<RunFlags>();
     flags->request.max_tokens = 128;
     const Command run = app.AddCommand("run", "Answer a prompt");
-    run.Footer(kFooter);
+    run.Footer(kRunFooter);
     AddModel(run, flags->common.job.model, flags->common.pull);
     run.AddOption("-p,--prompt", flags->prompt, "The prompt");
     run.AddOption("-f,--file", flags->file, "A file with the prompt");
@@ -207,7 +207,7 @@ void AddRun(const Command& app, int& status) {
     AddRecoveryFlags(run, flags->common);
     AddLora(run, flags->common);
     AddEngineFlags(run, flags->common);
-    SetCallback(run, flags, flags->common.json, status, Run);
+    SetCallback(run, flags, flags->common.json, status, RunPrompt);
 }
 
 }  // namespace weft::cli

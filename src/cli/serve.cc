@@ -18,7 +18,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kServeFooter =
     "Then, in another terminal:\n"
     "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
     "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Name three colours.\"}]}'\n"
@@ -293,7 +293,7 @@ void AddAccess(const Command& app, serve::ServerOptions& server) {
 void AddServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeFlags>();
     const Command serve = app.AddCommand("serve", "Serve a model over HTTP (OpenAI's API)");
-    serve.Footer(kFooter);
+    serve.Footer(kServeFooter);
     // Replaced before it is parsed (config.h).
     serve.AddOption("--config", flags->config, "Read flags from a TOML file, such as ctx = 8192")
         .TypeName("FILE");

@@ -12,7 +12,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kTokenizeFooter =
     "Examples:\n"
     "  weft tokenize model.gguf --text \"Hello world\"\n"
     "  weft tokenize model.gguf --file text.txt --no-bos --json";
@@ -23,7 +23,7 @@ struct TokenizeFlags {
     Option text_option;
 };
 
-Status Run(TokenizeFlags& flags) {
+Status RunTokenizeCommand(TokenizeFlags& flags) {
     const bool has_text = flags.text_option.given();
     if (has_text == !flags.file.empty()) {
         return MakeError(ErrorCode::kUsage, "give the text with --text T or with --file F");
@@ -54,7 +54,7 @@ Status Run(TokenizeFlags& flags) {
 void AddTokenize(const Command& app, int& status) {
     auto flags = std::make_shared<TokenizeFlags>();
     const Command command = app.AddCommand("tokenize", "A text as token ids and pieces");
-    command.Footer(kFooter);
+    command.Footer(kTokenizeFooter);
     AddModel(command, flags->model, flags->pull);
     flags->text_option = command.AddOption("--text", flags->text, "The text");
     command.AddOption("--file", flags->file, "A file with the text");
@@ -63,7 +63,7 @@ void AddTokenize(const Command& app, int& status) {
     command.AddFlag("--no-special", flags->no_special,
                     "Names of special tokens in the text stay text");
     AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, Run);
+    SetCallback(command, flags, flags->json, status, RunTokenizeCommand);
 }
 
 }  // namespace weft::cli

@@ -34,7 +34,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kTrainFooter =
     "Weights and gradients have the type of --dtype, vectors (such as norms) float32; the\n"
     "optimizer updates weights of float32. A quantized model is widened. The result is\n"
     "DIR/model.gguf, or with --save-format hf the folder DIR/model; 'weft run' and 'weft serve'\n"
@@ -382,8 +382,8 @@ Status ResolveTrain(TrainFlags& flags) {
     return ResolveOutput(flags);
 }
 
-void PrintSummary(const TrainFlags& flags, const Teller& teller,
-                  const train::TrainSummary& summary) {
+void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,
+                       const train::TrainSummary& summary) {
     const auto& peaks = summary.peak_rss_bytes;
     if (flags.common.json) {
         Json json = {{"done", !summary.stopped},
@@ -435,7 +435,7 @@ Result<int> Train(TrainFlags& flags) {
     WEFT_TRY(teller.TakeFolder());
     WEFT_ASSIGN(const train::TrainSummary summary,
                 train::RunTraining(flags.common.cluster, flags.job, teller));
-    PrintSummary(flags, teller, summary);
+    PrintTrainSummary(flags, teller, summary);
     return summary.stopped ? train::kStoppedStatus : 0;
 }
 
@@ -660,7 +660,7 @@ void AddTrain(const Command& app, int& status) {
     const Command command = train.AddCommand("run", "Fine-tune a model");
     command.LeaveOut("run");
     flags->command = command;
-    command.Footer(kFooter);
+    command.Footer(kTrainFooter);
     AddModel(command, flags->job.trainer.model, flags->common.pull);
     AddDataFlags(command, flags->job.data);
     AddResultFlags(command, *flags);

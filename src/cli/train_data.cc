@@ -14,7 +14,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kTrainDataFooter =
     "Formats, templates and masks: docs/train-data.md.\n\n"
     "Examples:\n"
     "  weft train data inspect model.gguf --data pubmedqa.json --prompt-type 1 --seq 512\n"
@@ -79,7 +79,7 @@ void AddTrainData(const Command& train, int& status) {
     auto flags = std::make_shared<InspectFlags>();
     const Command command = data.AddCommand(
         "inspect", "Lengths, masks and errors of a data set, as training will see it");
-    command.Footer(kFooter);
+    command.Footer(kTrainDataFooter);
     AddModel(command, flags->model, flags->pull);
     AddDataFlags(command, flags->data);
     command.AddOption("--show", flags->show, "Samples shown with their masks").ShowDefault();

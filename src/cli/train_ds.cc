@@ -12,7 +12,7 @@
 namespace weft::cli {
 namespace {
 
-train::DsFlags FlagsOf(const Command& command, const train::TrainJob& job) {
+train::DsFlags DsFlagsOf(const Command& command, const train::TrainJob& job) {
     const train::TrainerOptions& t = job.trainer;
     train::DsFlags flags;
     const auto take = [&](const char* flag, auto& to, auto value) {
@@ -39,7 +39,7 @@ train::DsFlags FlagsOf(const Command& command, const train::TrainJob& job) {
 Status ResolveDs(const Command& command, const std::string& path, int ranks, train::TrainJob& job,
                  train::ExportWords& save, train::DsTelling& telling) {
     const train::TrainerOptions& t = job.trainer;
-    train::DsFlags flags = FlagsOf(command, job);
+    train::DsFlags flags = DsFlagsOf(command, job);
     WEFT_ASSIGN(const train::TrainLayout layout,
                 train::MakeTrainLayout(ranks, 0, train::LayoutWordsOf(t)));
     flags.ranks = layout.dp;

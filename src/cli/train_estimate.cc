@@ -16,7 +16,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kTrainEstimateFooter =
     "Examples:\n"
     "  weft train estimate synthetic:llama-3.1-70b --machines two.json --zero 3 --seq-len 512 \\\n"
     "      --sequences 100000\n"
@@ -158,7 +158,7 @@ void AddTrainEstimate(const Command& train, int& status) {
     auto flags = std::make_shared<EstimateFlags>();
     const Command command =
         train.AddCommand("estimate", "Time and memory of training on machines that are not here");
-    command.Footer(kFooter);
+    command.Footer(kTrainEstimateFooter);
     AddFlags(command, *flags);
     SetCallback(command, flags, flags->json, status, [](EstimateFlags& f) { return Estimate(f); });
 }

@@ -16,7 +16,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kTrainPlotFooter =
     "Examples:\n"
     "  weft train plot run/log.csv -o run.svg\n"
     "  weft train plot a/log.csv b/lines.json --columns loss --smooth 0.9 -o loss.png\n"
@@ -74,7 +74,7 @@ void AddTrainPlot(const Command& train, int& status) {
     auto flags = std::make_shared<PlotFlags>();
     const Command command =
         train.AddCommand("plot", "Curves of training logs as an SVG or PNG file");
-    command.Footer(kFooter);
+    command.Footer(kTrainPlotFooter);
     command.AddOption("LOG", flags->logs, "CSV files or JSON lines with a column 'step'")
         .Required();
     command.AddOption("-o,--out", flags->out, "The file: NAME.svg or NAME.png").Required();

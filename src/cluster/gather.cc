@@ -227,7 +227,7 @@ bool Gathering::Step(Caller& caller, const Frame& frame) {
 
 // ---- The others ---------------------------------------------------------------------------------
 
-bool Await(int fd, const Deadline& deadline) {
+bool AwaitReadable(int fd, const Deadline& deadline) {
     pollfd entry{fd, POLLIN, 0};
     while (!deadline.expired()) {
         const int ready = ::poll(&entry, 1, static_cast<int>(deadline.left_ms()));
@@ -252,11 +252,11 @@ Error Ended() {
 }
 
 // The next frame of rank 0, which says no more than one until it is answered.
-Result<Frame> ReadFrame(int fd, Bytes& in, const Deadline& deadline) {
+Result<Frame> ReadPeerFrame(int fd, Bytes& in, const Deadline& deadline) {
     in.clear();
     std::array<std::byte, kMostBeforeAuth> buffer;
     while (true) {
-        if (!Await(fd, deadline)) {
+        if (!AwaitReadable(fd, deadline)) {
             return MakeError(ErrorCode::kTimeout, "rank 0 is there, but began no job within {} ms",
                              deadline.length_ms());
         }
@@ -307,7 +307,7 @@ Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Dea
     ServerHandshake handshake(key);
     Bytes in;
     while (true) {
-        WEFT_ASSIGN(const Frame frame, ReadFrame(fd.get(), in, deadline));
+        WEFT_ASSIGN(const Frame frame, ReadPeerFrame(fd.get(), in, deadline));
         const ServerHandshake::Step step = handshake.On(frame, false);
         sent = ::send(fd.get(), step.send.data(), step.send.size(), MSG_NOSIGNAL);
         if (!step.refused.empty()) {

@@ -12,10 +12,10 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kStartMs = 60'000;  // for all ranks to have started
-constexpr int64_t kJobMs = 600'000;   // from one job of rank 0 to the next
-constexpr int64_t kGoneMs = 200;      // for a listener that is gone to be seen as gone
-constexpr int64_t kRedialMs = 50;     // after rank 0 has hung up; twice as long each time, up to
+constexpr int64_t kStartMs = 60'000;   // for all ranks to have started
+constexpr int64_t kJobMs = 600'000;    // from one job of rank 0 to the next
+constexpr int64_t kGoneMs = 200;       // for a listener that is gone to be seen as gone
+constexpr int64_t kRedialRootMs = 50;  // after rank 0 has hung up; twice as long each time, up to
 constexpr int64_t kMostRedialMs = 1000;
 constexpr int64_t kFinishMs = 10'000;
 constexpr int64_t kTurnAwayMs = 3000;  // by how much the ranks' starts may differ
@@ -156,7 +156,7 @@ Result<std::optional<Arrival>> Launched::Arrive() {
     const int64_t job_ms = again ? kJobMs : kStartMs;
     std::optional<Error> hung_up;
     Deadline job = Deadline::In(job_ms);
-    for (int64_t nap_ms = kRedialMs;; nap_ms = std::min(2 * nap_ms, kMostRedialMs)) {
+    for (int64_t nap_ms = kRedialRootMs;; nap_ms = std::min(2 * nap_ms, kMostRedialMs)) {
         auto fd = DialRankZero(addresses_,
                                Deadline::In(again || hung_up.has_value() ? kGoneMs : kStartMs));
         if (!fd.ok() && again) return std::optional<Arrival>();

@@ -34,7 +34,7 @@ constexpr int64_t kSaveMs = 80'000;
 constexpr int64_t kRefusalLogMs = 1000;  // at most one line of refusals in that time
 
 // One connection that has not proved the key.
-struct Caller {
+struct Incoming {
     Fd fd;
     std::string from;
     ServerHandshake handshake;
@@ -68,9 +68,9 @@ class Listener final : public WorkerListener {
     void Accept();
     void DropACaller();
     // False: the caller is done with (dropped, or its job runs).
-    bool Hear(Caller& caller);
-    bool Step(Caller& caller, const Frame& frame);
-    void StartJob(Caller& caller);
+    bool Hear(Incoming& caller);
+    bool Step(Incoming& caller, const Frame& frame);
+    void StartJob(Incoming& caller);
     void CheckJob();
     void EndJob(const Fd& signals);
     void KillJob();
@@ -80,7 +80,7 @@ class Listener final : public WorkerListener {
     Options options_;
     Bytes key_;
     Fd port_;
-    std::vector<Caller> callers_;
+    std::vector<Incoming> callers_;
     Job job_;
     std::minstd_rand dice_{std::random_device{}()};
     Deadline quiet_ = Deadline::In(0);
@@ -109,20 +109,20 @@ Status Listener::Run() {
 Status Listener::Serve(const Fd& signals) {
     while (true) {
         std::vector<pollfd> fds = {{signals.get(), POLLIN, 0}, {port_.get(), POLLIN, 0}};
-        for (const Caller& caller : callers_) fds.push_back({caller.fd.get(), POLLIN, 0});
+        for (const Incoming& caller : callers_) fds.push_back({caller.fd.get(), POLLIN, 0});
         if (::poll(fds.data(), fds.size(), static_cast<int>(NapMs())) < 0 && errno != EINTR) {
             return MakeError(ErrorCode::kIo, "poll: {}", std::strerror(errno));
         }
         if (TakeSignals(signals)) return {};
         CheckJob();
-        std::erase_if(callers_, [&](Caller& caller) { return !Hear(caller); });
+        std::erase_if(callers_, [&](Incoming& caller) { return !Hear(caller); });
         if (fds[1].revents != 0) Accept();
     }
 }
 
 int64_t Listener::NapMs() const {
     int64_t nap_ms = 3'600'000;
-    for (const Caller& caller : callers_) nap_ms = std::min(nap_ms, caller.deadline.left_ms());
+    for (const Incoming& caller : callers_) nap_ms = std::min(nap_ms, caller.deadline.left_ms());
     if (job_.stopped.has_value()) nap_ms = std::min(nap_ms, job_.stopped->left_ms());
     return nap_ms;
 }
@@ -153,15 +153,15 @@ void Listener::Accept() {
 
 void Listener::DropACaller() {
     std::vector<Unproved> unproved;
-    for (const Caller& caller : callers_) unproved.push_back({caller.from, caller.spoke});
+    for (const Incoming& caller : callers_) unproved.push_back({caller.from, caller.spoke});
     const size_t dropped = WhoGoes(unproved, dice_);
-    Caller& caller = callers_[dropped];
+    Incoming& caller = callers_[dropped];
     Refused(caller.from, "too many unproved connections");
     SetResetOnClose(caller.fd.get());
     callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(dropped));
 }
 
-bool Listener::Hear(Caller& caller) {
+bool Listener::Hear(Incoming& caller) {
     std::array<std::byte, kMostBeforeAuth> buffer;
     const ssize_t got = ::recv(caller.fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -187,7 +187,7 @@ bool Listener::Hear(Caller& caller) {
     return keep;
 }
 
-bool Listener::Step(Caller& caller, const Frame& frame) {
+bool Listener::Step(Incoming& caller, const Frame& frame) {
     const ServerHandshake::Step step = caller.handshake.On(frame, job_.pid != 0);
     // A fresh connection's buffer takes these few bytes; if it does not, the caller is dropped.
     const auto put =
@@ -215,7 +215,7 @@ void Listener::Refused(const std::string& from, const std::string& why) {
 
 // ---- The job ------------------------------------------------------------------------------------
 
-void Listener::StartJob(Caller& caller) {
+void Listener::StartJob(Incoming& caller) {
     const Session& session = caller.handshake.session();
     Log(LogLevel::kInfo, "a job of {} begins", caller.from);
     auto pid = SpawnRank(options_.worker_arguments, std::move(caller.fd), session, false);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/result.h"
@@ -10,10 +11,16 @@
 
 namespace weft::cluster {
 
-// needed_bytes: of this rank, what it has already not counted. what: "model.gguf"; of: what the
-// bytes are; advice: what to do about it. All ranks call it.
+// What a rank needs of one memory of its machine, what it has already not counted.
+struct MemoryNeed {
+    std::string memory;  // "": the machine's own; else a name without line ends: "vulkan:0"
+    uint64_t needed_bytes = 0;
+    uint64_t free_bytes = 0;  // 0: not known
+};
+
+// what: "model.gguf"; of: what the bytes are; advice: what to do about it. All ranks call it.
 // Errors: kOutOfMemory, the same on all ranks, naming the machine and its ranks' bytes; links'.
-Status CheckMemory(Cluster& cluster, uint64_t needed_bytes, const std::string& what,
+Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const std::string& what,
                    const std::string& of, const std::string& advice);
 
 }  // namespace weft::cluster

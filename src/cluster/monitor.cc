@@ -18,7 +18,7 @@ constexpr int64_t kAnswerWaitMs = 500;   // rank 0's answer to a report
 constexpr int64_t kLingerMs = 400;       // for the others to leave after a verdict
 constexpr size_t kMostReport = 8192;
 
-Clock::time_point TimeOf(const Deadline& deadline) {
+Clock::time_point MonitorTime(const Deadline& deadline) {
     return Clock::time_point(std::chrono::nanoseconds(deadline.at_ns()));
 }
 
@@ -52,7 +52,8 @@ void Control::RequestStop() {
 
 template <typename Ready>
 bool Control::WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready) {
-    changed_.wait_until(lock, TimeOf(deadline), [&] { return ready() || verdict_.has_value(); });
+    changed_.wait_until(lock, MonitorTime(deadline),
+                        [&] { return ready() || verdict_.has_value(); });
     return ready();
 }
 
@@ -385,10 +386,11 @@ Status Control::EndWorker(Lock& lock, const Deadline& deadline) {
 void Control::Linger(Lock& lock, int64_t ms) {
     const Deadline deadline = Deadline::In(ms);
     if (is_root()) {
-        changed_.wait_until(lock, TimeOf(deadline), [&] { return AllGone(); });
+        changed_.wait_until(lock, MonitorTime(deadline), [&] { return AllGone(); });
         return;
     }
-    changed_.wait_until(lock, TimeOf(deadline), [&] { return !peers_[0].channel.wants_write(); });
+    changed_.wait_until(lock, MonitorTime(deadline),
+                        [&] { return !peers_[0].channel.wants_write(); });
 }
 
 void Control::Stop() {

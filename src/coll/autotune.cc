@@ -23,15 +23,6 @@ constexpr int64_t kCheckCalls = 31;
 constexpr int kCheckTries = 3;
 constexpr std::array<size_t, 2> kCheckSizes{8192, 65536};
 
-std::vector<Algorithm> Candidates(int ranks, bool several_hosts) {
-    // Of two ranks, recursive doubling is one-shot and a ring is two-shot.
-    if (ranks == 2) return {Algorithm::kOneShot, Algorithm::kTwoShot};
-    std::vector<Algorithm> all = {Algorithm::kOneShot, Algorithm::kTwoShot, Algorithm::kRing,
-                                  Algorithm::kRecursiveDoubling};
-    if (several_hosts) all.push_back(Algorithm::kHierarchical);
-    return all;
-}
-
 // Repeats all_reduce; the first rank has the median.
 class Trial {
   public:
@@ -130,7 +121,7 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
     if (comm.size() == 1) return tuning;
     const int64_t begin_ns = NowNs();
     Trial trial(comm, options.monitor, *std::ranges::max_element(kSizes));
-    const std::vector<Algorithm> candidates = Candidates(comm.size(), options.several_hosts);
+    const std::vector<Algorithm> candidates = AlgorithmsFor(comm.size(), options.several_hosts);
     std::vector<TuningRow> rows;
     double byte_us = 0;  // of the last size
     for (size_t i = 0; i < kSizes.size(); ++i) {

@@ -22,12 +22,12 @@ inline constexpr double kTuneS = 0.2;
 
 struct TuneOptions {
     double seconds = kTuneS;
-    bool several_hosts = false;  // with more than one rank on some of them: try kHierarchical
+    bool several_hosts = false;  // with more than one rank on some of them: try all algorithms
     const net::PeerMonitor* monitor = nullptr;  // may be null
 };
 
-// Times all_reduce by every algorithm at sizes from 256 bytes to 4 MiB, as far as the time goes;
-// what it doesn't reach keeps the choice of comm.tuning(). Rows have the times measured.
+// Times all_reduce by each of AlgorithmsFor at sizes from 256 bytes to 4 MiB, as far as the time
+// goes; what it doesn't reach keeps the choice of comm.tuning(). Rows have the times measured.
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
 // Whether the times of a table still hold: two of its sizes are measured again (a few

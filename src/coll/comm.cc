@@ -4,7 +4,11 @@
 #include <cstring>
 #include <utility>
 
-#include "coll/comm_impl.h"
+#include "base/check.h"
+#include "coll/all_reduce/algorithms.h"
+#include "coll/collectives.h"
+#include "coll/team.h"
+#include "coll/ticks.h"
 
 namespace weft::coll {
 namespace {
@@ -18,87 +22,190 @@ constexpr double kIdleUsAByte = 0.6e-3;
 // Messages end on cache lines.
 constexpr size_t kLineBytes = 64;
 
-}  // namespace
+// By number of the Algorithm; kAuto has become another before.
+#define WEFT_FUNCTION(name, ...) name,
+constexpr decltype(&OneShot) kFunctions[] = {nullptr, WEFT_ALGORITHMS(WEFT_FUNCTION)};
+#undef WEFT_FUNCTION
+
+class CommImpl final : public Comm {
+  public:
+    CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Channel& channel,
+             int64_t timeout_ms);
+
+    int rank() const override { return static_cast<int>(group_.me); }
+    int size() const override { return static_cast<int>(group_.everyone.size()); }
+    size_t max_send_bytes() const override { return send_bytes_; }
+    Timing last_timing() const override;
+    uint64_t sent_bytes() const override {
+        return group_.sent_bytes.load(std::memory_order_relaxed);
+    }
+    bool LeavesCpuIdle(size_t bytes) const override;
+    const Tuning& tuning() const override { return tuning_; }
+    void SetTuning(Tuning tuning) override {
+        tuning_ = std::move(tuning);
+        tuning_given_ = true;
+    }
+    Status SetHosts(std::span<const int> host_of_rank) override;
+
+    Status AllReduce(std::span<float> data, const net::OpTag& tag, Choice choice) override {
+        return Reduce(data, data, tag, choice);
+    }
+    Status AllReduce(std::span<double> data, const net::OpTag& tag, Choice choice) override {
+        return Reduce(data, data, tag, choice);
+    }
+    Status AllReduce(std::span<double> data, std::span<float> sum, const net::OpTag& tag,
+                     Choice choice) override {
+        return Reduce(data, sum, tag, choice);
+    }
+    Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
+                         const net::OpTag& tag) override {
+        return Do(Operation::kReduceScatter, data.size_bytes(), tag, [&] {
+            return coll::ReduceScatter(Team(group_, sizeof(float)), data,
+                                       PartsOf(counts, data.size()));
+        });
+    }
+    Status ReduceScatter(Wire narrow, std::span<const uint16_t> data,
+                         std::span<const size_t> counts, const TakeSums& take,
+                         const net::OpTag& tag) override {
+        WEFT_CHECK(narrow == Wire::kBF16 || narrow == Wire::kF16);
+        return Do(Operation::kReduceScatter, data.size_bytes(), tag, [&] {
+            return coll::ReduceScatter(Team(group_, sizeof(float), narrow), data,
+                                       PartsOf(counts, data.size()), sums_, take);
+        });
+    }
+    Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,
+                     const net::OpTag& tag) override {
+        return Do(Operation::kAllGather, all.size(), tag,
+                  [&] { return coll::AllGather(Team(group_), all, PartsOf(counts, all.size())); });
+    }
+    Status AllToAll(std::span<const std::byte> out, std::span<const size_t> out_counts,
+                    std::span<std::byte> in, std::span<const size_t> in_counts,
+                    const net::OpTag& tag) override {
+        return Do(Operation::kAllToAll, out.size(), tag, [&] {
+            return coll::AllToAll(Team(group_), out, PartsOf(out_counts, out.size()), in,
+                                  PartsOf(in_counts, in.size()));
+        });
+    }
+    Status Broadcast(std::span<std::byte> data, int root, const net::OpTag& tag) override {
+        WEFT_CHECK(root >= 0 && root < size());
+        return Do(Operation::kBroadcast, data.size(), tag,
+                  [&] { return coll::Broadcast(Team(group_), data, static_cast<size_t>(root)); });
+    }
+    Status Barrier(const net::OpTag& tag) override {
+        return Do(Operation::kBarrier, 0, tag, [&] { return coll::Barrier(Team(group_)); });
+    }
+    Status Send(std::span<const std::byte> data, int to, const net::OpTag& tag) override;
+    Status Recv(std::span<std::byte> data, int from, const net::OpTag& tag) override;
+    void SayAwaitsOwn(bool begins, std::thread::id whom) override;
+
+  private:
+    // One operation of so many bytes, which is `run`.
+    template <typename Run>
+    Status Do(Operation operation, size_t bytes, const net::OpTag& tag, const Run& run);
+    Status Reduce(Values data, Values sum, const net::OpTag& tag, Choice choice);
+    Parts PartsOf(std::span<const size_t> counts, size_t total) const {
+        return {counts, group_.everyone.size(), total};
+    }
+    // Learns which ranks share a host, once, where it may matter.
+    Status LearnHosts();
+    void UseHosts(std::span<const int> host_of_rank);
+    Stream& SendsOf(int rank) {
+        WEFT_CHECK(rank >= 0 && rank < size() && rank != this->rank());
+        return *sends_[static_cast<size_t>(rank)];
+    }
+
+    net::FabricState* links_;  // of the fabric; null: none
+    int64_t timeout_ms_;
+    Group group_;
+    size_t send_bytes_;
+    std::vector<std::optional<Stream>> sends_;
+    std::vector<float> sums_;  // of a piece of narrow values
+    int host_mark_ = 0;        // the lowest rank that is joined to us by shm, or ourselves
+    Tuning tuning_;
+    bool tuning_given_ = false;
+    uint64_t collectives_ = 0;  // so far
+    // Of the last operation: Timing, in ticks.
+    TickClock clock_;
+    int64_t begin_ = 0, end_ = 0;
+    size_t bytes_ = 0;
+    Status failed_;
+};
 
 CommImpl::CommImpl(net::Fabric& fabric, const std::vector<int>& ranks, const Channel& channel,
                    int64_t timeout_ms)
     : links_(fabric.state.get()),
-      size_(static_cast<int>(ranks.size())),
       timeout_ms_(timeout_ms),
-      collective_(ranks.size()),
       sends_(ranks.size()),
-      addends_(ranks.size()),
       tuning_(Tuning::BuiltIn({})) {
     const size_t half = channel.window_bytes / 128 * 64;
-    payload_ = Stream::PayloadBytes(half) / kLineBytes * kLineBytes;
-    send_payload_ = Stream::PayloadBytes(half);
-    int nearest = size_;
+    send_bytes_ = Stream::PayloadBytes(half);
+    group_.message_bytes = send_bytes_ / kLineBytes * kLineBytes;
+    group_.streams.resize(ranks.size());
+    group_.addends.resize(ranks.size());
+    host_mark_ = static_cast<int>(ranks.size());
     for (size_t r = 0; r < ranks.size(); r++) {
-        everyone_.push_back(static_cast<int>(r));
+        const int place = static_cast<int>(r);
+        group_.everyone.push_back(place);
         if (ranks[r] == fabric.rank) {
-            rank_ = static_cast<int>(r);
-            nearest = std::min(nearest, rank_);
+            group_.me = r;
+            host_mark_ = std::min(host_mark_, place);
             continue;
         }
         net::Link& link = *fabric.links[static_cast<size_t>(ranks[r])];
         const bool near = link.peer().transport == "shm";
-        if (near) nearest = std::min(nearest, static_cast<int>(r));
-        across_hosts_ = across_hosts_ || !near;
-        collective_[r].emplace(link, fabric.epoch, fabric.checksum, channel.window_begin, half,
-                               channel.flag_begin, Told::kInMessages);
+        if (near) host_mark_ = std::min(host_mark_, place);
+        group_.across_hosts = group_.across_hosts || !near;
+        group_.streams[r].emplace(link, fabric.epoch, fabric.checksum, channel.window_begin, half,
+                                  channel.flag_begin, Told::kInMessages);
         sends_[r].emplace(link, fabric.epoch, fabric.checksum, channel.window_begin + half, half,
                           channel.flag_begin + 2, Told::kByFlag);
     }
-    host_mark_ = nearest;
     // Two ranks, or links all alike: nothing to ask for.
-    if (!across_hosts_) {
+    if (!group_.across_hosts) {
         UseHosts(std::vector<int>(ranks.size(), 0));
-    } else if (size_ <= 2) {
-        UseHosts(everyone_);
+    } else if (size() <= 2) {
+        UseHosts(group_.everyone);
     }
 }
 
-void CommImpl::SetTuning(Tuning tuning) {
-    tuning_ = std::move(tuning);
-    tuning_given_ = true;
-}
-
 Status CommImpl::SetHosts(std::span<const int> host_of_rank) {
-    if (host_of_rank.size() != static_cast<size_t>(size_)) {
+    if (host_of_rank.size() != group_.everyone.size()) {
         return MakeError(ErrorCode::kUsage, "hosts of {} ranks were given for a group of {}",
-                         host_of_rank.size(), size_);
+                         host_of_rank.size(), size());
     }
     UseHosts(host_of_rank);
     return {};
 }
 
 void CommImpl::UseHosts(std::span<const int> host_of_rank) {
-    host_.clear();
-    leaders_.clear();
+    Hosts hosts;
+    hosts.known = true;
     const auto host = [&](int rank) { return host_of_rank[static_cast<size_t>(rank)]; };
-    for (int r = 0; r < size_; r++) {
+    for (int r : group_.everyone) {
         const bool first =
-            std::ranges::none_of(leaders_, [&](int l) { return host(l) == host(r); });
-        if (host(r) == host(rank_)) {
-            if (first) my_host_ = leaders_.size();
-            if (r == rank_) my_place_ = host_.size();
-            host_.push_back(r);
+            std::ranges::none_of(hosts.leaders, [&](int l) { return host(l) == host(r); });
+        if (host(r) == host(rank())) {
+            if (first) hosts.my_host = hosts.leaders.size();
+            if (r == rank()) hosts.my_place = hosts.ours.size();
+            hosts.ours.push_back(r);
         }
-        if (first) leaders_.push_back(r);
+        if (first) hosts.leaders.push_back(r);
     }
-    hosts_known_ = true;
+    group_.hosts = std::move(hosts);
     if (tuning_given_) return;
-    tuning_ = Tuning::BuiltIn(
-        {.ranks = size_, .hosts = static_cast<int>(leaders_.size()), .over_tcp = across_hosts_});
+    tuning_ = Tuning::BuiltIn({.ranks = size(),
+                               .hosts = static_cast<int>(group_.hosts.leaders.size()),
+                               .over_tcp = group_.across_hosts});
 }
 
 // A rank knows its own links only: all tell all the lowest rank that they share memory with.
-Status CommImpl::LearnHosts(const Op& op) {
-    std::vector<int32_t> marks(static_cast<size_t>(size_));
-    marks[static_cast<size_t>(rank_)] = host_mark_;
+Status CommImpl::LearnHosts() {
+    std::vector<int32_t> marks(group_.everyone.size());
+    marks[group_.me] = host_mark_;
     const std::vector<size_t> counts(marks.size(), sizeof(int32_t));
-    WEFT_TRY(Gather(std::as_writable_bytes(std::span(marks)), counts, op));
-    for (int r = 0; r < size_; r++) {
+    const auto bytes = std::as_writable_bytes(std::span(marks));
+    WEFT_TRY(coll::AllGather(Team(group_), bytes, PartsOf(counts, bytes.size())));
+    for (int r = 0; r < size(); r++) {
         const int32_t mark = marks[static_cast<size_t>(r)];
         if (mark < 0 || mark > r || marks[static_cast<size_t>(mark)] != mark) {
             return MakeError(ErrorCode::kCorrupt,
@@ -116,186 +223,83 @@ void CommImpl::SayAwaitsOwn(bool begins, std::thread::id whom) {
     if (monitor != nullptr) monitor->OnOwnWait(begins, whom);
 }
 
-CommImpl::Op CommImpl::Begin(size_t bytes, const net::OpTag& tag) {
-    begin_ = last_arrival_ = clock_.Now();
+template <typename Run>
+Status CommImpl::Do(Operation operation, size_t bytes, const net::OpTag& tag, const Run& run) {
+    if (!failed_.ok()) return failed_;
+    begin_ = group_.last_arrival = clock_.Now();
     bytes_ = bytes;
-    tag_ = tag;
-    tag_.place = 0;
-    return {tag_, CoarseDeadline(timeout_ms_)};
-}
-
-Status CommImpl::End(Status status) {
+    // Members send and receive in no common order.
+    const bool counts = operation != Operation::kSend;
+    group_.kind = counts ? KindOf(operation, ++collectives_) : KindOf(operation);
+    group_.tag = tag;
+    group_.tag.place = 0;
+    group_.deadline = CoarseDeadline(timeout_ms_);
+    Status status = run();
     end_ = clock_.Now();
     if (!status.ok()) failed_ = status;
     return status;
 }
 
+Status CommImpl::Reduce(Values data, Values sum, const net::OpTag& tag, Choice choice) {
+    WEFT_CHECK(sum.size() == data.size());
+    const size_t bytes = data.bytes().size();
+    return Do(Operation::kAllReduce, bytes, tag, [&]() -> Status {
+        if (size() == 1 || data.empty()) {
+            data.CopyTo(sum);
+            return {};
+        }
+        if (!group_.hosts.known) WEFT_TRY(LearnHosts());
+        choice = tuning_.For(Collective::kAllReduce, bytes, choice);
+        group_.kind = KindOf(Operation::kAllReduce, collectives_, choice.algorithm);
+        const Team everyone(group_, data.value_bytes(), choice.wire);
+        return kFunctions[static_cast<size_t>(choice.algorithm)](everyone, data, sum);
+    });
+}
+
 bool CommImpl::LeavesCpuIdle(size_t bytes) const {
-    if (!hosts_known_ || leaders_.size() < 2) return false;
+    if (!group_.hosts.known || group_.hosts.leaders.size() < 2) return false;
     const double predicted_us = PredictedUs(tuning_, bytes);
     return predicted_us <= 0 || predicted_us >= static_cast<double>(bytes) * kIdleUsAByte;
 }
 
 Timing CommImpl::last_timing() const {
     // A rank of another host has another clock: what it says is no more than a hint.
-    int64_t times[] = {begin_, std::clamp(last_arrival_, begin_, std::max(begin_, end_)), end_};
+    const int64_t latest = std::max(begin_, end_);
+    int64_t times[] = {begin_, std::clamp(group_.last_arrival, begin_, latest), end_};
     clock_.ToNs(times);
     return {times[0], times[1], times[2], bytes_};
 }
 
-Status CommImpl::Take(int from, Kind kind, std::span<std::byte> out, const Op& op) {
-    const std::byte* payload;
-    WEFT_TRY(Await(from, kind, out.size(), payload, op));
-    if (!out.empty()) std::memcpy(out.data(), payload, out.size());
-    return Release(from, op);
-}
-
-void CommImpl::CheckParts(std::span<const size_t> counts, size_t total) const {
-    WEFT_CHECK(counts.size() == static_cast<size_t>(size_));
-    for (size_t count : counts) {
-        WEFT_CHECK(count <= total);
-        total -= count;
-    }
-    WEFT_CHECK(total == 0);
-}
-
-CommImpl::Part CommImpl::PartOf(std::span<const size_t> counts, int rank, size_t done,
-                                size_t most) {
-    const size_t place = static_cast<size_t>(rank);
-    size_t begin = 0;
-    for (size_t r = 0; r < place; r++) begin += counts[r];
-    const size_t skip = std::min(done, counts[place]);
-    return {begin + skip, std::min(most, counts[place] - skip)};
-}
-
-Status CommImpl::AllGather(std::span<std::byte> all, std::span<const size_t> counts,
-                           const net::OpTag& tag) {
-    if (!failed_.ok()) return failed_;
-    const Op op = Begin(all.size(), tag);
-    CheckParts(counts, all.size());
-    return End(Gather(all, counts, op));
-}
-
-// Everybody sends its part to all, a message's worth at a time.
-Status CommImpl::Gather(std::span<std::byte> all, std::span<const size_t> counts, const Op& op) {
-    const auto piece = [&](int rank, size_t done) {
-        const Part part = PartOf(counts, rank, done, payload_);
-        return all.subspan(part.begin, part.count);
-    };
-    const size_t longest = *std::max_element(counts.begin(), counts.end());
-    for (size_t done = 0; done < longest; done += payload_) {
-        const std::span<std::byte> own = piece(rank_, done);
-        for (int step = 1; step < size_ && !own.empty(); step++) {
-            WEFT_TRY(Post(Ahead(step), kParts, own, op));
-        }
-        for (int r = 0; r < size_; r++) {
-            const std::span<std::byte> theirs = piece(r, done);
-            if (r != rank_ && !theirs.empty()) WEFT_TRY(Take(r, kParts, theirs, op));
-        }
-    }
-    return {};
-}
-
-// Everybody sends each rank what is for it, a message's worth at a time.
-Status CommImpl::AllToAll(std::span<const std::byte> out, std::span<const size_t> out_counts,
-                          std::span<std::byte> in, std::span<const size_t> in_counts,
-                          const net::OpTag& tag) {
-    if (!failed_.ok()) return failed_;
-    const Op op = Begin(out.size(), tag);
-    CheckParts(out_counts, out.size());
-    CheckParts(in_counts, in.size());
-    const size_t me = static_cast<size_t>(rank_);
-    WEFT_CHECK(out_counts[me] == in_counts[me]);
-    const Part mine_out = PartOf(out_counts, rank_, 0, SIZE_MAX);
-    const Part mine_in = PartOf(in_counts, rank_, 0, SIZE_MAX);
-    if (mine_in.count > 0) {
-        std::memcpy(in.data() + mine_in.begin, out.data() + mine_out.begin, mine_in.count);
-    }
-    const auto exchange = [&]() -> Status {
-        const size_t longest = std::max(*std::max_element(out_counts.begin(), out_counts.end()),
-                                        *std::max_element(in_counts.begin(), in_counts.end()));
-        for (size_t done = 0; done < longest; done += payload_) {
-            for (int step = 1; step < size_; step++) {
-                const Part part = PartOf(out_counts, Ahead(step), done, payload_);
-                if (part.count == 0) continue;
-                WEFT_TRY(Post(Ahead(step), kToEach, out.subspan(part.begin, part.count), op));
-            }
-            for (int step = 1; step < size_; step++) {
-                const int from = Ahead(size_ - step);
-                const Part part = PartOf(in_counts, from, done, payload_);
-                if (part.count == 0) continue;
-                WEFT_TRY(Take(from, kToEach, in.subspan(part.begin, part.count), op));
-            }
-        }
-        return {};
-    };
-    return End(exchange());
-}
-
-Status CommImpl::Broadcast(std::span<std::byte> data, int root, const net::OpTag& tag) {
-    if (!failed_.ok()) return failed_;
-    const Op op = Begin(data.size(), tag);
-    WEFT_CHECK(root >= 0 && root < size_);
-    const auto cast = [&]() -> Status {
-        for (std::span<std::byte> left = data; !left.empty();) {
-            const std::span<std::byte> piece = left.first(std::min(payload_, left.size()));
-            left = left.subspan(piece.size());
-            if (rank_ != root) {
-                WEFT_TRY(Take(root, kCast, piece, op));
-                continue;
-            }
-            for (int step = 1; step < size_; step++) WEFT_TRY(Post(Ahead(step), kCast, piece, op));
-        }
-        return {};
-    };
-    return End(cast());
-}
-
-Status CommImpl::Barrier(const net::OpTag& tag) {
-    if (!failed_.ok()) return failed_;
-    const Op op = Begin(0, tag);
-    const auto meet = [&]() -> Status {
-        for (int step = 1; step < size_; step++) WEFT_TRY(Post(Ahead(step), kMeet, {}, op));
-        for (int step = 1; step < size_; step++) WEFT_TRY(Take(Ahead(step), kMeet, {}, op));
-        return {};
-    };
-    return End(meet());
-}
-
 Status CommImpl::Send(std::span<const std::byte> data, int to, const net::OpTag& tag) {
-    if (!failed_.ok()) return failed_;
-    const Op op = Begin(data.size(), tag);
-    WEFT_CHECK(to >= 0 && to < size_ && to != rank_);
-    Stream& stream = *sends_[static_cast<size_t>(to)];
-    Status status;
-    while (status.ok() && !data.empty()) {
-        const std::span<const std::byte> piece = data.first(std::min(send_payload_, data.size()));
-        data = data.subspan(piece.size());
-        CountSent(piece.size());
-        status = stream.Post(kSent, begin_, piece, op.tag, op.deadline);
-    }
-    return End(std::move(status));
+    Stream& stream = SendsOf(to);
+    return Do(Operation::kSend, data.size(), tag, [&]() -> Status {
+        while (!data.empty()) {
+            const auto piece = data.first(std::min(send_bytes_, data.size()));
+            data = data.subspan(piece.size());
+            group_.sent_bytes.fetch_add(piece.size(), std::memory_order_relaxed);
+            WEFT_TRY(stream.Post(group_.kind, begin_, piece, group_.tag, group_.deadline));
+        }
+        return {};
+    });
 }
 
 Status CommImpl::Recv(std::span<std::byte> data, int from, const net::OpTag& tag) {
-    if (!failed_.ok()) return failed_;
-    const Op op = Begin(data.size(), tag);
-    WEFT_CHECK(from >= 0 && from < size_ && from != rank_);
-    Stream& stream = *sends_[static_cast<size_t>(from)];
-    const auto receive = [&]() -> Status {
+    Stream& stream = SendsOf(from);
+    return Do(Operation::kSend, data.size(), tag, [&]() -> Status {
         while (!data.empty()) {
-            const std::span<std::byte> piece = data.first(std::min(send_payload_, data.size()));
+            const auto piece = data.first(std::min(send_bytes_, data.size()));
             data = data.subspan(piece.size());
             const std::byte* payload;
-            WEFT_TRY(
-                stream.Await(kSent, piece.size(), payload, last_arrival_, op.tag, op.deadline));
+            WEFT_TRY(stream.Await(group_.kind, piece.size(), payload, group_.last_arrival,
+                                  group_.tag, group_.deadline));
             std::memcpy(piece.data(), payload, piece.size());
-            WEFT_TRY(stream.Release(op.tag, op.deadline));
+            WEFT_TRY(stream.Release(group_.tag, group_.deadline));
         }
         return {};
-    };
-    return End(receive());
+    });
 }
+
+}  // namespace
 
 Result<std::unique_ptr<Comm>> Comm::Make(net::Fabric& fabric, std::vector<int> ranks,
                                          Channel channel, int64_t timeout_ms) {

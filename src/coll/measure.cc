@@ -11,11 +11,11 @@ namespace weft::coll {
 namespace {
 
 // Without a name: errors then tell the phase of the job.
-const net::OpTag kTag;
+const net::OpTag kMeasureTag;
 
 constexpr int64_t kFirstCalls = 2;
 constexpr int64_t kCalibrationCalls = 50;
-constexpr double kCalibrationS = 0.02;
+constexpr double kCalibrationSeconds = 0.02;
 // Calls between two looks at the monitor.
 constexpr int64_t kCallsALook = 256;
 
@@ -38,13 +38,13 @@ Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* m
                 last_ns = now_ns;
             }
             const bool look = i % kCallsALook == 0 && monitor != nullptr;
-            if (look && monitor->Failed()) return monitor->FailureDuring(kTag);
+            if (look && monitor->Failed()) return monitor->FailureDuring(kMeasureTag);
         }
         return {};
     };
     // The seconds that a call takes, and from that how many more; the same on all ranks.
     const auto agree = [&](int64_t& number) {
-        return comm.Broadcast(std::as_writable_bytes(std::span(&number, 1)), 0, kTag);
+        return comm.Broadcast(std::as_writable_bytes(std::span(&number, 1)), 0, kMeasureTag);
     };
     const auto time = [&](int64_t calls) -> Result<int64_t> {
         const int64_t begin_ns = NowNs();
@@ -54,7 +54,7 @@ Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* m
         return each_ns;
     };
     WEFT_ASSIGN(int64_t each_ns, time(kFirstCalls));
-    if (static_cast<double>(each_ns) * 1e-9 * kCalibrationCalls < kCalibrationS) {
+    if (static_cast<double>(each_ns) * 1e-9 * kCalibrationCalls < kCalibrationSeconds) {
         WEFT_ASSIGN(each_ns, time(kCalibrationCalls));
     }
     const double each_s = static_cast<double>(each_ns) * 1e-9;
@@ -62,7 +62,7 @@ Result<Timings> Time(Comm& comm, const Budget& budget, const net::PeerMonitor* m
     if (each_s < 1e-3) WEFT_TRY(repeat(calls / 4 + 1, nullptr));
     std::vector<float> us;
     us.reserve(static_cast<size_t>(calls));
-    WEFT_TRY(comm.Barrier(kTag));
+    WEFT_TRY(comm.Barrier(kMeasureTag));
     WEFT_TRY(repeat(calls, &us));
     return Summarize(us);
 }
@@ -110,14 +110,14 @@ class Subject {
         const auto bytes = std::as_writable_bytes(std::span(data_));
         switch (question_.collective) {
             case Collective::kAllReduce:
-                return comm_.AllReduce(std::span(data_), kTag, question_.choice);
-            case Collective::kAllGather: return comm_.AllGather(bytes, counts_, kTag);
+                return comm_.AllReduce(std::span(data_), kMeasureTag, question_.choice);
+            case Collective::kAllGather: return comm_.AllGather(bytes, counts_, kMeasureTag);
             case Collective::kReduceScatter:
-                return comm_.ReduceScatter(std::span(data_), counts_, kTag);
+                return comm_.ReduceScatter(std::span(data_), counts_, kMeasureTag);
             case Collective::kAllToAll:
                 return comm_.AllToAll(bytes, counts_, std::as_writable_bytes(std::span(taken_)),
-                                      counts_, kTag);
-            case Collective::kBroadcast: return comm_.Broadcast(bytes, 0, kTag);
+                                      counts_, kMeasureTag);
+            case Collective::kBroadcast: return comm_.Broadcast(bytes, 0, kMeasureTag);
         }
         return {};
     }

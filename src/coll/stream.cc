@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "base/crc32c.h"
 
@@ -18,6 +19,19 @@ uint64_t ChecksumOf(MessageHead head, std::span<const std::byte> payload) {
 }
 
 }  // namespace
+
+std::string KindText(uint64_t kind) {
+    static constexpr const char* kNames[] = {
+        "send", "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"};
+    const uint64_t operation = kind & 0xff, algorithm = kind >> 8 & 0xff, number = kind >> 16;
+    if (operation >= std::size(kNames) || algorithm >= kAlgorithms.size()) {
+        return fmt::format("unknown operation {:#x}", kind);
+    }
+    std::string text = kNames[operation];
+    if (algorithm > 0) text += fmt::format(" by {}", AlgorithmName(kAlgorithms[algorithm]));
+    if (number > 0) text += fmt::format(" (collective {})", number);
+    return text;
+}
 
 size_t Stream::PayloadBytes(size_t window_bytes) {
     const size_t slot = SlotBytes(window_bytes);
@@ -74,10 +88,11 @@ Status Stream::Await(uint64_t kind, size_t bytes, const std::byte*& payload, int
     }
     if (head.bytes != bytes || head.kind != kind || head.released > sent_) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: sent {} bytes of operation {} for {}, expected {} bytes of operation "
-                         "{}. The ranks do not run the same program: is it the same model, version "
-                         "and layout on all hosts?",
-                         peer().Text(), head.bytes, head.kind, tag.Text(), bytes, kind);
+                         "{}: sent {} bytes of {} for {}, expected {} bytes of {}. The ranks do "
+                         "not run the same program: is it the same model, version and layout on "
+                         "all hosts?",
+                         peer().Text(), head.bytes, KindText(head.kind), tag.Text(), bytes,
+                         KindText(kind));
     }
     const std::span data(window_ + SlotAt(awaited_ + 1) + sizeof head, bytes);
     if (checksum_ && head.checksum != ChecksumOf(head, data)) {

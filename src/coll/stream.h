@@ -17,19 +17,38 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/deadline.h"
 #include "base/result.h"
+#include "coll/tuning.h"
 #include "net/link.h"
 
 namespace weft::coll {
+
+// What a message belongs to: both ends must mean the same, or are found out.
+enum class Operation : uint8_t {
+    kSend,
+    kBarrier,
+    kAllReduce,
+    kAllGather,
+    kReduceScatter,
+    kAllToAll,
+    kBroadcast
+};
+// The operation in a message's head, with an all_reduce's algorithm and the number of a collective
+// in its group; and what it says, for errors.
+constexpr uint64_t KindOf(Operation operation, uint64_t number = 0, Algorithm by = {}) {
+    return number << 16 | static_cast<uint64_t>(by) << 8 | static_cast<uint64_t>(operation);
+}
+std::string KindText(uint64_t kind);
 
 enum class Told { kInMessages, kByFlag };
 
 // The first cache line of a slot.
 struct alignas(64) MessageHead {
     uint64_t bytes = 0;
-    uint64_t kind = 0;         // which operation: both sides must mean the same
+    uint64_t kind = 0;         // KindOf what it belongs to
     uint64_t released = 0;     // messages of the receiver's that the sender has done with
     int64_t last_arrival = 0;  // the latest one at this operation that the sender knows of
     uint64_t sequence = 0;     // the first message of a stream is 1

@@ -1,5 +1,8 @@
 #include "coll/tuning.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -27,6 +30,16 @@ constexpr size_t kTwoRanksShm = size_t{512} << 10, kTwoRanksTcp = size_t{256} <<
 // From here on every rank talks to its neighbours only, so that no port of a switch is flooded.
 constexpr size_t kRingBytes = size_t{4} << 20;
 constexpr int kRingRanks = 4;
+
+struct AlgorithmRow {
+    Algorithm algorithm;
+    const char* name;
+    int least_ranks;
+    bool several_hosts;
+};
+#define WEFT_ROW(name, ...) {Algorithm::k##name, __VA_ARGS__},
+constexpr AlgorithmRow kRows[] = {WEFT_ALGORITHMS(WEFT_ROW)};
+#undef WEFT_ROW
 
 std::vector<TuningRow> AllReduceRows(const GroupShape& shape) {
     const auto row = [](size_t max_bytes, Algorithm algorithm) {
@@ -85,25 +98,33 @@ const char* CollectiveName(Collective collective) {
 }
 
 const char* AlgorithmName(Algorithm algorithm) {
-    switch (algorithm) {
-        case Algorithm::kAuto: return "auto";
-        case Algorithm::kOneShot: return "one_shot";
-        case Algorithm::kTwoShot: return "two_shot";
-        case Algorithm::kRing: return "ring";
-        case Algorithm::kRecursiveDoubling: return "recursive_doubling";
-        case Algorithm::kHierarchical: return "hierarchical";
+    for (const AlgorithmRow& row : kRows) {
+        if (row.algorithm == algorithm) return row.name;
     }
-    return "?";
+    return "auto";
+}
+
+std::vector<std::string> AlgorithmNames() {
+    std::vector<std::string> names;
+    for (Algorithm algorithm : kAlgorithms) names.emplace_back(AlgorithmName(algorithm));
+    return names;
 }
 
 Result<Algorithm> ParseAlgorithm(std::string_view name) {
     for (Algorithm algorithm : kAlgorithms) {
         if (name == AlgorithmName(algorithm)) return algorithm;
     }
-    return MakeError(ErrorCode::kUsage,
-                     "no algorithm is called '{}'; there are auto, one_shot, two_shot, ring, "
-                     "recursive_doubling and hierarchical",
-                     name);
+    return MakeError(ErrorCode::kUsage, "no algorithm is called '{}'; there are {}", name,
+                     fmt::join(AlgorithmNames(), ", "));
+}
+
+std::vector<Algorithm> AlgorithmsFor(int ranks, bool several_hosts) {
+    std::vector<Algorithm> algorithms;
+    for (const AlgorithmRow& row : kRows) {
+        const bool fits = ranks >= row.least_ranks && (several_hosts || !row.several_hosts);
+        if (fits) algorithms.push_back(row.algorithm);
+    }
+    return algorithms;
 }
 
 const char* WireName(Wire wire) {
@@ -152,12 +173,12 @@ Status Tuning::Set(Collective collective, std::vector<TuningRow> rows) {
     return {};
 }
 
-Choice Tuning::For(Collective collective, size_t bytes) const {
+Choice Tuning::For(Collective collective, size_t bytes, Choice asked) const {
+    if (asked.algorithm != Algorithm::kAuto) return asked;
     const std::vector<TuningRow>& table = rows(collective);
-    for (const TuningRow& row : table) {
-        if (bytes <= row.max_bytes) return row.choice;
-    }
-    return table.back().choice;
+    auto row = std::ranges::find_if(table, [&](const auto& r) { return bytes <= r.max_bytes; });
+    if (row == table.end()) --row;
+    return {row->choice.algorithm, asked.wire == Wire::kFull ? row->choice.wire : asked.wire};
 }
 
 std::string Tuning::ToJson() const {

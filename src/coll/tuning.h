@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,15 +22,32 @@ inline constexpr std::array kCollectives{Collective::kAllReduce, Collective::kAl
                                          Collective::kBroadcast};
 const char* CollectiveName(Collective collective);  // "all_reduce", ...
 
-// How an all_reduce goes. The other collectives have one way so far: kOneShot, everybody straight
-// to everybody.
-enum class Algorithm { kAuto, kOneShot, kTwoShot, kRing, kRecursiveDoubling, kHierarchical };
-inline constexpr std::array kAlgorithms{
-    Algorithm::kAuto, Algorithm::kOneShot,           Algorithm::kTwoShot,
-    Algorithm::kRing, Algorithm::kRecursiveDoubling, Algorithm::kHierarchical};
+// How an all_reduce goes: one row an algorithm, which is the function of that name, in a file of
+// its own (coll/all_reduce/algorithms.h). Columns: the name in C++, the name that users type; and
+// which groups the autotuner tries it in: those of so many ranks or more (with two ranks, recursive
+// doubling is one-shot and a ring is two-shot), and whether several hosts must share the ranks,
+// some of them holding several.
+#define WEFT_ALGORITHMS(ROW)                               \
+    ROW(OneShot, "one_shot", 2, false)                     \
+    ROW(TwoShot, "two_shot", 2, false)                     \
+    ROW(Ring, "ring", 3, false)                            \
+    ROW(RecursiveDoubling, "recursive_doubling", 3, false) \
+    ROW(Hierarchical, "hierarchical", 3, true)
+
+// The other collectives have one way so far: kOneShot, everybody straight to everybody.
+#define WEFT_ENUMERATOR(name, ...) k##name,
+enum class Algorithm { kAuto, WEFT_ALGORITHMS(WEFT_ENUMERATOR) };
+#undef WEFT_ENUMERATOR
+#define WEFT_VALUE(name, ...) Algorithm::k##name,
+inline constexpr std::array kAlgorithms{Algorithm::kAuto, WEFT_ALGORITHMS(WEFT_VALUE)};
+#undef WEFT_VALUE
 const char* AlgorithmName(Algorithm algorithm);  // "auto", "one_shot", "two_shot", ...
+std::vector<std::string> AlgorithmNames();       // of kAlgorithms
 // Errors: kUsage.
 Result<Algorithm> ParseAlgorithm(std::string_view name);
+// Those to try in a group; several_hosts: some of which hold several ranks. Never kAuto.
+std::vector<Algorithm> AlgorithmsFor(int ranks, bool several_hosts);
+inline constexpr int kAnyRanks = std::numeric_limits<int>::max();
 
 // What an all_reduce's values travel as (coll/wire.h); the sums are made in the values' own type.
 // kFull: as they are, nothing is lost.
@@ -74,7 +92,9 @@ class Tuning {
     const std::vector<TuningRow>& rows(Collective collective) const {
         return rows_[static_cast<size_t>(collective)];
     }
-    Choice For(Collective collective, size_t bytes) const;
+    // What a choice comes to: kAuto with a full wire is the table's algorithm and wire; kAuto with
+    // another wire is the table's algorithm.
+    Choice For(Collective collective, size_t bytes, Choice asked = {}) const;
     bool operator==(const Tuning&) const = default;
 
   private:

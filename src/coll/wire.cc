@@ -179,7 +179,7 @@ void SumBlock(Wire wire, std::span<const std::byte* const> addends, size_t begin
 }
 
 template <typename T>
-void SumAll(Wire wire, std::span<const std::byte* const> addends, std::span<T> out) {
+void SumAllWire(Wire wire, std::span<const std::byte* const> addends, std::span<T> out) {
     if (wire == Wire::kFull) return SumInOrder(addends, out.data(), out.size());
     for (size_t begin = 0; begin < out.size(); begin += kBlock) {
         SumBlock(wire, addends, begin, out.subspan(begin, std::min(kBlock, out.size() - begin)));
@@ -235,10 +235,10 @@ void Decode(Wire wire, const std::byte* bytes, std::span<double> out) {
     DecodeAll(wire, bytes, out);
 }
 void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out) {
-    SumAll(wire, addends, out);
+    SumAllWire(wire, addends, out);
 }
 void SumEncoded(Wire wire, std::span<const std::byte* const> addends, std::span<double> out) {
-    SumAll(wire, addends, out);
+    SumAllWire(wire, addends, out);
 }
 void SumEncodedRounded(Wire wire, std::span<const std::byte* const> addends, std::span<float> out) {
     if (wire == Wire::kFull) return SumInOrderRounded(addends, out.data(), out.size());

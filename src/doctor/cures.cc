@@ -34,7 +34,7 @@ Distribution ByWord(std::string_view word) {
 }
 
 // A line of os-release(5): "ID=fedora", "ID_LIKE="rhel centos fedora"", "ID='arch'".
-std::string ValueOf(std::string_view release, std::string_view key) {
+std::string ValueOfCure(std::string_view release, std::string_view key) {
     for (std::string_view line : Lines(release)) {
         if (!line.starts_with(key) || line.substr(key.size(), 1) != "=") continue;
         std::string value(line.substr(key.size() + 1));
@@ -49,14 +49,14 @@ Distribution OfFedora(std::string_view release) {
     constexpr std::array<std::string_view, 9> kImages = {
         "silverblue", "kinoite",     "sericea",       "onyx",         "coreos",
         "iot",        "sway-atomic", "cosmic-atomic", "budgie-atomic"};
-    const std::string variant = ValueOf(release, "VARIANT_ID");
+    const std::string variant = ValueOfCure(release, "VARIANT_ID");
     if (std::ranges::find(kImages, variant) != kImages.end()) return Distribution::kOstree;
-    const std::string id = ValueOf(release, "ID");
-    const bool old = id != "fedora" && ValueOf(release, "VERSION_ID").starts_with("7");
+    const std::string id = ValueOfCure(release, "ID");
+    const bool old = id != "fedora" && ValueOfCure(release, "VERSION_ID").starts_with("7");
     return old ? Distribution::kYum : Distribution::kFedora;
 }
 
-bool RunsManager(HostView& view) {
+bool RunsManagerHere(HostView& view) {
     const Reading state = view.Command("systemctl is-active opensm");
     return state.found() && Trim(state.text) == "active";
 }
@@ -65,7 +65,7 @@ bool RunsManager(HostView& view) {
 
 Distribution DistributionOf(HostView& view) {
     const std::string release = view.Text("etc/os-release");
-    const std::string words = ValueOf(release, "ID") + " " + ValueOf(release, "ID_LIKE");
+    const std::string words = ValueOfCure(release, "ID") + " " + ValueOfCure(release, "ID_LIKE");
     for (std::string_view word : Words(words)) {
         const Distribution found = ByWord(word);
         if (found == Distribution::kFedora) return OfFedora(release);
@@ -101,7 +101,7 @@ std::string Install(HostView& view, const Packages& packages) {
 }
 
 std::string StartManager(HostView& view, const RdmaPort& port) {
-    if (RunsManager(view)) {
+    if (RunsManagerHere(view)) {
         return fmt::format(
             "opensm runs here, but not for {0}: PORTS=ALL in /etc/default/opensm (Fedora: "
             "/etc/rdma/opensm.conf), then sudo systemctl restart opensm; or a second one for this "

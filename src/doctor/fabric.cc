@@ -10,7 +10,7 @@
 #include "doctor/network.h"
 #include "doctor/rdma.h"
 #include "doctor/text.h"
-#include "engine/net.h"
+#include "fabric/measure.h"
 
 namespace weft::doctor {
 namespace {
@@ -40,18 +40,18 @@ struct Pair {
     int64_t errors = 0;
 };
 
-const engine::NetRow* RowOf(const engine::NetReport& report, const Pair& pair) {
-    const auto row = std::ranges::find_if(report.rows, [&](const engine::NetRow& r) {
+const fabric::NetRow* RowOf(const fabric::NetReport& report, const Pair& pair) {
+    const auto row = std::ranges::find_if(report.rows, [&](const fabric::NetRow& r) {
         return r.from == pair.from && r.to == pair.to;
     });
     return row == report.rows.end() ? nullptr : &*row;
 }
 
-std::vector<Pair> PairsOf(const engine::NetReport& latency, const engine::NetReport& bandwidth) {
+std::vector<Pair> PairsOf(const fabric::NetReport& latency, const fabric::NetReport& bandwidth) {
     std::vector<Pair> pairs;
-    for (const engine::NetRow& row : latency.rows) {
+    for (const fabric::NetRow& row : latency.rows) {
         Pair pair{row.from, row.to, row.timings.typical_us, row.timings.p99_us, 0, row.errors};
-        if (const engine::NetRow* large = RowOf(bandwidth, pair)) {
+        if (const fabric::NetRow* large = RowOf(bandwidth, pair)) {
             pair.bytes_s = large->average_bytes_s;
             pair.errors += large->errors;
         }
@@ -72,13 +72,13 @@ double MegabitsTo(HostView& here, const std::string& worker) {
     return device == nullptr ? 0 : device->megabits;
 }
 
-bool HasRdma(HostView& here) {
+bool FactsHaveRdma(HostView& here) {
     return std::ranges::any_of(RdmaPorts(here), [](const RdmaPort& port) { return port.active(); });
 }
 
 class Judge {
   public:
-    Judge(HostView& here, const std::vector<std::string>& workers, const engine::NetReport& latency,
+    Judge(HostView& here, const std::vector<std::string>& workers, const fabric::NetReport& latency,
           std::vector<Pair> pairs)
         : here_(here), workers_(workers), latency_(latency), pairs_(std::move(pairs)) {}
 
@@ -112,7 +112,7 @@ class Judge {
         const size_t before = out.Count();
         if (pair.us > bound_us) Slow(pair, read, expected, out);
         if (pair.bytes_s < least) Narrow(read, expected, megabits, out);
-        if (transport == "tcp" && pair.from == 0 && HasRdma(here_)) NotRdma(pair, read, out);
+        if (transport == "tcp" && pair.from == 0 && FactsHaveRdma(here_)) NotRdma(pair, read, out);
         if (BehindKin(pair)) {
             out.Warn(read, "about what the other links of this kind have",
                      "every sync waits for the slowest link",
@@ -177,27 +177,27 @@ class Judge {
 
     HostView& here_;
     const std::vector<std::string>& workers_;
-    const engine::NetReport& latency_;
+    const fabric::NetReport& latency_;
     std::vector<Pair> pairs_;
 };
 
 }  // namespace
 
 std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>& workers,
-                                 const engine::NetReport& latency,
-                                 const engine::NetReport& bandwidth) {
+                                 const fabric::NetReport& latency,
+                                 const fabric::NetReport& bandwidth) {
     return Judge(here, workers, latency, PairsOf(latency, bandwidth)).All();
 }
 
 Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::ClusterOptions& options) {
-    engine::NetJob job;
+    fabric::NetJob job;
     job.budget.seconds = kSecondsEach;
-    job.op = engine::NetOp::kLatency;
+    job.op = fabric::NetOp::kLatency;
     job.sizes = {kFabricSmall};
-    WEFT_ASSIGN(const engine::NetReport latency, engine::RunNet(options, job));
-    job.op = engine::NetOp::kBandwidth;
+    WEFT_ASSIGN(const fabric::NetReport latency, fabric::RunNet(options, job));
+    job.op = fabric::NetOp::kBandwidth;
     job.sizes = {kFabricLarge};
-    WEFT_ASSIGN(const engine::NetReport bandwidth, engine::RunNet(options, job));
+    WEFT_ASSIGN(const fabric::NetReport bandwidth, fabric::RunNet(options, job));
     return JudgeFabric(here, options.hosts, latency, bandwidth);
 }
 

@@ -8,7 +8,7 @@
 #include "cluster/cluster.h"
 #include "doctor/finding.h"
 #include "doctor/host_view.h"
-#include "engine/net_job.h"
+#include "fabric/job.h"
 
 namespace weft::doctor {
 
@@ -23,7 +23,7 @@ Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::Cluste
 // The judgement alone. workers: as the user named those of ranks 1, 2, ...; where one is an IPv4
 // address, its route says how fast the card is. One finding for each pair.
 std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>& workers,
-                                 const engine::NetReport& latency,
-                                 const engine::NetReport& bandwidth);
+                                 const fabric::NetReport& latency,
+                                 const fabric::NetReport& bandwidth);
 
 }  // namespace weft::doctor

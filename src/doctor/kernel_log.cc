@@ -94,7 +94,7 @@ bool IsDigit(char c) {
 }
 
 // "0000:01:00.0"
-bool IsPciAddress(std::string_view word) {
+bool LooksLikePci(std::string_view word) {
     constexpr std::string_view kForm = "hhhh:hh:hh.h";
     if (word.size() != kForm.size()) return false;
     for (size_t i = 0; i < word.size(); ++i) {
@@ -160,7 +160,7 @@ std::string Kept(std::string_view line, Names& names) {
         std::string shown;
         if (device) {
             shown = names.Interface(core);
-        } else if (known || IsPciAddress(core) || IsShortNumber(core) || IsUsualDeviceName(core)) {
+        } else if (known || LooksLikePci(core) || IsShortNumber(core) || IsUsualDeviceName(core)) {
             shown = core;
         }
         if (shown.empty()) continue;

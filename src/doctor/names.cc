@@ -25,13 +25,13 @@ uint64_t Hash(std::string_view text, uint64_t seed = 0) {
     return hash ^ hash >> 29;
 }
 
-bool IsDigit(char c) {
+bool IsDecimal(char c) {
     return c >= '0' && c <= '9';
 }
 
 // One to `most` digits and nothing else.
 bool IsNumber(std::string_view text, size_t most = 5) {
-    return !text.empty() && text.size() <= most && std::ranges::all_of(text, IsDigit);
+    return !text.empty() && text.size() <= most && std::ranges::all_of(text, IsDecimal);
 }
 
 // What follows "en", "ib", ... in systemd's names (systemd.net-naming-scheme): letters for the
@@ -40,7 +40,7 @@ bool IsPlace(std::string_view text) {
     constexpr std::string_view kLetters = "Psfnpdobviuacrl";
     size_t letters = 0, digits = 0, groups = 0;
     for (const char c : text) {
-        if (IsDigit(c)) {
+        if (IsDecimal(c)) {
             if (letters == 0 || ++digits > 5) return false;
             continue;
         }

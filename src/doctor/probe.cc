@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kLockedBytes = size_t{64} << 20;
 
-std::string HostName() {
+std::string ProbeHostName() {
     std::array<char, 256> name{};
     if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
     return name.data();
@@ -67,7 +67,7 @@ Reading Access(const std::string& path) {
     return {ReadState::kFound, std::string(std::strerror(errno)) + "\n"};
 }
 
-std::string ClockText() {
+std::string ProbeClock() {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return fmt::format("{}\n", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
@@ -90,8 +90,8 @@ Reading Measure(net::Transport transport) {
 }  // namespace
 
 Reading RunProbe(const std::string& name) {
-    if (name == "hostname") return {ReadState::kFound, HostName()};
-    if (name == "clock") return {ReadState::kFound, ClockText()};
+    if (name == "hostname") return {ReadState::kFound, ProbeHostName()};
+    if (name == "clock") return {ReadState::kFound, ProbeClock()};
     if (name == "memlock") return MemlockLimit();
     if (name == "lock_memory") return LockMemory();
     if (name == "cpus") return Processors();

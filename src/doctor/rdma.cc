@@ -10,7 +10,7 @@
 namespace weft::doctor {
 namespace {
 
-constexpr const char* kFolder = "sys/class/infiniband";
+constexpr const char* kDeviceFolder = "sys/class/infiniband";
 
 // "4: ACTIVE" -> "ACTIVE"
 std::string AfterColon(const std::string& text) {
@@ -25,7 +25,7 @@ RdmaPort ReadPort(HostView& view, const std::string& device, const std::string& 
     RdmaPort port;
     port.device = device;
     port.port = Integer(number).value_or(1);
-    port.path = fmt::format("{}/{}/ports/{}", kFolder, device, number);
+    port.path = fmt::format("{}/{}/ports/{}", kDeviceFolder, device, number);
     port.state = AfterColon(view.Text(port.path + "/state"));
     port.physical = AfterColon(view.Text(port.path + "/phys_state"));
     port.link_layer = view.Text(port.path + "/link_layer");
@@ -33,7 +33,7 @@ RdmaPort ReadPort(HostView& view, const std::string& device, const std::string& 
     port.gigabits = LeadingNumber(port.rate).value_or(0);
     port.lid = Integer(view.Text(port.path + "/lid"), 16);
     port.sm_lid = Integer(view.Text(port.path + "/sm_lid"), 16);
-    port.firmware = view.Text(fmt::format("{}/{}/fw_ver", kFolder, device));
+    port.firmware = view.Text(fmt::format("{}/{}/fw_ver", kDeviceFolder, device));
     return port;
 }
 
@@ -103,9 +103,9 @@ std::string RdmaPort::Text() const {
 
 std::vector<RdmaPort> RdmaPorts(HostView& view) {
     std::vector<RdmaPort> ports;
-    for (const std::string& device : view.List(kFolder)) {
+    for (const std::string& device : view.List(kDeviceFolder)) {
         for (const std::string& port :
-             Numbered(view, fmt::format("{}/{}/ports", kFolder, device), "")) {
+             Numbered(view, fmt::format("{}/{}/ports", kDeviceFolder, device), "")) {
             ports.push_back(ReadPort(view, device, port));
         }
     }
@@ -136,7 +136,7 @@ std::vector<std::string> RdmaInterfaces(HostView& view, const RdmaPort& port) {
         if (!gid.interface.empty()) names.push_back(gid.interface);
     }
     if (names.empty()) {
-        names = view.List(fmt::format("{}/{}/device/net", kFolder, port.device));
+        names = view.List(fmt::format("{}/{}/device/net", kDeviceFolder, port.device));
     }
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());

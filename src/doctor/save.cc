@@ -233,7 +233,7 @@ std::optional<std::string> Filled(std::string_view kind, std::string_view text, 
 }
 
 // "${Version}" and "%{VERSION}" are words of dpkg-query and rpm.
-bool IsPlace(std::string_view pattern, size_t at) {
+bool IsSavedPlace(std::string_view pattern, size_t at) {
     return pattern[at] == '{' && (at == 0 || (pattern[at - 1] != '$' && pattern[at - 1] != '%'));
 }
 
@@ -241,7 +241,7 @@ bool IsPlace(std::string_view pattern, size_t at) {
 std::optional<std::string> FillSegment(std::string_view pattern, std::string_view text,
                                        Names& names) {
     const size_t open = pattern.find('{');
-    if (open == pattern.npos || !IsPlace(pattern, open))
+    if (open == pattern.npos || !IsSavedPlace(pattern, open))
         return pattern == text ? std::optional(std::string(text)) : std::nullopt;
     const size_t close = pattern.find('}', open);
     const std::string_view before = pattern.substr(0, open), after = pattern.substr(close + 1);
@@ -285,7 +285,7 @@ std::optional<Match> Fit(const Source& source, std::string_view path, Names& nam
     return Match{&source, folder || folder_source ? shown + "/" : shown};
 }
 
-std::optional<Match> Find(std::string_view path, Names& names) {
+std::optional<Match> FindSource(std::string_view path, Names& names) {
     // A command that was only listed is none; it would hide that it is missing.
     if (path.starts_with("cmd/") && path.ends_with('/')) return {};
     for (std::span<const Source> table :
@@ -316,7 +316,7 @@ std::optional<Match> FindGroup(std::string_view path) {
 }
 
 std::string PathOfUnread(std::string_view path, Names& names) {
-    auto match = Find(path, names);
+    auto match = FindSource(path, names);
     if (!match) match = FindGroup(path);
     return match ? match->path : "";
 }
@@ -334,10 +334,10 @@ std::string Unread(std::string_view text, Names& names) {
 }
 
 // As a pattern of the shell.
-std::string Shown(std::string_view path) {
+std::string ShownSource(std::string_view path) {
     std::string shown;
     for (size_t at = 0; at < path.size(); ++at) {
-        if (IsPlace(path, at)) {
+        if (IsSavedPlace(path, at)) {
             shown += '*';
             at = path.find('}', at);
         } else {
@@ -347,8 +347,8 @@ std::string Shown(std::string_view path) {
     return shown;
 }
 
-void Count(const Source& source, std::vector<SavedSource>& sources) {
-    const std::string path = Shown(source.path);
+void CountSource(const Source& source, std::vector<SavedSource>& sources) {
+    const std::string path = ShownSource(source.path);
     auto found = std::ranges::find(sources, path, &SavedSource::path);
     if (found == sources.end()) {
         sources.push_back({path, source.kept, 0});
@@ -382,14 +382,14 @@ SnapshotFiles SavedFiles(const SnapshotFiles& raw, Names& names,
         if (path == kUnread.path) {
             if (std::string kept = Unread(text, names); !kept.empty()) {
                 files[path] = std::move(kept);
-                if (sources != nullptr) Count(kUnread, *sources);
+                if (sources != nullptr) CountSource(kUnread, *sources);
             }
             continue;
         }
         std::string_view place = path;
         const bool later = place.starts_with(kLater);
         if (later) place.remove_prefix(kLater.size());
-        auto match = Find(place, names);
+        auto match = FindSource(place, names);
         if (!match) match = FindGroup(place);
         if (!match) continue;
         const bool folder = match->path.ends_with('/');
@@ -400,7 +400,7 @@ SnapshotFiles SavedFiles(const SnapshotFiles& raw, Names& names,
         if (!folder && saved.starts_with("link/")) saved += kLinkEnd;
         files[saved] = std::move(kept);
         if (sources != nullptr && (!folder || match->source->write == nullptr)) {
-            Count(*match->source, *sources);
+            CountSource(*match->source, *sources);
         }
     }
     DropCovered(files);

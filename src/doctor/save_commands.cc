@@ -144,7 +144,7 @@ std::string NumberLines(std::string_view text, const std::array<std::string_view
     return kept;
 }
 
-std::string TextOf(const Json& item, const char* key) {
+std::string SavedText(const Json& item, const char* key) {
     const auto found = item.find(key);
     return found != item.end() && found->is_string() ? found->get<std::string>() : "";
 }
@@ -152,7 +152,7 @@ std::string TextOf(const Json& item, const char* key) {
 Json AddressEntry(const Json& item, Names& names) {
     Json kept = Json::object();
     kept["family"] = "inet";
-    kept["local"] = names.AddressText(TextOf(item, "local"));
+    kept["local"] = names.AddressText(SavedText(item, "local"));
     if (const auto prefix = item.find("prefixlen"); prefix != item.end() && prefix->is_number()) {
         kept["prefixlen"] = *prefix;
     }
@@ -163,7 +163,7 @@ Json AddressEntry(const Json& item, Names& names) {
 Json IpEntry(const Json& item, Names& names) {
     Json kept = Json::object();
     for (const char* key : {"ifname", "dev"}) {
-        if (const std::string name = TextOf(item, key); !name.empty() && name.size() < 64) {
+        if (const std::string name = SavedText(item, key); !name.empty() && name.size() < 64) {
             kept[key] = names.Interface(name);
         }
     }
@@ -171,14 +171,14 @@ Json IpEntry(const Json& item, Names& names) {
         const auto found = item.find(key);
         if (found != item.end() && found->is_number()) kept[key] = *found;
     }
-    const std::string state = TextOf(item, "operstate");
+    const std::string state = SavedText(item, "operstate");
     if (state == "UP" || state == "DOWN" || state == "UNKNOWN" || state == "LOWERLAYERDOWN") {
         kept["operstate"] = state;
     }
-    if (const std::string to = names.AddressText(TextOf(item, "dst")); !to.empty()) {
+    if (const std::string to = names.AddressText(SavedText(item, "dst")); !to.empty()) {
         kept["dst"] = to;
     }
-    if (const std::string by = TextOf(item, "gateway"); !by.empty()) {
+    if (const std::string by = SavedText(item, "gateway"); !by.empty()) {
         const std::string shown = names.AddressText(by);
         kept["gateway"] = shown.empty() ? "via" : shown;
     }
@@ -186,8 +186,8 @@ Json IpEntry(const Json& item, Names& names) {
     if (list != item.end() && list->is_array()) {
         kept["addr_info"] = Json::array();
         for (const Json& address : *list) {
-            if (address.is_object() && TextOf(address, "family") == "inet" &&
-                ParseIpv4(TextOf(address, "local"))) {
+            if (address.is_object() && SavedText(address, "family") == "inet" &&
+                ParseIpv4(SavedText(address, "local"))) {
                 kept["addr_info"].push_back(AddressEntry(address, names));
             }
         }
@@ -376,7 +376,7 @@ std::string Property(std::string_view text, Names&) {
 namespace {
 
 // The version out of what dpkg-query, rpm or `pacman -Q` ("NAME VERSION") print.
-std::string_view PackageVersion(std::string_view text, std::string* name) {
+std::string_view SavedPackageVersion(std::string_view text, std::string* name) {
     constexpr std::array<std::string_view, 3> kNames = {"linux-firmware", "linux-firmware-amdgpu",
                                                         "rdma-core"};
     const auto words = Words(text.substr(0, kMostLine));
@@ -391,13 +391,13 @@ std::string_view PackageVersion(std::string_view text, std::string* name) {
 std::string Package(std::string_view text, Names& names) {
     if (Contains(text, "is not installed")) return "package is not installed\n";
     std::string name;
-    const std::string version = ShortVersion(PackageVersion(text, &name), names);
+    const std::string version = ShortVersion(SavedPackageVersion(text, &name), names);
     return version.empty() ? "" : name + version;
 }
 
 std::string DatedPackage(std::string_view text, Names& names) {
     std::string name;
-    const std::string_view version = PackageVersion(text, &name);
+    const std::string_view version = SavedPackageVersion(text, &name);
     const auto date = DateIn(version);
     if (names.real() || !date) return Package(text, names);
     return fmt::format("{}{}\n", name, *date);

@@ -16,7 +16,7 @@ bool IsOneOf(const std::array<std::string_view, N>& list, std::string_view word)
     return std::ranges::find(list, word) != list.end();
 }
 
-bool IsNumber(std::string_view word) {
+bool IsNumberName(std::string_view word) {
     const auto value = Number(word);
     return value && word.size() <= 20 && word.find_first_not_of("0123456789.-") == word.npos;
 }
@@ -101,7 +101,7 @@ bool IsPciAddress(std::string_view word) {
 std::string Numbers(std::string_view text, Names&) {
     std::string kept;
     for (std::string_view word : Words(text.substr(0, 256))) {
-        if (!IsNumber(word) && word != "max") return "";
+        if (!IsNumberName(word) && word != "max") return "";
         AddWord(kept, word, " ", "");
     }
     return Line(kept);
@@ -116,7 +116,7 @@ std::string Hexadecimal(std::string_view text, Names&) {
 
 std::string LinkSpeed(std::string_view text, Names&) {
     const auto words = Words(text.substr(0, 64));
-    if (words.empty() || !IsNumber(words[0])) return "";
+    if (words.empty() || !IsNumberName(words[0])) return "";
     std::string kept(words[0]);
     if (words.size() > 1 && (words[1] == "GT/s" || words[1] == "Gb/s")) {
         AddWord(kept, words[1], " ", " ");
@@ -197,7 +197,7 @@ std::string PortState(std::string_view text, Names&) {
                                                           "Phy",       "Test",
                                                           "<unknown>", "No state change"};
     const size_t colon = text.find(':');
-    if (colon == text.npos || !IsNumber(Trim(text.substr(0, colon)))) return "";
+    if (colon == text.npos || !IsNumberName(Trim(text.substr(0, colon)))) return "";
     const std::string_view state = Trim(text.substr(colon + 1));
     if (!IsOneOf(kStates, state) && state != "Phy Test") return "";
     return fmt::format("{}: {}\n", Trim(text.substr(0, colon)), state);
@@ -207,10 +207,10 @@ std::string PortRate(std::string_view text, Names&) {
     constexpr std::array<std::string_view, 8> kKinds = {"SDR", "DDR", "QDR", "FDR",
                                                         "EDR", "HDR", "NDR", "XDR"};
     const auto words = Words(text.substr(0, 64));
-    if (words.size() < 2 || !IsNumber(words[0]) || words[1] != "Gb/sec") return "";
+    if (words.size() < 2 || !IsNumberName(words[0]) || words[1] != "Gb/sec") return "";
     std::string kept = std::string(words[0]) + " Gb/sec";
     if (words.size() >= 3 && words[2].starts_with('(') && words[2].ends_with('X') &&
-        IsNumber(words[2].substr(1, words[2].size() - 2))) {
+        IsNumberName(words[2].substr(1, words[2].size() - 2))) {
         AddWord(kept, words[2], " ", " ");
         std::string_view kind = words.size() >= 4 ? words[3] : std::string_view();
         if (kind.ends_with(')')) kind.remove_suffix(1);
@@ -253,7 +253,7 @@ std::string Release(std::string_view text, Names&) {
         const std::string_view piece = text.substr(at, end - at);
         const size_t digits = std::min(piece.find_first_of("0123456789"), piece.size());
         const std::string_view letters = piece.substr(0, digits), number = piece.substr(digits);
-        const bool plain = number.empty() || (number.size() <= 6 && IsNumber(number));
+        const bool plain = number.empty() || (number.size() <= 6 && IsNumberName(number));
         if (plain && (letters.empty() || IsOneOf(kWords, letters))) {
             if (at > 0 && !kept.empty()) kept += text[at - 1];
             kept += piece;
@@ -330,7 +330,7 @@ std::string AerCounts(std::string_view text, Names&) {
     std::string kept;
     for (std::string_view line : Lines(text)) {
         const auto words = Words(line);
-        if (words.size() == 2 && IsOneOf(kTotals, words[0]) && IsNumber(words[1])) {
+        if (words.size() == 2 && IsOneOf(kTotals, words[0]) && IsNumberName(words[1])) {
             kept += fmt::format("{} {}\n", words[0], words[1]);
         }
     }
@@ -399,7 +399,7 @@ std::string KernelParameters(std::string_view text, Names&) {
         std::string values;
         if (equals < word.size()) {
             for (std::string_view value : Split(word.substr(equals + 1), ',')) {
-                if (!IsNumber(value) && !IsOneOf(kValues, value)) continue;
+                if (!IsNumberName(value) && !IsOneOf(kValues, value)) continue;
                 AddWord(values, value, ",", "=");
             }
             if (values.empty()) continue;
@@ -420,7 +420,7 @@ std::string ProcessLimits(std::string_view text, Names&) {
     const auto words = Words(line);
     if (words.size() < 2) return "";
     for (std::string_view word : {words[0], words[1]}) {
-        if (!IsNumber(word) && word != "unlimited") return "";
+        if (!IsNumberName(word) && word != "unlimited") return "";
     }
     return fmt::format("Max locked memory         {} {} bytes\n", words[0], words[1]);
 }
@@ -437,7 +437,7 @@ std::string TcpSegments(std::string_view text, Names&) {
         }
         for (size_t i = 1; i < std::min(titles.size(), words.size()); ++i) {
             if (titles[i] != "OutSegs" && titles[i] != "RetransSegs") continue;
-            if (!IsNumber(words[i])) continue;
+            if (!IsNumberName(words[i])) continue;
             AddWord(names_line, titles[i], " ", " ");
             AddWord(values, words[i], " ", " ");
         }
@@ -471,7 +471,7 @@ std::string LoginLimits(std::string_view text, Names&) {
         const auto words = Words(line.substr(0, line.find('#')));
         if (words.size() < 4 || words[2] != "memlock") continue;
         if (words[1] != "soft" && words[1] != "hard" && words[1] != "-") continue;
-        if (!IsNumber(words[3]) && words[3] != "unlimited" && words[3] != "infinity") continue;
+        if (!IsNumberName(words[3]) && words[3] != "unlimited" && words[3] != "infinity") continue;
         const std::string_view who = words[0];
         const char* shown = who == "*"             ? "*"
                             : who == "root"        ? "root"
@@ -495,7 +495,7 @@ std::string UnitLimits(std::string_view text, Names&) {
             if (!number.empty() && std::string_view("KMGTPE").find(number.back()) != number.npos) {
                 number.remove_suffix(1);
             }
-            if (!IsNumber(number) && value != "infinity") continue;
+            if (!IsNumberName(number) && value != "infinity") continue;
             AddWord(values, value, ":", "");
         }
         kept += "LimitMEMLOCK=" + values + "\n";
@@ -522,7 +522,7 @@ std::string OsRelease(std::string_view text, Names&) {
         std::erase_if(values, [](char c) { return c == '"' || c == '\''; });
         std::string words;
         for (std::string_view word : Words(values)) {
-            const bool fits = key == "VERSION_ID" ? IsNumber(word) : IsOneOf(kKnown, word);
+            const bool fits = key == "VERSION_ID" ? IsNumberName(word) : IsOneOf(kKnown, word);
             if (fits) AddWord(words, word, " ");
         }
         if (!words.empty()) kept += fmt::format("{}=\"{}\"\n", key, words);
@@ -570,18 +570,18 @@ std::string Outcome(std::string_view text, Names& names) {
     if (words.empty()) return "";
     if (text == "rw") return "rw\n";
     if ((words[0] == "locked" || words[0] == "registered") && words.size() == 2 &&
-        IsNumber(words[1])) {
+        IsNumberName(words[1])) {
         return Line(std::string(text));
     }
     if (words[0] == "soft" && words.size() == 4 && words[2] == "hard") {
         for (std::string_view word : {words[1], words[3]}) {
-            if (!IsNumber(word) && word != "unlimited") return "";
+            if (!IsNumberName(word) && word != "unlimited") return "";
         }
         return fmt::format("soft {} hard {}\n", words[1], words[3]);
     }
     if (text.starts_with("refused at ") && words.size() > 2) {
         const std::string_view bytes = words[2].substr(0, words[2].find(':'));
-        if (IsNumber(bytes)) return fmt::format("refused at {}: {}\n", bytes, Reason(text));
+        if (IsNumberName(bytes)) return fmt::format("refused at {}: {}\n", bytes, Reason(text));
     }
     if (text.starts_with("refused: ")) {
         // "mlx5_0: cannot register 67108864 bytes: Cannot allocate memory. ..."
@@ -602,7 +602,7 @@ std::string Times(std::string_view text, Names&) {
     for (std::string_view line : Lines(text)) {
         const auto words = Words(line);
         if (words.size() != 4 || (words[0] != "one_way" && words[0] != "all_reduce")) continue;
-        if (!IsNumber(words[1]) || !IsNumber(words[2]) || !IsNumber(words[3])) continue;
+        if (!IsNumberName(words[1]) || !IsNumberName(words[2]) || !IsNumberName(words[3])) continue;
         kept += fmt::format("{} {} {} {}\n", words[0], words[1], words[2], words[3]);
     }
     return kept;

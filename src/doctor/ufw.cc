@@ -110,7 +110,7 @@ std::optional<FilterRule> ParseRule(std::string_view line) {
     return {};
 }
 
-std::string RuleText(const FilterRule& rule, Names& names) {
+std::string UfwRule(const FilterRule& rule, Names& names) {
     std::string to = rule.ports.empty() ? "" : PortsText(rule.ports, ':') + "/tcp";
     if (rule.uncertain) to += to.empty() ? "Other" : " Other";
     if (to.empty()) to = "Anywhere";
@@ -147,7 +147,7 @@ std::string WriteUfw(const Ufw& ufw, Names& names) {
     std::string text =
         fmt::format("Status: {}\nDefault: {} (incoming)\n\n", ufw.active ? "active" : "inactive",
                     ufw.input.drops ? "deny" : "allow");
-    for (const FilterRule& rule : ufw.input.rules) text += RuleText(rule, names);
+    for (const FilterRule& rule : ufw.input.rules) text += UfwRule(rule, names);
     return text;
 }
 

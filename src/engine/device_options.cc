@@ -1,5 +1,9 @@
 #include "engine/device_options.h"
 
+#include <algorithm>
+
+#include "hw/cpu.h"
+
 namespace weft::engine {
 
 backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads,
@@ -12,6 +16,19 @@ backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int thre
     if (options.cores_shared) options.cores.clear();
     options.reference = reference;
     return options;
+}
+
+std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint64_t device_bytes,
+                                             uint64_t host_bytes, bool again) {
+    const auto left = [&](uint64_t needed, uint64_t held) {
+        return again ? needed - std::min(needed, held) : needed;
+    };
+    const backend::MemoryPool pool = device.pool();
+    if (pool.kind != backend::MemoryKind::kDevice) {
+        return {{"", left(device_bytes + host_bytes, pool.held_bytes), pool.free_bytes}};
+    }
+    return {{"", left(host_bytes, ResidentBytes()), AvailableMemoryBytes()},
+            {device.info().name, left(device_bytes, pool.held_bytes), pool.free_bytes}};
 }
 
 }  // namespace weft::engine

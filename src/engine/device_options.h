@@ -1,14 +1,23 @@
-// What of its host a rank gives to its device: what a command's options and the machine's cores
-// make of it, the same for inference and for training.
+// What of its host a rank gives to its device, and needs of the host's memory and of the device's:
+// the same for inference and for training.
 #pragma once
+
+#include <cstdint>
+#include <vector>
 
 #include "backend/device.h"
 #include "cluster/cluster.h"
+#include "cluster/memory_check.h"
 
 namespace weft::engine {
 
 // threads 0: all cores of the rank. Threads are pinned where no two ranks share a core.
 backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads,
                                        bool reference);
+
+// Of what the device holds, and of what this process takes beside it. again: the process has most
+// of it already.
+std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint64_t device_bytes,
+                                             uint64_t host_bytes, bool again = false);
 
 }  // namespace weft::engine

@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15;
 // Another row in a step of the model, where that is not measured.
 constexpr double kRowShare = 0.1;
-constexpr double kLeastGain = 1.03;
+constexpr double kLeastDraftGain = 1.03;
 // After a draft that is not worth its cost: so many steps without one, twice as many each time.
 constexpr int64_t kFirstPause = 8;
 constexpr int64_t kMostPause = 128;
@@ -108,7 +108,7 @@ int64_t DraftLength::Choose(int64_t most, int64_t answers, const StepCosts& cost
         return 0;
     }
     int64_t best = 0;
-    double best_gain = kLeastGain;
+    double best_gain = kLeastDraftGain;
     for (int64_t tokens = 1; tokens <= most; ++tokens) {
         const double gain = Gain(tokens, answers, costs, draft_costs);
         if (gain <= best_gain) continue;
@@ -246,7 +246,7 @@ void DraftModel::AddRows(const DraftText& text, Going& going) {
 }
 
 // The next guess of a text.
-Status DraftModel::Draw(const DraftText& text, Going& going, std::span<const float> logits) {
+Status DraftModel::Draw(const DraftText& text, Going& going, const LogitsRow& logits) {
     SampleContext context(going.tokens);
     context.prompt = text.prompt;
     int32_t token = 0;
@@ -267,8 +267,7 @@ Status DraftModel::Draw(const DraftText& text, Going& going, std::span<const flo
 Status DraftModel::Guess(std::span<const DraftText> texts) {
     going_.resize(std::max(going_.size(), texts.size()));
     for (size_t i = 0; i < texts.size(); ++i) Begin(texts[i], going_[i]);
-    const auto own = static_cast<size_t>(rank_->hyper().vocab);
-    const auto common = std::min(own, static_cast<size_t>(target_->hyper().vocab));
+    const int64_t common = std::min(rank_->hyper().vocab, target_->hyper().vocab);
     for (;;) {
         WEFT_TRY(CheckJob());
         const int64_t begin_ns = NowNs();
@@ -277,12 +276,10 @@ Status DraftModel::Guess(std::span<const DraftText> texts) {
         if (step_.tokens.empty()) break;
         WEFT_TRY(rank_->Run(step_));
         if (step_.output_rows.empty()) break;
-        WEFT_ASSIGN(const auto logits,
-                    rank_->Logits(static_cast<int64_t>(step_.output_rows.size()), logits_));
         for (size_t i = 0; i < texts.size(); ++i) {
             if (going_[i].output < 0) continue;
-            const auto row = static_cast<size_t>(going_[i].output) * own;
-            const Status drawn = Draw(texts[i], going_[i], logits.subspan(row, common));
+            const Status drawn =
+                Draw(texts[i], going_[i], rank_->Logits(going_[i].output, logits_, common));
             if (drawn.ok()) continue;
             going_[i].over = true;
             if (std::exchange(warned_, true)) continue;

@@ -132,7 +132,7 @@ class DraftModel {
     Status CheckJob() const;
     void Begin(const DraftText& text, Going& going) const;
     void AddRows(const DraftText& text, Going& going);
-    Status Draw(const DraftText& text, Going& going, std::span<const float> logits);
+    Status Draw(const DraftText& text, Going& going, const LogitsRow& logits);
 
     std::string name_;
     double ratio_;

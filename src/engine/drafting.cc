@@ -10,7 +10,7 @@ constexpr int64_t kLookupTokens = 16;
 constexpr int64_t kModelTokens = 8;
 // How much one more row adds to a step of one, as long as no such step was seen: little, so that
 // the first drafts are tried.
-constexpr double kRowShare = 0.1;
+constexpr double kDraftRowShare = 0.1;
 // Of what a step of so many rows took before, a new one counts so much; and not more than so many
 // times it, so that a moment in which the machine did something else is soon forgotten.
 constexpr double kNewShare = 0.2;
@@ -53,7 +53,7 @@ double StepCosts::Of(int64_t rows) const {
     if (seen_.empty()) return 0;
     const auto above = std::ranges::lower_bound(seen_, rows, {}, &Seen::rows);
     if (above != seen_.end() && above->rows == rows) return above->seconds;
-    const auto assumed = [](int64_t r) { return 1 + kRowShare * static_cast<double>(r - 1); };
+    const auto assumed = [](int64_t r) { return 1 + kDraftRowShare * static_cast<double>(r - 1); };
     if (above == seen_.begin()) return above->seconds * assumed(rows) / assumed(above->rows);
     const Seen& low = *(above - 1);
     if (above != seen_.end()) {
@@ -62,7 +62,7 @@ double StepCosts::Of(int64_t rows) const {
         return low.seconds + part * (above->seconds - low.seconds);
     }
     // Beyond: as the last two, but at least a little more.
-    double slope = kRowShare * seen_.front().seconds / static_cast<double>(seen_.front().rows);
+    double slope = kDraftRowShare * seen_.front().seconds / static_cast<double>(seen_.front().rows);
     if (seen_.size() > 1) {
         const Seen& before = *(above - 2);
         const double last =

@@ -201,10 +201,10 @@ class Engine {
     void NoteEndOfStep(int64_t begin_ns);
     void NoteRecoveries();
     void NoteLost(const std::vector<int>& ranks);
-    void SayRows(Active& active, const Flight::Row& row, std::span<const float> logits);
-    bool Say(Active& active, std::span<const float> logits, size_t place, bool guessed);
+    void SayRows(Active& active, const Flight::Row& row);
+    bool Say(Active& active, const LogitsRow& logits, size_t place, bool guessed);
     static Error TooMuchOfMasks(const Active& active);
-    Result<Verdict> Draw(Active& active, std::span<const float> logits, size_t place, bool guessed);
+    Result<Verdict> Draw(Active& active, const LogitsRow& logits, size_t place, bool guessed);
     void EndWell(Active& active, const std::string& finish);
     void End(Active& active, const Result<Ending>& ending);
     void Sweep();

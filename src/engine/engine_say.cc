@@ -31,6 +31,13 @@ SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
     return said;
 }
 
+// logprobs: as Request has them.
+Result<SaidToken> Said(const LogitsRow& logits, int32_t token, int logprobs) {
+    if (logprobs < 0) return SaidToken{{token, 0}, {}};
+    WEFT_ASSIGN(const auto all, logits.All());
+    return Chances(all, token, logprobs);
+}
+
 }  // namespace
 
 Status Engine::SayAll(const Flight& flight) {
@@ -46,16 +53,13 @@ Status Engine::SayAll(const Flight& flight) {
 }
 
 Status Engine::SayLogits(const Flight& flight) {
-    int64_t outputs = 0;
-    for (const Flight::Row& row : flight.rows) outputs += row.output >= 0 ? 1 + row.drafted : 0;
-    if (outputs == 0 || !generates()) return {};
-    WEFT_ASSIGN(const std::span<const float> logits, rank().Logits(outputs, logits_));
-    const auto vocab = static_cast<size_t>(hyper_.vocab);
+    if (!generates()) return {};
     for (const Flight::Row& row : flight.rows) {
+        if (row.output < 0) continue;
         const auto it = active_.find(row.id);
         if (it == active_.end() || it->second->pooler) continue;  // cancelled meanwhile
         it->second->sequence.in_flight = false;
-        SayRows(*it->second, row, logits.subspan(static_cast<size_t>(row.output) * vocab));
+        SayRows(*it->second, row);
         working_.last_token_ns = NowNs();
     }
     return {};
@@ -70,16 +74,16 @@ bool Engine::Leaves(int64_t id) const {
 
 // The next token, and more as long as guesses come true. (What ends an answer removes its
 // sequence.)
-void Engine::SayRows(Active& active, const Flight::Row& row, std::span<const float> logits) {
+void Engine::SayRows(Active& active, const Flight::Row& row) {
     if (active.most == 0) return EndWell(active, "length");
-    const auto vocab = static_cast<size_t>(hyper_.vocab);
     Sequence& s = active.sequence;
     active.steps += active.said > 0 ? 1 : 0;
     active.drafted += row.drafted;
     int64_t checked = 0, accepted = 0;
     for (size_t i = 0;; ++i) {
         const bool guessed = i < static_cast<size_t>(row.drafted);
-        const bool stays = Say(active, logits.subspan(i * vocab, vocab), i, guessed);
+        const LogitsRow logits = rank().Logits(row.output + static_cast<int64_t>(i), logits_);
+        const bool stays = Say(active, logits, i, guessed);
         checked += guessed ? 1 : 0;
         accepted += stays ? 1 : 0;
         if (!stays || active.over || Leaves(s.id)) break;
@@ -91,8 +95,6 @@ void Engine::SayRows(Active& active, const Flight::Row& row, std::span<const flo
 
 // Embeddings: hidden states of the step's rows; after the last of a prompt, its vector.
 Status Engine::Pool(const Flight& flight) {
-    std::span<const float> hidden;
-    const auto columns = static_cast<size_t>(hyper_.hidden);
     for (const Flight::Row& row : flight.rows) {
         const auto it = active_.find(row.id);
         if (it == active_.end() || !it->second->pooler) continue;
@@ -103,9 +105,8 @@ Status Engine::Pool(const Flight& flight) {
                                   "the cluster has pipeline stages now, and makes no embeddings"));
             continue;
         }
-        const auto begin = static_cast<size_t>(row.begin), count = static_cast<size_t>(row.count);
-        WEFT_ASSIGN(hidden, rank().Hidden(row.begin + row.count, hidden_));
-        active.pooler->Add(hidden.subspan(begin * columns, count * columns), row.position);
+        WEFT_TRY(rank().ReadHidden(row.begin, row.count, hidden_));
+        active.pooler->Add(hidden_, row.position);
         if (row.output < 0) continue;
         active.first_ns = NowNs();
         auto vector = active.pooler->Finish();
@@ -128,8 +129,7 @@ Error Engine::TooMuchOfMasks(const Active& active) {
 
 // The next token, and the matcher's state after it. A guess that was not drawn needs no judgement:
 // that the sampler draws it has the right chance already.
-Result<Verdict> Engine::Draw(Active& active, std::span<const float> logits, size_t place,
-                             bool guessed) {
+Result<Verdict> Engine::Draw(Active& active, const LogitsRow& logits, size_t place, bool guessed) {
     SampleContext context(active.sequence.tokens);
     context.prompt = active.request.prompt.size();
     const int32_t guess = guessed ? active.sequence.draft[place] : -1;
@@ -158,12 +158,13 @@ Result<Verdict> Engine::Draw(Active& active, std::span<const float> logits, size
 
 // Draws the next token of one request and says it; whether it is the guess at that place of its
 // draft.
-bool Engine::Say(Active& active, std::span<const float> logits, size_t place, bool guessed) {
+bool Engine::Say(Active& active, const LogitsRow& logits, size_t place, bool guessed) {
     const bool constrained = active.constrained();
     const int64_t begin_ns = NowNs();
     const auto drawn = Draw(active, logits, place, guessed);
-    if (!drawn.ok()) {
-        End(active, drawn.error());
+    auto said = drawn.ok() ? Said(logits, drawn->token, active.request.logprobs) : drawn.error();
+    if (!said.ok()) {
+        End(active, said.error());
         return false;
     }
     const int32_t token = drawn->token;
@@ -172,12 +173,10 @@ bool Engine::Say(Active& active, std::span<const float> logits, size_t place, bo
     active.sequence.tokens.push_back(token);
     ++active.said;
     ++working_.said_tokens;
-    SaidToken said{{token, 0}, {}};
-    if (active.request.logprobs >= 0) said = Chances(logits, token, active.request.logprobs);
     working_.sample_s += Seconds(begin_ns, NowNs());
     const bool eos = tokenizer().IsEog(token) && !active.request.ignore_eos;
     const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
-    active.listener->OnToken(said, text);
+    active.listener->OnToken(*said, text);
     active.FollowMarker(text);
     std::string finish;
     if (eos) {

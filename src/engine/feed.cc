@@ -19,7 +19,7 @@ constexpr int64_t kMostRequestBytes = int64_t{1} << 30;
 constexpr std::string_view kTokenizerKeys = "tokenizer.";
 
 // What a rank asks for: rows and columns of the tensor with that index; -1: nothing more.
-struct Request {
+struct RowsRequest {
     int64_t tensor = -1;
     int64_t row_begin = 0, row_count = 0;
     int64_t col_begin = 0, col_count = 0;
@@ -80,7 +80,7 @@ TensorInfo TensorOf(const nlohmann::json& json, DType dtype) {
 }
 
 // Whether the request stays within its tensor.
-bool Fits(const Request& r, const std::vector<TensorInfo>& tensors) {
+bool Fits(const RowsRequest& r, const std::vector<TensorInfo>& tensors) {
     if (r.tensor < 0 || r.tensor >= static_cast<int64_t>(tensors.size())) return false;
     const TensorInfo& t = tensors[static_cast<size_t>(r.tensor)];
     const int64_t block = Info(t.dtype).block_elements;
@@ -178,7 +178,8 @@ Status FedSource::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t 
                            int64_t col_begin, int64_t col_count, std::span<std::byte> out,
                            uint64_t* bytes_read) const {
     CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
-    const Request request{&tensor - tensors_.data(), row_begin, row_count, col_begin, col_count};
+    const RowsRequest request{&tensor - tensors_.data(), row_begin, row_count, col_begin,
+                              col_count};
     WEFT_CHECK(world_ != nullptr && Fits(request, tensors_));
     const std::lock_guard lock(mutex_);
     WEFT_TRY(world_->Send(std::as_bytes(std::span(&request, 1)), 0, kRequestTag));
@@ -188,7 +189,7 @@ Status FedSource::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64_t 
 }
 
 Status FedSource::SayDone() {
-    const Request request;
+    const RowsRequest request;
     const std::lock_guard lock(mutex_);
     return world_->Send(std::as_bytes(std::span(&request, 1)), 0, kRequestTag);
 }
@@ -216,7 +217,7 @@ Status FeedOthers(coll::Comm& world, const model_files::ModelSource& source,
     while (!hungry.empty() && !stop.load()) {
         std::vector<int> again;
         for (int rank : hungry) {
-            Request request;
+            RowsRequest request;
             WEFT_TRY(world.Recv(std::as_writable_bytes(std::span(&request, 1)), rank, kRequestTag));
             if (request.tensor == -1) continue;
             if (!Fits(request, source.tensors())) {

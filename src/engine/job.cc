@@ -90,7 +90,7 @@ std::string JobToJson(const Job& job) {
     for (const auto& [name, folder] : job.adapters) adapters.push_back({name, folder});
     nlohmann::json out = {{"outputs", static_cast<int>(job.outputs)},
                           {"kv_dtype", std::string(Info(job.kv_dtype).name)},
-                          {"net_table", NetTableName(job.net_table)},
+                          {"net_table", fabric::NetTableName(job.net_table)},
                           {"overlap", OverlapName(job.overlap)},
                           {"adapters", std::move(adapters)}};
     Fields(job, [&](const char* name, const auto& field) { out[name] = field; });
@@ -115,7 +115,7 @@ Result<Job> JobFromJson(const std::string& text) {
         return MakeError(ErrorCode::kCorrupt, "job from rank 0: {}", error.what());
     }
     const auto dtype = DTypeOfName(dtype_name);
-    const auto known_table = ParseNetTable(table);
+    const auto known_table = fabric::ParseNetTable(table);
     const auto known_overlap = ParseOverlap(overlap);
     if (!dtype) return MakeError(ErrorCode::kCorrupt, "job: kv_dtype is not known");
     for (const Error* error : {known_table.ok() ? nullptr : &known_table.error(),

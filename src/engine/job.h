@@ -9,7 +9,7 @@
 
 #include "backend/device.h"
 #include "base/result.h"
-#include "engine/net_table.h"
+#include "fabric/table.h"
 #include "model/builder.h"
 #include "model_files/lora/adapted_source.h"
 #include "tensor/dtype.h"
@@ -35,7 +35,7 @@ struct Job {
     bool trace = false;       // record op timings
     bool proof = true;        // more than one rank: prove the cluster before it serves
     bool verify = false;      // compare checksums of replicated state at every step
-    NetTable net_table = NetTable::kAuto;
+    fabric::NetTable net_table = fabric::NetTable::kAuto;
     int64_t cache_tokens() const { return kv_tokens > 0 ? kv_tokens : ctx; }
     int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }
     backend::Overlap overlap = backend::Overlap::kAuto;

@@ -45,9 +45,8 @@ class Rows {
     Rows(StepRunner& runner, int64_t seqs) : runner_(runner), seqs_(seqs) {}
 
     // The next rows of each, the first of them at `position`: those of the first sequence, then
-    // those of the second, ... The logits of the last `outputs` rows of each, until the next step.
-    Result<std::span<const float>> Run(std::span<const int32_t> tokens, int64_t position,
-                                       int64_t outputs) {
+    // those of the second, ... The last `outputs` rows of each have logits.
+    Status Run(std::span<const int32_t> tokens, int64_t position, int64_t outputs) {
         StepData& step = runner_.step();
         step.Clear();
         Rank& rank = runner_.rank();
@@ -67,28 +66,30 @@ class Rows {
                 step.output_rows.push_back(row);
             }
         }
-        WEFT_TRY(runner_.Run());
-        if (outputs == 0) return std::span<const float>();
-        return rank.Logits(outputs * seqs_, buffer_);
+        return runner_.Run();
+    }
+    // All that the last step has.
+    Result<std::span<const float>> Logits() {
+        const auto rows = static_cast<int64_t>(runner_.step().output_rows.size());
+        WEFT_TRY(runner_.rank().ReadLogits(rows, buffer_));
+        return std::span<const float>(buffer_);
     }
 
-    // All rows in steps, as a prompt goes; the logits after the last row of each sequence. (Which
+    // All rows in steps, as a prompt goes, with logits after the last row of each sequence. (Which
     // tokens of `tokens` are whose depends on the steps, where there are several sequences.)
-    Result<std::span<const float>> RunPrompts(std::span<const int32_t> tokens) {
+    Status RunPrompts(std::span<const int32_t> tokens) {
         runner_.cluster().SetPhase("prefill");
         const int64_t count = static_cast<int64_t>(tokens.size()) / seqs_;
         const int64_t rows = PromptChunk(static_cast<int64_t>(tokens.size()),
                                          runner_.job().step_rows(), runner_.layout().pp);
         const int64_t at_once = std::clamp<int64_t>(rows / seqs_, 1, count);
-        Result<std::span<const float>> logits{std::span<const float>()};
         for (int64_t at = 0; at < count; at += at_once) {
             const int64_t each = std::min(at_once, count - at);
-            logits = Run(
+            WEFT_TRY(Run(
                 tokens.subspan(static_cast<size_t>(at * seqs_), static_cast<size_t>(each * seqs_)),
-                at, at + each == count ? 1 : 0);
-            if (!logits.ok()) return logits;
+                at, at + each == count ? 1 : 0));
         }
-        return logits;
+        return {};
     }
 
   private:
@@ -118,9 +119,9 @@ Status ScoreChunk(StepRunner& runner, std::span<const int32_t> chunk, double& su
     for (size_t at = 0; at < tokens.size(); at += step) {
         const size_t count = std::min(step, tokens.size() - at);
         const size_t skip = at >= first ? 0 : std::min(first - at, count);
-        WEFT_ASSIGN(const auto logits,
-                    rows.Run(std::span(tokens).subspan(at, count), static_cast<int64_t>(at),
-                             static_cast<int64_t>(count - skip)));
+        WEFT_TRY(rows.Run(std::span(tokens).subspan(at, count), static_cast<int64_t>(at),
+                          static_cast<int64_t>(count - skip)));
+        WEFT_ASSIGN(const auto logits, rows.Logits());
         for (size_t row = at + skip; row < at + count && row + 1 < tokens.size(); ++row) {
             const auto mine = logits.subspan((row - at - skip) * vocab, vocab);
             const double nll = NegativeLogLikelihood(mine, tokens[row + 1]);
@@ -140,7 +141,8 @@ Result<std::vector<float>> Logits(StepRunner& runner, std::span<const int32_t> t
         Rows rows(runner, 1);
         std::vector<float> result;
         if (!all) {
-            WEFT_ASSIGN(const auto logits, rows.RunPrompts(tokens));
+            WEFT_TRY(rows.RunPrompts(tokens));
+            WEFT_ASSIGN(const auto logits, rows.Logits());
             result.assign(logits.begin(), logits.end());
             return result;
         }
@@ -148,9 +150,9 @@ Result<std::vector<float>> Logits(StepRunner& runner, std::span<const int32_t> t
             std::min(runner.job().chunk, std::max<int64_t>(1, runner.job().max_outputs)));
         for (size_t at = 0; at < tokens.size(); at += chunk) {
             const size_t count = std::min(chunk, tokens.size() - at);
-            WEFT_ASSIGN(const auto logits,
-                        rows.Run(tokens.subspan(at, count), static_cast<int64_t>(at),
-                                 static_cast<int64_t>(count)));
+            WEFT_TRY(rows.Run(tokens.subspan(at, count), static_cast<int64_t>(at),
+                              static_cast<int64_t>(count)));
+            WEFT_ASSIGN(const auto logits, rows.Logits());
             result.insert(result.end(), logits.begin(), logits.end());
         }
         return result;

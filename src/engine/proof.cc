@@ -123,18 +123,18 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
         const program::Value& value = program.value(out);
         Columns mine;
         if (!op.inputs.empty()) mine = columns[static_cast<size_t>(op.inputs[0])];
-        if (const auto* a = std::get_if<program::MatMul>(&op.attributes)) {
+        if (const auto* a = op.attributes.If<program::MatMul>()) {
             const bool rows = a->cut == program::Cut::kRows;
             const program::WeightSlice& slice = program.value(op.inputs[1]).slice;
             mine = {rows ? slice.row_begin - slice.home_row : 0, rows};
-        } else if (const auto* attention = std::get_if<program::Attention>(&op.attributes)) {
+        } else if (const auto* attention = op.attributes.If<program::Attention>()) {
             mine.begin = attention->first_head * attention->head_dim;
         } else if (op.kind() == OpKind::kAdapt) {
             continue;  // adds to a value that is compared already; the proof uses no adapter
         } else if (op.kind() == OpKind::kHeadMatMul) {
             const program::Value& weight = program.value(op.inputs[1]);
             mine.begin = weight.slice.first_matrix * weight.shape[1];
-        } else if (const auto* pick = std::get_if<program::PickColumns>(&op.attributes)) {
+        } else if (const auto* pick = op.attributes.If<program::PickColumns>()) {
             const int64_t all = program.value(op.inputs[0]).shape[1] / pick->heads;
             mine.begin = mine.begin / all * (value.shape[1] / pick->heads);
         } else if (op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kAllGather) {

@@ -58,7 +58,7 @@ Result<std::vector<float>> Rank::ReadProof(int64_t tokens) {
     if (cluster_.rank() != 0) return std::vector<float>{};
     const bool hidden = job_.outputs == model::Outputs::kHidden;
     std::vector<float> out(static_cast<size_t>(hidden ? tokens * hyper_.hidden : hyper_.vocab));
-    WEFT_TRY(executable_->Read(hidden ? hidden_ : logits_, out));
+    WEFT_TRY(executable_->Read(hidden ? hidden_ : logits_, 0, out));
     return out;
 }
 
@@ -75,12 +75,17 @@ Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
     step.sequences[0].pages = {0};
     const auto places = PlacesOf(program_);
     std::vector<OpDigest> digests;
-    executable_->SetProbe([&](int32_t op, std::span<const float> data, int64_t rows) {
+    std::vector<float> data;
+    executable_->SetProbe([&](int32_t op, int64_t rows) -> Status {
         const auto& place = places[static_cast<size_t>(op)];
-        if (!place.has_value() || (!blocks && !place->whole)) return;
+        if (!place.has_value() || (!blocks && !place->whole)) return {};
+        const program::ValueId out = program_.ops[static_cast<size_t>(op)].outputs[0];
+        data.resize(static_cast<size_t>(rows * program_.value(out).shape[1]));
+        WEFT_TRY(executable_->Read(out, 0, data));
         digests.push_back(Digest(*place, op, data, rows, blocks));
+        return {};
     });
-    const Status status = executable_->Run(step.View(views_), {tensor_.get(), world_.get()});
+    const Status status = executable_->Run(step.View(views_), StepGroups());
     executable_->SetProbe(nullptr);
     WEFT_TRY(status);
     return digests;

@@ -96,6 +96,7 @@ Status Rank::Enter() {
 void Rank::LeaveEpoch() {
     steps_ = StepChannel(nullptr);
     tensor_.reset();
+    stages_.reset();
     world_.reset();
 }
 
@@ -156,15 +157,16 @@ Status Rank::Plan() {
             compile.keep.push_back(op.inputs[0]);
         }
     }
-    // Over shared memory a sum is all the CPU's work.
+    compile.overlap = job_.overlap;
     const bool one_host = cluster_.fabric().transport == "shm";
-    const bool automatic = job_.overlap == backend::Overlap::kAuto;
-    compile.overlap = one_host && automatic ? backend::Overlap::kNever : job_.overlap;
+    if (one_host && device_->info().uses_host_cores && job_.overlap == backend::Overlap::kAuto) {
+        compile.overlap = backend::Overlap::kNever;
+    }
     if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
     WEFT_ASSIGN(executable_, device_->Compile(program_, compile));
     running_.store(executable_.get(), std::memory_order_release);
     executable_->SetTracing(job_.trace);
-    executable_->SetChecking(job_.verify);
+    executable_->transfers().SetChecking(job_.verify);
     return {};
 }
 
@@ -192,13 +194,13 @@ Status Rank::CheckDevices() {
 // anything is read. Every rank comes to the same answer.
 Status Rank::CheckMemory() {
     const backend::MemoryUse use = executable_->memory();
-    uint64_t mine = use.weight_bytes + use.kv_bytes + use.arena_bytes + kOverheadBytes;
-    if (cluster_.rank() == 0) mine += static_cast<uint64_t>(job_.draft_bytes);
+    uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes;
+    if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
     // From one epoch to the next, a rank has most of it already.
-    if (entered_) mine -= std::min(mine, ResidentBytes());
+    const auto needs = MemoryNeeds(*device_, device, kOverheadBytes, entered_);
     const bool drafts = job_.draft_bytes > 0;
     return cluster::CheckMemory(
-        cluster_, mine, source_->name(),
+        cluster_, needs, source_->name(),
         fmt::format("weights{}, KV cache of {} tokens, activations{}",
                     job_.adapters.empty() ? "" : " and adapters", job_.cache_tokens(),
                     drafts ? ", the draft model on rank 0" : ""),
@@ -219,6 +221,7 @@ Status Rank::JoinGroups() {
     std::iota(everyone.begin(), everyone.end(), 0);
     const coll::Channel second{half, half, net::kFlags / 2, net::kFlags / 2};
     WEFT_ASSIGN(world_, coll::Comm::Make(fabric, everyone, second, cluster_.timeout_ms()));
+    stages_.emplace(*world_);
     const model::Layout& layout = shard_.layout;
     steps_ = layout.pp == 1 ? StepChannel(world_.get())
                             : StepChannel(world_.get(), StepChannel::RouteOf(cluster_.rank(),
@@ -228,7 +231,7 @@ Status Rank::JoinGroups() {
     for (int t = 0; t < shard_.layout.tp; ++t) peers.push_back(shard_.stage * shard_.layout.tp + t);
     const coll::Channel first{0, half, 0, net::kFlags / 2};
     WEFT_ASSIGN(tensor_, coll::Comm::Make(fabric, peers, first, cluster_.timeout_ms()));
-    WEFT_ASSIGN(table_, TuneGroup(cluster_, *tensor_, peers, job_.net_table));
+    WEFT_ASSIGN(table_, fabric::TuneGroup(cluster_, *tensor_, peers, job_.net_table));
     return {};
 }
 
@@ -247,7 +250,7 @@ void Rank::CheckTable() const {
         "all-reduces of {} bytes took {:.1f} us, the fabric's table says {:.1f} us: the next run "
         "measures again",
         bytes, seen_us, expected_us);
-    ForgetTable(table_);
+    fabric::ForgetTable(table_);
 }
 
 Status Rank::Load() {
@@ -339,7 +342,7 @@ Status Rank::Run(const StepData& step) {
     if (step.kind != StepKind::kRun) return {};
     WEFT_TRY(CheckStepRows(step));
     const int64_t begin_ns = NowNs();
-    WEFT_TRY(executable_->Run(step.View(views_), {tensor_.get(), world_.get()}));
+    WEFT_TRY(executable_->Run(step.View(views_), StepGroups()));
     step_s_ += SecondsSince(begin_ns);
     Record(step);
     return job_.verify ? VerifyReplicas() : Status();
@@ -354,7 +357,7 @@ Status Rank::RunPart(const StepData& step, backend::StepPart part) {
     backend::Step view = step.View(views_);
     view.part = part;
     const int64_t begin_ns = NowNs();
-    WEFT_TRY(executable_->Run(view, {tensor_.get(), world_.get()}));
+    WEFT_TRY(executable_->Run(view, StepGroups()));
     step_s_ += SecondsSince(begin_ns);
     return {};
 }
@@ -398,30 +401,21 @@ Status Rank::CheckStepRows(const StepData& step) const {
                      step.number);
 }
 
-Status Rank::ReadLogits(int64_t rows, std::span<float> out) {
-    WEFT_CHECK(logits_ != program::kNoValue &&
-               static_cast<int64_t>(out.size()) == rows * hyper_.vocab);
-    return executable_->Read(logits_, out);
+Status Rank::ReadLogits(int64_t rows, std::vector<float>& out) {
+    WEFT_CHECK(logits_ != program::kNoValue);
+    out.resize(static_cast<size_t>(rows * hyper_.vocab));
+    return executable_->Read(logits_, 0, out);
 }
 
-Result<std::span<const float>> Rank::Logits(int64_t rows, std::vector<float>& buffer) {
-    return Seen(logits_, rows * hyper_.vocab, buffer);
+LogitsRow Rank::Logits(int64_t row, std::vector<float>& buffer, int64_t columns) {
+    WEFT_CHECK(logits_ != program::kNoValue);
+    return {*executable_, logits_, row, hyper_.vocab, columns < 0 ? hyper_.vocab : columns, buffer};
 }
 
-Result<std::span<const float>> Rank::Hidden(int64_t rows, std::vector<float>& buffer) {
+Status Rank::ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out) {
     WEFT_CHECK(has_hidden());
-    return Seen(hidden_, rows * hyper_.hidden, buffer);
-}
-
-Result<std::span<const float>> Rank::Seen(program::ValueId id, int64_t size,
-                                          std::vector<float>& buffer) {
-    const auto count = static_cast<size_t>(size);
-    if (const float* seen = executable_->View(id); seen != nullptr) {
-        return std::span<const float>(seen, count);
-    }
-    buffer.resize(count);
-    WEFT_TRY(executable_->Read(id, buffer));
-    return std::span<const float>(buffer);
+    out.resize(static_cast<size_t>(rows * hyper_.hidden));
+    return executable_->Read(hidden_, first_row * hyper_.hidden, out);
 }
 
 int Rank::all_reduces() const {
@@ -433,7 +427,7 @@ int Rank::all_reduces() const {
 void Rank::Record(const StepData& step) {
     // Only decode steps: the cost of a small all-reduce is what a token pays.
     if (step.tokens.size() == step.sequences.size()) {
-        for (float us : executable_->all_reduce_us()) {
+        for (float us : executable_->transfers().all_reduce_us()) {
             if (all_reduce_us_.size() < kMostCosts) all_reduce_us_.push_back(us);
         }
     }
@@ -445,7 +439,7 @@ void Rank::Record(const StepData& step) {
 // All tensor ranks must hold the same bits of what is replicated: the logits, or what goes to the
 // next stage. Compared by checksum over the control plane, so for tests, not for speed.
 Status Rank::VerifyReplicas() {
-    const std::string mine = fmt::format("{:016x}", executable_->ReplicaChecksum());
+    const std::string mine = fmt::format("{:016x}", executable_->transfers().checksum());
     WEFT_ASSIGN(const std::vector<std::string> all,
                 cluster_.AllGather("checksum", mine, Deadline::In(cluster_.timeout_ms())));
     for (int t = 0; t < shard_.layout.tp; ++t) {
@@ -468,7 +462,7 @@ RankReport Rank::Report() const {
     report.tensor_rank = shard_.tensor_rank;
     report.share = ShareText();
     report.step_s = step_s_;
-    report.wait_s = executable_->waited_s();
+    report.wait_s = executable_->transfers().waited_s();
     report.energy_uj = ProcessorEnergyUj();
     report.rss_bytes = ResidentBytes();
     report.weight_bytes = use.weight_bytes;

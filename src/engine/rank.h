@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,9 +21,10 @@
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "engine/job.h"
-#include "engine/net_table.h"
+#include "engine/logits_row.h"
 #include "engine/proof.h"
 #include "engine/step_message.h"
+#include "fabric/table.h"
 #include "model/model.h"
 #include "model_files/model_file.h"
 
@@ -80,12 +82,12 @@ class Rank {
     // Waits for the next step of rank 0 (workers).
     Status Receive(StepData& step) { return steps_.Receive(step); }
     // Logits of the last step's output rows, [rows, vocab] (rank 0).
-    Status ReadLogits(int64_t rows, std::span<float> out);
-    // The same, valid until the next step; in `buffer` where the device's memory can't be seen.
-    Result<std::span<const float>> Logits(int64_t rows, std::vector<float>& buffer);
-    // The same of all rows of the last step after the final norm, [rows, hidden], where the job's
-    // outputs have them (rank 0; see has_hidden).
-    Result<std::span<const float>> Hidden(int64_t rows, std::vector<float>& buffer);
+    Status ReadLogits(int64_t rows, std::vector<float>& out);
+    // Of one of them, the first `columns` (-1: all); `buffer` holds them where they are asked for.
+    LogitsRow Logits(int64_t row, std::vector<float>& buffer, int64_t columns = -1);
+    // What the final norm left of rows of the last step, [rows, hidden], where the job's outputs
+    // have them (rank 0; see has_hidden).
+    Status ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out);
     bool has_hidden() const { return hidden_ != program::kNoValue; }
 
     const Job& job() const { return job_; }
@@ -141,8 +143,7 @@ class Rank {
     friend Status RunWorker(Rank& rank);
     Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
-    Result<std::span<const float>> Seen(program::ValueId id, int64_t size,
-                                        std::vector<float>& buffer);
+    backend::Groups StepGroups() { return {tensor_.get(), stages_ ? &*stages_ : nullptr}; }
 
     Job job_;
     cluster::Cluster& cluster_;
@@ -157,7 +158,8 @@ class Rank {
     std::shared_ptr<backend::Device> device_;  // of two Ranks, where there is a draft model
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<coll::Comm> tensor_, world_;
-    NetTableSource table_;  // of tensor_
+    std::optional<backend::CommLinks> stages_;  // of world_
+    fabric::NetTableSource table_;              // of tensor_
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;
 

@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "base/log.h"
-#include "engine/net.h"
+#include "fabric/measure.h"
 #include "model_files/read_tokenizer.h"
 
 namespace weft::engine {
 namespace {
 
-constexpr int64_t kShutdownMs = 5000;
+constexpr int64_t kRunnerShutdownMs = 5000;
 
 }  // namespace
 
@@ -95,7 +95,7 @@ Result<std::vector<RankReport>> StepRunner::Finish() {
 
 Status Work(cluster::Cluster& cluster) {
     const auto run = [&]() -> Status {
-        if (IsNetJob(cluster.job())) return WorkNet(cluster);
+        if (fabric::IsNetJob(cluster.job())) return fabric::WorkNet(cluster);
         WEFT_ASSIGN(Job job, JobFromJson(cluster.job()));
         std::unique_ptr<Rank> rank;
         std::vector<Recovery> recoveries;
@@ -109,7 +109,7 @@ Status Work(cluster::Cluster& cluster) {
         return reports.ok() ? Status() : Status(reports.error());
     };
     if (Status status = run(); !status.ok()) return cluster.ReportFailure(status.error());
-    return cluster.Shutdown(Deadline::In(kShutdownMs));
+    return cluster.Shutdown(Deadline::In(kRunnerShutdownMs));
 }
 
 }  // namespace weft::engine

@@ -4,35 +4,20 @@
 #include <cmath>
 #include <functional>
 
+#include "engine/logits_row.h"
+
 namespace weft::engine {
 namespace {
 
-// Lanes of the search for the largest logit, so that it runs at the speed of memory.
-constexpr size_t kLanes = 16;
+using backend::Candidate;
 
-// The largest logit, the lowest id among equals.
-Result<int32_t> Greedy(std::span<const float> logits) {
-    float most[kLanes];
-    uint32_t nans[kLanes] = {};
-    std::ranges::fill(most, -INFINITY);
-    const auto see = [&](size_t lane, float logit) {
-        most[lane] = logit > most[lane] ? logit : most[lane];
-        nans[lane] |= logit != logit ? 1u : 0u;
-    };
-    const size_t whole = logits.size() / kLanes * kLanes;
-    for (size_t i = 0; i < whole; i += kLanes) {
-        for (size_t lane = 0; lane < kLanes; ++lane) see(lane, logits[i + lane]);
-    }
-    for (size_t i = whole; i < logits.size(); ++i) see(0, logits[i]);
-    const float best = *std::ranges::max_element(most);
-    const bool nan = std::ranges::any_of(nans, [](uint32_t seen) { return seen != 0; });
-    if (nan || std::isinf(best)) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "the model's logits are not finite numbers ({}): the file is damaged, or "
-                         "its scales are. 'weft inspect' shows it; download it again",
-                         nan ? "NaN" : "infinite");
-    }
-    return static_cast<int32_t>(std::ranges::find(logits, best) - logits.begin());
+// best: of all logits.
+Status CheckBest(float best) {
+    if (std::isfinite(best)) return {};
+    return MakeError(ErrorCode::kCorrupt,
+                     "the model's logits are not finite numbers ({}): the file is damaged, or "
+                     "its scales are. 'weft inspect' shows it; download it again",
+                     std::isnan(best) ? "NaN" : "infinite");
 }
 
 }  // namespace
@@ -63,23 +48,19 @@ Status CheckSampler(const SamplerOptions& o) {
     return {};
 }
 
-Result<int32_t> Sampler::Sample(std::span<const float> logits, const SampleContext& context) {
-    logits = Adjusted(logits, context);
-    WEFT_ASSIGN(const int32_t greedy, Greedy(logits));
-    if (options_.temperature <= 0 || options_.top_k == 1) return greedy;
-    const float best = logits[static_cast<size_t>(greedy)];
-    Select(logits, best);
-    return Draw(best);
+Result<int32_t> Sampler::Sample(const LogitsRow& logits, const SampleContext& context) {
+    WEFT_TRY(Select(logits, context));
+    return greedy() ? candidates_[0].index : Draw();
 }
 
-// The logits as they are where nothing is asked that changes them, else a changed copy.
-std::span<const float> Sampler::Adjusted(std::span<const float> logits,
-                                         const SampleContext& context) {
-    WEFT_CHECK(!logits.empty());
+bool Sampler::Adjusts(const SampleContext& context) const {
     const bool repeats = options_.repeat_penalty != 1.0f && options_.repeat_last > 0;
     const bool counts = options_.presence_penalty != 0 || options_.frequency_penalty != 0;
-    if (!repeats && !counts && options_.bias.empty() && context.allowed.empty()) return logits;
-    adjusted_.assign(logits.begin(), logits.end());
+    return repeats || counts || !options_.bias.empty() || !context.allowed.empty();
+}
+
+// adjusted_, the logits, after what changes them.
+void Sampler::Adjust(const SampleContext& context) {
     for (const auto& [id, bias] : options_.bias) {
         if (id >= 0 && static_cast<size_t>(id) < adjusted_.size()) {
             adjusted_[static_cast<size_t>(id)] += bias;
@@ -92,9 +73,10 @@ std::span<const float> Sampler::Adjusted(std::span<const float> logits,
             if (!allowed) adjusted_[i] = -INFINITY;
         }
     }
-    if (repeats) Repeat(context.history);
-    if (counts) Count(context.history.subspan(std::min(context.prompt, context.history.size())));
-    return adjusted_;
+    if (options_.repeat_penalty != 1.0f && options_.repeat_last > 0) Repeat(context.history);
+    if (options_.presence_penalty != 0 || options_.frequency_penalty != 0) {
+        Count(context.history.subspan(std::min(context.prompt, context.history.size())));
+    }
 }
 
 void Sampler::Repeat(std::span<const int32_t> history) {
@@ -123,62 +105,77 @@ void Sampler::Count(std::span<const int32_t> said) {
     }
 }
 
-bool Sampler::Better(const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
-
 // Fills candidates_ with the tokens that may be drawn: top-k, of these top-p, of these min-p.
 // Both p's cut the tail of the order by probability, so that min-p may go first as long as top-p
 // knows the total of what it would have seen.
-void Sampler::Select(std::span<const float> logits, float best) {
-    SelectTopK(logits);
-    if (options_.min_p == 0 && options_.top_p == 1) return;
+Status Sampler::Select(const LogitsRow& logits, const SampleContext& context) {
+    WEFT_TRY(SelectTopK(logits, context));
+    if (greedy() || (options_.min_p == 0 && options_.top_p == 1)) return {};
     double total = 0;
     size_t kept = 0;
     for (const Candidate& candidate : candidates_) {
-        const double share = std::exp(static_cast<double>(candidate.logit) - best);
+        const double share = Share(candidate, 1);
         total += share;
         if (share >= options_.min_p && share > 0) candidates_[kept++] = candidate;
     }
     candidates_.resize(kept);
-    if (options_.top_p < 1) CutTopP(best, total);
+    if (options_.top_p < 1) CutTopP(total);
+    return {};
 }
 
-// All tokens in the order of their ids, or the best k in no order.
-void Sampler::SelectTopK(std::span<const float> logits) {
-    const size_t all = logits.size();
-    const size_t k = options_.top_k > 0 ? std::min(all, static_cast<size_t>(options_.top_k)) : all;
-    candidates_.clear();
-    candidates_.reserve(k);
-    for (size_t i = 0; i < k; ++i) candidates_.push_back({logits[i], static_cast<int32_t>(i)});
-    if (k == all) return;
-    std::make_heap(candidates_.begin(), candidates_.end(), Better);  // the worst is in front
-    for (size_t i = k; i < all; ++i) {
-        if (!(logits[i] > candidates_.front().logit)) continue;
-        std::pop_heap(candidates_.begin(), candidates_.end(), Better);
-        candidates_.back() = {logits[i], static_cast<int32_t>(i)};
-        std::push_heap(candidates_.begin(), candidates_.end(), Better);
+// Greedy: the best one.
+Status Sampler::SelectTopK(const LogitsRow& row, const SampleContext& context) {
+    WEFT_CHECK(row.size() > 0);
+    const size_t asked = greedy() ? 1 : static_cast<size_t>(options_.top_k);
+    const size_t k = asked == 0 ? row.size() : std::min(row.size(), asked);
+    candidates_.resize(k);
+    if (k < row.size() && !Adjusts(context)) {
+        WEFT_TRY(row.Top(candidates_));
+        best_ = candidates_[0].value;
+        return CheckBest(best_);
     }
+    std::span<const float> logits;
+    if (Adjusts(context)) {
+        WEFT_TRY(row.CopyTo(adjusted_));
+        Adjust(context);
+        logits = adjusted_;
+    } else {
+        WEFT_ASSIGN(logits, row.All());
+    }
+    if (k < row.size()) {
+        backend::TopOf(logits, candidates_);
+        best_ = candidates_[0].value;
+        return CheckBest(best_);
+    }
+    Candidate best;
+    backend::TopOf(logits, {&best, 1});
+    best_ = best.value;
+    WEFT_TRY(CheckBest(best_));
+    for (size_t i = 0; i < k; ++i) candidates_[i] = {logits[i], static_cast<int32_t>(i)};
+    return {};
 }
 
 // Keeps the best candidates that reach top_p of `total` together, and one at least.
-void Sampler::CutTopP(float best, double total) {
-    const auto worse = [](const Candidate& a, const Candidate& b) { return Better(b, a); };
+void Sampler::CutTopP(double total) {
+    const auto worse = [](const Candidate& a, const Candidate& b) { return backend::Better(b, a); };
     std::make_heap(candidates_.begin(), candidates_.end(), worse);  // the best is in front
     auto end = candidates_.end();
     for (double sum = 0; end != candidates_.begin() && sum < options_.top_p * total;) {
-        sum += std::exp(static_cast<double>(candidates_.front().logit) - best);
+        sum += Share(candidates_.front(), 1);
         std::pop_heap(candidates_.begin(), end--, worse);
     }
     candidates_.erase(candidates_.begin(), end);
 }
 
-int32_t Sampler::Draw(float best) {
+double Sampler::Share(const Candidate& candidate, double temperature) const {
+    return std::exp((static_cast<double>(candidate.value) - best_) / temperature);
+}
+
+int32_t Sampler::Draw() {
     double total = 0;
     weights_.clear();
     for (const Candidate& candidate : candidates_) {
-        const double above = static_cast<double>(candidate.logit) - best;
-        weights_.push_back(std::exp(above / options_.temperature));
+        weights_.push_back(Share(candidate, options_.temperature));
         total += weights_.back();
     }
     double left = Uniform() * total;
@@ -189,26 +186,22 @@ int32_t Sampler::Draw(float best) {
         left -= weights_[i];
         if (left < 0) break;
     }
-    return candidates_[chosen].id;
+    return candidates_[chosen].index;
 }
 
-Status Sampler::Distribute(std::span<const float> logits, const SampleContext& context,
+Status Sampler::Distribute(const LogitsRow& logits, const SampleContext& context,
                            Distribution& out) {
-    logits = Adjusted(logits, context);
-    WEFT_ASSIGN(const int32_t greedy, Greedy(logits));
-    if (options_.temperature <= 0 || options_.top_k == 1) {
-        out.entries.assign(1, {greedy, 1.0});
+    WEFT_TRY(Select(logits, context));
+    if (greedy()) {
+        out.entries.assign(1, {candidates_[0].index, 1.0});
         return {};
     }
-    const float best = logits[static_cast<size_t>(greedy)];
-    Select(logits, best);
     double total = 0;
     out.entries.clear();
     for (const Candidate& candidate : candidates_) {
-        const double above = static_cast<double>(candidate.logit) - best;
-        const double weight = std::exp(above / options_.temperature);
+        const double weight = Share(candidate, options_.temperature);
         if (weight == 0) continue;
-        out.entries.push_back({candidate.id, weight});
+        out.entries.push_back({candidate.index, weight});
         total += weight;
     }
     for (Distribution::Entry& entry : out.entries) entry.chance /= total;

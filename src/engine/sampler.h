@@ -13,9 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "backend/top.h"
 #include "base/result.h"
 
 namespace weft::engine {
+
+class LogitsRow;
 
 struct SamplerOptions {
     float temperature = 0;
@@ -62,8 +65,9 @@ struct SampleContext {
 };
 
 // The same options, seed and logits give the same tokens on every machine with the same libm.
-// Cost: one pass over the logits for greedy and for top-k (a heap of k); nothing ever sorts the
-// whole vocabulary. Allocates only while its buffers grow. Thread: one caller.
+// Cost: where nothing but top-k (or greedy) looks at the logits, they stay on the device, and k of
+// them come; else one pass over all. Nothing ever sorts the whole vocabulary. Allocates only while
+// its buffers grow. Thread: one caller.
 class Sampler {
   public:
     // `options` must have passed CheckSampler.
@@ -73,12 +77,10 @@ class Sampler {
         options_ = other.options_;
         random_ = other.random_;
     }
-    // logits [vocab], at least one; -inf forbids a token. kCorrupt where a logit is NaN or +inf, or
-    // all are -inf.
-    Result<int32_t> Sample(std::span<const float> logits, const SampleContext& context);
+    // -inf forbids a token. kCorrupt where a logit is NaN or +inf, or all are -inf.
+    Result<int32_t> Sample(const LogitsRow& logits, const SampleContext& context);
     // What Sample draws from. Greedy: one token. Errors: as Sample.
-    Status Distribute(std::span<const float> logits, const SampleContext& context,
-                      Distribution& out);
+    Status Distribute(const LogitsRow& logits, const SampleContext& context, Distribution& out);
     int32_t DrawFrom(const Distribution& distribution);
     // Whether `drafted`, which was drawn from q (and has a chance there), stays where tokens are to
     // come from p: with the probability min(1, p / q). If not, another one is drawn from
@@ -86,26 +88,27 @@ class Sampler {
     Verdict Judge(const Distribution& p, const Distribution& q, int32_t drafted);
 
   private:
-    struct Candidate {
-        float logit;
-        int32_t id;
-    };
-    static bool Better(const Candidate& a, const Candidate& b);
-    std::span<const float> Adjusted(std::span<const float> logits, const SampleContext& context);
+    using Candidate = backend::Candidate;
+    bool greedy() const { return options_.temperature <= 0 || options_.top_k == 1; }
+    Status Select(const LogitsRow& logits, const SampleContext& context);
+    Status SelectTopK(const LogitsRow& logits, const SampleContext& context);
+    bool Adjusts(const SampleContext& context) const;
+    void Adjust(const SampleContext& context);
     void Repeat(std::span<const int32_t> history);
     void Count(std::span<const int32_t> said);
-    void Select(std::span<const float> logits, float best);
-    void SelectTopK(std::span<const float> logits);
-    void CutTopP(float best, double total);
-    int32_t Draw(float best);
+    void CutTopP(double total);
+    int32_t Draw();
+    // How likely, not normalised, at a temperature.
+    double Share(const Candidate& candidate, double temperature) const;
     // In [0, 1), with 53 random bits: the same on every standard library.
     double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
 
     SamplerOptions options_;
     std::mt19937_64 random_;
-    std::vector<Candidate> candidates_;
-    std::vector<double> weights_;  // of candidates_, not normalised
-    std::vector<float> adjusted_;  // a copy of the logits
+    std::vector<Candidate> candidates_;  // that may be drawn: all by id, or the best k, best first
+    float best_ = 0;                     // the largest logit
+    std::vector<double> weights_;        // of candidates_, not normalised
+    std::vector<float> adjusted_;        // a copy of the logits
     std::vector<int32_t> recent_;
     std::vector<double> chances_;  // Judge: of q, by id; zeros between calls
     Distribution rest_;            // Judge: max(0, p - q), not normalised

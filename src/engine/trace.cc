@@ -18,7 +18,7 @@ struct Event {
     int64_t step;
 };
 
-void Append(const Event& e, std::string& events) {
+void AppendEvent(const Event& e, std::string& events) {
     if (e.end_ns <= e.begin_ns) return;
     fmt::format_to(std::back_inserter(events),
                    "{}{{\"name\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
@@ -39,15 +39,15 @@ void AppendTrace(const program::Program& program, const StepData& step,
             fmt::format("{} {}", program::OpName(op.kind()), program.value(named).name);
         Event event{name, rank, kCompute, t.begin_ns, t.end_ns, t.op, step.number};
         if (t.last_arrival_ns == 0) {
-            const bool wire = op.kind() == program::OpKind::kSend ||
-                              op.kind() == program::OpKind::kRecv;
+            const bool wire =
+                op.kind() == program::OpKind::kSend || op.kind() == program::OpKind::kRecv;
             event.track = wire ? kWire : kCompute;
-            Append(event, events);
+            AppendEvent(event, events);
             continue;
         }
         const int64_t arrived = std::clamp(t.last_arrival_ns, t.begin_ns, t.end_ns);
-        Append({name, rank, kWait, t.begin_ns, arrived, t.op, step.number}, events);
-        Append({name, rank, kWire, arrived, t.end_ns, t.op, step.number}, events);
+        AppendEvent({name, rank, kWait, t.begin_ns, arrived, t.op, step.number}, events);
+        AppendEvent({name, rank, kWire, arrived, t.end_ns, t.op, step.number}, events);
     }
 }
 
@@ -55,15 +55,17 @@ std::string TraceFile(const std::vector<std::string>& events_of_ranks) {
     std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
     const char* separator = "";
     for (size_t rank = 0; rank < events_of_ranks.size(); ++rank) {
-        text += fmt::format("{}{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"args\":"
-                            "{{\"name\":\"rank {}\"}}}}",
-                            separator, rank, rank);
+        text += fmt::format(
+            "{}{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"args\":"
+            "{{\"name\":\"rank {}\"}}}}",
+            separator, rank, rank);
         separator = ",\n";
         for (const auto& [track, name] :
              {std::pair(kCompute, "compute"), std::pair(kWait, "wait"), std::pair(kWire, "wire")}) {
-            text += fmt::format(",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},"
-                                "\"args\":{{\"name\":\"{}\"}}}}",
-                                rank, track, name);
+            text += fmt::format(
+                ",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},"
+                "\"args\":{{\"name\":\"{}\"}}}}",
+                rank, track, name);
         }
         if (!events_of_ranks[rank].empty()) text += ",\n" + events_of_ranks[rank];
     }

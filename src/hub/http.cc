@@ -17,7 +17,7 @@ namespace {
 constexpr int kMostRedirects = 10;
 constexpr int kMostAttempts = 6;
 constexpr int kPollMs = 100;
-constexpr int64_t kLeastBytesPerSecond = 1024;
+constexpr int64_t kStalledBytesPerSecond = 1024;
 constexpr size_t kMostHeader = 16 << 10;
 
 struct FreeUrl {
@@ -318,7 +318,7 @@ class Connection::Impl {
             if (Stopped()) break;
             const int64_t passed_ms = (NowNs() - window_ns) / 1'000'000;
             const auto least =
-                static_cast<uint64_t>(config_.stall_ms * kLeastBytesPerSecond / 1000);
+                static_cast<uint64_t>(config_.stall_ms * kStalledBytesPerSecond / 1000);
             if (received_ - window_bytes >= least) {
                 window_ns = NowNs();
                 window_bytes = received_;

@@ -18,7 +18,7 @@ namespace weft::hub {
 namespace {
 
 constexpr int kMostPages = 1000;
-constexpr uint64_t kMostIndexBytes = 64 << 20;
+constexpr uint64_t kMostShardIndexBytes = 64 << 20;
 // Of a shard's plan: each asks for something that is missing, so that this is a guard only.
 constexpr int kMostRounds = 32;
 
@@ -196,16 +196,17 @@ class Puller {
         const auto index = std::ranges::find(choice.files, choice.index, &RepoFile::path);
         WEFT_CHECK(index != choice.files.end());
         const RepoFile file = *index;
-        if (file.bytes > kMostIndexBytes) {
+        if (file.bytes > kMostShardIndexBytes) {
             return MakeError(ErrorCode::kUnsupported, "{}: {} has {} bytes, more than {}",
-                             spec_.Text(), file.path, file.bytes, kMostIndexBytes);
+                             spec_.Text(), file.path, file.bytes, kMostShardIndexBytes);
         }
         choice.files.erase(index);
         state_.file_count = 1;
         state_.file_number = 1;
         WEFT_TRY(Bring(file));
         pulled_.total_bytes += file.bytes;
-        WEFT_ASSIGN(const std::string text, ReadTextFile(BlobPath(folder_, file), kMostIndexBytes));
+        WEFT_ASSIGN(const std::string text,
+                    ReadTextFile(BlobPath(folder_, file), kMostShardIndexBytes));
         return AddShards(choice, listing, text, spec_);
     }
 

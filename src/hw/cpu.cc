@@ -1,9 +1,15 @@
 #include "hw/cpu.h"
 
-#include <cpuid.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include <algorithm>
 #include <cstdlib>
@@ -21,20 +27,26 @@ std::string CpuModel() {
         if (line.starts_with("model name") && colon != std::string::npos) {
             return line.substr(colon + 2);
         }
+        if (line.starts_with("CPU part") && colon != std::string::npos) {  // Arm's
+            return "part " + line.substr(colon + 2);
+        }
     }
     return "unknown CPU";
 }
 
+#if defined(__x86_64__)
 // Tiles have 8 KB of registers, which the kernel keeps for a process only once it has asked.
 bool MayUseTiles() {
     constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
     return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
+#endif
 
 }  // namespace
 
 CpuFeatures DetectCpu() {
     CpuFeatures features;
+#if defined(__x86_64__)
     __builtin_cpu_init();
     unsigned a = 0, b = 0, c = 0, d = 0;
     const bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
@@ -48,6 +60,9 @@ CpuFeatures DetectCpu() {
     constexpr unsigned kAmxBits = 1u << 22 | 1u << 24 | 1u << 25;  // BF16, TILE, INT8
     features.amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAmxBits) == kAmxBits &&
                    features.avx512_bf16 && MayUseTiles();
+#elif defined(__aarch64__)
+    features.dotprod = (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#endif
     features.model = CpuModel();
     return features;
 }
@@ -57,6 +72,7 @@ CpuLevel BestCpuLevel(const CpuFeatures& features) {
     if (features.avx2) best = CpuLevel::kAvx2;
     if (features.avx512 && features.avx512_vnni && features.avx512_bf16) best = CpuLevel::kAvx512;
     if (best == CpuLevel::kAvx512 && features.amx) best = CpuLevel::kAmx;
+    if (features.dotprod) best = CpuLevel::kNeon;
     const char* wish = std::getenv("WEFT_CPU");
     for (CpuLevel level : kCpuLevels) {
         if (wish != nullptr && std::string_view(wish) == CpuLevelName(level)) {
@@ -72,6 +88,7 @@ const char* CpuLevelName(CpuLevel level) {
         case CpuLevel::kAvx2: return "avx2";
         case CpuLevel::kAvx512: return "avx512";
         case CpuLevel::kAmx: return "amx";
+        case CpuLevel::kNeon: return "neon";
     }
     return "";
 }

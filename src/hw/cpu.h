@@ -7,24 +7,30 @@
 
 namespace weft {
 
-// kAvx512: with VNNI and BF16. kAmx: that, and tiles of int8 and BF16.
-enum class CpuLevel { kReference, kAvx2, kAvx512, kAmx };
+// kAvx512: with VNNI and BF16. kAmx: that, and tiles of int8 and BF16. kNeon: with dot products.
+enum class CpuLevel { kReference, kAvx2, kAvx512, kAmx, kNeon };
+// Those of the architecture that this is compiled for, the better the later.
+#if defined(__aarch64__)
+inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kNeon};
+#else
 inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512,
                                           CpuLevel::kAmx};
+#endif
 
 struct CpuFeatures {
     bool avx2 = false;    // with FMA and F16C
     bool avx512 = false;  // F, BW, VL, DQ, VBMI
     bool avx512_vnni = false;
     bool avx512_bf16 = false;
-    bool amx = false;   // TILE, INT8, BF16, and the system lets this process use them
-    std::string model;  // "AMD EPYC"
+    bool amx = false;      // TILE, INT8, BF16, and the system lets this process use them
+    bool dotprod = false;  // of NEON
+    std::string model;     // "AMD EPYC"
 };
 
 // Where the CPU has AMX, asks the system for leave to use it, for all threads of this process.
 CpuFeatures DetectCpu();
-// The best level for which Weft has kernels. WEFT_CPU=reference|avx2|avx512|amx lowers it (never
-// raises it), which is how the tests reach every level on one machine.
+// The best level for which Weft has kernels. WEFT_CPU=reference|avx2|avx512|amx|neon lowers it
+// (never raises it), which is how the tests reach every level on one machine.
 CpuLevel BestCpuLevel(const CpuFeatures& features);
 const char* CpuLevelName(CpuLevel level);
 

@@ -5,16 +5,6 @@
 
 namespace weft::kernels {
 
-AdaptKernels AdaptKernelsFor(CpuLevel level) {
-    switch (level) {
-        case CpuLevel::kReference: return reference::kAdapt;
-        case CpuLevel::kAvx2: return avx2::kAdapt;
-        case CpuLevel::kAvx512:
-        case CpuLevel::kAmx: return avx512::kAdapt;
-    }
-    return reference::kAdapt;
-}
-
 int64_t AdapterBytes(DType dtype, int64_t rows, int64_t cols) {
     return (rows + kStripRows - 1) / kStripRows * kStripRows * RowBytes(dtype, cols);
 }

@@ -7,7 +7,7 @@
 // product whose columns may be cut over ranks) float64 from a segment on: a cut hardly shows.
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/args.h"
 
 namespace weft::kernels {
 
@@ -56,10 +56,9 @@ struct AdaptUpArgs {
 };
 
 struct AdaptKernels {
-    void (*down)(const AdaptDownArgs& args, int part, int parts);
-    void (*up)(const AdaptUpArgs& args, int part, int parts);
+    Kernel<AdaptDownArgs> adapt_down = nullptr;
+    Kernel<AdaptUpArgs> adapt_up = nullptr;
 };
-AdaptKernels AdaptKernelsFor(CpuLevel level);
 
 // What the levels share: rows that are worked on together, of one pair.
 struct AdaptBlock {
@@ -70,15 +69,5 @@ struct AdaptBlock {
 // adapter has no pair here has none.
 AdaptBlock NextBlock(std::span<const AdapterPair> pairs, size_t most,
                      std::span<const AdaptedRow>& rows);
-
-namespace reference {
-extern const AdaptKernels kAdapt;
-}
-namespace avx2 {
-extern const AdaptKernels kAdapt;
-}
-namespace avx512 {
-extern const AdaptKernels kAdapt;
-}
 
 }  // namespace weft::kernels

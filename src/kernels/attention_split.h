@@ -5,7 +5,7 @@
 // and a single row is shared out by its heads. Pure functions of the arguments; nothing allocates.
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/args.h"
 
 namespace weft::kernels {
 

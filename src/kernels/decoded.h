@@ -1,14 +1,14 @@
 // Weights of the code-book types (IQ1, IQ2, IQ3), decoded on the way.
 //
-// Their strips hold the file's bytes (strips.h). A Grid of avx2/grids.h or avx512/grids.h makes of
-// one block of 16 rows the integers and scales that the dot products take; decoded_matmul.h has the
-// loops.
+// Their strips hold the file's bytes (strips.h). A Grid of vector/grids.h or avx512/grids.h makes
+// of one block of 16 rows the integers and scales that the dot products take; vector/decoded.cc has
+// the loops.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/kernels.h"
+#include "kernels/args.h"
 
 namespace weft::kernels {
 

@@ -7,18 +7,8 @@
 
 namespace weft::kernels {
 
-LatentAttentionKernel LatentAttentionFor(CpuLevel level) {
-    switch (level) {
-        case CpuLevel::kReference: return reference::LatentAttention;
-        case CpuLevel::kAvx2: return avx2::LatentAttention;
-        case CpuLevel::kAvx512:
-        case CpuLevel::kAmx: return avx512::LatentAttention;
-    }
-    return reference::LatentAttention;
-}
-
 // Queries, a tile of keys, their scores, sums, and the state of each softmax; see
-// latent_attention.h. Rows are padded to whole vectors.
+// vector/latent.cc. Rows are padded to whole vectors.
 int64_t LatentScratch(int64_t rank, int64_t rope) {
     const int64_t cols = (rank + rope + 15) / 16 * 16, sums = (rank + 15) / 16 * 16;
     const int64_t floats = (kLatentQueries + kLatentTile) * cols + kLatentQueries * kLatentTile +

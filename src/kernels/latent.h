@@ -4,10 +4,10 @@
 // the query before and to the result after (HeadMatMul in kernels/experts.h).
 //
 // The cache holds plain rows of rank + rope elements, one "KV head" a page (KvCache's layout of V).
-// As in kernels.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
+// As in args.h: (args, part, parts), no allocation, and a row's bits do not depend on others.
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/args.h"
 
 namespace weft::kernels {
 
@@ -39,10 +39,6 @@ struct LatentAttentionArgs {
 };
 int64_t LatentScratch(int64_t rank, int64_t rope);
 
-// The kernel of a level.
-using LatentAttentionKernel = void (*)(const LatentAttentionArgs& args, int part, int parts);
-LatentAttentionKernel LatentAttentionFor(CpuLevel level);
-
 // Columns [begin, begin + size) of each of `heads` groups of `head_cols` columns.
 struct PickColumnsArgs {
     const float* x = nullptr;  // [rows, heads * head_cols]
@@ -50,15 +46,5 @@ struct PickColumnsArgs {
     float* y = nullptr;  // [rows, heads * size]
 };
 void PickColumns(const PickColumnsArgs& args, int part, int parts);
-
-namespace reference {
-void LatentAttention(const LatentAttentionArgs& args, int part, int parts);
-}
-namespace avx2 {
-void LatentAttention(const LatentAttentionArgs& args, int part, int parts);
-}
-namespace avx512 {
-void LatentAttention(const LatentAttentionArgs& args, int part, int parts);
-}
 
 }  // namespace weft::kernels

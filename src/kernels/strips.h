@@ -55,7 +55,7 @@
 
 #include <array>
 
-#include "kernels/kernels.h"
+#include "kernels/args.h"
 
 namespace weft::kernels::strips {
 

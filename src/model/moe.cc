@@ -13,7 +13,7 @@ using program::ValueId;
 
 namespace {
 
-constexpr int64_t kMostColumns = 1 << 20, kMostExperts = 1 << 16;
+constexpr int64_t kMostExpertColumns = 1 << 20, kMostExperts = 1 << 16;
 
 // What an architecture's gate does where the file's keys don't say it: as the models of that name
 // were trained.
@@ -91,10 +91,11 @@ Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& a
     WEFT_ASSIGN(moe.experts, meta.IntOr(prefix + "expert_count", 0, kMostExperts, 0));
     if (moe.experts == 0) return moe;
     WEFT_ASSIGN(moe.used, meta.Int(prefix + "expert_used_count", 1, moe.experts));
-    WEFT_ASSIGN(moe.ffn, meta.IntOr(prefix + "expert_feed_forward_length", 1, kMostColumns, ffn));
+    WEFT_ASSIGN(moe.ffn,
+                meta.IntOr(prefix + "expert_feed_forward_length", 1, kMostExpertColumns, ffn));
     WEFT_ASSIGN(const int64_t shared, meta.IntOr(prefix + "expert_shared_count", 0, 64, 0));
     WEFT_ASSIGN(moe.shared_ffn, meta.IntOr(prefix + "expert_shared_feed_forward_length", 0,
-                                           kMostColumns, shared * moe.ffn));
+                                           kMostExpertColumns, shared * moe.ffn));
     const GateDefaults defaults = DefaultsOf(architecture);
     moe.route.score = defaults.score;
     WEFT_ASSIGN(moe.route.renormalise,
@@ -129,7 +130,7 @@ Builder::Routed Builder::Route(ValueId x) {
             Weight(Tensor("exp_probs_b.bias"), {{0, moe.experts}, {}, moe.experts, 0}));
     }
     if (Has("ffn_down_exps.scale")) {
-        std::get<program::Route>(op.attributes).factors = true;
+        op.attributes.If<program::Route>()->factors = true;
         op.inputs.push_back(
             Weight(Tensor("ffn_down_exps.scale"), {{0, moe.experts}, {}, moe.experts, 0}));
     }

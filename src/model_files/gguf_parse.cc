@@ -38,7 +38,7 @@ std::string SupportedTypes() {
 }
 
 // Text of the file as it may be shown in a message: printable, and not too long.
-std::string Shown(std::string_view text) {
+std::string ShownKey(std::string_view text) {
     std::string out;
     for (char c : text.substr(0, 80)) out += (c >= 0x20 && c < 0x7f) ? c : '?';
     return text.size() > 80 ? out + "..." : out;
@@ -101,7 +101,7 @@ Result<GgufHeader> Parser::Run() {
     for (uint64_t i = 0; i < entry_count_; ++i) {
         WEFT_ASSIGN(MetaEntry entry, Entry(i));
         if (!keys.insert(entry.key).second) {
-            return Corrupt("metadata key '{}' occurs twice", Shown(entry.key));
+            return Corrupt("metadata key '{}' occurs twice", ShownKey(entry.key));
         }
         header.entries.push_back(entry);
     }
@@ -113,7 +113,7 @@ Result<GgufHeader> Parser::Run() {
     std::unordered_set<std::string_view> names;
     for (const TensorInfo& tensor : header.tensors) {
         if (!names.insert(tensor.name).second) {
-            return Corrupt("tensor '{}' occurs twice", Shown(tensor.name));
+            return Corrupt("tensor '{}' occurs twice", ShownKey(tensor.name));
         }
     }
     // at_ is at most the size of memory, so rounding it up cannot overflow.
@@ -167,7 +167,7 @@ Result<MetaEntry> Parser::Entry(uint64_t number) {
     MetaEntry entry{};
     WEFT_ASSIGN(entry.key, TakeString(nth, "key", kMostKeyBytes));
     if (entry.key.empty()) return Corrupt("{}: the key is empty", nth);
-    const std::string subject = fmt::format("metadata key '{}'", Shown(entry.key));
+    const std::string subject = fmt::format("metadata key '{}'", ShownKey(entry.key));
     const auto take_type = [&](std::string_view field) -> Result<MetaType> {
         WEFT_ASSIGN(const uint32_t type, Take<uint32_t>(subject, field));
         if (type < kMetaTypeCount) return static_cast<MetaType>(type);
@@ -236,7 +236,7 @@ Result<TensorInfo> Parser::Tensor(uint64_t number) {
     const std::string nth = fmt::format("tensor {} of {}", number + 1, tensor_count_);
     WEFT_ASSIGN(const std::string_view name, TakeString(nth, "name", kMostNameBytes));
     if (name.empty()) return Corrupt("{}: the name is empty", nth);
-    const std::string subject = fmt::format("tensor '{}'", Shown(name));
+    const std::string subject = fmt::format("tensor '{}'", ShownKey(name));
     TensorInfo tensor{};
     tensor.name = std::string(name);
     WEFT_TRY(TensorShape(tensor, subject));
@@ -298,13 +298,13 @@ Status Parser::CheckPlacement(GgufHeader& header) const {
     for (TensorInfo& tensor : header.tensors) {
         if (tensor.offset % header.alignment != 0) {
             return Corrupt("tensor '{}': offset {} is not a multiple of the alignment {}",
-                           Shown(tensor.name), tensor.offset, header.alignment);
+                           ShownKey(tensor.name), tensor.offset, header.alignment);
         }
         if (tensor.offset > room || tensor.bytes > room - tensor.offset) {
             return Corrupt(
                 "tensor '{}': {} bytes at offset {} of the data, but the file holds {} "
                 "bytes of data. Is the download complete?",
-                Shown(tensor.name), tensor.bytes, tensor.offset, room);
+                ShownKey(tensor.name), tensor.bytes, tensor.offset, room);
         }
         tensor.offset += header.data_offset;
         order.push_back(&tensor);
@@ -312,8 +312,9 @@ Status Parser::CheckPlacement(GgufHeader& header) const {
     std::ranges::sort(order, {}, &TensorInfo::offset);
     for (size_t i = 1; i < order.size(); ++i) {
         if (order[i]->offset < order[i - 1]->offset + order[i - 1]->bytes) {
-            return Corrupt("tensor '{}': offset {} lies inside tensor '{}'", Shown(order[i]->name),
-                           order[i]->offset - header.data_offset, Shown(order[i - 1]->name));
+            return Corrupt("tensor '{}': offset {} lies inside tensor '{}'",
+                           ShownKey(order[i]->name), order[i]->offset - header.data_offset,
+                           ShownKey(order[i - 1]->name));
         }
     }
     return {};

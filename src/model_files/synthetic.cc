@@ -168,7 +168,7 @@ constexpr std::string_view kLlama3 =
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
     "{% endif %}";
 
-void WriteTokenizer(GgufWriter& writer, const Shape& shape) {
+void WriteSyntheticTokenizer(GgufWriter& writer, const Shape& shape) {
     constexpr int32_t kNormal = 1, kControl = 3;
     const bool llama3 = shape.rope_factor > 0;
     const std::vector<std::string> special =
@@ -387,7 +387,7 @@ Result<Synthetic> Synthetic::Make(const std::string& spec, uint64_t seed) {
     WEFT_ASSIGN(const Spec wanted, ParseSpec(spec));
     GgufWriter writer;
     WriteHyperParameters(writer, wanted.shape, spec);
-    WriteTokenizer(writer, wanted.shape);
+    WriteSyntheticTokenizer(writer, wanted.shape);
     TensorWriter(writer, wanted.shape, wanted.dtype).Run();
     std::vector<std::byte> bytes = writer.Header();
     const uint64_t file_bytes = bytes.size() + writer.DataBytes();

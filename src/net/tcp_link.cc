@@ -27,7 +27,7 @@ constexpr size_t kLeastExpected = 4096;
 constexpr size_t kSentWhole = size_t{8} << 10;
 // Messages up to this size have their place in the window fetched into the cache in advance.
 constexpr size_t kMostPrefetched = size_t{32} << 10;
-constexpr size_t kLineBytes = 64;
+constexpr size_t kCacheLineBytes = 64;
 // What is read and thrown away at the end, so that closing does not reset the connection.
 constexpr int kLastReads = 64;
 
@@ -109,7 +109,7 @@ class TcpLink final : public BaseLink {
         if (bytes > kMostPrefetched || offset > window_bytes()) return;
         std::byte* at = window().data() + offset;
         const size_t end = std::min(bytes, window_bytes() - offset);
-        for (size_t line = 0; line < end; line += kLineBytes) __builtin_prefetch(at + line, 1);
+        for (size_t line = 0; line < end; line += kCacheLineBytes) __builtin_prefetch(at + line, 1);
     }
     int poll_fd() const override { return end() == LinkEnd::kOpen ? socket_ : -1; }
     uint64_t moved_bytes() const override {

@@ -64,7 +64,7 @@ constexpr int64_t kLongestUsualNs = 1'000'000;
 constexpr int64_t kDeviceLookNs = 200'000'000;
 // One copy's worth: the next piece is copied while the card sends this one.
 constexpr size_t kPieceBytes = size_t{64} << 10;
-constexpr size_t kLineBytes = 64;
+constexpr size_t kRingUnit = 64;
 // Unsignalled at most: this part of the queue, and of the ring.
 constexpr uint32_t kSignalParts = 4;
 constexpr size_t kMostSignals = 16;
@@ -92,7 +92,7 @@ class Ring {
     void FreeUpTo(uint64_t head) { tail_ = head; }
 
   private:
-    static size_t Whole(size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
+    static size_t Whole(size_t bytes) { return (bytes + kRingUnit - 1) / kRingUnit * kRingUnit; }
     // What is left unused at the end.
     size_t Skip(size_t bytes) const {
         const size_t to_end = pages_.bytes() - head_ % pages_.bytes();
@@ -272,7 +272,7 @@ Status VerbsLink::Put(size_t offset, std::span<const std::byte> head,
     if (head.size() + data.size() > verbs_->max_inline()) {
         WEFT_TRY(PutStaged(at, head, data, raise, tag, deadline));
     } else {
-        if (!HasRoom(2, kLineBytes)) WEFT_TRY(AwaitRoom(2, kLineBytes, tag, deadline));
+        if (!HasRoom(2, kRingUnit)) WEFT_TRY(AwaitRoom(2, kRingUnit, tag, deadline));
         if (!PostInline(at, head, data, raise)) return Gone(tag, deadline);
     }
     if (last_signal_ - first_signal_ > 1 && !TakeCompletions()) return Gone(tag, deadline);
@@ -301,8 +301,8 @@ Status VerbsLink::PutStaged(size_t offset, std::span<const std::byte> head,
         const size_t from_head = std::min(head.size(), most);
         const size_t from_data = std::min(data.size(), most - from_head);
         const size_t bytes = from_head + from_data;
-        if (!HasRoom(2, bytes + kLineBytes)) {
-            WEFT_TRY(AwaitRoom(2, bytes + kLineBytes, tag, deadline));
+        if (!HasRoom(2, bytes + kRingUnit)) {
+            WEFT_TRY(AwaitRoom(2, bytes + kRingUnit, tag, deadline));
         }
         std::byte* staged = ring_.Take(bytes);
         if (from_head > 0) std::memcpy(staged, head.data(), from_head);
@@ -503,7 +503,7 @@ Status VerbsLink::WaitWith(Patience& patience, int flag, uint64_t value) {
 
 // Posts as many receives as were taken, then lets the peer take as many more.
 void VerbsLink::Grant() {
-    if (end() != LinkEnd::kOpen || !HasRoom(1, kLineBytes)) return;
+    if (end() != LinkEnd::kOpen || !HasRoom(1, kRingUnit)) return;
     const Status posted = verbs_->PostReceives(static_cast<uint32_t>(arrivals_.count() - granted_));
     if (!posted.ok()) return Broke(posted.error().message);
     granted_ = arrivals_.count();
@@ -513,7 +513,7 @@ void VerbsLink::Grant() {
 void VerbsLink::SayAsleep() {
     const auto own = Own();
     if (said_asleep_ || end() != LinkEnd::kOpen || !TakeCompletions()) return;
-    if (!HasRoom(1, kLineBytes)) return;
+    if (!HasRoom(1, kRingUnit)) return;
     said_asleep_ = PostWord(kAsleepWord, ++asleep_count_, false);
 }
 
@@ -600,7 +600,7 @@ void VerbsLink::Drain() {
     const Deadline deadline = Deadline::In(kDrainMs);
     bool asked = last_.posted == posted_;
     while (open() && completed_ != posted_ && !deadline.expired()) {
-        if (!asked && HasRoom(1, kLineBytes) && last_signal_ - first_signal_ < kMostSignals) {
+        if (!asked && HasRoom(1, kRingUnit) && last_signal_ - first_signal_ < kMostSignals) {
             asked = PostWord(kLastWord, 1, true);
         }
         TakeCompletions();

@@ -13,9 +13,18 @@ class Coster {
     OpCost Of(const Op& op) {
         op_ = &op;
         cost_ = {};
-        for (ValueId id : op.inputs) cost_.read_bytes += Bytes(id);
-        for (ValueId id : op.outputs) cost_.written_bytes += Bytes(id);
-        std::visit([this](const auto& attributes) { Count(attributes); }, op.attributes);
+        const OpRow& row = RowOf(op.kind());
+        const Operands operands = OperandsOf(op).value();
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            cost_.read_bytes += Touched(op.inputs[i], *operands.inputs[i]);
+            if (row.Is(Trait::kTransfer)) CountWire(op.inputs[i]);
+        }
+        for (size_t i = 0; i < op.outputs.size(); ++i) {
+            cost_.written_bytes += Touched(op.outputs[i], *operands.outputs[i]);
+            if (row.Is(Trait::kTransfer)) CountWire(op.outputs[i]);
+        }
+        if (row.flops > 0) cost_.flops = row.flops * In(0);
+        op.attributes.Visit([this](const auto& attributes) { Count(attributes); });
         return cost_;
     }
 
@@ -47,13 +56,38 @@ class Coster {
         return seen + (rows - growing) * static_cast<double>(window);
     }
 
+    // What a transfer is about is its largest operand.
+    void CountWire(ValueId id) { cost_.wire_bytes = std::max(cost_.wire_bytes, Bytes(id)); }
+    // Of an operand, once.
+    int64_t Touched(ValueId id, const Operand& operand) const {
+        if (operand.part) return Bytes(op_->outputs[0]);
+        if (!operand.chosen) return Bytes(id);
+        // Only the matrices that some token chose: no more than ids that choose.
+        const int64_t all = program_.value(id).shape[0];
+        return Bytes(id) - Bytes(id) / all * (all - std::min(all, Choices()));
+    }
+    int64_t Choices() const {
+        const auto ids = std::ranges::find(op_->inputs, DType::kI32,
+                                           [&](ValueId id) { return program_.value(id).dtype; });
+        return Elements(*ids);
+    }
+
+    // ---- What rows don't say ----------------------------------------------------------------
+
+    template <typename T>
+    void Count(const T&) {}
+
     // Only the rows that are named are read of a table.
     void Count(const Embedding&) {
         const ValueId table = op_->inputs[1];
         cost_.read_bytes -= Bytes(table);
         cost_.read_bytes += Rows(0) * RowBytes(program_.value(table).dtype, ColumnCount(table));
     }
-    void Count(const RmsNorm&) { cost_.flops = 4 * Out(); }
+    // Only the rows that tokens name are read and written.
+    void Count(const EmbeddingGrad&) {
+        cost_.read_bytes += Bytes(op_->inputs[0]) - Bytes(op_->inputs[2]);
+        cost_.written_bytes = Bytes(op_->inputs[0]);
+    }
     void Count(const SumSquares& a) {
         for (const auto& columns : a.columns) {
             cost_.flops += 2.0 * static_cast<double>(tokens_ * columns.count);
@@ -62,6 +96,11 @@ class Coster {
     void Count(const MatMul&) {
         cost_.flops = 2 * Out() * Columns(op_->inputs[0]) + (op_->inputs.size() == 3 ? Out() : 0);
     }
+    void Count(const MatMulGradInput&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
+    void Count(const MatMulGradWeight&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
+    void Count(const HeadMatMul&) { cost_.flops = 2 * Out() * Columns(op_->inputs[1]); }
+    // Of a step whose rows use no adapter.
+    void Count(const Adapt&) { cost_ = {}; }
     void Count(const Rope& a) {
         cost_.flops =
             3 * Out() / static_cast<double>(a.head_dim) * static_cast<double>(a.rotary_dim);
@@ -79,56 +118,9 @@ class Coster {
             cost_.written_bytes += tokens_ * position;
         }
     }
-    void Count(const Glu& a) {
-        cost_.flops = (a.activation == Activation::kGeluTanh ? 9 : 5) * Out();
-    }
-    void Count(const Add&) { cost_.flops = Out(); }
-    void Count(const AddBias&) { cost_.flops = Out(); }
-    void Count(const Scale&) { cost_.flops = Out(); }
-    void Count(const SoftCap&) { cost_.flops = 12 * Out(); }
-    // Only the selected rows are read.
-    void Count(const SelectRows&) {
-        cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
-    }
-    void Count(const AllReduce&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
-    void Count(const AllGather&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
-    void Count(const GatherRows&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
-    void Count(const ReduceScatterRows&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
-    void Count(const SliceRows&) {
-        cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
-    }
-    void Count(const Send&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
-    void Count(const Recv&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
-    void Count(const Zero&) {}
-    void Count(const SliceColumns&) {
-        cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
-    }
-    void Count(const PadColumns&) {}
-    void Count(const Route&) { cost_.flops = 8 * In(0); }
-    // Of a stack only the matrices that some token chose are read: no more than rows that choose.
-    void ReadTouched(ValueId stack, int64_t rows) {
-        const int64_t all = program_.value(stack).shape[0];
-        cost_.read_bytes -= Bytes(stack) / all * (all - std::min(all, rows));
-    }
-    void Count(const ExpertMatMul&) {
-        cost_.flops = 2 * Out() * Columns(op_->inputs[0]) + (op_->inputs.size() == 4 ? Out() : 0);
-        for (size_t i = 2; i < op_->inputs.size(); ++i) ReadTouched(op_->inputs[i], Rows(1));
-    }
-    void Count(const ExpertSum& a) {
-        const double products =
-            In(0) * static_cast<double>(program_.value(op_->inputs[3]).shape[1]);
-        cost_.flops = 2 * products + 2 * In(1) * Columns(op_->outputs[0]);
-        ReadTouched(op_->inputs[3], Rows(1));
-        if (a.bias) ReadTouched(op_->inputs[4], Rows(1));
-    }
-    // Of a step whose rows use no adapter.
-    void Count(const Adapt&) { cost_ = {}; }
-    void Count(const GateRows&) { cost_.flops = Out() + 4 * In(1); }
-    void Count(const RouterLoad&) { cost_.flops = 4 * In(0); }
-    void Count(const LoadBalance&) { cost_.flops = 2 * In(0); }
-    void Count(const HeadMatMul&) { cost_.flops = 2 * Out() * Columns(op_->inputs[1]); }
-    void Count(const PickColumns&) {
-        cost_.read_bytes += Bytes(op_->outputs[0]) - Bytes(op_->inputs[0]);
+    void Count(const AttentionGrad& a) {
+        const int64_t each = (10 * a.forward.head_dim + 8) * a.forward.heads;
+        cost_.flops = static_cast<double>(each) * Pairs(0);
     }
     void Count(const LatentAttention& a) {
         const Value& cache = program_.value(op_->inputs[4]);
@@ -137,75 +129,41 @@ class Coster {
         cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, width);
         cost_.written_bytes += tokens_ * RowBytes(cache.dtype, width);
     }
-    void Count(const SoftmaxCrossEntropy&) { cost_.flops = 3 * In(0); }
-
+    void Count(const Glu& a) {
+        cost_.flops = (a.activation == Activation::kGeluTanh ? 9 : 5) * Out();
+    }
+    void Count(const ExpertMatMul&) {
+        cost_.flops = 2 * Out() * Columns(op_->inputs[0]) + (op_->inputs.size() == 4 ? Out() : 0);
+    }
+    void Count(const ExpertMatMulGradInput&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[2]); }
+    void Count(const ExpertMatMulGradWeight&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
+    void Count(const ExpertSum&) {
+        const double products =
+            In(0) * static_cast<double>(program_.value(op_->inputs[3]).shape[1]);
+        cost_.flops = 2 * products + 2 * In(1) * Columns(op_->outputs[0]);
+    }
+    void Count(const ExpertSumGradInput&) {
+        cost_.flops = 2 * In(1) * Columns(op_->inputs[0]) + 3 * In(1);
+    }
+    void Count(const ExpertSumGradWeight&) {
+        cost_.flops = 2 * In(1) * Columns(op_->inputs[0]) + In(1);
+    }
+    void Count(const RouteGrad&) { cost_.flops = 4 * In(1) + 3 * In(0); }
+    void Count(const GateRows&) { cost_.flops += 4 * In(1); }
+    void Count(const GateRowsGrad&) { cost_.flops += 6 * In(2); }
+    void Count(const RouterLoadGrad&) { cost_.flops = 6 * In(1); }
+    void Count(const LoadBalanceGrad&) { cost_.flops = 2 * In(1); }
+    void Count(const SoftmaxCrossEntropyGrad&) { cost_.flops = 3 * Out(); }
     void Count(const LinearCrossEntropy&) {
         const auto rows = static_cast<double>(program_.value(op_->inputs[1]).shape[0]);
         cost_.flops = 2 * In(0) * rows + 3 * rows * Outputs();
     }
-    void Count(const GatherShares&) { cost_.wire_bytes = Bytes(op_->outputs[0]); }
-    void Count(const ReduceShares&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
-
-    void Count(const MatMulGradInput&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
-    void Count(const MatMulGradWeight&) { cost_.flops = 2 * In(0) * Columns(op_->inputs[1]); }
-    void Count(const BiasGrad&) { cost_.flops = In(0); }
-    void Count(const RmsNormGradInput&) { cost_.flops = 8 * Out(); }
-    void Count(const RmsNormGradWeight&) { cost_.flops = 6 * In(1); }
-    void Count(const AttentionGrad& a) {
-        const int64_t each = (10 * a.forward.head_dim + 8) * a.forward.heads;
-        cost_.flops = static_cast<double>(each) * Pairs(0);
-    }
-    void Count(const GluGrad&) { cost_.flops = 11 * Out(); }
-    void Count(const RouteGrad&) { cost_.flops = 4 * In(1) + 3 * In(0); }
-    void Count(const ExpertMatMulGradInput&) {
-        cost_.flops = 2 * In(0) * Columns(op_->inputs[2]);
-        ReadTouched(op_->inputs[2], Rows(1));
-    }
-    // Of gradients, too, only the chosen experts' are read and written.
-    void WriteTouched(ValueId stack, int64_t rows) {
-        ReadTouched(stack, rows);
-        const int64_t all = program_.value(stack).shape[0];
-        cost_.written_bytes -= Bytes(stack) / all * (all - std::min(all, rows));
-    }
-    void Count(const ExpertMatMulGradWeight&) {
-        cost_.flops = 2 * In(0) * Columns(op_->inputs[1]);
-        WriteTouched(op_->inputs[3], Rows(2));
-    }
-    void Count(const ExpertSumGradInput&) {
-        cost_.flops = 2 * In(1) * Columns(op_->inputs[0]) + 3 * In(1);
-        ReadTouched(op_->inputs[4], Rows(2));
-    }
-    void Count(const ExpertSumGradWeight&) {
-        cost_.flops = 2 * In(1) * Columns(op_->inputs[0]) + In(1);
-        WriteTouched(op_->inputs[4], Rows(2));
-    }
-    void Count(const GateRowsGrad&) { cost_.flops = 3 * In(1) + 6 * In(2); }
-    void Count(const RouterLoadGrad&) { cost_.flops = 6 * In(1); }
-    void Count(const LoadBalanceGrad&) { cost_.flops = 2 * In(1); }
-    // Only the rows that tokens name are read and written.
-    void Count(const EmbeddingGrad&) {
-        cost_.flops = In(0);
-        cost_.read_bytes += Bytes(op_->inputs[0]) - Bytes(op_->inputs[2]);
-        cost_.written_bytes = Bytes(op_->inputs[0]);
-    }
-    void Count(const SelectRowsGrad&) { cost_.flops = In(0); }
-    void Count(const SoftmaxCrossEntropyGrad&) { cost_.flops = 3 * Out(); }
     // The logits again, and two products with their gradient.
     void Count(const LinearCrossEntropyGrad&) {
         const auto rows = static_cast<double>(program_.value(op_->inputs[2]).shape[0]);
         const double products = op_->outputs.size() == 2 ? 3 : 2;
         cost_.flops = products * 2 * In(1) * rows + 6 * rows * Outputs();
     }
-
-    void Count(const SumOver&) { cost_.wire_bytes = Bytes(op_->inputs[0]); }
-    void Count(const AddSquares&) { cost_.flops = 2 * In(0); }
-    void Count(const AdamUpdate&) { cost_.flops = 14 * In(0); }
-    void Count(const Adam8bitUpdate&) { cost_.flops = 24 * In(0); }
-    void Count(const SgdUpdate&) { cost_.flops = 6 * In(0); }
-    void Count(const AdafactorSums& a) { cost_.flops = (a.sizes ? 6 : 4) * In(0); }
-    void Count(const AdafactorMoments&) { cost_.flops = 8 * In(0); }
-    void Count(const AdafactorSizes&) { cost_.flops = 3 * In(0); }
-    void Count(const AdafactorUpdate&) { cost_.flops = 4 * In(0); }
 
     const Program& program_;
     const int64_t tokens_, outputs_, context_;

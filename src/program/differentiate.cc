@@ -41,7 +41,7 @@ class Walk {
         for (size_t i = forward_.ops.size(); i-- > 0;) {
             index_ = i;
             op_ = &forward_.ops[i];
-            std::visit([this](const auto& attributes) { Back(attributes); }, op_->attributes);
+            op_->attributes.Visit([this](const auto& attributes) { Back(attributes); });
         }
         WEFT_TRY(CheckShapes(result_.program));
         return std::move(result_);
@@ -172,10 +172,6 @@ class Walk {
         if (dy != kNoValue) Contribute(0, Scale{a.factor}, {dy});
     }
 
-    // Place() has refused these.
-    void Back(const SumSquares&) { WEFT_CHECK(false); }
-    void Back(const SoftCap&) { WEFT_CHECK(false); }
-
     void Back(const Add&) {
         const ValueId dy = OutputGradient();
         if (dy == kNoValue) return;
@@ -263,8 +259,7 @@ class Walk {
         const ValueId dy = OutputGradient();
         if (dy == kNoValue) return;
         if (Needed(0)) Contribute(0, ExpertMatMulGradInput{a.first_expert}, {dy, In(1), In(2)});
-        AccumulateWeight(In(2), false, ExpertMatMulGradWeight{a.first_expert},
-                         {dy, In(0), In(1)});
+        AccumulateWeight(In(2), false, ExpertMatMulGradWeight{a.first_expert}, {dy, In(0), In(1)});
     }
 
     void Back(const ExpertSum& a) {
@@ -307,7 +302,8 @@ class Walk {
 
     // Place() has refused these.
     template <typename T>
-    requires(kOnlyBackward<T> || kOnlyForward<T>) void Back(const T&) { WEFT_CHECK(false); }
+    requires kHasNoGradient<T>
+    void Back(const T&) { WEFT_CHECK(false); }
 
     // ---- Gradients of activations -----------------------------------------------------------
 

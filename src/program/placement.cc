@@ -13,7 +13,7 @@ class Placer {
     Result<std::vector<Placement>> Run() {
         for (index_ = 0; index_ < program_.ops.size(); ++index_) {
             op_ = &program_.ops[index_];
-            auto placed = std::visit([this](const auto& a) { return Output(a); }, op_->attributes);
+            auto placed = op_->attributes.Visit([this](const auto& a) { return Output(a); });
             if (!placed.ok()) return placed.error();
             for (ValueId id : op_->outputs) {
                 writer_[static_cast<size_t>(id)] = op_;
@@ -32,11 +32,14 @@ class Placer {
     }
     Placement At(size_t i) const { return placements_[static_cast<size_t>(op_->inputs[i])]; }
 
-    // Work on rows that keeps columns apart: cut as soon as one operand is.
-    Placed Join(size_t operands) const {
+    // Work on rows that keeps columns apart: cut as soon as one operand with rows is.
+    Placed Join() const {
+        const Operands operands = OperandsOf(*op_).value();
         Placement joined = Placement::kWhole;
-        size_t shares = 0;
-        for (size_t i = 0; i < operands; ++i) {
+        size_t with_rows = 0, shares = 0;
+        for (size_t i = 0; i < op_->inputs.size(); ++i) {
+            if (!operands.inputs[i]->by_rows() || operands.inputs[i]->index) continue;
+            ++with_rows;
             if (At(i) == Placement::kPartial) {
                 return Wrong(op_->inputs[i], "is a partial sum that no all_reduce has summed");
             }
@@ -44,7 +47,7 @@ class Placer {
             if (At(i) == Placement::kShare) ++shares;
         }
         if (shares == 0) return joined;
-        if (shares == operands) return Placement::kShare;
+        if (shares == with_rows) return Placement::kShare;
         return Wrong(op_->inputs[0], "and others are not all shared out by rows");
     }
 
@@ -58,28 +61,24 @@ class Placer {
     Placed Output(const Embedding&) const { return Placement::kWhole; }
     Placed Output(const RmsNorm& a) const {
         if (a.plain) return NoGradient("without a weight");
-        return a.whole == 0 ? Join(1) : NoGradient("over rows that are cut over ranks");
+        return a.whole == 0 ? Join() : NoGradient("over rows that are cut over ranks");
     }
     Placed Output(const SumSquares&) const { return NoGradient("at all"); }
-    Placed Output(const Rope&) const { return Join(1); }
     Placed Output(const Attention& a) const {
         if (a.window != 0) return NoGradient("with a sliding window");
         if (a.soft_cap != 0) return NoGradient("with a soft cap");
         if (a.sinks) return NoGradient("with sinks");
-        return Join(3);
+        return Join();
     }
     Placed Output(const Glu& a) const {
-        return a.activation == Activation::kClampedSilu ? NoGradient("of clamped SiLU") : Join(2);
+        return a.activation == Activation::kClampedSilu ? NoGradient("of clamped SiLU") : Join();
     }
-    Placed Output(const AddBias&) const { return Join(1); }
-    Placed Output(const Scale&) const { return Join(1); }
     Placed Output(const SoftCap&) const { return NoGradient("at all"); }
-    Placed Output(const SelectRows&) const { return Join(1); }
+    Placed Output(const SelectRows&) const { return Join(); }
     Placed Output(const Recv&) const {
         const bool share = SharingRanks(program_.value(op_->outputs[0]).shape[0]) > 0;
         return share ? Placement::kShare : Placement::kWhole;
     }
-    Placed Output(const Send&) const { return Join(1); }
     Placed Output(const Zero&) const { return Placement::kWhole; }
 
     Placed Output(const MatMul& a) const {
@@ -127,13 +126,12 @@ class Placer {
         if (!a.base || At(op_->inputs.size() - 1) == sum) return sum;
         return Wrong(op_->inputs.back(), "is not cut as the experts' sum is");
     }
-    Placed Output(const GateRows&) const { return Join(2); }
 
     Placed Output(const Add&) const {
         if (At(0) == Placement::kPartial && At(1) == Placement::kPartial) {
             return Placement::kPartial;
         }
-        return Join(2);
+        return Join();
     }
 
     // (Of a table that is cut by rows each rank looks up some.)
@@ -171,21 +169,19 @@ class Placer {
     }
 
     template <typename T>
-    requires kOnlyBackward<T> Placed Output(const T&)
+    requires kHasNoGradient<T> Placed Output(const T&)
     const {
-        return MakeError(ErrorCode::kUnsupported,
-                         "differentiate: op {} ({}) has no gradient: it is a backward op", index_,
-                         OpName(op_->kind()));
+        const char* why = T::kRow.pass == Pass::kBackward
+                              ? ": it is a backward op"
+                              : " yet: models with latent attention cannot be trained";
+        return MakeError(ErrorCode::kUnsupported, "differentiate: op {} ({}) has no gradient{}",
+                         index_, OpName(op_->kind()), why);
     }
 
+    // Work on each row alone.
     template <typename T>
-    requires kOnlyForward<T> Placed Output(const T&)
-    const {
-        return MakeError(ErrorCode::kUnsupported,
-                         "differentiate: op {} ({}) has no gradient yet: models with latent "
-                         "attention cannot be trained",
-                         index_, OpName(op_->kind()));
-    }
+    requires(!kHasNoGradient<T> && T::kRow.Is(Trait::kRowWise)) Placed Output(const T&)
+    const { return Join(); }
 
     const Program& program_;
     std::vector<Placement> placements_;

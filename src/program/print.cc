@@ -219,7 +219,7 @@ struct AttributeText {
     }
 };
 
-std::string Operands(const Program& program, const std::vector<ValueId>& ids) {
+std::string NamesOf(const Program& program, const std::vector<ValueId>& ids) {
     std::string text;
     for (ValueId id : ids) {
         if (!text.empty()) text += ", ";
@@ -249,11 +249,11 @@ std::string Print(const Program& program) {
         const Op& op = program.ops[i];
         text += fmt::format("{:4}  ", i);
         if (!op.outputs.empty()) {
-            text += fmt::format("{} {} = ", Operands(program, op.outputs),
+            text += fmt::format("{} {} = ", NamesOf(program, op.outputs),
                                 program.value(op.outputs[0]).shape.Text());
         }
-        text += fmt::format("{}({})", OpName(op.kind()), Operands(program, op.inputs));
-        const std::string attributes = std::visit(AttributeText{}, op.attributes);
+        text += fmt::format("{}({})", OpName(op.kind()), NamesOf(program, op.inputs));
+        const std::string attributes = op.attributes.Visit(AttributeText{});
         if (!attributes.empty()) text += "  " + attributes;
         text += '\n';
     }

@@ -10,18 +10,11 @@ namespace weft::program {
 namespace {
 
 bool IsDropped(OpKind writer, Recompute what) {
-    const bool is_cheap = writer == OpKind::kRmsNorm || writer == OpKind::kGlu ||
-                          writer == OpKind::kGatherRows;
-    const bool is_stream = writer == OpKind::kEmbedding || writer == OpKind::kAdd ||
-                           writer == OpKind::kAllReduce || writer == OpKind::kAllGather ||
-                           writer == OpKind::kRecv || writer == OpKind::kZero ||
-                           writer == OpKind::kReduceScatterRows;
-    // A choice of experts, and what is counted of it, is made once.
-    if (writer == OpKind::kRoute || writer == OpKind::kRouterLoad) return false;
+    const OpRow& row = RowOf(writer);
     switch (what) {
         case Recompute::kNone: return false;
-        case Recompute::kSelective: return is_cheap;
-        case Recompute::kFull: return !is_stream;
+        case Recompute::kSelective: return row.Is(Trait::kCheap);
+        case Recompute::kFull: return !row.Is(Trait::kStream | Trait::kOnce);
     }
     return false;
 }
@@ -46,8 +39,7 @@ class Rewriter {
         std::vector<Op> all = std::exchange(result_.program.ops, {});
         for (size_t i = 0; i < all.size(); ++i) {
             // (The loss keeps its logits: a backend may leave their gradient in their place.)
-            if (i >= result_.backward_begin &&
-                all[i].kind() != OpKind::kSoftmaxCrossEntropyGrad) {
+            if (i >= result_.backward_begin && all[i].kind() != OpKind::kSoftmaxCrossEntropyGrad) {
                 for (ValueId& id : all[i].inputs) id = Again(id);
             }
             result_.program.ops.push_back(std::move(all[i]));

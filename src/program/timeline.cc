@@ -8,14 +8,11 @@
 namespace weft::program {
 
 bool IsTransfer(OpKind kind) {
-    return kind == OpKind::kGatherRows || kind == OpKind::kReduceScatterRows ||
-           kind == OpKind::kAllReduce || kind == OpKind::kAllGather || kind == OpKind::kSend ||
-           kind == OpKind::kRecv || kind == OpKind::kGatherShares ||
-           kind == OpKind::kReduceShares || kind == OpKind::kSumOver;
+    return RowOf(kind).Is(Trait::kTransfer);
 }
 
 bool RunsBeside(OpKind kind) {
-    return kind == OpKind::kGatherShares || kind == OpKind::kReduceShares;
+    return RowOf(kind).Is(Trait::kBeside);
 }
 
 Timeline WalkTimeline(const Program& program, std::span<const OpCost> costs,

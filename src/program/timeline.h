@@ -32,9 +32,9 @@ struct MachineRates {
 
 // Seconds.
 struct Timeline {
-    double compute = 0;  // ops that compute, alone
-    double wire = 0;     // transfers, alone
-    double whole = 0;    // from the first op to the end
+    double compute = 0;                                // ops that compute, alone
+    double wire = 0;                                   // transfers, alone
+    double whole = 0;                                  // from the first op to the end
     double waited() const { return whole - compute; }  // for transfers
 };
 

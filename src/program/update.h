@@ -6,20 +6,19 @@
 // these ops behind the chunks of a training Program (chunks.h).
 //
 // Operands are vectors: a rank's own part of a unit's gradients and weights, and what is kept of
-// it. `weights` are float32; where passes read a narrower type, `copy` is their rounded copy, the
-// last input and the last output. The rate, the number of the update (from 1 on) and what all
+// it. `weights` are float32; where passes read a narrower type, `copy` is their rounded copy. What
+// a row adds to is read and written. The rate, the number of the update (from 1 on) and what all
 // gradients are multiplied by come with the step.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
+#include <optional>
+#include <string_view>
 #include <vector>
 
-namespace weft::program {
+#include "program/op_row.h"
 
-// Which ranks a collective is of: the tensor group, neighbours in the pipeline, the ranks that see
-// other data, the two stages that hold one tensor, all.
-enum class Group { kTensor, kPipeline, kData, kTied, kWorld };
+namespace weft::program {
 
 // Half-open, in elements.
 struct ElementRange {
@@ -33,30 +32,43 @@ struct UpdateRun {
     bool decays = false;  // of a matrix: weight decay counts
 };
 
-struct SumOver {  // x -> x, which becomes its sum over the group, of narrow types rounded once
+struct SumOver {  // x becomes its sum over the group, of narrow types rounded once
+    static constexpr OpRow kRow{"sum_over", "-> x[..]:f64+=", Pass::kUpdate, Trait::kTransfer};
     Group group = Group::kWorld;
 };
-struct AddSquares {  // x, sum [1] f64 -> sum += the squares of x in the ranges, in float64
+struct AddSquares {  // of x in the ranges, in float64
+    static constexpr OpRow kRow{"add_squares", "x[n] -> sum[1]:f64+=", Pass::kUpdate, 0, 2};
     std::vector<ElementRange> ranges;
 };
 
-// One step of Adam (Kingma and Ba 2015), or with `decay` of AdamW (Loshchilov and Hutter 2019):
-// gradient, weights, m, v, (copy) -> weights, m, v, (copy).
+// One step of Adam (Kingma and Ba 2015), or with `decay` of AdamW (Loshchilov and Hutter 2019).
 struct AdamUpdate {
+    static constexpr OpRow kRow{"adam_update",
+                                "gradient[n] -> weights[n]+= m[k]+= v[k]+= (copy[n]+=)",
+                                Pass::kUpdate, 0, 14};
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
     double l2 = 0, decay = 0;  // of runs that decay: added to the gradient, or taken off the weight
     std::vector<UpdateRun> runs;
 };
 // The same with moments as codes of a byte (tensor/dynamic_codes.h), four in an i32, and a scale a
-// block: gradient, weights, m, v codes, m, v scales, (copy) -> weights, m, v codes, m, v scales,
-// (copy). Runs begin at multiples of a block, and `kept` is `begin`.
+// block. Runs begin at multiples of a block, and `kept` is `begin`.
 struct Adam8bitUpdate {
+    static constexpr OpRow kRow{"adam8bit_update",
+                                "gradient[n] -> weights[n]+= m[k]:i32+= v[k]:i32+= m_scales[s]+="
+                                " v_scales[s]+= (copy[n]+=)",
+                                Pass::kUpdate, 0, 24};
     AdamUpdate adam;
 };
-struct SgdUpdate {  // gradient, weights, (momentum), (copy) -> weights, (momentum), (copy)
+struct SgdUpdate {
+    static constexpr OpRow kRow{"sgd_update",
+                                "gradient[n] -> weights[n]+= (momentum[k]+=) (copy[n]+=)",
+                                Pass::kUpdate, 0, 6};
     double momentum = 0, dampening = 0, l2 = 0;
     bool nesterov = false;
     std::vector<UpdateRun> runs;
+    std::optional<bool> Has(std::string_view operand) const {
+        return operand == "momentum" ? std::optional(momentum > 0) : std::nullopt;
+    }
 };
 
 // Adafactor (Shazeer and Stern 2018). A tensor's second moments are a number a row and one a
@@ -82,35 +94,37 @@ struct FactoredRun {
     int64_t own = 0;
     bool decays = false;
 };
-// gradient, weights, sums f64 -> sums +=: squares of gradients by row and by column, each at the
-// place of its moment, and, behind them, the squares of each tensor's weights where `sizes`.
+// Squares of gradients by row and by column, each at the place of its moment, and, behind them, the
+// squares of each tensor's weights where `sizes`.
 struct AdafactorSums {
+    static constexpr OpRow kRow{"adafactor_sums",
+                                "gradient[n] weights[n] -> sums[s]:f64+=", Pass::kUpdate, 0, 4};
     std::vector<FactoredRun> runs;
     int64_t moments = 0;  // numbers before the tensors' sizes
     bool sizes = false;
 };
-// sums, moments, inverse -> moments, inverse: what a gradient is multiplied by.
+// inverse: what a gradient is multiplied by.
 struct AdafactorMoments {
+    static constexpr OpRow kRow{"adafactor_moments",
+                                "sums[s]:f64 -> moments[k]+= inverse[k]+=", Pass::kUpdate, 0, 8};
     std::vector<FactoredTensor> tensors;
     double decay_rate = -0.8, eps_square = 1e-30;
 };
-// gradient, inverse, squares f64 [tensors] -> squares +=: of each tensor's update before its rate.
+// The squares of each tensor's update before its rate.
 struct AdafactorSizes {
+    static constexpr OpRow kRow{"adafactor_sizes",
+                                "gradient[n] inverse[k] -> squares[t]:f64+=", Pass::kUpdate, 0, 3};
     std::vector<FactoredRun> runs;
 };
-// gradient, weights, inverse, sums, squares, (copy) -> weights, (copy)
 struct AdafactorUpdate {
+    static constexpr OpRow kRow{"adafactor_update",
+                                "gradient[n] inverse[k] sums[s]:f64 squares[t]:f64"
+                                " -> weights[n]+= (copy[n]+=)",
+                                Pass::kUpdate, 0, 4};
     std::vector<FactoredRun> runs;
     int64_t moments = 0;  // as AdafactorSums
     double eps_scale = 1e-3, clip_threshold = 1, decay = 0;
     bool scale_parameter = false, relative_step = false;
 };
-
-template <typename T>
-concept kOfUpdate =
-    std::is_same_v<T, SumOver> || std::is_same_v<T, AddSquares> || std::is_same_v<T, AdamUpdate> ||
-    std::is_same_v<T, Adam8bitUpdate> || std::is_same_v<T, SgdUpdate> ||
-    std::is_same_v<T, AdafactorSums> || std::is_same_v<T, AdafactorMoments> ||
-    std::is_same_v<T, AdafactorSizes> || std::is_same_v<T, AdafactorUpdate>;
 
 }  // namespace weft::program

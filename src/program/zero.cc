@@ -12,9 +12,9 @@ namespace {
 // A gathered unit is let go where its next use is more ops away than this.
 constexpr size_t kNear = 64;
 
-class Sharer {
+class ZeroSharer {
   public:
-    Sharer(Differentiated differentiated, const ZeroOptions& options)
+    ZeroSharer(Differentiated differentiated, const ZeroOptions& options)
         : options_(options), ops_(std::move(differentiated.program.ops)) {
         zero_.differentiated = std::move(differentiated);
         unit_of_.assign(program().values.size(), SIZE_MAX);
@@ -68,13 +68,12 @@ class Sharer {
     void Append(std::map<DType, size_t>& units, bool whole, ValueId weight, ValueId gradient,
                 int64_t elements) {
         const DType dtype = program().value(weight).dtype;
-        const bool alone =
-            std::ranges::find(options_.alone, program().value(weight).slice.name) !=
-            options_.alone.end();
+        const bool alone = std::ranges::find(options_.alone, program().value(weight).slice.name) !=
+                           options_.alone.end();
         auto known = units.find(dtype);
-        const bool fits = !alone && known != units.end() && zero_.units[known->second].elements +
-                                                          Align(elements) <=
-                                                      options_.unit_elements;
+        const bool fits =
+            !alone && known != units.end() &&
+            zero_.units[known->second].elements + Align(elements) <= options_.unit_elements;
         if (!fits) {
             zero_.units.emplace_back();
             zero_.units.back().dtype = dtype;
@@ -141,9 +140,9 @@ class Sharer {
     void PlaceWeights(size_t u) {
         Unit& unit = zero_.units[u];
         const std::string name = "unit" + std::to_string(u);
-        unit.weights = NewValue(unit.weights_shared ? name + ".share" : name, unit.dtype,
-                                unit.weights_shared ? unit.own_count : unit.elements,
-                                Storage::kWeight);
+        unit.weights =
+            NewValue(unit.weights_shared ? name + ".share" : name, unit.dtype,
+                     unit.weights_shared ? unit.own_count : unit.elements, Storage::kWeight);
         if (!unit.weights_shared) {
             for (const Unit::Member& member : unit.members) {
                 MakeView(member.view, unit.weights, member.begin);
@@ -163,8 +162,7 @@ class Sharer {
                 return gradients_.contains(id) && unit_of_[static_cast<size_t>(id)] == u;
             });
             if (!uses) continue;
-            const bool turns =
-                !runs.empty() && runs.back().second < backward && i >= backward;
+            const bool turns = !runs.empty() && runs.back().second < backward && i >= backward;
             const bool goes_on =
                 !runs.empty() && i - runs.back().second <= (turns ? size_t{1} : kNear);
             if (goes_on) {
@@ -228,9 +226,9 @@ class Sharer {
         Unit& unit = zero_.units[u];
         const std::string name = "d.unit" + std::to_string(u);
         const DType dtype = unit.gradient_dtype;
-        unit.gradients = NewValue(unit.gradients_shared ? name + ".share" : name, dtype,
-                                  unit.gradients_shared ? unit.own_count : unit.elements,
-                                  Storage::kGradient);
+        unit.gradients =
+            NewValue(unit.gradients_shared ? name + ".share" : name, dtype,
+                     unit.gradients_shared ? unit.own_count : unit.elements, Storage::kGradient);
         const ValueId all = unit.gradients_shared
                                 ? NewValue(name, dtype, unit.elements, Storage::kActivation)
                                 : unit.gradients;
@@ -250,9 +248,8 @@ class Sharer {
         }
         WEFT_CHECK(first != SIZE_MAX);
         before_[first].push_back(Op{Zero{}, {}, {all}});
-        after_[last].push_back(Op{ReduceShares{unit.parts, unit.own_begin},
-                                  {all, unit.gradients},
-                                  {unit.gradients}});
+        after_[last].push_back(
+            Op{ReduceShares{unit.parts, unit.own_begin}, {all, unit.gradients}, {unit.gradients}});
     }
 
     static void SplitStacks(Unit& unit) {
@@ -295,7 +292,7 @@ class Sharer {
 }  // namespace
 
 ZeroProgram ShareOut(Differentiated differentiated, const ZeroOptions& options) {
-    return Sharer(std::move(differentiated), options).Share();
+    return ZeroSharer(std::move(differentiated), options).Share();
 }
 
 }  // namespace weft::program

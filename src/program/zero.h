@@ -39,15 +39,15 @@ struct Unit {
     struct Member {
         Value weight;  // as it was before: name, shape, slice; of a stack each matrix is a member
         ValueId view = kNoValue;  // of the weight, stages 0 to 2
-        int64_t begin = 0;      // elements before it
+        int64_t begin = 0;        // elements before it
     };
     std::vector<Member> members;
     DType dtype = DType::kF32;           // of weights
     DType gradient_dtype = DType::kF32;  // may be wider: what passes add up in
     int64_t elements = 0;
-    bool whole = false;           // all ranks hold and update all of it
-    bool alone = false;           // one of ZeroOptions::alone
-    std::vector<int64_t> parts;   // elements of each rank's share; {elements} where whole
+    bool whole = false;          // all ranks hold and update all of it
+    bool alone = false;          // one of ZeroOptions::alone
+    std::vector<int64_t> parts;  // elements of each rank's share; {elements} where whole
     int64_t own_begin = 0, own_count = 0;
     // Whole units have both whole. Else: stage 2 keeps its own part of gradients, stage 3 of both.
     ValueId weights = kNoValue, gradients = kNoValue;

@@ -10,7 +10,7 @@
 namespace weft::quantize {
 namespace {
 
-constexpr size_t kMostNameBytes = 4096;
+constexpr size_t kMostRuleNameBytes = 4096;
 
 // N of "blk.N.", or -1.
 int64_t LayerOf(std::string_view name) {
@@ -43,7 +43,7 @@ struct CompiledRule {
 class Planner {
   public:
     Planner(const model_files::ModelSource& source, const QuantizeOptions& options)
-        : source_(source), options_(options), run_(kMostNameBytes) {}
+        : source_(source), options_(options), run_(kMostRuleNameBytes) {}
     Result<QuantizePlan> Make();
 
   private:
@@ -95,7 +95,7 @@ Status Planner::CompileRules() {
 }
 
 CompiledRule* Planner::RuleFor(const model_files::TensorInfo& tensor) {
-    if (tensor.name.size() > kMostNameBytes || !IsUtf8(tensor.name)) return nullptr;
+    if (tensor.name.size() > kMostRuleNameBytes || !IsUtf8(tensor.name)) return nullptr;
     tokenizer::RegexRun::Range ignored;
     for (CompiledRule& rule : rules_) {
         if (run_.Next(rule.regex, tensor.name, 0, ignored)) return &rule;

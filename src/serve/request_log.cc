@@ -22,14 +22,14 @@ constexpr std::array<std::string_view, 6> kProbes = {"/live",  "/health",  "/hea
                                                      "/ready", "/metrics", "/api/status"};
 
 // One that was answered, if only with "not now", or that did not wait for it.
-bool IsProbe(const HttpRecord& record) {
+bool IsProbeTarget(const HttpRecord& record) {
     return (record.method == "GET" || record.method == "HEAD") &&
            (record.status < 400 || record.status == 503) &&
            std::ranges::find(kProbes, record.path) != kProbes.end();
 }
 
 bool IsQuiet(const HttpRecord& record) {
-    if (IsProbe(record)) return true;
+    if (IsProbeTarget(record)) return true;
     if (record.status >= 400 || record.gone || !record.note.error.empty()) return false;
     if (record.method == "OPTIONS") return true;
     if (record.method != "GET" && record.method != "HEAD") return false;
@@ -38,7 +38,7 @@ bool IsQuiet(const HttpRecord& record) {
 }
 
 bool IsError(const HttpRecord& record) {
-    if (IsProbe(record)) return false;
+    if (IsProbeTarget(record)) return false;
     if (record.status == 408 || record.status == 429 || record.status >= 500) return true;
     return record.status < 400 && !record.note.error.empty();
 }

@@ -321,7 +321,7 @@ void DecodeFloats(DType dtype, std::span<const std::byte> src, std::span<float> 
     }
 }
 
-void DecodeBlocks(DType dtype, std::span<const std::byte> src, std::span<float> dst) {
+void DecodeBlocksOf(DType dtype, std::span<const std::byte> src, std::span<float> dst) {
     const DTypeInfo& info = Info(dtype);
     const auto elements = static_cast<size_t>(info.block_elements);
     BlockParts parts;
@@ -354,7 +354,7 @@ void CheckSizes(DType dtype, size_t bytes, size_t elements) {
 
 void DequantizeRow(DType dtype, std::span<const std::byte> src, std::span<float> dst) {
     CheckSizes(dtype, src.size(), dst.size());
-    if (Info(dtype).quantized) return DecodeBlocks(dtype, src, dst);
+    if (Info(dtype).quantized) return DecodeBlocksOf(dtype, src, dst);
     if (dtype == DType::kF32) return DecodeFloats<DecodeF32>(dtype, src, dst);
     if (dtype == DType::kF16) return DecodeFloats<DecodeHalf<F16ToF32>>(dtype, src, dst);
     if (dtype == DType::kBF16) return DecodeFloats<DecodeHalf<BF16ToF32>>(dtype, src, dst);

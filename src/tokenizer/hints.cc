@@ -36,7 +36,7 @@ void AddTexts(const Fields& fields, TokenizerHints& hints) {
     }
 }
 
-void AddIds(const Fields& fields, TokenizerHints& hints) {
+void AddHintIds(const Fields& fields, TokenizerHints& hints) {
     const json* bos = fields.Find("bos_token_id");
     if (bos != nullptr && IsId(*bos) && hints.bos_id < 0) hints.bos_id = *bos;
     const json* eos = fields.Find("eos_token_id");
@@ -160,9 +160,9 @@ Status AddHints(const std::string& name, const json& contents, TokenizerHints& h
     Fields fields(contents, "the object");
     if (name == "tokenizer_config.json") return AddTokenizerConfig(contents, hints);
     if (name == "special_tokens_map.json") AddTexts(fields, hints);
-    if (name == "generation_config.json") AddIds(fields, hints);
+    if (name == "generation_config.json") AddHintIds(fields, hints);
     if (name == "config.json") {
-        if (hints.ends.empty()) AddIds(fields, hints);
+        if (hints.ends.empty()) AddHintIds(fields, hints);
         hints.model_type = fields.TextOr("model_type", "");
     }
     return fields.status();

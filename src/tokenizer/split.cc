@@ -16,7 +16,7 @@ struct Stretch {
     bool match;
 };
 
-size_t Length(std::string_view text, size_t at) {
+size_t SplitPointLength(std::string_view text, size_t at) {
     return std::max<size_t>(CodePointLength(text, at), 1);
 }
 
@@ -51,7 +51,8 @@ class RegexStep : public SplitStep {
             Add(found.begin, found.end, true, offset, stretches);
             done = at = found.end;
             if (found.begin < found.end) continue;
-            at += at < word.size() ? Length(word, at) : 1;  // an empty match: a cut, and on
+            at +=
+                at < word.size() ? SplitPointLength(word, at) : 1;  // an empty match: a cut, and on
         }
         Add(done, word.size(), false, offset, stretches);
     }
@@ -151,8 +152,8 @@ class DigitStep : public SplitStep {
     static void Groups(std::string_view text, Word word, RegexRun::Range run, size_t& done,
                        std::vector<Word>& cut) {
         size_t count = 0;
-        for (size_t at = run.begin; at < run.end; at += Length(text, at)) ++count;
-        for (size_t at = run.begin; at < run.end; at += Length(text, at), --count) {
+        for (size_t at = run.begin; at < run.end; at += SplitPointLength(text, at)) ++count;
+        for (size_t at = run.begin; at < run.end; at += SplitPointLength(text, at), --count) {
             if (count % 3 != 0) continue;
             Add(word, done, at, cut);
             done = at;

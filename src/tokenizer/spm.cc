@@ -16,7 +16,7 @@
 namespace weft::tokenizer {
 namespace {
 
-std::string MarkSpaces(std::string_view text, bool prefix) {
+std::string MarkSpmSpaces(std::string_view text, bool prefix) {
     std::string marked;
     marked.reserve(text.size() + text.size() / 4 + kSpaceMark.size());
     if (prefix) marked += kSpaceMark;
@@ -171,7 +171,7 @@ class SpmModel : public TokenModel {
     }
 
     void Encode(std::string_view text, bool, std::vector<int32_t>& ids) const override {
-        const std::string marked = MarkSpaces(text, vocabulary_.data().add_space_prefix);
+        const std::string marked = MarkSpmSpaces(text, vocabulary_.data().add_space_prefix);
         merger_.Merge(marked, [&](int32_t id, std::string_view symbol) {
             if (id >= 0) {
                 ids.push_back(id);

@@ -9,7 +9,7 @@
 namespace weft::tokenizer {
 namespace {
 
-constexpr uint32_t kReplacement = 0xFFFD;
+constexpr uint32_t kReplacementCode = 0xFFFD;
 
 utf8proc_category_t Category(uint32_t point) {
     return utf8proc_category(static_cast<utf8proc_int32_t>(point));
@@ -37,7 +37,7 @@ uint32_t PointAt(std::string_view text, size_t at) {
             return (byte(at) & 0x07) << 18 | (byte(at + 1) & 0x3F) << 12 |
                    (byte(at + 2) & 0x3F) << 6 | (byte(at + 3) & 0x3F);
     }
-    return kReplacement;
+    return kReplacementCode;
 }
 
 uint32_t PointBefore(std::string_view text, size_t end) {

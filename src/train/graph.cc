@@ -27,7 +27,7 @@ void MakeFloat32(program::Program& program, bool frozen) {
 // A window that no sequence is longer than leaves out nothing; others have no gradient.
 Status OpenWindows(program::Program& program, int64_t sequence, const std::string& model) {
     for (program::Op& op : program.ops) {
-        auto* attention = std::get_if<program::Attention>(&op.attributes);
+        auto* attention = op.attributes.If<program::Attention>();
         if (attention == nullptr || attention->window == 0) continue;
         if (sequence > attention->window) {
             return MakeError(ErrorCode::kUnsupported,
@@ -95,40 +95,9 @@ ValueId AddLoss(program::Program& program, ValueId logits) {
 
 // ---- Types --------------------------------------------------------------------------------------
 
-// The residual stream, what is summed over ranks or sent, and losses keep all bits: what these ops
-// read or write.
-bool IsStream(program::OpKind kind) {
-    using program::OpKind;
-    return kind == OpKind::kEmbedding || kind == OpKind::kAdd || kind == OpKind::kAllReduce ||
-           kind == OpKind::kAllGather || kind == OpKind::kSend || kind == OpKind::kRecv ||
-           kind == OpKind::kSelectRows || kind == OpKind::kSelectRowsGrad ||
-           kind == OpKind::kSoftmaxCrossEntropy || kind == OpKind::kSoftmaxCrossEntropyGrad ||
-           kind == OpKind::kEmbeddingGrad || kind == OpKind::kZero ||
-           kind == OpKind::kReduceScatterRows || kind == OpKind::kSliceRows;
-}
-
-// Choices of experts are made in float32, and so is what is counted of them: operands that keep all
-// bits, by their places.
-struct Routing {
-    program::OpKind kind;
-    std::vector<size_t> inputs, outputs;
-};
-const std::vector<Routing>& Routings() {
-    using program::OpKind;
-    static const std::vector<Routing> all = {
-        {OpKind::kRoute, {0}, {1}},
-        {OpKind::kRouteGrad, {0, 1}, {0}},
-        {OpKind::kExpertSum, {2, 4}, {0}},  // (4: what it is added to)
-        {OpKind::kExpertSumGradInput, {0, 3}, {1}},
-        {OpKind::kGateRows, {1}, {}},
-        {OpKind::kGateRowsGrad, {2}, {1}},
-        {OpKind::kRouterLoad, {0}, {0}},
-        {OpKind::kRouterLoadGrad, {0, 1}, {0}},
-        {OpKind::kLoadBalance, {0}, {0}},
-        {OpKind::kLoadBalanceGrad, {0, 1}, {0}}};
-    return all;
-}
-
+// The residual stream, what is summed over ranks or sent, choices of experts and losses keep all
+// bits
+// (:exact, program/ops.h).
 // What an adapter is added to is as narrow as without it, and what is added is, too, but where the
 // sum goes into the residual stream at once. Adapters and their gradients keep all bits.
 void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters, DType dtype,
@@ -153,26 +122,14 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
         return op.kind() == program::OpKind::kAdd && branches.contains(op.outputs[0]);
     };
     for (const program::Op& op : program.ops) {
-        if (op.kind() == program::OpKind::kAttention && op.outputs.size() == 2) {
-            widen(op.outputs[1]);  // lse
+        if (is_branch(op)) continue;
+        const program::Operands operands = program::OperandsOf(op).value();
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            if (operands.inputs[i]->exact) widen(op.inputs[i]);
         }
-        // (What is summed over ranks between these two.)
-        if (op.kind() == program::OpKind::kPadColumns) widen(op.outputs[0]);
-        if (op.kind() == program::OpKind::kSliceColumns) widen(op.inputs[0]);
-        for (const Routing& routing : Routings()) {
-            if (routing.kind != op.kind()) continue;
-            for (const size_t i : routing.inputs) {
-                if (i < op.inputs.size()) widen(op.inputs[i]);
-            }
-            for (const size_t i : routing.outputs) widen(op.outputs[i]);
+        for (size_t i = 0; i < op.outputs.size(); ++i) {
+            if (operands.outputs[i]->exact) widen(op.outputs[i]);
         }
-        const bool loss = op.kind() == program::OpKind::kLinearCrossEntropy ||
-                          op.kind() == program::OpKind::kLinearCrossEntropyGrad;
-        if (loss)
-            widen(op.kind() == program::OpKind::kLinearCrossEntropy ? op.outputs[0] : op.inputs[0]);
-        if (!IsStream(op.kind()) || is_branch(op)) continue;
-        for (const ValueId id : op.inputs) widen(id);
-        for (const ValueId id : op.outputs) widen(id);
     }
     for (const program::Op& op : program.ops) {
         if (!is_branch(op) || !wide[static_cast<size_t>(op.outputs[0])]) continue;

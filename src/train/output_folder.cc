@@ -29,7 +29,7 @@ constexpr uint64_t kMostTokenBytes = 4096;
 // What a job writes when it is done.
 constexpr const char* kResults[] = {"model.gguf", "model/config.json", "adapter_model.safetensors"};
 
-std::string HostName() {
+std::string OwnHostName() {
     char name[256] = {};
     if (::gethostname(name, sizeof name - 1) != 0 || name[0] == 0) return "localhost";
     return name;
@@ -39,18 +39,18 @@ std::string HostName() {
 std::string OwnToken() {
     std::array<std::byte, 8> id;
     RandomBytes(id);
-    return fmt::format("process {} on host {}, since {} [{}]", ::getpid(), HostName(), UtcNow(),
+    return fmt::format("process {} on host {}, since {} [{}]", ::getpid(), OwnHostName(), UtcNow(),
                        Hex({reinterpret_cast<const uint8_t*>(id.data()), id.size()}));
 }
 
-Error Failed(const std::string& folder, const std::string& why) {
+Error FolderFailed(const std::string& folder, const std::string& why) {
     return MakeError(ErrorCode::kIo, "--output-dir {}: {}. Name a folder that you may write to",
                      folder, why);
 }
 
-Error Failed(const std::string& folder, int error) {
+Error FolderFailed(const std::string& folder, int error) {
     const std::string why = std::string("it can't be written to: ") + std::strerror(error);
-    if (error != ENOSPC && error != EDQUOT) return Failed(folder, why);
+    if (error != ENOSPC && error != EDQUOT) return FolderFailed(folder, why);
     return MakeError(ErrorCode::kIo,
                      "--output-dir {}: {}. Free some space, or name a folder on another disk",
                      folder, why);
@@ -71,16 +71,16 @@ Status TryWriting(const std::string& folder) {
     constexpr uint64_t kFull = 64 << 10;
     const auto free = FreeBytes(folder);
     if (free.ok() && *free < kFull) return {};
-    return Failed(folder, "a file can't be written there: " + tried.error().message);
+    return FolderFailed(folder, "a file can't be written there: " + tried.error().message);
 }
 
 // Over what an earlier job wrote, and cut after it: that works on a full disk, too.
 Status WriteToken(int fd, const std::string& folder, const std::string& token) {
     const std::string line = token + "\n";
     const ssize_t put = ::pwrite(fd, line.data(), line.size(), 0);
-    if (put < 0) return Failed(folder, errno);
-    if (put != static_cast<ssize_t>(line.size())) return Failed(folder, ENOSPC);
-    if (::ftruncate(fd, put) != 0) return Failed(folder, errno);
+    if (put < 0) return FolderFailed(folder, errno);
+    if (put != static_cast<ssize_t>(line.size())) return FolderFailed(folder, ENOSPC);
+    if (::ftruncate(fd, put) != 0) return FolderFailed(folder, errno);
     // Ranks of other hosts read it. (What can't be synced here they see in time, or not at all.)
     ::fsync(fd);
     return {};
@@ -183,11 +183,11 @@ Result<OutputFolder> OutputFolder::Take(const OutputWords& words) {
     const std::string& folder = words.folder;
     std::error_code failed;
     fs::create_directories(folder, failed);
-    if (failed) return Failed(folder, "the folder can't be made: " + failed.message());
+    if (failed) return FolderFailed(folder, "the folder can't be made: " + failed.message());
     const std::string path = folder + "/" + kLockName;
     // (Whoever may write to the folder may take it: the umask says who that is.)
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return Failed(folder, errno);
+    if (fd < 0) return FolderFailed(folder, errno);
     OutputFolder taken(words, fd);
     const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (!locked) {

@@ -6,7 +6,7 @@ namespace weft::train {
 namespace {
 
 // The block of its tensor that a member is.
-Region BlockOf(const program::Value& weight) {
+Region PieceBlock(const program::Value& weight) {
     const Holding h = HoldingOf(weight);
     if (weight.shape.rank > 1) return {h.row, h.rows, h.col, h.cols, 0, h.rows * h.cols};
     return {0, 1, h.row, h.rows, 0, h.rows};
@@ -20,7 +20,7 @@ Array ArrayOf(const model_files::TensorInfo& tensor, const char* kind) {
 
 void VisitPieces(const OwnPart& part, const ElementRange& range, const VisitPiece& visit) {
     for (const program::Unit::Member& member : part.unit->members) {
-        Region region = BlockOf(member.weight);
+        Region region = PieceBlock(member.weight);
         const int64_t begin = std::max(range.begin, member.begin);
         const int64_t end = std::min(range.end, member.begin + region.end);
         if (begin >= end) continue;

@@ -33,7 +33,7 @@ uint64_t LogBytes(const RoomPlan& plan) {
     return std::min(Times(kRowBytes, static_cast<uint64_t>(plan.steps)), kMostLogBytes);
 }
 
-uint64_t SizeOf(const std::string& folder) {
+uint64_t FileSizeOf(const std::string& folder) {
     uint64_t bytes = 0;
     std::error_code failed;
     for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
@@ -56,7 +56,7 @@ uint64_t OldBytes(const std::string& folder) {
     }
     old.insert(old.end(), others.unfinished.begin(), others.unfinished.end());
     uint64_t bytes = 0;
-    for (const std::string& each : old) bytes += SizeOf(each);
+    for (const std::string& each : old) bytes += FileSizeOf(each);
     return bytes;
 }
 

@@ -20,7 +20,6 @@ namespace weft::train {
 namespace {
 
 constexpr int64_t kShutdownMs = 5000;
-constexpr int64_t kAgreeMs = 600'000;
 // A rank that was lost is started again, or its worker called for, so long.
 constexpr int64_t kRejoinMs = 60'000;
 // A checkpoint is written as fast at least, in what --time-limit leaves for it.

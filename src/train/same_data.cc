@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 // A rank that has found its data soon waits for one whose disk is slow.
-constexpr int64_t kAgreeMs = 3'600'000;
+constexpr int64_t kSameDataMs = 3'600'000;
 constexpr size_t kMostNamed = 8;        // ranks in an error
 constexpr size_t kMostNameBytes = 120;  // of a file's name, from its end
 
@@ -85,7 +85,7 @@ Status AgreeOnData(cluster::Cluster& cluster, const DataIdentity& mine,
     WEFT_ASSIGN(telling["adapter"], SumOfAdapter(adapter));
     const std::string text = telling.dump(-1, ' ', true, json::error_handler_t::replace);
     WEFT_ASSIGN(const std::vector<std::string> texts,
-                cluster.AllGather("training data", text, Deadline::In(kAgreeMs)));
+                cluster.AllGather("training data", text, Deadline::In(kSameDataMs)));
     WEFT_ASSIGN(const Told first, ReadTold(texts.front()));
     std::string differ;
     size_t count = 0;

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "engine/logits_row.h"
 #include "engine/sampler.h"
 #include "tokenizer/stream.h"
 

@@ -16,8 +16,6 @@ namespace {
 
 using model_files::hf::Json;
 
-constexpr int64_t kAgreeMs = 600'000;
-
 }  // namespace
 
 Status CheckSaveWords(const SaveWords& words) {

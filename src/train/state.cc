@@ -18,9 +18,8 @@ using program::Unit;
 
 // Elements that are converted at a time when weights are loaded.
 constexpr int64_t kLoadElements = 1 << 20;
-constexpr int64_t kAgreeMs = 600'000;
 
-int64_t ColsOf(const program::Value& weight) {
+int64_t StateCols(const program::Value& weight) {
     return weight.shape.rank == 1 ? 1 : weight.shape[1];
 }
 
@@ -149,7 +148,7 @@ Status LoadFrozenMatrix(backend::TrainingExecutable& training, program::ValueId 
 
 Holding HoldingOf(const program::Value& weight) {
     return {weight.slice.name, weight.slice.row_begin, weight.shape[0],
-            weight.shape.rank == 1 ? 0 : weight.slice.col_begin, ColsOf(weight)};
+            weight.shape.rank == 1 ? 0 : weight.slice.col_begin, StateCols(weight)};
 }
 
 Status ReadElements(const model_files::ModelSource& source, const program::Value& weight,
@@ -161,7 +160,7 @@ Status ReadElements(const model_files::ModelSource& source, const program::Value
                          source.name(), weight.name);
     }
     value.dtype = tensor->dtype;
-    const int64_t cols = ColsOf(weight), step = std::max(kLoadElements / cols, int64_t{1});
+    const int64_t cols = StateCols(weight), step = std::max(kLoadElements / cols, int64_t{1});
     std::vector<std::byte> raw;
     std::vector<float> floats;
     for (int64_t row = begin / cols; row * cols < end; row += step) {

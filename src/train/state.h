@@ -19,6 +19,9 @@ namespace weft::train {
 
 using program::ElementRange;
 
+// How long ranks wait for the others' word, unless they wait for more than a word.
+inline constexpr int64_t kAgreeMs = 600'000;
+
 // This rank's own part of a unit: elements [own_begin, own_begin + own_count).
 struct OwnPart {
     const program::Unit* unit = nullptr;

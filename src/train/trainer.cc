@@ -21,7 +21,6 @@ namespace {
 
 using backend::Pass;
 
-constexpr int64_t kAgreeMs = 600'000;
 // Beside weights and activations: code, tokenizer, data, links, the allocator.
 constexpr uint64_t kOverheadBytes = 64ull << 20;
 // What a rank says it needs that could not even reserve it: more than any machine has.
@@ -228,6 +227,9 @@ Status Trainer::Plan() {
 // The program, in memory that is there. For auto the first that fits is taken, by all ranks: tensor
 // ranks compute their sums again together.
 Status Trainer::PlanWithin() {
+    WEFT_ASSIGN(device_, backend::OpenDevice(options_.device,
+                                             engine::DeviceOptionsOf(cluster_, options_.threads,
+                                                                     options_.reference)));
     std::vector<std::string> ways = {options_.recompute};
     if (options_.recompute == "auto") ways = {"none", "selective", "full"};
     Status fits;
@@ -235,7 +237,7 @@ Status Trainer::PlanWithin() {
         options_.recompute = way;
         const Status planned = PlanProgram();
         if (!planned.ok() && planned.error().code != ErrorCode::kOutOfMemory) return planned;
-        fits = CheckMemory(planned.ok() ? NeededBytes() : kNoMemory);
+        fits = CheckMemory(planned.ok());
         if (fits.ok() || fits.error().code != ErrorCode::kOutOfMemory) return fits;
         if (!planned.ok()) fits = planned;
         rule_.reset();
@@ -253,11 +255,6 @@ Status Trainer::PlanProgram() {
     WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
     WEFT_ASSIGN(GraphOptions graph_options, GraphOptionsOf(options_, layout_, hyper_, Overlaps()));
     if (options_.lora.on()) graph_options.lora = &lora;
-    if (device_ == nullptr) {
-        WEFT_ASSIGN(device_, backend::OpenDevice(options_.device,
-                                                 engine::DeviceOptionsOf(cluster_, options_.threads,
-                                                                         options_.reference)));
-    }
     graph_options.target = device_->info().target;
     WEFT_ASSIGN(TrainingGraph graph, BuildTrainingGraph(hyper_, shards, *source_, graph_options));
     units_ = std::move(graph.units);
@@ -283,27 +280,23 @@ Status Trainer::PlanUpdate(program::ChunkedProgram& list) {
     return {};
 }
 
-// Ranks of one host lend each other memory: there a second thread takes more than it gives. And MPI
-// is one thread's.
+// MPI is one thread's.
 bool Trainer::Overlaps() const {
     if (options_.zero < 2 || layout_.dp == 1 || options_.overlap == "off") return false;
     if (UsesMpi(cluster_.fabric())) return false;
     const std::vector<int> group = layout_.DataGroup();
     const std::string& host = cluster_.host(group.front()).boot_id;
-    return options_.overlap == "on" || std::ranges::any_of(group, [&](int rank) {
-               return cluster_.host(rank).boot_id != host;
-           });
+    const bool always = options_.overlap == "on" || !device_->info().uses_host_cores;
+    return always || std::ranges::any_of(
+                         group, [&](int rank) { return cluster_.host(rank).boot_id != host; });
 }
 
-uint64_t Trainer::NeededBytes() const {
-    const backend::MemoryUse use = training_->memory();
-    return kOverheadBytes + use.weight_bytes + use.arena_bytes;
-}
-
-Status Trainer::CheckMemory(uint64_t needed_bytes) {
+// planned: this rank's part has memory.
+Status Trainer::CheckMemory(bool planned) {
+    const backend::MemoryUse use = planned ? training_->memory() : backend::MemoryUse{kNoMemory};
     return cluster::CheckMemory(
-        cluster_, needed_bytes, source_->name() + " in training",
-        "weights, gradients, optimizer state, activations",
+        cluster_, engine::MemoryNeeds(*device_, use.weight_bytes + use.arena_bytes, kOverheadBytes),
+        source_->name() + " in training", "weights, gradients, optimizer state, activations",
         "Use a smaller --micro-batch or --seq-len, --recompute full or auto, --zero 3 over more "
         "ranks, --grad-dtype bf16, or more hosts.");
 }

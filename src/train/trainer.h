@@ -171,8 +171,7 @@ class Trainer {
     Status PlanProgram();
     Status PlanUpdate(program::ChunkedProgram& list);
     bool Overlaps() const;
-    uint64_t NeededBytes() const;
-    Status CheckMemory(uint64_t needed_bytes);
+    Status CheckMemory(bool planned);
     Status RunPasses(const Batch& batch, bool evaluates);
     Status RunPass(const Batch& batch, const StagePass& which, backend::Pass pass);
     Result<StepReport> SumReport(const Batch& batch);

@@ -16,6 +16,7 @@ namespace weft::backend {
 namespace {
 
 using support::LoadedRank;
+using support::OneGroup;
 
 std::vector<int32_t> Tokens(const model::Hyper& hyper, size_t count) {
     std::vector<int32_t> tokens(count);
@@ -25,7 +26,7 @@ std::vector<int32_t> Tokens(const model::Hyper& hyper, size_t count) {
     return tokens;
 }
 
-double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
+double CpuBackendRelativeError(const std::vector<float>& got, const std::vector<float>& want) {
     if (got.size() != want.size()) return INFINITY;
     double error = 0, size = 0;
     for (size_t i = 0; i < got.size(); ++i) {
@@ -76,7 +77,7 @@ TEST(CpuBackend, ThreadsChunksAndLevelsGiveTheReference) {
                 LoadedRank rank(c.Programs(1)[0], c.source, {threads, {}, threads > 2, level});
                 for (size_t piece : {size_t{1}, size_t{7}, size_t{64}}) {
                     const std::vector<float> got = rank.Logits(tokens, piece);
-                    EXPECT_FALSE(!(RelativeError(got, want) <= kFloatError))
+                    EXPECT_FALSE(!(CpuBackendRelativeError(got, want) <= kFloatError))
                         << architecture << " " << CpuLevelName(level);
                     if (first.empty()) first = got;
                     // The same bits, however the work was shared out.
@@ -101,7 +102,7 @@ std::vector<std::vector<float>> OnTensorRanks(const Case& c, std::span<const int
         const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
         const auto r = static_cast<size_t>(fabric.rank);
         LoadedRank rank(programs[r], c.source, {2, {}, true, CpuLevel::kReference});
-        got[r] = rank.Logits(tokens, 6, {comm.get(), comm.get()});
+        got[r] = rank.Logits(tokens, 6, OneGroup(*comm).groups);
     });
     return got;
 }
@@ -114,7 +115,8 @@ TEST(CpuBackend, TensorRanksGiveWhatOneRankGives) {
         for (int tp : {2, 3, 4}) {
             const auto got = OnTensorRanks(c, tokens, c.Programs(tp));
             for (const std::vector<float>& logits : got) {
-                EXPECT_FALSE(!(RelativeError(logits, want) <= kFloatError)) << "tp " << tp;
+                EXPECT_FALSE(!(CpuBackendRelativeError(logits, want) <= kFloatError))
+                    << "tp " << tp;
                 EXPECT_EQ(logits, got[0]) << "tensor ranks differ at tp " << tp;
             }
         }
@@ -129,7 +131,7 @@ TEST(CpuBackend, TensorRanksWithoutWideSumsAreAsNear) {
     for (int tp : {1, 3}) {
         const auto got = OnTensorRanks(c, tokens, c.Programs(tp, false));
         for (const std::vector<float>& logits : got) {
-            EXPECT_FALSE(!(RelativeError(logits, want) <= kFloatError)) << "tp " << tp;
+            EXPECT_FALSE(!(CpuBackendRelativeError(logits, want) <= kFloatError)) << "tp " << tp;
             EXPECT_EQ(logits, got[0]) << "tensor ranks differ at tp " << tp;
         }
     }
@@ -148,7 +150,7 @@ TEST(CpuBackend, ALostPeerFailsTheStepOnAllThreads) {
         LoadedRank rank(c.Programs(2)[0], c.source, {3, {}, true, CpuLevel::kReference});
         const std::vector<int32_t> tokens = Tokens(c.hyper, 3);
         for (int step = 0; step < 2; ++step) {
-            const Status status = rank.Run(tokens, 0, {comm.get(), comm.get()});
+            const Status status = rank.Run(tokens, 0, OneGroup(*comm).groups);
             ASSERT_FALSE(status.ok());
             EXPECT_NE(status.error().message.find("rank 1"), std::string::npos)
                 << status.error().message;

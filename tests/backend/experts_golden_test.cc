@@ -168,7 +168,7 @@ class ExpertModels : public testing::TestWithParam<const char*> {
             const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
             const auto r = static_cast<size_t>(fabric.rank);
             LoadedRank rank(programs[r], *source_, {1, {}, true, level});
-            got[r] = rank.Logits(tokens_, piece, {comm.get(), comm.get()});
+            got[r] = rank.Logits(tokens_, piece, OneGroup(*comm).groups);
         });
         return got;
     }

@@ -16,10 +16,11 @@ namespace weft::backend {
 namespace {
 
 using support::LoadedRank;
+using support::OneGroup;
 
 constexpr size_t kWindow = size_t{1} << 20;
 
-std::vector<int32_t> Tokens(size_t count) {
+std::vector<int32_t> HalvesTokens(size_t count) {
     std::vector<int32_t> tokens(count);
     for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<int32_t>((i * 37 + 11) % 64);
     return tokens;
@@ -99,15 +100,15 @@ TEST_P(HalvesOf, GiveTheSameBits) {
                                         overlap);
                         rank.executable().SetTracing(true);
                         // Even and odd steps, and steps of one row, which has no halves.
-                        std::vector<float> logits = rank.Logits(Tokens(84), 42, {&comm, &comm});
+                        std::vector<float> logits = rank.Logits(HalvesTokens(84), 42, {&comm});
                         const int64_t whole =
                             std::ranges::count_if(programs[r].ops, [](const program::Op& op) {
                                 return op.kind() == program::OpKind::kAllReduce;
                             });
                         EXPECT_EQ(Sums(rank, programs[r]),
                                   overlap == Overlap::kAlways ? 2 * whole : whole);
-                        EXPECT_EQ(rank.Logits(Tokens(84), 31, {&comm, &comm}), logits);
-                        const auto few = rank.Logits(Tokens(3), 1, {&comm, &comm});
+                        EXPECT_EQ(rank.Logits(HalvesTokens(84), 31, {&comm}), logits);
+                        const auto few = rank.Logits(HalvesTokens(3), 1, {&comm});
                         EXPECT_TRUE(std::equal(few.begin(), few.end(), logits.begin()));
                         return logits;
                     });
@@ -125,7 +126,7 @@ TEST_P(HalvesOf, GiveTheSameBits) {
 TEST(Halves, CutSequences) {
     const Model model;
     const std::vector<program::Program> programs = model.Programs(2);
-    const std::vector<int32_t> tokens = Tokens(41);
+    const std::vector<int32_t> tokens = HalvesTokens(41);
     const std::vector<int32_t> pages[] = {{1}, {3, 0}, {2}};
     std::vector<int32_t> positions;
     std::vector<StepSequence> sequences;
@@ -141,9 +142,9 @@ TEST(Halves, CutSequences) {
             LoadedRank rank(programs[r], model.source, {2, {}, true, CpuLevel::kReference}, 64,
                             overlap);
             const Step step{1, tokens, positions, sequences, outputs};
-            EXPECT_TRUE(rank.executable().Run(step, {&comm, &comm}).ok());
+            EXPECT_TRUE(rank.executable().Run(step, {&comm}).ok());
             std::vector<float> logits(outputs.size() * static_cast<size_t>(model.hyper.vocab));
-            EXPECT_TRUE(rank.executable().Read(programs[r].Find("logits"), logits).ok());
+            EXPECT_TRUE(rank.executable().Read(programs[r].Find("logits"), 0, logits).ok());
             return logits;
         });
     };
@@ -159,13 +160,13 @@ TEST(Halves, ALostPeerEndsTheStepOnAllThreads) {
                 coll::Comm::Make(fabric, {0, 1}, {0, kWindow, 0, net::kFlags}, 500).value();
             LoadedRank rank(model.Programs(2)[static_cast<size_t>(fabric.rank)], model.source,
                             {3, {}, true, CpuLevel::kReference}, 64, Overlap::kAlways);
-            EXPECT_TRUE(rank.Run(Tokens(20), 0, {comm.get(), comm.get()}).ok());
+            EXPECT_TRUE(rank.Run(HalvesTokens(20), 0, OneGroup(*comm).groups).ok());
             if (fabric.rank == 1) {
                 fabric.links.clear();
                 return;
             }
             for (int step = 0; step < 2; ++step) {
-                const Status status = rank.Run(Tokens(20), 20, {comm.get(), comm.get()});
+                const Status status = rank.Run(HalvesTokens(20), 20, OneGroup(*comm).groups);
                 ASSERT_FALSE(status.ok());
                 EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
                 EXPECT_NE(status.error().message.find("rank 1"), std::string::npos);
@@ -187,7 +188,7 @@ TEST(Tails, FollowEachSum) {
     const std::vector<Call> calls = Lower(program, options, kernels, 3, buffers).value().plain;
     int sums = 0, tails = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
-        if (!std::holds_alternative<AllReduceCall>(calls[i].args)) {
+        if (calls[i].kind != CallKind::kAllReduce) {
             EXPECT_EQ(calls[i].tail, 0);
             continue;
         }

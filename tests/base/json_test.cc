@@ -32,7 +32,7 @@ double SecondsOf(const std::function<void()>& work) {
 }
 
 // Random text that is nearly JSON: pieces of it in any order.
-std::string RandomText(std::mt19937& random) {
+std::string JsonRandomText(std::mt19937& random) {
     static const std::vector<std::string> kPieces = {"{",
                                                      "}",
                                                      "[",
@@ -87,7 +87,7 @@ TEST(JsonText, IsWhatNlohmannReads) {
     std::mt19937 random(7);
     int good = 0;
     for (int i = 0; i < 8000; ++i) {
-        const std::string text = i % 4 == 0 ? RandomValue(random, 4) : RandomText(random);
+        const std::string text = i % 4 == 0 ? RandomValue(random, 4) : JsonRandomText(random);
         const Json expected = Json::parse(text, nullptr, false);
         const Ordered ordered = Ordered::parse(text, nullptr, false);
         const auto got = ParseJsonText(text);

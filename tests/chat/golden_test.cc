@@ -20,13 +20,13 @@ std::string Read(const std::string& name) {
     return text.ok() ? std::move(text).value() : "";
 }
 
-const OrderedJson& Golden() {
+const OrderedJson& GoldenFile() {
     static const OrderedJson golden = OrderedJson::parse(Read("golden.json"));
     return golden;
 }
 
 ChatInput InputOf(const OrderedJson& one) {
-    const OrderedJson& golden = Golden();
+    const OrderedJson& golden = GoldenFile();
     ChatInput input;
     input.messages = golden.at("conversations").at(one.at(0).get<std::string>());
     if (one.at(1).get<bool>()) input.tools = golden.at("tools");
@@ -42,12 +42,13 @@ TEST_P(ChatGolden, RendersAsPythonDoes) {
     const auto parsed = ChatTemplate::Parse(Read(GetParam() + ".jinja"));
     ASSERT_TRUE(parsed.ok()) << parsed.error().message;
     std::vector<std::pair<std::string, std::string>> tokens;
-    for (const auto& [name, text] : Golden().at("tokens").items()) tokens.emplace_back(name, text);
-    const OrderedJson& texts = Golden().at("texts").at(GetParam());
+    for (const auto& [name, text] : GoldenFile().at("tokens").items())
+        tokens.emplace_back(name, text);
+    const OrderedJson& texts = GoldenFile().at("texts").at(GetParam());
     ASSERT_FALSE(texts.empty());
     size_t rendered = 0;
     for (size_t i = 0; i < texts.size(); ++i) {
-        const OrderedJson& one = Golden().at("cases").at(i);
+        const OrderedJson& one = GoldenFile().at("cases").at(i);
         const auto text = parsed->Render(InputOf(one), tokens);
         if (texts[i].is_null()) {
             EXPECT_FALSE(text.ok()) << one << " gave " << text->bytes();
@@ -97,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Templates, ChatGolden, testing::ValuesIn(Names()),
 
 TEST(ChatGoldenFile, HoldsAllTemplates) {
     EXPECT_GE(Names().size(), 20u);
-    EXPECT_EQ(Golden().at("texts").size(), Names().size());
+    EXPECT_EQ(GoldenFile().at("texts").size(), Names().size());
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ void ExpectMarker(const tokenizer::Tokenizer& tokenizer, const std::string& mark
     EXPECT_TRUE(Holds(own->Encode(OneQuestion("", "a")).value(), id)) << marker;
 }
 
-std::unique_ptr<tokenizer::Tokenizer> Made(tokenizer::TokenizerData data) {
+std::unique_ptr<tokenizer::Tokenizer> MarkersMade(tokenizer::TokenizerData data) {
     auto made = tokenizer::Tokenizer::Make(std::move(data));
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     return made.ok() ? std::move(*made) : nullptr;
@@ -59,13 +59,13 @@ TEST(Markers, ThatAFileCallsUserDefined) {
         data.eos = -1;
         data.tokens.push_back(marker);
         data.types.push_back(kUserDefined);
-        const auto tokenizer = Made(data);
+        const auto tokenizer = MarkersMade(data);
         ASSERT_NE(tokenizer, nullptr);
         ExpectMarker(*tokenizer, marker);
     }
     tokenizer::TokenizerData data = tokenizer::TinySpm({"a", "b"});
     data.types[1] = data.types[2] = kUserDefined;
-    const auto tokenizer = Made(data);
+    const auto tokenizer = MarkersMade(data);
     ASSERT_NE(tokenizer, nullptr);
     ExpectMarker(*tokenizer, "</s>");
     ExpectMarker(*tokenizer, "<s>");
@@ -82,7 +82,7 @@ TEST(Markers, ThatTheIdsName) {
             data.*which = static_cast<int32_t>(data.tokens.size());
             data.tokens.push_back("<|my_own_end|>");
             data.types.push_back(type);
-            const auto tokenizer = Made(data);
+            const auto tokenizer = MarkersMade(data);
             ASSERT_NE(tokenizer, nullptr);
             ExpectMarker(*tokenizer, "<|my_own_end|>");
         }
@@ -95,7 +95,7 @@ TEST(Markers, OtherTokensAreLeftAlone) {
     data.tokens.push_back("<tool_call>");
     data.types.push_back(kUserDefined);
     data.eos = 10;  // "\n", of type normal
-    const auto tokenizer = Made(data);
+    const auto tokenizer = MarkersMade(data);
     ASSERT_NE(tokenizer, nullptr);
     EXPECT_TRUE(Holds(tokenizer->Encode("a<tool_call>b"), tokenizer->Find("<tool_call>")));
     EXPECT_TRUE(Holds(tokenizer->Encode("a\nb"), 10));

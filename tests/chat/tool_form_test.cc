@@ -16,7 +16,7 @@
 namespace weft::chat {
 namespace {
 
-const std::string kFolder = support::TestData("/chat/");
+const std::string kToolFormFolder = support::TestData("/chat/");
 
 // With "<s>" and "</s>", which templates write.
 const tokenizer::Tokenizer& Words() {
@@ -31,12 +31,12 @@ Chat ChatOf(const std::string& source) {
 }
 
 std::string Source(const std::string& name) {
-    return ReadTextFile(kFolder + name + ".jinja").value();
+    return ReadTextFile(kToolFormFolder + name + ".jinja").value();
 }
 
-std::vector<std::string> Names() {
+std::vector<std::string> ToolFormNames() {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(kToolFormFolder)) {
         if (entry.path().extension() == ".jinja") names.push_back(entry.path().stem().string());
     }
     std::ranges::sort(names);
@@ -54,7 +54,7 @@ OrderedJson Tools() {
                                   {"parameters", parameters}}}}});
 }
 
-OrderedJson Call(const std::string& id, const OrderedJson& arguments) {
+OrderedJson CallOf(const std::string& id, const OrderedJson& arguments) {
     return {{"id", id},
             {"type", "function"},
             {"function", {{"name", "get_weather"}, {"arguments", arguments}}}};
@@ -103,7 +103,7 @@ ChatInput Conversation(const Turns& turns) {
         std::vector<OrderedJson> results;
         for (int i = 0; i < turns.calls; ++i, ++number) {
             const std::string id = "call_" + std::to_string(number);
-            message["tool_calls"].push_back(Call(id, {{"city", City(number)}}));
+            message["tool_calls"].push_back(CallOf(id, {{"city", City(number)}}));
             results.push_back(Result(id, Degrees(number)));
         }
         input.messages.push_back(std::move(message));
@@ -157,7 +157,7 @@ class ToolTurns : public testing::TestWithParam<std::string> {
         input.tools = nullptr;
         input.messages.push_back({{"role", "assistant"},
                                   {"content", ""},
-                                  {"tool_calls", {Call("call00001", {{"city", "Paris"}})}}});
+                                  {"tool_calls", {CallOf("call00001", {{"city", "Paris"}})}}});
         input.messages.push_back(Result("call00001", "21.5 degrees"));
         return Rendered(input).find(words) != std::string::npos;
     }
@@ -172,7 +172,7 @@ TEST_P(ToolTurns, AnEmptyContentIsTheSameHoweverItIsWritten) {
         ChatInput input = Asked();
         input.messages.push_back(message);
         input.messages.back()["tool_calls"] =
-            OrderedJson::array({Call("call_AbCdEf0123456789", {{"city", "Paris"}})});
+            OrderedJson::array({CallOf("call_AbCdEf0123456789", {{"city", "Paris"}})});
         input.messages.push_back(Result("call_AbCdEf0123456789", "21.5 degrees"));
         input.messages.push_back({{"role", "assistant"}, {"content", "It is 21.5."}});
         input.messages.push_back({{"role", "user"}, {"content", "Thanks."}});
@@ -186,7 +186,7 @@ TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
     ChatInput input = Asked();
     input.messages.push_back({{"role", "assistant"},
                               {"content", ""},
-                              {"tool_calls", {Call("call00001", {{"city", "Paris"}})}}});
+                              {"tool_calls", {CallOf("call00001", {{"city", "Paris"}})}}});
     input.messages.push_back(Result("call00001", "21.5 degrees"));
     const auto before = chat_.Render(input);
     const ToolForm form = FindToolForm(chat_, true);
@@ -211,7 +211,7 @@ TEST_P(ToolTurns, SeveralCallsAtOnce) {
         {{"role", "assistant"},
          {"content", nullptr},
          {"tool_calls",
-          {Call("call_1", {{"city", "Paris"}}), Call("call_2", {{"city", "Rome"}})}}});
+          {CallOf("call_1", {{"city", "Paris"}}), CallOf("call_2", {{"city", "Rome"}})}}});
     input.messages.push_back(Result("call_1", "21.5 degrees"));
     input.messages.push_back(Result("call_2", "30 degrees"));
     const std::string text = Rendered(input);
@@ -249,7 +249,7 @@ TEST_P(ToolTurns, WithoutTools) {
     input.tools = nullptr;
     input.messages.push_back({{"role", "assistant"},
                               {"content", nullptr},
-                              {"tool_calls", {Call("x", {{"city", "Paris"}})}}});
+                              {"tool_calls", {CallOf("x", {{"city", "Paris"}})}}});
     input.messages.push_back(Result("x", "21.5 degrees"));
     FitToolTurns(FindToolForm(chat_, false), input.messages);
     const auto text = chat_.Render(input);
@@ -279,13 +279,13 @@ TEST_P(ToolTurns, ArgumentsOfAnyKind) {
         ChatInput input = Asked();
         input.messages.push_back({{"role", "assistant"},
                                   {"content", nullptr},
-                                  {"tool_calls", {Call("call_1", arguments)}}});
+                                  {"tool_calls", {CallOf("call_1", arguments)}}});
         input.messages.push_back(Result("call_1", "21.5 degrees"));
         Rendered(input);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Templates, ToolTurns, testing::ValuesIn(Names()),
+INSTANTIATE_TEST_SUITE_P(Templates, ToolTurns, testing::ValuesIn(ToolFormNames()),
                          [](const auto& name) { return name.param; });
 
 // As DeepSeek's first templates have it: calls only where the content is none, arguments as text.
@@ -302,9 +302,10 @@ TEST(ToolForm, FollowsTheTemplate) {
     EXPECT_FALSE(form.short_ids);
     for (const OrderedJson& content : {OrderedJson(""), OrderedJson(nullptr)}) {
         ChatInput input = OneQuestion("", "x");
-        input.messages.push_back({{"role", "assistant"},
-                                  {"content", content},
-                                  {"tool_calls", {Call("1", {{"city", "Paris"}, {"n", {1, 2}}})}}});
+        input.messages.push_back(
+            {{"role", "assistant"},
+             {"content", content},
+             {"tool_calls", {CallOf("1", {{"city", "Paris"}, {"n", {1, 2}}})}}});
         FitToolTurns(form, input.messages);
         EXPECT_EQ(ChatOf(kNoneAndText).Render(input)->bytes(),
                   "user: x\n<call>get_weather\n{\"city\": \"Paris\", \"n\": [1, 2]}");
@@ -329,7 +330,7 @@ TEST(ToolForm, ACallBesideATextIsNotLost) {
     ChatInput input = OneQuestion("", "x");
     input.messages.push_back({{"role", "assistant"},
                               {"content", "I look."},
-                              {"tool_calls", {Call("1", {{"city", "Paris"}})}}});
+                              {"tool_calls", {CallOf("1", {{"city", "Paris"}})}}});
     input.messages.push_back(Result("1", "fine"));
     FitToolTurns(form, input.messages);
     EXPECT_EQ(ChatOf(kNoneAndText).Render(input)->bytes(),
@@ -347,7 +348,7 @@ TEST(ToolForm, ArgumentsAreJsonWhereTheyArePrinted) {
         ChatInput input = OneQuestion("", "x");
         input.messages.push_back({{"role", "assistant"},
                                   {"content", nullptr},
-                                  {"tool_calls", {Call("1", {{"city", "Paris"}})}}});
+                                  {"tool_calls", {CallOf("1", {{"city", "Paris"}})}}});
         FitToolTurns(FindToolForm(ChatOf(source), true), input.messages);
         EXPECT_EQ(ChatOf(source).Render(input)->bytes(), "x||get_weather {\"city\": \"Paris\"}");
     }
@@ -359,7 +360,7 @@ TEST(ToolForm, ManyCallsAndResults) {
         OrderedJson messages = OrderedJson::array();
         messages.push_back({{"role", "assistant"}, {"content", ""}});
         for (int i = 0; i < calls; ++i) {
-            messages[0]["tool_calls"].push_back(Call("call_" + std::to_string(i), "{}"));
+            messages[0]["tool_calls"].push_back(CallOf("call_" + std::to_string(i), "{}"));
         }
         for (int i = 0; i < results; ++i) {
             messages.push_back(Result("call_" + std::to_string(results - 1 - i), words));
@@ -398,7 +399,8 @@ TEST(ToolForm, IdsAreMappedTheSameEverywhere) {
     }
     EXPECT_NE(ShortCallId("call_1"), ShortCallId("call_2"));
     OrderedJson messages = {
-        {{"role", "assistant"}, {"tool_calls", {Call("call_1", {{"a", 1}}), Call("", {{"a", 2}})}}},
+        {{"role", "assistant"},
+         {"tool_calls", {CallOf("call_1", {{"a", 1}}), CallOf("", {{"a", 2}})}}},
         Result("call_1", "one"),
         {{"role", "tool"}, {"content", "two"}}};
     messages[0]["tool_calls"][1].erase("id");

@@ -175,9 +175,9 @@ TEST_F(ExpertRuns, OverlapKeepsTheBits) {
 // ---- Faults -------------------------------------------------------------------------------------
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kSlackMs = 3000;
+constexpr int64_t kExpertsSlackMs = 3000;
 #else
-constexpr int64_t kSlackMs = 1000;
+constexpr int64_t kExpertsSlackMs = 1000;
 #endif
 
 TEST_F(ExpertRuns, ARankKilledInDecodeIsNamedInTime) {
@@ -185,10 +185,10 @@ TEST_F(ExpertRuns, ARankKilledInDecodeIsNamedInTime) {
     file.hyper.context = 1 << 20;
     const std::string model = dir_ / "long.gguf";
     WriteTinyGguf(model, file);
-    constexpr int64_t kTimeoutMs = 800;
+    constexpr int64_t kExpertsTimeoutMs = 800;
     for (const char* transport : {"shm", "tcp"}) {
         SCOPED_TRACE(transport);
-        const int64_t timeout_ms = test::Slower(kTimeoutMs);
+        const int64_t timeout_ms = test::Slower(kExpertsTimeoutMs);
         Weft weft({"run", model, "-p", "hello", "-n", "500000", "--ignore-eos", "-t", "1", "--tp",
                    "3", "--ep", "3", "--transport", transport, "--timeout-ms",
                    std::to_string(timeout_ms)});
@@ -199,7 +199,7 @@ TEST_F(ExpertRuns, ARankKilledInDecodeIsNamedInTime) {
         const int64_t begin_ns = NowNs();
         ::kill(ranks[1], SIGKILL);
         const Ran ran = weft.Wait(10'000);
-        EXPECT_LE(NowNs() - begin_ns, (timeout_ms + test::Slower(kSlackMs)) * 1'000'000);
+        EXPECT_LE(NowNs() - begin_ns, (timeout_ms + test::Slower(kExpertsSlackMs)) * 1'000'000);
         EXPECT_EQ(ran.status, 3) << ran.err;
         for (const char* words : {"rank 2 (host ", "was lost", " of step ", transport}) {
             EXPECT_NE(ran.err.find(words), std::string::npos) << words << ": " << ran.err;

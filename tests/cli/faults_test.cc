@@ -12,6 +12,7 @@
 
 #include "net/socket.h"
 #include "support/leftovers.h"
+#include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -21,11 +22,11 @@ namespace weft::support {
 namespace {
 
 constexpr int kRanks = 3;
-constexpr int64_t kTimeoutMs = 800;
+constexpr int64_t kFaultsTimeoutMs = 800;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kSlackMs = 3000;
+constexpr int64_t kFaultsSlackMs = 3000;
 #else
-constexpr int64_t kSlackMs = 1000;
+constexpr int64_t kFaultsSlackMs = 1000;
 #endif
 
 struct Fault {
@@ -97,7 +98,7 @@ class Faults : public testing::Test {
 
     void Inflict(const Fault& fault) {
         SCOPED_TRACE(fault.Text());
-        timeout_ms_ = test::Slower(kTimeoutMs);
+        timeout_ms_ = test::Slower(kFaultsTimeoutMs);
         Weft weft(CommandFor(fault), {"WEFT_LOG=debug"});
         std::vector<pid_t> children;
         test::LenientDeadline patience(Deadline::In(10'000));
@@ -116,7 +117,7 @@ class Faults : public testing::Test {
             while (pid != victim && !test::IsGone(pid) && !deadline.expired()) ::usleep(500);
             EXPECT_TRUE(pid == victim || test::IsGone(pid));
         }
-        EXPECT_LE(NowNs() - begin_ns, (timeout_ms_ + test::Slower(kSlackMs)) * 1'000'000);
+        EXPECT_LE(NowNs() - begin_ns, (timeout_ms_ + test::Slower(kFaultsSlackMs)) * 1'000'000);
         if (fault.victim == 0) ::kill(victim, SIGCONT);
         const Ran ran = weft.Wait(5'000);
         const bool killed = fault.victim == 0 && fault.signal == SIGKILL;
@@ -161,6 +162,8 @@ class Faults : public testing::Test {
     void InflictAll(const std::string& phase, const std::string& transport) {
         for (int signal : {SIGKILL, SIGSTOP}) {
             for (int victim = 0; victim < kRanks; ++victim) {
+                const int turn = victim + (signal == SIGSTOP ? 1 : 0) + (transport == "tcp");
+                if (!test::InTurn(static_cast<size_t>(turn), 2)) continue;
                 Inflict({phase, transport, signal, victim});
             }
         }
@@ -171,7 +174,7 @@ class Faults : public testing::Test {
     test::Leftovers leftovers_;
     test::TempDir dir_;
     std::string model_;
-    int64_t timeout_ms_ = kTimeoutMs;
+    int64_t timeout_ms_ = kFaultsTimeoutMs;
 };
 
 TEST_F(Faults, InRendezvousOverSharedMemory) {

@@ -66,7 +66,7 @@ class Layouts : public testing::Test {
 // is rounded after them (the f16 cache, int8 activations) almost always rounds the same way; where
 // a cut falls inside a segment, a rounding may flip now and then.
 constexpr double kFloatWeights = 1e-4;
-constexpr double kQuantizedWeights = 5e-3;
+constexpr double kLayoutQuantizedWeights = 5e-3;
 // The fast kernels against float32 activations: the size of the rounding itself, to int8 (1/254 of
 // a block's peak at most) or, for BF16 weights, to BF16 (1/512 of each at most).
 constexpr double kRoundedActivations = 3e-2;
@@ -101,7 +101,7 @@ TEST_F(Layouts, EveryDtypeWithFastKernels) {
     for (DType dtype : kQuantized) {
         const std::string model = Model(dtype);
         const Matrix one = Logits(model, {"--all"});
-        Compare(model, one, "--tp 3", kQuantizedWeights);
+        Compare(model, one, "--tp 3", kLayoutQuantizedWeights);
         Compare(model, one, "--pp 3", 0);  // the same sums: the same bits
     }
 }

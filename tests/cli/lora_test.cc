@@ -13,15 +13,15 @@
 namespace weft::support {
 namespace {
 
-constexpr const char* kTokens = "1,77,200,33,250,9,104,61,180,5,5,222,90,14,131,47,66";
+constexpr const char* kLoraTokens = "1,77,200,33,250,9,104,61,180,5,5,222,90,14,131,47,66";
 
 // As layouts are held to without adapters (layout_test.cc).
-constexpr double kFloatWeights = 1e-4;
-constexpr double kQuantizedWeights = 5e-3;
+constexpr double kLoraFloatWeights = 1e-4;
+constexpr double kLoraQuantizedWeights = 5e-3;
 // Beside quantized weights the adapter is BF16, of which each number is off by 2^-9 at most, and
 // what is merged in float32 meets float32 activations where the quantized weights meet int8: the
 // bound of rounded activations.
-constexpr double kRoundedActivations = 3e-2;
+constexpr double kLoraRoundedActivations = 3e-2;
 // Without those (reference kernels), what BF16 leaves of A and B: 2^-9 / sqrt(3) of each number on
 // the average, so 1.6e-3 of what both add, which is no more than the product itself; in the two
 // sums of each of three layers, sqrt(6) times that.
@@ -50,8 +50,8 @@ class Lora : public testing::Test {
     Matrix Logits(const std::string& model, const Words& flags) {
         const std::string npy = dir_ / "logits.npy";
         std::filesystem::remove(npy);
-        const Ran ran = RunWeft(Words{"logits", model, "--tokens", kTokens, "--npy", npy, "-t", "1",
-                                      "--all", "--kv", "f32"} +
+        const Ran ran = RunWeft(Words{"logits", model, "--tokens", kLoraTokens, "--npy", npy, "-t",
+                                      "1", "--all", "--kv", "f32"} +
                                 flags);
         EXPECT_EQ(ran.status, 0) << ran.err;
         return ran.status == 0 ? ReadNpy(npy) : Matrix();
@@ -77,8 +77,8 @@ TEST_F(Lora, SaysWhatTheMergedModelSays) {
             const std::string folder = Adapter(model, adapter);
             const Matrix merged = Logits(Merged(model, folder), {});
             const Matrix got = Logits(model, {"--lora", folder});
-            ExpectNear(got, merged, kFloatWeights);
-            ExpectNear(Logits(model, {"--lora", folder, "--reference"}), merged, kFloatWeights);
+            ExpectNear(got, merged, kLoraFloatWeights);
+            ExpectNear(Logits(model, {"--lora", folder, "--reference"}), merged, kLoraFloatWeights);
             EXPECT_GT(RelativeL2(got.data, Logits(model, {}).data), 0.1) << "it adds nothing";
         }
     }
@@ -90,7 +90,7 @@ TEST_F(Lora, BesideQuantizedWeights) {
         const std::string model = Model(dtype);
         const std::string folder = Adapter(model, {.size = 0.3f});
         const Matrix merged = Logits(Merged(model, folder), {});
-        ExpectNear(Logits(model, {"--lora", folder}), merged, kRoundedActivations);
+        ExpectNear(Logits(model, {"--lora", folder}), merged, kLoraRoundedActivations);
         ExpectNear(Logits(model, {"--lora", folder, "--reference"}), merged, kRoundedAdapter);
     }
 }
@@ -105,14 +105,13 @@ TEST_F(Lora, AnyLayoutSaysWhatOneRankSays) {
                                    "--tp 2 --weights-from 0",
                                    "--tp 2 --chunk 3"};
     for (const auto& [dtype, bound] :
-         {std::pair(DType::kF32, kFloatWeights), {DType::kQ8_0, kQuantizedWeights}}) {
+         {std::pair(DType::kF32, kLoraFloatWeights), {DType::kQ8_0, kLoraQuantizedWeights}}) {
         const std::string model = Model(dtype);
         const std::string folder = Adapter(model);
         const Matrix one = Logits(model, {"--lora", folder});
         for (const std::string layout : layouts) {
             SCOPED_TRACE(layout + " of " + std::string(Info(dtype).name));
-            const Matrix many =
-                Logits(model, SplitWords(layout + " --verify --lora " + folder));
+            const Matrix many = Logits(model, SplitWords(layout + " --verify --lora " + folder));
             // The same sums: the same bits.
             ExpectNear(many, one, layout.starts_with("--pp") ? 0 : bound);
         }
@@ -123,7 +122,8 @@ TEST_F(Lora, FilesOfSeveralMatricesInOne) {
     const std::string model = Model(DType::kF32, "qwen2");
     const std::string folder = Adapter(model, {.targets = "k_proj,v_proj,up_proj"});
     const Matrix one = Logits(model, {"--lora", folder});
-    ExpectNear(Logits(model, SplitWords("--tp 4 --verify --lora " + folder)), one, kFloatWeights);
+    ExpectNear(Logits(model, SplitWords("--tp 4 --verify --lora " + folder)), one,
+               kLoraFloatWeights);
 }
 
 TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
@@ -147,9 +147,9 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
                  {head, {"target_modules", "lm_head", "q_proj"}},
                  {saved, {"modules_to_save"}}};
     for (const auto& [folder, said] : cases) {
-        const Ran ran = RunWeft(Words{"run", model, "-p", "hi", "--local", "2", "-t", "1", "--lora",
-                                      folder},
-                                {"WEFT_LOG=debug"});
+        const Ran ran =
+            RunWeft(Words{"run", model, "-p", "hi", "--local", "2", "-t", "1", "--lora", folder},
+                    {"WEFT_LOG=debug"});
         EXPECT_NE(ran.status, 0) << folder;
         EXPECT_FALSE(InPhase(ran.err, 0, "load")) << ran.err;
         for (const char* word : said) {
@@ -164,9 +164,9 @@ TEST_F(Lora, ALostRankChangesNothing) {
     hyper.context = 1 << 20;
     WriteTinyGguf(dir_ / "m.gguf", {.hyper = hyper, .dtype = DType::kQ8_0});
     const std::string model = dir_ / "m.gguf", folder = Adapter(model);
-    const Words words = {"run", model,     "-p",           "hello", "-n",
-                         "400", "-t",      "1",            "--tp",  "2",
-                         "--lora", folder, "--ignore-eos", "--timeout-ms", "1500"};
+    const Words words = {"run", model,  "-p", "hello",  "-n",   "400",          "-t",
+                         "1",   "--tp", "2",  "--lora", folder, "--ignore-eos", "--timeout-ms",
+                         "1500"};
     const Ran undisturbed = RunWeft(words);
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     Words plain = words;

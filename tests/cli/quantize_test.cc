@@ -21,7 +21,9 @@ class QuantizeCli : public testing::Test {
   protected:
     void SetUp() override {
         model_ = dir_ / "tiny.gguf";
-        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+        model::Hyper hyper = OddHyper();
+        hyper.ffn = 512;
+        WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
     }
     Ran Quantize(const std::string& type, const Words& more = {}) {
         return RunWeft(Words{"quantize", model_, out_, type, "--json"} + more);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "support/nightly.h"
 #include "support/paths.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -91,12 +92,13 @@ TEST_F(SmolLm2, PerplexityIsLlamaCpps) {
     EXPECT_NEAR(wide["perplexity"].get<double>(), kLlamaCpp, 0.005 * kLlamaCpp);
     EXPECT_NEAR(wide["error"].get<double>(), 2.27523, 0.03 * 2.27523);
     const double tokens = wide["tokens"].get<double>();
-    for (const Words& layout : {Words{}, Words{"--tp", "2"}}) {
+    for (const Words& layout : {Words{"--tp", "2"}, Words{}}) {
         const nlohmann::json rounded = Perplexity(model_, layout);
         EXPECT_EQ(rounded["tokens"], wide["tokens"]);
         const double off =
             std::log(rounded["perplexity"].get<double>() / wide["perplexity"].get<double>());
         EXPECT_LE(std::abs(off), 3 * kMoved / std::sqrt(tokens));
+        if (!test::Nightly()) break;
     }
 }
 
@@ -134,26 +136,32 @@ TEST_F(SmolLm2, RoundedActivationsLeanToNoSide) {
 // Two layouts may part where the best two logits are nearer than what rounding moves them.
 TEST_F(SmolLm2, GreedyTextIsTheSameInEveryLayout) {
 #if defined(__SANITIZE_THREAD__)
-    constexpr size_t kTokens = 20;
+    const size_t count = 20;
 #else
-    constexpr size_t kTokens = 200;
+    const size_t count = test::Nightly() ? 200 : 60;
 #endif
     const std::string prompt = "The history of the lighthouse begins";
-    const Words command = {"run", model_, "-p",           prompt,  "-n", std::to_string(kTokens),
+    const Words command = {"run", model_, "-p",           prompt,  "-n", std::to_string(count),
                            "-t",  "1",    "--ignore-eos", "--json"};
     const auto one = RunWeft(command).Json()["tokens"].get<std::vector<int>>();
-    ASSERT_EQ(one.size(), kTokens);
+    ASSERT_EQ(one.size(), count);
     const auto prompt_tokens = RunWeft({"tokenize", model_, "--text", prompt, "--json"})
                                    .Json()["tokens"]
                                    .get<std::vector<int>>();
-    for (const Words& layout :
-         {Words{"--tp", "2"}, Words{"--tp", "3", "--transport", "tcp"}, Words{"--pp", "2"},
-          Words{"--tp", "2", "--pp", "2"}, Words{"--tp", "2", "--split", "2,1"}}) {
+    std::vector<Words> layouts = {
+        {"--tp", "2", "--pp", "2"}, {"--tp", "2", "--split", "2,1", "--transport", "tcp"}};
+    if (test::Nightly()) {
+        layouts.insert(layouts.end(), {{"--tp", "3", "--transport", "tcp"},
+                                       {"--tp", "2"},
+                                       {"--pp", "2"},
+                                       {"--tp", "2", "--split", "2,1"}});
+    }
+    for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));
         const Ran ran = RunWeft(command + layout);
         ASSERT_EQ(ran.status, 0) << ran.err;
         const auto many = ran.Json()["tokens"].get<std::vector<int>>();
-        ASSERT_EQ(many.size(), kTokens);
+        ASSERT_EQ(many.size(), count);
         const auto parts = std::ranges::mismatch(one, many);
         if (parts.in1 == one.end()) continue;
         std::vector<int> history = prompt_tokens;

@@ -22,7 +22,7 @@ class ExpertsCli : public testing::Test {
     void SetUp() override { Write("qwen3moe", DType::kF16); }
 
     void Write(const std::string& architecture, DType dtype) {
-        TinyFile file{.hyper = OddHyper(architecture), .dtype = dtype};
+        TinyFile file{.hyper = TrainHyper(architecture), .dtype = dtype};
         model::Moe& moe = file.hyper.moe;
         moe.experts = 6;
         moe.used = 2;
@@ -169,7 +169,7 @@ TEST_F(ExpertsCli, AdaptersBesideTheAttentionOfAQuantizedModel) {
     const auto quantized = Curve(model_, lora);
     ASSERT_EQ(quantized.size(), 6u);
     ExpectNear(Curve(model_, lora + Words{"--local", "2", "--ep", "2"}), quantized, kTolerance);
-    TinyFile file{.hyper = OddHyper("qwen3moe"), .dtype = DType::kQ8_0, .dequantized = true};
+    TinyFile file{.hyper = TrainHyper("qwen3moe"), .dtype = DType::kQ8_0, .dequantized = true};
     file.hyper.moe.experts = 6;
     file.hyper.moe.used = 2;
     file.hyper.moe.ffn = 96;
@@ -191,7 +191,7 @@ TEST_F(ExpertsCli, ErrorsNameWhatIsWrong) {
         EXPECT_EQ(ran.status, test.status) << ran.err;
         EXPECT_NE(ran.err.find(test.expected), std::string::npos) << ran.err;
     }
-    WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+    WriteTinyGguf(model_, {.hyper = TrainHyper(), .dtype = DType::kF16});
     const Ran dense = Train(model_, {"--router-aux-loss", "0.1"});
     EXPECT_EQ(dense.status, 2) << dense.err;
     EXPECT_NE(dense.err.find("has no experts to be balanced"), std::string::npos) << dense.err;

@@ -21,12 +21,12 @@ namespace fs = std::filesystem;
 class TrainFloat16 : public testing::Test {
   protected:
     void SetUp() override {
-        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+        WriteTinyGguf(model_, {.hyper = TrainHyper(), .dtype = DType::kF16});
         WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) const {
         return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +
-                       more);
+                        more);
     }
     // The lines of a run that went well.
     std::vector<json> Lines(const Words& more) const {
@@ -63,7 +63,8 @@ int64_t SkippedOf(const std::vector<json>& lines) {
 
 // Where sums are rounded differs by layout: 2^-12 of a gradient's element, and twice that once an
 // update has used it. Which steps are skipped does not.
-void ExpectAlike(const std::vector<json>& one, const std::vector<json>& other, double tolerance) {
+void Float16ExpectAlike(const std::vector<json>& one, const std::vector<json>& other,
+                        double tolerance) {
     ASSERT_EQ(other.size(), one.size());
     for (size_t step = 0; step + 1 < one.size(); ++step) {
         SCOPED_TRACE(step);
@@ -86,7 +87,13 @@ TEST_F(TrainFloat16, EveryLayoutSkipsTheSameSteps) {
                          Write(R"({"fp16": {"enabled": true, "initial_scale_power": 28,
                                             "hysteresis": 1, "loss_scale_window": 3},
                                    "gradient_clipping": 1.0})"),
-                         "--schedule", "cosine", "--warmup-steps", "3", "--steps", "30", "--lr",
+                         "--schedule",
+                         "cosine",
+                         "--warmup-steps",
+                         "3",
+                         "--steps",
+                         "30",
+                         "--lr",
                          "1e-4"};
     const auto one = Lines(words + Words{"--micro-batch", "4"});
     ASSERT_EQ(one.size(), 31u);
@@ -97,9 +104,8 @@ TEST_F(TrainFloat16, EveryLayoutSkipsTheSameSteps) {
     EXPECT_EQ(one.back().at("skipped"), SkippedOf(one));
     EXPECT_LT(one[29].at("loss"), one[0].at("loss"));
     // The schedule stands still meanwhile: the first update has the first rate.
-    const auto first = std::ranges::find(one, json(false), [](const json& l) {
-        return l.value("skipped", json(true));
-    });
+    const auto first = std::ranges::find(
+        one, json(false), [](const json& l) { return l.value("skipped", json(true)); });
     EXPECT_EQ(first->at("lr"), one[0].at("lr"));
     const Words layouts[] = {
         {"--local", "2", "--micro-batch", "2"},
@@ -113,7 +119,7 @@ TEST_F(TrainFloat16, EveryLayoutSkipsTheSameSteps) {
         {"--local", "4", "--micro-batch", "1", "--grad-accum", "2", "--pp", "2", "--zero", "2"}};
     for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));
-        ExpectAlike(one, Lines(words + layout), 1e-3);
+        Float16ExpectAlike(one, Lines(words + layout), 1e-3);
     }
 }
 
@@ -121,14 +127,14 @@ TEST_F(TrainFloat16, EveryLayoutSkipsTheSameSteps) {
 TEST_F(TrainFloat16, ACheckpointGoesOnToTheBit) {
     const std::string file = Write(R"({"fp16": {"enabled": true, "initial_scale_power": 30,
                                                 "hysteresis": 2, "loss_scale_window": 4}})");
-    for (const Words& layout : {Words{"--micro-batch", "4"},
-                                Words{"--micro-batch", "2", "--local", "2", "--zero", "3"},
-                                Words{"--micro-batch", "4", "--local", "2", "--tp", "2"}}) {
+    for (const Words& layout :
+         {Words{"--micro-batch", "4"}, Words{"--micro-batch", "2", "--local", "2", "--zero", "3"},
+          Words{"--micro-batch", "4", "--local", "2", "--tp", "2"}}) {
         SCOPED_TRACE(testing::PrintToString(layout));
         const std::string out = dir_ / ("out" + std::to_string(layout.size()));
-        const Words words = layout + Words{"--ds-config", file,      "--schedule", "linear",
-                                           "--steps",     "30",      "--save-every", "7",
-                                           "--keep-last", "0"};
+        const Words words =
+            layout + Words{"--ds-config", file,           "--schedule", "linear",      "--steps",
+                           "30",          "--save-every", "7",          "--keep-last", "0"};
         const auto straight = Lines(words + Words{"--output-dir", out});
         ASSERT_EQ(straight.size(), 31u);
         EXPECT_GT(SkippedOf(straight), 3);
@@ -154,11 +160,11 @@ TEST_F(TrainFloat16, ACheckpointGoesOnToTheBit) {
 // What is not there begins as a run does.
 TEST_F(TrainFloat16, OlderCheckpointsLoad) {
     const std::string out = dir_ / "out";
-    const Words words = {"--micro-batch", "4", "--schedule", "linear", "--schedule-steps",
-                         "10",            "--steps", "6"};
+    const Words words = {"--micro-batch",    "4",  "--schedule", "linear",
+                         "--schedule-steps", "10", "--steps",    "6"};
     const Words half = {"--dtype", "f16", "--loss-scale", "1024"};
-    const auto straight = Lines(words + half + Words{"--save-every", "3", "--keep-last", "0",
-                                                     "--output-dir", out});
+    const auto straight =
+        Lines(words + half + Words{"--save-every", "3", "--keep-last", "0", "--output-dir", out});
     const std::string folder = out + "/checkpoints/step-00000003", file = folder + "/manifest.json";
     std::ifstream in(file);
     auto manifest =
@@ -198,8 +204,8 @@ TEST_F(TrainFloat16, OlderCheckpointsLoad) {
 
 TEST_F(TrainFloat16, ASkippedStepIsToldOfEverywhere) {
     const std::string out = dir_ / "out";
-    const Words words = {"--dtype", "f16",     "--loss-scale", "1e12", "--micro-batch",
-                         "4",       "--steps", "2",            "--output-dir", out};
+    const Words words = {"--dtype", "f16", "--loss-scale", "1e12", "--micro-batch", "4",
+                         "--steps", "2",   "--output-dir", out};
     const Ran ran = Train(words);
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_NE(ran.err.find("scale 1e+12  overflow: skipped"), std::string::npos) << ran.err;

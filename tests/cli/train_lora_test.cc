@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 // Sums over ranks, micro-batches and merged products are taken in other orders: a relative 2^-24 of
 // each of some hundred terms, and twice that after an update.
-constexpr double kTolerance = 2e-5;
+constexpr double kTrainLoraTolerance = 2e-5;
 
 class LoraCli : public testing::Test {
   protected:
@@ -26,7 +26,7 @@ class LoraCli : public testing::Test {
     Ran Train(const std::string& model, const Words& more) {
         return RunTrain(Words{"train", model, "--data", "synthetic:random-tokens:49:24",
                               "--seq-len", "48", "--json", "--lr", "1e-2"} +
-                       more);
+                        more);
     }
     // Losses and norms of a run that went well.
     std::vector<double> Curve(const std::string& model, const Words& more) {
@@ -57,7 +57,7 @@ TEST_F(LoraCli, TheCurveIsTheSameOnAnyRanks) {
          "on"}};
     for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));
-        ExpectNear(Curve(model_, steps + layout), one, kTolerance);
+        ExpectNear(Curve(model_, steps + layout), one, kTrainLoraTolerance);
     }
 }
 
@@ -94,8 +94,10 @@ TEST_F(LoraCli, AnAdapterGoesOnAndIsMerged) {
     const auto on = Curve(model_, last + Words{"--lora-from", out});
     const auto whole = Curve(merged, last), plain = Curve(model_, last);
     ASSERT_EQ(on.size(), 2u);
-    EXPECT_TRUE(std::abs(on[0] / whole.at(0) - 1) <= kTolerance) << on[0] << " " << whole[0];
-    EXPECT_GT(std::abs(on[0] / plain.at(0) - 1), 100 * kTolerance) << "the adapter says nothing";
+    EXPECT_TRUE(std::abs(on[0] / whole.at(0) - 1) <= kTrainLoraTolerance)
+        << on[0] << " " << whole[0];
+    EXPECT_GT(std::abs(on[0] / plain.at(0) - 1), 100 * kTrainLoraTolerance)
+        << "the adapter says nothing";
 }
 
 TEST_F(LoraCli, ACheckpointHasTheAdapters) {

@@ -19,7 +19,7 @@ using nlohmann::json;
 class TrainOptimizer : public testing::Test {
   protected:
     void SetUp() override {
-        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+        WriteTinyGguf(model_, {.hyper = TrainHyper(), .dtype = DType::kF16});
         WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) {

@@ -37,7 +37,7 @@ class HostsData : public testing::Test {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
         for (const char* host : {"here", "there"}) fs::create_directories(dir_ / host);
         model_ = dir_ / "tiny.gguf";
-        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+        WriteTinyGguf(model_, {.hyper = TrainHyper(), .dtype = DType::kF16});
         std::ofstream(dir_ / "key") << "a key for these tests only";
         ::chmod((dir_ / "key").c_str(), 0600);
     }
@@ -146,7 +146,7 @@ TEST_F(HostsData, CopiesTrain) {
 class ResumeData : public testing::Test {
   protected:
     void SetUp() override {
-        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+        WriteTinyGguf(model_, {.hyper = TrainHyper(), .dtype = DType::kF16});
         WriteQuestions(data_, 40, true);
     }
     Ran Train(const std::string& data, const Words& more, const std::string& model = {}) const {

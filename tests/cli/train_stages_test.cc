@@ -22,7 +22,7 @@ class TrainStages : public testing::Test {
     }
     // Seven layers: uneven on any two or three stages of any number of chunks.
     void Write(bool tied) const {
-        model::Hyper hyper = OddHyper();
+        model::Hyper hyper = TrainHyper();
         hyper.layers = 7;
         hyper.tied = tied;
         WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
@@ -103,7 +103,7 @@ TEST_F(TrainStages, AdaptersLearnAsOnOneRank) {
 // The load of routers goes with the rows from chunk to chunk: the auxiliary loss of one rank that
 // has the same micro-batches.
 TEST_F(TrainStages, RoutersAreBalancedOverChunks) {
-    TinyFile file{.hyper = OddHyper("qwen3moe"), .dtype = DType::kF16};
+    TinyFile file{.hyper = TrainHyper("qwen3moe"), .dtype = DType::kF16};
     file.hyper.layers = 5;
     file.hyper.moe.experts = 6;
     file.hyper.moe.used = 2;
@@ -151,10 +151,11 @@ TEST_F(TrainStages, CheckpointsAreReadByOtherLayouts) {
 // Of 8 MB, far more than a socket takes: stages send on threads of their own while they receive on
 // the same connection. (Shared memory has no such thing, and the same bits come of it.)
 TEST_F(TrainStages, LargeActivationsGoOverSockets) {
-    model::Hyper hyper = OddHyper();
+    model::Hyper hyper = TrainHyper();
     hyper.layers = 4;
     hyper.hidden = 2048;
     hyper.ffn = 128;
+    hyper.heads = hyper.kv_heads = 2;
     WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
     const Words common = {"train", model_, "--data", "synthetic:random-tokens:1025:16",
                           "--seq-len", "1024", "--micro-batch", "1", "--steps", "2", "--json",

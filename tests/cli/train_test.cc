@@ -9,6 +9,7 @@
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/run_weft.h"
+#include "support/slowness.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
@@ -20,16 +21,18 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 // Less than a pass takes; enough for ranks to find each other.
+std::string ShortMs() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr const char* kShortMs = "1000";
+    return std::to_string(test::Slower(1000));
 #else
-constexpr const char* kShortMs = "200";
+    return std::to_string(test::Slower(200));
 #endif
+}
 
 class TrainCli : public testing::Test {
   protected:
     void SetUp() override {
-        WriteTinyGguf(model_, {.hyper = OddHyper(), .dtype = DType::kF16});
+        WriteTinyGguf(model_, {.hyper = TrainHyper(), .dtype = DType::kF16});
         WriteQuestions(data_, 24);
     }
     Ran Train(const Words& more) {
@@ -100,7 +103,7 @@ TEST_F(TrainCli, OverlapChangesNothing) {
 
 // Biases of K and V whose heads are on both ranks.
 TEST_F(TrainCli, BiasesOfSharedHeadsLearnAsOne) {
-    WriteTinyGguf(model_, {.hyper = OddHyper("qwen2"), .dtype = DType::kF16});
+    WriteTinyGguf(model_, {.hyper = TrainHyper("qwen2"), .dtype = DType::kF16});
     const auto one = Lines({"--steps", "4", "--micro-batch", "4", "--lr", "1e-3"});
     for (const Words& layout : {Words{"--local", "2", "--micro-batch", "4", "--tp", "2"},
                                 Words{"--local", "2", "--micro-batch", "4", "--tp", "2",
@@ -112,7 +115,7 @@ TEST_F(TrainCli, BiasesOfSharedHeadsLearnAsOne) {
 
 // Tied embeddings on two stages learn as one.
 TEST_F(TrainCli, TiedEmbeddingsLearnAsOneOnTwoStages) {
-    model::Hyper hyper = OddHyper();
+    model::Hyper hyper = TrainHyper();
     hyper.tied = true;
     WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
     const auto one = Lines({"--steps", "4", "--micro-batch", "4", "--lr", "1e-3"});
@@ -234,7 +237,7 @@ TEST_F(TrainCli, RanksOfUnevenWorkWaitForEachOther) {
                              "1",
                              "--json",
                              "--timeout-ms",
-                             kShortMs,
+                             ShortMs(),
                              "--reference",
                              "--dtype",
                              "f32"});

@@ -16,7 +16,7 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kTimeoutMs = 5000;
+constexpr int64_t kEpochTimeoutMs = 5000;
 
 AssignMessage Assignment(int rank, int64_t epoch, std::vector<std::string> hosts) {
     AssignMessage message;
@@ -35,7 +35,7 @@ class FarEnd {
     void Close() { channel_.Close(false); }
     // The next frame of that type; others are passed over.
     Bytes Await(FrameType type) {
-        const Deadline deadline = Deadline::In(kTimeoutMs);
+        const Deadline deadline = Deadline::In(kEpochTimeoutMs);
         while (!deadline.expired()) {
             const Status status = channel_.Receive([&](FrameType got, View payload) {
                 frames_.emplace_back(got, Bytes(payload.begin(), payload.end()));
@@ -66,7 +66,7 @@ struct Pair {
 Pair Connect() {
     auto ends = MakeSocketPair();
     WEFT_CHECK(ends.ok());
-    const auto sessions = MakeSessionPair(kTimeoutMs);
+    const auto sessions = MakeSessionPair(kEpochTimeoutMs);
     return {std::make_unique<FarEnd>(std::move(ends->second), sessions.second),
             std::move(ends->first), sessions.first};
 }
@@ -75,7 +75,7 @@ class RootEpoch : public testing::Test {
   protected:
     void SetUp() override {
         Control::Options options;
-        options.timeout_ms = kTimeoutMs;
+        options.timeout_ms = kEpochTimeoutMs;
         options.local = false;
         options.recover = true;
         control_ = std::make_unique<Control>(options);
@@ -106,7 +106,7 @@ TEST_F(RootEpoch, BelievesNothingOfAnOlderOne) {
 
     one_->Send(FrameType::kValue, Encode(ValueMessage{1, "sum", "of the old epoch", 1}));
     one_->Send(FrameType::kReady, Encode(ReadyMessage{1}));
-    const auto lost = control_->WaitForSurvivors(Deadline::In(kTimeoutMs));
+    const auto lost = control_->WaitForSurvivors(Deadline::In(kEpochTimeoutMs));
     ASSERT_TRUE(lost.ok());
     EXPECT_EQ(*lost, std::vector<int>{2});
     ASSERT_TRUE(control_->BeginEpoch({0, 1}, Assignment(0, 2, {"a", "b"})));
@@ -124,7 +124,7 @@ TEST_F(RootEpoch, BelievesNothingOfAnOlderOne) {
     const auto pick = [](const std::vector<std::string>& all) -> Result<std::string> {
         return all[1];
     };
-    const auto result = control_->Round("sum", "mine", pick, Deadline::In(kTimeoutMs));
+    const auto result = control_->Round("sum", "mine", pick, Deadline::In(kEpochTimeoutMs));
     ASSERT_TRUE(result.ok()) << result.error().message;
     EXPECT_EQ(*result, "new");
     EXPECT_FALSE(control_->Failed());
@@ -158,7 +158,7 @@ TEST_F(RootEpoch, IsTheLastWhereNobodyRecovers) {
 // A heartbeat of rank 1: for longer than the timeout nothing of rank 0 came that op needs.
 Bytes WaitsForRankZero(const char* op) {
     HeartbeatMessage beat;
-    beat.stand.waits = {{0, 3, 12, 0, op, 2 * kTimeoutMs}};
+    beat.stand.waits = {{0, 3, 12, 0, op, 2 * kEpochTimeoutMs}};
     return Encode(beat);
 }
 
@@ -166,7 +166,7 @@ Bytes WaitsForRankZero(const char* op) {
 TEST_F(RootEpoch, EndsAloneWhereALinkBreaks) {
     one_->Send(FrameType::kHeartbeat, WaitsForRankZero("all_reduce"));
     const net::OpTag tag{"all_reduce", 12, 3};
-    const Error error = control_->OnTimeout(1, tag, Deadline::In(kTimeoutMs));
+    const Error error = control_->OnTimeout(1, tag, Deadline::In(kEpochTimeoutMs));
     EXPECT_NE(error.message.find("the data link broke during all_reduce #12 of step 3"),
               std::string::npos)
         << error.message;
@@ -186,7 +186,7 @@ TEST_F(RootEpoch, EndsAloneWhereACircleIsOfOneOp) {
         }
         const net::OpTag tag{"all_reduce", 12, 3};
         control_->OnLongWait(1, tag);
-        control_->OnStillWaiting(2 * kTimeoutMs);
+        control_->OnStillWaiting(2 * kEpochTimeoutMs);
         one_->Send(FrameType::kHeartbeat, WaitsForRankZero(op));
         const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
         ASSERT_TRUE(verdict.ok());
@@ -202,13 +202,13 @@ TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
     FarEnd& root = *pair.far;
     Control::Options options;
     options.rank = -1;
-    options.timeout_ms = kTimeoutMs;
+    options.timeout_ms = kEpochTimeoutMs;
     options.local = false;
     Control control(options);
     control.AddPeer(0, std::move(pair.near), pair.session, 0);
     ASSERT_TRUE(control.Start().ok());
     root.Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
-    ASSERT_TRUE(control.WaitForAssignment(Deadline::In(kTimeoutMs)).ok());
+    ASSERT_TRUE(control.WaitForAssignment(Deadline::In(kEpochTimeoutMs)).ok());
 
     VerdictMessage loss{ErrorCode::kPeerLost, 1, "rank 1 was lost", "killed", 1, true};
     root.Send(FrameType::kVerdict, Encode(loss));
@@ -220,7 +220,7 @@ TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
     root.Send(FrameType::kVerdict, Encode(loss));  // once more
     root.Send(FrameType::kAssign, Encode(Assignment(1, 1, {"a", "b"})));
     root.Send(FrameType::kAssign, Encode(Assignment(1, 2, {"a", "b"})));
-    const auto next = control.WaitForAssignment(Deadline::In(kTimeoutMs));
+    const auto next = control.WaitForAssignment(Deadline::In(kEpochTimeoutMs));
     ASSERT_TRUE(next.ok()) << next.error().message;
     EXPECT_EQ(next->epoch, 2);
 
@@ -234,7 +234,7 @@ TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
         root.Send(FrameType::kResult, Encode(ResultMessage{1, "late", 1}));
         root.Send(FrameType::kResult, Encode(ResultMessage{1, "new", 2}));
     });
-    const auto result = control.Round("sum", "mine", nullptr, Deadline::In(kTimeoutMs));
+    const auto result = control.Round("sum", "mine", nullptr, Deadline::In(kEpochTimeoutMs));
     answer.join();
     ASSERT_TRUE(result.ok()) << result.error().message;
     EXPECT_EQ(*result, "new");
@@ -286,7 +286,7 @@ TEST(Control, ALongMessageOnASlowNetworkMoves) {
 TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
     Pair pair = Connect();
     Control::Options options;
-    options.timeout_ms = kTimeoutMs;
+    options.timeout_ms = kEpochTimeoutMs;
     options.rank = -1;
     options.local = false;
     Control control(options);
@@ -329,14 +329,14 @@ TEST(WorkerEpoch, EndsWithRankZero) {
     for (const bool says : {true, false}) {
         Pair pair = Connect();
         Control::Options options;
-        options.timeout_ms = kTimeoutMs;
+        options.timeout_ms = kEpochTimeoutMs;
         options.rank = -1;
         options.local = false;
         Control control(options);
         control.AddPeer(0, std::move(pair.near), pair.session, 0);
         ASSERT_TRUE(control.Start().ok());
         pair.far->Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
-        ASSERT_TRUE(control.WaitForAssignment(Deadline::In(kTimeoutMs)).ok());
+        ASSERT_TRUE(control.WaitForAssignment(Deadline::In(kEpochTimeoutMs)).ok());
         VerdictMessage verdict{ErrorCode::kPeerLost, 1, "rank 1 was lost", "killed", 1, true};
         pair.far->Send(FrameType::kVerdict, Encode(verdict));
         ASSERT_TRUE(control.EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
@@ -348,7 +348,7 @@ TEST(WorkerEpoch, EndsWithRankZero) {
         } else {
             pair.far->Close();
         }
-        const auto next = control.WaitForAssignment(Deadline::In(kTimeoutMs));
+        const auto next = control.WaitForAssignment(Deadline::In(kEpochTimeoutMs));
         ASSERT_FALSE(next.ok());
         const char* words = says ? "there is no next epoch" : "rank 0 (host a) was lost";
         EXPECT_NE(next.error().message.find(words), std::string::npos) << next.error().message;

@@ -15,19 +15,19 @@ using test::Process;
 
 constexpr int64_t kTimeoutMs = 1000;
 
-bool Sh(const std::string& command) {
+bool Shell(const std::string& command) {
     return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
 }
 
 class Hosts : public ::testing::Test {
   protected:
     void SetUp() override {
-        if (::geteuid() != 0 || !Sh("ip -V") || !Sh("ip netns add " + Name("hub"))) {
+        if (::geteuid() != 0 || !Shell("ip -V") || !Shell("ip netns add " + Name("hub"))) {
             GTEST_SKIP() << "needs root and network namespaces (ip netns add): the faults of "
                             "fault_test and listener_test cover the rest";
         }
         made_ = true;
-        ASSERT_TRUE(Sh(InHub("link add br0 type bridge")) && Sh(InHub("link set br0 up")));
+        ASSERT_TRUE(Shell(InHub("link add br0 type bridge")) && Shell(InHub("link set br0 up")));
         for (int host = 0; host < 3; ++host) AddHost(host);
         key_file_ = folder_ / "key";
         const std::string_view key = "a-shared-key-of-the-tests";
@@ -42,18 +42,18 @@ class Hosts : public ::testing::Test {
     void TearDown() override {
         workers_.clear();
         if (!made_) return;
-        for (const char* name : {"0", "1", "2", "hub"}) Sh("ip netns del " + Name(name));
+        for (const char* name : {"0", "1", "2", "hub"}) Shell("ip netns del " + Name(name));
     }
 
     void AddHost(int host) {
         const std::string name = std::to_string(host);
-        ASSERT_TRUE(Sh("ip netns add " + Name(name)));
-        ASSERT_TRUE(Sh(InHub(
+        ASSERT_TRUE(Shell("ip netns add " + Name(name)));
+        ASSERT_TRUE(Shell(InHub(
             fmt::format("link add v{} type veth peer name eth0 netns {}", host, Name(name)))));
-        ASSERT_TRUE(Sh(InHub(fmt::format("link set v{} master br0 up", host))));
+        ASSERT_TRUE(Shell(InHub(fmt::format("link set v{} master br0 up", host))));
         const std::string inside = "ip -n " + Name(name);
-        ASSERT_TRUE(Sh(inside + " link set lo up") && Sh(inside + " link set eth0 up"));
-        ASSERT_TRUE(Sh(inside + " addr add " + Ip(host) + "/24 dev eth0"));
+        ASSERT_TRUE(Shell(inside + " link set lo up") && Shell(inside + " link set eth0 up"));
+        ASSERT_TRUE(Shell(inside + " addr add " + Ip(host) + "/24 dev eth0"));
     }
     static std::string Ip(int host) { return fmt::format("10.77.0.{}", host + 1); }
     std::string Name(const std::string& part) const {
@@ -63,7 +63,7 @@ class Hosts : public ::testing::Test {
         return "ip -n " + Name("hub") + " " + words;
     }
     void SetLink(int host, const char* state) const {
-        ASSERT_TRUE(Sh(InHub(fmt::format("link set v{} {}", host, state))));
+        ASSERT_TRUE(Shell(InHub(fmt::format("link set v{} {}", host, state))));
     }
     std::unique_ptr<Process> Start(int host, std::vector<std::string> words) const {
         std::vector<std::string> command = {"ip", "netns", "exec", Name(std::to_string(host)),
@@ -133,8 +133,8 @@ TEST_F(Hosts, ACutBetweenWorkersIsFoundByTheDataWait) {
     ASSERT_TRUE(root->ReadUntil("at decode", Deadline::In(10'000))) << root->output();
     ::usleep(50'000);
     const int64_t begin = NowNs();
-    ASSERT_TRUE(Sh(fmt::format("ip -n {} route add blackhole {}/32", Name("1"), Ip(2))));
-    ASSERT_TRUE(Sh(fmt::format("ip -n {} route add blackhole {}/32", Name("2"), Ip(1))));
+    ASSERT_TRUE(Shell(fmt::format("ip -n {} route add blackhole {}/32", Name("1"), Ip(2))));
+    ASSERT_TRUE(Shell(fmt::format("ip -n {} route add blackhole {}/32", Name("2"), Ip(1))));
     EXPECT_EQ(root->Wait(Deadline::In(10'000)), 3) << root->output();
     EXPECT_LE(root->end_ns() - begin, bound_ns());
     const bool names_a_worker = root->output().find("error: rank 1 (host") != std::string::npos ||

@@ -18,8 +18,8 @@ namespace {
 
 using net::Transport;
 
-constexpr size_t kWindow = size_t{64} << 10;  // small: long data goes in many pieces
-constexpr int64_t kTimeoutMs = 20'000;
+constexpr size_t kCollectivesWindow = size_t{64} << 10;  // small: long data goes in many pieces
+constexpr int64_t kCollectivesTimeoutMs = 20'000;
 
 struct Case {
     Transport transport;
@@ -36,8 +36,8 @@ std::vector<Case> Cases() {
 std::unique_ptr<Comm> World(net::Fabric& fabric) {
     std::vector<int> ranks(static_cast<size_t>(fabric.size));
     std::iota(ranks.begin(), ranks.end(), 0);
-    const Channel channel{.window_bytes = kWindow};
-    return Comm::Make(fabric, ranks, channel, kTimeoutMs).value();
+    const Channel channel{.window_bytes = kCollectivesWindow};
+    return Comm::Make(fabric, ranks, channel, kCollectivesTimeoutMs).value();
 }
 
 net::OpTag Tag(int64_t index) {
@@ -63,7 +63,8 @@ class CollectivesTest : public ::testing::TestWithParam<Case> {
     // body(comm, random): on every rank, with the same random numbers.
     void OnRanks(uint32_t seed, const std::function<void(Comm&, std::mt19937&)>& body) {
         auto fabrics =
-            net::MakeLocalFabrics(GetParam().ranks, GetParam().transport, kWindow).value();
+            net::MakeLocalFabrics(GetParam().ranks, GetParam().transport, kCollectivesWindow)
+                .value();
         test::OnThreads(fabrics, [&](net::Fabric& fabric) {
             auto comm = World(fabric);
             std::mt19937 random(seed);
@@ -324,8 +325,8 @@ TEST(Hosts, AreFoundFromTheLinks) {
     for (const std::vector<int>& hosts : std::vector<std::vector<int>>{
              {0, 0, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 1}, {0, 1, 2, 2, 0}, {0, 1, 2}}) {
         const int n = static_cast<int>(hosts.size());
-        auto fabrics = net::MakeLocalFabrics(n, Transport::kShm, kWindow).value();
-        auto others = net::MakeLocalFabrics(n, Transport::kTcp, kWindow).value();
+        auto fabrics = net::MakeLocalFabrics(n, Transport::kShm, kCollectivesWindow).value();
+        auto others = net::MakeLocalFabrics(n, Transport::kTcp, kCollectivesWindow).value();
         for (size_t r = 0; r < hosts.size(); r++) {
             for (size_t p = 0; p < hosts.size(); p++) {
                 if (hosts[p] != hosts[r]) std::swap(fabrics[r].links[p], others[r].links[p]);
@@ -350,7 +351,7 @@ TEST(Hosts, AreFoundFromTheLinks) {
 
 // Ranks that do not agree on a part's size find out, whatever the collective.
 TEST(Faults, PartsOfDifferentSizesAreFoundOut) {
-    auto fabrics = net::MakeLocalFabrics(2, Transport::kShm, kWindow).value();
+    auto fabrics = net::MakeLocalFabrics(2, Transport::kShm, kCollectivesWindow).value();
     test::OnThreads(fabrics, [](net::Fabric& fabric) {
         auto comm = World(fabric);
         const size_t me = static_cast<size_t>(fabric.rank);

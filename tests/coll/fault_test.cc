@@ -12,15 +12,15 @@ namespace {
 
 using net::Transport;
 
-constexpr size_t kWindow = size_t{256} << 10;
-const Channel kChannel{.window_begin = 0, .window_bytes = kWindow};
+constexpr size_t kFaultWindow = size_t{256} << 10;
+const Channel kFaultChannel{.window_begin = 0, .window_bytes = kFaultWindow};
 
 class FaultTest : public ::testing::TestWithParam<Transport> {};
 
 INSTANTIATE_TEST_SUITE_P(Transports, FaultTest, ::testing::ValuesIn(test::LocalTransports()),
                          [](const auto& made) { return TransportName(made.param); });
 
-std::vector<int> AllRanks(int size) {
+std::vector<int> FaultAllRanks(int size) {
     std::vector<int> ranks;
     for (int r = 0; r < size; r++) ranks.push_back(r);
     return ranks;
@@ -28,7 +28,7 @@ std::vector<int> AllRanks(int size) {
 
 // All-reduces of changing size and algorithm until something breaks.
 std::string ReduceForever(net::Fabric& fabric, int64_t timeout_ms) {
-    auto comm = Comm::Make(fabric, AllRanks(fabric.size), kChannel, timeout_ms).value();
+    auto comm = Comm::Make(fabric, FaultAllRanks(fabric.size), kFaultChannel, timeout_ms).value();
     std::vector<float> data(300'000);
     for (int64_t i = 0;; i++) {
         const size_t count = i % 3 == 0 ? 576 : i % 3 == 1 ? 40'000 : data.size();
@@ -43,7 +43,7 @@ std::string ReduceForever(net::Fabric& fabric, int64_t timeout_ms) {
 }
 
 TEST_P(FaultTest, AKilledRankIsNamedByAllOthers) {
-    test::RankProcesses ranks(3, GetParam(), kWindow, [](net::Fabric& fabric) -> std::string {
+    test::RankProcesses ranks(3, GetParam(), kFaultWindow, [](net::Fabric& fabric) -> std::string {
         return ReduceForever(fabric, 5000);
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -58,7 +58,7 @@ TEST_P(FaultTest, AKilledRankIsNamedByAllOthers) {
 }
 
 TEST_P(FaultTest, AStoppedRankIsNamedInTime) {
-    test::RankProcesses ranks(2, GetParam(), kWindow, [](net::Fabric& fabric) -> std::string {
+    test::RankProcesses ranks(2, GetParam(), kFaultWindow, [](net::Fabric& fabric) -> std::string {
         return ReduceForever(fabric, 500);
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -71,8 +71,8 @@ TEST_P(FaultTest, AStoppedRankIsNamedInTime) {
 }
 
 TEST_P(FaultTest, ASendToARankThatNeverReceivesEndsAtTheDeadline) {
-    auto fabrics = net::MakeLocalFabrics(2, GetParam(), kWindow).value();
-    auto comm = Comm::Make(fabrics[0], {0, 1}, kChannel, 100).value();
+    auto fabrics = net::MakeLocalFabrics(2, GetParam(), kFaultWindow).value();
+    auto comm = Comm::Make(fabrics[0], {0, 1}, kFaultChannel, 100).value();
     const net::OpTag tag{"send", 3, 4};
     const std::vector<std::byte> data(100);
     for (int i = 0; i < 4; i++) ASSERT_TRUE(comm->Send(data, 1, tag).ok());
@@ -83,10 +83,10 @@ TEST_P(FaultTest, ASendToARankThatNeverReceivesEndsAtTheDeadline) {
 }
 
 TEST_P(FaultTest, RanksOfDifferentProgramsFindOut) {
-    auto fabrics = net::MakeLocalFabrics(2, GetParam(), kWindow).value();
+    auto fabrics = net::MakeLocalFabrics(2, GetParam(), kFaultWindow).value();
     std::string words[2];
     test::OnThreads(fabrics, [&](net::Fabric& fabric) {
-        auto comm = Comm::Make(fabric, {0, 1}, kChannel, 2000).value();
+        auto comm = Comm::Make(fabric, {0, 1}, kFaultChannel, 2000).value();
         std::vector<float> data(fabric.rank == 0 ? 576 : 1024);
         const Status reduced = comm->AllReduce(data, {"all_reduce", 5, 6}, {Algorithm::kOneShot});
         ASSERT_FALSE(reduced.ok());
@@ -98,15 +98,15 @@ TEST_P(FaultTest, RanksOfDifferentProgramsFindOut) {
 }
 
 TEST_P(FaultTest, GroupsOfOneFabricDoNotMix) {
-    auto fabrics = net::MakeLocalFabrics(4, GetParam(), kWindow).value();
+    auto fabrics = net::MakeLocalFabrics(4, GetParam(), kFaultWindow).value();
     test::OnThreads(fabrics, [](net::Fabric& fabric) {
         // Two pairs, and the world, each with its part of the windows and its flags.
-        const Channel small{.window_begin = 0, .window_bytes = kWindow / 2, .flag_begin = 0};
+        const Channel small{.window_begin = 0, .window_bytes = kFaultWindow / 2, .flag_begin = 0};
         const Channel large{
-            .window_begin = kWindow / 2, .window_bytes = kWindow / 2, .flag_begin = 4};
+            .window_begin = kFaultWindow / 2, .window_bytes = kFaultWindow / 2, .flag_begin = 4};
         const std::vector<int> pair = fabric.rank < 2 ? std::vector{0, 1} : std::vector{2, 3};
         auto pairs = Comm::Make(fabric, pair, small, 5000).value();
-        auto world = Comm::Make(fabric, AllRanks(4), large, 5000).value();
+        auto world = Comm::Make(fabric, FaultAllRanks(4), large, 5000).value();
         EXPECT_EQ(fabric.rank % 2, pairs->rank());
         for (int i = 0; i < 200; i++) {
             std::vector<float> data(100, static_cast<float>(fabric.rank));
@@ -119,22 +119,23 @@ TEST_P(FaultTest, GroupsOfOneFabricDoNotMix) {
 }
 
 TEST(Comm, ImpossibleGroupsAreRefused) {
-    auto fabrics = net::MakeLocalFabrics(2, Transport::kShm, kWindow).value();
+    auto fabrics = net::MakeLocalFabrics(2, Transport::kShm, kFaultWindow).value();
     const auto refused = [&](std::vector<int> ranks, Channel channel, int64_t ms = 100) {
         const auto made = Comm::Make(fabrics[0], std::move(ranks), channel, ms);
         return !made.ok() && made.error().code == ErrorCode::kUsage;
     };
-    EXPECT_TRUE(refused({}, kChannel));
-    EXPECT_TRUE(refused({1}, kChannel)) << "not a member";
-    EXPECT_TRUE(refused({1, 0}, kChannel));
-    EXPECT_TRUE(refused({0, 0, 1}, kChannel));
-    EXPECT_TRUE(refused({0, 2}, kChannel));
-    EXPECT_TRUE(refused({0, 1}, kChannel, 0));
-    EXPECT_TRUE(refused({0, 1}, {.window_begin = 64, .window_bytes = kWindow}));
-    EXPECT_TRUE(refused({0, 1}, {.window_begin = ~size_t{63}, .window_bytes = kWindow}));
+    EXPECT_TRUE(refused({}, kFaultChannel));
+    EXPECT_TRUE(refused({1}, kFaultChannel)) << "not a member";
+    EXPECT_TRUE(refused({1, 0}, kFaultChannel));
+    EXPECT_TRUE(refused({0, 0, 1}, kFaultChannel));
+    EXPECT_TRUE(refused({0, 2}, kFaultChannel));
+    EXPECT_TRUE(refused({0, 1}, kFaultChannel, 0));
+    EXPECT_TRUE(refused({0, 1}, {.window_begin = 64, .window_bytes = kFaultWindow}));
+    EXPECT_TRUE(refused({0, 1}, {.window_begin = ~size_t{63}, .window_bytes = kFaultWindow}));
     EXPECT_TRUE(refused({0, 1}, {.window_begin = 0, .window_bytes = 1024}));
-    EXPECT_TRUE(refused({0, 1}, {.window_begin = 0, .window_bytes = kWindow, .flag_begin = 13}));
-    EXPECT_FALSE(refused({0, 1}, kChannel));
+    EXPECT_TRUE(
+        refused({0, 1}, {.window_begin = 0, .window_bytes = kFaultWindow, .flag_begin = 13}));
+    EXPECT_FALSE(refused({0, 1}, kFaultChannel));
 }
 
 }  // namespace

@@ -16,13 +16,14 @@
 namespace weft::coll {
 namespace {
 
-constexpr int64_t kTimeoutMs = 20'000;
-constexpr size_t kWindow = size_t{1} << 20;
+constexpr int64_t kMeasureTimeoutMs = 20'000;
+constexpr size_t kMeasureWindow = size_t{1} << 20;
 
 std::unique_ptr<Comm> CommOver(net::Fabric& fabric) {
     std::vector<int> everyone(static_cast<size_t>(fabric.size));
     std::iota(everyone.begin(), everyone.end(), 0);
-    return Comm::Make(fabric, everyone, {.window_bytes = kWindow}, kTimeoutMs).value();
+    return Comm::Make(fabric, everyone, {.window_bytes = kMeasureWindow}, kMeasureTimeoutMs)
+        .value();
 }
 
 TEST(Timings, AreThoseOfTheSortedSamples) {
@@ -70,13 +71,13 @@ TEST(Budget, GivesIterations) {
 class Links : public testing::TestWithParam<net::Transport> {};
 
 TEST_P(Links, AreProbedAndTheirBytesChecked) {
-    auto fabrics = net::MakeLocalFabrics(2, GetParam(), kWindow).value();
+    auto fabrics = net::MakeLocalFabrics(2, GetParam(), kMeasureWindow).value();
     test::OnThreads(fabrics, [](net::Fabric& fabric) {
         const bool lead = fabric.rank == 0;
-        LinkProbe probe(*fabric.links[lead ? 1 : 0], nullptr, kTimeoutMs);
+        LinkProbe probe(*fabric.links[lead ? 1 : 0], nullptr, kMeasureTimeoutMs);
         // Twice, and both ways: the flags go on from where they were.
-        for (size_t bytes : {size_t{1}, size_t{7}, size_t{64}, size_t{5000}, kWindow / 2,
-                             LinkProbe::MostBytes(kWindow)}) {
+        for (size_t bytes : {size_t{1}, size_t{7}, size_t{64}, size_t{5000}, kMeasureWindow / 2,
+                             LinkProbe::MostBytes(kMeasureWindow)}) {
             const auto latency = probe.Latency(bytes, {.iterations = 5}, lead);
             ASSERT_TRUE(latency.ok()) << latency.error().message;
             EXPECT_EQ(latency->iterations, lead ? 5 : 0);
@@ -90,7 +91,7 @@ TEST_P(Links, AreProbedAndTheirBytesChecked) {
             }
         }
         EXPECT_EQ(probe.TakeErrors(), 0);
-        const auto large = probe.Latency(kWindow, {.iterations = 1}, lead);
+        const auto large = probe.Latency(kMeasureWindow, {.iterations = 1}, lead);
         ASSERT_FALSE(large.ok());
         EXPECT_EQ(large.error().code, ErrorCode::kUsage);
     });
@@ -123,11 +124,11 @@ class WrongLink final : public net::Link {
 };
 
 TEST(LinkProbe, CountsWrongBytes) {
-    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kWindow).value();
+    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kMeasureWindow).value();
     test::OnThreads(fabrics, [](net::Fabric& fabric) {
         const bool lead = fabric.rank == 0;
         WrongLink wrong(*fabric.links[lead ? 1 : 0]);
-        LinkProbe probe(lead ? wrong : *fabric.links[lead ? 1 : 0], nullptr, kTimeoutMs);
+        LinkProbe probe(lead ? wrong : *fabric.links[lead ? 1 : 0], nullptr, kMeasureTimeoutMs);
         ASSERT_TRUE(probe.Latency(1000, {.iterations = 3}, lead).ok());
         EXPECT_EQ(probe.TakeErrors() > 0, !lead);
         ASSERT_TRUE(probe.Stream(1000, {.iterations = 3}, lead).ok());
@@ -138,7 +139,7 @@ TEST(LinkProbe, CountsWrongBytes) {
 
 TEST(Measure, ChecksEveryCollective) {
     for (int ranks : {2, 3, 5}) {
-        auto fabrics = net::MakeLocalFabrics(ranks, net::Transport::kShm, kWindow).value();
+        auto fabrics = net::MakeLocalFabrics(ranks, net::Transport::kShm, kMeasureWindow).value();
         test::OnThreads(fabrics, [ranks](net::Fabric& fabric) {
             const auto comm = CommOver(fabric);
             for (Collective collective : kCollectives) {
@@ -165,7 +166,7 @@ TEST(Measure, ChecksEveryCollective) {
 
 TEST(Autotune, AllRanksHoldTheSameSoundTable) {
     for (int ranks : {2, 3}) {
-        auto fabrics = net::MakeLocalFabrics(ranks, net::Transport::kShm, kWindow).value();
+        auto fabrics = net::MakeLocalFabrics(ranks, net::Transport::kShm, kMeasureWindow).value();
         std::vector<std::string> tables(static_cast<size_t>(ranks));
         test::OnThreads(fabrics, [&](net::Fabric& fabric) {
             const auto comm = CommOver(fabric);
@@ -220,7 +221,7 @@ class Stopped final : public net::PeerMonitor {
 };
 
 TEST(Measure, EndsWhenTheMonitorSaysSo) {
-    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kWindow).value();
+    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kMeasureWindow).value();
     test::OnThreads(fabrics, [](net::Fabric& fabric) {
         const Stopped stopped;
         const auto comm = CommOver(fabric);

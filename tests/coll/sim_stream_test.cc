@@ -13,7 +13,7 @@
 namespace weft::coll {
 namespace {
 
-constexpr size_t kWindow = 16384;
+constexpr size_t kSimStreamWindow = 16384;
 const net::OpTag kTag{"all_reduce", 3, 4};
 
 // What one rank has put, kept back until the test lets it (or something else) arrive.
@@ -28,7 +28,7 @@ class HeldLink final : public net::Link {
   public:
     explicit HeldLink(int peer) : peer_{peer, "b", "held"} {}
     const net::PeerName& peer() const override { return peer_; }
-    size_t window_bytes() const override { return kWindow; }
+    size_t window_bytes() const override { return kSimStreamWindow; }
     std::span<std::byte> window() override { return window_; }
     uint64_t flag(int index) const override { return flags_[static_cast<size_t>(index)]; }
     Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
@@ -52,7 +52,7 @@ class HeldLink final : public net::Link {
 
   private:
     net::PeerName peer_;
-    std::vector<std::byte> window_ = std::vector<std::byte>(kWindow);
+    std::vector<std::byte> window_ = std::vector<std::byte>(kSimStreamWindow);
     std::array<uint64_t, net::kFlags> flags_{};
 };
 
@@ -82,8 +82,8 @@ class StreamTest : public ::testing::Test {
     bool checksum_;
     HeldLink here_{1};
     HeldLink there_{0};
-    Stream sender_{here_, 9, checksum_, 0, kWindow, 0, Told::kByFlag};
-    Stream receiver_{there_, 9, checksum_, 0, kWindow, 0, Told::kByFlag};
+    Stream sender_{here_, 9, checksum_, 0, kSimStreamWindow, 0, Told::kByFlag};
+    Stream receiver_{there_, 9, checksum_, 0, kSimStreamWindow, 0, Told::kByFlag};
     const std::byte* payload_ = nullptr;
     int64_t arrival_ = 0;
 };
@@ -133,7 +133,7 @@ TEST_F(StreamTest, ASlotThatChangesWhileItIsReadIsFound) {
 }
 
 TEST_F(StreamTest, AMessageOfAnotherEpochIsFound) {
-    Stream old(here_, 8, false, 0, kWindow, 0, Told::kByFlag);
+    Stream old(here_, 8, false, 0, kSimStreamWindow, 0, Told::kByFlag);
     const std::vector<std::byte> payload(100);
     ASSERT_TRUE(old.Post(7, 0, payload, kTag, Deadline::In(1)).ok());
     Arrive(1);

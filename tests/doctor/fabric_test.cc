@@ -48,13 +48,13 @@ class FabricJudgement : public testing::Test {
     };
 
     static std::vector<Finding> Look(HostView& here, const std::vector<Link>& links) {
-        engine::NetReport latency, bandwidth;
+        fabric::NetReport latency, bandwidth;
         latency.hosts = {"a", "b", "c"};
         latency.links.assign(3, std::vector<std::string>(3));
         for (const Link& link : links) {
             const auto from = static_cast<size_t>(link.from), to = static_cast<size_t>(link.to);
             latency.links[from][to] = latency.links[to][from] = link.transport;
-            engine::NetRow row;
+            fabric::NetRow row;
             row.from = link.from, row.to = link.to;
             row.timings.typical_us = link.us;
             row.timings.p99_us = 2 * link.us;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/engine.h"
+#include "support/nightly.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -42,7 +43,7 @@ TinyFile FileOf(const std::string& name) {
 }
 
 // Keeps what was said.
-class Ear final : public Listener {
+class BatchEar final : public Listener {
   public:
     void OnToken(const SaidToken& token, std::string_view text) override {
         const std::lock_guard lock(mutex_);
@@ -131,10 +132,10 @@ class Batch : public testing::TestWithParam<const char*> {
         return engine.ok() ? std::move(*engine) : nullptr;
     }
     // All at once; what each said.
-    static std::vector<std::shared_ptr<Ear>> SayAll(Engine& engine, int count) {
-        std::vector<std::shared_ptr<Ear>> ears;
+    static std::vector<std::shared_ptr<BatchEar>> SayAll(Engine& engine, int count) {
+        std::vector<std::shared_ptr<BatchEar>> ears;
         for (int i = 0; i < count; ++i) {
-            ears.push_back(std::make_shared<Ear>());
+            ears.push_back(std::make_shared<BatchEar>());
             EXPECT_TRUE(engine.Submit(RequestOf(i), ears.back()).ok());
         }
         engine.Drain();
@@ -164,9 +165,13 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
                                     {.model = model, .tokens = 3, .always = true},
                                     {.model = other, .tokens = 4, .always = true},
                                     {.model = other}};
+    size_t turn = 0;
     for (const int64_t kv_tokens : {4096, 384}) {
+        ++turn;
         for (const bool cache : {true, false}) {
+            ++turn;
             for (const DraftOptions& draft : kDrafts) {
+                if (!test::InTurn(turn++, 2)) continue;
                 SCOPED_TRACE(testing::Message() << kv_tokens << " tokens of KV, cache " << cache
                                                 << ", drafts " << draft.tokens << draft.model);
                 auto engine = Open(model, kv_tokens, 6, cache, draft);
@@ -208,11 +213,11 @@ TEST_P(Batch, APageIsSharedAsFarAsItGoes) {
         request.prompt.resize(150, 99);
         if (number > 0) request.prompt[100] = 98;  // in the second page
         for (int i = 0; i < 7 * number; ++i) request.prompt.push_back(101 + i);
-        auto ear = std::make_shared<Ear>();
+        auto ear = std::make_shared<BatchEar>();
         EXPECT_TRUE(engine.Submit(request, ear).ok());
         return ear;
     };
-    std::vector<std::shared_ptr<Ear>> ears[2];
+    std::vector<std::shared_ptr<BatchEar>> ears[2];
     for (const bool cache : {false, true}) {
         auto engine = Open(model, 4096, 1, cache);  // one after another
         ASSERT_NE(engine, nullptr);
@@ -237,7 +242,7 @@ TEST_F(EngineTest, WhoIsCancelledLeavesAtOnceAndTheOthersGoOn) {
     support::WriteTinyGguf(dir_ / "m", FileOf("llama"));
     auto engine = Open(dir_ / "m", 4096, 4, true);
     ASSERT_NE(engine, nullptr);
-    auto leaver = std::make_shared<Ear>(), stayer = std::make_shared<Ear>();
+    auto leaver = std::make_shared<BatchEar>(), stayer = std::make_shared<BatchEar>();
     Request endless = RequestOf(0);
     endless.max_tokens = -1;
     const auto id = engine->Submit(endless, leaver);
@@ -266,18 +271,18 @@ TEST_F(EngineTest, WhatCanNeverRunIsRefusedWithTheNumbers) {
     ASSERT_NE(engine, nullptr);
     Request request = RequestOf(0);
     request.prompt.resize(320, 97);
-    auto refused = engine->Submit(request, std::make_shared<Ear>());
+    auto refused = engine->Submit(request, std::make_shared<BatchEar>());
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().message.find("320 tokens"), std::string::npos);
     request.prompt = {-1};
-    EXPECT_FALSE(engine->Submit(request, std::make_shared<Ear>()).ok());
+    EXPECT_FALSE(engine->Submit(request, std::make_shared<BatchEar>()).ok());
     request.prompt.clear();
-    EXPECT_FALSE(engine->Submit(request, std::make_shared<Ear>()).ok());
+    EXPECT_FALSE(engine->Submit(request, std::make_shared<BatchEar>()).ok());
     request = RequestOf(0);
     request.sampler.temperature = NAN;
-    EXPECT_FALSE(engine->Submit(request, std::make_shared<Ear>()).ok());
+    EXPECT_FALSE(engine->Submit(request, std::make_shared<BatchEar>()).ok());
     // As long as the context allows: it ends there.
-    auto ear = std::make_shared<Ear>();
+    auto ear = std::make_shared<BatchEar>();
     request = RequestOf(0);
     request.max_tokens = 1'000'000'000'000;
     ASSERT_TRUE(engine->Submit(request, ear).ok());

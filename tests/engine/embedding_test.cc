@@ -12,7 +12,7 @@
 namespace weft::engine {
 namespace {
 
-class Ear final : public Listener {
+class EmbeddingEar final : public Listener {
   public:
     void OnToken(const SaidToken&, std::string_view) override { ADD_FAILURE() << "it speaks"; }
     void OnEmbedding(std::vector<float> vector) override { vector_ = std::move(vector); }
@@ -29,7 +29,7 @@ class Ear final : public Listener {
     Ending ending_;
 };
 
-Job JobOf(const std::string& model, int64_t chunk, model::Outputs outputs) {
+Job EmbeddingJobOf(const std::string& model, int64_t chunk, model::Outputs outputs) {
     Job job;
     job.model = model;
     job.threads = 1;
@@ -42,7 +42,7 @@ Job JobOf(const std::string& model, int64_t chunk, model::Outputs outputs) {
     return job;
 }
 
-Request RequestOf(std::vector<int32_t> tokens, Pooling pooling) {
+Request EmbeddingRequestOf(std::vector<int32_t> tokens, Pooling pooling) {
     Request request;
     request.prompt = std::move(tokens);
     request.pooling = pooling;
@@ -108,14 +108,16 @@ TEST_P(Embedding, EqualsTransformersInAnyCompany) {
         std::vector<float> first;
         for (const auto outputs : {model::Outputs::kBoth, model::Outputs::kHidden}) {
             for (const int64_t chunk : {64, 7}) {
-                auto engine = Engine::Start({}, JobOf(dir_ / "m", chunk, outputs), {5, true});
+                auto engine =
+                    Engine::Start({}, EmbeddingJobOf(dir_ / "m", chunk, outputs), {5, true});
                 ASSERT_TRUE(engine.ok()) << engine.error().message;
-                std::vector<std::shared_ptr<Ear>> ears;
+                std::vector<std::shared_ptr<EmbeddingEar>> ears;
                 for (int i = 0; i < 9; ++i) {
                     std::vector<int32_t> tokens = tokens_;
                     if (i % 2 == 1) tokens.resize(tokens.size() - static_cast<size_t>(i));
-                    ears.push_back(std::make_shared<Ear>());
-                    ASSERT_TRUE((*engine)->Submit(RequestOf(tokens, pooling), ears.back()).ok());
+                    ears.push_back(std::make_shared<EmbeddingEar>());
+                    ASSERT_TRUE(
+                        (*engine)->Submit(EmbeddingRequestOf(tokens, pooling), ears.back()).ok());
                 }
                 (*engine)->Drain();
                 ASSERT_TRUE((*engine)->Run().ok());
@@ -134,25 +136,28 @@ TEST_P(Embedding, EqualsTransformersInAnyCompany) {
 }
 
 TEST_P(Embedding, WhatItCannotMakeIsRefused) {
-    auto engine = Engine::Start({}, JobOf(dir_ / "m", 128, model::Outputs::kBoth), {4, true});
+    auto engine =
+        Engine::Start({}, EmbeddingJobOf(dir_ / "m", 128, model::Outputs::kBoth), {4, true});
     ASSERT_TRUE(engine.ok());
     EXPECT_TRUE((*engine)->embeds() && (*engine)->generates());
-    Request long_one = RequestOf(tokens_, Pooling::kMean);
+    Request long_one = EmbeddingRequestOf(tokens_, Pooling::kMean);
     long_one.prompt.resize(64, 1);
     EXPECT_NE((*engine)->Check(long_one).error().message.find("64 tokens; at most 63"),
               std::string::npos);
     (*engine)->Drain();
     EXPECT_TRUE((*engine)->Run().ok());
 
-    auto texts = Engine::Start({}, JobOf(dir_ / "m", 64, model::Outputs::kLogits), {4, true});
+    auto texts =
+        Engine::Start({}, EmbeddingJobOf(dir_ / "m", 64, model::Outputs::kLogits), {4, true});
     ASSERT_TRUE(texts.ok());
     EXPECT_FALSE((*texts)->embeds());
-    const Status refused = (*texts)->Check(RequestOf(tokens_, Pooling::kLast));
+    const Status refused = (*texts)->Check(EmbeddingRequestOf(tokens_, Pooling::kLast));
     EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
     EXPECT_NE(refused.error().message.find("--embeddings"), std::string::npos);
-    auto vectors = Engine::Start({}, JobOf(dir_ / "m", 64, model::Outputs::kHidden), {4, true});
+    auto vectors =
+        Engine::Start({}, EmbeddingJobOf(dir_ / "m", 64, model::Outputs::kHidden), {4, true});
     ASSERT_TRUE(vectors.ok());
-    Request text = RequestOf(tokens_, Pooling::kLast);
+    Request text = EmbeddingRequestOf(tokens_, Pooling::kLast);
     text.pooling.reset();
     EXPECT_EQ((*vectors)->Check(text).error().code, ErrorCode::kUnsupported);
 }

@@ -38,7 +38,7 @@ TEST(Replan, KeepsTheKindOfLayoutAndTheShares) {
     EXPECT_EQ(alone.tp * alone.pp, 1);
 }
 
-class Recovery : public testing::Test {
+class EngineRecovery : public testing::Test {
   protected:
     void SetUp() override {
         support::WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = support::OddHyper()});
@@ -66,7 +66,7 @@ class Recovery : public testing::Test {
 };
 
 // The model of two does not fit into the memory of one: the loss and the refusal are both named.
-TEST_F(Recovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
+TEST_F(EngineRecovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);
     cluster.next_epoch = [](test::FakeCluster& self, const Error& error,
@@ -90,7 +90,7 @@ TEST_F(Recovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
     EXPECT_TRUE(recoveries.empty());
 }
 
-TEST_F(Recovery, TellsWhatItDid) {
+TEST_F(EngineRecovery, TellsWhatItDid) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);
     cluster.next_epoch = [](test::FakeCluster& self, const Error&, const auto& replan) {
@@ -112,7 +112,7 @@ TEST_F(Recovery, TellsWhatItDid) {
 }
 
 // Without the flags a loss is what it was.
-TEST_F(Recovery, DoesNothingUnlessAsked) {
+TEST_F(EngineRecovery, DoesNothingUnlessAsked) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);
     std::unique_ptr<Rank> rank;

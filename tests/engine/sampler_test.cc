@@ -1,4 +1,5 @@
 #include "engine/sampler.h"
+#include "engine/logits_row.h"
 
 #include <gtest/gtest.h>
 

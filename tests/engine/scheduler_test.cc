@@ -81,7 +81,7 @@ class Cache {
     std::vector<uint64_t> slots_;
 };
 
-struct Job {
+struct SoakJob {
     Sequence sequence;
     int64_t say = 0;
     bool over = false;
@@ -128,7 +128,7 @@ class Soak {
         EXPECT_EQ(cache_.copies() > 0, soak_.prefix_cache);
         EXPECT_EQ(drafted_ > 0, soak_.drafts > 0);
         EXPECT_EQ(kept_ > 0, soak_.drafts > 0 && soak_.hits > 0);
-        EXPECT_EQ(kept_ < drafted_, soak_.drafts > 0 && soak_.hits < 3);
+        EXPECT_EQ(kept_<drafted_, soak_.drafts> 0 && soak_.hits < 3);
     }
 
   private:
@@ -138,7 +138,7 @@ class Soak {
     int32_t Word() { return static_cast<int32_t>(UpTo(1)); }
 
     void Make() {
-        auto job = std::make_unique<Job>();
+        auto job = std::make_unique<SoakJob>();
         const auto half = static_cast<uint32_t>(soak_.pages * kPage / 2);
         const auto length = 1 + UpTo(half);
         const auto kind = static_cast<int32_t>(UpTo(2));
@@ -180,7 +180,7 @@ class Soak {
     void Guess() {
         scheduler_.Decodes(decodes_);
         for (Sequence* s : decodes_) {
-            const Job& job = *jobs_.at(s->id);
+            const SoakJob& job = *jobs_.at(s->id);
             const auto most = std::min(soak_.drafts, job.say - 1);
             s->draft.resize(UpTo(static_cast<uint32_t>(most)));
             for (int32_t& token : s->draft) token = Word();
@@ -204,7 +204,7 @@ class Soak {
         for (const auto& [id, drafted] : told) {
             const auto at = jobs_.find(id);
             if (at == jobs_.end()) continue;
-            Job& job = *at->second;
+            SoakJob& job = *at->second;
             Sequence& s = job.sequence;
             s.in_flight = false;
             ASSERT_EQ(s.pending(), 0);
@@ -241,7 +241,7 @@ class Soak {
     ScheduleOptions options_;
     Scheduler scheduler_;
     Cache cache_;
-    std::map<int64_t, std::unique_ptr<Job>> jobs_;
+    std::map<int64_t, std::unique_ptr<SoakJob>> jobs_;
     std::deque<std::vector<Tell>> flights_;
     std::vector<Sequence*> decodes_;
     int64_t made_ = 0, ended_ = 0, drafted_ = 0, kept_ = 0;

@@ -41,7 +41,7 @@ TinyFile ExpertFile(const std::string& architecture) {
     return file;
 }
 
-TinyFile FileOf(const std::string& name) {
+TinyFile SpeculationFileOf(const std::string& name) {
     if (name == "gemma3") {
         TinyFile file{.hyper = OddHyper(name)};
         file.hyper.layers = 6;
@@ -121,7 +121,7 @@ TEST_F(Speculation, ALookupChangesNoToken) {
     for (const char* name :
          {"llama", "Q4_1", "Q8_0", "Q6_K", "BF16", "gemma3", "gpt-oss", "deepseek2"}) {
         SCOPED_TRACE(name);
-        const std::string model = Write(name, FileOf(name));
+        const std::string model = Write(name, SpeculationFileOf(name));
         const auto plain = Open(model);
         const auto drafting = Open(model, {.lookup = true, .tokens = 7, .always = true});
         const auto adaptive = Open(model, {.lookup = true});
@@ -147,7 +147,7 @@ TEST_F(Speculation, ALookupChangesNoToken) {
 }
 
 TEST_F(Speculation, EveryKvType) {
-    const std::string model = Write("model", FileOf("llama"));
+    const std::string model = Write("model", SpeculationFileOf("llama"));
     for (const DType kv : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
         SCOPED_TRACE(Info(kv).name);
         const auto plain = Open(model, {}, kv);
@@ -161,7 +161,7 @@ TEST_F(Speculation, EveryKvType) {
 
 // Greedy answers with a draft model: another model's guesses are mostly refused, its own never are.
 TEST_F(Speculation, ADraftModelChangesNoGreedyToken) {
-    const std::string model = Write("model", FileOf("Q8_0"));
+    const std::string model = Write("model", SpeculationFileOf("Q8_0"));
     const std::string other = Write("other", SmallFile(1));
     const Request request = Ask(120);
     const Generation expected = Say(*Open(model), request);
@@ -187,7 +187,7 @@ TEST_F(Speculation, ADraftModelChangesNoGreedyToken) {
 
 // With penalties the model judges, and the draft guesses, with those of the text so far.
 TEST_F(Speculation, PenaltiesAreThoseOfEachToken) {
-    const std::string model = Write("model", FileOf("llama"));
+    const std::string model = Write("model", SpeculationFileOf("llama"));
     Request request = Ask(100);
     request.sampler.repeat_penalty = 1.5f;
     request.sampler.repeat_last = 20;
@@ -200,7 +200,7 @@ TEST_F(Speculation, PenaltiesAreThoseOfEachToken) {
 }
 
 TEST_F(Speculation, StopsInTheMiddleOfADraft) {
-    const std::string model = Write("model", FileOf("llama"));
+    const std::string model = Write("model", SpeculationFileOf("llama"));
     const auto plain = Open(model);
     const auto drafting = Open(model, {.lookup = true, .tokens = 7, .always = true});
     const std::string text = Say(*plain, Ask(150)).text;
@@ -280,7 +280,7 @@ TEST_F(Speculation, DrawnAnswersHaveTheModelsDistribution) {
 
 // The draft is the model: the ratio is 1, so every draw is accepted.
 TEST_F(Speculation, ItsOwnDrawsAreAlwaysAccepted) {
-    const std::string model = Write("model", FileOf("Q4_1"));
+    const std::string model = Write("model", SpeculationFileOf("Q4_1"));
     const auto engine = Open(model, {.model = model, .tokens = 4, .always = true});
     for (uint64_t seed = 0; seed < 5; ++seed) {
         const Generation g = Say(*engine, Ask(100, 1.0f, seed));
@@ -290,7 +290,7 @@ TEST_F(Speculation, ItsOwnDrawsAreAlwaysAccepted) {
 }
 
 TEST_F(Speculation, WhatDoesNotFitIsRefusedBeforeLoading) {
-    const std::string model = Write("model", FileOf("llama"));
+    const std::string model = Write("model", SpeculationFileOf("llama"));
     Job job;
     job.model = model;
     job.chunk = 1;

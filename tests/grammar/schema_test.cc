@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json Golden() {
+Json GoldenSchemas() {
     const auto text = ReadTextFile(support::TestData("/schema_golden.json"));
     EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
     return text.ok() ? Json::parse(*text) : Json::array();
@@ -29,7 +29,7 @@ GrammarPtr Made(const Json& schema) {
     return made.ok() ? *made : nullptr;
 }
 
-bool Holds(const GrammarPtr& grammar, const std::string& text) {
+bool SchemaHolds(const GrammarPtr& grammar, const std::string& text) {
     const auto holds = Matches(*grammar, text);
     EXPECT_TRUE(holds.ok()) << (holds.ok() ? "" : holds.error().message);
     return holds.ok() && *holds;
@@ -136,18 +136,18 @@ class Validator {
 
 TEST(JsonSchema, GoldenVerdicts) {
     size_t made = 0, refused = 0, open = 0;
-    for (const Json& entry : Golden()) {
+    for (const Json& entry : GoldenSchemas()) {
         const GrammarPtr grammar = Made(entry["schema"]);
         ASSERT_NE(grammar, nullptr);
         for (const std::string text : entry["made"]) {
-            EXPECT_TRUE(Holds(grammar, text)) << entry["schema"] << " refuses " << text;
+            EXPECT_TRUE(SchemaHolds(grammar, text)) << entry["schema"] << " refuses " << text;
             ++made;
         }
         for (const std::string text : entry["invalid"]) {
-            EXPECT_FALSE(Holds(grammar, text)) << entry["schema"] << " lets through " << text;
+            EXPECT_FALSE(SchemaHolds(grammar, text)) << entry["schema"] << " lets through " << text;
             ++refused;
         }
-        for (const std::string text : entry["valid"]) open += Holds(grammar, text) ? 1 : 0;
+        for (const std::string text : entry["valid"]) open += SchemaHolds(grammar, text) ? 1 : 0;
     }
     EXPECT_GT(made, 250U);
     EXPECT_GT(refused, 500U);
@@ -173,7 +173,7 @@ void ExpectNamesOnce(const std::string& text) {
 TEST(JsonSchema, RandomGenerationsAreValid) {
     std::mt19937 random(21);
     const auto trie = CrossingTokens();
-    for (const Json& entry : Golden()) {
+    for (const Json& entry : GoldenSchemas()) {
         const Json& schema = entry["schema"];
         const GrammarPtr grammar = Made(schema);
         ASSERT_NE(grammar, nullptr);
@@ -252,13 +252,13 @@ TEST(JsonSchema, AnyObject) {
     ASSERT_TRUE(grammar.ok());
     for (const char* text : {"{}", "{\"a\":1}", "{\"a\": [1, {\"b\":null}], \"c\": \"\\u00e9\\n\"}",
                              "{\"\":-0.5e+10, \"x\":true}", "{\"a\":\"\\ud83d\\ude00\"}"}) {
-        EXPECT_TRUE(Holds(*grammar, text)) << text;
+        EXPECT_TRUE(SchemaHolds(*grammar, text)) << text;
     }
     for (const char* text :
          {"", "[]", "{", "{\"a\"}", "{\"a\":1,}", "{a:1}", "{\"a\":01}", "{\"a\":1}}", "{\"a\":.5}",
           "{\"a\":\"\n\"}", "{\"a\":\"\\x\"}", "{\"a\":\"\\ud83d\"}", "{\"a\":  1}", " {}",
           "{\"a\":+1}", "{\"a\":1.}", "{\"a\":NaN}"}) {
-        EXPECT_FALSE(Holds(*grammar, text)) << text;
+        EXPECT_FALSE(SchemaHolds(*grammar, text)) << text;
     }
     std::mt19937 random(5);
     const auto trie = CrossingTokens();
@@ -276,11 +276,11 @@ TEST(JsonSchema, OrderAndOptionalProperties) {
         "a":{"type":"integer"},"m":{"type":"integer"}},"required":["a"]})"));
     for (const char* text :
          {R"({"a":1})", R"({"z":1,"a":2})", R"({"a":1,"m":2})", R"({"z": 1, "a": 2, "m": 3})"}) {
-        EXPECT_TRUE(Holds(grammar, text)) << text;
+        EXPECT_TRUE(SchemaHolds(grammar, text)) << text;
     }
     for (const char* text : {"{}", R"({"z":1})", R"({"a":1,"z":2})", R"({"a":1,})", R"({,"a":1})",
                              R"({"a":1 ,"m":2})", R"({"a":1,"b":2})", R"({"a":1,"a":1})"}) {
-        EXPECT_FALSE(Holds(grammar, text)) << text;
+        EXPECT_FALSE(SchemaHolds(grammar, text)) << text;
     }
 }
 
@@ -291,11 +291,11 @@ TEST(JsonSchema, AdditionalNamesAreOthers) {
         "additionalProperties":{"type":"boolean"}})"));
     for (const char* text : {R"({"ab":1,"a":true})", R"({"abcd":true,"b":false})", R"({"":true})",
                              R"({"ab":1,"abc":2,"abd":true})", R"({"\"q":1})"}) {
-        EXPECT_TRUE(Holds(grammar, text)) << text;
+        EXPECT_TRUE(SchemaHolds(grammar, text)) << text;
     }
     for (const char* text : {R"({"ab":true})", R"({"abc":true})", R"({"\u0061b":true})",
                              R"({"ab":1,"ab":true})", R"({"\"q":true})"}) {
-        EXPECT_FALSE(Holds(grammar, text)) << text;
+        EXPECT_FALSE(SchemaHolds(grammar, text)) << text;
     }
 }
 
@@ -335,7 +335,7 @@ TEST(JsonSchema, NumbersBetweenBounds) {
             bool expected = Validator(schema).Valid(parsed, schema);
             // A whole number is one without a point here.
             if (round % 2 == 1 && text.find('.') != text.npos) expected = false;
-            EXPECT_EQ(Holds(*grammar, text), expected) << schema << " on " << text;
+            EXPECT_EQ(SchemaHolds(*grammar, text), expected) << schema << " on " << text;
         }
     }
 }

@@ -63,15 +63,16 @@ class PullTest : public HubTest {
     double seconds_ = 0;
 };
 
-constexpr uint64_t kBig = 24 << 20;  // some pieces
+constexpr uint64_t kPullBig = 24 << 20;  // some pieces
 
 TEST_F(PullTest, OneFileOverSeveralConnections) {
-    server_->Set({{"files", {Large("x-Q4_0.gguf", kBig + 12345), Small("README.md", "hello")}}});
+    server_->Set(
+        {{"files", {Large("x-Q4_0.gguf", kPullBig + 12345), Small("README.md", "hello")}}});
     const auto pulled = Pull("o/n:Q4_0");
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
     ASSERT_EQ(pulled->files.size(), 1u);
-    EXPECT_EQ(pulled->fetched_bytes, kBig + 12345);
-    EXPECT_EQ(Sent(), kBig + 12345);
+    EXPECT_EQ(pulled->fetched_bytes, kPullBig + 12345);
+    EXPECT_EQ(Sent(), kPullBig + 12345);
     EXPECT_EQ(*ReadTextFile(Folder() + "/refs/main"), kCommit);
     EXPECT_EQ(pulled->path, Folder() + "/snapshots/" + kCommit + "/x-Q4_0.gguf");
     // Once it is there, nothing of it is asked for again.
@@ -79,7 +80,7 @@ TEST_F(PullTest, OneFileOverSeveralConnections) {
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(again));
     EXPECT_EQ(again->fetched_bytes, 0u);
     EXPECT_TRUE(again->files[0].cached);
-    EXPECT_EQ(Sent(), kBig + 12345);
+    EXPECT_EQ(Sent(), kPullBig + 12345);
     const auto found = hub::FindCached(config_, *hub::ParseSpec("o/n:x-Q4_0.gguf"));
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(*found, pulled->path);
@@ -128,11 +129,11 @@ TEST_F(PullTest, CutConnections) {
     json cuts = json::array();
     for (const int cut : {100, 0, 1'000'000, 3'333'333, 1, 7'000'000, 65536, 2})
         cuts.push_back(cut);
-    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"cuts", cuts}});
+    server_->Set({{"files", {Large("x.gguf", kPullBig)}}, {"cuts", cuts}});
     const auto pulled = Pull("o/n");
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
-    EXPECT_EQ(pulled->fetched_bytes, kBig);
-    EXPECT_LE(Sent(), kBig + (16 << 10));  // nothing comes twice
+    EXPECT_EQ(pulled->fetched_bytes, kPullBig);
+    EXPECT_LE(Sent(), kPullBig + (16 << 10));  // nothing comes twice
 }
 
 TEST_F(PullTest, BusyServers) {
@@ -207,8 +208,8 @@ TEST_F(PullTest, WrongContent) {
 }
 
 TEST_F(PullTest, WrongSize) {
-    for (const uint64_t size : {kBig / 2, kBig * 2, uint64_t{10}}) {
-        json file = Large("x.gguf", kBig);
+    for (const uint64_t size : {kPullBig / 2, kPullBig * 2, uint64_t{10}}) {
+        json file = Large("x.gguf", kPullBig);
         file["listed_size"] = size;
         server_->Set({{"files", {file}}});
         ExpectError("o/n", ErrorCode::kCorrupt, "the listing says");
@@ -218,7 +219,7 @@ TEST_F(PullTest, WrongSize) {
 
 TEST_F(PullTest, ServerWithoutRanges) {
     server_->Set(
-        {{"files", {Large("x.gguf", kBig)}}, {"no_range", true}, {"cuts", {0, 9'000'000}}});
+        {{"files", {Large("x.gguf", kPullBig)}}, {"no_range", true}, {"cuts", {0, 9'000'000}}});
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));
 }
 
@@ -262,31 +263,31 @@ TEST_F(PullTest, HostileListings) {
 TEST_F(PullTest, GoesOnFromWhatIsThere) {
     std::atomic<bool> stop{false};
     config_.stop = &stop;
-    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 6 << 20}});
+    server_->Set({{"files", {Large("x.gguf", kPullBig)}}, {"rate", 6 << 20}});
     const auto spec = hub::ParseSpec("o/n");
     const auto first = hub::Pull(config_, *spec, [&](const hub::PullState& state) {
-        if (state.there_bytes > kBig / 4) stop = true;
+        if (state.there_bytes > kPullBig / 4) stop = true;
     });
     ASSERT_FALSE(first.ok());
     EXPECT_EQ(static_cast<int>(first.error().code), static_cast<int>(ErrorCode::kCancelled));
     stop = false;
-    server_->Set({{"files", {Large("x.gguf", kBig)}}});
+    server_->Set({{"files", {Large("x.gguf", kPullBig)}}});
     const auto pulled = Pull("o/n");
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
-    EXPECT_GE(pulled->files[0].resumed_bytes, kBig / 4);
-    EXPECT_EQ(pulled->files[0].resumed_bytes + pulled->fetched_bytes, kBig);
+    EXPECT_GE(pulled->files[0].resumed_bytes, kPullBig / 4);
+    EXPECT_EQ(pulled->files[0].resumed_bytes + pulled->fetched_bytes, kPullBig);
     EXPECT_EQ(Sent(), pulled->fetched_bytes);
 }
 
 TEST_F(PullTest, StartsAnewWhenTheFileChanged) {
     for (const bool content_too : {false, true}) {
-        json file = Large("x.gguf", kBig);
+        json file = Large("x.gguf", kPullBig);
         std::atomic<bool> stop{false};
         config_.stop = &stop;
         server_->Set({{"files", {file}}, {"rate", 6 << 20}});
         const auto spec = hub::ParseSpec("o/n");
         const auto first = hub::Pull(config_, *spec, [&](const hub::PullState& state) {
-            if (state.there_bytes > kBig / 8) stop = true;
+            if (state.there_bytes > kPullBig / 8) stop = true;
         });
         ASSERT_FALSE(first.ok());
         stop = false;
@@ -295,7 +296,7 @@ TEST_F(PullTest, StartsAnewWhenTheFileChanged) {
         const auto pulled = Pull("o/n");
         ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
         EXPECT_EQ(pulled->files[0].resumed_bytes, 0u);
-        EXPECT_GE(Sent(), kBig);
+        EXPECT_GE(Sent(), kPullBig);
         config_.stop = nullptr;
         fs::remove_all(config_.cache);
     }
@@ -305,9 +306,9 @@ TEST_F(PullTest, StartsAnewWhenTheFileChanged) {
 TEST_F(PullTest, StartsAnewWhenWhatIsThereIsWrong) {
     std::atomic<bool> stop{false};
     config_.stop = &stop;
-    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 6 << 20}});
+    server_->Set({{"files", {Large("x.gguf", kPullBig)}}, {"rate", 6 << 20}});
     const auto first = hub::Pull(config_, *hub::ParseSpec("o/n"), [&](const auto& state) {
-        if (state.there_bytes > kBig / 4) stop = true;
+        if (state.there_bytes > kPullBig / 4) stop = true;
     });
     ASSERT_FALSE(first.ok());
     stop = false;
@@ -316,7 +317,7 @@ TEST_F(PullTest, StartsAnewWhenWhatIsThereIsWrong) {
         std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
         file.write("wrong", 5);
     }
-    server_->Set({{"files", {Large("x.gguf", kBig)}}});
+    server_->Set({{"files", {Large("x.gguf", kPullBig)}}});
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));
 }
 
@@ -350,16 +351,16 @@ TEST_F(PullTest, ALockThatNobodyLetsGo) {
 TEST_F(PullTest, ServerThatForgotRanges) {
     std::atomic<bool> stop{false};
     config_.stop = &stop;
-    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"rate", 6 << 20}});
+    server_->Set({{"files", {Large("x.gguf", kPullBig)}}, {"rate", 6 << 20}});
     const auto first = hub::Pull(config_, *hub::ParseSpec("o/n"), [&](const auto& state) {
-        if (state.there_bytes > kBig / 4) stop = true;
+        if (state.there_bytes > kPullBig / 4) stop = true;
     });
     ASSERT_FALSE(first.ok());
     stop = false;
-    server_->Set({{"files", {Large("x.gguf", kBig)}}, {"no_range", true}});
+    server_->Set({{"files", {Large("x.gguf", kPullBig)}}, {"no_range", true}});
     const auto pulled = Pull("o/n");
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(pulled));
-    EXPECT_EQ(pulled->fetched_bytes, kBig);
+    EXPECT_EQ(pulled->fetched_bytes, kPullBig);
 }
 
 TEST_F(PullTest, NoRoom) {

@@ -48,6 +48,12 @@ TEST_F(CpuWish, BestLevelFollowsTheFeatures) {
     EXPECT_EQ(BestCpuLevel(no_bf16), CpuLevel::kAvx2);
 }
 
+TEST_F(CpuWish, DotProductsMakeNeon) {
+    CpuFeatures arm;
+    arm.dotprod = true;
+    EXPECT_EQ(BestCpuLevel(arm), CpuLevel::kNeon);
+}
+
 TEST_F(CpuWish, LowersAndNeverRaises) {
     EXPECT_EQ(With("reference", Full()), CpuLevel::kReference);
     EXPECT_EQ(With("avx2", Full()), CpuLevel::kAvx2);
@@ -63,6 +69,7 @@ TEST(Cpu, LevelsHaveNames) {
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAvx2), "avx2");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAvx512), "avx512");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAmx), "amx");
+    EXPECT_STREQ(CpuLevelName(CpuLevel::kNeon), "neon");
 }
 
 TEST(Cpu, DetectionAgreesWithItself) {

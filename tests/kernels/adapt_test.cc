@@ -1,6 +1,6 @@
 // Adapters beside a product: every level against sums in double, rows of others untouched, and a
 // row's bits the same in any company and on any number of threads.
-#include "kernels/adapt.h"
+#include "kernels/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -48,12 +48,10 @@ struct Matrix {
         // In two pieces, as a loader may.
         const int64_t first = r > kStripRows ? kStripRows : r;
         PackAdapter(matrix, 0, first, raw.data(), row_bytes);
-        if (first < r) PackAdapter(matrix, first, r - first, raw.data() + first * row_bytes,
-                                   row_bytes);
+        if (first < r)
+            PackAdapter(matrix, first, r - first, raw.data() + first * row_bytes, row_bytes);
     }
-    PackedMatrix View() const {
-        return {dtype, rows, cols, const_cast<std::byte*>(packed.data())};
-    }
+    PackedMatrix View() const { return {dtype, rows, cols, const_cast<std::byte*>(packed.data())}; }
     double At(int64_t row, int64_t col) const {
         return plain[static_cast<size_t>(row * cols + col)];
     }
@@ -92,9 +90,9 @@ class Adapt : public testing::TestWithParam<CpuLevel> {
         if (form != Form::kWide) up.y = result.y.data();
         up.y_stride = up.cols = kOut;
         up.all_rows = kRows;
-        const AdaptKernels kernels = AdaptKernelsFor(GetParam());
-        for (int part = 0; part < parts; ++part) kernels.down(down, part, parts);
-        for (int part = 0; part < parts; ++part) kernels.up(up, part, parts);
+        const Kernels& kernels = KernelsFor(GetParam());
+        for (int part = 0; part < parts; ++part) kernels.adapt_down(down, part, parts);
+        for (int part = 0; part < parts; ++part) kernels.adapt_up(up, part, parts);
         return result;
     }
     static std::vector<float> Noise(const std::string& name, int64_t count) {
@@ -180,8 +178,7 @@ TEST_P(Adapt, CutsBetweenSegmentsDoNotShow) {
     const Matrix whole("a", DType::kBF16, 16, kCols);
     const std::vector<float> x = Noise("x", kCols);
     const auto down = [&](int64_t begin, int64_t count) {
-        std::vector<std::byte> packed(
-            static_cast<size_t>(AdapterBytes(DType::kBF16, 16, count)));
+        std::vector<std::byte> packed(static_cast<size_t>(AdapterBytes(DType::kBF16, 16, count)));
         std::vector<uint16_t> raw;
         for (int64_t r = 0; r < 16; ++r) {
             for (int64_t c = begin; c < begin + count; ++c) {
@@ -197,7 +194,7 @@ TEST_P(Adapt, CutsBetweenSegmentsDoNotShow) {
         args.segment_cols = 32;
         args.wide_u = u.data();
         args.u_stride = 16;
-        AdaptKernelsFor(GetParam()).down(args, 0, 1);
+        KernelsFor(GetParam()).adapt_down(args, 0, 1);
         return u;
     };
     const auto all = down(0, kCols), left = down(0, 96), right = down(96, kCols - 96);

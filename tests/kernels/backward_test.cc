@@ -1,7 +1,7 @@
 // The reference backward kernels against naive loops in double (support/naive_ops.h), over random
 // shapes, strides and parts. Elements that a kernel does not own must stay as they were.
 #include "kernels/reference/backward.h"
-#include "kernels/reference/dense.h"
+#include "kernels/reference/elements.h"
 
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ void Naive(const Attributes& attributes, std::vector<Matrix<double>> in,
 }
 
 template <typename F>
-void InParts(Random& random, const F& kernel) {
+void BackwardInParts(Random& random, const F& kernel) {
     const int parts = static_cast<int>(random.Int(1, 5));
     const bool last_first = random.Int(0, 1) == 1;
     for (int i = 0; i < parts; ++i) kernel(last_first ? parts - 1 - i : i, parts);
@@ -108,7 +108,7 @@ TEST(Backward, MatMulGradients) {
         Both dy(random, rows, n), x(random, rows, k), weight(random, n, k, true);
         Both dx(random, rows, k), dw(random, n, k, true), db(random, n, 1, true);
         Clear(dx);
-        InParts(random, [&](int part, int parts) {
+        BackwardInParts(random, [&](int part, int parts) {
             MatMulGradInput({dy.data(), dy.stride, weight.data(), rows, n, k, dx.data(), dx.stride},
                             part, parts);
             MatMulGradWeight({dy.data(), x.data(), dy.stride, x.stride, rows, n, k, dw.data()},
@@ -133,7 +133,7 @@ TEST(Backward, RmsNormGradients) {
         Clear(dx);
         const dense::RmsNormGradArgs args{dy.view(), x.view(), weight.data(), 0.5f,     rows,
                                           cols,      group,    dx.view(),     dw.data()};
-        InParts(random, [&](int part, int parts) {
+        BackwardInParts(random, [&](int part, int parts) {
             kRows.norm_grad_input(args, part, parts);
             kRows.norm_grad_weight(args, part, parts);
         });
@@ -166,12 +166,12 @@ TEST(Backward, AttentionAndItsGradients) {
         for (Both* both : {&out, &dq, &dk, &dv}) Clear(*both);
         std::vector<float> lse(static_cast<size_t>(a.heads * rows));
         const dense::CausalArgs forward{
-            sequences,  q.view(),     k.view(), v.view(),        a.heads, a.kv_heads, a.head_dim,
-            a.first_head, a.group,    a.first_kv_head, a.scale,  out.view(), lse.data(), rows};
+            sequences,    q.view(), k.view(),        v.view(), a.heads,    a.kv_heads, a.head_dim,
+            a.first_head, a.group,  a.first_kv_head, a.scale,  out.view(), lse.data(), rows};
         const dense::CausalGradArgs backward{forward, dout.view(), dq.view(), dk.view(), dv.view()};
         std::vector<std::byte> scratch(
             static_cast<size_t>(kCausal.causal_grad_scratch_bytes(backward)));
-        InParts(random, [&](int part, int parts) {
+        BackwardInParts(random, [&](int part, int parts) {
             kCausal.causal(forward, scratch, part, parts);
             kCausal.causal_grad(backward, scratch, part, parts);
         });
@@ -195,7 +195,7 @@ TEST(Backward, GluGradient) {
         const auto activation = random.Int(0, 1) == 0 ? Activation::kSilu : Activation::kGeluTanh;
         const dense::GluGradArgs args{dout.view(), gate.view(),  up.view(),  rows,
                                       cols,        dgate.view(), dup.view(), activation};
-        InParts(random, [&](int part, int parts) { kRows.glu_grad(args, part, parts); });
+        BackwardInParts(random, [&](int part, int parts) { kRows.glu_grad(args, part, parts); });
         Naive(program::GluGrad{activation}, {dout.matrix(), gate.matrix(), up.matrix()},
               {dgate.matrix(), dup.matrix()});
         dgate.ExpectClose(4, "dgate");
@@ -215,7 +215,7 @@ TEST(Backward, RowsOfTablesAndSelectedRows) {
         std::vector<double> token_doubles = AsDouble(tokens), selected_doubles = AsDouble(selected);
         Both dy(random, count, cols), dtable(random, rows, cols, true), dx(random, rows, cols);
         Clear(dx);
-        InParts(random, [&](int part, int parts) {
+        BackwardInParts(random, [&](int part, int parts) {
             EmbeddingGrad(
                 {dy.data(), dy.stride, tokens.data(), count, first_row, rows, cols, dtable.data()},
                 part, parts);
@@ -242,7 +242,7 @@ TEST(Backward, CrossEntropyAndItsGradient) {
         Both logits(random, rows, cols), dlogits(random, rows, cols);
         Clear(dlogits);
         const CrossEntropyArgs args{logits.data(), logits.stride, targets.data(), rows, cols};
-        InParts(random, [&](int part, int parts) {
+        BackwardInParts(random, [&](int part, int parts) {
             CrossEntropyGrad(args, 0.25f, dlogits.data(), dlogits.stride, part, parts);
         });
         Naive(program::SoftmaxCrossEntropy{}, {logits.matrix(), {target_doubles, rows}},

@@ -210,7 +210,7 @@ class Groups {
     std::vector<int32_t> begin_, slots_;
 };
 
-std::vector<Case> Cases(Random& random) {
+std::vector<Case> ExpertsCases(Random& random) {
     std::vector<Case> cases;
     for (CpuLevel level : kCpuLevels) {
         if (level > BestCpuLevel(DetectCpu())) continue;
@@ -234,7 +234,7 @@ std::string Name(const Case& c) {
 
 TEST(ExpertMatMul, EachRowIsItsExpertsProductAlone) {
     Random random(1);
-    for (const Case& c : Cases(random)) {
+    for (const Case& c : ExpertsCases(random)) {
         for (bool by_token : {true, false}) {
             SCOPED_TRACE(Name(c));
             Groups g(c, random, by_token ? c.tokens : c.tokens * c.used);
@@ -266,7 +266,7 @@ TEST(ExpertMatMul, EachRowIsItsExpertsProductAlone) {
 // Sums in float64 of exactly these addends in the order of ids: bits again.
 TEST(ExpertSum, IsTheWeightedSumOverATokensExperts) {
     Random random(2);
-    for (const Case& c : Cases(random)) {
+    for (const Case& c : ExpertsCases(random)) {
         for (int64_t segment : {0, 64}) {
             SCOPED_TRACE(Name(c));
             Groups g(c, random, c.tokens * c.used);
@@ -309,7 +309,7 @@ TEST(ExpertSum, IsTheWeightedSumOverATokensExperts) {
 
 TEST(HeadMatMul, EachHeadHasItsOwnMatrix) {
     Random random(3);
-    for (const Case& c : Cases(random)) {
+    for (const Case& c : ExpertsCases(random)) {
         SCOPED_TRACE(Name(c));
         const int64_t heads = c.held;
         Groups g(c, random, c.tokens * heads);

@@ -12,9 +12,9 @@
 namespace weft::kernels::dense {
 namespace {
 
-constexpr float kUntouched = -777.0f;
+constexpr float kGemmUntouched = -777.0f;
 
-std::vector<CpuLevel> Levels() {
+std::vector<CpuLevel> GemmLevels() {
     const CpuLevel best = BestCpuLevel(DetectCpu());
     std::vector<CpuLevel> levels;
     for (CpuLevel level : kCpuLevels) {
@@ -27,9 +27,9 @@ struct Shape {
     int64_t m, n, k;
 };
 
-class Random {
+class GemmRandom {
   public:
-    explicit Random(uint32_t seed) : engine_(seed) {}
+    explicit GemmRandom(uint32_t seed) : engine_(seed) {}
     int64_t Int(int64_t least, int64_t most) {
         return std::uniform_int_distribution<int64_t>(least, most)(engine_);
     }
@@ -48,8 +48,7 @@ struct Operand {
     Element type;
     std::vector<float> floats;
     std::vector<uint16_t> halves;
-    Operand(Random& random, int64_t rows, int64_t cols)
-        : type(kElements[random.Int(0, 2)]) {
+    Operand(GemmRandom& random, int64_t rows, int64_t cols) : type(kElements[random.Int(0, 2)]) {
         const int64_t form = random.Int(0, 4), gap = random.Int(0, 5);
         row = form < 2 ? cols + gap : form < 4 ? 1 : 2;
         col = form < 2 ? 1 : form < 4 ? rows + gap : 2 * rows + gap;
@@ -70,16 +69,16 @@ struct Operand {
     }
 };
 
-class Problem {
+class GemmProblem {
   public:
-    Problem(Random& random, Shape s)
+    GemmProblem(GemmRandom& random, Shape s)
         : shape(s), a(random, s.m, s.k), b(random, s.k, s.n), c_stride(s.n + random.Int(0, 3)) {
         args.a = a.View(), args.b = b.View();
         args.c = {nullptr, c_stride, kElements[random.Int(0, 2)]};
         args.m = s.m, args.n = s.n, args.k = s.k;
         args.accumulate = random.Int(0, 1) == 1;
         args.compute = random.Int(0, 1) == 1 ? Compute::kBf16 : Compute::kF32;
-        begin.assign(static_cast<size_t>(s.m * c_stride), kUntouched);
+        begin.assign(static_cast<size_t>(s.m * c_stride), kGemmUntouched);
         for (int64_t i = 0; i < s.m; ++i) {
             for (int64_t j = 0; j < s.n; ++j) At(begin, i, j) = Kept(random.Normal());
         }
@@ -115,7 +114,7 @@ class Problem {
         for (int64_t i = 0; i < shape.m; ++i) {
             for (int64_t j = 0; j < c_stride; ++j) {
                 if (j >= shape.n) {
-                    ASSERT_EQ(At(c, i, j), Kept(kUntouched));
+                    ASSERT_EQ(At(c, i, j), Kept(kGemmUntouched));
                     continue;
                 }
                 double sum = args.accumulate ? begin[static_cast<size_t>(i * c_stride + j)] : 0;
@@ -141,18 +140,18 @@ class Problem {
 };
 
 // Tails of every tile, several blocks of k, several held blocks.
-Shape RandomShape(Random& random, uint32_t seed) {
+Shape GemmRandomShape(GemmRandom& random, uint32_t seed) {
     if (seed % 8 == 0) return {random.Int(1, 70), random.Int(1, 70), random.Int(600, 1400)};
     if (seed % 8 == 1) return {random.Int(1, 200), random.Int(1, 200), random.Int(1, 60)};
     return {random.Int(1, 70), random.Int(1, 70), random.Int(1, 70)};
 }
 
 TEST(Gemm, IsTheProduct) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : GemmLevels()) {
         for (uint32_t seed = 0; seed < 160; ++seed) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", seed " << seed);
-            Random random(seed);
-            const Problem problem(random, RandomShape(random, seed));
+            GemmRandom random(seed);
+            const GemmProblem problem(random, GemmRandomShape(random, seed));
             const int parts = static_cast<int>(random.Int(1, 6));
             std::vector<float> c =
                 problem.Run(DenseKernelsFor(level), parts, random.Int(0, 1) == 1);
@@ -164,20 +163,20 @@ TEST(Gemm, IsTheProduct) {
 
 // A C so large that it is written past the caches, and its edges.
 TEST(Gemm, LargeResults) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : GemmLevels()) {
         if (level == CpuLevel::kReference) continue;
         for (const Element type : kElements) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level));
-            Random random(8);
-            Problem problem(random, {150, 60010, 3});
+            GemmRandom random(8);
+            GemmProblem problem(random, {150, 60010, 3});
             const int64_t stride = 60032;  // whole lines
             problem.args.c = {nullptr, stride, type};
             problem.args.accumulate = false;
             std::vector<std::byte> memory(static_cast<size_t>(150 * stride * 4 + 64));
             const uintptr_t at = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
             problem.args.c.data = reinterpret_cast<void*>(at);
-            const auto bytes = static_cast<size_t>(
-                DenseKernelsFor(level).gemm_scratch_bytes(problem.args));
+            const auto bytes =
+                static_cast<size_t>(DenseKernelsFor(level).gemm_scratch_bytes(problem.args));
             for (int part = 0; part < 2; ++part) {
                 std::vector<std::byte> scratch(bytes);
                 DenseKernelsFor(level).gemm(problem.args, scratch, part, 2);
@@ -190,7 +189,7 @@ TEST(Gemm, LargeResults) {
                                     : Widened(type, problem.args.c.Row<uint16_t>(i)[j]));
                     if (j >= problem.shape.n) {
                         ASSERT_EQ(c.back(), 0);
-                        c.back() = problem.Kept(kUntouched);
+                        c.back() = problem.Kept(kGemmUntouched);
                     }
                 }
             }
@@ -203,12 +202,12 @@ TEST(Gemm, LargeResults) {
 
 // More than L2 holds of either operand.
 TEST(Gemm, BlocksThatDoNotFitTheCache) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : GemmLevels()) {
         if (level == CpuLevel::kReference) continue;
         for (const Shape shape : {Shape{5, 6000, 600}, Shape{6000, 5, 600}}) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", m " << shape.m);
-            Random random(7);
-            const Problem problem(random, shape);
+            GemmRandom random(7);
+            const GemmProblem problem(random, shape);
             std::vector<float> c = problem.Run(DenseKernelsFor(level), 1, false);
             problem.Expect(c);
             if (HasFatalFailure()) return;
@@ -218,11 +217,11 @@ TEST(Gemm, BlocksThatDoNotFitTheCache) {
 
 // Whole numbers have no error but that of the one rounding, however many blocks k has.
 TEST(Gemm, NarrowSumsAreRoundedOnce) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : GemmLevels()) {
         for (uint32_t seed = 0; seed < 6; ++seed) {
             SCOPED_TRACE(testing::Message() << CpuLevelName(level) << ", seed " << seed);
-            Random random(seed);
-            Problem problem(random, {random.Int(30, 70), random.Int(30, 70), 2000});
+            GemmRandom random(seed);
+            GemmProblem problem(random, {random.Int(30, 70), random.Int(30, 70), 2000});
             for (Operand* operand : {&problem.a, &problem.b}) {
                 for (size_t i = 0; i < operand->floats.size(); ++i) {
                     operand->floats[i] = static_cast<float>(random.Int(-3, 3));
@@ -238,8 +237,8 @@ TEST(Gemm, NarrowSumsAreRoundedOnce) {
                     const auto at = static_cast<size_t>(i * problem.c_stride + j);
                     double sum = problem.begin[at];
                     for (int64_t d = 0; d < problem.shape.k; ++d) {
-                        sum += problem.a.At(i, d, Compute::kF32) *
-                               problem.b.At(d, j, Compute::kF32);
+                        sum +=
+                            problem.a.At(i, d, Compute::kF32) * problem.b.At(d, j, Compute::kF32);
                     }
                     ASSERT_EQ(c[at], problem.Kept(sum)) << "[" << i << ", " << j << "]";
                 }
@@ -249,10 +248,10 @@ TEST(Gemm, NarrowSumsAreRoundedOnce) {
 }
 
 TEST(Gemm, BitsDoNotDependOnParts) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : GemmLevels()) {
         for (uint32_t seed = 0; seed < 12; ++seed) {
-            Random random(seed);
-            const Problem problem(random, RandomShape(random, seed));
+            GemmRandom random(seed);
+            const GemmProblem problem(random, GemmRandomShape(random, seed));
             const DenseKernels& kernels = DenseKernelsFor(level);
             const std::vector<float> whole = problem.Run(kernels, 1, false);
             for (int parts : {2, 3, 4, 12}) {
@@ -263,10 +262,10 @@ TEST(Gemm, BitsDoNotDependOnParts) {
 }
 
 TEST(Gemm, NoDepthGivesZerosOrNothing) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : GemmLevels()) {
         for (bool accumulate : {false, true}) {
-            Random random(3);
-            Problem problem(random, {40, 33, 1});
+            GemmRandom random(3);
+            GemmProblem problem(random, {40, 33, 1});
             problem.args.k = 0;
             problem.args.accumulate = accumulate;
             std::vector<float> c = problem.Run(DenseKernelsFor(level), 2, false);

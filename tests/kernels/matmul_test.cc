@@ -15,8 +15,8 @@
 namespace weft::kernels {
 namespace {
 
-struct Aligned {
-    explicit Aligned(int64_t bytes)
+struct MatmulAligned {
+    explicit MatmulAligned(int64_t bytes)
         : size(static_cast<size_t>((bytes + 127) / 64 * 64)),
           data(static_cast<std::byte*>(std::aligned_alloc(64, size)), &std::free) {
         std::memset(data.get(), 0xee, size);
@@ -35,7 +35,7 @@ std::vector<DType> WeightTypes() {
     return types;
 }
 
-std::vector<CpuLevel> Levels() {
+std::vector<CpuLevel> MatmulLevels() {
     std::vector<CpuLevel> levels;
     for (CpuLevel level : kCpuLevels) {
         if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
@@ -82,7 +82,7 @@ struct Packed {
                          weight.blocks.data() + row * stride, stride);
         }
     }
-    Aligned memory;
+    MatmulAligned memory;
     PackedMatrix matrix;
 };
 
@@ -92,7 +92,7 @@ std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
     const int64_t cols = weight.matrix.cols, rows = weight.matrix.rows;
     const Prepared as = kernels.prepared_as(weight.matrix.dtype);
     const bool prepares = as != Prepared::kNone;
-    Aligned prepared(prepares ? tokens * kernels.prepared_bytes(cols) : 0);
+    MatmulAligned prepared(prepares ? tokens * kernels.prepared_bytes(cols) : 0);
     const PrepareArgs prepare{x.data(), cols, tokens, cols, prepared.data.get(), as};
     for (int part = 0; prepares && part < parts; ++part) kernels.prepare(prepare, part, parts);
     const int64_t stride = rows + 3;
@@ -113,7 +113,7 @@ std::vector<float> Multiply(const Kernels& kernels, const Packed& weight,
 
 // What weights meet. Quantized ones: each block of 32 activations as int8 multiples of
 // absmax / 127. BF16 ones: the nearest BF16, on levels that multiply these.
-std::vector<float> Rounded(const std::vector<float>& x, Prepared as) {
+std::vector<float> MatmulRounded(const std::vector<float>& x, Prepared as) {
     if (as == Prepared::kNone) return x;
     std::vector<float> rounded(x.size());
     if (as == Prepared::kBF16) {
@@ -146,8 +146,8 @@ double Bound(const Weight& weight, const float* x, int64_t row) {
     return bound;
 }
 
-void ExpectNear(const Weight& weight, const std::vector<float>& x, int64_t tokens,
-                const std::vector<float>& y) {
+void MatmulExpectNear(const Weight& weight, const std::vector<float>& x, int64_t tokens,
+                      const std::vector<float>& y) {
     for (int64_t t = 0; t < tokens; ++t) {
         const float* x_row = &x[static_cast<size_t>(t * weight.cols)];
         for (int64_t row = 0; row < weight.rows; ++row) {
@@ -183,7 +183,7 @@ std::vector<Shape> ShapesFor(std::mt19937& random, DType dtype, int count) {
 }
 
 TEST(MatMul, EveryLevelIsNearExactArithmetic) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : MatmulLevels()) {
         const Kernels& kernels = KernelsFor(level);
         std::mt19937 random(11);
         for (DType dtype : WeightTypes()) {
@@ -194,7 +194,8 @@ TEST(MatMul, EveryLevelIsNearExactArithmetic) {
                 const auto x = RandomFloats(random, shape.tokens * shape.cols);
                 for (int64_t segment : {0, 32, 64}) {
                     const auto y = Multiply(kernels, packed, x, shape.tokens, 1, nullptr, segment);
-                    ASSERT_NO_FATAL_FAILURE(ExpectNear(weight, Rounded(x, as), shape.tokens, y))
+                    ASSERT_NO_FATAL_FAILURE(
+                        MatmulExpectNear(weight, MatmulRounded(x, as), shape.tokens, y))
                         << CpuLevelName(level);
                 }
             }
@@ -204,7 +205,7 @@ TEST(MatMul, EveryLevelIsNearExactArithmetic) {
 
 // One token gives the bits it gives among many, and parts change nothing.
 TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : MatmulLevels()) {
         const Kernels& kernels = KernelsFor(level);
         std::mt19937 random(12);
         for (DType dtype : WeightTypes()) {
@@ -238,7 +239,8 @@ TEST(MatMul, BitsDependNeitherOnOtherTokensNorOnParts) {
 // machines computes the same numbers. But for BF16, which each of them multiplies in its own way.
 TEST(MatMul, FastLevelsAgreeBitForBit) {
     const CpuLevel best = BestCpuLevel(DetectCpu());
-    if (best < CpuLevel::kAvx512) GTEST_SKIP() << "this CPU has no AVX-512";
+    if (best < CpuLevel::kAvx512 || best == CpuLevel::kNeon)
+        GTEST_SKIP() << "this CPU has no AVX-512";
     std::mt19937 random(16);
     for (DType dtype : WeightTypes()) {
         if (dtype == DType::kBF16) continue;
@@ -281,7 +283,7 @@ std::vector<double> WideSums(const Kernels& kernels, const Weight& weight,
                              int64_t end) {
     const Packed packed(kernels, ColumnsOf(weight, begin, end));
     const int64_t cols = end - begin;
-    Aligned prepared(tokens * kernels.prepared_bytes(cols));
+    MatmulAligned prepared(tokens * kernels.prepared_bytes(cols));
     const float* mine = x.data() + begin;
     kernels.prepare(
         {mine, weight.cols, tokens, cols, prepared.data.get(), kernels.prepared_as(weight.dtype)},
@@ -296,7 +298,7 @@ std::vector<double> WideSums(const Kernels& kernels, const Weight& weight,
 // Cut at any multiple of the segment, float64 partial sums add up to the bits of the whole: all but
 // the rarest rounding (one in some 10^7), here none.
 TEST(MatMul, SegmentedSumsDoNotDependOnTheCut) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : MatmulLevels()) {
         if (level == CpuLevel::kReference) continue;
         const Kernels& kernels = KernelsFor(level);
         std::mt19937 random(17);
@@ -320,7 +322,7 @@ TEST(MatMul, SegmentedSumsDoNotDependOnTheCut) {
 }
 
 TEST(MatMul, AddsTheBias) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : MatmulLevels()) {
         const Kernels& kernels = KernelsFor(level);
         std::mt19937 random(13);
         for (DType dtype : WeightTypes()) {
@@ -338,7 +340,7 @@ TEST(MatMul, AddsTheBias) {
 }
 
 TEST(MatMul, PackedSizeStaysNearTheFile) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : MatmulLevels()) {
         for (DType dtype : WeightTypes()) {
             for (int64_t cols : {512, 2048, 8192}) {
                 const auto native = static_cast<double>(2048 * RowBytes(dtype, cols));
@@ -353,7 +355,7 @@ TEST(MatMul, PackedSizeStaysNearTheFile) {
 }
 
 TEST(Embedding, RowsAreTheDequantizedFloats) {
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : MatmulLevels()) {
         const Kernels& kernels = KernelsFor(level);
         std::mt19937 random(14);
         for (DType dtype : WeightTypes()) {
@@ -383,7 +385,7 @@ TEST(Embedding, RowsAreTheDequantizedFloats) {
 // Scales that are NaN, inf, huge or denormal may give any number, but must not trap or loop.
 TEST(MatMul, WildScalesAndActivationsDoNotTrap) {
     const uint16_t wild[] = {0x7e00, 0x7c00, 0xfc00, 0x0001, 0x7bff, 0x8000};
-    for (CpuLevel level : Levels()) {
+    for (CpuLevel level : MatmulLevels()) {
         const Kernels& kernels = KernelsFor(level);
         std::mt19937 random(15);
         for (DType dtype : WeightTypes()) {

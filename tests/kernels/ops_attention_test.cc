@@ -23,7 +23,7 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
-    std::string text = ops.name + " case " + std::to_string(number) + ": " +
+    std::string text = ops.name + std::string(" case ") + std::to_string(number) + ": " +
                        std::string(Info(shape.dtype).name) + " head_dim " +
                        std::to_string(shape.head_dim) + " heads " + std::to_string(shape.heads) +
                        " from " + std::to_string(shape.first_head) + " group " +
@@ -38,7 +38,7 @@ std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
 
 // From AVX-512 on a BF16 cache is multiplied by BF16.
 bool MultipliesHalves(const Ops& ops) {
-    return ops.name != "reference" && ops.name != "avx2";
+    return ops.prepared_as(DType::kBF16) == Prepared::kBF16;
 }
 
 TEST(OpsAttention, EqualsThePlainFormula) {

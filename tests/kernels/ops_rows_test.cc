@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kUntouched = 12345.0f;
 
-bool SameBits(const float* a, const float* b, int64_t count) {
+bool OpsRowsSameBits(const float* a, const float* b, int64_t count) {
     return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
 }
 
@@ -72,12 +72,12 @@ TEST(OpsRmsNorm, EqualsTheFormula) {
                 RmsNormArgs one = args;
                 one.x = x.Row(row), one.y = alone.Row(row), one.rows = 1;
                 RunParts(ops.rms_norm, one, 3);
-                ASSERT_TRUE(SameBits(alone.Row(row), y.Row(row), x.cols)) << ops.name;
+                ASSERT_TRUE(OpsRowsSameBits(alone.Row(row), y.Row(row), x.cols)) << ops.name;
             }
             args.y = x.values.data(), args.y_stride = x.stride;  // in place
             RunParts(ops.rms_norm, args, 2);
             for (int64_t row = 0; row < x.rows; ++row) {
-                ASSERT_TRUE(SameBits(x.Row(row), y.Row(row), x.cols)) << ops.name;
+                ASSERT_TRUE(OpsRowsSameBits(x.Row(row), y.Row(row), x.cols)) << ops.name;
             }
         }
     }
@@ -98,7 +98,7 @@ TEST(OpsRmsNorm, NoWeightIsAWeightOfOnes) {
             args.weight = ones.data();
             args.y = with.values.data();
             RunParts(ops.rms_norm, args, 1);
-            ASSERT_TRUE(SameBits(with.values.data(), y.values.data(), y.rows * y.stride))
+            ASSERT_TRUE(OpsRowsSameBits(with.values.data(), y.values.data(), y.rows * y.stride))
                 << ops.name;
         }
     }
@@ -246,7 +246,7 @@ TEST(OpsRope, RotatesPairsAndBackAgain) {
                 one.cos_sin = table.data() + row * 2 * pairs;
                 one.rows = 1;
                 RunParts(ops.rope, one, 2);
-                ASSERT_TRUE(SameBits(copy.Row(row), y.Row(row), x.cols)) << ops.name;
+                ASSERT_TRUE(OpsRowsSameBits(copy.Row(row), y.Row(row), x.cols)) << ops.name;
                 one.sign = -1;
                 RunParts(ops.rope, one, 1);
                 for (int64_t i = 0; i < x.cols; ++i) {
@@ -307,13 +307,13 @@ TEST(OpsGlu, EqualsTheFormula) {
             Matrix again = out;
             args.out = again.values.data();
             RunParts(ops.glu, args, 7);
-            ASSERT_TRUE(SameBits(again.values.data(), out.values.data(), rows * out.stride));
+            ASSERT_TRUE(OpsRowsSameBits(again.values.data(), out.values.data(), rows * out.stride));
             for (int64_t row = 0; row < rows; ++row) {
                 GluArgs one{gate.Row(row), up.Row(row),    1,    cols,      cols,
                             cols,          again.Row(row), cols, activation};
                 RunParts(ops.glu, one, 2);
             }
-            ASSERT_TRUE(SameBits(again.values.data(), out.values.data(), rows * out.stride));
+            ASSERT_TRUE(OpsRowsSameBits(again.values.data(), out.values.data(), rows * out.stride));
         }
     }
 }
@@ -369,7 +369,7 @@ TEST(OpsMaps, BiasScaleAndSoftCapEqualTheirFormulas) {
                          1);
             }
             ASSERT_EQ(alone.back(), kUntouched) << ops.name;
-            ASSERT_TRUE(SameBits(alone.data(), capped.data(), rows * cols)) << ops.name;
+            ASSERT_TRUE(OpsRowsSameBits(alone.data(), capped.data(), rows * cols)) << ops.name;
             for (size_t i = 0; i < x.size(); ++i) {
                 ASSERT_EQ(biased[i], x[i] + bias[i % static_cast<size_t>(cols)]) << ops.name;
                 ASSERT_EQ(scaled[i], cap * x[i]) << ops.name;
@@ -395,7 +395,7 @@ TEST(OpsAdd, AddsAnyCountInPlaceOrNot) {
             RunParts(ops.add, AddArgs{in_place.data(), b.data(), in_place.data(), count}, parts);
             for (size_t i = 0; i < static_cast<size_t>(count); ++i) ASSERT_EQ(out[i], a[i] + b[i]);
             ASSERT_EQ(out.back(), kUntouched) << ops.name;
-            ASSERT_TRUE(SameBits(in_place.data(), out.data(), count)) << ops.name;
+            ASSERT_TRUE(OpsRowsSameBits(in_place.data(), out.data(), count)) << ops.name;
         }
     }
 }

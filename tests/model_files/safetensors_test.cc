@@ -21,7 +21,7 @@ std::vector<std::byte> File(const std::string& header, size_t data_bytes) {
     return bytes;
 }
 
-Result<std::vector<SafeTensor>> Parse(const std::string& header, size_t data_bytes) {
+Result<std::vector<SafeTensor>> SafetensorsParse(const std::string& header, size_t data_bytes) {
     const std::vector<std::byte> bytes = File(header, data_bytes);
     return ParseSafetensors(bytes, bytes.size(), "x.safetensors");
 }
@@ -33,7 +33,8 @@ std::string Entry(const std::string& name, const std::string& rest) {
 TEST(Safetensors, ReadsNamesShapesAndPlaces) {
     const std::string a = Entry("a", R"("dtype":"BF16","shape":[2,3],"data_offsets":[8,20])");
     const std::string b = Entry("b", R"("shape":[],"data_offsets":[0,8],"dtype":"I64")");
-    const auto read = Parse("{\"__metadata__\":{\"format\":\"pt\"}," + a + "," + b + "}  ", 20);
+    const auto read =
+        SafetensorsParse("{\"__metadata__\":{\"format\":\"pt\"}," + a + "," + b + "}  ", 20);
     ASSERT_TRUE(read.ok()) << read.error().message;
     ASSERT_EQ(read->size(), 2u);
     EXPECT_EQ((*read)[0].name, "a");
@@ -55,7 +56,7 @@ void PrintTo(const Broken& broken, std::ostream* out) {
 class BrokenHeader : public testing::TestWithParam<Broken> {};
 
 TEST_P(BrokenHeader, IsAnErrorThatNamesFileAndTensor) {
-    const auto read = Parse(GetParam().header, 16);
+    const auto read = SafetensorsParse(GetParam().header, 16);
     ASSERT_FALSE(read.ok());
     EXPECT_NE(read.error().message.find("x.safetensors"), std::string::npos);
     EXPECT_NE(read.error().message.find(GetParam().message), std::string::npos)

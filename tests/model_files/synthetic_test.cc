@@ -16,7 +16,7 @@
 namespace weft::model_files {
 namespace {
 
-std::unique_ptr<ModelSource> Open(const std::string& spec) {
+std::unique_ptr<ModelSource> SyntheticOpen(const std::string& spec) {
     Result<std::unique_ptr<ModelSource>> model = OpenModel(spec);
     WEFT_CHECK(model.ok());
     return std::move(model).value();
@@ -30,7 +30,7 @@ TEST(Synthetic, HasTheRealModelsSizes) {
         {"llama-3.1-405b", 405853388800}, {"qwen3-0.6b", 596049920},
         {"qwen3-8b", 8190735360}};
     for (const auto& [name, parameters] : sizes) {
-        const auto model = Open(std::string("synthetic:") + name);
+        const auto model = SyntheticOpen(std::string("synthetic:") + name);
         int64_t count = 0;
         for (const TensorInfo& tensor : model->tensors()) {
             if (tensor.name != "rope_freqs.weight") count += tensor.rows * tensor.cols;
@@ -49,15 +49,16 @@ TEST(Synthetic, HasTheRealModelsSizes) {
 
 // A cut model is the first layers of the whole one, byte by byte.
 TEST(Synthetic, KeepsAsManyLayersAsAskedFor) {
-    const auto whole = Open("synthetic:smollm2-135m:q8_0");
-    const auto cut = Open("synthetic:smollm2-135m:q8_0:layers=2");
+    const auto whole = SyntheticOpen("synthetic:smollm2-135m:q8_0");
+    const auto cut = SyntheticOpen("synthetic:smollm2-135m:q8_0:layers=2");
     EXPECT_EQ(*cut->meta().U64("llama.block_count"), 2u);
     EXPECT_EQ(cut->FindTensor("blk.2.attn_q.weight"), nullptr);
     const TensorInfo* tensor = cut->FindTensor("blk.1.attn_q.weight");
     ASSERT_NE(tensor, nullptr);
     EXPECT_EQ(cut->ReadFloats(*tensor).value(),
               whole->ReadFloats(*whole->FindTensor("blk.1.attn_q.weight")).value());
-    EXPECT_EQ(*Open("synthetic:llama-3.1-405b:layers=1")->meta().U64("llama.block_count"), 1u);
+    EXPECT_EQ(*SyntheticOpen("synthetic:llama-3.1-405b:layers=1")->meta().U64("llama.block_count"),
+              1u);
     for (const char* spec : {"synthetic:smollm2-135m:q8_0:layers=", "synthetic:qwen3-8b:layers=0",
                              "synthetic:smollm2-135m:layers=31", "synthetic:qwen3-8b:layers=2x"}) {
         const Result<std::unique_ptr<ModelSource>> model = OpenModel(spec);
@@ -84,15 +85,15 @@ TEST(Synthetic, ChoosesTypesAsRealFilesDo) {
     const auto type = [](const ModelSource& model, const char* tensor) {
         return Info(model.FindTensor(tensor)->dtype).name;
     };
-    const auto small = Open("synthetic:smollm2-135m:q4_k");
+    const auto small = SyntheticOpen("synthetic:smollm2-135m:q4_k");
     EXPECT_EQ(type(*small, "token_embd.weight"), "Q8_0");      // Q6_K does not fit 576
     EXPECT_EQ(type(*small, "blk.0.attn_q.weight"), "Q8_0");    // Q4_K neither
     EXPECT_EQ(type(*small, "blk.0.ffn_down.weight"), "Q4_K");  // 1536 = 6 * 256
     EXPECT_EQ(type(*small, "blk.0.attn_norm.weight"), "F32");
-    const auto large = Open("synthetic:llama-3.1-8b");
+    const auto large = SyntheticOpen("synthetic:llama-3.1-8b");
     EXPECT_EQ(type(*large, "token_embd.weight"), "Q4_0");
     EXPECT_EQ(type(*large, "output.weight"), "Q6_K");
-    EXPECT_EQ(type(*Open("synthetic:qwen3-0.6b:bf16"), "token_embd.weight"), "BF16");
+    EXPECT_EQ(type(*SyntheticOpen("synthetic:qwen3-0.6b:bf16"), "token_embd.weight"), "BF16");
 }
 
 // Mean 0 and variance 1/cols. Over n values the mean deviates by 1/sqrt(n) standard deviations and
@@ -101,7 +102,7 @@ TEST(Synthetic, ChoosesTypesAsRealFilesDo) {
 TEST(Synthetic, WeightsHaveTheRightVariance) {
     for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype == DType::kI32) continue;
-        const auto model = Open(fmt::format("synthetic:smollm2-135m:{}", info.name));
+        const auto model = SyntheticOpen(fmt::format("synthetic:smollm2-135m:{}", info.name));
         const TensorInfo& tensor = *model->FindTensor("blk.3.ffn_down.weight");
         ASSERT_EQ(tensor.dtype, info.dtype);
         std::vector<std::byte> raw(static_cast<size_t>(RowBytes(info.dtype, 1536) * 64));
@@ -128,7 +129,7 @@ TEST(Synthetic, AnySliceIsTheSameModel) {
     std::mt19937 random(3);
     for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype == DType::kI32) continue;
-        const auto model = Open(fmt::format("synthetic:smollm2-135m:{}", info.name));
+        const auto model = SyntheticOpen(fmt::format("synthetic:smollm2-135m:{}", info.name));
         const TensorInfo& tensor = *model->FindTensor("blk.1.ffn_down.weight");
         const int64_t block = info.block_elements;
         const auto stride = static_cast<size_t>(RowBytes(info.dtype, tensor.cols));
@@ -166,7 +167,7 @@ TEST(Synthetic, TensorsAndSeedsDiffer) {
 
 // Values from the reference formula of Llama 3.1 (transformers, rope type "llama3").
 TEST(Synthetic, NormsAndRopeFactors) {
-    const auto model = Open("synthetic:llama-3.2-1b");
+    const auto model = SyntheticOpen("synthetic:llama-3.2-1b");
     const auto norm = model->ReadFloats(*model->FindTensor("blk.5.ffn_norm.weight"));
     EXPECT_EQ(*norm, std::vector<float>(2048, 1.0f));
     const auto factors = model->ReadFloats(*model->FindTensor("rope_freqs.weight"));
@@ -178,12 +179,12 @@ TEST(Synthetic, NormsAndRopeFactors) {
     EXPECT_NEAR((*factors)[17], 9.6667290f, 1e-5f);
     EXPECT_EQ((*factors)[18], 32.0f);
     EXPECT_EQ((*factors)[31], 32.0f);
-    EXPECT_EQ(Open("synthetic:qwen3-0.6b")->FindTensor("rope_freqs.weight"), nullptr);
+    EXPECT_EQ(SyntheticOpen("synthetic:qwen3-0.6b")->FindTensor("rope_freqs.weight"), nullptr);
 }
 
 TEST(Synthetic, ExportReadsBackTheSame) {
     weft::test::TempDir dir;
-    const auto model = Open("synthetic:smollm2-135m:q4_1");
+    const auto model = SyntheticOpen("synthetic:smollm2-135m:q4_1");
     ASSERT_TRUE(WriteGguf(*model, dir / "out.gguf").ok());
     const Result<Gguf> file = Gguf::Open(dir / "out.gguf");
     ASSERT_TRUE(file.ok()) << file.error().message;

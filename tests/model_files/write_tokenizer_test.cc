@@ -24,7 +24,7 @@ using nlohmann::json;
 
 const std::string kFolder = support::TestData("/tokenizer/");
 
-json ReadJson(const std::string& path) {
+json WriteTokenizerReadJson(const std::string& path) {
     const auto text = ReadTextFile(path);
     EXPECT_TRUE(text.ok()) << path;
     return text.ok() ? json::parse(text.value()) : json();
@@ -91,7 +91,8 @@ std::string Found(const std::string& path, const std::vector<std::string>& texts
 // The golden folders have added tokens that no model has (words that count only where they stand
 // alone, ...) and GGUF cannot say: most are refused, and none gives other ids.
 TEST(TokenizerToGguf, GivesTheFoldersIdsOrIsRefused) {
-    const auto texts = ReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
+    const auto texts =
+        WriteTokenizerReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
     for (const auto& entry : std::filesystem::directory_iterator(kFolder + "files")) {
         SCOPED_TRACE(entry.path().filename().string());
         const std::string found = Found(entry.path(), texts);
@@ -108,14 +109,15 @@ TEST(TokenizerToGguf, GivesTheFoldersIdsOrIsRefused) {
 // The same folders with added tokens as models have them: markers. In qwen2's few merges there is
 // none of two digits, so that llama-bpe, which cuts numbers into threes, does the same.
 TEST(TokenizerToGguf, NamesThePreTokenizer) {
-    const auto texts = ReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
+    const auto texts =
+        WriteTokenizerReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
     const std::map<std::string, std::string> expected = {{"deepseek_v3", "gpt2 deepseek-v3"},
                                                          {"gpt4o", "gpt2 gpt-4o"},
                                                          {"llama3", "gpt2 llama-bpe"},
                                                          {"qwen2", "gpt2 llama-bpe"}};
     for (const auto& [name, kind] : expected) {
         SCOPED_TRACE(name);
-        json file = ReadJson(kFolder + "files/" + name + "/tokenizer.json");
+        json file = WriteTokenizerReadJson(kFolder + "files/" + name + "/tokenizer.json");
         json markers = json::array();
         for (const json& token : file["added_tokens"]) {
             if (token["special"] == true) markers.push_back(token);

@@ -10,7 +10,7 @@
 namespace weft::net {
 namespace {
 
-constexpr size_t kWindow = size_t{128} << 10;
+constexpr size_t kFrameWindow = size_t{128} << 10;
 constexpr uint64_t kEpoch = 7;
 
 void Append(std::vector<std::byte>& stream, const FrameHeader& header,
@@ -44,14 +44,14 @@ TEST(Frame, AnyCutOfTheStreamGivesTheSameWindow) {
     std::mt19937 random(3);
     for (int round = 0; round < 60; round++) {
         std::vector<std::byte> stream;
-        std::vector<std::byte> expected(kWindow);
+        std::vector<std::byte> expected(kFrameWindow);
         std::array<uint64_t, kFlags> flags{};
         for (int frame = 0; frame < 12; frame++) {
             std::vector<std::byte> payload(random() % 3 == 0 ? random() % 60'000 : random() % 200);
             for (std::byte& byte : payload) byte = static_cast<std::byte>(random());
             FrameHeader header{.flag = static_cast<uint32_t>(random() % kFlags),
                                .epoch = random() % 5 == 0 ? kEpoch - 1 : kEpoch,
-                               .offset = random() % (kWindow - payload.size()),
+                               .offset = random() % (kFrameWindow - payload.size()),
                                .length = payload.size()};
             header.value = flags[header.flag] + random() % 3;
             Append(stream, header, payload);
@@ -60,7 +60,7 @@ TEST(Frame, AnyCutOfTheStreamGivesTheSameWindow) {
                       expected.begin() + static_cast<std::ptrdiff_t>(header.offset));
             flags[header.flag] = header.value;
         }
-        std::vector<std::byte> window(kWindow);
+        std::vector<std::byte> window(kFrameWindow);
         FrameReader reader(kEpoch, window);
         const size_t most = size_t{1} << (random() % 18);
         ASSERT_TRUE(Feed(reader, stream, [&] { return random() % most; }).ok());
@@ -75,7 +75,7 @@ TEST(Frame, ExpectationsChangeNothingButTheWay) {
     constexpr size_t kGuessed = size_t{40} << 10;  // wrong guesses lie from here on
     std::mt19937 random(9);
     for (int round = 0; round < 200; round++) {
-        std::vector<std::byte> window(kWindow), expected(kWindow);
+        std::vector<std::byte> window(kFrameWindow), expected(kFrameWindow);
         FrameReader reader(kEpoch, window);
         const size_t most = size_t{1} << (random() % 18);
         std::vector<std::byte> stream;
@@ -114,9 +114,9 @@ TEST(Frame, AFlagRisesOnlyOnceThePayloadIsWhole) {
     std::vector<std::byte> stream;
     const std::vector<std::byte> payload(1000, std::byte{9});
     Append(stream, {.flag = 2, .epoch = kEpoch, .length = 1000, .value = 5}, payload);
-    std::vector<std::byte> window(kWindow);
+    std::vector<std::byte> window(kFrameWindow);
     FrameReader reader(kEpoch, window);
-    const auto all = [] { return kWindow; };
+    const auto all = [] { return kFrameWindow; };
     ASSERT_TRUE(Feed(reader, std::span(stream).first(stream.size() - 1), all).ok());
     EXPECT_EQ(0u, reader.flag(2));
     ASSERT_TRUE(Feed(reader, std::span(stream).last(1), all).ok());
@@ -137,12 +137,12 @@ TEST(Frame, HostileHeadersAreRefused) {
     add("begins with", [](FrameHeader& h) { h.magic++; });
     add("raises flag", [](FrameHeader& h) { h.flag = kFlags; });
     add("raises flag", [](FrameHeader& h) { h.flag = kGoodbyeFlag - 1; });
-    add("does not fit", [](FrameHeader& h) { h.offset = kWindow + 1; });
-    add("does not fit", [](FrameHeader& h) { h.length = kWindow + 1; });
-    add("does not fit", [](FrameHeader& h) { h.offset = 64, h.length = kWindow - 63; });
+    add("does not fit", [](FrameHeader& h) { h.offset = kFrameWindow + 1; });
+    add("does not fit", [](FrameHeader& h) { h.length = kFrameWindow + 1; });
+    add("does not fit", [](FrameHeader& h) { h.offset = 64, h.length = kFrameWindow - 63; });
     add("does not fit", [](FrameHeader& h) { h.offset = 64, h.length = ~uint64_t{0} - 32; });
     add("does not fit", [](FrameHeader& h) { h.flag = kGoodbyeFlag, h.length = 8; });
-    add("does not fit", [](FrameHeader& h) { h.length = kWindow + 1, h.epoch = 0; });
+    add("does not fit", [](FrameHeader& h) { h.length = kFrameWindow + 1, h.epoch = 0; });
     add("lowers flag", [](FrameHeader& h) { h.value = 1; });
     for (const Bad& bad : cases) {
         std::vector<std::byte> stream;
@@ -150,9 +150,9 @@ TEST(Frame, HostileHeadersAreRefused) {
         before.value = 2;
         Append(stream, before);
         Append(stream, bad.header);
-        std::vector<std::byte> window(kWindow);
+        std::vector<std::byte> window(kFrameWindow);
         FrameReader reader(kEpoch, window);
-        const Status fed = Feed(reader, stream, [] { return kWindow; });
+        const Status fed = Feed(reader, stream, [] { return kFrameWindow; });
         ASSERT_FALSE(fed.ok()) << bad.why;
         EXPECT_EQ(ErrorCode::kCorrupt, fed.error().code);
         EXPECT_NE(std::string::npos, fed.error().message.find(bad.why)) << fed.error().message;

@@ -16,8 +16,8 @@
 namespace weft::net {
 namespace {
 
-constexpr size_t kWindow = size_t{1} << 20;
-const OpTag kTag{"all_reduce", 1482, 311};
+constexpr size_t kLinkWindow = size_t{1} << 20;
+const OpTag kLinkTag{"all_reduce", 1482, 311};
 
 class LinkTest : public ::testing::TestWithParam<Transport> {};
 
@@ -38,7 +38,7 @@ std::vector<std::byte> Both(std::span<const std::byte> a, std::span<const std::b
 }
 
 TEST_P(LinkTest, PutsArriveWholeAtTheirOffsets) {
-    auto fabrics = MakeLocalFabrics(3, GetParam(), kWindow).value();
+    auto fabrics = MakeLocalFabrics(3, GetParam(), kLinkWindow).value();
     test::OnThreads(fabrics, [](Fabric& fabric) {
         const Deadline deadline = Deadline::In(10'000);
         uint64_t round = 0;
@@ -50,12 +50,13 @@ TEST_P(LinkTest, PutsArriveWholeAtTheirOffsets) {
                 if (peer == fabric.rank) continue;
                 const auto head = Pattern(64, static_cast<uint32_t>(fabric.rank + 7));
                 const auto data = Pattern(bytes, static_cast<uint32_t>(fabric.rank * 10 + peer));
-                ASSERT_TRUE(fabric.links[peer]->Put(at, head, data, 3, round, kTag, deadline).ok());
+                ASSERT_TRUE(
+                    fabric.links[peer]->Put(at, head, data, 3, round, kLinkTag, deadline).ok());
             }
             for (int peer = 0; peer < 3; peer++) {
                 if (peer == fabric.rank) continue;
                 Link& link = *fabric.links[peer];
-                ASSERT_TRUE(link.Wait(3, round, kTag, deadline).ok());
+                ASSERT_TRUE(link.Wait(3, round, kLinkTag, deadline).ok());
                 const auto expected =
                     Both(Pattern(64, static_cast<uint32_t>(peer + 7)),
                          Pattern(bytes, static_cast<uint32_t>(peer * 10 + fabric.rank)));
@@ -68,42 +69,42 @@ TEST_P(LinkTest, PutsArriveWholeAtTheirOffsets) {
 }
 
 TEST_P(LinkTest, BothSendingMegabytesAtOnceNeverDeadlock) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
     test::OnThreads(fabrics, [](Fabric& fabric) {
         const Deadline deadline = Deadline::In(20'000);
-        const auto data = Pattern(kWindow, static_cast<uint32_t>(fabric.rank));
+        const auto data = Pattern(kLinkWindow, static_cast<uint32_t>(fabric.rank));
         Link& link = *fabric.links[1 - fabric.rank];
         for (uint64_t i = 1; i <= 24; i++) {
-            ASSERT_TRUE(link.Put(0, {}, data, 0, i, kTag, deadline).ok());
+            ASSERT_TRUE(link.Put(0, {}, data, 0, i, kLinkTag, deadline).ok());
         }
-        ASSERT_TRUE(link.Wait(0, 24, kTag, deadline).ok());
-        const auto expected = Pattern(kWindow, static_cast<uint32_t>(1 - fabric.rank));
-        EXPECT_EQ(0, std::memcmp(link.window().data(), expected.data(), kWindow));
+        ASSERT_TRUE(link.Wait(0, 24, kLinkTag, deadline).ok());
+        const auto expected = Pattern(kLinkWindow, static_cast<uint32_t>(1 - fabric.rank));
+        EXPECT_EQ(0, std::memcmp(link.window().data(), expected.data(), kLinkWindow));
     });
 }
 
 // Each of two threads of a rank sends and receives on flags and a half of the window of its own.
 TEST_P(LinkTest, TwoThreadsShareALink) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
     test::OnThreads(fabrics, [](Fabric& fabric) {
         ShareAmongThreads(fabric);
         const auto talk = [&fabric](int lane) {
             const Deadline deadline = Deadline::In(60'000);
             Link& link = *fabric.links[1 - fabric.rank];
-            const size_t at = static_cast<size_t>(lane) * kWindow / 2;
+            const size_t at = static_cast<size_t>(lane) * kLinkWindow / 2;
             const auto seed = [&](int rank, uint64_t round) {
                 return static_cast<uint32_t>(round * 4 + static_cast<uint64_t>(lane * 2 + rank));
             };
             for (uint64_t round = 1; round <= 1500; round++) {
                 const size_t bytes = round % 50 == 0 ? 300'000 : 1000 + round;
                 const auto data = Pattern(bytes, seed(fabric.rank, round));
-                ASSERT_TRUE(link.Put(at, {}, data, lane, round, kTag, deadline).ok());
-                ASSERT_TRUE(link.Wait(lane, round, kTag, deadline).ok());
+                ASSERT_TRUE(link.Put(at, {}, data, lane, round, kLinkTag, deadline).ok());
+                ASSERT_TRUE(link.Wait(lane, round, kLinkTag, deadline).ok());
                 const auto expected = Pattern(bytes, seed(1 - fabric.rank, round));
                 ASSERT_EQ(0, std::memcmp(link.window().data() + at, expected.data(), bytes));
                 // Now the peer may write there again.
-                ASSERT_TRUE(link.Put(0, {}, {}, 2 + lane, round, kTag, deadline).ok());
-                ASSERT_TRUE(link.Wait(2 + lane, round, kTag, deadline).ok());
+                ASSERT_TRUE(link.Put(0, {}, {}, 2 + lane, round, kLinkTag, deadline).ok());
+                ASSERT_TRUE(link.Wait(2 + lane, round, kLinkTag, deadline).ok());
             }
         };
         std::jthread other(talk, 1);
@@ -112,7 +113,7 @@ TEST_P(LinkTest, TwoThreadsShareALink) {
 }
 
 TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
     // Whatever else runs only adds to it: the best of three.
     constexpr uint64_t kTries = 3;
     double waiter_cpu_ms = 1e9;
@@ -121,13 +122,13 @@ TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
         for (uint64_t flag = 1; flag <= kTries; ++flag) {
             if (fabric.rank == 0) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-                ASSERT_TRUE(fabric.links[1]->Put(0, {}, {}, 0, flag, kTag, deadline).ok());
+                ASSERT_TRUE(fabric.links[1]->Put(0, {}, {}, 0, flag, kLinkTag, deadline).ok());
                 continue;
             }
             rusage before{};
             rusage after{};
             getrusage(RUSAGE_THREAD, &before);
-            ASSERT_TRUE(fabric.links[0]->Wait(0, flag, kTag, deadline).ok());
+            ASSERT_TRUE(fabric.links[0]->Wait(0, flag, kLinkTag, deadline).ok());
             getrusage(RUSAGE_THREAD, &after);
             const auto ms = [](const timeval& t) { return t.tv_sec * 1e3 + t.tv_usec / 1e3; };
             waiter_cpu_ms = std::min(waiter_cpu_ms, ms(after.ru_utime) + ms(after.ru_stime) -
@@ -139,7 +140,7 @@ TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
 }
 
 TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
     std::atomic<int64_t> put_ns{0};
     std::vector<int64_t> took_ns;
     test::OnThreads(fabrics, [&](Fabric& fabric) {
@@ -149,12 +150,12 @@ TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
             if (fabric.rank == 0) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(100));
                 put_ns = NowNs();
-                ASSERT_TRUE(link.Put(0, {}, {}, 0, round, kTag, deadline).ok());
-                ASSERT_TRUE(link.Wait(0, round, kTag, deadline).ok());
+                ASSERT_TRUE(link.Put(0, {}, {}, 0, round, kLinkTag, deadline).ok());
+                ASSERT_TRUE(link.Wait(0, round, kLinkTag, deadline).ok());
             } else {
-                ASSERT_TRUE(link.Wait(0, round, kTag, deadline).ok());
+                ASSERT_TRUE(link.Wait(0, round, kLinkTag, deadline).ok());
                 took_ns.push_back(NowNs() - put_ns);
-                ASSERT_TRUE(link.Put(0, {}, {}, 0, round, kTag, deadline).ok());
+                ASSERT_TRUE(link.Put(0, {}, {}, 0, round, kLinkTag, deadline).ok());
             }
         }
     });
@@ -165,8 +166,8 @@ TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
 }
 
 TEST_P(LinkTest, SilenceNamesRankOpAndTime) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
-    const Status waited = fabrics[0].links[1]->Wait(0, 1, kTag, Deadline::In(50));
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
+    const Status waited = fabrics[0].links[1]->Wait(0, 1, kLinkTag, Deadline::In(50));
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(ErrorCode::kTimeout, waited.error().code);
     const std::string expected = std::string("rank 1 (host localhost, ") +
@@ -176,16 +177,16 @@ TEST_P(LinkTest, SilenceNamesRankOpAndTime) {
 }
 
 TEST_P(LinkTest, APeerThatLeavesIsToldFromOneThatDies) {
-    auto fabrics = MakeLocalFabrics(2, GetParam(), kWindow).value();
+    auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
     const auto data = Pattern(5000, 1);
-    ASSERT_TRUE(fabrics[1].links[0]->Put(0, {}, data, 0, 1, kTag, Deadline::In(1000)).ok());
+    ASSERT_TRUE(fabrics[1].links[0]->Put(0, {}, data, 0, 1, kLinkTag, Deadline::In(1000)).ok());
     fabrics.pop_back();
     // What it sent before it left still counts.
     Link& link = *fabrics[0].links[1];
-    ASSERT_TRUE(link.Wait(0, 1, kTag, Deadline::In(1000)).ok());
+    ASSERT_TRUE(link.Wait(0, 1, kLinkTag, Deadline::In(1000)).ok());
     EXPECT_EQ(0, std::memcmp(link.window().data(), data.data(), data.size()));
     const int64_t begin = NowNs();
-    const Status waited = link.Wait(0, 2, kTag, Deadline::In(5000));
+    const Status waited = link.Wait(0, 2, kLinkTag, Deadline::In(5000));
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(ErrorCode::kPeerLost, waited.error().code);
     EXPECT_NE(std::string::npos, waited.error().message.find("rank 1")) << waited.error().message;
@@ -194,13 +195,13 @@ TEST_P(LinkTest, APeerThatLeavesIsToldFromOneThatDies) {
 }
 
 TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
-    test::RankProcesses ranks(3, GetParam(), kWindow, [](Fabric& fabric) -> std::string {
+    test::RankProcesses ranks(3, GetParam(), kLinkWindow, [](Fabric& fabric) -> std::string {
         const Deadline deadline = Deadline::In(5000);
         if (fabric.rank == 2) {
             ::pause();
         }
         // 0 waits for 1, which waits for 2: both must name 2.
-        const Status waited = fabric.links[fabric.rank + 1]->Wait(0, 1, kTag, deadline);
+        const Status waited = fabric.links[fabric.rank + 1]->Wait(0, 1, kLinkTag, deadline);
         return waited.ok() ? "no error" : waited.error().message;
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -214,14 +215,14 @@ TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
 }
 
 TEST_P(LinkTest, AStoppedPeerIsNamedAtTheDeadline) {
-    test::RankProcesses ranks(2, GetParam(), kWindow, [](Fabric& fabric) -> std::string {
-        const std::vector<std::byte> data(kWindow);
+    test::RankProcesses ranks(2, GetParam(), kLinkWindow, [](Fabric& fabric) -> std::string {
+        const std::vector<std::byte> data(kLinkWindow);
         Link& link = *fabric.links[1 - fabric.rank];
         for (uint64_t i = 1;; i++) {
             const Deadline deadline = Deadline::In(400);
-            const Status put = link.Put(0, {}, data, 0, i, kTag, deadline);
+            const Status put = link.Put(0, {}, data, 0, i, kLinkTag, deadline);
             if (!put.ok()) return put.error().message;
-            const Status waited = link.Wait(0, i, kTag, deadline);
+            const Status waited = link.Wait(0, i, kLinkTag, deadline);
             if (!waited.ok()) return waited.error().message;
         }
     });

@@ -11,7 +11,7 @@ namespace weft::net {
 namespace {
 
 constexpr uint64_t kToken = 77;
-constexpr size_t kWindow = 4096;
+constexpr size_t kMpiInboxWindow = 4096;
 
 std::vector<std::byte> Message(const MpiHeader& header, size_t bytes) {
     std::vector<std::byte> message(sizeof header + bytes, std::byte{9});
@@ -27,7 +27,7 @@ MpiHeader Header(uint64_t offset, uint32_t bytes, uint64_t value) {
 
 class MpiInboxTest : public testing::Test {
   protected:
-    std::vector<std::byte> window_ = std::vector<std::byte>(kWindow);
+    std::vector<std::byte> window_ = std::vector<std::byte>(kMpiInboxWindow);
     MpiInbox inbox_{kToken, window_};
     void Refused(const MpiHeader& header, size_t bytes) {
         const auto taken = inbox_.Take(Message(header, bytes));
@@ -76,10 +76,10 @@ TEST_F(MpiInboxTest, AMessageForAnEarlierLinkIsDropped) {
 }
 
 TEST_F(MpiInboxTest, NonsenseIsRefused) {
-    Refused(Header(kWindow - 7, 8, 1), 8);     // over the end
-    Refused(Header(UINT64_MAX - 3, 8, 1), 8);  // an offset that overflows
-    Refused(Header(0, 9, 1), 8);               // fewer bytes than it says
-    Refused(Header(0, 7, 1), 8);               // more
+    Refused(Header(kMpiInboxWindow - 7, 8, 1), 8);  // over the end
+    Refused(Header(UINT64_MAX - 3, 8, 1), 8);       // an offset that overflows
+    Refused(Header(0, 9, 1), 8);                    // fewer bytes than it says
+    Refused(Header(0, 7, 1), 8);                    // more
     MpiHeader header = Header(0, 8, 1);
     header.frame.flag = kFlags;
     Refused(header, 8);
@@ -110,8 +110,8 @@ TEST_F(MpiInboxTest, RandomMessagesStayInTheWindow) {
     for (int i = 0; i < 20'000; ++i) {
         const size_t bytes = random() % 300;
         MpiHeader header =
-            Header(random() % (2 * kWindow), static_cast<uint32_t>(bytes), random() % 4);
-        if (random() % 2 == 0) header.frame.length = random() % (2 * kWindow);
+            Header(random() % (2 * kMpiInboxWindow), static_cast<uint32_t>(bytes), random() % 4);
+        if (random() % 2 == 0) header.frame.length = random() % (2 * kMpiInboxWindow);
         if (random() % 2 == 0) header.bulk_tag = static_cast<uint32_t>(random() % 3);
         if (random() % 8 == 0) header.bytes_here = static_cast<uint32_t>(random());
         if (random() % 8 == 0) header.frame.offset = random();

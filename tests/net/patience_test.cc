@@ -8,7 +8,7 @@
 namespace weft::net {
 namespace {
 
-const OpTag kTag{"barrier", 1, 2};
+const OpTag kPatienceTag{"barrier", 1, 2};
 constexpr int64_t kUs = 1000;
 
 // A link that nothing ever arrives over.
@@ -35,7 +35,7 @@ std::optional<Stage> StageAt(int64_t from_us, int64_t to_us, bool crowded, int64
     for (int attempt = 0; attempt < 1000; ++attempt) {
         Progress progress;
         if (crowded) progress.SetCrowded(NowNs());
-        Patience patience(progress, link, kTag, deadline, awake_ns);
+        Patience patience(progress, link, kPatienceTag, deadline, awake_ns);
         while (patience.waited_ns() < from_us * kUs) continue;
         EXPECT_TRUE(patience.Check().ok());
         if (patience.waited_ns() < to_us * kUs) return patience.Next();

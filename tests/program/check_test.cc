@@ -153,7 +153,7 @@ TEST(CheckShapes, NamesOpKindAndValue) {
     ExpectNames(broken, {fmt::format("op {} (rms_norm)", norm), "do not fit", "embedded [T, 18]",
                          "blk.0.attn_norm.weight [18]"});
     broken = good;
-    std::get<Attention>(broken.ops[attention].attributes).first_head = 1;
+    broken.ops[attention].attributes.If<Attention>()->first_head = 1;
     ExpectNames(broken, {"(attention)", "l0.attn_q"});
     broken = good;
     broken.ops[norm].outputs = broken.ops[norm].inputs;

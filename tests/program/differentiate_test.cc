@@ -26,7 +26,7 @@ struct Sketch {
         return program.AddValue(value);
     }
     ValueId Weight(Shape shape) { return Add(Storage::kWeight, shape); }
-    ValueId Ints(int64_t dim) { return Add(Storage::kInput, {dim}, DType::kI32); }
+    ValueId Indices(int64_t dim) { return Add(Storage::kInput, {dim}, DType::kI32); }
     ValueId Emit(OpAttributes attributes, std::vector<ValueId> inputs, Shape shape) {
         return program.Emit(std::move(attributes), std::move(inputs),
                             fmt::format("v{}", program.values.size()), shape);
@@ -43,7 +43,7 @@ struct Sketch {
 constexpr int64_t kRows = 5, kPicked = 3;
 
 // Integer inputs of the step: tokens 0..5 with repeats, positions, rows.
-std::vector<double> Ints(const Value& value) {
+std::vector<double> Indices(const Value& value) {
     if (value.shape[0] == kOutputs) return {4, 1, 4};
     return {3, 0, 3, 5, 2};
 }
@@ -58,7 +58,7 @@ void ExpectGradients(const Sketch& sketch, ValueId output) {
     for (size_t i = 0; i < sketch.program.values.size(); ++i) {
         const Value& value = sketch.program.values[i];
         auto& data = world.at(0, static_cast<ValueId>(i));
-        if (value.storage == Storage::kInput) data = Ints(value);
+        if (value.storage == Storage::kInput) data = Indices(value);
         if (value.storage != Storage::kWeight) continue;
         for (int64_t j = 0; j < value.shape.Elements(0, 0); ++j) {
             data.push_back(Formula(value.name, static_cast<uint32_t>(j)));
@@ -95,7 +95,7 @@ void ExpectGradients(const Sketch& sketch, ValueId output) {
 
 TEST(Differentiate, AValueReadByManyOpsSumsTheirGradients) {
     Sketch s;
-    const ValueId tokens = s.Ints(kTokens);
+    const ValueId tokens = s.Indices(kTokens);
     const ValueId x = s.Rows(tokens, 4);
     const ValueId twice = s.Emit(Add{}, {x, x}, {kTokens, 4});
     const ValueId gated = s.Emit(Glu{}, {x, twice}, {kTokens, 4});
@@ -104,7 +104,7 @@ TEST(Differentiate, AValueReadByManyOpsSumsTheirGradients) {
 
 TEST(Differentiate, AWeightUsedTwiceSumsItsGradients) {
     Sketch s;
-    const ValueId tokens = s.Ints(kTokens);
+    const ValueId tokens = s.Indices(kTokens);
     const ValueId table = s.Weight({6, 4});
     const ValueId x = s.Emit(Embedding{}, {tokens, table}, {kTokens, 4});
     ExpectGradients(s, s.Emit(MatMul{}, {x, table}, {kTokens, 6}));
@@ -112,20 +112,20 @@ TEST(Differentiate, AWeightUsedTwiceSumsItsGradients) {
 
 TEST(Differentiate, AnEmbeddingTableThatHoldsOnlySomeRows) {
     Sketch s;
-    const ValueId tokens = s.Ints(kTokens);
+    const ValueId tokens = s.Indices(kTokens);
     ExpectGradients(s, s.Emit(Embedding{2}, {tokens, s.Weight({2, 4})}, {kTokens, 4}));
 }
 
 TEST(Differentiate, MatMulWithBias) {
     Sketch s;
-    const ValueId x = s.Rows(s.Ints(kTokens), 4);
+    const ValueId x = s.Rows(s.Indices(kTokens), 4);
     ExpectGradients(s, s.Emit(MatMul{}, {x, s.Weight({3, 4}), s.Weight({3})}, {kTokens, 3}));
 }
 
 TEST(Differentiate, NormOverWholeRowsAndOverGroups) {
     for (const int64_t group : {6, 2}) {
         Sketch s;
-        const ValueId x = s.Rows(s.Ints(kTokens), 6);
+        const ValueId x = s.Rows(s.Indices(kTokens), 6);
         ExpectGradients(s, s.Emit(RmsNorm{0.5f, group}, {x, s.Weight({group})}, {kTokens, 6}));
     }
 }
@@ -133,15 +133,15 @@ TEST(Differentiate, NormOverWholeRowsAndOverGroups) {
 TEST(Differentiate, RopeOfEitherPairsOverPartOfAHead) {
     for (const bool neighbours : {false, true}) {
         Sketch s;
-        const ValueId x = s.Rows(s.Ints(kTokens), 12);
+        const ValueId x = s.Rows(s.Indices(kTokens), 12);
         const Rope rope{6, 4, neighbours, 1, {1.0f, 0.3f}};
-        ExpectGradients(s, s.Emit(rope, {x, s.Ints(kTokens)}, {kTokens, 12}));
+        ExpectGradients(s, s.Emit(rope, {x, s.Indices(kTokens)}, {kTokens, 12}));
     }
 }
 
 TEST(Differentiate, AttentionWithGroupsThatBeginInsideAKvHead) {
     Sketch s;
-    const ValueId tokens = s.Ints(kTokens);
+    const ValueId tokens = s.Indices(kTokens);
     const ValueId q = s.Rows(tokens, 6), k = s.Rows(tokens, 4), v = s.Rows(tokens, 4);
     const Attention attention{3, 2, 2, 3, 1, 2, 0.7f};  // heads 3, 4, 5 read KV heads 1, 2, 2
     ExpectGradients(s, s.Emit(attention, {q, k, v}, {kTokens, 6}));
@@ -149,14 +149,14 @@ TEST(Differentiate, AttentionWithGroupsThatBeginInsideAKvHead) {
 
 TEST(Differentiate, SelectedRowsWithARepeat) {
     Sketch s;
-    const ValueId x = s.Rows(s.Ints(kTokens), 3);
-    ExpectGradients(s, s.Emit(SelectRows{}, {x, s.Ints(kOutputs)}, {kOutputs, 3}));
+    const ValueId x = s.Rows(s.Indices(kTokens), 3);
+    ExpectGradients(s, s.Emit(SelectRows{}, {x, s.Indices(kOutputs)}, {kOutputs, 3}));
 }
 
 TEST(Differentiate, CrossEntropyIsALossToStartFrom) {
     Sketch s;
-    const ValueId logits = s.Rows(s.Ints(kTokens), 7);
-    ExpectGradients(s, s.Emit(SoftmaxCrossEntropy{}, {logits, s.Ints(kTokens)}, {1}));
+    const ValueId logits = s.Rows(s.Indices(kTokens), 7);
+    ExpectGradients(s, s.Emit(SoftmaxCrossEntropy{}, {logits, s.Indices(kTokens)}, {1}));
 }
 
 // ---- Experts ----------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ struct Chosen {
     ValueId x, ids, weights, logits;
 };
 Chosen Choose(Sketch& s, const Route& route) {
-    const ValueId tokens = s.Ints(kTokens);
+    const ValueId tokens = s.Indices(kTokens);
     Chosen c{s.Rows(tokens, 4), kNoValue, kNoValue, kNoValue};
     c.logits = s.Rows(tokens, 6);
     c.ids = s.Add(Storage::kActivation, {kTokens, 2}, DType::kI32);
@@ -191,18 +191,17 @@ TEST(Differentiate, ExpertsOfWhichThisRankHasSome) {
     const Chosen c = Choose(s, {.renormalise = true});
     const ValueId gate =
         s.Emit(ExpertMatMul{1}, {c.x, c.ids, s.Weight({4, 3, 4})}, {kTokens, 2, 3});
-    const ValueId up =
-        s.Emit(ExpertMatMul{1}, {c.x, c.ids, s.Weight({4, 3, 4})}, {kTokens, 2, 3});
+    const ValueId up = s.Emit(ExpertMatMul{1}, {c.x, c.ids, s.Weight({4, 3, 4})}, {kTokens, 2, 3});
     const ValueId rows = s.Emit(Glu{}, {gate, up}, {kTokens, 2, 3});
     ExpertSum sum{1};
     sum.base = true;
-    ExpectGradients(s, s.Emit(sum, {rows, c.ids, c.weights, s.Weight({4, 4, 3}), c.x},
-                              {kTokens, 4}));
+    ExpectGradients(s,
+                    s.Emit(sum, {rows, c.ids, c.weights, s.Weight({4, 4, 3}), c.x}, {kTokens, 4}));
 }
 
 TEST(Differentiate, RowsWithAGate) {
     Sketch s;
-    const ValueId tokens = s.Ints(kTokens);
+    const ValueId tokens = s.Indices(kTokens);
     const ValueId x = s.Rows(tokens, 4), gate = s.Rows(tokens, 1);
     ExpectGradients(s, s.Emit(GateRows{}, {x, gate}, {kTokens, 4}));
 }
@@ -219,7 +218,7 @@ TEST(Differentiate, LoadBalanceOfTwoRouters) {
 
 TEST(Differentiate, TwoOutputsHaveGradientsOfTheirOwn) {
     Sketch s;
-    const ValueId tokens = s.Ints(kTokens);
+    const ValueId tokens = s.Indices(kTokens);
     const ValueId x = s.Rows(tokens, 4), y = s.Emit(Scale{2}, {x}, {kTokens, 4});
     const auto back = Differentiate(s.program, {x, {}, true, y});
     ASSERT_TRUE(back.ok()) << back.error().message;
@@ -259,7 +258,7 @@ void ExpectError(const Result<Differentiated>& result, ErrorCode code, const std
 
 TEST(Differentiate, RefusesWhatHasNoGradient) {
     Sketch s;
-    const ValueId x = s.Rows(s.Ints(kTokens), 4);
+    const ValueId x = s.Rows(s.Indices(kTokens), 4);
     const ValueId quantized = s.Add(Storage::kWeight, {5, 32}, DType::kQ4_0);
     ExpectError(s.Back(x, {quantized}), ErrorCode::kUsage, "no weight of float type");
     ExpectError(s.Back(x, {0}), ErrorCode::kUsage, "no weight of float type");
@@ -273,7 +272,7 @@ TEST(Differentiate, RefusesWhatHasNoGradient) {
 
 TEST(Differentiate, RefusesASecondDerivative) {
     Sketch s;
-    const ValueId x = s.Rows(s.Ints(kTokens), 4);
+    const ValueId x = s.Rows(s.Indices(kTokens), 4);
     const auto once = s.Back(x);
     ASSERT_TRUE(once.ok());
     ExpectError(Differentiate(once->program, {x, {}, true}), ErrorCode::kUnsupported,
@@ -284,7 +283,7 @@ TEST(Differentiate, RefusesCollectivesThatDoNotFitTheirOperand) {
     const Shape shape{kTokens, 4};
     const auto refused = [&](const std::string& what, auto build) {
         Sketch s;
-        const ValueId x = s.Rows(s.Ints(kTokens), 4);
+        const ValueId x = s.Rows(s.Indices(kTokens), 4);
         const ValueId start = s.Emit(RmsNorm{0.1f, 4}, {x, s.Weight({4})}, shape);
         ExpectError(s.Back(build(s, start)), ErrorCode::kUnsupported, what);
     };
@@ -314,7 +313,7 @@ TEST(Differentiate, RefusesCollectivesThatDoNotFitTheirOperand) {
 
 TEST(Differentiate, RefusesAValueWrittenTwice) {
     Sketch s;
-    const ValueId x = s.Rows(s.Ints(kTokens), 4);
+    const ValueId x = s.Rows(s.Indices(kTokens), 4);
     s.program.ops.push_back(s.program.ops.back());
     ExpectError(s.Back(x), ErrorCode::kUnsupported, "is written twice");
 }

@@ -30,7 +30,7 @@ model::Hyper LatentHyper() {
     return h;
 }
 
-Program OneRank(const model::Hyper& hyper) {
+Program WholeProgram(const model::Hyper& hyper) {
     return support::Build(hyper, support::TinySource(hyper), {}, {})[0];
 }
 
@@ -53,7 +53,7 @@ TEST(ExpertPrograms, ChecksTakeEveryLayout) {
 
 TEST(ExpertPrograms, ChecksNameWhatIsBroken) {
     const auto refused = [](const model::Hyper& h, OpKind kind, auto spoil) {
-        Program program = OneRank(h);
+        Program program = WholeProgram(h);
         spoil(program, First(program, kind));
         const Status status = CheckShapes(program);
         ASSERT_FALSE(status.ok()) << OpName(kind);
@@ -61,7 +61,7 @@ TEST(ExpertPrograms, ChecksNameWhatIsBroken) {
             << status.error().message;
     };
     refused(ExpertHyper(), OpKind::kRoute, [](Program&, Op& op) {
-        std::get<Route>(op.attributes).groups = 4;  // of six experts
+        op.attributes.If<Route>()->groups = 4;  // of six experts
     });
     refused(ExpertHyper(), OpKind::kRoute, [](Program& program, Op& op) {
         program.values[static_cast<size_t>(op.outputs[0])].dtype = DType::kF32;
@@ -69,13 +69,13 @@ TEST(ExpertPrograms, ChecksNameWhatIsBroken) {
     refused(ExpertHyper(), OpKind::kExpertMatMul,
             [](Program&, Op& op) { std::swap(op.inputs[0], op.inputs[1]); });
     refused(ExpertHyper(), OpKind::kExpertSum,
-            [](Program&, Op& op) { std::get<ExpertSum>(op.attributes).base = false; });
+            [](Program&, Op& op) { op.attributes.If<ExpertSum>()->base = false; });
     refused(LatentHyper(), OpKind::kHeadMatMul,
             [](Program&, Op& op) { std::swap(op.inputs[0], op.inputs[1]); });
     refused(LatentHyper(), OpKind::kPickColumns,
-            [](Program&, Op& op) { std::get<PickColumns>(op.attributes).begin = 1000; });
+            [](Program&, Op& op) { op.attributes.If<PickColumns>()->begin = 1000; });
     refused(LatentHyper(), OpKind::kLatentAttention,
-            [](Program&, Op& op) { std::get<LatentAttention>(op.attributes).heads = 1; });
+            [](Program&, Op& op) { op.attributes.If<LatentAttention>()->heads = 1; });
 }
 
 TEST(ExpertPrograms, PrintNamesExpertsAndTheirSlices) {
@@ -95,7 +95,7 @@ TEST(ExpertPrograms, PrintNamesExpertsAndTheirSlices) {
 // Of six experts' matrices one token reads two, three tokens at most six.
 TEST(ExpertPrograms, CostCountsTheExpertsThatAreTouched) {
     const model::Hyper h = ExpertHyper();
-    const Program program = OneRank(h);
+    const Program program = WholeProgram(h);
     const auto costs = [&](int64_t tokens) {
         const std::vector<OpCost> all = Cost(program, tokens, 1, 0);
         std::vector<OpCost> own;
@@ -116,7 +116,7 @@ TEST(ExpertPrograms, CostCountsTheExpertsThatAreTouched) {
 
 TEST(ExpertPrograms, TheLatentCacheIsReadOnceForAllHeads) {
     const model::Hyper h = LatentHyper();
-    const Program program = OneRank(h);
+    const Program program = WholeProgram(h);
     const std::vector<OpCost> near = Cost(program, 1, 1, 0), far = Cost(program, 1, 1, 100);
     const int64_t row = (h.latent.rank + h.latent.rope) * 2;  // F16
     EXPECT_EQ(Total(far).read_bytes - Total(near).read_bytes, h.layers * 100 * row);
@@ -128,14 +128,14 @@ TEST(ExpertPrograms, DifferentiateRefusesWhatItDoesNotKnowByName) {
         ASSERT_FALSE(back.ok()) << what;
         EXPECT_NE(back.error().message.find(what), std::string::npos) << back.error().message;
     };
-    refused(OneRank(LatentHyper()), "latent attention cannot be trained");
-    Program factors = OneRank(ExpertHyper());
-    std::get<Route>(First(factors, OpKind::kRoute).attributes).factors = true;
+    refused(WholeProgram(LatentHyper()), "latent attention cannot be trained");
+    Program factors = WholeProgram(ExpertHyper());
+    First(factors, OpKind::kRoute).attributes.If<Route>()->factors = true;
     refused(factors, "(route): no gradient of experts' own factors");
     model::Hyper h = support::TinyHyper("gpt-oss", false);
     h.moe = ExpertHyper().moe;
     h.moe.shared_ffn = 0;
-    refused(OneRank(h), "(attention): no gradient with sinks");
+    refused(WholeProgram(h), "(attention): no gradient with sinks");
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ Tensors ReadGolden(const std::string& prefix) {
     return tensors;
 }
 
-struct Case {
+struct GradientGoldenCase {
     const char* name;
     const char* architecture;
     bool tied;
@@ -41,19 +41,19 @@ struct Case {
         return experts ? TinyExpertHyper(architecture) : TinyHyper(architecture, tied);
     }
 };
-void PrintTo(const Case& model, std::ostream* out) {
+void PrintTo(const GradientGoldenCase& model, std::ostream* out) {
     *out << model.name;
 }
 
-class Golden : public testing::TestWithParam<Case> {};
+class Golden : public testing::TestWithParam<GradientGoldenCase> {};
 
 INSTANTIATE_TEST_SUITE_P(PyTorch, Golden,
-                         testing::Values(Case{"llama", "llama", false},
-                                         Case{"llamaTied", "llama", true},
-                                         Case{"qwen2Tied", "qwen2", true},
-                                         Case{"qwen3", "qwen3", false},
-                                         Case{"mixtral", "llama", false, true},
-                                         Case{"qwen3moe", "qwen3moe", false, true}),
+                         testing::Values(GradientGoldenCase{"llama", "llama", false},
+                                         GradientGoldenCase{"llamaTied", "llama", true},
+                                         GradientGoldenCase{"qwen2Tied", "qwen2", true},
+                                         GradientGoldenCase{"qwen3", "qwen3", false},
+                                         GradientGoldenCase{"mixtral", "llama", false, true},
+                                         GradientGoldenCase{"qwen3moe", "qwen3moe", false, true}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Rounding: a value is the end of some 20 ops in a row forward and as many backward, each a sum of
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(PyTorch, Golden,
 // the same direction make 1.7e-5.
 constexpr double kTolerance = 1.7e-5;
 
-void Check(const Case& model, const model::Layout& layout) {
+void Check(const GradientGoldenCase& model, const model::Layout& layout) {
     const model::Hyper hyper = model.Hyper();
     const TinySource source(hyper);
     const Batch batch = MakeBatch(hyper, {5, 1, 4});
@@ -80,7 +80,7 @@ void Check(const Case& model, const model::Layout& layout) {
 }
 
 // The load-balance loss of experts, over all layers together, on however many stages they are.
-void CheckBalance(const Case& model, const model::Layout& layout) {
+void CheckBalance(const GradientGoldenCase& model, const model::Layout& layout) {
     const model::Hyper hyper = model.Hyper();
     const TinySource source(hyper);
     Batch batch = MakeBatch(hyper, {5, 1, 4});

@@ -13,7 +13,7 @@
 namespace weft::program {
 namespace {
 
-std::string ReadAll(const std::string& path) {
+std::string ReadWhole(const std::string& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -22,7 +22,7 @@ void ExpectGolden(const Program& program, const std::string& name) {
     const std::string path = support::TestData("/programs/") + name;
     const std::string text = Print(program);
     if (std::getenv("WEFT_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
-    const std::string golden = ReadAll(path);
+    const std::string golden = ReadWhole(path);
     ASSERT_FALSE(golden.empty()) << "no " << path;
     size_t at = 0;
     while (at < text.size() && at < golden.size() && text[at] == golden[at]) ++at;
@@ -63,7 +63,7 @@ TEST(Print, EveryOpHasItsName) {
     EXPECT_STREQ(OpName((Op{SoftmaxCrossEntropyGrad{}, {}, {}}).kind()),
                  "softmax_cross_entropy_grad");
     std::vector<std::string> names;
-    for (size_t i = 0; i < std::variant_size_v<OpAttributes>; ++i) {
+    for (size_t i = 0; i < kOpKinds; ++i) {
         const std::string name = OpName(static_cast<OpKind>(i));
         EXPECT_FALSE(name.empty()) << i;
         EXPECT_EQ(std::count(names.begin(), names.end(), name), 0) << name;

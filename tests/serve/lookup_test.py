@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import re
 import tempfile
+import time
 import unittest
 
 import adapters
@@ -38,7 +39,7 @@ def requests():
               chat(quote, temperature=0.5, seed=1, frequency_penalty=0.6),
               chat("Tell me of the sea.", temperature=1.2, seed=5),
               chat("Name three colours, again and again.", temperature=0, max_tokens=7)]
-    for seed in range(3):
+    for seed in range(3) if serving.nightly() else (1,):
         bodies.append(chat(f"Which places are there? {TEXT}", temperature=seed / 2, seed=seed,
                            response_format=PLACES, max_tokens=100))
         bodies.append(chat("The weather in Lima for two days?", temperature=seed / 2, seed=seed,
@@ -68,8 +69,13 @@ class Lookup(unittest.TestCase):
         try:
             with concurrent.futures.ThreadPoolExecutor(16) as pool:
                 answers = list(pool.map(ask, asked))
-            self.guesses = server.status()["speculation"]
-            self.metrics = server.call("GET", "/metrics")[2].decode()
+            # A step of stages may be under way still when its sequences have all been answered.
+            deadline = time.monotonic() + 10
+            while True:
+                self.guesses = server.status()["speculation"]
+                self.metrics = server.call("GET", "/metrics")[2].decode()
+                if server.status()["speculation"] == self.guesses or time.monotonic() > deadline:
+                    break
             return answers
         finally:
             server.close()
@@ -88,13 +94,14 @@ class Lookup(unittest.TestCase):
         self.assertEqual(self.guesses["drafted"], 0)
         always = ("--lookup", "--draft-always", "--draft-tokens", "5")
         self.check(expected, *always)
-        self.check(expected, "--lookup")
         self.check(expected, "--local", "2", "--pp", "2", "--lookup")
-        self.check(expected, "--local", "3", "--pp", "3", *always)
-        self.check(expected, "--local", "3", "--pp", "3")
+        if serving.nightly():
+            self.check(expected, "--lookup")
+            self.check(expected, "--local", "3", "--pp", "3", *always)
+            self.check(expected, "--local", "3", "--pp", "3")
 
     def test_tensor_ranks(self):
-        words = ("--local", "2", "--tp", "2")
+        words, self.every = ("--local", "2", "--tp", "2"), 1 if serving.nightly() else 2
         expected = self.answers(self.open(*words))
         self.check(expected, *words, "--lookup", "--draft-always", "--draft-tokens", "5")
 
@@ -105,8 +112,10 @@ class Lookup(unittest.TestCase):
             expected = self.answers(self.open(*words))
             each = [json.dumps(expected[first::3]) for first in range(3)]
             self.assertEqual(len(set(each)), 3)  # an adapter that adds nothing tests nothing
-            self.check(expected, *words, "--lookup", "--draft-always", "--draft-tokens", "5")
-            self.check(expected, *words, "--lookup", "--local", "2", "--pp", "2")
+            always = ("--lookup", "--draft-always", "--draft-tokens", "5")
+            stages = ("--lookup", "--local", "2", "--pp", "2")
+            for flags in (always, stages) if serving.nightly() else (always,):
+                self.check(expected, *words, *flags)
 
     def counts(self, always):
         for name, member in (("drafts", "drafts"), ("draft_tokens", "drafted"),

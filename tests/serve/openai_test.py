@@ -332,29 +332,31 @@ class Company(OpenAiCase):
             self.client.with_options(timeout=0.5).chat.completions.create(
                 model=self.model, messages=SEVEN, max_tokens=1900, n=2,
                 extra_body={"ignore_eos": True})
-        after = self.server.wait_for(lambda s: s["running"] == 0, 1)
+        # (A slow machine may begin with it after the client has left.)
+        after = self.server.wait_for(
+            lambda s: s["running"] == 0 and s["requests"]["cancelled"] == before + 2, 1)
         self.assertEqual(after["running"], 0)
         self.assertEqual(after["requests"]["cancelled"], before + 2)
 
 
 class Refused(OpenAiCase):
-    context = 512
+    context = 128
 
     def test_context(self):
-        long = [{"role": "user", "content": "word " * 3000}]
+        long = [{"role": "user", "content": "word " * 300}]
         body = self.refused(openai.BadRequestError, self.chat, messages=long)
         self.assertEqual(body["code"], "context_length_exceeded")
         self.assertEqual(body["param"], "messages")
-        self.assertIn("512", body["message"])
-        self.assertRegex(body["message"], "30[0-9][0-9] tokens")
-        body = self.refused(openai.BadRequestError, self.complete, "word " * 3000)
+        self.assertIn("128", body["message"])
+        self.assertRegex(body["message"], "3[0-9][0-9] tokens")
+        body = self.refused(openai.BadRequestError, self.complete, "word " * 300)
         self.assertEqual(body["code"], "context_length_exceeded")
         self.assertEqual(body["param"], "prompt")
 
     def test_huge_lengths_end_with_the_context(self):
-        text = "word " * 494
+        text = "word " * 110
         answer = self.complete(text, max_tokens=2 ** 62, extra_body={"ignore_eos": True})
-        self.assertEqual(answer.usage.total_tokens, 512)
+        self.assertEqual(answer.usage.total_tokens, 128)
         self.assertEqual(answer.choices[0].finish_reason, "length")
 
     def test_values(self):

@@ -22,9 +22,9 @@ LONG = {"prompt": "One, two,", "max_tokens": 1900, "ignore_eos": True, "temperat
 class Serving(serving.Server):
     """A server whose standard error is kept."""
 
-    def __init__(self, *words, context=2048):
+    def __init__(self, *words, context=2048, of=None):
         self.log = tempfile.NamedTemporaryFile()
-        super().__init__(context, *words, stderr=self.log)
+        super().__init__(context, *words, stderr=self.log, of=of)
 
     def lines(self):
         return pathlib.Path(self.log.name).read_text().splitlines()
@@ -197,7 +197,8 @@ class Log(unittest.TestCase):
             server.close()
 
     def test_json(self):
-        server = Serving("--log-format", "json", "--local", "2", "--tp", "2")
+        server = Serving("--log-format", "json", "--local", "2", "--tp", "2",
+                         "--drain-ms", "500")
         try:
             stream = Stream(server, {**LONG, "max_tokens": 5}, {"X-Request-Id": "s1"})
             stream.join(20)
@@ -277,7 +278,9 @@ class Prefixes(unittest.TestCase):
     """A prompt that leaves a known one in the middle of a page: every rank copies its part."""
 
     def check(self, *words):
-        server = Serving("--local", "2", "--trace", self.trace.name, *words)
+        # Every layer copies: three are as good as thirty.
+        server = Serving("--local", "2", "--trace", self.trace.name, "--layers", "3", *words,
+                         of="synthetic:smollm2-135m:q4_1")
         try:
             known = list(range(1000, 1150))
             for index, common in enumerate((150, 100, 37, 64, 130)):

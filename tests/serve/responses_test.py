@@ -165,7 +165,8 @@ class Responses(ResponsesCase):
                     self.ask(**more)
                 self.assertEqual(caught.exception.body["param"], param)
         for body in (b"{", b"[]", b"{}", b'{"input":{}}', b'{"input":"a","tools":[1]}',
-                     b'{"input":"a","text":{"format":5}}', b'{"input":"a","include":[1,{}]}',
+                     b'{"input":"a","text":{"format":5}}',
+                     b'{"input":"a","include":[1,{}],"max_output_tokens":1}',
                      b'{"input":"a","reasoning":{"effort":5}}', b'{"input":"a","metadata":[]}'):
             status, _ = self.server.json("POST", "/v1/responses", body)
             self.assertIn(status, (200,) if b"include" in body else (400,), body)

@@ -49,13 +49,14 @@ class Schema(serving.ServedCase):
     def test_made_up_requests(self):
         document = json.loads((ROOT / "docs" / "openapi.json").read_text())
         short(document["components"]["schemas"])
+        examples, seconds = ("12", "30") if serving.nightly() else ("4", "15")
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "openapi.json"
             path.write_text(json.dumps(document))
             run = subprocess.run(
                 [sys.executable, "-m", "schemathesis.cli", "run", str(path), "--url",
                  self.server.url, "--checks", CHECKS, "--phases", "examples,coverage,fuzzing",
-                 "--max-examples", "12", "--max-time", "30", "--seed", "1", "--no-color",
+                 "--max-examples", examples, "--max-time", seconds, "--seed", "1", "--no-color",
                  "--request-timeout", "20", "--continue-on-failure", "--no-shrink",
                  "--generation-database", "none", "--suppress-health-check", "all", "--warnings",
                  "off"],

@@ -17,6 +17,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from nightly import in_turn, nightly  # noqa: E402, F401
 from slowness import slowness  # noqa: E402
 
 SKIPPED = 77
@@ -49,9 +50,10 @@ def sanitizers_factor():
 class Server:
     """One `weft serve` on a port of its own."""
 
-    def __init__(self, context=2048, *words, stderr=None):
+    def __init__(self, context=2048, *words, stderr=None, of=None):
+        """`of`: a model other than model()."""
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", model(), "-t", "1", "--ctx", str(context), "--port", "0",
+            [PROGRAM, "serve", of or model(), "-t", "1", "--ctx", str(context), "--port", "0",
              "--json", "--alias", "gpt-test", *words],
             stdout=subprocess.PIPE, stderr=stderr, text=True)
         line = self.process.stdout.readline()

@@ -1,10 +1,10 @@
 // Apply(): one op of the interpreter. In float, the ops that kernels/reference/backward.h or
-// kernels/reference/dense.h defines are its kernels, each in two parts (one after the
+// kernels/reference/elements.h defines are its kernels, each in two parts (one after the
 // other); everything else is the naive loop.
 #pragma once
 
 #include "kernels/reference/backward.h"
-#include "kernels/reference/dense.h"
+#include "kernels/reference/elements.h"
 #include "program/placement.h"
 #include "support/naive_experts.h"
 #include "support/naive_ops.h"
@@ -108,8 +108,8 @@ inline void Do(const program::RmsNormGradWeight& a, Call& c) {
 }
 
 inline void Do(const program::GluGrad& a, Call& c) {
-    const dense::GluGradArgs args{View(c.in[0]),    View(c.in[1]),  View(c.in[2]),  c.in[0].rows,
-                                  c.in[0].cols(),   View(c.out[0]), View(c.out[1]), a.activation};
+    const dense::GluGradArgs args{View(c.in[0]),  View(c.in[1]),  View(c.in[2]),  c.in[0].rows,
+                                  c.in[0].cols(), View(c.out[0]), View(c.out[1]), a.activation};
     InParts([&](int part, int parts) { ref::kRows.glu_grad(args, part, parts); });
 }
 
@@ -149,15 +149,12 @@ inline void Do(const program::SoftmaxCrossEntropyGrad&, Call& c) {
 
 template <typename Attributes, typename Real>
 void Apply(const Attributes& attributes, OpCall<Real>& call) {
-    if constexpr (program::kOnlyForward<Attributes>) {
-        WEFT_CHECK(!"tested by the golden files of whole models");
-    } else if constexpr (program::kOfUpdate<Attributes>) {
-        WEFT_CHECK(!"tested by the curves of whole trainings");
-    } else if constexpr (std::is_same_v<Real, float> &&
-                         requires { floats::Do(attributes, call); }) {
+    if constexpr (std::is_same_v<Real, float> && requires { floats::Do(attributes, call); }) {
         floats::Do(attributes, call);
-    } else {
+    } else if constexpr (requires { naive::Do(attributes, call); }) {
         naive::Do(attributes, call);
+    } else {
+        WEFT_CHECK(!"tested by the golden files of models, or by the curves of trainings");
     }
 }
 

@@ -203,7 +203,7 @@ class World {
         for (ValueId id : op.inputs) {
             call.in.push_back(Matrix<Real>{at(rank, id), Rows(rank, id)});
         }
-        std::visit([&](const auto& attributes) { Apply(attributes, call); }, op.attributes);
+        op.attributes.Visit([&](const auto& attributes) { Apply(attributes, call); });
     }
 
     std::vector<Program> programs_;

@@ -1,53 +1,27 @@
-// The op kernels of every instruction set that this CPU can run, without the dispatch, so that
-// each test runs over all of them. Random inputs for such tests.
+// The kernels of every instruction set that this CPU can run, so that each test runs over all of
+// them. Random inputs for such tests.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "hw/cpu.h"
-#include "kernels/avx2/ops.h"
-#include "kernels/avx512/ops.h"
 #include "kernels/kernels.h"
 #include "kernels/reference/ops.h"
 
 namespace weft::kernels::test {
 
-struct Ops {
-    std::string name;
-    decltype(&reference::RmsNorm) rms_norm;
-    decltype(&reference::RopeTable) rope_table;
-    decltype(&reference::Rope) rope;
-    decltype(&reference::KvWrite) kv_write;
-    decltype(&reference::Attention) attention;
-    decltype(&reference::AttentionScratch) attention_scratch;
-    decltype(&reference::Glu) glu;
-    decltype(&reference::Add) add;
-    decltype(&reference::AddBias) add_bias;
-    decltype(&reference::Scale) scale;
-    decltype(&reference::SoftCap) soft_cap;
+struct Ops : Kernels {
+    const char* name;
 };
 
 inline std::vector<Ops> OpLevels() {
     std::vector<Ops> levels;
-    {
-        using namespace reference;
-        levels.push_back({"reference", RmsNorm, RopeTable, Rope, KvWrite, Attention,
-                          AttentionScratch, Glu, Add, AddBias, Scale, SoftCap});
-    }
-    const CpuLevel best = BestCpuLevel(DetectCpu());
-    if (best >= CpuLevel::kAvx2) {
-        using namespace avx2;
-        levels.push_back({"avx2", RmsNorm, reference::RopeTable, Rope, KvWrite, Attention,
-                          AttentionScratch, Glu, Add, AddBias, Scale, SoftCap});
-    }
-    if (best >= CpuLevel::kAvx512) {
-        using namespace avx512;
-        levels.push_back({"avx512", RmsNorm, reference::RopeTable, Rope, KvWrite, Attention,
-                          AttentionScratch, Glu, Add, AddBias, Scale, SoftCap});
+    for (const CpuLevel level : kCpuLevels) {
+        if (level > BestCpuLevel(DetectCpu())) break;
+        levels.push_back({KernelsFor(level), CpuLevelName(level)});
     }
     return levels;
 }

@@ -13,6 +13,13 @@
 
 namespace weft::support {
 
+// A group whose ranks are the tensor group and the stages alike.
+struct OneGroup {
+    explicit OneGroup(coll::Comm& comm) : links(comm), groups{&comm, &links} {}
+    backend::CommLinks links;
+    backend::Groups groups;
+};
+
 class LoadedRank {
   public:
     LoadedRank(const program::Program& program, const model_files::ModelSource& source,
@@ -54,7 +61,7 @@ class LoadedRank {
             EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
             if (!status.ok()) return {};
             const auto out = std::span(all).subspan(at * vocab, count * vocab);
-            EXPECT_TRUE(executable_->Read(logits_, out).ok());
+            EXPECT_TRUE(executable_->Read(logits_, 0, out).ok());
         }
         return all;
     }

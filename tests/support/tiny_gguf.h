@@ -49,6 +49,15 @@ inline model::Hyper OddHyper(const std::string& architecture = "llama") {
     return h;
 }
 
+// The same with a sixth of the arithmetic, for tests that train, whose types need no more. Ten
+// blocks of 32 in the feed-forward part: uneven on three ranks.
+inline model::Hyper TrainHyper(const std::string& architecture = "llama") {
+    model::Hyper h = OddHyper(architecture);
+    h.hidden = 96;
+    h.ffn = 320;
+    return h;
+}
+
 // The type that a tensor of `cols` columns takes where `dtype` is asked for.
 inline DType FittingType(DType dtype, int64_t cols, int64_t rows) {
     if (rows == 1) return DType::kF32;

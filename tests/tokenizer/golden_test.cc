@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-json Read(const std::string& name) {
+json GoldenRead(const std::string& name) {
     const auto text = ReadTextFile(support::TestData("/tokenizer/" + name + ".json"));
     EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
     return text.ok() ? json::parse(text.value()) : json();
@@ -43,7 +43,7 @@ std::unique_ptr<Tokenizer> MakeFrom(const json& vocabulary) {
 }
 
 void ExpectGolden(const Tokenizer& tokenizer, const json& golden) {
-    const auto texts = Read("texts").get<std::vector<std::string>>();
+    const auto texts = GoldenRead("texts").get<std::vector<std::string>>();
     ASSERT_GE(texts.size(), 200u);
     ASSERT_EQ(golden.at("ids").size(), texts.size());
     EXPECT_GE(golden.at("parsed").size(), 10u);
@@ -60,8 +60,8 @@ void ExpectGolden(const Tokenizer& tokenizer, const json& golden) {
 
 // Where words end, for each way to cut (tools/make_tokenizer_files.py).
 TEST(GoldenSplits, EveryFamily) {
-    const json hashes = Read("splits");
-    const auto texts = Read("texts").get<std::vector<std::string>>();
+    const json hashes = GoldenRead("splits");
+    const auto texts = GoldenRead("texts").get<std::vector<std::string>>();
     EXPECT_GE(hashes.size(), 29u);
     for (const auto& [name, expected] : hashes.items()) {
         const auto family = MakeFamily(name);
@@ -81,7 +81,7 @@ TEST(GoldenSplits, EveryFamily) {
 class Golden : public testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, IdsOfHardTexts) {
-    const json golden = Read(GetParam());
+    const json golden = GoldenRead(GetParam());
     const auto tokenizer = MakeFrom(golden.at("vocabulary"));
     ASSERT_NE(tokenizer, nullptr);
     ExpectGolden(*tokenizer, golden);
@@ -89,10 +89,10 @@ TEST_P(Golden, IdsOfHardTexts) {
 
 // Every text comes back from its ids, all at once and token by token.
 TEST_P(Golden, TextsComeBack) {
-    const json golden = Read(GetParam());
+    const json golden = GoldenRead(GetParam());
     const auto tokenizer = MakeFrom(golden.at("vocabulary"));
     ASSERT_NE(tokenizer, nullptr);
-    for (const auto& text : Read("texts").get<std::vector<std::string>>()) {
+    for (const auto& text : GoldenRead("texts").get<std::vector<std::string>>()) {
         const auto ids = tokenizer->Encode(text, {.add_special = false});
         const bool marks = text.find("\xE2\x96\x81") != text.npos;  // SPM takes them for spaces
         if (tokenizer->data().model == "llama" && marks) continue;
@@ -138,7 +138,7 @@ TEST(Golden, RealSmolLm2) {
     if ((*tokenizer)->vocab_size() != 49152 || (*tokenizer)->data().pre != "smollm") {
         GTEST_SKIP() << path << " is not SmolLM2: its ids are not known here";
     }
-    ExpectGolden(**tokenizer, Read("smollm2"));
+    ExpectGolden(**tokenizer, GoldenRead("smollm2"));
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ std::map<std::string, std::vector<int64_t>> ShapesOf(const Form& form) {
         {"model.embed_tokens.weight", {kVocab, kHidden}}, {"model.norm.weight", {kHidden}}};
     const std::string mlp = form.mixtral ? "block_sparse_moe." : "mlp.";
     const char *const gate = form.mixtral ? "w1" : "gate_proj",
-               *const up = form.mixtral ? "w3" : "up_proj",
-               *const down = form.mixtral ? "w2" : "down_proj";
+                      *const up = form.mixtral ? "w3" : "up_proj",
+                      *const down = form.mixtral ? "w2" : "down_proj";
     for (int layer = 0; layer < kLayers; ++layer) {
         const std::string at = fmt::format("model.layers.{}.", layer);
         shapes[at + "input_layernorm.weight"] = {kHidden};
@@ -88,7 +88,7 @@ void WriteFolder(const std::string& folder, const Form& form) {
     support::WriteText(folder + "/config.json", config.dump());
 }
 
-Batch MakeBatch() {
+Batch ExpertCurvesMakeBatch() {
     Batch batch;
     batch.global_sequences = kSequences;
     for (uint64_t k = 0; k < kSequences; ++k) {
@@ -120,13 +120,15 @@ void PrintTo(const Case& test, std::ostream* out) {
 
 class ExpertCurve : public testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(
-    Transformers, ExpertCurve,
-    testing::Values(Case{"mixtral", {true, true, 0.02}}, Case{"qwen3moe", {false, true, 0.1}},
-                    Case{"qwen3moe", {false, true, 0.1}, "selective", 2},
-                    Case{"qwen3moe", {false, true, 0.1}, "full"},
-                    Case{"qwen3moe_as_scored", {false, false, 0}}),
-    [](const auto& test) { return fmt::format("{}{}", test.param.curve, test.index); });
+INSTANTIATE_TEST_SUITE_P(Transformers, ExpertCurve,
+                         testing::Values(Case{"mixtral", {true, true, 0.02}},
+                                         Case{"qwen3moe", {false, true, 0.1}},
+                                         Case{"qwen3moe", {false, true, 0.1}, "selective", 2},
+                                         Case{"qwen3moe", {false, true, 0.1}, "full"},
+                                         Case{"qwen3moe_as_scored", {false, false, 0}}),
+                         [](const auto& test) {
+                             return fmt::format("{}{}", test.param.curve, test.index);
+                         });
 
 TEST_P(ExpertCurve, IsTheSame) {
     const test::TempDir folder;
@@ -145,7 +147,7 @@ TEST_P(ExpertCurve, IsTheSame) {
     options.update.weight_decay = 0.1;
     auto trainer = Trainer::Make(options, **cluster);
     ASSERT_TRUE(trainer.ok()) << trainer.error().message;
-    const Batch batch = MakeBatch();
+    const Batch batch = ExpertCurvesMakeBatch();
     for (size_t step = 0; step < curve.at("losses").size(); ++step) {
         const auto report = (*trainer)->Step(batch, curve.at("lr"));
         ASSERT_TRUE(report.ok()) << report.error().message;

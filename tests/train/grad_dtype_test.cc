@@ -14,7 +14,7 @@
 namespace weft::train {
 namespace {
 
-constexpr int64_t kSequences = 8, kLength = 12, kVocab = 200;
+constexpr int64_t kGradDtypeSequences = 8, kGradDtypeLength = 12, kGradDtypeVocab = 200;
 
 // All gradients of a trainer, unit by unit.
 std::vector<float> GradientsOf(const Trainer& trainer) {
@@ -47,20 +47,20 @@ class GradType : public testing::Test {
     void SetUp() override {
         model::Hyper hyper = support::OddHyper();
         hyper.layers = 1, hyper.hidden = 64, hyper.ffn = 96, hyper.heads = 2, hyper.kv_heads = 1;
-        hyper.vocab = kVocab;
+        hyper.vocab = kGradDtypeVocab;
         support::WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF32});
-        for (int64_t i = 0; i < kSequences; ++i) {
+        for (int64_t i = 0; i < kGradDtypeSequences; ++i) {
             Sequence sequence;
-            for (int64_t at = 0; at < kLength; ++at) {
+            for (int64_t at = 0; at < kGradDtypeLength; ++at) {
                 const auto token = [&](int64_t place) {
                     return static_cast<int32_t>((i * 7919 + place * 104729 + place * place) %
-                                                kVocab);
+                                                kGradDtypeVocab);
                 };
                 sequence.tokens.push_back(token(at));
                 sequence.targets.push_back(token(at + 1));
             }
             sequence.begins = {0};
-            sequence.used = kLength;
+            sequence.used = kGradDtypeLength;
             sequences_.push_back(std::move(sequence));
         }
     }
@@ -68,17 +68,17 @@ class GradType : public testing::Test {
     Batch Repeated(int64_t passes) const {
         Batch batch;
         for (int64_t i = 0; i < passes; ++i) {
-            batch.sequences.push_back(sequences_[static_cast<size_t>(i % kSequences)]);
+            batch.sequences.push_back(sequences_[static_cast<size_t>(i % kGradDtypeSequences)]);
         }
         batch.global_sequences = static_cast<uint64_t>(passes);
-        batch.global_targets = static_cast<uint64_t>(passes * kLength);
+        batch.global_targets = static_cast<uint64_t>(passes * kGradDtypeLength);
         return batch;
     }
     TrainerOptions Options(const std::string& grad_dtype, int64_t passes) const {
         TrainerOptions options;
         options.model = model_;
         options.threads = 1;
-        options.sequence = kLength;
+        options.sequence = kGradDtypeLength;
         options.accumulation = passes;
         options.dtype = DType::kBF16;
         options.grad_dtype = grad_dtype;

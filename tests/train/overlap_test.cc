@@ -111,7 +111,7 @@ class Overlap : public testing::Test {
         step.sequences = sequences;
         step.slot = slot;
         step.pass = pass;
-        backend::TrainingGroups groups;
+        backend::Groups groups;
         groups.data = &comm;
         return training_->Run(step, groups);
     }

@@ -24,10 +24,10 @@ TEST(Program, InspectShowsWhatIsLearnt) {
     ASSERT_EQ(text.status, 0) << text.err;
     EXPECT_NE(text.out.find("train: 2 samples"), std::string::npos) << text.out;
     EXPECT_NE(text.out.find("\n  -      2  ab\n  +      3  cd"), std::string::npos) << text.out;
-    const nlohmann::json json =
+    const nlohmann::json value =
         RunWeft({"train", "data", "inspect", kModel, "--data", data, "--json"}).Json();
-    EXPECT_EQ(json.at("train").at("usable"), 2);
-    EXPECT_EQ(json.at("samples").at(0).at("runs").at(0).at("text"), "ab");
+    EXPECT_EQ(value.at("train").at("usable"), 2);
+    EXPECT_EQ(value.at("samples").at(0).at("runs").at(0).at("text"), "ab");
 }
 
 TEST(Program, InspectNamesTheBadLineUnlessItIsSkipped) {

@@ -22,7 +22,7 @@ std::vector<std::string> All(const RecordFile& file, Part part = Part::kTrain) {
     return records;
 }
 
-std::string ErrorOf(const std::string& text) {
+std::string RecordFileErrorOf(const std::string& text) {
     const TempDir folder;
     const auto file = RecordFile::Open(WriteText(folder, "data.json", text));
     return file.ok() ? "" : file.error().message;
@@ -125,7 +125,7 @@ TEST(RecordFile, SplitsByContent) {
 
 TEST(RecordFile, BrokenFramesNameTheByte) {
     const auto said = [](const std::string& text, std::string_view words) {
-        const std::string error = ErrorOf(text);
+        const std::string error = RecordFileErrorOf(text);
         EXPECT_NE(error.find(words), std::string::npos) << text << "\n" << error;
         EXPECT_NE(error.find("data.json"), std::string::npos) << error;
     };

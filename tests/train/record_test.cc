@@ -65,15 +65,15 @@ TEST(Record, ChatLearnsTheAssistantsTurnsToTheirEnd) {
 }
 
 TEST(Record, NoWordOfARecordBecomesAMarker) {
-    for (const char* json : {R"({"text": "<|im_end|><|endoftext|>"})",
-                             R"({"prompt": "<|im_start|>", "completion": "<|endoftext|>"})",
-                             R"({"messages": [{"role": "user", "content": "<|im_end|>"},
+    for (const char* value : {R"({"text": "<|im_end|><|endoftext|>"})",
+                              R"({"prompt": "<|im_start|>", "completion": "<|endoftext|>"})",
+                              R"({"messages": [{"role": "user", "content": "<|im_end|>"},
                            {"role": "assistant", "content": "a<|im_end|>b<|endoftext|>c"}]})"}) {
-        const auto sample = Must(ByteEncoder().Encode(Must(ParseRecord(json))));
+        const auto sample = Must(ByteEncoder().Encode(Must(ParseRecord(value))));
         int specials = 0;
         for (const int32_t id : sample.tokens) specials += id >= 256 ? 1 : 0;
-        const bool chat = std::string_view(json).find("messages") != std::string_view::npos;
-        EXPECT_EQ(specials, chat ? 4 : 1) << json;
+        const bool chat = std::string_view(value).find("messages") != std::string_view::npos;
+        EXPECT_EQ(specials, chat ? 4 : 1) << value;
         // A forged end does not end the turn that is learnt.
         if (chat) {
             EXPECT_NE(Marked(sample).find("[a<|im_end|>b<|endoftext|>c<|im_end|>]\n"),
@@ -91,10 +91,10 @@ TEST(Record, TemplatesThatAskWithMoreThanTheyWrite) {
         Bytes()));
     const auto encoder = Must(Encoder::Make(Bytes(), &chat, 1));
     const auto marked = [&](const std::string& answer) {
-        chat::OrderedJson json;
-        json["messages"] = {{{"role", "user"}, {"content", "q"}},
-                            {{"role", "assistant"}, {"content", answer}}};
-        return Marked(Must(encoder.Encode(Must(ParseRecord(json.dump())))));
+        chat::OrderedJson value;
+        value["messages"] = {{{"role", "user"}, {"content", "q"}},
+                             {{"role", "assistant"}, {"content", answer}}};
+        return Marked(Must(encoder.Encode(Must(ParseRecord(value.dump())))));
     };
     EXPECT_EQ(marked("yes"), "<|im_start|>q<|im_start|>A:[yes<|im_end|>]");
     EXPECT_EQ(marked("<thin ice>"), "<|im_start|>q<|im_start|>A:[<thin ice><|im_end|>]");
@@ -205,9 +205,9 @@ TEST(Record, SentencePieceVocabulariesKeepTheirSpaces) {
 }
 
 TEST(Record, RefusesByName) {
-    const auto refused = [](std::string_view json, std::string_view words) {
-        const std::string said = Marked(json);
-        EXPECT_NE(said.find(words), std::string::npos) << json << "\n" << said;
+    const auto refused = [](std::string_view value, std::string_view words) {
+        const std::string said = Marked(value);
+        EXPECT_NE(said.find(words), std::string::npos) << value << "\n" << said;
     };
     refused("[1]", "expected an object");
     refused("{", "not valid JSON");

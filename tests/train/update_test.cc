@@ -9,13 +9,13 @@
 namespace weft::train {
 namespace {
 
-struct Case {
+struct UpdateCase {
     const char* optimizer;
     DType dtype;
     int zero, ranks, rank;
 };
 
-class UpdateList : public testing::TestWithParam<Case> {
+class UpdateList : public testing::TestWithParam<UpdateCase> {
   protected:
     void SetUp() override {
         const auto [optimizer, dtype, zero, ranks, rank] = GetParam();
@@ -52,14 +52,17 @@ class UpdateList : public testing::TestWithParam<Case> {
     std::unique_ptr<UpdateRule> rule_;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    All, UpdateList,
-    testing::Values(Case{"adamw", DType::kF32, 0, 1, 0}, Case{"adamw", DType::kBF16, 0, 3, 2},
-                    Case{"adam", DType::kF32, 1, 2, 1}, Case{"sgd", DType::kF32, 1, 3, 0},
-                    Case{"sgd", DType::kBF16, 2, 2, 1}, Case{"adam8bit", DType::kBF16, 2, 2, 0},
-                    Case{"adam8bit", DType::kF32, 3, 3, 2}, Case{"adamw", DType::kF32, 3, 40, 39},
-                    Case{"adafactor", DType::kF32, 0, 1, 0},
-                    Case{"adafactor", DType::kBF16, 3, 2, 1}));
+INSTANTIATE_TEST_SUITE_P(All, UpdateList,
+                         testing::Values(UpdateCase{"adamw", DType::kF32, 0, 1, 0},
+                                         UpdateCase{"adamw", DType::kBF16, 0, 3, 2},
+                                         UpdateCase{"adam", DType::kF32, 1, 2, 1},
+                                         UpdateCase{"sgd", DType::kF32, 1, 3, 0},
+                                         UpdateCase{"sgd", DType::kBF16, 2, 2, 1},
+                                         UpdateCase{"adam8bit", DType::kBF16, 2, 2, 0},
+                                         UpdateCase{"adam8bit", DType::kF32, 3, 3, 2},
+                                         UpdateCase{"adamw", DType::kF32, 3, 40, 39},
+                                         UpdateCase{"adafactor", DType::kF32, 0, 1, 0},
+                                         UpdateCase{"adafactor", DType::kBF16, 3, 2, 1}));
 
 TEST_P(UpdateList, PassesTheCheck) {
     const Status checked = program::CheckShapes(list());
@@ -84,13 +87,13 @@ TEST_P(UpdateList, CoversTheOwnPart) {
         }
     };
     for (const program::Op& op : list().ops) {
-        if (const auto* a = std::get_if<program::AdamUpdate>(&op.attributes)) count(a->runs);
-        if (const auto* a = std::get_if<program::Adam8bitUpdate>(&op.attributes)) {
+        if (const auto* a = op.attributes.If<program::AdamUpdate>()) count(a->runs);
+        if (const auto* a = op.attributes.If<program::Adam8bitUpdate>()) {
             count(a->adam.runs);
         }
-        if (const auto* a = std::get_if<program::SgdUpdate>(&op.attributes)) count(a->runs);
-        if (const auto* a = std::get_if<program::AdafactorUpdate>(&op.attributes)) count(a->runs);
-        if (const auto* a = std::get_if<program::AddSquares>(&op.attributes)) {
+        if (const auto* a = op.attributes.If<program::SgdUpdate>()) count(a->runs);
+        if (const auto* a = op.attributes.If<program::AdafactorUpdate>()) count(a->runs);
+        if (const auto* a = op.attributes.If<program::AddSquares>()) {
             for (const ElementRange& range : a->ranges) squared += range.end - range.begin;
         }
     }

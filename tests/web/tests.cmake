@@ -6,7 +6,8 @@ if(NOT WEFT_SANITIZE)
   add_test(NAME web.page COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/page_test.py)
   add_test(NAME web.live
     COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/live_test.py $<TARGET_FILE:weft>)
-  # A browser and a cluster want both cores.
-  set_tests_properties(web.page web.live PROPERTIES LABELS web SKIP_RETURN_CODE 77 RUN_SERIAL ON
+  set_tests_properties(web.page web.live PROPERTIES LABELS web SKIP_RETURN_CODE 77
     TIMEOUT ${WEFT_TEST_SECONDS})
+  # A browser and a cluster want both cores.
+  set_tests_properties(web.live PROPERTIES RUN_SERIAL ON)
 endif()

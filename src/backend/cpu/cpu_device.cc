@@ -17,6 +17,9 @@ class CpuDevice final : public Device {
           team_({options.threads, options.cores, options.cores_shared}) {}
 
     const DeviceInfo& info() const override { return info_; }
+    MemoryPool pool() const override {
+        return {MemoryKind::kHost, TotalMemoryBytes(), AvailableMemoryBytes(), ResidentBytes()};
+    }
     Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                 const CompileOptions& options) override {
         return CompileForCpu(program, options, context_);
@@ -53,7 +56,6 @@ DeviceInfo DescribeCpu(CpuLevel level) {
     info.target.most_experts = kernels::kMostExperts;
     info.target.most_latent_columns = kernels::kMostLatentColumns;
     info.target.wide_sums = true;
-    info.pools = {{MemoryKind::kHost, TotalMemoryBytes(), AvailableMemoryBytes()}};
     return info;
 }
 

@@ -10,13 +10,14 @@
 #include "backend/cpu/lower.h"
 #include "backend/cpu/side_thread.h"
 #include "backend/cpu/thread_team.h"
-#include "base/hash.h"
+#include "backend/transfer.h"
 #include "tensor/quant.h"
 
 namespace weft::backend {
 namespace {
 
 using kernels::Sequence;
+using program::OpKind;
 
 // Rows of a weight are read and packed in pieces of about this size, so that loading needs little
 // memory beside the weights themselves.
@@ -42,8 +43,9 @@ class CpuExecutable final : public Executable {
 
     Status LoadWeight(program::ValueId id, const RowSource& source) override;
     Status Run(const Step& step, const Groups& groups) override;
-    Status Read(program::ValueId id, std::span<float> out) override;
-    const float* View(program::ValueId id) const override;
+    Status Read(program::ValueId id, int64_t first, std::span<float> out) override;
+    Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
+                   std::span<Candidate> out) override;
 
     MemoryUse memory() const override {
         return {static_cast<uint64_t>(buffers_.weights.size_bytes()),
@@ -56,15 +58,12 @@ class CpuExecutable final : public Executable {
     }
     std::span<const OpTiming> timings() const override { return timings_; }
     bool ends_with_exchange() const override {
-        const std::vector<Call>& calls = plain_.calls;
-        const size_t count = calls.size();
-        return count > 2 && std::holds_alternative<SendCall>(calls[count - 2].args) &&
-               std::holds_alternative<RecvCall>(calls[count - 1].args);
+        const std::vector<program::Op>& ops = program_.ops;
+        const size_t count = ops.size();
+        return count > 2 && ops[count - 2].kind() == OpKind::kSend &&
+               ops[count - 1].kind() == OpKind::kRecv;
     }
-    std::span<const float> all_reduce_us() const override { return all_reduce_us_; }
-    double waited_s() const override { return static_cast<double>(waited_ns_) * 1e-9; }
-    void SetChecking(bool on) override { checking_ = on; }
-    uint64_t ReplicaChecksum() const override { return checksum_; }
+    TransferLog& transfers() override { return transfers_; }
     void SetProbe(Probe probe) override { probe_ = std::move(probe); }
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
@@ -82,7 +81,7 @@ class CpuExecutable final : public Executable {
         for (size_t i = 0; i + 1 < list.calls.size(); ++i) {
             list.last_of_op[i] = list.calls[i].op != list.calls[i + 1].op;
         }
-        if (options_.overlap != Overlap::kNever) list.region = FindHalves(list.calls, kernels_);
+        if (options_.overlap != Overlap::kNever) list.region = FindHalves(list.calls);
     }
 
     Status LoadVector(const program::Value& value, std::byte* out, const RowSource& source) const;
@@ -108,22 +107,13 @@ class CpuExecutable final : public Executable {
     void RunTimed(size_t index, int part, int parts);
     void RunCall(size_t index, int part, int parts);
     void Done(const Call& call, int64_t begin_ns);
+    Status Transfer(const Call& call, bool aside);
     Status Communicate(const Call& call);
-    Status Sum(const AllReduceCall& args, const net::OpTag& tag);
-    void NoteSum(const AllReduceCall& args);
-    void AddToChecksum(std::span<const float> data) {
-        if (checking_) checksum_ = Checksum64(std::as_bytes(data), checksum_);
+    void NoteTransfer(const Call& call, int64_t took_ns);
+    void ShowToProbe(size_t index);
+    int64_t LastArrival(const Call& call) const {
+        return call.communicates() ? transfers_.last_arrival_ns() : 0;
     }
-    void ShowToProbe(const Call& call);
-    int64_t LastArrival(const Call& call) const;
-    net::OpTag Tag(const Call& call, const char* name) const {
-        return {name, call.op, step_->number};
-    }
-
-    Status Communicate(const Call& call, const AllReduceCall& args);
-    Status Communicate(const Call& call, const AllGatherCall& args);
-    Status Communicate(const Call& call, const SendCall& args);
-    Status Communicate(const Call& call, const RecvCall& args);
 
     program::Program program_;
     CompileOptions options_;
@@ -145,10 +135,7 @@ class CpuExecutable final : public Executable {
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;
     std::vector<OpTiming> timings_;
-    std::vector<float> all_reduce_us_;
-    int64_t waited_ns_ = 0;
-    bool checking_ = false;
-    uint64_t checksum_ = 0;
+    TransferLog transfers_;
     Probe probe_;
 
     // Of a step that runs in halves: the region's calls for each, and the sum that is under way.
@@ -232,8 +219,7 @@ Status CpuExecutable::Run(const Step& step, const Groups& groups) {
     status_ = {};
     failed_call_ = SIZE_MAX;
     timings_.clear();
-    all_reduce_us_.clear();
-    checksum_ = 0;
+    transfers_.Begin();
     Bind(step);
     team_.Run([](void* self, int part) { static_cast<CpuExecutable*>(self)->RunPart(part); }, this);
     return std::move(status_);
@@ -260,59 +246,6 @@ Status CpuExecutable::CheckStep(const Step& step) const {
     return {};
 }
 
-// Sets what a step binds in one call's arguments.
-struct StepBinder {
-    const Step& step;
-    std::span<const Sequence> sequences;
-    std::span<const kernels::AdaptedRow> adapted;
-    int64_t rows;
-
-    void operator()(kernels::PrepareArgs& a) const { a.rows = rows; }
-    void operator()(kernels::MatMulArgs& a) const { a.rows = rows; }
-    void operator()(kernels::EmbeddingArgs& a) const {
-        a.tokens = step.tokens.data();
-        a.count = rows;
-    }
-    void operator()(kernels::RmsNormArgs& a) const { a.rows = rows; }
-    void operator()(kernels::SumSquaresArgs& a) const { a.rows = rows; }
-    void operator()(kernels::RopeTableArgs& a) const {
-        a.positions = step.positions.data();
-        a.rows = rows;
-    }
-    void operator()(kernels::RopeArgs& a) const { a.rows = rows; }
-    void operator()(kernels::KvWriteArgs& a) const { a.sequences = sequences; }
-    void operator()(kernels::AttentionArgs& a) const { a.sequences = sequences; }
-    void operator()(kernels::GluArgs& a) const { a.rows = rows; }
-    void operator()(kernels::AddBiasArgs& a) const { a.rows = rows; }
-    void operator()(kernels::ScaleArgs& a) const { a.rows = rows; }
-    void operator()(kernels::SoftCapArgs& a) const { a.rows = rows; }
-    void operator()(kernels::RouteArgs& a) const { a.rows = rows; }
-    void operator()(kernels::PlanExpertsArgs& a) const { a.rows = rows; }
-    void operator()(kernels::ExpertMatMulArgs&) const {}
-    void operator()(kernels::ExpertSumArgs& a) const { a.rows = rows; }
-    void operator()(kernels::HeadMatMulArgs& a) const { a.rows = rows; }
-    void operator()(kernels::GateRowsArgs& a) const { a.rows = rows; }
-    void operator()(kernels::PickColumnsArgs& a) const { a.rows = rows; }
-    void operator()(kernels::LatentWriteArgs& a) const { a.sequences = sequences; }
-    void operator()(kernels::LatentAttentionArgs& a) const { a.sequences = sequences; }
-    void operator()(kernels::AdaptDownArgs& a) const { a.rows = adapted; }
-    void operator()(kernels::AdaptUpArgs& a) const {
-        a.rows = adapted;
-        a.all_rows = rows;
-    }
-    template <typename Args>
-    void operator()(OfExperts<Args>&) const {}
-    void operator()(AddCall& a) const { a.add.count = rows * a.cols; }
-    void operator()(SelectRowsCall& a) const {
-        a.row_ids = step.output_rows.data();
-        a.rows = rows;
-    }
-    void operator()(AllReduceCall& a) const { a.rows = rows; }
-    void operator()(AllGatherCall& a) const { a.rows = rows; }
-    void operator()(SendCall& a) const { a.rows = rows; }
-    void operator()(RecvCall& a) const { a.rows = rows; }
-};
-
 void CpuExecutable::Bind(const Step& step) {
     sequences_.clear();
     adapted_rows_.clear();
@@ -326,90 +259,19 @@ void CpuExecutable::Bind(const Step& step) {
     list_ = adapted_rows_.empty() || adapted_.calls.empty() ? &plain_ : &adapted_;
     for (Call& call : list_->calls) {
         const size_t rows = call.per_output ? step.output_rows.size() : step.tokens.size();
-        std::visit(StepBinder{step, sequences_, adapted_rows_,
-                              static_cast<int64_t>(rows) * call.row_factor},
-                   call.args);
+        BindCall(call, step, sequences_, adapted_rows_, static_cast<int64_t>(rows));
     }
     in_halves_ = UsesHalves();
     if (in_halves_) BindHalves();
 }
-
-// Runs one part of a call.
-struct CallRunner {
-    const kernels::Kernels& kernels;
-    int part, parts;
-
-    void operator()(const kernels::PrepareArgs& a) const { kernels.prepare(a, part, parts); }
-    void operator()(const kernels::MatMulArgs& a) const { kernels.matmul(a, part, parts); }
-    void operator()(const kernels::EmbeddingArgs& a) const { kernels.embedding(a, part, parts); }
-    void operator()(const kernels::RmsNormArgs& a) const { kernels.rms_norm(a, part, parts); }
-    void operator()(const kernels::SumSquaresArgs& a) const { kernels.sum_squares(a, part, parts); }
-    void operator()(const kernels::RopeTableArgs& a) const { kernels.rope_table(a, part, parts); }
-    void operator()(const kernels::RopeArgs& a) const { kernels.rope(a, part, parts); }
-    void operator()(const kernels::KvWriteArgs& a) const { kernels.kv_write(a, part, parts); }
-    void operator()(const kernels::AttentionArgs& a) const { kernels.attention(a, part, parts); }
-    void operator()(const kernels::GluArgs& a) const { kernels.glu(a, part, parts); }
-    void operator()(const kernels::AddBiasArgs& a) const { kernels.add_bias(a, part, parts); }
-    void operator()(const kernels::ScaleArgs& a) const { kernels.scale(a, part, parts); }
-    void operator()(const kernels::SoftCapArgs& a) const { kernels.soft_cap(a, part, parts); }
-    void operator()(const kernels::RouteArgs& a) const { kernels::Route(a, part, parts); }
-    void operator()(const kernels::PlanExpertsArgs& a) const {
-        kernels::PlanExperts(a, part, parts);
-    }
-    void operator()(const kernels::ExpertMatMulArgs& a) const {
-        kernels::ExpertMatMul(kernels, a, part, parts);
-    }
-    void operator()(const kernels::ExpertSumArgs& a) const {
-        kernels::ExpertSum(kernels, a, part, parts);
-    }
-    void operator()(const kernels::HeadMatMulArgs& a) const {
-        kernels::HeadMatMul(kernels, a, part, parts);
-    }
-    void operator()(const kernels::GateRowsArgs& a) const { kernels::GateRows(a, part, parts); }
-    void operator()(const kernels::PickColumnsArgs& a) const {
-        kernels::PickColumns(a, part, parts);
-    }
-    void operator()(const kernels::LatentWriteArgs& a) const {
-        kernels::LatentWrite(a, part, parts);
-    }
-    void operator()(const kernels::LatentAttentionArgs& a) const {
-        kernels::LatentAttentionFor(kernels.level)(a, part, parts);
-    }
-    void operator()(const kernels::AdaptDownArgs& a) const {
-        kernels::AdaptKernelsFor(kernels.level).down(a, part, parts);
-    }
-    void operator()(const kernels::AdaptUpArgs& a) const {
-        kernels::AdaptKernelsFor(kernels.level).up(a, part, parts);
-    }
-    template <typename Args>
-    void operator()(const OfExperts<Args>& a) const {
-        Args args = a.args;
-        args.rows = *a.rows;
-        (*this)(args);
-    }
-    void operator()(const AddCall& a) const { kernels.add(a.add, part, parts); }
-    void operator()(const SelectRowsCall& a) const {
-        const kernels::Range range = kernels::Share(a.rows, 1, part, parts);
-        for (int64_t row = range.begin; row < range.end; ++row) {
-            std::memcpy(a.y + row * a.cols, a.x + a.row_ids[row] * a.cols,
-                        static_cast<size_t>(a.cols) * sizeof(float));
-        }
-    }
-    void operator()(const AllReduceCall&) const {}
-    void operator()(const AllGatherCall&) const {}
-    void operator()(const SendCall&) const {}
-    void operator()(const RecvCall&) const {}
-};
 
 bool CpuExecutable::UsesHalves() const {
     const auto rows = static_cast<int64_t>(step_->tokens.size());
     if (list_->region.sums.empty() || groups_.tensor == nullptr || probe_ || rows < 2) return false;
     if (groups_.tensor->size() == 1) return false;
     if (options_.overlap == Overlap::kAlways) return true;
-    const auto& sum = std::get<AllReduceCall>(list_->calls[list_->region.sums[0]].args);
-    const int64_t bytes =
-        rows * sum.cols *
-        static_cast<int64_t>(sum.wide != nullptr ? sizeof(double) : sizeof(float));
+    const auto& sum = list_->calls[list_->region.sums[0]].As<TransferArgs>();
+    const int64_t bytes = RowBytes(sum.in_dtype, rows * sum.in_cols);
     return rows >= kLeastRowsInHalves && bytes >= kLeastSumInHalves &&
            groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
 }
@@ -429,8 +291,7 @@ void CpuExecutable::BindHalves() {
         calls.assign(list_->calls.begin() + static_cast<ptrdiff_t>(list_->region.begin),
                      list_->calls.begin() + static_cast<ptrdiff_t>(list_->region.end));
         for (Call& call : calls) {
-            WEFT_CHECK(ShiftRows(call, begin, count, half_sequences_[half], kernels_,
-                                 half_adapted_[half]));
+            ShiftRows(call, begin, count, half_sequences_[half], half_adapted_[half]);
         }
     }
 }
@@ -483,8 +344,9 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         if (probe_ && list_->last_of_op[i]) {
             team_.Barrier();
             if (failed_call_.load(std::memory_order_relaxed) <= i) return false;
-            if (part == 0) ShowToProbe(call);
+            if (part == 0) ShowToProbe(i);
             team_.Barrier();
+            if (failed_call_.load(std::memory_order_relaxed) <= i) return false;
         }
         const bool failed = part == 0 && failed_call_.load(std::memory_order_relaxed) == i;
         // With one thread there may be no barrier to meet the failure at.
@@ -498,7 +360,7 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
 // How many calls after this one thread 0 makes by itself.
 size_t CpuExecutable::TailOf(const Call& call) const {
     if (call.tail == 0 || probe_ || team_.size() == 1) return 0;
-    return std::get<AllReduceCall>(call.args).rows == 1 ? static_cast<size_t>(call.tail) : 0;
+    return call.As<TransferArgs>().rows == 1 ? static_cast<size_t>(call.tail) : 0;
 }
 
 void CpuExecutable::RunTimed(size_t index, int part, int parts) {
@@ -545,7 +407,7 @@ void CpuExecutable::RunSegment(size_t item, int part) {
         const Call& call = half_calls_[item % 2][i - list_->region.begin];
         if (call.barrier && i > begin) team_.Barrier();
         const int64_t begin_ns = tracing_ && part == 0 ? NowNs() : 0;
-        std::visit(CallRunner{kernels_, part, team_.size()}, call.args);
+        call.Run(kernels_, part, team_.size());
         if (part == 0) Done(call, begin_ns);
     }
 }
@@ -555,10 +417,8 @@ void CpuExecutable::StartSum(size_t item) {
     sum_.index = list_->region.sums[item / 2];
     sum_.call = &half_calls_[item % 2][sum_.index - list_->region.begin];
     side_.Start([this] {
-        net::OpTag tag = Tag(*sum_.call, "all_reduce");
-        tag.aside = true;
         sum_.begin_ns = NowNs();
-        sum_.status = Sum(std::get<AllReduceCall>(sum_.call->args), tag);
+        sum_.status = Transfer(*sum_.call, true);
         sum_.end_ns = NowNs();
     });
 }
@@ -573,7 +433,7 @@ void CpuExecutable::FinishSum() {
         failed_call_.store(sum_.index, std::memory_order_relaxed);
         return;
     }
-    NoteSum(std::get<AllReduceCall>(call.args));
+    NoteTransfer(call, 0);
     progress_.fetch_add(1, std::memory_order_relaxed);
     if (tracing_) {
         timings_.push_back({call.op, sum_.begin_ns, sum_.end_ns, LastArrival(call)});
@@ -581,9 +441,9 @@ void CpuExecutable::FinishSum() {
 }
 
 void CpuExecutable::RunCall(size_t index, int part, int parts) {
-    Call& call = list_->calls[index];
-    std::visit(CallRunner{kernels_, part, parts}, call.args);
-    if (part != 0 || !Communicates(call)) return;
+    const Call& call = list_->calls[index];
+    call.Run(kernels_, part, parts);
+    if (part != 0 || !call.communicates()) return;
     if (Status status = Communicate(call); !status.ok()) {
         status_ = std::move(status);
         failed_call_.store(index, std::memory_order_relaxed);
@@ -592,91 +452,61 @@ void CpuExecutable::RunCall(size_t index, int part, int parts) {
 
 // ---- Communication ------------------------------------------------------------------------------
 
+// aside: beside kernels that run on this core.
+Status CpuExecutable::Transfer(const Call& call, bool aside) {
+    const program::Op& op = program_.ops[static_cast<size_t>(call.op)];
+    net::OpTag tag{program::OpName(op.kind()), call.op, step_->number};
+    tag.aside = aside;
+    const auto& args = call.As<TransferArgs>();
+    return RunTransfer(op, {args.in, args.in_dtype, args.rows, args.in_cols},
+                       {args.out, args.out_dtype, args.rows, args.out_cols}, groups_, tag);
+}
+
 Status CpuExecutable::Communicate(const Call& call) {
-    if (const auto* a = std::get_if<AllReduceCall>(&call.args)) return Communicate(call, *a);
-    if (const auto* a = std::get_if<AllGatherCall>(&call.args)) return Communicate(call, *a);
-    if (const auto* a = std::get_if<SendCall>(&call.args)) return Communicate(call, *a);
-    if (const auto* a = std::get_if<RecvCall>(&call.args)) return Communicate(call, *a);
+    const bool timed = call.kind == CallKind::kTransfer;  // a sum knows its time
+    const int64_t begin_ns = timed ? NowNs() : 0;
+    WEFT_TRY(Transfer(call, false));
+    NoteTransfer(call, timed ? NowNs() - begin_ns : 0);
     return {};
 }
 
-Status CpuExecutable::Communicate(const Call& call, const AllReduceCall& args) {
-    WEFT_TRY(Sum(args, Tag(call, "all_reduce")));
-    NoteSum(args);
-    return {};
+void CpuExecutable::NoteTransfer(const Call& call, int64_t took_ns) {
+    const auto& args = call.As<TransferArgs>();
+    const HostValue out{args.out, args.out_dtype, args.rows, args.out_cols};
+    transfers_.Note(program_.ops[static_cast<size_t>(call.op)], out.bytes(), groups_, took_ns);
 }
 
-Status CpuExecutable::Sum(const AllReduceCall& args, const net::OpTag& tag) {
-    const size_t count = static_cast<size_t>(args.rows * args.cols);
-    const std::span<float> sum(args.y, count);
-    if (args.wide != nullptr) {
-        return groups_.tensor->AllReduce(std::span(args.wide, count), sum, tag);
-    }
-    std::memcpy(args.y, args.x, count * sizeof(float));
-    return groups_.tensor->AllReduce(sum, tag);
-}
+// ---- Reading ------------------------------------------------------------------------------------
 
-void CpuExecutable::NoteSum(const AllReduceCall& args) {
-    const coll::Timing& timing = groups_.tensor->last_timing();
-    all_reduce_us_.push_back(static_cast<float>(timing.end_ns - timing.last_arrival_ns) * 1e-3f);
-    waited_ns_ += timing.last_arrival_ns - timing.begin_ns;
-    AddToChecksum({args.y, static_cast<size_t>(args.rows * args.cols)});
-}
-
-Status CpuExecutable::Communicate(const Call& call, const AllGatherCall& args) {
-    for (int64_t row = 0; row < args.rows; ++row) {
-        float* all = args.y + row * args.cols;
-        std::memcpy(all + args.begin, args.x + row * args.mine,
-                    static_cast<size_t>(args.mine) * sizeof(float));
-        WEFT_TRY(groups_.tensor->AllGather(
-            std::as_writable_bytes(std::span(all, static_cast<size_t>(args.cols))), args.part_bytes,
-            Tag(call, "all_gather")));
-    }
-    AddToChecksum({args.y, static_cast<size_t>(args.rows * args.cols)});
-    return {};
-}
-
-Status CpuExecutable::Communicate(const Call& call, const SendCall& args) {
-    const std::span<const float> data(args.x, static_cast<size_t>(args.rows * args.cols));
-    return groups_.world->Send(std::as_bytes(data), args.peer, Tag(call, "send"));
-}
-
-Status CpuExecutable::Communicate(const Call& call, const RecvCall& args) {
-    const std::span<float> data(args.y, static_cast<size_t>(args.rows * args.cols));
-    const int64_t begin_ns = NowNs();
-    Status status = groups_.world->Recv(std::as_writable_bytes(data), args.peer, Tag(call, "recv"));
-    waited_ns_ += NowNs() - begin_ns;
-    return status;
-}
-
-void CpuExecutable::ShowToProbe(const Call& call) {
+// On thread 0, after the call with this index.
+void CpuExecutable::ShowToProbe(size_t index) {
+    const Call& call = list_->calls[index];
     const program::Op& op = program_.ops[static_cast<size_t>(call.op)];
     if (op.outputs.empty()) return;
     const program::Value& value = program_.value(op.outputs[0]);
-    const std::byte* data = buffers_.values[static_cast<size_t>(op.outputs[0])];
-    if (data == nullptr || value.dtype != DType::kF32 || value.shape.rank != 2) return;
+    if (buffers_.values[static_cast<size_t>(op.outputs[0])] == nullptr) return;
+    if (value.dtype != DType::kF32 || value.shape.rank != 2) return;
     const size_t rows = call.per_output ? step_->output_rows.size() : step_->tokens.size();
-    const auto columns = static_cast<size_t>(value.shape[1]);
-    probe_(call.op, {reinterpret_cast<const float*>(data), rows * columns},
-           static_cast<int64_t>(rows));
+    Status status = probe_(call.op, static_cast<int64_t>(rows));
+    if (status.ok()) return;
+    status_ = std::move(status);
+    failed_call_.store(index, std::memory_order_relaxed);
 }
 
-// When the slowest rank arrived, for calls that wait for others in the tensor group.
-int64_t CpuExecutable::LastArrival(const Call& call) const {
-    const bool grouped = std::holds_alternative<AllReduceCall>(call.args) ||
-                         std::holds_alternative<AllGatherCall>(call.args);
-    return grouped ? groups_.tensor->last_timing().last_arrival_ns : 0;
-}
-
-Status CpuExecutable::Read(program::ValueId id, std::span<float> out) {
+Status CpuExecutable::Read(program::ValueId id, int64_t first, std::span<float> out) {
     const std::byte* data = buffers_.values[static_cast<size_t>(id)];
     WEFT_CHECK(data != nullptr);
-    std::memcpy(out.data(), data, out.size_bytes());
+    std::memcpy(out.data(), data + first * static_cast<int64_t>(sizeof(float)), out.size_bytes());
     return {};
 }
 
-const float* CpuExecutable::View(program::ValueId id) const {
-    return reinterpret_cast<const float*>(buffers_.values[static_cast<size_t>(id)]);
+Status CpuExecutable::ReadTop(program::ValueId id, int64_t row, int64_t columns,
+                              std::span<Candidate> out) {
+    const std::byte* data = buffers_.values[static_cast<size_t>(id)];
+    WEFT_CHECK(data != nullptr);
+    const auto* values = reinterpret_cast<const float*>(data);
+    TopOf({values + row * program_.value(id).shape[1], static_cast<size_t>(columns)}, out);
+    return {};
 }
 
 }  // namespace

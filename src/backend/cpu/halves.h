@@ -27,16 +27,14 @@ struct HalvesRegion {
     std::vector<size_t> sums;
 };
 
-// The run of calls with the most sums in which every call can be cut by rows; none: no sums. A kind
-// of call that ShiftRows does not know ends a run.
-HalvesRegion FindHalves(const std::vector<Call>& calls, const kernels::Kernels& kernels);
+// The run of calls with the most sums in which every call can be cut by rows; none: no sums.
+HalvesRegion FindHalves(const std::vector<Call>& calls);
 
-// Of a call that is bound to a step's rows, leaves rows [begin, begin + count). `sequences` are
-// those of these rows, `adapted` those of these that use an adapter. False: this kind of call can't
-// be cut.
-bool ShiftRows(Call& call, int64_t begin, int64_t count,
-               std::span<const kernels::Sequence> sequences, const kernels::Kernels& kernels,
-               std::span<const kernels::AdaptedRow> adapted = {});
+// Of a call that is bound to a step's rows and can be cut, leaves rows [begin, begin + count).
+// `sequences` are those of these rows, `adapted` those of these that use an adapter.
+void ShiftRows(Call& call, int64_t begin, int64_t count,
+               std::span<const kernels::Sequence> sequences,
+               std::span<const kernels::AdaptedRow> adapted);
 
 // The parts of `sequences` whose rows lie in [begin, begin + count).
 void CutSequences(std::span<const kernels::Sequence> sequences, int64_t begin, int64_t count,

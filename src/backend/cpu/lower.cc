@@ -1,17 +1,44 @@
 #include "backend/cpu/lower.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <cstring>
+#include <deque>
+#include <type_traits>
 #include <utility>
+
+#include "backend/cpu/scratch.h"
+#include "kernels/latent.h"
 
 namespace weft::backend {
 namespace {
 
+using program::Access;
+using program::Op;
 using program::OpKind;
+using program::Pass;
+using program::Trait;
 using program::ValueId;
 
-constexpr int64_t kAlign = 64;
+void SelectRows(const SelectRowsArgs& a, int part, int parts) {
+    const kernels::Range range = kernels::Share(a.rows, 1, part, parts);
+    for (int64_t row = range.begin; row < range.end; ++row) {
+        std::memcpy(a.y + row * a.cols, a.x + a.row_ids[row] * a.cols,
+                    static_cast<size_t>(a.cols) * sizeof(float));
+    }
+}
+
+// Of a kernel table's kernel (a pointer to its member), or of a function for all tables.
+template <auto kKernel, typename Args>
+void RunKernel(const kernels::Kernels& kernels, const void* args, int part, int parts) {
+    const Args& a = *static_cast<const Args*>(args);
+    if constexpr (std::is_member_object_pointer_v<decltype(kKernel)>) {
+        (kernels.*kKernel)(a, part, parts);
+    } else if constexpr (std::is_invocable_v<decltype(kKernel), const Args&, int, int>) {
+        kKernel(a, part, parts);
+    } else {
+        kKernel(kernels, a, part, parts);
+    }
+}
 
 class Lowerer {
   public:
@@ -24,7 +51,8 @@ class Lowerer {
           buffers_(buffers) {}
 
     Result<CallLists> Run() {
-        WEFT_TRY(AllocateScratch());
+        WEFT_ASSIGN(scratch_,
+                    AllocateScratch(program_, options_, kernels_, threads_, buffers_.scratch));
         CallLists lists;
         WEFT_ASSIGN(lists.plain, RunAll());
         adapts_ = std::ranges::any_of(program_.ops,
@@ -45,357 +73,203 @@ class Lowerer {
             WEFT_TRY(LowerOp(program_.ops[i]));
         }
         TakeUps();
-        PlaceBarriers(calls_, options_, kernels_);
+        PlaceBarriers(calls_, options_);
         PlaceTails(calls_);
         return std::exchange(calls_, {});
     }
 
-    // What of the scratch memory the ops need, at the most.
-    struct Needs {
-        int64_t prepared = 0;   // bytes of one buffer of prepared activations
-        int64_t attention = 0;  // floats a thread
-        int64_t rotary = 0;
-        int64_t slots = 0, experts = 0, group = 0, wide = 0;  // of mixtures of experts
-        int64_t adapts = 0, adapter_rank = 0, adapted = 0;    // Adapt ops that follow one another
-    };
-
-    Needs NeedsOf() {
-        Needs needs;
-        const int64_t rows = std::max(options_.max_tokens, options_.max_outputs);
-        const auto raise = [](int64_t& most, int64_t value) { most = std::max(most, value); };
-        const auto prepares = [&](const program::Op& op, int64_t times) {
-            const int64_t cols = Cols(WeightOf(op));
-            if (Prepares(op)) raise(needs.prepared, rows * times * kernels_.prepared_bytes(cols));
-        };
-        int64_t adapts = 0;
-        for (const program::Op& op : program_.ops) {
-            adapts = op.kind() == OpKind::kAdapt ? adapts + 1 : 0;
-            raise(needs.adapts, adapts);
-            if (op.kind() == OpKind::kAdapt) {
-                raise(needs.adapter_rank, AdapterStride(op));
-                if (IsSegmentedHere(op)) {
-                    raise(needs.adapted, rows * Cols(op.outputs[0]));
-                    segmented_.insert(op.outputs[0]);
-                }
-            } else if (op.kind() == OpKind::kMatMul) {
-                prepares(op, 1);
-            } else if (op.kind() == OpKind::kAttention) {
-                const auto& a = op.as<program::Attention>();
-                raise(needs.attention, kernels_.attention_scratch(a.head_dim, a.group));
-            } else if (op.kind() == OpKind::kLatentAttention) {
-                raise(needs.attention,
-                      kernels::LatentScratch(Cols(op.inputs[2]), Cols(op.inputs[3])));
-            } else if (op.kind() == OpKind::kRope) {
-                const auto& a = op.as<program::Rope>();
-                if (tables_.emplace(TableKey(a), nullptr).second) needs.rotary += a.rotary_dim;
-            } else if (op.kind() == OpKind::kExpertMatMul || op.kind() == OpKind::kExpertSum) {
-                const program::Shape& weight = program_.value(WeightOf(op)).shape;
-                const int64_t used = Cols(op.inputs[1]);
-                prepares(op, IsSlots(op.inputs[0]) ? used : 1);
-                raise(needs.slots, rows * used);
-                raise(needs.experts, weight[0]);
-                raise(needs.group, kernels::GroupScratchBytes(kernels_, weight[2]));
-                if (op.kind() == OpKind::kExpertSum) raise(needs.wide, rows * weight[1]);
-            } else if (op.kind() == OpKind::kHeadMatMul) {
-                const program::Shape& weight = program_.value(WeightOf(op)).shape;
-                prepares(op, weight[0]);
-                raise(needs.group, kernels::GroupScratchBytes(kernels_, weight[2]));
-            }
-        }
-        return needs;
-    }
-
-    // One table a distinct set of RoPE frequencies, two buffers of prepared activations (so that
-    // the next one does not wait for the readers of the last), attention and expert scratch a
-    // thread, and the plan of a mixture of experts.
-    Status AllocateScratch() {
-        const Needs needs = NeedsOf();
-        int64_t total = 0;
-        const auto take = [&](int64_t bytes) {
-            const int64_t at = total;
-            total += Align(bytes);
-            return at;
-        };
-        const int64_t prepared[] = {take(needs.prepared), take(needs.prepared)};
-        scratch_floats_ = Align(needs.attention * 4) / 4;
-        const int64_t attention = take(scratch_floats_ * 4 * threads_);
-        group_scratch_bytes_ = Align(needs.group);
-        const int64_t group = take(group_scratch_bytes_ * threads_);
-        const int64_t begin = take((needs.experts + 1) * 4), slots = take(needs.slots * 4);
-        const int64_t wide = take(needs.wide * 8);
-        const int64_t rows = std::max(options_.max_tokens, options_.max_outputs);
-        adapter_u_bytes_ = Align(rows * needs.adapter_rank * 8);
-        const int64_t adapter_u = take(adapter_u_bytes_ * needs.adapts);
-        const int64_t adapted = take(needs.adapted * 8);
-        std::vector<int64_t> tables;
-        for (size_t i = 0; i < tables_.size(); ++i) {
-            tables.push_back(take(needs.rotary * options_.max_tokens * 4));
-        }
-        WEFT_ASSIGN(buffers_.scratch, Memory::Allocate(total, "scratch"));
-        std::byte* data = buffers_.scratch.data();
-        for (size_t i : {0, 1}) prepared_[i] = data + prepared[i];
-        attention_scratch_ = reinterpret_cast<float*>(data + attention);
-        group_scratch_ = data + group;
-        plan_.begin = reinterpret_cast<int32_t*>(data + begin);
-        plan_.slots = reinterpret_cast<int32_t*>(data + slots);
-        wide_ = reinterpret_cast<double*>(data + wide);
-        adapter_u_ = data + adapter_u;
-        adapted_ = reinterpret_cast<double*>(data + adapted);
-        size_t next = 0;
-        for (auto& [frequencies, table] : tables_) {
-            table = reinterpret_cast<float*>(data + tables[next++]);
-        }
-        return {};
-    }
-
-    // Ropes with the same angles and magnitude share a table.
-    using Angles = std::pair<std::vector<float>, float>;
-    static Angles TableKey(const program::Rope& a) { return {a.inverse_frequency, a.magnitude}; }
-
-    static int64_t Align(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-    kernels::Prepared FormFor(const program::Op& op) const {
+    kernels::Prepared FormFor(const Op& op) const {
         return kernels_.prepared_as(program_.value(WeightOf(op)).dtype);
     }
-    bool Prepares(const program::Op& op) const { return FormFor(op) != kernels::Prepared::kNone; }
-    static ValueId WeightOf(const program::Op& op) {
-        if (op.kind() == OpKind::kExpertSum) return op.inputs[3];
-        return op.inputs[op.kind() == OpKind::kExpertMatMul ? 2 : 1];
-    }
+    bool Prepares(const Op& op) const { return FormFor(op) != kernels::Prepared::kNone; }
     // A value with a row for each token and expert.
     bool IsSlots(ValueId id) const { return program_.value(id).shape.rank == 3; }
 
-    // No default: a new op does not compile until it is lowered or refused here.
-    Status LowerOp(const program::Op& op) {
-        switch (op.kind()) {
-            case OpKind::kEmbedding: return LowerEmbedding(op);
-            case OpKind::kRmsNorm: return LowerRmsNorm(op);
-            case OpKind::kSumSquares: return LowerSumSquares(op);
-            case OpKind::kMatMul: return LowerMatMul(op);
-            case OpKind::kRope: return LowerRope(op);
-            case OpKind::kAttention: return LowerAttention(op);
-            case OpKind::kGlu: return LowerGlu(op);
-            case OpKind::kAdd: return LowerAdd(op);
-            case OpKind::kAddBias: return LowerAddBias(op);
-            case OpKind::kScale: return LowerScale(op);
-            case OpKind::kSoftCap: return LowerSoftCap(op);
-            case OpKind::kSelectRows: return LowerSelectRows(op);
-            case OpKind::kAllReduce: return LowerAllReduce(op);
-            case OpKind::kAllGather: return LowerAllGather(op);
-            case OpKind::kSend: return LowerSend(op);
-            case OpKind::kRecv: return LowerRecv(op);
-            case OpKind::kRoute: return LowerRoute(op);
-            case OpKind::kExpertMatMul: return LowerExpertMatMul(op);
-            case OpKind::kExpertSum: return LowerExpertSum(op);
-            case OpKind::kGateRows: return LowerGateRows(op);
-            case OpKind::kHeadMatMul: return LowerHeadMatMul(op);
-            case OpKind::kPickColumns: return LowerPickColumns(op);
-            case OpKind::kLatentAttention: return LowerLatentAttention(op);
-            case OpKind::kAdapt: return LowerAdapt(op);
-            case OpKind::kGatherRows:
-            case OpKind::kReduceScatterRows:
-            case OpKind::kSliceRows:
-            case OpKind::kZero:
-            case OpKind::kSliceColumns:
-            case OpKind::kPadColumns:
-            case OpKind::kSoftmaxCrossEntropy:
-            case OpKind::kMatMulGradInput:
-            case OpKind::kMatMulGradWeight:
-            case OpKind::kBiasGrad:
-            case OpKind::kRmsNormGradInput:
-            case OpKind::kRmsNormGradWeight:
-            case OpKind::kAttentionGrad:
-            case OpKind::kGluGrad:
-            case OpKind::kRouterLoad:
-            case OpKind::kLoadBalance:
-            case OpKind::kRouteGrad:
-            case OpKind::kExpertMatMulGradInput:
-            case OpKind::kExpertMatMulGradWeight:
-            case OpKind::kExpertSumGradInput:
-            case OpKind::kExpertSumGradWeight:
-            case OpKind::kGateRowsGrad:
-            case OpKind::kRouterLoadGrad:
-            case OpKind::kLoadBalanceGrad:
-            case OpKind::kEmbeddingGrad:
-            case OpKind::kSelectRowsGrad:
-            case OpKind::kSoftmaxCrossEntropyGrad:
-            case OpKind::kLinearCrossEntropy:
-            case OpKind::kLinearCrossEntropyGrad:
-            case OpKind::kGatherShares:
-            case OpKind::kReduceShares:
-            case OpKind::kSumOver:
-            case OpKind::kAddSquares:
-            case OpKind::kAdamUpdate:
-            case OpKind::kAdam8bitUpdate:
-            case OpKind::kSgdUpdate:
-            case OpKind::kAdafactorSums:
-            case OpKind::kAdafactorMoments:
-            case OpKind::kAdafactorSizes:
-            case OpKind::kAdafactorUpdate: break;
-        }
-        return Refuse(op);
-    }
-    Error Refuse(const program::Op& op) const {
-        return MakeError(ErrorCode::kUnsupported,
-                         "program op {} ({}) is a training op; the CPU backend runs inference only",
-                         op_, program::OpName(op.kind()));
+    // Only what differs from op to op. An op that is here under no overload is refused by the
+    // template at the end, which takes training ops alone: a new op does not compile until then.
+    Status LowerOp(const Op& op) {
+        return op.attributes.Visit([&](const auto& a) { return Lower(op, a); });
     }
 
-    Status LowerEmbedding(const program::Op& op) {
-        kernels::EmbeddingArgs args;
-        args.weight = buffers_.matrices[Index(op.inputs[1])];
-        args.first_row = op.as<program::Embedding>().first_row;
-        args.y = Floats(op.outputs[0]);
-        args.y_stride = Cols(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
+    Status Lower(const Op& op, const program::Embedding& a) {
+        CallOf<kernels::EmbeddingArgs> call;
+        call.args.weight = buffers_.matrices[Index(op.inputs[1])];
+        call.args.first_row = a.first_row;
+        call.Binds(call.args.tokens, Bound::kTokens);
+        call.Rows(call.args.count);
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.y_stride = Cols(op.outputs[0]);
+        return Push<&kernels::Kernels::embedding>(call, op.outputs[0]);
     }
 
-    Status LowerRmsNorm(const program::Op& op) {
-        const auto& a = op.as<program::RmsNorm>();
-        kernels::RmsNormArgs args;
-        args.x = Floats(op.inputs[0]);
-        if (!a.plain) args.weight = Floats(op.inputs[1]);
-        args.y = Floats(op.outputs[0]);
+    Status Lower(const Op& op, const program::RmsNorm& a) {
+        CallOf<kernels::RmsNormArgs> call;
+        kernels::RmsNormArgs& args = call.args;
+        call.Reads(args.x, Of(op.inputs[0]));
+        if (!a.plain) args.weight = Vector(op.inputs[1]);
+        call.Writes(args.y, Of(op.outputs[0]));
         args.eps = a.eps;
         args.group = a.group;
         args.cols = args.x_stride = args.y_stride = Cols(op.outputs[0]);
         if (a.whole != 0) {
-            args.squares = Floats(op.inputs[2]) + a.square;
+            call.Reads(args.squares, Of(op.inputs[2]), a.square * kFloat);
             args.squares_stride = Cols(op.inputs[2]);
             args.whole = a.whole;
         }
-        Push(args, op.outputs[0]);
-        return {};
+        call.Rows(args.rows);
+        call.call.light = true;
+        return Push<&kernels::Kernels::rms_norm>(call, op.outputs[0]);
     }
 
     // A call for each input.
-    Status LowerSumSquares(const program::Op& op) {
-        const auto& a = op.as<program::SumSquares>();
+    Status Lower(const Op& op, const program::SumSquares& a) {
         for (size_t i = 0; i < a.columns.size(); ++i) {
-            kernels::SumSquaresArgs args;
-            args.x = Floats(op.inputs[i]) + a.columns[i].begin;
+            CallOf<kernels::SumSquaresArgs> call;
+            kernels::SumSquaresArgs& args = call.args;
+            call.Reads(args.x, Of(op.inputs[i]), a.columns[i].begin * kFloat);
             args.x_stride = Cols(op.inputs[i]);
             args.cols = a.columns[i].count;
+            const Region y = Of(op.outputs[0]);
+            const auto column = static_cast<int64_t>(i);
             if (IsWide(op.outputs[0])) {
-                args.wide = Doubles(op.outputs[0]) + i;
+                call.Writes(args.wide, y, column * kDouble);
             } else {
-                args.y = Floats(op.outputs[0]) + i;
+                call.Writes(args.y, y, column * kFloat);
             }
             args.y_stride = Cols(op.outputs[0]);
-            Push(args, op.outputs[0]);
+            call.Rows(args.rows);
+            WEFT_TRY(Push<&kernels::Kernels::sum_squares>(call, op.outputs[0]));
         }
         return {};
     }
 
-    Status LowerMatMul(const program::Op& op) {
+    // The left operand of a product: x, or what is prepared of it.
+    template <typename Args>
+    void ReadsLeft(CallOf<Args>& call, const Op& op) {
         const ValueId x = op.inputs[0];
-        kernels::MatMulArgs args;
-        args.weight = buffers_.matrices[Index(op.inputs[1])];
-        args.x = Floats(x);
-        args.x_stride = Cols(x);
-        if (Prepares(op)) args.prepared = Prepared(x, FormFor(op));
-        if (op.inputs.size() == 3) args.bias = Floats(op.inputs[2]);
-        args.segment_cols = op.as<program::MatMul>().segment_cols;
-        if (IsWide(op.outputs[0])) {
-            args.wide = Doubles(op.outputs[0]);
-        } else if (adapts_ && segmented_.contains(op.outputs[0])) {
-            args.wide = adapted_;  // LowerAdapt rounds it
+        call.args.x_stride = Cols(x);
+        if (Prepares(op)) {
+            call.Reads(call.args.prepared, Prepared(x, FormFor(op)));
         } else {
-            args.y = Floats(op.outputs[0]);
+            call.Reads(call.args.x, Of(x));
         }
-        args.y_stride = Cols(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
     }
 
-    // A sum over columns that is no sum over ranks: it is rounded here, behind the adapters, as it
-    // is behind the all-reduce where there are several ranks.
-    bool IsSegmentedHere(const program::Op& op) const {
-        return op.as<program::Adapt>().segment_cols != 0 && !IsWide(op.outputs[0]);
-    }
-    int64_t AdapterStride(const program::Op& op) const {
-        int64_t rank = 0;
-        const auto& a = op.as<program::Adapt>();
-        for (size_t i = 0; i < a.adapters.size(); ++i) {
-            rank = std::max(rank, program_.value(a.A(op.inputs, i)).shape[0]);
+    Status Lower(const Op& op, const program::MatMul& a) {
+        CallOf<kernels::MatMulArgs> call;
+        kernels::MatMulArgs& args = call.args;
+        const ValueId y = op.outputs[0];
+        args.weight = buffers_.matrices[Index(op.inputs[1])];
+        ReadsLeft(call, op);
+        if (op.inputs.size() == 3) args.bias = Vector(op.inputs[2]);
+        args.segment_cols = a.segment_cols;
+        if (IsWide(y)) {
+            call.Writes(args.wide, Of(y));
+        } else if (adapts_ && scratch_.segmented.contains(y)) {
+            call.Writes(args.wide, Adapted(y));  // Adapt rounds it
+        } else {
+            call.Writes(args.y, Of(y));
         }
-        return (rank + kernels::kStripRows - 1) / kernels::kStripRows * kernels::kStripRows;
+        args.y_stride = Cols(y);
+        call.Rows(args.rows);
+        return Push<&kernels::Kernels::matmul>(call, y);
     }
+
+    Region Adapted(ValueId y) const { return {scratch_.adapted.data, Cols(y) * kDouble}; }
 
     // Two calls. The second ones of ops that follow one another (Q, K and V) are made together, so
     // that the team meets once for all of them.
-    Status LowerAdapt(const program::Op& op) {
+    Status Lower(const Op& op, const program::Adapt& a) {
         if (!adapts_) return {};
-        const auto& a = op.as<program::Adapt>();
         std::vector<kernels::AdapterPair>& pairs = buffers_.pairs.emplace_back();
         for (size_t i = 0; i < a.adapters.size(); ++i) {
             pairs.push_back({a.adapters[i], buffers_.matrices[Index(a.A(op.inputs, i))],
                              buffers_.matrices[Index(a.B(op.inputs, i))]});
         }
+        const ValueId y = op.outputs[0];
         const bool wide = a.segment_cols != 0;
-        std::byte* u = adapter_u_ + static_cast<int64_t>(ups_.size()) * adapter_u_bytes_;
-        kernels::AdaptDownArgs down;
-        kernels::AdaptUpArgs up;
-        down.pairs = up.pairs = pairs;
-        down.x = Floats(op.inputs[0]);
-        down.x_stride = Cols(op.inputs[0]);
-        down.segment_cols = a.segment_cols;
-        down.u_stride = up.u_stride = AdapterStride(op);
+        const int64_t stride = AdapterStride(program_, op);
+        const auto turn = static_cast<int64_t>(ups_.size());
+        const Region u{scratch_.adapter_u.data + turn * scratch_.adapter_u_bytes,
+                       stride * (wide ? kDouble : kFloat)};
+        CallOf<kernels::AdaptDownArgs> down;
+        CallOf<kernels::AdaptUpArgs>& up = ups_.emplace_back(Up{{}, op_, y}).call;
+        down.args.pairs = up.args.pairs = pairs;
+        down.Binds(down.args.rows, Bound::kAdapted);
+        up.Binds(up.args.rows, Bound::kAdapted);
+        down.Reads(down.args.x, Of(op.inputs[0]));
+        down.args.x_stride = Cols(op.inputs[0]);
+        down.args.segment_cols = a.segment_cols;
+        down.args.u_stride = up.args.u_stride = stride;
         if (wide) {
-            up.wide_u = down.wide_u = reinterpret_cast<double*>(u);
-            up.wide = IsWide(op.outputs[0]) ? Doubles(op.outputs[0]) : adapted_;
+            down.Writes(down.args.wide_u, u);
+            up.Reads(up.args.wide_u, u);
+            up.Changes(up.args.wide, IsWide(y) ? Of(y) : Adapted(y));
         } else {
-            up.u = down.u = reinterpret_cast<float*>(u);
+            down.Writes(down.args.u, u);
+            up.Reads(up.args.u, u);
         }
-        if (!IsWide(op.outputs[0])) up.y = Floats(op.outputs[0]);
-        up.y_stride = up.cols = Cols(op.outputs[0]);
-        Push(down, op.outputs[0]);
-        ups_.push_back({up, op_, op.outputs[0]});
-        return {};
+        if (!IsWide(y)) up.Changes(up.args.y, Of(y));
+        if (scratch_.segmented.contains(y)) {  // all rows are rounded
+            up.Rows(up.args.all_rows);
+            up.call.whole = true;
+        }
+        up.args.y_stride = up.args.cols = Cols(y);
+        return Push<&kernels::Kernels::adapt_down>(down, y);
     }
 
     void TakeUps() {
         const int32_t op = op_;
-        for (const Up& up : ups_) {
+        for (Up& up : ups_) {
             op_ = up.op;
-            Push(up.args, up.rows_like);
+            WEFT_CHECK(Push<&kernels::Kernels::adapt_up>(up.call, up.rows_like).ok());
         }
         op_ = op;
         ups_.clear();
     }
 
     // One prepared form of x: made once for all the MatMuls in a row that read x.
-    const std::byte* Prepared(ValueId x, kernels::Prepared as) {
+    Region Prepared(ValueId x, kernels::Prepared as) {
+        const int64_t factor = IsSlots(x) ? program_.value(x).shape[1] : 1;
+        const int64_t row_bytes = factor * kernels_.prepared_bytes(Cols(x));
         for (int i : {0, 1}) {
-            if (prepared_value_[i] == x && prepared_as_[i] == as) return prepared_[i];
+            if (prepared_value_[i] == x && prepared_as_[i] == as) {
+                return {scratch_.prepared[i].data, row_bytes};
+            }
         }
         next_prepared_ ^= 1;
         prepared_value_[next_prepared_] = x;
         prepared_as_[next_prepared_] = as;
-        kernels::PrepareArgs args;
-        args.as = as;
-        args.x = Floats(x);
-        args.cols = args.x_stride = Cols(x);
-        args.out = prepared_[next_prepared_];
-        PushRowWise(args, x);
-        return args.out;
+        CallOf<kernels::PrepareArgs> call;
+        const Region out{scratch_.prepared[next_prepared_].data, row_bytes};
+        call.args.as = as;
+        call.Reads(call.args.x, Of(x));
+        call.args.cols = call.args.x_stride = Cols(x);
+        call.Writes(call.args.out, out);
+        call.call.light = !IsSlots(x);
+        WEFT_CHECK(PushRowWise<&kernels::Kernels::prepare>(call, x).ok());
+        return out;
     }
 
     // A row-wise call over rows like those of `rows_like`.
-    template <typename Args>
-    void PushRowWise(const Args& args, ValueId rows_like) {
-        if (!IsSlots(rows_like)) return Push(args, rows_like);
-        Push(OfExperts<Args>{args, plan_.begin + planned_.count}, rows_like);
-        calls_.back().row_factor = program_.value(rows_like).shape[1];
+    template <auto kKernel, typename Args>
+    Status PushRowWise(CallOf<Args>& call, ValueId rows_like) {
+        call.Rows(call.args.rows);
+        if (IsSlots(rows_like)) {
+            Region chosen = scratch_.plan_begin;
+            chosen.data += planned_.count * static_cast<int64_t>(sizeof(int32_t));
+            chosen.bytes = sizeof(int32_t);
+            call.RowsFrom(chosen);
+        }
+        return Push<kKernel>(call, rows_like);
     }
 
-    Status LowerRoute(const program::Op& op) {
-        const auto& a = op.as<program::Route>();
-        kernels::RouteArgs args;
-        args.logits = Floats(op.inputs[0]);
-        if (a.factors) args.factors = Floats(op.inputs.back());
-        if (op.inputs.size() == (a.factors ? 3u : 2u)) args.bias = Floats(op.inputs[1]);
+    Status Lower(const Op& op, const program::Route& a) {
+        CallOf<kernels::RouteArgs> call;
+        kernels::RouteArgs& args = call.args;
+        call.Reads(args.logits, Of(op.inputs[0]));
+        if (a.factors) args.factors = Vector(op.inputs.back());
+        if (op.inputs.size() == (a.factors ? 3u : 2u)) args.bias = Vector(op.inputs[1]);
         args.experts = Cols(op.inputs[0]);
         args.used = Cols(op.outputs[0]);
         args.sigmoid = a.score == program::GateScore::kSigmoid;
@@ -404,19 +278,19 @@ class Lowerer {
         args.group_best = a.group_best;
         args.renormalise = a.renormalise;
         args.scale = a.scale;
-        args.ids = reinterpret_cast<int32_t*>(buffers_.values[Index(op.outputs[0])]);
-        args.weights = Floats(op.outputs[1]);
+        call.Writes(args.ids, Of(op.outputs[0]));
+        call.Writes(args.weights, Of(op.outputs[1]));
         if (args.experts > kernels::kMostExperts) {
             return MakeError(ErrorCode::kUnsupported, "program op {} (route): {} experts; most: {}",
                              op_, args.experts, kernels::kMostExperts);
         }
-        Push(args, op.outputs[0]);
-        return {};
+        call.Rows(args.rows);
+        return Push<kernels::Route>(call, op.outputs[0]);
     }
 
     // Makes the plan of the experts that the op's weight holds, if it is not the one at hand: ops
     // that share ids follow one another.
-    Status Plan(const program::Op& op, int64_t first_expert) {
+    Status Plan(const Op& op, int64_t first_expert) {
         const ValueId ids = op.inputs[1];
         const int64_t count = program_.value(WeightOf(op)).shape[0];
         const bool at_hand =
@@ -427,186 +301,203 @@ class Lowerer {
                              "program op {} ({}): its rows stand in the order of other experts",
                              op_, program::OpName(op.kind()));
         }
+        CallOf<kernels::PlanExpertsArgs> call;
+        call.Reads(call.args.ids, Of(ids));
+        call.args.used = Cols(ids);
+        call.args.first_expert = first_expert;
+        call.args.count = count;
+        call.Writes(call.args.plan.begin, scratch_.plan_begin);
+        call.Writes(call.args.plan.slots, scratch_.plan_slots);
+        call.Rows(call.args.rows);
         planned_ids_ = ids;
-        planned_ = {};
-        planned_.ids = Ids(ids);
-        planned_.used = Cols(ids);
-        planned_.first_expert = first_expert;
-        planned_.count = count;
-        planned_.plan = plan_;
-        Push(planned_, ids);
-        return {};
+        planned_ = call.args;
+        return Push<kernels::PlanExperts>(call, ids);
     }
 
-    Status LowerExpertMatMul(const program::Op& op) {
-        WEFT_TRY(Plan(op, op.as<program::ExpertMatMul>().first_expert));
-        const ValueId x = op.inputs[0];
-        kernels::ExpertMatMulArgs args;
-        args.weight = buffers_.stacks[Index(op.inputs[2])];
-        if (op.inputs.size() == 4) args.bias = Floats(op.inputs[3]);
-        args.plan = plan_;
-        args.used = planned_.used;
-        args.by_token = !IsSlots(x);
-        args.x = Floats(x);
-        args.x_stride = Cols(x);
-        if (Prepares(op)) args.prepared = Prepared(x, FormFor(op));
-        args.y = Floats(op.outputs[0]);
-        args.y_stride = Cols(op.outputs[0]);
-        args.scratch = group_scratch_;
-        args.scratch_bytes = group_scratch_bytes_;
-        Push(args, op.outputs[0]);
-        return {};
+    // The experts' matrices, the plan of their rows, and x.
+    template <typename Args>
+    void ReadsExperts(CallOf<Args>& call, const Op& op) {
+        call.args.weight = buffers_.stacks[Index(WeightOf(op))];
+        call.Reads(call.args.plan.begin, scratch_.plan_begin);
+        call.Reads(call.args.plan.slots, scratch_.plan_slots);
+        call.args.used = planned_.used;
+        ReadsLeft(call, op);
+        OwnsGroupScratch(call);
+    }
+    template <typename Args>
+    void OwnsGroupScratch(CallOf<Args>& call) {
+        call.Owns(call.args.scratch, scratch_.group);
+        call.args.scratch_bytes = scratch_.group_bytes;
     }
 
-    Status LowerExpertSum(const program::Op& op) {
-        const auto& a = op.as<program::ExpertSum>();
+    Status Lower(const Op& op, const program::ExpertMatMul& a) {
         WEFT_TRY(Plan(op, a.first_expert));
-        const ValueId x = op.inputs[0], y = op.outputs[0];
-        kernels::ExpertSumArgs args;
-        args.weight = buffers_.stacks[Index(op.inputs[3])];
-        if (a.bias) args.bias = Floats(op.inputs[4]);
-        args.plan = plan_;
-        args.used = planned_.used;
-        args.weights = Floats(op.inputs[2]);
-        args.x = Floats(x);
-        args.x_stride = Cols(x);
-        if (Prepares(op)) args.prepared = Prepared(x, FormFor(op));
+        CallOf<kernels::ExpertMatMulArgs> call;
+        ReadsExperts(call, op);
+        if (op.inputs.size() == 4) call.args.bias = Vector(op.inputs[3]);
+        call.args.by_token = !IsSlots(op.inputs[0]);
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.y_stride = Cols(op.outputs[0]);
+        return Push<kernels::ExpertMatMul>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::ExpertSum& a) {
+        WEFT_TRY(Plan(op, a.first_expert));
+        CallOf<kernels::ExpertSumArgs> call;
+        kernels::ExpertSumArgs& args = call.args;
+        const ValueId y = op.outputs[0];
+        ReadsExperts(call, op);
+        if (a.bias) args.bias = Vector(op.inputs[4]);
+        call.Reads(args.weights, Of(op.inputs[2]));
         args.segment_cols = a.segment_cols;
         if (a.base) {
             const ValueId base = op.inputs.back();
-            IsWide(base) ? void(args.wide_base = Doubles(base)) : void(args.base = Floats(base));
+            IsWide(base) ? call.Reads(args.wide_base, Of(base)) : call.Reads(args.base, Of(base));
         }
-        args.wide = IsWide(y) ? Doubles(y) : wide_;
-        if (!IsWide(y)) args.y = Floats(y);
-        args.scratch = group_scratch_;
-        args.scratch_bytes = group_scratch_bytes_;
-        Push(args, y);
-        return {};
+        call.Writes(args.wide, IsWide(y) ? Of(y) : Region{scratch_.wide.data, Cols(y) * kDouble});
+        if (!IsWide(y)) call.Writes(args.y, Of(y));
+        call.Rows(args.rows);
+        return Push<kernels::ExpertSum>(call, y);
     }
 
-    Status LowerGateRows(const program::Op& op) {
-        kernels::GateRowsArgs args;
-        args.x = Floats(op.inputs[0]);
-        args.gate = Floats(op.inputs[1]);
-        args.cols = Cols(op.outputs[0]);
-        args.y = Floats(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
+    Status Lower(const Op& op, const program::GateRows&) {
+        CallOf<kernels::GateRowsArgs> call;
+        call.Reads(call.args.gate, Of(op.inputs[1]));
+        return PushMap<kernels::GateRows>(op, call);
     }
 
-    Status LowerPickColumns(const program::Op& op) {
-        const auto& a = op.as<program::PickColumns>();
-        kernels::PickColumnsArgs args;
-        args.x = Floats(op.inputs[0]);
+    Status Lower(const Op& op, const program::PickColumns& a) {
+        CallOf<kernels::PickColumnsArgs> call;
+        kernels::PickColumnsArgs& args = call.args;
+        call.Reads(args.x, Of(op.inputs[0]));
         args.heads = a.heads;
         args.head_cols = Cols(op.inputs[0]) / a.heads;
         args.begin = a.begin;
         args.size = Cols(op.outputs[0]) / a.heads;
-        args.y = Floats(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
+        call.Writes(args.y, Of(op.outputs[0]));
+        call.Rows(args.rows);
+        return Push<kernels::PickColumns>(call, op.outputs[0]);
     }
 
-    Status LowerLatentAttention(const program::Op& op) {
-        const auto& a = op.as<program::LatentAttention>();
-        kernels::LatentWriteArgs write;
-        write.latent = Floats(op.inputs[2]);
-        write.key = Floats(op.inputs[3]);
-        write.rank = Cols(op.inputs[2]);
-        write.rope = Cols(op.inputs[3]);
-        write.cache = buffers_.caches[Index(op.inputs[4])];
-        if (write.rank + write.rope > kernels::kMostLatentColumns) {
+    Status Lower(const Op& op, const program::LatentAttention& a) {
+        CallOf<kernels::LatentWriteArgs> write;
+        write.Binds(write.args.sequences, Bound::kSequences);
+        write.Reads(write.args.latent, Of(op.inputs[2]));
+        write.Reads(write.args.key, Of(op.inputs[3]));
+        const int64_t rank = write.args.rank = Cols(op.inputs[2]);
+        const int64_t rope = write.args.rope = Cols(op.inputs[3]);
+        write.args.cache = buffers_.caches[Index(op.inputs[4])];
+        write.Writes(write.args.cache.data, Of(op.inputs[4]));
+        if (rank + rope > kernels::kMostLatentColumns) {
             return MakeError(ErrorCode::kUnsupported,
                              "program op {} (latent_attention): {} columns are cached; most: {}",
-                             op_, write.rank + write.rope, kernels::kMostLatentColumns);
+                             op_, rank + rope, kernels::kMostLatentColumns);
         }
-        Push(write, op.outputs[0]);
-        kernels::LatentAttentionArgs args;
-        args.q_latent = Floats(op.inputs[0]);
-        args.q_key = Floats(op.inputs[1]);
+        WEFT_TRY(Push<kernels::LatentWrite>(write, op.outputs[0]));
+        CallOf<kernels::LatentAttentionArgs> call;
+        kernels::LatentAttentionArgs& args = call.args;
+        call.Binds(args.sequences, Bound::kSequences);
+        call.Reads(args.q_latent, Of(op.inputs[0]));
+        call.Reads(args.q_key, Of(op.inputs[1]));
         args.heads = a.heads;
-        args.rank = write.rank;
-        args.rope = write.rope;
-        args.cache = write.cache;
+        args.rank = rank;
+        args.rope = rope;
+        args.cache = buffers_.caches[Index(op.inputs[4])];
+        call.Reads(args.cache.data, Of(op.inputs[4]));
         args.scale = a.scale;
-        args.scratch = attention_scratch_;
-        args.scratch_floats = scratch_floats_;
-        args.out = Floats(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
+        OwnsAttentionScratch(call);
+        call.Writes(args.out, Of(op.outputs[0]));
+        return Push<&kernels::Kernels::latent_attention>(call, op.outputs[0]);
+    }
+    template <typename Args>
+    void OwnsAttentionScratch(CallOf<Args>& call) {
+        call.Owns(call.args.scratch, scratch_.attention);
+        call.args.scratch_floats = scratch_.attention_floats;
     }
 
     // Prepared as rows of one head each.
-    Status LowerHeadMatMul(const program::Op& op) {
-        kernels::HeadMatMulArgs args;
-        args.weight = buffers_.stacks[Index(op.inputs[1])];
-        args.x = Floats(op.inputs[0]);
+    Status Lower(const Op& op, const program::HeadMatMul&) {
+        CallOf<kernels::HeadMatMulArgs> call;
+        const kernels::PackedStack& weight = buffers_.stacks[Index(op.inputs[1])];
+        call.args.weight = weight;
         if (Prepares(op)) {
             next_prepared_ ^= 1;
             prepared_value_[next_prepared_] = program::kNoValue;
-            kernels::PrepareArgs prepare;
-            prepare.as = FormFor(op);
-            prepare.x = args.x;
-            prepare.cols = prepare.x_stride = args.weight.cols;
-            prepare.out = prepared_[next_prepared_];
-            args.prepared = prepare.out;
-            Push(prepare, op.inputs[0]);
-            calls_.back().row_factor = args.weight.count;
+            const Region prepared{scratch_.prepared[next_prepared_].data,
+                                  weight.count * kernels_.prepared_bytes(weight.cols)};
+            CallOf<kernels::PrepareArgs> prepare;
+            prepare.args.as = FormFor(op);
+            prepare.Reads(prepare.args.x, Of(op.inputs[0]));
+            prepare.args.cols = prepare.args.x_stride = weight.cols;
+            prepare.Writes(prepare.args.out, prepared);
+            prepare.Rows(prepare.args.rows, weight.count);
+            prepare.call.light = true;
+            WEFT_TRY(Push<&kernels::Kernels::prepare>(prepare, op.inputs[0]));
+            call.Reads(call.args.prepared, prepared);
+        } else {
+            call.Reads(call.args.x, Of(op.inputs[0]));
         }
-        args.y = Floats(op.outputs[0]);
-        args.scratch = group_scratch_;
-        args.scratch_bytes = group_scratch_bytes_;
-        Push(args, op.outputs[0]);
-        return {};
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        OwnsGroupScratch(call);
+        call.Rows(call.args.rows);
+        return Push<kernels::HeadMatMul>(call, op.outputs[0]);
     }
 
-    Status LowerRope(const program::Op& op) {
-        const auto& a = op.as<program::Rope>();
-        float* table = tables_.at(TableKey(a));
-        if (std::ranges::find(tables_made_, table) == tables_made_.end()) {
-            tables_made_.push_back(table);
-            kernels::RopeTableArgs make;
-            make.inverse_frequency = a.inverse_frequency.data();
-            make.rotary_dim = a.rotary_dim;
-            make.magnitude = a.magnitude;
-            make.out = table;
-            Push(make, op.outputs[0]);
+    Status Lower(const Op& op, const program::Rope& a) {
+        const Region table{scratch_.tables.at(Scratch::AnglesOf(a)).data, a.rotary_dim * kFloat};
+        if (std::ranges::find(tables_made_, table.data) == tables_made_.end()) {
+            tables_made_.push_back(table.data);
+            CallOf<kernels::RopeTableArgs> make;
+            make.Binds(make.args.positions, Bound::kPositions);
+            make.args.inverse_frequency = a.inverse_frequency.data();
+            make.args.rotary_dim = a.rotary_dim;
+            make.args.magnitude = a.magnitude;
+            make.Writes(make.args.out, table);
+            make.Rows(make.args.rows);
+            WEFT_TRY(Push<&kernels::Kernels::rope_table>(make, op.outputs[0]));
         }
-        kernels::RopeArgs args;
-        args.x = Floats(op.inputs[0]);
-        args.cos_sin = table;
+        CallOf<kernels::RopeArgs> call;
+        kernels::RopeArgs& args = call.args;
+        call.Reads(args.x, Of(op.inputs[0]));
+        call.Reads(args.cos_sin, table);
         args.sign = a.sign;
         args.neighbours = a.neighbours;
         args.head_dim = a.head_dim;
         args.rotary_dim = a.rotary_dim;
         args.heads = Cols(op.outputs[0]) / a.head_dim;
-        args.y = Floats(op.outputs[0]);
+        call.Writes(args.y, Of(op.outputs[0]));
         args.x_stride = args.y_stride = Cols(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
+        call.Rows(args.rows);
+        return Push<&kernels::Kernels::rope>(call, op.outputs[0]);
     }
 
-    Status LowerAttention(const program::Op& op) {
-        const auto& a = op.as<program::Attention>();
+    Status Lower(const Op& op, const program::Attention& a) {
         if (!a.cached(op.inputs.size())) {
             return MakeError(ErrorCode::kUnsupported,
                              "program op {} (attention) has no KV cache: that is for training",
                              op_);
         }
-        const size_t caches = op.inputs.size() - 2;
-        kernels::KvWriteArgs write;
-        write.k = Floats(op.inputs[1]);
-        write.v = Floats(op.inputs[2]);
-        write.k_stride = Cols(op.inputs[1]);
-        write.v_stride = Cols(op.inputs[2]);
-        write.k_cache = buffers_.caches[Index(op.inputs[caches])];
-        write.v_cache = buffers_.caches[Index(op.inputs[caches + 1])];
-        Push(write, op.outputs[0]);
-        kernels::AttentionArgs args;
-        args.q = Floats(op.inputs[0]);
+        const ValueId k_cache = op.inputs.end()[-2], v_cache = op.inputs.back();
+        CallOf<kernels::KvWriteArgs> write;
+        write.Binds(write.args.sequences, Bound::kSequences);
+        write.Reads(write.args.k, Of(op.inputs[1]));
+        write.Reads(write.args.v, Of(op.inputs[2]));
+        write.args.k_stride = Cols(op.inputs[1]);
+        write.args.v_stride = Cols(op.inputs[2]);
+        write.args.k_cache = buffers_.caches[Index(k_cache)];
+        write.args.v_cache = buffers_.caches[Index(v_cache)];
+        write.Writes(write.args.k_cache.data, Of(k_cache));
+        write.Writes(write.args.v_cache.data, Of(v_cache));
+        WEFT_TRY(Push<&kernels::Kernels::kv_write>(write, op.outputs[0]));
+        CallOf<kernels::AttentionArgs> call;
+        kernels::AttentionArgs& args = call.args;
+        call.Binds(args.sequences, Bound::kSequences);
+        call.Reads(args.q, Of(op.inputs[0]));
         args.q_stride = args.out_stride = Cols(op.outputs[0]);
-        args.k_cache = write.k_cache;
-        args.v_cache = write.v_cache;
+        args.k_cache = buffers_.caches[Index(k_cache)];
+        args.v_cache = buffers_.caches[Index(v_cache)];
+        call.Reads(args.k_cache.data, Of(k_cache));
+        call.Reads(args.v_cache.data, Of(v_cache));
         args.heads = a.heads;
         args.first_head = a.first_head;
         args.group = a.group;
@@ -614,136 +505,158 @@ class Lowerer {
         args.scale = a.scale;
         args.window = a.window;
         args.soft_cap = a.soft_cap;
-        if (a.sinks) args.sinks = Floats(op.inputs[3]);
-        args.scratch = attention_scratch_;
-        args.scratch_floats = scratch_floats_;
-        args.out = Floats(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
+        if (a.sinks) args.sinks = Vector(op.inputs[3]);
+        OwnsAttentionScratch(call);
+        call.Writes(args.out, Of(op.outputs[0]));
+        return Push<&kernels::Kernels::attention>(call, op.outputs[0]);
     }
 
-    Status LowerGlu(const program::Op& op) {
-        kernels::GluArgs args;
-        args.gate = Floats(op.inputs[0]);
-        args.up = Floats(op.inputs[1]);
-        args.out = Floats(op.outputs[0]);
+    Status Lower(const Op& op, const program::Glu& a) {
+        CallOf<kernels::GluArgs> call;
+        kernels::GluArgs& args = call.args;
+        call.Reads(args.gate, Of(op.inputs[0]));
+        call.Reads(args.up, Of(op.inputs[1]));
+        call.Writes(args.out, Of(op.outputs[0]));
         args.cols = args.gate_stride = args.up_stride = args.out_stride = Cols(op.outputs[0]);
-        args.activation = op.as<program::Glu>().activation;
-        PushRowWise(args, op.outputs[0]);
-        return {};
+        args.activation = a.activation;
+        return PushRowWise<&kernels::Kernels::glu>(call, op.outputs[0]);
     }
 
-    Status LowerAddBias(const program::Op& op) {
-        kernels::AddBiasArgs args;
-        args.bias = Floats(op.inputs[1]);
-        return PushMap(op, args);
+    Status Lower(const Op& op, const program::AddBias&) {
+        CallOf<kernels::AddBiasArgs> call;
+        call.args.bias = Vector(op.inputs[1]);
+        call.call.light = true;
+        return PushMap<&kernels::Kernels::add_bias>(op, call);
     }
 
-    Status LowerScale(const program::Op& op) {
-        kernels::ScaleArgs args;
-        args.factor = op.as<program::Scale>().factor;
-        return PushMap(op, args);
+    Status Lower(const Op& op, const program::Scale& a) {
+        CallOf<kernels::ScaleArgs> call;
+        call.args.factor = a.factor;
+        call.call.light = true;
+        return PushMap<&kernels::Kernels::scale>(op, call);
     }
 
-    Status LowerSoftCap(const program::Op& op) {
-        kernels::SoftCapArgs args;
-        args.cap = op.as<program::SoftCap>().cap;
-        return PushMap(op, args);
+    Status Lower(const Op& op, const program::SoftCap& a) {
+        CallOf<kernels::SoftCapArgs> call;
+        call.args.cap = a.cap;
+        return PushMap<&kernels::Kernels::soft_cap>(op, call);
     }
 
     // x [rows, cols] -> y of the same shape.
-    template <typename Args>
-    Status PushMap(const program::Op& op, Args args) {
-        args.x = Floats(op.inputs[0]);
-        args.y = Floats(op.outputs[0]);
-        args.cols = Cols(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
+    template <auto kKernel, typename Args>
+    Status PushMap(const Op& op, CallOf<Args>& call) {
+        call.Reads(call.args.x, Of(op.inputs[0]));
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.cols = Cols(op.outputs[0]);
+        call.Rows(call.args.rows);
+        return Push<kKernel>(call, op.outputs[0]);
     }
 
-    Status LowerAdd(const program::Op& op) {
-        AddCall args;
-        args.add.a = Floats(op.inputs[0]);
-        args.add.b = Floats(op.inputs[1]);
-        args.add.out = Floats(op.outputs[0]);
-        args.cols = Cols(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
+    Status Lower(const Op& op, const program::Add&) {
+        CallOf<kernels::AddArgs> call;
+        call.Reads(call.args.a, Of(op.inputs[0]));
+        call.Reads(call.args.b, Of(op.inputs[1]));
+        call.Writes(call.args.out, Of(op.outputs[0]));
+        call.Rows(call.args.count, Cols(op.outputs[0]));
+        call.call.light = true;
+        return Push<&kernels::Kernels::add>(call, op.outputs[0]);
     }
 
-    Status LowerSelectRows(const program::Op& op) {
-        SelectRowsCall args;
-        args.x = Floats(op.inputs[0]);
-        args.y = Floats(op.outputs[0]);
-        args.cols = Cols(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        return {};
+    Status Lower(const Op& op, const program::SelectRows&) {
+        CallOf<SelectRowsArgs> call;
+        Region x = Of(op.inputs[0]);  // any rows of it
+        x.bytes = std::exchange(x.row_bytes, 0) * options_.max_tokens;
+        call.Reads(call.args.x, x);
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.cols = Cols(op.outputs[0]);
+        call.Binds(call.args.row_ids, Bound::kOutputRows);
+        call.Rows(call.args.rows);
+        return Push<SelectRows>(call, op.outputs[0]);
     }
 
-    Status LowerAllReduce(const program::Op& op) {
-        AllReduceCall args;
-        if (IsWide(op.inputs[0])) {
-            args.wide = Doubles(op.inputs[0]);
-        } else {
-            args.x = Floats(op.inputs[0]);
-        }
-        args.y = Floats(op.outputs[0]);
-        args.cols = Cols(op.outputs[0]);
-        Push(args, op.outputs[0]);
-        // In halves (halves.h), the other half may have gone over it by then.
+    Status Lower(const Op& op, const program::AllReduce&) {
+        // In halves (halves.h), the other half may have gone over what is prepared by then.
         std::ranges::fill(prepared_value_, program::kNoValue);
-        return {};
+        return PushTransfer(op, CallKind::kAllReduce);
     }
+    Status Lower(const Op& op, const program::AllGather&) { return PushTransfer(op); }
+    Status Lower(const Op& op, const program::Send&) { return PushTransfer(op); }
+    Status Lower(const Op& op, const program::Recv&) { return PushTransfer(op); }
 
-    Status LowerAllGather(const program::Op& op) {
-        const auto& a = op.as<program::AllGather>();
-        AllGatherCall args;
-        args.x = Floats(op.inputs[0]);
-        args.y = Floats(op.outputs[0]);
-        args.mine = Cols(op.inputs[0]);
-        args.begin = a.begin;
-        args.cols = Cols(op.outputs[0]);
-        for (int64_t part : a.parts) {
-            args.part_bytes.push_back(static_cast<size_t>(part) * sizeof(float));
-        }
-        Push(args, op.outputs[0]);
-        return {};
-    }
-
-    Status LowerSend(const program::Op& op) {
-        SendCall args;
-        args.x = Floats(op.inputs[0]);
-        args.cols = Cols(op.inputs[0]);
-        args.peer = op.as<program::Send>().peer;
-        Push(args, op.inputs[0]);
-        return {};
-    }
-
-    Status LowerRecv(const program::Op& op) {
-        RecvCall args;
-        args.y = Floats(op.outputs[0]);
-        args.cols = Cols(op.outputs[0]);
-        args.peer = op.as<program::Recv>().peer;
-        Push(args, op.outputs[0]);
-        return {};
+    template <typename T>
+    requires(T::kRow.pass != Pass::kInference && T::kRow.pass != Pass::kBoth) Status
+        Lower(const Op& op, const T&) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "program op {} ({}) is a training op; the CPU backend runs inference only",
+                         op_, program::OpName(op.kind()));
     }
 
     // rows_like: a value whose first dimension is the call's rows.
-    void Push(CallArgs args, ValueId rows_like) {
-        Call call;
-        call.args = std::move(args);
+    template <auto kKernel, typename Args>
+    Status Push(CallOf<Args>& call, ValueId rows_like) {
+        call.call.run = RunKernel<kKernel, Args>;
+        return Push(call.Take(), rows_like);
+    }
+    Status PushTransfer(const Op& op, CallKind kind = CallKind::kTransfer) {
+        CallOf<TransferArgs> call;
+        call.call.kind = kind;
+        if (!op.inputs.empty()) {
+            const ValueId x = op.inputs[0];
+            // (The sum of wide values is made where they are.)
+            IsWide(x) ? call.Changes(call.args.in, Of(x)) : call.Reads(call.args.in, Of(x));
+            call.args.in_dtype = program_.value(x).dtype;
+            call.args.in_cols = Cols(x);
+        }
+        if (!op.outputs.empty()) {
+            call.Writes(call.args.out, Of(op.outputs[0]));
+            call.args.out_dtype = program_.value(op.outputs[0]).dtype;
+            call.args.out_cols = Cols(op.outputs[0]);
+        }
+        call.Rows(call.args.rows);
+        return Push(call.Take(), op.outputs.empty() ? op.inputs[0] : op.outputs[0]);
+    }
+    Status Push(Call call, ValueId rows_like) {
         call.op = op_;
         call.per_output = program_.value(rows_like).shape[0] == program::kOutputs;
+        const Op& op = program_.ops[static_cast<size_t>(op_)];
+        const bool alone = program::RowOf(op.kind()).Is(Trait::kRowWise | Trait::kSeesEarlier);
+        call.whole = call.whole || !alone;
+        for (const Slot& slot : call.slots) {
+            WEFT_CHECK(slot.region.value == program::kNoValue || RowAllows(op, slot));
+        }
         calls_.push_back(std::move(call));
+        return {};
+    }
+    // Calls touch their op's operands in the way that its row (program/ops.h) says.
+    static bool RowAllows(const Op& op, const Slot& slot) {
+        const program::Operands operands = program::OperandsOf(op).value();
+        const bool reads = slot.touch == Touch::kRead;
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            const program::Operand& input = *operands.inputs[i];
+            const bool written = input.state || input.spent || input.access == Access::kAdd;
+            if (op.inputs[i] == slot.region.value && (reads || written)) return true;
+        }
+        for (size_t i = 0; i < op.outputs.size(); ++i) {
+            if (op.outputs[i] == slot.region.value && slot.touch == Touch::kWrite) return true;
+        }
+        return false;
     }
 
     static size_t Index(ValueId id) { return static_cast<size_t>(id); }
-    const int32_t* Ids(ValueId id) const {
-        return reinterpret_cast<const int32_t*>(buffers_.values[Index(id)]);
+    // The bytes of an activation or a state.
+    Region Of(ValueId id) const {
+        const program::Value& value = program_.value(id);
+        if (value.storage == program::Storage::kState) {
+            const int64_t positions = options_.kv_pages * options_.page_tokens;
+            return {buffers_.caches[Index(id)].data, 0, program::StateBytes(value, positions), id};
+        }
+        return {buffers_.values[Index(id)], RowBytes(value.dtype, value.shape.Elements(1, 1)), 0,
+                id};
     }
-    float* Floats(ValueId id) const { return reinterpret_cast<float*>(buffers_.values[Index(id)]); }
-    double* Doubles(ValueId id) const {
-        return reinterpret_cast<double*>(buffers_.values[Index(id)]);
+    // A constant.
+    const float* Vector(ValueId id) const {
+        WEFT_CHECK(program_.value(id).storage == program::Storage::kWeight);
+        return reinterpret_cast<const float*>(buffers_.values[Index(id)]);
     }
     bool IsWide(ValueId id) const { return program_.value(id).dtype == DType::kF64; }
     int64_t Cols(ValueId id) const {
@@ -751,6 +664,7 @@ class Lowerer {
         return shape[shape.rank - 1];
     }
 
+    static constexpr int64_t kFloat = sizeof(float), kDouble = sizeof(double);
     const program::Program& program_;
     const CompileOptions& options_;
     const kernels::Kernels& kernels_;
@@ -758,31 +672,20 @@ class Lowerer {
     Buffers& buffers_;
     std::vector<Call> calls_;
     int32_t op_ = 0;
-    std::byte* prepared_[2] = {};
+    Scratch scratch_;
     ValueId prepared_value_[2] = {program::kNoValue, program::kNoValue};
     kernels::Prepared prepared_as_[2] = {};
     int next_prepared_ = 0;
-    float* attention_scratch_ = nullptr;
-    int64_t scratch_floats_ = 0;
-    std::byte* group_scratch_ = nullptr;
-    int64_t group_scratch_bytes_ = 0;
-    kernels::ExpertPlan plan_;
-    kernels::PlanExpertsArgs planned_;  // what plan_ holds
+    kernels::PlanExpertsArgs planned_;  // what the plan holds
     ValueId planned_ids_ = program::kNoValue;
-    double* wide_ = nullptr;
     struct Up {
-        kernels::AdaptUpArgs args;
+        CallOf<kernels::AdaptUpArgs> call;
         int32_t op;
         ValueId rows_like;
     };
-    bool adapts_ = false;          // this list has the Adapt ops
-    std::vector<Up> ups_;          // of those at hand
-    std::set<ValueId> segmented_;  // what their products write as float64, to be rounded by them
-    std::byte* adapter_u_ = nullptr;
-    int64_t adapter_u_bytes_ = 0;
-    double* adapted_ = nullptr;
-    std::map<Angles, float*> tables_;
-    std::vector<float*> tables_made_;
+    bool adapts_ = false;  // this list has the Adapt ops
+    std::deque<Up> ups_;   // of those at hand
+    std::vector<std::byte*> tables_made_;
 };
 
 }  // namespace

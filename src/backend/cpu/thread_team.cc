@@ -1,10 +1,10 @@
 #include "backend/cpu/thread_team.h"
 
-#include <immintrin.h>
 #include <sched.h>
 
 #include "base/deadline.h"
 #include "hw/cpu.h"
+#include "net/patience.h"
 
 namespace weft::backend {
 namespace {
@@ -71,17 +71,17 @@ void ThreadTeam::Work(int part, int core) {
     }
 }
 
-void ThreadTeam::AwaitChange(std::atomic<uint32_t>& word, uint32_t old,
-                             std::atomic<int>& sleepers, int64_t spin_ns) const {
+void ThreadTeam::AwaitChange(std::atomic<uint32_t>& word, uint32_t old, std::atomic<int>& sleepers,
+                             int64_t spin_ns) const {
     for (int i = 0; i < kPollsPerClockRead; ++i) {
         if (word.load(std::memory_order_acquire) != old) return;
-        _mm_pause();
+        net::SpinPause();
     }
     const int64_t begin = NowNs();
     for (int64_t now = begin; now - begin < spin_ns + kYieldNs; now = NowNs()) {
         for (int i = 0; i < kPollsPerClockRead; ++i) {
             if (word.load(std::memory_order_acquire) != old) return;
-            _mm_pause();
+            net::SpinPause();
         }
         if (now - begin > spin_ns) ::sched_yield();
     }

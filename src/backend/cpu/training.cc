@@ -91,8 +91,8 @@ class CpuTraining final : public TrainingExecutable {
             std::fill(all.begin() + range.begin, all.begin() + range.end, std::byte{0});
         });
     }
-    Status Run(const TrainingStep& step, const TrainingGroups& groups) override;
-    Status Update(UpdateStage stage, const UpdateStep& step, const TrainingGroups& groups) override;
+    Status Run(const TrainingStep& step, const Groups& groups) override;
+    Status Update(UpdateStage stage, const UpdateStep& step, const Groups& groups) override;
     double loss() const override {
         if (chunk().output == program::kNoValue) return 0;
         return std::accumulate(losses_.begin(), losses_.begin() + outputs_, 0.0);
@@ -104,8 +104,7 @@ class CpuTraining final : public TrainingExecutable {
     double side_loss() const override {
         return chunk().side_output == program::kNoValue ? 0 : experts_.balance;
     }
-    Result<std::string> FindNonFinite(const TrainingStep& step,
-                                      const TrainingGroups& groups) override;
+    Result<std::string> FindNonFinite(const TrainingStep& step, const Groups& groups) override;
     MemoryUse memory() const override {
         return {static_cast<uint64_t>(memory_.state_bytes()), 0,
                 static_cast<uint64_t>(memory_.arena_bytes() + scratch_.size_bytes() +
@@ -221,7 +220,7 @@ class CpuTraining final : public TrainingExecutable {
 void CpuTraining::PlanTables() {
     std::vector<size_t> of_op(program().ops.size(), SIZE_MAX);
     for (size_t i = 0; i < program().ops.size(); ++i) {
-        const auto* rope = std::get_if<program::Rope>(&program().ops[i].attributes);
+        const auto* rope = program().ops[i].attributes.If<program::Rope>();
         if (rope == nullptr) continue;
         const Angles angles{rope->inverse_frequency, rope->magnitude};
         const auto known = std::ranges::find(tables_, angles, &Table::angles);
@@ -299,7 +298,7 @@ Status CpuTraining::PlanUnpacked() {
     int64_t bytes = 0;
     for (size_t i = 0; i < calls_.size(); ++i) {
         const Op& op = *calls_[i].op;
-        const std::optional<size_t> weight = WeightOf(op.kind());
+        const std::optional<size_t> weight = program::WeightInput(op.kind());
         for (size_t at = 0; at < op.inputs.size(); ++at) {
             const program::Value& value = program().value(op.inputs[at]);
             if (!Info(value.dtype).quantized) continue;
@@ -356,7 +355,7 @@ void CpuTraining::BindOperands(size_t begin, size_t end, int slot) {
         for (size_t i = 0; i < call.out.size(); ++i) {
             call.out[i] = Operand(call.op->outputs[i], slot);
         }
-        const std::optional<size_t> weight = WeightOf(call.op->kind());
+        const std::optional<size_t> weight = program::WeightInput(call.op->kind());
         if (!weight || !Info(call.in[*weight].dtype).quantized) continue;
         call.packed = call.in[*weight];
         call.in[*weight].data = unpacked_.data();
@@ -418,7 +417,7 @@ void CpuTraining::ChainTokens(int slot) {
     }
 }
 
-Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) {
+Status CpuTraining::Run(const TrainingStep& step, const Groups& groups) {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
     const auto outputs = static_cast<int64_t>(step.output_rows.size());
     WEFT_CHECK(step.slot >= 0 && step.slot < options_.slots);
@@ -445,8 +444,7 @@ Status CpuTraining::Run(const TrainingStep& step, const TrainingGroups& groups) 
                   whole ? runs.end : runs.backward_begin);
 }
 
-Status CpuTraining::Update(UpdateStage stage, const UpdateStep& step,
-                           const TrainingGroups& groups) {
+Status CpuTraining::Update(UpdateStage stage, const UpdateStep& step, const Groups& groups) {
     if (!ended_.ok()) return ended_;
     context_.groups = groups;
     context_.step = step.number;
@@ -474,8 +472,7 @@ Status CpuTraining::RunOps(size_t begin, size_t end) {
     return std::move(status_);
 }
 
-Result<std::string> CpuTraining::FindNonFinite(const TrainingStep& step,
-                                               const TrainingGroups& groups) {
+Result<std::string> CpuTraining::FindNonFinite(const TrainingStep& step, const Groups& groups) {
     checks_ = true;
     found_.clear();
     const Status status = Run(step, groups);

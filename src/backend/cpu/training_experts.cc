@@ -149,7 +149,7 @@ class Doer {
         const program::Route& a = grad.forward;
         const int64_t used = in(0).cols, experts = in(1).cols;
         ForRows(in(0).rows, [&](int64_t row) {
-            const float *dweights = in(0).floats() + row * used;
+            const float* dweights = in(0).floats() + row * used;
             const int32_t* ids = in(2).ints() + row * used;
             float* const d = out(0).floats() + row * experts;
             const bool sigmoid = a.score == program::GateScore::kSigmoid;
@@ -171,17 +171,16 @@ class Doer {
                 d[e] = sigmoid ? 0.0f : static_cast<float>(-double{d[e]} * across);
             }
             for (int64_t k = 0; k < used; ++k) {
-                const double slope = sigmoid ? double{chosen[k]} * (1 - double{chosen[k]})
-                                             : double{chosen[k]};
+                const double slope =
+                    sigmoid ? double{chosen[k]} * (1 - double{chosen[k]}) : double{chosen[k]};
                 d[ids[k]] += static_cast<float>(slope * dscore(k));
             }
         });
     }
 
     void operator()(const program::GateRows&) {
-        ForRows(out(0).rows, [&](int64_t row) {
-            Copy(in(0), row, out(0), row, Sigmoid(in(1).floats()[row]));
-        });
+        ForRows(out(0).rows,
+                [&](int64_t row) { Copy(in(0), row, out(0), row, Sigmoid(in(1).floats()[row])); });
     }
 
     void operator()(const program::GateRowsGrad&) {
@@ -203,8 +202,7 @@ class Doer {
         const int64_t rows = in(0).rows, experts = in(0).cols;
         const Operand scores{buffers_.rows, DType::kF32, rows, experts};
         ForRows(rows, [&](int64_t row) {
-            Scores(in(0).floats() + row * experts, experts, false,
-                   scores.floats() + row * experts);
+            Scores(in(0).floats() + row * experts, experts, false, scores.floats() + row * experts);
         });
         team_.barrier();
         const kernels::Range mine = kernels::Share(experts, 1, team_.part, team_.parts);
@@ -273,7 +271,7 @@ class Doer {
         team_.barrier();  // all have looked
         if (team_.part == 0) {
             const Operand& chosen = in(form.ids);
-            kernels::PlanExpertsArgs args{chosen.ints(), chosen.rows,       chosen.cols,
+            kernels::PlanExpertsArgs args{chosen.ints(),     chosen.rows,          chosen.cols,
                                           form.first_expert, in(form.stack).count, {}};
             buffers_.begin.resize(static_cast<size_t>(args.count) + 1);
             buffers_.slots.resize(static_cast<size_t>(slots()));
@@ -313,8 +311,8 @@ class Doer {
 
     // y = factor * x, row by row, in whatever types.
     void Copy(const Operand& x, int64_t from, const Operand& y, int64_t to, float factor) const {
-        context_.dense->scale(
-            {x.matrix().From(from, 0), 1, x.cols, factor, y.matrix().From(to, 0)}, 0, 1);
+        context_.dense->scale({x.matrix().From(from, 0), 1, x.cols, factor, y.matrix().From(to, 0)},
+                              0, 1);
     }
     void Add(const Operand& x, int64_t from, const Operand& y, int64_t to) const {
         const dense::Matrix sum = y.matrix().From(to, 0);
@@ -491,7 +489,7 @@ int64_t ExpertScratchBytes(const TrainingCall& call, const TrainingContext& cont
 void ComputeExperts(const TrainingCall& call, const TrainingContext& context, const OpTeam& team) {
     Doer doer(call, context, team);
     if (HasMatrices(call.op->kind())) doer.Plan();
-    std::visit([&](const auto& a) { doer(a); }, call.op->attributes);
+    call.op->attributes.Visit([&](const auto& a) { doer(a); });
 }
 
 }  // namespace weft::backend

@@ -47,14 +47,13 @@ struct Head {
 Head HeadOf(const TrainingCall& call) {
     const bool gradient = call.op->kind() == OpKind::kLinearCrossEntropyGrad;
     const size_t first = gradient ? 1 : 0;
-    const auto* attributes =
-        gradient ? &call.op->as<program::LinearCrossEntropyGrad>().forward
-                 : &call.op->as<program::LinearCrossEntropy>();
-    return {&call.in[first], &call.in[first + 1], &call.in[first + 2],
-            attributes,      gradient,            call.packed.data != nullptr};
+    const auto* attributes = gradient ? &call.op->as<program::LinearCrossEntropyGrad>().forward
+                                      : &call.op->as<program::LinearCrossEntropy>();
+    return {&call.in[first], &call.in[first + 1],        &call.in[first + 2], attributes,
+            gradient,        call.packed.data != nullptr};
 }
 
-TrainingOperand RowsOf(const TrainingOperand& x, int64_t begin, int64_t count) {
+TrainingOperand RowRange(const TrainingOperand& x, int64_t begin, int64_t count) {
     TrainingOperand rows = x;
     rows.data += RowBytes(x.dtype, begin * x.cols);
     rows.rows = count;
@@ -67,9 +66,8 @@ class Chunk {
     Chunk(const TrainingCall& call, const TrainingContext& context, int64_t begin)
         : call_(call), context_(context), head_(HeadOf(call)), begin_(begin) {
         const int64_t count = std::min(head_.ChunkRows(), head_.x->rows - begin);
-        x_ = RowsOf(*head_.x, begin, count);
-        logits_ = {reinterpret_cast<std::byte*>(context.logits), DType::kF32, count,
-                   head_.vocab()};
+        x_ = RowRange(*head_.x, begin, count);
+        logits_ = {reinterpret_cast<std::byte*>(context.logits), DType::kF32, count, head_.vocab()};
     }
 
     int64_t rows() const { return x_.rows; }
@@ -93,7 +91,7 @@ class Chunk {
     // Fills block b's place, which all blocks of a packed weight share.
     void Widen(int64_t b, const OpTeam& team) const {
         const TrainingOperand block = Block(b);
-        const TrainingOperand from = RowsOf(call_.packed, b * head_.BlockRows(), block.rows);
+        const TrainingOperand from = RowRange(call_.packed, b * head_.BlockRows(), block.rows);
         UnpackRows(from, block, context_, team.part, team.parts);
     }
     // The sum over all blocks, to where it belongs.
@@ -175,7 +173,7 @@ class Chunk {
         block.rows = std::min(head_.BlockRows(), head_.vocab() - b * head_.BlockRows());
         return block;
     }
-    TrainingOperand Gradient() const { return RowsOf(call_.out[0], begin_, rows()); }
+    TrainingOperand Gradient() const { return RowRange(call_.out[0], begin_, rows()); }
     // Blocks are summed up in float32, behind the logits.
     TrainingOperand GradSum() const {
         if (head_.blocks() == 1) return Gradient();

@@ -60,7 +60,7 @@ dense::CausalArgs AttentionOf(const TrainingCall& call, const TrainingContext& c
 
 std::optional<dense::CausalArgs> CausalOf(const TrainingCall& call,
                                           const TrainingContext& context) {
-    const auto* a = std::get_if<program::Attention>(&call.op->attributes);
+    const auto* a = call.op->attributes.If<program::Attention>();
     if (a == nullptr) return std::nullopt;
     // (Where nothing before it is trained, no gradient goes through it, and it has no lse.)
     const bool keeps = call.out.size() == 2;
@@ -69,20 +69,20 @@ std::optional<dense::CausalArgs> CausalOf(const TrainingCall& call,
 
 std::optional<dense::CausalGradArgs> CausalGradOf(const TrainingCall& call,
                                                   const TrainingContext& context) {
-    const auto* a = std::get_if<program::AttentionGrad>(&call.op->attributes);
+    const auto* a = call.op->attributes.If<program::AttentionGrad>();
     if (a == nullptr) return std::nullopt;
     return dense::CausalGradArgs{AttentionOf(call, context, a->forward, 1, call.in[4], call.in[5]),
                                  call.in[0].matrix(), call.out[0].matrix(), call.out[1].matrix(),
                                  call.out[2].matrix()};
 }
 
-std::span<const std::byte> RowsOf(const Operand& x, int64_t row, int64_t rows) {
+std::span<const std::byte> BytesOfRows(const Operand& x, int64_t row, int64_t rows) {
     const int64_t bytes = RowBytes(x.dtype, x.cols);
     return {x.data + row * bytes, static_cast<size_t>(rows * bytes)};
 }
 
 // One op: an overload for each kind, its operands in the order of program.h.
-struct Doer {
+struct OpDoer {
     const TrainingCall& call;
     const TrainingContext& context;
     int part, parts;
@@ -116,7 +116,7 @@ struct Doer {
                 ClearRow(y, row);
             } else if (Info(table.dtype).quantized) {
                 WEFT_CHECK(y.dtype == DType::kF32);
-                Decode(table.dtype, RowsOf(table, at, 1),
+                Decode(table.dtype, BytesOfRows(table, at, 1),
                        std::span(y.floats() + row * y.cols, static_cast<size_t>(y.cols)),
                        context.level);
             } else {
@@ -280,9 +280,9 @@ struct Doer {
     }
 };
 
-// The ops that Doer knows; the rest is refused before anything runs.
+// The ops that OpDoer knows; the rest is refused before anything runs.
 template <typename Attributes>
-constexpr bool kComputes = std::is_invocable_v<const Doer&, const Attributes&>;
+constexpr bool kComputes = std::is_invocable_v<const OpDoer&, const Attributes&>;
 
 int64_t ScratchOfOp(const TrainingCall& call, const TrainingContext& context) {
     if (const auto causal = CausalOf(call, context)) {
@@ -331,26 +331,11 @@ bool IsTrainingOp(const program::Op& op) {
     }
     if (op.kind() == OpKind::kMatMul && op.inputs.size() == 3) return false;  // see train/graph.h
     if (op.kind() == OpKind::kRmsNorm && op.as<program::RmsNorm>().whole != 0) return false;
-    return std::visit([](const auto& a) { return kComputes<std::decay_t<decltype(a)>>; },
-                      op.attributes);
-}
-
-std::optional<size_t> WeightOf(OpKind kind) {
-    if (kind == OpKind::kMatMul || kind == OpKind::kMatMulGradInput ||
-        kind == OpKind::kLinearCrossEntropy) {
-        return 1;
-    }
-    if (kind == OpKind::kLinearCrossEntropyGrad || kind == OpKind::kExpertMatMul ||
-        kind == OpKind::kExpertMatMulGradInput) {
-        return 2;
-    }
-    if (kind == OpKind::kExpertSum) return 3;
-    if (kind == OpKind::kExpertSumGradInput) return 4;
-    return std::nullopt;
+    return op.attributes.Visit([](const auto& a) { return kComputes<std::decay_t<decltype(a)>>; });
 }
 
 void Unpack(const TrainingCall& call, const TrainingContext& context, int part, int parts) {
-    UnpackRows(call.packed, call.in[*WeightOf(call.op->kind())], context, part, parts);
+    UnpackRows(call.packed, call.in[*program::WeightInput(call.op->kind())], context, part, parts);
 }
 
 void UnpackRows(const TrainingOperand& from, const TrainingOperand& to,
@@ -361,7 +346,7 @@ void UnpackRows(const TrainingOperand& from, const TrainingOperand& to,
     for (int64_t row = share.begin; row < share.end; ++row) {
         const bool direct = to.dtype == DType::kF32;
         float* const floats = direct ? to.floats() + row * to.cols : row_floats;
-        Decode(from.dtype, RowsOf(from, row, 1), std::span(floats, cols), context.level);
+        Decode(from.dtype, BytesOfRows(from, row, 1), std::span(floats, cols), context.level);
         if (direct) continue;
         const dense::Matrix wide{floats, from.cols};
         context.dense->scale({wide, 1, from.cols, 1, to.matrix().From(row, 0)}, 0, 1);
@@ -374,22 +359,23 @@ int64_t ScratchBytes(const TrainingCall& call, const TrainingContext& context) {
 }
 
 void Compute(const TrainingCall& call, const TrainingContext& context, int part, int parts) {
-    const Doer doer{call, context, part, parts};
-    std::visit(
-        [&](const auto& a) {
-            if constexpr (kComputes<std::decay_t<decltype(a)>>) {
-                doer(a);
-            } else {
-                WEFT_CHECK(!"not for training");
-            }
-        },
-        call.op->attributes);
+    const OpDoer doer{call, context, part, parts};
+    call.op->attributes.Visit([&](const auto& a) {
+        if constexpr (kComputes<std::decay_t<decltype(a)>>) {
+            doer(a);
+        } else {
+            WEFT_CHECK(!"not for training");
+        }
+    });
 }
 
 Status Communicate(const TrainingCall& call, const TrainingContext& context) {
     const HostValue none;
+    net::OpTag tag;
+    tag.op = program::OpName(call.op->kind());
+    tag.step = context.step;
     return RunTransfer(*call.op, call.in.empty() ? none : call.in[0],
-                       call.out.empty() ? none : call.out[0], context.groups, context.step);
+                       call.out.empty() ? none : call.out[0], context.groups, tag);
 }
 
 }  // namespace weft::backend

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -70,7 +69,7 @@ struct TrainingContext {
     int64_t scratch_bytes = 0;     // of one
     std::span<const kernels::Sequence> sequences;
     TokenChains chains;
-    TrainingGroups groups;
+    Groups groups;
     int64_t step = 0;
     UpdateStep update;
     std::vector<double>* sums = nullptr;  // of an update's op, shared by all parts
@@ -93,8 +92,6 @@ std::span<std::byte> ScratchOf(const TrainingContext& context, int part);
 // Whether training knows the op. Attention with a cache is not for training.
 bool IsTrainingOp(const program::Op& op);
 
-// The input of a matrix product that is its weight; none of other ops.
-std::optional<size_t> WeightOf(program::OpKind kind);
 // This part's rows of a matrix of a block type, as floats or narrow ones.
 void UnpackRows(const TrainingOperand& from, const TrainingOperand& to,
                 const TrainingContext& context, int part, int parts);

@@ -66,7 +66,7 @@ void ForRowsOf(const FactoredRun& run, int64_t begin, int64_t end, const F& f) {
     }
 }
 // Rows of the block that the range touches.
-kernels::Range RowsOf(const FactoredRun& run) {
+kernels::Range RowsOfRun(const FactoredRun& run) {
     return {run.range.begin / run.col_count, (run.range.end + run.col_count - 1) / run.col_count};
 }
 
@@ -96,7 +96,6 @@ struct Updater {
         team.barrier();
     }
 
-    void operator()(const program::SumOver&) const { WEFT_CHECK(!"a transfer"); }
     void operator()(const program::AddSquares& a) const {
         std::vector<ElementRange> blocks;
         for (const ElementRange& range : a.ranges) {
@@ -220,7 +219,7 @@ struct Updater {
     }
     void AddRun(const FactoredRun& run, double* sums) const {
         const FactoredTensor& f = run.tensor;
-        const kernels::Range all = RowsOf(run);
+        const kernels::Range all = RowsOfRun(run);
         const kernels::Range cols = Share(run.col_count, 16);
         const kernels::Range share = Share(all.end - all.begin, 1);
         WithFloats(in(0), step().gradient_scale, [&](const auto& get) {
@@ -292,7 +291,7 @@ struct Updater {
     void operator()(const program::AdafactorSizes& a) const {
         const float* const inverse = in(1).floats();
         for (const FactoredRun& run : a.runs) {
-            const kernels::Range all = RowsOf(run);
+            const kernels::Range all = RowsOfRun(run);
             const auto sum_of = [&](size_t i) {
                 double scaled = 0;
                 const int64_t begin = all.begin + static_cast<int64_t>(i);
@@ -323,19 +322,19 @@ struct Updater {
             rate = std::min(1e-2, 1 / std::sqrt(static_cast<double>(step().number)));
         }
         if (!a.scale_parameter) return rate;
-        const double squares = in(3).doubles()[a.moments + f.number];
+        const double squares = in(2).doubles()[a.moments + f.number];
         return rate * std::max(a.eps_scale, std::sqrt(squares / f.elements()));
     }
     void operator()(const program::AdafactorUpdate& a) const {
-        const float* const inverse = in(2).floats();
-        float* const weights = in(1).floats();
+        const float* const inverse = in(1).floats();
+        float* const weights = in(4).floats();
         for (const FactoredRun& run : a.runs) {
             const double whole = RateOf(a, run.tensor);
             const double size =
-                std::sqrt(in(4).doubles()[run.tensor.number] / run.tensor.elements());
+                std::sqrt(in(3).doubles()[run.tensor.number] / run.tensor.elements());
             const auto rate = static_cast<float>(whole / std::max(1.0, size / a.clip_threshold));
             const auto kept = static_cast<float>(1 - (run.decays ? a.decay : 0.0) * whole);
-            const kernels::Range all = RowsOf(run);
+            const kernels::Range all = RowsOfRun(run);
             const kernels::Range share = Share(all.end - all.begin, 1);
             const int64_t begin = all.begin + share.begin, end = all.begin + share.end;
             WithFloats(in(0), step().gradient_scale, [&](const auto& get) {
@@ -365,11 +364,9 @@ struct Updater {
 
 void ComputeUpdate(const TrainingCall& call, const TrainingContext& context, const OpTeam& team) {
     const Updater updater{call, context, team};
-    std::visit(
-        [&](const auto& a) {
-            if constexpr (program::kOfUpdate<std::decay_t<decltype(a)>>) updater(a);
-        },
-        call.op->attributes);
+    call.op->attributes.Visit([&](const auto& a) {
+        if constexpr (std::is_invocable_v<const Updater&, decltype(a)>) updater(a);
+    });
 }
 
 }  // namespace weft::backend

@@ -18,7 +18,7 @@ bool IsLocalOnly(const NetDevice& device) {
     return false;
 }
 
-void Across(Hosts hosts, Findings& out) {
+void AcrossAddress(Hosts hosts, Findings& out) {
     std::map<uint32_t, std::string> owners;
     size_t count = 0;
     for (const auto& host : hosts) {
@@ -53,7 +53,7 @@ const Check kAcrossAddress = {
     .what = "No IPv4 address is on two hosts.",
     .reads = "ip -j addr",
     .why = "Cloned machines keep their addresses; connections then fail at random.",
-    .across = Across,
+    .across = AcrossAddress,
 };
 
 }  // namespace weft::doctor::checks

@@ -57,7 +57,7 @@ std::string DriverByPci(HostView& view) {
     return first;
 }
 
-void Across(Hosts hosts, Findings& out) {
+void AcrossCards(Hosts hosts, Findings& out) {
     std::map<std::string, std::vector<std::string>> vendors, drivers, firmware, speeds;
     for (const auto& host : hosts) {
         const std::vector<NetDevice> devices = NetDevices(*host);
@@ -123,7 +123,7 @@ const Check kAcrossCards = {
     .what = "The fastest cards of all hosts: maker, driver, firmware and speed.",
     .reads = "/sys/class/net/*/{speed,device/driver}, ethtool -i",
     .why = "Mixed cards hang where equal ones work, and the slowest sets the pace.",
-    .across = Across,
+    .across = AcrossCards,
 };
 
 }  // namespace weft::doctor::checks

@@ -19,7 +19,7 @@ struct Offset {
     }
 };
 
-void Across(Hosts hosts, Findings& out) {
+void AcrossClock(Hosts hosts, Findings& out) {
     bool any = false;
     for (const auto& host : hosts) {
         const auto clock = Number(host->Probe("clock").text);
@@ -58,7 +58,7 @@ const Check kAcrossClock = {
     .what = "Differences between the clocks of hosts (with --hosts).",
     .reads = "date, over ssh, between two readings of this machine's clock",
     .why = "Timelines of several hosts only line up if their clocks do.",
-    .across = Across,
+    .across = AcrossClock,
 };
 
 }  // namespace weft::doctor::checks

@@ -41,7 +41,7 @@ std::string Text(const std::map<std::string, std::vector<std::string>>& groups) 
     return words;
 }
 
-void Across(Hosts hosts, Findings& out) {
+void AcrossKernel(Hosts hosts, Findings& out) {
     std::map<std::string, std::vector<std::string>> kernels, sets;
     for (const auto& host : hosts) {
         const auto version = KernelVersion(*host);
@@ -71,7 +71,7 @@ const Check kAcrossKernel = {
     .what = "Kernel version and processor kind of all hosts.",
     .reads = "/proc/sys/kernel/osrelease, /proc/cpuinfo",
     .why = "Hosts that differ fail in ways that no single host shows.",
-    .across = Across,
+    .across = AcrossKernel,
 };
 
 }  // namespace weft::doctor::checks

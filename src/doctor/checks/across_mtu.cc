@@ -15,7 +15,7 @@ struct End {
     int mtu = 0;
 };
 
-void Across(Hosts hosts, Findings& out) {
+void AcrossMtu(Hosts hosts, Findings& out) {
     std::map<std::pair<uint32_t, int>, std::vector<End>> subnets;
     for (const auto& host : hosts) {
         for (const NetDevice& device : NetDevices(*host)) {
@@ -62,7 +62,7 @@ const Check kAcrossMtu = {
     .what = "The same MTU on all ends of a subnet.",
     .reads = "ip -j addr, /sys/class/net/*/mtu",
     .why = "Where they differ, small messages work and large ones hang.",
-    .across = Across,
+    .across = AcrossMtu,
 };
 
 }  // namespace weft::doctor::checks

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kSlowMs = 2;
 
-void Look(HostView& view, const Path& path, Findings& out) {
+void LookAcrossPath(HostView& view, const Path& path, Findings& out) {
     const Reading large = view.Command(PingCommand(path, path.mtu));
     const Reading small = view.Command(PingCommand(path, kSmallPacket));
     if (large.state == ReadState::kAbsent) return;
@@ -46,10 +46,10 @@ void Look(HostView& view, const Path& path, Findings& out) {
              "cable, addresses, firewall: ping " + path.address);
 }
 
-void Across(Hosts hosts, Findings& out) {
+void AcrossPath(Hosts hosts, Findings& out) {
     for (const auto& host : hosts) {
         for (const Path& path : PathsFrom(*host, hosts)) {
-            if (out.Count() < 64) Look(*host, path, out);
+            if (out.Count() < 64) LookAcrossPath(*host, path, out);
         }
     }
 }
@@ -61,7 +61,7 @@ const Check kAcrossPath = {
     .what = "Packets of the full MTU arrive at the other hosts (with --hosts).",
     .reads = "ping -M do between the hosts",
     .why = "A switch without jumbo frames drops what both ends agree on.",
-    .across = Across,
+    .across = AcrossPath,
 };
 
 }  // namespace weft::doctor::checks

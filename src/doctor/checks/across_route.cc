@@ -32,7 +32,7 @@ const NetDevice* WayTo(const Host& from, const NetDevice& device) {
     return nullptr;
 }
 
-void Look(const Host& from, const Host& to, Findings& out) {
+void LookAcrossRoute(const Host& from, const Host& to, Findings& out) {
     if (from.fastest == nullptr || to.fastest == nullptr) return;
     if (!from.fastest->addressed || !to.fastest->addressed) return;
     const double possible = std::min(from.fastest->megabits, to.fastest->megabits);
@@ -68,7 +68,7 @@ void Look(const Host& from, const Host& to, Findings& out) {
                          address.Text(), address.prefix, from.fastest->name));
 }
 
-void Across(Hosts hosts, Findings& out) {
+void AcrossRoute(Hosts hosts, Findings& out) {
     std::vector<Host> known;
     for (const auto& view : hosts) {
         Host host{view->host(), NetDevices(*view), Routes(*view)};
@@ -84,7 +84,8 @@ void Across(Hosts hosts, Findings& out) {
     }
     for (const Host& from : known) {
         for (const Host& to : known) {
-            if (&from != &to && !from.routes.empty() && out.Count() < 64) Look(from, to, out);
+            if (&from != &to && !from.routes.empty() && out.Count() < 64)
+                LookAcrossRoute(from, to, out);
         }
     }
 }
@@ -96,7 +97,7 @@ const Check kAcrossRoute = {
     .what = "Hosts reach each other by their fastest cards.",
     .reads = "ip -j addr, ip -j route, /sys/class/net/*/speed",
     .why = "A name that leads to the management port puts a 100 Gb/s cluster on 1 Gb/s.",
-    .across = Across,
+    .across = AcrossRoute,
 };
 
 }  // namespace weft::doctor::checks

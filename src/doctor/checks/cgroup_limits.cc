@@ -15,7 +15,7 @@ std::string GroupOf(HostView& view) {
     return group.empty() || group == "/" ? "" : group;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunCgroupLimits(HostView& view, Findings& out) {
     const std::string group = GroupOf(view);
     const auto ram = MemInfo(view, "MemTotal");
     std::string folder = "sys/fs/cgroup" + group;
@@ -56,7 +56,7 @@ const Check kCgroupLimits = {
     .what = "Limits of memory and processor time of a container or a service.",
     .reads = "/proc/self/cgroup, /sys/fs/cgroup/**/{memory.max,cpu.max}",
     .why = "A quota of processor time pauses a rank for tens of ms at a time.",
-    .run = Run,
+    .run = RunCgroupLimits,
 };
 
 }  // namespace weft::doctor::checks

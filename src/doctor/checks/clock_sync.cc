@@ -6,7 +6,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Run(HostView& view, Findings& out) {
+void RunClockSync(HostView& view, Findings& out) {
     const Reading state = view.Command("timedatectl show --property=NTPSynchronized");
     if (!state.found()) return;
     const std::string read(Trim(state.text));
@@ -25,7 +25,7 @@ const Check kClockSync = {
     .what = "The clock follows a time server.",
     .reads = "timedatectl show",
     .why = "Timelines of several hosts only line up if their clocks do.",
-    .run = Run,
+    .run = RunClockSync,
 };
 
 }  // namespace weft::doctor::checks

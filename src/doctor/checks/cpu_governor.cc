@@ -36,7 +36,7 @@ std::string ClockText(HostView& view, const std::string& policy) {
                        *most * 1e-6);
 }
 
-void Run(HostView& view, Findings& out) {
+void RunCpuGovernor(HostView& view, Findings& out) {
     const std::vector<std::string> policies = Policies(view);
     for (const std::string& policy : policies) {
         const std::string name = policy.substr(kCpus.size());
@@ -79,7 +79,7 @@ const Check kCpuGovernor = {
     .why =
         "A core that saves power is slow in the first milliseconds after a message wakes it, "
         "and a token is nothing but such moments.",
-    .run = Run,
+    .run = RunCpuGovernor,
 };
 
 }  // namespace weft::doctor::checks

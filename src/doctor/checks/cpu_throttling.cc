@@ -7,7 +7,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Run(HostView& view, Findings& out) {
+void RunCpuThrottling(HostView& view, Findings& out) {
     constexpr const char* kPath =
         "sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count";
     const auto first = Number(view.Text(kPath));
@@ -31,7 +31,7 @@ const Check kCpuThrottling = {
     .what = "Thermal throttling of the processor, counted while the other checks run.",
     .reads = "/sys/devices/system/cpu/cpu0/thermal_throttle, twice",
     .why = "The slowest rank sets the speed of all.",
-    .run = Run,
+    .run = RunCpuThrottling,
 };
 
 }  // namespace weft::doctor::checks

@@ -212,7 +212,7 @@ std::string NftFix(HostView& view, const std::string& drops, const std::string& 
         family, Quoted(table), Quoted(chain), subnet);
 }
 
-void Run(HostView& view, Findings& out) {
+void RunFirewall(HostView& view, Findings& out) {
     if (LookAtUfw(view, out)) return;
     const Reading firewalld = view.Command("firewall-cmd --state");
     if (firewalld.found() && Trim(firewalld.text) == "running") return LookAtZones(view, out);
@@ -260,7 +260,7 @@ const Check kFirewall = {
     .what = "Firewalls that would drop ranks' connections.",
     .reads = "ufw status verbose, firewall-cmd, nft list ruleset, iptables -S",
     .why = "A dropped connection shows as a time-out of seconds, never as an error.",
-    .run = Run,
+    .run = RunFirewall,
 };
 
 }  // namespace weft::doctor::checks

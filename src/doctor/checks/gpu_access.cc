@@ -9,20 +9,20 @@
 namespace weft::doctor::checks {
 namespace {
 
-constexpr const char* kWhy =
+constexpr const char* kAccessWhy =
     "programs don't see the GPU and compute on the processor, 3 to 30 "
     "times slower";
 
 bool Permitted(HostView& view, const std::string& device, Findings& out) {
     const Reading access = view.Probe("access/" + device);
     if (!access.found() || Trim(access.text) == "rw") return true;
-    out.Fail(fmt::format("/{}: {}", device, Trim(access.text)), "readable and writable", kWhy,
+    out.Fail(fmt::format("/{}: {}", device, Trim(access.text)), "readable and writable", kAccessWhy,
              "sudo usermod -aG render,video $USER, then log in again (in a container: --device "
              "/dev/kfd --device /dev/dri --group-add render)");
     return false;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunGpuAccess(HostView& view, Findings& out) {
     bool gpu = false;
     for (const PciDevice& device : PciDevices(view)) {
         gpu = gpu || (device.IsGpu() && (device.driver == "amdgpu" || device.driver == "i915" ||
@@ -33,7 +33,7 @@ void Run(HostView& view, Findings& out) {
     const std::vector<std::string> nodes = Numbered(view, "dev/dri", "renderD");
     if (!view.Complete() && view.List("dev").empty()) return;  // a snapshot that looked elsewhere
     if (nodes.empty()) {
-        return out.Fail("a GPU, but no /dev/dri/renderD*", "/dev/dri/renderD128", kWhy,
+        return out.Fail("a GPU, but no /dev/dri/renderD*", "/dev/dri/renderD128", kAccessWhy,
                         "sudo modprobe amdgpu, and dmesg | grep -i amdgpu for what it lacks "
                         "(firmware packages: linux-firmware, firmware-amd-graphics)");
     }
@@ -57,7 +57,7 @@ const Check kGpuAccess = {
     .what = "The device files of GPUs, and whether this user may use them.",
     .reads = "/dev/kfd, /dev/dri, access(2)",
     .why = "Without them the GPU is silently not used.",
-    .run = Run,
+    .run = RunGpuAccess,
 };
 
 }  // namespace weft::doctor::checks

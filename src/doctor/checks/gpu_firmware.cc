@@ -14,7 +14,7 @@ namespace {
 // taken back later; 20260110 is known good.
 constexpr int64_t kBroken = 20251125, kGood = 20260110, kOldForHalo = 20250808;
 
-Reading Package(HostView& view) {
+Reading FirmwarePackage(HostView& view) {
     for (const char* words :
          {"dpkg-query -W -f=${Version} linux-firmware",
           "dpkg-query -W -f=${Version} firmware-amd-graphics",
@@ -26,12 +26,12 @@ Reading Package(HostView& view) {
     return {};
 }
 
-void Run(HostView& view, Findings& out) {
+void RunGpuFirmware(HostView& view, Findings& out) {
     bool halo = false;
     const std::vector<AmdGpu> gpus = AmdGpus(view);
     for (const AmdGpu& gpu : gpus) halo = halo || gpu.IsStrixHalo();
     if (gpus.empty()) return;
-    const Reading package = Package(view);
+    const Reading package = FirmwarePackage(view);
     if (!package.found()) return;
     const int64_t date = *DateIn(package.text);
     const std::string read = fmt::format("firmware package {}", Trim(package.text));
@@ -64,7 +64,7 @@ const Check kGpuFirmware = {
     .what = "The date of the firmware package of AMD GPUs.",
     .reads = "dpkg-query, rpm or pacman",
     .why = "linux-firmware 20251125 breaks ROCm on Strix Halo; very old ones hang too.",
-    .run = Run,
+    .run = RunGpuFirmware,
 };
 
 }  // namespace weft::doctor::checks

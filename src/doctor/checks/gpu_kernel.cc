@@ -16,7 +16,7 @@ constexpr Version kGood = {{6, 19, 0}};
 constexpr Version kNewRocm = {{7, 0, 0}};
 constexpr Version kMatchingRocm = {{7, 2, 0}};
 
-void Run(HostView& view, Findings& out) {
+void RunGpuKernel(HostView& view, Findings& out) {
     bool halo = false;
     for (const AmdGpu& gpu : AmdGpus(view)) halo = halo || gpu.IsStrixHalo();
     const auto kernel = KernelVersion(view);
@@ -55,7 +55,7 @@ const Check kGpuKernel = {
         "/proc/sys/kernel/osrelease, /opt/rocm/.info/version, "
         "/sys/class/kfd/kfd/topology/nodes/*/properties",
     .why = "Strix Halo with a new ROCm hangs on kernels below 6.18.4; 6.19 is known good.",
-    .run = Run,
+    .run = RunGpuKernel,
 };
 
 }  // namespace weft::doctor::checks

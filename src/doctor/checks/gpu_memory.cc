@@ -13,7 +13,7 @@ namespace {
 constexpr double kGib = 1 << 30;
 constexpr double kForSystem = 8 * kGib;
 
-void Look(const AmdGpu& gpu, double ram, Findings& out) {
+void LookGpuMemory(const AmdGpu& gpu, double ram, Findings& out) {
     const double all = ram + gpu.vram_bytes;
     const double usable = std::max(gpu.vram_bytes, gpu.gtt_bytes);
     const std::string read =
@@ -38,11 +38,11 @@ void Look(const AmdGpu& gpu, double ram, Findings& out) {
     out.Warn(read, expected, why, fix);
 }
 
-void Run(HostView& view, Findings& out) {
+void RunGpuMemory(HostView& view, Findings& out) {
     const auto ram = MemInfo(view, "MemTotal");
     for (const AmdGpu& gpu : AmdGpus(view)) {
         if (gpu.unified && ram && *ram >= 24 * kGib && gpu.vram_bytes + gpu.gtt_bytes > 0) {
-            Look(gpu, *ram, out);
+            LookGpuMemory(gpu, *ram, out);
         }
     }
 }
@@ -56,7 +56,7 @@ const Check kGpuMemory = {
     .why =
         "By default a GPU may use half of a 128 GB machine, and the model that it was bought "
         "for does not fit.",
-    .run = Run,
+    .run = RunGpuMemory,
 };
 
 }  // namespace weft::doctor::checks

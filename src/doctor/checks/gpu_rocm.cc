@@ -16,7 +16,7 @@ struct Pair {
 constexpr Pair kOldest[] = {
     {{{7, 0, 0}}, {{6, 8, 0}}}, {{{6, 3, 0}}, {{6, 5, 0}}}, {{{6, 0, 0}}, {{5, 15, 0}}}};
 
-void Run(HostView& view, Findings& out) {
+void RunGpuRocm(HostView& view, Findings& out) {
     const std::string rocm = RocmVersion(view);
     const auto version = ParseVersion(rocm);
     const auto kernel = KernelVersion(view);
@@ -46,7 +46,7 @@ const Check kGpuRocm = {
     .what = "The release of ROCm against the kernel's amdgpu.",
     .reads = "/opt/rocm/.info/version, /proc/sys/kernel/osrelease, /sys/module/amdgpu/version",
     .why = "ROCm and the kernel's driver are tested in pairs; others hang.",
-    .run = Run,
+    .run = RunGpuRocm,
 };
 
 }  // namespace weft::doctor::checks

@@ -7,7 +7,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Run(HostView& view, Findings& out) {
+void RunHugePages(HostView& view, Findings& out) {
     const std::string enabled = view.Text("sys/kernel/mm/transparent_hugepage/enabled");
     if (enabled.empty()) return;
     const std::string read = fmt::format("transparent_hugepage/enabled: {}", enabled);
@@ -27,7 +27,7 @@ const Check kHugePages = {
     .why =
         "Decoding reads all weights for each token; with small pages much of that is page "
         "walks.",
-    .run = Run,
+    .run = RunHugePages,
 };
 
 }  // namespace weft::doctor::checks

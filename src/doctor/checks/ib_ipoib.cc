@@ -11,7 +11,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Look(HostView& view, const NetDevice& device, Findings& out) {
+void LookIbIpoib(HostView& view, const NetDevice& device, Findings& out) {
     const std::string mode = view.Text("sys/class/net/" + device.name + "/mode");
     const std::string read =
         fmt::format("{}: {}, mode {}, MTU {}, {}", device.name, device.up ? "up" : "down",
@@ -53,7 +53,7 @@ std::vector<NetDevice> IpoibDevices(HostView& view, const std::vector<NetDevice>
     return found;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunIbIpoib(HostView& view, Findings& out) {
     size_t active = 0;
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (port.link_layer == "InfiniBand" && port.active()) ++active;
@@ -64,7 +64,7 @@ void Run(HostView& view, Findings& out) {
     const auto used = static_cast<size_t>(std::ranges::count_if(devices, IsInUse));
     for (const NetDevice& device : devices) {
         // The interface of a port without a cable is down, and that is well.
-        if (IsInUse(device) || used < active) Look(view, device, out);
+        if (IsInUse(device) || used < active) LookIbIpoib(view, device, out);
     }
     if (!devices.empty() || all.empty()) return;
     if (view.List("sys/class/net").empty() && !view.Complete()) return;
@@ -80,7 +80,7 @@ const Check kIbIpoib = {
     .what = "IPoIB interfaces: up, addressed, mode and MTU.",
     .reads = "/sys/class/net/*/{type,mode,mtu,operstate}, ip -j addr",
     .why = "Hosts find each other by IP before RDMA begins.",
-    .run = Run,
+    .run = RunIbIpoib,
 };
 
 }  // namespace weft::doctor::checks

@@ -22,7 +22,7 @@ bool IsInfiniband(const RdmaPort& port) {
            port.physical != "Polling" && port.state != "DOWN";
 }
 
-void Run(HostView& view, Findings& out) {
+void RunIbSubnetManager(HostView& view, Findings& out) {
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (!IsInfiniband(port) || !port.sm_lid) continue;
         const std::string read = fmt::format("{}: lid {}, sm_lid {}, state {}", port.Text(),
@@ -55,7 +55,7 @@ bool MayShareSubnet(Hosts hosts) {
     return owners.empty();
 }
 
-void Across(Hosts hosts, Findings& out) {
+void AcrossIbSubnetManager(Hosts hosts, Findings& out) {
     std::vector<std::string> managers, lids;
     bool infiniband = false;
     std::optional<int64_t> common;
@@ -98,7 +98,7 @@ const Check kIbSubnetManager = {
     .what = "InfiniBand ports were set up by a subnet manager.",
     .reads = "/sys/class/infiniband/*/ports/*/{lid,sm_lid,state}, or ibstat",
     .why = "Without one the link light is on and nothing works.",
-    .run = Run,
+    .run = RunIbSubnetManager,
 };
 
 const Check kIbOneManager = {
@@ -106,7 +106,7 @@ const Check kIbOneManager = {
     .what = "One master among the subnet managers, the same for all hosts.",
     .reads = "/sys/class/infiniband/*/ports/*/sm_lid, systemctl is-active opensm",
     .why = "Two masters fight, and links drop for seconds; one that stands by is well.",
-    .across = Across,
+    .across = AcrossIbSubnetManager,
 };
 
 }  // namespace weft::doctor::checks

@@ -28,7 +28,7 @@ bool RedirectsPeers(std::string_view lspci) {
     return false;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunIommu(HostView& view, Findings& out) {
     const bool rdma = HasRdma(view);
     const bool gpu = !AmdGpus(view).empty();
     if (!rdma && !gpu) return;
@@ -67,7 +67,7 @@ const Check kIommu = {
     .what = "IOMMU mode and ACS, where there is RDMA or a GPU.",
     .reads = "/proc/cmdline, /sys/kernel/iommu_groups/*/type, lspci -vv (ACSCtl)",
     .why = "Translation of each access costs bandwidth and latency that nobody asked for.",
-    .run = Run,
+    .run = RunIommu,
 };
 
 }  // namespace weft::doctor::checks

@@ -38,7 +38,7 @@ constexpr std::array<Hint, 7> kHints = {{
      "clean the fans, more air"},
 }};
 
-void Run(HostView& view, Findings& out) {
+void RunKernelLog(HostView& view, Findings& out) {
     const Reading log = CommandLike(view, "dmesg");
     if (!log.found()) return;  // nic-log says why
     const std::vector<LogLine> lines = KernelLogLines(log);
@@ -65,7 +65,7 @@ const Check kKernelLog = {
     .what = "Hangs of GPUs, hardware errors, heat and killed programs in the kernel's log.",
     .reads = "dmesg",
     .why = "A GPU that hung or memory that errs is known to the kernel first.",
-    .run = Run,
+    .run = RunKernelLog,
 };
 
 }  // namespace weft::doctor::checks

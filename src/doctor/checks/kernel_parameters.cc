@@ -13,7 +13,7 @@ namespace {
 
 using Parameters = std::map<std::string, std::string, std::less<>>;
 
-Parameters Parse(std::string_view text) {
+Parameters ParseKernelParameters(std::string_view text) {
     Parameters parameters;
     for (std::string_view word : Words(text)) {
         const size_t equals = word.find('=');
@@ -62,10 +62,10 @@ void LookAtMemory(HostView& view, const Parameters& parameters, Findings& out) {
     out.Ok(read);
 }
 
-void Run(HostView& view, Findings& out) {
+void RunKernelParameters(HostView& view, Findings& out) {
     const Reading line = view.Read("proc/cmdline");
     if (!line.found()) return;
-    const Parameters parameters = Parse(line.text);
+    const Parameters parameters = ParseKernelParameters(line.text);
     const bool gpu = !AmdGpus(view).empty();
     LookAtMemory(view, parameters, out);
     if (gpu && parameters.contains("nomodeset")) {
@@ -91,7 +91,7 @@ const Check kKernelParameters = {
     .why =
         "Two parameters that contradict each other give half the memory; too large ones freeze "
         "the machine.",
-    .run = Run,
+    .run = RunKernelParameters,
 };
 
 }  // namespace weft::doctor::checks

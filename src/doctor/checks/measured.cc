@@ -12,7 +12,7 @@ struct Times {
 };
 
 // Lines "one_way 64 0.21 0.35" and "all_reduce 8192 0.9 1.4".
-Times Parse(std::string_view text) {
+Times ParseMeasured(std::string_view text) {
     Times times;
     for (std::string_view line : Lines(text)) {
         const auto words = Words(line);
@@ -33,7 +33,7 @@ struct Bound {
 constexpr Bound kBounds[] = {{"shm", 5, 20}, {"tcp", 60, 80}};
 constexpr double kVirtual = 4;
 
-void Look(HostView& view, const Bound& bound, Findings& out) {
+void LookMeasured(HostView& view, const Bound& bound, Findings& out) {
     const Reading measured = view.Probe(std::string("measure/") + bound.transport);
     if (measured.refused()) {
         return out.Warn(fmt::format("{}: {}", bound.transport, measured.text),
@@ -42,7 +42,7 @@ void Look(HostView& view, const Bound& bound, Findings& out) {
                             std::string(bound.transport) + " shows more");
     }
     if (!measured.found()) return;
-    const Times times = Parse(measured.text);
+    const Times times = ParseMeasured(measured.text);
     if (times.small_us <= 0) return;
     const std::string read = fmt::format(
         "{}: one way {:.2f} us at 64 B, {:.2f} us at 8 KiB; all-reduce of 8 KiB {:.2f} us",
@@ -62,8 +62,8 @@ void Look(HostView& view, const Bound& bound, Findings& out) {
              "look for other programs (top), cpu-governor, cpu-throttling; run it again when idle");
 }
 
-void Run(HostView& view, Findings& out) {
-    for (const Bound& bound : kBounds) Look(view, bound, out);
+void RunMeasured(HostView& view, Findings& out) {
+    for (const Bound& bound : kBounds) LookMeasured(view, bound, out);
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ const Check kMeasured = {
         "and TCP. 'weft net' measures between hosts.",
     .reads = "its own measurement (not with --no-measure)",
     .why = "What a host can't do within itself it can't do over a network.",
-    .run = Run,
+    .run = RunMeasured,
 };
 
 }  // namespace weft::doctor::checks

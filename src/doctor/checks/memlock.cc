@@ -52,7 +52,7 @@ Reading Limit(HostView& view) {
     return limit;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunMemlock(HostView& view, Findings& out) {
     const Reading limit = Limit(view);
     const Reading tried = view.Probe("lock_memory");
     if (!limit.found() && !tried.found()) return;
@@ -82,7 +82,7 @@ const Check kMemlock = {
     .why =
         "RDMA registers, and so pins, its memory: with the usual 8 MiB it fails with 'Cannot "
         "allocate memory'.",
-    .run = Run,
+    .run = RunMemlock,
 };
 
 }  // namespace weft::doctor::checks

@@ -7,7 +7,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-constexpr const char* kFix =
+constexpr const char* kLoginFix =
     "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee "
     "/etc/security/limits.d/90-memlock.conf, then log in again";
 
@@ -33,7 +33,7 @@ bool IsEnough(const std::string& value) {
            (kib && *kib * 1024 >= kLockedBytesNeeded);
 }
 
-void Run(HostView& view, Findings& out) {
+void RunMemlockLogin(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
     Limits limits;
     std::vector<std::string> files = {"etc/security/limits.conf"};
@@ -61,7 +61,7 @@ void Run(HostView& view, Findings& out) {
     out.Warn(read, expected,
              "a login shell gets 8 MiB (64 KiB on old systems): a Weft started from it by hand or "
              "over ssh can't register memory and falls back to TCP",
-             kFix);
+             kLoginFix);
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ const Check kMemlockLogin = {
     .what = "Memory that programs of a login shell may lock, where there is RDMA.",
     .reads = "/etc/security/limits.conf, /etc/security/limits.d",
     .why = "The limit is set by PAM at login: it differs between a shell, ssh and a service.",
-    .run = Run,
+    .run = RunMemlockLogin,
 };
 
 }  // namespace weft::doctor::checks

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kFolder = "etc/systemd/system";
 
 // "infinity", bytes, or with a unit of 1024: "64G"; of "SOFT:HARD" the first counts.
-bool IsEnough(std::string_view value) {
+bool IsEnoughLocked(std::string_view value) {
     constexpr std::string_view kUnits = "KMGTPE";
     value = Trim(value.substr(0, value.find(':')));
     if (value == "infinity") return true;
@@ -48,18 +48,18 @@ std::string LimitOf(HostView& view, const std::string& name) {
     return limit;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunMemlockSystemd(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
     const Reading manager = view.Command("systemctl show --property=DefaultLimitMEMLOCK");
     const std::string usual(After(manager.text, "DefaultLimitMEMLOCK="));
-    const bool usual_enough = IsEnough(usual);
+    const bool usual_enough = IsEnoughLocked(usual);
     const std::string expected = "LimitMEMLOCK=infinity";
     for (const std::string& name : view.List(kFolder)) {
         if (!name.starts_with("weft") || !name.ends_with(".service")) continue;
         const std::string own = LimitOf(view, name);
         const std::string read = fmt::format("{}: LimitMEMLOCK={}", name,
                                              own.empty() ? "not set, by default " + usual : own);
-        if (own.empty() ? usual_enough : IsEnough(own)) {
+        if (own.empty() ? usual_enough : IsEnoughLocked(own)) {
             out.Ok(read, expected);
             continue;
         }
@@ -84,7 +84,7 @@ const Check kMemlockSystemd = {
     .what = "Memory that systemd units may lock, where there is RDMA.",
     .reads = "systemctl show, /etc/systemd/system/weft*.service and their drop-ins",
     .why = "What works in a shell fails as a service: limits.conf does not count there.",
-    .run = Run,
+    .run = RunMemlockSystemd,
 };
 
 }  // namespace weft::doctor::checks

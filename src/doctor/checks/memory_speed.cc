@@ -12,7 +12,7 @@ struct Modules {
     double rated = 0, configured = 0;  // MT/s, of the slowest
 };
 
-Modules Parse(std::string_view text) {
+Modules ParseMemorySpeed(std::string_view text) {
     Modules modules;
     bool inside = false, filled = false;
     for (std::string_view line : Lines(text)) {
@@ -39,11 +39,11 @@ Modules Parse(std::string_view text) {
     return modules;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunMemorySpeed(HostView& view, Findings& out) {
     if (IsVirtualMachine(view)) return;
     const Reading table = view.Command("dmidecode -t memory");
     if (!table.found()) return;
-    const Modules modules = Parse(table.text);
+    const Modules modules = ParseMemorySpeed(table.text);
     if (modules.filled == 0) return;
     const std::string read =
         fmt::format("{} of {} memory slots filled, {:g} MT/s (rated {:g})", modules.filled,
@@ -71,7 +71,7 @@ const Check kMemorySpeed = {
     .what = "Memory modules: channels in use, and their speed.",
     .reads = "dmidecode -t memory (as root)",
     .why = "Tokens a second follow memory bandwidth: one module in place of two is half of it.",
-    .run = Run,
+    .run = RunMemorySpeed,
 };
 
 }  // namespace weft::doctor::checks

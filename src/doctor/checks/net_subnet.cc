@@ -9,7 +9,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Run(HostView& view, Findings& out) {
+void RunNetSubnet(HostView& view, Findings& out) {
     const std::vector<NetDevice> devices = NetDevices(view);
     bool any = false;
     for (size_t i = 0; i < devices.size(); ++i) {
@@ -61,7 +61,7 @@ const Check kNetSubnet = {
     .what = "Each interface is in a subnet of its own.",
     .reads = "ip -j addr",
     .why = "With two interfaces in one subnet, traffic for the fast card leaves by the slow one.",
-    .run = Run,
+    .run = RunNetSubnet,
 };
 
 }  // namespace weft::doctor::checks

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kMuchUs = 20;
 
-void Run(HostView& view, Findings& out) {
+void RunNicCoalescing(HostView& view, Findings& out) {
     for (const NetDevice& device : NetDevices(view)) {
         if (!device.physical || !device.up || device.wireless) continue;
         const Reading settings = view.Command("ethtool -c " + device.name);
@@ -42,7 +42,7 @@ const Check kNicCoalescing = {
     .why =
         "A card that collects packets before it interrupts is made for throughput; each TCP "
         "message of a token pays the wait.",
-    .run = Run,
+    .run = RunNicCoalescing,
 };
 
 }  // namespace weft::doctor::checks

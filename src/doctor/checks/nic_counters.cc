@@ -78,7 +78,7 @@ bool LookAtTotal(const NetDevice& device, const Counter& counter, double count, 
     return true;
 }
 
-void Look(HostView& view, const NetDevice& device, Findings& out) {
+void LookNicCounters(HostView& view, const NetDevice& device, Findings& out) {
     const std::string words = "ethtool -S " + device.name;
     const Reading first = view.Command(words);
     if (!first.found()) return;
@@ -103,9 +103,9 @@ void Look(HostView& view, const NetDevice& device, Findings& out) {
     if (good) out.Ok(fmt::format("{}: no counter of lost or damaged packets grew", device.name));
 }
 
-void Run(HostView& view, Findings& out) {
+void RunNicCounters(HostView& view, Findings& out) {
     for (const NetDevice& device : NetDevices(view)) {
-        if (device.physical && device.up && !device.wireless) Look(view, device, out);
+        if (device.physical && device.up && !device.wireless) LookNicCounters(view, device, out);
     }
 }
 
@@ -118,7 +118,7 @@ const Check kNicCounters = {
         "and the measurements run.",
     .reads = "ethtool -S, twice",
     .why = "A lost packet costs RDMA its time-out, half a second and more, and TCP 200 ms.",
-    .run = Run,
+    .run = RunNicCounters,
 };
 
 }  // namespace weft::doctor::checks

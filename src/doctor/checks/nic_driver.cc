@@ -89,7 +89,7 @@ std::string DriverFix(const PciDevice& card) {
            "linux-modules-extra, Fedora: kernel-modules-extra)";
 }
 
-void Run(HostView& view, Findings& out) {
+void RunNicDriver(HostView& view, Findings& out) {
     for (const PciDevice& card : PciDevices(view)) {
         if (!card.IsNetwork() || !card.driver.empty()) continue;
         // Only a reading that shows drivers at all can say that one is missing.
@@ -112,7 +112,7 @@ const Check kNicDriver = {
     .what = "Driver and firmware of network cards.",
     .reads = "/sys/bus/pci/devices, lspci -vv, ethtool -i",
     .why = "Cards without a driver, and firmware years older than what the driver was tested with.",
-    .run = Run,
+    .run = RunNicDriver,
 };
 
 }  // namespace weft::doctor::checks

@@ -182,7 +182,7 @@ void LookAtWatchdog(HostView& view, const Watchdog& found, Findings& out) {
              stalled.fix);
 }
 
-void Run(HostView& view, Findings& out) {
+void RunNicLog(HostView& view, Findings& out) {
     const Reading log = CommandLike(view, "dmesg");
     if (log.refused()) {
         return out.Note("dmesg: " + log.text, "the kernel's log",
@@ -226,7 +226,7 @@ const Check kNicLog = {
         "heat, cables, stalled queues.",
     .reads = "dmesg",
     .why = "The driver knows and says so, once, at boot, where nobody looks.",
-    .run = Run,
+    .run = RunNicLog,
 };
 
 }  // namespace weft::doctor::checks

@@ -8,7 +8,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Look(const NetDevice& device, Findings& out) {
+void LookNicSpeed(const NetDevice& device, Findings& out) {
     const std::string read = fmt::format("{}: {}{}", device.name, device.SpeedText(),
                                          device.duplex.empty() ? "" : ", duplex " + device.duplex);
     const char* fix_cable =
@@ -37,9 +37,9 @@ void Look(const NetDevice& device, Findings& out) {
     if (device.megabits > 0) out.Ok(read);
 }
 
-void Run(HostView& view, Findings& out) {
+void RunNicSpeed(HostView& view, Findings& out) {
     for (const NetDevice& device : NetDevices(view)) {
-        if (device.physical && device.up) Look(device, out);
+        if (device.physical && device.up) LookNicSpeed(device, out);
     }
 }
 
@@ -50,7 +50,7 @@ const Check kNicSpeed = {
     .what = "Speed and duplex that Ethernet links negotiated; wireless links in use.",
     .reads = "/sys/class/net/*/{speed,duplex,operstate,wireless}",
     .why = "One bad wire of eight turns 1 Gb/s into 100 Mb/s without a word.",
-    .run = Run,
+    .run = RunNicSpeed,
 };
 
 }  // namespace weft::doctor::checks

@@ -7,7 +7,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Run(HostView& view, Findings& out) {
+void RunNumaBalancing(HostView& view, Findings& out) {
     const std::string state = view.Text("proc/sys/kernel/numa_balancing");
     const size_t nodes = Numbered(view, "sys/devices/system/node", "node").size();
     if (state.empty()) return;
@@ -26,7 +26,7 @@ const Check kNumaBalancing = {
     .what = "Automatic NUMA balancing on a machine of several nodes.",
     .reads = "/proc/sys/kernel/numa_balancing, /sys/devices/system/node",
     .why = "Page faults that exist only to sample accesses stall every thread in turn.",
-    .run = Run,
+    .run = RunNumaBalancing,
 };
 
 }  // namespace weft::doctor::checks

@@ -34,7 +34,7 @@ Logged LoggedErrors(const std::vector<LogLine>& log, const PciDevice& card) {
     return logged;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunPcieErrors(HostView& view, Findings& out) {
     size_t looked = 0;
     const std::vector<LogLine> log = KernelLogLines(CommandLike(view, "dmesg"));
     for (const PciDevice& card : PciDevices(view)) {
@@ -79,7 +79,7 @@ const Check kPcieErrors = {
     .what = "Errors on the PCI Express links of cards (AER).",
     .reads = "/sys/bus/pci/devices/*/aer_dev_{correctable,nonfatal,fatal}, dmesg",
     .why = "A bad riser or contact shows as retries long before it fails.",
-    .run = Run,
+    .run = RunPcieErrors,
 };
 
 }  // namespace weft::doctor::checks

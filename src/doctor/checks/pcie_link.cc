@@ -57,7 +57,7 @@ void Below(const PciDevice& card, const PciDevice* slot, const std::string& read
     out.Warn(read, expected, why, Fix(card, slot));
 }
 
-void Look(const PciDevice& card, const std::vector<PciDevice>& devices, Findings& out) {
+void LookPcieLink(const PciDevice& card, const std::vector<PciDevice>& devices, Findings& out) {
     const std::string read = fmt::format("{}: link {}", card.Text(), card.now.Text());
     const std::string expected = fmt::format("{}, as the card can", card.most.Text());
     // A GPU that rests lowers its speed, never its width.
@@ -84,10 +84,10 @@ void Look(const PciDevice& card, const std::vector<PciDevice>& devices, Findings
     }
 }
 
-void Run(HostView& view, Findings& out) {
+void RunPcieLink(HostView& view, Findings& out) {
     const std::vector<PciDevice> devices = PciDevices(view);
     for (const PciDevice& card : devices) {
-        if (card.IsNetwork() || card.IsGpu()) Look(card, devices, out);
+        if (card.IsNetwork() || card.IsGpu()) LookPcieLink(card, devices, out);
     }
 }
 
@@ -102,7 +102,7 @@ const Check kPcieLink = {
     .why =
         "A card for 16 lanes in a slot with 4 has a quarter of its bandwidth: 3.9 GB/s in "
         "place of 15.8 at 8 GT/s. What the slot has by design is only noted.",
-    .run = Run,
+    .run = RunPcieLink,
 };
 
 }  // namespace weft::doctor::checks

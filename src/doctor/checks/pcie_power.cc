@@ -19,7 +19,7 @@ bool IsBesideTheFabric(const PciDevice& card, const std::vector<NetDevice>& fabr
            std::ranges::find(fabric, card.address, &NetDevice::pci) == fabric.end();
 }
 
-void Run(HostView& view, Findings& out) {
+void RunPciePower(HostView& view, Findings& out) {
     bool looked = false;
     const std::vector<NetDevice> fabric = FabricDevices(view);
     for (const PciDevice& card : PciDevices(view)) {
@@ -51,7 +51,7 @@ const Check kPciePower = {
     .what = "Power saving of network cards' links (ASPM).",
     .reads = "lspci -vv (LnkCtl), /sys/module/pcie_aspm/parameters/policy",
     .why = "A link that wakes for each message adds more than the message takes.",
-    .run = Run,
+    .run = RunPciePower,
 };
 
 }  // namespace weft::doctor::checks

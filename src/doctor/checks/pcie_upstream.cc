@@ -13,7 +13,7 @@ bool IsTunnel(const PciDevice& bridge) {
     return bridge.most.gigatransfers == 2.5 && bridge.most.width == 4;
 }
 
-void Look(const PciDevice& card, const std::vector<PciDevice>& devices, Findings& out) {
+void LookPcieUpstream(const PciDevice& card, const std::vector<PciDevice>& devices, Findings& out) {
     const PciDevice* narrow = nullptr;
     double least = card.now.GigabytesPerSecond() * 0.98;
     for (const std::string& address : card.bridges) {
@@ -43,11 +43,11 @@ void Look(const PciDevice& card, const std::vector<PciDevice>& devices, Findings
     out.Warn(read, "no narrower link up to the processor", why, fix);
 }
 
-void Run(HostView& view, Findings& out) {
+void RunPcieUpstream(HostView& view, Findings& out) {
     const std::vector<PciDevice> devices = PciDevices(view);
     for (const PciDevice& card : devices) {
         // A GPU that rests has slow links all the way up.
-        if (card.IsNetwork() && card.now.known()) Look(card, devices, out);
+        if (card.IsNetwork() && card.now.known()) LookPcieUpstream(card, devices, out);
     }
 }
 
@@ -60,7 +60,7 @@ const Check kPcieUpstream = {
     .why =
         "A card at x8 behind a chipset's x4 has the bandwidth of the x4, and shares it with the "
         "drives.",
-    .run = Run,
+    .run = RunPcieUpstream,
 };
 
 }  // namespace weft::doctor::checks

@@ -8,7 +8,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Run(HostView& view, Findings& out) {
+void RunRdmaAccess(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
     const std::vector<std::string> devices = Numbered(view, "dev/infiniband", "uverbs");
     const char* expected = "/dev/infiniband/uverbs*, readable and writable";
@@ -50,7 +50,7 @@ const Check kRdmaAccess = {
     .what = "The device files of RDMA, and whether this user may use them.",
     .reads = "/dev/infiniband, access(2)",
     .why = "Without them RDMA silently becomes TCP.",
-    .run = Run,
+    .run = RunRdmaAccess,
 };
 
 }  // namespace weft::doctor::checks

@@ -49,7 +49,7 @@ constexpr std::array<Counter, 11> kCounters = {{
 // Enough of them since the port came up to matter even if none came in the last second.
 constexpr double kManyEver = 10000;
 
-void Look(HostView& view, const RdmaPort& port, Findings& out) {
+void LookRdmaCounters(HostView& view, const RdmaPort& port, Findings& out) {
     bool any = false, good = true;
     for (const Counter& counter : kCounters) {
         const std::string path = port.path + "/" + counter.file;
@@ -75,9 +75,9 @@ void Look(HostView& view, const RdmaPort& port, Findings& out) {
     if (any && good) out.Ok(fmt::format("{}: no error counter grew", port.Text()));
 }
 
-void Run(HostView& view, Findings& out) {
+void RunRdmaCounters(HostView& view, Findings& out) {
     for (const RdmaPort& port : RdmaPorts(view)) {
-        if (!port.path.empty() && port.active()) Look(view, port, out);
+        if (!port.path.empty() && port.active()) LookRdmaCounters(view, port, out);
     }
 }
 
@@ -90,7 +90,7 @@ const Check kRdmaCounters = {
         "the other checks and the measurements run.",
     .reads = "/sys/class/infiniband/*/ports/*/{counters,hw_counters}, twice",
     .why = "RDMA expects a network that loses nothing: one lost packet costs up to 4 s.",
-    .run = Run,
+    .run = RunRdmaCounters,
 };
 
 }  // namespace weft::doctor::checks

@@ -31,7 +31,7 @@ const char* RdmaModule(const NetDevice& device, const std::vector<PciDevice>& ca
     return nullptr;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunRdmaDevice(HostView& view, Findings& out) {
     const std::vector<RdmaPort> ports = RdmaPorts(view);
     if (!ports.empty()) {
         std::string read;
@@ -67,7 +67,7 @@ const Check kRdmaDevice = {
     .why =
         "The module of the driver's RDMA half is often not loaded: 10 to 50 us a message over "
         "TCP in place of 2.",
-    .run = Run,
+    .run = RunRdmaDevice,
 };
 
 }  // namespace weft::doctor::checks

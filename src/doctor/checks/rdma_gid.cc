@@ -23,7 +23,7 @@ bool Incomplete(HostView& view, const RdmaPort& port, const std::vector<RdmaGid>
         gids, [](const RdmaGid& gid) { return gid.type.empty() && !gid.ipv4.empty(); });
 }
 
-void Look(HostView& view, const RdmaPort& port, Findings& out) {
+void LookRdmaGid(HostView& view, const RdmaPort& port, Findings& out) {
     const std::vector<RdmaGid> gids = RdmaGids(view, port);
     std::vector<std::string> seen;
     bool ipv4 = false;
@@ -63,11 +63,11 @@ void Look(HostView& view, const RdmaPort& port, Findings& out) {
                              : ": sudo ip addr add 10.0.0.1/24 dev " + Quoted(interfaces.front())));
 }
 
-void Run(HostView& view, Findings& out) {
+void RunRdmaGid(HostView& view, Findings& out) {
     for (const RdmaPort& port : RdmaPorts(view)) {
         const bool listed = !port.path.empty() && !view.List(port.path + "/gids").empty();
         if (port.ethernet() && (port.active() || port.state.empty()) && listed)
-            Look(view, port, out);
+            LookRdmaGid(view, port, out);
     }
 }
 
@@ -78,7 +78,7 @@ const Check kRdmaGid = {
     .what = "Active Ethernet ports have a RoCE v2 GID with an IPv4 address.",
     .reads = "/sys/class/infiniband/*/ports/*/{gids,gid_attrs/types,gid_attrs/ndevs}",
     .why = "Without one queue pairs connect and then time out.",
-    .run = Run,
+    .run = RunRdmaGid,
 };
 
 }  // namespace weft::doctor::checks

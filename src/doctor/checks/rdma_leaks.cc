@@ -10,7 +10,7 @@ namespace {
 constexpr double kMany = 1000;
 
 // "0: mlx5_0: pd 3 cq 5 qp 2 cm_id 0 mr 0 ctx 0 srq 2"
-void Run(HostView& view, Findings& out) {
+void RunRdmaLeaks(HostView& view, Findings& out) {
     const Reading summary = view.Command("rdma resource show");
     if (!summary.found()) return;
     for (std::string_view line : Lines(summary.text)) {
@@ -38,7 +38,7 @@ const Check kRdmaLeaks = {
     .what = "Queue pairs and memory regions that were left behind.",
     .reads = "rdma resource show",
     .why = "They keep memory locked, and crowd the card's cache.",
-    .run = Run,
+    .run = RunRdmaLeaks,
 };
 
 }  // namespace weft::doctor::checks

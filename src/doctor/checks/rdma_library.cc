@@ -46,7 +46,7 @@ Package ReadPackage(HostView& view) {
     return package;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunRdmaLibrary(HostView& view, Findings& out) {
     if (!HasRdma(view)) return;
     const auto [text, missing] = ReadPackage(view);
     if (text.empty()) {
@@ -72,7 +72,7 @@ const Check kRdmaLibrary = {
     .what = "rdma-core, the libraries through which programs use RDMA.",
     .reads = "dpkg-query, rpm or pacman, whichever is the distribution's",
     .why = "The kernel's half alone is not enough.",
-    .run = Run,
+    .run = RunRdmaLibrary,
 };
 
 }  // namespace weft::doctor::checks

@@ -18,7 +18,7 @@ int RdmaMtu(int mtu) {
     return 256;
 }
 
-void Run(HostView& view, Findings& out) {
+void RunRdmaMtu(HostView& view, Findings& out) {
     const std::vector<NetDevice> devices = NetDevices(view);
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (!port.ethernet() || !port.active()) continue;
@@ -49,7 +49,7 @@ const Check kRdmaMtu = {
     .what = "MTU of the interfaces under RoCE ports.",
     .reads = "/sys/class/net/*/mtu, /sys/class/infiniband/*/ports/*/gid_attrs/ndevs",
     .why = "An MTU of 1500 cuts RDMA into packets of 1 KB where 4 KB would go.",
-    .run = Run,
+    .run = RunRdmaMtu,
 };
 
 }  // namespace weft::doctor::checks

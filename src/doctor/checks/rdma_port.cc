@@ -31,7 +31,7 @@ std::string EnableFix(HostView& view, const RdmaPort& port) {
                                             Quoted(interfaces.front()), by_port);
 }
 
-void Look(HostView& view, const RdmaPort& port, const Others& others, Findings& out) {
+void LookRdmaPort(HostView& view, const RdmaPort& port, const Others& others, Findings& out) {
     const std::string read = StateText(port);
     if (port.active()) {
         // One lane of four: "25 Gb/sec (1X EDR)".
@@ -83,7 +83,7 @@ void Look(HostView& view, const RdmaPort& port, const Others& others, Findings& 
     out.Fail(read, expected, why, fix);
 }
 
-void Run(HostView& view, Findings& out) {
+void RunRdmaPort(HostView& view, Findings& out) {
     const std::vector<RdmaPort> ports = RdmaPorts(view);
     for (const RdmaPort& port : ports) {
         Others others;
@@ -92,7 +92,7 @@ void Run(HostView& view, Findings& out) {
             others.of_card = others.of_card || (other.active() && other.device == port.device);
             others.unread = others.unread || other.state.empty();
         }
-        if (!port.state.empty()) Look(view, port, others, out);
+        if (!port.state.empty()) LookRdmaPort(view, port, others, out);
     }
 }
 
@@ -103,7 +103,7 @@ const Check kRdmaPort = {
     .what = "State, link layer and rate of RDMA ports.",
     .reads = "/sys/class/infiniband/*/ports/*/{state,phys_state,link_layer,rate}, or ibstat",
     .why = "A port that is not ACTIVE carries nothing; one lane of four carries a quarter.",
-    .run = Run,
+    .run = RunRdmaPort,
 };
 
 }  // namespace weft::doctor::checks

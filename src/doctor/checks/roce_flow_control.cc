@@ -8,7 +8,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Run(HostView& view, Findings& out) {
+void RunRoceFlowControl(HostView& view, Findings& out) {
     for (const RdmaPort& port : RdmaPorts(view)) {
         if (!port.ethernet() || !port.active()) continue;
         for (const std::string& name : RdmaInterfaces(view, port)) {
@@ -41,7 +41,7 @@ const Check kRoceFlowControl = {
     .what = "Flow control on the Ethernet under RoCE.",
     .reads = "ethtool -a, mlnx_qos -i",
     .why = "RDMA expects a network that loses nothing.",
-    .run = Run,
+    .run = RunRoceFlowControl,
 };
 
 }  // namespace weft::doctor::checks

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kMuch = 1 << 30;
 
-void Run(HostView& view, Findings& out) {
+void RunSwap(HostView& view, Findings& out) {
     const auto total = MemInfo(view, "SwapTotal");
     const auto free = MemInfo(view, "SwapFree");
     if (!total || !free) return;
@@ -35,7 +35,7 @@ const Check kSwap = {
     .why =
         "A token that waits for a page from a drive waits a thousand times longer than for "
         "memory.",
-    .run = Run,
+    .run = RunSwap,
 };
 
 }  // namespace weft::doctor::checks

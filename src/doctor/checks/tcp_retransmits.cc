@@ -12,7 +12,7 @@ struct Segments {
 };
 
 // /proc/net/snmp: a line of names and a line of values for each protocol.
-std::optional<Segments> Parse(std::string_view text) {
+std::optional<Segments> ParseTcpRetransmits(std::string_view text) {
     std::vector<std::string_view> names;
     for (std::string_view line : Lines(text)) {
         if (!line.starts_with("Tcp:")) continue;
@@ -32,12 +32,12 @@ std::optional<Segments> Parse(std::string_view text) {
     return {};
 }
 
-void Run(HostView& view, Findings& out) {
+void RunTcpRetransmits(HostView& view, Findings& out) {
     const Reading first = view.Read("proc/net/snmp");
-    const auto before = first.found() ? Parse(first.text) : std::nullopt;
+    const auto before = first.found() ? ParseTcpRetransmits(first.text) : std::nullopt;
     if (!before || before->sent < 1) return;
     const Reading again = view.Later("proc/net/snmp");
-    const auto after = again.found() ? Parse(again.text) : std::nullopt;
+    const auto after = again.found() ? ParseTcpRetransmits(again.text) : std::nullopt;
     const double share = before->again / before->sent;
     const double grown = after ? after->again - before->again : 0;
     const std::string read = fmt::format(
@@ -59,7 +59,7 @@ const Check kTcpRetransmits = {
     .what = "TCP segments sent again, since boot and while the other checks run.",
     .reads = "/proc/net/snmp, twice",
     .why = "A lost segment of a small message costs 200 ms.",
-    .run = Run,
+    .run = RunTcpRetransmits,
 };
 
 }  // namespace weft::doctor::checks

@@ -10,7 +10,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-void Run(HostView& view, Findings& out) {
+void RunTcpSettings(HostView& view, Findings& out) {
     const std::string window = view.Text("proc/sys/net/ipv4/tcp_rmem");  // least, usual, most
     const auto words = Words(window);
     if (words.size() != 3) return;
@@ -48,7 +48,7 @@ const Check kTcpSettings = {
     .what = "TCP buffers against the speed of the fastest card.",
     .reads = "/proc/sys/net/ipv4/{tcp_rmem,tcp_sack}, /sys/class/net/*/speed",
     .why = "A window smaller than what is under way holds a fast link back.",
-    .run = Run,
+    .run = RunTcpSettings,
 };
 
 }  // namespace weft::doctor::checks

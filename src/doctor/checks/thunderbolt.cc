@@ -38,7 +38,7 @@ void LookAtLinks(HostView& view, Findings& out) {
     }
 }
 
-void Run(HostView& view, Findings& out) {
+void RunThunderbolt(HostView& view, Findings& out) {
     bool any = false;
     for (const NetDevice& device : NetDevices(view)) {
         if (!IsThunderbolt(device)) continue;
@@ -73,7 +73,7 @@ const Check kThunderbolt = {
     .what = "Thunderbolt and USB4 cables used as a network: state, MTU, speed and lanes.",
     .reads = "/sys/class/net/thunderbolt*, /sys/bus/thunderbolt/devices/*/{rx_speed,rx_lanes}",
     .why = "Such a link trains at half of its speed as easily as at all of it.",
-    .run = Run,
+    .run = RunThunderbolt,
 };
 
 }  // namespace weft::doctor::checks

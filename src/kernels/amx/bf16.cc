@@ -1,12 +1,10 @@
 #include "kernels/amx/bf16.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 
 #include "kernels/amx/tiles.h"
-#include "kernels/avx512/store.h"
 #include "kernels/strips.h"
+#include "kernels/vector/store.h"
 
 namespace weft::kernels::amx {
 namespace {
@@ -131,8 +129,8 @@ class BF16Tiles {
         for (int s = 0; s < S; ++s) {
             for (int64_t t = 0; t < count; ++t) {
                 const double* wide = wide_[t / kTile * 2 + s][t % kTile];
-                avx512::StoreWide(args_, row + s * kStripRows, token + t, _mm512_load_pd(wide),
-                                  _mm512_load_pd(wide + 8));
+                avx512::StoreWide(args_, row + s * kStripRows, token + t,
+                                  avx512::Simd::LoadWide(wide));
             }
         }
     }

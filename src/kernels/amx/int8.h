@@ -11,7 +11,7 @@
 
 #include "kernels/amx/decode.h"
 #include "kernels/amx/tiles.h"
-#include "kernels/avx512/store.h"
+#include "kernels/vector/store.h"
 
 namespace weft::kernels::amx {
 
@@ -255,8 +255,7 @@ class Int8Tiles {
         if (args_.segment_cols == 0) {
             return avx512::StoreSums(args_, row, chunk_ + t, _mm512_load_ps(sums_[s][slot]));
         }
-        avx512::StoreWide(args_, row, chunk_ + t, _mm512_load_pd(wide_[s][slot]),
-                          _mm512_load_pd(wide_[s][slot] + 8));
+        avx512::StoreWide(args_, row, chunk_ + t, avx512::Simd::LoadWide(wide_[s][slot]));
     }
 
     const MatMulArgs& args_;

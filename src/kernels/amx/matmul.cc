@@ -1,8 +1,6 @@
-#include "kernels/amx/matmul.h"
-
 #include "kernels/amx/bf16.h"
 #include "kernels/amx/int8.h"
-#include "kernels/avx512/matmul.h"
+#include "kernels/amx/table.h"
 
 namespace weft::kernels::amx {
 namespace {

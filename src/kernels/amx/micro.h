@@ -1,15 +1,14 @@
-// The micro-kernel of dense products of bfloat16 for AMX (dense/blocked.h): 2 x 2 tiles of sums.
+// The micro-kernel of dense products of bfloat16 for AMX (vector/blocked.h): 2 x 2 tiles of sums.
 // Only for files that are compiled for the instruction set.
 #pragma once
 
 #include "kernels/amx/tiles.h"
-#include "kernels/avx512/micro.h"
+#include "kernels/vector/micro.h"
 
 namespace weft::kernels::amx {
 
 struct Micro {
     using Units = avx512::PairUnits;
-    using Vectors = avx512::Lanes;
     static constexpr int64_t kRows = 32, kCols = 32;
     static constexpr int64_t kUnitDepth = 2, kStep = 32;
     static constexpr int64_t kMostDepth = 640, kWholeDepth = kMostDepth;
@@ -28,24 +27,24 @@ struct Micro {
 
     // [depth / 32][row][16 pairs]
     template <typename T>
-    static void PackA(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+    static void PackA(const avx512::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
         for (int64_t i = 0; i < lanes; i += kRows) {
-            dense::PackTiles<Units, kRows>(from.From(i, 0), std::min(kRows, lanes - i), depth, to);
-            to += dense::PanelBytes<Micro>(kRows, depth);
+            avx512::PackTiles<Units, kRows>(from.From(i, 0), std::min(kRows, lanes - i), depth, to);
+            to += avx512::PanelBytes<Micro>(kRows, depth);
         }
     }
     // [depth / 2][column], up to whole steps
     template <typename T>
-    static void PackB(const dense::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
-        dense::PackPanels<Units, kCols, 16>(from, lanes, depth, to);
+    static void PackB(const avx512::Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+        avx512::PackPanels<Units, kCols, 16>(from, lanes, depth, to);
     }
 
     static void Finish() {}
     static void Tile(const std::byte* a, const std::byte* b, int64_t depth, float* c,
-                     int64_t c_stride, dense::Write write) {
+                     int64_t c_stride, avx512::Write write) {
         const int64_t bytes = c_stride * 4;
         float* below = c + 16 * c_stride;
-        if (write == dense::Write::kAdd) {
+        if (write == avx512::Write::kAdd) {
             Load<0>(c, bytes), Load<1>(c + 16, bytes);
             Load<2>(below, bytes), Load<3>(below + 16, bytes);
         } else {
@@ -67,11 +66,10 @@ struct Micro {
     // Tiles hold floats: narrow types go through L1.
     template <typename Narrow>
     static void Tile(const std::byte* a, const std::byte* b, int64_t depth, Narrow* c,
-                     int64_t c_stride, dense::Write write) {
+                     int64_t c_stride, avx512::Write write) {
         alignas(64) float sums[kRows * kCols];
-        Tile(a, b, depth, sums, kCols, dense::Write::kSet);
-        dense::PutRows<Vectors>(sums, kCols, kRows, kCols, c, c_stride,
-                                write == dense::Write::kAdd);
+        Tile(a, b, depth, sums, kCols, avx512::Write::kSet);
+        avx512::PutRows(sums, kCols, kRows, kCols, c, c_stride, write == avx512::Write::kAdd);
     }
 };
 

@@ -1,16 +1,26 @@
-// Eight floats of AVX2 (with FMA and F16C) under the names that vector_ops.h and
-// tiled_attention.h use. Only for files of this folder: they alone are compiled for the
-// instruction set.
+// Eight lanes of AVX2 (with FMA and F16C) under the names of vector/set.h. Only for files that are
+// compiled for the instruction set.
 #pragma once
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstdint>
+
+#include "hw/cpu.h"
+#include "kernels/dense/element.h"
 
 namespace weft::kernels::avx2 {
 
 struct Simd {
     using Float = __m256;
+    struct Wide {
+        __m256d low, high;
+    };
+    using Int = __m256i;
+    using Short = __m256i;  // two sums of 16 bits in each lane
+    using Half = dense::Half;
+    static constexpr CpuLevel kLevel = CpuLevel::kAvx2;
     static constexpr int kLanes = 8;
     static constexpr int kRegisters = 16;
     static constexpr bool kDots = false;
@@ -32,6 +42,37 @@ struct Simd {
     static void StoreFirst(float* to, Float x, int64_t count) {
         _mm256_maskstore_ps(to, First(count), x);
     }
+    static Float Load(const uint16_t* from) { return LoadBF16(from); }
+    static Float Load(const Half* from) { return LoadF16(from); }
+    static void Store(uint16_t* to, Float x) { StoreBF16(to, x); }
+    static void Store(Half* to, Float x) { StoreF16(to, x); }
+    template <typename Narrow>
+    static Float LoadFirst(const Narrow* from, int64_t count) {
+        Narrow first[kLanes] = {};
+        std::copy_n(from, count, first);
+        return Load(first);
+    }
+    template <typename Narrow>
+    static void StoreFirst(Narrow* to, Float x, int64_t count) {
+        Narrow all[kLanes];
+        Store(all, x);
+        std::copy_n(all, count, to);
+    }
+    // The same for any `count`, also of kLanes and more.
+    template <typename T>
+    static Float LoadUpTo(const T* from, int64_t count) {
+        return count >= kLanes ? Load(from) : LoadFirst(from, count);
+    }
+    static void StoreUpTo(float* to, Float x, int64_t count) {
+        count >= kLanes ? Store(to, x) : StoreFirst(to, x, count);
+    }
+    // Two vectors, past the caches where a set can.
+    template <typename T>
+    static void StreamPair(T* to, Float x, Float y) {
+        Store(to, x);
+        Store(to + kLanes, y);
+    }
+    static void FinishStreams() {}
     // Lanes below `count` (any number) of x, the others of y.
     static Float Select(int64_t count, Float x, Float y) {
         return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(First(count)));
@@ -69,6 +110,10 @@ struct Simd {
             _mm_packus_epi32(_mm256_castsi256_si128(kept), _mm256_extracti128_si256(kept, 1)));
     }
 
+    // Of pairs of BF16, one in each lane.
+    static Float FirstOfPairs(Float x) { return AsFloat(Left32(AsInt(x), 16)); }
+    static Float SecondOfPairs(Float x) { return AsFloat(And(AsInt(x), Set32(-0x10000))); }
+
     static Float Add(Float x, Float y) { return _mm256_add_ps(x, y); }
     static Float Sub(Float x, Float y) { return _mm256_sub_ps(x, y); }
     static Float Mul(Float x, Float y) { return _mm256_mul_ps(x, y); }
@@ -81,6 +126,7 @@ struct Simd {
     static Float WhereLess(Float a, Float b, Float x, Float y) {
         return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
     }
+    static Float Sqrt(Float x) { return _mm256_sqrt_ps(x); }
     static Float Abs(Float x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
     static Float Round(Float x) {
         return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -114,6 +160,194 @@ struct Simd {
         const Float high = _mm256_unpackhi_ps(a, b);
         *x = _mm256_permute2f128_ps(low, high, 0x20);
         *y = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+
+    // rows[i][j] becomes rows[j][i], of kLanes vectors: pairs, then fours, then halves.
+    static void Transpose(Float* rows) {
+        Float x[8];
+#pragma GCC unroll 4
+        for (int i = 0; i < 8; i += 2) {
+            x[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+            x[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < 8; i += 4) {
+            rows[i] = _mm256_shuffle_ps(x[i], x[i + 2], 0x44);
+            rows[i + 1] = _mm256_shuffle_ps(x[i], x[i + 2], 0xee);
+            rows[i + 2] = _mm256_shuffle_ps(x[i + 1], x[i + 3], 0x44);
+            rows[i + 3] = _mm256_shuffle_ps(x[i + 1], x[i + 3], 0xee);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            const Float low = rows[i], high = rows[4 + i];
+            rows[i] = _mm256_permute2f128_ps(low, high, 0x20);
+            rows[4 + i] = _mm256_permute2f128_ps(low, high, 0x31);
+        }
+    }
+
+    static Wide Widen(Float x) {
+        return {_mm256_cvtps_pd(_mm256_castps256_ps128(x)),
+                _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
+    }
+    static Float Narrow(Wide x) {
+        return _mm256_set_m128(_mm256_cvtpd_ps(x.high), _mm256_cvtpd_ps(x.low));
+    }
+    static Wide WideZero() {
+        return WideSet(0);
+    }
+    static Wide WideSet(double x) {
+        return {_mm256_set1_pd(x), _mm256_set1_pd(x)};
+    }
+    static Wide AddWide(Wide x, Wide y) {
+        return {_mm256_add_pd(x.low, y.low), _mm256_add_pd(x.high, y.high)};
+    }
+    static Wide FmaWide(Wide x, Wide y, Wide z) {  // x*y + z
+        return {_mm256_fmadd_pd(x.low, y.low, z.low), _mm256_fmadd_pd(x.high, y.high, z.high)};
+    }
+    static Wide LoadWide(const double* from) {
+        return {_mm256_loadu_pd(from), _mm256_loadu_pd(from + 4)};
+    }
+    static void StoreWide(double* to, Wide x) {
+        _mm256_storeu_pd(to, x.low);
+        _mm256_storeu_pd(to + 4, x.high);
+    }
+
+    // ---- Lanes of 32 bits, and their bytes -----------------------------------------------------
+
+    static Int LoadInt(const void* from) {
+        return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+    }
+    static void StoreInt(void* to, Int x) {
+        _mm256_storeu_si256(static_cast<__m256i*>(to), x);
+    }
+    static Int IntZero() {
+        return _mm256_setzero_si256();
+    }
+    static Int Set32(int32_t x) {
+        return _mm256_set1_epi32(x);
+    }
+    static Int Set8(int x) {
+        return _mm256_set1_epi8(static_cast<char>(x));
+    }
+    // kLanes elements, widened.
+    static Int WidenU8(const void* from) {
+        return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
+    }
+    static Int WidenI8(const void* from) {
+        return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(from)));
+    }
+    static Int WidenU16(const void* from) {
+        return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+    }
+    static Float FromInt(Int x) {
+        return _mm256_cvtepi32_ps(x);
+    }
+    static Float AsFloat(Int x) {
+        return _mm256_castsi256_ps(x);
+    }
+    static Int AsInt(Float x) {
+        return _mm256_castps_si256(x);
+    }
+    // Float16 in the lower halves of lanes.
+    static Float FromF16(Int bits) {
+        const __m256i pairs = _mm256_packus_epi32(bits, bits);
+        return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0xd8)));
+    }
+    static Int And(Int x, Int y) {
+        return _mm256_and_si256(x, y);
+    }
+    static Int Or(Int x, Int y) {
+        return _mm256_or_si256(x, y);
+    }
+    static Int Xor(Int x, Int y) {
+        return _mm256_xor_si256(x, y);
+    }
+    static Int Add32(Int x, Int y) {
+        return _mm256_add_epi32(x, y);
+    }
+    static Int Sub32(Int x, Int y) {
+        return _mm256_sub_epi32(x, y);
+    }
+    static Int Mul32(Int x, Int y) {
+        return _mm256_mullo_epi32(x, y);
+    }
+    static Int Max32(Int x, Int y) {
+        return _mm256_max_epi32(x, y);
+    }
+    static Int Left32(Int x, int bits) {
+        return _mm256_slli_epi32(x, bits);
+    }
+    static Int Right32(Int x, int bits) {
+        return _mm256_srli_epi32(x, bits);
+    }
+    static Int Add8(Int x, Int y) {
+        return _mm256_add_epi8(x, y);
+    }
+    static Int Sub8(Int x, Int y) {
+        return _mm256_sub_epi8(x, y);
+    }
+    static Int Equal8(Int x, Int y) {
+        return _mm256_cmpeq_epi8(x, y);
+    }  // all ones where equal
+    // Bytes moved by so many bits; what comes in from the neighbour is to be masked away.
+    static Int Left8(Int x, int bits) {
+        return _mm256_slli_epi16(x, bits);
+    }
+    static Int Right8(Int x, int bits) {
+        return _mm256_srli_epi16(x, bits);
+    }
+    // 16 bytes at `from`, in every 128 bits, and those that the lower four bits of the bytes of
+    // `index` (none of which is above 15) choose in their own 128 bits.
+    static Int Table(const void* from) {
+        return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+    }
+    static Int Choose(Int table, Int index) {
+        return _mm256_shuffle_epi8(table, index);
+    }
+    // Entry `index` of each lane, with what lies beside it above its 16 bits.
+    static Int Gather(const uint16_t* table, Int index) {
+        const Int two =
+            _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), Right32(index, 1), 4);
+        return _mm256_srlv_epi32(two, Left32(And(index, Set32(1)), 4));
+    }
+
+    // Products of bytes, four to a lane: u8 weights times s8, added in pairs to 16 bits, which must
+    // not overflow (blocks.h), and s8 weights times s8: the sign moves to the other factor, and
+    // pairs stay below 2 * 128 * 127.
+    static Short ShortZero() {
+        return _mm256_setzero_si256();
+    }
+    static Short StartShort(int32_t sum) {
+        return _mm256_set1_epi32(sum & 0xffff);
+    }
+    static Short Dot(Int weights, Int x, Short sum) {
+        return _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights, x));
+    }
+    static Int Whole(Short x) {
+        return _mm256_madd_epi16(x, _mm256_set1_epi16(1));
+    }
+    // Lanes' sums times `scale`, which fits 16 bits.
+    static Int WholeScaled(Short x, Int scale) {
+        return _mm256_madd_epi16(x, _mm256_blend_epi16(scale, Left32(scale, 16), 0xaa));
+    }
+    static Int DotSigned(Int weights, Int x, Int sum) {
+        const Int size = _mm256_abs_epi8(weights), turned = _mm256_sign_epi8(x, weights);
+        return Add32(sum, Whole(_mm256_maddubs_epi16(size, turned)));
+    }
+
+    // 16 floats, rounded, as int8 at q; returns their sum.
+    static int StoreI8(const float* x, float factor, int8_t* q) {
+        const Float all = Set(factor);
+        const __m256i a = _mm256_cvtps_epi32(Mul(Load(x), all));
+        const __m256i b = _mm256_cvtps_epi32(Mul(Load(x + 8), all));
+        const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+        const __m128i bytes =
+            _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+        _mm_store_si128(reinterpret_cast<__m128i*>(q), bytes);
+        const __m128i pairs = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes);
+        const __m128i quads = _mm_madd_epi16(pairs, _mm_set1_epi16(1));
+        const __m128i halves = _mm_hadd_epi32(quads, quads);
+        return _mm_cvtsi128_si32(_mm_hadd_epi32(halves, halves));
     }
 
   private:

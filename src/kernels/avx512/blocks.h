@@ -1,32 +1,30 @@
 // One packed block of a strip times a tile of tokens, for each type (layouts: kernels/strips.h).
 //
 // A Block type has kType, kUnits (activation blocks that one weight block spans) and
-//   Times<T>(w, x, x_stride, sums): sums[t] += block at w times the activations x + t * x_stride.
+//   Times<T>(w, h, x, x_stride, sums): sums[t] += block at w times the activations x + t *
+//   x_stride.
 // Weights are read in the order of their addresses: measured on Zen 4, the hardware then fetches
 // ahead better than any prefetch instruction does.
 // sums are 16 rows wide. Everything is inlined into the tile loops of matmul.cc; T is at most 12.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 
 #include "kernels/strips.h"
+#include "kernels/vector/set.h"
 #include "tensor/quant_bytes.h"
 
 namespace weft::kernels::avx512 {
 
 using strips::ActivationBlock;
 
-#define WEFT_INLINE [[gnu::always_inline]] static inline
-
 WEFT_INLINE __m512i LoadBytes(const std::byte* p) {
     return _mm512_loadu_si512(p);
 }
 
-WEFT_INLINE __m512 LoadHalves(const std::byte* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+WEFT_INLINE Float LoadHalves(const std::byte* p) {
+    return Simd::LoadF16(p);
 }
 
 // Four int8 of an activation block in every lane.
@@ -103,8 +101,8 @@ struct BlockQ4_0 {
     static constexpr DType kType = DType::kQ4_0;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         __m512i dots[T];
         StartAt<T>(
             x, x_stride, [](const ActivationBlock& b) { return b.from_8; }, dots);
@@ -117,8 +115,8 @@ struct BlockQ4_1 {
     static constexpr DType kType = DType::kQ4_1;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         __m512i dots[T];
         StartAtZero<T>(dots);
         DotNibbles<T>(w, x, x_stride, dots);
@@ -152,8 +150,8 @@ struct BlockQ5_0 {
     static constexpr DType kType = DType::kQ5_0;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         __m512i dots[T];
         StartAt<T>(
             x, x_stride, [](const ActivationBlock& b) { return 2 * b.from_8; }, dots);
@@ -166,8 +164,8 @@ struct BlockQ5_1 {
     static constexpr DType kType = DType::kQ5_1;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         __m512i dots[T];
         StartAtZero<T>(dots);
         DotFiveBits<T>(w, LoadBytes(w + 256), x, x_stride, dots);
@@ -200,8 +198,8 @@ struct BlockIQ4_NL {
     static constexpr DType kType = DType::kIQ4_NL;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         __m512i dots[T];
         DotChosen<T>(w, Table(quant::kIq4Values), x, x_stride, dots);
         AddScaled<T>(LoadHalves(w + 256), x, x_stride, dots, sums);
@@ -212,8 +210,8 @@ struct BlockIQ4_XS {
     static constexpr DType kType = DType::kIQ4_XS;
     static constexpr int64_t kUnits = 8;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         const __m512 d = LoadHalves(w);
         const __m512i table = Table(quant::kIq4Values);
 #pragma GCC unroll 1
@@ -240,8 +238,8 @@ struct BlockMXFP4 {
         return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, small));
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         __m512i dots[T];
         DotChosen<T>(w, Table(quant::kMxfp4Values), x, x_stride, dots);
         AddScaled<T>(Scale(w + 256), x, x_stride, dots, sums);
@@ -273,8 +271,8 @@ struct BlockW4 {
     static constexpr DType kType = DType::kW4;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         const Head head = LoadHead(w + 256);
         __m512i dots[T];
         StartAtZeroPoint<T>(head.zero, x, x_stride, dots);
@@ -287,8 +285,8 @@ struct BlockW8 {
     static constexpr DType kType = DType::kW8;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         const Head head = LoadHead(w + 512);
         __m512i dots[T];
         StartAtZeroPoint<T>(head.zero, x, x_stride, dots);
@@ -302,8 +300,8 @@ struct BlockQ8_0 {
     static constexpr DType kType = DType::kQ8_0;
     static constexpr int64_t kUnits = 1;
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         __m512i dots[T];
         StartAt<T>(
             x, x_stride, [](const ActivationBlock& b) { return b.from_128; }, dots);
@@ -349,8 +347,8 @@ struct BlockOfScalesAndMinima {
         AddMin<T>(_mm512_mul_ps(minus_dmin, LoadU8(w + 192 + 16 * j)), x + j, x_stride, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         const __m512 d = LoadHalves(w);
         const __m512 minus_dmin = _mm512_sub_ps(_mm512_setzero_ps(), LoadHalves(w + 32));
 #pragma GCC unroll 1
@@ -431,8 +429,8 @@ struct BlockQ6_K {
         AddScaled<T>(Scale(w, half * 8 + 2 * kGroup + s), x + kGroup, x_stride, dots, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
 #pragma GCC unroll 1
         for (int step = 0; step < 4; ++step) {
             const int half = step / 2, s = step % 2;

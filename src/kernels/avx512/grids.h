@@ -1,5 +1,5 @@
 // Decoders of the code-book types: one packed block of 16 rows (layouts: kernels/strips.h) to
-// DecodedUnits, the Grids of kernels/decoded_matmul.h.
+// DecodedUnits, the Grids of vector/decoded.cc.
 //
 // A lane of 32 bits is a row; the four bytes of its index word are four groups of weights. Code
 // books lie in byte tables, which byte permutes search 128 entries at a time; a bit field of an
@@ -350,5 +350,26 @@ struct GridIQ1_M {
     }
     PairTables<2048> tables{kIq1Grid};
 };
+
+// sums[t] += the unit times the activations x + t * x_stride.
+template <int T, int kScales>
+WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int /*part*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
+#pragma GCC unroll 2
+    for (int h = 0; h < kScales; ++h) {
+        constexpr int kQuads = 8 / kScales;
+        __m512i dots[T];
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) {
+            const ActivationBlock& own = x[t * x_stride];
+            dots[t] = _mm512_set1_epi32(kScales == 1 ? own.from_128 : 4 * own.from_32[h]);
+        }
+#pragma GCC unroll 8
+        for (int j = kQuads * h; j < kQuads * h + kQuads; ++j) {
+            Dot<T>(_mm512_load_si512(unit.q[j]), x, x_stride, 4 * j, dots);
+        }
+        AddScaled<T>(_mm512_load_ps(unit.scale[h]), x, x_stride, dots, sums);
+    }
+}
 
 }  // namespace weft::kernels::avx512

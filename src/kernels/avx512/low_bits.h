@@ -113,8 +113,8 @@ struct BlockQ2_K {
         Finish<T>(w, half, kGroup, x + kGroup, x_stride, dots, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
 #pragma GCC unroll 1
         for (int half = 0; half < 2; ++half) {
             if constexpr (T == 1) {
@@ -204,8 +204,8 @@ struct BlockQ3_K {
         if constexpr (kGroup < 7) TimesGroups<T, kGroup + 1>(w, x, x_stride, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
         if constexpr (T == 1) {
             TimesOne(w, x, sums);
         } else {
@@ -253,8 +253,8 @@ struct BlockTernary {
         if constexpr (kGroup < 3) TimesGroups<T, kGroup + 1>(w, half, x, x_stride, sums);
     }
     template <int T>
-    WEFT_INLINE void Times(const std::byte* w, const ActivationBlock* x, int64_t x_stride,
-                           __m512 (&sums)[T]) {
+    WEFT_INLINE void Times(const std::byte* w, int /*h*/, const ActivationBlock* x,
+                           int64_t x_stride, __m512 (&sums)[T]) {
 #pragma GCC unroll 1
         for (int half = 0; half < 2; ++half) {
             if constexpr (T == 1) {

@@ -1,20 +1,36 @@
-// Sixteen floats of AVX-512 under the names that vector_ops.h and tiled_attention.h use.
-// Only for files of this folder: they alone are compiled for the instruction set.
+// Sixteen lanes of AVX-512 under the names of vector/set.h. Products of quantized weights and of
+// bfloat16 are its own (blocks.h, low_bits.h, grids.h, units.h). Only for files that are compiled
+// for the instruction set.
 #pragma once
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstdint>
+
+#include "hw/cpu.h"
+#include "kernels/dense/element.h"
+
+#define WEFT_OWN_PRODUCTS
 
 namespace weft::kernels::avx512 {
 
 struct Simd {
     using Float = __m512;
+    struct Wide {
+        __m512d low, high;
+    };
+    using Half = dense::Half;
+    static constexpr CpuLevel kLevel = CpuLevel::kAvx512;
     static constexpr int kLanes = 16;
     static constexpr int kRegisters = 32;
     static constexpr bool kDots = true;  // multiplies BF16
 
     static __mmask16 First(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+    // Of any number, also below 0 and above 16.
+    static __mmask16 FirstUpTo(int64_t count) {
+        return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
+    }
 
     static Float Zero() { return _mm512_setzero_ps(); }
     static Float Set(float value) { return _mm512_set1_ps(value); }
@@ -27,6 +43,52 @@ struct Simd {
     static void StoreFirst(float* to, Float x, int64_t count) {
         _mm512_mask_storeu_ps(to, First(count), x);
     }
+    static Float Load(const uint16_t* from) { return LoadBF16(from); }
+    static Float LoadFirst(const uint16_t* from, int64_t count) {
+        const __m256i halves = _mm256_maskz_loadu_epi16(First(count), from);
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    }
+    static void Store(uint16_t* to, Float x) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), Halves(x));
+    }
+    static void StoreFirst(uint16_t* to, Float x, int64_t count) {
+        _mm256_mask_storeu_epi16(to, First(count), Halves(x));
+    }
+    static Float Load(const Half* from) { return LoadF16(from); }
+    static Float LoadFirst(const Half* from, int64_t count) {
+        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(First(count), from));
+    }
+    static void Store(Half* to, Float x) { StoreF16(to, x); }
+    static void StoreFirst(Half* to, Float x, int64_t count) {
+        _mm256_mask_storeu_epi16(to, First(count), Rounded(x));
+    }
+    // The same for any `count`, also of kLanes and more.
+    static Float LoadUpTo(const float* from, int64_t count) {
+        return _mm512_maskz_loadu_ps(FirstUpTo(count), from);
+    }
+    static Float LoadUpTo(const uint16_t* from, int64_t count) {
+        const __m256i halves = _mm256_maskz_loadu_epi16(FirstUpTo(count), from);
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    }
+    static Float LoadUpTo(const Half* from, int64_t count) {
+        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(FirstUpTo(count), from));
+    }
+    static void StoreUpTo(float* to, Float x, int64_t count) {
+        count >= kLanes ? Store(to, x) : _mm512_mask_storeu_ps(to, FirstUpTo(count), x);
+    }
+    // Two vectors past the caches, to whole lines of 64 bytes.
+    static void StreamPair(float* to, Float x, Float y) {
+        _mm512_stream_ps(to, x);
+        _mm512_stream_ps(to + kLanes, y);
+    }
+    static void StreamPair(uint16_t* to, Float x, Float y) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_castps_si512(Pairs(x, y)));
+    }
+    static void StreamPair(Half* to, Float x, Float y) {
+        const __m512i low = _mm512_castsi256_si512(Rounded(x));
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_inserti64x4(low, Rounded(y), 1));
+    }
+    static void FinishStreams() { _mm_sfence(); }
     // Lanes below `count` (0 to kLanes) of x, the others of y.
     static Float Select(int64_t count, Float x, Float y) {
         return _mm512_mask_blend_ps(First(count), y, x);
@@ -100,6 +162,7 @@ struct Simd {
     static Float WhereLess(Float a, Float b, Float x, Float y) {
         return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
     }
+    static Float Sqrt(Float x) { return _mm512_sqrt_ps(x); }
     static Float Abs(Float x) { return _mm512_abs_ps(x); }
     static Float Round(Float x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
     // x * 2^n for whole n.
@@ -121,6 +184,86 @@ struct Simd {
         const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
         *x = _mm512_permutex2var_ps(a, low, b);
         *y = _mm512_permutex2var_ps(a, high, b);
+    }
+    // rows[i][j] becomes rows[j][i]: pairs, then fours, then squares of four lanes.
+    static void Transpose(Float* rows) {
+        Float x[16];
+#pragma GCC unroll 8
+        for (int i = 0; i < 16; i += 2) {
+            x[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+            x[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 16; i += 4) {
+            rows[i] = Doubles<false>(x[i], x[i + 2]);
+            rows[i + 1] = Doubles<true>(x[i], x[i + 2]);
+            rows[i + 2] = Doubles<false>(x[i + 1], x[i + 3]);
+            rows[i + 3] = Doubles<true>(x[i + 1], x[i + 3]);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {  // rows[4 g + i]: columns 4 q + i of rows 4 g..4 g + 3
+            const Float a = _mm512_shuffle_f32x4(rows[i], rows[4 + i], 0x88);
+            const Float b = _mm512_shuffle_f32x4(rows[8 + i], rows[12 + i], 0x88);
+            const Float c = _mm512_shuffle_f32x4(rows[i], rows[4 + i], 0xdd);
+            const Float d = _mm512_shuffle_f32x4(rows[8 + i], rows[12 + i], 0xdd);
+            x[i] = _mm512_shuffle_f32x4(a, b, 0x88);
+            x[8 + i] = _mm512_shuffle_f32x4(a, b, 0xdd);
+            x[4 + i] = _mm512_shuffle_f32x4(c, d, 0x88);
+            x[12 + i] = _mm512_shuffle_f32x4(c, d, 0xdd);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) rows[i] = x[i];
+    }
+
+    static Wide Widen(Float x) {
+        return {_mm512_cvtps_pd(_mm512_castps512_ps256(x)),
+                _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))};
+    }
+    static Float Narrow(Wide x) {
+        const Float low = _mm512_castps256_ps512(_mm512_cvtpd_ps(x.low));
+        return _mm512_insertf32x8(low, _mm512_cvtpd_ps(x.high), 1);
+    }
+    static Wide WideZero() {
+        return WideSet(0);
+    }
+    static Wide WideSet(double x) {
+        return {_mm512_set1_pd(x), _mm512_set1_pd(x)};
+    }
+    static Wide AddWide(Wide x, Wide y) {
+        return {_mm512_add_pd(x.low, y.low), _mm512_add_pd(x.high, y.high)};
+    }
+    static Wide FmaWide(Wide x, Wide y, Wide z) {  // x*y + z
+        return {_mm512_fmadd_pd(x.low, y.low, z.low), _mm512_fmadd_pd(x.high, y.high, z.high)};
+    }
+    static Wide LoadWide(const double* from) {
+        return {_mm512_loadu_pd(from), _mm512_loadu_pd(from + 8)};
+    }
+    static void StoreWide(double* to, Wide x) {
+        _mm512_storeu_pd(to, x.low);
+        _mm512_storeu_pd(to + 8, x.high);
+    }
+
+    // 16 floats, rounded, as int8 at q; returns their sum.
+    static int StoreI8(const float* x, float factor, int8_t* q) {
+        const __m512i whole = _mm512_cvtps_epi32(Mul(Load(x), Set(factor)));
+        const __m128i bytes = _mm512_cvtsepi32_epi8(whole);
+        _mm_store_si128(reinterpret_cast<__m128i*>(q), bytes);
+        const __m128i quads = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), bytes);
+        const __m128i halves = _mm_hadd_epi32(quads, quads);
+        return _mm_cvtsi128_si32(_mm_hadd_epi32(halves, halves));
+    }
+
+  private:
+    static __m256i Halves(Float x) {  // denormals become zeros
+        return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+    }
+    static __m256i Rounded(Float x) {  // to float16
+        return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
+    template <bool kHigh>
+    static Float Doubles(Float x, Float y) {
+        const __m512d a = _mm512_castps_pd(x), b = _mm512_castps_pd(y);
+        return _mm512_castpd_ps(kHigh ? _mm512_unpackhi_pd(a, b) : _mm512_unpacklo_pd(a, b));
     }
 };
 

@@ -1,10 +1,10 @@
 // Causal attention over the rows of each sequence of a step, as training runs it: no cache, forward
 // and backward in blocks, so that no matrix of scores is kept (Dao et al. 2022; Dao 2023). The
-// functions stand in the table of dense/dense.h.
+// functions stand in the table of kernels/kernels.h.
 #pragma once
 
+#include "kernels/args.h"
 #include "kernels/dense/gemm.h"
-#include "kernels/kernels.h"
 
 namespace weft::kernels::dense {
 
@@ -47,14 +47,15 @@ struct CausalGradArgs {
 // hundreds of KB, and 8 (forward) or 20 bytes at most (backward) for each element of the longest
 // sequence's K of one head.
 struct CausalKernels {
-    int64_t (*causal_scratch_bytes)(const CausalArgs& args);
+    int64_t (*causal_scratch_bytes)(const CausalArgs& args) = nullptr;
     // Parts share out blocks of queries.
-    void (*causal)(const CausalArgs& args, std::span<std::byte> scratch, int part, int parts);
-    int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args);
+    void (*causal)(const CausalArgs& args, std::span<std::byte> scratch, int part,
+                   int parts) = nullptr;
+    int64_t (*causal_grad_scratch_bytes)(const CausalGradArgs& args) = nullptr;
     // Parts share out KV heads of sequences, each with its query heads, by their cost; one that two
     // parts meet in is cut by keys and queries.
     void (*causal_grad)(const CausalGradArgs& args, std::span<std::byte> scratch, int part,
-                        int parts);
+                        int parts) = nullptr;
 };
 
 }  // namespace weft::kernels::dense

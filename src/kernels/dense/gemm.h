@@ -1,7 +1,7 @@
 // Products of matrices for training: y = x . W^T, dx = dy . W and dW += dy^T . x are all
 // C [m, n] = A [m, k] . B [k, n] with strides. Packed, cache-blocked, one thread a part (the scheme
 // of Goto and van de Geijn 2008, and of BLIS, Van Zee and van de Geijn 2015). The functions stand
-// in the table of dense/dense.h.
+// in the table of kernels/kernels.h.
 #pragma once
 
 #include <cstddef>
@@ -37,10 +37,10 @@ struct GemmArgs {
 struct GemmKernels {
     // Of scratch that one part needs, however many parts there are; some L2 caches at most, so that
     // one scratch does for all products of a program (take the largest).
-    int64_t (*gemm_scratch_bytes)(const GemmArgs& args);
+    int64_t (*gemm_scratch_bytes)(const GemmArgs& args) = nullptr;
     // Parts share out C in a grid and never write the same bytes; no part waits for another. Any
     // element of C is summed over k in one order, whatever m, n and parts are.
-    void (*gemm)(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts);
+    void (*gemm)(const GemmArgs& args, std::span<std::byte> scratch, int part, int parts) = nullptr;
 };
 
 }  // namespace weft::kernels::dense

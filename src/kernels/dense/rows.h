@@ -1,22 +1,27 @@
-// The element-wise and row-wise kernels of training, forward and backward, over matrices of float32
-// or bfloat16. The functions stand in the table of dense/dense.h: (args, part, parts). "Any types":
-// each matrix may have its own. Where nothing else is said, parts share out rows, an output may be
-// an input of the same type, and a row's result depends neither on the other rows nor on parts.
+// The element-wise and row-wise kernels, forward and backward, over matrices of any element types:
+// those of training, and of inference, whose matrices are all float32 (kernels/args.h). The
+// functions stand in the table of kernels/kernels.h: (args, part, parts). "Any types": each matrix
+// may have its own. Where nothing else is said, parts share out rows, groups or elements, an output
+// may be an input of the same type, and a row's result depends neither on the other rows nor on
+// parts.
 #pragma once
 
+#include "kernels/args.h"
 #include "kernels/dense/element.h"
-#include "kernels/kernels.h"
 
 namespace weft::kernels::dense {
 
 // y = x * s * weight (null: ones), s = 1 / sqrt(mean(x^2) + eps) over groups of `group` columns
 // (group == cols: whole rows; group == head_dim: QK norm). Any types. Zhang and Sennrich 2019.
+// With `squares`: as kernels::RmsNormArgs.
 struct RmsNormArgs {
     ConstMatrix x;
     const float* weight = nullptr;  // [group]
     float eps = 0;
     int64_t rows = 0, cols = 0, group = 0;
     Matrix y;
+    const float* squares = nullptr;
+    int64_t squares_stride = 0, whole = 0;
 };
 
 // Of RmsNormArgs' y, any types:
@@ -146,19 +151,44 @@ struct SgdArgs {
 };
 
 struct RowKernels {
-    void (*rms_norm)(const RmsNormArgs& args, int part, int parts);
-    void (*norm_grad_input)(const RmsNormGradArgs& args, int part, int parts);
-    void (*norm_grad_weight)(const RmsNormGradArgs& args, int part, int parts);
-    void (*glu)(const GluArgs& args, int part, int parts);
-    void (*glu_grad)(const GluGradArgs& args, int part, int parts);
-    void (*rope)(const RopeArgs& args, int part, int parts);
-    void (*add)(const AddArgs& args, int part, int parts);
-    void (*add_bias)(const AddBiasArgs& args, int part, int parts);
-    void (*bias_grad)(const BiasGradArgs& args, int part, int parts);
-    void (*scale)(const ScaleArgs& args, int part, int parts);
-    void (*loss)(const LossArgs& args, int part, int parts);
-    void (*adam)(const AdamArgs& args, int part, int parts);
-    void (*sgd)(const SgdArgs& args, int part, int parts);
+    Kernel<RmsNormArgs> rms_norm = nullptr;
+    Kernel<RmsNormGradArgs> norm_grad_input = nullptr;
+    Kernel<RmsNormGradArgs> norm_grad_weight = nullptr;
+    Kernel<GluArgs> glu = nullptr;
+    Kernel<GluGradArgs> glu_grad = nullptr;
+    Kernel<RopeArgs> rope = nullptr;
+    Kernel<AddArgs> add = nullptr;
+    Kernel<AddBiasArgs> add_bias = nullptr;
+    Kernel<BiasGradArgs> bias_grad = nullptr;
+    Kernel<ScaleArgs> scale = nullptr;
+    Kernel<LossArgs> loss = nullptr;
+    Kernel<AdamArgs> adam = nullptr;
+    Kernel<SgdArgs> sgd = nullptr;
 };
 
 }  // namespace weft::kernels::dense
+
+namespace weft::kernels {
+
+inline RmsNormArgs::operator dense::RmsNormArgs() const {
+    return {{x, x_stride}, weight,        eps,     rows,           cols,
+            group,         {y, y_stride}, squares, squares_stride, whole};
+}
+inline RopeArgs::operator dense::RopeArgs() const {
+    return {{x, x_stride}, cos_sin,  sign,       neighbours,   rows,
+            heads,         head_dim, rotary_dim, {y, y_stride}};
+}
+inline GluArgs::operator dense::GluArgs() const {
+    return {{gate, gate_stride}, {up, up_stride}, rows, cols, {out, out_stride}, activation};
+}
+inline AddArgs::operator dense::AddArgs() const {
+    return {{a, count}, {b, count}, 1, count, {out, count}};
+}
+inline AddBiasArgs::operator dense::AddBiasArgs() const {
+    return {{x, cols}, bias, rows, cols, {y, cols}};
+}
+inline ScaleArgs::operator dense::ScaleArgs() const {
+    return {{x, cols}, rows, cols, factor, {y, cols}};
+}
+
+}  // namespace weft::kernels

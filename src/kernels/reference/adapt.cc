@@ -1,4 +1,4 @@
-#include "kernels/adapt.h"
+#include "kernels/reference/elements.h"
 #include "tensor/half.h"
 
 namespace weft::kernels::reference {

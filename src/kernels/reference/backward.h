@@ -1,11 +1,11 @@
-// The scalar definitions of the backward ops of program.h that are not among the dense kernels
-// (reference/dense.h), and of products and losses in their plainest form. Matrices are float32 and
-// row-major, weights included; strides, (part, parts) and row independence are as in
-// kernels/kernels.h. Gradients of activations are written; gradients of parameters are added to
-// (`+=`). No argument overlaps an output.
+// The scalar definitions of the backward ops of program.h that are not in the table (elements.h),
+// and of products and losses in their plainest form. Matrices are float32 and row-major, weights
+// included; strides, (part, parts) and row independence are as in kernels/args.h. Gradients of
+// activations are written; gradients of parameters are added to (`+=`). No argument overlaps an
+// output.
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/args.h"
 
 namespace weft::kernels::reference {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/reference/dense.h"
+#include "kernels/reference/elements.h"
 
 namespace weft::kernels::reference {
 namespace {
@@ -33,7 +33,7 @@ float Dot(const ConstMatrix& a, int64_t a_row, const ConstMatrix& b, int64_t b_r
     return sum;
 }
 
-void AddScaled(const ConstMatrix& x, int64_t row, float scale, int64_t count, float* y) {
+void AddScaledRow(const ConstMatrix& x, int64_t row, float scale, int64_t count, float* y) {
     for (int64_t i = 0; i < count; ++i) y[i] += scale * Get(x, row, i);
 }
 
@@ -92,7 +92,7 @@ void Causal(const CausalArgs& args, std::span<std::byte> scratch, int part, int 
                 std::fill_n(sums, head.dims, 0.0f);
                 for (int64_t at = 0; at <= row; ++at) {
                     const float p = totals.Probability(head.Score(row, at));
-                    AddScaled(head.v, at, p, head.dims, sums);
+                    AddScaledRow(head.v, at, p, head.dims, sums);
                 }
                 PutRow(sums, head.dims, out, row);
                 if (args.lse == nullptr) continue;
@@ -116,9 +116,9 @@ void RowGrad(const Head& head, const ConstMatrix& dout, int64_t row, float* dq, 
         const float p = totals.Probability(head.Score(row, at));
         const float dp = Dot(dout, row, head.v, at, head.dims);
         const float ds = head.scale * p * (dp - weighted);
-        AddScaled(dout, row, p, head.dims, dv + at * head.dims);
-        AddScaled(head.k, at, ds, head.dims, dq);
-        AddScaled(head.q, row, ds, head.dims, dk + at * head.dims);
+        AddScaledRow(dout, row, p, head.dims, dv + at * head.dims);
+        AddScaledRow(head.k, at, ds, head.dims, dq);
+        AddScaledRow(head.q, row, ds, head.dims, dk + at * head.dims);
     }
 }
 

@@ -1,9 +1,9 @@
-#include "kernels/reference/dense.h"
+#include "kernels/reference/elements.h"
 
 namespace weft::kernels::reference {
 namespace {
 
-int64_t ScratchBytes(const dense::GemmArgs& /*args*/) {
+int64_t GemmScratch(const dense::GemmArgs& /*args*/) {
     return 0;
 }
 
@@ -29,6 +29,6 @@ void Gemm(const dense::GemmArgs& args, std::span<std::byte> /*scratch*/, int par
 
 }  // namespace
 
-const dense::GemmKernels kGemm = {ScratchBytes, Gemm};
+const dense::GemmKernels kGemm = {GemmScratch, Gemm};
 
 }  // namespace weft::kernels::reference

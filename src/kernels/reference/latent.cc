@@ -9,7 +9,7 @@
 namespace weft::kernels::reference {
 namespace {
 
-float Dot(const float* a, const float* b, int64_t count) {
+float DotOf(const float* a, const float* b, int64_t count) {
     float sum = 0;
     for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
     return sum;
@@ -25,7 +25,7 @@ void OneQuery(const LatentAttentionArgs& args, const Sequence& sequence, int64_t
         const int32_t page = sequence.pages[static_cast<size_t>(p / args.cache.page_tokens)];
         ReadValue(args.cache, page, 0, p % args.cache.page_tokens, row);
         const float score =
-            args.scale * (Dot(latent, row, args.rank) + Dot(key, row + args.rank, args.rope));
+            args.scale * (DotOf(latent, row, args.rank) + DotOf(key, row + args.rank, args.rope));
         const float above = std::fmax(peak, score);
         const float fade = std::exp(peak - above), weight = std::exp(score - above);
         for (int64_t d = 0; d < args.rank; ++d) out[d] = out[d] * fade + weight * row[d];

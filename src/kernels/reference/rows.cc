@@ -1,9 +1,9 @@
-// The row-wise kernels of training as dense/rows.h defines them, element by element.
+// The row-wise kernels as dense/rows.h and kernels/args.h define them, element by element.
 #include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
-#include "kernels/reference/dense.h"
+#include "kernels/reference/elements.h"
 #include "kernels/reference/ops.h"
 
 namespace weft::kernels::reference {
@@ -11,13 +11,28 @@ namespace {
 
 using namespace dense;
 
-// Calls on(row, column) for each element of this part's rows.
+// One gated unit: act(gate) * up.
+float Gated(Activation activation, float gate, float up) {
+    switch (activation) {
+        case Activation::kSilu: return gate / (1.0f + std::exp(-gate)) * up;
+        case Activation::kGeluTanh: {
+            const float u = 0.7978845608f * (gate + 0.044715f * gate * gate * gate);
+            return gate / (1.0f + std::exp(-2.0f * u)) * up;
+        }
+        case Activation::kClampedSilu: {
+            const float a = std::min(gate, 7.0f);
+            const float b = std::clamp(up, -7.0f, 7.0f);
+            return a / (1.0f + std::exp(-1.702f * a)) * (b + 1.0f);
+        }
+    }
+    return 0;
+}
+
+// Calls on(row, column) for each element of this part.
 template <typename On>
 void ForElements(int64_t rows, int64_t cols, int part, int parts, const On& on) {
-    const Range share = Share(rows, 1, part, parts);
-    for (int64_t row = share.begin; row < share.end; ++row) {
-        for (int64_t col = 0; col < cols; ++col) on(row, col);
-    }
+    const Range share = Share(rows * cols, 16, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) on(i / cols, i % cols);
 }
 
 // 1 / sqrt(mean(x^2) + eps) of the group from `begin` on.
@@ -31,7 +46,14 @@ void Norm(const dense::RmsNormArgs& args, int part, int parts) {
     const Range rows = Share(args.rows, 1, part, parts);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
         for (int64_t begin = 0; begin < args.cols; begin += args.group) {
-            const float scale = InverseRms(args.x, row, begin, args.group, args.eps);
+            float scale = 0;
+            if (args.squares != nullptr) {
+                const float whole = static_cast<float>(args.whole);
+                scale =
+                    1.0f / std::sqrt(args.squares[row * args.squares_stride] / whole + args.eps);
+            } else {
+                scale = InverseRms(args.x, row, begin, args.group, args.eps);
+            }
             for (int64_t i = 0; i < args.group; ++i) {
                 const float weight = args.weight == nullptr ? 1.0f : args.weight[i];
                 Put(args.y, row, begin + i, Get(args.x, row, begin + i) * scale * weight);
@@ -71,8 +93,7 @@ void NormGradWeight(const RmsNormGradArgs& args, int part, int parts) {
         for (int64_t begin = 0; begin < args.cols; begin += args.group) {
             const float scale = InverseRms(args.x, row, begin, args.group, args.eps);
             for (int64_t i = share.begin; i < share.end; ++i) {
-                args.dw[i] +=
-                    Get(args.dy, row, begin + i) * Get(args.x, row, begin + i) * scale;
+                args.dw[i] += Get(args.dy, row, begin + i) * Get(args.x, row, begin + i) * scale;
             }
         }
     }
@@ -95,8 +116,7 @@ void GluGrad(const GluGradArgs& args, int part, int parts) {
         const float slope = gelu ? 2.0f * root * (1.0f + 3.0f * square) : 1.0f;  // of u
         const float sigmoid = 1.0f / (1.0f + std::exp(-u));
         Put(args.dup, row, i, dout * gate * sigmoid);
-        Put(args.dgate, row, i,
-            dout * up * sigmoid * (1.0f + gate * slope * (1.0f - sigmoid)));
+        Put(args.dgate, row, i, dout * up * sigmoid * (1.0f + gate * slope * (1.0f - sigmoid)));
     });
 }
 
@@ -189,6 +209,51 @@ void Sgd(const SgdArgs& args, int part, int parts) {
 }
 
 }  // namespace
+
+// One definition for all instruction sets. Double hides where the columns are cut over ranks; eight
+// sums side by side let the compiler use vectors.
+void SumSquares(const SumSquaresArgs& args, int part, int parts) {
+    constexpr int kLanes = 8;
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        const float* x = args.x + row * args.x_stride;
+        double sums[kLanes] = {};
+        int64_t i = 0;
+        for (; i + kLanes <= args.cols; i += kLanes) {
+            for (int lane = 0; lane < kLanes; ++lane) {
+                const double value = x[i + lane];
+                sums[lane] += value * value;
+            }
+        }
+        for (; i < args.cols; ++i) sums[0] += static_cast<double>(x[i]) * x[i];
+        double sum = 0;
+        for (double lane : sums) sum += lane;
+        if (args.wide != nullptr) args.wide[row * args.y_stride] = sum;
+        if (args.y != nullptr) args.y[row * args.y_stride] = static_cast<float>(sum);
+    }
+}
+
+void RopeTable(const RopeTableArgs& args, int part, int parts) {
+    const int64_t pairs = args.rotary_dim / 2;
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        float* out = args.out + row * args.rotary_dim;
+        for (int64_t i = 0; i < pairs; ++i) {
+            const double angle = static_cast<double>(args.positions[row]) *
+                                 static_cast<double>(args.inverse_frequency[i]);
+            const double magnitude = static_cast<double>(args.magnitude);
+            out[i] = static_cast<float>(magnitude * std::cos(angle));
+            out[pairs + i] = static_cast<float>(magnitude * std::sin(angle));
+        }
+    }
+}
+
+void SoftCap(const SoftCapArgs& args, int part, int parts) {
+    const Range share = Share(args.rows * args.cols, 16, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) {
+        args.y[i] = args.cap * std::tanh(args.x[i] / args.cap);
+    }
+}
 
 const dense::RowKernels kRows = {
     .rms_norm = Norm,

@@ -8,7 +8,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 31;
+constexpr int64_t kMostNumber = int64_t{1} << 31;
 
 // What a family's model is called in transformers.
 struct Class {
@@ -42,9 +42,9 @@ class Keys {
     Keys(const ModelSource& source, const std::string& architecture)
         : meta_(source.meta()), prefix_(architecture + ".") {}
     bool Has(const char* key) const { return meta_.Has(prefix_ + key); }
-    Result<int64_t> Int(const char* key) const { return meta_.Int(prefix_ + key, 1, kMost); }
+    Result<int64_t> Int(const char* key) const { return meta_.Int(prefix_ + key, 1, kMostNumber); }
     Result<int64_t> IntOr(const char* key, int64_t fallback) const {
-        return meta_.IntOr(prefix_ + key, 0, kMost, fallback);
+        return meta_.IntOr(prefix_ + key, 0, kMostNumber, fallback);
     }
     // As JSON shows it best: the shortest decimal of the float that the file has.
     Result<double> F64Or(const char* key, double fallback) const {
@@ -158,8 +158,8 @@ std::string ExpertsType(const std::string& architecture) {
 }
 
 // Mixtral renormalises the weights of the chosen, and Qwen's models say whether they do.
-Status AddExperts(const ModelSource& source, const Keys& keys, const std::string& architecture,
-                  Json& config) {
+Status AddExpertConfig(const ModelSource& source, const Keys& keys, const std::string& architecture,
+                       Json& config) {
     const bool mixtral = architecture == "llama";
     WEFT_ASSIGN(const bool norm, keys.BoolOr("expert_weights_norm", architecture != "qwen2moe"));
     WEFT_ASSIGN(const int64_t scores, keys.IntOr("expert_gating_func", 0));
@@ -209,11 +209,12 @@ Result<Json> ConfigOfMetadata(const ModelSource& source) {
     WEFT_TRY(AddSizes(source, keys, config));
     WEFT_TRY(AddRope(source, keys, config));
     WEFT_TRY(AddBiases(source, *model, config));
-    if (experts) WEFT_TRY(AddExperts(source, keys, architecture, config));
+    if (experts) WEFT_TRY(AddExpertConfig(source, keys, architecture, config));
     for (const char* name : {"bos", "eos"}) {
         const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
         if (!source.meta().Has(key)) continue;
-        WEFT_ASSIGN(config[std::string(name) + "_token_id"], source.meta().Int(key, 0, kMost));
+        WEFT_ASSIGN(config[std::string(name) + "_token_id"],
+                    source.meta().Int(key, 0, kMostNumber));
     }
     return config;
 }

@@ -6,15 +6,15 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMost = 1 << 20;
+constexpr int64_t kMostWidth = 1 << 20;
 
 Status LatentMeta(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const int64_t latent, config.NeedInt({"kv_lora_rank"}, 1, kMost));
-    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMost));
-    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMost));
-    WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMost));
+    WEFT_ASSIGN(const int64_t latent, config.NeedInt({"kv_lora_rank"}, 1, kMostWidth));
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
+    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
+    WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMostWidth));
     if (config.Has("q_lora_rank")) {
-        WEFT_ASSIGN(const int64_t query, config.NeedInt({"q_lora_rank"}, 1, kMost));
+        WEFT_ASSIGN(const int64_t query, config.NeedInt({"q_lora_rank"}, 1, kMostWidth));
         meta.Int("attention.q_lora_rank", query);
     }
     meta.Int("attention.kv_lora_rank", latent);
@@ -27,7 +27,7 @@ Status LatentMeta(const Config& config, MetaWriter& meta) {
 
 // The config as WriteCommon shall see it: one KV head, and heads of the rotated dims alone.
 Result<Config> OneKvHead(const Config& config) {
-    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMost));
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
     const Json json = {{"num_key_value_heads", 1}, {"head_dim", rotary}};
     WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
     return config.With(over);
@@ -71,8 +71,8 @@ bool IsFloat(DType dtype) {
 // blk.N.attn_k_b [heads, latent, plain] and attn_v_b [heads, value, latent].
 Status SplitKvB(Assembly& assembly, int64_t layer, const std::string& prefix) {
     const Config& config = assembly.config();
-    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMost));
-    WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMost));
+    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
+    WEFT_ASSIGN(const int64_t value, config.NeedInt({"v_head_dim"}, 1, kMostWidth));
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
     const std::string module = prefix + "self_attn.kv_b_proj";
     WEFT_ASSIGN(MatrixPtr keys, assembly.Linear(module));
@@ -111,7 +111,7 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
             .layer = SplitKvB};
 }
 
-constexpr Family kFamilies[] = {
+constexpr Family kDeepseekFamilies[] = {
     Deepseek("deepseek_v2", Deepseek2Meta),
     Deepseek("deepseek_v3", Deepseek3Meta),
     Deepseek("kimi_k2", Deepseek3Meta),
@@ -120,7 +120,7 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::span<const Family> DeepseekFamilies() {
-    return kFamilies;
+    return kDeepseekFamilies;
 }
 
 }  // namespace weft::model_files::hf

@@ -6,7 +6,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr std::string_view kGelu = "gelu_pytorch_tanh";
+constexpr std::string_view kGelu4 = "gelu_pytorch_tanh";
 constexpr int64_t kMostLayers = 4096, kMostHeads = 4096, kMostHeadDim = 1024;
 
 Error NotSupported(const Config& config, std::string_view key, std::string_view what) {
@@ -107,7 +107,7 @@ Result<Config> Gemma4Adjust(const Config& config) {
 }
 
 Status Gemma4Meta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta, kGelu));
+    WEFT_TRY(WriteCommon(config, meta, kGelu4));
     WEFT_TRY(WriteExperts(config, meta, "softmax"));
     if (config.Has("final_logit_softcapping")) {
         WEFT_ASSIGN(const double cap, config.NeedF64({"final_logit_softcapping"}));
@@ -124,7 +124,7 @@ Status Gemma4Meta(const Config& config, MetaWriter& meta) {
     return WriteWindowedBase(config, meta, 10000.0);
 }
 
-constexpr Rule kNormRules[] = {
+constexpr Rule kNormRules4[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
     {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
     {"ffn_norm", "pre_feedforward_layernorm", Form::kNorm},
@@ -157,16 +157,16 @@ constexpr std::string_view kDefaults =
             "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
                                "rope_theta": 1000000.0}}})";
 
-constexpr Family kFamilies[] = {
+constexpr Family kGemma4Families[] = {
     {.model_type = "gemma4_text",
      .architecture = "gemma4",
-     .rules = {kNormRules, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
+     .rules = {kNormRules4, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
      .meta = Gemma4Meta,
      .adjust = Gemma4Adjust,
      .defaults = kDefaults},
     {.model_type = "gemma4",
      .architecture = "gemma4",
-     .rules = {kNormRules, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
+     .rules = {kNormRules4, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
      .meta = Gemma4Meta,
      .adjust = Gemma4Adjust,
      .defaults = kDefaults},
@@ -175,7 +175,7 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::span<const Family> Gemma4Families() {
-    return kFamilies;
+    return kGemma4Families;
 }
 
 }  // namespace weft::model_files::hf

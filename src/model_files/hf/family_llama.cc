@@ -94,7 +94,7 @@ constexpr Rule kPostNormRules[] = {
     {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
 };
 
-constexpr Family kFamilies[] = {
+constexpr Family kLlamaFamilies[] = {
     {.model_type = "llama",
      .architecture = "llama",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
@@ -137,7 +137,7 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::span<const Family> LlamaFamilies() {
-    return kFamilies;
+    return kLlamaFamilies;
 }
 
 }  // namespace weft::model_files::hf

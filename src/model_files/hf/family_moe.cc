@@ -104,7 +104,7 @@ Status GptOssExperts(Assembly& assembly, int64_t layer, const std::string& prefi
     return AddBias(assembly, gguf + ".bias", std::move(bias), experts);
 }
 
-constexpr Family kFamilies[] = {
+constexpr Family kExpertFamilies[] = {
     {.model_type = "mixtral",
      .architecture = "llama",
      .rules = {kPreNormRules, kAttentionRules, kMixtralRules, kMoeRules},
@@ -132,7 +132,7 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::span<const Family> MoeFamilies() {
-    return kFamilies;
+    return kExpertFamilies;
 }
 
 }  // namespace weft::model_files::hf

@@ -35,7 +35,7 @@ constexpr Rule kSharedExpertRules[] = {
     {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
 };
 
-constexpr Family kFamilies[] = {
+constexpr Family kQwenFamilies[] = {
     {.model_type = "qwen2",
      .architecture = "qwen2",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
@@ -58,7 +58,7 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::span<const Family> QwenFamilies() {
-    return kFamilies;
+    return kQwenFamilies;
 }
 
 }  // namespace weft::model_files::hf

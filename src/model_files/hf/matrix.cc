@@ -249,7 +249,7 @@ class ReshapedMatrix final : public Matrix {
     MatrixPtr column_;
 };
 
-bool IsFloat(DType dtype) {
+bool IsFloatType(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
@@ -286,12 +286,12 @@ MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim) {
 }
 
 MatrixPtr Transposed(MatrixPtr inner, int64_t group) {
-    WEFT_CHECK(IsFloat(inner->dtype()) && group > 0 && inner->rows() % group == 0);
+    WEFT_CHECK(IsFloatType(inner->dtype()) && group > 0 && inner->rows() % group == 0);
     return std::make_unique<TransposedMatrix>(std::move(inner), group);
 }
 
 MatrixPtr Converted(MatrixPtr inner, DType dtype, float add) {
-    WEFT_CHECK(IsFloat(dtype));
+    WEFT_CHECK(IsFloatType(dtype));
     if (inner->dtype() == dtype && add == 0) return inner;
     return std::make_unique<ConvertedMatrix>(std::move(inner), dtype, add);
 }

@@ -12,7 +12,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 20;
+constexpr int64_t kMostSize = int64_t{1} << 20;
 
 struct Beginner {
     std::string_view model_type;
@@ -77,12 +77,12 @@ class ScratchModel final : public ModelSource {
 };
 
 Status ScratchModel::Plan(const Config& config, const Beginner& family) {
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMost));
-    WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"intermediate_size"}, 1, kMost));
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostSize));
+    WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"intermediate_size"}, 1, kMostSize));
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
     WEFT_ASSIGN(const int64_t kv_heads, config.IntOr({"num_key_value_heads"}, 1, 4096, heads));
-    WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 16 * kMost));
+    WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 16 * kMostSize));
     WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
     WEFT_ASSIGN(const bool tied, config.BoolOr({"tie_word_embeddings"}, false));
     WEFT_ASSIGN(const bool attention_bias, config.BoolOr({"attention_bias"}, false));
@@ -146,7 +146,7 @@ Status ScratchModel::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64
 
 // Words that the model has no rows for would end training, or worse, a chat.
 Status CheckTokenizer(const std::string& path, const Config& config) {
-    WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 16 * kMost));
+    WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 16 * kMostSize));
     const auto tokenizer = tokenizer::OpenTokenizerFolder(path);
     if (!tokenizer.ok()) {  // (Random tokens need none: who reads text says so.)
         return tokenizer.error().code == ErrorCode::kNotFound ? Status() : tokenizer.error();

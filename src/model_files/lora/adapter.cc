@@ -27,7 +27,7 @@ int64_t SavedRow(int64_t row, int64_t pairs_of) {
     return row - at + at / 2 + at % 2 * (pairs_of / 2);
 }
 
-DType DTypeOf(SafeType type) {
+DType AdapterDType(SafeType type) {
     if (type == SafeType::kF16) return DType::kF16;
     return type == SafeType::kBF16 ? DType::kBF16 : DType::kF32;
 }
@@ -48,7 +48,7 @@ std::string ConfigText(const LoraPlan& plan, const std::string& model) {
     return config.dump(2) + "\n";
 }
 
-Status PutText(const std::string& path, std::string_view text) {
+Status PutAdapterText(const std::string& path, std::string_view text) {
     WEFT_ASSIGN(OutputFile file, OutputFile::Create(path, text.size(), true));
     WEFT_TRY(file.WriteAt(0, std::as_bytes(std::span(text))));
     return file.Finish();
@@ -209,7 +209,7 @@ Status AdapterFile::Read(const LoraTarget& target, bool is_b, int64_t row, int64
                          std::span<float> out) const {
     const SafeTensor* tensor = Find(is_b ? target.NameB() : target.NameA());
     WEFT_CHECK(tensor != nullptr);
-    const DType dtype = DTypeOf(tensor->type);
+    const DType dtype = AdapterDType(tensor->type);
     const int64_t cols = tensor->shape[1], row_bytes = RowBytes(dtype, cols);
     // Rows change places within a head only: whole heads are read.
     const int64_t unit = is_b && target.pairs_of > 0 ? target.pairs_of : 1;
@@ -257,7 +257,7 @@ Status WriteAdapter(const ModelSource& trained, const LoraPlan& plan, const std:
         at += tensor.bytes;
     }
     WEFT_TRY(file.Finish());
-    return PutText(folder + kAdapterConfigName, ConfigText(plan, model));
+    return PutAdapterText(folder + kAdapterConfigName, ConfigText(plan, model));
 }
 
 }  // namespace weft::model_files

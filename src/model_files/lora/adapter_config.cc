@@ -62,8 +62,8 @@ bool MeansNothing(const Json& value) {
            (value.is_structured() && value.empty());
 }
 
-Error Unsupported(const Config& config, std::string_view key, const Json& value,
-                  std::string_view what, std::string_view next) {
+Error UnsupportedAdapter(const Config& config, std::string_view key, const Json& value,
+                         std::string_view what, std::string_view next) {
     return MakeError(ErrorCode::kUnsupported,
                      "{}: '{}' is {}: {}. Weft takes adapters that are A and B beside the model's "
                      "own weights: {}",
@@ -99,12 +99,13 @@ Status CheckKeys(const Config& config) {
         if (key == "layers_to_transform" && !patterned && IsAllLayers(value)) continue;
         const auto known = std::ranges::find(kRefused, key, &Refused::key);
         if (known != std::end(kRefused)) {
-            return Unsupported(config, key, value, known->what, known->next);
+            return UnsupportedAdapter(config, key, value, known->what, known->next);
         }
         if (value == 0) continue;
-        return Unsupported(config, key, value, "Weft does not know what this key does to the model",
-                           "take the key out if it does nothing, or merge the adapter with the "
-                           "program that made it, and use that model");
+        return UnsupportedAdapter(
+            config, key, value, "Weft does not know what this key does to the model",
+            "take the key out if it does nothing, or merge the adapter with the "
+            "program that made it, and use that model");
     }
     return {};
 }
@@ -122,12 +123,12 @@ Status CheckBegin(const Config& config) {
     const bool changes = began.starts_with("pissa") || began.starts_with("corda") ||
                          began == "olora" || began == "lora_ga" || began == "loftq";
     if (!changes) {
-        return Unsupported(config, "init_lora_weights", *found,
-                           "Weft does not know this beginning, which may change the model's "
-                           "weights",
-                           kMerge);
+        return UnsupportedAdapter(config, "init_lora_weights", *found,
+                                  "Weft does not know this beginning, which may change the model's "
+                                  "weights",
+                                  kMerge);
     }
-    return Unsupported(
+    return UnsupportedAdapter(
         config, "init_lora_weights", *found,
         "this beginning changes the model's weights, and the adapter belongs to the changed ones",
         began == "loftq"
@@ -171,8 +172,8 @@ Result<std::string> AdapterTargets(const Config& config) {
 Error UnknownTargets(const Config& config) {
     const Json excluded = config.json().value("exclude_modules", Json());
     if (!MeansNothing(excluded)) {
-        return Unsupported(config, "exclude_modules", excluded,
-                           "some of the target modules have no adapter", kMerge);
+        return UnsupportedAdapter(config, "exclude_modules", excluded,
+                                  "some of the target modules have no adapter", kMerge);
     }
     return MakeError(ErrorCode::kUnsupported,
                      "{}: 'target_modules' is the pattern {}, and there is no "

@@ -24,7 +24,7 @@ constexpr size_t kReceives = 4;
 constexpr size_t kSends = 8;
 constexpr int kMessageTag = 0;
 // Looks at this peer for one look at all others, while spinning.
-constexpr int kOwnLooks = 8;
+constexpr int kLooksOfOne = 8;
 // Looks for messages between two at the connection, which cost a system call.
 constexpr uint32_t kLooksAConnection = 256;
 // There is nothing to sleep on. A nap is a tenth of what was waited so far, within these bounds:
@@ -107,7 +107,7 @@ class MpiLink final : public BaseLink {
             ReceiveOne();
             return inbox_.flag(flag) >= value;
         };
-        for (int look = 0; look < kOwnLooks; look++) {
+        for (int look = 0; look < kLooksOfOne; look++) {
             if (arrived()) return {};
         }
         return WaitUntil(arrived, tag, deadline);
@@ -203,7 +203,7 @@ class MpiLink final : public BaseLink {
         Patience patience(progress_, *this, tag, deadline);
         for (;;) {
             progress_.ReceiveAll();
-            for (int look = 0; look < kOwnLooks; look++) {
+            for (int look = 0; look < kLooksOfOne; look++) {
                 if (over()) return {};
                 if (patience.Next() != Stage::kSpin) break;
             }

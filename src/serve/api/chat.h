@@ -10,6 +10,8 @@
 
 namespace weft::serve {
 
+inline constexpr size_t kMostTools = 512;  // of a request
+
 // A conversation in OpenAI's form, checked, as the chat template wants it.
 struct Conversation {
     chat::ChatInput input;

@@ -12,7 +12,6 @@ namespace weft::serve {
 namespace {
 
 constexpr size_t kMostMessages = 10000;
-constexpr size_t kMostTools = 512;
 
 // The blocks of one message, sorted by what templates know.
 struct Blocks {
@@ -89,7 +88,7 @@ class MessageReader {
     std::map<std::string, std::string> names_;  // of calls, by id
 };
 
-void ReadMessages(Fields& fields, Json& out) {
+void ReadMessageList(Fields& fields, Json& out) {
     if (fields.Has("system")) {
         out.push_back({{"role", "system"}, {"content", ReadContent(fields, "system")}});
     }
@@ -108,7 +107,7 @@ void ReadMessages(Fields& fields, Json& out) {
     }
 }
 
-void ReadTools(Fields& fields, Conversation& conversation) {
+void ReadMessageTools(Fields& fields, Conversation& conversation) {
     const Json& tools = fields.List("tools");
     if (tools.size() > kMostTools) {
         return fields.Fail("tools", fmt::format("tools: at most {} are taken.", kMostTools));
@@ -144,9 +143,9 @@ void ReadTools(Fields& fields, Conversation& conversation) {
 
 Conversation ReadConversationOf(Fields& fields) {
     Conversation conversation;
-    ReadMessages(fields, conversation.input.messages);
+    ReadMessageList(fields, conversation.input.messages);
     if (fields.error()) return conversation;
-    ReadTools(fields, conversation);
+    ReadMessageTools(fields, conversation);
     const Json& thinking = fields.Object("thinking");
     if (!thinking.is_null()) {
         Fields of(thinking, "thinking.");
@@ -170,7 +169,7 @@ Conversation ReadConversationOf(Fields& fields) {
     return conversation;
 }
 
-Json UsageOf(const Usage& usage) {
+Json MessageUsage(const Usage& usage) {
     return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
             {"cache_creation_input_tokens", 0},
             {"cache_read_input_tokens", usage.cached_tokens},
@@ -226,7 +225,7 @@ class MessagesDialect final : public Dialect {
     void End(const Usage& usage, std::string& out) override {
         const Json delta{{"stop_reason", Reason(end_)}, {"stop_sequence", StopText(end_)}};
         Event("message_delta",
-              fmt::format(R"("delta":{},"usage":{})", Dump(delta), Dump(UsageOf(usage))), out);
+              fmt::format(R"("delta":{},"usage":{})", Dump(delta), Dump(MessageUsage(usage))), out);
         Event("message_stop", "", out);
     }
     void Fail(const ApiError& error, std::string& out) override {
@@ -274,7 +273,7 @@ class MessagesDialect final : public Dialect {
                 {"content", std::move(content)},
                 {"stop_reason", std::move(reason)},
                 {"stop_sequence", std::move(stop)},
-                {"usage", UsageOf(usage)}};
+                {"usage", MessageUsage(usage)}};
     }
     static void Event(const char* type, const std::string& members, std::string& out) {
         out += fmt::format("event: {}\ndata: {{\"type\":\"{}\"{}{}}}\n\n", type, type,

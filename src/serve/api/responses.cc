@@ -14,7 +14,6 @@ namespace weft::serve {
 namespace {
 
 constexpr size_t kMostItems = 10000;
-constexpr size_t kMostTools = 512;
 
 void Adopt(Fields& fields, const Fields& part) {
     if (part.error()) {
@@ -116,7 +115,7 @@ void ReadInput(Fields& fields, Json& messages) {
     }
 }
 
-void ReadTools(Fields& fields, Conversation& conversation) {
+void ReadResponseTools(Fields& fields, Conversation& conversation) {
     const Json& tools = fields.List("tools");
     if (tools.size() > kMostTools) {
         return fields.Fail("tools", fmt::format("'tools' has {} entries; at most {} are taken.",
@@ -146,7 +145,7 @@ void ReadTools(Fields& fields, Conversation& conversation) {
     conversation.forced_tool.assign(1, '*');
 }
 
-void ReadFormat(Fields& fields, Conversation& conversation) {
+void ReadTextFormat(Fields& fields, Conversation& conversation) {
     Fields text(fields.Object("text"), "text.");
     conversation.constraint = ReadConstraintOf(text, text.Get("format"), "format");
     conversation.constraint.param = "text.format";
@@ -214,8 +213,8 @@ std::optional<ApiError> PlanResponse(const Json& body, const Served& served, Ans
     RefuseWhatNeedsAStore(fields);
     Conversation conversation;
     ReadInput(fields, conversation.input.messages);
-    ReadTools(fields, conversation);
-    ReadFormat(fields, conversation);
+    ReadResponseTools(fields, conversation);
+    ReadTextFormat(fields, conversation);
     Fields reasoning(fields.Object("reasoning"), "reasoning.");
     const std::string effort = reasoning.Text("effort", "");
     Adopt(fields, reasoning);

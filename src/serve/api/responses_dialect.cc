@@ -9,7 +9,7 @@
 namespace weft::serve {
 namespace {
 
-Json UsageOf(const Usage& usage) {
+Json ResponseUsage(const Usage& usage) {
     return {{"input_tokens", usage.prompt_tokens},
             {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
             {"output_tokens", usage.said_tokens},
@@ -63,7 +63,8 @@ class ResponsesDialect final : public Dialect {
         const bool whole = end_.finish != "length";
         const char* status = whole ? "completed" : "incomplete";
         Event(whole ? "response.completed" : "response.incomplete",
-              fmt::format(R"("response":{})", Dump(ResponseOf(status, output_, UsageOf(usage)))),
+              fmt::format(R"("response":{})",
+                          Dump(ResponseOf(status, output_, ResponseUsage(usage)))),
               out);
     }
     void Fail(const ApiError& error, std::string& out) override {
@@ -88,7 +89,7 @@ class ResponsesDialect final : public Dialect {
             output_.push_back(CallItem(MakeId("fc_"), MakeCallId(served_, "call_"), call.name,
                                        Dump(call.arguments), "completed"));
         }
-        return Dump(ResponseOf(Status(), std::move(output_), UsageOf(usage)));
+        return Dump(ResponseOf(Status(), std::move(output_), ResponseUsage(usage)));
     }
 
   private:

@@ -121,15 +121,16 @@ const char* ErrorType(int status) {
 
 std::string ErrorBody(int status, std::string_view message, std::string_view param,
                       std::string_view code) {
-    using Json = nlohmann::ordered_json;
+    using nlohmann::ordered_json;
     const auto or_null = [](std::string_view text) {
-        return text.empty() ? Json(nullptr) : Json(std::string(text));
+        return text.empty() ? ordered_json(nullptr) : ordered_json(std::string(text));
     };
-    const Json error = {{"message", std::string(message)},
-                        {"type", ErrorType(status)},
-                        {"param", or_null(param)},
-                        {"code", or_null(code)}};
-    return Json{{"error", error}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const ordered_json error = {{"message", std::string(message)},
+                                {"type", ErrorType(status)},
+                                {"param", or_null(param)},
+                                {"code", or_null(code)}};
+    return ordered_json{{"error", error}}.dump(-1, ' ', false,
+                                               ordered_json::error_handler_t::replace);
 }
 
 bool IsSaneRequestId(std::string_view id) {

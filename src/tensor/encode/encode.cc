@@ -11,10 +11,17 @@ namespace {
 
 const encode::Level& LevelOf(CpuLevel level) {
     switch (level) {
-        case CpuLevel::kReference: return encode::kBaseLevel;
+        case CpuLevel::kReference:
+        case CpuLevel::kNeon: return encode::kBaseLevel;  // compiled to NEON as it is
+#if defined(__x86_64__)
         case CpuLevel::kAvx2: return encode::kAvx2Level;
         case CpuLevel::kAvx512:
         case CpuLevel::kAmx: return encode::kAvx512Level;
+#else
+        case CpuLevel::kAvx2:
+        case CpuLevel::kAvx512:
+        case CpuLevel::kAmx: break;
+#endif
     }
     return encode::kBaseLevel;
 }

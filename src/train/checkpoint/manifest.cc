@@ -98,7 +98,7 @@ Result<CheckpointFile> FileOf(const Json& json, std::string_view where) {
     return file;
 }
 
-Result<Array> ArrayOf(const Json& json, std::string_view where) {
+Result<Array> ArrayOfJson(const Json& json, std::string_view where) {
     Array array;
     std::string type;
     try {
@@ -172,7 +172,7 @@ Result<StoredPiece> PieceOf(const Json& json, const SafeTensor& tensor, const st
     try {
         json.at("name").get_to(name);
         json.at("crc32c").get_to(checksums);
-        WEFT_ASSIGN(piece.array, ArrayOf(json.at("array"), where));
+        WEFT_ASSIGN(piece.array, ArrayOfJson(json.at("array"), where));
         const Json &block = json.at("block"), &range = json.at("range");
         int64_t* const of_block[] = {&r.row_begin, &r.row_count, &r.col_begin, &r.col_count};
         for (size_t i = 0; i < 4; ++i) *of_block[i] = WholeAt(block, i);
@@ -239,7 +239,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view where) {
         manifest.files.push_back(std::move(file));
     }
     for (const Json& entry : arrays) {
-        WEFT_ASSIGN(Array array, ArrayOf(entry, where));
+        WEFT_ASSIGN(Array array, ArrayOfJson(entry, where));
         if (!names.insert(array.kind + '\n' + array.tensor).second) {
             return Wrong(where, "names " + Shown(array.Name()) + " twice");
         }

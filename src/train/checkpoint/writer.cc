@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Written at a time; what lies two of these behind has reached the disk.
-constexpr uint64_t kWindowBytes = 32 << 20;
-static_assert(kWindowBytes % kCheckedBytes == 0);
+constexpr uint64_t kWriteWindowBytes = 32 << 20;
+static_assert(kWriteWindowBytes % kCheckedBytes == 0);
 // A disk that is full, or away, for a moment: a file is tried again so long after each failure.
 constexpr int64_t kRetryMs[] = {250, 1000};
 
@@ -209,9 +209,9 @@ void RankWriter::Main() {
     }
 }
 
-// At most kWindowBytes from `begin` on.
+// At most kWriteWindowBytes from `begin` on.
 Result<std::span<const std::byte>> RankWriter::Window(const Piece& piece, uint64_t begin) {
-    const uint64_t count = std::min(piece.bytes() - begin, kWindowBytes);
+    const uint64_t count = std::min(piece.bytes() - begin, kWriteWindowBytes);
     if (!piece.read) return piece.data.subspan(begin, count);
     window_.resize(count);
     const uint64_t element = begin / model_files::hf::SafeTypeBytes(piece.array.type);
@@ -235,7 +235,7 @@ Result<CheckpointFile> RankWriter::Write() {
                 OutputFile::Create(StepFolder(dir_, step_) + "/" + file.name, bytes, false));
     uint64_t settled = 0;
     for (size_t i = 0; i < pieces_.size(); ++i) {
-        for (uint64_t begin = 0; begin < pieces_[i].bytes(); begin += kWindowBytes) {
+        for (uint64_t begin = 0; begin < pieces_[i].bytes(); begin += kWriteWindowBytes) {
             if (stop_) return MakeError(ErrorCode::kCancelled, "stopped");
             WEFT_ASSIGN(const std::span<const std::byte> now, Window(pieces_[i], begin));
             for (uint64_t b = 0; b < now.size(); b += kCheckedBytes) {
@@ -244,9 +244,9 @@ Result<CheckpointFile> RankWriter::Write() {
             }
             WEFT_TRY(out.WriteAt(at, now));
             at += now.size();
-            if (at - settled < 2 * kWindowBytes) continue;
-            out.Settle(settled, kWindowBytes);
-            settled += kWindowBytes;
+            if (at - settled < 2 * kWriteWindowBytes) continue;
+            out.Settle(settled, kWriteWindowBytes);
+            settled += kWriteWindowBytes;
         }
     }
     const std::string header = RankHeader(step_, stored);

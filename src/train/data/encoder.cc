@@ -10,7 +10,7 @@ using chat::OrderedJson;
 using chat::Text;
 
 // How many tokens two lists begin with in common.
-size_t Common(std::span<const int32_t> a, std::span<const int32_t> b) {
+size_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
     return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
@@ -86,7 +86,7 @@ Result<Sample> Encoder::Pair(std::string prompt, const std::string& completion) 
         sample.tokens.push_back(data.bos);
     }
     const std::vector<int32_t> ids = Plain(prompt);
-    sample.loss.assign(sample.tokens.size() + Common(ids, head), 0);
+    sample.loss.assign(sample.tokens.size() + CommonPrefix(ids, head), 0);
     sample.tokens.insert(sample.tokens.end(), ids.begin(), ids.end());
     if (data.eos >= 0) sample.tokens.push_back(data.eos);
     sample.loss.resize(sample.tokens.size(), 1);
@@ -173,7 +173,7 @@ Status Encoder::MarkTurn(const ChatRecord& record, size_t turn, const Text& whol
                          turn + 1);
     }
     const auto tokens_to = [&](size_t end) {
-        return Common(sample.tokens, chat_->Encode(whole.Cut(0, end)));
+        return CommonPrefix(sample.tokens, chat_->Encode(whole.Cut(0, end)));
     };
     const size_t first = tokens_to(begin);
     // What the turn reaches to at most; not known where the template ends a text otherwise than it

@@ -123,8 +123,8 @@ double Percent(uint64_t part, uint64_t all) {
 
 // One line of text: what is no printable character as JSON escapes it.
 std::string Printable(const std::string& text) {
-    const nlohmann::json json(text);
-    std::string quoted = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const nlohmann::json value(text);
+    std::string quoted = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     return quoted.substr(1, quoted.size() - 2);
 }
 

@@ -28,7 +28,7 @@ constexpr uint64_t kMostBytes = 1ull << 30;
 // Wrong bytes that a head line may have and still be ours: a flipped bit, or two.
 constexpr int kMostWrongBytes = 2;
 
-Error Failed(const std::string& path, const char* what, int error) {
+Error LogFailed(const std::string& path, const char* what, int error) {
     return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(error));
 }
 
@@ -125,7 +125,7 @@ Status Replace(const std::string& path, const std::string& text) {
     if (::rename(part.c_str(), path.c_str()) == 0) return {};
     const int error = errno;
     ::unlink(part.c_str());
-    return Failed(path, "replace it", error);
+    return LogFailed(path, "replace it", error);
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ Result<int64_t> LogFile::GoOn(int64_t first_step) {
     if (text.starts_with(mended.text)) {
         if (text.size() == mended.text.size()) return mended.damaged;
         if (::truncate(path_.c_str(), static_cast<off_t>(mended.text.size())) != 0) {
-            return Failed(path_, "cut", errno);
+            return LogFailed(path_, "cut", errno);
         }
         return mended.damaged;
     }
@@ -188,15 +188,15 @@ Status LogFile::Add(std::string_view line) {
 
 Status LogFile::Flush() {
     const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd < 0) return Failed(path_, "open for writing", errno);
+    if (fd < 0) return LogFailed(path_, "open for writing", errno);
     struct stat info {};
     const bool empty = ::fstat(fd, &info) == 0 && info.st_size == 0;
     const int failed = WriteAllOrNothing(fd, empty ? head_ + waiting_ : waiting_);
     const int closed = ::close(fd) == 0 ? 0 : errno;
-    if (failed != 0) return Failed(path_, "write", failed);
+    if (failed != 0) return LogFailed(path_, "write", failed);
     // (Network file systems say only now that there was no room: the rows wait on. Should they be
     // there all the same, they are there twice, which the next run mends.)
-    if (closed != 0) return Failed(path_, "close after writing", closed);
+    if (closed != 0) return LogFailed(path_, "close after writing", closed);
     waiting_.clear();
     waiting_lines_ = 0;
     return {};

@@ -15,9 +15,9 @@
 namespace weft::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-constexpr uint64_t kMostBytes = 1ull << 30;
+constexpr uint64_t kMostLogBytes = 1ull << 30;
 constexpr size_t kMostColumns = 256;
 constexpr size_t kMostRows = 10'000'000;
 constexpr size_t kMostNumbers = size_t{1} << 27;  // rows times columns
@@ -45,7 +45,7 @@ std::vector<std::string_view> Cells(std::string_view line) {
 }
 
 // kNone for what is no number.
-double NumberOf(std::string_view cell) {
+double NumberOfText(std::string_view cell) {
     while (cell.starts_with(' ')) cell.remove_prefix(1);
     while (cell.ends_with(' ')) cell.remove_suffix(1);
     double value = kNone;
@@ -53,7 +53,7 @@ double NumberOf(std::string_view cell) {
     return error == std::errc() && end == cell.data() + cell.size() ? value : kNone;
 }
 
-std::optional<int64_t> StepOf(double value) {
+std::optional<int64_t> WholeStepOf(double value) {
     const bool whole = value >= 0 && value <= 9e15 && value == std::floor(value);
     if (!whole) return std::nullopt;
     return static_cast<int64_t>(value);
@@ -146,7 +146,7 @@ Status TrainLog::Add(int64_t step, std::span<const double> values) {
     for (const double value : values) line += fmt::format(",{}", value);
     Status done = AddTo(csv_, line + "\n", {});
     if (jsonl_) {
-        Json row = {{"step", step}};
+        OrderedJson row = {{"step", step}};
         for (size_t i = 0; i < values.size(); ++i) row[options_.columns[i]] = values[i];
         done = AddTo(jsonl_, row.dump() + "\n", done);
     }
@@ -162,17 +162,17 @@ Status TrainLog::Add(int64_t step, std::span<const double> values) {
 }
 
 Status TrainLog::AddText(int64_t step, std::string_view name, std::string_view text) {
-    const Json row = {{"step", step}, {"name", name}, {"text", text}};
+    const OrderedJson row = {{"step", step}, {"name", name}, {"text", text}};
     const Status done =
-        AddTo(jsonl_, row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", {});
+        AddTo(jsonl_, row.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n", {});
     return AddEvents([&](EventFile& events) { return events.AddText(name, step, text); }, done);
 }
 
 Status TrainLog::AddSample(int64_t step, size_t number, std::string_view prompt,
                            std::string_view text) {
-    const Json row = {{"step", step}, {"sample", {{"prompt", prompt}, {"text", text}}}};
+    const OrderedJson row = {{"step", step}, {"sample", {{"prompt", prompt}, {"text", text}}}};
     const Status done =
-        AddTo(jsonl_, row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", {});
+        AddTo(jsonl_, row.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n", {});
     const std::string all = std::string(prompt) + std::string(text);
     const std::string tag = fmt::format("sample/{}", number);
     return AddEvents([&](EventFile& events) { return events.AddText(tag, step, all); }, done);
@@ -185,7 +185,7 @@ class SeriesReader {
     explicit SeriesReader(const std::string& path) { series_.path = path; }
 
     Result<TrainSeries> Run() {
-        WEFT_ASSIGN(const std::string text, ReadTextFile(series_.path, kMostBytes));
+        WEFT_ASSIGN(const std::string text, ReadTextFile(series_.path, kMostLogBytes));
         const auto lines = Lines(text);
         const size_t first = text.find_first_not_of(" \t\r\n");
         const bool is_json = first != text.npos && text[first] == '{';
@@ -249,22 +249,22 @@ class SeriesReader {
             return Broken(
                 fmt::format("{} columns; the head line has {}", cells.size(), head_.size()));
         }
-        WEFT_TRY(Row(StepOf(NumberOf(cells[step_at_]))));
+        WEFT_TRY(Row(WholeStepOf(NumberOfText(cells[step_at_]))));
         for (size_t i = 0; i < cells.size(); ++i) {
             if (i == step_at_) continue;
             WEFT_ASSIGN(const size_t column, Column(head_[i]));
-            series_.values[column].back() = NumberOf(cells[i]);
+            series_.values[column].back() = NumberOfText(cells[i]);
         }
         return {};
     }
 
     Status JsonRow(std::string_view line) {
-        const Json row = OrderedJsonOrDiscarded(line);
+        const OrderedJson row = OrderedJsonOrDiscarded(line);
         if (!row.is_object()) return Broken("not a JSON object");
         if (row.contains("text") || row.contains("sample")) return {};
         const auto step = row.find("step");
         if (step == row.end() || !step->is_number()) return Broken("no 'step'");
-        WEFT_TRY(Row(StepOf(step->get<double>())));
+        WEFT_TRY(Row(WholeStepOf(step->get<double>())));
         for (const auto& [name, value] : row.items()) {
             if (name == "step" || !value.is_number()) continue;
             WEFT_ASSIGN(const size_t column, Column(name));

@@ -50,8 +50,8 @@ struct TrainGroups {
 
     // By this rank, in all of them, since they were made (coll::Comm::sent_bytes).
     uint64_t sent_bytes() const;
-    backend::TrainingGroups ForSteps() const {
-        return {tensor.get(), data.get(), stages.get(), tied.get(), world.get()};
+    backend::Groups ForSteps() const {
+        return {tensor.get(), stages.get(), data.get(), tied.get(), world.get()};
     }
 };
 

@@ -111,7 +111,7 @@ void Adafactor::UpdatePart(program::Program& program, size_t index) {
                                 options_.weight_decay,      options_.scale_parameter,
                                 options_.relative_step};
     if (op.runs.empty()) return;
-    std::vector<ValueId> read = {part.gradients, part.weights, inverse_, sums_, squares_};
+    std::vector<ValueId> read = {part.gradients, inverse_, sums_, squares_, part.weights};
     std::vector<ValueId> written = {part.weights};
     if (part.copy != program::kNoValue) {
         read.push_back(part.copy);

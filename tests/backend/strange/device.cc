@@ -37,27 +37,21 @@ class StrangeExecutable final : public Executable {
         const HiddenMemory::Opened opened(memory_);
         return inner_->Run(step, groups);
     }
-    Status Read(program::ValueId id, std::span<float> out) override {
+    Status Read(program::ValueId id, int64_t first, std::span<float> out) override {
         const HiddenMemory::Opened opened(memory_);
-        return inner_->Read(id, out);
+        return inner_->Read(id, first, out);
     }
-    const float* View(program::ValueId) const override { return nullptr; }
+    Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
+                   std::span<Candidate> out) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->ReadTop(id, row, columns, out);
+    }
     bool ends_with_exchange() const override { return inner_->ends_with_exchange(); }
     MemoryUse memory() const override { return inner_->memory(); }
     void SetTracing(bool on) override { inner_->SetTracing(on); }
     std::span<const OpTiming> timings() const override { return inner_->timings(); }
-    std::span<const float> all_reduce_us() const override { return inner_->all_reduce_us(); }
-    double waited_s() const override { return inner_->waited_s(); }
-    void SetChecking(bool on) override { inner_->SetChecking(on); }
-    uint64_t ReplicaChecksum() const override { return inner_->ReplicaChecksum(); }
-    void SetProbe(Probe probe) override {
-        if (probe == nullptr) return inner_->SetProbe(nullptr);
-        inner_->SetProbe(
-            [probe = std::move(probe)](int32_t op, std::span<const float> data, int64_t rows) {
-                const std::vector<float> copy(data.begin(), data.end());
-                probe(op, copy, rows);
-            });
-    }
+    TransferLog& transfers() override { return inner_->transfers(); }
+    void SetProbe(Probe probe) override { inner_->SetProbe(std::move(probe)); }
     int64_t progress() const override { return inner_->progress(); }
 
   private:
@@ -92,20 +86,18 @@ class StrangeTraining final : public TrainingExecutable {
         const HiddenMemory::Opened opened(memory_);
         inner_->ZeroGradients();
     }
-    Status Run(const TrainingStep& step, const TrainingGroups& groups) override {
+    Status Run(const TrainingStep& step, const Groups& groups) override {
         const HiddenMemory::Opened opened(memory_);
         return inner_->Run(step, groups);
     }
-    Status Update(UpdateStage stage, const UpdateStep& step,
-                  const TrainingGroups& groups) override {
+    Status Update(UpdateStage stage, const UpdateStep& step, const Groups& groups) override {
         const HiddenMemory::Opened opened(memory_);
         return inner_->Update(stage, step, groups);
     }
     double loss() const override { return inner_->loss(); }
     std::span<const float> logits() const override { return inner_->logits(); }
     double side_loss() const override { return inner_->side_loss(); }
-    Result<std::string> FindNonFinite(const TrainingStep& step,
-                                      const TrainingGroups& groups) override {
+    Result<std::string> FindNonFinite(const TrainingStep& step, const Groups& groups) override {
         const HiddenMemory::Opened opened(memory_);
         return inner_->FindNonFinite(step, groups);
     }
@@ -127,6 +119,7 @@ class StrangeDevice final : public Device {
         info_.target.page_tokens = kStrangePageTokens;
     }
     const DeviceInfo& info() const override { return info_; }
+    MemoryPool pool() const override { return inner_->pool(); }
     Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                 const CompileOptions& options) override {
         return StrangeExecutable::Make(*inner_, program, options);

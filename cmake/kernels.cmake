@@ -1,0 +1,30 @@
+# Kernels per instruction set: kernels/vector is compiled once for each (kernels/vector/set.h), and
+# only the dispatch in kernels/ decides at run time which of them is called. (GCC 12 warns about its
+# own AVX-512 intrinsics, whose undefined operand is deliberate: hence the exception.)
+# Checks of every reference in the unrolled tiles would compile for many minutes; those of bounds
+# and integers stay.
+if(WEFT_SANITIZE MATCHES undefined)
+  set(fewer "-fno-sanitize=null,alignment,object-size,pointer-overflow")
+endif()
+# weft_kernel_set(FOLDER SET FLAGS...): the kernels of FOLDER as part of weft_kernels, compiled for SET.
+function(weft_kernel_set folder set)
+  file(GLOB sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/${folder}/*.cc)
+  if(folder STREQUAL set)
+    file(GLOB sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/vector/*.cc)
+  endif()
+  add_library(weft_kernels_${folder} OBJECT ${sources})
+  target_link_libraries(weft_kernels_${folder} PRIVATE weft_base weft_hw weft_tensor)
+  target_compile_definitions(weft_kernels_${folder} PRIVATE WEFT_SET=${set})
+  target_compile_options(weft_kernels_${folder} PRIVATE ${ARGN} ${fewer})
+  target_sources(weft_kernels PRIVATE $<TARGET_OBJECTS:weft_kernels_${folder}>)
+endfunction()
+set(avx2 -mavx2 -mfma -mf16c)
+set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16 -mavx512vbmi
+  -mprefer-vector-width=512 -Wno-maybe-uninitialized -Wno-uninitialized)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  weft_kernel_set(avx2 avx2 ${avx2})
+  weft_kernel_set(avx512 avx512 ${avx512})
+  weft_kernel_set(amx avx512 ${avx512})  # tiles are multiplied by inline assembly
+elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  weft_kernel_set(neon neon -march=armv8.2-a+dotprod)
+endif()

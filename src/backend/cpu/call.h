@@ -1,0 +1,198 @@
+// Kernel calls: what the CPU makes of a Program.
+//
+// A call holds a kernel's arguments by value, and beside them a Slot for each address among them:
+// where it stands, what the call does with the bytes there, and how many they are. Barriers
+// (barriers.cc), halves of a step (halves.h) and the binding of a step walk the slots; none of them
+// knows a kernel. An address gets into the arguments by CallOf alone, which makes its slot: so a
+// kernel reads and writes nothing that they do not know of.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "backend/step.h"
+#include "base/check.h"
+#include "kernels/adapt.h"
+#include "kernels/kernels.h"
+#include "program/program.h"
+
+namespace weft::backend {
+
+// Bytes that a call touches: `row_bytes` for each row of the step (T or R, whichever the call's
+// are), or `bytes` in all. Where they are by rows, the address moves with the first row.
+struct Region {
+    std::byte* data = nullptr;
+    int64_t row_bytes = 0, bytes = 0;
+    program::ValueId value = program::kNoValue;  // whose bytes they are; none: scratch
+    int64_t Bytes(int64_t rows) const { return row_bytes != 0 ? rows * row_bytes : bytes; }
+};
+
+enum class Touch : uint8_t {
+    kRead,
+    kWrite,
+    kChange,  // reads and writes
+    kOwn,     // scratch, of which each thread has its own part
+};
+
+// One address of a call.
+struct Slot {
+    static constexpr uint16_t kNowhere = UINT16_MAX;
+    uint16_t at = kNowhere;  // bytes from the beginning of the arguments
+    Touch touch = Touch::kRead;
+    Region region;
+};
+
+// The arguments of any kernel.
+class CallArgs {
+  public:
+    template <typename Args>
+    void Set(const Args& args) {
+        static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= kBytes &&
+                      alignof(Args) <= 8);
+        std::memcpy(bytes_.data(), &args, sizeof(Args));
+    }
+    const void* data() const { return bytes_.data(); }
+    template <typename T>
+    T Load(uint16_t at) const {
+        T value;
+        std::memcpy(&value, bytes_.data() + at, sizeof(T));
+        return value;
+    }
+    template <typename T>
+    void Store(uint16_t at, T value) {
+        std::memcpy(bytes_.data() + at, &value, sizeof(T));
+    }
+    std::span<const std::byte> bytes() const { return bytes_; }
+
+  private:
+    static constexpr size_t kBytes = 240;
+    alignas(8) std::array<std::byte, kBytes> bytes_{};
+};
+
+enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // (any other transfer)
+
+// What a step binds, besides the number of rows: a pointer to, or a span of.
+enum class Bound : uint8_t { kNothing, kTokens, kPositions, kOutputRows, kSequences, kAdapted };
+
+struct Call {
+    void (*run)(const kernels::Kernels& kernels, const void* args, int part, int parts) = nullptr;
+    int32_t op = 0;  // of the Program
+    CallKind kind = CallKind::kKernel;
+    bool barrier = false;     // wait for the team before it
+    bool per_output = false;  // its rows are R, not T
+    bool whole = false;       // reads any rows, or writes all: can not be cut by rows
+    bool light = false;       // so little for one row that one thread makes it sooner than a team
+    Bound bound = Bound::kNothing;
+    uint16_t bound_at = 0;
+    uint16_t rows_at = Slot::kNowhere;  // of the number of rows, int64_t,
+    int64_t row_factor = 1;             // times this
+    // Not null: a call over a value with a row for each token and expert. It has as many rows as
+    // experts of this rank were chosen, which is known when the plan (kernels/experts.h) is made.
+    const int32_t* rows_from = nullptr;
+    // Of an all_reduce: the calls after it that finish the same rows (residual, norm, prepared
+    // form) while they are in the first-level cache. Thread 0 makes them with it where there is
+    // one row, and the team meets once after them in place of once for each.
+    int32_t tail = 0;
+    std::vector<Slot> slots;
+    CallArgs args;
+
+    template <typename Args>
+    const Args& As() const {
+        return *static_cast<const Args*>(args.data());
+    }
+    // True for calls that communicate: only thread 0 makes them.
+    bool communicates() const { return kind != CallKind::kKernel; }
+    // One part of it; nothing of those that communicate.
+    void Run(const kernels::Kernels& kernels, int part, int parts) const {
+        if (run == nullptr) return;
+        if (rows_from == nullptr) return run(kernels, args.data(), part, parts);
+        CallArgs counted = args;
+        counted.Store(rows_at, static_cast<int64_t>(*rows_from));
+        run(kernels, counted.data(), part, parts);
+    }
+};
+
+// Sets what a step binds, for its `rows` rows of the call.
+void BindCall(Call& call, const Step& step, std::span<const kernels::Sequence> sequences,
+              std::span<const kernels::AdaptedRow> adapted, int64_t rows);
+
+// A call in the making.
+template <typename Args>
+class CallOf {
+  public:
+    Args args{};  // sizes and constants; addresses by the functions below
+    Call call;
+
+    template <typename T>
+    void Reads(T*& address, const Region& region, int64_t first_byte = 0) {
+        Add(address, Touch::kRead, region, first_byte);
+    }
+    template <typename T>
+    void Writes(T*& address, const Region& region, int64_t first_byte = 0) {
+        Add(address, Touch::kWrite, region, first_byte);
+    }
+    template <typename T>
+    void Changes(T*& address, const Region& region) {
+        Add(address, Touch::kChange, region, 0);
+    }
+    template <typename T>
+    void Owns(T*& address, const Region& region) {
+        Add(address, Touch::kOwn, region, 0);
+    }
+    // `region` holds how many rows there are.
+    void RowsFrom(const Region& region) {
+        call.rows_from = reinterpret_cast<const int32_t*>(region.data);
+        call.slots.push_back({Slot::kNowhere, Touch::kRead, region});
+    }
+    // rows * factor goes there.
+    void Rows(int64_t& count, int64_t factor = 1) {
+        call.rows_at = At(&count);
+        call.row_factor = factor;
+    }
+    template <typename T>
+    void Binds(T& address, Bound what) {
+        call.bound = what;
+        call.bound_at = At(&address);
+    }
+    Call Take() {
+#if __has_builtin(__builtin_clear_padding)
+        __builtin_clear_padding(&args);  // no old address stays between members
+#endif
+        call.args.Set(args);
+        return std::move(call);
+    }
+
+  private:
+    template <typename T>
+    void Add(T*& address, Touch touch, const Region& region, int64_t first_byte) {
+        WEFT_CHECK(region.data != nullptr);
+        address = reinterpret_cast<T*>(region.data + first_byte);
+        call.slots.push_back({At(&address), touch, region});
+    }
+    uint16_t At(const void* member) const {
+        const auto* begin = reinterpret_cast<const std::byte*>(&args);
+        return static_cast<uint16_t>(static_cast<const std::byte*>(member) - begin);
+    }
+};
+
+// Calls that are no plain kernels.
+struct SelectRowsArgs {
+    const float* x = nullptr;
+    float* y = nullptr;
+    int64_t cols = 0, rows = 0;
+    const int32_t* row_ids = nullptr;
+};
+// Of a transfer: the operands that RunTransfer (transfer.h) is given.
+struct TransferArgs {
+    std::byte* in = nullptr;   // null: the op has none
+    std::byte* out = nullptr;  // the same
+    DType in_dtype = DType::kF32, out_dtype = DType::kF32;
+    int64_t in_cols = 0, out_cols = 0, rows = 0;
+};
+
+}  // namespace weft::backend

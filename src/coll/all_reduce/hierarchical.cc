@@ -1,0 +1,22 @@
+// The ranks of a host give their addends to its lowest rank over shared memory; those sum up over
+// the links, and give the sum back. Only between hosts do values travel in a narrow wire type.
+#include "coll/all_reduce/algorithms.h"
+
+namespace weft::coll {
+
+Status Hierarchical(const Team& team, Values data, Values sum) {
+    const Hosts& hosts = team.group().hosts;
+    const Team host = team.Of(hosts.ours, hosts.my_place, Wire::kFull);
+    const Team leaders = team.Of(hosts.leaders, hosts.my_host, team.wire());
+    return InPieces(host.MessageValues(), data, sum, [&](Values piece) -> Status {
+        if (host.me() > 0) {
+            WEFT_TRY(host.PostValues(0, piece));
+            return host.TakeValues(0, piece);
+        }
+        WEFT_TRY(host.Sum(piece, piece.bytes()));
+        if (leaders.size() > 1) WEFT_TRY(OneShot(leaders, piece, piece));
+        return host.PostToOthers(piece.bytes());
+    });
+}
+
+}  // namespace weft::coll

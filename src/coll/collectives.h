@@ -1,0 +1,45 @@
+// The collectives other than all_reduce, in one way each: everybody straight to everybody, a
+// message's worth at a time. Contracts: coll/comm.h. Errors: the Team's.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "base/result.h"
+#include "coll/comm.h"
+#include "coll/team.h"
+
+namespace weft::coll {
+
+// A vector in parts, one after another, one for each place.
+class Parts {
+  public:
+    // It is a bug unless there are `places` counts, `total` together.
+    Parts(std::span<const size_t> counts, size_t places, size_t total);
+    size_t longest() const { return *std::ranges::max_element(counts_); }
+    // What is left of a place's part of `all` from `done` on, `most` at most.
+    template <typename T>
+    std::span<T> Piece(std::span<T> all, size_t place, size_t done, size_t most) const {
+        const size_t skip = std::min(done, counts_[place]);
+        return all.subspan(BeginOf(place) + skip, std::min(most, counts_[place] - skip));
+    }
+
+  private:
+    size_t BeginOf(size_t place) const;
+
+    std::span<const size_t> counts_;
+};
+
+Status AllGather(const Team& team, std::span<std::byte> all, const Parts& parts);
+Status AllToAll(const Team& team, std::span<const std::byte> out, const Parts& out_parts,
+                std::span<std::byte> in, const Parts& in_parts);
+Status Broadcast(const Team& team, std::span<std::byte> data, size_t root);
+// The team's wire: kFull.
+Status ReduceScatter(const Team& team, std::span<float> data, const Parts& parts);
+// The team's wire is the type of `data`, its values are floats. sums: a buffer to be kept.
+Status ReduceScatter(const Team& team, std::span<const uint16_t> data, const Parts& parts,
+                     std::vector<float>& sums, const Comm::TakeSums& take);
+Status Barrier(const Team& team);
+
+}  // namespace weft::coll

@@ -1,0 +1,164 @@
+// A team: some ranks of a group in one operation, and what its algorithm does with them.
+//
+// Members are told by their place in the team. All of a team post and await the same messages in
+// one order. Values travel in the team's wire type (coll/wire.h). Every wait ends at the
+// operation's deadline; errors are the Stream's. Allocates nothing, but for a buffer at the first
+// use of a narrow wire type. Thread: the Comm's.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/result.h"
+#include "coll/stream.h"
+#include "coll/tuning.h"
+#include "coll/wire.h"
+
+namespace weft::coll {
+
+// A view of floats or doubles, one after another.
+class Values {
+  public:
+    Values(std::span<float> values) : Values(values.data(), values.size(), sizeof(float)) {}
+    Values(std::span<double> values) : Values(values.data(), values.size(), sizeof(double)) {}
+
+    size_t size() const { return size_; }
+    bool empty() const { return size_ == 0; }
+    size_t value_bytes() const { return value_bytes_; }
+    std::span<const std::byte> bytes() const {
+        return {static_cast<const std::byte*>(at_), size_ * value_bytes_};
+    }
+    // `count` of them from `begin` on, as far as there are.
+    Values Sub(size_t begin, size_t count) const {
+        begin = std::min(begin, size_);
+        return {static_cast<std::byte*>(at_) + begin * value_bytes_, std::min(count, size_ - begin),
+                value_bytes_};
+    }
+    // One of `parts` of whole cache lines, as equal as can be; the last ones may be empty.
+    Values Segment(size_t parts, size_t index) const;
+    // out: the same number of values; theirs, rounded where only `out` is of floats. May be these.
+    void CopyTo(Values out) const;
+    // call(std::span<float>), or call(std::span<double>).
+    template <typename Call>
+    void With(const Call& call) const {
+        if (value_bytes_ == sizeof(float)) {
+            call(std::span(static_cast<float*>(at_), size_));
+        } else {
+            call(std::span(static_cast<double*>(at_), size_));
+        }
+    }
+
+  private:
+    Values(void* at, size_t size, size_t value_bytes)
+        : at_(at), size_(size), value_bytes_(value_bytes) {}
+
+    void* at_;
+    size_t size_;
+    size_t value_bytes_;
+};
+
+// Which ranks of a group share a host.
+struct Hosts {
+    bool known = false;
+    std::vector<int> ours;     // the ranks of our host, ascending; we are at my_place
+    std::vector<int> leaders;  // the lowest rank of each host, ascending; ours is at my_host
+    size_t my_place = 0, my_host = 0;
+};
+
+// What the operations of one Comm share.
+struct Group {
+    std::vector<std::optional<Stream>> streams;  // by rank of the group; none for ourselves
+    std::vector<int> everyone;                   // 0, 1, ...
+    size_t me = 0;
+    size_t message_bytes = 0;   // the largest payload
+    bool across_hosts = false;  // some link is not shm
+    Hosts hosts;
+    std::atomic<uint64_t> sent_bytes = 0;
+
+    // Of the operation that is under way.
+    uint64_t kind = 0;
+    net::OpTag tag;  // its `place` moves on
+    Deadline deadline = Deadline::In(0);
+    int64_t last_arrival = 0;  // in ticks
+
+    std::vector<const std::byte*> addends;  // by place: where an addend lies
+    std::vector<std::byte> on_wire;         // our values in a narrow wire type, two messages
+    size_t on_wire_half = 0;
+};
+
+class Team {
+  public:
+    // ranks: of the group, ascending; we are at place `me`. value_bytes: of the values exchanged.
+    Team(Group& group, std::span<const int> ranks, size_t me, size_t value_bytes, Wire wire)
+        : group_(group), ranks_(ranks), me_(me), value_bytes_(value_bytes), wire_(wire) {}
+    // Everybody; for bytes, or values that travel as they are.
+    explicit Team(Group& group, size_t value_bytes = 1, Wire wire = Wire::kFull)
+        : Team(group, group.everyone, group.me, value_bytes, wire) {}
+    // Other ranks, in the same operation with the same values.
+    Team Of(std::span<const int> ranks, size_t me, Wire wire) const {
+        return {group_, ranks, me, value_bytes_, wire};
+    }
+
+    const Group& group() const { return group_; }
+    size_t size() const { return ranks_.size(); }
+    size_t me() const { return me_; }
+    int rank(size_t place) const { return ranks_[place]; }
+    size_t Ahead(size_t steps) const { return (me_ + steps) % size(); }
+    Wire wire() const { return wire_; }
+    // The most values that a message holds, in whole blocks of whatever wire type.
+    size_t MessageValues() const {
+        return WireValues(wire_, group_.message_bytes, value_bytes_) / kQ8Block * kQ8Block;
+    }
+
+    // ---- Bytes: a message of at most group().message_bytes
+    Status Post(size_t place, std::span<const std::byte> payload) const {
+        group_.sent_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
+        return To(place).Post(group_.kind, group_.last_arrival, payload, group_.tag,
+                              group_.deadline);
+    }
+    Status PostToOthers(std::span<const std::byte> payload) const;
+    // The next message from each of the others is of `bytes`: said early, it may arrive faster.
+    void ExpectFromOthers(size_t bytes) const {
+        for (size_t step = 1; step < size(); step++) To(Ahead(step)).Expect(bytes);
+    }
+    // payload: in the window, until Release.
+    Status Await(size_t place, size_t bytes, const std::byte*& payload) const {
+        group_.tag.place++;
+        return To(place).Await(group_.kind, bytes, payload, group_.last_arrival, group_.tag,
+                               group_.deadline);
+    }
+    Status Release(size_t place) const { return To(place).Release(group_.tag, group_.deadline); }
+    // Awaits, copies out, releases.
+    Status Take(size_t place, std::span<std::byte> out) const;
+
+    // ---- Values
+    // As they travel; valid until the next call but one, and as long as the values stay.
+    std::span<const std::byte> OnWire(Values values) const;
+    // `bytes` that OnWire made of as many values, read back as all others read them.
+    void FromWire(std::span<const std::byte> bytes, Values out) const;
+    Status PostValues(size_t place, Values values) const { return Post(place, OnWire(values)); }
+    // bytes: `count` values on the wire, in the window until Release.
+    Status AwaitValues(size_t place, size_t count, std::span<const std::byte>& bytes) const;
+    // Awaits, reads, releases.
+    Status TakeValues(size_t place, Values out) const;
+    // Awaits a message from each of the others, and sums all up in the order of places; doubles are
+    // rounded where `sum` is of floats. own: our addend on the wire; may lie in `sum`.
+    Status Sum(Values sum, std::span<const std::byte> own) const;
+
+  private:
+    Stream& To(size_t place) const { return *group_.streams[static_cast<size_t>(ranks_[place])]; }
+
+    Group& group_;
+    std::span<const int> ranks_;
+    size_t me_;
+    size_t value_bytes_;
+    Wire wire_;
+};
+
+}  // namespace weft::coll

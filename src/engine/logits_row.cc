@@ -1,0 +1,28 @@
+#include "engine/logits_row.h"
+
+namespace weft::engine {
+
+Status LogitsRow::Top(std::span<backend::Candidate> out) const {
+    if (executable_ != nullptr) {
+        return executable_->ReadTop(id_, row_, static_cast<int64_t>(columns_), out);
+    }
+    backend::TopOf(values_, out);
+    return {};
+}
+
+Status LogitsRow::CopyTo(std::vector<float>& out) const {
+    if (executable_ == nullptr) {
+        out.assign(values_.begin(), values_.end());
+        return {};
+    }
+    out.resize(columns_);
+    return executable_->Read(id_, row_ * width_, out);
+}
+
+Result<std::span<const float>> LogitsRow::All() const {
+    if (executable_ == nullptr) return values_;
+    WEFT_TRY(CopyTo(*buffer_));
+    return std::span<const float>(*buffer_);
+}
+
+}  // namespace weft::engine

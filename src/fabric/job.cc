@@ -1,0 +1,161 @@
+#include "fabric/job.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "coll/tuning.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr size_t kMostSizes = 256;
+constexpr size_t kMostWords = 16;
+
+// One list of fields for both ways: visit(name, field).
+template <typename Job, typename Visit>
+void JobFields(Job& job, const Visit& visit) {
+    visit("sizes", job.sizes);
+    visit("iterations", job.budget.iterations);
+    visit("seconds", job.budget.seconds);
+    visit("algorithms", job.algorithms);
+    visit("wires", job.wires);
+}
+template <typename Row, typename Visit>
+void RowFields(Row& row, const Visit& visit) {
+    visit("from", row.from);
+    visit("to", row.to);
+    visit("size", row.size);
+    visit("algorithm", row.algorithm);
+    visit("wire", row.wire);
+    visit("errors", row.errors);
+    visit("min_us", row.timings.min_us);
+    visit("max_us", row.timings.max_us);
+    visit("typical_us", row.timings.typical_us);
+    visit("average_us", row.timings.average_us);
+    visit("stdev_us", row.timings.stdev_us);
+    visit("p99_us", row.timings.p99_us);
+    visit("p999_us", row.timings.p999_us);
+    visit("iterations", row.timings.iterations);
+    visit("average_bytes_s", row.average_bytes_s);
+    visit("peak_bytes_s", row.peak_bytes_s);
+    visit("messages_s", row.messages_s);
+}
+
+Status CheckRanges(const NetJob& job) {
+    const auto corrupt = [](std::string_view what) {
+        return MakeError(ErrorCode::kCorrupt, "net job from rank 0: {}", what);
+    };
+    if (job.sizes.empty() || job.sizes.size() > kMostSizes) {
+        return corrupt(fmt::format("{} sizes; 1 to {} expected", job.sizes.size(), kMostSizes));
+    }
+    for (int64_t size : job.sizes) {
+        if (size >= 1 && size <= kMostNetBytes) continue;
+        return corrupt(fmt::format("a size of {} bytes; 1 to {} expected", size, kMostNetBytes));
+    }
+    const bool time = job.budget.seconds > 0 && job.budget.seconds <= 3600;
+    if (!time || job.budget.iterations < 0 || job.budget.iterations > coll::kMostIterations) {
+        return corrupt("its time or its iterations are out of range");
+    }
+    if (job.algorithms.empty() || job.algorithms.size() > kMostWords || job.wires.empty() ||
+        job.wires.size() > kMostWords) {
+        return corrupt("no algorithms or wire types, or far too many");
+    }
+    for (const std::string& name : job.algorithms) WEFT_TRY(coll::ParseAlgorithm(name));
+    for (const std::string& name : job.wires) WEFT_TRY(coll::ParseWire(name));
+    return {};
+}
+
+}  // namespace
+
+const char* NetOpName(NetOp op) {
+    switch (op) {
+        case NetOp::kLatency: return "lat";
+        case NetOp::kBandwidth: return "bw";
+        case NetOp::kAllReduce: return "allreduce";
+        case NetOp::kAllGather: return "allgather";
+        case NetOp::kReduceScatter: return "reducescatter";
+        case NetOp::kAllToAll: return "alltoall";
+        case NetOp::kTable: return "table";
+    }
+    return "?";
+}
+
+bool IsOfPairs(NetOp op) {
+    return op == NetOp::kLatency || op == NetOp::kBandwidth;
+}
+
+bool IsNetJob(const std::string& text) {
+    const nlohmann::json json = JsonOrDiscarded(text);
+    if (!json.is_object()) return false;
+    const auto kind = json.find("kind");
+    return kind != json.end() && *kind == "net";
+}
+
+std::string NetJobToJson(const NetJob& job) {
+    nlohmann::json out = {
+        {"kind", "net"}, {"op", NetOpName(job.op)}, {"net_table", NetTableName(job.net_table)}};
+    JobFields(job, [&](const char* name, const auto& field) { out[name] = field; });
+    return out.dump();
+}
+
+Result<NetJob> NetJobFromJson(const std::string& text) {
+    NetJob job;
+    std::string op, table;
+    try {
+        const nlohmann::json in = JsonOrDiscarded(text);
+        JobFields(job, [&](const char* name, auto& field) { in.at(name).get_to(field); });
+        in.at("op").get_to(op);
+        in.at("net_table").get_to(table);
+    } catch (const nlohmann::json::exception& error) {
+        return MakeError(ErrorCode::kCorrupt, "net job from rank 0: {}", error.what());
+    }
+    bool known = false;
+    for (NetOp candidate : kNetOps) {
+        if (op != NetOpName(candidate)) continue;
+        job.op = candidate;
+        known = true;
+    }
+    if (!known) return MakeError(ErrorCode::kCorrupt, "net job from rank 0: no op '{}'", op);
+    WEFT_ASSIGN(job.net_table, ParseNetTable(table));
+    WEFT_TRY(CheckRanges(job));
+    return job;
+}
+
+std::string NetRowToJson(const NetRow& row) {
+    nlohmann::json out;
+    RowFields(row, [&](const char* name, const auto& field) { out[name] = field; });
+    return out.dump();
+}
+
+Result<NetRow> NetRowFromJson(const std::string& text) {
+    NetRow row;
+    try {
+        const nlohmann::json in = JsonOrDiscarded(text);
+        RowFields(row, [&](const char* name, auto& field) { in.at(name).get_to(field); });
+    } catch (const nlohmann::json::exception& error) {
+        return MakeError(ErrorCode::kCorrupt, "a rank's figures: {}", error.what());
+    }
+    return row;
+}
+
+double AlgorithmBandwidth(const NetRow& row) {
+    if (row.average_bytes_s > 0) return row.average_bytes_s;
+    const double us = row.timings.typical_us;
+    return us > 0 ? static_cast<double>(row.size) / us * 1e6 : 0;
+}
+
+double BusFactor(NetOp op, int ranks) {
+    const double n = static_cast<double>(ranks);
+    switch (op) {
+        case NetOp::kLatency:
+        case NetOp::kBandwidth: return 1;
+        case NetOp::kTable:
+        case NetOp::kAllReduce: return 2 * (n - 1) / n;
+        case NetOp::kAllGather:
+        case NetOp::kReduceScatter:
+        case NetOp::kAllToAll: return (n - 1) / n;
+    }
+    return 1;
+}
+
+}  // namespace weft::fabric

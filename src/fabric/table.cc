@@ -1,0 +1,190 @@
+#include "fabric/table.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "coll/autotune.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr int64_t kTableExchangeMs = 60'000;
+constexpr uint64_t kMostCacheBytes = 256 << 10;
+
+// What times depend on, as far as the group's first rank sees it.
+std::string Fingerprint(cluster::Cluster& cluster, const std::vector<int>& members) {
+    std::string text = fmt::format("weft {}, {} ranks", WEFT_VERSION, members.size());
+    for (int rank : members) {
+        const auto& link = cluster.fabric().links[static_cast<size_t>(rank)];
+        text += fmt::format("; {} {} cores, {}", cluster.host(rank).boot_id,
+                            cluster.host(rank).cores.size(),
+                            link == nullptr ? "self" : link->peer().transport);
+    }
+    return text;
+}
+
+// "" where the user has no place for caches.
+std::string CacheFolder() {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/weft/net";
+    const char* home = std::getenv("HOME");
+    if (home != nullptr && home[0] == '/') return std::string(home) + "/.cache/weft/net";
+    return "";
+}
+
+std::string CachePath(const std::string& fingerprint) {
+    const std::string folder = CacheFolder();
+    if (folder.empty()) return "";
+    const auto bytes = std::as_bytes(std::span(fingerprint));
+    return fmt::format("{}/{}.json", folder, Hex(Sha256(bytes)).substr(0, 16));
+}
+
+// The tuner chooses no wire type that rounds; a file that does was not written by it.
+bool IsLossless(const coll::Tuning& tuning) {
+    for (coll::Collective collective : coll::kCollectives) {
+        for (const coll::TuningRow& row : tuning.rows(collective)) {
+            if (row.choice.wire != coll::Wire::kFull) return false;
+        }
+    }
+    return true;
+}
+
+// The table in the file as text; "" where there is none for this fingerprint.
+std::string ReadCache(const std::string& path, const std::string& fingerprint) {
+    if (path.empty()) return "";
+    const auto text = ReadTextFile(path, kMostCacheBytes);
+    if (!text.ok()) return "";
+    const nlohmann::json json = JsonOrDiscarded(*text);
+    if (!json.is_object() || !json.contains("fingerprint") || !json.contains("table")) return "";
+    if (json["fingerprint"] != fingerprint || !json["table"].is_object()) return "";
+    std::string table =
+        json["table"].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const auto tuning = coll::Tuning::FromJson(table);
+    return tuning.ok() && IsLossless(*tuning) ? table : "";
+}
+
+void MakeFolders(const std::string& path) {
+    for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
+        ::mkdir(path.substr(0, at).c_str(), 0700);
+    }
+}
+
+// Whole or not at all, so that a reader never sees half of it. A cache that can't be written costs
+// no more than measuring again.
+void WriteCache(const std::string& path, const std::string& fingerprint,
+                const coll::Tuning& tuning) {
+    if (path.empty()) return;
+    MakeFolders(path);
+    const nlohmann::ordered_json json{
+        {"fingerprint", fingerprint},
+        {"table", nlohmann::ordered_json::parse(tuning.ToJson(), nullptr, false)}};
+    const std::string text = json.dump(1) + "\n";
+    const std::string part = fmt::format("{}.{}", path, ::getpid());
+    const Status written = WriteFile(part, std::as_bytes(std::span(text)));
+    if (written.ok() && ::rename(part.c_str(), path.c_str()) == 0) return;
+    ::unlink(part.c_str());
+    Log(LogLevel::kDebug, "the fabric's table could not be kept in {}", path);
+}
+
+// What every rank says before anything is measured.
+struct Word {
+    bool crowded = false;
+    std::string table;  // of a group's first rank: what its cache has
+};
+
+Result<Word> ReadWord(const std::string& text) {
+    const nlohmann::json json = JsonOrDiscarded(text);
+    const bool good = json.is_object() && json.contains("crowded") && json.contains("table") &&
+                      json["crowded"].is_boolean() && json["table"].is_string();
+    if (!good) return MakeError(ErrorCode::kCorrupt, "a rank's word about the fabric's table");
+    return Word{json["crowded"].get<bool>(), json["table"].get<std::string>()};
+}
+
+coll::TuneOptions OptionsFor(cluster::Cluster& cluster, const std::vector<int>& members) {
+    std::set<std::string> hosts;
+    for (int rank : members) hosts.insert(cluster.host(rank).boot_id);
+    coll::TuneOptions options;
+    options.several_hosts = hosts.size() > 1 && hosts.size() < members.size();
+    options.monitor = cluster.monitor();
+    return options;
+}
+
+}  // namespace
+
+const char* NetTableName(NetTable mode) {
+    switch (mode) {
+        case NetTable::kAuto: return "auto";
+        case NetTable::kOff: return "off";
+        case NetTable::kRemeasure: return "remeasure";
+    }
+    return "?";
+}
+
+Result<NetTable> ParseNetTable(std::string_view name) {
+    for (NetTable mode : {NetTable::kAuto, NetTable::kOff, NetTable::kRemeasure}) {
+        if (name == NetTableName(mode)) return mode;
+    }
+    return MakeError(ErrorCode::kUsage, "--net-table {}: expected auto, off or remeasure", name);
+}
+
+Result<NetTableSource> TuneGroup(cluster::Cluster& cluster, coll::Comm& comm,
+                                 const std::vector<int>& members, NetTable mode) {
+    NetTableSource source;
+    if (mode == NetTable::kOff) source.why = "asked for";
+    if (mode == NetTable::kOff || cluster.size() == 1) return source;
+    const int64_t begin_ns = NowNs();
+    const bool first = cluster.rank() == members.front();
+    const std::string fingerprint = Fingerprint(cluster, members);
+    if (first) source.path = CachePath(fingerprint);
+    Word mine{cluster.cores_shared(), ""};
+    if (first && mode == NetTable::kAuto) mine.table = ReadCache(source.path, fingerprint);
+    const nlohmann::json word{{"crowded", mine.crowded}, {"table", mine.table}};
+    WEFT_ASSIGN(const std::vector<std::string> words,
+                cluster.AllGather("net table", word.dump(), Deadline::In(kTableExchangeMs)));
+    Word decisive;
+    for (int rank : members) {
+        WEFT_ASSIGN(const Word theirs, ReadWord(words[static_cast<size_t>(rank)]));
+        if (rank == members.front()) decisive.table = theirs.table;
+        decisive.crowded = decisive.crowded || theirs.crowded;
+    }
+    const auto took = [&](NetTableSource::Kind kind) {
+        source.kind = kind;
+        source.took_ms = static_cast<double>(NowNs() - begin_ns) * 1e-6;
+        return source;
+    };
+    if (decisive.crowded) {
+        source.why = "more ranks than cores on a host: times would say nothing";
+        return took(NetTableSource::kBuiltIn);
+    }
+    if (!decisive.table.empty()) {
+        WEFT_ASSIGN(coll::Tuning cached, coll::Tuning::FromJson(decisive.table));
+        WEFT_ASSIGN(const bool holds, coll::TuningHolds(comm, cached, cluster.monitor()));
+        if (holds) {
+            comm.SetTuning(std::move(cached));
+            return took(NetTableSource::kCached);
+        }
+        source.why = "the table of an earlier run no longer holds";
+    }
+    WEFT_ASSIGN(coll::Tuning measured, coll::MeasureTuning(comm, OptionsFor(cluster, members)));
+    if (first) WriteCache(source.path, fingerprint, measured);
+    comm.SetTuning(std::move(measured));
+    return took(NetTableSource::kMeasured);
+}
+
+void ForgetTable(const NetTableSource& source) {
+    if (!source.path.empty()) ::unlink(source.path.c_str());
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,272 @@
+// What kernels of inference take (kernels/kernels.h has the table of them; dense/ what those of
+// training take).
+//
+// Every kernel takes (args, part, parts): the same args on every thread of a team, and this
+// thread's share of the work. Parts never write the same bytes. With parts == 1 it does it all.
+// A row's result does not depend on the other rows, on `parts`, or on how many rows there are
+// (batch invariance): one token gives the same bits as that token among many.
+//
+// Matrices are row-major; a stride is in elements. "rows" are tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tensor/activation.h"
+#include "tensor/dtype.h"
+
+namespace weft::kernels {
+
+// The row kernels take matrices of any type (dense/rows.h), which the arguments of inference, all
+// float32, become by themselves.
+namespace dense {
+struct RmsNormArgs;
+struct RopeArgs;
+struct GluArgs;
+struct AddArgs;
+struct AddBiasArgs;
+struct ScaleArgs;
+}  // namespace dense
+
+// ---- Weight matrices ---------------------------------------------------------------------------
+
+// A weight [rows, cols] (out, in) in the packed form of one kernel table. Rows are padded to
+// strips; Kernels::packed_bytes says how much memory it takes.
+struct PackedMatrix {
+    DType dtype = DType::kF32;
+    int64_t rows = 0;
+    int64_t cols = 0;
+    std::byte* data = nullptr;  // 64-byte aligned
+};
+
+// Rows per strip: packing and matmul split at multiples of this.
+inline constexpr int64_t kStripRows = 16;
+
+// What activations are made into for the weights of one type (Kernels::prepared_as):
+//   kNone  nothing: they stay float32
+//   kInt8  for quantized weights: int8 in blocks of 32 columns, with a float scale each and the
+//          block sums that zero points need
+//   kBF16  rounded to nearest even, for BF16 weights where the CPU multiplies those (denormals
+//          become zeros)
+// The exact layout belongs to the kernel table; prepared_bytes(cols) is the stride of a row in
+// either form.
+enum class Prepared { kNone, kInt8, kBF16 };
+
+struct PrepareArgs {
+    const float* x = nullptr;  // [rows, cols]
+    int64_t x_stride = 0;
+    int64_t rows = 0;
+    int64_t cols = 0;          // kInt8: a multiple of 32
+    std::byte* out = nullptr;  // [rows, prepared_bytes(cols)], 64-byte aligned
+    Prepared as = Prepared::kInt8;
+};
+
+struct MatMulArgs {
+    PackedMatrix weight;
+    const float* x = nullptr;  // [rows, cols]: used where nothing is prepared
+    int64_t x_stride = 0;
+    const std::byte* prepared = nullptr;  // used where the weight's type wants a prepared form
+    int64_t rows = 0;
+    const float* bias = nullptr;  // [weight.rows] or null
+    float* y = nullptr;           // [rows, weight.rows]
+    // Not 0: add float32 sums of so many columns in float64, so that the result hardly depends on
+    // where the columns are cut over ranks. For quantized and BF16 weights a multiple of 32 (K
+    // types: their 256 columns, whatever stands here). The reference, which rounds no
+    // activations, adds in float32 all the same.
+    int64_t segment_cols = 0;
+    double* wide = nullptr;  // instead of y: the sums before their last rounding
+    int64_t y_stride = 0;    // of y or wide
+};
+
+// ---- Everything else ---------------------------------------------------------------------------
+
+// y = x / sqrt(mean(x^2) + eps) * weight (null: ones), over groups of `group` columns (group ==
+// cols: whole rows; group == head_dim: QK norm, weight then is [group]). Zhang and Sennrich 2019.
+// With `squares`, x is a part of rows of `whole` columns (group == cols), and the mean is
+// squares[row * squares_stride] / whole.
+struct RmsNormArgs {
+    const float* x = nullptr;
+    int64_t x_stride = 0;
+    const float* weight = nullptr;
+    float eps = 0;
+    int64_t rows = 0, cols = 0, group = 0;
+    float* y = nullptr;  // may be x
+    int64_t y_stride = 0;
+    const float* squares = nullptr;
+    int64_t squares_stride = 0, whole = 0;
+    operator dense::RmsNormArgs() const;
+};
+
+// The sum of squares of each row of x [rows, cols], in double: y or wide [rows], one of them null.
+struct SumSquaresArgs {
+    const float* x = nullptr;
+    int64_t x_stride = 0, rows = 0, cols = 0;
+    float* y = nullptr;
+    double* wide = nullptr;
+    int64_t y_stride = 0;
+};
+
+// magnitude * cos and sin of position * inverse_frequency[i], the angle taken in double: once for
+// each step, shared by all layers (and by q and k).
+struct RopeTableArgs {
+    const int32_t* positions = nullptr;        // [rows]
+    const float* inverse_frequency = nullptr;  // [rotary_dim / 2]
+    int64_t rows = 0, rotary_dim = 0;
+    float* out = nullptr;  // [rows, rotary_dim]: a row holds the cosines, then the sines
+    float magnitude = 1;
+};
+
+// Rotates pairs of each head's first `rotary_dim` dims by the angles of the row's table
+// (RoFormer, Su et al. 2021). `neighbours`: pairs are (2i, 2i+1), as llama GGUFs are permuted for;
+// else halves (i, i + rotary_dim/2), as qwen has them. `sign` -1 rotates back (the gradient).
+struct RopeArgs {
+    const float* x = nullptr;  // [rows, heads * head_dim]
+    int64_t x_stride = 0;
+    const float* cos_sin = nullptr;  // [rows, rotary_dim], of RopeTableArgs
+    float sign = 1;
+    bool neighbours = false;
+    int64_t rows = 0, heads = 0, head_dim = 0, rotary_dim = 0;
+    float* y = nullptr;  // may be x
+    int64_t y_stride = 0;
+    operator dense::RopeArgs() const;
+};
+
+// Slots of a K cache that lie side by side; page_tokens is a multiple of it.
+inline constexpr int64_t kSlotGroup = 64;
+
+// One layer's K or V cache: pages of `page_tokens` positions. A page holds
+// [kv_heads][page_tokens] rows of head_dim elements of dtype (F32, F16, BF16 or Q8_0).
+// V: plain rows. K: the rows of each kSlotGroup slots are stored transposed, so that a dim of many
+// keys is a vector and a tile is read from its first byte to its last:
+//   floats: [head_dim][64];  Q8_0: for each block of 32 dims, [64] f16 scales, then [32][64] int8.
+struct KvCache {
+    DType dtype = DType::kF16;
+    std::byte* data = nullptr;
+    int64_t kv_heads = 0, page_tokens = 0, head_dim = 0;
+    int64_t RowStride() const { return RowBytes(dtype, head_dim); }
+    int64_t PageStride() const { return RowStride() * page_tokens * kv_heads; }
+    // V: the row of `slot`. K: where the group of slots that begins with `slot` stands.
+    std::byte* Row(int64_t page, int64_t head, int64_t slot) const {
+        return data + page * PageStride() + (head * page_tokens + slot) * RowStride();
+    }
+};
+
+// The rows of a step that belong to one sequence.
+struct Sequence {
+    int32_t row_begin = 0;  // first row of the step
+    int32_t row_count = 0;
+    int32_t position = 0;            // position of that first row: tokens already in the cache
+    std::span<const int32_t> pages;  // page p holds positions [p * page_tokens, ...)
+};
+
+// Writes rows of k and v [rows, kv_heads * head_dim] into the cache at their positions.
+struct KvWriteArgs {
+    std::span<const Sequence> sequences;
+    const float* k = nullptr;
+    const float* v = nullptr;
+    int64_t k_stride = 0, v_stride = 0;
+    KvCache k_cache, v_cache;
+};
+
+// Causal attention of q [rows, heads * head_dim] over the cache (the rows' own k and v are already
+// in it). Query head h of this rank is head `first_head + h` of the model; it reads KV head
+// (first_head + h) / group - first_kv_head of the cache. Softmax in float32, online (Milakov and
+// Gimelshein 2018; Dao et al. 2022).
+//   window    not 0: a query sees its own key and the window - 1 before it; no tile of keys that
+//             no query of a block sees is read
+//   soft_cap  not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, 2024)
+//   sinks     not null: [heads], a score for each head that takes part in the softmax with a value
+//             of zeros (gpt-oss, 2025)
+struct AttentionArgs {
+    std::span<const Sequence> sequences;
+    const float* q = nullptr;
+    int64_t q_stride = 0;
+    KvCache k_cache, v_cache;
+    int64_t heads = 0, first_head = 0, group = 1, first_kv_head = 0;
+    float scale = 1;
+    float* scratch = nullptr;    // [parts, attention_scratch] floats
+    int64_t scratch_floats = 0;  // per part
+    float* out = nullptr;        // [rows, heads * head_dim]
+    int64_t out_stride = 0;
+    int64_t window = 0;
+    float soft_cap = 0;
+    const float* sinks = nullptr;
+    // Position of the first key that the query at `position` sees.
+    int64_t FirstKey(int64_t position) const {
+        return window == 0 || position < window ? 0 : position - window + 1;
+    }
+};
+
+// out = act(gate) * up. Shazeer 2020; tensor/activation.h has the formulas.
+struct GluArgs {
+    const float* gate = nullptr;
+    const float* up = nullptr;
+    int64_t rows = 0, cols = 0, gate_stride = 0, up_stride = 0;
+    float* out = nullptr;
+    int64_t out_stride = 0;
+    Activation activation = Activation::kSilu;
+    operator dense::GluArgs() const;
+};
+
+struct AddArgs {
+    const float* a = nullptr;
+    const float* b = nullptr;
+    float* out = nullptr;  // may be a or b
+    int64_t count = 0;
+    operator dense::AddArgs() const;
+};
+
+// y = x + bias, for each row.
+struct AddBiasArgs {
+    const float* x = nullptr;     // [rows, cols]
+    const float* bias = nullptr;  // [cols]
+    float* y = nullptr;           // may be x
+    int64_t rows = 0, cols = 0;
+    operator dense::AddBiasArgs() const;
+};
+
+// y = factor * x.
+struct ScaleArgs {
+    const float* x = nullptr;
+    float* y = nullptr;  // may be x
+    int64_t rows = 0, cols = 0;
+    float factor = 1;
+    operator dense::ScaleArgs() const;
+};
+
+// y = cap * tanh(x / cap).
+struct SoftCapArgs {
+    const float* x = nullptr;
+    float* y = nullptr;  // may be x
+    int64_t rows = 0, cols = 0;
+    float cap = 1;
+};
+
+// Rows `tokens[i] - first_row` of a packed matrix as floats; zeros where that row is not in it
+// (another rank holds it).
+struct EmbeddingArgs {
+    PackedMatrix weight;  // [rows, cols]
+    int64_t first_row = 0;
+    const int32_t* tokens = nullptr;
+    int64_t count = 0;
+    float* y = nullptr;
+    int64_t y_stride = 0;
+};
+
+template <typename Args>
+using Kernel = void (*)(const Args& args, int part, int parts);
+
+// [begin, end) of `count` items in steps of `grain` that belong to `part`; the split that all
+// kernels use.
+struct Range {
+    int64_t begin, end;
+};
+constexpr Range Share(int64_t count, int64_t grain, int part, int parts) {
+    const int64_t units = (count + grain - 1) / grain;
+    const int64_t begin = units * part / parts * grain;
+    const int64_t end = units * (part + 1) / parts * grain;
+    return {begin < count ? begin : count, end < count ? end : count};
+}
+
+}  // namespace weft::kernels

@@ -1,0 +1,699 @@
+// Attention in tiles of 64 keys, and what it reads: the rows of a cache.
+//
+// A block of up to 96 queries that share a KV head goes over the keys tile by tile, with the online
+// softmax of flash attention (Dao et al. 2022): scores of the tile, the new maximum, weights by
+// exp2 (the query is scaled by log2 e beforehand), values. Where many queries share a tile it is
+// converted to floats once; few queries read it from the cache, and their KV heads take turns tile
+// by tile, so that pages are read from the first byte to the last.
+//
+// The bits of a query's result depend on that query alone: tiles begin at multiples of 64
+// positions whatever the step holds, a score is one chain of FMAs over dims, an output one chain
+// over keys, and what a mask leaves out adds an exact zero; tiles outside a window are not read. So
+// one row gives the same bits as that row among many, in any chunk and on any number of parts.
+//
+// A BF16 cache meets BF16 where the CPU multiplies it (Simd::kDots): queries and weights are
+// rounded to it, and a chain takes two dims, or two keys, at a time. A sum of weights is of the
+// rounded ones.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "kernels/attention_split.h"
+#include "kernels/reference/ops.h"
+#include "kernels/vector/math.h"
+
+namespace weft::kernels::WEFT_SET {
+namespace {
+
+constexpr float kLog2E = 1.44269504f;
+constexpr int kMicroRows = 6;           // queries whose sums are in registers at a time
+constexpr int64_t kDirectQueries = 12;  // up to here the cache is read without converting
+
+// Where one of two factors comes from: rows of a tile (of K: a dim of 64 keys; of V: the values of
+// a key), kStep at a time. The other factors are floats, one after another, or pairs of BF16.
+//   kElementBytes  from a column to the next of a row in memory
+//   kRowElement    bytes of a row for each of its columns
+template <DType dtype>
+struct SingleRows {
+    static constexpr int64_t kStep = 1;
+    static constexpr int64_t kElementBytes = dtype == DType::kF32 ? 4 : 2;
+    static constexpr int64_t kRowElement = kElementBytes;
+    // A tile that is read from the cache comes from memory: what was converted is in the cache of
+    // the core. (Float32 caches are for reference runs.)
+    static constexpr bool kPrefetch = dtype != DType::kF32;
+    // `rows` of them are left.
+    static Float Load(const std::byte* from, int64_t /*stride*/ = 0, int64_t /*rows*/ = 1) {
+        if constexpr (dtype == DType::kF32) return Simd::Load(reinterpret_cast<const float*>(from));
+        if constexpr (dtype == DType::kF16) return Simd::LoadF16(from);
+        if constexpr (dtype == DType::kBF16) return Simd::LoadBF16(from);
+    }
+    static float Factor(const float* factors, int64_t i) { return factors[i]; }
+    static Float Add(Float x, Float y, Float sum) { return Simd::Fma(x, y, sum); }
+};
+
+// Two rows of BF16 as the cache has them; what a mask leaves out is not read.
+template <typename S>
+struct RowPairs {
+    static constexpr int64_t kStep = 2, kElementBytes = 2, kRowElement = 2;
+    static constexpr bool kPrefetch = true;
+    static Float Load(const std::byte* from, int64_t stride, int64_t rows) {
+        return rows > 1 ? S::PairRows(from, from + stride) : S::PairRow(from);
+    }
+    static float Factor(const float* factors, int64_t i) { return factors[i / 2]; }
+    static Float Add(Float x, Float y, Float sum) { return S::Dot(x, y, sum); }
+};
+
+// The same, put together beforehand.
+template <typename S>
+struct PairedRows : RowPairs<S> {
+    static constexpr int64_t kElementBytes = 4;
+    static constexpr bool kPrefetch = false;
+    static Float Load(const std::byte* from, int64_t, int64_t) {
+        return Simd::Load(reinterpret_cast<const float*>(from));
+    }
+};
+
+// Vectors side by side whose sums, with `rows` queries, fit the registers.
+constexpr int Columns(int rows) {
+    if (Simd::kRegisters == 32) return 4;
+    return rows == 1 ? 8 : rows <= 3 ? 4 : 2;
+}
+
+// One tile: K [head_dim][64], V [keys] rows.
+struct Tile {
+    int64_t begin = 0, keys = 0;
+    const std::byte* k = nullptr;
+    const std::byte* v = nullptr;
+    int64_t v_stride = 0;  // bytes from a row to the next
+    // The tile that is read after it, and prefetched meanwhile.
+    const std::byte* next_k = nullptr;
+    const std::byte* next_v = nullptr;
+};
+
+// The memory of a block's queries: views into a Bundle.
+struct Block {
+    AttentionRun run;
+    int64_t begin = 0, count = 0;  // queries [begin, begin + count) of the run
+    int64_t head_dim = 0, padded = 0;
+    float* q = nullptr;        // [count][padded], scaled
+    float* out = nullptr;      // [count][padded], the weighted sum of values so far
+    float* scores = nullptr;   // [count][64], then the weights
+    float* sums = nullptr;     // [count][16], of weights, by lane
+    float* largest = nullptr;  // [count], score so far
+    float* shrink = nullptr;   // [count], what the last change of `largest` does to the sums
+    int64_t* first = nullptr;  // [count], positions of the first and last key that a query sees
+    int64_t* last = nullptr;
+
+    // Of the tiles that any query of the block sees.
+    int64_t Begin() const { return first[0] / kTileKeys * kTileKeys; }
+    int64_t End() const { return last[count - 1] + 1; }
+};
+
+// ---- Scores ------------------------------------------------------------------------------------
+
+template <typename Source, int kRows, int kCols>
+inline void ScoreStrip(const Block& block, const Tile& tile, int64_t query, int64_t column) {
+    constexpr int64_t kStride = kTileKeys * Source::kRowElement;
+    constexpr int64_t kVector = Simd::kLanes * Source::kElementBytes;
+    const std::byte* k = tile.k + column * kVector;
+    const std::byte* next = tile.next_k + column * kVector;
+    const float* q = block.q + query * block.padded;
+    Float sums[kRows][kCols];
+    for (auto& row : sums) {
+        for (Float& sum : row) sum = Simd::Zero();
+    }
+    for (int64_t d = 0; d < block.head_dim; d += Source::kStep) {
+        Float keys[kCols];
+        for (int c = 0; c < kCols; ++c) {
+            keys[c] = Source::Load(k + d * kStride + c * kVector, kStride, block.head_dim - d);
+            if (!Source::kPrefetch || c * kVector % 64 != 0) continue;
+            for (int64_t i = d; i < d + Source::kStep; ++i) {
+                __builtin_prefetch(next + i * kStride + c * kVector);
+            }
+        }
+        for (int r = 0; r < kRows; ++r) {
+            const Float value = Simd::Set(Source::Factor(q + r * block.padded, d));
+            for (int c = 0; c < kCols; ++c) sums[r][c] = Source::Add(value, keys[c], sums[r][c]);
+        }
+    }
+    float* to = block.scores + query * kTileKeys + column * Simd::kLanes;
+    for (int r = 0; r < kRows; ++r) {
+        for (int c = 0; c < kCols; ++c) {
+            Simd::Store(to + r * kTileKeys + c * Simd::kLanes, sums[r][c]);
+        }
+    }
+}
+
+template <typename Source, int kRows, int kCols = Columns(kRows)>
+inline void Scores(const Block& block, const Tile& tile, int64_t query, int64_t column,
+                   int64_t columns) {
+    for (; column + kCols <= columns; column += kCols) {
+        ScoreStrip<Source, kRows, kCols>(block, tile, query, column);
+    }
+    if constexpr (kCols > 1) {
+        if (column < columns) {
+            Scores<Source, kRows, kCols / 2>(block, tile, query, column, columns);
+        }
+    }
+}
+
+// ---- Softmax -----------------------------------------------------------------------------------
+
+// `fill` in the lanes of vector `c` of a tile that lie outside keys [skipped, seen) of it.
+inline Float Masked(Float x, int64_t c, int64_t skipped, int64_t seen, Float fill) {
+    const int64_t before = skipped - c * Simd::kLanes, left = seen - c * Simd::kLanes;
+    if (left < Simd::kLanes) x = Simd::Select(std::max<int64_t>(left, 0), x, fill);
+    if (before > 0) x = Simd::Select(std::min<int64_t>(before, Simd::kLanes), fill, x);
+    return x;
+}
+
+// Scores were made with queries that are scaled by 1 / soft_cap, and not by log2 e.
+inline void CapScores(const Block& block, float soft_cap, int64_t query, int64_t rows,
+                      int64_t columns) {
+    const auto cap = Simd::Set(soft_cap * kLog2E);
+    for (int64_t i = query; i < query + rows; ++i) {
+        float* scores = block.scores + i * kTileKeys;
+        for (int64_t c = 0; c < columns; ++c) {
+            float* at = scores + c * Simd::kLanes;
+            Simd::Store(at, Simd::Mul(cap, Tanh(Simd::Load(at))));
+        }
+    }
+}
+
+// Vector `c` of a tile's scores as weights, for a query that sees keys [skipped, seen) of it.
+inline Float Weight(const float* scores, int64_t c, int64_t skipped, int64_t seen, Float largest) {
+    const auto weight = Exp2(Simd::Sub(Simd::Load(scores + c * Simd::kLanes), largest));
+    return Masked(weight, c, skipped, seen, Simd::Zero());
+}
+
+// Turns the scores of queries [query, query + rows) into weights, single or in pairs, and brings
+// maxima and sums up to date. `columns`: vectors of the tile that any of them sees.
+template <bool kPairs, typename S = Simd>
+inline void Softmax(Block& block, const Tile& tile, int64_t query, int64_t rows, int64_t columns) {
+    constexpr int64_t kLanes = Simd::kLanes;
+    const Float nothing = Simd::Set(-std::numeric_limits<float>::infinity());
+    for (int64_t i = query; i < query + rows; ++i) {
+        const int64_t seen = block.last[i] + 1 - tile.begin;
+        const int64_t skipped = block.first[i] - tile.begin;
+        const float* scores = block.scores + i * kTileKeys;
+        Float most = nothing;
+        for (int64_t c = 0; c < columns; ++c) {
+            const Float score = Simd::Load(scores + c * kLanes);
+            most = Simd::Max(most, Masked(score, c, skipped, seen, nothing));
+        }
+        const float largest = std::max(block.largest[i], Simd::Largest(most));
+        block.shrink[i] = block.largest[i] - largest;
+        block.largest[i] = largest;
+    }
+    static_assert(kMicroRows < kLanes);
+    const Float shrink = Exp2(Simd::LoadFirst(block.shrink + query, rows));
+    Simd::StoreFirst(block.shrink + query, shrink, rows);
+    for (int64_t i = query; i < query + rows; ++i) {
+        const int64_t seen = block.last[i] + 1 - tile.begin;
+        const int64_t skipped = block.first[i] - tile.begin;
+        float* scores = block.scores + i * kTileKeys;
+        float* sums = block.sums + i * 16;
+        const Float largest = Simd::Set(block.largest[i]);
+        Float sum = Simd::Mul(Simd::Load(sums), Simd::Set(block.shrink[i]));
+        for (int64_t c = 0; c < columns; c += kPairs ? 2 : 1) {
+            Float weight = Weight(scores, c, skipped, seen, largest);
+            if constexpr (kPairs) {
+                const Float second =
+                    c + 1 < columns ? Weight(scores, c + 1, skipped, seen, largest) : Simd::Zero();
+                const Float pairs = S::Pairs(weight, second);
+                Simd::Store(scores + c * kLanes / 2, pairs);
+                sum = Simd::Add(sum, Simd::Add(S::FirstOfPairs(pairs), S::SecondOfPairs(pairs)));
+            } else {
+                Simd::Store(scores + c * kLanes, weight);
+                sum = Simd::Add(sum, weight);
+            }
+        }
+        Simd::Store(sums, sum);
+    }
+}
+
+// ---- Values ------------------------------------------------------------------------------------
+
+template <typename Source, int kRows, int kCols>
+inline void ValueStrip(const Block& block, const Tile& tile, int64_t query, int64_t keys,
+                       int64_t column) {
+    float* out = block.out + query * block.padded + column * Simd::kLanes;
+    Float sums[kRows][kCols];
+    for (int r = 0; r < kRows; ++r) {
+        const Float shrink = Simd::Set(block.shrink[query + r]);
+        for (int c = 0; c < kCols; ++c) {
+            sums[r][c] = Simd::Mul(Simd::Load(out + r * block.padded + c * Simd::kLanes), shrink);
+        }
+    }
+    constexpr int64_t kVector = Simd::kLanes * Source::kElementBytes;
+    const std::byte* v = tile.v + column * kVector;
+    const std::byte* next = tile.next_v + column * kVector;
+    const float* weights = block.scores + query * kTileKeys;
+    for (int64_t j = 0; j < keys; j += Source::kStep) {
+        Float values[kCols];
+        for (int c = 0; c < kCols; ++c) {
+            values[c] = Source::Load(v + c * kVector, tile.v_stride, keys - j);
+            if (!Source::kPrefetch || c * kVector % 64 != 0) continue;
+            for (int64_t i = 0; i < Source::kStep; ++i) {
+                __builtin_prefetch(next + i * tile.v_stride + c * kVector);
+            }
+        }
+        for (int r = 0; r < kRows; ++r) {
+            const Float weight = Simd::Set(Source::Factor(weights + r * kTileKeys, j));
+            for (int c = 0; c < kCols; ++c) sums[r][c] = Source::Add(weight, values[c], sums[r][c]);
+        }
+        v += Source::kStep * tile.v_stride;
+        next += Source::kStep * tile.v_stride;
+    }
+    for (int r = 0; r < kRows; ++r) {
+        for (int c = 0; c < kCols; ++c) {
+            Simd::Store(out + r * block.padded + c * Simd::kLanes, sums[r][c]);
+        }
+    }
+}
+
+template <typename Source, int kRows, int kCols = Columns(kRows)>
+inline void Values(const Block& block, const Tile& tile, int64_t query, int64_t keys,
+                   int64_t column, int64_t columns) {
+    for (; column + kCols <= columns; column += kCols) {
+        ValueStrip<Source, kRows, kCols>(block, tile, query, keys, column);
+    }
+    if constexpr (kCols > 1) {
+        if (column < columns) {
+            Values<Source, kRows, kCols / 2>(block, tile, query, keys, column, columns);
+        }
+    }
+}
+
+// ---- A tile ------------------------------------------------------------------------------------
+
+template <int kRows = kMicroRows, typename Function>
+inline void WithRows(int64_t rows, Function function) {
+    if constexpr (kRows == 1) {
+        function(std::integral_constant<int, 1>{});
+    } else if (rows == kRows) {
+        function(std::integral_constant<int, kRows>{});
+    } else {
+        WithRows<kRows - 1>(rows, function);
+    }
+}
+
+// All queries of the block that see anything of the tile.
+template <typename Source>
+void AttendTile(Block& block, const Tile& tile, float soft_cap) {
+    int64_t first = 0, end = block.count;
+    while (block.last[first] < tile.begin) ++first;
+    while (block.first[end - 1] >= tile.begin + tile.keys) --end;
+    // Rows ascend, so the last query of a micro-block sees the most.
+    const auto seen = [&](int64_t query, int64_t rows) {
+        return std::min(tile.keys, block.last[query + rows - 1] + 1 - tile.begin);
+    };
+    for (int64_t query = first; query < end; query += kMicroRows) {
+        const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
+        const int64_t columns = (seen(query, rows) + Simd::kLanes - 1) / Simd::kLanes;
+        WithRows(rows, [&](auto constant) {
+            Scores<Source, decltype(constant)::value>(block, tile, query, 0, columns);
+        });
+        if (soft_cap != 0) CapScores(block, soft_cap, query, rows, columns);
+        Softmax<Source::kStep == 2>(block, tile, query, rows, columns);
+    }
+    for (int64_t query = first; query < end; query += kMicroRows) {
+        const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
+        WithRows(rows, [&](auto constant) {
+            Values<Source, decltype(constant)::value>(block, tile, query, seen(query, rows), 0,
+                                                      block.padded / Simd::kLanes);
+        });
+    }
+}
+
+// Where the block's tile at position `begin` stands in the cache.
+Tile FindTile(const AttentionArgs& args, const Block& block, int64_t begin) {
+    const KvCache& cache = args.k_cache;
+    const AttentionRun& run = block.run;
+    const int64_t page = run.sequence->pages.data()[begin / cache.page_tokens];
+    Tile tile;
+    tile.begin = begin;
+    tile.keys = std::min(kTileKeys, block.End() - begin);
+    tile.k = cache.Row(page, run.kv_head, begin % cache.page_tokens);
+    tile.v = args.v_cache.Row(page, run.kv_head, begin % cache.page_tokens);
+    tile.v_stride = args.v_cache.RowStride();
+    return tile;
+}
+
+// ---- Conversion of a tile to floats ------------------------------------------------------------
+
+// `count` elements in a row; the last vector is filled up with zeros.
+template <DType dtype>
+inline void ConvertRow(const std::byte* from, int64_t count, float* to) {
+    using Elements = SingleRows<dtype>;
+    constexpr int64_t kBytes = Elements::kElementBytes;
+    ForVectors(
+        0, count, [&](int64_t i) { Simd::Store(to + i, Elements::Load(from + i * kBytes)); },
+        [&](int64_t i, int64_t left) {
+            std::byte padded[kBytes * Simd::kLanes] = {};
+            std::memcpy(padded, from + i * kBytes, static_cast<size_t>(left * kBytes));
+            Simd::Store(to + i, Elements::Load(padded));
+        });
+}
+
+inline void ConvertQ8Row(const std::byte* from, int64_t count, float* to) {
+    constexpr int64_t kBlockBytes = 34;
+    for (int64_t first = 0; first < count; first += 32, from += kBlockBytes) {
+        const auto scale = Simd::SpreadF16(from);
+        for (int64_t i = 0; i < 32; i += Simd::kLanes) {
+            Simd::Store(to + first + i, Simd::Mul(scale, Simd::LoadI8(from + 2 + i)));
+        }
+    }
+}
+
+// A K tile of Q8_0: [blocks] of [64] scales and [32][64] values; `to` [head_dim][64].
+inline void ConvertQ8Tile(const std::byte* from, int64_t head_dim, float* to) {
+    for (int64_t first = 0; first < head_dim; first += 32, from += 34 * kTileKeys) {
+        for (int64_t lane = 0; lane < kTileKeys; lane += Simd::kLanes) {
+            const auto scale = Simd::LoadF16(from + 2 * lane);
+            const std::byte* values = from + 2 * kTileKeys + lane;
+            for (int64_t d = 0; d < 32; ++d) {
+                Simd::Store(to + (first + d) * kTileKeys + lane,
+                            Simd::Mul(scale, Simd::LoadI8(values + d * kTileKeys)));
+            }
+        }
+    }
+}
+
+// The same tile as floats, in `k` [head_dim][64] and `v` [64][padded].
+Tile ConvertTile(const Block& block, DType dtype, const Tile& tile, float* k, float* v) {
+    const auto convert = [&](const std::byte* from, int64_t count, float* to) {
+        if (dtype == DType::kF32) return ConvertRow<DType::kF32>(from, count, to);
+        if (dtype == DType::kF16) return ConvertRow<DType::kF16>(from, count, to);
+        if (dtype == DType::kBF16) return ConvertRow<DType::kBF16>(from, count, to);
+        ConvertQ8Row(from, count, to);
+    };
+    if (dtype == DType::kQ8_0) {
+        ConvertQ8Tile(tile.k, block.head_dim, k);
+    } else {
+        convert(tile.k, block.head_dim * kTileKeys, k);
+    }
+    for (int64_t j = 0; j < tile.keys; ++j) {
+        float* row = v + j * block.padded;
+        std::fill(row + block.padded - 16, row + block.padded, 0.0f);
+        convert(tile.v + j * tile.v_stride, block.head_dim, row);
+    }
+    Tile floats = tile;
+    floats.k = floats.next_k = reinterpret_cast<const std::byte*>(k);
+    floats.v = floats.next_v = reinterpret_cast<const std::byte*>(v);
+    floats.v_stride = block.padded * 4;
+    return floats;
+}
+
+// `count` columns of two rows of BF16 (null: zeros), in pairs; the last vector is filled up.
+template <typename S>
+inline void PairTwoRows(const std::byte* first, const std::byte* second, int64_t count, float* to) {
+    const auto pair = [&](const std::byte* a, const std::byte* b, int64_t i) {
+        Simd::Store(to + i, b != nullptr ? S::PairRows(a, b) : S::PairRow(a));
+    };
+    ForVectors(
+        0, count,
+        [&](int64_t i) { pair(first + 2 * i, second != nullptr ? second + 2 * i : nullptr, i); },
+        [&](int64_t i, int64_t left) {
+            std::byte a[2 * Simd::kLanes] = {}, b[2 * Simd::kLanes] = {};
+            const auto bytes = static_cast<size_t>(2 * left);
+            std::memcpy(a, first + 2 * i, bytes);
+            if (second != nullptr) std::memcpy(b, second + 2 * i, bytes);
+            pair(a, second != nullptr ? b : nullptr, i);
+        });
+}
+
+// The same tile of BF16 in pairs of rows: `k` [head_dim / 2][64], `v` [keys / 2][padded].
+template <typename S>
+Tile PairTile(const Block& block, const Tile& tile, float* k, float* v) {
+    constexpr int64_t kStride = kTileKeys * 2;
+    for (int64_t d = 0; d < block.head_dim; d += 2) {
+        const std::byte* row = tile.k + d * kStride;
+        const std::byte* second = d + 1 < block.head_dim ? row + kStride : nullptr;
+        PairTwoRows<S>(row, second, kTileKeys, k + d / 2 * kTileKeys);
+    }
+    for (int64_t j = 0; j < tile.keys; j += 2) {
+        float* to = v + j / 2 * block.padded;
+        std::fill(to + block.padded - 16, to + block.padded, 0.0f);
+        const std::byte* row = tile.v + j * tile.v_stride;
+        const std::byte* second = j + 1 < tile.keys ? row + tile.v_stride : nullptr;
+        PairTwoRows<S>(row, second, block.head_dim, to);
+    }
+    Tile pairs = tile;
+    pairs.k = pairs.next_k = reinterpret_cast<const std::byte*>(k);
+    pairs.v = pairs.next_v = reinterpret_cast<const std::byte*>(v);
+    pairs.v_stride = block.padded * 2;
+    return pairs;
+}
+
+// ---- A block -----------------------------------------------------------------------------------
+
+// The cache is multiplied in pairs.
+bool MeetsPairs(const AttentionArgs& args) {
+    return Simd::kDots && args.k_cache.dtype == DType::kBF16;
+}
+
+// `padded` floats of a query, the last of them behind the head, in place.
+template <typename S>
+inline void PairQuery(float* q, int64_t head_dim, int64_t padded) {
+    std::fill(q + head_dim, q + padded, 0.0f);
+    if constexpr (S::kDots) {
+        for (int64_t d = 0; d < padded; d += 2 * Simd::kLanes) {
+            const auto first = Simd::Load(q + d);
+            const bool two = d + Simd::kLanes < padded;
+            const auto second = two ? Simd::Load(q + d + Simd::kLanes) : Simd::Zero();
+            Simd::Store(q + d / 2, S::Pairs(first, second));
+        }
+    }
+}
+
+void BeginBlock(const AttentionArgs& args, const Block& block) {
+    const AttentionRun& run = block.run;
+    const bool capped = args.soft_cap != 0;
+    const auto scale = Simd::Set(capped ? args.scale / args.soft_cap : args.scale * kLog2E);
+    for (int64_t i = 0; i < block.count; ++i) {
+        const int64_t row = (block.begin + i) / run.heads;
+        const int64_t head = run.first_head + (block.begin + i) % run.heads;
+        const float* q =
+            args.q + (run.sequence->row_begin + row) * args.q_stride + head * block.head_dim;
+        float* to = block.q + i * block.padded;
+        ForVectors(
+            0, block.head_dim,
+            [&](int64_t d) { Simd::Store(to + d, Simd::Mul(Simd::Load(q + d), scale)); },
+            [&](int64_t d, int64_t left) {
+                Simd::Store(to + d, Simd::Mul(Simd::LoadFirst(q + d, left), scale));
+            });
+        if (MeetsPairs(args)) PairQuery<Simd>(to, block.head_dim, block.padded);
+        block.last[i] = run.sequence->position + row;
+        block.first[i] = args.FirstKey(block.last[i]);
+        // A sink is a score that came before all others, with a value of zeros.
+        const bool sink = args.sinks != nullptr;
+        block.largest[i] =
+            sink ? args.sinks[head] * kLog2E : -std::numeric_limits<float>::infinity();
+        std::fill_n(block.sums + i * 16, 16, 0.0f);
+        if (sink) block.sums[i * 16] = 1.0f;
+    }
+    std::fill_n(block.out, block.count * block.padded, 0.0f);
+}
+
+void EndBlock(const AttentionArgs& args, const Block& block) {
+    const AttentionRun& run = block.run;
+    for (int64_t i = 0; i < block.count; ++i) {
+        const int64_t row = (block.begin + i) / run.heads;
+        const int64_t head = run.first_head + (block.begin + i) % run.heads;
+        const float* from = block.out + i * block.padded;
+        float* out =
+            args.out + (run.sequence->row_begin + row) * args.out_stride + head * block.head_dim;
+        const auto share = Simd::Set(1.0f / Simd::Sum(Simd::Load(block.sums + i * 16)));
+        // The added zero makes a -0, which a masked key's exact zero might have turned, a +0.
+        const auto value = [&](int64_t d) {
+            return Simd::Fma(Simd::Load(from + d), share, Simd::Zero());
+        };
+        ForVectors(
+            0, block.head_dim, [&](int64_t d) { Simd::Store(out + d, value(d)); },
+            [&](int64_t d, int64_t left) { Simd::StoreFirst(out + d, value(d), left); });
+    }
+}
+
+// ---- Blocks that walk over the keys together ---------------------------------------------------
+
+// One large block, or small ones of the same sequence (the KV heads of a token).
+class Bundle {
+  public:
+    Bundle(const AttentionArgs& args, int part)
+        : args_(args), head_dim_(args.k_cache.head_dim), padded_((head_dim_ + 15) / 16 * 16) {
+        q_ = args.scratch + part * args.scratch_floats;
+        out_ = q_ + kBlockQueries * padded_;
+        scores_ = out_ + kBlockQueries * padded_;
+        sums_ = scores_ + kBlockQueries * kTileKeys;
+        k_tile_ = sums_ + kBlockQueries * 16;
+        v_tile_ = k_tile_ + kTileKeys * padded_;
+    }
+
+    bool Fits(const AttentionRun& run, int64_t count) const {
+        if (blocks_ == 0) return true;
+        return blocks_ < kMostBlocks && used_ + count <= kBlockQueries && count <= kDirectQueries &&
+               block_[0].count <= kDirectQueries && block_[0].run.sequence == run.sequence;
+    }
+    void Add(const AttentionRun& run, int64_t begin, int64_t count) {
+        block_[blocks_++] = {run,
+                             begin,
+                             count,
+                             head_dim_,
+                             padded_,
+                             q_ + used_ * padded_,
+                             out_ + used_ * padded_,
+                             scores_ + used_ * kTileKeys,
+                             sums_ + used_ * 16,
+                             largest_ + used_,
+                             shrink_ + used_,
+                             first_ + used_,
+                             last_ + used_};
+        used_ += count;
+    }
+    // Computes all that was added, and is empty again.
+    void Attend() {
+        int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
+        for (int64_t i = 0; i < blocks_; ++i) {
+            BeginBlock(args_, block_[i]);
+            begin = std::min(begin, block_[i].Begin());
+            end = std::max(end, block_[i].End());
+        }
+        for (int64_t position = begin; position < end; position += kTileKeys) {
+            for (int64_t i = 0; i < blocks_; ++i) {
+                const bool seen = block_[i].Begin() <= position && position < block_[i].End();
+                if (seen) AttendAt(i, position);
+            }
+        }
+        for (int64_t i = 0; i < blocks_; ++i) EndBlock(args_, block_[i]);
+        blocks_ = used_ = 0;
+    }
+
+  private:
+    static constexpr int64_t kMostBlocks = 32;
+
+    template <typename S = Simd>
+    void AttendAt(int64_t index, int64_t position) {
+        Block& block = block_[index];
+        const DType dtype = args_.k_cache.dtype;
+        Tile tile = FindTile(args_, block, position);
+        const int64_t after = index + 1 < blocks_ ? index + 1 : 0;
+        const int64_t next = after == 0 ? position + kTileKeys : position;
+        const Tile next_tile =
+            next < block_[after].End() ? FindTile(args_, block_[after], next) : tile;
+        tile.next_k = next_tile.k;
+        tile.next_v = next_tile.v;
+        const bool direct = head_dim_ % 16 == 0 && block.count <= kDirectQueries;
+        if constexpr (S::kDots) {
+            if (MeetsPairs(args_)) return AttendPairs<S>(block, tile, direct);
+        }
+        if (dtype == DType::kQ8_0 || head_dim_ % 16 != 0 || (!direct && dtype != DType::kF32)) {
+            tile = ConvertTile(block, dtype, tile, k_tile_, v_tile_);
+            AttendTile<SingleRows<DType::kF32>>(block, tile, args_.soft_cap);
+        } else if (dtype == DType::kF16) {
+            AttendTile<SingleRows<DType::kF16>>(block, tile, args_.soft_cap);
+        } else if (dtype == DType::kBF16) {
+            AttendTile<SingleRows<DType::kBF16>>(block, tile, args_.soft_cap);
+        } else {
+            AttendTile<SingleRows<DType::kF32>>(block, tile, args_.soft_cap);
+        }
+    }
+
+    template <typename S>
+    void AttendPairs(Block& block, Tile tile, bool direct) {
+        if (direct) return AttendTile<RowPairs<S>>(block, tile, args_.soft_cap);
+        tile = PairTile<S>(block, tile, k_tile_, v_tile_);
+        AttendTile<PairedRows<S>>(block, tile, args_.soft_cap);
+    }
+
+    const AttentionArgs& args_;
+    int64_t head_dim_, padded_;
+    float *q_, *out_, *scores_, *sums_, *k_tile_, *v_tile_;
+    float largest_[kBlockQueries];
+    float shrink_[kBlockQueries];
+    int64_t first_[kBlockQueries];
+    int64_t last_[kBlockQueries];
+    Block block_[kMostBlocks];
+    int64_t blocks_ = 0, used_ = 0;
+};
+
+void Attention(const AttentionArgs& args, int part, int parts) {
+    Bundle bundle(args, part);
+    AttentionShare share(args, part, parts);
+    AttentionRun run;
+    while (share.Next(&run)) {
+        for (int64_t begin = run.begin; begin < run.end; begin += kBlockQueries) {
+            const int64_t count = std::min(kBlockQueries, run.end - begin);
+            if (!bundle.Fits(run, count)) bundle.Attend();
+            bundle.Add(run, begin, count);
+        }
+    }
+    bundle.Attend();
+}
+
+// ---- Writing the cache --------------------------------------------------------------------------
+
+// Rounds kLanes floats at a time to F32, F16 or BF16 elements.
+inline void StoreAs(DType dtype, std::byte* to, Float x) {
+    if (dtype == DType::kF32) return Simd::Store(reinterpret_cast<float*>(to), x);
+    if (dtype == DType::kF16) return Simd::StoreF16(to, x);
+    Simd::StoreBF16(to, x);
+}
+
+// One row of floats to `dtype`: `to` takes whole vectors, so it has room for up to kLanes more.
+inline void RoundRow(DType dtype, const float* row, int64_t count, int64_t element, std::byte* to) {
+    ForVectors(
+        0, count, [&](int64_t i) { StoreAs(dtype, to + i * element, Simd::Load(row + i)); },
+        [&](int64_t i, int64_t left) {
+            StoreAs(dtype, to + i * element, Simd::LoadFirst(row + i, left));
+        });
+}
+
+// Float caches here; their head_dim is at most 512.
+void KvWrite(const KvWriteArgs& args, int part, int parts) {
+    const KvCache& keys = args.k_cache;
+    if (keys.dtype == DType::kQ8_0) return reference::KvWrite(args, part, parts);
+    const KvCache& values = args.v_cache;
+    const int64_t head_dim = keys.head_dim;
+    const int64_t element = keys.dtype == DType::kF32 ? 4 : 2;
+    alignas(64) std::byte rounded[(512 + Simd::kLanes) * 4];
+    for (const Sequence& sequence : args.sequences) {
+        const Range share = Share(sequence.row_count * keys.kv_heads, 1, part, parts);
+        for (int64_t unit = share.begin; unit < share.end; ++unit) {
+            const int64_t head = unit / sequence.row_count;
+            const int64_t index = unit % sequence.row_count;
+            const int64_t row = sequence.row_begin + index;
+            const int64_t position = sequence.position + index;
+            const int64_t page = sequence.pages.data()[position / keys.page_tokens];
+            const int64_t slot = position % keys.page_tokens;
+            const int64_t lane = slot % kSlotGroup;
+            RoundRow(keys.dtype, args.k + row * args.k_stride + head * head_dim, head_dim, element,
+                     rounded);
+            std::byte* to = keys.Row(page, head, slot - lane) + lane * element;
+            for (int64_t d = 0; d < head_dim; ++d) {
+                std::byte* at = to + d * kSlotGroup * element;
+                if (element == 2) {
+                    std::memcpy(at, rounded + d * 2, 2);
+                } else {
+                    std::memcpy(at, rounded + d * 4, 4);
+                }
+            }
+            RoundRow(keys.dtype, args.v + row * args.v_stride + head * head_dim, head_dim, element,
+                     rounded);
+            std::memcpy(values.Row(page, head, slot), rounded,
+                        static_cast<size_t>(head_dim * element));
+        }
+    }
+}
+
+}  // namespace
+
+void SetAttention(Kernels& table) {
+    table.kv_write = KvWrite;
+    table.attention = Attention;
+    table.attention_scratch = [](int64_t head_dim, int64_t) {
+        return AttentionScratchFloats(head_dim);
+    };
+}
+
+}  // namespace weft::kernels::WEFT_SET

@@ -1,0 +1,454 @@
+// One packed block of a vector of rows of a strip times a tile of tokens, for each type (layouts:
+// kernels/strips.h). The same integers and the same float operations as avx512/blocks.h.
+//
+// A Block type has kType, kUnits (activation blocks that one weight block spans) and
+//   Times<T>(w, h, x, x_stride, sums): sums[t] += vector h of the rows of the block at w times the
+// activations x + t * x_stride. Products are u8 * s8 added in pairs to 16 bits, or in fours to
+// 32 (Simd::Short). So T tokens may keep 16-bit sums, which never saturate: 4-bit weights 8 * 2 *
+// 15 * 127, 5-bit ones 4 * 2 * 31 * 127, 6-bit ones 2 * 2 * 63 * 127.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/strips.h"
+#include "kernels/vector/set.h"
+#include "tensor/quant_bytes.h"
+
+namespace weft::kernels::WEFT_SET {
+
+using strips::ActivationBlock;
+
+using Int = Simd::Int;
+using Short = Simd::Short;
+
+// Vector h of dwords, f16 or bytes at p.
+WEFT_INLINE Int LoadBytes(const std::byte* p, int h) {
+    return Simd::LoadInt(p + h * Simd::kLanes * 4);
+}
+WEFT_INLINE Float LoadHalves(const std::byte* p, int h) {
+    return Simd::LoadF16(p + h * Simd::kLanes * 2);
+}
+WEFT_INLINE Int WideU8(const std::byte* p, int h) {
+    return Simd::WidenU8(p + h * Simd::kLanes);
+}
+WEFT_INLINE Int WideI8(const std::byte* p, int h) {
+    return Simd::WidenI8(p + h * Simd::kLanes);
+}
+
+// Four int8 of an activation block in every lane.
+WEFT_INLINE Int Quad(const ActivationBlock& x, int offset) {
+    int32_t quad;
+    std::memcpy(&quad, x.q + offset, sizeof quad);
+    return Simd::Set32(quad);
+}
+
+WEFT_INLINE Int LowNibbles(Int v) {
+    return Simd::And(v, Simd::Set8(15));
+}
+WEFT_INLINE Int HighNibbles(Int v) {
+    return LowNibbles(Simd::Right8(v, 4));
+}
+
+template <int T>
+WEFT_INLINE void Zero(Short (&dots)[T]) {
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) dots[t] = Simd::ShortZero();
+}
+
+// short_dots[t] += u8 weights times the four activations at `offset`.
+template <int T>
+WEFT_INLINE void Dot(Int weights, const ActivationBlock* x, int64_t x_stride, int offset,
+                     Short (&short_dots)[T]) {
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) {
+        short_dots[t] = Simd::Dot(weights, Quad(x[t * x_stride], offset), short_dots[t]);
+    }
+}
+
+// sums[t] += scale * x's scale * dots (32-bit).
+WEFT_INLINE Float AddScaled(Float scale, const ActivationBlock& x, Int dots, Float sums) {
+    const Float both = Simd::Mul(scale, Simd::Set(x.scale));
+    return Simd::Fma(Simd::FromInt(dots), both, sums);
+}
+
+WEFT_INLINE Float AddMin(Float min, const ActivationBlock& x, Float sums) {
+    return Simd::Fma(min, Simd::Set(x.scaled_sum), sums);
+}
+
+template <int T>
+WEFT_INLINE void DotNibbles(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                            Int (&short_dots)[T]) {
+    Zero<T>(short_dots);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+        const Int bytes = LoadBytes(w + 64 * j, h);
+        Dot<T>(LowNibbles(bytes), x, x_stride, 4 * j, short_dots);
+        Dot<T>(HighNibbles(bytes), x, x_stride, 16 + 4 * j, short_dots);
+    }
+}
+
+struct BlockQ4_0 {
+    static constexpr DType kType = DType::kQ4_0;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        Int dots[T];
+        DotNibbles<T>(w, h, x, x_stride, dots);
+        const Float scale = LoadHalves(w + 256, h);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const ActivationBlock& own = x[t * x_stride];
+            const Int all = Simd::Add32(Simd::Whole(dots[t]), Simd::Set32(own.from_8));
+            sums[t] = AddScaled(scale, own, all, sums[t]);
+        }
+    }
+};
+
+struct BlockQ4_1 {
+    static constexpr DType kType = DType::kQ4_1;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        Int dots[T];
+        DotNibbles<T>(w, h, x, x_stride, dots);
+        const Float scale = LoadHalves(w + 256, h), min = LoadHalves(w + 288, h);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const ActivationBlock& own = x[t * x_stride];
+            sums[t] = AddMin(min, own, AddScaled(scale, own, Simd::Whole(dots[t]), sums[t]));
+        }
+    }
+};
+
+// The nibbles with bit kBit of each byte of `bits` as the fifth.
+template <int kBit>
+WEFT_INLINE Int FiveBits(Int nibbles, Int bits) {
+    Int moved = bits;
+    if constexpr (kBit < 4) moved = Simd::Left8(bits, 4 - kBit);
+    if constexpr (kBit > 4) moved = Simd::Right8(bits, kBit - 4);
+    return Simd::Or(nibbles, Simd::And(moved, Simd::Set8(16)));
+}
+
+// 32 weights of 5 bits, packed as those of Q5_0: 32-bit dots.
+template <int T, int kPart = 0>
+WEFT_INLINE void DotFiveBits(const std::byte* w, int h, Int bits, const ActivationBlock* x,
+                             int64_t x_stride, Int (&dots)[T]) {
+    if constexpr (kPart < 4) {
+        Int short_dots[T];
+        Zero<T>(short_dots);
+        const Int a = LoadBytes(w + 64 * kPart, h), b = LoadBytes(w + 64 * kPart + 64, h);
+        Dot<T>(FiveBits<kPart>(LowNibbles(a), bits), x, x_stride, 4 * kPart, short_dots);
+        Dot<T>(FiveBits<kPart + 4>(HighNibbles(a), bits), x, x_stride, 16 + 4 * kPart, short_dots);
+        Dot<T>(FiveBits<kPart + 1>(LowNibbles(b), bits), x, x_stride, 4 * kPart + 4, short_dots);
+        Dot<T>(FiveBits<kPart + 5>(HighNibbles(b), bits), x, x_stride, 20 + 4 * kPart, short_dots);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const Int some = Simd::Whole(short_dots[t]);
+            dots[t] = kPart == 0 ? some : Simd::Add32(dots[t], some);
+        }
+        DotFiveBits<T, kPart + 2>(w, h, bits, x, x_stride, dots);
+    }
+}
+
+struct BlockQ5_0 {
+    static constexpr DType kType = DType::kQ5_0;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        Int dots[T];
+        DotFiveBits<T>(w, h, LoadBytes(w + 256, h), x, x_stride, dots);
+        const Float scale = LoadHalves(w + 320, h);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const ActivationBlock& own = x[t * x_stride];
+            const Int all = Simd::Add32(dots[t], Simd::Set32(2 * own.from_8));
+            sums[t] = AddScaled(scale, own, all, sums[t]);
+        }
+    }
+};
+
+struct BlockQ5_1 {
+    static constexpr DType kType = DType::kQ5_1;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        Int dots[T];
+        DotFiveBits<T>(w, h, LoadBytes(w + 256, h), x, x_stride, dots);
+        const Float scale = LoadHalves(w + 320, h), min = LoadHalves(w + 352, h);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const ActivationBlock& own = x[t * x_stride];
+            sums[t] = AddMin(min, own, AddScaled(scale, own, dots[t], sums[t]));
+        }
+    }
+};
+
+// dots[t] (32-bit) += int8 weights times the four activations at `offset`.
+template <int T>
+WEFT_INLINE void DotSigned(Int weights, const ActivationBlock* x, int64_t x_stride, int offset,
+                           Int (&dots)[T]) {
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) {
+        dots[t] = Simd::DotSigned(weights, Quad(x[t * x_stride], offset), dots[t]);
+    }
+}
+// 32 weights that nibbles choose from `table`: 32-bit dots.
+template <int T>
+WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, const ActivationBlock* x,
+                           int64_t x_stride, Int (&dots)[T]) {
+    Zero<T>(dots);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+        const Int bytes = LoadBytes(w + 64 * j, h);
+        DotSigned<T>(Simd::Choose(table, LowNibbles(bytes)), x, x_stride, 4 * j, dots);
+        DotSigned<T>(Simd::Choose(table, HighNibbles(bytes)), x, x_stride, 16 + 4 * j, dots);
+    }
+}
+
+// sums[t] += scale * x's scale * dots[t].
+template <int T>
+WEFT_INLINE void AddAllScaled(Float scale, const ActivationBlock* x, int64_t x_stride,
+                              const Int (&dots)[T], Float (&sums)[T]) {
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) sums[t] = AddScaled(scale, x[t * x_stride], dots[t], sums[t]);
+}
+
+struct BlockIQ4_NL {
+    static constexpr DType kType = DType::kIQ4_NL;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        Int dots[T];
+        DotChosen<T>(w, h, Simd::Table(quant::kIq4Values.data()), x, x_stride, dots);
+        AddAllScaled<T>(LoadHalves(w + 256, h), x, x_stride, dots, sums);
+    }
+};
+
+struct BlockIQ4_XS {
+    static constexpr DType kType = DType::kIQ4_XS;
+    static constexpr int64_t kUnits = 8;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        const Int table = Simd::Table(quant::kIq4Values.data());
+#pragma GCC unroll 1
+        for (int s = 0; s < 8; ++s) {
+            const Float wide = Simd::FromInt(WideI8(w + 32 + 16 * s, h));
+            const Float scale = Simd::Mul(LoadHalves(w, h), wide);
+            Int dots[T];
+            DotChosen<T>(w + 160 + 256 * s, h, table, x + s, x_stride, dots);
+            AddAllScaled<T>(scale, x + s, x_stride, dots, sums);
+        }
+    }
+};
+
+// The scale is 2^(e - 128), for the table holds the values doubled; below e = 2 it is denormal.
+struct BlockMXFP4 {
+    static constexpr DType kType = DType::kMXFP4;
+    static constexpr int64_t kUnits = 1;
+    WEFT_INLINE Float Scale(const std::byte* p, int h) {
+        const Int e = WideU8(p, h), one = Simd::Set32(1);
+        const Int normal = Simd::Left32(Simd::Sub32(e, one), 23);
+        const Int small = Simd::Left32(Simd::Add32(e, one), 21);  // for e of 0 and 1
+        return Simd::AsFloat(Simd::Max32(normal, small));
+    }
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        Int dots[T];
+        DotChosen<T>(w, h, Simd::Table(quant::kMxfp4Values.data()), x, x_stride, dots);
+        AddAllScaled<T>(Scale(w + 256, h), x, x_stride, dots, sums);
+    }
+};
+
+// Heads of W4 and W8: a float scale with the zero point in its low 8 bits.
+struct Head {
+    Float scale;
+    Int zero;
+};
+WEFT_INLINE Head LoadHead(const std::byte* p, int h) {
+    const Int head = LoadBytes(p, h);
+    return {Simd::AsFloat(Simd::And(head, Simd::Set32(~255))), Simd::And(head, Simd::Set32(255))};
+}
+
+// -zero * sum(q).
+WEFT_INLINE Int TimesZeroPoint(Int zero, const ActivationBlock& x) {
+    return Simd::Mul32(zero, Simd::Set32(x.from_8 / 8));
+}
+
+struct BlockW4 {
+    static constexpr DType kType = DType::kW4;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        Int dots[T];
+        DotNibbles<T>(w, h, x, x_stride, dots);
+        const Head head = LoadHead(w + 256, h);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const ActivationBlock& own = x[t * x_stride];
+            const Int from = TimesZeroPoint(head.zero, own);
+            const Int all = Simd::Add32(Simd::Whole(dots[t]), from);
+            sums[t] = AddScaled(head.scale, own, all, sums[t]);
+        }
+    }
+};
+
+// Bytes as int8 are 128 less, and so is the zero point then.
+struct BlockW8 {
+    static constexpr DType kType = DType::kW8;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        const Head head = LoadHead(w + 512, h);
+        const Int zero = Simd::Sub32(head.zero, Simd::Set32(128));
+        Int dots[T];
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) dots[t] = TimesZeroPoint(zero, x[t * x_stride]);
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; ++j) {
+            const Int bytes = Simd::Xor(LoadBytes(w + 64 * j, h), Simd::Set8(-128));
+            DotSigned<T>(bytes, x, x_stride, 4 * j, dots);
+        }
+        AddAllScaled<T>(head.scale, x, x_stride, dots, sums);
+    }
+};
+
+struct BlockQ8_0 {
+    static constexpr DType kType = DType::kQ8_0;
+    static constexpr int64_t kUnits = 1;
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+        Int dots[T];
+        Zero<T>(dots);
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; ++j) {
+            DotSigned<T>(LoadBytes(w + 64 * j, h), x, x_stride, 4 * j, dots);
+        }
+        AddAllScaled<T>(LoadHalves(w + 512, h), x, x_stride, dots, sums);
+    }
+};
+
+// Q4_K, and Q5_K with kFive: its fifth bits lie before the quants, bit j of dword i for sub-block
+// j.
+template <bool kFive>
+struct BlockOfScalesAndMinima {
+    static constexpr DType kType = kFive ? DType::kQ5_K : DType::kQ4_K;
+    static constexpr int64_t kUnits = 8;
+    static constexpr int64_t kQuants = kFive ? 832 : 320;
+    WEFT_INLINE Float LoadU8(const std::byte* p, int h) { return Simd::FromInt(WideU8(p, h)); }
+    // The weights of dwords [i, i + 4) of sub-block j: 16-bit dots.
+    template <int T, bool kHigh>
+    WEFT_INLINE void DotFour(const std::byte* w, int h, int j, int first, const ActivationBlock* x,
+                             int64_t x_stride, Int (&short_dots)[T]) {
+        const Int bit = Simd::Set8(1 << j);
+#pragma GCC unroll 4
+        for (int i = first; i < first + 4; ++i) {
+            const Int bytes = LoadBytes(w + kQuants + j / 2 * 512 + 64 * i, h);
+            Int weights = kHigh ? HighNibbles(bytes) : LowNibbles(bytes);
+            if constexpr (kFive) {
+                const Int own = Simd::And(LoadBytes(w + 320 + 64 * i, h), bit);
+                const Int fifth = Simd::Equal8(own, bit);
+                weights = Simd::Or(weights, Simd::And(fifth, Simd::Set8(16)));
+            }
+            Dot<T>(weights, x + j, x_stride, 4 * i, short_dots);
+        }
+    }
+    // Sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
+    template <int T, bool kHigh>
+    WEFT_INLINE void TimesSub(const std::byte* w, int h, int j, const ActivationBlock* x,
+                              int64_t x_stride, Float (&sums)[T]) {
+        Int dots[T], more[T];
+        Zero<T>(dots), Zero<T>(more);
+        DotFour<T, kHigh>(w, h, j, 0, x, x_stride, dots);
+        DotFour<T, kHigh>(w, h, j, 4, x, x_stride, kFive ? more : dots);
+        const Float minus_dmin = Simd::Sub(Simd::Zero(), LoadHalves(w + 32, h));
+        const Float scale = Simd::Mul(LoadHalves(w, h), LoadU8(w + 64 + 16 * j, h));
+        const Float min = Simd::Mul(minus_dmin, LoadU8(w + 192 + 16 * j, h));
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const ActivationBlock& own = x[j + t * x_stride];
+            Int all = Simd::Whole(dots[t]);
+            if constexpr (kFive) all = Simd::Add32(all, Simd::Whole(more[t]));
+            sums[t] = AddMin(min, own, AddScaled(scale, own, all, sums[t]));
+        }
+    }
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+#pragma GCC unroll 1
+        for (int j = 0; j < 8; j += 2) {
+            TimesSub<T, false>(w, h, j, x, x_stride, sums);
+            TimesSub<T, true>(w, h, j + 1, x, x_stride, sums);
+        }
+    }
+};
+using BlockQ4_K = BlockOfScalesAndMinima<false>;
+using BlockQ5_K = BlockOfScalesAndMinima<true>;
+
+// Where the bits of a weight lie: avx512/blocks.h.
+struct BlockQ6_K {
+    static constexpr DType kType = DType::kQ6_K;
+    static constexpr int64_t kUnits = 8;
+    template <int kGroup>
+    WEFT_INLINE Int Weights(Int nibbles, Int pairs) {
+        const Int low = kGroup < 2 ? LowNibbles(nibbles) : HighNibbles(nibbles);
+        const Int high = kGroup == 0   ? Simd::Left8(pairs, 4)
+                         : kGroup == 1 ? Simd::Left8(pairs, 2)
+                         : kGroup == 2 ? pairs
+                                       : Simd::Right8(pairs, 2);
+        return Simd::Or(low, Simd::And(high, Simd::Set8(48)));
+    }
+    WEFT_INLINE Float Scale(const std::byte* w, int h, int i) {
+        return Simd::Mul(LoadHalves(w, h), Simd::FromInt(WideI8(w + 32 + 16 * i, h)));
+    }
+    template <int T, int kGroup>
+    WEFT_INLINE void TimesGroup(const std::byte* w, int h, int step, const ActivationBlock* x,
+                                int64_t x_stride, Float (&sums)[T]) {
+        const int s = step % 2;
+        const std::byte* quants = w + 288 + step * 4 * 192;
+        Int dots[2][T];
+#pragma GCC unroll 2
+        for (int i = 0; i < 4; i += 2) {
+            Zero<T>(dots[i / 2]);
+#pragma GCC unroll 2
+            for (int n = i; n < i + 2; ++n) {
+                const Int nibbles = LoadBytes(quants + n * 192 + kGroup % 2 * 64, h);
+                const Int pairs = LoadBytes(quants + n * 192 + 128, h);
+                Dot<T>(Weights<kGroup>(nibbles, pairs), x + kGroup, x_stride, 16 * s + 4 * n,
+                       dots[i / 2]);
+            }
+        }
+        const Float scale = Scale(w, h, step / 2 * 8 + 2 * kGroup + s);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; ++t) {
+            const ActivationBlock& own = x[kGroup + t * x_stride];
+            const Int both = Simd::Add32(Simd::Whole(dots[0][t]), Simd::Whole(dots[1][t]));
+            const Int all = Simd::Add32(both, Simd::Set32(own.from_32[s]));
+            sums[t] = AddScaled(scale, own, all, sums[t]);
+        }
+    }
+    template <int T>
+    WEFT_INLINE void Times(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
+                           Float (&sums)[T]) {
+#pragma GCC unroll 1
+        for (int step = 0; step < 4; ++step) {
+            const ActivationBlock* x_half = x + step / 2 * 4;
+            TimesGroup<T, 0>(w, h, step, x_half, x_stride, sums);
+            TimesGroup<T, 1>(w, h, step, x_half, x_stride, sums);
+            TimesGroup<T, 2>(w, h, step, x_half, x_stride, sums);
+            TimesGroup<T, 3>(w, h, step, x_half, x_stride, sums);
+        }
+    }
+};
+
+}  // namespace weft::kernels::WEFT_SET

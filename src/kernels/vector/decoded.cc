@@ -1,0 +1,131 @@
+// Weights that are decoded before use (decoded.h) times activations.
+//
+// A Grid has kType, kScales (scales for 32 columns: 1 or 2) and
+//   Decode(packed, units)   one block of 16 rows
+// and TimesUnit multiplies a vector of a decoded unit's rows. One block of 16 rows is decoded for
+// kMostTokens tokens. The order of a row's sums depends on nothing but its columns.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/vector/store.h"
+#if defined(WEFT_OWN_PRODUCTS)
+#include WEFT_SET_FILE(grids.h)
+#else
+#include "kernels/vector/grids.h"
+#endif
+
+namespace weft::kernels::WEFT_SET {
+namespace {
+
+template <typename Grid>
+class DecodedMatMul {
+  public:
+    explicit DecodedMatMul(const MatMulArgs& args) : args_(args) {}
+
+    // y of the weight's rows [rows.begin, rows.end) for every token.
+    void Run(Range rows) {
+        for (int64_t begin = 0; begin < args_.rows; begin += kMostTokens) {
+            const int64_t count = std::min<int64_t>(kMostTokens, args_.rows - begin);
+            for (int64_t row = rows.begin; row < rows.end; row += kStripRows) {
+                Strip(row, begin, count);
+            }
+        }
+    }
+
+  private:
+    static constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;
+    static constexpr int kMostTokens = 4 * kTile;
+    using ActivationBlock = strips::ActivationBlock;
+
+    void Strip(int64_t row, int64_t token, int64_t tokens) {
+        const int64_t segment = std::max<int64_t>(args_.segment_cols / 32, kUnitsPerBlock);
+        const int64_t end = args_.weight.cols / 32;
+        const std::byte* w = args_.weight.data +
+                             row / kStripRows * strips::StripBytes(Grid::kType, args_.weight.cols);
+        std::memset(sums_, 0, static_cast<size_t>(tokens) * sizeof sums_[0]);
+        std::memset(wide_, 0, static_cast<size_t>(tokens) * sizeof wide_[0]);
+        for (int64_t unit = 0; unit < end; unit += kUnitsPerBlock) {
+            grid_.Decode(w, units_);
+            w += strips::BlockBytes(Grid::kType);
+            AddBlock(unit, token, tokens);
+            const int64_t done = unit + kUnitsPerBlock;
+            if (args_.segment_cols != 0 && (done % segment == 0 || done == end)) Widen(tokens);
+        }
+        for (int64_t t = 0; t < tokens; ++t) {
+            for (int64_t r = 0; r < kStripRows; r += Simd::kLanes) {
+                args_.segment_cols != 0
+                    ? StoreWide(args_, row + r, token + t, Simd::LoadWide(wide_[t] + r))
+                    : StoreSums(args_, row + r, token + t, Simd::Load(sums_[t] + r));
+            }
+        }
+    }
+
+    void AddBlock(int64_t first_unit, int64_t token, int64_t tokens) {
+        const int64_t x_stride = strips::PreparedBlocks(args_.weight.cols);
+        const auto* x = reinterpret_cast<const ActivationBlock*>(args_.prepared) +
+                        token * x_stride + first_unit;
+        for (int64_t t = 0; t < tokens; t += kTile) {
+            const int64_t tile = std::min<int64_t>(kTile, tokens - t);
+            Tile<kTile>(x + t * x_stride, x_stride, tile, sums_ + t);
+        }
+    }
+
+    template <int T>
+    void Tile(const ActivationBlock* x, int64_t x_stride, int64_t tokens,
+              float (*sums)[kStripRows]) {
+        if (tokens == T) return Times<T>(x, x_stride, sums);
+        if constexpr (T > 1) Tile<T - 1>(x, x_stride, tokens, sums);
+    }
+
+    // sums[t][row] += the block's units times the activations x + t * x_stride.
+    template <int T>
+    void Times(const ActivationBlock* x, int64_t x_stride, float (*sums)[kStripRows]) {
+        for (int part = 0; part < kParts; ++part) {
+            Float own[T];
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) own[t] = Simd::Load(sums[t] + part * Simd::kLanes);
+#pragma GCC unroll 1
+            for (int u = 0; u < kUnitsPerBlock; ++u) {
+                TimesUnit<T, Grid::kScales>(units_[u], part, x + u, x_stride, own);
+            }
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) Simd::Store(sums[t] + part * Simd::kLanes, own[t]);
+        }
+    }
+
+    void Widen(int64_t tokens) {
+        for (int64_t t = 0; t < tokens; ++t) {
+            for (int64_t r = 0; r < kStripRows; ++r) {
+                wide_[t][r] += static_cast<double>(sums_[t][r]);
+                sums_[t][r] = 0;
+            }
+        }
+    }
+
+    const MatMulArgs& args_;
+    const Grid& grid_ = TheGrid<Grid>();
+    DecodedUnit units_[kUnitsPerBlock];
+    alignas(64) float sums_[kMostTokens][kStripRows];
+    alignas(64) double wide_[kMostTokens][kStripRows];
+};
+
+template <typename Grid>
+void Multiply(const MatMulArgs& args, Range rows) {
+    DecodedMatMul<Grid>(args).Run(rows);
+}
+
+}  // namespace
+
+void MatMulDecoded(const MatMulArgs& args, Range rows) {
+    const DType type = args.weight.dtype;
+    if (type == DType::kIQ1_S) return Multiply<GridIQ1_S>(args, rows);
+    if (type == DType::kIQ1_M) return Multiply<GridIQ1_M>(args, rows);
+    if (type == DType::kIQ2_XXS) return Multiply<GridIQ2_XXS>(args, rows);
+    if (type == DType::kIQ2_XS) return Multiply<GridIQ2_XS>(args, rows);
+    if (type == DType::kIQ2_S) return Multiply<GridIQ2_S>(args, rows);
+    if (type == DType::kIQ3_XXS) return Multiply<GridIQ3_XXS>(args, rows);
+    if (type == DType::kIQ3_S) return Multiply<GridIQ3_S>(args, rows);
+    WEFT_CHECK(!"a type without a code book");
+}
+
+}  // namespace weft::kernels::WEFT_SET

@@ -1,0 +1,113 @@
+// The micro-kernels of dense products (blocked.h): of float32, and of bfloat16, which sets that
+// multiply it take in pairs (../avx512/units.h), and others as float32 that was rounded to it.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/vector/blocked.h"
+#if defined(WEFT_OWN_PRODUCTS)
+#include WEFT_SET_FILE(units.h)
+#endif
+
+namespace weft::kernels::WEFT_SET {
+
+// A unit is a float, rounded to bfloat16 on the way or not.
+template <bool kRounded>
+struct FloatUnits {
+    using Vec = Float;
+    static constexpr int64_t kLanes = Simd::kLanes, kDepth = 1;
+    static Vec Zero() { return Simd::Zero(); }
+    static void Store(std::byte* to, Vec x) { Simd::Store(reinterpret_cast<float*>(to), x); }
+    // The first `count` units, or all that there are.
+    static void StoreFirst(std::byte* to, Vec x, int64_t count) {
+        Simd::StoreUpTo(reinterpret_cast<float*>(to), x, count);
+    }
+    // `count` units of one lane, side by side.
+    template <typename T>
+    static Vec LoadAlong(const T* from, int64_t count) {
+        const Vec x = Simd::LoadUpTo(from, count);
+        if constexpr (!kRounded || std::is_same_v<T, uint16_t>) return x;
+        uint16_t halves[kLanes];
+        Simd::StoreBF16(halves, x);
+        return Simd::LoadBF16(halves);
+    }
+    // One unit of `lanes` lanes, which are side by side; zeros where no depth is left.
+    template <typename T>
+    static Vec LoadAcross(const T* from, int64_t /*stride*/, int64_t left, int64_t lanes) {
+        return left > 0 ? LoadAlong(from, lanes) : Zero();
+    }
+    static void Transpose(Vec* rows) { Simd::Transpose(rows); }
+    static Float AddProduct(Float a, Float b, Float sum) { return Simd::Fma(a, b, sum); }
+};
+
+// 14 x 32 sums fill 28 of 32 registers, 6 x 16 fill 12 of 16.
+template <typename Units>
+struct Micro {
+    static constexpr bool kWide = Simd::kRegisters == 32;
+    static constexpr int64_t kRows = kWide ? 14 : 6, kCols = 2 * Simd::kLanes;
+    static constexpr int64_t kUnitDepth = Units::kDepth, kStep = kUnitDepth;
+    static constexpr int64_t kMostDepth = 320 * kUnitDepth;
+    static constexpr int64_t kWholeDepth = kWide ? 640 : kMostDepth, kTileDepth = kWholeDepth;
+    static constexpr int64_t kSlackBytes = 64;
+    struct Session {
+        Session() {}
+    };
+
+    template <typename T>
+    static void PackA(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+        PackPanels<Units, kRows, 1>(from, lanes, depth, to);
+    }
+    template <typename T>
+    static void PackB(const Operand<T>& from, int64_t lanes, int64_t depth, std::byte* to) {
+        PackPanels<Units, kCols, 1>(from, lanes, depth, to);
+    }
+
+    static void Finish() { Simd::FinishStreams(); }
+
+    template <typename T>
+    static void Tile(const std::byte* a, const std::byte* b, int64_t depth, T* c, int64_t c_stride,
+                     Write write) {
+        constexpr int64_t kLanes = Simd::kLanes;
+        const float* a_units = reinterpret_cast<const float*>(a);
+        const float* b_units = reinterpret_cast<const float*>(b);
+        const int64_t units = (depth + kUnitDepth - 1) / kUnitDepth;
+        Float sums[kRows][2];
+#pragma GCC unroll 14
+        for (int i = 0; i < kRows; ++i) {
+            sums[i][0] = sums[i][1] = Simd::Zero();
+            __builtin_prefetch(c + i * c_stride, 1);
+            if (kWide) __builtin_prefetch(c + i * c_stride + kLanes, 1);
+        }
+        for (int64_t u = 0; u < units; ++u, a_units += kRows, b_units += kCols) {
+            const Float left = Simd::Load(b_units), right = Simd::Load(b_units + kLanes);
+#pragma GCC unroll 14
+            for (int i = 0; i < kRows; ++i) {
+                const Float row = Simd::Set(a_units[i]);
+                sums[i][0] = Units::AddProduct(row, left, sums[i][0]);
+                sums[i][1] = Units::AddProduct(row, right, sums[i][1]);
+            }
+        }
+#pragma GCC unroll 14
+        for (int i = 0; i < kRows; ++i, c += c_stride) {
+            if (write == Write::kAdd) {
+                sums[i][0] = Simd::Add(Simd::Load(c), sums[i][0]);
+                sums[i][1] = Simd::Add(Simd::Load(c + kLanes), sums[i][1]);
+            }
+            if (write == Write::kStream) {
+                Simd::StreamPair(c, sums[i][0], sums[i][1]);
+            } else {
+                Simd::Store(c, sums[i][0]);
+                Simd::Store(c + kLanes, sums[i][1]);
+            }
+        }
+    }
+};
+
+using FloatMicro = Micro<FloatUnits<false>>;
+#if defined(WEFT_OWN_PRODUCTS)
+using HalfMicro = Micro<PairUnits>;
+#else
+using HalfMicro = Micro<FloatUnits<true>>;
+#endif
+
+}  // namespace weft::kernels::WEFT_SET

@@ -1,0 +1,94 @@
+// Packed strips of one type of quantized weights times prepared activations: included by the files
+// that have the products of some types each (products_*.cc), so that none compiles for long.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/vector/store.h"
+#if defined(WEFT_OWN_PRODUCTS)
+#include WEFT_SET_FILE(low_bits.h)
+#else
+#include "kernels/vector/low_bits.h"
+#endif
+
+namespace weft::kernels::WEFT_SET {
+
+inline constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;         // tokens that share a block
+inline constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;  // activations that stay in L2
+
+// One strip times T tokens from `token` on: a vector of rows after another.
+template <typename Block, int T>
+void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    const int64_t units = args.weight.cols / 32;
+    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
+    for (int h = 0; h < kParts; ++h) {
+        const std::byte* w = args.weight.data +
+                             row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+        Float sums[T];
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) sums[t] = Simd::Zero();
+        for (int64_t unit = 0; unit < units; unit += Block::kUnits) {
+            Block::template Times<T>(w, h, x + unit, x_stride, sums);
+            w += strips::BlockBytes(Block::kType);
+        }
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) StoreSums(args, row + h * Simd::kLanes, token + t, sums[t]);
+    }
+}
+
+// The same with float64 sums of float32 segments (MatMulArgs::segment_cols).
+template <typename Block, int T>
+void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
+    const int64_t segment = std::max<int64_t>(args.segment_cols / 32, Block::kUnits);
+    const int64_t units = args.weight.cols / 32;
+    const int64_t x_stride = strips::PreparedBlocks(args.weight.cols);
+    const auto* x = reinterpret_cast<const ActivationBlock*>(args.prepared) + token * x_stride;
+    for (int h = 0; h < kParts; ++h) {
+        const std::byte* w = args.weight.data +
+                             row / kStripRows * strips::StripBytes(Block::kType, args.weight.cols);
+        Wide wide[T];
+        for (int t = 0; t < T; ++t) wide[t] = Simd::WideZero();
+        for (int64_t begin = 0; begin < units; begin += segment) {
+            const int64_t end = std::min(units, begin + segment);
+            Float sums[T];
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) sums[t] = Simd::Zero();
+            for (int64_t unit = begin; unit < end; unit += Block::kUnits) {
+                Block::template Times<T>(w, h, x + unit, x_stride, sums);
+                w += strips::BlockBytes(Block::kType);
+            }
+#pragma GCC unroll 16
+            for (int t = 0; t < T; ++t) wide[t] = Simd::AddWide(wide[t], Simd::Widen(sums[t]));
+        }
+        for (int t = 0; t < T; ++t) StoreWide(args, row + h * Simd::kLanes, token + t, wide[t]);
+    }
+}
+
+// One strip times `tokens` (1 to kTile) tokens.
+template <typename Block, int T = kTile>
+void StripTokens(const MatMulArgs& args, int64_t row, int64_t token, int64_t tokens) {
+    if (tokens == T && args.segment_cols != 0) return SegmentedTile<Block, T>(args, row, token);
+    if (tokens == T) return StripTile<Block, T>(args, row, token);
+    if constexpr (T > 1) StripTokens<Block, T - 1>(args, row, token, tokens);
+}
+
+// Rows of y for every token.
+template <typename Block>
+void Strips(const MatMulArgs& args, Range rows) {
+    const int64_t row_bytes = strips::PreparedBytes(args.weight.cols);
+    const int64_t fit = std::max<int64_t>(1, kTokenBytes / row_bytes / kTile) * kTile;
+    for (int64_t begin = 0; begin < args.rows; begin += fit) {
+        const int64_t end = std::min(args.rows, begin + fit);
+        const int64_t tiles = (end - begin + kTile - 1) / kTile;
+        for (int64_t row = rows.begin; row < rows.end; row += kStripRows) {
+            for (int64_t i = 0; i < tiles; ++i) {  // tiles of nearly the same size
+                const Range share =
+                    Share(end - begin, 1, static_cast<int>(i), static_cast<int>(tiles));
+                StripTokens<Block>(args, row, begin + share.begin, share.end - share.begin);
+            }
+        }
+    }
+}
+
+}  // namespace weft::kernels::WEFT_SET

@@ -1,0 +1,39 @@
+// Where the sums of a strip go: from the accumulators of one matmul to the rows of y.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/vector/set.h"
+
+namespace weft::kernels::WEFT_SET {
+
+// Vectors of a strip's rows.
+inline constexpr int kParts = static_cast<int>(kStripRows) / Simd::kLanes;
+
+// The sums of the kLanes rows from `row` on for one token, and the bias; fewer at the matrix's end.
+WEFT_INLINE void StoreSums(const MatMulArgs& args, int64_t row, int64_t token, Float sums) {
+    const int64_t left = args.weight.rows - row;
+    if (left <= 0) return;
+    if (args.bias != nullptr) sums = Simd::Add(sums, Simd::LoadUpTo(args.bias + row, left));
+    if (args.wide != nullptr) {
+        alignas(64) double wide[Simd::kLanes];
+        Simd::StoreWide(wide, Simd::Widen(sums));
+        std::copy_n(wide, std::min<int64_t>(left, Simd::kLanes),
+                    args.wide + token * args.y_stride + row);
+        return;
+    }
+    Simd::StoreUpTo(args.y + token * args.y_stride + row, sums, left);
+}
+
+// The same for sums in float64: rounded once, or stored as they are.
+WEFT_INLINE void StoreWide(const MatMulArgs& args, int64_t row, int64_t token, Wide sums) {
+    if (args.wide == nullptr) return StoreSums(args, row, token, Simd::Narrow(sums));
+    const int64_t left = args.weight.rows - row;
+    if (left <= 0) return;
+    alignas(64) double wide[Simd::kLanes];
+    Simd::StoreWide(wide, sums);
+    std::copy_n(wide, std::min<int64_t>(left, Simd::kLanes),
+                args.wide + token * args.y_stride + row);
+}
+
+}  // namespace weft::kernels::WEFT_SET

@@ -1,0 +1,398 @@
+#include "load/load.h"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/check.h"
+#include "base/deadline.h"
+#include "base/json.h"
+#include "load/events.h"
+
+namespace weft::load {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kPollMs = 50;
+constexpr uint64_t kMostAnswer = 256 << 20;
+constexpr size_t kMostErrorText = 2000;
+constexpr size_t kMostList = 4 << 20;
+constexpr int64_t kFirstId = 256;  // ids below are control tokens in many vocabularies
+constexpr const char* kWords[] = {"river", "stone", "light", "paper", "green", "seven",
+                                  "music", "table", "north", "cloud", "house", "glass",
+                                  "bread", "night", "train", "apple", "voice", "field"};
+
+Result<std::string> UrlOf(const LoadOptions& options, const char* path) {
+    std::string url = options.url;
+    while (url.ends_with('/')) url.pop_back();
+    if (url.ends_with("/v1")) url.resize(url.size() - 3);
+    if (!url.starts_with("http://") && !url.starts_with("https://")) {
+        return MakeError(ErrorCode::kUsage, "--url: '{}'; expected http://HOST:PORT", options.url);
+    }
+    return url + path;
+}
+
+void InitCurl() {
+    static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
+    WEFT_CHECK(ready == CURLE_OK);
+}
+
+// What is the same for all requests of a load.
+class Head {
+  public:
+    Head(const LoadOptions& options, CURL* easy) {
+        if (!options.key.empty()) Add("Authorization: Bearer " + options.key);
+        Set(easy, CURLOPT_NOSIGNAL, 1L);
+        Set(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+        Set(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+        Set(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.timeout_ms));
+        Set(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        Set(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>((options.timeout_ms + 999) / 1000));
+        if (!options.ca_file.empty()) Set(easy, CURLOPT_CAINFO, options.ca_file.c_str());
+    }
+    ~Head() { curl_slist_free_all(list_); }
+    Head(const Head&) = delete;
+    Head& operator=(const Head&) = delete;
+
+    void Add(const std::string& line) { list_ = curl_slist_append(list_, line.c_str()); }
+    curl_slist* list() { return list_; }
+    template <typename Value>
+    static void Set(CURL* easy, CURLoption option, Value value) {
+        WEFT_CHECK(curl_easy_setopt(easy, option, value) == CURLE_OK);
+    }
+
+  private:
+    curl_slist* list_ = nullptr;
+};
+
+// One request on its way.
+class Call {
+  public:
+    Call(const LoadOptions& options, const std::string& url, std::string body, LoadAnswer& answer,
+         int64_t begin_ns)
+        : chat_(options.chat),
+          body_(std::move(body)),
+          answer_(answer),
+          begin_ns_(begin_ns),
+          events_([this](std::string_view data) { return Event(data); }),
+          easy_(curl_easy_init()),
+          head_(options, easy_) {
+        head_.Add("Content-Type: application/json");
+        head_.Add("Expect:");
+        Set(CURLOPT_URL, url.c_str());
+        Set(CURLOPT_HTTPHEADER, head_.list());
+        Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body_.size()));
+        Set(CURLOPT_POSTFIELDS, body_.c_str());
+        Set(CURLOPT_ERRORBUFFER, reason_);
+        Set(CURLOPT_WRITEFUNCTION, &Call::OnData);
+        Set(CURLOPT_WRITEDATA, this);
+        Set(CURLOPT_PRIVATE, this);
+        sent_ns_ = last_ns_ = NowNs();
+        answer_.start_s = Seconds(sent_ns_ - begin_ns_);
+    }
+    ~Call() { curl_easy_cleanup(easy_); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    CURL* easy() { return easy_; }
+
+    void Finish(CURLcode code) {
+        answer_.end_s = Seconds(NowNs() - begin_ns_);
+        long status = 0;
+        curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+        if (!error_.empty()) {
+            answer_.error = error_;
+        } else if (status != 0 && status != 200) {
+            answer_.error = fmt::format("HTTP {}: {}", status, Printable(text_));
+        } else if (code != CURLE_OK) {
+            answer_.error = reason_[0] != '\0' ? reason_ : curl_easy_strerror(code);
+        } else if (pieces_ == 0) {
+            answer_.error = "the answer has no tokens, or is not a stream of events";
+        } else if (!done_) {
+            answer_.error = "the answer ends without [DONE]";
+        } else {
+            answer_.ok = true;
+        }
+        if (answer_.output_tokens == 0) answer_.output_tokens = pieces_;
+    }
+
+  private:
+    static double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+    static std::string Printable(std::string text) {
+        text.resize(std::min<size_t>(text.size(), 300));
+        std::ranges::replace_if(
+            text, [](unsigned char c) { return c < ' ' || c > '~'; }, ' ');
+        return text;
+    }
+    template <typename Value>
+    void Set(CURLoption option, Value value) {
+        Head::Set(easy_, option, value);
+    }
+
+    static size_t OnData(char* data, size_t size, size_t count, void* self) {
+        return static_cast<Call*>(self)->Take({data, size * count}) ? size * count : 0;
+    }
+    bool Take(std::string_view bytes) {
+        long status = 0;
+        curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+        received_ += bytes.size();
+        if (status != 200) {  // the text of an error
+            text_ += bytes.substr(0, kMostErrorText - std::min(kMostErrorText, text_.size()));
+            return received_ < kMostAnswer;
+        }
+        if (received_ > kMostAnswer) error_ = "the answer is too long";
+        const Status taken = events_.Take(bytes);
+        if (!taken.ok() && error_.empty()) error_ = taken.error().message;
+        return error_.empty();
+    }
+    Status Event(std::string_view data) {
+        if (data == "[DONE]") {
+            done_ = true;
+            return {};
+        }
+        WEFT_ASSIGN(const Chunk chunk, ParseChunk(data, chat_));
+        if (chunk.has_usage) {
+            answer_.input_tokens = chunk.input_tokens;
+            answer_.output_tokens = chunk.output_tokens;
+        }
+        if (!chunk.is_piece) return {};
+        const int64_t now_ns = NowNs();
+        if (pieces_++ == 0) {
+            answer_.first_s = Seconds(now_ns - sent_ns_);
+        } else {
+            answer_.gaps_s.push_back(Seconds(now_ns - last_ns_));
+        }
+        last_ns_ = now_ns;
+        return {};
+    }
+
+    const bool chat_;
+    const std::string body_;
+    LoadAnswer& answer_;
+    const int64_t begin_ns_;
+    EventReader events_;
+    CURL* easy_;
+    Head head_;
+    int64_t sent_ns_ = 0, last_ns_ = 0, pieces_ = 0;
+    uint64_t received_ = 0;
+    bool done_ = false;
+    std::string error_, text_;
+    char reason_[CURL_ERROR_SIZE] = {};
+};
+
+// The bodies of requests: prompts that begin alike and go on at random, each by its number.
+class Bodies {
+  public:
+    Bodies(const LoadOptions& options, bool ids) : options_(options), ids_(ids) {}
+
+    std::string Make(uint64_t number, const Lengths& lengths) const {
+        json body = {{"model", options_.model},
+                     {"stream", true},
+                     {"stream_options", {{"include_usage", true}}},
+                     {"max_tokens", lengths.output},
+                     {"ignore_eos", true},
+                     {"temperature", 0}};
+        std::mt19937_64 common(options_.seed), own(options_.seed * 1'000'003 + number + 1);
+        const int64_t shared = std::min(options_.shared_prefix, lengths.input);
+        if (ids_) {
+            json prompt = json::array();
+            const int64_t least = std::min(kFirstId, options_.vocab / 2);
+            for (int64_t i = 0; i < lengths.input; ++i) {
+                const uint64_t range = static_cast<uint64_t>(options_.vocab - least);
+                prompt.push_back(least +
+                                 static_cast<int64_t>((i < shared ? common : own)() % range));
+            }
+            body["prompt"] = std::move(prompt);
+            return body.dump();
+        }
+        std::string text;
+        for (int64_t i = 0; i < lengths.input; ++i) {
+            if (i > 0) text += ' ';
+            text += kWords[(i < shared ? common : own)() % std::size(kWords)];
+        }
+        if (options_.chat) {
+            body["messages"] = json::array({{{"role", "user"}, {"content", text}}});
+        } else {
+            body["prompt"] = text;
+        }
+        return body.dump();
+    }
+
+  private:
+    const LoadOptions& options_;
+    const bool ids_;
+};
+
+// When each request is sent, at a rate: seconds from the beginning.
+std::vector<double> Starts(const LoadOptions& options, size_t count) {
+    std::vector<double> starts(count);
+    if (options.rate <= 0) return starts;
+    std::mt19937_64 random(options.seed + 77);
+    std::exponential_distribution<double> gap(options.rate);
+    double at = 0;
+    for (double& start : starts) {
+        start = at;
+        at += gap(random);
+    }
+    return starts;
+}
+
+class Runner {
+  public:
+    Runner(const LoadOptions& options, std::string url, const std::atomic<bool>* stop)
+        : options_(options), url_(std::move(url)), stop_(stop), multi_(curl_multi_init()) {
+        WEFT_CHECK(multi_ != nullptr);
+    }
+    ~Runner() {
+        for (auto& [easy, call] : calls_) curl_multi_remove_handle(multi_, easy);
+        calls_.clear();
+        curl_multi_cleanup(multi_);
+    }
+    Runner(const Runner&) = delete;
+    Runner& operator=(const Runner&) = delete;
+
+    // All of `lengths`, their bodies numbered from `first`.
+    Result<std::vector<LoadAnswer>> Run(const Bodies& bodies, uint64_t first,
+                                        const std::vector<Lengths>& lengths,
+                                        const std::vector<double>& starts, size_t at_once,
+                                        const std::function<void(int)>& done) {
+        std::vector<LoadAnswer> answers(lengths.size());
+        const int64_t begin_ns = NowNs();
+        size_t next = 0, answered = 0;
+        while (answered < answers.size()) {
+            if (stop_ != nullptr && stop_->load()) {
+                return MakeError(ErrorCode::kCancelled, "stopped");
+            }
+            const double now_s = SecondsSince(begin_ns);
+            while (next < answers.size() && calls_.size() < at_once && starts[next] <= now_s) {
+                Begin(bodies.Make(first + next, lengths[next]), answers[next], begin_ns);
+                ++next;
+            }
+            int running = 0;
+            if (curl_multi_perform(multi_, &running) != CURLM_OK) {
+                return MakeError(ErrorCode::kIo, "{}: libcurl failed", url_);
+            }
+            const size_t ended = End();
+            answered += ended;
+            if (ended > 0) {
+                if (done) done(static_cast<int>(answered));
+                continue;
+            }
+            int64_t wait_ms = kPollMs;
+            if (next < answers.size() && calls_.size() < at_once) {
+                wait_ms = static_cast<int64_t>((starts[next] - now_s) * 1e3);
+            }
+            curl_multi_poll(multi_, nullptr, 0,
+                            static_cast<int>(std::clamp<int64_t>(wait_ms, 0, kPollMs)), nullptr);
+        }
+        return answers;
+    }
+
+  private:
+    void Begin(std::string body, LoadAnswer& answer, int64_t begin_ns) {
+        auto call = std::make_unique<Call>(options_, url_, std::move(body), answer, begin_ns);
+        CURL* easy = call->easy();
+        WEFT_CHECK(curl_multi_add_handle(multi_, easy) == CURLM_OK);
+        calls_.emplace_back(easy, std::move(call));
+    }
+    size_t End() {
+        size_t ended = 0;
+        int left = 0;
+        while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {
+            if (message->msg != CURLMSG_DONE) continue;
+            const auto call = std::ranges::find(calls_, message->easy_handle,
+                                                [](const auto& one) { return one.first; });
+            WEFT_CHECK(call != calls_.end());
+            call->second->Finish(message->data.result);
+            curl_multi_remove_handle(multi_, call->first);
+            calls_.erase(call);
+            ++ended;
+        }
+        return ended;
+    }
+
+    const LoadOptions& options_;
+    const std::string url_;
+    const std::atomic<bool>* stop_;
+    CURLM* multi_;
+    std::vector<std::pair<CURL*, std::unique_ptr<Call>>> calls_;
+};
+
+}  // namespace
+
+Result<std::string> FirstModel(const LoadOptions& options) {
+    InitCurl();
+    WEFT_ASSIGN(const std::string url, UrlOf(options, "/v1/models"));
+    const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> easy(curl_easy_init(),
+                                                                   &curl_easy_cleanup);
+    WEFT_CHECK(easy != nullptr);
+    Head head(options, easy.get());
+    std::string text;
+    const auto take = +[](char* data, size_t size, size_t count, void* to) -> size_t {
+        auto& out = *static_cast<std::string*>(to);
+        if (out.size() + size * count > kMostList) return 0;
+        out.append(data, size * count);
+        return size * count;
+    };
+    Head::Set(easy.get(), CURLOPT_URL, url.c_str());
+    Head::Set(easy.get(), CURLOPT_HTTPHEADER, head.list());
+    Head::Set(easy.get(), CURLOPT_WRITEFUNCTION, take);
+    Head::Set(easy.get(), CURLOPT_WRITEDATA, &text);
+    const CURLcode code = curl_easy_perform(easy.get());
+    if (code != CURLE_OK) {
+        return MakeError(ErrorCode::kIo, "{}: {}; is the server there? --url says where", url,
+                         curl_easy_strerror(code));
+    }
+    const json list = JsonOrDiscarded(text);
+    if (list.is_object() && list.contains("data") && list["data"].is_array()) {
+        for (const json& model : list["data"]) {
+            if (!model.is_object() || !model.contains("id") || !model["id"].is_string()) continue;
+            return model["id"].get<std::string>();
+        }
+    }
+    return MakeError(ErrorCode::kUsage, "{} lists no model: name it with --model", url);
+}
+
+Result<LoadReport> RunLoad(const LoadOptions& options, const std::atomic<bool>* stop,
+                           const std::function<void(int done)>& done) {
+    InitCurl();
+    WEFT_ASSIGN(const std::string url,
+                UrlOf(options, options.chat ? "/v1/chat/completions" : "/v1/completions"));
+    Runner runner(options, url, stop);
+    bool ids = options.prompt == PromptKind::kIds && !options.chat;
+    const uint64_t apart = 1ull << 32;  // prompts of warming up are others
+    if (options.prompt == PromptKind::kAuto && !options.chat) {
+        WEFT_ASSIGN(const auto probe,
+                    runner.Run(Bodies(options, true), apart, {{8, 2}}, {0}, 1, {}));
+        ids = probe[0].ok;
+    }
+    const Bodies bodies(options, ids);
+    const std::vector<Lengths> lengths = MakeLengths(options);
+    const size_t at_once = options.clients > 0 ? static_cast<size_t>(options.clients)
+                           : options.rate > 0  ? lengths.size()
+                                               : 1;
+    const size_t warmup = std::min(static_cast<size_t>(options.warmup), lengths.size());
+    if (warmup > 0) {
+        WEFT_ASSIGN(const auto warm,
+                    runner.Run(bodies, apart + 1, {lengths.begin(), lengths.begin() + warmup},
+                               std::vector<double>(warmup), at_once, {}));
+        if (!warm[0].ok) {
+            return MakeError(ErrorCode::kIo, "{}: the first request failed: {}", url,
+                             warm[0].error);
+        }
+    }
+    WEFT_ASSIGN(const auto answers,
+                runner.Run(bodies, 0, lengths, Starts(options, lengths.size()), at_once, done));
+    LoadReport report = MakeReport(answers);
+    report.ids = ids;
+    if (report.completed > 0) return report;
+    return MakeError(ErrorCode::kIo, "{}: no request was answered; the first one: {}", url,
+                     report.first_error);
+}
+
+}  // namespace weft::load

@@ -1,0 +1,614 @@
+// The ops of a Program, each in one place: its attributes, and a row that says what its operands
+// are, how it touches them, and what walks ask of it. Gradients stand beside their ops.
+//
+// An op is a struct with a row `kRow` and its name in WEFT_OPS at the end. Operand counts, shapes,
+// types and accesses are checked by the row (check.cc); so are counts of bytes (cost.cc), which
+// operands keep all bits when a training step is made narrow (train/graph.cc), which ops a device
+// may run on half of a step's rows, and that a backend's calls touch their operands as the row says
+// (backend/cpu/lower.cc).
+//
+// A row's operands, inputs -> outputs:
+//
+//     "x[T,k] weight[n,k]:weight (bias[n]) -> y[T,n]:f64"
+//
+//     [T,k]    dimensions. One letter is the same number everywhere in the row; T and R are rows of
+//              the step (or a rank's share of them); `..` is any dimensions, the same ones in all
+//              operands of the row; `_` is any number
+//     ( )      optional: all or none of what is between. Which are there is what Has(name) of the
+//              attributes says, for at most one group without that, the number of operands
+//     x*       one or more operands like this
+//     +=       of an output: the op adds to it. It is also the last input
+//     :i32     numbers of tokens, rows or experts; all other operands are floats
+//     :f64     may be float64
+//     :state   a KV cache: read and written
+//     :spent   may hold anything after the op
+//     :weight  the matrix of a product: in training it may be of a block type
+//     :exact   keeps all bits where training is in narrow types
+//     :chosen  a stack of experts, of which the op touches those that a token chose
+//     :part    of which the op reads as many bytes as it writes
+#pragma once
+
+#include <any>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "program/op_row.h"
+#include "program/update.h"
+#include "tensor/activation.h"
+
+namespace weft::program {
+
+// ---- Rows of the step ---------------------------------------------------------------------------
+
+struct Embedding {  // rows of the table; those outside it give zeros
+    static constexpr OpRow kRow{"embedding", "tokens[T]:i32 table[n,d] -> y[T,d]", Pass::kBoth,
+                                Trait::kRowWise | Trait::kStream | Trait::kExact};
+    int64_t first_row = 0;
+};
+struct EmbeddingGrad {
+    static constexpr OpRow kRow{"embedding_grad",
+                                "dy[T,d] tokens[T]:i32 -> dtable[n,d]+=", Pass::kBackward,
+                                Trait::kExact, 1};
+    int64_t first_row = 0;
+};
+
+struct SelectRows {  // the step's rows whose numbers are given
+    static constexpr OpRow kRow{"select_rows", "x[T,n]:part rows[R]:i32 -> y[R,n]", Pass::kBoth,
+                                Trait::kExact};
+};
+struct SelectRowsGrad {  // zeros elsewhere
+    static constexpr OpRow kRow{"select_rows_grad", "dy[R,n] rows[R]:i32 -> dx[T,n]",
+                                Pass::kBackward, Trait::kExact, 1};
+};
+
+// ---- Norms --------------------------------------------------------------------------------------
+
+struct RmsNorm {
+    static constexpr OpRow kRow{"rms_norm", "x[T,n] (weight[g]) (squares[T,m]) -> y[T,n]",
+                                Pass::kBoth, Trait::kRowWise | Trait::kCheap, 4};
+    float eps = 1e-5f;
+    int64_t group = 0;  // columns per group: n, or head_dim for QK norm
+    // With squares (group is n then): x is this rank's part of rows of `whole` columns, whose sum
+    // of squares is column `square` of squares.
+    int64_t whole = 0, square = 0;
+    bool plain = false;  // has no weight
+    std::optional<bool> Has(std::string_view operand) const {
+        return operand == "weight" ? !plain : whole != 0;
+    }
+};
+struct RmsNormGradInput {
+    static constexpr OpRow kRow{"rms_norm_grad_input", "dy[T,n] x[T,n] weight[g] -> dx[T,n]",
+                                Pass::kBackward, Trait::kRowWise, 8};
+    float eps = 1e-5f;
+    int64_t group = 0;
+};
+struct RmsNormGradWeight {
+    static constexpr OpRow kRow{"rms_norm_grad_weight",
+                                "dy[T,n] x[T,n] -> dw[g]+=", Pass::kBackward, 0, 6};
+    float eps = 1e-5f;
+    int64_t group = 0;
+};
+
+struct SumSquares {  // of each input, in a column of its own
+    static constexpr OpRow kRow{"sum_squares", "x*[T,_] -> y[T,_]:f64", Pass::kInference,
+                                Trait::kRowWise};
+    struct Columns {
+        int64_t begin = 0, count = 0;
+    };
+    std::vector<Columns> columns;  // of each input: those that this rank adds to the sum
+};
+
+// ---- Products -----------------------------------------------------------------------------------
+
+struct MatMul {  // y = x . weight^T + bias
+    static constexpr OpRow kRow{"mat_mul", "x[T,k] weight[n,k]:weight (bias[n]) -> y[T,n]:f64",
+                                Pass::kBoth, Trait::kRowWise};
+    Cut cut = Cut::kNone;  // kNone on one rank; a bias under kColumns stands on one rank only
+    // kRows only: rows of the whole weight where some of them are on several ranks (KV heads
+    // that are replicated), the same on all ranks; 0 where each row is on one rank.
+    int64_t shared_rows = 0;
+    // Sums over many columns go through float64, so that they hardly depend on how columns are cut
+    // over ranks: the output is f64 where a sum over ranks follows, else it is rounded to f32.
+    // So many columns are added in float32 first; 0: all of them, and no float64.
+    int64_t segment_cols = 0;
+};
+struct MatMulGradInput {
+    static constexpr OpRow kRow{"mat_mul_grad_input", "dy[T,n] weight[n,k]:weight -> dx[T,k]",
+                                Pass::kBackward, Trait::kRowWise};
+};
+struct MatMulGradWeight {  // dw += dy^T . x
+    static constexpr OpRow kRow{"mat_mul_grad_weight",
+                                "dy[T,n] x[T,k] -> dw[n,k]+=", Pass::kBackward};
+};
+
+struct AddBias {
+    static constexpr OpRow kRow{"add_bias", "x[T,n] bias[n] -> y[T,n]", Pass::kBoth,
+                                Trait::kRowWise, 1};
+    int64_t shared_rows = 0;  // as in MatMul, of the bias
+};
+struct BiasGrad {  // db += column sums of dy
+    static constexpr OpRow kRow{"bias_grad", "dy[T,n] -> db[n]+=", Pass::kBackward, 0, 1};
+};
+
+// A matrix for each head: its columns of x times that.
+struct HeadMatMul {
+    static constexpr OpRow kRow{"head_mat_mul", "x[T,_] weight[m,n,k]:weight -> y[T,_]",
+                                Pass::kInference, Trait::kRowWise};
+};
+
+// LoRA adapters beside a product (Hu et al. 2021): pairs a [r, k], b [n, r] of each that has this
+// matrix, y += (x . a^T) . b^T in the rows of sequences that use the adapter; other rows keep their
+// bits. Which rows those are comes with the step, and a step in which there are none leaves the op
+// out.
+struct Adapt {
+    static constexpr OpRow kRow{"adapt", "x[T,k] pairs*[_,_] -> y[T,n]:f64+=", Pass::kInference,
+                                Trait::kRowWise};
+    std::vector<int32_t> adapters;  // numbers, from 1, ascending: of each pair
+    // As in the MatMul before it. Not 0: sums over columns, of which each rank may have a part, go
+    // through float64.
+    int64_t segment_cols = 0;
+    ValueId A(const std::vector<ValueId>& inputs, size_t i) const { return inputs[1 + 2 * i]; }
+    ValueId B(const std::vector<ValueId>& inputs, size_t i) const { return inputs[2 + 2 * i]; }
+};
+
+// ---- Attention ----------------------------------------------------------------------------------
+
+struct Rope {
+    static constexpr OpRow kRow{"rope", "x[T,n] positions[T]:i32 -> y[T,n]", Pass::kBoth,
+                                Trait::kRowWise};
+    int64_t head_dim = 0, rotary_dim = 0;
+    bool neighbours = false;
+    float sign = 1;                        // -1: back, which is its gradient
+    std::vector<float> inverse_frequency;  // [rotary_dim / 2], scaling already applied
+    float magnitude = 1;                   // of cosines and sines (YaRN, LongRoPE)
+};
+
+struct Attention {
+    // With caches: k and v are appended to the pages, then q attends through the pages. Without
+    // (training): q attends causally to the rows of its own sequence in this step.
+    // lse: log(sum(exp(scores))) of each row and head, for the gradient. Its layout is the
+    // backend's own.
+    static constexpr OpRow kRow{
+        "attention",
+        "q[T,n] k[T,m] v[T,m] (sinks[_]) (k_cache[c,d]:state v_cache[c,d]:state)"
+        " -> out[T,n] (lse[T,h]:exact)",
+        Pass::kBoth, Trait::kSeesEarlier};
+    int64_t heads = 0, kv_heads = 0, head_dim = 0;
+    int64_t first_head = 0, first_kv_head = 0;  // of the model, where this rank's heads begin
+    int64_t group = 1;                          // query heads per KV head of the model
+    float scale = 1;
+    int64_t window = 0;  // keys that a query sees, its own the last of them; 0: all before it
+    float soft_cap = 0;  // not 0: scaled scores s become soft_cap * tanh(s / soft_cap)
+    bool sinks = false;  // each head has one score more, its sink, with a value of zeros
+    bool cached(size_t inputs) const { return inputs == (sinks ? 6u : 5u); }
+    std::optional<bool> Has(std::string_view operand) const {
+        return operand == "sinks" ? std::optional(sinks) : std::nullopt;
+    }
+};
+struct AttentionGrad {
+    static constexpr OpRow kRow{
+        "attention_grad",
+        "dout[T,n] q[T,n] k[T,m] v[T,m] out[T,n] lse[T,_] -> dq[T,n] dk[T,m] dv[T,m]",
+        Pass::kBackward};
+    Attention forward;
+};
+
+// Latent attention, absorbed. A position's latent and key are one row of the cache, which all heads
+// read: as key both, as value the latent.
+struct LatentAttention {
+    static constexpr OpRow kRow{
+        "latent_attention",
+        "q_latent[T,n] q_key[T,_] latent[T,_] key[T,_] cache[1,_]:state -> y[T,n]",
+        Pass::kInference, Trait::kSeesEarlier};
+    int64_t heads = 0;
+    float scale = 1;
+};
+
+struct PickColumns {  // columns [begin, begin + n) of each head's
+    static constexpr OpRow kRow{"pick_columns", "x[T,_]:part -> y[T,_]", Pass::kInference,
+                                Trait::kRowWise};
+    int64_t heads = 1, begin = 0;
+};
+
+// ---- Element by element -------------------------------------------------------------------------
+
+struct Glu {  // act(gate) * up
+    static constexpr OpRow kRow{"glu", "gate[..] up[..] -> y[..]", Pass::kBoth,
+                                Trait::kRowWise | Trait::kCheap};
+    Activation activation = Activation::kSilu;
+};
+struct GluGrad {
+    static constexpr OpRow kRow{"glu_grad", "dout[..] gate[..] up[..] -> dgate[..] dup[..]",
+                                Pass::kBackward, Trait::kRowWise, 11};
+    Activation activation = Activation::kSilu;
+};
+
+struct Add {
+    static constexpr OpRow kRow{"add", "a[..] b[..] -> y[..]", Pass::kBoth,
+                                Trait::kRowWise | Trait::kStream | Trait::kExact, 1};
+};
+struct Scale {  // factor * x; its own gradient
+    static constexpr OpRow kRow{"scale", "x[..] -> y[..]", Pass::kBoth, Trait::kRowWise, 1};
+    float factor = 1;
+};
+struct SoftCap {  // cap * tanh(x / cap)
+    static constexpr OpRow kRow{"soft_cap", "x[..] -> y[..]", Pass::kInference, Trait::kRowWise,
+                                12};
+    float cap = 1;
+};
+struct Zero {
+    static constexpr OpRow kRow{"zero", "-> y[..]:f64", Pass::kTraining,
+                                Trait::kStream | Trait::kExact};
+};
+
+struct SliceColumns {  // columns [begin, begin + m)
+    static constexpr OpRow kRow{"slice_columns", "x[T,n]:part:exact -> y[T,m]", Pass::kBackward,
+                                Trait::kRowWise};
+    int64_t begin = 0;
+};
+struct PadColumns {  // x at columns [begin, begin + m), zeros elsewhere
+    static constexpr OpRow kRow{"pad_columns", "x[T,m] -> y[T,n]:exact", Pass::kBackward,
+                                Trait::kRowWise};
+    int64_t begin = 0;
+};
+
+// ---- Transfers ----------------------------------------------------------------------------------
+
+struct AllReduce {  // x summed over the group, f32
+    static constexpr OpRow kRow{
+        "all_reduce", "x[..]:f64:spent -> y[..]", Pass::kBoth,
+        Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kTransfer};
+    Group group = Group::kTensor;
+};
+struct AllGather {  // columns of all ranks, in rank order
+    static constexpr OpRow kRow{
+        "all_gather", "x[T,_] -> y[T,_]", Pass::kBoth,
+        Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kTransfer};
+    Group group = Group::kTensor;
+    std::vector<int64_t> parts;  // columns of each rank
+    int64_t begin = 0;           // where this rank's columns begin in the output
+};
+struct Send {  // to rank `peer` of the world
+    static constexpr OpRow kRow{"send", "x[..] ->", Pass::kBoth,
+                                Trait::kRowWise | Trait::kExact | Trait::kTransfer};
+    int peer = 0;
+};
+struct Recv {  // from rank `peer` of the world
+    static constexpr OpRow kRow{
+        "recv", "-> x[..]", Pass::kBoth,
+        Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kTransfer};
+    int peer = 0;
+};
+
+// Rows that are shared out over the tensor group (program/row_shares.h): S is a rank's share of T.
+struct GatherRows {  // all ranks' rows
+    static constexpr OpRow kRow{"gather_rows", "x[S,n] -> y[T,n]", Pass::kTraining,
+                                Trait::kCheap | Trait::kTransfer};
+};
+struct ReduceScatterRows {  // own rows of the sum over the group
+    static constexpr OpRow kRow{"reduce_scatter_rows", "x[T,n]:spent -> y[S,n]", Pass::kTraining,
+                                Trait::kStream | Trait::kExact | Trait::kTransfer};
+};
+struct SliceRows {  // own rows
+    static constexpr OpRow kRow{"slice_rows", "x[T,n]:part -> y[S,n]", Pass::kBackward,
+                                Trait::kExact};
+};
+
+// Weights that are shared out over the ranks that see different data (train/ ZeRO; `parts` are the
+// elements of each of these ranks, `begin` is where this rank's are):
+struct GatherShares {  // from all ranks
+    static constexpr OpRow kRow{"gather_shares", "share[_] -> all[_]", Pass::kBackward,
+                                Trait::kTransfer | Trait::kBeside};
+    std::vector<int64_t> parts;
+    int64_t begin = 0;
+};
+struct ReduceShares {  // share += own part of the sum over ranks
+    static constexpr OpRow kRow{"reduce_shares", "all[_]:spent -> share[_]+=", Pass::kBackward,
+                                Trait::kTransfer | Trait::kBeside};
+    std::vector<int64_t> parts;
+    int64_t begin = 0;
+    bool adds = true;  // else share, which may be a part of `all`, becomes the sum
+};
+
+// ---- Mixtures of experts ------------------------------------------------------------------------
+//
+// A value [T, K, n] has a row for each of a token's K experts; which row lies where in memory is
+// the backend's own business.
+
+enum class GateScore { kSoftmax, kSigmoid };
+struct Route {
+    // The K experts of the highest score + bias; the bias chooses, and weighs nothing. Equal ones:
+    // the lower id. Weights are the scores of the chosen, in the order of choice.
+    static constexpr OpRow kRow{
+        "route", "logits[T,E]:exact (bias[E]) (factors[E]) -> ids[T,K]:i32 weights[T,K]:exact",
+        Pass::kBoth, Trait::kRowWise | Trait::kOnce, 8};
+    GateScore score = GateScore::kSoftmax;
+    // Experts stand in `groups` of equal size, of which only `groups_used` can be chosen from:
+    // those with the highest sums of their best `group_best` experts.
+    int64_t groups = 1, groups_used = 1, group_best = 1;
+    bool renormalise = false;  // weights of a token add up to 1 (before scale)
+    float scale = 1;
+    bool factors = false;  // the last input multiplies the weight of each chosen expert
+    std::optional<bool> Has(std::string_view operand) const {
+        return operand == "factors" ? std::optional(factors) : std::nullopt;
+    }
+};
+// The weights to the logits. The choice itself has no gradient, and so neither has the bias that
+// takes part in it.
+struct RouteGrad {
+    static constexpr OpRow kRow{
+        "route_grad", "dweights[T,K]:exact logits[T,E]:exact ids[T,K]:i32 -> dlogits[T,E]:exact",
+        Pass::kBackward};
+    Route forward;
+};
+
+// Each row times the matrix of its expert. This rank holds experts [first_expert, first_expert +
+// m): rows of others are left out by all that follows.
+struct ExpertMatMul {
+    static constexpr OpRow kRow{
+        "expert_mat_mul",
+        "x[T,..,k] ids[T,K]:i32 weight[m,n,k]:weight:chosen (bias[m,1,n]:chosen)"
+        " -> y[T,K,n]",
+        Pass::kBoth, Trait::kRowWise};
+    int64_t first_expert = 0;
+    Cut cut = Cut::kNone;
+};
+// Gradients of expert_mat_mul with a row of x for each token, and of expert_sum. Rows of experts
+// that other ranks hold count as zeros.
+struct ExpertMatMulGradInput {
+    static constexpr OpRow kRow{"expert_mat_mul_grad_input",
+                                "dy[T,K,n] ids[T,K]:i32 weight[m,n,k]:weight:chosen -> dx[T,k]",
+                                Pass::kBackward};
+    int64_t first_expert = 0;
+};
+struct ExpertMatMulGradWeight {
+    static constexpr OpRow kRow{
+        "expert_mat_mul_grad_weight",
+        "dy[T,K,n] x[T,k] ids[T,K]:i32 -> dw[m,n,k]:chosen+=", Pass::kBackward};
+    int64_t first_expert = 0;
+};
+
+// base + the sum over a token's experts of weight * (x . expert^T + bias), added up in float64 in
+// the order of the experts' ids.
+struct ExpertSum {
+    static constexpr OpRow kRow{
+        "expert_sum",
+        "x[T,K,k] ids[T,K]:i32 weights[T,K]:exact weight[m,n,k]:weight:chosen"
+        " (bias[m,1,n]:chosen) (base[T,n]:f64:exact) -> y[T,n]:f64:exact",
+        Pass::kBoth, Trait::kRowWise};
+    int64_t first_expert = 0;
+    Cut cut = Cut::kNone;      // kColumns: a bias stands on one rank only
+    int64_t segment_cols = 0;  // as in MatMul
+    bool bias = false, base = false;
+    std::optional<bool> Has(std::string_view operand) const {
+        return operand == "bias" ? bias : base;
+    }
+};
+struct ExpertSumGradInput {  // dweights: the dot product of dy . weight and x
+    static constexpr OpRow kRow{"expert_sum_grad_input",
+                                "dy[T,n]:exact x[T,K,k] ids[T,K]:i32 weights[T,K]:exact"
+                                " weight[m,n,k]:weight:chosen -> dx[T,K,k] dweights[T,K]:exact",
+                                Pass::kBackward};
+    int64_t first_expert = 0;
+};
+struct ExpertSumGradWeight {
+    static constexpr OpRow kRow{
+        "expert_sum_grad_weight",
+        "dy[T,n] x[T,K,k] ids[T,K]:i32 weights[T,K] -> dw[m,n,k]:chosen+=", Pass::kBackward};
+    int64_t first_expert = 0;
+};
+
+struct GateRows {  // x * sigmoid(gate)
+    static constexpr OpRow kRow{"gate_rows", "x[T,n] gate[T,1]:exact -> y[T,n]", Pass::kBoth,
+                                Trait::kRowWise, 1};
+};
+struct GateRowsGrad {
+    static constexpr OpRow kRow{"gate_rows_grad",
+                                "dy[T,n] x[T,n] gate[T,1]:exact -> dx[T,n] dgate[T,1]:exact",
+                                Pass::kBackward, Trait::kRowWise, 3};
+};
+
+// How a layer's router shares out the rows: how many of ids are each expert, and the sums over rows
+// of softmax(logits), added to `load`.
+struct RouterLoad {
+    static constexpr OpRow kRow{"router_load",
+                                "logits[T,E]:exact ids[T,K]:i32 (load[2,E]:exact) -> y[2,E]:exact",
+                                Pass::kTraining, Trait::kOnce, 4};
+};
+struct RouterLoadGrad {  // counts have no gradient
+    static constexpr OpRow kRow{"router_load_grad",
+                                "dload[2,E]:exact logits[T,E]:exact -> dlogits[T,E]:exact",
+                                Pass::kBackward};
+};
+// Load of N rows, `used` ids each: E * the sum over experts of (count / N) (sum / N); `used` where
+// rows are shared out evenly (Fedus et al. 2021, as transformers computes it).
+struct LoadBalance {
+    static constexpr OpRow kRow{"load_balance", "load[2,E]:exact -> loss[1]:exact", Pass::kTraining,
+                                0, 2};
+    int64_t used = 1;
+};
+struct LoadBalanceGrad {
+    static constexpr OpRow kRow{
+        "load_balance_grad", "dloss[1]:exact load[2,E]:exact -> dload[2,E]:exact", Pass::kBackward};
+    LoadBalance forward;
+};
+
+// ---- Losses -------------------------------------------------------------------------------------
+
+// The sum over rows of -log softmax(logits)[target]. A row with a negative target counts nothing.
+// The mean over tokens is the caller's: it scales dloss.
+struct SoftmaxCrossEntropy {
+    static constexpr OpRow kRow{"softmax_cross_entropy",
+                                "logits[R,V]:spent targets[R]:i32 -> loss[1]", Pass::kTraining,
+                                Trait::kExact, 3};
+};
+struct SoftmaxCrossEntropyGrad {
+    static constexpr OpRow kRow{"softmax_cross_entropy_grad",
+                                "dloss[1] logits[R,V] targets[R]:i32 -> dlogits[R,V]",
+                                Pass::kBackward, Trait::kExact};
+};
+
+// The same loss without ever holding all logits x . weight^T. cut kRows: the vocabulary's rows are
+// shared out over the tensor group, this rank has those from first_row on, and the loss is that of
+// all.
+struct LinearCrossEntropy {
+    static constexpr OpRow kRow{"linear_cross_entropy",
+                                "x[R,k] weight[n,k]:weight targets[R]:i32 -> loss[1]:exact",
+                                Pass::kTraining};
+    Cut cut = Cut::kNone;
+    int64_t first_row = 0;
+};
+struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's rows' part
+    static constexpr OpRow kRow{
+        "linear_cross_entropy_grad",
+        "dloss[1]:exact x[R,k] weight[n,k]:weight targets[R]:i32 -> dx[R,k] (dw[n,k]+=)",
+        Pass::kBackward};
+    LinearCrossEntropy forward;
+};
+
+// ---- All of them --------------------------------------------------------------------------------
+
+// clang-format off
+#define WEFT_OPS(OP) \
+    OP(Embedding) OP(EmbeddingGrad) \
+    OP(SelectRows) OP(SelectRowsGrad) \
+    OP(RmsNorm) OP(RmsNormGradInput) OP(RmsNormGradWeight) \
+    OP(SumSquares) \
+    OP(MatMul) OP(MatMulGradInput) OP(MatMulGradWeight) \
+    OP(AddBias) OP(BiasGrad) \
+    OP(HeadMatMul) OP(Adapt) \
+    OP(Rope) \
+    OP(Attention) OP(AttentionGrad) \
+    OP(LatentAttention) OP(PickColumns) \
+    OP(Glu) OP(GluGrad) \
+    OP(Add) OP(Scale) OP(SoftCap) OP(Zero) \
+    OP(SliceColumns) OP(PadColumns) \
+    OP(AllReduce) OP(AllGather) OP(Send) OP(Recv) \
+    OP(GatherRows) OP(ReduceScatterRows) OP(SliceRows) \
+    OP(GatherShares) OP(ReduceShares) \
+    OP(Route) OP(RouteGrad) \
+    OP(ExpertMatMul) OP(ExpertMatMulGradInput) OP(ExpertMatMulGradWeight) \
+    OP(ExpertSum) OP(ExpertSumGradInput) OP(ExpertSumGradWeight) \
+    OP(GateRows) OP(GateRowsGrad) \
+    OP(RouterLoad) OP(RouterLoadGrad) \
+    OP(LoadBalance) OP(LoadBalanceGrad) \
+    OP(SoftmaxCrossEntropy) OP(SoftmaxCrossEntropyGrad) \
+    OP(LinearCrossEntropy) OP(LinearCrossEntropyGrad) \
+    OP(SumOver) OP(AddSquares) \
+    OP(AdamUpdate) OP(Adam8bitUpdate) OP(SgdUpdate) \
+    OP(AdafactorSums) OP(AdafactorMoments) OP(AdafactorSizes) OP(AdafactorUpdate)
+// clang-format on
+
+#define WEFT_KIND(name) k##name,
+enum class OpKind { WEFT_OPS(WEFT_KIND) };
+#undef WEFT_KIND
+
+#define WEFT_ONE(name) +1
+inline constexpr size_t kOpKinds = WEFT_OPS(WEFT_ONE);
+#undef WEFT_ONE
+
+template <typename T>
+struct KindOfOp;
+#define WEFT_KIND_OF(name)                               \
+    template <>                                          \
+    struct KindOfOp<name> {                              \
+        static constexpr OpKind kKind = OpKind::k##name; \
+    };
+WEFT_OPS(WEFT_KIND_OF)
+#undef WEFT_KIND_OF
+
+template <typename T>
+concept IsOp = requires {
+    KindOfOp<T>::kKind;
+};
+
+// One of the structs above. A std::variant would do, but every file that holds an op would compile
+// the copies and the ends of all of them: two seconds of each.
+class OpAttributes {
+  public:
+    template <IsOp T>
+    OpAttributes(T op) : kind_(KindOfOp<T>::kKind), held_(std::move(op)) {}
+
+    OpKind kind() const { return kind_; }
+    // The struct, where it is a T; else nullptr.
+    template <IsOp T>
+    const T* If() const {
+        return std::any_cast<T>(&held_);
+    }
+    template <IsOp T>
+    T* If() {
+        return std::any_cast<T>(&held_);
+    }
+    // walk(attributes), of whatever op; all overloads return the same type.
+    template <typename Walk>
+    auto Visit(Walk&& walk) const {
+        switch (kind_) {
+#define WEFT_VISIT(name) \
+    case OpKind::k##name: return walk(*If<name>());
+            WEFT_OPS(WEFT_VISIT)
+#undef WEFT_VISIT
+        }
+        std::abort();  // no op has another kind
+    }
+
+  private:
+    OpKind kind_;
+    std::any held_;
+};
+
+struct Op {
+    OpAttributes attributes;
+    std::vector<ValueId> inputs;  // optional ones that are absent are left out
+    std::vector<ValueId> outputs;
+
+    OpKind kind() const { return attributes.kind(); }
+    template <typename T>
+    const T& as() const {
+        const T* found = attributes.If<T>();
+        if (found == nullptr) std::abort();  // the caller knows the kind
+        return *found;
+    }
+};
+
+// ---- The rows, read -----------------------------------------------------------------------------
+
+const OpRow& RowOf(OpKind kind);
+const char* OpName(OpKind kind);  // "mat_mul"
+inline bool IsOfUpdate(OpKind kind) {
+    return RowOf(kind).pass == Pass::kUpdate;
+}
+
+enum class Access : uint8_t { kRead, kWrite, kAdd };
+
+// An operand as a row says it is.
+struct Operand {
+    std::string_view name;
+    std::array<char, 4> dims{};  // letters, digits, '_', '.' for `..`
+    int rank = 0;                // of dims
+    Access access = Access::kRead;
+    int group = 0;  // of optional ones; 0: none
+    bool many = false, index = false, wide = false, state = false, spent = false, weight = false;
+    bool exact = false, chosen = false, part = false;
+    // Its first dimension is rows of the step (or may be, where it has any dimensions).
+    bool by_rows() const { return dims[0] == 'T' || dims[0] == 'R' || dims[0] == '.'; }
+};
+
+// By input and output of an op; what an op adds to is the same in both.
+struct Operands {
+    std::vector<const Operand*> inputs, outputs;
+};
+// Nothing: the op has not as many operands as its row says.
+std::optional<Operands> OperandsOf(const Op& op);
+// The input that is :weight; none of other ops.
+std::optional<size_t> WeightInput(OpKind kind);
+inline ValueId WeightOf(const Op& product) {
+    return product.inputs[*WeightInput(product.kind())];
+}
+
+}  // namespace weft::program

@@ -1,0 +1,355 @@
+// What calls say of themselves: a Program with every op that inference runs is lowered, and each
+// address that stands in a call's arguments must be one of its slots. Barriers, halves and binding
+// go by the slots, so an address without one would be a race.
+#include "backend/cpu/call.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "backend/cpu/halves.h"
+#include "backend/cpu/lower.h"
+
+namespace weft::backend {
+namespace {
+
+using program::kOutputs;
+using program::kTokens;
+using program::Op;
+using program::OpAttributes;
+using program::OpKind;
+using program::Program;
+using program::Shape;
+using program::Storage;
+using program::ValueId;
+
+constexpr int64_t kCols = 32;
+
+// Each op in some form; some in several.
+class EveryOp {
+  public:
+    explicit EveryOp(DType weights) : weights_(weights) {
+        const ValueId tokens = Input("tokens", kTokens);
+        positions_ = Input("positions", kTokens);
+        x_ = Emit(program::Embedding{}, {tokens, Weight({64, kCols})}, {kTokens, kCols});
+        Norms();
+        Attentions();
+        Products();
+        Experts();
+        Ends();
+    }
+    Program program;
+
+  private:
+    std::string Name() { return "v" + std::to_string(program.values.size()); }
+    ValueId Input(const char* name, int64_t dim) {
+        return program.AddValue({name, DType::kI32, {dim}, Storage::kInput});
+    }
+    ValueId Weight(Shape shape, DType dtype) {
+        return program.AddValue({Name(), dtype, shape, Storage::kWeight});
+    }
+    ValueId Weight(Shape shape) { return Weight(shape, weights_); }
+    ValueId Vector(int64_t count) { return Weight({count}, DType::kF32); }
+    ValueId Cache(int64_t heads, int64_t cols) {
+        return program.AddValue({Name(), DType::kF16, {heads, cols}, Storage::kState});
+    }
+    ValueId Activation(Shape shape, DType dtype = DType::kF32) {
+        return program.AddValue({Name(), dtype, shape});
+    }
+    ValueId Emit(OpAttributes op, std::vector<ValueId> inputs, Shape shape,
+                 DType dtype = DType::kF32) {
+        const ValueId y = Activation(shape, dtype);
+        program.ops.push_back({std::move(op), std::move(inputs), {y}});
+        return y;
+    }
+    ValueId Product(ValueId x, int64_t rows = kCols) {
+        return Emit(program::MatMul{}, {x, Weight({rows, kCols})}, {kTokens, rows});
+    }
+    void Adapt(ValueId x, ValueId y, int64_t segment) {
+        const ValueId a = Weight({8, kCols}, DType::kF32), b = Weight({kCols, 8}, DType::kF32);
+        program.ops.push_back({program::Adapt{{1}, segment}, {x, a, b, y}, {y}});
+    }
+
+    void Norms() {
+        const Shape rows{kTokens, kCols}, column{kTokens, 1};
+        const ValueId squares = Emit(program::SumSquares{{{0, 16}}}, {x_}, column);
+        const ValueId wide = Emit(program::SumSquares{{{16, 16}}}, {x_}, column, DType::kF64);
+        Emit(program::AllReduce{}, {wide}, column);
+        program::RmsNorm part{1e-5f, kCols, 2 * kCols, 0, false}, plain{1e-5f, kCols};
+        plain.plain = true;
+        Emit(part, {x_, Vector(kCols), squares}, rows);
+        Emit(plain, {x_}, rows);
+        norm_ = Emit(program::RmsNorm{1e-5f, kCols}, {x_, Vector(kCols)}, rows);
+    }
+
+    void Attentions() {
+        const Shape rows{kTokens, kCols};
+        const ValueId k = Product(norm_), v = Product(norm_);
+        const ValueId q =
+            Emit(program::MatMul{}, {norm_, Weight({kCols, kCols}), Vector(kCols)}, rows);
+        Adapt(norm_, q, 0);
+        program::Rope rope;
+        rope.head_dim = rope.rotary_dim = 16;
+        rope.inverse_frequency.assign(8, 1);
+        const ValueId turned = Emit(rope, {q, positions_}, rows);
+        program::Attention attention;
+        attention.heads = attention.kv_heads = 2;
+        attention.head_dim = 16;
+        Emit(attention, {turned, k, v, Cache(2, 16), Cache(2, 16)}, rows);
+        attention.sinks = true;
+        attended_ = Emit(attention, {turned, k, v, Vector(2), Cache(2, 16), Cache(2, 16)}, rows);
+        const ValueId keys = Product(norm_, 16), latent = Product(norm_, 16);
+        const ValueId key = Product(norm_, 8);
+        Emit(program::LatentAttention{2}, {attended_, keys, latent, key, Cache(1, 24)}, rows);
+    }
+
+    void Products() {
+        const Shape rows{kTokens, kCols};
+        program::MatMul segmented;
+        segmented.segment_cols = kCols;
+        const ValueId wide =
+            Emit(segmented, {attended_, Weight({kCols, kCols})}, rows, DType::kF64);
+        Adapt(attended_, wide, kCols);
+        const ValueId sum = Emit(program::AllReduce{}, {wide}, rows);
+        const ValueId rounded = Emit(segmented, {sum, Weight({kCols, kCols})}, rows);
+        Adapt(sum, rounded, kCols);
+        ValueId y = Emit(program::Add{}, {rounded, x_}, rows);
+        y = Emit(program::AllReduce{}, {y}, rows);
+        y = Emit(program::AddBias{}, {y, Vector(kCols)}, rows);
+        y = Emit(program::Scale{2}, {y}, rows);
+        y = Emit(program::SoftCap{30}, {y}, rows);
+        y = Emit(program::Glu{}, {y, Product(y)}, rows);
+        y = Emit(program::HeadMatMul{}, {Product(y, 2 * kCols), Weight({2, 16, kCols})}, rows);
+        y_ = Emit(program::PickColumns{2, 8}, {y}, {kTokens, 16});
+        program.ops.push_back({program::Send{1}, {y_}, {}});
+        y_ = Emit(program::Recv{1}, {}, rows);
+    }
+
+    void Experts() {
+        const ValueId ids = Activation({kTokens, 2}, DType::kI32);
+        const ValueId weights = Activation({kTokens, 2});
+        program::Route route;
+        route.factors = true;
+        program.ops.push_back({route, {Product(y_, 4), Vector(4), Vector(4)}, {ids, weights}});
+        const Shape slots{kTokens, 2, kCols}, stack{4, kCols, kCols}, biases{4, 1, kCols};
+        const ValueId gate = Emit(program::ExpertMatMul{}, {y_, ids, Weight(stack)}, slots);
+        const ValueId up = Emit(program::ExpertMatMul{},
+                                {y_, ids, Weight(stack), Weight(biases, DType::kF32)}, slots);
+        const ValueId inner = Emit(program::Glu{}, {gate, up}, slots);
+        const ValueId again = Emit(program::ExpertMatMul{}, {inner, ids, Weight(stack)}, slots);
+        const Shape rows{kTokens, kCols};
+        program::ExpertSum sum;
+        const ValueId plain = Emit(sum, {again, ids, weights, Weight(stack)}, rows, DType::kF64);
+        sum.bias = sum.base = true;
+        const ValueId biased = Emit(
+            sum, {inner, ids, weights, Weight(stack), Weight(biases, DType::kF32), plain}, rows);
+        y_ = Emit(program::GateRows{}, {biased, Product(biased, 1)}, rows);
+    }
+
+    void Ends() {
+        const ValueId rows = Input("output_rows", kOutputs);
+        const ValueId last = Emit(program::SelectRows{}, {y_, rows}, {kOutputs, kCols});
+        const ValueId part = Emit(program::MatMul{}, {last, Weight({16, kCols})}, {kOutputs, 16});
+        program::AllGather gather;
+        gather.parts = {16, 16};
+        Emit(gather, {part}, {kOutputs, 32});
+    }
+
+    const DType weights_;
+    ValueId positions_ = 0, x_ = 0, norm_ = 0, attended_ = 0, y_ = 0;
+};
+
+bool RunsInInference(OpKind kind) {
+    const program::Pass pass = program::RowOf(kind).pass;
+    return pass == program::Pass::kInference || pass == program::Pass::kBoth;
+}
+
+struct Lowered {
+    Program program;
+    CompileOptions options;
+    Buffers buffers;
+    CallLists lists;
+};
+
+Lowered LowerEveryOp(CpuLevel level, DType weights) {
+    Lowered lowered;
+    lowered.program = EveryOp(weights).program;
+    const Status status = program::CheckShapes(lowered.program);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    lowered.options.max_tokens = 5;
+    lowered.options.max_outputs = 3;
+    lowered.options.kv_pages = 2;
+    const kernels::Kernels& kernels = kernels::KernelsFor(level);
+    lowered.buffers = AllocateBuffers(lowered.program, lowered.options, kernels).value();
+    lowered.lists = Lower(lowered.program, lowered.options, kernels, 2, lowered.buffers).value();
+    return lowered;
+}
+
+// f(lowered, calls) of both lists, with weights that are prepared and others.
+template <typename F>
+void ForEachList(const F& f) {
+    for (const CpuLevel level : {CpuLevel::kReference, BestCpuLevel(DetectCpu())}) {
+        for (const DType weights : {DType::kF32, DType::kQ8_0, DType::kBF16}) {
+            Lowered lowered = LowerEveryOp(level, weights);
+            f(lowered, lowered.lists.plain);
+            f(lowered, lowered.lists.adapted);
+        }
+    }
+}
+
+TEST(Calls, EveryOpOfInferenceIsTried) {
+    const Program program = EveryOp(DType::kF32).program;
+    for (size_t i = 0; i < program::kOpKinds; ++i) {
+        const auto kind = static_cast<OpKind>(i);
+        const bool tried = std::ranges::count(program.ops, kind, &Op::kind) > 0;
+        EXPECT_EQ(tried, RunsInInference(kind)) << program::OpName(kind);
+    }
+}
+
+bool Holds(const Memory& memory, const std::byte* at) {
+    return at >= memory.data() && at < memory.data() + memory.size_bytes();
+}
+
+TEST(Calls, EveryAddressInArgumentsIsASlot) {
+    ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
+        const Buffers& buffers = lowered.buffers;
+        for (const Call& call : calls) {
+            std::set<size_t> slots;
+            for (const Slot& slot : call.slots) slots.insert(slot.at);
+            for (size_t at = 0; at < call.args.bytes().size(); at += sizeof(void*)) {
+                const auto* word = call.args.Load<const std::byte*>(static_cast<uint16_t>(at));
+                const bool address = Holds(buffers.arena, word) || Holds(buffers.kv, word) ||
+                                     Holds(buffers.scratch, word);
+                EXPECT_EQ(address, slots.contains(at))
+                    << "op " << call.op << " ("
+                    << program::OpName(lowered.program.ops[static_cast<size_t>(call.op)].kind())
+                    << "): byte " << at << " of the arguments";
+            }
+        }
+    });
+}
+
+// An operand's slots cover all of its rows; a call stays within its scratch.
+TEST(Calls, SlotsHaveTheSizesOfTheirValues) {
+    ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
+        const CompileOptions& options = lowered.options;
+        for (const Call& call : calls) {
+            const int64_t rows = call.per_output ? options.max_outputs : options.max_tokens;
+            for (const Slot& slot : call.slots) {
+                const Region& region = slot.region;
+                if (region.value == program::kNoValue) {
+                    EXPECT_TRUE(Holds(lowered.buffers.scratch, region.data));
+                    EXPECT_LE(
+                        region.data + region.Bytes(rows),
+                        lowered.buffers.scratch.data() + lowered.buffers.scratch.size_bytes());
+                    continue;
+                }
+                const program::Value& value = lowered.program.value(region.value);
+                const int64_t bytes =
+                    value.storage == Storage::kState
+                        ? program::StateBytes(value, options.kv_pages * options.page_tokens)
+                        : RowBytes(value.dtype,
+                                   value.shape.Elements(options.max_tokens, options.max_outputs));
+                EXPECT_EQ(region.Bytes(rows), bytes) << value.name;
+            }
+        }
+    });
+}
+
+// Every activation is read by the calls of its readers, or by one before that prepares it for them
+// too, and written by those of its writer.
+TEST(Calls, TouchWhatTheirOpsNameAsOperands) {
+    ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
+        const Program& program = lowered.program;
+        std::vector<int32_t> read(program.values.size(), -1), written(read);
+        for (const Call& call : calls) {
+            for (const Slot& slot : call.slots) {
+                if (slot.region.value == program::kNoValue) continue;
+                const auto id = static_cast<size_t>(slot.region.value);
+                if (slot.touch != Touch::kWrite) read[id] = std::max(read[id], call.op);
+                if (slot.touch != Touch::kRead) written[id] = std::max(written[id], call.op);
+            }
+        }
+        const bool adapts = &calls == &lowered.lists.adapted;
+        for (size_t i = 0; i < program.ops.size(); ++i) {
+            const Op& op = program.ops[i];
+            if (op.kind() == OpKind::kAdapt && !adapts) continue;
+            for (const ValueId id : op.inputs) {
+                const Storage storage = program.value(id).storage;
+                if (storage == Storage::kActivation || storage == Storage::kState) {
+                    EXPECT_GE(read[static_cast<size_t>(id)], 0) << program.value(id).name;
+                }
+            }
+            for (const ValueId id : op.outputs) {
+                EXPECT_GE(written[static_cast<size_t>(id)], static_cast<int32_t>(i))
+                    << program.value(id).name;
+            }
+        }
+    });
+}
+
+// Between two calls without a barrier no byte is written that the other touches.
+TEST(Calls, BarriersKeepWritersApart) {
+    ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
+        const auto overlap = [&](const Call& a, const Slot& x, const Call& b, const Slot& y) {
+            const auto rows = [&](const Call& call) {
+                return call.per_output ? lowered.options.max_outputs : lowered.options.max_tokens;
+            };
+            return x.region.data < y.region.data + y.region.Bytes(rows(b)) &&
+                   y.region.data < x.region.data + x.region.Bytes(rows(a));
+        };
+        for (size_t i = 0; i < calls.size(); ++i) {
+            for (size_t j = i + 1; j < calls.size() && !calls[j].barrier; ++j) {
+                for (const Slot& x : calls[i].slots) {
+                    for (const Slot& y : calls[j].slots) {
+                        const bool reads = x.touch == Touch::kRead && y.touch == Touch::kRead;
+                        const bool own = x.touch == Touch::kOwn || y.touch == Touch::kOwn;
+                        EXPECT_FALSE(!reads && !own && overlap(calls[i], x, calls[j], y))
+                            << "calls " << i << " and " << j;
+                    }
+                }
+            }
+        }
+    });
+}
+
+TEST(Calls, OpsWhoseRowsNeedOthersAreNotCut) {
+    ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
+        for (const Call& call : calls) {
+            const OpKind kind = lowered.program.ops[static_cast<size_t>(call.op)].kind();
+            const bool cut =
+                program::RowOf(kind).Is(program::Trait::kRowWise | program::Trait::kSeesEarlier);
+            EXPECT_TRUE(call.whole || cut) << program::OpName(kind);
+        }
+    });
+}
+
+// A call that is cut moves each of its addresses that is by rows, and no other.
+TEST(Calls, HalvesMoveWhatIsByRows) {
+    const std::vector<int32_t> numbers(5);
+    const Step step{1, numbers, numbers, {}, std::span(numbers).first(3)};
+    ForEachList([&](const Lowered&, const std::vector<Call>& calls) {
+        for (const Call& lowered : calls) {
+            const bool transfer = lowered.communicates() && lowered.kind != CallKind::kAllReduce;
+            if (lowered.per_output || lowered.whole || transfer) continue;
+            Call whole = lowered;
+            BindCall(whole, step, {}, {}, 5);
+            Call half = whole;
+            ShiftRows(half, 2, 3, {}, {});
+            const bool finds = whole.bound == Bound::kSequences || whole.bound == Bound::kAdapted;
+            for (const Slot& slot : whole.slots) {
+                if (slot.at == Slot::kNowhere) continue;
+                EXPECT_EQ(half.args.Load<const std::byte*>(slot.at) -
+                              whole.args.Load<const std::byte*>(slot.at),
+                          finds ? 0 : 2 * slot.region.row_bytes);
+            }
+            if (finds || whole.rows_at == Slot::kNowhere) continue;
+            EXPECT_EQ(5 * half.args.Load<int64_t>(whole.rows_at),
+                      3 * whole.args.Load<int64_t>(whole.rows_at));
+        }
+    });
+}
+
+}  // namespace
+}  // namespace weft::backend

@@ -1,0 +1,22 @@
+// Whether the long proofs run as well: ./test --nightly says so with WEFT_TEST_NIGHTLY=1. Where a
+// test goes over many layouts, kinds or sizes, every day has some of them, in which each comes at
+// least once, and the night has all.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+
+namespace weft::test {
+
+inline bool Nightly() {
+    const char* given = std::getenv("WEFT_TEST_NIGHTLY");
+    return given != nullptr && *given == '1';
+}
+
+// Every day one case of `of`, in the night all. With the sum of two indices, each value of one
+// meets some of the other's, and all of them have their turn.
+inline bool InTurn(size_t index, size_t of) {
+    return Nightly() || index % of == 0;
+}
+
+}  // namespace weft::test
