@@ -1,0 +1,158 @@
+// Dispatches: what a Vulkan device makes of a Program.
+//
+// A step is lowered for its shape (StepShape), op by op, to kernels with all their arguments; what
+// else differs from step to step (token ids, positions, pages) kernels read from tables in mapped
+// memory (StepTables). So the commands of a shape are recorded once and submitted again and again.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "backend/executable.h"
+#include "base/result.h"
+#include "gpu/device.h"
+#include "program/program.h"
+
+namespace weft::backend::vulkan {
+
+// All that a recording depends on.
+struct StepShape {
+    int32_t rows = 0, outputs = 0;
+    int32_t sequences = 0;
+    // Of attention: blocks of at most kBlockRows rows of one sequence, which cover all rows; and the
+    // most positions that a row sees, rounded up to a power of two.
+    int32_t blocks = 0;
+    int32_t positions = 0;
+    bool adapted = false;  // some rows use an adapter
+    auto operator<=>(const StepShape&) const = default;
+};
+inline constexpr int32_t kBlockRows = 16;
+
+// As kernels read them (scalar layout).
+struct SequenceEntry {
+    int32_t row_begin = 0, row_count = 0, position = 0;
+    int32_t first_page = 0;  // index in `pages` of its first
+    int32_t adapter = 0;
+};
+struct BlockEntry {
+    int32_t sequence = 0, row_begin = 0, row_count = 0;  // rows of the step
+};
+// Device addresses of arrays in mapped memory.
+struct StepTables {
+    uint64_t tokens = 0, positions = 0;  // int32 [rows]
+    uint64_t output_rows = 0;            // int32 [outputs]
+    uint64_t row_sequence = 0;           // int32 [rows]: index in `sequences`
+    uint64_t sequences = 0;              // SequenceEntry [sequences]
+    uint64_t blocks = 0;                 // BlockEntry [blocks]
+    uint64_t pages = 0;                  // int32, of all sequences
+    uint64_t copies = 0;                 // int32 pairs: from, to
+};
+
+// Bytes of the device that a dispatch touches.
+struct Region {
+    uint64_t address = 0, bytes = 0;
+};
+
+struct Dispatch {
+    const gpu::Kernel* kernel = nullptr;
+    std::array<std::byte, gpu::kMostArgsBytes> args{};
+    uint32_t args_bytes = 0;
+    uint32_t x = 1, y = 1, z = 1;  // workgroups
+    int32_t op = 0;                // of the Program
+    std::vector<Region> reads, writes;
+};
+
+// A weight of two or three dimensions, as weights.h lays it out; vectors are float32.
+struct WeightPlace {
+    DType dtype = DType::kF32;
+    int64_t matrices = 1, rows = 0, cols = 0;
+    uint64_t address = 0;  // of its first plane
+};
+// A layer's K, V or latent cache: [page][kv_heads][page_tokens][head_dim] elements of dtype, a row
+// of Q8_0 as its blocks (tensor/quant.h).
+struct CachePlace {
+    DType dtype = DType::kF16;
+    int64_t kv_heads = 0, page_tokens = 0, head_dim = 0;
+    uint64_t address = 0;
+    int64_t RowBytes() const { return weft::RowBytes(dtype, head_dim); }
+    int64_t PageBytes() const { return RowBytes() * page_tokens * kv_heads; }
+};
+
+// What the lowering of an op has at hand. It belongs to the executable; lowerings of ops
+// (lower_*.cc) use nothing else.
+class Emitter {
+  public:
+    virtual ~Emitter() = default;
+
+    virtual const program::Program& program() const = 0;
+    virtual const gpu::Description& gpu() const = 0;
+    virtual const StepShape& shape() const = 0;
+    virtual const StepTables& tables() const = 0;
+    virtual bool reference() const = 0;  // the simplest kernel of each kind, for all row counts
+
+    // Where values live. Rows of an activation lie one behind the other.
+    virtual uint64_t Address(program::ValueId id) const = 0;  // activations, vectors, inputs
+    virtual const WeightPlace& Weight(program::ValueId id) const = 0;
+    virtual const CachePlace& Cache(program::ValueId id) const = 0;
+    int64_t Rows(program::ValueId id) const {  // bound by the shape; of a value [T, K, n]: T
+        return RowsOf(program().value(id).shape);
+    }
+    int64_t Cols(program::ValueId id) const {  // of [T, K, n]: n
+        const program::Shape& shape = program().value(id).shape;
+        return shape[shape.rank - 1];
+    }
+    // All of an activation, for `reads` and `writes`.
+    Region All(program::ValueId id) const {
+        const program::Value& value = program().value(id);
+        const int64_t count = value.shape.Elements(shape().rows, shape().outputs);
+        return {Address(id), static_cast<uint64_t>(weft::RowBytes(value.dtype, count))};
+    }
+    // Scratch of the step, for one op or between ops: the same name is the same memory, which is as
+    // large as the largest asked for. Barriers come of reads and writes, here as everywhere.
+    virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
+    // A constant table on the device (inverse frequencies, adapter pairs): made once by its name.
+    virtual Result<Region> Constant(const std::string& name, std::span<const std::byte> bytes) = 0;
+    // The kernel of a shader with these specialization constants, made once. kUnsupported: this
+    // build has no such shader.
+    virtual Result<const gpu::Kernel*> Kernel(std::string_view shader,
+                                              std::initializer_list<uint32_t> constants,
+                                              uint32_t args_bytes, uint32_t subgroup = 0) = 0;
+    virtual void Emit(Dispatch dispatch) = 0;
+
+    template <typename Args>
+    Status Run(std::string_view shader, std::initializer_list<uint32_t> constants, const Args& args,
+               std::array<int64_t, 3> groups, std::vector<Region> reads,
+               std::vector<Region> writes) {
+        static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= gpu::kMostArgsBytes);
+        if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0) return {};
+        Dispatch dispatch;
+        WEFT_ASSIGN(dispatch.kernel, Kernel(shader, constants, sizeof(Args)));
+        std::memcpy(dispatch.args.data(), &args, sizeof(Args));
+        dispatch.args_bytes = sizeof(Args);
+        dispatch.x = static_cast<uint32_t>(groups[0]);
+        dispatch.y = static_cast<uint32_t>(groups[1]);
+        dispatch.z = static_cast<uint32_t>(groups[2]);
+        dispatch.reads = std::move(reads);
+        dispatch.writes = std::move(writes);
+        Emit(std::move(dispatch));
+        return {};
+    }
+
+  private:
+    int64_t RowsOf(const program::Shape& shape_of) const {
+        if (shape_of.rank == 0) return 1;
+        if (shape_of[0] == program::kTokens) return shape().rows;
+        if (shape_of[0] == program::kOutputs) return shape().outputs;
+        return shape_of.rank == 1 ? 1 : shape_of[0];
+    }
+};
+
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,48 @@
+// Lowering: an op of inference becomes dispatches. A family of ops is a file lower_FAMILY.cc;
+// lower.cc has the Visit() of all ops, in which those of training, and transfers (which the
+// executable makes), are refused by name.
+//
+// Errors: kUnsupported (an op, a type or a size that no kernel takes: the message names it).
+#pragma once
+
+#include "backend/vulkan/dispatch.h"
+
+namespace weft::backend::vulkan {
+
+// Emits what `op` needs for the emitter's shape.
+Status LowerOp(Emitter& emitter, const program::Op& op);
+// Whether all ops of the Program can be lowered, before anything is loaded: types, sizes.
+Status CheckProgram(const program::Program& program, const gpu::Description& gpu);
+
+// lower_products.cc
+Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a);
+Status Lower(Emitter& e, const program::Op& op, const program::MatMul& a);
+Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul& a);
+Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a);
+// lower_experts.cc
+Status Lower(Emitter& e, const program::Op& op, const program::Route& a);
+Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a);
+Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a);
+// lower_rows.cc
+Status Lower(Emitter& e, const program::Op& op, const program::SelectRows& a);
+Status Lower(Emitter& e, const program::Op& op, const program::RmsNorm& a);
+Status Lower(Emitter& e, const program::Op& op, const program::SumSquares& a);
+Status Lower(Emitter& e, const program::Op& op, const program::AddBias& a);
+Status Lower(Emitter& e, const program::Op& op, const program::Rope& a);
+Status Lower(Emitter& e, const program::Op& op, const program::PickColumns& a);
+Status Lower(Emitter& e, const program::Op& op, const program::Glu& a);
+Status Lower(Emitter& e, const program::Op& op, const program::Add& a);
+Status Lower(Emitter& e, const program::Op& op, const program::Scale& a);
+Status Lower(Emitter& e, const program::Op& op, const program::SoftCap& a);
+Status Lower(Emitter& e, const program::Op& op, const program::GateRows& a);
+// lower_attention.cc
+Status Lower(Emitter& e, const program::Op& op, const program::Attention& a);
+Status Lower(Emitter& e, const program::Op& op, const program::LatentAttention& a);
+
+// lower_rows.cc: the `count` best of the first `columns` elements of a float32 row, as TopOf
+// (backend/top.h) has them: Candidate [count] at `out`.
+Status LowerTop(Emitter& e, Region row, int64_t columns, int64_t count, Region out);
+// lower_attention.cc: copies pages, tables().copies has `count` of them, in all caches given.
+Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count);
+
+}  // namespace weft::backend::vulkan

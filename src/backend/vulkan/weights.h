@@ -1,0 +1,33 @@
+// How weights lie in a device's memory: planes. A block type's codes are apart from its scales, so
+// that kernels load 16 bytes of codes at once; a plane has a row of the matrix behind the other, each
+// row beginning at a multiple of 16 bytes. A stack of matrices is their rows counted through.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "tensor/dtype.h"
+
+namespace weft::backend::vulkan {
+
+struct Plane {
+    uint64_t offset = 0;     // from the weight's address, a multiple of 256
+    uint64_t row_bytes = 0;  // a multiple of 16
+};
+struct WeightLayout {
+    static constexpr size_t kMostPlanes = 4;
+    std::array<Plane, kMostPlanes> planes{};
+    size_t count = 0;
+    uint64_t bytes = 0;  // of all
+};
+
+// kUnsupported: no kernel takes this type; the message names it.
+Status CheckWeightType(DType dtype, int64_t cols);
+WeightLayout LayoutOf(DType dtype, int64_t rows, int64_t cols);
+// One row of the file's blocks to its place in each plane: out[p] has row_bytes of plane p.
+void PackRow(DType dtype, int64_t cols, const std::byte* row, std::span<std::byte* const> out);
+
+}  // namespace weft::backend::vulkan
