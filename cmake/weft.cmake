@@ -33,11 +33,48 @@ endif()
 # the time, since what they include is read once. What it asks of them: names in their unnamed
 # namespaces differ. Who changes one file often is quicker with -DWEFT_UNITY=OFF.
 option(WEFT_UNITY "Compile several files of a folder as one" ON)
-function(weft_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${WEFT_UNITY} UNITY_BUILD_BATCH_SIZE 8)
-  if(WEFT_UNITY)  # a class of one file may have members of types that are that file's own
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+set(WEFT_UNITY_FILES 8)
+# Compiled by themselves: what tests/backend/strange has in place of (objects of their own, so that a
+# linker can leave them), and what has flags of its own.
+set(WEFT_ALONE "/backend/device\\.cc$|/backend/cpu/memory\\.cc$|/tensor/encode/level_|/support/paths\\.cc$")
+# weft_unity(OUT TARGET ROOT SOURCES...): what TARGET compiles in place of SOURCES, which are below
+# ROOT, a folder that it includes from: files that name them from there, and no place of this clone,
+# so that a compiler cache knows them in another one (CMake's own unity builds have whole paths).
+function(weft_unity out target root)
+  set(files "")
+  set(text "")
+  set(count 0)
+  foreach(source ${ARGN})
+    if(NOT WEFT_UNITY OR source MATCHES "${WEFT_ALONE}")
+      list(APPEND files ${source})
+      continue()
+    endif()
+    file(RELATIVE_PATH name ${root} ${source})
+    string(APPEND text "#include \"${name}\"\n")
+    math(EXPR count "${count} + 1")
+    math(EXPR last "${count} % ${WEFT_UNITY_FILES}")
+    if(last EQUAL 0)
+      weft_unity_file(${target}/to_${count}.cc "${text}")
+      set(text "")
+    endif()
+  endforeach()
+  if(text)
+    weft_unity_file(${target}/to_${count}.cc "${text}")
   endif()
+  set(${out} ${files} PARENT_SCOPE)
+endfunction()
+# To the caller's `files`, too.
+function(weft_unity_file name text)
+  set(file ${CMAKE_BINARY_DIR}/unity/${name})
+  file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+  # A class of one file may have members of types that are that file's own.
+  set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
+  set(files ${files} ${file} PARENT_SCOPE)
+endfunction()
+
+# Of code that waits for people, files and networks: a quarter less time to compile than -O3 takes.
+function(weft_light target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
 # weft_library(FOLDER [DEPS...]): the library weft_FOLDER from all src/FOLDER/**/*.cc.
@@ -55,9 +92,9 @@ function(weft_library folder)
     target_link_libraries(weft_${folder} INTERFACE weft_options ${ARGN})
     return()
   endif()
+  weft_unity(sources weft_${folder} ${WEFT_ROOT}/src ${sources})
   add_library(weft_${folder} STATIC ${sources})
   target_link_libraries(weft_${folder} PUBLIC weft_options ${ARGN})
-  weft_unity(weft_${folder})
 endfunction()
 
 # weft_tests(FOLDER [DEPS...]): one GoogleTest program from tests/FOLDER/*_test.cc.
@@ -66,12 +103,12 @@ function(weft_tests folder)
   if(NOT sources)
     return()
   endif()
+  weft_unity(sources ${folder}_tests ${CMAKE_SOURCE_DIR}/tests ${sources})
   add_executable(${folder}_tests ${sources})
   target_link_libraries(${folder}_tests PRIVATE ${ARGN} weft_test_paths GTest::gtest_main)
   target_include_directories(${folder}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   # What they test is optimized; they themselves compile in three quarters of the time without.
   target_compile_options(${folder}_tests PRIVATE -O1)
-  weft_unity(${folder}_tests)
   add_dependencies(${folder}_tests weft)
   # Tests of whole jobs have deadlines of a second: they do not share the cores with other tests.
   set(alone OFF)

@@ -65,6 +65,15 @@ class Hosts : public ::testing::Test {
     void SetLink(int host, const char* state) const {
         ASSERT_TRUE(Shell(InHub(fmt::format("link set v{} {}", host, state))));
     }
+    // A link that comes up again carries nothing for a second or so (carrier events are held back,
+    // addresses are asked for anew): longer than a job waits for its workers.
+    void AwaitPath(int from, int to) const {
+        const std::string dial = fmt::format(
+            "ip netns exec {} timeout 1 bash -c ': > /dev/tcp/{}/7000'",
+            Name(std::to_string(from)), Ip(to));
+        const int64_t end = NowNs() + 20'000'000'000;
+        while (!Shell(dial)) ASSERT_LT(NowNs(), end) << dial;
+    }
     std::unique_ptr<Process> Start(int host, std::vector<std::string> words) const {
         std::vector<std::string> command = {"ip", "netns", "exec", Name(std::to_string(host)),
                                             CLUSTER_RANK};
@@ -117,6 +126,8 @@ TEST_F(Hosts, ACutLinkIsNamedOnBothSidesInEveryPhase) {
         EXPECT_TRUE(workers_[0]->ReadUntil("rank 2 (host", rest)) << workers_[0]->output();
         EXPECT_TRUE(workers_[1]->ReadUntil("rank 0 (host", rest)) << workers_[1]->output();
         SetLink(2, "up");
+        AwaitPath(0, 2);
+        AwaitPath(1, 2);
         ExpectServing();
         // So that the second round reads its own lines.
         workers_.clear();
@@ -152,6 +163,7 @@ TEST_F(Hosts, AHostThatIsDownIsNamed) {
     EXPECT_NE(root->output().find(fmt::format("worker {}:7000: ", Ip(1))), std::string::npos)
         << root->output();
     SetLink(1, "up");
+    AwaitPath(0, 1);
     ExpectServing();
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <type_traits>
 
 #include "program/program.h"
 
@@ -16,6 +17,25 @@ std::vector<OpKind> AllKinds() {
     std::vector<OpKind> kinds;
     for (size_t i = 0; i < kOpKinds; ++i) kinds.push_back(static_cast<OpKind>(i));
     return kinds;
+}
+
+TEST(Ops, AttributesAreHeldByTheirType) {
+    OpAttributes held = Scale{.factor = 3};
+    EXPECT_EQ(held.kind(), OpKind::kScale);
+    EXPECT_EQ(held.If<SoftCap>(), nullptr);
+    ASSERT_NE(held.If<Scale>(), nullptr);
+    const OpAttributes copy = held;
+    held.If<Scale>()->factor = 4;
+    EXPECT_EQ(copy.If<Scale>()->factor, 3);
+    EXPECT_EQ(held.If<Scale>()->factor, 4);
+    held = SoftCap{.cap = 5};
+    EXPECT_EQ(held.kind(), OpKind::kSoftCap);
+    EXPECT_EQ(held.If<Scale>(), nullptr);
+    const auto name = [](const auto& attributes) {
+        return std::string(std::decay_t<decltype(attributes)>::kRow.name);
+    };
+    EXPECT_EQ(held.Visit(name), "soft_cap");
+    EXPECT_EQ(copy.Visit(name), "scale");
 }
 
 TEST(Ops, NamesAreUniqueAndInLowerCase) {

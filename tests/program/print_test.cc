@@ -55,7 +55,7 @@ TEST(Print, ABackwardProgram) {
     ExpectGolden(back->program, "tiny_qwen3_backward_tp2_rank1.txt");
 }
 
-// Each kind has a name of its own, and the enum is in the variant's order.
+// Each kind has a name of its own.
 TEST(Print, EveryOpHasItsName) {
     EXPECT_STREQ(OpName((Op{Embedding{}, {}, {}}).kind()), "embedding");
     EXPECT_STREQ(OpName((Op{SoftmaxCrossEntropy{}, {}, {}}).kind()), "softmax_cross_entropy");

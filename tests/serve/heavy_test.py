@@ -118,10 +118,11 @@ class Breadth(HeavyCase):
     """Twice the bytes take twice the time, or are refused."""
 
     def test_lists_of_objects(self):
-        turn = 0
-        for path, name in ((CHAT, "messages"), (TEXT, "prompt"), (MESSAGES, "messages"),
-                           (COUNT, "messages"), (RESPONSES, "input"), ("/tokenize", "messages"),
-                           ("/detokenize", "tokens"), ("/v1/embeddings", "input")):
+        # (what one path leaves out, the next has)
+        for turn, (path, name) in enumerate((
+                (CHAT, "messages"), (RESPONSES, "input"), (TEXT, "prompt"), (MESSAGES, "messages"),
+                (COUNT, "messages"), ("/tokenize", "messages"), ("/detokenize", "tokens"),
+                ("/v1/embeddings", "input"))):
             for item, size in (('{"a":1}', 1 << 20), ("{}", 1 << 20), ('{"a":[{}]}', 2 << 20),
                                ("{}", 31 << 20), ('{"role":"user","content":"1"}', 31 << 20),
                                ('"1"', 31 << 20), ("1", 31 << 20)):

@@ -1,6 +1,5 @@
 // Whether the long proofs run as well: ./test --nightly says so with WEFT_TEST_NIGHTLY=1. Where a
-// test goes over many layouts, kinds or sizes, every day has some of them, in which each comes at
-// least once, and the night has all.
+// test goes over many layouts, kinds or sizes, every day has some of them, and the night has all.
 #pragma once
 
 #include <cstddef>

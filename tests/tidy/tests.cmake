@@ -10,6 +10,6 @@ set_tests_properties(tidy tidy_rules configure summary PROPERTIES LABELS tidy TI
 # Only an optimised build inlines what must be inlined.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_test(NAME isa_symbols COMMAND ${CMAKE_CURRENT_LIST_DIR}/isa_symbols.sh
-    ${CMAKE_BINARY_DIR}/src/CMakeFiles/weft_kernels.dir/kernels)
+    ${CMAKE_BINARY_DIR}/src/CMakeFiles)
   set_tests_properties(isa_symbols PROPERTIES LABELS tidy)
 endif()

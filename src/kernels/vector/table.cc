@@ -9,7 +9,7 @@ Kernels Table() {
     table.level = Simd::kLevel;
     table.packed_bytes = strips::PackedBytes;
     table.pack = strips::Pack;
-    table.prepared_bytes = strips::PreparedBytes;
+    table.prepared_bytes = [](int64_t cols) { return strips::PreparedBytes(cols); };
     table.embedding = strips::Embedding;
     table.sum_squares = reference::SumSquares;
     table.rope_table = reference::RopeTable;
