@@ -7,7 +7,7 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Floats { float at[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Ints { int at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Ints { int at[]; };
 
 // 1 / (1 + exp(-x)), without an overflow on the way.
 float Sigmoid(float x) {
