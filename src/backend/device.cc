@@ -42,4 +42,10 @@ Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference) {
     return DescribeCpu(CpuLevelFor(reference));
 }
 
+Result<MemoryPool> DescribePool(const std::string& name) {
+    WEFT_TRY(CheckDeviceName(name));
+    const std::string chosen = NameOf(name, false);
+    return vulkan::IsName(chosen) ? vulkan::DescribePool(chosen) : Result(CpuPool());
+}
+
 }  // namespace weft::backend

@@ -54,7 +54,8 @@ struct DeviceInfo {
     // It computes on the cores that also move values between ranks of one host: there a transfer
     // beside the arithmetic takes more than it gives.
     bool uses_host_cores = true;
-    bool trains = true;  // CompileTraining works
+    bool trains = true;           // CompileTraining works
+    std::string backend = "CPU";  // as benchmarks name its kind
 };
 
 class Device {
@@ -63,6 +64,8 @@ class Device {
     virtual const DeviceInfo& info() const = 0;
     // Where its values live, as it is now.
     virtual MemoryPool pool() const = 0;
+    // kPeerLost, once it does not answer any more: nothing runs on it then.
+    virtual Status status() const { return {}; }
     // Errors: kUnsupported (an op or a type that the device does not run), kOutOfMemory.
     virtual Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                         const CompileOptions& options) = 0;
@@ -84,5 +87,7 @@ Status CheckDeviceName(std::string_view name);
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options);
 // What opening it would say, without its threads and memory.
 Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference = false);
+// The same of its memory.
+Result<MemoryPool> DescribePool(const std::string& name);
 
 }  // namespace weft::backend

@@ -50,6 +50,7 @@ struct Context {
     std::string name;
     bool reference;
     std::atomic<uint64_t> held_bytes{0};  // of all executables
+    std::atomic<bool> hangs{false};       // a deadline passed
     std::mutex mutex;                     // of `gpu`, while weights are loaded
 };
 

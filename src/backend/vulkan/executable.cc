@@ -317,6 +317,7 @@ Status VulkanExecutable::Await(const Submission& submission, uint64_t number, in
     const int64_t deadline_ms = pace_.DeadlineMs(submission.estimate);
     const Status status = gpu_.Wait(number, Deadline::In(deadline_ms));
     if (!status.ok()) {
+        context_->hangs = true;
         broken_ = Explain(submission, status);
         return broken_;
     }

@@ -106,7 +106,23 @@ DeviceInfo InfoOf(const gpu::Description& gpu, bool reference) {
     info.target.wide_sums = false;
     info.uses_host_cores = gpu.kind == gpu::Kind::kCpu;
     info.trains = false;
+    info.backend = "Vulkan";
     return info;
+}
+
+MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& heaps) {
+    MemoryPool pool;
+    pool.kind = gpu.unified ? MemoryKind::kUnified : MemoryKind::kDevice;
+    for (const gpu::Heap& heap : heaps) {
+        if (!heap.device_local) continue;
+        pool.total_bytes += heap.total_bytes;
+        pool.free_bytes += heap.free_bytes;
+    }
+    // Its memory is the host's, whatever it says.
+    if (gpu.kind == gpu::Kind::kCpu) {
+        pool.free_bytes = std::min(pool.free_bytes, AvailableMemoryBytes());
+    }
+    return pool;
 }
 
 class VulkanDevice final : public Device {
@@ -116,20 +132,15 @@ class VulkanDevice final : public Device {
 
     const DeviceInfo& info() const override { return info_; }
     MemoryPool pool() const override {
-        const gpu::Description& gpu = context_->gpu->description();
-        MemoryPool pool;
-        pool.kind = gpu.unified ? MemoryKind::kUnified : MemoryKind::kDevice;
-        for (const gpu::Heap& heap : context_->gpu->heaps()) {
-            if (!heap.device_local) continue;
-            pool.total_bytes += heap.total_bytes;
-            pool.free_bytes += heap.free_bytes;
-        }
-        // Its memory is the host's, whatever it says.
-        if (gpu.kind == gpu::Kind::kCpu) {
-            pool.free_bytes = std::min(pool.free_bytes, AvailableMemoryBytes());
-        }
+        MemoryPool pool = PoolOf(context_->gpu->description(), context_->gpu->heaps());
         pool.held_bytes = context_->held_bytes;
         return pool;
+    }
+    Status status() const override {
+        const Status gpu = context_->gpu->status();
+        return gpu.ok() && context_->hangs ? MakeError(ErrorCode::kPeerLost, "{} does not answer",
+                                                       context_->Who())
+                                           : gpu;
     }
     Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                 const CompileOptions& options) override {
@@ -171,6 +182,11 @@ std::string BestName() {
 Result<DeviceInfo> Describe(const std::string& name, bool reference) {
     WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
     return InfoOf(gpu, reference);
+}
+
+Result<MemoryPool> DescribePool(const std::string& name) {
+    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
+    return PoolOf(gpu, gpu.heaps);
 }
 
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options) {

@@ -25,6 +25,7 @@ Status CheckBuilt();
 // The GPU that `auto` takes, as "vulkan:1"; "": there is none.
 std::string BestName();
 Result<DeviceInfo> Describe(const std::string& name, bool reference);
+Result<MemoryPool> DescribePool(const std::string& name);
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options);
 
 // Of a device: what it computes with, as far as bits depend on it.
