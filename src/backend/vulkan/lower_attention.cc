@@ -40,11 +40,6 @@ Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
                      OpName(op.kind()), Info(cache.dtype).name);
 }
 
-// A cache in `reads` and `writes`: its first page stands for all of it.
-Region RegionOf(const CachePlace& cache) {
-    return {cache.address, static_cast<uint64_t>(cache.PageBytes())};
-}
-
 struct KvWriteShaderArgs {
     uint64_t k = 0, v = 0, k_cache = 0, v_cache = 0;
     uint64_t row_sequence = 0, sequences = 0, pages = 0;
@@ -72,8 +67,8 @@ Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlac
     args.latent = static_cast<uint32_t>(latent);
     const int64_t each = k_cache.dtype == DType::kQ8_0 ? 32 : 1;
     const int64_t pieces = (k_cache.kv_heads * k_cache.head_dim / each + 127) / 128;
-    std::vector<Region> writes = {RegionOf(k_cache)};
-    if (latent == 0) writes.push_back(RegionOf(v_cache));
+    std::vector<Region> writes = {k_cache.All()};
+    if (latent == 0) writes.push_back(v_cache.All());
     return e.Run("kv_write", {128, type, latent != 0 ? 1u : 0u}, args,
                  {pieces, e.shape().rows, latent != 0 ? 1 : 2}, {e.All(k), e.All(v)},
                  std::move(writes));
@@ -236,7 +231,7 @@ Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
     args.window = static_cast<uint32_t>(a.window);
     args.scale = a.scale;
     args.soft_cap = a.soft_cap;
-    std::vector<Region> reads = {e.All(q), RegionOf(k_cache), RegionOf(v_cache)};
+    std::vector<Region> reads = {e.All(q), k_cache.All(), v_cache.All()};
     if (a.sinks) {
         args.sinks = e.Address(op.inputs[3]);
         reads.push_back(e.All(op.inputs[3]));
@@ -259,7 +254,7 @@ Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {
     args.scale = a.scale;
     AttentionSizes sizes{0, cache.head_dim, rank, rank};
     WEFT_ASSIGN(sizes.type, CacheType(op, cache));
-    return AttentionLowering(e, sizes, args, {e.All(q_latent), e.All(q_key), RegionOf(cache)},
+    return AttentionLowering(e, sizes, args, {e.All(q_latent), e.All(q_key), cache.All()},
                              e.All(out))
         .Run();
 }
@@ -275,7 +270,7 @@ Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t c
         args.page_units = static_cast<uint32_t>(bytes / unit);
         const int64_t groups = std::min<int64_t>((bytes / unit + 63) / 64, 16384);
         WEFT_TRY(e.Run("copy_pages", {64, static_cast<uint32_t>(unit)}, args, {groups, 1, 1},
-                       {RegionOf(cache)}, {RegionOf(cache)}));
+                       {cache.All()}, {cache.All()}));
     }
     return {};
 }
