@@ -98,7 +98,7 @@ class Buffers {
     void Place(const program::Program& program);
 
     const program::Program* program_ = nullptr;
-    int64_t page_tokens_ = 0;
+    int64_t page_tokens_ = 0, kv_pages_ = 0;
     program::ArenaPlan plan_;
     uint64_t arena_bytes_ = 0, transfer_bytes_ = 0;
     Blocks weights_, kv_;
