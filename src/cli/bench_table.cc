@@ -147,8 +147,8 @@ void BenchTable::MarkdownRow(const BenchRow& row) const {
     fmt::print(
         "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
         "{:>20} |\n",
-        model_.type, BytesText(model_.size_bytes), count, model_.backend, row.threads, row.tp, row.pp,
-        row.transport, TestName(row),
+        model_.type, BytesText(model_.size_bytes), count, model_.backend, row.threads, row.tp,
+        row.pp, row.transport, TestName(row),
         fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation));
 }
 

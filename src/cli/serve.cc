@@ -71,8 +71,7 @@ Result<double> CacheRoom(const ServeFlags& flags, const model_files::ModelSource
     const auto free = static_cast<double>(pool.free_bytes);
     if (pool.kind == backend::MemoryKind::kHost) return kCacheShare * free;
     const size_t hosts = std::max<size_t>(1, flags.common.cluster.hosts.size());
-    const double weights =
-        static_cast<double>(source.TotalBytes()) / static_cast<double>(hosts);
+    const double weights = static_cast<double>(source.TotalBytes()) / static_cast<double>(hosts);
     return std::min(kCacheShare * free, std::max(0.0, kWeightsRoom * free - weights));
 }
 

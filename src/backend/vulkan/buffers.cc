@@ -125,8 +125,8 @@ void Buffers::Place(const program::Program& program) {
             weight_places_[i] = {value.dtype, stack ? shape[0] : 1, shape[shape.rank - 2],
                                  shape[shape.rank - 1], addresses_[i]};
         } else if (value.storage == program::Storage::kState) {
-            caches_[i] = {value.dtype, shape[0], page_tokens_,
-                          shape[1],    kv_.Address(pieces_[i]), kv_pages_};
+            caches_[i] = {value.dtype, shape[0], page_tokens_, shape[1], kv_.Address(pieces_[i]),
+                          kv_pages_};
             cache_list_.push_back(caches_[i]);
         } else if (plan_.offsets[i] >= 0) {
             addresses_[i] = arena_.address() + static_cast<uint64_t>(plan_.offsets[i]);

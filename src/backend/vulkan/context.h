@@ -49,6 +49,7 @@ struct Context {
     KernelCache kernels;
     std::string name;
     bool reference;
+    double most_seconds = 0;              // of a submission
     std::atomic<uint64_t> held_bytes{0};  // of all executables
     std::atomic<bool> hangs{false};       // a deadline passed
     std::mutex mutex;                     // of `gpu`, while weights are loaded

@@ -39,7 +39,7 @@ class VulkanExecutable final : public Executable {
           uploader_(*context_),
           lowering_(program_, *context_, buffers_, uploader_),
           reading_(*context_, buffers_, lowering_),
-          pace_(gpu_.description().kind) {}
+          pace_(gpu_.description().kind, context_->most_seconds) {}
     ~VulkanExecutable() override {
         context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
     }

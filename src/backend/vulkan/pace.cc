@@ -14,8 +14,9 @@ constexpr double kPatience = 50;
 }  // namespace
 
 // A small integrated GPU; a processor that stands in for one.
-Pace::Pace(gpu::Kind kind)
-    : flops_per_s_(kind == gpu::Kind::kCpu ? 2e9 : 5e11),
+Pace::Pace(gpu::Kind kind, double most_seconds)
+    : most_seconds_(most_seconds),
+      flops_per_s_(kind == gpu::Kind::kCpu ? 2e9 : 5e11),
       bytes_per_s_(kind == gpu::Kind::kCpu ? 5e8 : 2e10),
       least_deadline_ms_(kind == gpu::Kind::kCpu ? kHostMs : kGpuMs) {}
 
@@ -29,7 +30,7 @@ bool Pace::Took(double estimate, double seconds) {
     const double now = seconds / estimate;
     // Up at once, down slowly.
     slowness_ = now > slowness_ ? now : std::max(now, 0.95 * slowness_);
-    return seconds > kMostSeconds;
+    return seconds > most_seconds_;
 }
 
 int64_t Pace::DeadlineMs(double estimate) const {

@@ -14,22 +14,20 @@ namespace weft::backend::vulkan {
 
 class Pace {
   public:
-    explicit Pace(gpu::Kind kind);
+    // most_seconds: of a submission. amdgpu's watchdog ends what takes 2 s, and the display waits.
+    Pace(gpu::Kind kind, double most_seconds);
     // At the modest rates.
     double Estimate(const program::OpCost& cost) const;
     // Whether another op of `more` goes into a submission of `so_far` (both of Estimate).
     bool Fits(double so_far, double more) const {
-        return (so_far + more) * slowness_ <= kMostSeconds / 2;
+        return (so_far + more) * slowness_ <= most_seconds_ / 2;
     }
     // A submission took so long. True: too long, its recording is to be cut again.
     bool Took(double estimate, double seconds);
     int64_t DeadlineMs(double estimate) const;
 
-    // Of a submission: amdgpu's watchdog ends what takes 2 s, and others wait for the display.
-    static constexpr double kMostSeconds = 0.2;
-
   private:
-    double flops_per_s_, bytes_per_s_;
+    double most_seconds_, flops_per_s_, bytes_per_s_;
     double slowness_ = 1;
     int64_t least_deadline_ms_;
 };

@@ -138,9 +138,9 @@ class VulkanDevice final : public Device {
     }
     Status status() const override {
         const Status gpu = context_->gpu->status();
-        return gpu.ok() && context_->hangs ? MakeError(ErrorCode::kPeerLost, "{} does not answer",
-                                                       context_->Who())
-                                           : gpu;
+        return gpu.ok() && context_->hangs
+                   ? MakeError(ErrorCode::kPeerLost, "{} does not answer", context_->Who())
+                   : gpu;
     }
     Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                 const CompileOptions& options) override {
@@ -189,7 +189,8 @@ Result<MemoryPool> DescribePool(const std::string& name) {
     return PoolOf(gpu, gpu.heaps);
 }
 
-Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options) {
+Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
+                                     double most_seconds) {
     WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
     gpu::OpenOptions open;
     open.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
@@ -197,6 +198,7 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
     WEFT_ASSIGN(std::shared_ptr<gpu::Device> opened, gpu::Device::Open(gpu.index, open));
     DeviceInfo info = InfoOf(gpu, options.reference);
     auto context = std::make_shared<Context>(std::move(opened), info.name, options.reference);
+    context->most_seconds = most_seconds;
     return std::shared_ptr<Device>(
         std::make_shared<VulkanDevice>(std::move(info), std::move(context)));
 }

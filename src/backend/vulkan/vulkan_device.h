@@ -26,7 +26,9 @@ Status CheckBuilt();
 std::string BestName();
 Result<DeviceInfo> Describe(const std::string& name, bool reference);
 Result<MemoryPool> DescribePool(const std::string& name);
-Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options);
+// most_seconds: that a submission may take, as the driver's watchdog has it.
+Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
+                                     double most_seconds = 0.2);
 
 // Of a device: what it computes with, as far as bits depend on it.
 std::string IdentityOf(const gpu::Description& gpu, bool reference);
