@@ -7,11 +7,12 @@
 //     WEFT_ASSIGN(auto device, Device::Open(0));
 //     WEFT_ASSIGN(Buffer buffer, device->Allocate(bytes, Place::kDevice));
 //     WEFT_ASSIGN(auto kernel, device->MakeKernel(code));
-//     Commands commands = ...;  commands.Run(kernel, ...);  device->Submit(commands); device->Wait();
+//     WEFT_ASSIGN(auto commands, device->Record());
+//     commands->Run(*kernel, args, x);  commands->End();  // then Submit, Wait
 //
 // Errors: kUnsupported (no loader, no device, a feature that is missing: the message names it and
-// what to install), kOutOfMemory, kPeerLost (VK_ERROR_DEVICE_LOST), kInternal (any other call that
-// failed, with its name and result).
+// what to install), kOutOfMemory, kPeerLost (VK_ERROR_DEVICE_LOST), kIo (any other call that failed,
+// with its name and result).
 // Thread: one caller for a Device and all that it made, but for Allocate and Buffer's end.
 #pragma once
 

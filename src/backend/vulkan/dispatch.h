@@ -27,8 +27,8 @@ namespace weft::backend::vulkan {
 struct StepShape {
     int32_t rows = 0, outputs = 0;
     int32_t sequences = 0;
-    // Of attention: blocks of at most kBlockRows rows of one sequence, which cover all rows; and the
-    // most positions that a row sees, rounded up to a power of two.
+    // Of attention: blocks of at most kBlockRows rows of one sequence, which cover all rows; and
+    // the most positions that a row sees, rounded up to a power of two.
     int32_t blocks = 0;
     int32_t positions = 0;
     bool adapted = false;  // some rows use an adapter
