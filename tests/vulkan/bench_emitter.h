@@ -178,6 +178,7 @@ class BenchEmitter : public Emitter {
              program::Shape{place.kv_heads, place.head_dim}, program::Storage::kState});
         Block* block = Allocate(static_cast<uint64_t>(place.PageBytes() * pages));
         place.address = block->address;
+        place.pages = pages;
         values_[id] = block;
         caches_[id] = place;
         return id;
