@@ -58,7 +58,8 @@ ScaleAndOffset ScaleOf(DType dtype, const PlanesOfRow& row, int64_t i) {
         case DType::kW4: return {std::bit_cast<float>(row.Word(1, unit) & ~0xffu), 0};
         case DType::kW8: {
             const float scale = std::bit_cast<float>(row.Word(1, unit) & ~0xffu);
-            return {scale, f(128 - static_cast<int>(row.Word(1, unit) & 255)) * scale};
+            const int rest = 128 - static_cast<int>(row.Word(1, unit) & 255);
+            return {scale, rest == 0 ? 0.0f : f(rest) * scale};
         }
         case DType::kQ2_K: {
             const int sub = row.Byte(1, part);
