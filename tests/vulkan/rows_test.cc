@@ -37,8 +37,12 @@ void ExpectClose(const std::vector<float>& got, const std::vector<float>& expect
     }
 }
 
-kernels::Kernels Reference() { return kernels::reference::Table(); }
-StepShape ShapeOf(int32_t rows) { return {.rows = rows, .outputs = 1, .positions = 64}; }
+kernels::Kernels Reference() {
+    return kernels::reference::Table();
+}
+StepShape ShapeOf(int32_t rows) {
+    return {.rows = rows, .outputs = 1, .positions = 64};
+}
 std::vector<float> Empty(size_t count) {
     return std::vector<float>(count, std::numeric_limits<float>::quiet_NaN());
 }
@@ -64,24 +68,27 @@ TEST(VulkanRows, ElementByElement) {
         const int64_t cols = random.Pick<int64_t>({1, 3, 64, 257, 576});
         const auto count = static_cast<size_t>(rows * cols);
         BenchEmitter e(device, ShapeOf(rows));
-        const std::vector<float> a = random.Normals(rows * cols, 3), b = random.Normals(rows * cols, 3);
+        const std::vector<float> a = random.Normals(rows * cols, 3),
+                                 b = random.Normals(rows * cols, 3);
         const std::vector<float> bias = random.Normals(cols), gate = random.Normals(rows, 3);
-        const ValueId in_a = e.AddFloats({kTokens, cols}, a), in_b = e.AddFloats({kTokens, cols}, b);
+        const ValueId in_a = e.AddFloats({kTokens, cols}, a),
+                      in_b = e.AddFloats({kTokens, cols}, b);
         const ValueId in_bias = e.AddVector(bias), in_gate = e.AddFloats({kTokens, 1}, gate);
         const auto y = [&] { return e.AddFloats({kTokens, cols}); };
         std::vector<float> got, expected = Empty(count);
         const auto exact = [](size_t) { return 0.0; };
 
         RunMapOn(e, program::Add{}, {in_a, in_b}, y(), got);
-        Reference().add({a.data(), b.data(), expected.data(), rows * cols}, 0, 1);
+        Reference().add(kernels::AddArgs{a.data(), b.data(), expected.data(), rows * cols}, 0, 1);
         ExpectClose(got, expected, exact, "add, " + Sizes(rows, cols));
 
         RunMapOn(e, program::AddBias{}, {in_a, in_bias}, y(), got);
-        Reference().add_bias({a.data(), bias.data(), expected.data(), rows, cols}, 0, 1);
+        Reference().add_bias(
+            kernels::AddBiasArgs{a.data(), bias.data(), expected.data(), rows, cols}, 0, 1);
         ExpectClose(got, expected, exact, "add_bias, " + Sizes(rows, cols));
 
         RunMapOn(e, program::Scale{0.37f}, {in_a}, y(), got);
-        Reference().scale({a.data(), expected.data(), rows, cols, 0.37f}, 0, 1);
+        Reference().scale(kernels::ScaleArgs{a.data(), expected.data(), rows, cols, 0.37f}, 0, 1);
         ExpectClose(got, expected, exact, "scale, " + Sizes(rows, cols));
 
         // The argument's rounding and division move tanh by less than 6u of the result, exp and the
@@ -118,8 +125,8 @@ TEST(VulkanRows, GluOfEveryActivation) {
             const ValueId in_gate = e.AddFloats(shape, gate), in_up = e.AddFloats(shape, up);
             std::vector<float> got, expected = Empty(gate.size());
             RunMapOn(e, program::Glu{activation}, {in_gate, in_up}, e.AddFloats(shape), got);
-            Reference().glu({gate.data(), up.data(), rows * slots, cols, cols, cols,
-                             expected.data(), cols, activation},
+            Reference().glu(kernels::GluArgs{gate.data(), up.data(), rows * slots, cols, cols, cols,
+                                             expected.data(), cols, activation},
                             0, 1);
             // The sigmoid of v is off by exp's (3 + 2 |v|) 2^-23 and some roundings; of GELU v
             // itself has some more, each of which counts |v| times.
@@ -152,7 +159,7 @@ TEST(VulkanRows, RmsNorm) {
             op.plain = plain;
             const auto inputs = plain ? std::vector{in} : std::vector{in, w};
             RunMapOn(e, op, inputs, in, got);  // in place
-            kernels::RmsNormArgs args{x.data(), cols, weight.data(), 1e-5f, rows,
+            kernels::RmsNormArgs args{x.data(), cols,  weight.data(),   1e-5f, rows,
                                       cols,     group, expected.data(), cols};
             if (plain) args.weight = nullptr;
             Reference().rms_norm(args, 0, 1);
@@ -182,16 +189,17 @@ TEST(VulkanRows, SumsOfSquaresOfRanksNormRows) {
     RunMapOn(e, sum, {in_q, in_k}, sums, got);
     kernels::reference::SumSquares({q.data(), q_cols, rows, q_cols, expected.data(), nullptr, 2}, 0,
                                    1);
-    kernels::reference::SumSquares({k.data() + 3, k_cols, rows, 30, expected.data() + 1, nullptr, 2},
-                                   0, 1);
+    kernels::reference::SumSquares(
+        {k.data() + 3, k_cols, rows, 30, expected.data() + 1, nullptr, 2}, 0, 1);
     ExpectClose(
         got, expected, [&](size_t i) { return (q_cols + 2) * kUlp * expected[i]; }, "sum_squares");
     program::RmsNorm norm{1e-6f, k_cols, whole, 1};
     std::vector<float> normed, right = Empty(k.size());
     RunMapOn(e, norm, {in_k, e.AddVector(weight), sums}, y, normed);
-    Reference().rms_norm({k.data(), k_cols, weight.data(), 1e-6f, rows, k_cols, k_cols,
-                          right.data(), k_cols, got.data() + 1, 2, whole},
-                         0, 1);
+    Reference().rms_norm(
+        kernels::RmsNormArgs{k.data(), k_cols, weight.data(), 1e-6f, rows, k_cols, k_cols,
+                             right.data(), k_cols, got.data() + 1, 2, whole},
+        0, 1);
     ExpectClose(
         normed, right, [&](size_t i) { return 20 * kUlp * std::fabs(right[i]); }, "rms_norm");
 }
@@ -219,8 +227,8 @@ TEST(VulkanRows, CopiesOfRowsAndColumns) {
             expected.insert(expected.end(), x.begin() + row * cols, x.begin() + (row + 1) * cols);
         }
         EXPECT_EQ(got, expected);
-        RunMapOn(e, program::PickColumns{heads, begin}, {in},
-                 e.AddFloats({kTokens, heads * size}), got);
+        RunMapOn(e, program::PickColumns{heads, begin}, {in}, e.AddFloats({kTokens, heads * size}),
+                 got);
         expected.clear();
         for (int64_t head = 0; head < rows * heads; ++head) {
             const auto at = x.begin() + head * head_cols + begin;
@@ -230,10 +238,10 @@ TEST(VulkanRows, CopiesOfRowsAndColumns) {
     }
 }
 
-// The angles up to position 2^17 and beyond: the tables' entries are each off by u at most, which the
-// sum of two products adds up to 2 sqrt(2) u; the products and the sum round by 2u; the reference by
-// u. So a cosine is off by less than 6u of the magnitude, which each input carries into the result,
-// whose own roundings are 4 more on each side.
+// The angles up to position 2^17 and beyond: the tables' entries are each off by u at most, which
+// the sum of two products adds up to 2 sqrt(2) u; the products and the sum round by 2u; the
+// reference by u. So a cosine is off by less than 6u of the magnitude, which each input carries
+// into the result, whose own roundings are 4 more on each side.
 TEST(VulkanRows, Rope) {
     WEFT_VULKAN(device);
     Random random(6);
@@ -245,14 +253,15 @@ TEST(VulkanRows, Rope) {
         op.neighbours = number % 2 == 0;
         op.magnitude = number % 4 == 1 ? 1.27f : 1.0f;
         for (int64_t i = 0; i < op.rotary_dim / 2; ++i) {
-            op.inverse_frequency.push_back(static_cast<float>(
-                std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(op.rotary_dim))));
+            op.inverse_frequency.push_back(static_cast<float>(std::pow(
+                10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(op.rotary_dim))));
         }
         const int64_t heads = random.Int(1, 4), cols = heads * op.head_dim;
         const int64_t most = number % 5 == 0 ? 1 << 18 : 1 << 17;
         StepContents step;
         for (int32_t row = 0; row < rows; ++row) {
-            step.positions.push_back(static_cast<int32_t>(row == 0 ? most - 1 : random.Int(0, most - 1)));
+            step.positions.push_back(
+                static_cast<int32_t>(row == 0 ? most - 1 : random.Int(0, most - 1)));
         }
         BenchEmitter e(device, {.rows = rows, .positions = static_cast<int32_t>(most)});
         e.SetStep(step);
@@ -264,12 +273,13 @@ TEST(VulkanRows, Rope) {
         kernels::reference::RopeTable({step.positions.data(), op.inverse_frequency.data(), rows,
                                        op.rotary_dim, table.data(), op.magnitude},
                                       0, 1);
-        kernels::RopeArgs args{x.data(), cols,        table.data(),  1,
-                               op.neighbours, rows,   heads,         op.head_dim,
-                               op.rotary_dim, expected.data(), cols};
+        kernels::RopeArgs args{
+            x.data(),    cols,          table.data(),    1,   op.neighbours, rows, heads,
+            op.head_dim, op.rotary_dim, expected.data(), cols};
         Reference().rope(args, 0, 1);
         const auto bound = [&](size_t i) {
-            const size_t begin = i / static_cast<size_t>(op.head_dim) * static_cast<size_t>(op.head_dim);
+            const size_t begin =
+                i / static_cast<size_t>(op.head_dim) * static_cast<size_t>(op.head_dim);
             const auto in_head = static_cast<int64_t>(i - begin);
             if (in_head >= op.rotary_dim) return 0.0;
             const int64_t pairs = op.rotary_dim / 2;

@@ -96,7 +96,8 @@ struct AttentionTiles {
 // pairs: a power of two that queries fill and shared memory holds; the fewer, the more keys.
 AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, int64_t most) {
     AttentionTiles tiles;
-    tiles.pairs = std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted))), most);
+    tiles.pairs =
+        std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted))), most);
     const int64_t padded = (sizes.key_dims + 63) / 64 * 64;
     while (tiles.pairs > 1 && tiles.pairs * padded > kMostQueryFloats) tiles.pairs /= 2;
     tiles.keys = std::max<int64_t>(32, kAttentionGroup / tiles.pairs);
@@ -129,13 +130,13 @@ class AttentionLowering {
   private:
     Status RunTiles(const AttentionTiles& tiles, bool split, int64_t x, int64_t z,
                     std::vector<Region> writes) {
-        return e_.Run("attention",
-                      {kAttentionGroup, sizes_.type, static_cast<uint32_t>(sizes_.key_dims),
-                       static_cast<uint32_t>(sizes_.value_dims),
-                       static_cast<uint32_t>(sizes_.first_dims), static_cast<uint32_t>(tiles.pairs),
-                       static_cast<uint32_t>(tiles.keys), static_cast<uint32_t>(tiles.slice),
-                       split ? 1u : 0u},
-                      args_, {x, args_.kv_heads, z}, reads_, std::move(writes));
+        return e_.Run(
+            "attention",
+            {kAttentionGroup, sizes_.type, static_cast<uint32_t>(sizes_.key_dims),
+             static_cast<uint32_t>(sizes_.value_dims), static_cast<uint32_t>(sizes_.first_dims),
+             static_cast<uint32_t>(tiles.pairs), static_cast<uint32_t>(tiles.keys),
+             static_cast<uint32_t>(tiles.slice), split ? 1u : 0u},
+            args_, {x, args_.kv_heads, z}, reads_, std::move(writes));
     }
 
     // Some rows at a time, as many as the scratch of their chunks has room for.
@@ -152,10 +153,10 @@ class AttentionLowering {
         const uint64_t row_bytes = sizeof(float) * static_cast<uint64_t>(chunks) * args_.heads *
                                    static_cast<uint64_t>(sizes_.value_dims + 2);
         const int64_t rows = e_.shape().rows;
-        const int64_t turn = std::clamp<int64_t>(
-            static_cast<int64_t>(kPartialBytes / row_bytes), std::min(rows, kMostSplitRows), rows);
-        WEFT_ASSIGN(const Region partial, e_.Scratch("attention chunks",
-                                                     row_bytes * static_cast<uint64_t>(turn)));
+        const int64_t turn = std::clamp<int64_t>(static_cast<int64_t>(kPartialBytes / row_bytes),
+                                                 std::min(rows, kMostSplitRows), rows);
+        WEFT_ASSIGN(const Region partial,
+                    e_.Scratch("attention chunks", row_bytes * static_cast<uint64_t>(turn)));
         args_.partial = partial.address;
         for (int64_t first = 0; first < rows; first += turn) {
             const int64_t count = std::min(turn, rows - first);

@@ -92,12 +92,13 @@ constexpr int64_t kFinePositions = 256, kLeastCoarse = 512;
 
 // Cosines and sines, times `magnitude`, of positions 0, step, 2 step, ... In float64 a turn at a
 // time, which is off by less than count * 2^-52.
-std::vector<float> AnglesOf(const std::vector<float>& inverse_frequency, int64_t count, int64_t step,
-                            float magnitude) {
+std::vector<float> AnglesOf(const std::vector<float>& inverse_frequency, int64_t count,
+                            int64_t step, float magnitude) {
     const size_t pairs = inverse_frequency.size();
     std::vector<float> table(static_cast<size_t>(count) * pairs * 2);
     for (size_t pair = 0; pair < pairs; ++pair) {
-        const double angle = static_cast<double>(step) * static_cast<double>(inverse_frequency[pair]);
+        const double angle =
+            static_cast<double>(step) * static_cast<double>(inverse_frequency[pair]);
         const std::complex<double> turn(std::cos(angle), std::sin(angle));
         std::complex<double> at(static_cast<double>(magnitude), 0);
         for (size_t i = 0; i < static_cast<size_t>(count); ++i) {

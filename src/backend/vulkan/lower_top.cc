@@ -22,9 +22,10 @@ struct TopArgs {
 Status LowerTop(Emitter& e, Region row, int64_t columns, int64_t count, Region out) {
     static_assert(sizeof(Candidate) == 8);
     if (count < 1 || count > columns || count > kMostCandidates) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "the {} best of {} logits: a GPU finds 1 to {}, and no more than there are",
-                         count, columns, kMostCandidates);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "the {} best of {} logits: a GPU finds 1 to {}, and no more than there are", count,
+            columns, kMostCandidates);
     }
     TopArgs args;
     args.row = row.address;
