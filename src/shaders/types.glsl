@@ -165,7 +165,8 @@ Scales ScalesOf(WeightRow row, uint unit) {
     s.scale = vec2(uintBitsToFloat(Words(at).at[unit] & ~0xffu));
 #elif defined(W8)
     s.scale = vec2(uintBitsToFloat(Words(at).at[unit >> 1] & ~0xffu));
-    s.offset = float(128 - int(Words(at).at[unit >> 1] & 0xffu)) * s.scale;
+    const int rest = 128 - int(Words(at).at[unit >> 1] & 0xffu);
+    if (rest != 0) s.offset = float(rest) * s.scale;
 #elif defined(Q2_K)
     const vec2 both = unpackHalf2x16(Words(at).at[unit >> 3]);
     const uint sub = ShortAt(row.plane[SUB_PLANE], unit);

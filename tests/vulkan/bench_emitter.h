@@ -171,6 +171,7 @@ class BenchEmitter : public Emitter {
         weights_[id] = place;
         return id;
     }
+    void SetWeightType(ValueId id, DType dtype) { weights_.at(id).dtype = dtype; }
     // A cache of `pages` pages, all bytes of it 0xff (NaN) at first.
     ValueId AddCache(CachePlace place, int64_t pages) {
         const ValueId id = program_.AddValue(
