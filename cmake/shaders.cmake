@@ -17,6 +17,18 @@ else()
   set(weft_shaders TRUE)
 endif()
 
+# weft_vulkan(FOLDER): of the files of FOLDER, none.cc where there is no Vulkan, else all others.
+function(weft_vulkan folder)
+  get_target_property(sources weft_${folder} SOURCES)
+  if(weft_shaders)
+    list(FILTER sources EXCLUDE REGEX "/none\\.cc$")
+    target_include_directories(weft_${folder} SYSTEM PRIVATE ${VULKAN_HEADERS})
+  else()
+    list(FILTER sources INCLUDE REGEX "/(none|kind)\\.cc$")
+  endif()
+  set_target_properties(weft_${folder} PROPERTIES SOURCES "${sources}")
+endfunction()
+
 # Whether glslc knows FEATURE, whose shader to try is TEXT: SHADER_HAS_<FEATURE>, asked once a glslc.
 function(weft_shader_feature feature text)
   execute_process(COMMAND ${GLSLC} --version OUTPUT_VARIABLE version ERROR_QUIET)
@@ -100,23 +112,25 @@ macro(weft_shader_file path)
   endif()
 endmacro()
 
-set(externs "")
-set(rows "")
-set(lacking "")
-set(shader_names "")
-if(weft_shaders)
-  file(GLOB shader_files CONFIGURE_DEPENDS ${WEFT_ROOT}/src/shaders/*.comp)
-  list(SORT shader_files)
-  foreach(shader_file ${shader_files})
-    weft_shader_file(${shader_file})
-  endforeach()
-  foreach(feature ${shader_features})
-    if(NOT SHADER_HAS_${feature})
-      string(APPEND lacking "\"${feature}\", ")
-    endif()
-  endforeach()
-endif()
-file(CONFIGURE OUTPUT ${shader_out}/table.cc CONTENT "// Made by cmake/shaders.cmake.
+# All of src/shaders, into the library weft_shaders.
+macro(weft_all_shaders)
+  set(externs "")
+  set(rows "")
+  set(lacking "")
+  set(shader_names "")
+  if(weft_shaders)
+    file(GLOB shader_files CONFIGURE_DEPENDS ${WEFT_ROOT}/src/shaders/*.comp)
+    list(SORT shader_files)
+    foreach(shader_file ${shader_files})
+      weft_shader_file(${shader_file})
+    endforeach()
+    foreach(feature ${shader_features})
+      if(NOT SHADER_HAS_${feature})
+        string(APPEND lacking "\"${feature}\", ")
+      endif()
+    endforeach()
+  endif()
+  file(CONFIGURE OUTPUT ${shader_out}/table.cc CONTENT "// Made by cmake/shaders.cmake.
 #include \"shaders/table.h\"
 
 namespace weft::shaders {
@@ -134,4 +148,5 @@ std::vector<std::string_view> FeaturesLacking() {
 
 }  // namespace weft::shaders
 " @ONLY)
-target_sources(weft_shaders PRIVATE ${shader_out}/table.cc)
+  target_sources(weft_shaders PRIVATE ${shader_out}/table.cc)
+endmacro()

@@ -1,0 +1,10 @@
+# gpu_tests' own shaders, compiled as those of src/shaders are.
+if(weft_shaders)
+  file(GLOB shaders CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/gpu/shaders/*.comp)
+  foreach(shader ${shaders})
+    get_filename_component(name ${shader} NAME_WE)
+    weft_shader(${shader} test_${name})
+    target_sources(gpu_tests PRIVATE ${shader_out}/test_${name}.inc)
+  endforeach()
+  target_include_directories(gpu_tests PRIVATE ${shader_out})
+endif()
