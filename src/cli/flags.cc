@@ -67,7 +67,9 @@ void AddModel(const Command& app, std::string& model, bool& pull) {
 }
 
 Option AddDevice(const Command& app, std::string& device) {
-    return app.AddOption("--device", device, "What each rank computes on: cpu")
+    return app
+        .AddOption("--device", device,
+                   fmt::format("What each rank computes on: {}", backend::kDeviceNames))
         .Valid([](const std::string& name) {
             const Status status = backend::CheckDeviceName(name);
             return status.ok() ? std::string() : status.error().message;

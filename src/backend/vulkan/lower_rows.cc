@@ -120,7 +120,7 @@ Status PlaceAngles(Emitter& e, const program::Rope& a, RopeShaderArgs& args,
                                     std::bit_cast<uint32_t>(a.magnitude));
     const auto place = [&](std::string name, int64_t count, int64_t step,
                            float magnitude) -> Result<uint64_t> {
-        name += " " + std::to_string(key) + " " + std::to_string(count);
+        name = fmt::format("{} {} {}", name, key, count);
         const std::vector<float> table = AnglesOf(a.inverse_frequency, count, step, magnitude);
         WEFT_ASSIGN(const Region region, e.Constant(name, std::as_bytes(std::span(table))));
         reads.push_back(region);
