@@ -55,8 +55,9 @@ inline const TestDevice& TheTestDevice() {
                 made.why_not = about.name + ": " + about.unusable;
                 continue;
             }
-            auto opened = gpu::Device::Open(
-                about.index, {.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr});
+            gpu::OpenOptions options;
+            options.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
+            auto opened = gpu::Device::Open(about.index, options);
             if (opened.ok()) return TestDevice{*opened, ""};
             made.why_not = opened.error().message;
         }
@@ -115,7 +116,9 @@ class BenchEmitter : public Emitter {
                                       uint32_t args_bytes, uint32_t subgroup) override {
         std::string key(shader);
         for (const uint32_t value : constants) key += " " + std::to_string(value);
-        auto& kernel = kernels_[key + " of " + std::to_string(subgroup)];
+        // All tests of a program share kernels: compiling them is what takes their time.
+        static std::map<std::string, std::unique_ptr<gpu::Kernel>> kernels;
+        auto& kernel = kernels[key + " of " + std::to_string(subgroup)];
         if (kernel == nullptr) {
             const auto spirv = shaders::Find(shader);
             if (spirv.empty()) {
@@ -346,7 +349,6 @@ class BenchEmitter : public Emitter {
     std::map<ValueId, WeightPlace> weights_;
     std::map<ValueId, CachePlace> caches_;
     std::map<std::string, Block*> scratch_, constants_;
-    std::map<std::string, std::unique_ptr<gpu::Kernel>> kernels_;
     std::vector<Dispatch> dispatches_;
 };
 
